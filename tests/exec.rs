@@ -102,7 +102,7 @@ fn a_program_is_taken_from_no_file_that_others_can_write_and_from_nowhere_else()
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     let variable = ("JOBMETER_SOURCES_EXEC_COMMAND", "/bin/true");
     let (code, _, errors) = output(agent(&file).arg("--once").env(variable.0, variable.1));
-    assert!(code != 0 && errors.contains("may stand only in the agent's own file"), "{errors}");
+    assert!(code != 0 && errors.contains("is allowed only in the agent's own file"), "{errors}");
     let (code, _, errors) =
         output(agent(&file).args(["--once", "--sources-exec-command", "/bin/true"]));
     assert!(code != 0 && errors.contains("--sources-exec-command"), "{errors}");

@@ -1,9 +1,10 @@
 //! Files, environment and flags as one checked configuration.
 //!
-//! Each setting is declared once ([`Setting`]): from it come its flag, its environment variable, its key
-//! in the file, its default, its help and its place in the manual. [`load_agent`] and [`load_server`] read
-//! every layer, tell every error with its file, line, column and the near match, and keep the origin of
-//! each value, which [`Loaded::show`] prints.
+//! Each setting is declared once ([`Setting`]). The declaration gives its flag, environment variable, key in
+//! the file, default, help and manual entry.
+//! [`load_agent`] and [`load_server`] read every layer and report every error with file, line, column and the
+//! nearest valid name.
+//! They keep the origin of each value; [`Loaded::show`] prints it.
 
 mod programs;
 mod settings;
@@ -31,16 +32,16 @@ pub use settings::load::{ConfigError, ConfigErrors, ConfigFile, Given, Origin, V
 pub use settings::log::LogConfig;
 pub use settings::pattern::MetricPattern;
 pub use settings::place::state_dir;
+pub use settings::program_detection::detect_program;
 pub use settings::setting::{Kind, PERIOD_MAX, PERIOD_MIN, Setting, SourceSettings};
 pub use settings::show::reference;
 pub use settings::text::{Address, Bytes, Raw, ServerUrl, Spool};
 pub use settings::token::{Token, TokenError};
-pub use settings::whose::whose;
 pub use settings::{log, place};
 
 use crate::settings::log::log_settings;
 
-/// A checked configuration, and where each of its values comes from.
+/// A checked configuration with the origin of each value.
 #[derive(Clone, Debug)]
 pub struct Loaded<C> {
     /// The configuration.
@@ -49,23 +50,23 @@ pub struct Loaded<C> {
 }
 
 impl<C> Loaded<C> {
-    /// The configuration as a file that gives it again, each line with the origin of its value.
+    /// The configuration as a file that reproduces it, each line with the origin of its value.
     pub fn show(&self) -> String {
         settings::show::show(&self.values)
     }
 
-    /// What stands for each key, and where it comes from.
+    /// The value and origin of each key.
     pub const fn values(&self) -> &Values {
         &self.values
     }
 }
 
-/// A configuration with errors: what they are not about is read all the same, so that one run lists everything.
+/// A configuration with errors. Its valid parts are read all the same, so that one run lists every error.
 #[derive(Debug)]
 pub struct Partly<C> {
-    /// The configuration, with the default in the place of each wrong value; `None`: nothing results from it.
+    /// The configuration, with the default in place of each invalid value; `None` if it cannot be built.
     pub loaded: Option<Loaded<C>>,
-    /// All that is wrong with it.
+    /// All errors.
     pub errors: Vec<ConfigError>,
 }
 
@@ -74,10 +75,10 @@ impl<C> Partly<C> {
         Self { loaded: config.map(|config| Loaded { config, values }), errors }
     }
 
-    /// The configuration, if nothing is wrong with it.
+    /// The configuration, if it has no errors.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All errors of the configuration.
     pub fn complete(self) -> Result<Loaded<C>, ConfigErrors> {
         match self.loaded {
             Some(loaded) if self.errors.is_empty() => Ok(loaded),
@@ -89,7 +90,7 @@ impl<C> Partly<C> {
 /// The configuration of an agent with these sources.
 ///
 /// # Errors
-/// All that is wrong with it, one entry each.
+/// All errors of the configuration, one entry each.
 pub fn load_agent(
     given: &Given<'_>,
     sources: &[SourceSettings],
@@ -97,7 +98,7 @@ pub fn load_agent(
     read_agent(given, sources).complete()
 }
 
-/// The same of one with errors.
+/// As [`load_agent`], for a configuration that may have errors.
 pub fn read_agent(given: &Given<'_>, sources: &[SourceSettings]) -> Partly<AgentConfig> {
     let mut errors = Vec::new();
     let values = Values::read(agent_settings(sources), given, &mut errors);
@@ -108,12 +109,12 @@ pub fn read_agent(given: &Given<'_>, sources: &[SourceSettings]) -> Partly<Agent
 /// The configuration of a server.
 ///
 /// # Errors
-/// All that is wrong with it, one entry each.
+/// All errors of the configuration, one entry each.
 pub fn load_server(given: &Given<'_>) -> Result<Loaded<ServerConfig>, ConfigErrors> {
     read_server(given).complete()
 }
 
-/// The same of one with errors.
+/// As [`load_server`], for a configuration that may have errors.
 pub fn read_server(given: &Given<'_>) -> Partly<ServerConfig> {
     let mut errors = Vec::new();
     let values = Values::read(server_settings(), given, &mut errors);
@@ -124,12 +125,12 @@ pub fn read_server(given: &Given<'_>) -> Partly<ServerConfig> {
 /// The configuration of the command `jobmeter`.
 ///
 /// # Errors
-/// All that is wrong with it, one entry each.
+/// All errors of the configuration, one entry each.
 pub fn load_client(given: &Given<'_>) -> Result<Loaded<ClientConfig>, ConfigErrors> {
     read_client(given).complete()
 }
 
-/// The same of one with errors.
+/// As [`load_client`], for a configuration that may have errors.
 pub fn read_client(given: &Given<'_>) -> Partly<ClientConfig> {
     let mut errors = Vec::new();
     let values = Values::read(client_settings(), given, &mut errors);

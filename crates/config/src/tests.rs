@@ -56,7 +56,7 @@ fn a_server_runs_without_any_configuration() {
 }
 
 #[test]
-fn flags_over_environment_over_file_over_default_and_each_origin_kept() {
+fn precedence_of_layers_and_origins_of_values() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("agent.toml");
     std::fs::write(&file, "period = \"2s\"\nspool = \"/a\"\ndevice = \"n1\"\nspool_sync = true\n")
@@ -90,7 +90,7 @@ fn flags_over_environment_over_file_over_default_and_each_origin_kept() {
 }
 
 #[test]
-fn what_is_shown_gives_the_same_configuration_again() {
+fn the_shown_configuration_reproduces_itself() {
     let flags =
         [("period", "250ms"), ("sources.process.period", "7s"), ("log.file", "/x \"y\"\\z")];
     let first = load_agent(&given(ConfigFile::None, NOTHING, &flags), &sources()).unwrap();
@@ -107,7 +107,7 @@ fn what_is_shown_gives_the_same_configuration_again() {
 }
 
 #[test]
-fn every_error_of_every_layer_is_told() {
+fn every_error_of_every_layer_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("f.toml");
     let text = "perod = \"1s\"\n\n[log]\nlevel = \"loud\"\n[sources.process]\nperiod = \"2d\"\nbudget = 3\n";
@@ -127,7 +127,7 @@ fn every_error_of_every_layer_is_told() {
 }
 
 #[test]
-fn settings_that_contradict_each_other() {
+fn contradictory_settings() {
     let flags = [("cert", "/c"), ("now", "2026-01-06"), ("remote.allow", "sources,paths")];
     let errors = load_agent(&given(ConfigFile::None, NOTHING, &flags), &sources()).unwrap_err();
     let errors: Vec<_> = errors.0.iter().map(ToString::to_string).collect();
@@ -135,9 +135,9 @@ fn settings_that_contradict_each_other() {
         errors,
         [
             "flag --cert: `cert` needs `key` beside it",
-            "flag --remote-allow: `remote.allow` has `paths`; it knows sources, periods, promotions, \
+            "flag --remote-allow: `remote.allow` has `paths`; it accepts sources, periods, promotions, \
              events, bursts",
-            "flag --now: `now` needs `root`: a live machine has its own time",
+            "flag --now: `now` needs `root`: a live machine uses its own clock",
         ]
     );
     let flags = [("listen", "0.0.0.0:8790")];
@@ -148,7 +148,7 @@ fn settings_that_contradict_each_other() {
 }
 
 #[test]
-fn schedulers_that_contradict_themselves() {
+fn contradictory_settings_of_schedulers() {
     let flags = [
         ("schedulers.oar.database", "host=db user=oar_ro password=x"),
         ("schedulers.oar.rest", "https://frontend/oarapi"),
@@ -175,7 +175,7 @@ fn schedulers_that_contradict_themselves() {
 }
 
 #[test]
-fn what_is_optional_is_all_or_what_expressions_name() {
+fn optional_metrics_are_all_or_match_expressions() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("agent.toml");
     let load = |text: &str| {
@@ -203,7 +203,7 @@ fn what_is_optional_is_all_or_what_expressions_name() {
 }
 
 #[test]
-fn a_file_that_is_named_must_be_there() {
+fn a_given_file_must_exist() {
     let missing = PathBuf::from("/no/such/file.toml");
     assert!(load_server(&given(ConfigFile::Default(missing.clone()), NOTHING, &[])).is_ok());
     let errors = load_server(&given(ConfigFile::Given(missing), NOTHING, &[])).unwrap_err();
@@ -233,9 +233,9 @@ fn flags_of_a_command() {
 }
 
 #[test]
-fn no_two_settings_have_one_flag_or_variable() {
+fn flags_and_variables_are_unique() {
     for settings in [agent_settings(&sources()), server_settings(), client_settings()] {
-        // Which file a program reads is a variable beside those of its settings, and of others'.
+        // Each program's file has a variable beside those of its settings and of other programs.
         let files = ["AGENT", "SERVER", "CLIENT"].map(|of| format!("JOBMETER_{of}_FILE"));
         let (mut flags, mut variables) = (BTreeSet::new(), BTreeSet::from(files));
         for setting in &settings {
@@ -246,11 +246,11 @@ fn no_two_settings_have_one_flag_or_variable() {
 }
 
 #[test]
-fn every_default_fits_its_own_setting_and_every_setting_has_its_help() {
+fn every_default_is_valid_and_every_setting_has_help() {
     for setting in agent_settings(&sources()).iter().chain(&server_settings()) {
         assert!(setting.help.trim().ends_with('.'), "{}", setting.key);
         if setting.default.is_empty() {
-            assert!(!setting.unset.is_empty(), "{}: say what an empty one means", setting.key);
+            assert!(!setting.unset.is_empty(), "{}: state what an empty value means", setting.key);
         } else {
             let raw = Raw::One(setting.default.to_string());
             assert_eq!(setting.check(&raw), Ok(()), "{}", setting.key);
@@ -261,7 +261,7 @@ fn every_default_fits_its_own_setting_and_every_setting_has_its_help() {
 }
 
 #[test]
-fn a_list_that_is_checked_says_itself_what_is_wrong() {
+fn a_checked_list_reports_its_own_error() {
     static EVENTS: [OptionSpec; 1] = [OptionSpec {
         name: "events",
         kind: Kind::ListOf("EVENT", |text| match text.contains("cycle,") {
@@ -308,7 +308,7 @@ fn with_a_program() -> Vec<SourceSettings> {
 }
 
 #[test]
-fn a_program_to_run_stands_in_the_file_alone_word_by_word() {
+fn a_program_is_set_in_the_file_alone_word_by_word() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("agent.toml");
     let text = "[sources.run]\ncommand = [\"/bin/a\", \"b, c\", \"\"]\npattern = \"a{1,2}, b\"\n";
@@ -321,13 +321,13 @@ fn a_program_to_run_stands_in_the_file_alone_word_by_word() {
     assert_eq!(loaded.config.sources["run"].options["command"], "/bin/a\0b, c\0\0");
     assert_eq!(loaded.config.sources["run"].options["pattern"], "a{1,2}, b");
     assert!(loaded.show().contains("command = [\"/bin/a\", \"b, c\", \"\"]"), "{}", loaded.show());
-    // From the environment or a flag it is an error, as is a program that is looked for somewhere.
+    // The environment and flags cannot set it, and the program needs an absolute path.
     let in_environment =
         |name: &str| (name == "JOBMETER_SOURCES_RUN_COMMAND").then(|| "/bin/sh".to_owned());
     let error = load(&in_environment, &[]).unwrap_err().to_string();
-    assert!(error.contains("may stand only in the agent's own file"), "{error}");
+    assert!(error.contains("is allowed only in the agent's own file"), "{error}");
     let error = load(NOTHING, &[("sources.run.pattern", "z")]).unwrap_err().to_string();
-    assert!(error.contains("may stand only in the agent's own file"), "{error}");
+    assert!(error.contains("is allowed only in the agent's own file"), "{error}");
     let command = agent_command(&with_a_program());
     let names: Vec<_> = command.get_arguments().filter_map(|arg| arg.get_long()).collect();
     assert!(names.contains(&"sources-run-period"), "{names:?}");
@@ -338,7 +338,7 @@ fn a_program_to_run_stands_in_the_file_alone_word_by_word() {
 }
 
 #[test]
-fn a_file_that_others_than_root_can_write_is_not_believed_where_it_names_a_program() {
+fn a_file_writable_by_other_users_is_not_trusted_to_name_a_program() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("agent.toml");
@@ -355,12 +355,12 @@ fn a_file_that_others_than_root_can_write_is_not_believed_where_it_names_a_progr
     }
     for (mode, why) in [(0o644, None), (0o664, Some("mode 664")), (0o646, Some("chmod go-w"))] {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
-        let told = distrust();
-        assert_eq!(told.is_some(), why.is_some(), "{mode:o} {told:?}");
-        assert!(why.is_none_or(|why| told.unwrap().contains(why)), "{mode:o}");
+        let reason = distrust();
+        assert_eq!(reason.is_some(), why.is_some(), "{mode:o} {reason:?}");
+        assert!(why.is_none_or(|why| reason.unwrap().contains(why)), "{mode:o}");
     }
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
-    // Who can write to the folder can put another file there.
+    // A user who can write to the folder can replace the file.
     let mode = |mode| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode));
     mode(0o775).unwrap();
     let why = distrust().unwrap();
@@ -375,7 +375,7 @@ fn a_file_that_others_than_root_can_write_is_not_believed_where_it_names_a_progr
 }
 
 #[test]
-fn nobody_sees_more_than_a_user() {
+fn unauthenticated_clients_see_no_more_than_a_user() {
     let load = |flags: &[(&str, &str)]| load_server(&given(ConfigFile::None, NOTHING, flags));
     let access = load(&[("access.nodes", "own"), ("access.staff", "@ops,ann")]).unwrap();
     let access = access.config.access;
@@ -383,13 +383,13 @@ fn nobody_sees_more_than_a_user() {
     assert_eq!(access.staff, ["@ops", "ann"]);
     assert_eq!(load(&[]).unwrap().config.access.nodes, Nodes::Everyone);
     let both = load(&[("access.nodes", "own"), ("access.anonymous", "nodes")]);
-    let told = both.unwrap_err().to_string();
-    assert!(told.contains("access-anonymous") && told.contains("say `none`"), "{told}");
+    let errors = both.unwrap_err().to_string();
+    assert!(errors.contains("access-anonymous") && errors.contains("set `none`"), "{errors}");
     assert!(load(&[("access.nodes", "mine")]).is_err());
 }
 
 #[test]
-fn a_server_that_knows_nobody_by_loopback_needs_tokens_or_certificates() {
+fn a_server_without_loopback_users_needs_tokens_or_certificates() {
     let load = |flags: &[(&str, &str)]| load_server(&given(ConfigFile::None, NOTHING, flags));
     let none = ("access.loopback", "none");
     let error = load(&[none]).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! What an agent can be told.
+//! The settings of an agent.
 
 use crate::settings::load::{ConfigError, Origin, Values};
 use crate::settings::setting::{Kind, PERIOD_MAX, PERIOD_MIN, SourceSettings, settings};
@@ -12,57 +12,56 @@ use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(86_400);
-/// Longest period of a burst, and longest time that it keeps.
+/// Longest period and longest retention of a burst.
 pub(crate) const BURST_PERIOD_MAX: Duration = Duration::from_secs(60);
 pub(crate) const BURST_KEEP_MAX: Duration = Duration::from_secs(3600);
-/// What the server may be allowed.
+/// Permissions that `remote.allow` can grant to the server.
 const ALLOW_WORDS: &[&str] = &["sources", "periods", "promotions", "events", "bursts"];
 /// Most expressions for the optional metrics of a source.
 const OPTIONAL_MAX: usize = 64;
 const TIB: u64 = 1 << 40;
 
 settings! {
-    /// What an agent runs with.
+    /// Settings of sampling.
     AgentSettings, SAMPLING, "Sampling" {
-        /// How often the sources are read that cost little; each tick is a multiple of it since 1970.
+        /// How often the agent reads cheap sources; each tick is a multiple of it since 1970.
         "period" period: Duration = "5s", Kind::Duration { min: PERIOD_MIN, max: PERIOD_MAX };
-        /// How often they are read while no job is on the node, if more rarely; a job that comes ends that
-        /// within one tick of its own.
+        /// Longer period while no job is on the node; a new job ends it within one such tick.
         "period_idle" period_idle: Option<Duration> = "" or "as with jobs",
             Kind::Duration { min: PERIOD_MIN, max: PERIOD_MAX };
         /// Name of this node in every sample.
         "device" device: Option<DeviceId> = "" or "the host's name up to its first dot",
             Kind::Text("NAME");
-        /// Longest time a reading of a source may take; what it gives later is too old and left out.
+        /// Longest time of one reading of a source; the agent drops results that arrive later.
         "source_time_max" source_time_max: Option<Duration> = "" or "the source's period, 1s at least",
             Kind::Duration { min: Duration::from_millis(10), max: DAY };
-        /// Processor time that one reading of a source should not pass; a source that reads process by
-        /// process stops there and goes on at the next tick where it stopped.
+        /// Processor time that one reading of a source should not exceed. A source that reads process by process stops
+        /// there and continues at the next tick.
         "source_budget" source_budget: Duration = "50ms",
             Kind::Duration { min: Duration::from_micros(100), max: Duration::from_secs(60) };
-        /// Hundredths of one processor that a source may take; one that takes more is read half as often,
-        /// and so on, until it does not.
+        /// Most processor time of a source, in percent of one processor. The agent halves the frequency of a source
+        /// that exceeds it, repeatedly if necessary.
         "source_percent_max" source_percent_max: u64 = "10", Kind::Number { min: 1, max: 100 };
     }
 }
 
 settings! {
-    /// Which jobs an agent looks for in the cgroups.
+    /// How an agent finds jobs in the cgroups.
     JobSettings, JOBS, "Jobs" {
-        /// Whose jobs are looked for, of `oar`, `slurm` and `local` (those of `jobmeter run`).
+        /// Schedulers whose jobs the agent finds: `oar`, `slurm` and `local` (jobs of `jobmeter run`).
         "jobs.schedulers" schedulers: Vec<String> = "oar, slurm, local", Kind::List("WORD");
-        /// Directories in which OAR's jobs have theirs, instead of the default places.
+        /// Directories that contain the cgroups of OAR's jobs, instead of the default ones.
         "jobs.oar_roots" oar_roots: Vec<String> = "" or "OAR's default places", Kind::List("DIR");
-        /// Directories in which Slurm's jobs have theirs, instead of the default places.
+        /// Directories that contain the cgroups of Slurm's jobs, instead of the default ones.
         "jobs.slurm_roots" slurm_roots: Vec<String> = "" or "Slurm's default places",
             Kind::List("DIR");
-        /// A site's own jobs: the way from a hierarchy's root, each part a regular expression.
+        /// A site's own jobs: the path from a hierarchy's root, each part a regular expression.
         "jobs.patterns" patterns: Vec<String> = "" or "none", Kind::List("CLUSTER:PATTERN");
         /// Users besides root who may own the directories of jobs.
         "jobs.scheduler_uids" scheduler_uids: Vec<u32> = "" or "the user `oar` only", Kind::List("UID");
-        /// Whether systemd's services and sessions are shown on a machine without a scheduler.
+        /// Whether to show systemd's services and sessions on a machine without a scheduler.
         "jobs.units" units: bool = "true", Kind::Switch;
-        /// How often all directories are looked at, even if nothing was noted.
+        /// How often the agent reads all directories, even without a notification.
         "jobs.rescan" rescan: Duration = "30s", Kind::Duration { min: SECOND, max: DAY };
     }
 }
@@ -70,17 +69,17 @@ settings! {
 settings! {
     /// Where an agent sends to.
     ServerSettings, SERVER, "Server" {
-        /// Where the batches go.
+        /// URL of the server that receives the batches.
         "server" server: Option<ServerUrl> = "" or "the server that `jobmeter up` runs here, if one does",
             Kind::Text("URL");
         /// Users besides root and the caller's own who may own a server that is reached through loopback without TLS.
         "server_uids" server_uids: Vec<u32> = "" or "the owner of /run/jobmeter-server only",
             Kind::List("UID");
-        /// File with the token that the server knows; only its first line counts.
+        /// File with a token of the server; only its first line counts.
         "token_file" token_file: Option<PathBuf> = "" or "no token", Kind::Text("FILE");
-        /// Certificates (PEM) that the server's certificate must come from.
+        /// CA certificates (PEM) that verify the server's certificate.
         "ca" ca: Option<PathBuf> = "" or "the system's", Kind::Text("FILE");
-        /// Certificate (PEM) that this node shows to the server.
+        /// Certificate (PEM) that authenticates this node to the server.
         "cert" cert: Option<PathBuf> = "" or "none", Kind::Text("FILE");
         /// Private key (PEM) of that certificate.
         "key" key: Option<PathBuf> = "" or "none", Kind::Text("FILE");
@@ -94,22 +93,22 @@ settings! {
 }
 
 settings! {
-    /// What an agent keeps of what it could not send.
+    /// The agent's buffer of unsent samples.
     SpoolSettings, SPOOL, "Spool" {
-        /// Folder for what the server has not acknowledged, or `none`.
+        /// Folder for batches that the server has not acknowledged, or `none`.
         "spool" spool: Option<Spool> = ""
             or "/var/lib/jobmeter/spool as root, else in the XDG state folder", Kind::Text("DIR");
-        /// Whether each write is forced to the disk, so that it survives a crash of the node too.
+        /// Whether the agent syncs each write to the disk, so that it survives a crash of the node.
         "spool_sync" spool_sync: bool = "false", Kind::Switch;
-        /// Largest spool; the oldest samples go first.
+        /// Largest spool; the agent drops the oldest samples first.
         "spool_bytes_max" spool_bytes_max: Bytes = "1GiB", Kind::Bytes { min: 1 << 20, max: TIB };
         /// Oldest sample in the spool.
         "spool_age_max" spool_age_max: Duration = "7d",
             Kind::Duration { min: SECOND, max: Duration::from_secs(366 * 86_400) };
-        /// How fast the spool is sent, so that live samples get through beside it.
+        /// Send rate of the spool, limited so that live samples get through.
         "spool_send_bytes_per_second" spool_send_bytes_per_second: Bytes = "4MiB",
             Kind::Bytes { min: 1 << 10, max: TIB };
-        /// Largest folder of batches that a server refused for good; the oldest go first.
+        /// Largest folder of batches that a server rejected permanently; the agent deletes the oldest first.
         "refused_bytes_max" refused_bytes_max: Bytes = "16MiB", Kind::Bytes { min: 0, max: TIB };
     }
 }
@@ -117,94 +116,94 @@ settings! {
 settings! {
     /// What the server may change.
     RemoteSettings, REMOTE, "What the server may change" {
-        /// What the server may change, of `sources` (switch them on and off), `periods`, `promotions` (of what
-        /// is optional), `events` (what `perf` counts) and `bursts`.
+        /// What the server may change: `sources` (switch them on and off), `periods`, `promotions` (of optional
+        /// metrics), `events` (counted by `perf`) and `bursts`.
         "remote.allow" allow: Vec<String> = "sources, periods, promotions", Kind::List("WORD");
-        /// Shortest period that the server may ask for.
+        /// Shortest period that the server may set.
         "remote.period_min" period_min: Duration = "100ms",
             Kind::Duration { min: PERIOD_MIN, max: PERIOD_MAX };
-        /// Longest time after which a change ends by itself.
+        /// Longest duration of a change; it ends by itself.
         "remote.time_max" time_max: Duration = "1d",
             Kind::Duration { min: SECOND, max: Duration::from_secs(366 * 86_400) };
     }
 }
 
 settings! {
-    /// What an agent reads more often than it sends.
+    /// Sources that an agent reads more often than it sends.
     BurstSettings, BURST, "Bursts" {
-        /// Sources that are read between their ticks too: what that gives is kept in memory, and sent when
-        /// something happens.
+        /// Sources that the agent also reads between their ticks. It keeps these samples in memory and sends them when
+        /// an event occurs.
         "burst.sources" sources: Vec<String> = "" or "none", Kind::List("SOURCE");
-        /// How often they are read.
+        /// Period of these readings.
         "burst.period" period: Duration = "100ms",
             Kind::Duration { min: PERIOD_MIN, max: BURST_PERIOD_MAX };
-        /// How long what was read is kept.
+        /// How long the agent keeps these samples.
         "burst.keep" keep: Duration = "1m", Kind::Duration { min: SECOND, max: BURST_KEEP_MAX };
-        /// What has it sent beside the server's asking: `job_start`, `job_end`.
+        /// Events that send the samples, besides a request of the server: `job_start`, `job_end`.
         "burst.flush_on" flush_on: FlushOn = "job_start, job_end",
             Kind::ListOf("WORD", FlushOn::check);
-        /// Most memory for what is kept of one source, taken when its first reading is kept; beyond, the
-        /// oldest goes before its time.
+        /// Most memory for the kept samples of one source, allocated at its first reading; beyond it, the agent drops
+        /// the oldest samples early.
         "burst.bytes_max" bytes_max: Bytes = "4MiB", Kind::Bytes { min: 1 << 16, max: 1 << 30 };
     }
 }
 
 settings! {
-    /// What an agent does once, instead of running on.
+    /// How an agent runs once instead of continuously.
     RunSettings, RUN, "One run" {
-        /// Recorded machine to read instead of this one; each further one is the next tick. Its samples are sent
-        /// only where the command line has `--server`.
+        /// Recorded machine to read instead of this one; each further one is the next tick. The agent sends its samples
+        /// only if the command line has `--server`.
         "root" root: Vec<PathBuf> = "" or "this machine", Kind::List("DIR");
         /// Whether to read once, for each root, and end.
         "once" once: bool = "false", Kind::Switch;
-        /// Whether to print each sample before it is sent; with `once`, samples are sent only where the command
+        /// Whether to print each sample before sending it; with `once`, the agent sends samples only if the command
         /// line has `--server`.
         "print" print: bool = "false", Kind::Switch;
-        /// The time of the first tick, where the machine is a recorded one.
+        /// Time of the first tick of a recorded machine.
         "now" now: Option<Timestamp> = "" or "the clock's", Kind::Text("TIME");
     }
 }
 
-/// What an agent was told about one source.
+/// The configuration of one source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceConfig {
-    /// Whether it is read.
+    /// Whether the agent reads it.
     pub enabled: bool,
-    /// How often; `None`: at every tick, or as rarely as the source itself wants.
+    /// Its period; `None`: every tick, or the source's own minimum.
     pub period: Option<Duration>,
-    /// How often while no job is on the node; `None`: as the rest.
+    /// Its period while no job is on the node; `None`: the general one.
     pub period_idle: Option<Duration>,
-    /// The metrics that are collected only while a promotion asks for them.
+    /// Metrics that are collected only during a promotion.
     pub optional: Vec<MetricPattern>,
     /// Its own options, checked.
     pub options: BTreeMap<String, String>,
-    /// Of a source that runs a program: why the file that names it is not believed, and how to make it so.
+    /// For a source that runs a program: why the file with the program's name is not trusted, and how to correct it.
     pub distrust: Option<String>,
 }
 
-/// What an agent runs with.
+/// The configuration of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentConfig {
     /// When and how it reads.
     pub sampling: AgentSettings,
-    /// Which jobs it looks for.
+    /// How it finds jobs.
     pub jobs: JobSettings,
     /// Where it sends to.
     pub server: ServerSettings,
-    /// What it keeps.
+    /// Its buffer of unsent samples.
     pub spool: SpoolSettings,
     /// What the server may change.
     pub remote: RemoteSettings,
-    /// What it reads more often than it sends.
+    /// Sources that it reads more often than it sends.
     pub burst: BurstSettings,
-    /// Whether it runs on.
+    /// Whether it runs continuously.
     pub run: RunSettings,
-    /// What it says, and where.
+    /// Its log.
     pub log: LogConfig,
-    /// Each source, by its name.
+    /// Each source, by name.
     pub sources: BTreeMap<String, SourceConfig>,
-    /// Whether samples stay here: a recorded machine, or one tick that is printed, must never reach the live
-    /// store because a file or this machine names a server. `--server` on the command line asks for it.
+    /// Whether samples stay on this machine. Samples of a recorded machine, and of one printed tick, must not
+    /// reach the live store because a file or this machine names a server. `--server` on the command line sends them.
     pub local: bool,
 }
 
@@ -216,7 +215,7 @@ pub fn agent_settings(sources: &[SourceSettings]) -> Vec<Setting> {
 }
 
 impl AgentConfig {
-    /// The checked configuration; what is wrong is told in `errors`, all of it.
+    /// The checked configuration. Adds all errors to `errors`.
     pub(crate) fn from_values(
         values: &Values,
         sources: &[SourceSettings],
@@ -247,12 +246,12 @@ impl AgentConfig {
             local: false,
         };
         config.check_together(values, errors);
-        Some(config.kept_local(values))
+        Some(config.with_local_samples(values))
     }
 
-    /// Without server and spool where samples stay here. A spool that the command line names stays: it is not the
-    /// one of the agent that runs here.
-    fn kept_local(mut self, values: &Values) -> Self {
+    /// Removes server and spool if samples stay local. A spool on the command line remains: it is not the
+    /// spool of the agent that runs here.
+    fn with_local_samples(mut self, values: &Values) -> Self {
         let is_flag = |key| matches!(values.raw(key), Some((_, Origin::Flag(_))));
         let for_reading = !self.run.root.is_empty() || (self.run.once && self.run.print);
         self.local = for_reading && !is_flag("server");
@@ -265,7 +264,7 @@ impl AgentConfig {
         self
     }
 
-    /// What two settings say together.
+    /// Checks combinations of settings.
     fn check_together(&self, values: &Values, errors: &mut Vec<ConfigError>) {
         match (&self.server.cert, &self.server.key) {
             (Some(_), None) => errors.push(values.error("cert", "`cert` needs `key` beside it")),
@@ -275,18 +274,20 @@ impl AgentConfig {
         for word in &self.remote.allow {
             if !ALLOW_WORDS.contains(&word.as_str()) {
                 let known = ALLOW_WORDS.join(", ");
-                let what = format!("`remote.allow` has `{word}`; it knows {known}");
+                let what = format!("`remote.allow` has `{word}`; it accepts {known}");
                 errors.push(values.error("remote.allow", &what));
             }
         }
         for word in &self.jobs.schedulers {
             if !matches!(word.as_str(), "oar" | "slurm" | "local") {
-                let what = format!("`jobs.schedulers` has `{word}`; it knows oar, slurm and local");
+                let what =
+                    format!("`jobs.schedulers` has `{word}`; it accepts oar, slurm and local");
                 errors.push(values.error("jobs.schedulers", &what));
             }
         }
         if self.run.root.is_empty() && self.run.now.is_some() {
-            errors.push(values.error("now", "`now` needs `root`: a live machine has its own time"));
+            errors
+                .push(values.error("now", "`now` needs `root`: a live machine uses its own clock"));
         }
         if self.run.root.len() > 1 && !self.run.once {
             errors.push(values.error("root", "several roots need `once`: each is read once"));
@@ -304,7 +305,7 @@ fn source_config(
     let period: Option<Option<Duration>> = values.get(&key("period"), errors);
     let period_idle = values.get(&key("period_idle"), errors);
     let optional = optional(&key("optional"), values, errors);
-    // The source's own wish is a lower bound, what somebody wrote is exact.
+    // The source's own period is a minimum; a configured period is exact.
     let by_default = values.is_default(&key("period"));
     let mut options = BTreeMap::new();
     for OptionSpec { name, kind, .. } in source.options {
@@ -323,7 +324,7 @@ fn source_config(
     Some(SourceConfig { enabled, period, period_idle, optional, options, distrust })
 }
 
-/// Which metrics of a source are collected only when they are asked for: all, none, or those that are named.
+/// The metrics of a source that are collected only on demand: all, none, or those that match.
 fn optional(
     key: &str,
     values: &Values,
@@ -340,7 +341,7 @@ fn optional(
     patterns.map_err(|what| errors.push(values.error(key, &format!("`{key}`: {what}")))).ok()
 }
 
-/// A command as one text: each word with what ends it.
+/// A command as one text: each word with a terminating NUL.
 fn command(raw: &Raw) -> String {
     let words = match raw {
         Raw::One(text) if text.is_empty() => &[],

@@ -1,5 +1,5 @@
-//! The command lines of the programs that run by settings alone: the programs parse by them, and the command
-//! `jobmeter` tells them to shells and as manual pages.
+//! The command lines of the agent and the server. The programs parse with them; the command `jobmeter`
+//! derives completions and manual pages from them.
 
 use crate::{SourceSettings, agent_settings, flags, server_settings};
 use clap::Command;
@@ -18,8 +18,8 @@ Examples:
   jobmeter-server --data /var/lib/jobmeter/store
   jobmeter-server --data DIR --listen 0.0.0.0:8790 --token-file TOKENS --cert CERT.pem --key KEY.pem
 
-Prints `ready: URL` when it answers. SIGHUP reads configuration, tokens and certificates anew; SIGTERM and
-SIGINT end it when the requests under way are answered.";
+Prints `ready: URL` when it is ready. SIGHUP reloads configuration, tokens and certificates; SIGTERM and
+SIGINT stop it after the current requests.";
 
 /// The command line of `jobmeter-agent` with these sources.
 pub fn agent_command(sources: &[SourceSettings]) -> Command {
@@ -34,7 +34,7 @@ pub fn agent_command(sources: &[SourceSettings]) -> Command {
 pub fn server_command() -> Command {
     Command::new("jobmeter-server")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Takes batches of samples in, keeps them, and answers questions over HTTP.")
+        .about("Receives batches of samples, stores them, and answers queries over HTTP.")
         .after_help(SERVER_EXAMPLES)
         .args(flags(&server_settings()))
 }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_lines_are_sound() {
+    fn the_command_lines_are_valid() {
         agent_command(&[]).debug_assert();
         server_command().debug_assert();
     }

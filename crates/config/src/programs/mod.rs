@@ -1,7 +1,8 @@
-//! What each program can be told.
+//! The settings of each program.
 //!
-//! - `agent`, `server`, `client`: each program's settings; `schedulers`: those of each scheduler. `remote`: what a server may change on a node.
-//! - `command`: command lines. `variables`: mistyped variables of the environment.
+//! - `agent`, `server`, `client`: each program's settings; `schedulers`: those of each scheduler. `remote`:
+//!   what a server may change on a node.
+//! - `command`: command lines. `variables`: mistyped environment variables.
 
 pub(crate) mod agent;
 pub(crate) mod client;

@@ -1,31 +1,31 @@
-//! A configuration that the server asks for, within what the node's own file allows.
+//! Configuration changes that the server requests, within the limits of the node's own file.
 //!
-//! It is a text such as
+//! The change is a text such as
 //!
 //! ```toml
-//! until = "2026-01-06T14:00:00Z"      # of what is changed in [sources]
+//! until = "2026-01-06T14:00:00Z"      # end of the changes in [sources]
 //! [sources.taskstats]
 //! period = "1s"
 //! [sources.filesystem]
 //! enabled = false
 //! [sources.perf]
 //! events = ["cache_ll"]
-//! [[promote]]                         # optional metrics to be collected
+//! [[promote]]                         # collects optional metrics
 //! metric = "filesystem_.*"
 //! until = "2026-01-06T14:30:00Z"
-//! [burst.cpu]                         # read often, and kept in memory
+//! [burst.cpu]                         # reads often, keeps the samples in memory
 //! period = "100ms"
 //! keep = "1m"
 //! flush_on = ["job_end"]
 //! until = "2026-01-06T15:00:00Z"
-//! [[flush]]                           # what a burst kept is to be sent now; each number once
+//! [[flush]]                           # sends the samples of a burst now; each number once
 //! source = "cpu"
 //! number = 17
 //! ```
 //!
-//! Never a path, command, address or credential: of a source it may name `enabled`, `period` and the events
-//! that `perf` counts; of a source that runs a program, nothing at all. What is not allowed is refused entry
-//! by entry, and reported.
+//! A change never names a path, command, address or credential. It may set `enabled`, `period` and the events
+//! that `perf` counts.
+//! It cannot change a source that runs a program. Each entry that is not allowed is rejected by itself, and reported.
 
 use crate::programs::agent::{BURST_KEEP_MAX, BURST_PERIOD_MAX};
 use crate::settings::load::{ConfigError, Values};
@@ -38,66 +38,66 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// Longest text that is read, in bytes.
+/// Longest text, in bytes.
 pub const TEXT_BYTES_MAX: usize = 64 * 1024;
 /// Most promotions.
 pub const PROMOTIONS_MAX: usize = 64;
 /// Most sources with a burst.
 pub const BURSTS_MAX: usize = 4;
-/// Most requests to send what bursts kept.
+/// Most flush requests.
 pub const FLUSHES_MAX: usize = 16;
 
-/// The changes that a node grants.
+/// The accepted changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteChange {
-    /// When those of `sources` end by themselves.
+    /// End of the changes in `sources`.
     pub until: Timestamp,
     /// By source.
     pub sources: BTreeMap<String, SourceChange>,
-    /// Optional metrics to be collected.
+    /// Promotions of optional metrics.
     pub promotions: Vec<Promotion>,
-    /// By source: what is read often and kept.
+    /// Bursts, by source.
     pub bursts: BTreeMap<String, Burst>,
-    /// Sources of which what a burst kept is to be sent, each with the number of the request.
+    /// Flush requests: the source of a burst, and the number of the request.
     pub flushes: Vec<(String, u64)>,
-    /// What was refused, or cut, for the log and the server: one sentence each.
+    /// Messages about rejected or shortened entries, for the log and the server.
     pub refused: Vec<String>,
 }
 
-/// What is changed of a source.
+/// A change of one source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceChange {
-    /// Switched on or off.
+    /// Switches it on or off.
     pub enabled: Option<bool>,
-    /// Read how often.
+    /// Its period.
     pub period: Option<Duration>,
-    /// What `perf` counts, in the words of its option.
+    /// The events that `perf` counts, in the words of its option.
     pub events: Option<String>,
 }
 
-/// Optional metrics that are to be collected.
+/// A promotion of optional metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Promotion {
-    /// Which.
+    /// Names of the metrics.
     pub metric: MetricPattern,
     /// When it ends by itself.
     pub until: Timestamp,
 }
 
-/// A source that is read often, and kept in memory.
+/// A source that the agent reads often into memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Burst {
-    /// How often.
+    /// Its period.
     pub period: Duration,
-    /// How long what was read is kept.
+    /// How long the agent keeps the samples.
     pub keep: Duration,
-    /// What has it sent.
+    /// Events that send the samples.
     pub flush_on: FlushOn,
     /// When it ends by itself.
     pub until: Timestamp,
 }
 
-/// What has it sent what a burst kept.
+/// Events that send the samples of a burst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlushOn {
     /// A job came to the node.
@@ -125,7 +125,7 @@ impl Value for FlushOn {
 }
 
 impl RemoteChange {
-    /// Forgets what has ended. Whether anything has.
+    /// Removes expired changes. Returns whether there were any.
     pub fn expire(&mut self, now: Timestamp) -> bool {
         let before = (self.sources.len(), self.promotions.len(), self.bursts.len());
         if now >= self.until {
@@ -136,7 +136,7 @@ impl RemoteChange {
         before != (self.sources.len(), self.promotions.len(), self.bursts.len())
     }
 
-    /// When [`Self::expire`] will have something to forget.
+    /// The next time at which [`Self::expire`] removes a change.
     pub fn next_end(&self) -> Option<Timestamp> {
         let plain = (!self.sources.is_empty()).then_some(self.until);
         let promotions = self.promotions.iter().map(|promotion| promotion.until);
@@ -144,21 +144,21 @@ impl RemoteChange {
         promotions.chain(bursts).chain(plain).min()
     }
 
-    /// How much it changes, in words.
+    /// Summary of the number of changes.
     pub fn summary(&self) -> String {
         let counts = [
             (self.sources.len(), "sources"),
             (self.promotions.len(), "promotions"),
             (self.bursts.len(), "bursts"),
         ];
-        let said = counts.iter().filter(|(count, _)| *count > 0);
-        let said: Vec<_> = said.map(|(count, what)| format!("{what}: {count}")).collect();
-        if said.is_empty() { "nothing".to_owned() } else { said.join(", ") }
+        let parts = counts.iter().filter(|(count, _)| *count > 0);
+        let parts: Vec<_> = parts.map(|(count, what)| format!("{what}: {count}")).collect();
+        if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") }
     }
 }
 
-/// Reads what a server asks for. Every entry stands for itself: one that is refused does not stop the
-/// others. A burst that says no more is as the node's own would be.
+/// Reads the server's requests. Each entry is independent: a rejected one does not affect the others.
+/// Unset values of a burst come from the node's own settings.
 pub fn read_remote(
     text: &[u8],
     now: Timestamp,
@@ -175,19 +175,19 @@ pub fn read_remote(
     };
     let mut errors = Vec::new();
     let values = Values::of_text(settings(sources), Path::new("server"), text, &mut errors);
-    let mut asked = Asked { values, errors, bounds, longest };
-    change.until = asked.end("until").unwrap_or(longest);
+    let mut reader = RequestReader { values, errors, bounds, longest };
+    change.until = reader.end("until").unwrap_or(longest);
     for source in sources {
-        asked.source(source, &mut change);
-        asked.burst(source, burst, &mut change);
+        reader.source(source, &mut change);
+        reader.burst(source, burst, &mut change);
     }
     for number in 0..PROMOTIONS_MAX {
-        change.promotions.extend(asked.promotion(number));
+        change.promotions.extend(reader.promotion(number));
     }
     for number in 0..FLUSHES_MAX {
-        change.flushes.extend(asked.flush(number, sources));
+        change.flushes.extend(reader.flush(number, sources));
     }
-    change.refused.extend(asked.errors.iter().map(ToString::to_string));
+    change.refused.extend(reader.errors.iter().map(ToString::to_string));
     change.expire(now);
     change
 }
@@ -197,35 +197,36 @@ fn refused(mut change: RemoteChange, why: String) -> RemoteChange {
     change
 }
 
-/// What is asked for, and what of it is wrong.
-struct Asked<'a> {
+/// A request while it is read, with its errors.
+struct RequestReader<'a> {
     values: Values,
     errors: Vec<ConfigError>,
     bounds: &'a RemoteSettings,
     longest: Timestamp,
 }
 
-impl Asked<'_> {
+impl RequestReader<'_> {
     fn source(&mut self, source: &SourceSettings, change: &mut RemoteChange) {
         let key = |name: &str| format!("sources.{}.{name}", source.name);
-        let mut asked = SourceChange {
+        let mut changed = SourceChange {
             enabled: self.value(&key("enabled")),
             period: self.value(&key("period")),
             events: self.value(&key("events")).map(|events: Vec<String>| events.join(",")),
         };
         if source.runs_a_program() {
             for name in ["enabled", "period"] {
-                let what = "it runs a program, and only the node's own file changes it";
-                self.refuse_if_there(&key(name), what);
+                let what = "it runs a program; only the node's own file can change it";
+                self.reject_if_set(&key(name), what);
             }
             return;
         }
-        asked.enabled = asked.enabled.filter(|_| self.allows("sources", &key("enabled")));
-        asked.period = asked.period.filter(|_| self.allows("periods", &key("period")));
-        asked.period = asked.period.filter(|period| self.is_long_enough(*period, &key("period")));
-        asked.events = asked.events.filter(|_| self.allows("events", &key("events")));
-        if asked != SourceChange::default() {
-            change.sources.insert(source.name.to_owned(), asked);
+        changed.enabled = changed.enabled.filter(|_| self.allows("sources", &key("enabled")));
+        changed.period = changed.period.filter(|_| self.allows("periods", &key("period")));
+        changed.period =
+            changed.period.filter(|period| self.is_long_enough(*period, &key("period")));
+        changed.events = changed.events.filter(|_| self.allows("events", &key("events")));
+        if changed != SourceChange::default() {
+            change.sources.insert(source.name.to_owned(), changed);
         }
     }
 
@@ -263,7 +264,7 @@ impl Asked<'_> {
         let (metric, until) =
             (format!("promote.{number}.metric"), format!("promote.{number}.until"));
         let Some(text) = self.value::<String>(&metric) else {
-            self.refuse_if_there(&until, "a promotion without `metric`");
+            self.reject_if_set(&until, "a promotion without `metric`");
             return None;
         };
         let until = self.must_end(&until, &metric);
@@ -283,7 +284,7 @@ impl Asked<'_> {
         let (source, number) = (format!("flush.{number}.source"), format!("flush.{number}.number"));
         let (name, once) = (self.value::<String>(&source), self.value::<u64>(&number));
         let Some(name) = name else {
-            self.refuse_if_there(&number, "a request to send what was kept without `source`");
+            self.reject_if_set(&number, "a flush without `source`");
             return None;
         };
         if !sources.iter().any(|source| source.name == name) {
@@ -292,13 +293,13 @@ impl Asked<'_> {
             return None;
         }
         if self.values.raw(&number).is_none() {
-            let what = "a request to send what was kept without `number`";
+            let what = "a flush without `number`";
             self.errors.push(self.values.error(&source, what));
         }
         Some((name, once?))
     }
 
-    /// When something ends: at the latest after the longest time that the node allows.
+    /// A required end, shortened to the longest time that the node allows.
     fn must_end(&mut self, key: &str, of: &str) -> Option<Timestamp> {
         if self.values.raw(key).is_none() {
             self.errors.push(self.values.error(of, "it has no `until`"));
@@ -307,7 +308,7 @@ impl Asked<'_> {
         self.end(key)
     }
 
-    /// A time, cut to the longest that the node allows; that is told.
+    /// A time, shortened to the longest that the node allows; shortening is reported.
     fn end(&mut self, key: &str) -> Option<Timestamp> {
         let until: Timestamp = self.value(key)?;
         if until > self.longest {
@@ -318,11 +319,11 @@ impl Asked<'_> {
         Some(until.min(self.longest))
     }
 
-    /// The value of a key, or the usual one where nothing is said. `None`: what is said does not fit.
+    /// The value of a key, or the node's usual one if unset. `None` if invalid.
     fn or_usual<T: Value>(&mut self, key: &str, kind: Kind, usual: T) -> Option<T> {
         let Some((raw, _)) = self.values.raw(key) else { return Some(usual) };
         if let Err(want) = kind.check(&raw.list().join(",")) {
-            let what = format!("`{key}` does not fit: {want}");
+            let what = format!("`{key}` is invalid: expected {want}");
             self.errors.push(self.values.error(key, &what));
             return None;
         }
@@ -334,7 +335,7 @@ impl Asked<'_> {
         self.values.get(key, &mut self.errors)
     }
 
-    fn refuse_if_there(&mut self, key: &str, what: &str) {
+    fn reject_if_set(&mut self, key: &str, what: &str) {
         if self.values.raw(key).is_some() {
             self.errors.push(self.values.error(key, what));
         }
@@ -375,7 +376,7 @@ fn settings(sources: &[SourceSettings]) -> Vec<Setting> {
         source.settings().into_iter().filter(named)
     };
     let mut list: Vec<_> = sources.iter().flat_map(of_source).collect();
-    // Each is understood where it is asked for: what does not fit must not seem to be absent.
+    // All types are accepted here: a value of the wrong type must not count as absent.
     let mut add = |key: String| list.push(setting(key, Kind::List("WORD")));
     add("until".to_owned());
     for source in sources {

@@ -1,4 +1,4 @@
-//! Which schedulers a server asks for their jobs, and how.
+//! The schedulers that a server polls, and how.
 
 use crate::settings::load::{ConfigError, Values};
 use crate::settings::setting::{Kind, Setting, settings};
@@ -7,74 +7,74 @@ use model::ClusterId;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How often a scheduler may be asked.
+/// Limits of the poll period.
 const PERIOD: Kind =
     Kind::Duration { min: Duration::from_millis(500), max: Duration::from_secs(3600) };
-/// How long a call may take.
+/// Limits of the call time.
 const CALL: Kind = Kind::Duration { min: Duration::from_secs(1), max: Duration::from_secs(300) };
-/// How far back jobs may be asked for.
+/// Limits of the look-back at startup.
 const BACK: Kind =
     Kind::Duration { min: Duration::from_secs(60), max: Duration::from_secs(366 * 86_400) };
 
 settings! {
-    /// Whether OAR is asked, and how.
+    /// Whether and how the server polls OAR.
     OarSettings, OAR, "Scheduler OAR" {
-        /// OAR's PostgreSQL database, read only: `host=… port=… user=… dbname=…` as libpq spells it;
+        /// OAR's PostgreSQL database, read only: `host=… port=… user=… dbname=…` in libpq's syntax;
         /// `host` is a name, an address or the folder of a socket. The connection is not encrypted.
-        "schedulers.oar.database" database: Option<String> = "" or "the database is not asked",
+        "schedulers.oar.database" database: Option<String> = "" or "the database is not polled",
             Kind::Text("PARAMETERS");
-        /// File whose first line is the password of the database or of the REST API.
+        /// File with the password of the database or of the REST API in its first line.
         "schedulers.oar.password_file" password_file: Option<PathBuf> = "" or "no password",
             Kind::Text("FILE");
-        /// OAR's REST API, where the database is out of reach: `http://frontend/oarapi`. Not encrypted.
-        "schedulers.oar.rest" rest: Option<ServerUrl> = "" or "the REST API is not asked",
+        /// OAR's REST API, if the database is unreachable: `http://frontend/oarapi`. Not encrypted.
+        "schedulers.oar.rest" rest: Option<ServerUrl> = "" or "the REST API is not polled",
             Kind::Text("URL");
-        /// The user of the REST API, by HTTP's basic authentication.
-        "schedulers.oar.rest_user" rest_user: Option<String> = "" or "nobody",
+        /// The user of the REST API, for HTTP basic authentication.
+        "schedulers.oar.rest_user" rest_user: Option<String> = "" or "no authentication",
             Kind::Text("NAME");
-        /// The name that its jobs bear; agents on OAR's nodes say `oar`.
+        /// The cluster name of its jobs; agents on OAR's nodes use `oar`.
         "schedulers.oar.cluster" cluster: String = "oar", Kind::Text("NAME");
-        /// How often it is asked what changed.
+        /// How often the server polls it for changes.
         "schedulers.oar.period" period: Duration = "2s", PERIOD;
         /// Longest time of a call.
         "schedulers.oar.call_time_max" call_time_max: Duration = "10s", CALL;
-        /// At a start, jobs that ended so long ago are asked for; all that are not over are.
+        /// At startup, the server reads jobs that ended within this time, and all jobs that are not over.
         "schedulers.oar.back" back: Duration = "7d", BACK;
     }
 }
 
 settings! {
-    /// Whether Slurm is asked, and how.
+    /// Whether and how the server polls Slurm.
     SlurmSettings, SLURM, "Scheduler Slurm" {
         /// slurmrestd: `unix:/run/slurmrestd.sock`, or `http://host:port`, which is not encrypted.
-        "schedulers.slurm.rest" rest: Option<String> = "" or "slurmrestd is not asked",
+        "schedulers.slurm.rest" rest: Option<String> = "" or "slurmrestd is not polled",
             Kind::Text("PLACE");
-        /// File whose first line is the token (JWT) for slurmrestd.
+        /// File with the token (JWT) for slurmrestd in its first line.
         "schedulers.slurm.token_file" token_file: Option<PathBuf> = "" or "no token",
             Kind::Text("FILE");
-        /// The user that the token is for.
-        "schedulers.slurm.user" user: Option<String> = "" or "the user that the token names",
+        /// The user of the token.
+        "schedulers.slurm.user" user: Option<String> = "" or "the user in the token",
             Kind::Text("NAME");
-        /// Whether the programs `squeue`, `sacct` and `scontrol` are run, where there is no slurmrestd.
+        /// Whether to run the programs `squeue`, `sacct` and `scontrol`, if there is no slurmrestd.
         "schedulers.slurm.commands" commands: bool = "false", Kind::Switch;
         /// Folder of these programs.
-        "schedulers.slurm.programs" programs: Option<PathBuf> = "" or "where programs usually are",
+        "schedulers.slurm.programs" programs: Option<PathBuf> = "" or "the usual folders of programs",
             Kind::Text("DIR");
         /// Slurm's own configuration, which these programs read.
-        "schedulers.slurm.conf" conf: Option<PathBuf> = "" or "where Slurm has it",
+        "schedulers.slurm.conf" conf: Option<PathBuf> = "" or "Slurm's default",
             Kind::Text("FILE");
-        /// The name that its jobs bear; agents on Slurm's nodes say `slurm`.
+        /// The cluster name of its jobs; agents on Slurm's nodes use `slurm`.
         "schedulers.slurm.cluster" cluster: String = "slurm", Kind::Text("NAME");
-        /// How often it is asked what changed.
+        /// How often the server polls it for changes.
         "schedulers.slurm.period" period: Duration = "2s", PERIOD;
         /// Longest time of a call, or of a program's run.
         "schedulers.slurm.call_time_max" call_time_max: Duration = "10s", CALL;
-        /// At a start, jobs that ended so long ago are asked for; all that are not over are.
+        /// At startup, the server reads jobs that ended within this time, and all jobs that are not over.
         "schedulers.slurm.back" back: Duration = "7d", BACK;
     }
 }
 
-/// The schedulers that a server asks.
+/// The schedulers that a server polls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchedulerSettings {
     /// OAR.
@@ -102,12 +102,12 @@ impl SchedulerSettings {
             if let Err(error) = ClusterId::new(cluster) {
                 errors.push(values.error(key, &error.to_string()));
             } else if cluster == ClusterId::LOCAL {
-                let what = "`local` is the name of the jobs that `jobmeter run` starts";
+                let what = "`local` is reserved for jobs of `jobmeter run`";
                 errors.push(values.error(key, what));
             }
         }
         if settings.oar.cluster == settings.slurm.cluster {
-            let what = "two schedulers whose jobs bear one name cannot be told apart";
+            let what = "two schedulers need different cluster names";
             errors.push(values.error("schedulers.slurm.cluster", what));
         }
         Some(settings)
@@ -117,15 +117,15 @@ impl SchedulerSettings {
         let oar = &self.oar;
         let mut wrong = |key, what| errors.push(values.error(key, what));
         if oar.database.is_some() && oar.rest.is_some() {
-            wrong("schedulers.oar.rest", "either the database is asked or the REST API");
+            wrong("schedulers.oar.rest", "set either the database or the REST API");
         }
         if oar.database.as_ref().is_some_and(|text| text.contains("password")) {
-            let what = "the password stands in a file that `schedulers.oar.password_file` names, \
-                        not here where everyone sees it";
+            let what = "write the password to a file and set `schedulers.oar.password_file`, \
+                        not here, where it is visible to everyone";
             wrong("schedulers.oar.database", what);
         }
         if oar.rest.as_ref().is_some_and(|url| !url.is_plain()) {
-            let what = "TLS is not spoken to OAR's REST API; ask it by http:// through a proxy or \
+            let what = "TLS to OAR's REST API is not supported; use http:// through a proxy or \
                         tunnel of this machine";
             wrong("schedulers.oar.rest", what);
         }
@@ -139,7 +139,7 @@ impl SchedulerSettings {
         let slurm = &self.slurm;
         let mut wrong = |key, what| errors.push(values.error(key, what));
         if slurm.rest.is_some() && slurm.commands {
-            wrong("schedulers.slurm.commands", "either slurmrestd is asked or programs are run");
+            wrong("schedulers.slurm.commands", "set either slurmrestd or the programs");
         }
         if let Some(rest) = &slurm.rest
             && !rest.starts_with("unix:/")

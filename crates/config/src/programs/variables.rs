@@ -1,4 +1,5 @@
-//! Variables of the environment that bear our prefix and are no settings: mistyped ones would else be ignored in silence.
+//! Environment variables with jobmeter's prefix that are not settings. Without this check, mistyped ones
+//! would be ignored silently.
 
 use crate::settings::load::{ConfigError, ConfigErrors, Origin};
 use crate::settings::setting::Setting;
@@ -8,10 +9,10 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 
 const PREFIX: &str = "JOBMETER_";
-/// Of a source's settings, which only the agent knows.
+/// Prefix of a source's settings, which only the agent knows.
 const OF_SOURCES: &str = "SOURCES_";
-/// Those that are no settings: which file a program reads, what a job asks for, and which programs tests and benches
-/// run and how.
+/// Known variables that are not settings: the files of programs, the requests of jobs, and the programs that
+/// tests and benches run.
 const OTHERS: [&str; 8] = [
     "AGENT_FILE",
     "SERVER_FILE",
@@ -22,20 +23,20 @@ const OTHERS: [&str; 8] = [
     "SERVER_PROGRAM",
     "BENCH_SHORT",
 ];
-/// Most variables that are told of by name.
+/// Most variables that messages list by name.
 const NAMED_MAX: usize = 16;
 
-/// Variables with our prefix that no program of ours has.
+/// Variables with the prefix that are unknown to every program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownVariables {
-    /// Nearly one of the program's own: surely mistyped.
+    /// Close to one of the program's own settings: surely mistyped.
     pub mistyped: Vec<ConfigError>,
-    /// The others, a line each: somebody else may have made them, as Kubernetes does for each of its services. They are
-    /// ignored.
+    /// The other ones, one message each. They are ignored: other software may set them, as Kubernetes does
+    /// for each of its services.
     pub ignored: Vec<String>,
 }
 
-/// Looks for them among the names of the environment, for the program that has these settings.
+/// Searches the names of the environment, for the program with these settings.
 pub fn unknown_variables(
     own: &[Setting],
     names: impl IntoIterator<Item = OsString>,
@@ -82,7 +83,7 @@ pub fn unknown_variables(
 }
 
 impl UnknownVariables {
-    /// A configuration, if nothing is mistyped beside it; else everything that is wrong.
+    /// The configuration, if no variable is mistyped; else all errors.
     ///
     /// # Errors
     /// Those of the configuration, and the mistyped variables.
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistyped_variable_is_an_error_of_the_program_whose_it_nearly_is() {
+    fn a_mistyped_variable_is_an_error_of_the_program_with_the_nearest_setting() {
         let names = ["JOBMETER_PERID", "JOBMETER_SOURCES_LOAD_ENABLD", "JOBMETER_PERIOD", "PATH"];
         let (wrong, ignored) = unknown(&of_agent(), &names);
         assert_eq!(
@@ -124,7 +125,7 @@ mod tests {
              `JOBMETER_SOURCES_LOAD_ENABLED` meant?"
         );
         assert_eq!(ignored, [""; 0]);
-        // It is no business of the others, and no reason for them not to work.
+        // Other programs ignore it and run.
         let (wrong, ignored) = unknown(&client_settings(), &names);
         assert_eq!(wrong, "");
         assert_eq!(
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_made_is_told_and_ignored_and_what_is_ours_is_known() {
+    fn foreign_variables_are_reported_and_own_ones_known() {
         let made = ["JOBMETER_PORT", "JOBMETER_PORT_8790_TCP", "JOBMETER_SERVICE_HOST"];
         let ours = [
             "JOBMETER_LISTEN",
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_named() {
+    fn messages_name_a_limited_number() {
         let names: Vec<String> = (0..100).map(|n| format!("JOBMETER_{n}_OF_ANOTHER")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let (_, ignored) = unknown(&of_agent(), &names);
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn all_errors_are_told_at_once() {
+    fn all_errors_are_reported_at_once() {
         let found = unknown_variables(&of_agent(), [OsString::from("JOBMETER_PERID")]);
         let wrong = ConfigError { place: Origin::Default, what: "another".to_owned() };
         let all = found.beside::<()>(Err(ConfigErrors(vec![wrong]))).unwrap_err();

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use toml::de::{DeArray, DeTable, DeValue};
 
-/// What a file says. Every error of its syntax and every unknown key is told in `errors`.
+/// The values of a file. Adds every syntax error and every unknown key to `errors`.
 pub(crate) fn read(
     path: &Path,
     text: &str,
@@ -35,7 +35,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn table(&mut self, prefix: &str, table: &DeTable<'_>) {
-        // The parser orders by key; errors and values are told in the file's order.
+        // The parser orders by key; errors and values are reported in the file's order.
         let mut entries: Vec<_> = table.iter().collect();
         entries.sort_by_key(|(name, _)| name.span().start);
         for (name, value) in entries {
@@ -70,7 +70,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Several tables of one name: the settings of the first are `NAME.0.…`.
+    /// Repeated tables of one name: the settings of the first are `NAME.0.…`.
     fn array(&mut self, key: &str, array: &DeArray<'_>) {
         for (number, value) in array.iter().enumerate() {
             match value.get_ref() {
@@ -109,7 +109,10 @@ impl Reader<'_> {
     }
 }
 
-/// A value as the text that the environment would have; else what it is instead.
+/// A value as the text that an environment variable would have.
+///
+/// # Errors
+/// The name of its type, if it cannot be a text.
 fn raw(value: &DeValue<'_>) -> Result<Raw, &'static str> {
     match value {
         DeValue::Array(array) => {
@@ -166,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn every_error_with_line_column_and_near_match() {
+    fn every_error_has_line_column_and_nearest_name() {
         let text = "perod = 1\n[log]\nlevle = \"info\"\nfile = 1.5\n[sources.lod]\nperiod = 1\n\
                     [sources]\nload = 3\n";
         let (found, errors) = read_text(text);

@@ -7,8 +7,8 @@ use crate::settings::text::Raw;
 use clap::{Arg, ArgAction, ArgMatches};
 use std::path::PathBuf;
 
-/// The flags of settings, and `--config` and `-v`, for a command of clap. Those of sources stand in
-/// `--help` and not in `-h`.
+/// The flags of settings, and `--config` and `-v`, for a command of clap. Flags of sources appear in
+/// `--help`, but not in `-h`.
 pub fn flags(settings: &[Setting]) -> Vec<Arg> {
     let config = Arg::new("config")
         .long("config")
@@ -18,7 +18,7 @@ pub fn flags(settings: &[Setting]) -> Vec<Arg> {
     let more = Arg::new("verbose")
         .short('v')
         .action(ArgAction::Count)
-        .help("Say more; -vv and -vvv still more")
+        .help("Log more; -vv and -vvv even more")
         .help_heading("Log");
     let mut flags = vec![config, more];
     flags.extend(settings.iter().filter(|setting| !setting.in_file_only).map(flag));
@@ -49,17 +49,17 @@ fn help(setting: &Setting) -> String {
     }
 }
 
-/// What the flags say.
+/// The parsed flags.
 #[derive(Debug)]
 pub struct Flags {
-    /// Which file is read.
+    /// The file to read.
     pub file: ConfigFile,
-    /// Keys with what their flags say.
+    /// Keys with the values of their flags.
     pub flags: Vec<(String, Raw)>,
 }
 
-/// Takes what [`flags`] put into a command. `default_file` is read where `--config` and the variable
-/// `JOBMETER_<PROGRAM>_FILE` name none.
+/// Reads the flags that [`flags`] added to a command. `default_file` applies if neither `--config` nor the variable
+/// `JOBMETER_<PROGRAM>_FILE` names a file.
 pub fn given(
     settings: &[Setting],
     matches: &ArgMatches,
@@ -69,7 +69,7 @@ pub fn given(
 ) -> Flags {
     let mut flags = Vec::new();
     for setting in settings {
-        // One of the file alone has no flag, and clap falls over a name that it does not know.
+        // Settings for the file alone have no flag, and clap panics on an unknown name.
         let Ok(Some(texts)) = matches.try_get_many::<String>(&setting.key) else { continue };
         let texts: Vec<String> = texts.cloned().collect();
         let raw = match (&*texts, setting.kind) {

@@ -1,4 +1,4 @@
-//! Default, file, environment, flag: one above the other, each value with its origin.
+//! Layers of values: default, file, environment, flag. Later layers override earlier ones; each value keeps its origin.
 
 use crate::settings::setting::{Kind, Setting};
 use crate::settings::text::{Raw, Value};
@@ -12,23 +12,23 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// From the declaration.
+    /// The declaration.
     Default,
-    /// From a file.
+    /// A file.
     File {
-        /// Which.
+        /// Its path.
         path: Arc<Path>,
-        /// Which line, from 1.
+        /// The line, from 1.
         line: usize,
-        /// Which character of the line, from 1.
+        /// The character of the line, from 1.
         column: usize,
     },
-    /// From an environment variable.
+    /// An environment variable.
     Environment(String),
-    /// From a flag.
+    /// A flag.
     Flag(String),
 }
 
@@ -44,12 +44,12 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One thing that is wrong, and where.
+/// One error with its origin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
-    /// Where it stands.
+    /// Origin of the invalid value.
     pub place: Origin,
-    /// What is wrong, and what would do.
+    /// What is wrong, and what is valid.
     pub what: String,
 }
 
@@ -66,11 +66,11 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// Everything that is wrong with a configuration.
+/// All errors of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
 
-/// One a line.
+/// One per line.
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, error) in self.0.iter().enumerate() {
@@ -80,33 +80,33 @@ impl fmt::Display for ConfigErrors {
     }
 }
 
-/// Which file is read.
+/// The file to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigFile {
-    /// This one, which must be there.
+    /// This one, which must exist.
     Given(PathBuf),
-    /// This one, if it is there.
+    /// This one, if it exists.
     Default(PathBuf),
     /// None.
     None,
 }
 
-/// What stands for each setting, and where it comes from.
+/// The value and origin of each setting.
 #[derive(Clone, Debug)]
 pub struct Values {
     settings: Vec<Setting>,
     values: BTreeMap<String, (Raw, Origin)>,
-    /// Why the file is not believed where it names a program to run.
+    /// Why the file is not trusted to name a program.
     distrust: Option<String>,
 }
 
-/// What was given beside the file.
+/// The inputs of a configuration.
 pub struct Given<'a> {
-    /// Which file.
+    /// The file to read.
     pub file: ConfigFile,
     /// The environment.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
-    /// Keys with what their flags say.
+    /// Keys with the values of their flags.
     pub flags: Vec<(String, Raw)>,
 }
 
@@ -118,7 +118,7 @@ impl fmt::Debug for Given<'_> {
 }
 
 impl Values {
-    /// Reads every layer. What does not fit any setting is told in `errors`, all of it.
+    /// Reads every layer. Adds all invalid values to `errors`.
     pub(crate) fn read(
         settings: Vec<Setting>,
         given: &Given<'_>,
@@ -147,22 +147,22 @@ impl Values {
         all
     }
 
-    /// What has another origin than the file, though only the file may say it.
+    /// Rejects values from other origins if only the file may set them.
     fn only_the_file_has(&self, errors: &mut Vec<ConfigError>) {
         for setting in self.settings.iter().filter(|setting| setting.in_file_only) {
             if let Some((_, Origin::Environment(_) | Origin::Flag(_))) = self.raw(&setting.key) {
-                let what = format!("`{}` may stand only in the agent's own file", setting.key);
+                let what = format!("`{}` is allowed only in the agent's own file", setting.key);
                 errors.push(self.error(&setting.key, &what));
             }
         }
     }
 
-    /// Why the file is not believed where it names a program to run, and how to make it so.
+    /// Why the file is not trusted to name a program, and how to correct it.
     pub(crate) fn distrust(&self) -> Option<&str> {
         self.distrust.as_deref()
     }
 
-    /// The settings of a text that is no file of this machine.
+    /// The settings in a text that is not a file of this machine.
     pub(crate) fn of_text(
         settings: Vec<Setting>,
         name: &Path,
@@ -180,8 +180,8 @@ impl Values {
         }
     }
 
-    /// Puts a value above what is there, if it fits; a bad one leaves what is there, so that every
-    /// error is found in one go.
+    /// Overrides a value if the new one is valid. An invalid one leaves the old value, so that one run finds
+    /// every error.
     fn add(&mut self, key: &str, raw: Raw, origin: Origin, errors: &mut Vec<ConfigError>) {
         let Some(setting) = self.settings.iter().find(|setting| setting.key == key) else {
             errors.push(ConfigError { place: origin, what: unknown(key, &self.settings) });
@@ -191,7 +191,7 @@ impl Values {
         match setting.check(&raw) {
             Err(want) if !empty => {
                 let what = match setting.kind {
-                    // It says itself what is wrong, or which of its words.
+                    // Its message already names the problem or the invalid word.
                     Kind::TextOf(..) | Kind::ListOf(..) => format!("`{key}`: {want}"),
                     _ => format!("`{key}` is {}; it wants {want}", show(&raw)),
                 };
@@ -208,7 +208,7 @@ impl Values {
         &self.settings
     }
 
-    /// What stands for a key, and where it comes from.
+    /// The value and origin of a key.
     pub fn raw(&self, key: &str) -> Option<&(Raw, Origin)> {
         self.values.get(key)
     }
@@ -218,12 +218,12 @@ impl Values {
         self.values.values().any(|(_, origin)| matches!(origin, Origin::File { .. }))
     }
 
-    /// Whether nobody said anything about a key.
+    /// Whether a key has its default.
     pub fn is_default(&self, key: &str) -> bool {
         self.values.get(key).is_none_or(|(_, origin)| *origin == Origin::Default)
     }
 
-    /// The understood value of a key; what does not fit is told in `errors`.
+    /// The typed value of a key. Adds an error to `errors` if it is invalid.
     pub(crate) fn get<T: Value>(&self, key: &str, errors: &mut Vec<ConfigError>) -> Option<T> {
         let Some((raw, origin)) = self.values.get(key) else {
             errors.push(ConfigError {
@@ -239,14 +239,14 @@ impl Values {
         T::from_raw(raw).map_err(wrong).ok()
     }
 
-    /// An error about the value of a key, at its place.
+    /// An error about the value of a key, with its origin.
     pub fn error(&self, key: &str, what: &str) -> ConfigError {
         let place = self.values.get(key).map_or(Origin::Default, |(_, origin)| origin.clone());
         ConfigError { place, what: what.to_owned() }
     }
 }
 
-/// The words for a key that is no setting, with what was probably meant.
+/// The message for an unknown key, with the nearest valid name.
 pub(crate) fn unknown(key: &str, settings: &[Setting]) -> String {
     let (table, name) = key.rsplit_once('.').unwrap_or(("", key));
     let mut here: Vec<&str> = settings
@@ -265,7 +265,7 @@ pub(crate) fn unknown(key: &str, settings: &[Setting]) -> String {
     format!("unknown key `{key}`{meant}")
 }
 
-/// A file that was read.
+/// The content of a file.
 struct FileText {
     path: Arc<Path>,
     text: String,
@@ -278,7 +278,7 @@ fn file_text(file: &ConfigFile, errors: &mut Vec<ConfigError>) -> Option<FileTex
         ConfigFile::Default(path) => (path, false),
         ConfigFile::None => return None,
     };
-    // Whose it is, is asked of the very file that is read.
+    // Checks the owner of the open file itself, not of the path.
     let read = || -> std::io::Result<FileText> {
         let mut file = File::open(path)?;
         let distrust = distrust(path, &file.metadata()?);
@@ -297,17 +297,16 @@ fn file_text(file: &ConfigFile, errors: &mut Vec<ConfigError>) -> Option<FileTex
     }
 }
 
-/// Why a file that names a program to run is not believed: somebody other than root can write it, or put another
-/// one in its place.
-fn distrust(file: &Path, told: &Metadata) -> Option<String> {
+/// Why a file that names a program is not trusted: users other than root can write or replace it.
+fn distrust(file: &Path, metadata: &Metadata) -> Option<String> {
     let path = file.display();
-    if told.uid() != 0 {
+    if metadata.uid() != 0 {
         return Some(format!(
             "{path} belongs to user {}, not to root: chown root {path}",
-            told.uid()
+            metadata.uid()
         ));
     }
-    let mode = told.mode() & 0o7777;
+    let mode = metadata.mode() & 0o7777;
     if mode & 0o022 != 0 {
         let why = format!("{path} can be written by others than root (mode {mode:o})");
         return Some(format!("{why}: chmod go-w {path}"));

@@ -1,8 +1,8 @@
-//! What the programs say: to standard error, or to a file that is kept small.
+//! The programs' log: to standard error, or to a file with limited size.
 //!
-//! A line is `2026-01-06T13:35:00.250112+00:00 warn agent::sender: what happened`. A fault that repeats
-//! is said once, then counted and told once a minute: two faults are the same when their words are, the
-//! digits in them put aside.
+//! A line is `2026-01-06T13:35:00.250112+00:00 warn agent::sender: what happened`. A repeated message is
+//! written once; then its count is written once a minute.
+//! Two messages are the same if they differ only in digits.
 
 mod faults;
 mod file;
@@ -19,21 +19,20 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 settings! {
-    /// What a program says, and where.
+    /// The log of a program.
     LogConfig, LOG, "Log" {
-        /// How much is said: `error`, `warn`, `info`, `debug` (every sample) or `trace`; each `-v` is one
-        /// step more.
+        /// Level of detail: `error`, `warn`, `info`, `debug` (every sample) or `trace`; each `-v` adds one step.
         "log.level" level: String = "warn", Kind::Choice(LEVELS);
         /// File to write to.
         "log.file" file: Option<PathBuf> = "" or "standard error", Kind::Text("FILE");
-        /// Largest file; then it becomes `FILE.1`, and so on.
+        /// Largest file; then the program renames it to `FILE.1`, and so on.
         "log.bytes_max" bytes_max: Bytes = "16MiB", Kind::Bytes { min: 4096, max: 1 << 40 };
-        /// How many earlier files are kept.
+        /// How many earlier files to keep.
         "log.backups" backups: u32 = "3", Kind::Number { min: 0, max: 1000 };
     }
 }
 
-/// The levels, from the fewest words to the most.
+/// The levels, from least to most detailed.
 pub(crate) const LEVELS: &[&str] = &["error", "warn", "info", "debug", "trace"];
 
 /// The settings of the log, for every program's list.
@@ -41,7 +40,7 @@ pub(crate) const fn log_settings() -> &'static [crate::Setting] {
     LOG
 }
 
-/// The level so many steps above another.
+/// The level `steps` above another.
 pub(crate) fn level_above(level: &str, steps: usize) -> &'static str {
     let at = LEVELS.iter().position(|known| *known == level).unwrap_or(1);
     LEVELS.get(at.saturating_add(steps)).or(LEVELS.last()).copied().unwrap_or("trace")
@@ -49,7 +48,7 @@ pub(crate) fn level_above(level: &str, steps: usize) -> &'static str {
 
 static LOGGER: OnceLock<Logger> = OnceLock::new();
 
-/// Where lines go.
+/// Destination of lines.
 enum Sink {
     Stderr,
     File(RotatingFile),
@@ -61,17 +60,17 @@ struct State {
     line: String,
 }
 
-/// The program's one logger.
+/// The logger of the process.
 struct Logger {
     state: Mutex<State>,
     clock: fn() -> Timestamp,
 }
 
-/// Starts logging, or changes it: at start, and again on SIGHUP, which also opens the file anew for
-/// programs that rotate it from outside. `clock` tells the time of the lines.
+/// Starts or changes logging: at startup, and on SIGHUP. Each call reopens the file, for programs that rotate
+/// it. `clock` gives the time of the lines.
 ///
 /// # Errors
-/// The file cannot be opened; logging goes on as before.
+/// The file cannot be opened; logging continues as before.
 pub fn set(config: &LogConfig, clock: fn() -> Timestamp) -> io::Result<()> {
     let sink = match &config.file {
         Some(path) => {
@@ -88,18 +87,18 @@ pub fn set(config: &LogConfig, clock: fn() -> Timestamp) -> io::Result<()> {
     if let Some(sink) = new {
         logger.state().sink = sink;
     }
-    // Another logger is there only in a program that set one before us; it then keeps its own.
+    // Another logger exists only if the program installed one before; it then keeps its own.
     log::set_logger(logger).ok();
     log::set_max_level(config.level.parse().unwrap_or(LevelFilter::Warn));
     Ok(())
 }
 
-/// Says how often the faults of the last minute repeated; a program calls it now and then.
+/// Writes how often messages of the last minute repeated; each program calls it regularly.
 pub fn tell_repeated() {
     let Some(logger) = LOGGER.get() else { return };
     let now = (logger.clock)();
     let State { sink, faults, line } = &mut *logger.state();
-    faults.tell(now, |fault| {
+    faults.report_repeated(now, |fault| {
         line.clear();
         begin(line, now, fault.level, &fault.target);
         let FaultCount { text, again } = fault.count();
@@ -119,16 +118,16 @@ impl Logger {
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // The libraries below us say a lot, and TLS what is on its wire: only when all is asked for.
-        let ours = [
+        // Libraries log a lot, and TLS logs its traffic: only at the most detailed level.
+        let own_targets = [
             "agent", "delivery", "config", "server", "store", "jobs", "query", "api", "sql",
             "jobmeter",
         ];
         let target = metadata.target().split("::").next().unwrap_or_default();
-        let ours = ours.iter().any(|name| target.starts_with(name))
+        let is_own = own_targets.iter().any(|name| target.starts_with(name))
             || matches!(target, "sources" | "cgroups" | "kernel" | "wire");
         metadata.level() <= log::max_level()
-            && (ours || metadata.level() <= Level::Warn || log::max_level() == LevelFilter::Trace)
+            && (is_own || metadata.level() <= Level::Warn || log::max_level() == LevelFilter::Trace)
     }
 
     fn log(&self, record: &Record<'_>) {
@@ -168,7 +167,7 @@ fn begin(line: &mut String, now: Timestamp, level: Level, target: &str) {
     write!(line, "{now} {level} {target}: ").ok();
 }
 
-/// What came from outside may hold line ends and terminal controls: they stay visible and harmless.
+/// Escapes line ends and terminal controls of external text, which stay visible and harmless.
 fn one_line(line: &mut String) {
     if line.contains(is_unprintable) {
         let safe = line.chars().flat_map(|c| {
@@ -181,7 +180,7 @@ fn one_line(line: &mut String) {
 }
 
 impl Sink {
-    /// A log that cannot be written has nowhere to say so; the program goes on.
+    /// If the log cannot be written, there is no place to report it; the program continues.
     fn write(&mut self, line: &str) {
         match self {
             Self::Stderr => io::stderr().lock().write_all(line.as_bytes()).ok(),
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_stay_lines() {
+    fn control_characters_are_escaped() {
         let mut line = "a\nb\x1b[31m\u{9b}\u{202e}é\u{200b}".to_owned();
         one_line(&mut line);
         assert_eq!(line, "a\\nb\\u{1b}[31m\\u{9b}\\u{202e}é\\u{200b}");
@@ -223,14 +222,14 @@ mod tests {
         for pid in 0..3 {
             log::warn!(target: "agent::test", "process {pid} cannot be read");
         }
-        log::info!(target: "agent::test", "said");
-        log::debug!(target: "agent::test", "not said");
-        log::info!(target: "rustls", "not ours");
+        log::info!(target: "agent::test", "logged");
+        log::debug!(target: "agent::test", "not logged");
+        log::info!(target: "rustls", "not own_targets");
         let text = std::fs::read_to_string(&file).unwrap();
         assert_eq!(
             text,
             "2026-01-06T13:35:00+00:00 warn agent::test: process 0 cannot be read\n\
-             2026-01-06T13:35:00+00:00 info agent::test: said\n"
+             2026-01-06T13:35:00+00:00 info agent::test: logged\n"
         );
     }
 }

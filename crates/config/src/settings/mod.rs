@@ -1,7 +1,9 @@
-//! A setting: its declaration, its text, the layers that give it, and the file it stands in.
+//! A setting: its declaration, its value, the layers that set it, and its file.
 //!
-//! - `setting`: declarations. `text`: values. `load`: default, file, environment, flag. `file`, `flags`: two of them. `show`: printed back.
-//! - `place`: default paths. `log`: where the log goes. `pattern`, `token`: values of their own. `whose`: which program a file is for.
+//! - `setting`: declarations. `text`: values. `load`: default, file, environment, flag. `file`, `flags`: two
+//!   of them. `show`: printed back.
+//! - `place`: default paths. `log`: the log and its destination. `pattern`, `token`: special values.
+//!   `program_detection`: the program of a file.
 
 pub(crate) mod file;
 pub(crate) mod flags;
@@ -9,8 +11,8 @@ pub(crate) mod load;
 pub mod log;
 pub(crate) mod pattern;
 pub mod place;
+pub(crate) mod program_detection;
 pub(crate) mod setting;
 pub(crate) mod show;
 pub(crate) mod text;
 pub(crate) mod token;
-pub(crate) mod whose;

@@ -1,13 +1,13 @@
-//! Expressions that name metrics: `perf_.*`.
+//! Regular expressions for names of metrics: `perf_.*`.
 
 use regex_lite::{Regex, RegexBuilder};
 
 /// Longest expression.
 const BYTES_MAX: usize = 200;
-/// Most memory that an expression may take once it is understood.
+/// Most memory of a compiled expression.
 const SIZE_MAX: usize = 64 * 1024;
 
-/// A regular expression for the names of metrics, anchored at both ends.
+/// A regular expression for names of metrics, anchored at both ends.
 #[derive(Clone, Debug)]
 pub struct MetricPattern {
     text: String,
@@ -15,10 +15,10 @@ pub struct MetricPattern {
 }
 
 impl MetricPattern {
-    /// Understands an expression.
+    /// Compiles an expression.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The expression is invalid.
     pub fn new(text: &str) -> Result<Self, String> {
         if text.is_empty() || text.len() > BYTES_MAX {
             let bytes = text.len();
@@ -30,12 +30,12 @@ impl MetricPattern {
             let regex = RegexBuilder::new(text).size_limit(SIZE_MAX).build();
             regex.map_err(|e| format!("`{text}` is no regular expression: {e}"))
         };
-        // Alone at first: `a)|(b` must not end the group around it.
+        // Compiled alone first: `a)|(b` must not end the group around it.
         understood(text)?;
         Ok(Self { text: text.to_owned(), regex: understood(&format!("^(?:{text})$"))? })
     }
 
-    /// Whether a metric is meant.
+    /// Whether it matches a metric.
     pub fn matches(&self, metric: &str) -> bool {
         self.regex.is_match(metric)
     }
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_or_too_large_is_refused_in_words() {
+    fn invalid_or_large_expressions_are_rejected() {
         for text in ["", "(", "a)|(b", "(?x)a#", "((a{1000}){1000})", &"a".repeat(201)] {
             assert!(MetricPattern::new(text).is_err(), "{text}");
         }

@@ -1,29 +1,29 @@
-//! Where things lie when nobody says otherwise.
+//! Default paths.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Where the settings of an agent are by default.
+/// Default file of an agent's settings.
 pub const AGENT_FILE: &str = "/etc/jobmeter/agent.toml";
-/// Where the settings of a server are by default.
+/// Default file of a server's settings.
 pub const SERVER_FILE: &str = "/etc/jobmeter/server.toml";
 
-/// Folder of the store below a server's data folder.
+/// Folder of the store in a server's data folder.
 pub const SAMPLES_DIR: &str = "samples";
-/// File of the registry of jobs below it.
+/// The registry of jobs, in the same folder.
 pub const JOBS_FILE: &str = "jobs.sqlite";
-/// File of what is asked of agents, beside it.
+/// On-demand requests to agents, in the same folder.
 pub const DEMAND_FILE: &str = "demand.sqlite";
 
-/// File of who wrote what, and read what is others', below it.
+/// Audit of writes and of reads of other users' data, in the same folder.
 pub const AUDIT_FILE: &str = "audit.log";
-/// The audit of ordinary users, within it.
+/// The audit of ordinary users, in the same folder.
 pub const AUDIT_OF_USERS_FILE: &str = "audit-users.log";
 
-/// Where the settings of the command `jobmeter` are by default.
+/// Default file of the settings of the command `jobmeter`.
 pub const CLIENT_FILE: &str = "/etc/jobmeter/client.toml";
 
-/// The folder for what a program keeps: `/var/lib/jobmeter` as root, else `jobmeter` in the XDG state
+/// The state folder of a program: `/var/lib/jobmeter` as root, else `jobmeter` in the XDG state
 /// folder (`$XDG_STATE_HOME`, `~/.local/state`). `None` for a user without a home.
 pub fn state_dir(root: bool, environment: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
     if root {
@@ -37,27 +37,27 @@ pub fn state_dir(root: bool, environment: &dyn Fn(&str) -> Option<String>) -> Op
 
 /// The state folder of root's programs.
 const ROOT_STATE: &str = "/var/lib/jobmeter";
-/// Folder of the server's store below the state folder, beside the agent's spool.
+/// Folder of the server's store in the state folder, beside the agent's spool.
 pub const STORE_DIR: &str = "store";
-/// The store of servers whose systemd unit came before that layout.
+/// The store of servers with a systemd unit from before that layout.
 const EARLIER_STORE: &str = "/var/lib/jobmeter-server";
 
-/// Whether a server has a store in this folder.
+/// Whether this folder contains a server's store.
 fn has_store(dir: &Path) -> bool {
     dir.join(SAMPLES_DIR).is_dir() || dir.join(JOBS_FILE).is_file()
 }
 
-/// The folder with the store of `data`: a server's `--data`, or the state folder that has it below. `None`: there is
-/// no store.
+/// The folder with the store of `data`: a server's `--data`, or a state folder that contains one. `None`:
+/// there is no store.
 pub fn store_in(data: &Path) -> Option<PathBuf> {
     [data.to_owned(), data.join(STORE_DIR)].into_iter().find(|dir| has_store(dir))
 }
 
-/// The folder of a server: `--data`, or `store` in the state folder. A state folder that has a store stands for that
-/// one, so that `up` and a server share it.
+/// The data folder of a server: `--data`, or `store` in the state folder. If `--data` is a state folder with
+/// a store, that store is used, so that `up` and a server share it.
 ///
 /// # Errors
-/// No folder is named or known; or the server would begin an empty store beside one that is there.
+/// No folder is set or known; or the server would create an empty store beside an existing one.
 pub fn store_dir(
     data: Option<&Path>,
     root: bool,
@@ -66,7 +66,7 @@ pub fn store_dir(
     let wanted = match data {
         Some(data) => data.to_owned(),
         None => state_dir(root, environment)
-            .ok_or("no folder for the data; name one with --data")?
+            .ok_or("no folder for the data; set --data")?
             .join(STORE_DIR),
     };
     if let Some(store) = store_in(&wanted) {
@@ -79,7 +79,7 @@ pub fn store_dir(
     match other.map(Path::to_owned) {
         None => Ok(wanted),
         Some(other) => Err(format!(
-            "{} holds a store, and a new one in {} would hide it; move that there, or name it with --data {}",
+            "{} contains a store, and a new one in {} would hide it; move the old store there, or use --data {}",
             other.display(),
             wanted.display(),
             other.display()
@@ -87,15 +87,15 @@ pub fn store_dir(
     }
 }
 
-/// Folder of the runtime file of root's server, for everyone to read.
+/// Folder of the runtime file of root's server, readable by everyone.
 const ROOT_FOLDER: &str = "/run/jobmeter";
-/// The runtime file's name in its folder.
+/// Name of the runtime file.
 const SERVER_NAME: &str = "server";
 
-/// The file in which a server of this user records its address: `/run/jobmeter/server` as root. Another
-/// user's is in the first of these folders that is his own: `jobmeter` in `$XDG_RUNTIME_DIR`, `jobmeter` in
-/// `/run/user/UID`, and `/tmp/jobmeter-UID`, which the writer makes. All of them are of this machine alone,
-/// as a home may be of many.
+/// The file in which a server of this user records its address: `/run/jobmeter/server` as root. For other
+/// users, the first folder that they own:
+/// `jobmeter` in `$XDG_RUNTIME_DIR`, `jobmeter` in `/run/user/UID`, or `/tmp/jobmeter-UID`, which the writer creates.
+/// These folders are local to the machine; a home may be shared by many.
 pub fn server_file(root: bool, environment: &dyn Fn(&str) -> Option<String>) -> PathBuf {
     let (below, owner) = (Path::new("/"), own_number());
     let folder = match root {
@@ -107,8 +107,7 @@ pub fn server_file(root: bool, environment: &dyn Fn(&str) -> Option<String>) -> 
     folder.join(SERVER_NAME)
 }
 
-/// The address of the server that runs here: the one in a runtime file of the caller's own, else the one
-/// in root's.
+/// The address of the server on this machine: from the caller's own runtime file, else from root's.
 pub fn server_here(
     root: bool,
     environment: &dyn Fn(&str) -> Option<String>,
@@ -116,7 +115,7 @@ pub fn server_here(
     server_record(root, environment).map(|(_, url)| url)
 }
 
-/// The same with the runtime file that says so: a server that was killed leaves it behind.
+/// The same with the path of the runtime file. The file of a killed server remains.
 pub fn server_record(
     root: bool,
     environment: &dyn Fn(&str) -> Option<String>,
@@ -130,8 +129,8 @@ pub fn server_record(
     if root { of_root() } else { own().or_else(of_root) }
 }
 
-/// Whether a folder is a user's own, so that nobody but him and root can have put a file into it: no link,
-/// his, and closed to the writing of others.
+/// Whether a folder is private: not a link, owned by the user, and not writable by others. Then only the user
+/// and root can have created files in it.
 pub fn is_private(folder: &Path, owner: u32) -> bool {
     let about = std::fs::symlink_metadata(folder);
     about.is_ok_and(|about| about.is_dir() && about.uid() == owner && about.mode() & 0o022 == 0)
@@ -141,14 +140,14 @@ fn own_number() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The folders for the runtime file of a user who has a session, the one to write to first.
+/// The folders for the runtime file of a user with a session, the one to write to first.
 fn session_folders(
     below: &Path,
     owner: u32,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> impl Iterator<Item = PathBuf> {
     let named = environment("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    // Who became another user by `su` has the variable of the one before, or none.
+    // After `su`, the variable is missing or belongs to the previous user.
     let of_session = below.join(format!("run/user/{owner}"));
     let folders = named.into_iter().chain([of_session]);
     folders.filter(move |dir| is_private(dir, owner)).map(|dir| dir.join("jobmeter"))
@@ -159,8 +158,8 @@ fn shared_folder(below: &Path, owner: u32) -> PathBuf {
     below.join(format!("tmp/jobmeter-{owner}"))
 }
 
-/// The first address that one of these folders records. A folder that is not the owner's own says nothing:
-/// in `/tmp` anybody could have made it.
+/// The first address recorded in these folders. Folders that the owner does not own are ignored: in `/tmp`
+/// anyone could have created them.
 fn recorded_in(
     folders: impl IntoIterator<Item = PathBuf>,
     owner: u32,
@@ -174,7 +173,7 @@ fn recorded_at(file: PathBuf) -> Option<(PathBuf, crate::ServerUrl)> {
     Some((file, url))
 }
 
-/// The address recorded in a runtime file, or none if there is no file or it holds none.
+/// The address recorded in a runtime file; `None` if the file is missing or has no address.
 pub fn recorded_server(file: &Path) -> Option<crate::ServerUrl> {
     let text = std::fs::read_to_string(file).ok()?;
     crate::ServerUrl::new(text.lines().next()?.trim()).ok()
@@ -187,7 +186,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn places() {
+    fn default_paths() {
         let none = |_: &str| None;
         let user = |name: &str| match name {
             "HOME" => Some("/home/a".to_owned()),
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn no_store_begins_beside_another() {
+    fn no_store_is_created_beside_another() {
         let dir = tempfile::tempdir().unwrap();
         let none = |_: &str| None;
         let home = dir.path().display().to_string();
@@ -211,14 +210,14 @@ mod tests {
         let state = dir.path().join("jobmeter");
         let store = state.join("store");
         assert_eq!(store_dir(None, false, &environment).unwrap(), store);
-        assert_eq!(of(&state).unwrap(), state, "a server's own folder, where nothing is yet");
+        assert_eq!(of(&state).unwrap(), state, "a server's own folder, still empty");
         std::fs::create_dir_all(store.join(SAMPLES_DIR)).unwrap();
         for data in [&state, &store] {
-            assert_eq!(of(data).unwrap(), store, "the one that is there");
+            assert_eq!(of(data).unwrap(), store, "the existing store");
             assert_eq!(store_in(data).unwrap(), store);
         }
         assert_eq!(store_dir(None, false, &environment).unwrap(), store);
-        // A server ran in the state folder itself, and `up` or the default want one below.
+        // A server used the state folder itself; `up` and the default use a folder below it.
         let old = dir.path().join("old");
         std::fs::create_dir(&old).unwrap();
         std::fs::write(old.join(JOBS_FILE), "").unwrap();
@@ -228,7 +227,7 @@ mod tests {
         assert!(store_dir(None, false, &none).unwrap_err().contains("--data"));
     }
 
-    /// A folder of this mode.
+    /// Creates a folder with this mode.
     fn folder(path: &Path, mode: u32) {
         std::fs::create_dir_all(path).unwrap();
         std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -252,14 +251,14 @@ mod tests {
             |name: &str| (name == "XDG_RUNTIME_DIR").then(|| named.to_str().unwrap().to_owned());
         let both = [named.join("jobmeter"), session.join("jobmeter")];
         assert_eq!(folders(own, &environment), both);
-        // The variable of somebody else, which `su` kept.
+        // Another user's variable, which `su` kept.
         let other = own.wrapping_add(1);
         assert_eq!(folders(other, &environment), Vec::<PathBuf>::new());
         assert_eq!(shared_folder(below, 7), below.join("tmp/jobmeter-7"));
     }
 
     #[test]
-    fn what_another_user_planted_is_not_believed() {
+    fn files_of_another_user_are_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let own = own_number();
         let [closed, open] = ["closed", "open"].map(|name| dir.path().join(name));
@@ -271,9 +270,9 @@ mod tests {
         std::os::unix::fs::symlink(&closed, &link).unwrap();
         let url = |folder: &Path, owner| recorded_in([folder.to_owned()], owner);
         assert!(url(&closed, own).is_some());
-        assert_eq!(url(&closed, own.wrapping_add(1)), None, "it is somebody else's");
+        assert_eq!(url(&closed, own.wrapping_add(1)), None, "another user owns it");
         assert_eq!(url(&open, own), None, "others can write into it");
-        assert_eq!(url(&link, own), None, "a link leads anywhere");
+        assert_eq!(url(&link, own), None, "a link may lead anywhere");
         let (file, url) = recorded_in([open, closed.clone()], own).unwrap();
         assert_eq!((file, url.as_str()), (closed.join(SERVER_NAME), "http://127.0.0.1:8791"));
     }

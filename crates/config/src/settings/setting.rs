@@ -1,4 +1,4 @@
-//! The declaration of a setting, from which come its flag, variable, key, default, help and manual.
+//! The declaration of a setting: the source of its flag, variable, key, default, help and manual.
 
 use crate::settings::text::Raw;
 use model::setting::{OptionSpec, show_duration};
@@ -12,15 +12,15 @@ pub use model::setting::Kind;
 pub struct Setting {
     /// Key in the file, units last: `spool_bytes_max`, or `log.level` for a key in the table `[log]`.
     pub key: Cow<'static, str>,
-    /// What it may hold.
+    /// Its type and limits.
     pub kind: Kind,
-    /// Its text when nobody says otherwise; empty when there is none.
+    /// Its default as text; empty if there is none.
     pub default: Cow<'static, str>,
-    /// What happens when it is empty: `the host's name up to its first dot`.
+    /// The meaning of an empty value: `the host's name up to its first dot`.
     pub unset: &'static str,
     /// One sentence for the manual.
     pub help: Cow<'static, str>,
-    /// Under which heading the manual lists it.
+    /// Its heading in the manual.
     pub topic: Cow<'static, str>,
     /// Whether only the program's own file may set it: it has no flag and no variable.
     pub in_file_only: bool,
@@ -41,7 +41,10 @@ impl Setting {
         format!("JOBMETER_{}", self.key.replace(['.', '-'], "_").to_uppercase())
     }
 
-    /// Whether what stands there fits; else what would.
+    /// Checks a value.
+    ///
+    /// # Errors
+    /// What a valid value is.
     pub(crate) fn check(&self, raw: &Raw) -> Result<(), String> {
         match self.kind {
             Kind::List(_) => Ok(()),
@@ -55,15 +58,15 @@ impl Setting {
     }
 }
 
-/// A source of samples as the configuration sees it. The crate of sources hands these in, so that this
-/// crate need not know it.
+/// A source of samples, as the configuration sees it. The crate `sources` passes these in, so that this crate
+/// does not depend on it.
 #[derive(Clone, Debug)]
 pub struct SourceSettings {
     /// Its name: the table is `[sources.NAME]`.
     pub name: &'static str,
     /// One sentence for the manual.
     pub help: &'static str,
-    /// How often it is read at most when nobody says otherwise; `None`: at every tick.
+    /// Its shortest default period; `None`: every tick.
     pub period: Option<Duration>,
     /// Its own options.
     pub options: &'static [OptionSpec],
@@ -74,16 +77,14 @@ pub const PERIOD_MIN: Duration = Duration::from_millis(1);
 /// Longest period of a source.
 pub const PERIOD_MAX: Duration = Duration::from_secs(86_400);
 
-/// What every source has, beside its own options: of one that runs a program too, these change nothing of
-/// what is run.
+/// Settings of every source, beside its own options. They do not affect the program that a source runs.
 const COMMON: &[&str] = &["enabled", "period", "period_idle", "optional"];
-const IDLE_HELP: &str = "How often it is read while no job is on the node.";
-const OPTIONAL_HELP: &str = "Whether it is read only while a promotion asks for it: `true`, or expressions \
+const IDLE_HELP: &str = "Period while no job is on the node.";
+const OPTIONAL_HELP: &str = "Whether to read it only during a promotion: `true`, or expressions \
     for the names of those metrics that are.";
 
 impl SourceSettings {
-    /// Whether it runs a program that the configuration names: such a source is the business of the
-    /// node's own file alone.
+    /// Whether it runs a program of the configuration: only the node's own file may change such a source.
     pub(crate) fn runs_a_program(&self) -> bool {
         self.options.iter().any(|option| matches!(option.kind, Kind::Command(_)))
     }
@@ -104,8 +105,8 @@ impl SourceSettings {
         let period = Kind::Duration { min: PERIOD_MIN, max: PERIOD_MAX };
         let default = self.period.map_or(Cow::Borrowed(""), |period| show_duration(period).into());
         let mut list = vec![
-            setting("enabled", Kind::Switch, "true".into(), "", "Whether it is read."),
-            setting("period", period, default, "every tick", "How often it is read."),
+            setting("enabled", Kind::Switch, "true".into(), "", "Whether the agent reads it."),
+            setting("period", period, default, "every tick", "Its period."),
             setting("period_idle", period, "".into(), "as `period_idle` of all", IDLE_HELP),
             setting("optional", Kind::List("PATTERN"), "false".into(), "nothing", OPTIONAL_HELP),
         ];
@@ -116,8 +117,8 @@ impl SourceSettings {
     }
 }
 
-/// Declares settings and the struct of their checked values: the comment is the help, the literal the
-/// key, `=` the default, `or` what an empty one means.
+/// Declares settings and the struct of their checked values. The comment is the help, the literal the key,
+/// `=` the default, `or` the meaning of an empty value.
 macro_rules! settings {
     (
         $(#[$doc:meta])*
@@ -145,7 +146,7 @@ macro_rules! settings {
         }),*];
 
         impl $struct {
-            /// The checked values; those that do not fit are told in `errors`, all of them.
+            /// The checked values. Adds all invalid ones to `errors`.
             pub(crate) fn from_values(
                 values: &$crate::settings::load::Values,
                 errors: &mut Vec<$crate::settings::load::ConfigError>,
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn three_names() {
+    fn key_flag_and_variable() {
         let list = process();
         let names: Vec<_> = list.iter().map(|s| (s.flag(), s.variable())).collect();
         assert_eq!(names[1].0, "--sources-process-period");
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn one_text_that_fits() {
+    fn values_are_checked() {
         let one = |text: &str| Raw::One(text.to_owned());
         let [enabled, period, _, _, top] = &process()[..] else { panic!("five settings") };
         assert_eq!(period.check(&one("5s")), Ok(()));

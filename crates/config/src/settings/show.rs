@@ -1,15 +1,15 @@
-//! A configuration printed back in full, and the manual of its settings.
+//! Prints a configuration, and the manual of its settings.
 
 use crate::settings::load::Values;
 use crate::settings::setting::{Kind, Setting};
 use crate::settings::text::Raw;
 use std::fmt::Write;
 
-/// The configuration as a file that gives it again, each line with the origin of its value.
+/// The configuration as a file that reproduces it, each line with the origin of its value.
 pub(crate) fn show(values: &Values) -> String {
     let mut out = String::new();
     let mut table = String::new();
-    // Keys of no table stand first, as TOML wants it.
+    // Keys without a table come first, as TOML requires.
     let (tables, top): (Vec<_>, Vec<_>) =
         values.settings().iter().partition(|s| s.key.contains('.'));
     for setting in top.into_iter().chain(tables) {
@@ -39,12 +39,12 @@ fn is_empty(raw: &Raw) -> bool {
 }
 
 impl Setting {
-    /// Its default, as a file would say it.
+    /// Its default, in the syntax of a file.
     pub fn default_in_file(&self) -> String {
         value(self, &Raw::One(self.default.to_string()))
     }
 
-    /// What stands as its default in a manual: its text, or what happens without one.
+    /// Its default in a manual: the text, or the meaning of an empty value.
     pub fn default_in_words(&self) -> String {
         match &*self.default {
             "" => self.unset.to_owned(),
@@ -55,7 +55,7 @@ impl Setting {
 
 fn value(setting: &Setting, raw: &Raw) -> String {
     match (setting.kind, raw) {
-        // A truth value in the place of a list.
+        // A boolean in place of a list.
         (kind, raw) if kind.is_list() && matches!(&raw.list()[..], [one] if is_truth(one)) => {
             raw.list().concat()
         }

@@ -1,4 +1,4 @@
-//! The texts of settings: one spelling for flag, environment and file.
+//! The text form of settings: the same in flag, environment and file.
 
 use model::setting::{parse_bytes, parse_duration, words};
 use model::{DeviceId, Timestamp};
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What stands somewhere for a setting, before it is understood.
+/// The raw value of a setting, before it is parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Raw {
     /// One text.
@@ -16,11 +16,11 @@ pub enum Raw {
 }
 
 impl Raw {
-    /// The texts of a list; of one text, its parts between commas.
+    /// The texts of a list; a single text is split at commas.
     pub(crate) fn list(&self) -> Vec<String> {
         match self {
             Self::One(text) => words(text).map(str::to_owned).collect(),
-            // One empty text is how a flag says that there is nothing in the list.
+            // A flag writes an empty list as one empty text.
             Self::Many(texts) => texts.iter().filter(|text| !text.is_empty()).cloned().collect(),
         }
     }
@@ -38,16 +38,19 @@ impl Raw {
 
 /// A type of a setting's value.
 pub(crate) trait Value: Sized {
-    /// Understands what stands there, or says what would do.
+    /// Parses a value.
+    ///
+    /// # Errors
+    /// What a valid value is.
     fn from_raw(raw: &Raw) -> Result<Self, String>;
 }
 
-/// A type that one text tells.
+/// A type with a text form.
 pub(crate) trait Text: Sized {
     fn from_text(text: &str) -> Result<Self, String>;
 }
 
-/// A setting of a type that one text tells, of which there may be none or several.
+/// Implements [`Value`] for a type with a text form, for an option of it, and for a list of it.
 macro_rules! values {
     ($($type:ty),*) => {$(
         impl $crate::settings::text::Value for $type {
@@ -128,7 +131,7 @@ impl Text for Timestamp {
     }
 }
 
-/// A number of bytes: `512KiB`, `64MiB`, `1GiB`, or a number alone.
+/// A number of bytes: `512KiB`, `64MiB`, `1GiB`, or a bare number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 
@@ -149,10 +152,10 @@ impl Text for Address {
     }
 }
 
-/// Where the spool is, if anywhere.
+/// Location of the spool, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Spool {
-    /// Nowhere: a node without a disk.
+    /// None: a node without a disk.
     None,
     /// In a folder.
     Folder(PathBuf),
@@ -164,15 +167,15 @@ impl Text for Spool {
     }
 }
 
-/// Where a server is: `http://node:8790` or `https://metrics.example`.
+/// The URL of a server: `http://node:8790` or `https://metrics.example`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerUrl(String);
 
 impl ServerUrl {
-    /// Checks an address of a server; a `/` at its end is taken off.
+    /// Checks the URL of a server, and removes a trailing `/`.
     ///
     /// # Errors
-    /// What would do.
+    /// What a valid URL is.
     pub fn new(text: &str) -> Result<Self, String> {
         let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
         let rest = rest.ok_or_else(|| want("which begins with http:// or https://"))?;
@@ -181,7 +184,7 @@ impl ServerUrl {
         if !is_host(host) {
             return Err(want("with the name or the IP address of a host"));
         }
-        // A port that is none would be read as 80, and the token would go there.
+        // An invalid port would be read as 80, and the token would be sent there.
         let is_port = |text: &str| {
             text.bytes().all(|byte| byte.is_ascii_digit())
                 && text.parse::<u16>().is_ok_and(|port| port > 0)
@@ -198,12 +201,12 @@ impl ServerUrl {
         Ok(Self(text.trim_end_matches('/').to_owned()))
     }
 
-    /// The address without a `/` at its end.
+    /// The URL without a trailing `/`.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether what is sent can be read on the way.
+    /// Whether the connection is unencrypted.
     pub fn is_plain(&self) -> bool {
         self.0.starts_with("http://")
     }
@@ -216,7 +219,7 @@ impl ServerUrl {
         host_and_port(authority.split('/').next().unwrap_or_default()).0
     }
 
-    /// Whether it is on this machine, by its name.
+    /// Whether its host name means this machine.
     pub fn is_local(&self) -> bool {
         let name = self.host();
         let address = name.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
@@ -224,12 +227,12 @@ impl ServerUrl {
     }
 }
 
-/// What an address of a server is, and what this one lacks.
+/// The form of a server's URL, and what this one lacks.
 fn want(lacking: &str) -> String {
     format!("an address such as http://127.0.0.1:8790 or https://metrics.example, {lacking}")
 }
 
-/// The two parts of `host:port`; an IPv6 address in brackets has colons of its own.
+/// The two parts of `host:port`; an IPv6 address in brackets contains colons.
 fn host_and_port(authority: &str) -> (&str, Option<&str>) {
     match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, Some(port)),

@@ -8,28 +8,28 @@ use std::path::{Path, PathBuf};
 /// Longest token, in bytes.
 const TOKEN_BYTES_MAX: usize = 1024;
 
-/// A token that a server knows. It is never printed, not even for debugging.
+/// A token of the server. It is never printed, not even for debugging.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// Why a file gives no token.
+/// Why a file has no token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("token file {path}: {why}")]
     Unreadable {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// The system's words.
+        /// The system's message.
         why: io::Error,
     },
-    /// Its first line is none.
+    /// Its first line is not a token.
     #[error(
         "token file {path}: its first line is no token: 1 to {TOKEN_BYTES_MAX} letters, digits and signs, \
          no blank"
     )]
     NoToken {
-        /// Which.
+        /// Its path.
         path: PathBuf,
     },
 }
@@ -38,13 +38,16 @@ impl Token {
     /// The token on a file's first line.
     ///
     /// # Errors
-    /// The file cannot be read, or its first line is no token.
+    /// The file cannot be read, or its first line is not a token.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
         let text = std::fs::read_to_string(path)
             .map_err(|why| TokenError::Unreadable { path: path.to_owned(), why })?;
         let mode = std::fs::metadata(path).map_or(0, |data| data.permissions().mode());
         if mode & 0o004 != 0 {
-            log::warn!("token file {}: everyone on this machine can read it", path.display());
+            log::warn!(
+                "token file {}: every user of this machine can read it; run chmod 600 on it",
+                path.display()
+            );
         }
         let token = text.lines().next().unwrap_or_default().trim();
         let ok = (1..=TOKEN_BYTES_MAX).contains(&token.len())
@@ -56,7 +59,7 @@ impl Token {
         }
     }
 
-    /// The secret itself, for the one place that sends or compares it.
+    /// The secret itself, to send or compare it.
     pub fn secret(&self) -> &str {
         &self.0
     }
@@ -73,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn read_and_never_shown() {
+    fn tokens_are_read_and_never_shown() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         assert!(matches!(Token::read(&path), Err(TokenError::Unreadable { .. })));

@@ -213,5 +213,5 @@ fn by_keys(file: &Path) -> anyhow::Result<Option<String>> {
     let agent = config::agent_settings(&agent::source_settings());
     let settings = [agent, config::server_settings(), config::client_settings()];
     let programs: Vec<_> = PROGRAMS.into_iter().zip(settings).collect();
-    Ok(config::whose(&text, &programs).map(str::to_owned))
+    Ok(config::detect_program(&text, &programs).map(str::to_owned))
 }

@@ -1,4 +1,4 @@
-//! Tests of what a server asks for.
+//! Tests of changes that the server requests.
 
 use super::*;
 use model::setting::OptionSpec;
@@ -51,7 +51,7 @@ fn read(text: &str, allow: &[&str]) -> RemoteChange {
 }
 
 #[test]
-fn what_is_allowed_is_granted_for_a_time() {
+fn allowed_changes_are_accepted_for_a_time() {
     let text = "until = 1970-01-01T00:10:00Z\n[sources.load]\nenabled = false\nperiod = \"1s\"\n";
     let change = read(text, &["sources", "periods"]);
     assert_eq!(change.refused, [""; 0]);
@@ -64,7 +64,7 @@ fn what_is_allowed_is_granted_for_a_time() {
 }
 
 #[test]
-fn each_refusal_stands_for_itself() {
+fn each_entry_is_rejected_by_itself() {
     let text = "server = \"http://evil\"\n[sources.load]\nperiod = \"1ms\"\n[sources.cgroup]\n\
                 enabled = true\nperiod = \"1s\"\nenabled_too = false\n[sources.lod]\nenabled = false\n";
     let change = read(text, &["periods"]);
@@ -85,7 +85,7 @@ fn each_refusal_stands_for_itself() {
 }
 
 #[test]
-fn a_source_that_runs_a_program_is_not_the_servers() {
+fn the_server_cannot_change_a_source_that_runs_a_program() {
     let text = "[sources.run]\nenabled = true\nperiod = \"1s\"\ncommand = [\"/bin/sh\"]\n";
     let change = read(text, &["sources", "periods"]);
     assert!(change.sources.is_empty(), "{change:?}");
@@ -103,7 +103,7 @@ fn garbage_changes_nothing() {
 }
 
 #[test]
-fn what_perf_counts_is_the_nodes_to_allow() {
+fn the_node_decides_whether_perf_events_may_change() {
     let text = "[sources.perf]\nenabled = true\nevents = [\"cache_ll\", \"faults\"]\n";
     let change = read(text, &["sources", "events"]);
     assert_eq!(change.refused, [""; 0]);
@@ -119,7 +119,7 @@ fn what_perf_counts_is_the_nodes_to_allow() {
 }
 
 #[test]
-fn promotions_end_each_at_its_time() {
+fn each_promotion_ends_at_its_own_time() {
     let text = "[[promote]]\nmetric = \"perf_.*\"\nuntil = \"1970-01-01T00:10:00Z\"\n\
                 [[promote]]\nmetric = \"load_1m\"\nuntil = 20\n\
                 [[promote]]\nmetric = \"(\"\nuntil = 20\n\
@@ -154,7 +154,7 @@ fn promotions_end_each_at_its_time() {
 }
 
 #[test]
-fn a_burst_and_what_has_it_sent() {
+fn bursts_and_flushes() {
     let text = "[burst.cpu]\nperiod = \"100ms\"\nflush_on = [\"job_start\"]\nuntil = 60\n\
                 [burst.load]\nkeep = \"10s\"\nuntil = \"2030-01-01\"\n\
                 [burst.disk]\nperiod = \"1ms\"\nuntil = 60\n\
@@ -182,11 +182,11 @@ fn a_burst_and_what_has_it_sent() {
     assert_eq!(change.flushes, [("cpu".to_owned(), 17)]);
     assert_eq!(change.refused.len(), 6, "{:#?}", change.refused);
     assert!(read(text, &["sources"]).bursts.is_empty());
-    assert_eq!(read(text, &["sources"]).flushes.len(), 1, "the node's own burst may be asked for");
+    assert_eq!(read(text, &["sources"]).flushes.len(), 1, "the node's own burst can be flushed");
 }
 
 #[test]
-fn no_more_than_a_node_can_hold() {
+fn limits_of_a_node() {
     let mut text = String::new();
     for number in 0..=PROMOTIONS_MAX {
         text.push_str(&format!("[[promote]]\nmetric = \"m{number}\"\nuntil = 60\n"));
@@ -201,7 +201,7 @@ fn no_more_than_a_node_can_hold() {
 }
 
 #[test]
-fn what_ended_before_it_was_read_is_not_begun() {
+fn expired_changes_are_not_applied() {
     let perf = [source("load")];
     let text =
         b"until = 50\n[sources.load]\nenabled = false\n[[promote]]\nmetric = \"a\"\nuntil = 50\n";

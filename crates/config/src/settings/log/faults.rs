@@ -1,14 +1,14 @@
-//! Faults said before: once, then a count per minute.
+//! Repeated messages: written once, then counted per minute.
 
 use log::Level;
 use model::Timestamp;
 
-/// Most faults remembered at a time; the one said longest ago makes room.
+/// Most messages remembered at a time; a new one replaces the oldest.
 const FAULTS_MAX: usize = 256;
-/// How long a fault's repetitions are counted before the count is told.
+/// How long repetitions are counted before the count is written.
 const QUIET: i64 = 60 * Timestamp::SECOND;
 
-/// The faults of the last minutes.
+/// The messages of the last minutes.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     known: Vec<Fault>,
@@ -18,14 +18,14 @@ pub(super) struct Faults {
 pub(super) struct Fault {
     pub(super) level: Level,
     pub(super) target: String,
-    /// The words, each run of digits as one `#`.
+    /// The text, each run of digits as one `#`.
     key: String,
     text: String,
-    said: Timestamp,
+    logged: Timestamp,
     again: u64,
 }
 
-/// What is told of a repeated fault.
+/// The count of a repeated message.
 pub(super) struct FaultCount<'a> {
     pub(super) text: &'a str,
     pub(super) again: u64,
@@ -38,7 +38,7 @@ impl Fault {
 }
 
 impl Faults {
-    /// Whether the fault should be said now; else it is counted.
+    /// Whether the message should be written now; otherwise it is counted.
     pub(super) fn is_new(
         &mut self,
         now: Timestamp,
@@ -56,28 +56,28 @@ impl Faults {
         }
         if self.known.len() >= FAULTS_MAX
             && let Some(oldest) =
-                (0..self.known.len()).min_by_key(|i| self.known.get(*i).map(|f| f.said))
+                (0..self.known.len()).min_by_key(|i| self.known.get(*i).map(|f| f.logged))
         {
             self.known.swap_remove(oldest);
         }
         let (target, text) = (target.to_owned(), text.to_owned());
-        self.known.push(Fault { level, target, key, text, said: now, again: 0 });
+        self.known.push(Fault { level, target, key, text, logged: now, again: 0 });
         true
     }
 
-    /// Shows every fault that was repeated, and was last told of a minute ago or more; forgets those
-    /// that were not repeated.
-    pub(super) fn tell(&mut self, now: Timestamp, mut show: impl FnMut(&Fault)) {
+    /// Shows every repeated message whose count was last written a minute ago or more, and removes messages
+    /// that did not repeat.
+    pub(super) fn report_repeated(&mut self, now: Timestamp, mut show: impl FnMut(&Fault)) {
         self.known.retain_mut(|fault| {
-            // A clock set back would else keep a fault quiet for as long.
-            if (0..QUIET).contains(&now.since(fault.said)) {
+            // A clock set back would otherwise silence a message for as long.
+            if (0..QUIET).contains(&now.since(fault.logged)) {
                 return true;
             }
             let repeated = fault.again > 0;
             if repeated {
                 show(fault);
             }
-            (fault.said, fault.again) = (now, 0);
+            (fault.logged, fault.again) = (now, 0);
             repeated
         });
     }
@@ -104,22 +104,23 @@ mod tests {
     }
 
     #[test]
-    fn once_then_a_count_a_minute_then_forgotten() {
+    fn once_then_counted_each_minute_then_removed() {
         let mut faults = Faults::default();
         assert!(faults.is_new(at(0), Level::Warn, "t", "pid 17 is gone"));
         assert!(!faults.is_new(at(1), Level::Warn, "t", "pid 4 is gone"));
         assert!(faults.is_new(at(1), Level::Warn, "t", "another"));
-        let told = |faults: &mut Faults, now| {
-            let mut told = Vec::new();
-            faults
-                .tell(now, |fault| told.push((fault.count().text.to_owned(), fault.count().again)));
-            told
+        let reported = |faults: &mut Faults, now| {
+            let mut reported = Vec::new();
+            faults.report_repeated(now, |fault| {
+                reported.push((fault.count().text.to_owned(), fault.count().again))
+            });
+            reported
         };
-        assert_eq!(told(&mut faults, at(59)), []);
-        assert_eq!(told(&mut faults, at(60)), [("pid 4 is gone".to_owned(), 1)]);
+        assert_eq!(reported(&mut faults, at(59)), []);
+        assert_eq!(reported(&mut faults, at(60)), [("pid 4 is gone".to_owned(), 1)]);
         assert!(!faults.is_new(at(61), Level::Warn, "t", "pid 5 is gone"));
-        assert_eq!(told(&mut faults, at(121)).len(), 1);
-        assert_eq!(told(&mut faults, at(182)), []);
+        assert_eq!(reported(&mut faults, at(121)).len(), 1);
+        assert_eq!(reported(&mut faults, at(182)), []);
         assert!(faults.is_new(at(183), Level::Warn, "t", "pid 6 is gone"));
     }
 

@@ -1,4 +1,4 @@
-//! A log file that is kept small: at its limit it becomes `FILE.1`, that `FILE.2`, and so on.
+//! A log file of limited size: at its limit it becomes `FILE.1`, that `FILE.2`, and so on.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ impl RotatingFile {
     /// Opens the file at its end.
     ///
     /// # Errors
-    /// It cannot be opened. A folder that is not there, as one that is mistyped, is not made.
+    /// The file cannot be opened. A missing folder is not created: its name may be mistyped.
     pub(super) fn open(path: PathBuf, bytes_max: u64, backups: u32) -> io::Result<Self> {
         let file = append(&path).map_err(|error| {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -27,7 +27,7 @@ impl RotatingFile {
                 |folder| {
                     let folder = folder.display();
                     format!(
-                        "{}: there is no folder {folder}; make it or name another file",
+                        "{}: folder {folder} does not exist; create it or set another file",
                         path.display()
                     )
                 },
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn never_larger_than_its_limit_and_no_more_than_its_backups() {
+    fn the_limits_of_size_and_backups() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let mut file = RotatingFile::open(path.clone(), 20, 2).unwrap();
@@ -96,17 +96,17 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_not_made() {
+    fn a_missing_folder_is_not_created() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("mistyped");
         let error = RotatingFile::open(folder.join("log"), 12, 0).unwrap_err();
         assert!(!folder.try_exists().unwrap());
-        let want = format!("there is no folder {}; make it", folder.display());
+        let want = format!("folder {} does not exist; create it", folder.display());
         assert!(error.to_string().contains(&want), "{error}");
     }
 
     #[test]
-    fn goes_on_at_its_end_and_without_backups_starts_again() {
+    fn appends_to_the_file_and_restarts_it_without_backups() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         RotatingFile::open(path.clone(), 12, 0).unwrap().write(b"first\n").unwrap();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_another_user_could_have_made_is_no_log() {
+    fn a_symbolic_link_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let (path, link) = (dir.path().join("victim"), dir.path().join("log"));
         std::fs::write(&path, "as it was").unwrap();

@@ -1,11 +1,11 @@
-//! Which program a file is for, by what stands in it.
+//! Detects the program of a file by its keys.
 
 use crate::settings::setting::Setting;
 use toml::de::{DeTable, DeValue};
 
-/// The program whose settings a text holds: the one that alone knows some of its keys. `None` where no
-/// key is of one program alone, or several programs have such keys.
-pub fn whose<'a>(text: &str, programs: &[(&'a str, Vec<Setting>)]) -> Option<&'a str> {
+/// The program of the settings in a text: the only one that knows some of its keys.
+/// `None` if no key is specific to one program, or several programs have such keys.
+pub fn detect_program<'a>(text: &str, programs: &[(&'a str, Vec<Setting>)]) -> Option<&'a str> {
     let (table, _) = DeTable::parse_recoverable(text);
     let mut keys = Vec::new();
     collect("", table.get_ref(), &mut keys);
@@ -21,7 +21,7 @@ pub fn whose<'a>(text: &str, programs: &[(&'a str, Vec<Setting>)]) -> Option<&'a
     found
 }
 
-/// Every key of a table and of those in it, with those before it.
+/// Collects every key of a table and of its subtables, in order.
 fn collect(prefix: &str, table: &DeTable<'_>, keys: &mut Vec<String>) {
     for (name, value) in table {
         let key = match prefix {
@@ -35,7 +35,7 @@ fn collect(prefix: &str, table: &DeTable<'_>, keys: &mut Vec<String>) {
     }
 }
 
-/// Whether a key is one of these settings, or a table of some.
+/// Whether a key is one of these settings, or a table of them.
 fn knows(settings: &[Setting], key: &str) -> bool {
     settings.iter().any(|setting| {
         let rest = setting.key.strip_prefix(key);
@@ -49,7 +49,7 @@ mod tests {
     use crate::{SourceSettings, agent_settings, client_settings, server_settings};
 
     #[test]
-    fn a_key_of_one_program_alone_tells_whose_file_it_is() {
+    fn a_specific_key_identifies_the_program() {
         let load = SourceSettings { name: "load", help: "Load.", period: None, options: &[] };
         let programs = [
             ("agent", agent_settings(&[load])),
@@ -62,7 +62,7 @@ mod tests {
             ("listen = \"127.0.0.1:1\"\n[query]\nrows_max = 1", Some("server")),
             ("data = \"/a\"\nnonsense = ", Some("server")),
             ("nonsense = 1\nquery.rows_max = 1", Some("server")),
-            // Of several, of two at once, of none.
+            // Keys common to several programs, specific to two programs, and unknown.
             ("[log]\nlevel = \"info\"", None),
             ("token_file = \"/a\"", None),
             ("period = \"1s\"\nlisten = \"127.0.0.1:1\"", None),
@@ -70,7 +70,7 @@ mod tests {
             ("", None),
             ("[[[", None),
         ] {
-            assert_eq!(whose(text, &programs), program, "{text}");
+            assert_eq!(detect_program(text, &programs), program, "{text}");
         }
     }
 }
