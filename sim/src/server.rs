@@ -23,7 +23,7 @@ fn settings() -> Settings {
         block_bytes_max: 64 << 10,
         row_group_rows: 1 << 10,
         page_rows: 128,
-        tends: false,
+        background_maintenance: false,
         ..Settings::default()
     }
 }
@@ -135,7 +135,7 @@ impl Server {
     }
 
     pub(crate) fn tend(&mut self) {
-        if self.store().tend().is_err() && !self.has_died() {
+        if self.store().maintain().is_err() && !self.has_died() {
             self.done.faults += 1;
         }
     }

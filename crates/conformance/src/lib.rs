@@ -1,11 +1,12 @@
-//! What every store of samples must do, as checks that any store runs: a batch is kept once, what is late
-//! counts, what is missing is a gap, windows are those of their samples, and what goes goes for a reason.
+//! Rules for every store of samples, as checks that any store runs: a batch is stored once, late samples
+//! count, missing ones are a gap, windows match their samples, and deletion follows the rules of retention.
 //!
-//! The rules are decided in `docs/decisions` (0003, 0006, 0010, 0011, 0012); each check is named for the
-//! rule it proves, and is the shortest way to read it. Nothing here knows files, tables or threads of a
-//! store: those have tests of their own beside it. For development alone; no program contains it.
+//! `docs/decisions` (0003, 0006, 0010, 0011, 0012) contains the rules. Each check is named for its rule, and
+//! is the shortest description of it.
+//! The checks know no files, tables or threads of a store: those have their own tests beside it. For
+//! development alone; no program contains it.
 //!
-//! A store joins by implementing [`Subject`], and has every check as a test of its own by
+//! A store joins by implementing [`Subject`], and gets every check as a separate test by
 //!
 //! ```ignore
 //! conformance::suite!(Embedded);
@@ -17,7 +18,7 @@ mod answers;
 mod gaps;
 mod job_windows;
 mod once;
-mod refused;
+mod rejected;
 mod retention;
 mod rollups;
 mod sender;
@@ -26,54 +27,54 @@ mod subject;
 
 pub use answers::*;
 pub use gaps::*;
-pub use job_windows::{JOB_WINDOW_US, Stay, job_windows};
+pub use job_windows::{JOB_WINDOW_US, JobAllocation, job_windows};
 pub use once::*;
-pub use refused::*;
+pub use rejected::*;
 pub use retention::*;
 pub use rollups::*;
 pub use sender::{S, Sender, Spec, T0, device, job, spec};
-pub use subject::{Clock, Outcome, Question, Rules, Sample, Subject, Which, Window};
+pub use subject::{Clock, JobFilter, Outcome, Query, Rules, Sample, Subject, Window};
 
-/// Every check as a test of the store that is named.
+/// Every check as a test of the named store.
 #[macro_export]
 macro_rules! suite {
     ($subject:ty) => {
         $crate::suite! { $subject:
-            a_batch_is_kept_once
-            batches_come_in_any_order
+            a_batch_is_stored_once
+            batches_arrive_in_any_order
             boots_and_origins_number_their_batches_apart
-            a_clock_that_is_wrong_makes_no_duplicate
+            a_wrong_clock_makes_no_duplicate
             two_values_of_one_instant_are_both_kept
-            what_a_boot_sent_before_it_was_silent_for_long_is_too_late_and_what_is_new_is_taken
+            old_batches_of_an_idle_boot_are_rejected_and_new_ones_stored
             samples_come_by_series_and_time
             values_come_back_bit_for_bit
-            bounds_of_a_question_are_inclusive
-            questions_choose_devices_metrics_jobs_and_labels
-            a_start_is_told_with_its_samples_and_is_no_part_of_the_series
-            the_last_value_is_the_newest_whatever_came_later
-            a_series_that_fell_silent_has_no_last_value
-            what_a_metric_means_is_told_as_its_first_sender_said
-            questions_see_each_sample_once_while_the_store_works
-            an_impossible_instant_costs_its_samples_alone
+            bounds_of_a_query_are_inclusive
+            queries_select_devices_metrics_jobs_and_labels
+            starts_belong_to_samples_and_not_to_series
+            the_last_value_is_the_newest_in_time
+            an_idle_series_has_no_last_value
+            a_metric_has_the_meaning_of_its_first_sender
+            queries_see_each_sample_once_during_maintenance
+            an_impossible_instant_rejects_its_samples_alone
             a_metric_keeps_its_meaning
-            series_beyond_a_limit_cost_themselves
-            a_gap_that_is_told_is_kept
-            gaps_of_one_kind_that_overlap_are_one
-            an_agent_that_was_down_was_so_since_its_last_sample
-            missing_batches_are_a_gap_until_they_come
-            what_a_sender_says_of_missing_batches_stands_for_them
-            windows_are_those_of_their_samples_in_whatever_batches_they_came
+            series_beyond_a_limit_are_rejected_alone
+            reported_gaps_are_stored
+            overlapping_gaps_of_one_kind_are_merged
+            a_gap_of_downtime_starts_at_the_last_sample
+            missing_batches_are_a_gap_until_they_arrive
+            a_reported_gap_explains_missing_batches
+            windows_do_not_depend_on_batches
             growth_energy_and_seconds_are_the_same_over_any_partition
             a_late_sample_counts_in_its_window
             of_one_instant_the_last_sample_counts
-            between_samples_ten_minutes_apart_nothing_is_known
-            what_is_no_number_spoils_the_sum_alone
-            a_question_has_the_windows_that_begin_within_it
-            what_is_settled_takes_no_late_sample_and_stays
-            what_is_just_in_time_is_taken
-            old_samples_go_and_their_windows_stay
-            old_windows_go_and_longer_ones_stay
-            a_clock_that_is_ahead_lets_nothing_go
+            samples_more_than_ten_minutes_apart_are_not_joined
+            a_nan_affects_the_sum_alone
+            a_query_returns_the_windows_that_begin_within_it
+            settled_time_rejects_late_samples
+            samples_at_the_settled_time_are_accepted
+            old_samples_are_deleted_and_their_windows_stay
+            old_windows_are_deleted_and_longer_ones_stay
+            a_clock_that_is_ahead_deletes_nothing
         }
     };
     ($subject:ty: $($check:ident)+) => {
@@ -100,7 +101,7 @@ mod tests {
         let (_, list) = include_str!("lib.rs").split_once("$crate::suite! {").unwrap();
         let (list, _) = list.split_once('}').unwrap();
         let listed: BTreeSet<&str> = list.split_whitespace().skip(1).collect();
-        let files = ["once", "answers", "refused", "gaps", "rollups", "retention"];
+        let files = ["once", "answers", "rejected", "gaps", "rollups", "retention"];
         let text: String = files.iter().map(|name| read(&format!("{name}.rs"))).collect();
         let checks = text.lines().filter_map(|line| line.strip_prefix("pub fn "));
         let checks: BTreeSet<&str> =

@@ -1,4 +1,4 @@
-//! A batch is kept once, however often it is sent (decisions 0006 and 0011).
+//! Checks that a batch is stored once, however often it is sent (decisions 0006 and 0011).
 
 use crate::sender::{S, Sender, Spec, T0, device, in_order, spec};
 use crate::stages::{all, at_every_stage, open, put, put_at, store_all};
@@ -11,9 +11,9 @@ fn load(at: i64) -> Vec<(Spec, i64, f64)> {
     vec![(spec("n1", "load_1m"), at, at as f64 / S as f64)]
 }
 
-/// (origin, boot, seq) names a batch for ever: sent again it is acknowledged and changes nothing, within
+/// (origin, boot, seq) identifies a batch for ever: a duplicate is acknowledged and changes nothing, within
 /// one call, in another, and after a restart.
-pub fn a_batch_is_kept_once<T: Subject>() {
+pub fn a_batch_is_stored_once<T: Subject>() {
     let store: T = open();
     let batch = Sender::new("n1", 1).batch(&load(T0));
     let twice = vec![(batch.clone(), Timestamp(T0)), (batch.clone(), Timestamp(T0))];
@@ -24,15 +24,15 @@ pub fn a_batch_is_kept_once<T: Subject>() {
     });
 }
 
-/// Batches of a spool come late, beside live ones: only the number counts, not what came before it.
-pub fn batches_come_in_any_order<T: Subject>() {
+/// Batches of a spool arrive late, beside live ones: only the number counts, not the order.
+pub fn batches_arrive_in_any_order<T: Subject>() {
     let store: T = open();
     let mut sender = Sender::new("n1", 1);
     let batches: Vec<_> = (0..40).map(|tick| sender.batch(&load(T0 + tick * S))).collect();
     for place in (0..40).map(|n| n * 27 % 40) {
         assert_eq!(put(&store, batches[place].clone()), Outcome::STORED);
         if place % 10 == 0 {
-            store.keep_house();
+            store.maintain();
         }
     }
     let want: Vec<_> = (0..40).flat_map(|tick| load(T0 + tick * S)).collect();
@@ -44,7 +44,7 @@ pub fn batches_come_in_any_order<T: Subject>() {
     });
 }
 
-/// The same number of another start, or of another sender, is another batch.
+/// The same number of another boot, or of another sender, is another batch.
 pub fn boots_and_origins_number_their_batches_apart<T: Subject>() {
     let store: T = open();
     let senders = [("n1", 1), ("n1", 2), ("n2", 1)];
@@ -57,9 +57,9 @@ pub fn boots_and_origins_number_their_batches_apart<T: Subject>() {
     at_every_stage(store, |store, stage| assert_eq!(all(store).len(), 3, "{stage}"));
 }
 
-/// A batch is known by its name, not by its time: a node whose clock goes back an hour is heard, and so is
-/// one that tells the same instants again.
-pub fn a_clock_that_is_wrong_makes_no_duplicate<T: Subject>() {
+/// A batch is identified by its number, not by its time: samples of a node with its clock set back an hour
+/// are accepted, as are repeated instants.
+pub fn a_wrong_clock_makes_no_duplicate<T: Subject>() {
     let store: T = open();
     let mut sender = Sender::new("n1", 1);
     let instants = [T0, T0 - 3600 * S, T0];
@@ -67,8 +67,7 @@ pub fn a_clock_that_is_wrong_makes_no_duplicate<T: Subject>() {
     at_every_stage(store, |store, stage| assert_eq!(all(store).len(), 3, "{stage}"));
 }
 
-/// Two batches that tell a value of one series and instant are both facts; the one that came last is the
-/// last one.
+/// Two batches with a value of one series and instant are both kept; the one that arrived last is the last one.
 pub fn two_values_of_one_instant_are_both_kept<T: Subject>() {
     let store: T = open();
     let mut sender = Sender::new("n1", 1);
@@ -77,12 +76,11 @@ pub fn two_values_of_one_instant_are_both_kept<T: Subject>() {
     at_every_stage(store, |store, stage| assert_eq!(all(store), in_order(&two), "{stage}"));
 }
 
-/// A boot that was silent for longer than any sender keeps batches leaves the window: nobody knows any
-/// more which of its numbers were stored. Up to the highest of them everything is refused for good and
-/// becomes a gap, never a second copy; above it nothing can be a duplicate, and is stored.
-pub fn what_a_boot_sent_before_it_was_silent_for_long_is_too_late_and_what_is_new_is_taken<
-    T: Subject,
->() {
+/// A boot that was idle for longer than any sender keeps batches leaves the window: it is then unknown which
+/// of its numbers were stored.
+/// Batches up to its highest number are rejected permanently and become a gap, never a second copy; later
+/// ones cannot be duplicates, and are stored.
+pub fn old_batches_of_an_idle_boot_are_rejected_and_new_ones_stored<T: Subject>() {
     let clock = Clock::at(T0);
     let mut store = T::open(&Rules::default(), &clock);
     let mut sender = Sender::new("n1", 1);
@@ -91,7 +89,7 @@ pub fn what_a_boot_sent_before_it_was_silent_for_long_is_too_late_and_what_is_ne
     store_all(&store, [known.clone(), sender.batch(&load(T0 + 2 * S))]);
     let now = T0 + 9 * DAY;
     clock.set(now);
-    store.keep_house();
+    store.maintain();
     assert_eq!(put_at(&store, sender.batch(&load(now)), now), Outcome::STORED);
     for _ in 0..2 {
         for old in [&known, &never_sent] {

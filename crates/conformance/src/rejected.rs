@@ -1,4 +1,4 @@
-//! What cannot be kept costs itself alone, is counted, and becomes a gap with the reason.
+//! Checks of rejected samples: they affect no others, are counted, and become a gap with the reason.
 
 use crate::sender::{S, Sender, T0, device, spec};
 use crate::stages::{all, at_every_stage, open, put, put_at};
@@ -12,8 +12,8 @@ fn refused(outcome: &Outcome) -> (u32, &str) {
     }
 }
 
-/// A sample of before 2000, or of more than a day after its receipt, is of a clock that is not set.
-pub fn an_impossible_instant_costs_its_samples_alone<T: Subject>() {
+/// A sample from before 2000, or more than a day after its receipt, comes from a clock that is not set.
+pub fn an_impossible_instant_rejects_its_samples_alone<T: Subject>() {
     let store: T = open();
     let mut sender = Sender::new("n1", 1);
     let load = |at| (spec("n1", "load_1m"), at, 1.0);
@@ -27,13 +27,12 @@ pub fn an_impossible_instant_costs_its_samples_alone<T: Subject>() {
     at_every_stage(store, |store, stage| {
         assert_eq!(all(store).len(), 2, "{stage}");
         let gaps = store.gaps(Timestamp(T0 - S), Timestamp(T0 + S), Some(&device("n1")));
-        assert_eq!(gaps.len(), 1, "{stage}: one gap, made longer: {gaps:?}");
+        assert_eq!(gaps.len(), 1, "{stage}: one gap, extended: {gaps:?}");
         assert_eq!((gaps[0].cause, &*gaps[0].source), (Cause::SeriesRefused, "load"));
     });
 }
 
-/// A metric that another sender means otherwise is refused of that one, who is told since whom it has its
-/// meaning.
+/// A sender with another meaning of a metric is rejected; the reason names the sender that defined it.
 pub fn a_metric_keeps_its_meaning<T: Subject>() {
     let store: T = open();
     assert_eq!(
@@ -55,9 +54,10 @@ pub fn a_metric_keeps_its_meaning<T: Subject>() {
     });
 }
 
-/// One sender's flood of series is not another's: it is stopped at a limit of its own, everybody at the
-/// common one. Series that are no longer alive make room.
-pub fn series_beyond_a_limit_cost_themselves<T: Subject>() {
+/// One sender's flood of series does not affect others: it meets the sender's own limit, and all senders
+/// share the common one.
+/// Idle series free their quota.
+pub fn series_beyond_a_limit_are_rejected_alone<T: Subject>() {
     let rules =
         Rules { series_per_origin_max: 2, series_max: 3, series_idle_us: S, ..Rules::default() };
     let clock = Clock::at(T0);
@@ -71,10 +71,10 @@ pub fn series_beyond_a_limit_cost_themselves<T: Subject>() {
     let (count, reason) = refused(&outcome);
     assert!(count == 1 && reason.contains("3 series, its limit"), "{reason}");
     let gaps = store.gaps(Timestamp(T0 - S), Timestamp(T0 + S), None);
-    let told: Vec<_> = gaps.iter().map(|gap| (gap.device.as_str(), gap.cause)).collect();
-    assert_eq!(told, [("n1", Cause::SeriesRefused), ("n2", Cause::SeriesRefused)]);
+    let found: Vec<_> = gaps.iter().map(|gap| (gap.device.as_str(), gap.cause)).collect();
+    assert_eq!(found, [("n1", Cause::SeriesRefused), ("n2", Cause::SeriesRefused)]);
     clock.set(T0 + 100 * S);
-    store.keep_house();
+    store.maintain();
     let later = (spec("n2", "b"), T0 + 100 * S, 1.0);
     assert_eq!(put(&store, second.batch(&[later])), Outcome::STORED);
     at_every_stage(store, |store, stage| assert_eq!(all(store).len(), 4, "{stage}"));

@@ -1,8 +1,8 @@
-//! Windows: what the samples of a stretch of time come to (decision 0010).
+//! Checks of windows: the rollups of samples over time (decision 0010).
 
 use crate::sender::{S, Sender, Spec, T0, in_order, of_device, spec};
 use crate::stages::{all, at_every_stage, open, put, store_all};
-use crate::subject::{Outcome, Question, Sample, Subject, Window};
+use crate::subject::{Outcome, Query, Sample, Subject, Window};
 use model::{Batch, Point, Rollup, RollupWindows, SEGMENT_MAX_US, Series, Timestamp, increases};
 
 /// The windows of samples that are ordered by series and time.
@@ -24,7 +24,7 @@ const fn point(sample: &Sample) -> Point {
     Point { at: sample.at, value: sample.value, start: sample.start }
 }
 
-/// That windows are the same, but for rounding and for what need not be kept.
+/// Asserts that windows are equal, except for rounding and for optional fields.
 pub(crate) fn assert_windows(have: &[Window], want: &[Window], what: &str) {
     let names = |windows: &[Window]| -> Vec<(Series, Timestamp)> {
         windows.iter().map(|window| (window.series.clone(), window.start)).collect()
@@ -54,18 +54,18 @@ fn near(a: f64, b: f64) -> bool {
     a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0)
 }
 
-/// That a store's windows of each length are those of these samples, at every stage.
+/// Asserts that a store's windows of each length match these samples, at every stage.
 fn check<T: Subject>(store: T, samples: &[(Spec, i64, f64)]) {
     let samples = in_order(samples);
     at_every_stage(store, |store, stage| {
         for window_us in T::WINDOWS_US {
-            let have = store.windows(&Question::default(), window_us);
+            let have = store.windows(&Query::default(), window_us);
             assert_windows(&have, &wanted(&samples, window_us), stage);
         }
     });
 }
 
-/// Numbers that look random and are the same each time.
+/// A deterministic pseudo-random generator.
 struct Dice(u64);
 
 impl Dice {
@@ -81,7 +81,7 @@ impl Dice {
     }
 }
 
-/// Hours of a counter that begins anew now and then, told or not, and of a power.
+/// Hours of a counter that restarts now and then, with or without a reported start, and of a power.
 fn hours(dice: &mut Dice) -> Vec<(Spec, i64, f64)> {
     let (mut samples, mut count, mut start) = (Vec::new(), 0.0, T0 - S);
     for tick in 0..300 {
@@ -97,9 +97,9 @@ fn hours(dice: &mut Dice) -> Vec<(Spec, i64, f64)> {
     samples
 }
 
-/// The rollup of any split, order and duplication of batches is that of the whole, however much of it had
-/// been written, merged and rolled up before the rest came.
-pub fn windows_are_those_of_their_samples_in_whatever_batches_they_came<T: Subject>() {
+/// The rollup of any split, order and duplication of batches is that of the whole, however much was written,
+/// merged and rolled up before the rest arrived.
+pub fn windows_do_not_depend_on_batches<T: Subject>() {
     for seed in 1..=4 {
         let mut dice = Dice(0x9e37_79b9_7f4a_7c15 >> seed);
         let samples = hours(&mut dice);
@@ -123,7 +123,7 @@ pub fn windows_are_those_of_their_samples_in_whatever_batches_they_came<T: Subje
                 store_all(&store, sent.last().cloned());
             }
             if dice.is(3) {
-                store.keep_house();
+                store.maintain();
             } else if dice.is(10) {
                 store = store.reopen();
             }
@@ -132,8 +132,8 @@ pub fn windows_are_those_of_their_samples_in_whatever_batches_they_came<T: Subje
     }
 }
 
-/// Windows joined by `model::Rollup::join` are the stretch they cover: of five minutes, of an hour, or of
-/// pieces of either, growth, energy and seconds come out as from the samples.
+/// Windows joined by `model::Rollup::join` match the range they cover: for five minutes, for an hour, or for
+/// mixed pieces, growth, energy and seconds are the same as from the samples.
 pub fn growth_energy_and_seconds_are_the_same_over_any_partition<T: Subject>() {
     let mut dice = Dice(7);
     let store: T = open();
@@ -148,7 +148,7 @@ pub fn growth_energy_and_seconds_are_the_same_over_any_partition<T: Subject>() {
         let (joules, watts) = (of("joules_total"), of("watts"));
         let grown = increases(joules.first().copied(), Timestamp(0), joules[1..].iter().copied());
         for window_us in T::WINDOWS_US {
-            let windows = store.windows(&Question::default(), window_us);
+            let windows = store.windows(&Query::default(), window_us);
             let mut join = |metric: &str| -> Rollup {
                 let of: Vec<&Window> =
                     windows.iter().filter(|window| &*window.series.metric == metric).collect();
@@ -173,7 +173,7 @@ fn with(mut before: Rollup, later: Rollup) -> Rollup {
     before
 }
 
-/// Watts over samples, the power between two of them lying on a line.
+/// Energy of samples in watts, with linear power between two of them.
 fn energy(points: &[Point]) -> f64 {
     let pairs = points.windows(2).filter(|pair| pair[1].at.since(pair[0].at) <= SEGMENT_MAX_US);
     let joules = pairs.map(|pair| {
@@ -189,55 +189,54 @@ fn hour() -> Vec<(Spec, i64, f64)> {
         .collect()
 }
 
-/// A window that was rolled up is made anew when a sample of it comes late, wherever in it.
+/// A rolled-up window is recomputed when a late sample of it arrives, at any position.
 pub fn a_late_sample_counts_in_its_window<T: Subject>() {
     let mut samples = hour();
     let late: Vec<_> = [59, 31, 0].into_iter().map(|place| samples.remove(place)).collect();
     let store: T = open();
     let mut sender = Sender::new("n1", 1);
     store_all(&store, [sender.batch(&samples[..30]), sender.batch(&samples[30..])]);
-    store.keep_house();
+    store.maintain();
     for one in late {
         store_all(&store, [sender.batch(std::slice::from_ref(&one))]);
         samples.push(one);
         let want = wanted(&in_order(&samples), T::WINDOWS_US[0]);
-        assert_windows(&store.windows(&Question::default(), T::WINDOWS_US[0]), &want, "late");
-        store.keep_house();
+        assert_windows(&store.windows(&Query::default(), T::WINDOWS_US[0]), &want, "late");
+        store.maintain();
     }
     check(store, &samples);
 }
 
-/// Of two values of one instant, from whatever batches, the one that came last makes the window.
+/// Of two values at one instant, from any batches, the one that arrived last makes the window.
 pub fn of_one_instant_the_last_sample_counts<T: Subject>() {
     let store: T = open();
     let mut sender = Sender::new("n1", 1);
     let mut samples = hour();
     store_all(&store, [sender.batch(&samples)]);
-    store.keep_house();
+    store.maintain();
     let again: Vec<_> =
         samples.iter().step_by(3).map(|(spec, at, _)| (spec.clone(), *at, 100.0)).collect();
     store_all(&store, [sender.batch(&again)]);
     samples.extend(again);
-    let sum: f64 = store.windows(&Question::default(), T::WINDOWS_US[1])[0].rollup.sum;
+    let sum: f64 = store.windows(&Query::default(), T::WINDOWS_US[1])[0].rollup.sum;
     assert!(sum > 2000.0, "{sum}");
     check(store, &samples);
 }
 
-/// A PDU that is read every ten minutes is a line; a night without samples is no energy.
-pub fn between_samples_ten_minutes_apart_nothing_is_known<T: Subject>() {
+/// A PDU that is read every ten minutes is a line; over a longer pause there is no energy.
+pub fn samples_more_than_ten_minutes_apart_are_not_joined<T: Subject>() {
     let store: T = open();
     let samples = [0, 600, 1201].map(|at| (spec("pdu", "watts"), T0 + at * S, 100.0));
     let mut sender = Sender::new("pdu", 1);
     store_all(&store, samples.iter().map(|one| sender.batch(std::slice::from_ref(one))));
     at_every_stage(store, |store, stage| {
-        let hour = store.windows(&Question::default(), T::WINDOWS_US[1])[0].rollup;
+        let hour = store.windows(&Query::default(), T::WINDOWS_US[1])[0].rollup;
         assert_eq!((hour.count, hour.seconds, hour.integral), (3, 600.0, 60_000.0), "{stage}");
     });
 }
 
-/// A value that is no number counts, and makes the sum none, as PostgreSQL's `avg` has it; the rest is of
-/// the numbers.
-pub fn what_is_no_number_spoils_the_sum_alone<T: Subject>() {
+/// A NaN counts as a value and makes the sum NaN, like PostgreSQL's `avg`; the other fields ignore it.
+pub fn a_nan_affects_the_sum_alone<T: Subject>() {
     let store: T = open();
     let values = (0..).zip([f64::NAN, 4.0, f64::NAN, 6.0, f64::INFINITY]);
     let samples: Vec<_> = values.map(|(n, value)| (spec("n1", "b"), T0 + n * S, value)).collect();
@@ -245,7 +244,7 @@ pub fn what_is_no_number_spoils_the_sum_alone<T: Subject>() {
     store_all(&store, samples.chunks(2).map(|part| sender.batch(part)));
     at_every_stage(store, |store, stage| {
         for window_us in T::WINDOWS_US {
-            let window = store.windows(&Question::default(), window_us)[0].rollup;
+            let window = store.windows(&Query::default(), window_us)[0].rollup;
             assert!(window.sum.is_nan(), "{stage}");
             assert_eq!((window.count, window.min, window.max), (5, 4.0, 6.0), "{stage}");
             assert_eq!((window.first.value, window.last.value), (4.0, 6.0), "{stage}");
@@ -254,9 +253,9 @@ pub fn what_is_no_number_spoils_the_sum_alone<T: Subject>() {
     });
 }
 
-/// A window has all its samples, whatever part of it the question touches; it belongs to the answer when it
-/// begins within the question's instants, bounds inclusive.
-pub fn a_question_has_the_windows_that_begin_within_it<T: Subject>() {
+/// A window has all its samples, whatever part of it the query touches; it belongs to the answer if it begins
+/// within the query's interval, bounds inclusive.
+pub fn a_query_returns_the_windows_that_begin_within_it<T: Subject>() {
     let store: T = open();
     assert_eq!(put(&store, Sender::new("n1", 1).batch(&hour())), Outcome::STORED);
     at_every_stage(store, |store, stage| {
@@ -264,8 +263,8 @@ pub fn a_question_has_the_windows_that_begin_within_it<T: Subject>() {
             [(0, 299, 1), (1, 600, 2), (300, 300, 1), (301, 599, 0), (0, 3599, 12)]
         {
             let (from, to) = (Timestamp(T0 + from * S), Timestamp(T0 + to * S));
-            let question = Question { from, to, ..of_device("n1") };
-            let windows = store.windows(&question, T::WINDOWS_US[0]);
+            let query = Query { from, to, ..of_device("n1") };
+            let windows = store.windows(&query, T::WINDOWS_US[0]);
             assert_eq!(windows.len(), want, "{stage}: {from} {to}");
             assert!(windows.iter().all(|window| window.rollup.count == 5), "{stage}");
         }

@@ -1,6 +1,6 @@
-//! Senders, and what they send.
+//! Senders and their batches.
 
-use crate::subject::{Question, Sample};
+use crate::subject::{Query, Sample};
 use model::{
     Batch, Boot, ClusterId, DeviceId, Gap, JobEvent, JobId, JobKey, Kind, Labels, Metric, Origin,
     SeriesEntry, SeriesTable, Tick, Timestamp, Unit,
@@ -8,24 +8,24 @@ use model::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// 2026-01-01, where the checks' clocks begin.
+/// 2026-01-01, the start of the checks' clocks.
 pub const T0: i64 = 1_767_225_600_000_000;
 /// Microseconds in a second.
 pub const S: i64 = Timestamp::SECOND;
 
-/// A series, in short: device, metric, job, cpu label, start. A metric whose name ends in `_total` is a
-/// counter in thousandths, any other a gauge in tenths.
+/// A series in short form: device, metric, job, cpu label, start. A metric with a name that ends in `_total`
+/// is a counter in thousandths, any other a gauge in tenths.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Spec {
-    /// Of which device.
+    /// The device.
     pub device: &'static str,
-    /// Which metric.
+    /// The metric.
     pub metric: &'static str,
-    /// For which job of the cluster `oar`.
+    /// The job of the cluster `oar`, if any.
     pub job: Option<i64>,
     /// The label `cpu`.
     pub cpu: Option<u32>,
-    /// When the counter was zero, in microseconds since 1970.
+    /// The counter's start, in microseconds since 1970.
     pub start: Option<i64>,
 }
 
@@ -45,7 +45,7 @@ pub fn device(name: &str) -> DeviceId {
 }
 
 impl Spec {
-    /// What a batch's table says of it.
+    /// Its entry in a batch's table.
     pub fn entry(&self) -> SeriesEntry {
         let total = self.metric.ends_with("_total");
         let (kind, divisor) = if total { (Kind::Counter, 1000) } else { (Kind::Gauge, 10) };
@@ -66,34 +66,34 @@ impl Spec {
         }
     }
 
-    /// A sample of it, as a store tells it.
+    /// A sample of it, as a store returns it.
     pub(crate) fn sample(&self, at: i64, value: f64) -> Sample {
         let start = self.start.map(Timestamp);
         Sample { series: self.entry().series(), at: Timestamp(at), value, start }
     }
 }
 
-/// One start of an origin.
+/// One boot of an origin.
 #[derive(Debug)]
 pub struct Sender {
-    /// Who sends.
+    /// The origin.
     pub origin: Origin,
-    /// Which start of it.
+    /// The boot.
     pub boot: Boot,
     /// The number of the next batch.
     pub seq: u64,
-    /// What the next batch tells of jobs.
+    /// Job events of the next batch.
     pub jobs: Vec<JobEvent>,
 }
 
 impl Sender {
-    /// An origin's start, which has sent nothing.
+    /// A boot that has sent nothing yet.
     pub fn new(origin: &str, boot: u8) -> Self {
         let origin = Origin::new(origin).unwrap();
         Self { origin, boot: Boot([boot; 16]), seq: 0, jobs: Vec::new() }
     }
 
-    /// The next batch: samples in the order given, neighbours of one instant being one tick.
+    /// The next batch: samples in the given order; neighbours of one instant form one tick.
     pub fn batch(&mut self, samples: &[(Spec, i64, f64)]) -> Batch {
         self.batch_with(samples, Vec::new())
     }
@@ -125,7 +125,7 @@ impl Sender {
         batch
     }
 
-    /// The next batch, whose metrics mean something else.
+    /// The next batch, with other meanings of its metrics.
     pub fn batch_as(
         &mut self,
         samples: &[(Spec, i64, f64)],
@@ -141,15 +141,15 @@ impl Sender {
     }
 }
 
-/// Samples as a store tells them: by series, then time; values of one instant in the order they came.
+/// Samples as a store returns them: by series, then time; values of one instant in order of arrival.
 pub(crate) fn in_order(samples: &[(Spec, i64, f64)]) -> Vec<Sample> {
-    let mut told: Vec<Sample> =
+    let mut found: Vec<Sample> =
         samples.iter().map(|(spec, at, value)| spec.sample(*at, *value)).collect();
-    told.sort_by(|a, b| (&a.series, a.at).cmp(&(&b.series, b.at)));
-    told
+    found.sort_by(|a, b| (&a.series, a.at).cmp(&(&b.series, b.at)));
+    found
 }
 
-/// Everything of a device.
-pub(crate) fn of_device(name: &str) -> Question {
-    Question { devices: Some(BTreeSet::from([device(name)])), ..Question::default() }
+/// All samples of a device.
+pub(crate) fn of_device(name: &str) -> Query {
+    Query { devices: Some(BTreeSet::from([device(name)])), ..Query::default() }
 }

@@ -1,28 +1,28 @@
-//! The ages of a store: a rule that holds for what just came holds for what is old, and after a restart.
+//! The stages of a store: a rule holds for new samples, for old ones, and after a restart.
 
 use crate::sender::T0;
-use crate::subject::{Clock, Outcome, Question, Rules, Sample, Subject};
+use crate::subject::{Clock, Outcome, Query, Rules, Sample, Subject};
 use model::{Batch, Timestamp};
 
-/// A store that keeps everything, at [`T0`].
+/// A store without limits, at [`T0`].
 pub(crate) fn open<T: Subject>() -> T {
     T::open(&Rules::default(), &Clock::at(T0))
 }
 
-/// Offers a batch when its newest sample was taken.
+/// Appends a batch at the instant of its newest sample.
 pub(crate) fn put<T: Subject>(store: &T, batch: Batch) -> Outcome {
     let newest = batch.ticks.iter().map(|tick| tick.at.0).max().unwrap_or(T0);
     put_at(store, batch, newest.max(T0))
 }
 
-/// Offers a batch at an instant.
+/// Appends a batch at an instant.
 pub(crate) fn put_at<T: Subject>(store: &T, batch: Batch, received: i64) -> Outcome {
     let mut outcomes = store.append(vec![(batch, Timestamp(received))]);
     assert_eq!(outcomes.len(), 1);
     outcomes.remove(0)
 }
 
-/// Offers batches one after another, each of which is stored with all its samples.
+/// Appends batches one after another; each must be stored with all its samples.
 pub(crate) fn store_all<T: Subject>(store: &T, batches: impl IntoIterator<Item = Batch>) {
     for batch in batches {
         assert_eq!(put(store, batch), Outcome::STORED);
@@ -30,17 +30,17 @@ pub(crate) fn store_all<T: Subject>(store: &T, batches: impl IntoIterator<Item =
 }
 
 pub(crate) fn all<T: Subject>(store: &T) -> Vec<Sample> {
-    store.scan(&Question::default())
+    store.scan(&Query::default())
 }
 
-/// Checks a store as it is, opened again, after its house was kept, and opened again after that.
+/// Checks a store as it is, reopened, after maintenance, and reopened after that.
 pub(crate) fn at_every_stage<T: Subject>(mut store: T, check: impl Fn(&T, &str)) -> T {
-    check(&store, "as it came");
+    check(&store, "as received");
     store = store.reopen();
-    check(&store, "as it came, opened again");
-    store.keep_house();
-    check(&store, "when its house was kept");
+    check(&store, "as received, reopened");
+    store.maintain();
+    check(&store, "after maintenance");
     store = store.reopen();
-    check(&store, "when its house was kept, opened again");
+    check(&store, "after maintenance, reopened");
     store
 }

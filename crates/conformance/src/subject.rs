@@ -1,77 +1,75 @@
-//! What a store has to offer to be checked.
+//! The interface of a store under check.
 
 use model::{Batch, DeviceId, Gap, JobKey, Metric, Rollup, Series, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// A store under check. Every call waits until what it asks for is done; a call that cannot be done panics.
+/// A store under check. Every call waits until it is done; a call that fails panics.
 pub trait Subject: Sized + Sync {
     /// The lengths of windows that the store keeps, in microseconds, each a multiple of the one before.
     const WINDOWS_US: [i64; 2] = [300 * Timestamp::SECOND, 3600 * Timestamp::SECOND];
 
-    /// An empty store of its own, bound by these rules, that lives by this clock.
+    /// A new empty store with these limits, on this clock.
     fn open(rules: &Rules, clock: &Clock) -> Self;
 
-    /// The same store after its process ended and began again.
+    /// The same store after a restart of its process.
     #[must_use]
     fn reopen(self) -> Self;
 
-    /// Offers batches, each with when it was received, in one call; gives one outcome for each.
+    /// Appends batches, each with its time of receipt, in one call; returns one outcome for each.
     fn append(&self, batches: Vec<(Batch, Timestamp)>) -> Vec<Outcome>;
 
-    /// Does at once what the store does with age: writes out what is in memory, merges, rolls up,
-    /// settles, forgets, lets go.
-    fn keep_house(&self);
+    /// Does all due maintenance at once: writes the samples in memory, merges, rolls up, settles, deletes.
+    fn maintain(&self);
 
-    /// The samples of a question, series by series in the order of [`Series`], each in the order of time.
-    fn scan(&self, question: &Question) -> Vec<Sample>;
+    /// The samples of a query, series by series in the order of [`Series`], each ordered by time.
+    fn scan(&self, query: &Query) -> Vec<Sample>;
 
-    /// The windows of a question that begin between its instants, ordered like samples. Of metrics whose
-    /// name ends in `_total`, `sum` and `integral` need not be kept; of others, `resets` and
-    /// `before_resets` need not.
-    fn windows(&self, question: &Question, window_us: i64) -> Vec<Window>;
+    /// The windows of a query that begin within its interval, ordered like samples. `sum` and `integral` are
+    /// optional for metrics with a name that ends in `_total`; `resets` and `before_resets` are optional for others.
+    fn windows(&self, query: &Query, window_us: i64) -> Vec<Window>;
 
-    /// The newest sample of each series of a question that is alive, whatever the question's instants.
-    fn last(&self, question: &Question) -> Vec<Sample>;
+    /// The newest sample of each live series of a query, whatever the query's interval.
+    fn last(&self, query: &Query) -> Vec<Sample>;
 
-    /// Since when the counters of a question count: the first sample of each run of one start.
-    fn counter_starts(&self, question: &Question) -> Vec<(Series, Timestamp, Timestamp)>;
+    /// The counter starts of a query: the first sample of each run of one start.
+    fn counter_starts(&self, query: &Query) -> Vec<(Series, Timestamp, Timestamp)>;
 
     /// The gaps that touch an interval, bounds inclusive, of one device or of all, ordered by `from`.
     fn gaps(&self, from: Timestamp, to: Timestamp, device: Option<&DeviceId>) -> Vec<Gap>;
 
-    /// What every metric means, ordered by name.
+    /// The meaning of every metric, ordered by name.
     fn metrics(&self) -> Vec<Metric>;
 
-    /// Before which late samples are refused; none while all are taken.
+    /// Earlier late samples are rejected; `None` while all are accepted.
     fn settled(&self) -> Option<Timestamp>;
 
-    /// Samples let go since the store was made.
+    /// Deleted samples since the store was created.
     fn samples_removed(&self) -> u64;
 }
 
-/// What bounds a store.
+/// The limits of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// A boot without a batch for so long leaves the window in which duplicates are known.
-    pub known_us: i64,
-    /// A missing number counts as a gap when what came after it is so old.
+    /// A boot without a batch for this time leaves the dedup window.
+    pub dedup_window_us: i64,
+    /// A missing number counts as a gap once the batch after it is this old.
     pub hole_grace_us: i64,
-    /// Late samples are taken for so long.
+    /// How long late samples are accepted.
     pub late_max_us: i64,
-    /// Time is settled in stretches of so long, a multiple of the longest window.
+    /// Length of the ranges that are settled at a time, a multiple of the longest window.
     pub settle_step_us: i64,
-    /// Samples that are older go, once they are settled. A store may let them go late, together with
-    /// others that are written beside them, and never early.
+    /// Older samples are deleted once they are settled. A store may delete them late, together with adjacent
+    /// ones, and never early.
     pub keep_samples_us: i64,
-    /// The same of windows, of each length.
+    /// The same for windows, of each length.
     pub keep_windows_us: [i64; 2],
-    /// Most series alive.
+    /// Most live series.
     pub series_max: usize,
-    /// Most of them of one origin.
+    /// Most of them from one origin.
     pub series_per_origin_max: usize,
-    /// A series without samples for so long is alive no more.
+    /// A series without samples for this time is no longer live.
     pub series_idle_us: i64,
 }
 
@@ -80,7 +78,7 @@ impl Default for Rules {
     fn default() -> Self {
         const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
         Self {
-            known_us: 8 * DAY,
+            dedup_window_us: 8 * DAY,
             hole_grace_us: 0,
             late_max_us: 7 * DAY,
             settle_step_us: DAY,
@@ -98,7 +96,7 @@ impl Default for Rules {
 pub struct Clock(Arc<AtomicI64>);
 
 impl Clock {
-    /// A clock that shows this, in microseconds since 1970.
+    /// A clock that shows this time, in microseconds since 1970.
     pub fn at(now: i64) -> Self {
         Self(Arc::new(AtomicI64::new(now)))
     }
@@ -108,27 +106,27 @@ impl Clock {
         self.0.store(now, Ordering::SeqCst);
     }
 
-    /// What it shows.
+    /// Its time.
     pub fn now(&self) -> Timestamp {
         Timestamp(self.0.load(Ordering::SeqCst))
     }
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is durable and can be queried.
+    /// Stored: it is durable and can be queried.
     Stored {
-        /// How many of its samples were refused.
+        /// Number of rejected samples.
         samples_refused: u32,
-        /// Why; empty when none was.
+        /// The reason; empty if none was rejected.
         reason: String,
     },
-    /// It was stored before, and is kept once.
+    /// A duplicate: it was stored before, and is stored once.
     Duplicate,
-    /// It never will be.
+    /// Rejected permanently.
     RefusedForGood(String),
-    /// Not now.
+    /// Rejected temporarily.
     RefusedForNow(String),
 }
 
@@ -137,57 +135,57 @@ impl Outcome {
     pub const STORED: Self = Self::Stored { samples_refused: 0, reason: String::new() };
 }
 
-/// Which samples are asked for. The default asks for all of them.
+/// Selects samples. The default selects all of them.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct Query {
     /// Only of these devices.
     pub devices: Option<BTreeSet<DeviceId>>,
     /// Only of these metrics.
     pub metrics: Option<BTreeSet<Arc<str>>>,
-    /// Counted for which job.
-    pub job: Which,
-    /// Only of series that have this label with this value.
+    /// By job attribution.
+    pub job: JobFilter,
+    /// Only of series with this label and value.
     pub label: Option<(String, String)>,
-    /// From this instant on.
+    /// Start of the interval, inclusive.
     pub from: Timestamp,
-    /// Up to this instant, which belongs to it.
+    /// End of the interval, inclusive.
     pub to: Timestamp,
 }
 
-impl Default for Question {
+impl Default for Query {
     fn default() -> Self {
         let (from, to) = (Timestamp(i64::MIN), Timestamp(i64::MAX));
-        Self { devices: None, metrics: None, job: Which::Any, label: None, from, to }
+        Self { devices: None, metrics: None, job: JobFilter::Any, label: None, from, to }
     }
 }
 
-/// For which job a series was counted.
+/// Selects by job attribution.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Which {
-    /// For any, or for none.
+pub enum JobFilter {
+    /// Any job, or none.
     Any,
-    /// For none: the device as a whole.
+    /// Not attributed to a job: the device as a whole.
     None,
-    /// For this one.
+    /// This one.
     Is(JobKey),
-    /// For this one or for none.
+    /// This one or none.
     NoneOrIs(JobKey),
 }
 
-/// A sample as a store tells it.
+/// A sample as a store returns it.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Of what.
+    /// Its series.
     pub series: Series,
-    /// When.
+    /// Its instant.
     pub at: Timestamp,
     /// The value, in the series' unit.
     pub value: f64,
-    /// When the counter was zero, where it tells.
+    /// The counter's start, if known.
     pub start: Option<Timestamp>,
 }
 
-/// The same bits, so that what is no number is equal to itself.
+/// Compares bits, so that NaN equals itself.
 impl PartialEq for Sample {
     fn eq(&self, other: &Self) -> bool {
         (&self.series, self.at, self.value.to_bits(), self.start)
@@ -195,13 +193,13 @@ impl PartialEq for Sample {
     }
 }
 
-/// A window as a store tells it.
+/// A window as a store returns it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Window {
-    /// Of what.
+    /// Its series.
     pub series: Series,
-    /// Where it begins.
+    /// Its start.
     pub start: Timestamp,
-    /// What its samples come to.
+    /// The rollup of its samples.
     pub rollup: Rollup,
 }

@@ -111,8 +111,12 @@ fn fill(dir: &Path, bytes: &[u8]) -> Filled {
     let now = Arc::new(AtomicI64::new(first.0));
     let clock = Arc::clone(&now);
     let age = i64::MAX;
-    let settings =
-        Settings { merge_blocks: BLOCKS, tends: false, head_age_us: age, ..Settings::default() };
+    let settings = Settings {
+        merge_blocks: BLOCKS,
+        background_maintenance: false,
+        head_age_us: age,
+        ..Settings::default()
+    };
     let clock = Arc::new(move || Timestamp(clock.load(Ordering::SeqCst)));
     let (store, _) = Store::open(dir, settings, clock).unwrap();
     let ten = last.since(first) / i64::try_from(BLOCKS).unwrap() + 1;
@@ -134,7 +138,7 @@ fn fill(dir: &Path, bytes: &[u8]) -> Filled {
     }
     let before = store.stats();
     assert_eq!(before.blocks, u64::try_from(BLOCKS).unwrap());
-    store.tend().unwrap();
+    store.maintain().unwrap();
     let after = store.stats();
     assert_eq!((after.blocks, after.block_samples), (1, before.block_samples));
     let (from, to) = (Timestamp(i64::MIN), Timestamp(i64::MAX));

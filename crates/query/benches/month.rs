@@ -136,7 +136,7 @@ fn fill(dir: &Path, days: i64) {
     let bytes = take_in(&store, &from, &now);
     let making = maker.join().unwrap();
     let taken = begin.elapsed().as_secs_f64();
-    store.tend().unwrap();
+    store.maintain().unwrap();
     let wall = begin.elapsed().as_secs_f64();
     let (cpu, written) = (threads(), own("io", "write_bytes:") - written);
     let stats = store.stats();
@@ -152,8 +152,8 @@ fn fill(dir: &Path, days: i64) {
         of("main"),
         of("store-log"),
         of("store-block"),
-        of("store-tend"),
-        samples as f64 / 1e6 / of("store-tend"),
+        of("store-maintain"),
+        samples as f64 / 1e6 / of("store-maintain"),
         resident(),
         per(bytes),
         per(written),

@@ -155,8 +155,9 @@ fn windows_by_rule(
     let of_node = of_node.iter().map(|row| sample("load_1m", None, row));
     let of_job = of_job.iter().map(|row| sample("m", Some(job), row));
     let samples: Vec<_> = of_node.chain(of_job).collect();
-    let stay = conformance::Stay { device: device("n1"), start: at(start), stop: Some(at(stop)) };
-    let windows = conformance::job_windows(&samples, job, &[stay]);
+    let allocation =
+        conformance::JobAllocation { device: device("n1"), start: at(start), stop: Some(at(stop)) };
+    let windows = conformance::job_windows(&samples, job, &[allocation]);
     let row = |window: &conformance::Window| {
         let (series, rollup) = (&window.series, &window.rollup);
         format!("{} {} {:.9}", window.start, series.metric, rollup.sum / rollup.count as f64)

@@ -1,9 +1,10 @@
-//! How many samples a second one core takes in, from frames to blocks; and what asking for them costs.
+//! Samples per second that one core ingests, from frames to blocks; and the cost of queries.
 //!
-//! `cargo bench -p store --bench ingest [-- DIR]`: the directory (by default a temporary one) should lie on
-//! the disk that matters. Prints a line for each measurement. Rates are samples per second of processor
-//! time, of all threads together, so that other load on the machine does not count; the wall clock stands
-//! beside. The bench `http` measures the whole server program.
+//! `cargo bench -p store --bench ingest [-- DIR]`: the directory (by default a temporary one) should be on
+//! the relevant disk. Prints a line for each measurement.
+//! Rates are samples per second of processor time of all threads, so that other load on the machine does not
+//! count; the wall clock is printed beside.
+//! The bench `http` measures the whole server program.
 
 #![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a bench times, and may fail")]
 
@@ -86,7 +87,7 @@ fn send_dataset_a(store: &Store) {
     }
 }
 
-/// What the sizes of pages and row groups cost and bring.
+/// Costs and benefits of page and row group sizes.
 fn layouts(dir: &Path) {
     for (page_rows, row_group_rows) in [
         (1 << 10, 256 << 10),
@@ -109,7 +110,7 @@ fn layouts(dir: &Path) {
         block.rate(3_600_000, "memory to block");
         let bytes = store.stats().block_bytes as f64 / 3.6e6;
         say(&format!("  {bytes:.3} bytes a sample"));
-        ask(&store, "from a block");
+        query(&store, "from a block");
         drop(store);
         std::fs::remove_dir_all(&place).unwrap();
     }
@@ -121,7 +122,7 @@ fn dataset_a(dir: &Path) {
     let store = open(&place, Settings { head_age_us: i64::MAX, ..Settings::default() });
     send_dataset_a(&store);
     for round in ["from memory", "from a block"] {
-        ask(&store, round);
+        query(&store, round);
         store.flush().unwrap();
     }
     let stats = store.stats();
@@ -132,7 +133,7 @@ fn dataset_a(dir: &Path) {
     let store = open(&place, Settings::default());
     let opened = started.elapsed().as_secs_f64() * 1e3;
     say(&format!("  opened in {opened:.1} ms"));
-    ask(&store, "from a block, opened again");
+    query(&store, "from a block, opened again");
     drop(store);
     std::fs::remove_dir_all(&place).unwrap();
 }
@@ -142,7 +143,10 @@ fn merging(dir: &Path, what: &str, origins: u64, series: u64, ticks: i64) {
     say(what);
     let place = dir.join("merging");
     let age = i64::MAX;
-    let store = open(&place, Settings { head_age_us: age, tends: false, ..Settings::default() });
+    let store = open(
+        &place,
+        Settings { head_age_us: age, background_maintenance: false, ..Settings::default() },
+    );
     let mut agents: Vec<Agent> = (0..origins).map(|n| Agent::new(n, series)).collect();
     for _ in 0..8 {
         let frames: Vec<Vec<u8>> = agents.iter_mut().map(|agent| agent.frame(ticks)).collect();
@@ -152,7 +156,7 @@ fn merging(dir: &Path, what: &str, origins: u64, series: u64, ticks: i64) {
     let before = store.stats();
     assert_eq!(before.blocks, 8);
     let merge = Timed::start();
-    store.tend().unwrap();
+    store.maintain().unwrap();
     merge.rate(before.block_samples, "eight blocks to one");
     let after = store.stats();
     assert_eq!((after.blocks, after.block_samples), (1, before.block_samples));
@@ -164,7 +168,7 @@ fn merging(dir: &Path, what: &str, origins: u64, series: u64, ticks: i64) {
     std::fs::remove_dir_all(&place).unwrap();
 }
 
-fn ask(store: &Store, round: &str) {
+fn query(store: &Store, round: &str) {
     for (nodes, what) in [(1, "one node"), (10, "ten nodes")] {
         let names = (0..nodes).map(|n| DeviceId::new(&format!("node-{:04}", n * 7)).unwrap());
         let devices: BTreeSet<DeviceId> = names.collect();

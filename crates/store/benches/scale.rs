@@ -1,9 +1,9 @@
-//! What a million series alive take in memory, and how long a log of one GB is read at start.
+//! Memory of a million live series, and the replay time of a log of 1 GB.
 //!
 //! `cargo bench -p store --bench scale [-- DIR]`: the directory (by default a temporary one) needs 2.5 GB.
-//! Each part runs in a process of its own that has nothing but the store in memory: frames are made
-//! beforehand, by this one. Rates are per second of processor time; the log is written with 2.5 GB of memory,
-//! since a store with its default limits would never let it become so long.
+//! Each part runs in its own process with only the store in memory: this process prepares the frames. Rates
+//! are per second of processor time.
+//! The log is written with 2.5 GB of memory, since a store with default limits would never let it grow so long.
 
 #![expect(clippy::unwrap_used, reason = "a bench may fail")]
 #![expect(clippy::disallowed_methods, reason = "a bench times, and starts itself")]
@@ -30,7 +30,7 @@ fn main() {
     let first = words.next();
     match (first.as_deref(), words.next()) {
         (Some("alive"), Some(dir)) => alive(Path::new(&dir)),
-        (Some("again"), Some(dir)) => again(Path::new(&dir)),
+        (Some("again"), Some(dir)) => reopen(Path::new(&dir)),
         (Some("write"), Some(dir)) => write(Path::new(&dir)),
         (Some("recover"), Some(dir)) => recover(Path::new(&dir)),
         (given, _) => {
@@ -46,7 +46,7 @@ fn main() {
     }
 }
 
-/// Runs a part in a process of its own.
+/// Runs a part in its own process.
 fn child(part: &str, dir: &Path) {
     let status = Command::new(std::env::current_exe().unwrap()).arg(part).arg(dir).status();
     assert!(status.unwrap().success(), "{part} failed");
@@ -96,7 +96,7 @@ fn next(file: &mut impl Read, count: usize) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The store's own limits and threads; blocks are written as they become due.
+/// With the default limits and threads; blocks are written as they become due.
 fn alive(dir: &Path) {
     let place = dir.join("alive");
     let mut file = BufReader::new(File::open(dir.join("frames")).unwrap());
@@ -107,7 +107,7 @@ fn alive(dir: &Path) {
     for round in 0..ROUNDS {
         for _ in 0..50 {
             samples += send(&store, &next(&mut file, 20), 20);
-            // Agents that are told to come again do so; the block writer is behind.
+            // Like agents that retry later: the block writer is behind.
             while store.stats().head_bytes > head_bytes_max {
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -119,12 +119,12 @@ fn alive(dir: &Path) {
     all.rate(samples, "frames to blocks");
     resident("40 samples of each", &store);
     store.flush().unwrap();
-    store.tend().unwrap();
+    store.maintain().unwrap();
     resident("all of it in blocks", &store);
 }
 
-/// What the process before left.
-fn again(dir: &Path) {
+/// Opens the data of the previous process.
+fn reopen(dir: &Path) {
     let place = dir.join("alive");
     let opening = Timed::start();
     let store = open(&place, Settings::default());
@@ -142,7 +142,7 @@ fn write(dir: &Path) {
         head_samples_max: u64::MAX,
         head_age_us: i64::MAX,
         log_bytes_max: u64::MAX,
-        tends: false,
+        background_maintenance: false,
         ..Settings::default()
     };
     let store = open(&dir.join("log"), limits);
@@ -154,13 +154,13 @@ fn write(dir: &Path) {
     resident("the log is written", &store);
 }
 
-/// By the store's own limits: what is read goes into blocks as it would have.
+/// With the default limits: replayed samples go into blocks as usual.
 fn recover(dir: &Path) {
     let place = dir.join("log");
     let log = std::fs::read_dir(place.join("log")).unwrap();
     let bytes: u64 = log.map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
     let reading = Timed::start();
-    let store = open(&place, Settings { tends: false, ..Settings::default() });
+    let store = open(&place, Settings { background_maintenance: false, ..Settings::default() });
     let (cpu, wall) = (measure::cpu_seconds() - reading.cpu, reading.wall.elapsed().as_secs_f64());
     let stats = store.stats();
     let samples = stats.head_samples + stats.block_samples;

@@ -1,24 +1,24 @@
-//! What the store tells: samples by series and by time, last values, starts, origins, its own state.
+//! The store's answers: samples by series and by time, last values, starts, origins, statistics.
 
 use model::{Boot, DeviceId, Kind, Origin, Series, Timestamp, Unit};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// A series, with what its values mean.
+/// A series with the meaning of its values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SeriesInfo {
     /// Its identity.
     pub series: Series,
     /// Unit of its values.
     pub unit: Unit,
-    /// How they move.
+    /// Gauge or counter.
     pub kind: Kind,
-    /// Steps in one unit, as last told; values are given in the unit, already divided.
+    /// Steps in one unit, as last reported. Answers give values in the unit, already divided.
     pub divisor: u32,
 }
 
 impl SeriesInfo {
-    /// Whether two are of one series. Those alive are shared, so a look at the address mostly does.
+    /// Whether two belong to one series. Live series are shared, so comparing addresses mostly suffices.
     pub(crate) fn same(a: &Arc<Self>, b: &Arc<Self>) -> bool {
         Arc::ptr_eq(a, b) || a.series == b.series
     }
@@ -29,21 +29,22 @@ impl SeriesInfo {
     }
 }
 
-/// Samples of one series, in the order of time.
+/// Samples of one series, ordered by time.
 ///
-/// A scan gives the chunks of a series one after another, and the series in the order of [`Series`]. Each
-/// batch is kept once however often it is sent. Two batches that tell a value for one series and instant
-/// are both kept, one after the other, in an order that does not change; who needs one takes the last.
+/// A scan returns the chunks of a series one after another, and the series in the order of [`Series`]. A
+/// batch sent several times is stored once.
+/// If two batches contain a value for one series and instant, both are kept, in an order that does not
+/// change. A reader that needs one takes the last.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chunk {
-    /// What the samples are of; the same `Arc` for all chunks of a series in one scan.
+    /// The series; the same `Arc` for all its chunks in one scan.
     pub series: Arc<SeriesInfo>,
     /// Instants, in microseconds since 1970, ascending.
     pub times: Vec<i64>,
     /// Values, in the series' unit. As many as `times`.
     pub values: Vec<f64>,
-    /// When the counter was zero, run by run: the first row of the run, and the start its samples
-    /// carry, if they carry one. The first run begins at row 0; neighbours differ.
+    /// Counter starts, run by run: the first row of the run, and the start that its samples carry, if any.
+    /// The first run begins at row 0; neighbours differ.
     pub starts: Vec<(usize, Option<Timestamp>)>,
 }
 
@@ -64,74 +65,72 @@ impl Chunk {
     }
 }
 
-/// Samples of several series, in the order of time; those of one instant in the order of their series.
+/// Samples of several series, ordered by time; samples of one instant are ordered by series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TimeSlice {
-    /// The series that the rows are of, in the order of [`Series`]. Another slice of the same walk may
-    /// have other series at the same places, but always the same `Arc` for the same series.
+    /// The series of the rows, in the order of [`Series`]. Another slice of the same scan may have other series
+    /// at the same positions, but always the same `Arc` for the same series.
     pub series: Vec<Arc<SeriesInfo>>,
-    /// Each row's place in `series`.
+    /// Each row's position in `series`.
     pub places: Vec<u32>,
     /// Each row's instant, in microseconds since 1970.
     pub times: Vec<i64>,
     /// Each row's value, in its series' unit.
     pub values: Vec<f64>,
-    /// When each row's counter was zero, in microseconds since 1970; [`Self::NO_START`] where it does
-    /// not tell.
+    /// Each row's counter start, in microseconds since 1970; [`Self::NO_START`] if unknown.
     pub starts: Vec<i64>,
 }
 
 impl TimeSlice {
-    /// In `starts`: no start is known.
+    /// In `starts`: the start is unknown.
     pub const NO_START: i64 = i64::MIN;
 }
 
 /// The newest sample of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LastValue {
-    /// Of what.
+    /// The series.
     pub series: Arc<SeriesInfo>,
-    /// When.
+    /// Its instant.
     pub at: Timestamp,
     /// The value, in the series' unit.
     pub value: f64,
-    /// When the counter was zero, where it tells.
+    /// The counter's start, if known.
     pub start: Option<Timestamp>,
 }
 
-/// A counter that began anew, or told its start for the first time within the question's interval.
+/// A counter start within the query's interval: a restart, or the first known start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterStart {
-    /// Of what.
+    /// The series.
     pub series: Arc<SeriesInfo>,
     /// The first sample with this start.
     pub at: Timestamp,
-    /// When the counter was zero.
+    /// The instant at which the counter was zero.
     pub start: Timestamp,
 }
 
-/// What is known of a sender.
+/// What the store knows about a sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginInfo {
-    /// Who.
+    /// Its name.
     pub origin: Origin,
-    /// When its last batch was received, by this machine's clock.
+    /// Time of receipt of its last batch, by this machine's clock.
     pub received: Timestamp,
     /// The last instant of the newest batch (highest boot and number), by the sender's clock.
     pub sealed: Timestamp,
-    /// How much later (or, negative, earlier) the sender's clock said it was than ours, in
-    /// microseconds, when its newest batch arrived: `sealed` minus the time of receipt. A batch that
-    /// waited makes it negative too.
+    /// How far the sender's clock was ahead of (or, negative, behind) this machine's clock, in microseconds,
+    /// when its newest batch arrived: `sealed` minus the time of receipt. A delayed batch also makes it negative.
     pub clock_offset_us: i64,
-    /// Batches received and stored since the directory was made.
+    /// Batches received and stored since the directory was created.
     pub batches: u64,
     /// Samples stored since then.
     pub samples: u64,
-    /// Samples refused since then.
+    /// Samples rejected since then.
     pub samples_refused: u64,
-    /// The boots within the dedupe window, newest last.
+    /// The boots within the dedup window, newest last.
     pub boots: Vec<BootInfo>,
-    /// The devices it sent samples of; at most [`Self::DEVICES_MAX`] are remembered.
+    /// The devices of its samples; at most [`Self::DEVICES_MAX`] are remembered.
     pub devices: Vec<DeviceId>,
 }
 
@@ -140,42 +139,42 @@ impl OriginInfo {
     pub const DEVICES_MAX: usize = 4096;
 }
 
-/// What is known of one start of a sender.
+/// What the store knows about one boot of a sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootInfo {
-    /// Which.
+    /// Its ID.
     pub boot: Boot,
-    /// When its last batch was received.
+    /// Time of receipt of its last batch.
     pub received: Timestamp,
     /// The highest number seen.
     pub last_seq: u64,
-    /// Numbers below it that have not been seen, since the first that was.
+    /// Numbers below it that are missing, counted from the first one seen.
     pub missing: u64,
     /// Its first and last instant, by the sender's clock; `None`: it sent no sample.
     pub instants: Option<(Timestamp, Timestamp)>,
 }
 
-/// Several origins that send samples of the same series: two machines that claim one name.
+/// Several origins send samples of the same series: two machines claim one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The device whose series they share.
+    /// The device of the shared series.
     pub device: DeviceId,
-    /// Who, with the time of receipt of each one's last batch.
+    /// The origins, each with the time of receipt of its last batch.
     pub origins: Vec<(Origin, Timestamp)>,
     /// One of the series.
     pub example: Series,
 }
 
-/// The store's own state, for `/metrics` and the health page.
+/// The store's statistics, for `/metrics` and the health page.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
-    /// Series alive in memory.
+    /// Live series in memory.
     pub series: u64,
     /// Metrics in the catalogue.
     pub metrics: u64,
-    /// Samples in memory, in no block yet.
+    /// Samples in memory, not yet in a block.
     pub head_samples: u64,
-    /// Bytes they take.
+    /// Their bytes.
     pub head_bytes: u64,
     /// Log segments on disk.
     pub log_segments: u64,
@@ -187,25 +186,25 @@ pub struct Stats {
     pub block_bytes: u64,
     /// Samples in them.
     pub block_samples: u64,
-    /// Blocks that lie in the archive.
+    /// Blocks in the archive.
     pub archived_blocks: u64,
     /// Their bytes.
     pub archived_bytes: u64,
-    /// Batches waiting for the log.
+    /// Batches that wait for the log.
     pub queue_batches: u64,
-    /// Bytes of them.
+    /// Their bytes.
     pub queue_bytes: u64,
     /// Batches stored since the start of this process.
     pub batches_stored: u64,
-    /// Batches that had been stored before.
+    /// Duplicate batches.
     pub batches_duplicate: u64,
-    /// Batches refused for good.
+    /// Batches rejected permanently.
     pub batches_refused: u64,
-    /// Batches refused for now: queue full, log full, disk full, or the store behind.
+    /// Batches rejected temporarily: queue full, log full, disk full, or the store is behind.
     pub batches_deferred: u64,
     /// Samples stored since the start of this process.
     pub samples_stored: u64,
-    /// Samples refused: impossible time, too many series, another unit.
+    /// Samples rejected: impossible time, too many series, another unit.
     pub samples_refused: u64,
     /// Group commits.
     pub commits: u64,
@@ -213,43 +212,42 @@ pub struct Stats {
     pub fsync_seconds: f64,
     /// The longest fdatasync, in seconds.
     pub fsync_seconds_max: f64,
-    /// Appends to the log that failed.
+    /// Failed appends to the log.
     pub log_errors: u64,
     /// Blocks that could not be written; each is tried again.
     pub flush_errors: u64,
-    /// Merges of neighbouring blocks into one.
+    /// Merges of adjacent blocks into one.
     pub merges: u64,
-    /// Bytes of the blocks that were merged.
+    /// Bytes of the merged blocks.
     pub merged_bytes: u64,
-    /// Merges that failed; each is tried again, a block that cannot be read after an hour.
+    /// Failed merges. Each is tried again; an unreadable block after an hour.
     pub merge_errors: u64,
-    /// Steps that settle rollups, move a block to the archive or let something go and failed; each is
-    /// tried again.
+    /// Failed steps that settle rollups, archive a block or delete something; each is tried again.
     pub retain_errors: u64,
     /// Files of rollups.
     pub rollups: u64,
     /// Their bytes.
     pub rollup_bytes: u64,
-    /// Late samples are refused before it, in microseconds since 1970; none while all are taken.
+    /// Late samples before this instant are rejected, in microseconds since 1970; `None` while all are accepted.
     pub settled: Option<Timestamp>,
-    /// Samples let go since the directory was made.
+    /// Samples deleted by retention since the directory was created.
     pub samples_removed: u64,
     /// The last error of log, block or merge, if the last try failed.
     pub trouble: Option<String>,
-    /// Gaps kept.
+    /// Gaps stored.
     pub gaps: u64,
-    /// Gaps forgotten because there were too many.
+    /// Gaps evicted because there were too many.
     pub gaps_forgotten: u64,
     /// What scans read from blocks since the start of this process.
     pub read: ReadCounts,
 }
 
-/// What was read from blocks.
+/// Amounts read from blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadCounts {
     /// Bytes, metadata included.
     pub bytes: u64,
-    /// Row groups that had a row of interest.
+    /// Row groups with a relevant row.
     pub row_groups: u64,
     /// Rows decoded.
     pub rows: u64,

@@ -1,13 +1,14 @@
-//! The embedded store: samples as they come, into a log, into memory, into Parquet blocks; and out again
-//! by series or by time. Threads and files only: no async runtime, no SQL.
+//! The embedded store: samples go into a log, into memory, into Parquet blocks; queries read them by series or by time.
+//! It uses threads and files only: no async runtime, no SQL.
 //!
 //! ```text
 //! append ─► queue ─► log (one fdatasync for all that waits) ─► ack
 //!                      └─► head (memory, can be queried) ─► block (Parquet) ─► log trimmed
 //! ```
 //!
-//! [`Store::append`] takes batches; [`Store::snapshot`] gives a moment of the store, of which
-//! [`Snapshot::scan`] and the others ask. The files are described byte by byte in `docs/format.md`.
+//! [`Store::append`] accepts batches; [`Store::snapshot`] returns a consistent view of the store for
+//! [`Snapshot::scan`] and other queries.
+//! `docs/format.md` describes the files byte by byte.
 
 mod answer;
 mod blocks;

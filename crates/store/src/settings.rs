@@ -1,45 +1,45 @@
-//! What bounds the store: everything has a limit, and reaching it is counted and said.
+//! The limits of the store: everything is bounded, and every reached limit is counted and reported.
 
 use model::{Metric, SeriesEntry, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Tells the time: given, never taken, so that tests own it.
+/// Returns the time: an argument, so that tests own it.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// How long and how much is kept.
+/// Retention by age and size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// Most bytes on disk; the oldest goes first.
+    /// Most bytes on disk; the oldest are deleted first.
     pub bytes_max: u64,
-    /// What is older goes.
+    /// Older data is deleted.
     pub age_us: i64,
 }
 
 impl Keep {
-    /// All of it, for ever.
+    /// Unlimited.
     pub const ALL: Self = Self { bytes_max: u64::MAX, age_us: i64::MAX };
 }
 
-/// A directory on another file system, to which samples are moved that are too old or too many for the data
-/// directory ([`Settings::keep_samples`]), instead of being let go.
+/// A directory on another file system. It receives samples beyond the limits of the data directory
+/// ([`Settings::keep_samples`]), which are otherwise deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveSettings {
-    /// Where; it must be there, and is ours alone.
+    /// The directory. It must exist, and belongs to this store alone.
     pub dir: PathBuf,
-    /// How long and how much is kept in it.
+    /// Retention in it.
     pub keep: Keep,
 }
 
-/// The metrics that the program's own sources produce, with their meaning: no sender gives one another.
+/// The metrics of the program's own sources, with their meaning: no sender can change it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeclaredMetrics {
     all: Arc<BTreeMap<Box<str>, Metric>>,
     run: Option<Arc<RunMetrics>>,
 }
 
-/// What `jobmeter run` measures: the names of metrics, and the keys of their labels.
+/// The metrics and label keys of `jobmeter run`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunMetrics {
     /// Names of declared metrics.
@@ -55,7 +55,7 @@ impl DeclaredMetrics {
         Self { all: Arc::new(metrics.into_iter().map(named).collect()), run: None }
     }
 
-    /// The same, and of commands of `jobmeter run` only these series.
+    /// The same, with these series as the only ones of `jobmeter run`.
     #[must_use]
     pub fn with_run(self, run: RunMetrics) -> Self {
         Self { run: Some(Arc::new(run)), ..self }
@@ -71,10 +71,10 @@ impl DeclaredMetrics {
         self.all.contains_key(name)
     }
 
-    /// Checks that a series is one that `jobmeter run` measures. Unit and kind are those of every declared metric.
+    /// Checks that `jobmeter run` measures a series. Unit and kind are checked as for every declared metric.
     ///
     /// # Errors
-    /// It is another; the text says in what.
+    /// It does not; the text states why.
     pub(crate) fn check_of_run(&self, entry: &SeriesEntry) -> Result<(), String> {
         let Some(run) = &self.run else { return Ok(()) };
         let name = &*entry.metric.name;
@@ -94,71 +94,70 @@ impl DeclaredMetrics {
 /// The limits and sizes of a store. [`Settings::default`] suits one server on one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Most bytes of frames that wait for the log; more are refused for now.
+    /// Most bytes of frames that wait for the log; further ones are rejected temporarily.
     pub queue_bytes_max: usize,
     /// Most batches that wait for the log.
     pub queue_batches_max: usize,
-    /// Most bytes of log on disk; at it, appends are refused for now ([`crate::NotNow::LogFull`]).
+    /// Most bytes of log on disk; beyond, appends are rejected temporarily ([`crate::NotNow::LogFull`]).
     pub log_bytes_max: u64,
-    /// A log segment that has so many bytes is closed and another begun.
+    /// Size at which a log segment is closed and another begun.
     pub segment_bytes: u64,
-    /// Most bytes of samples in memory, those of a block being written included; at half of it a
-    /// block is written.
+    /// Most bytes of samples in memory, those of a block being written included; at half of it a block is written.
     pub head_bytes_max: usize,
-    /// A block is written when so many samples are in memory.
+    /// Number of samples in memory at which a block is written.
     pub head_samples_max: u64,
-    /// A block is written when the oldest sample in memory was received so long ago.
+    /// Age of the oldest sample in memory (since receipt) at which a block is written.
     pub head_age_us: i64,
-    /// Most series alive: named by a batch within [`Self::series_idle_us`].
+    /// Most live series: sent by a batch within [`Self::series_idle_us`].
     pub series_max: usize,
-    /// Most of them that one origin may have brought.
+    /// Most of them from one origin.
     pub series_per_origin_max: usize,
     /// Most series of one command of `jobmeter run`. All such commands together have a quarter of
     /// [`Self::series_max`] and of [`Self::origins_max`].
     pub series_per_run_max: usize,
-    /// Metrics with a built-in meaning, which need no place in the catalogue.
+    /// Metrics with a built-in meaning; the catalogue's limits do not count them.
     pub declared: DeclaredMetrics,
     /// Most other metrics in the catalogue.
     pub metrics_max: usize,
-    /// Most of them that one origin names first. All commands of `jobmeter run` count as one origin.
+    /// Most of them from one origin. All commands of `jobmeter run` count as one origin.
     pub metrics_per_origin_max: usize,
-    /// Most origins known at once.
+    /// Most known origins.
     pub origins_max: usize,
-    /// A series without samples for so long is forgotten in memory; its blocks stay.
+    /// A series without samples for this time is dropped from memory; its blocks remain.
     pub series_idle_us: i64,
-    /// A batch that comes again within so long of its boot's last one is known as a duplicate; longer
-    /// than any sender keeps batches.
+    /// A batch within this time of its boot's last one is recognised as a duplicate; longer than any sender
+    /// keeps batches.
     pub window_us: i64,
     /// Most boots of an origin in the window.
     pub boots_max: usize,
-    /// Most holes in the numbers of a boot; at it the oldest is given up.
+    /// Most holes in the numbers of a boot; beyond, the oldest is given up.
     pub holes_max: usize,
-    /// A hole in the numbers of a boot counts as a gap when it is so old.
+    /// Age at which a hole in the numbers of a boot counts as a gap.
     pub hole_grace_us: i64,
-    /// Most gaps kept; at it the origin with the most gaps loses its oldest one, which is counted.
+    /// Most gaps stored; beyond, the origin with the most gaps loses its oldest one, which is counted.
     pub gaps_max: usize,
-    /// Most gaps of one origin; at it the origin loses its oldest one.
+    /// Most gaps of one origin; beyond, it loses its oldest one.
     pub gaps_per_origin_max: usize,
     /// Most gaps of one command of `jobmeter run`. All such commands together have a quarter of
     /// [`Self::gaps_max`].
     pub gaps_per_run_max: usize,
-    /// So many neighbouring blocks of one level are merged into one of the next.
+    /// Number of adjacent blocks of one level that are merged into one of the next.
     pub merge_blocks: usize,
-    /// Most bytes of a block that others are merged into; one of half of it is merged no more.
+    /// Most bytes of a merged block; a block of half of it is merged no more.
     pub block_bytes_max: u64,
-    /// Late samples are taken for so long; then the rollups of their time are made for good.
+    /// How long late samples are accepted; then the rollups of their time become final.
     pub settle_after_us: i64,
-    /// In stretches of so long, a multiple of an hour.
+    /// Length of the ranges that are settled at a time, a multiple of an hour.
     pub settle_step_us: i64,
-    /// How long and how much of the samples is kept. Samples that are too many are let go before they are
-    /// [`Self::settle_after_us`] old, but for those of the last hours.
+    /// Retention of samples. Beyond the size limit, samples are deleted before they are
+    /// [`Self::settle_after_us`] old, except those of the last hours.
     pub keep_samples: Keep,
-    /// Where samples go then, if they are not let go.
+    /// Receives these samples instead of their deletion.
     pub archive: Option<ArchiveSettings>,
-    /// How long and how much is kept of the rollups, of each length of window ([`crate::Store::WINDOWS_US`]).
+    /// Retention of rollups, for each length of window ([`crate::Store::WINDOWS_US`]).
     pub keep_rollups: [Keep; 2],
-    /// Whether blocks are tended as soon as there is something to do; else only by [`crate::Store::tend`].
-    pub tends: bool,
+    /// Whether the store maintains its blocks by itself; otherwise only [`crate::Store::maintain`] does.
+    pub background_maintenance: bool,
     /// Rows of a block's row group.
     pub row_group_rows: usize,
     /// Rows of a page within it.
@@ -199,7 +198,7 @@ impl Default for Settings {
             keep_samples: Keep::ALL,
             archive: None,
             keep_rollups: [Keep::ALL; 2],
-            tends: true,
+            background_maintenance: true,
             row_group_rows: 256 << 10,
             page_rows: 4 << 10,
         }

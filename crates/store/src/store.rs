@@ -1,4 +1,4 @@
-//! The store as the server holds it.
+//! The store as the server uses it.
 
 use crate::answer::{Claim, OriginInfo, Stats};
 use crate::data_dir::open::{Opened, open};
@@ -20,13 +20,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// The embedded store of one data directory. Shared by reference between threads; dropping it writes
-/// what is queued to the log and stops its threads. What lies in memory then lies in the log, too.
+/// The embedded store of one data directory, shared by reference between threads.
+/// Dropping it writes the queued batches to the log and stops its threads; samples in memory are then in the log, too.
 pub struct Store {
     shared: Arc<Shared>,
-    tender: Arc<Compactor>,
+    compactor: Arc<Compactor>,
     threads: Vec<JoinHandle<()>>,
-    /// Given back when all else is done.
+    /// Released last.
     _lock: Box<dyn Send + Sync + fmt::Debug>,
 }
 
@@ -37,14 +37,13 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// The lengths of windows that are kept as rollups, in microseconds.
+    /// The lengths of stored rollup windows, in microseconds.
     pub const WINDOWS_US: [i64; 2] = WINDOWS_US;
 
-    /// Opens a data directory of the machine's file system, making it if need be.
+    /// Opens a data directory of the machine's file system, creating it if necessary.
     ///
     /// # Errors
-    /// Another server has it, a newer program wrote it, its manifest or a block is damaged, or the disk
-    /// fails.
+    /// Another server uses it, a newer program wrote it, its manifest or a block is damaged, or the disk fails.
     pub fn open(
         dir: &Path,
         settings: Settings,
@@ -53,7 +52,7 @@ impl Store {
         Self::open_on(Arc::new(RealDisk), dir, settings, clock)
     }
 
-    /// The same on another [`Disk`].
+    /// As [`Self::open`], on another [`Disk`].
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -64,15 +63,14 @@ impl Store {
         clock: Clock,
     ) -> Result<(Self, Recovery), OpenError> {
         let (opened, recovery) = open(disk, dir, settings, clock)?;
-        let Opened { shared, tender, threads, lock } = opened;
-        Ok((Self { shared, tender, threads, _lock: lock }, recovery))
+        let Opened { shared, compactor, threads, lock } = opened;
+        Ok((Self { shared, compactor, threads, _lock: lock }, recovery))
     }
 
-    /// Stores batches. Never blocks: they are queued, or refused for now when the queue is full.
+    /// Stores batches without blocking: they are queued, or rejected temporarily if the queue is full.
     ///
-    /// `done` gets one outcome for each batch, in their order, once they are on the disk and can be
-    /// queried, or are refused; on the store's own thread, so it must be quick, or on the caller's, when
-    /// nothing could be queued.
+    /// `done` receives one outcome for each batch, in order, once they are synced and can be queried, or are rejected.
+    /// It runs on the store's own thread, so it must be quick, or on the caller's if nothing could be queued.
     pub fn append(&self, batches: Vec<Incoming>, done: impl FnOnce(Vec<Outcome>) + Send + 'static) {
         let count = batches.len();
         if let Err((done, closing)) = self.shared.enqueue(batches, Box::new(done)) {
@@ -82,33 +80,32 @@ impl Store {
         }
     }
 
-    /// The store as it is at this moment.
+    /// The current view of the store.
     pub fn snapshot(&self) -> Snapshot {
         let (view, visible) = self.shared.view();
         Snapshot { shared: Arc::clone(&self.shared), view, visible }
     }
 
-    /// [`Snapshot::scan`] of this moment.
+    /// [`Snapshot::scan`] of the current view.
     pub fn scan(&self, selector: &Selector, from: Timestamp, to: Timestamp) -> Scan {
         self.snapshot().scan(selector, from, to)
     }
 
-    /// What every metric means, ordered by name.
+    /// The meaning of every metric, ordered by name.
     pub fn catalogue(&self) -> Vec<Arc<Metric>> {
         self.shared.books().registry.catalogue()
     }
 
     /// Gaps that touch the interval (bounds inclusive), of one device or of all, ordered by `from`.
     ///
-    /// Batches whose numbers are missing count as gaps while they are; they are no more once the batches
-    /// come.
+    /// Missing batch numbers count as gaps until the batches arrive.
     pub fn gaps(&self, from: Timestamp, to: Timestamp, device: Option<&DeviceId>) -> Vec<Gap> {
         let now = self.shared.now();
         let books = self.shared.books();
         let grace = self.shared.settings.hole_grace_us;
         let missing = books.origins.missing(now, grace, books.gaps.all());
-        let told = books.gaps.all().filter(|gap| touches(gap, from, to)).cloned();
-        let all = told.chain(missing.into_iter().filter(|gap| touches(gap, from, to)));
+        let reported = books.gaps.all().filter(|gap| touches(gap, from, to)).cloned();
+        let all = reported.chain(missing.into_iter().filter(|gap| touches(gap, from, to)));
         let mut gaps: Vec<Gap> = match device {
             Some(device) => all.filter_map(|gap| books.origins.concerning(gap, device)).collect(),
             None => all.collect(),
@@ -123,32 +120,32 @@ impl Store {
         self.shared.books().origins.infos()
     }
 
-    /// Devices of which several origins send the same series, ordered by device.
+    /// Devices with the same series from several origins, ordered by device.
     pub fn claims(&self) -> Vec<Claim> {
         let books = self.shared.books();
         books.registry.claims(&books.origins, self.shared.settings.series_idle_us)
     }
 
-    /// The store's own state.
+    /// The store's statistics.
     pub fn stats(&self) -> Stats {
         self.shared.stats()
     }
 
-    /// Writes what is in memory to a block now, and waits for it.
+    /// Writes the samples in memory to a block now, and waits for it.
     ///
     /// # Errors
-    /// The block cannot be written; the samples stay in memory and in the log, and it is tried again.
+    /// The block cannot be written; the samples stay in memory and in the log, and the store tries again.
     pub fn flush(&self) -> Result<(), FlushError> {
         self.shared.flushing.wait(|| self.shared.wake()).map_err(FlushError)
     }
 
-    /// Does what is due for the blocks now: neighbours are merged. The store does so by itself where
-    /// [`Settings::tends`] says so.
+    /// Does all due maintenance of blocks now. The store does so by itself if
+    /// [`Settings::background_maintenance`] is set.
     ///
     /// # Errors
-    /// The disk fails, or a block cannot be read: then that one is left alone for an hour.
-    pub fn tend(&self) -> Result<(), BlockError> {
-        self.tender.tend()
+    /// The disk fails, or a block cannot be read: then it is skipped for an hour.
+    pub fn maintain(&self) -> Result<(), BlockError> {
+        self.compactor.maintain()
     }
 }
 

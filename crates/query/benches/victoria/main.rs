@@ -145,8 +145,12 @@ fn report(name: &str, rounds: &[&Costs]) {
 
 fn ours(dir: &Path, frames: &[Vec<u8>]) -> (Costs, Store) {
     let age = i64::MAX;
-    let settings =
-        Settings { head_age_us: age, merge_blocks: BLOCKS, tends: false, ..Settings::default() };
+    let settings = Settings {
+        head_age_us: age,
+        merge_blocks: BLOCKS,
+        background_maintenance: false,
+        ..Settings::default()
+    };
     let store = measure::open(dir, settings);
     let mut course = Course::begin(cpu_seconds());
     let mut samples = 0;
@@ -155,7 +159,7 @@ fn ours(dir: &Path, frames: &[Vec<u8>]) -> (Costs, Store) {
         store.flush().unwrap();
     }
     course.reached("acknowledged, all in blocks", cpu_seconds(), dir);
-    store.tend().unwrap();
+    store.maintain().unwrap();
     course.reached("merged and rolled up", cpu_seconds(), dir);
     let stats = store.stats();
     assert_eq!((samples, stats.block_samples, stats.blocks), (SAMPLES, SAMPLES, 1));

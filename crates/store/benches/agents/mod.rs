@@ -1,4 +1,4 @@
-//! What agents send, made up from a seed: frames of batches that name all their series.
+//! Generated agents: frames of batches with all their series, from a seed.
 
 #![expect(clippy::cast_possible_truncation, reason = "small numbers of a generator")]
 
@@ -12,8 +12,8 @@ use wire::Encoder;
 /// The first tick.
 pub(crate) const T0: i64 = 1_767_225_600_000_000;
 
-/// Values as reference data has them: 40 % bursty integer counters, 30 % gauges of one decimal that
-/// change 40 % of the time, 20 % plateaus of whole pages, 10 % walks of full precision.
+/// Values like reference data: 40 % bursty integer counters, 30 % gauges of one decimal that change 40 % of the time,
+/// 20 % plateaus of whole pages, 10 % walks of full precision.
 struct Series {
     kind: u64,
     value: f64,
@@ -69,7 +69,7 @@ pub(crate) struct Agent {
     table: Arc<SeriesTable>,
     series: Vec<Series>,
     seq: u64,
-    /// Microseconds between two ticks, and the next of them.
+    /// Microseconds between two ticks, and the next tick.
     period: i64,
     tick: Timestamp,
     encoder: Encoder,
@@ -80,7 +80,7 @@ impl Agent {
         Self::ticking(number, series, Timestamp(T0), Timestamp::SECOND)
     }
 
-    /// One whose first tick is then, and the others so many microseconds after one another.
+    /// An agent with this first tick and period.
     pub(crate) fn ticking(number: u64, series: u64, first: Timestamp, period: i64) -> Self {
         let name = format!("node-{number:04}");
         let device = DeviceId::new(&name).unwrap();
@@ -96,7 +96,7 @@ impl Agent {
         }
     }
 
-    /// The next batch, of so many ticks.
+    /// The next batch, with this many ticks.
     pub(crate) fn frame(&mut self, ticks: i64) -> Vec<u8> {
         let count = self.series.len() as u32;
         let (mut at, mut index, mut values) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! What honest clients notice of attacks: while two attackers send one thing again and again, how long the acks of agents
-//! take, and answers of `/api/v1/ready`.
+//! Effect of attacks on honest clients: the latency of agents' acks and of `/api/v1/ready` while two
+//! attackers repeat one request.
 
 use crate::client::{Client, Measured, Pace};
 use crate::hostile_corpus::{frames, requests, statements};
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 
 const ATTACKERS: usize = 2;
 const AGENTS: usize = 20;
-/// Each agent sends so often, and `ready` is asked so often.
+/// Period of each agent, and of requests to `ready`.
 const PERIOD: Duration = Duration::from_millis(500);
-const ASKED: Duration = Duration::from_millis(20);
-/// An attacker goes away when there is no answer for so long.
+const READY_PERIOD: Duration = Duration::from_millis(20);
+/// An attacker disconnects after this time without an answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What an attacker sends over a connection of its own.
+/// A request that an attacker sends over its own connection.
 struct Attack {
     what: String,
     bytes: Vec<u8>,
@@ -28,7 +28,7 @@ struct Attack {
     patience: Duration,
 }
 
-/// Each attack for half a minute, or so many percent of it.
+/// Runs each attack for half a minute, or this percentage of it.
 pub(crate) fn measure(dir: &Path, percent: usize) -> Result<(), String> {
     let program = &program()?;
     let place = dir.join("attacks");
@@ -102,7 +102,7 @@ fn row(address: SocketAddr, attack: &Attack, swarm: &mut Swarm) {
                 let answer = send(address, request, PATIENCE, &AtomicBool::new(false));
                 assert!(answer.starts_with(b"HTTP/1.0 200"), "ready is answered");
                 took.push(began.elapsed().as_secs_f64() * 1e3);
-                std::thread::sleep(ASKED.saturating_sub(began.elapsed()));
+                std::thread::sleep(READY_PERIOD.saturating_sub(began.elapsed()));
             }
             took
         });
@@ -119,7 +119,7 @@ fn row(address: SocketAddr, attack: &Attack, swarm: &mut Swarm) {
     say(&format!("| {what} | {sent} | {a50:.1} ms | {a99:.1} ms | {r50:.1} ms | {r99:.1} ms |"));
 }
 
-/// Ends an attack, also where what is measured of it fails.
+/// Ends an attack, even if its measurement fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -128,12 +128,12 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Sends bytes over a new connection and reads the answer, until it ends, `patience` or the attack is over.
+/// Sends bytes over a new connection and reads the answer, until it ends, or `patience` or the attack is over.
 fn send(address: SocketAddr, bytes: &[u8], patience: Duration, over: &AtomicBool) -> Vec<u8> {
     let began = Instant::now();
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(patience.min(Duration::from_millis(200)))).unwrap();
-    // A refusal may come before all is sent.
+    // A rejection may arrive before all is sent.
     stream.write_all(bytes).ok();
     let (mut answer, mut part) = (Vec::new(), [0; 4096]);
     loop {

@@ -1,8 +1,8 @@
-//! Thousands of agents in one thread: each a connection of its own, which sends a request as `jobmeter-agent`
-//! does and waits for the acks before it sends the next.
+//! Thousands of agents in one thread. Each has its own connection, sends a request like `jobmeter-agent` and
+//! waits for the acks before the next.
 //!
-//! One thread with epoll, because the client shares the machine with the server it measures: a thread for
-//! each agent would measure the scheduler.
+//! One thread with epoll, because the client shares the machine with the measured server: a thread per agent
+//! would measure the scheduler.
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::{
@@ -18,24 +18,24 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use wire::{AckStatus, Answer};
 
-/// Something else is looked after so often.
-const TEND: Duration = Duration::from_secs(1);
-/// No answer for so long: the server hangs.
+/// Interval of housekeeping.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// Without any answer for this time, the server hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The event of the timer; those of connections are their places.
+/// The event of the timer; those of connections are their indexes.
 const TIMER: u64 = u64::MAX;
 
 /// When an agent sends its frames.
 #[derive(Clone, Copy)]
 pub(crate) enum Pace {
-    /// The next as soon as the one before is acknowledged.
+    /// Each frame as soon as the previous one is acknowledged.
     Next,
-    /// One in each period, whatever became of those before; agents differ in their phase, or none does.
+    /// One frame per period, regardless of earlier ones; `spread`: whether agents differ in phase.
     Every { period: Duration, spread: bool },
 }
 
 impl Pace {
-    /// When the frame of a round is due, if that does not depend on answers.
+    /// Due time of a round's frame, if it does not depend on answers.
     fn due(self, agent: usize, round: usize) -> Option<Duration> {
         let Self::Every { period, spread } = self else { return None };
         let chance = (agent as u32 + 1).wrapping_mul(0x9e37_79b9);
@@ -45,15 +45,15 @@ impl Pace {
     }
 }
 
-/// What agents send.
+/// Frames of the agents.
 pub(crate) trait Supply {
-    /// How many frames an agent sends.
+    /// Number of frames of an agent.
     fn rounds(&self, agent: usize) -> usize;
-    /// The frame of a round; asked once, in the order of rounds.
+    /// The frame of a round; called once each, in the order of rounds.
     fn frame(&mut self, agent: usize, round: usize) -> Cow<'_, [u8]>;
 }
 
-/// Frames that were made before, by agent and round.
+/// Prepared frames, by agent and round.
 impl Supply for &[&[Vec<u8>]] {
     fn rounds(&self, agent: usize) -> usize {
         self.get(agent).map_or(0, |frames| frames.len())
@@ -64,17 +64,17 @@ impl Supply for &[&[Vec<u8>]] {
     }
 }
 
-/// What was measured of some requests.
+/// Measurements of some requests.
 #[derive(Default)]
 pub(crate) struct Measured {
     pub(crate) requests: usize,
     /// From the first request to the last answer.
     pub(crate) wall: Duration,
-    /// From the time when each was due to the end of its answer, in milliseconds.
+    /// From the due time of each request to the end of its answer, in milliseconds.
     pub(crate) latencies: Vec<f64>,
-    /// How long after it was due and its connection free each was sent, in milliseconds: the client's own.
+    /// Delay of each request after its due time with a free connection, in milliseconds: the client's own.
     pub(crate) late: Vec<f64>,
-    /// Answers that told to come again, which was done.
+    /// Answers that requested a retry, which was done.
     pub(crate) refused: usize,
 }
 
@@ -84,16 +84,16 @@ struct Line {
     request: Vec<u8>,
     sent: usize,
     answer: Vec<u8>,
-    /// The round whose frame is the next, or under way.
+    /// The round of the next or current frame.
     round: usize,
     due: Duration,
-    /// Since when it waits for nothing.
+    /// Since when it is idle.
     free: Duration,
-    /// Whether the request that stands there is sent once more.
+    /// Whether the current request is sent once more.
     again: bool,
 }
 
-/// A whole answer.
+/// A complete answer.
 struct Answered {
     status: u16,
     retry_after: Option<Duration>,
@@ -127,14 +127,14 @@ impl Client {
         Self { address, lines, epoll, timer }
     }
 
-    /// Sends each agent's frames, one after another, and waits for all answers. Calls `tend` once a second.
+    /// Sends each agent's frames, one after another, and waits for all answers. Calls `housekeeping` once a second.
     pub(crate) fn send(
         &mut self,
         frames: &mut dyn Supply,
         pace: Pace,
-        tend: &mut dyn FnMut(),
+        housekeeping: &mut dyn FnMut(),
     ) -> Measured {
-        let (began, mut told) = (Instant::now(), Measured::default());
+        let (began, mut found) = (Instant::now(), Measured::default());
         let mut due = BinaryHeap::new();
         for (place, line) in self.lines.iter_mut().enumerate() {
             (line.round, line.free) = (0, Duration::ZERO);
@@ -144,35 +144,37 @@ impl Client {
             }
         }
         let mut left: usize = (0..self.lines.len()).map(|place| frames.rounds(place)).sum();
-        let (mut tended, mut heard) = (Duration::ZERO, Duration::ZERO);
+        let (mut checked, mut last_answer) = (Duration::ZERO, Duration::ZERO);
         let mut events = Vec::with_capacity(1024);
         while left > 0 {
             while let Some(Reverse((at, place))) = due.peek().copied()
                 && at <= began.elapsed()
             {
                 due.pop();
-                self.begin(place, frames, began.elapsed(), &mut told);
+                self.begin(place, frames, began.elapsed(), &mut found);
             }
             let now = began.elapsed();
-            if now - tended >= TEND {
-                tended = now;
-                tend();
+            if now - checked >= HOUSEKEEPING {
+                checked = now;
+                housekeeping();
             }
-            assert!(now - heard < PATIENCE, "the server gave no answer for {PATIENCE:?}");
-            let next = due.peek().map_or(TEND, |Reverse((at, _))| at.saturating_sub(now).min(TEND));
+            assert!(now - last_answer < PATIENCE, "the server gave no answer for {PATIENCE:?}");
+            let next = due
+                .peek()
+                .map_or(HOUSEKEEPING, |Reverse((at, _))| at.saturating_sub(now).min(HOUSEKEEPING));
             self.wait(next, &mut events);
             for event in &events {
                 let Some(answered) = self.go_on(event.data.u64()) else { continue };
                 let (place, now) = (event.data.u64() as usize, began.elapsed());
-                heard = now;
+                last_answer = now;
                 let line = self.lines.get_mut(place).unwrap();
                 if let Some(wait) = settle(&answered) {
-                    told.refused += 1;
+                    found.refused += 1;
                     due.push(Reverse((now + wait, place)));
                     (line.free, line.again) = (now + wait, true);
                     continue;
                 }
-                told.latencies.push((now - line.due).as_secs_f64() * 1e3);
+                found.latencies.push((now - line.due).as_secs_f64() * 1e3);
                 (line.round, line.free, left) = (line.round + 1, now, left - 1);
                 if line.round < frames.rounds(place) {
                     line.due = pace.due(place, line.round).unwrap_or(now);
@@ -180,14 +182,20 @@ impl Client {
                 }
             }
         }
-        told.wall = began.elapsed();
-        told
+        found.wall = began.elapsed();
+        found
     }
 
-    fn begin(&mut self, place: usize, frames: &mut dyn Supply, now: Duration, told: &mut Measured) {
+    fn begin(
+        &mut self,
+        place: usize,
+        frames: &mut dyn Supply,
+        now: Duration,
+        found: &mut Measured,
+    ) {
         let line = self.lines.get_mut(place).unwrap();
-        told.requests += 1;
-        told.late.push((now - line.due.max(line.free)).as_secs_f64() * 1e3);
+        found.requests += 1;
+        found.late.push((now - line.due.max(line.free)).as_secs_f64() * 1e3);
         if !std::mem::take(&mut line.again) {
             line.fill(self.address, &frames.frame(place, line.round));
         }
@@ -202,19 +210,19 @@ impl Client {
         epoll::modify(&self.epoll, &line.stream, EventData::new_u64(place as u64), flags).unwrap();
     }
 
-    /// Waits for an event, so long at most. A timer, because the wait's own is of whole milliseconds.
+    /// Waits for an event, at most this long. A timer, because epoll's own timeout has whole milliseconds.
     fn wait(&self, most: Duration, events: &mut Vec<epoll::Event>) {
         let most = most.max(Duration::from_nanos(1));
         let it_value = Timespec::try_from(most).unwrap();
         let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
         let set = Itimerspec { it_interval, it_value };
-        // Setting it also takes back that it went off before.
+        // Setting it also clears an earlier expiry.
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &set).unwrap();
         events.clear();
         epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), None).unwrap();
     }
 
-    /// Writes and reads what can be; an answer, once it is whole.
+    /// Writes and reads as far as possible; returns a complete answer.
     fn go_on(&mut self, event: u64) -> Option<Answered> {
         let place = (event != TIMER).then_some(event as usize)?;
         let line = self.lines.get_mut(place)?;
@@ -226,7 +234,7 @@ impl Client {
 }
 
 impl Line {
-    /// Writes the request of a frame, for now only into memory.
+    /// Prepares the request of a frame in memory.
     fn fill(&mut self, address: SocketAddr, frame: &[u8]) {
         self.request.clear();
         write!(
@@ -242,7 +250,7 @@ impl Line {
         self.request.extend_from_slice(frame);
     }
 
-    /// Whether all of the request is sent.
+    /// Whether the request is sent completely.
     fn write(&mut self) -> bool {
         while let Some(rest) = self.request.get(self.sent..).filter(|rest| !rest.is_empty()) {
             match self.stream.write(rest) {
@@ -282,7 +290,7 @@ impl Line {
 fn settle(answered: &Answered) -> Option<Duration> {
     let Answered { status, retry_after, body } = answered;
     if matches!(status, 429 | 503 | 507) {
-        return Some(retry_after.unwrap_or(TEND));
+        return Some(retry_after.unwrap_or(HOUSEKEEPING));
     }
     assert_eq!(*status, 200, "{}", String::from_utf8_lossy(body));
     let acks = Answer::decode(body).unwrap().acks;

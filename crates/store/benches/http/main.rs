@@ -1,15 +1,16 @@
-//! How many samples a second the server program takes in over HTTP, how long an ack takes, and how long a
-//! start: frames as agents make them, from the request to the ack that says they are on the disk.
+//! Ingest over HTTP: samples per second of the server program, ack latency, and startup time. Frames are like
+//! those of agents; a request ends with the ack that they are on disk.
 //!
 //! ```text
 //! cargo build --release -p server && cargo bench -p store --bench http [-- [--swarm | --attacks] [DIR]]
 //! ```
 //!
-//! With `--swarm` instead: 100, 1000 and 10 000 agents at their usual pace. With `--attacks`: what agents and `ready` notice
-//! of hostile statements, frames and requests. The directory (by default a temporary one) should lie on the disk that
-//! matters. Prints tables as
-//! docs/performance.md has them. `JOBMETER_SERVER_PROGRAM`: another program than
-//! target/release/jobmeter-server; a development build is refused. `JOBMETER_BENCH_SHORT=1`: a tenth of it.
+//! `--swarm` runs 100, 1000 and 10 000 agents at their usual pace instead. `--attacks` measures the effect of
+//! hostile statements, frames and requests on agents and `ready`. DIR (by default a temporary one) should be
+//! on the relevant disk.
+//! The bench prints tables for docs/performance.md. `JOBMETER_SERVER_PROGRAM` selects another program than
+//! target/release/jobmeter-server;
+//! development builds are rejected. `JOBMETER_BENCH_SHORT=1` runs a tenth of it.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a bench may fail")]
 #![expect(clippy::disallowed_methods, reason = "a bench times, and starts what it measures")]
@@ -34,9 +35,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Batches of each agent in a second, where the rate is given.
+/// Batches of each agent in a second, at a fixed rate.
 const RATE: u32 = 2;
-/// How often the disk is asked before and after a measurement of latency.
+/// Probes of the disk before and after a latency measurement.
 const PROBES: usize = 300;
 
 fn main() -> ExitCode {
@@ -62,7 +63,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures all, in runs of so many percent of their length.
+/// Runs all measurements, at this percentage of their length.
 fn measure(dir: &Path, percent: usize) -> Result<(), String> {
     let program = program()?;
     let bench = Bench { program: &program, dir };
@@ -89,13 +90,13 @@ struct Bench<'a> {
     dir: &'a Path,
 }
 
-/// What was measured of many batches, sent as fast as they are taken.
+/// Measurements of many batches, sent as fast as the server accepts them.
 struct Throughput {
     what: &'static str,
     samples: f64,
     requests: f64,
     seconds: f64,
-    /// Of the server, to the last ack, and until it ended with all samples in blocks.
+    /// Processor time of the server: to the last ack, and to its end with all samples in blocks.
     cpu: f64,
     cpu_whole: f64,
     blocks: f64,
@@ -106,7 +107,7 @@ struct Throughput {
     refused: usize,
     /// The client's share of the machine's processors, in percent.
     client: f64,
-    /// What a start after it found, and how long it took.
+    /// The result of a restart, and its duration.
     start: (String, String),
 }
 
@@ -140,7 +141,7 @@ impl Throughput {
 }
 
 impl Bench<'_> {
-    /// Starts on an empty folder.
+    /// Startup on an empty folder.
     fn empty_starts(&self) -> Result<String, String> {
         let place = self.dir.join("empty");
         let mut took = Vec::new();
@@ -171,7 +172,7 @@ impl Bench<'_> {
         let mut client = Client::connect(server.address, agents);
         let (before, mut own) = (server.cpu.seconds(), Cpu::of(std::process::id()));
         let own_before = own.seconds();
-        let told =
+        let found =
             client.send(&mut slices(&frames).as_slice(), Pace::Next, &mut || note(&mut server.cpu));
         let (cpu, own) = (server.cpu.seconds() - before, own.seconds() - own_before);
         let counts = server.counts();
@@ -182,11 +183,11 @@ impl Bench<'_> {
         let cpu_whole = server.end() - before;
         let start = self.start_again(&place, samples);
         std::fs::remove_dir_all(&place).unwrap();
-        let seconds = told.wall.as_secs_f64();
+        let seconds = found.wall.as_secs_f64();
         Throughput {
             what,
             samples,
-            requests: told.requests as f64,
+            requests: found.requests as f64,
             seconds,
             cpu,
             cpu_whole,
@@ -195,14 +196,14 @@ impl Bench<'_> {
             block_bytes: count("store_block_bytes"),
             commits: count("store_commits_total"),
             fsync_ms: count("store_fsync_seconds_total") / count("store_commits_total") * 1e3,
-            refused: told.refused,
+            refused: found.refused,
             client: own / seconds / processors() * 100.0,
             start,
         }
     }
 
-    /// Starts a server on what another left, which must have all samples: what it found, and how long it
-    /// took.
+    /// Starts a server on the data of another one, which must have all samples. Returns its statistics and
+    /// the duration.
     fn start_again(&self, place: &Path, samples: f64) -> (String, String) {
         let server = Server::start(self.program, place);
         let counts = server.counts();
@@ -221,7 +222,7 @@ impl Bench<'_> {
         (what, took)
     }
 
-    /// From send to ack at a given rate; and a start on what such a run leaves when it is killed.
+    /// Send-to-ack latency at a fixed rate; and the startup after such a run was killed.
     fn latencies(&self, percent: usize) -> (String, String) {
         let (warm, rounds) = (5 * RATE as usize, (30 * RATE as usize * percent).div_ceil(100));
         let frames = frames(1000, 500, 1, warm + rounds);
@@ -245,7 +246,7 @@ impl Bench<'_> {
         start.unwrap()
     }
 
-    /// Sends at a given rate, and asks the disk alone before and after. Returns what else is to be told.
+    /// Sends at a fixed rate, and probes the disk alone before and after. Returns further notes.
     fn latency(
         &self,
         place: &Path,
@@ -268,13 +269,13 @@ impl Bench<'_> {
         let mut disk = probe(place, commit);
         let (cpu, mut own) = (server.cpu.seconds(), Cpu::of(std::process::id()));
         let own_before = own.seconds();
-        let told = client.send(&mut rest.as_slice(), pace, &mut || note(&mut server.cpu));
+        let found = client.send(&mut rest.as_slice(), pace, &mut || note(&mut server.cpu));
         let (cpu, own) = (server.cpu.seconds() - cpu, own.seconds() - own_before);
         let after = server.counts();
         server.kill();
         disk.extend(probe(place, commit));
         let grown = |name: &str| of(&after, name) - of(&before, name);
-        let Measured { wall, latencies, late, refused, .. } = told;
+        let Measured { wall, latencies, late, refused, .. } = found;
         row(what, latencies);
         row("of which the client sent late", late);
         let bytes = commit / 1e3;
@@ -305,7 +306,7 @@ fn slices(frames: &[Vec<Vec<u8>>]) -> Vec<&[Vec<u8>]> {
     frames.iter().map(Vec::as_slice).collect()
 }
 
-/// Appends so many bytes to a file and waits for the disk, again and again: milliseconds of each.
+/// Appends `bytes` to a file and syncs, repeatedly: milliseconds of each.
 fn probe(dir: &Path, bytes: f64) -> Vec<f64> {
     let path = dir.join("probe");
     let mut file = File::create(&path).unwrap();

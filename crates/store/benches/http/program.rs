@@ -1,4 +1,4 @@
-//! The server program: started, asked what it counts, and ended.
+//! Starts the server program, reads its metrics, and stops it.
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use std::collections::{BTreeMap, HashMap};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where the server program lies.
+/// Path of the server program.
 pub(crate) fn program() -> Result<PathBuf, String> {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let given = std::env::var_os("JOBMETER_SERVER_PROGRAM");
@@ -20,13 +20,13 @@ pub(crate) fn program() -> Result<PathBuf, String> {
     Err(format!("{} is not there: `cargo build --release -p server` builds it", path.display()))
 }
 
-/// Lets this process have as many connections as it may.
+/// Raises this process's limit of open files to its maximum.
 pub(crate) fn raise_open_files() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
 }
 
-/// Processor time of a process, as the scheduler counts it, to the nanosecond.
+/// Processor time of a process, as the kernel's scheduler counts it, to the nanosecond.
 pub(crate) struct Cpu {
     pid: u32,
     /// Of each thread when it was last seen: those that ended since are in it. A thread of tokio's ends
@@ -54,11 +54,11 @@ impl Cpu {
     }
 }
 
-/// A server that runs.
+/// A running server.
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,
-    /// From its start to the line that says it answers.
+    /// From its start to the line that reports readiness.
     pub(crate) ready: Duration,
     pub(crate) cpu: Cpu,
 }
@@ -81,7 +81,7 @@ impl Server {
         Self { address: address.parse().unwrap(), child, ready, cpu }
     }
 
-    /// What it counts: names, with labels where they have some, and values.
+    /// Its metrics: names, with labels if any, and values.
     pub(crate) fn counts(&self) -> BTreeMap<String, f64> {
         let mut stream = TcpStream::connect(self.address).unwrap();
         write!(stream, "GET /metrics HTTP/1.0\r\nhost: {}\r\n\r\n", self.address).unwrap();
@@ -94,7 +94,7 @@ impl Server {
         pairs.map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
     }
 
-    /// Whether no figure should be taken from it.
+    /// Whether its figures are meaningless.
     pub(crate) fn is_development_build(&self) -> bool {
         self.counts().keys().any(|name| {
             name.starts_with("jobmeter_build_info{") && name.contains("build=\"development\"")
@@ -110,13 +110,13 @@ impl Server {
         kib * 1024.0
     }
 
-    /// Ends it as a power cut would.
+    /// Kills it, like a power cut.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Ends it, which writes what is in memory to a block: its processor time from start to end.
+    /// Stops it, which writes the samples in memory to a block. Returns its processor time from start to end.
     pub(crate) fn end(mut self) -> f64 {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
         while self.child.try_wait().unwrap().is_none() {
@@ -129,7 +129,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // When the bench fails; else it has ended before.
+        // If the bench fails; otherwise it has ended before.
         self.child.kill().ok();
         self.child.wait().ok();
     }

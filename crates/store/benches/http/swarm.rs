@@ -1,6 +1,5 @@
-//! What a server does with 100, 1000 and 10 000 agents: 200 series each, every 5 s, each on a kept-alive
-//! connection of its own; how long acks take, what the server takes of the machine, how its memory grows,
-//! and how many of their batches it takes at most.
+//! A server with 100, 1000 and 10 000 agents: 200 series each, every 5 s, each on its own kept-alive connection.
+//! Measures ack latency, load on the machine, growth of memory, and the highest rate of batches.
 
 use crate::agents::Agent;
 use crate::client::{Client, Pace, Supply};
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 const SERIES: u64 = 200;
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// Ten minutes with 10 000 agents, two with fewer, or so many percent of it.
+/// Ten minutes with 10 000 agents, two with fewer, or this percentage of it.
 pub(crate) fn measure(dir: &Path, percent: usize) -> Result<(), String> {
     let program = &program()?;
     let of = |seconds: u64| seconds * percent as u64 / 100;
@@ -36,7 +35,7 @@ pub(crate) fn measure(dir: &Path, percent: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Agents that make each batch when it is sent.
+/// Agents that build each batch when it is sent.
 pub(crate) struct Swarm {
     agents: Vec<Agent>,
     rounds: usize,
@@ -73,7 +72,7 @@ fn steady(program: &Path, place: &Path, agents: usize, seconds: u64) {
     let own_before = own.seconds();
     let (began, mut memory) = (Instant::now(), Vec::new());
     let pace = Pace::Every { period: PERIOD, spread: true };
-    let told = client.send(&mut swarm, pace, &mut || {
+    let found = client.send(&mut swarm, pace, &mut || {
         server.cpu.seconds();
         memory.push((began.elapsed().as_secs_f64(), server.resident()));
     });
@@ -87,16 +86,16 @@ fn steady(program: &Path, place: &Path, agents: usize, seconds: u64) {
         "stored"
     );
     server.end();
-    let wall = told.wall.as_secs_f64();
+    let wall = found.wall.as_secs_f64();
     let tenth = memory.iter().find(|(at, _)| *at >= wall / 10.0);
     let (first, last) = (tenth.unwrap(), memory.last().unwrap());
     let slope = (last.1 - first.1) / (last.0 - first.0) * 60.0;
-    let (acks, late) = (sorted(told.latencies), sorted(told.late));
+    let (acks, late) = (sorted(found.latencies), sorted(found.late));
     say(&format!(
         "| {agents} | {} ({} sent again) | {:.1} ms | {:.1} ms | {:.0} ms | {:.1} ms | {:.1} % | {:.0} µs a second | \
          {:.0} MiB | {:.0} MiB | {:+.2} MiB |",
         acks.len(),
-        told.refused,
+        found.refused,
         at(&acks, 0.5),
         at(&acks, 0.99),
         at(&acks, 1.0),
@@ -110,19 +109,19 @@ fn steady(program: &Path, place: &Path, agents: usize, seconds: u64) {
     say(&format!("(the agents took {:.0} % of a core)", own / wall * 100.0));
 }
 
-/// Each sends as soon as the batch before is acknowledged.
+/// Each sends as soon as the previous batch is acknowledged.
 fn full(program: &Path, place: &Path, agents: usize, rounds: u64) {
     let mut swarm = Swarm::new(agents, (rounds as usize).max(2));
     let mut server = Server::start(program, place);
     let mut client = Client::connect(server.address, agents);
     let (before, mut own) = (server.cpu.seconds(), Cpu::of(std::process::id()));
     let own_before = own.seconds();
-    let told = client.send(&mut swarm, Pace::Next, &mut || {
+    let found = client.send(&mut swarm, Pace::Next, &mut || {
         server.cpu.seconds();
     });
     let (cpu, own) = (server.cpu.seconds() - before, own.seconds() - own_before);
     server.end();
-    let (wall, acks) = (told.wall.as_secs_f64(), sorted(told.latencies));
+    let (wall, acks) = (found.wall.as_secs_f64(), sorted(found.latencies));
     let batches = acks.len() as f64 / wall;
     say(&format!(
         "{agents} agents that wait for nothing but their acks: {batches:.0} batches/s of {SERIES} samples, which \
@@ -130,7 +129,7 @@ fn full(program: &Path, place: &Path, agents: usize, rounds: u64) {
         batches * PERIOD.as_secs_f64(),
         cpu / wall * 100.0,
         own / wall * 100.0,
-        told.refused,
+        found.refused,
     ));
 }
 

@@ -1,4 +1,4 @@
-//! What the benches of this folder share: time, and a store that takes in frames as a server's does.
+//! Shared parts of the benches in this folder: time, and a store that ingests frames like a server's.
 
 use crate::agents::T0;
 use model::Timestamp;
@@ -51,7 +51,7 @@ pub(crate) fn open(dir: &Path, settings: Settings) -> Store {
     Store::open(dir, settings, clock).unwrap().0
 }
 
-/// Sends frames as a server would: decoded, some of them a request, eight requests under way.
+/// Sends frames like a server: decoded, `a_request` at a time, eight requests in progress.
 pub(crate) fn send(store: &Store, frames: &[Vec<u8>], a_request: usize) -> u64 {
     let mut decoder = Decoder::default();
     let (to, from) = sync_channel::<Vec<Outcome>>(1024);

@@ -1,4 +1,4 @@
-//! Whether a store holds numbered batches, each exactly once, and nothing else.
+//! Checks that a store has numbered batches, each exactly once, and nothing else.
 
 use crate::numbers::{
     KEEP_ROLLUPS_US, KEEP_US, SAMPLES, number_at, points, sent_at, series, windows,
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use store::{RealDisk, Selector, Snapshot, Store};
 
-/// What a moment of a store held.
+/// The content of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     /// The newest batch.
@@ -19,29 +19,29 @@ pub(crate) struct Seen {
 
 const ALL: (Timestamp, Timestamp) = (Timestamp(i64::MIN), Timestamp(i64::MAX));
 
-/// Checks a moment of a store to which no batch after `sent` was sent before: the samples are those of the
-/// batches up to some number, but for what was old enough to be let go, and so are the windows.
+/// Checks a snapshot of a store before any batch after `sent` was sent. Its samples must be those of all
+/// batches up to some number, except expired ones, and its windows must match.
 pub(crate) fn moment(snapshot: &Snapshot, sent: u64) -> Result<Seen, String> {
-    let mut told: BTreeMap<Series, Vec<Point>> = BTreeMap::new();
+    let mut found: BTreeMap<Series, Vec<Point>> = BTreeMap::new();
     for chunk in snapshot.scan(&Selector::default(), ALL.0, ALL.1) {
         let chunk = chunk.map_err(|error| error.to_string())?;
-        let rows = told.entry(chunk.series.series.clone()).or_default();
+        let rows = found.entry(chunk.series.series.clone()).or_default();
         rows.extend(chunk.rows().map(|(at, value, start)| Point { at, value, start }));
     }
-    let of_first = series().first().and_then(|first| told.get(first)?.last().copied());
+    let of_first = series().first().and_then(|first| found.get(first)?.last().copied());
     let last = of_first.and_then(|newest| number_at(newest.at));
     let mut seen = Seen { last, samples: 0, windows: 0 };
     let samples_kept = sent_at(sent).saturating_sub(KEEP_US);
     let mut expected = Vec::new();
     for (place, series) in series().into_iter().enumerate() {
         let points = last.map(|last| points(place, last)).unwrap_or_default();
-        let rows = told.remove(&series).unwrap_or_default();
+        let rows = found.remove(&series).unwrap_or_default();
         let (want, have) = (points.iter().map(|p| (p.at, p)), rows.iter().map(|p| (p.at, p)));
         let what = format!("samples of {series:?}");
         seen.samples += same(&what, have, want, samples_kept, |a, b| a == b)?;
         expected.push((series, points));
     }
-    if let Some((series, _)) = told.first_key_value() {
+    if let Some((series, _)) = found.first_key_value() {
         return Err(format!("{series:?} was never sent"));
     }
     for (window_us, keep_us) in Store::WINDOWS_US.into_iter().zip(KEEP_ROLLUPS_US) {
@@ -58,30 +58,29 @@ fn windows_of(
     kept: i64,
     expected: &[(Series, Vec<Point>)],
 ) -> Result<u64, String> {
-    let mut told = BTreeMap::new();
+    let mut stored = BTreeMap::new();
     for found in snapshot.windows(&Selector::default(), ALL.0, ALL.1, window_us) {
         let found = found.map_err(|error| error.to_string())?;
-        let twice = told.insert(found.series.series.clone(), found.windows);
+        let twice = stored.insert(found.series.series.clone(), found.windows);
         if twice.is_some() {
-            return Err(format!("windows of {:?} are told twice", found.series));
+            return Err(format!("windows of {:?} are found twice", found.series));
         }
     }
     let mut count = 0;
     for (series, points) in expected {
-        let (want, have) = (windows(points, window_us), told.remove(series).unwrap_or_default());
+        let (want, have) = (windows(points, window_us), stored.remove(series).unwrap_or_default());
         let what = format!("windows of {window_us} us of {series:?}");
         let total = series.metric.ends_with("_total");
         let (want, have) = (want.iter().map(|w| (w.0, &w.1)), have.iter().map(|w| (w.0, &w.1)));
         count += same(&what, have, want, kept, |a, b| same_rollup(total, a, b))?;
     }
-    match told.first_key_value() {
+    match stored.first_key_value() {
         Some((series, _)) => Err(format!("{series:?} was never sent")),
         None => Ok(count),
     }
 }
 
-/// Whether what is told, each with its instant, is what is wanted, but for what was before `kept`; how much
-/// it is.
+/// Compares found points with wanted ones, except those before `kept`. Returns their number.
 fn same<'a, T: std::fmt::Debug + 'a>(
     what: &str,
     have: impl Iterator<Item = (Timestamp, &'a T)>,
@@ -109,7 +108,7 @@ fn same<'a, T: std::fmt::Debug + 'a>(
     }
 }
 
-/// Sums differ in their last digits by how they were put together; of a counter they are not told.
+/// Sums differ in their last digits by the order of addition; a counter has none.
 fn same_rollup(total: bool, have: &Rollup, want: &Rollup) -> bool {
     let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0);
     let exact = |one: &Rollup| (one.count, one.first, one.last, one.min, one.max, one.resets);
@@ -120,8 +119,8 @@ fn same_rollup(total: bool, have: &Rollup, want: &Rollup) -> bool {
         && (total && have.integral.is_nan() || near(have.integral, want.integral))
 }
 
-/// Checks a store to which batches up to `acked` were acknowledged and no more than `sent` were sent; also that
-/// each sample that is not there was let go and counted, and that nobody is told to miss any.
+/// Checks a store with batches up to `acked` acknowledged and none after `sent` sent. Also checks that each
+/// missing sample was deleted and counted, and that no gap is reported.
 pub(crate) fn whole(store: &Store, acked: Option<u64>, sent: u64) -> Result<Seen, String> {
     let origins = store.origins();
     let boots = origins.iter().flat_map(|origin| &origin.boots);
@@ -146,7 +145,7 @@ pub(crate) fn whole(store: &Store, acked: Option<u64>, sent: u64) -> Result<Seen
     Ok(seen)
 }
 
-/// Checks every checksum of a directory; what a crash leaves is allowed where `crashed`.
+/// Checks every checksum of a directory; leftovers of a crash are allowed if `crashed`.
 pub(crate) fn files(dir: &Path, crashed: bool) -> Result<(), String> {
     let verified = store::verify(&RealDisk, dir).map_err(|error| error.to_string())?;
     if verified.is_good() && (crashed || verified.findings.is_empty()) {

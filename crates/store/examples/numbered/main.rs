@@ -1,16 +1,16 @@
-//! The store's write side as a program of its own, for tests that kill it, cut its power or fill its disk.
+//! The store's write side as its own program, for tests that kill it, cut its power or fill its disk.
 //!
 //! ```text
-//! numbered write DIR [COUNT]    appends batches 0, 1, 2 … after those that DIR holds, so many or for ever;
-//!                               prints each one's number once it is acknowledged
+//! numbered write DIR [COUNT]    appends batches 0, 1, 2 … after those in DIR, COUNT or endless;
+//!                               prints each number once it is acknowledged
 //! numbered check DIR PRINTED [SENT]
-//!                               opens DIR and checks that it holds what was printed, each once, and nothing
-//!                               that was not sent; prints the newest number there. PRINTED is the file of what
-//!                               `write` printed; SENT, where it went on after that, of all that it printed
+//!                               opens DIR and checks that it has all printed batches, each once, and nothing
+//!                               that was not sent; prints the newest number there. PRINTED is the output file of
+//!                               `write`; SENT is its complete output if it continued after that
 //! ```
 //!
-//! A batch that is refused for now is sent again until it is taken. After a start the last few known are
-//! sent again, too: they must be told as duplicates.
+//! A temporarily rejected batch is sent again until it is accepted. After a start, the last few known batches
+//! are also sent again: they must be reported as duplicates.
 
 mod check;
 mod numbers;
@@ -27,9 +27,9 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use store::{Clock, Incoming, Outcome, Settings, Stats, Store};
 
-/// Batches of a request. So many may be stored and not acknowledged; so many are sent again after a start.
+/// Batches of a request: the most that are stored without acknowledgement, and the number sent again after a start.
 const TOGETHER: u64 = 4;
-/// With more blocks than this, batches come slower.
+/// With more blocks than this, batches are slowed.
 const BEHIND: u64 = 12;
 
 fn main() -> ExitCode {
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// A line on standard error; one that nobody reads is not missed.
+/// Prints to standard error; a missing reader is ignored.
 fn say(line: &str) {
     writeln!(std::io::stderr(), "{line}").unwrap_or_default();
 }
@@ -75,7 +75,7 @@ fn write(dir: &Path, count: u64) -> Result<(), Box<dyn Error>> {
         number += TOGETHER;
         now.fetch_max(batches.last().copied().map_or(0, sent_at), Ordering::SeqCst);
         send(&store, &mut sender, batches, next)?;
-        // Batches come no faster than blocks are merged, so that merging, settling and removal take turns.
+        // Batches arrive no faster than blocks are merged, so that merging, settling and deletion take turns.
         if store.stats().blocks > BEHIND {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -92,18 +92,18 @@ fn write(dir: &Path, count: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sends batches until all are taken, and prints their numbers; those from `next` on are new.
+/// Sends batches until all are accepted, and prints their numbers; those from `next` on are new.
 fn send(
     store: &Store,
     sender: &mut Sender,
     mut batches: Vec<u64>,
     next: u64,
 ) -> Result<(), Box<dyn Error>> {
-    let mut told = false;
+    let mut found = false;
     while !batches.is_empty() {
         let frames: Result<Vec<Incoming>, _> = batches.iter().map(|n| sender.batch(*n)).collect();
         let (to, from) = sync_channel(1);
-        // Nobody is there to hear it only after this function failed.
+        // The receiver is gone only after this function failed.
         store.append(frames?, move |outcomes| to.send(outcomes).unwrap_or_default());
         let (mut refused, mut lines) = (Vec::new(), String::new());
         for (number, outcome) in batches.iter().zip(from.recv()?) {
@@ -111,10 +111,10 @@ fn send(
                 Outcome::Stored { samples_refused: 0, .. } if *number >= next => {}
                 Outcome::Duplicate if *number < next => {}
                 Outcome::RefusedForNow(why) => {
-                    if !told {
+                    if !found {
                         say(&format!("refused for now: {why}"));
                     }
-                    told = true;
+                    found = true;
                     refused.push(*number);
                     continue;
                 }
@@ -139,26 +139,27 @@ fn check(dir: &Path, printed: &str, sent: &str) -> Result<(), Box<dyn Error>> {
         check::files(dir, true)?;
     }
     let clock: Clock = Arc::new(move || Timestamp(sent_at(acked.unwrap_or(0))));
-    let (store, recovery) = Store::open(dir, Settings { tends: false, ..settings() }, clock)?;
+    let (store, recovery) =
+        Store::open(dir, Settings { background_maintenance: false, ..settings() }, clock)?;
     if !recovery.damaged.is_empty() {
         return Err(format!("{:?}", recovery.damaged).into());
     }
     let opened = check::whole(&store, acked, sent)?;
-    // A block that is being written looks like one that a crash left: not until it is there are files looked at.
+    // A block in progress looks like a leftover of a crash: wait for it before the files are checked.
     store.flush()?;
-    store.tend()?;
-    let tended = check::whole(&store, acked, sent)?;
+    store.maintain()?;
+    let maintained = check::whole(&store, acked, sent)?;
     check::files(dir, false)?;
-    say(&format!("as opened {opened:?}, as tended {tended:?}"));
-    let newest = tended.last.map_or(String::new(), |last| format!("{last}\n"));
+    say(&format!("as opened {opened:?}, as maintained {maintained:?}"));
+    let newest = maintained.last.map_or(String::new(), |last| format!("{last}\n"));
     Ok(std::io::stdout().write_all(newest.as_bytes())?)
 }
 
-/// The highest number that was printed.
+/// The highest printed number.
 fn last(printed: &Path) -> Result<Option<u64>, Box<dyn Error>> {
     let (mut last, mut text) = (None, String::new());
     let mut lines = BufReader::new(std::fs::File::open(printed)?);
-    // A line that a kill cut short was not printed.
+    // A line truncated by a kill was not printed.
     while lines.read_line(&mut text)? > 0 && text.ends_with('\n') {
         let number: u64 = text.trim().parse()?;
         if last.is_some_and(|last| number > last + 1) {

@@ -1,7 +1,7 @@
-//! ChangeReceipt batches: what each holds, so that of any store it can be told what should be in it.
+//! Numbered batches with known content, so that the expected content of any store can be computed.
 //!
-//! Batch `n` has a sample of each of eight series, a minute after batch `n - 1` by the store's own clock,
-//! which goes as fast as batches come: a second of writing is many hours of a store's life.
+//! Batch `n` has a sample of each of eight series, a minute after batch `n - 1` by the store's own clock.
+//! That clock runs as fast as batches arrive: a second of writing is many hours of a store's life.
 
 use model::{
     Batch, Boot, DeviceId, Kind, Labels, Metric, Origin, Point, RollupWindows, Series, SeriesEntry,
@@ -11,14 +11,14 @@ use std::sync::Arc;
 use store::{Incoming, Keep, Settings};
 use wire::{Decoder, Encoder, Frames};
 
-/// 2026-01-01, when batch 0 is sent.
+/// 2026-01-01, the time of batch 0.
 const T0: i64 = 1_767_225_600_000_000;
 /// Between two batches.
 const STEP_US: i64 = 60 * Timestamp::SECOND;
 const HOUR_US: i64 = 60 * STEP_US;
-/// A counter begins anew with each so many-th batch.
+/// A counter restarts after this number of batches.
 const RUN: u64 = 200;
-/// How long samples are kept, and rollups of each length.
+/// Retention of samples, and of rollups of each length.
 pub(crate) const KEEP_US: i64 = 12 * HOUR_US;
 pub(crate) const KEEP_ROLLUPS_US: [i64; 2] = [48 * HOUR_US, 96 * HOUR_US];
 
@@ -36,7 +36,7 @@ const SERIES: [(&str, &str, Option<&str>); 8] = [
 /// Samples of a batch.
 pub(crate) const SAMPLES: u64 = SERIES.len() as u64;
 
-/// Limits that are reached all the time: everything that a store does of itself is always under way.
+/// Limits that are reached all the time, so that all maintenance is always in progress.
 pub(crate) fn settings() -> Settings {
     let keep = |age_us| Keep { age_us, ..Keep::ALL };
     Settings {
@@ -56,12 +56,12 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
-/// When a batch is sent.
+/// The time at which a batch is sent.
 pub(crate) fn sent_at(number: u64) -> i64 {
     T0 + i64::try_from(number).unwrap_or(i64::MAX / STEP_US / 2) * STEP_US
 }
 
-/// The sample of a batch in the series at a place. No two batches have one of the same instant.
+/// The sample of a batch in the series at an index. No two batches share an instant.
 fn point(place: usize, number: u64) -> Point {
     let (at, n) = (sent_at(number), number as f64);
     let (at, value, start) = match place {
@@ -77,7 +77,7 @@ fn point(place: usize, number: u64) -> Point {
     Point { at: Timestamp(at), value, start }
 }
 
-/// The samples of the batches up to a number in the series at a place, in the order of time.
+/// The samples of the batches up to a number in the series at an index, ordered by time.
 pub(crate) fn points(place: usize, last: u64) -> Vec<Point> {
     let mut points: Vec<Point> = (0..=last).map(|number| point(place, number)).collect();
     points.sort_by_key(|point| point.at);
@@ -114,12 +114,12 @@ fn entry(place: usize, start: Option<Timestamp>) -> Option<SeriesEntry> {
     })
 }
 
-/// All series, in their order.
+/// All series, in order.
 pub(crate) fn series() -> Vec<Series> {
     (0..SERIES.len()).filter_map(|place| entry(place, None)).map(|entry| entry.series()).collect()
 }
 
-/// Who sends them, always of one boot.
+/// Their sender, always of one boot.
 #[derive(Debug, Default)]
 pub(crate) struct Sender {
     encoder: Encoder,
@@ -127,7 +127,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// A batch, as the server hands it to the store.
+    /// A batch as the server passes it to the store.
     pub(crate) fn batch(&mut self, number: u64) -> Result<Incoming, String> {
         let mut points: Vec<(usize, Point)> =
             (0..SERIES.len()).map(|place| (place, point(place, number))).collect();

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-/// A file that is opened when it is read, and again where that failed: its file system may come later.
+/// A file that is opened on first read, and again after a failure: its file system may be mounted later.
 #[derive(Debug)]
 pub(super) struct ArchivedFile {
     disk: Arc<dyn Disk>,
@@ -28,7 +28,7 @@ impl ArchivedFile {
         let new = self.disk.open(&self.path)?;
         let length = new.length()?;
         if length != self.bytes {
-            let why = format!("it has {length} bytes where the manifest says {}", self.bytes);
+            let why = format!("it has {length} bytes; the manifest states {}", self.bytes);
             return Err(io::Error::new(ErrorKind::InvalidData, why));
         }
         *file = Some(Arc::clone(&new));

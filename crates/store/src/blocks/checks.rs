@@ -1,5 +1,5 @@
-//! Checksums of a block's pages: the Parquet library writes none, and a flipped bit may neither be read
-//! as a value nor end the process.
+//! Checksums of a block's pages. The Parquet library writes none, and a flipped bit must neither be read as a
+//! value nor end the process.
 
 use crate::files::varint::{Bytes, put};
 
@@ -11,33 +11,32 @@ pub(crate) struct Extent {
     pub(crate) crc: u32,
 }
 
-/// The extents of a file, in its order.
+/// The extents of a file, in file order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checks(Vec<Extent>);
 
 impl Checks {
-    /// Adds what lies at `offset`, after all that was added before.
+    /// Adds the bytes at `offset`, after all earlier ones.
     pub(crate) fn push(&mut self, offset: u64, bytes: &[u8]) {
         self.0.push(Extent { offset, length: bytes.len() as u64, crc: crc32c::crc32c(bytes) });
     }
 
-    /// Whether bytes read at an offset are those that were written. Bytes that are no extent as a whole
-    /// are no page, and other checksums cover them.
+    /// Whether the bytes at an offset match their checksum. Bytes that are not a whole extent are not a page;
+    /// other checksums cover them.
     pub(crate) fn hold(&self, offset: u64, bytes: &[u8]) -> bool {
-        let place = self.0.binary_search_by_key(&offset, |extent| extent.offset).ok();
-        let extent = place.and_then(|place| self.0.get(place));
+        let position = self.0.binary_search_by_key(&offset, |extent| extent.offset).ok();
+        let extent = position.and_then(|position| self.0.get(position));
         extent.is_some_and(|extent| {
             extent.length == bytes.len() as u64 && extent.crc == crc32c::crc32c(bytes)
         })
     }
 
-    /// All of them, in the file's order.
+    /// All extents, in file order.
     pub(crate) fn extents(&self) -> &[Extent] {
         &self.0
     }
 
-    /// Appends the extents: how many, then for each the bytes between it and the one before, its length,
-    /// its checksum.
+    /// Appends the extents: their number, then for each the distance from the one before, its length, its checksum.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         put(out, self.0.len() as u64);
         let mut end = 0;
@@ -49,7 +48,7 @@ impl Checks {
         }
     }
 
-    /// Takes them back.
+    /// Reads them back.
     pub(crate) fn take(bytes: &mut Bytes<'_>) -> Option<Self> {
         let count = bytes.count()?;
         let mut extents = Vec::with_capacity(count.min(1 << 16));
@@ -70,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn extents_come_back_and_see_every_flip() {
+    fn extents_round_trip_and_detect_every_flip() {
         let mut checks = Checks::default();
         checks.push(4, b"first");
         checks.push(9, b"second");

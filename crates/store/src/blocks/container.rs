@@ -1,4 +1,4 @@
-//! A Parquet file being written: row groups of encoded columns, the index of their series, the checksums.
+//! A Parquet file while it is written: row groups of encoded columns, the index of their series, the checksums.
 
 use super::checks::Checks;
 use super::index::{Entry, IndexWriter};
@@ -15,10 +15,10 @@ use parquet::schema::types::{ColumnDescPtr, TypePtr};
 use std::io;
 use std::sync::Arc;
 
-/// In the file's key-value metadata: where the index's directory lies.
+/// Key in the file's metadata: the location of the index's directory.
 pub(crate) const INDEX_KEY: &str = "jobmeter.index";
 
-/// What was written.
+/// A finished file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) rows: u64,
@@ -27,17 +27,17 @@ pub(crate) struct Written {
     /// First and last instant.
     pub(crate) from: i64,
     pub(crate) to: i64,
-    /// Where the part begins that is read when the block is opened, and its CRC-32C.
+    /// Start of the part that is read when the block is opened, and its CRC-32C.
     pub(crate) tail: u64,
     pub(crate) tail_crc: u32,
 }
 
-/// The columns of a row group being collected.
+/// The columns of a row group while it is collected.
 pub(super) trait Columns: Default {
     /// Rows collected so far.
     fn rows(&self) -> usize;
 
-    /// Encodes the columns as they are described, and empties them; of each whether it is made of runs.
+    /// Encodes the columns as described, and empties them. Returns for each whether it is encoded as runs.
     fn encode(
         &mut self,
         described: &[ColumnDescPtr],
@@ -45,32 +45,32 @@ pub(super) trait Columns: Default {
     ) -> Result<Vec<(EncodedColumn, bool)>>;
 }
 
-/// A file being written.
+/// A file while it is written.
 #[derive(Debug)]
 pub(super) struct Container<C> {
-    /// The row group at hand.
+    /// The current row group.
     pub(super) columns: C,
     row_group_rows: usize,
     file: SerializedFileWriter<Sink>,
     index: IndexWriter,
-    /// The series that was begun.
+    /// The current series.
     entry: Option<Entry>,
     checks: Checks,
     written: Written,
 }
 
-/// A file goes to the disk in such pieces: the log waits for the disk at each commit, and behind a large block
-/// that went at once it would wait for seconds.
+/// The file is synced in pieces of this size. The log waits for the disk at each commit: behind a large block
+/// written at once, it would wait for seconds.
 const SYNC_EVERY_BYTES: u64 = 4 << 20;
 
-/// A file of the disk as the Parquet library writes it.
+/// The output file, as the Parquet library writes to it.
 #[derive(Debug)]
 struct Sink {
     file: Box<dyn WriteFile>,
     bytes: u64,
-    /// So many of them are on the disk for sure.
+    /// Number of bytes that are synced.
     synced: u64,
-    /// Where the tail begins; `u64::MAX` until that is known.
+    /// Start of the tail; `u64::MAX` until known.
     tail: u64,
     tail_crc: u32,
 }
@@ -78,7 +78,7 @@ struct Sink {
 impl io::Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes)?;
-        // The library buffers: bytes from before the tail may come after it was announced.
+        // The library buffers: bytes from before the tail may arrive after its start was announced.
         let before = usize::try_from(self.tail.saturating_sub(self.bytes)).unwrap_or(usize::MAX);
         let tail = bytes.get(before..).unwrap_or_default();
         self.tail_crc = crc32c::crc32c_append(self.tail_crc, tail);
@@ -95,7 +95,7 @@ impl io::Write for Sink {
     }
 }
 
-/// Some rows of one series, as its entry in the index sees them.
+/// Rows of one series, as described by its index entry.
 #[derive(Debug)]
 pub(super) struct RowRange<'a> {
     pub(super) series: &'a Series,
@@ -105,9 +105,9 @@ pub(super) struct RowRange<'a> {
     pub(super) span: (i64, i64),
     /// The last value.
     pub(super) last: f64,
-    /// First place of each run of one start.
+    /// First position of each run of one start.
     pub(super) starts: &'a [(usize, i64)],
-    /// Places that a row has.
+    /// Positions per row.
     pub(super) places: usize,
 }
 
@@ -132,7 +132,7 @@ impl<C: Columns> Container<C> {
         })
     }
 
-    /// Notes rows of a series: the next one, or more of the one before, with the same divisor.
+    /// Records rows of a series: the next series, or more rows of the current one with the same divisor.
     pub(super) fn note(&mut self, stretch: &RowRange<'_>) -> Result<()> {
         if self.entry.as_ref().is_some_and(|entry| entry.series != *stretch.series) {
             self.end_series()?;
@@ -171,14 +171,14 @@ impl<C: Columns> Container<C> {
         Ok(())
     }
 
-    /// Rows that the row group at hand has room for.
-    pub(super) fn room(&self) -> usize {
+    /// Free rows in the current row group.
+    pub(super) fn free_rows(&self) -> usize {
         self.row_group_rows.saturating_sub(self.columns.rows())
     }
 
-    /// Ends the row group at hand, if it is full.
+    /// Ends the current row group, if it is full.
     pub(super) fn end_full(&mut self) -> Result<()> {
-        if self.room() == 0 { self.end_row_group() } else { Ok(()) }
+        if self.free_rows() == 0 { self.end_row_group() } else { Ok(()) }
     }
 
     fn end_row_group(&mut self) -> Result<()> {
@@ -206,7 +206,7 @@ impl<C: Columns> Container<C> {
         Ok(())
     }
 
-    /// Writes what is left, the index and the footer, and waits until all of it is on the disk.
+    /// Writes the rest, the index and the footer, and syncs the file.
     pub(super) fn finish(mut self) -> Result<Written> {
         if self.columns.rows() > 0 {
             self.end_row_group()?;
@@ -243,7 +243,7 @@ pub(super) fn values<T: DataType>(
 }
 
 pub(super) fn odd() -> ParquetError {
-    ParquetError::General("the columns are not those of the schema".to_owned())
+    ParquetError::General("the columns do not match the schema".to_owned())
 }
 
 #[cfg(test)]
@@ -252,7 +252,7 @@ mod tests {
     use std::io::Write as _;
     use std::sync::Mutex;
 
-    /// Bytes written, and how many of them were there at each sync.
+    /// Bytes written, and their number at each sync.
     #[derive(Clone, Debug, Default)]
     struct Watched(Arc<Mutex<(u64, Vec<u64>)>>);
 
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_file_goes_to_the_disk_in_pieces() {
+    fn a_large_file_is_synced_in_pieces() {
         let watched = Watched::default();
         let file = Box::new(watched.clone());
         let mut sink = Sink { file, bytes: 0, synced: 0, tail: u64::MAX, tail_crc: 0 };

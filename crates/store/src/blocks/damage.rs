@@ -1,14 +1,14 @@
-//! What of a block cannot be read: every checksum is compared, and where one differs, every series read.
+//! Finds the unreadable parts of a block: compares every checksum, and where one differs, reads every series.
 
 use super::read::{Meter, RowCursor};
 use super::{Block, BlockError, Entry, RolledCursor};
 use model::Timestamp;
 use std::sync::Arc;
 
-/// What is wrong, and what it costs.
+/// Damages: what is wrong, and what it costs.
 pub(crate) type Damage = Vec<(String, String)>;
 
-/// Samples that cannot be read.
+/// Unreadable samples.
 #[derive(Debug, Default)]
 struct Lost {
     series: u64,
@@ -24,7 +24,7 @@ impl Lost {
         self.first.get_or_insert_with(of);
     }
 
-    fn words(&self) -> Option<String> {
+    fn description(&self) -> Option<String> {
         let (from, to) = self.span?;
         let (from, to) = (Timestamp(from), Timestamp(to));
         let first = self.first.as_deref().unwrap_or_default();
@@ -34,10 +34,10 @@ impl Lost {
 }
 
 impl Block {
-    /// Reads the whole file and tells what is damaged.
+    /// Reads the whole file and returns the damages.
     ///
     /// # Errors
-    /// The footer or the directory cannot be read: nothing of the block can.
+    /// The footer or the directory cannot be read: the whole block is unreadable.
     pub(crate) fn damage(self: &Arc<Self>, meter: &Arc<Meter>) -> Result<Damage, BlockError> {
         let opened = self.opened(meter)?;
         let mut damage = Damage::new();
@@ -53,8 +53,8 @@ impl Block {
                 }
             }
         }
-        if let Some(words) = lost.words() {
-            damage.push(("parts of the index are damaged".to_owned(), words));
+        if let Some(description) = lost.description() {
+            damage.push(("parts of the index are damaged".to_owned(), description));
         }
         let mut bad = Vec::new();
         for extent in opened.checks.extents() {
@@ -72,7 +72,7 @@ impl Block {
         Ok(damage)
     }
 
-    /// The series that cannot be read whole.
+    /// The series that cannot be read completely.
     fn unreadable(
         self: &Arc<Self>,
         entries: &[Entry],
@@ -82,7 +82,7 @@ impl Block {
         let mut lost = Lost::default();
         for entry in entries {
             let rows = entry.row..entry.row + entry.rows;
-            // A reader that met damage does not go on.
+            // A reader stops at damage.
             let read = if self.note.window_us == 0 {
                 let (mut times, mut values) = (Vec::new(), Vec::<f64>::new());
                 let mut cursor = RowCursor::new(self, &opened, meter);
@@ -97,6 +97,6 @@ impl Block {
                 });
             }
         }
-        Ok(lost.words())
+        Ok(lost.description())
     }
 }

@@ -1,8 +1,8 @@
-//! A block's index: which rows are which series', and what can be told of them without reading them.
+//! A block's index: the rows of each series, and facts about them that need no read of the rows.
 //!
-//! Series stand in the order of their rows, in parts of some hundred, each compressed for itself; a
-//! directory says which devices and which time each part has. A question reads the directory once, then
-//! the parts of its devices.
+//! Series are ordered by their rows, in separately compressed parts of some hundred series. A directory lists
+//! the devices and the time of each part.
+//! A query reads the directory once, then the parts of its devices.
 
 use super::checks::Checks;
 use crate::files::varint::{Bytes, put, put_signed, put_text};
@@ -10,15 +10,15 @@ use crate::senders::series_table::NO_START;
 use model::{ClusterId, DeviceId, JobId, JobKey, Labels, Series};
 use std::sync::Arc;
 
-/// Series of a part: about as many as a node has, so that a question of one reads one or two.
+/// Series of a part: about as many as a node has, so that a query of one node reads one or two parts.
 const PART_SERIES: u64 = 512;
 const ZSTD_LEVEL: i32 = 3;
-/// A part that has so many bytes before compression ends before it has as many series.
+/// A part with this many uncompressed bytes ends early.
 const PART_BYTES: usize = 1 << 20;
-/// Largest part that is believed, decompressed: a series with a million starts, and those before it.
+/// Largest decompressed part that is accepted: a series with a million starts, and those before it.
 const PART_BYTES_MAX: usize = 64 << 20;
 
-/// What a block tells of a series without its rows being read.
+/// Facts about a series in a block, known without reading its rows.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) series: Series,
@@ -35,7 +35,7 @@ pub(crate) struct Entry {
     pub(crate) starts: Vec<(usize, i64)>,
 }
 
-/// Where a part of the index is, and what is in it.
+/// Location and content of a part of the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) first_device: DeviceId,
@@ -46,7 +46,7 @@ pub(crate) struct Part {
     pub(crate) rows: u64,
     pub(crate) from: i64,
     pub(crate) to: i64,
-    /// Where its bytes are in the file.
+    /// Location of its bytes in the file.
     pub(crate) offset: u64,
     pub(crate) length: u64,
     pub(crate) crc: u32,
@@ -64,7 +64,7 @@ pub(crate) struct IndexWriter {
 }
 
 impl IndexWriter {
-    /// Adds the next series; its `row` is where the one before ended.
+    /// Adds the next series; its `row` is the end of the previous series.
     pub(crate) fn push(&mut self, entry: &Entry) -> std::io::Result<()> {
         if self.plain.len() >= PART_BYTES
             || self.part.as_ref().is_some_and(|part| part.series >= PART_SERIES)
@@ -167,7 +167,7 @@ impl IndexWriter {
     }
 }
 
-/// Reads a directory, and the checksums after it; `None` where they are none.
+/// Reads a directory and the checksums after it; `None` if malformed.
 pub(crate) fn directory(bytes: &[u8]) -> Option<(Vec<Part>, Checks)> {
     let mut bytes = Bytes(bytes);
     let parts = bytes.count()?;
@@ -196,7 +196,7 @@ pub(crate) fn directory(bytes: &[u8]) -> Option<(Vec<Part>, Checks)> {
     bytes.0.is_empty().then_some((directory, checks))
 }
 
-/// Reads a part; `None` where the bytes are not those of this part.
+/// Reads a part; `None` if the bytes do not match this part.
 pub(crate) fn entries(part: &Part, compressed: &[u8]) -> Option<Vec<Entry>> {
     if crc32c::crc32c(compressed) != part.crc {
         return None;

@@ -1,11 +1,10 @@
-//! Where rows that are read from a block go: values for who asks, steps as they lie for who writes another
-//! block.
+//! Destinations of rows from a block: values for queries, raw steps for the writer of another block.
 
 use crate::head::samples::RawValue;
 use std::fmt::Debug;
 use std::ops::Range;
 
-/// A column being filled from rows of a block.
+/// A column that is filled from rows of a block.
 pub(crate) trait Lane: Clone + Debug {
     /// Appends rows that are steps of `1 / divisor` unit, all of them.
     fn steps(&mut self, steps: &[i64], divisor: u32);
@@ -13,14 +12,14 @@ pub(crate) trait Lane: Clone + Debug {
     /// Appends a row.
     fn row(&mut self, raw: RawValue, divisor: u32);
 
-    /// Appends rows of another one.
+    /// Appends rows of another lane.
     fn take(&mut self, other: &Self, rows: Range<usize>);
 
     /// Keeps the first rows.
     fn truncate(&mut self, rows: usize);
 }
 
-/// Appends rows of which a level other than 0 is the next step, and 0 the next double.
+/// Appends mixed rows: level 0 takes the next double, any other level the next step.
 pub(crate) fn mixed(
     lane: &mut impl Lane,
     levels: &[i16],
@@ -60,19 +59,19 @@ impl Lane for Vec<f64> {
     }
 }
 
-/// Steps of one divisor and doubles, as a block holds them.
+/// Steps of one divisor and doubles, as a block stores them.
 #[derive(Clone, Debug)]
 pub(crate) struct RawValues {
     /// Steps, or the bits of a double.
     pub(crate) bits: Vec<i64>,
-    /// Which it is.
+    /// Whether the row is a double.
     pub(crate) reals: Vec<bool>,
     /// Steps in one unit.
     divisor: u32,
 }
 
 impl RawValues {
-    /// None yet. Steps of another divisor become doubles.
+    /// An empty column. Steps of another divisor become doubles.
     pub(crate) const fn new(divisor: u32) -> Self {
         Self { bits: Vec::new(), reals: Vec::new(), divisor }
     }

@@ -1,9 +1,9 @@
-//! Blocks: immutable Parquet files of the samples that lay in memory together, sorted by series, then
-//! time, with an index of their series (docs/format.md; decision 0005).
+//! Blocks: immutable Parquet files of the samples of one head, sorted by series, then time, with an index of
+//! their series (docs/format.md; decision 0005).
 //!
 //! - `write`, `new`: from samples to a file. `container`, `schema`, `lane`, `runs`: its parts. `index`: its series.
-//! - `read`, `reads`: back to samples, and what that read. `archived_file`: a file that may be away.
-//! - `rolled`, `rolled_read`: files of rollups. `checks`, `damage`: checksums, and what a damage costs.
+//! - `read`, `reads`: back to samples, and read counts. `archived_file`: a file that may be unavailable.
+//! - `rolled`, `rolled_read`: files of rollups. `checks`, `damage`: checksums, and the cost of damage.
 
 mod archived_file;
 mod checks;
@@ -25,7 +25,7 @@ pub(crate) use lane::{Lane, RawValues};
 pub(crate) use new::{BlockFacts, NewBlock};
 pub(crate) use read::{Meter, Opened, RowCursor};
 pub use rolled::is_total;
-pub(crate) use rolled::{Window, told};
+pub(crate) use rolled::{Window, without_sums_of_totals};
 pub(crate) use rolled_read::RolledCursor;
 
 use crate::files::disk::{Disk, ReadFile};
@@ -38,10 +38,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most blocks whose footers and directories stay in memory.
+/// Most blocks with footer and directory in memory.
 const OPENED_MAX: usize = 64;
 
-/// What the manifest says of a block.
+/// A block's entry in the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BlockNote {
     /// The file's name.
@@ -54,38 +54,38 @@ pub(crate) struct BlockNote {
     pub(crate) from: Timestamp,
     #[serde(with = "json::time")]
     pub(crate) to: Timestamp,
-    /// When its newest batch was received.
+    /// Time of receipt of its newest batch.
     #[serde(with = "json::time")]
     pub(crate) received: Timestamp,
-    /// Where the part begins that is read when the block is opened, and its CRC-32C.
+    /// Start of the part that is read when the block is opened, and its CRC-32C.
     pub(crate) tail: u64,
     pub(crate) tail_crc: u32,
-    /// The first and the last log segment whose samples it holds.
+    /// The first and the last log segment of its samples.
     pub(crate) log_first: u64,
     pub(crate) log_last: u64,
-    /// How often its rows have been merged; 0 as they came from memory.
+    /// How often its rows were merged; 0 for a block written from memory.
     #[serde(default)]
     pub(crate) level: u8,
-    /// Length of the windows that it has instead of samples, in microseconds; 0: it has samples.
+    /// Length of its rollup windows, in microseconds; 0: it has samples.
     #[serde(default)]
     pub(crate) window_us: i64,
-    /// Of windows that are made for good: where the first begins and where the last ends, in
-    /// microseconds since 1970. Such a file belongs to no log segments.
+    /// For final rollups: the start of the first window and the end of the last, in microseconds since 1970.
+    /// Such a file belongs to no log segments.
     #[serde(default)]
     pub(crate) settled: Option<(i64, i64)>,
-    /// Whether it lies in the archive.
+    /// Whether it is in the archive.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) archived: bool,
 }
 
 impl BlockNote {
-    /// How many columns the file has.
+    /// Number of columns in the file.
     const fn columns(&self) -> usize {
         if self.window_us == 0 { schema::COLUMNS } else { rolled::COLUMNS }
     }
 }
 
-/// A block that can be read.
+/// A readable block.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub(crate) note: BlockNote,
@@ -96,7 +96,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Opens a block that the manifest names; its footer is read when it is first asked for.
+    /// Opens a block of the manifest; its footer is read on first use.
     ///
     /// # Errors
     /// The file is missing, cannot be read, or has another length.
@@ -105,13 +105,13 @@ impl Block {
         let file = disk.open(&path).map_err(DiskError::of("open", &path))?;
         let length = file.length().map_err(DiskError::of("read", &path))?;
         if length != note.bytes {
-            let why = format!("the file has {length} bytes where the manifest says {}", note.bytes);
+            let why = format!("the file has {length} bytes; the manifest states {}", note.bytes);
             return Err(BlockError::Index { path, why });
         }
         Ok(Self { note, path, file, opened: Mutex::new(None), used: AtomicU64::new(0) })
     }
 
-    /// A block in the archive; its file is opened when it is first read.
+    /// A block in the archive; its file is opened on first read.
     pub(crate) fn archived(disk: &Arc<dyn Disk>, dir: &Path, note: BlockNote) -> Self {
         let path = dir.join(&note.file);
         let file = Arc::new(ArchivedFile::new(disk, path.clone(), note.bytes));
@@ -134,7 +134,7 @@ impl Block {
         self.opened(&Arc::new(Meter::default())).map(|_| ())
     }
 
-    /// Whether it may have samples between two instants, bounds inclusive.
+    /// Whether it may have samples between two instants (bounds inclusive).
     pub(crate) fn touches(&self, from: i64, to: i64) -> bool {
         self.note.from.0 <= to && self.note.to.0 >= from
     }
@@ -164,7 +164,7 @@ impl Block {
     }
 }
 
-/// Lets go of the footers used longest ago, where there are too many.
+/// Drops the least recently used footers, if there are too many.
 pub(crate) fn close_unused<'a>(blocks: impl Iterator<Item = &'a Arc<Block>>) {
     let mut opened: Vec<&Arc<Block>> = blocks.filter(|block| block.is_opened()).collect();
     if let Some(surplus) = opened.len().checked_sub(OPENED_MAX) {

@@ -1,4 +1,4 @@
-//! A file of samples or rollups on its way to the disk: under another name until it is whole.
+//! A file of samples or rollups while it is written: it has a temporary name until it is complete.
 
 use super::rolled::{RolledWriter, Window};
 use super::write::BlockWriter;
@@ -10,16 +10,16 @@ use crate::settings::Settings;
 use model::{Series, Timestamp};
 use std::path::{Path, PathBuf};
 
-/// What of a block is known before its rows are.
+/// Facts about a block that are known before its rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockFacts {
-    /// The first and the last log segment whose samples it holds.
+    /// The first and the last log segment of its samples.
     pub(crate) log: (u64, u64),
-    /// How often its rows have been merged.
+    /// How often its rows were merged.
     pub(crate) level: u8,
-    /// Length of the windows that it has instead of samples, in microseconds; 0: it has samples.
+    /// Length of its rollup windows, in microseconds; 0: it has samples.
     pub(crate) window_us: i64,
-    /// Of windows that are made for good: from when to when.
+    /// For final rollups: their time range.
     pub(crate) settled: Option<(i64, i64)>,
 }
 
@@ -29,7 +29,7 @@ enum Writer {
     Windows(Box<RolledWriter>),
 }
 
-/// A block that is being written; dropped before it is finished, it leaves no file.
+/// A block while it is written; dropped before it is finished, it leaves no file.
 #[derive(Debug)]
 pub(crate) struct NewBlock<'a> {
     disk: &'a dyn Disk,
@@ -73,7 +73,7 @@ impl<'a> NewBlock<'a> {
         Ok(new)
     }
 
-    /// Adds rows of a series: the next one, or more of the one before.
+    /// Adds rows of a series: the next series, or more of the current one.
     ///
     /// # Errors
     /// The disk fails.
@@ -82,7 +82,7 @@ impl<'a> NewBlock<'a> {
         writer.series(rows).map_err(|source| self.parquet(source))
     }
 
-    /// Adds windows of a series: the next one, or more of the one before.
+    /// Adds windows of a series: the next series, or more of the current one.
     ///
     /// # Errors
     /// The disk fails.
@@ -91,7 +91,7 @@ impl<'a> NewBlock<'a> {
         writer.series(of, windows).map_err(|source| self.parquet(source))
     }
 
-    /// Writes the rest, and gives the block its name; all of it is on the disk when this returns.
+    /// Writes the rest, syncs the file, and gives the block its name.
     ///
     /// # Errors
     /// The disk fails.
@@ -137,7 +137,7 @@ impl<'a> NewBlock<'a> {
         BlockError::Parquet { path: self.other.clone(), error }
     }
 
-    /// Where this fails the next start removes the file.
+    /// If this fails, the next start removes the file.
     fn remove(&self) {
         self.disk.remove(&self.other).unwrap_or_default();
     }

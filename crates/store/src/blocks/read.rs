@@ -1,4 +1,4 @@
-//! Rows of a block, read by their number: only the pages that hold them.
+//! Reads rows of a block by row number: only the pages that contain them.
 
 use super::checks::Checks;
 use super::container::INDEX_KEY;
@@ -24,10 +24,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Longest tail that is believed: it is read as a whole.
+/// Longest accepted tail: it is read as a whole.
 const TAIL_BYTES_MAX: u64 = 256 << 20;
 
-/// Counts what is read; what it counts, the one above it counts too.
+/// Counts reads; its parent counts them too.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     bytes: AtomicU64,
@@ -49,7 +49,7 @@ impl Meter {
         }
     }
 
-    /// Counts what was read, for the question of this thread too.
+    /// Counts reads, also for the query of this thread.
     pub(crate) fn add(&self, bytes: u64, row_groups: u64, rows: u64) {
         self.count(bytes, row_groups, rows);
         Reads::add(bytes, row_groups, rows);
@@ -63,7 +63,7 @@ impl Meter {
     }
 }
 
-/// A block's file as the Parquet library reads it.
+/// A block's file, as the Parquet library reads it.
 #[derive(Debug)]
 struct Counted {
     file: Arc<dyn ReadFile>,
@@ -82,7 +82,7 @@ impl ChunkReader for Counted {
     type T = bytes::buf::Reader<Bytes>;
 
     fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
-        // Only a reader without page locations asks for this, and all our columns have them.
+        // Only a reader without page locations requests this; all our columns have them.
         Err(ParquetError::General(format!("a page at {start} is read without its length")))
     }
 
@@ -98,20 +98,20 @@ impl ChunkReader for Counted {
     }
 }
 
-/// The end of a file, in memory: all that the footer and the page indexes are read from.
+/// The end of a file, in memory: the source of the footer and the page indexes.
 #[derive(Debug)]
 struct Tail {
     bytes: Bytes,
-    /// Where it begins in the file.
+    /// Its start in the file.
     at: u64,
 }
 
 impl Tail {
     fn from(&self, start: u64) -> ParquetResult<Bytes> {
-        let place = start.checked_sub(self.at).and_then(|place| usize::try_from(place).ok());
-        let place = place.filter(|place| *place <= self.bytes.len());
+        let offset = start.checked_sub(self.at).and_then(|offset| usize::try_from(offset).ok());
+        let offset = offset.filter(|offset| *offset <= self.bytes.len());
         let outside = || ParquetError::EOF(format!("byte {start} lies outside the tail"));
-        Ok(self.bytes.slice(place.ok_or_else(outside)?..))
+        Ok(self.bytes.slice(offset.ok_or_else(outside)?..))
     }
 }
 
@@ -173,15 +173,16 @@ impl Opened {
             }
         }
         if row != block.note.rows {
-            return Err(block.damaged("the footer has another number of rows than the manifest"));
+            return Err(block.damaged("the footer and the manifest disagree on the number of rows"));
         }
         let directory = directory_bytes(&file, &metadata);
         let directory = directory.as_deref().and_then(directory_of);
-        let (parts, checks) = directory.ok_or_else(|| block.damaged("the directory is none"))?;
+        let (parts, checks) =
+            directory.ok_or_else(|| block.damaged("the directory is malformed"))?;
         Ok(Self { metadata, first_rows, parts, checks })
     }
 
-    /// The rows of a series (`rows` of the block) without pages that lie wholly outside the interval.
+    /// The rows of a series (`rows` of the block) without pages wholly outside the interval.
     pub(crate) fn narrow(&self, rows: Range<u64>, from: i64, to: i64) -> Range<u64> {
         let mut narrow = rows.clone();
         let (Some(times), Some(offsets)) =
@@ -255,7 +256,7 @@ impl Block {
     }
 }
 
-/// The directory's bytes, where the footer says they are.
+/// The directory's bytes, at the location in the footer.
 fn directory_bytes(file: &Tail, metadata: &ParquetMetaData) -> Option<Bytes> {
     let values = metadata.file_metadata().key_value_metadata()?;
     let value = values.iter().find(|value| value.key == INDEX_KEY)?.value.as_deref()?;
@@ -297,12 +298,12 @@ impl Pages {
         Ok((index, *first..*end))
     }
 
-    /// Counts rows that were decoded.
+    /// Counts decoded rows.
     pub(super) fn read(&self, rows: usize) {
         self.file.meter.add(0, 0, rows as u64);
     }
 
-    /// What the library says of this file.
+    /// An error of the library for this file.
     pub(super) fn error(&self, error: ParquetError) -> BlockError {
         self.block.parquet(error)
     }
@@ -334,7 +335,7 @@ impl Pages {
     }
 }
 
-/// Reads rows of a block, each call further on than the one before.
+/// Reads rows of a block; each call reads later rows.
 #[derive(Debug)]
 pub(crate) struct RowCursor {
     pages: Pages,
@@ -344,10 +345,10 @@ pub(crate) struct RowCursor {
     reals: Vec<f64>,
 }
 
-/// Where the reading of a row group stands.
+/// The progress within a row group.
 struct GroupCursor {
     rows: Range<u64>,
-    /// The next row of the block that is read.
+    /// The next row of the block.
     next: u64,
     times: ColumnReaderImpl<Int64Type>,
     steps: Option<ColumnReaderImpl<Int64Type>>,

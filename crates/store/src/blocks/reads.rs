@@ -1,4 +1,4 @@
-//! What one question reads from blocks, whatever it asks of the store.
+//! Counts what one query reads from blocks, over all its calls to the store.
 
 use crate::answer::ReadCounts;
 use crate::blocks::Meter;
@@ -6,16 +6,16 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 thread_local! {
-    /// For which question this thread reads.
+    /// The query of this thread.
     static READER: RefCell<Option<Reads>> = const { RefCell::new(None) };
 }
 
-/// Counts what is read from blocks for one question: by the threads that work on it, while they are within
-/// [`Reads::during`]. Scans are read by the thread that asks for their next chunk, and by no other.
+/// Counts block reads of one query, by all threads within [`Reads::during`].
+/// A scan reads on the thread that requests the next chunk, and on no other.
 #[derive(Clone, Debug, Default)]
 pub struct Reads(Arc<Meter>);
 
-/// Lets a thread read for whom it read before.
+/// Restores the thread's previous query.
 struct PreviousReader(Option<Reads>);
 
 impl Drop for PreviousReader {
@@ -25,18 +25,18 @@ impl Drop for PreviousReader {
 }
 
 impl Reads {
-    /// Does something; what this thread reads meanwhile is counted here.
+    /// Runs `work` and counts this thread's reads meanwhile.
     pub fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         let _before = PreviousReader(READER.replace(Some(self.clone())));
         work()
     }
 
-    /// What was read so far.
+    /// The reads so far.
     pub fn counts(&self) -> ReadCounts {
         self.0.counts()
     }
 
-    /// Counts what this thread has read.
+    /// Counts reads of this thread.
     pub(crate) fn add(bytes: u64, row_groups: u64, rows: u64) {
         READER.with_borrow(|reader| {
             reader.iter().for_each(|reads| reads.0.count(bytes, row_groups, rows));
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_counts_for_whom_it_is_read() {
+    fn reads_count_for_the_innermost_query() {
         let (outer, inner) = (Reads::default(), Reads::default());
         let (all, rows) = (Arc::new(Meter::default()), |reads: &Reads| reads.counts().rows);
         let scan = Meter::below(&all);
@@ -66,6 +66,6 @@ mod tests {
         let panics = || outer.during(|| panic!("in the middle"));
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).unwrap_err();
         scan.add(1000, 1, 1000);
-        assert_eq!(rows(&outer), 30, "a question that fell reads no more");
+        assert_eq!(rows(&outer), 30, "a panicked query counts no more reads");
     }
 }

@@ -1,6 +1,6 @@
-//! Rollups as a file: a row a window and series, in Parquet, with the same index as a block.
+//! Rollup files: a row for each window and series, in Parquet, with the same index as a block.
 //!
-//! What follows from other columns is null, so that it takes no room: [`pack`] and [`unpack`] say how.
+//! Columns that follow from others are null, so that they need no space: see [`pack`] and [`unpack`].
 
 use super::container::{Columns, Container, RowRange, Written, odd, values};
 use super::runs::{EncodedColumn, RunColumn, RunValue};
@@ -17,7 +17,7 @@ use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{ColumnDescPtr, ColumnPath};
 use std::sync::Arc;
 
-/// A window of a series: where it begins, and its samples.
+/// A window of a series: its start, and the rollup of its samples.
 pub(crate) type Window = (Timestamp, Rollup);
 
 const SCHEMA: &str = "
@@ -44,42 +44,41 @@ message jobmeter_rollup {
   OPTIONAL INT64 last_start (TIMESTAMP(MICROS,true));
 }";
 
-/// Columns of whole numbers that every row has, from [`TIMESTAMP`] on.
+/// Mandatory integer columns, from [`TIMESTAMP`] on.
 pub(super) const INTS: usize = 4;
-/// Columns of doubles after them that every row has.
+/// Mandatory double columns after them.
 pub(super) const REALS: usize = 2;
-/// Columns of doubles after them that a row may have; resets follow.
+/// Optional double columns after them; resets follow.
 pub(super) const SPARSE: usize = 6;
-/// How many columns there are.
+/// Number of columns.
 pub(crate) const COLUMNS: usize = TIMESTAMP + INTS + REALS + SPARSE + 1 + 2;
 
-/// A window as its row has it.
+/// A window as stored in its row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Row {
     /// Beginning, count, first and last instant.
     pub(super) ints: [i64; INTS],
     /// First and last value.
     pub(super) reals: [f64; REALS],
-    /// Smallest and largest value, sum, seconds, integral, what was counted before resets.
+    /// Smallest and largest value, sum, seconds, integral, and the amount counted before resets.
     pub(super) sparse: [Option<f64>; SPARSE],
     pub(super) resets: Option<i64>,
 }
 
-/// Whether a metric is a total: what is asked of it is its growth and its largest value, so that neither
-/// its sum nor its integral are kept.
+/// Whether a metric is a total. Queries use a total's growth and largest value, so its sum and integral are not stored.
 pub fn is_total(metric: &str) -> bool {
     metric.ends_with("_total")
 }
 
-/// A window of a total as it is told, whether it comes from a file or from samples.
-pub(crate) fn told(metric: &str, mut rollup: Rollup) -> Rollup {
+/// Removes sum and integral from a total's window, whether it comes from a file or from samples.
+pub(crate) fn without_sums_of_totals(metric: &str, mut rollup: Rollup) -> Rollup {
     if is_total(metric) {
         (rollup.sum, rollup.integral) = (f64::NAN, f64::NAN);
     }
     rollup
 }
 
-/// A row: what follows from other columns is left out.
+/// The row of a window, without what follows from other columns.
 pub(super) fn pack(metric: &str, (start, rollup): &Window) -> Row {
     let Rollup { count, sum, min, max, first, last, seconds, integral, resets, before_resets } =
         *rollup;
@@ -93,7 +92,7 @@ pub(super) fn pack(metric: &str, (start, rollup): &Window) -> Row {
         sparse: [
             unless(min, ends.min),
             unless(max, ends.max),
-            // A value that is no number spoils the sum of a flat stretch, too.
+            // A NaN also spoils the sum of a constant window.
             kept(sum).or(if sum.is_finite() || is_total(metric) { None } else { Some(sum) }),
             unless(seconds, ends.seconds),
             kept(integral),
@@ -129,10 +128,10 @@ pub(super) fn unpack(metric: &str, row: &Row, starts: [i64; 2]) -> Window {
         resets: row.resets.map_or(0, i64::cast_unsigned),
         before_resets: before_resets.unwrap_or(0.0),
     };
-    (Timestamp(start), told(metric, rollup))
+    (Timestamp(start), without_sums_of_totals(metric, rollup))
 }
 
-/// What follows from the first and the last sample, most of the time.
+/// Values that usually follow from the first and the last sample.
 struct EndPoints {
     min: f64,
     max: f64,
@@ -155,7 +154,7 @@ pub(super) struct RolledWriter {
     container: Container<Windows>,
 }
 
-/// The rows of the row group being collected.
+/// The rows of the current row group.
 #[derive(Debug, Default)]
 struct Windows {
     ints: [Vec<i64>; INTS],
@@ -166,7 +165,7 @@ struct Windows {
     starts: [RunColumn; 2],
 }
 
-/// A column that a row may have.
+/// An optional column.
 #[derive(Debug, Default)]
 struct Sparse<T> {
     values: Vec<T>,
@@ -174,14 +173,14 @@ struct Sparse<T> {
 }
 
 impl RolledWriter {
-    /// Begins a file that is empty.
+    /// Begins an empty file.
     pub(super) fn new(file: Box<dyn WriteFile>, settings: &Settings) -> Result<Self> {
         let schema = Arc::new(parse_message_type(SCHEMA)?);
         let properties = properties(settings.page_rows.max(1))?;
         Ok(Self { container: Container::new(file, schema, properties, settings.row_group_rows)? })
     }
 
-    /// Adds windows of a series: the next one, or more of the one before.
+    /// Adds windows of a series: the next series, or more of the current one.
     pub(super) fn series(&mut self, series: &Series, windows: &[Window]) -> Result<()> {
         let (Some((_, first)), Some((_, last))) = (windows.first(), windows.last()) else {
             return Ok(());
@@ -211,7 +210,7 @@ impl RolledWriter {
         Ok(())
     }
 
-    /// Writes what is left, and waits until all of it is on the disk.
+    /// Writes the rest, and syncs the file.
     pub(super) fn finish(self) -> Result<Written> {
         self.container.finish()
     }
@@ -286,7 +285,7 @@ impl<T> Sparse<T> {
     }
 }
 
-/// Doubles are split into streams of their bytes, whole numbers into differences: both before zstd.
+/// Doubles are split into byte streams, integers into differences: both before zstd.
 fn properties(page_rows: usize) -> Result<WriterPropertiesPtr> {
     let mut properties = common_properties(page_rows)?;
     for name in ["count", "first_at", "last_at", "resets"] {
@@ -315,8 +314,8 @@ mod tests {
         windows.finish().unwrap()
     }
 
-    /// The window as a file gives it back.
-    fn again(metric: &str, window: &Window) -> Window {
+    /// The window after a round trip through a row.
+    fn round_trip(metric: &str, window: &Window) -> Window {
         let of = |point: Point| point.start.map_or(NO_START, |start| start.0);
         let starts = [of(window.1.first), of(window.1.last)];
         unpack(metric, &pack(metric, window), starts)
@@ -327,10 +326,10 @@ mod tests {
         let counter = rolled(&[(5, 1.0, Some(1)), (10, 2.5, Some(1)), (15, 4.0, Some(1))]);
         let row = pack("cpu_seconds_total", &counter);
         assert_eq!((row.sparse, row.resets), ([None; SPARSE], None));
-        assert_eq!(again("cpu_seconds_total", &counter).1.increase(), 3.0);
+        assert_eq!(round_trip("cpu_seconds_total", &counter).1.increase(), 3.0);
         let plateau = rolled(&[(5, 0.1, None), (10, 0.1, None), (15, 0.1, None)]);
         assert_eq!(pack("memory_bytes", &plateau).sparse, [None; SPARSE]);
-        assert_eq!(again("memory_bytes", &plateau).1.mean(), 0.1 * 3.0 / 3.0);
+        assert_eq!(round_trip("memory_bytes", &plateau).1.mean(), 0.1 * 3.0 / 3.0);
     }
 
     fn near(a: f64, b: f64) -> bool {
@@ -339,7 +338,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_row_is_the_window(
+        fn a_row_restores_the_window(
             steps in prop::collection::vec((1_i64..1000, prop_oneof![
                 4 => -5.0..5.0_f64,
                 2 => Just(1.5),
@@ -354,7 +353,7 @@ mod tests {
             }).collect();
             let metric = if total { "x_total" } else { "x" };
             let (start, want) = rolled(&values);
-            let (again, have) = again(metric, &(start, want));
+            let (again, have) = round_trip(metric, &(start, want));
             prop_assert_eq!(again, start);
             prop_assert_eq!((have.count, have.first.at, have.last.at), (want.count, want.first.at, want.last.at));
             prop_assert_eq!((have.first.start, have.last.start), (want.first.start, want.last.start));
@@ -363,7 +362,7 @@ mod tests {
             };
             prop_assert_eq!(bits(&have), bits(&want));
             prop_assert_eq!((have.resets, have.before_resets.to_bits()), (want.resets, want.before_resets.to_bits()));
-            let want = told(metric, want);
+            let want = without_sums_of_totals(metric, want);
             prop_assert!(near(have.sum, want.sum), "{} {}", have.sum, want.sum);
             let numbers = want.first.value.is_finite();
             prop_assert!(!numbers || near(have.integral, want.integral), "{have:?} {want:?}");

@@ -1,4 +1,4 @@
-//! Windows of a file of rollups, read by the number of their row: only the pages that hold them.
+//! Reads windows of a rollup file by row number: only the pages that contain them.
 
 use super::index::Entry;
 use super::read::{Meter, Opened, Pages, exactly, skip_all};
@@ -12,7 +12,7 @@ use parquet::errors::Result as ParquetResult;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Reads windows, each call further on than the one before.
+/// Reads windows; each call reads later rows.
 #[derive(Debug)]
 pub(crate) struct RolledCursor {
     pages: Pages,
@@ -20,10 +20,10 @@ pub(crate) struct RolledCursor {
     rows: Vec<Row>,
 }
 
-/// Where the reading of a row group stands.
+/// The progress within a row group.
 struct GroupCursor {
     rows: Range<u64>,
-    /// The next row of the file that is read.
+    /// The next row of the file.
     next: u64,
     ints: Vec<ColumnReaderImpl<Int64Type>>,
     reals: Vec<ColumnReaderImpl<DoubleType>>,
@@ -117,13 +117,13 @@ impl RolledCursor {
     }
 }
 
-/// The start at a place: the first sample of row r stands at 2 r, the last one at 2 r + 1.
+/// The start at a position: row r has its first sample at 2 r and its last one at 2 r + 1.
 fn start_at(entry: &Entry, place: usize) -> i64 {
     let run = entry.starts.partition_point(|(first, _)| *first <= place).checked_sub(1);
     run.and_then(|run| entry.starts.get(run)).map_or(NO_START, |(_, start)| *start)
 }
 
-/// Reads a column that every row has.
+/// Reads a mandatory column.
 fn dense<T: DataType>(
     column: &mut ColumnReaderImpl<T>,
     skip: usize,
@@ -138,7 +138,7 @@ fn dense<T: DataType>(
     Ok(())
 }
 
-/// Reads a column that a row may have, if any does.
+/// Reads an optional column, if any row has it.
 fn sparse<T: DataType>(
     column: Option<&mut ColumnReaderImpl<T>>,
     skip: usize,

@@ -1,7 +1,7 @@
-//! Columns that are the same for thousands of rows: identity, start, divisor. Encoded here, run by run,
-//! as a dictionary and RLE indices (Parquet format 2.10, "Dictionary Encoding" and "Run Length Encoding"),
-//! because the library's writer looks every row's value up: ten columns of it would cost more than the
-//! samples.
+//! Encodes columns that are constant for thousands of rows (identity, start, divisor), run by run, as a
+//! dictionary and RLE indices.
+//! See Parquet format 2.10, "Dictionary Encoding" and "Run Length Encoding".
+//! The library's writer looks up every row's value: ten such columns would cost more than the samples.
 
 use super::schema::ZSTD_LEVEL;
 use model::Series;
@@ -27,7 +27,7 @@ pub(crate) enum RunValue<'a> {
 }
 
 impl<'a> RunValue<'a> {
-    /// Whose samples they are: the columns before the time.
+    /// The identity of a series: the columns before the time.
     pub(crate) fn identity(series: &'a Series) -> [Self; 5] {
         let job = series.job.as_ref();
         [
@@ -46,7 +46,7 @@ pub(crate) struct RunColumn {
     /// Each distinct value once, in Parquet's plain encoding.
     dictionary: Vec<u8>,
     places: FxHashMap<Box<[u8]>, u32>,
-    /// A value's place in the dictionary, or none for null, and how many rows have it.
+    /// Position of the value in the dictionary (none for null), and the number of its rows.
     runs: Vec<(Option<u32>, usize)>,
     least: Option<Box<[u8]>>,
     greatest: Option<Box<[u8]>>,
@@ -61,7 +61,7 @@ pub(crate) struct EncodedColumn {
 }
 
 impl RunColumn {
-    /// Adds rows that have the same value.
+    /// Adds rows with the same value.
     pub(crate) fn push(&mut self, value: RunValue<'_>, rows: usize) {
         self.key.clear();
         match value {
@@ -175,7 +175,7 @@ impl RunColumn {
         Ok(EncodedColumn { bytes, close })
     }
 
-    /// The data page's bytes: definition levels where the column may be null, then indices.
+    /// The data page's bytes: definition levels if the column is nullable, then indices.
     fn data(&self, optional: bool) -> Vec<u8> {
         let mut out = Vec::new();
         if optional {
@@ -223,7 +223,7 @@ impl Sizes {
     }
 }
 
-/// A run: its length doubled (the lowest bit would say "bit-packed"), then its value.
+/// A run: its length doubled (the lowest bit marks "bit-packed"), then its value.
 fn put_run(out: &mut Vec<u8>, rows: usize, value: u32, value_bytes: u32) {
     crate::files::varint::put(out, (rows as u64) << 1);
     out.extend(value.to_le_bytes().iter().take(value_bytes as usize));

@@ -8,8 +8,8 @@ use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{ColumnPath, TypePtr};
 use std::sync::Arc;
 
-/// Rows are ordered by the first six columns, nulls first. A value is `step / divisor` where `step` is
-/// there, else `real`.
+/// Rows are ordered by the first six columns, nulls first. A value is `step / divisor` if `step` is present,
+/// else `real`.
 const SCHEMA: &str = "
 message jobmeter {
   REQUIRED BYTE_ARRAY device (STRING);
@@ -24,13 +24,13 @@ message jobmeter {
   REQUIRED INT32 divisor (INTEGER(32,false));
 }";
 
-/// Places of the columns.
+/// Position of the time column.
 pub(crate) const TIMESTAMP: usize = 5;
-/// Whole steps.
+/// Integer steps.
 pub(crate) const STEP: usize = 6;
 /// Any other value.
 pub(crate) const REAL: usize = 7;
-/// How many there are.
+/// Number of columns.
 pub(crate) const COLUMNS: usize = 10;
 
 /// Level 1 gives 2 % more bytes in an eighth less time, level 6 gives 2 % fewer in a third more.
@@ -40,7 +40,7 @@ pub(crate) fn schema() -> Result<TypePtr> {
     Ok(Arc::new(parse_message_type(SCHEMA)?))
 }
 
-/// How the library writes the columns that it encodes; the others come encoded ([`super::runs`]).
+/// How the library writes the columns that it encodes; [`super::runs`] encodes the others.
 pub(crate) fn properties(page_rows: usize) -> Result<Arc<WriterProperties>> {
     let sorted = (0_i32..=5).map(|column_idx| SortingColumn {
         column_idx,
@@ -56,7 +56,7 @@ pub(crate) fn properties(page_rows: usize) -> Result<Arc<WriterProperties>> {
     Ok(Arc::new(properties))
 }
 
-/// What the files of samples and of rollups have in common: their time is told page by page.
+/// Common properties of sample and rollup files: time statistics are written per page.
 pub(super) fn common_properties(page_rows: usize) -> Result<WriterPropertiesBuilder> {
     let time = || ColumnPath::from("timestamp");
     let properties = WriterProperties::builder()

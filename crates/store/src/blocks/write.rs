@@ -1,4 +1,4 @@
-//! A block being written: series after series, row group after row group.
+//! A block while it is written: series after series, row group after row group.
 
 use super::container::{Columns, Container, RowRange, Written, odd, values};
 use super::runs::{EncodedColumn, RunColumn, RunValue};
@@ -20,7 +20,7 @@ pub(crate) struct BlockWriter {
     container: Container<Samples>,
 }
 
-/// The rows of the row group being collected.
+/// The rows of the current row group.
 #[derive(Debug, Default)]
 struct Samples {
     times: Vec<i64>,
@@ -39,7 +39,7 @@ impl BlockWriter {
         Ok(Self { container: Container::new(file, schema::schema()?, properties, rows)? })
     }
 
-    /// Adds rows of a series: the next one, or more of the one before, with the same divisor.
+    /// Adds rows of a series: the next series, or more of the current one with the same divisor.
     pub(crate) fn series(&mut self, rows: SeriesRows<'_>) -> Result<()> {
         let (Some(from), Some(to)) = (rows.times.first(), rows.times.last()) else { return Ok(()) };
         let (Some(bits), Some(real)) = (rows.bits.last(), rows.reals.last()) else { return Ok(()) };
@@ -54,7 +54,7 @@ impl BlockWriter {
         })?;
         let mut at = 0;
         while at < rows.times.len() {
-            let end = rows.times.len().min(at + self.container.room());
+            let end = rows.times.len().min(at + self.container.free_rows());
             self.container.columns.push(&rows, at..end);
             at = end;
             self.container.end_full()?;
@@ -62,7 +62,7 @@ impl BlockWriter {
         Ok(())
     }
 
-    /// Writes what is left, the index and the footer, and waits until all of it is on the disk.
+    /// Writes the rest, the index and the footer, and syncs the file.
     pub(crate) fn finish(self) -> Result<Written> {
         self.container.finish()
     }

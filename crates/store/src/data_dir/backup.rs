@@ -1,10 +1,9 @@
-//! Copying a data directory while its server runs.
+//! Copies a data directory while its server runs.
 //!
-//! The order makes the copy one moment of the store: first the log, then the manifest, then what the
-//! manifest names. A sample that was acknowledged before the copy began is in the copied log, or in a block
-//! of the manifest, which is younger. Blocks are never changed, so a link to one is a copy of it where the
-//! file system allows. What is gone before it is copied belonged to a manifest that has been replaced:
-//! then it begins anew.
+//! The order makes the copy consistent: first the log, then the manifest, then the files of the manifest.
+//! A sample acknowledged before the copy began is in the copied log, or in a block of the later manifest.
+//! Blocks never change, so a hard link is a copy where the file system supports it.
+//! A file that disappears before it is copied belonged to a replaced manifest: then the copy restarts.
 
 use crate::data_dir::open::{FORMAT_FILE, check_format};
 use crate::files::disk::RealDisk;
@@ -15,17 +14,17 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// How often a copy is begun anew because the server replaced files meanwhile.
+/// How often a copy restarts because the server replaced files.
 const TRIES_MAX: u32 = 20;
 
-/// What was copied.
+/// A finished copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
     /// Blocks, linked or copied.
     pub blocks: u64,
     /// Samples in them.
     pub samples: u64,
-    /// Blocks that stay in the archive: the copy names them where they are.
+    /// Blocks in the archive: the copy refers to them there.
     pub archived: u64,
     /// Log segments.
     pub segments: u64,
@@ -33,10 +32,10 @@ pub struct Copied {
     pub bytes: u64,
 }
 
-/// Copies a data directory to one that does not exist yet; all of it is on the disk when this returns.
+/// Copies a data directory to one that does not exist yet, and syncs all of it.
 ///
 /// # Errors
-/// It is no data directory, the other exists, or a file cannot be copied: then what was copied is removed.
+/// The source is not a data directory, the target exists, or a file cannot be copied: then the copy is removed.
 pub fn backup(dir: &Path, to: &Path) -> Result<Copied, OpenError> {
     check_format(&RealDisk, dir)?;
     let mut tries = 0;
@@ -83,7 +82,7 @@ fn copy(dir: &Path, to: &Path) -> Result<Copied, OpenError> {
         for note in &manifest.rollups {
             copied.bytes += one(&rollups_dir(dir), &rollups_dir(to), note.file.as_ref(), true)?;
         }
-        // The one that was read, not the one that may be there by now.
+        // The manifest that was read: the current one may be newer.
         manifest.write(&RealDisk, to)?;
         copied.bytes += size(&to.join(MANIFEST))?;
     }
@@ -96,7 +95,7 @@ fn copy(dir: &Path, to: &Path) -> Result<Copied, OpenError> {
     Ok(copied)
 }
 
-/// Copies or links a file; its bytes.
+/// Copies or links a file; returns its bytes.
 fn one(from: &Path, to: &Path, name: &std::ffi::OsStr, link: bool) -> Result<u64, OpenError> {
     let (from, to) = (from.join(name), to.join(name));
     if !(link && fs::hard_link(&from, &to).is_ok()) {

@@ -1,7 +1,7 @@
-//! A data folder as a whole: opened, checked, copied.
+//! Operations on a whole data directory: open, verify, copy.
 //!
-//! - `open`: the manifest, blocks and log become a store. `recovery`: what that repaired.
-//! - `verify`: every checksum, without changes. `backup`: a copy of one moment.
+//! - `open`: builds a store from the manifest, blocks and log. `recovery`: the repairs of opening.
+//! - `verify`: checks every checksum without changes. `backup`: a consistent copy.
 
 pub(crate) mod backup;
 pub(crate) mod open;

@@ -1,4 +1,4 @@
-//! Opening a data directory: what the manifest names, then the log after it.
+//! Opens a data directory: the files of the manifest, then the log after it.
 
 use crate::answer::LastValue;
 use crate::blocks::{Block, BlockNote, Meter};
@@ -40,14 +40,14 @@ use wire::{Decoded, Decoder, Frames};
 /// The version of the files in a data directory.
 const FORMAT: u32 = 1;
 pub(crate) const FORMAT_FILE: &str = "FORMAT";
-const FORMAT_WORDS: &str = "jobmeter store ";
+const FORMAT_PREFIX: &str = "jobmeter store ";
 const LOCK_FILE: &str = "LOCK";
-/// Damaged places of the log that are remembered; their gaps are settled long before there are more.
+/// Most remembered damages of the log; their gaps are complete long before.
 const DAMAGE_MAX: usize = 64;
-/// Most that is handed on of what the log tells of jobs.
+/// Most job events of the log that are handed on.
 const JOB_EVENTS_MAX: usize = 1_000_000;
 
-/// A data directory being opened.
+/// A data directory while it is opened.
 struct Opening {
     flusher: Flusher,
     books: Books,
@@ -55,26 +55,26 @@ struct Opening {
     view: View,
     decoder: Decoder,
     recovery: Recovery,
-    /// What replay does not limit: what was acknowledged is kept.
+    /// Settings without limits for replay: acknowledged samples are kept.
     unlimited: Settings,
     now: Timestamp,
-    /// When the oldest record was received that no block covers.
+    /// Time of receipt of the oldest record that no block covers.
     oldest: Option<Timestamp>,
-    /// When the last record read was received.
+    /// Time of receipt of the last record read.
     last: Option<Timestamp>,
     /// Events in [`Recovery::jobs`].
     job_events: usize,
-    /// What was refused of the frame that follows, with that frame's checksum.
+    /// The rejected series of the next frame, with that frame's checksum.
     withheld: Option<(u32, RejectedSeries)>,
     trouble: Option<String>,
 }
 
-/// A data directory that is open: what its threads share, and the threads.
+/// An open data directory: the shared state, and the threads.
 pub(crate) struct Opened {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) tender: Arc<Compactor>,
+    pub(crate) compactor: Arc<Compactor>,
     pub(crate) threads: Vec<JoinHandle<()>>,
-    /// Held as long as the store is open.
+    /// Held while the store is open.
     pub(crate) lock: Box<dyn Send + Sync + Debug>,
 }
 
@@ -103,29 +103,29 @@ pub(crate) fn open(
     view.samples_removed = flusher.ledger.manifest().samples_removed;
     let position = intake.position;
     let shared = Shared::new(dir.to_owned(), settings, clock, books, view, position, sizes);
-    shared.counts().flush_trouble = trouble;
+    shared.counts().flush_error = trouble;
     let shared = Arc::new(shared);
     let committer = LogWriter::new(Arc::clone(&shared), log, intake, oldest);
-    let tender =
+    let compactor =
         Arc::new(Compactor::new(Arc::clone(&shared), Arc::clone(&flusher.ledger), archive));
-    let threads = start(&shared, committer, flusher, &tender);
+    let threads = start(&shared, committer, flusher, &compactor);
     let threads = threads.map_err(DiskError::of("start a thread for", dir))?;
     shared.tending.wake();
-    Ok((Opened { shared, tender, threads, lock }, recovery))
+    Ok((Opened { shared, compactor, threads, lock }, recovery))
 }
 
 fn start(
     shared: &Arc<Shared>,
     committer: LogWriter,
     flusher: Flusher,
-    tender: &Arc<Compactor>,
+    compactor: &Arc<Compactor>,
 ) -> io::Result<Vec<JoinHandle<()>>> {
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let mut started = Vec::new();
     let all = || {
-        if shared.settings.tends {
-            let tender = Arc::clone(tender);
-            started.push(thread("store-tend").spawn(move || tender.run())?);
+        if shared.settings.background_maintenance {
+            let compactor = Arc::clone(compactor);
+            started.push(thread("store-maintain").spawn(move || compactor.run())?);
         }
         let of_flusher = Arc::clone(shared);
         started.push(thread("store-block").spawn(move || flusher.run(&of_flusher))?);
@@ -154,14 +154,14 @@ fn format(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     if names.iter().any(|name| name == FORMAT_FILE || name == MANIFEST) {
         return check_format(disk, dir);
     }
-    let text = format!("{FORMAT_WORDS}{FORMAT}\n");
+    let text = format!("{FORMAT_PREFIX}{FORMAT}\n");
     Ok(write_whole(disk, dir, FORMAT_FILE, text.as_bytes())?)
 }
 
 /// Checks the version of the files of a directory.
 ///
 /// # Errors
-/// It is none of ours, or of a newer program.
+/// It is not a data directory, or a newer program wrote it.
 pub(crate) fn check_format(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     let path = dir.join(FORMAT_FILE);
     let not_ours = |why: &str| OpenError::NotOurs { path: path.clone(), why: why.to_owned() };
@@ -170,11 +170,11 @@ pub(crate) fn check_format(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError>
     };
     let text = String::from_utf8(bytes).unwrap_or_default();
     let version =
-        text.strip_prefix(FORMAT_WORDS).and_then(|rest| rest.strip_suffix('\n')?.parse().ok());
+        text.strip_prefix(FORMAT_PREFIX).and_then(|rest| rest.strip_suffix('\n')?.parse().ok());
     match version {
         Some(FORMAT) => Ok(()),
         Some(found) if found > FORMAT => Err(OpenError::Newer { path, found, known: FORMAT }),
-        _ => Err(not_ours("it is no version of this store")),
+        _ => Err(not_ours("it is not a version of this store")),
     }
 }
 
@@ -197,7 +197,7 @@ impl Opening {
             registry: Registry::new(Catalogue::new(settings.declared.clone(), metrics)),
             tables: Tables::default(),
             gaps: manifest.read_gaps(&*disk, dir, GapLimits::of(&settings))?,
-            // What stands in the log was acknowledged: it is kept, whatever was settled since.
+            // The log contains acknowledged samples only: replay keeps them, whatever was settled since.
             settled: Timestamp(i64::MIN),
         };
         let unlimited = Settings {
@@ -230,7 +230,7 @@ impl Opening {
         })
     }
 
-    /// Finds the archive, if there is to be one.
+    /// Finds the archive, if one is configured.
     fn archive(&mut self) -> Result<Option<Archive>, OpenError> {
         let Flusher { ledger, settings } = &self.flusher;
         let Some(ArchiveSettings { dir, .. }) = &settings.archive else { return Ok(None) };
@@ -242,7 +242,7 @@ impl Opening {
         Ok(Some(archive))
     }
 
-    /// Opens the blocks of the manifest, and removes what is none.
+    /// Opens the blocks of the manifest, and removes stray files.
     fn blocks(&mut self) -> Result<(), OpenError> {
         let Flusher { ledger, settings } = &self.flusher;
         let Ledger { disk, dir, .. } = &**ledger;
@@ -286,7 +286,7 @@ impl Opening {
         Ok(())
     }
 
-    /// Reads the log again, and gives it back to be gone on with.
+    /// Replays the log, and returns it for further appends.
     fn log(&mut self, sizes: &Arc<LogSizes>) -> Result<Log, OpenError> {
         let dir = log_dir(&self.flusher.ledger.dir);
         let covered = self.flusher.ledger.manifest().covered;
@@ -318,7 +318,7 @@ impl Opening {
         Ok(Log::new(disk, dir, segment_bytes, Arc::clone(sizes), last + 1))
     }
 
-    /// Reads a segment; gives its length, unless it held nothing and is gone.
+    /// Replays a segment. Returns its length, or `None` if it was empty and removed.
     fn segment(&mut self, dir: &Path, number: u64) -> Result<Option<u64>, OpenError> {
         let path = dir.join(segment_name(number));
         let Some(bytes) = read_whole(&*self.flusher.ledger.disk, &path)? else { return Ok(None) };
@@ -345,14 +345,14 @@ impl Opening {
         Ok(Some(length))
     }
 
-    /// Notes the damaged places of a segment; `before` it the last good record was received then.
+    /// Records the damaged places of a segment; `before`: time of receipt of the last good record before it.
     fn damage(&mut self, number: u64, findings: &Findings, before: Option<Timestamp>) {
         for hole in &findings.holes {
             let (at, bytes) = (hole.at as u64, hole.bytes as u64);
             let path = self.flusher.set_aside(number);
             self.recovery.damaged.push(Damage { path, at, bytes, from: hole.from, to: hole.to });
             if at == 0 && bytes <= SEGMENT_HEADER_BYTES {
-                // The segment's own header: every record is there.
+                // Only the segment's own header: every record is readable.
                 continue;
             }
             let to = hole.to.unwrap_or(self.now);
@@ -363,7 +363,7 @@ impl Opening {
             self.books.origins.damage.drain(..surplus);
         }
         if !findings.holes.is_empty() {
-            // Written with the manifest of the flush that follows.
+            // Written with the manifest of the next flush.
             let mut manifest = self.flusher.ledger.manifest();
             manifest.quarantine.push(number);
             let surplus = manifest.quarantine.len().saturating_sub(DAMAGE_MAX);
@@ -371,7 +371,7 @@ impl Opening {
         }
     }
 
-    /// Takes a record; false when it cannot be read.
+    /// Replays a record; false if it cannot be read.
     fn record(&mut self, record: Record<'_>) -> bool {
         let received = record.received;
         match record.kind {
@@ -406,13 +406,13 @@ impl Opening {
         true
     }
 
-    /// Before which a batch had no sample that was kept.
+    /// The instant before which a batch had no accepted sample.
     fn settled_when(&self, received: Timestamp) -> Timestamp {
         let manifest = self.flusher.ledger.manifest();
         if received >= manifest.settled_at { manifest.settled } else { Timestamp(i64::MIN) }
     }
 
-    /// Remembers what a batch tells of jobs.
+    /// Collects a batch's reports about jobs.
     fn jobs(&mut self, decoded: &Decoded, received: Timestamp) {
         if decoded.jobs.is_empty() {
             return;
@@ -428,8 +428,8 @@ impl Opening {
         }
     }
 
-    /// Writes what was read so far to a block. Where that fails the store opens all the same: the samples
-    /// stay in memory and in the log.
+    /// Writes the replayed samples to a block. If that fails, the store opens all the same: the samples stay
+    /// in memory and in the log.
     fn flush(&mut self, through: u64) {
         let covered = Arc::new(self.books.covered());
         let head = Arc::clone(&self.intake.head);

@@ -1,35 +1,35 @@
-//! What opening a data directory found and did.
+//! The result of opening a data directory.
 
 use model::{JobEvent, Timestamp};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
-/// What opening a data directory found and did, to be said once at start.
+/// What opening a data directory found and repaired, reported once at startup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Batches read again from the log.
+    /// Batches replayed from the log.
     pub batches: u64,
     /// Samples in them.
     pub samples: u64,
     /// Bytes of log read.
     pub log_bytes: u64,
-    /// How long it took, in microseconds.
+    /// Duration, in microseconds.
     pub took_us: i64,
-    /// Log segments that ended within a record, and were cut: what a crash leaves. Nothing in the part
-    /// that went had been acknowledged.
+    /// Log segments that ended within a record, and were truncated: the usual result of a crash. Nothing in
+    /// the removed part had been acknowledged.
     pub cut: Vec<Cut>,
-    /// Log segments that were damaged in the middle, and set aside.
+    /// Log segments that were damaged in the middle, and moved to quarantine.
     pub damaged: Vec<Damage>,
-    /// The archive, if it is not there now.
+    /// The archive, if it is unavailable.
     pub archive_away: Option<PathBuf>,
-    /// Files in the archive that the manifest does not name. They are left: another backup may name them.
+    /// Files in the archive that the manifest does not list. They are left: another backup may list them.
     pub archive_strays: Vec<PathBuf>,
-    /// Files of unfinished work that were removed.
+    /// Removed files of unfinished work.
     pub removed: Vec<PathBuf>,
-    /// What batches of the log told of jobs, and when they were received: whoever keeps jobs may not have
-    /// heard of it before a crash.
+    /// Job events in the log's batches, with their times of receipt: the job registry may have missed them
+    /// before a crash.
     pub jobs: VecDeque<(Timestamp, Vec<JobEvent>)>,
-    /// Events that found no room there; the oldest go first.
+    /// Events dropped beyond the limit, oldest first.
     pub jobs_dropped: u64,
 }
 
@@ -38,24 +38,24 @@ pub struct Recovery {
 pub struct Cut {
     /// The segment.
     pub path: PathBuf,
-    /// Its length now; 0 when nothing was left and it is gone.
+    /// Its new length; 0 if nothing was left and it was removed.
     pub length: u64,
-    /// Bytes that went.
+    /// Bytes removed.
     pub bytes: u64,
 }
 
-/// A damaged place in the log. What could be read around it was kept, and is in a block by now; the
-/// batches that stood there show as gaps of cause "log damaged" where their numbers are missing.
+/// A damaged place in the log. The readable records around it are in a block by now.
+/// The lost batches become gaps with the cause "log damaged" where their numbers are missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Where the segment lies now, as it was found.
+    /// New path of the segment, unchanged.
     pub path: PathBuf,
-    /// Where in it the damage begins.
+    /// Offset of the damage.
     pub at: u64,
-    /// How many bytes could not be read.
+    /// Number of unreadable bytes.
     pub bytes: u64,
-    /// When the last good record before it was received, if there is one in the segment.
+    /// Time of receipt of the last good record before it in the segment, if any.
     pub from: Option<Timestamp>,
-    /// When the first good record after it was received.
+    /// Time of receipt of the first good record after it.
     pub to: Option<Timestamp>,
 }

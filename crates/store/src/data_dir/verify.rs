@@ -1,5 +1,5 @@
-//! Checking a data directory without changing it: every checksum, and what each damage costs. It may run
-//! beside the server that has the directory.
+//! Verifies a data directory without changing it: every checksum, and the cost of each damage. It can run
+//! beside the server of the directory.
 
 use crate::blocks::{Block, BlockNote, Meter};
 use crate::data_dir::open::{check_format, lock};
@@ -21,15 +21,15 @@ use wire::{Decoder, Frames};
 
 /// Most findings that are listed.
 const FINDINGS_MAX: usize = 10_000;
-/// How often the directory is looked at again because its server went on writing meanwhile.
+/// How often the directory is read again because its server changed it meanwhile.
 const TRIES_MAX: u32 = 5;
 
-/// What was looked at, and what is wrong.
+/// What was verified, and the findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
-    /// Blocks that the manifest names.
+    /// Blocks in the manifest.
     pub blocks: u64,
-    /// How many of them lie in the archive.
+    /// Those in the archive.
     pub archived: u64,
     /// Samples in them.
     pub samples: u64,
@@ -45,13 +45,13 @@ pub struct Verified {
     pub records: u64,
     /// Their bytes.
     pub log_bytes: u64,
-    /// What is wrong, at most 10 000 of it.
+    /// Findings, at most 10 000.
     pub findings: Vec<Finding>,
-    /// Findings that found no room there.
+    /// Findings beyond that limit.
     pub findings_dropped: u64,
 }
 
-/// Something that is not as it should be.
+/// A deviation in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The file.
@@ -60,14 +60,14 @@ pub struct Finding {
     pub what: String,
     /// What that costs.
     pub cost: String,
-    /// Whether nothing is lost by it: what a crash leaves, or what is known already.
+    /// Whether nothing is lost by it: a usual result of a crash, or known damage.
     pub is_harmless: bool,
 }
 
-/// Reads what a store reads first, format and manifest, and changes nothing. Whether a server uses the directory.
+/// Reads format and manifest, as a store does first, without changes. Returns whether a server uses the directory.
 ///
 /// # Errors
-/// It is no data directory, or one of a newer program; or a file cannot be read.
+/// It is not a data directory, a newer program wrote it, or a file cannot be read.
 pub fn check(disk: &dyn Disk, dir: &Path) -> Result<bool, OpenError> {
     check_format(disk, dir)?;
     Manifest::read(disk, dir)?;
@@ -78,11 +78,11 @@ pub fn check(disk: &dyn Disk, dir: &Path) -> Result<bool, OpenError> {
     }
 }
 
-/// Checks a data directory: format, manifest, gaps, every checksum of every block, every record of the log.
-/// Nothing is changed.
+/// Verifies a data directory without changes: format, manifest, gaps, every checksum of every block, every
+/// record of the log.
 ///
 /// # Errors
-/// It is no data directory, or one of a newer program.
+/// It is not a data directory, or a newer program wrote it.
 pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<Verified, OpenError> {
     let mut tries = 0;
     loop {
@@ -92,7 +92,7 @@ pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<Verified, OpenError> {
         let manifest = match Manifest::read(disk, dir) {
             Ok(manifest) => manifest.unwrap_or_default(),
             Err(error) => {
-                let cost = "the server does not start: without it nobody knows which blocks count";
+                let cost = "the server does not start: the manifest lists the valid blocks";
                 verified.find(&dir.join("MANIFEST"), &error, cost);
                 return Ok(verified);
             }
@@ -102,7 +102,7 @@ pub fn verify(disk: &dyn Disk, dir: &Path) -> Result<Verified, OpenError> {
         verified.log(disk, dir, &manifest);
         let now =
             Manifest::read(disk, dir).ok().flatten().map_or(0, |manifest| manifest.generation);
-        // A server that is running replaced files while they were read.
+        // A running server replaced files while they were read.
         if now == manifest.generation || verified.findings.is_empty() || tries == TRIES_MAX {
             return Ok(verified);
         }
@@ -131,7 +131,7 @@ impl Verified {
         if let (Some(note), Err(error)) =
             (&manifest.gaps, manifest.read_gaps(disk, dir, GapLimits::NONE))
         {
-            let cost = "the server does not start; samples are untouched, which are missing and why is lost";
+            let cost = "the server does not start; samples are intact, the record of gaps is lost";
             self.find(&dir.join(&note.file), &error, cost);
         }
     }
@@ -168,8 +168,8 @@ impl Verified {
         {
             for name in disk.list(&dir).unwrap_or_default() {
                 if !notes.iter().any(|note| note.file == name && !note.archived) {
-                    let cost = "nothing: it is removed at the next start";
-                    let what = "the manifest does not name it: unfinished work".to_owned();
+                    let cost = "nothing: the next start removes it";
+                    let what = "the manifest does not list it: unfinished work".to_owned();
                     self.push(&dir.join(name), what, cost.to_owned(), true);
                 }
             }
@@ -177,7 +177,7 @@ impl Verified {
         for path in strays(disk, manifest) {
             let what = "the manifest does not name it: a copy or a removal that did not end, or \
                         another backup's block";
-            let cost = "the room that it takes, until somebody removes it";
+            let cost = "its disk space, until an administrator removes it";
             self.push(&path, what.to_owned(), cost.to_owned(), true);
         }
     }
@@ -189,11 +189,11 @@ impl Verified {
 
     fn archived(&mut self, disk: &dyn Disk, dir: &Path, note: &BlockNote, all: &str) {
         self.archived += 1;
-        let cost = format!("while it is not there, questions of its time fail; {all}");
+        let cost = format!("while it is unavailable, queries of its time range fail; {all}");
         self.content(disk, dir, note, &cost, all);
     }
 
-    /// Checks a file; `cost` is that of one that cannot be opened.
+    /// Checks a file; `cost` applies if it cannot be opened.
     fn content(&mut self, disk: &dyn Disk, dir: &Path, note: &BlockNote, cost: &str, all: &str) {
         let path = dir.join(&note.file);
         match Block::open(disk, dir, note.clone()).map(Arc::new) {
@@ -218,7 +218,7 @@ impl Verified {
         for number in numbers {
             let path = log.join(segment_name(number));
             match read_whole(disk, &path) {
-                Err(error) => self.find(&path, &error, "what stands in it and in no block"),
+                Err(error) => self.find(&path, &error, "its records that no block contains"),
                 Ok(None) => {}
                 Ok(Some(bytes)) => self.segment(&path, number, &bytes),
             }
@@ -226,7 +226,7 @@ impl Verified {
         let aside = quarantine_dir(dir);
         for name in disk.list(&aside).unwrap_or_default() {
             let what = "a damaged log segment, set aside at an earlier start".to_owned();
-            let cost = "told as gaps of cause \"log damaged\"".to_owned();
+            let cost = "recorded as gaps with the cause \"log damaged\"".to_owned();
             self.push(&aside.join(name), what, cost, true);
         }
     }
@@ -242,16 +242,16 @@ impl Verified {
         self.log_bytes += bytes.len() as u64;
         let Findings { good, holes } = findings;
         for hole in holes {
-            let told = |at: Option<Timestamp>| at.map_or("?".to_owned(), |at| at.to_string());
+            let shown = |at: Option<Timestamp>| at.map_or("?".to_owned(), |at| at.to_string());
             let what = format!("{} bytes from {} on are damaged", hole.bytes, hole.at);
-            let (from, to) = (told(hole.from), told(hole.to));
+            let (from, to) = (shown(hole.from), shown(hole.to));
             let cost = format!(
-                "the batches there, received between {from} and {to}: the next start tells gaps"
+                "the batches there, received between {from} and {to}: the next start records gaps"
             );
             self.push(path, what, cost, false);
         }
         if good < bytes.len() {
-            let what = format!("{} bytes at its end are no whole record", bytes.len() - good);
+            let what = format!("{} bytes at its end are an incomplete record", bytes.len() - good);
             // A record that was being written is cut short, or its header is.
             let rest = bytes.get(good..).unwrap_or_default();
             if rest.len() < RECORD_HEADER_BYTES || is_cut_short(rest) {

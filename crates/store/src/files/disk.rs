@@ -1,5 +1,5 @@
-//! The file system as the store uses it, so that tests can let any call fail, cut a write short, or
-//! stop the machine between two calls.
+//! The file system interface of the store. Tests let any call fail, cut a write short, or stop the machine
+//! between two calls.
 
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -8,39 +8,39 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A directory's files. Every path lies in the data directory or in the archive.
+/// The files of a store. Every path is in the data directory or in the archive.
 pub trait Disk: Send + Sync + Debug {
-    /// Makes a directory and those above it, and waits until its name is on the disk.
+    /// Creates a directory and its parents, and syncs their names.
     ///
     /// # Errors
     /// The system's.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// The names in a directory, in no order; none when it is not there.
+    /// The names in a directory, unordered; none if it does not exist.
     ///
     /// # Errors
     /// The system's.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
-    /// Makes a file, or empties it, to be written.
+    /// Creates or truncates a file for writing.
     ///
     /// # Errors
     /// The system's.
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>>;
 
-    /// Opens a file to be read.
+    /// Opens a file for reading.
     ///
     /// # Errors
     /// The system's.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>>;
 
-    /// Cuts a file at a length, and waits until that is on the disk.
+    /// Truncates a file to a length, and syncs it.
     ///
     /// # Errors
     /// The system's.
     fn truncate(&self, path: &Path, length: u64) -> io::Result<()>;
 
-    /// Gives a file another name; a file of that name is replaced.
+    /// Renames a file; a file of the new name is replaced.
     ///
     /// # Errors
     /// The system's.
@@ -52,20 +52,20 @@ pub trait Disk: Send + Sync + Debug {
     /// The system's.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Waits until a directory's names are on the disk.
+    /// Syncs a directory's names.
     ///
     /// # Errors
     /// The system's.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Takes a file for this process alone, making it if need be; given back when the value is dropped.
+    /// Locks a file for this process alone, creating it if necessary; dropping the value unlocks it.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] when another has it; else the system's.
+    /// [`io::ErrorKind::WouldBlock`] if another process has it; else the system's.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync + Debug>>;
 }
 
-/// A file being written from its start to its end.
+/// A file written sequentially.
 pub trait WriteFile: Send + Debug {
     /// Appends bytes.
     ///
@@ -73,14 +73,14 @@ pub trait WriteFile: Send + Debug {
     /// The system's; a part of the bytes may have been written.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Waits until the bytes are on the disk (fdatasync).
+    /// Syncs the bytes to the disk (fdatasync).
     ///
     /// # Errors
-    /// The system's; nothing is known then of the bytes written since the last success.
+    /// The system's. The state of the bytes written since the last success is then unknown.
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// A file being read anywhere.
+/// A file with random reads.
 pub trait ReadFile: Send + Sync + Debug {
     /// Its length in bytes.
     ///
@@ -88,10 +88,10 @@ pub trait ReadFile: Send + Sync + Debug {
     /// The system's.
     fn length(&self) -> io::Result<u64>;
 
-    /// Fills the buffer from so many bytes into the file.
+    /// Fills the buffer from an offset of the file.
     ///
     /// # Errors
-    /// The system's; [`io::ErrorKind::UnexpectedEof`] when the file ends before.
+    /// The system's; [`io::ErrorKind::UnexpectedEof`] if the file ends before.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
@@ -104,7 +104,7 @@ impl Disk for RealDisk {
         if dir.try_exists()? {
             return Ok(());
         }
-        // The parent of a name alone is the empty path, which is no directory.
+        // The parent of a bare name is the empty path, which is not a directory.
         let Some(above) = dir.parent() else { return Ok(()) };
         let above = if above == Path::new("") { Path::new(".") } else { above };
         self.create_dir(above)?;
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_are_made_level_by_level_and_a_name_alone_is_one() {
+    fn directories_are_created_level_by_level_also_for_a_bare_name() {
         let dir = tempfile::tempdir().unwrap();
         let deep = dir.path().join("a/b/c");
         RealDisk.create_dir(&deep).unwrap();

@@ -1,4 +1,4 @@
-//! What can go wrong, in types.
+//! The store's error types.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,33 +6,33 @@ use std::path::{Path, PathBuf};
 /// Why a data directory cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another server has it.
-    #[error("{dir}: another server uses this data directory; stop it or give another --data")]
+    /// Another server uses it.
+    #[error("{dir}: another server uses this data directory; stop it or set another --data")]
     Locked {
         /// The directory.
         dir: PathBuf,
     },
     /// Written by a newer program.
     #[error(
-        "{path}: format {found} is newer than {known}, which this program knows; use a newer one"
+        "{path}: format {found} is newer than {known}, which this program supports; use a newer one"
     )]
     Newer {
         /// The file `FORMAT`.
         path: PathBuf,
         /// The version in it.
         found: u32,
-        /// The newest this program knows.
+        /// The newest version that this program supports.
         known: u32,
     },
-    /// The directory holds files and no `FORMAT`, or one that is no version.
-    #[error("{path}: {why}; give an empty directory or one that a server made")]
+    /// The directory contains files without a valid `FORMAT`.
+    #[error("{path}: {why}; use an empty directory or one that a server created")]
     NotOurs {
         /// The file `FORMAT`.
         path: PathBuf,
         /// What is wrong.
         why: String,
     },
-    /// The manifest is damaged: it names the blocks, so nothing can be told without it.
+    /// The manifest is damaged. It lists the blocks, so nothing can be read without it.
     #[error("{path}: {why}; restore the directory from a backup")]
     Manifest {
         /// The manifest.
@@ -43,30 +43,30 @@ pub enum OpenError {
     /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A block that the manifest names is missing or damaged.
+    /// A block of the manifest is missing or damaged.
     #[error(transparent)]
     Block(#[from] BlockError),
 }
 
-/// A file operation that failed.
+/// A failed file operation.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: cannot {what}: {error}")]
 pub struct DiskError {
-    /// What was tried.
+    /// The operation.
     pub what: &'static str,
-    /// On which file.
+    /// The file.
     pub path: PathBuf,
-    /// The system's answer; part of the text, so no source of its own.
+    /// The system's error; part of the text, so it is not a separate source.
     pub error: io::Error,
 }
 
 impl DiskError {
-    /// For `map_err`: what was tried on which file.
+    /// For `map_err`: adds the operation and the file.
     pub(crate) fn of(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |error| Self { what, path: path.to_owned(), error }
     }
 
-    /// Whether the file system has no room left.
+    /// Whether the file system is full.
     pub fn is_full(&self) -> bool {
         matches!(
             self.error.kind(),
@@ -81,7 +81,7 @@ pub enum BlockError {
     /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The Parquet library's word.
+    /// An error of the Parquet library.
     #[error("{path}: {error}")]
     Parquet {
         /// The block.
@@ -100,7 +100,7 @@ pub enum BlockError {
 }
 
 impl BlockError {
-    /// Whether it says that this file is damaged.
+    /// Whether the error means that this file is damaged.
     pub(crate) fn is_damage_of(&self, file: &Path) -> bool {
         match self {
             Self::Disk(_) => false,

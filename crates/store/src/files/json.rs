@@ -1,4 +1,4 @@
-//! How the nouns stand in the manifest and beside it: as texts and numbers, checked when read.
+//! The JSON forms of model types in the manifest and beside it: texts and numbers, checked when read.
 
 use model::{Boot, Cause, DeviceId, Gap, Kind, Metric, Origin, Timestamp, Unit};
 use serde::de::Error;
@@ -77,7 +77,7 @@ impl From<&Gap> for GapJson {
 }
 
 impl GapJson {
-    /// The gap, if its cause is one that this version knows.
+    /// The gap, if this version supports its cause.
     pub(crate) fn gap(self) -> Option<Gap> {
         let Self { origin, device, source, from, to, cause, detail } = self;
         let cause = Cause::from_words(&cause)?;
@@ -85,7 +85,7 @@ impl GapJson {
     }
 }
 
-/// A metric, and who named it first.
+/// A metric, and the origin that first sent it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct MetricJson {
     name: String,
@@ -108,8 +108,7 @@ impl MetricJson {
         }
     }
 
-    /// The metric and who named it first; `None` where unit or kind are unknown, or the rest is out of
-    /// bounds.
+    /// The metric and the origin that first sent it; `None` if unit or kind are unknown, or the rest is out of bounds.
     pub(crate) fn metric(self) -> Option<(Metric, String)> {
         let kind =
             [Kind::Gauge, Kind::Counter].into_iter().find(|kind| kind.word() == self.kind)?;
@@ -125,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nouns_come_back() {
+    fn values_round_trip() {
         let gap = Gap {
             origin: Origin::new("n1").unwrap(),
             device: DeviceId::new("n1").unwrap(),
@@ -147,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_values_are_rejected() {
         for text in ["\"\"", "\"+5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5\"", "1"] {
             assert!(serde_json::from_str::<BootText>(text).is_err(), "{text}");
         }

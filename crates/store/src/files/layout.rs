@@ -1,23 +1,23 @@
-//! Where the files of a data folder are.
+//! Locations of files in a data directory.
 
 use std::path::{Path, PathBuf};
 
-/// Where the log's segments lie.
+/// Directory of the log's segments.
 pub(crate) fn log_dir(dir: &Path) -> PathBuf {
     dir.join("log")
 }
 
-/// Where the blocks lie.
+/// Directory of the blocks.
 pub(crate) fn blocks_dir(dir: &Path) -> PathBuf {
     dir.join("blocks")
 }
 
-/// Where damaged log segments lie.
+/// Directory of damaged log segments.
 pub(crate) fn quarantine_dir(dir: &Path) -> PathBuf {
     dir.join("quarantine")
 }
 
-/// Where the rollups lie.
+/// Directory of the rollups.
 pub(crate) fn rollups_dir(dir: &Path) -> PathBuf {
     dir.join("rollups")
 }

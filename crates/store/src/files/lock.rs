@@ -1,8 +1,8 @@
-//! Locks that a panic leaves usable.
+//! Locks that stay usable after a panic.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks, also after a thread panicked that held the lock.
+/// Locks, even if a thread panicked while it held the lock.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

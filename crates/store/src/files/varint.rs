@@ -20,8 +20,7 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Takes apart what the functions above put together. Every method gives `None` at bytes that they did
-/// not write.
+/// Decodes what the functions above encode. Every method returns `None` for malformed bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 

@@ -1,50 +1,50 @@
-//! Batches on their way in, and what becomes of each.
+//! Incoming batches and their outcomes.
 
 use model::Timestamp;
 use wire::Decoded;
 
-/// A batch as it came.
+/// A received batch.
 #[derive(Clone, Debug)]
 pub struct Incoming {
-    /// The frame's bytes as received, header included: what the log keeps.
+    /// The frame's bytes as received, header included: the log stores them.
     pub frame: Vec<u8>,
-    /// What [`wire::Decoder`] read in them.
+    /// The frame as decoded by [`wire::Decoder`].
     pub decoded: Decoded,
-    /// When it was received, by this machine's clock.
+    /// Time of receipt, by this machine's clock.
     pub received: Timestamp,
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is on this machine's disk, and can be queried.
+    /// Stored: it is on this machine's disk, and can be queried.
     Stored {
-        /// How many of its samples were refused.
+        /// Number of rejected samples.
         samples_refused: u32,
-        /// Why; empty when none was.
+        /// The reason; empty if none was rejected.
         reason: String,
     },
-    /// It was stored before, and is kept once.
+    /// A duplicate: it was stored before, and is stored once.
     Duplicate,
-    /// It never will be: set it aside.
+    /// Rejected permanently: the sender sets it aside.
     RefusedForGood(String),
-    /// Not now: keep it and come again.
+    /// Rejected temporarily: the sender keeps it and retries.
     RefusedForNow(NotNow),
 }
 
 /// Why a batch cannot be stored now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotNow {
-    /// More batches wait for the log than may.
-    #[error("too many batches wait for the disk; come again in a second")]
+    /// Too many batches wait for the log.
+    #[error("too many batches wait for the disk; retry in a second")]
     QueueFull,
-    /// The log has reached its limit: the blocks are behind.
+    /// The log has reached its limit: block writing is behind.
     #[error("the log is full ({bytes} bytes): blocks cannot be written as fast, or not at all")]
     LogFull {
         /// Its bytes.
         bytes: u64,
     },
-    /// The samples in memory have reached their limit: the blocks are behind.
+    /// The samples in memory have reached their limit: block writing is behind.
     #[error(
         "memory for samples is full ({bytes} bytes): blocks cannot be written as fast, or not at all"
     )]
@@ -52,22 +52,22 @@ pub enum NotNow {
         /// Their bytes.
         bytes: u64,
     },
-    /// The file system has no room.
+    /// The file system is full.
     #[error("the disk is full: {0}")]
     DiskFull(String),
-    /// The disk answered with an error.
+    /// The disk returned an error.
     #[error("the disk failed: {0}")]
     Failed(String),
-    /// More origins than may be known at once.
+    /// Too many known origins.
     #[error("too many origins: {0} are known")]
     Origins(usize),
-    /// The store is being closed.
+    /// The store is closing.
     #[error("the server is stopping")]
     Closing,
 }
 
 impl NotNow {
-    /// Whether it is for want of room, which HTTP says with 507.
+    /// Whether storage is full; HTTP reports that as 507.
     pub const fn is_full(&self) -> bool {
         matches!(self, Self::LogFull { .. } | Self::HeadFull { .. } | Self::DiskFull(_))
     }

@@ -1,5 +1,5 @@
-//! What happens to a batch, from the log's writer and from its replay alike: is it known, what are its
-//! series, which of its samples can be kept.
+//! Accepts a batch, for the log's writer and for replay alike: detects duplicates, resolves its series,
+//! selects the samples to store.
 
 use crate::files::json::MetricJson;
 use crate::head::append::{NotNow, Outcome};
@@ -18,46 +18,46 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::Decoded;
 
-/// A sample that is further ahead of its receipt is refused.
+/// A sample further ahead of its receipt is rejected.
 const AHEAD_MAX_US: i64 = 24 * 60 * 60 * Timestamp::SECOND;
-/// Most gaps that the refused samples of one batch become.
+/// Most gaps for the rejected samples of one batch.
 const REFUSED_GAPS_MAX: usize = 64;
 
-/// All that is known beside the samples.
+/// The store's records beside the samples: series, origins, gaps, tables.
 #[derive(Debug)]
 pub(crate) struct Books {
     pub(crate) origins: Origins,
     pub(crate) registry: Registry,
     pub(crate) tables: Tables,
     pub(crate) gaps: Gaps,
-    /// Samples before it are refused: their rollups are made for good.
+    /// Earlier samples are rejected: their rollups are final.
     pub(crate) settled: Timestamp,
 }
 
-/// The books as a manifest keeps them.
+/// These records as a manifest stores them.
 #[derive(Debug)]
 pub(crate) struct Covered {
     pub(crate) origins: Vec<OriginState>,
     pub(crate) damage: Vec<Received>,
     pub(crate) metrics: Vec<MetricJson>,
-    /// The gaps, if any came since the manifest before.
+    /// The gaps, if they changed since the previous manifest.
     pub(crate) gaps: Option<Gaps>,
     pub(crate) gaps_forgotten: u64,
 }
 
-/// What is to be done with a batch.
+/// The decision about a batch.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// Store it: it is of this origin, and uses this table.
+    /// Store it for this origin, with this table.
     Store(OriginNumber, Arc<Table>),
-    /// Its boot has left the window: keep this gap in its place, and refuse it for this reason.
+    /// Its boot has left the window: store this gap instead, and reject it with this reason.
     TooLate(Gap, String),
-    /// Nothing.
+    /// Decided already.
     Done(Outcome),
 }
 
 impl Books {
-    /// The books as they are now, for a manifest.
+    /// The records at this moment, for a manifest.
     pub(crate) fn covered(&mut self) -> Covered {
         let gaps = self.gaps.changed().then(|| self.gaps.clone());
         self.gaps.written();
@@ -70,7 +70,7 @@ impl Books {
         }
     }
 
-    /// Forgets the runs of programs that ended, and that their series were theirs.
+    /// Removes ended runs of programs, and the ownership of their series.
     pub(crate) fn forget_runs(&mut self, now: Timestamp) {
         let (free, given_up) = self.origins.forget_runs(now);
         given_up.into_iter().for_each(|gap| self.gaps.add(gap));
@@ -80,7 +80,7 @@ impl Books {
         }
     }
 
-    /// Decides about a batch; changes nothing but what is known of its series.
+    /// Decides about a batch. Changes only the registry of its series.
     pub(crate) fn judge(
         &mut self,
         decoded: &Decoded,
@@ -126,12 +126,12 @@ impl Books {
     }
 }
 
-/// The head that batches go to, and where in it.
+/// The head that receives batches, and the position in it.
 #[derive(Debug)]
 pub(crate) struct Intake {
     pub(crate) head: Arc<Head>,
     groups: FxHashMap<(OriginNumber, u64), Arc<Group>>,
-    /// Batches taken so far.
+    /// Batches accepted so far.
     pub(crate) position: u64,
 }
 
@@ -140,14 +140,14 @@ impl Intake {
         Self { head, groups: FxHashMap::default(), position: 0 }
     }
 
-    /// Sends what comes from now on to another head.
+    /// Directs further batches to another head.
     pub(crate) fn turn_to(&mut self, head: Arc<Head>) {
         self.head = head;
         self.groups.clear();
     }
 
-    /// Takes a batch that [`Books::judge`] said to store, and that the log holds by now. `withheld`: what was
-    /// refused of it when it was stored first.
+    /// Stores a batch after [`Books::judge`] accepted it and the log has it. `withheld`: its series that were
+    /// rejected when it was stored first.
     pub(crate) fn store(
         &mut self,
         books: &mut Books,
@@ -173,12 +173,13 @@ impl Intake {
             return Outcome::RefusedForGood("an origin without a number".to_owned());
         };
         let refusals = refused.gaps(&origin.name, origin.sealed, instants, received);
-        let told: Vec<Gap> = gaps.into_iter().filter_map(|gap| opened(gap, origin, boot)).collect();
+        let opened_gaps: Vec<Gap> =
+            gaps.into_iter().filter_map(|gap| opened(gap, origin, boot)).collect();
         let mark = BatchMark { seq, instants, received };
         let samples_refused = refused.count.into();
         let stored = Stored { boot, mark, samples: kept, samples_refused };
         let given_up = origin.note(&stored, settings);
-        told.into_iter().chain(refusals).chain(given_up).for_each(|gap| books.gaps.add(gap));
+        opened_gaps.into_iter().chain(refusals).chain(given_up).for_each(|gap| books.gaps.add(gap));
         Outcome::Stored { samples_refused: refused.count, reason: refused.reason() }
     }
 
@@ -193,9 +194,8 @@ impl Intake {
     }
 }
 
-/// The gap of an agent that was down and does not know since when: it begins at the last sample here of the
-/// origin's earlier starts, if that is further back than the agent's period, which such a gap names as its
-/// beginning.
+/// The gap of an agent that was down and does not know since when. It starts at the origin's last sample from
+/// earlier boots, if that is before the gap's reported start (one period of the agent).
 fn opened(mut gap: Gap, origin: &OriginState, boot: Boot) -> Option<Gap> {
     if gap.cause == Cause::AgentDown && gap.from < Timestamp::YEAR_2000 {
         let period_us = gap.from.0;
@@ -228,7 +228,7 @@ const fn is_possible(at: Timestamp, received: Timestamp) -> bool {
     at.0 >= Timestamp::YEAR_2000.0 && at.since(received) <= AHEAD_MAX_US
 }
 
-/// Which instants a sample may have.
+/// The instants that a sample may have.
 #[derive(Clone, Copy)]
 struct Possible {
     received: Timestamp,
@@ -240,7 +240,7 @@ impl Possible {
         at >= self.settled && is_possible(at, self.received)
     }
 
-    /// Why it has not this one.
+    /// The reason against an instant.
     fn why_not(self, at: Timestamp) -> String {
         if is_possible(at, self.received) {
             let settled = self.settled;
@@ -252,13 +252,13 @@ impl Possible {
     }
 }
 
-/// The samples that are refused, and of what they were.
+/// The rejected samples, by device and source.
 #[derive(Debug, Default)]
 struct RejectedSamples {
     count: u32,
     /// Device and source, with the reason.
     of: BTreeMap<(DeviceId, Box<str>), String>,
-    /// Some that found no room in `of`.
+    /// Whether some did not fit into `of`.
     more: bool,
 }
 
@@ -309,7 +309,7 @@ impl RejectedSamples {
     }
 }
 
-/// Parts the samples that can be kept from those that cannot.
+/// Separates accepted samples from rejected ones.
 fn sieve(
     samples: Samples,
     (table, withheld): (&Table, Option<&RejectedSeries>),
@@ -343,7 +343,7 @@ fn sieve(
                     refused.add(&info.series.device, source, || possible.why_not(tick.at));
                 }
                 (None, Some(why)) => refused.add(&why.device, &why.source, || why.why.clone()),
-                // Places outside the table were refused with the whole batch.
+                // A batch with positions outside the table was rejected as a whole.
                 (None, None) => {}
             }
         }

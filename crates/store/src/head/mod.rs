@@ -1,7 +1,8 @@
-//! Samples in memory, from the moment when a batch arrives.
+//! Samples in memory, from the arrival of a batch on.
 //!
-//! - `append`: what a caller hands in, and the outcome. `intake`: which samples of a batch are stored.
-//! - `samples`: the head itself. `series_builder`: batches as series. `rejected_series`: what limits rejected, for the log.
+//! - `append`: a caller's batch, and its outcome. `intake`: selects the samples to store.
+//! - `samples`: the head itself. `series_builder`: batches as series. `rejected_series`: series rejected by
+//!   limits, for the log.
 
 pub(crate) mod append;
 pub(crate) mod intake;

@@ -1,19 +1,20 @@
-//! Which series of a batch were refused when it was stored, as the log keeps it.
+//! A log record of the series of a batch that were rejected when it was stored.
 //!
-//! The limits of series depend on what was alive at that moment, so replay cannot decide again: a refused sample
-//! would return, and its gap with it. A record of this kind stands before the record of its frame.
+//! The limits of series depend on the live series at that moment, so replay cannot decide again: a rejected
+//! sample would return, and its gap with it.
+//! A record of this kind precedes the record of its frame.
 //!
 //! ```text
 //! offset  size  what
 //! 0       4     CRC-32C of the frame that follows, little endian
 //! 4       2     length of the reason, little endian
 //! 6       n     the reason, UTF-8
-//! 6 + n   m     a bit for each place of the batch's table, the lowest first: refused or not
+//! 6 + n   m     a bit for each position of the batch's table, the lowest first: rejected or not
 //! ```
 
 use crate::senders::series_table::Table;
 
-/// The refused places of a batch.
+/// The rejected positions of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RejectedSeries {
     pub(crate) why: String,
@@ -21,7 +22,7 @@ pub(crate) struct RejectedSeries {
 }
 
 impl RejectedSeries {
-    /// The record for a frame, if its table has refused places.
+    /// The record for a frame, if its table has rejected positions.
     pub(crate) fn record(table: &Table, frame: &[u8]) -> Option<Vec<u8>> {
         let first = table.refused.first()?;
         let why = first.why.get(..first.why.floor_char_boundary(1000)).unwrap_or_default();
@@ -36,7 +37,7 @@ impl RejectedSeries {
         Some([&head, why.as_bytes(), &bits].concat())
     }
 
-    /// The places of a record, and the checksum of its frame.
+    /// The rejected positions of a record, and the checksum of its frame.
     pub(crate) fn read(record: &[u8]) -> Option<(u32, Self)> {
         let (crc, rest) = record.split_first_chunk::<4>()?;
         let (length, rest) = rest.split_first_chunk::<2>()?;
@@ -45,7 +46,7 @@ impl RejectedSeries {
         Some((u32::from_le_bytes(*crc), Self { why, bits: bits.to_vec() }))
     }
 
-    /// Whether the samples of a place were refused.
+    /// Whether the samples of a position were rejected.
     pub(crate) fn has(&self, place: u32) -> bool {
         self.bits.get(place as usize / 8).is_some_and(|byte| byte & (1 << (place % 8)) != 0)
     }

@@ -1,8 +1,8 @@
-//! Samples in memory: the columns of each batch as they came, grouped by the table they use.
+//! Samples in memory: the columns of each batch as received, grouped by table.
 //!
-//! A batch costs a copy of its values and one note a sample; nothing is looked up or sorted. Whoever
-//! reads turns batches into series ([`crate::head::series_builder`]), which is cheap because a group is one sender's
-//! table: a few hundred series whose samples stand side by side.
+//! A batch costs a copy of its values and one update per sample, without look-up or sorting. Readers convert
+//! batches into series ([`crate::head::series_builder`]). That is cheap because a group is one sender's
+//! table: a few hundred series with adjacent samples.
 
 use crate::answer::SeriesInfo;
 use crate::senders::series_table::{NO_START, SeriesSlot, Table};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use wire::Value;
 
-/// The value of a sample as it came: steps, or the bits of a double.
+/// The value of a sample as received: steps, or the bits of a double.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RawValue {
     pub(crate) bits: i64,
@@ -28,7 +28,7 @@ impl RawValue {
         }
     }
 
-    /// The same value for a column whose steps are of another divisor: there it is a double.
+    /// The same value for a column of another divisor: a double.
     pub(crate) fn of_divisor(self, own: u32, other: u32) -> Self {
         if self.real || own == other {
             return self;
@@ -51,7 +51,7 @@ impl RawValue {
 enum Reals {
     None,
     All,
-    /// One bit a sample.
+    /// One bit per sample.
     Some(Box<[u64]>),
 }
 
@@ -65,19 +65,19 @@ impl Reals {
     }
 }
 
-/// Each sample's place in the table.
+/// Each sample's position in the table.
 #[derive(Debug)]
 enum Index {
-    /// Every tick has every place of the table, in order.
+    /// Every tick has every position of the table, in order.
     All,
-    /// As told.
+    /// As received.
     Places(Arc<[u32]>),
 }
 
 /// A batch's samples.
 #[derive(Debug)]
 pub(crate) struct HeadBatch {
-    /// Counts batches in the order of arrival.
+    /// Sequence number of the batch, in order of arrival.
     position: u64,
     from: i64,
     to: i64,
@@ -87,12 +87,12 @@ pub(crate) struct HeadBatch {
     reals: Reals,
 }
 
-/// What is known of a place of a group's table.
+/// Facts about a position of a group's table.
 #[derive(Clone, Copy, Debug)]
 struct PlaceNote {
     /// The newest sample's instant.
     at: i64,
-    /// And its value.
+    /// Its value.
     last: RawValue,
     samples: u32,
 }
@@ -113,7 +113,7 @@ pub(crate) struct Rows {
     to: i64,
 }
 
-/// The samples of a batch, ready to be kept: those that are refused are gone.
+/// The accepted samples of a batch.
 #[derive(Debug)]
 pub(crate) struct Samples {
     pub(crate) ticks: Vec<Tick>,
@@ -129,7 +129,7 @@ impl Group {
         Self { table, rows: RwLock::new(rows) }
     }
 
-    /// The batches, kept from changing meanwhile.
+    /// The batches, locked against changes.
     pub(crate) fn rows(&self) -> RwLockReadGuard<'_, Rows> {
         self.rows.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -188,7 +188,7 @@ impl Rows {
         bytes
     }
 
-    /// The index in as few bytes as it can be: senders repeat themselves.
+    /// The index in its shortest form: senders repeat the same one.
     fn index(&self, ticks: &[Tick], index: Vec<u32>) -> (Index, usize) {
         let places = self.notes.len();
         let whole = |tick: &Tick| tick.samples as usize == places;
@@ -207,25 +207,26 @@ impl Rows {
         (Index::Places(index.into()), bytes)
     }
 
-    /// How many samples a place has; at least those of any snapshot taken before.
+    /// The number of samples of a position; at least that of any earlier snapshot.
     pub(crate) fn samples(&self, place: u32) -> usize {
         self.notes.get(place as usize).map_or(0, |note| note.samples as usize)
     }
 
-    /// First and last instant of all samples; the first above the last when there are none.
+    /// First and last instant of all samples; the first is after the last if there are none.
     pub(crate) const fn span(&self) -> (i64, i64) {
         (self.from, self.to)
     }
 
-    /// The newest sample of a place.
+    /// The newest sample of a position.
     pub(crate) fn last(&self, place: u32) -> Option<(i64, RawValue)> {
         let note = self.notes.get(place as usize).filter(|note| note.samples > 0)?;
         Some((note.at, note.last))
     }
 
-    /// Shows every sample of the wanted places between two instants that arrived before `visible`, in the
-    /// order of arrival. `slots` has an entry for each place: what is shown for it, or `u32::MAX`;
-    /// `wanted` lists the places that have one.
+    /// Shows the samples of the wanted positions between two instants that arrived before `visible`, in order
+    /// of arrival.
+    /// `slots` has an entry for each position: the slot to show, or `u32::MAX`; `wanted` lists the positions
+    /// with a slot.
     pub(crate) fn walk(
         &self,
         visible: u64,
@@ -278,7 +279,7 @@ impl HeadBatch {
     }
 }
 
-/// A place of a group's table, with the series it is.
+/// A position of a group's table, with its series.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
     pub(crate) series: Arc<SeriesInfo>,
@@ -306,19 +307,19 @@ type PartOfGroup = (Arc<Group>, Range<usize>);
 #[derive(Debug, Default)]
 struct Groups {
     list: Vec<Arc<Group>>,
-    /// The groups that name series of a device, each with its part of the table's order.
+    /// The groups with series of a device, each with its part of the table's order.
     by_device: BTreeMap<DeviceId, Vec<PartOfGroup>>,
 }
 
-/// Samples in memory that end in one block together.
+/// Samples in memory that go into one block together.
 #[derive(Debug)]
 pub(crate) struct Head {
     groups: RwLock<Groups>,
     samples: AtomicU64,
     bytes: AtomicU64,
-    /// When the oldest batch was received; `i64::MAX` when there is none.
+    /// Time of receipt of the oldest batch; `i64::MAX` if there is none.
     oldest: AtomicI64,
-    /// When the newest was.
+    /// Time of receipt of the newest batch.
     newest: AtomicI64,
 }
 
@@ -335,7 +336,7 @@ impl Default for Head {
 }
 
 impl Head {
-    /// A group for a table that this head has not yet. Called by one thread only, as [`Self::push`] is.
+    /// A group for a table that this head lacks. Called by one thread only, like [`Self::push`].
     pub(crate) fn group(&self, table: &Arc<Table>) -> Arc<Group> {
         let group = Arc::new(Group::new(Arc::clone(table)));
         self.bytes.fetch_add(group.bytes() as u64, Ordering::Relaxed);
@@ -366,7 +367,7 @@ impl Head {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// When the oldest and the newest batch were received, if there are any.
+    /// Times of receipt of the oldest and the newest batch, if there are any.
     pub(crate) fn received(&self) -> Option<(Timestamp, Timestamp)> {
         let oldest = self.oldest.load(Ordering::Relaxed);
         let newest = self.newest.load(Ordering::Relaxed);
@@ -378,14 +379,14 @@ impl Head {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).list.clone()
     }
 
-    /// The devices that it has series of, in order.
+    /// The devices of its series, in order.
     pub(crate) fn devices(&self) -> Vec<DeviceId> {
         let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
         groups.by_device.keys().cloned().collect()
     }
 
-    /// The places of a device's series that `keep` wants, in the order of their series; those of one
-    /// series in the order in which their tables came.
+    /// The positions of a device's series that `keep` selects, ordered by series; those of one series in the
+    /// order of arrival of their tables.
     pub(crate) fn members(
         &self,
         device: &DeviceId,

@@ -1,11 +1,11 @@
-//! Batches turned into series: the samples of some neighbouring series, side by side.
+//! Converts batches into series: the samples of some adjacent series, side by side.
 
 use crate::answer::SeriesInfo;
 use crate::head::samples::{Group, Member, RawValue};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Samples of one series in the order of time, those of one instant in the order in which they arrived.
+/// Samples of one series, ordered by time; those of one instant in order of arrival.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SeriesRows<'a> {
     pub(crate) series: &'a Arc<SeriesInfo>,
@@ -13,7 +13,7 @@ pub(crate) struct SeriesRows<'a> {
     pub(crate) times: &'a [i64],
     /// Steps, or the bits of a double.
     pub(crate) bits: &'a [i64],
-    /// Which it is.
+    /// Whether the row is a double.
     pub(crate) reals: &'a [bool],
     /// First row of each run of one start; neighbours differ.
     pub(crate) starts: &'a [(usize, i64)],
@@ -21,7 +21,7 @@ pub(crate) struct SeriesRows<'a> {
     pub(crate) divisor: u32,
 }
 
-/// The samples of some neighbouring series of a head.
+/// The samples of some adjacent series of a head.
 #[derive(Debug, Default)]
 pub(crate) struct SeriesBuilder {
     times: Vec<i64>,
@@ -32,7 +32,7 @@ pub(crate) struct SeriesBuilder {
     scratch: Scratch,
 }
 
-/// One series put together from several members, or put in order.
+/// One series, joined from several members or sorted.
 #[derive(Debug, Default)]
 struct Scratch {
     rows: Vec<Row>,
@@ -50,8 +50,8 @@ struct Row {
 }
 
 impl SeriesBuilder {
-    /// Reads the samples of these members, in the order of their series, between two instants, as far as
-    /// they arrived before `visible`, and shows them series by series; those without any are passed over.
+    /// Reads the samples of these members between two instants, as far as they arrived before `visible`.
+    /// Shows them series by series, in order; series without samples are skipped.
     ///
     /// # Errors
     /// The first error of `show`.
@@ -129,7 +129,7 @@ impl SeriesBuilder {
             first.group.rows().walk(visible, from, to, &slots, &wanted, |slot, at, raw| {
                 let Some(rows) = filled.get_mut(slot as usize) else { return };
                 let row = rows.end;
-                // The count of a place never falls, so every sample has its row.
+                // The count of a position never decreases, so every sample has its row.
                 if let (Some(t), Some(b), Some(r)) =
                     (times.get_mut(row), bits.get_mut(row), reals.get_mut(row))
                 {
@@ -142,8 +142,8 @@ impl SeriesBuilder {
 }
 
 impl Scratch {
-    /// Joins the rows of several members in the order of time. Steps of another divisor than the last
-    /// member's become steps of that one, or doubles.
+    /// Joins the rows of several members, ordered by time. Steps of another divisor than the last member's
+    /// become steps of that one, or doubles.
     fn join(
         &mut self,
         members: &[Member],

@@ -1,9 +1,9 @@
-//! The log being written: segments of records, one fdatasync for all that waited.
+//! The log while it is written: segments of records, one fdatasync for all waiting batches.
 //!
-//! A segment begins with `jmlog\0\0\x01` and its number (8 bytes, little endian); records follow. A
-//! segment is written by one process and never opened for writing again. After an error nothing is known
-//! of what was written since the last success, so the segment is cut there and left, and the next append
-//! begins another.
+//! A segment begins with `jmlog\0\0\x01` and its number (8 bytes, little endian); records follow. One process
+//! writes a segment and never reopens it for writing.
+//! After an error, the state of the bytes written since the last success is unknown. The segment is truncated
+//! there and left; the next append begins another.
 
 use crate::files::disk::{Disk, WriteFile};
 use crate::files::errors::DiskError;
@@ -28,7 +28,7 @@ pub(crate) fn segment_number(name: &str) -> Option<u64> {
         .then(|| digits.parse().ok())?
 }
 
-/// How many bytes each segment on the disk has.
+/// Size of each segment on the disk, in bytes.
 #[derive(Debug, Default)]
 pub(crate) struct LogSizes(Mutex<BTreeMap<u64, u64>>);
 
@@ -37,12 +37,12 @@ impl LogSizes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a segment's length.
+    /// Records a segment's length.
     pub(crate) fn set(&self, number: u64, bytes: u64) {
         self.lock().insert(number, bytes);
     }
 
-    /// Takes the segments up to `through`, which a block holds by now, off the books.
+    /// Removes the segments up to `through`, which a block contains.
     pub(crate) fn forget(&self, through: u64) {
         self.lock().retain(|number, _| *number > through);
     }
@@ -74,12 +74,12 @@ struct OpenSegment {
     number: u64,
     path: PathBuf,
     file: Box<dyn WriteFile>,
-    /// Bytes known to be on the disk.
+    /// Number of synced bytes.
     good: u64,
 }
 
 impl Log {
-    /// A log that goes on after the segments that `sizes` knows.
+    /// A log that continues after the segments in `sizes`.
     pub(crate) fn new(
         disk: Arc<dyn Disk>,
         dir: PathBuf,
@@ -90,10 +90,10 @@ impl Log {
         Self { disk, dir, segment_bytes, open: None, sizes, next }
     }
 
-    /// Appends records and waits until they are on the disk.
+    /// Appends records and syncs them.
     ///
     /// # Errors
-    /// They are not, or may not be: none of them may be acknowledged.
+    /// The records are not, or may not be, on the disk: none of them may be acknowledged.
     pub(crate) fn append(&mut self, records: &[u8]) -> Result<(), DiskError> {
         if self.open.as_ref().is_some_and(|segment| segment.good >= self.segment_bytes) {
             self.rotate();
@@ -118,8 +118,7 @@ impl Log {
         }
     }
 
-    /// Closes the segment being written; the next append begins another. Gives the number up to which
-    /// every record appended so far lies.
+    /// Closes the current segment; the next append begins another. Returns the last segment number in use so far.
     pub(crate) fn rotate(&mut self) -> u64 {
         self.open = None;
         self.next.saturating_sub(1)
@@ -127,7 +126,7 @@ impl Log {
 
     fn begin(&mut self) -> Result<OpenSegment, DiskError> {
         let number = self.next;
-        // A number is never used twice: a file that could be made but not written may lie there.
+        // A number is never reused: a file that was created but not written may exist.
         self.next += 1;
         let path = self.dir.join(segment_name(number));
         let failed = |error| DiskError { what: "begin a log segment", path: path.clone(), error };
@@ -148,8 +147,8 @@ impl Log {
         }
     }
 
-    /// Cuts a segment after its last byte known to be good. Where even that fails the tail stays: replay
-    /// keeps whole records in it, which were sent again by then and are known as duplicates.
+    /// Truncates a segment after its last synced byte. If even that fails, the tail remains.
+    /// Replay keeps its whole records; their senders have sent them again by then, and they count as duplicates.
     fn abandon(&self, segment: OpenSegment) {
         let OpenSegment { path, file, good, .. } = segment;
         drop(file);
@@ -162,7 +161,7 @@ impl Log {
         }
     }
 
-    /// Removes a segment that holds nothing. One that stays is removed at the next start.
+    /// Removes an empty segment. If that fails, the next start removes it.
     fn remove_unused(&self, path: &Path) {
         match self.disk.remove(path) {
             Ok(()) | Err(_) => {}

@@ -1,19 +1,19 @@
-//! Records of the log: a header that can be trusted by itself, then a frame as it was received.
+//! Records of the log: a header with its own checksum, then a frame as received.
 //!
 //! ```text
 //! offset  size  what
 //! 0       4     "JMR1"
-//! 4       1     kind: 1 a frame, 2 a gap that the store itself found, 3 what of the next frame was refused
+//! 4       1     kind: 1 a frame, 2 a gap that the store itself found, 3 the rejected series of the next frame
 //! 5       3     zero
 //! 8       4     length of the payload, little endian
 //! 12      4     CRC-32C of the payload
-//! 16      8     when it was received, microseconds since 1970, little endian
+//! 16      8     time of receipt, microseconds since 1970, little endian
 //! 24      4     CRC-32C of the bytes 0 to 24
 //! 28      n     payload
 //! ```
 //!
-//! The header has a checksum of its own, so that after damage the next good record is found: the magic
-//! may stand in a payload by chance, the magic with a right checksum does not.
+//! The header's own checksum locates the next good record after damage: the magic may occur in a payload by
+//! chance, the magic with a valid checksum does not.
 
 use model::Timestamp;
 
@@ -21,26 +21,26 @@ use model::Timestamp;
 pub(crate) const RECORD_HEADER_BYTES: usize = 28;
 /// First bytes of a record.
 const MAGIC: [u8; 4] = *b"JMR1";
-/// Longest payload that is believed: a frame.
+/// Longest accepted payload: a frame.
 const PAYLOAD_BYTES_MAX: usize = wire::FRAME_BYTES_MAX;
 
-/// What a record's payload is.
+/// The kind of a record's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordKind {
     /// A frame of the wire.
     Frame,
     /// A gap in the manifest's JSON.
     Gap,
-    /// Which series of the frame that follows were refused.
+    /// The rejected series of the next frame.
     RejectedSeries,
 }
 
 /// A good record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
-    /// What the payload is.
+    /// The kind of the payload.
     pub(crate) kind: RecordKind,
-    /// When it was received.
+    /// Time of receipt.
     pub(crate) received: Timestamp,
     /// The payload.
     pub(crate) payload: &'a [u8],
@@ -54,7 +54,7 @@ pub(crate) fn put_record(out: &mut Vec<u8>, kind: RecordKind, received: Timestam
         RecordKind::Gap => 2,
         RecordKind::RejectedSeries => 3,
     };
-    // A payload is a frame, whose length the wire has checked, or a gap of some hundred bytes.
+    // A payload is a frame, with a length checked by the wire, or a gap of some hundred bytes.
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&[number, 0, 0, 0]);
@@ -66,7 +66,7 @@ pub(crate) fn put_record(out: &mut Vec<u8>, kind: RecordKind, received: Timestam
     out.extend_from_slice(payload);
 }
 
-/// The header at the start of the bytes without its checksum, which holds.
+/// The header at the start of the bytes, without its checksum, if that is valid.
 fn header(bytes: &[u8]) -> Option<&[u8]> {
     let (header, _) = bytes.split_first_chunk::<RECORD_HEADER_BYTES>()?;
     let (checked, crc) = header.split_last_chunk::<4>()?;
@@ -74,7 +74,7 @@ fn header(bytes: &[u8]) -> Option<&[u8]> {
     (is_ours && crc32c::crc32c(checked) == u32::from_le_bytes(*crc)).then_some(checked)
 }
 
-/// Whether a good header begins the bytes, and says that there is more than there is.
+/// Whether the bytes begin with a good header and end before its record does.
 pub(crate) fn is_cut_short(bytes: &[u8]) -> bool {
     let length = header(bytes).and_then(|header| header.get(8..)?.first_chunk().copied());
     length.is_some_and(|length| {
@@ -82,12 +82,12 @@ pub(crate) fn is_cut_short(bytes: &[u8]) -> bool {
     })
 }
 
-/// Whether a good header begins the bytes, and what it announces is there and is not what was written.
+/// Whether the bytes begin with a good header and contain its whole record, with a wrong checksum.
 pub(crate) fn is_damaged(bytes: &[u8]) -> bool {
     header(bytes).is_some() && !is_cut_short(bytes) && record(bytes).is_none()
 }
 
-/// The record at the start of the bytes, and its whole length; `None` where there is no good one.
+/// The record at the start of the bytes, and its whole length; `None` if it is not a good one.
 pub(crate) fn record(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     let checked = header(bytes)?;
     let kind = match checked.get(4) {
@@ -107,7 +107,7 @@ pub(crate) fn record(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     (crc32c::crc32c(payload) == payload_crc).then_some((Record { kind, received, payload }, whole))
 }
 
-/// Where the next good record begins, at `from` or after it.
+/// Start of the next good record, at `from` or after it.
 pub(crate) fn next_record(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     loop {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_and_every_flip_is_seen_and_the_next_record_found() {
+    fn every_truncation_and_flip_is_detected_and_the_next_record_found() {
         let (bytes, second) = two();
         for cut in 0..second {
             assert_eq!(record(&bytes[..cut]), None, "{cut}");

@@ -1,34 +1,33 @@
-//! A log segment being read again: its good records, its torn tail, its damaged places.
+//! Reads a log segment after a crash: its good records, its torn tail, its damaged places.
 
 use crate::log::files::SEGMENT_MAGIC;
 use crate::log::record::{Record, is_damaged, next_record, record};
 use model::Timestamp;
 
-/// What was found in a segment beside good records.
+/// What a segment contains beside good records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
-    /// Where the last good record ends: what follows is a torn tail. 0 when not even the header is good
-    /// and no record is found.
+    /// End of the last good record; a torn tail follows. 0 if neither the header is good nor any record is found.
     pub(crate) good: usize,
-    /// Places that could not be read: followed by good records, or as long as their header says.
+    /// Unreadable places: followed by good records, or with a known length from their header.
     pub(crate) holes: Vec<UnreadRange>,
 }
 
-/// A place that could not be read.
+/// An unreadable place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnreadRange {
-    /// Where it begins.
+    /// Its start.
     pub(crate) at: usize,
     /// Its bytes.
     pub(crate) bytes: usize,
-    /// When the last good record before it was received.
+    /// Time of receipt of the last good record before it.
     pub(crate) from: Option<Timestamp>,
-    /// When the first good record after it was received.
+    /// Time of receipt of the first good record after it.
     pub(crate) to: Option<Timestamp>,
 }
 
-/// Shows every good record of a segment to `each`, which says whether it could use it: one that it could
-/// not is a hole too.
+/// Shows every good record of a segment to `each`, which returns whether it could use it; an unusable record
+/// counts as unreadable too.
 pub(crate) fn read_segment(
     bytes: &[u8],
     number: u64,
@@ -56,7 +55,7 @@ pub(crate) fn read_segment(
             Some((_, length, false)) => (at + length, true),
             None => match next_record(bytes, at + 1) {
                 Some(next) => (next, true),
-                // All of it is there, and it is not what was written.
+                // The whole record is present, but with other content than written.
                 None if is_damaged(rest) => (bytes.len(), true),
                 None => return findings,
             },
@@ -70,7 +69,7 @@ pub(crate) fn read_segment(
     findings
 }
 
-/// Tells the holes that have no end yet when the first good record after them was received.
+/// Sets the end of open unreadable places: the time of receipt of the first good record after them.
 fn close(holes: &mut [UnreadRange], received: Timestamp) {
     for hole in holes.iter_mut().rev().take_while(|hole| hole.to.is_none()) {
         hole.to = Some(received);
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_keeps_what_stands_before_it() {
+    fn every_truncation_keeps_the_records_before_it() {
         let (bytes, ends) = segment();
         for cut in 0..bytes.len() {
             let (seen, findings) = read(&bytes[..cut]);
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_byte_costs_one_record_and_is_told() {
+    fn every_flipped_byte_costs_one_record_and_is_reported() {
         let (bytes, ends) = segment();
         for at in 0..bytes.len() {
             let mut bad = bytes.clone();
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_cannot_be_used_is_a_hole() {
+    fn an_unusable_record_is_an_unreadable_place() {
         let (bytes, ends) = segment();
         let findings = read_segment(&bytes, 3, |record| record.received.0 != 20);
         let (from, to) = (Some(Timestamp(10)), Some(Timestamp(30)));

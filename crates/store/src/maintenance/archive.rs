@@ -1,15 +1,15 @@
-//! The archive: a directory on another file system, to which blocks are moved that have no room in the data
-//! directory. They are asked as all others.
+//! The archive: a directory on another file system that receives blocks beyond the limits of the data
+//! directory. Queries read it like other blocks.
 //!
-//! A file `ARCHIVE` in it names the data directory it belongs to, so that neither another archive nor the
-//! empty place where none is mounted is taken for it:
+//! Its file `ARCHIVE` identifies the data directory of the archive. So neither another archive nor an empty
+//! mount point is mistaken for it:
 //!
 //! ```text
 //! jobmeter archive 1 1750000000000000
 //! ```
 //!
-//! A block is copied whole before the manifest says that it is there, and goes from the data directory
-//! after that. Where the archive is away, questions of its time fail, and all else goes on.
+//! A block is copied completely before the manifest lists it there, and is deleted from the data directory after that.
+//! While the archive is unavailable, queries of its time range fail, and everything else continues.
 
 use crate::blocks::{Block, BlockNote};
 use crate::files::disk::Disk;
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 const ARCHIVE_FILE: &str = "ARCHIVE";
-const ARCHIVE_WORDS: &str = "jobmeter archive 1 ";
+const ARCHIVE_PREFIX: &str = "jobmeter archive 1 ";
 const LOCK_FILE: &str = "LOCK";
 /// Bytes copied at a time.
 const COPY_BYTES: usize = 1 << 20;
@@ -34,17 +34,17 @@ const COPY_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Archive {
     note: ArchiveNote,
-    /// Held from when it was first found.
+    /// Held since it was first found.
     lock: Mutex<Option<Box<dyn Send + Sync + Debug>>>,
 }
 
 impl Archive {
-    /// Begins an archive in an empty directory, or finds the one that the manifest names; whether it is
-    /// there.
+    /// Begins an archive in an empty directory, or finds the one of the manifest. Also returns whether it is available.
     ///
     /// # Errors
-    /// It holds no block of ours yet and the directory is not there or not empty; it is another's; or the
-    /// disk fails. The manifest names the one before then.
+    /// It has no block yet, and the directory is missing or not empty; it belongs to another data directory;
+    /// or the disk fails.
+    /// The manifest then refers to the previous one.
     pub(crate) fn open(
         ledger: &Ledger,
         dir: &Path,
@@ -61,9 +61,9 @@ impl Archive {
         let path = dir.join(ARCHIVE_FILE);
         if !holds_some && read_id(disk, &path)?.is_none() {
             may_begin(disk, dir)?;
-            // First the manifest: a mark that no manifest knows would be nobody's.
+            // The manifest first: a mark unknown to any manifest would belong to no store.
             archive.name(ledger, known)?;
-            let text = format!("{ARCHIVE_WORDS}{id}\n");
+            let text = format!("{ARCHIVE_PREFIX}{id}\n");
             write_whole(disk, dir, ARCHIVE_FILE, text.as_bytes())?;
             archive.ready(disk)?;
             return Ok((archive, true));
@@ -78,7 +78,7 @@ impl Archive {
         }
     }
 
-    /// Says in the manifest where it is, unless it says so already.
+    /// Records its location in the manifest, unless it is there already.
     fn name(&self, ledger: &Ledger, known: Option<ArchiveNote>) -> Result<(), DiskError> {
         if known.as_ref() == Some(&self.note) {
             return Ok(());
@@ -89,17 +89,17 @@ impl Archive {
         })
     }
 
-    /// Whether it is there, and ours alone.
+    /// Checks that it is available and belongs to this store.
     ///
     /// # Errors
-    /// It is not, or the disk fails.
+    /// It is unavailable or another's, or the disk fails.
     pub(crate) fn ready(&self, disk: &dyn Disk) -> Result<(), DiskError> {
         let path = self.note.dir.join(ARCHIVE_FILE);
         let not = |kind, why: &str| {
             DiskError::of("use the archive", &path)(io::Error::new(kind, why.to_owned()))
         };
         match read_id(disk, &path)? {
-            None => Err(not(ErrorKind::NotFound, "it is not there; is its file system mounted?")),
+            None => Err(not(ErrorKind::NotFound, "it is missing; is its file system mounted?")),
             Some(id) if id != Some(self.note.id) => {
                 Err(not(ErrorKind::InvalidData, "it belongs to another data directory"))
             }
@@ -114,10 +114,10 @@ impl Archive {
         }
     }
 
-    /// Moves a block here; false when it had to stop.
+    /// Moves a block here; false if it had to stop.
     ///
     /// # Errors
-    /// The archive is away or full, or the block cannot be read: it stays where it is.
+    /// The archive is unavailable or full, or the block cannot be read: it stays where it is.
     pub(crate) fn take(
         &self,
         shared: &Shared,
@@ -133,15 +133,15 @@ impl Archive {
         if disk.open(&path).is_err() {
             let copied = copy(shared, &**disk, block, &other);
             if !matches!(copied, Ok(true)) {
-                // Where this fails the next try writes over it.
+                // If this fails, the next try overwrites it.
                 disk.remove(&other).unwrap_or_default();
                 return Ok(copied?);
             }
             disk.rename(&other, &path).map_err(DiskError::of("rename", &path))?;
             disk.sync_dir(&self.note.dir).map_err(DiskError::of("sync", &self.note.dir))?;
         }
-        // One that was there is this one, copied before a crash; or of a server that was started with a
-        // copy of this data directory, and has other samples: it is never written over.
+        // An existing file is this block, copied before a crash. Or a server with a copy of this data
+        // directory wrote it, with other samples: it is never overwritten.
         new.check()?;
         let is_it = |note: &BlockNote| note.file == block.note.file && note.window_us == 0;
         ledger.exchange(shared, &Change { block: Some(&new), ..Change::of(&is_it) })?;
@@ -149,13 +149,13 @@ impl Archive {
     }
 }
 
-/// Where the blocks lie that a manifest says are in the archive.
+/// Directory of the manifest's archived blocks.
 pub(crate) fn archive_dir(manifest: &Manifest) -> PathBuf {
     manifest.archive.as_ref().map_or_else(PathBuf::new, |note| note.dir.clone())
 }
 
-/// Files in the archive that no manifest names: copies that did not end, and blocks whose removal failed or
-/// that another backup of the data directory names. Nothing where it is away.
+/// Files in the archive that no manifest lists: incomplete copies, blocks with failed deletion, and blocks of
+/// another backup of the data directory. Empty if the archive is unavailable.
 pub(crate) fn strays(disk: &dyn Disk, manifest: &Manifest) -> Vec<PathBuf> {
     let Some(ArchiveNote { dir, .. }) = &manifest.archive else { return Vec::new() };
     let ours = [ARCHIVE_FILE, LOCK_FILE, "lost+found"];
@@ -167,8 +167,8 @@ pub(crate) fn strays(disk: &dyn Disk, manifest: &Manifest) -> Vec<PathBuf> {
     names.iter().filter(|name| !is_named(name)).map(|name| dir.join(name)).collect()
 }
 
-/// Whether an archive may begin in a directory: it is there, and nothing is in it but what a file system has
-/// when it is new, or a start that did not end left.
+/// Whether an archive may begin in a directory: it exists, and contains at most the files of a new file
+/// system or of an interrupted start.
 fn may_begin(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     let not = |why: String| OpenError::NotOurs { path: dir.to_owned(), why };
     let names = match disk.list(dir) {
@@ -178,22 +178,22 @@ fn may_begin(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     let is_new =
         |name: &String| name == LOCK_FILE || name == "lost+found" || name.starts_with(ARCHIVE_FILE);
     match names.iter().find(|name| !is_new(name)) {
-        Some(name) => Err(not(format!("it cannot become the archive: it has `{name}` in it"))),
+        Some(name) => Err(not(format!("it cannot become the archive: it contains `{name}`"))),
         None if names.is_empty() && disk.sync_dir(dir).is_err() => {
-            Err(not("it cannot become the archive: make the folder first".to_owned()))
+            Err(not("it cannot become the archive: create the folder first".to_owned()))
         }
         None => Ok(()),
     }
 }
 
-/// The number in a file `ARCHIVE`, if it is there, and one.
+/// The ID in a file `ARCHIVE`, if the file exists and has one.
 fn read_id(disk: &dyn Disk, path: &Path) -> Result<Option<Option<i64>>, DiskError> {
     let Some(bytes) = read_whole(disk, path)? else { return Ok(None) };
     let text = String::from_utf8(bytes).unwrap_or_default();
-    Ok(Some(text.strip_prefix(ARCHIVE_WORDS).and_then(|id| id.trim_end().parse().ok())))
+    Ok(Some(text.strip_prefix(ARCHIVE_PREFIX).and_then(|id| id.trim_end().parse().ok())))
 }
 
-/// Copies a block's file; all of it is on the disk when this returns. False when it had to stop.
+/// Copies a block's file and syncs it. False if it had to stop.
 fn copy(shared: &Shared, disk: &dyn Disk, block: &Block, to: &Path) -> Result<bool, DiskError> {
     let mut buf = vec![0; COPY_BYTES];
     let mut at = 0;

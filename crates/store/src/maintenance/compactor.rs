@@ -1,5 +1,4 @@
-//! What the store does for its blocks between writing them: they are merged and
-//! rolled up, settled and let go.
+//! Maintenance of blocks: merges, rollups, settling, deletion.
 
 use crate::blocks::{Block, BlockNote};
 use crate::files::errors::BlockError;
@@ -14,16 +13,16 @@ use crate::state::shared::Shared;
 use model::Timestamp;
 use std::sync::{Arc, Mutex};
 
-/// How long a block that could not be read is left alone.
+/// How long an unreadable block is skipped.
 const APART_US: i64 = 3600 * Timestamp::SECOND;
 
-/// Tends the blocks of a store.
+/// Maintains the blocks of a store.
 #[derive(Debug)]
 pub(crate) struct Compactor {
     shared: Arc<Shared>,
     ledger: Arc<Ledger>,
     /// Blocks that could not be read or merged, and since when; they are tried again after
-    /// [`APART_US`]. Held while work is done, so that it is done once.
+    /// [`APART_US`]. Locked during maintenance, so that only one runs.
     apart: Mutex<Vec<(String, Timestamp)>>,
     archive: Option<Archive>,
 }
@@ -36,17 +35,17 @@ impl Compactor {
     /// Works until the store is closed.
     pub(crate) fn run(&self) {
         while self.shared.tending.wait() {
-            let done = self.tend();
-            self.shared.counts().tend_trouble = done.err().map(|error| error.to_string());
+            let done = self.maintain();
+            self.shared.counts().maintenance_error = done.err().map(|error| error.to_string());
         }
     }
 
-    /// Does all that is due now.
+    /// Does all due maintenance.
     ///
     /// # Errors
-    /// The disk fails; it is tried again. A block that cannot be read does not stop the others: it is left
-    /// alone for an hour, and told when all else is done.
-    pub(crate) fn tend(&self) -> Result<(), BlockError> {
+    /// The disk fails; maintenance is retried later. An unreadable block does not stop the others: it is
+    /// skipped for an hour, and reported after the other work.
+    pub(crate) fn maintain(&self) -> Result<(), BlockError> {
         let mut apart = lock(&self.apart);
         let now = self.shared.now();
         apart.retain(|(_, since)| now.since(*since) < APART_US);
@@ -58,7 +57,7 @@ impl Compactor {
         };
         while !self.shared.tending.is_closing()
             && let Some(work) = self.next(&apart).or_else(|| {
-                // What is settled now may be put together.
+                // Newly settled rollups may be joined.
                 retain();
                 self.next(&apart)
             })
@@ -75,20 +74,20 @@ impl Compactor {
                 let of = work.iter().find(|block| error.is_damage_of(&block.path));
                 let damaged = of.map(|block| apart.push((block.note.file.clone(), now)));
                 failed = Some(error);
-                // No other would find more room; what goes now makes some.
+                // Another merge would find the disk full too; deletion frees space.
                 if damaged.is_none() {
                     break;
                 }
             }
-            // However fast blocks come, what is too old goes in time.
+            // Keeps deletion timely, however fast blocks arrive.
             retain();
         }
         retain();
         retained.and(failed.map_or(Ok(()), Err))
     }
 
-    /// Settles what is old enough, and moves or lets go what is too old or too much. An archive that is
-    /// away or full does not stop the rest.
+    /// Settles old time ranges, and archives or deletes data beyond its limits. An unavailable or full
+    /// archive does not stop the rest.
     fn retain(&self) -> Result<(), BlockError> {
         let settings = &self.shared.settings;
         let mut away = None;
@@ -117,8 +116,8 @@ impl Compactor {
         }
     }
 
-    /// The blocks to merge next, or files of rollups that are made for good, or one block to roll up: one
-    /// that is merged no more or has been merged, and has no rollups.
+    /// The blocks to merge next, or final rollup files to join, or one block to roll up: one that is merged
+    /// no more or was merged, and has no rollups.
     fn next(&self, apart: &[(String, Timestamp)]) -> Option<Vec<Arc<Block>>> {
         let (view, _) = self.shared.view();
         let settings = &self.shared.settings;

@@ -1,10 +1,11 @@
-//! Merging: neighbouring blocks become one larger block, so that there are never many files, and a series
-//! lies in few places.
+//! Merging: adjacent blocks become one larger block. That limits the number of files, and of places with
+//! samples of a series.
 //!
-//! Blocks stand in the order of their log segments, and only neighbours are merged: so of two samples of
-//! one series and instant the later one stays the later one. The new block is on the disk before the
-//! manifest names it in the place of the old ones, in one swap; whoever reads the old ones goes on reading
-//! them, for the files are open. What a crash leaves over is removed at the next start.
+//! Blocks are ordered by their log segments, and only neighbours are merged. So of two samples of one series
+//! and instant, the later one stays the later one.
+//! The new block is synced before the manifest replaces the old ones by it, in one swap. Readers of the old
+//! ones continue, since the files are open.
+//! The next start removes leftovers of a crash.
 
 use crate::blocks::{Block, BlockFacts, BlockNote, Meter, NewBlock};
 use crate::files::errors::BlockError;
@@ -19,13 +20,13 @@ use model::Timestamp;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most runs of one start that a series of a block may have: its index is read as a whole.
+/// Most runs of one start in a series of a block: its index is read as a whole.
 const STARTS_MAX: usize = 1 << 20;
 
-/// Which neighbouring blocks to merge next, by their places; none when all is well.
+/// The adjacent blocks to merge next, by position; `None` if no merge is due.
 ///
-/// [`Settings::merge_blocks`] of one level make one of the next. A block of half the largest size is
-/// done. Blocks before one that is done wait for nothing: two of them are enough.
+/// [`Settings::merge_blocks`] of one level make one of the next. A block of half the largest size is done.
+/// Blocks before a done one do not wait for more: two of them are enough.
 pub(crate) fn due(
     notes: &[BlockNote],
     is_apart: impl Fn(&BlockNote) -> bool,
@@ -55,12 +56,12 @@ pub(crate) fn due(
     None
 }
 
-/// Whether a block is large enough to be merged no more.
+/// Whether a block is too large for further merges.
 pub(crate) fn is_done(note: &BlockNote, settings: &Settings) -> bool {
     note.bytes >= settings.block_bytes_max / 2
 }
 
-/// How many of these, from the first on, fit into one block; two at least do, as each is less than half.
+/// How many of these, from the first on, fit into one block; at least two, since each is less than half.
 fn fitting(notes: &[BlockNote], max: u64, settings: &Settings) -> Option<usize> {
     let mut bytes = 0;
     let fit = notes.iter().take(settings.merge_blocks.max(2)).take_while(|note| {
@@ -70,20 +71,20 @@ fn fitting(notes: &[BlockNote], max: u64, settings: &Settings) -> Option<usize> 
     Some(fit.count()).filter(|count| *count > 1)
 }
 
-/// The level of what these are merged into.
+/// The level of the merged block.
 pub(crate) fn level_above(old: &[Arc<Block>]) -> u8 {
     old.iter().map(|file| file.note.level).max().unwrap_or(0).saturating_add(1)
 }
 
-/// When the newest batch of these was received.
+/// Time of receipt of the newest batch in these blocks.
 pub(crate) fn newest(old: &[Arc<Block>]) -> Timestamp {
     old.iter().map(|file| file.note.received).max().unwrap_or(Timestamp(i64::MIN))
 }
 
-/// Merges neighbouring blocks and puts the new one in their place; false when it had to stop.
+/// Merges adjacent blocks and replaces them by the new one; false if it had to stop.
 ///
 /// # Errors
-/// A block cannot be read, or the new one not be written: the old ones stay.
+/// A block cannot be read, or the new one cannot be written: the old ones stay.
 pub(crate) fn merge(
     shared: &Arc<Shared>,
     ledger: &Ledger,
@@ -110,7 +111,7 @@ pub(crate) fn merge(
                 return Ok(false);
             }
             if starts > STARTS_MAX {
-                let why = format!("{series:?} began anew more than {STARTS_MAX} times");
+                let why = format!("{series:?} restarted more than {STARTS_MAX} times");
                 return Err(BlockError::Index { path: last.path.clone(), why });
             }
             new.series(SeriesRows {
@@ -127,7 +128,7 @@ pub(crate) fn merge(
     }
     let received = newest(old);
     let new = Arc::new(new.finish(received)?);
-    // All that holds a part of its log segments.
+    // All blocks that contain a part of its log segments.
     let is_old = |note: &BlockNote| {
         of.log.0 <= note.log_first && note.log_last <= of.log.1 && note.settled.is_none()
     };
@@ -181,20 +182,20 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_before_a_block_that_is_done_does_not_wait() {
+    fn blocks_before_a_done_one_do_not_wait() {
         assert_eq!(next(&[(2, 10), (1, 9), (3, 60), (0, 1)]), Some(0..2));
         assert_eq!(next(&[(2, 10), (3, 60), (0, 1)]), None);
     }
 
     #[test]
-    fn a_block_that_cannot_be_read_is_left_alone() {
+    fn an_unreadable_block_is_skipped() {
         let notes: Vec<BlockNote> = (0..6).map(|bytes| note(0, bytes + 1)).collect();
         assert_eq!(due(&notes, |note| note.bytes == 3, &settings()), Some(0..2));
         assert_eq!(due(&notes[2..], |note| note.bytes == 3, &settings()), None);
     }
 
     proptest! {
-        /// Whatever sizes the blocks come in, they end in few.
+        /// Blocks of any sizes end up in few.
         #[test]
         fn the_number_of_blocks_stays_bounded(sizes in prop::collection::vec(1_u64..60, 1..600)) {
             let mut notes: Vec<BlockNote> = Vec::new();
@@ -213,8 +214,8 @@ mod tests {
             }
             let all: u64 = sizes.iter().sum();
             prop_assert_eq!(notes.iter().map(|note| note.bytes).sum::<u64>(), all);
-            // Done ones have half the largest size; between two of them stands one that is not, and after
-            // the last three of each level.
+            // Done ones have half the largest size. Between two of them is one that is not done, and after
+            // the last up to three of each level.
             let done = notes.iter().filter(|note| note.bytes >= 50).count() as u64;
             prop_assert!(done <= all / 50);
             prop_assert!(notes.len() as u64 <= 2 * done + 1 + 3 * 7, "{} of {all}", notes.len());

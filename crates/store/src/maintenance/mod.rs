@@ -1,7 +1,8 @@
 //! The thread that maintains blocks: merges, builds rollups, moves to the archive, deletes.
 //!
-//! - `compactor`: the thread and its order of work. `merging`: many blocks into one. `rollups`: windows of five minutes and an hour.
-//! - `retention`: what is too old or too large. `archive`: blocks on another file system.
+//! - `compactor`: the thread and its order of work. `merging`: many blocks into one. `rollups`: windows of
+//!   five minutes and an hour.
+//! - `retention`: deletion by age and size. `archive`: blocks on another file system.
 
 pub(crate) mod archive;
 pub(crate) mod compactor;

@@ -1,11 +1,10 @@
-//! What becomes of samples and rollups in time: rollups are made for good, and what is older or more than
-//! is to be kept goes.
+//! Retention: makes rollups final, and deletes data beyond the limits of age and size.
 //!
-//! A stretch of time is *settled* when late samples are taken for it no more: its rollups are written to
-//! files of their own, and everything that is asked of windows in it is told from these alone. Only then
-//! may its samples go, for only then does nothing need them any more. The order makes a crash at any point
-//! harmless: first no late sample is taken, then the files are written, then the manifest names them and
-//! the time; what a crash leaves over is removed at the next start.
+//! A time range is *settled* when the store accepts no more late samples for it. Its rollups are then written
+//! to files of their own, and queries of windows in it read these files alone. Only then may its samples be
+//! deleted, since nothing needs them any more.
+//! The order makes a crash at any point harmless: first late samples are rejected, then the files are
+//! written, then the manifest lists them and the time. The next start removes leftovers of a crash.
 
 use crate::blocks::{Block, BlockFacts, BlockNote, Meter};
 use crate::files::errors::BlockError;
@@ -15,7 +14,7 @@ use crate::maintenance::rollups::Rolling;
 use crate::scan::indexes::extent;
 use crate::scan::rollup_points::WINDOWS_US;
 use crate::scan::rollup_scan::{WindowScan, Windows};
-use crate::scan::source::Question;
+use crate::scan::source::ScanQuery;
 use crate::settings::{Keep, Settings};
 use crate::state::ledger::{Change, Ledger};
 use crate::state::select::Selector;
@@ -24,24 +23,24 @@ use crate::state::view::View;
 use model::Timestamp;
 use std::sync::Arc;
 
-/// Times are settled to whole multiples of it: the longest window.
+/// Times are settled in whole multiples of it: the longest window.
 const GRAIN_US: i64 = WINDOWS_US[1];
 
-/// What is to be done next.
+/// The next step.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
-    /// Make the rollups between two instants for good.
+    /// Make the rollups between two instants final.
     Settle(Timestamp, Timestamp),
     /// Move a block to the archive.
     Archive(Arc<Block>),
-    /// Let a block go.
+    /// Delete a block.
     Samples(Arc<Block>),
-    /// Let a file of rollups go.
+    /// Delete a file of rollups.
     Rollups(Arc<Block>),
 }
 
 impl Work {
-    /// Whether it cannot be done while the archive is away.
+    /// Whether it is impossible while the archive is unavailable.
     pub(crate) fn is_of_archive(&self) -> bool {
         match self {
             Self::Archive(_) => true,
@@ -51,9 +50,9 @@ impl Work {
     }
 }
 
-/// What is due now; none when all is well. `archives` tells whether the archive can be used.
+/// The step that is due now, if any. `archives`: whether the archive is available.
 ///
-/// Nothing goes because of a clock that is ahead: it is no later than an hour after the newest sample.
+/// A clock that is ahead deletes nothing: the time counts as at most an hour after the newest sample.
 pub(crate) fn due(
     view: &View,
     settings: &Settings,
@@ -71,7 +70,7 @@ pub(crate) fn due(
         .or_else(|| rollups(view, settings, now))
 }
 
-/// The oldest of some files, and whether they are more than is to be kept.
+/// The oldest of some files, and whether their limits are exceeded.
 struct Excess<'a> {
     oldest: &'a Arc<Block>,
     is_old: bool,
@@ -90,13 +89,13 @@ impl<'a> Excess<'a> {
         Some(Self { oldest, is_old, is_much })
     }
 
-    /// The oldest, if it is to go.
+    /// The oldest file, if it is to be deleted.
     fn file(self) -> Option<Arc<Block>> {
         (self.is_old || self.is_much).then(|| Arc::clone(self.oldest))
     }
 }
 
-/// What is due for the samples in the data directory.
+/// The due step for the samples in the data directory.
 fn near(view: &View, settings: &Settings, now: Timestamp, archives: bool) -> Option<Work> {
     let files = view.blocks.iter().filter(|block| !block.note.archived);
     let surplus = Excess::of(files, settings.keep_samples, now)?;
@@ -107,7 +106,7 @@ fn near(view: &View, settings: &Settings, now: Timestamp, archives: bool) -> Opt
             Some(_) => surplus.file().filter(|_| archives).map(Work::Archive),
         };
     }
-    // What is of this hour stays, however much it is.
+    // Samples of the current hour stay, however many there are.
     let to = floor(oldest.to.0, GRAIN_US).saturating_add(GRAIN_US);
     let is_due = surplus.is_much && to <= now.0.saturating_sub(GRAIN_US);
     is_due.then(|| settle_to(view, settings, to)).flatten()
@@ -127,7 +126,7 @@ fn rollups(view: &View, settings: &Settings, now: Timestamp) -> Option<Work> {
     file.map(Work::Rollups)
 }
 
-/// The next stretch up to `to` that has samples and is not settled.
+/// The next range up to `to` that has samples and is not settled.
 fn settle_to(view: &View, settings: &Settings, to: i64) -> Option<Work> {
     let heads = view.heads().flat_map(|head| head.groups());
     let spans = heads.map(|group| group.rows().span());
@@ -143,11 +142,11 @@ fn floor(at: i64, step: i64) -> i64 {
     at.div_euclid(step.max(1)).saturating_mul(step.max(1))
 }
 
-/// Does it; false when it had to stop.
+/// Performs a step; false if it had to stop.
 ///
 /// # Errors
-/// A block cannot be read, or a file not be written: all is as it was, but that late samples may be
-/// refused for a stretch that is not settled yet.
+/// A block cannot be read, or a file cannot be written. Nothing changed, except that late samples may be
+/// rejected for a range that is not settled yet.
 pub(crate) fn perform(
     shared: &Arc<Shared>,
     ledger: &Ledger,
@@ -176,25 +175,26 @@ fn settle(
     from: Timestamp,
     to: Timestamp,
 ) -> Result<bool, BlockError> {
-    // Whoever is taken in after this is refused what is earlier; whoever was before is visible.
+    // Batches accepted after this lose earlier samples; batches accepted before are visible.
     shared.books().settled = to;
     let at = shared.now();
     let new = match write(shared, ledger, (from, to)) {
         Ok(Some(files)) => files,
         other => {
-            // The ledger knows what is settled: late samples may come again.
+            // The ledger knows the settled time: late samples are accepted again.
             shared.books().settled = ledger.manifest().settled;
             return other.map(|_| false);
         }
     };
-    // Samples before are told of by these files alone from now on.
-    let is_told = |note: &BlockNote| note.window_us > 0 && note.settled.is_none() && note.to < to;
-    let change = Change { rollups: &new, settled: Some((to, at)), ..Change::of(&is_told) };
+    // From now on, these files alone answer for earlier windows.
+    let is_reported =
+        |note: &BlockNote| note.window_us > 0 && note.settled.is_none() && note.to < to;
+    let change = Change { rollups: &new, settled: Some((to, at)), ..Change::of(&is_reported) };
     ledger.exchange(shared, &change)?;
     Ok(true)
 }
 
-/// Writes the windows between two instants to files, if there are any; none when it had to stop.
+/// Writes the windows between two instants to files, if there are any; `None` if it had to stop.
 fn write(
     shared: &Arc<Shared>,
     ledger: &Ledger,
@@ -203,11 +203,11 @@ fn write(
     let dir = rollups_dir(&ledger.dir);
     let (view, visible) = shared.view();
     let last = to.0.saturating_sub(1);
-    let question = Question { selector: Selector::default(), from: from.0, to: last };
+    let query = ScanQuery { selector: Selector::default(), from: from.0, to: last };
     let of = BlockFacts { log: (0, 0), level: 0, window_us: 0, settled: Some((from.0, to.0)) };
     let mut rolling: Option<Rolling<'_>> = None;
     let meter = Arc::new(Meter::default());
-    for found in WindowScan::new(shared, &view, visible, question, WINDOWS_US[0], meter) {
+    for found in WindowScan::new(shared, &view, visible, query, WINDOWS_US[0], meter) {
         let Windows { series, windows } = found?;
         if shared.tending.is_closing() {
             return Ok(None);

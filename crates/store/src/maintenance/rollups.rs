@@ -1,7 +1,7 @@
 //! Rollups beside the blocks: what every series did in five minutes, and in an hour.
 //!
-//! They are made where a block's samples are read anyway, when it is merged. What is in memory, or in
-//! blocks that are not merged yet, is rolled up when it is asked for ([`crate::scan::rollup_scan`]).
+//! They are built while a merge reads a block's samples anyway. Samples in memory or in unmerged blocks are rolled up
+//! during queries ([`crate::scan::rollup_scan`]).
 
 use crate::blocks::{Block, BlockFacts, BlockNote, Meter, NewBlock, RawValues, Window};
 use crate::files::errors::BlockError;
@@ -18,13 +18,13 @@ use model::{Rollup, RollupWindows, Series, Timestamp};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Rolls series up, and writes what comes of it.
+/// Rolls series up, and writes the windows.
 #[derive(Debug)]
 pub(crate) struct Rolling<'a> {
     ledger: &'a Ledger,
     files: Vec<NewBlock<'a>>,
     windows: RollupWindows,
-    /// The windows of the series at hand, of the shortest length.
+    /// The windows of the current series, of the shortest length.
     fine: Vec<Window>,
     coarse: Vec<Window>,
 }
@@ -52,7 +52,7 @@ impl<'a> Rolling<'a> {
         })
     }
 
-    /// Takes rows of the series at hand, in the order of time.
+    /// Adds rows of the current series, ordered by time.
     pub(crate) fn rows(&mut self, rows: &Columns<RawValues>, divisor: u32) {
         let Columns { times, values, starts } = rows;
         let raws = values.bits.iter().zip(&values.reals);
@@ -62,7 +62,7 @@ impl<'a> Rolling<'a> {
         }
     }
 
-    /// Takes windows of the series at hand, of the shortest length, in the order of time.
+    /// Adds windows of the current series, of the shortest length, ordered by time.
     pub(crate) fn windows(&mut self, windows: Vec<Window>) {
         self.fine.extend(windows);
     }
@@ -86,7 +86,7 @@ impl<'a> Rolling<'a> {
         Ok(())
     }
 
-    /// Writes the rest; all of it is on the disk when this returns.
+    /// Writes the rest, and syncs it.
     ///
     /// # Errors
     /// The disk fails: then no file is left.
@@ -100,7 +100,7 @@ impl<'a> Rolling<'a> {
     }
 }
 
-/// Joins windows, which follow each other, to longer ones.
+/// Joins consecutive windows to longer ones.
 fn widen(windows: &[Window], window_us: i64, wide: &mut Vec<Window>) {
     let long = |start: Timestamp| Timestamp(start.0.div_euclid(window_us) * window_us);
     for same in windows.chunk_by(|a, b| long(a.0) == long(b.0)) {
@@ -111,10 +111,10 @@ fn widen(windows: &[Window], window_us: i64, wide: &mut Vec<Window>) {
     }
 }
 
-/// Makes the rollups of a block that has none; false when it had to stop.
+/// Builds the rollups of a block that has none; false if it had to stop.
 ///
 /// # Errors
-/// The block cannot be read, or the files not be written.
+/// The block cannot be read, or the files cannot be written.
 pub(crate) fn roll(
     shared: &Arc<Shared>,
     ledger: &Ledger,
@@ -146,10 +146,10 @@ pub(crate) fn roll(
     Ok(true)
 }
 
-/// Puts files of rollups that are made for good, and follow each other, into one; false when it had to stop.
+/// Joins consecutive final rollup files into one; false if it had to stop.
 ///
 /// # Errors
-/// One of them cannot be read, or the new one not be written: the old ones stay.
+/// One of them cannot be read, or the new one cannot be written: the old ones stay.
 pub(crate) fn join(
     shared: &Arc<Shared>,
     ledger: &Ledger,

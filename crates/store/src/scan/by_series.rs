@@ -1,11 +1,11 @@
-//! Walking through samples, series by series.
+//! Scans samples, series by series.
 
 use crate::answer::{Chunk, ReadCounts, SeriesInfo};
 use crate::blocks::{Block, Entry, Meter, RawValues, Window};
 use crate::files::errors::BlockError;
 use crate::head::samples::Head;
 use crate::scan::merged_sources::{Columns, Feeds};
-use crate::scan::source::{BlockSource, HeadSource, Piece, Question, Source};
+use crate::scan::source::{BlockSource, HeadSource, Piece, ScanQuery, Source};
 use crate::senders::series_table::NO_START;
 use crate::state::select::Selector;
 use crate::state::shared::Shared;
@@ -16,38 +16,38 @@ use std::collections::BinaryHeap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Chunks of a selection, series by series. After an error it ends.
+/// Chunks of a selection, series by series. It ends after an error.
 pub struct Scan {
     shared: Arc<Shared>,
     meter: Arc<Meter>,
-    question: Question,
+    query: ScanQuery,
     sources: Vec<Source>,
-    /// The next series of each source, once it was begun.
+    /// The next series of each started source.
     next: BinaryHeap<Next>,
     begun: bool,
-    /// The series that was begun.
+    /// The current series.
     feeds: Option<(Arc<SeriesInfo>, Feeds<Vec<f64>>)>,
 }
 
 impl fmt::Debug for Scan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scan").field("question", &self.question).finish_non_exhaustive()
+        f.debug_struct("Scan").field("query", &self.query).finish_non_exhaustive()
     }
 }
 
-/// What the sources have of a series, each with its source's place.
+/// The pieces of a series, each with the position of its source.
 pub(crate) type Pieces = (Arc<SeriesInfo>, Vec<(usize, Piece)>);
 
-/// A series as some blocks hold it.
+/// A series as some blocks store it.
 pub(crate) struct BlockSeries {
     pub(crate) series: Arc<SeriesInfo>,
-    /// That of the newest block, which its rows are given in.
+    /// The divisor of the newest block, used for all rows.
     pub(crate) divisor: u32,
     /// Its rows, read by [`Scan::rows`].
     pub(crate) feeds: Feeds<RawValues>,
 }
 
-/// The next series of a source. The greatest, which a heap gives first, is the first in order.
+/// The next series of a source. A heap returns the greatest first, so the order is reversed.
 struct Next {
     series: Arc<SeriesInfo>,
     source: usize,
@@ -76,33 +76,33 @@ impl PartialEq for Next {
 impl Eq for Next {}
 
 impl Scan {
-    pub(crate) fn new(shared: &Arc<Shared>, view: &View, visible: u64, question: Question) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>, view: &View, visible: u64, query: ScanQuery) -> Self {
         let meter = Meter::below(&shared.meter);
-        let (from, to) = (question.from, question.to);
+        let (from, to) = (query.from, query.to);
         let blocks = view.blocks.iter().filter(|block| block.touches(from, to));
-        Self::over(shared, meter, blocks, (view.heads(), visible), question)
+        Self::over(shared, meter, blocks, (view.heads(), visible), query)
     }
 
-    /// A scan of some blocks alone, whole.
+    /// A scan of some whole blocks alone.
     pub(crate) fn blocks(shared: &Arc<Shared>, meter: &Arc<Meter>, blocks: &[Arc<Block>]) -> Self {
-        let question = Question { selector: Selector::default(), from: i64::MIN, to: i64::MAX };
-        Self::over(shared, Arc::clone(meter), blocks.iter(), (std::iter::empty(), 0), question)
+        let query = ScanQuery { selector: Selector::default(), from: i64::MIN, to: i64::MAX };
+        Self::over(shared, Arc::clone(meter), blocks.iter(), (std::iter::empty(), 0), query)
     }
 
-    /// A scan of these blocks, and of what arrived in these heads before `visible`.
+    /// A scan of these blocks, and of the batches that arrived in these heads before `visible`.
     pub(crate) fn over<'a>(
         shared: &Arc<Shared>,
         meter: Arc<Meter>,
         blocks: impl Iterator<Item = &'a Arc<Block>>,
         (heads, visible): (impl Iterator<Item = &'a Arc<Head>>, u64),
-        question: Question,
+        query: ScanQuery,
     ) -> Self {
         let blocks = blocks.map(|block| Source::Block(Box::new(BlockSource::new(block, &meter))));
         let heads = heads
-            .map(|head| Source::Head(Box::new(HeadSource::new(head, visible, &question.selector))));
+            .map(|head| Source::Head(Box::new(HeadSource::new(head, visible, &query.selector))));
         let sources = blocks.chain(heads).collect();
         let (shared, next) = (Arc::clone(shared), BinaryHeap::new());
-        Self { shared, meter, question, sources, next, begun: false, feeds: None }
+        Self { shared, meter, query, sources, next, begun: false, feeds: None }
     }
 
     /// What this scan has read from blocks so far.
@@ -110,7 +110,7 @@ impl Scan {
         self.meter.counts()
     }
 
-    /// The pieces of the next series, with the places of their sources, in the order of these.
+    /// The pieces of the next series, in the order of their sources.
     pub(crate) fn pieces(&mut self) -> Result<Option<Pieces>, BlockError> {
         if !self.begun {
             self.begun = true;
@@ -131,13 +131,13 @@ impl Scan {
 
     fn advance(&mut self, source: usize) -> Result<(), BlockError> {
         let Some(from) = self.sources.get_mut(source) else { return Ok(()) };
-        if let Some((series, piece)) = from.next(&self.shared, &self.question)? {
+        if let Some((series, piece)) = from.next(&self.shared, &self.query)? {
             self.next.push(Next { series, source, piece });
         }
         Ok(())
     }
 
-    /// Reads rows of a piece that a source gave.
+    /// The source of a piece, to read its rows.
     pub(crate) fn source(&mut self, place: usize) -> Option<&mut Source> {
         self.sources.get_mut(place)
     }
@@ -145,7 +145,7 @@ impl Scan {
     fn chunk(&mut self) -> Result<Option<Chunk>, BlockError> {
         loop {
             if let Some((series, feeds)) = &mut self.feeds {
-                if let Some(columns) = feeds.next(&mut self.sources, &self.question)? {
+                if let Some(columns) = feeds.next(&mut self.sources, &self.query)? {
                     return Ok(Some(chunk(series, columns)));
                 }
                 self.feeds = None;
@@ -158,14 +158,14 @@ impl Scan {
                     Piece::Columns { times, values, starts } => {
                         feeds.add_columns(place, times, values, starts);
                     }
-                    Piece::Rows(entry) => feeds.add_rows(place, source, *entry, &self.question),
+                    Piece::Rows(entry) => feeds.add_rows(place, source, *entry, &self.query),
                 }
             }
             self.feeds = Some((series, feeds));
         }
     }
 
-    /// The next series, of a scan of blocks alone, as they hold it.
+    /// The next series, of a scan of blocks alone, as they store it.
     ///
     /// # Errors
     /// A block cannot be read.
@@ -179,18 +179,18 @@ impl Scan {
         let mut feeds = Feeds::new(RawValues::new(divisor));
         for (place, piece) in pieces {
             if let (Some(source), Piece::Rows(entry)) = (self.sources.get(place), piece) {
-                feeds.add_rows(place, source, *entry, &self.question);
+                feeds.add_rows(place, source, *entry, &self.query);
             }
         }
         Ok(Some(BlockSeries { series, divisor, feeds }))
     }
 
-    /// Whether a source has windows that are made for good.
+    /// Whether a source has final windows.
     pub(crate) fn is_settled(&self, place: usize) -> bool {
         matches!(self.sources.get(place), Some(Source::Block(block)) if block.is_settled())
     }
 
-    /// Adds what a block has of a series: samples to the feeds, windows to the parts.
+    /// Adds a block's part of a series: samples to the feeds, windows to the parts.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -203,10 +203,10 @@ impl Scan {
     ) -> Result<(), BlockError> {
         match self.sources.get_mut(place) {
             Some(Source::Block(block)) if block.has_windows() => {
-                block.windows(&entry, &self.question, parts)
+                block.windows(&entry, &self.query, parts)
             }
             Some(source) => {
-                feeds.add_rows(place, source, entry, &self.question);
+                feeds.add_rows(place, source, entry, &self.query);
                 Ok(())
             }
             None => Ok(()),
@@ -221,10 +221,10 @@ impl Scan {
         &mut self,
         feeds: &mut Feeds<Vec<f64>>,
     ) -> Result<Option<Columns<Vec<f64>>>, BlockError> {
-        feeds.next(&mut self.sources, &self.question)
+        feeds.next(&mut self.sources, &self.query)
     }
 
-    /// The next rows of a series that [`Self::series`] gave.
+    /// The next rows of a series from [`Self::series`].
     ///
     /// # Errors
     /// A block cannot be read.
@@ -232,7 +232,7 @@ impl Scan {
         &mut self,
         feeds: &mut Feeds<RawValues>,
     ) -> Result<Option<Columns<RawValues>>, BlockError> {
-        feeds.next(&mut self.sources, &self.question)
+        feeds.next(&mut self.sources, &self.query)
     }
 
     fn end(&mut self) {
@@ -245,8 +245,8 @@ impl Scan {
 
 fn chunk(series: &Arc<SeriesInfo>, columns: Columns<Vec<f64>>) -> Chunk {
     let Columns { times, values, starts } = columns;
-    let told = |start: i64| (start != NO_START).then_some(Timestamp(start));
-    let starts = starts.into_iter().map(|(row, start)| (row, told(start))).collect();
+    let known = |start: i64| (start != NO_START).then_some(Timestamp(start));
+    let starts = starts.into_iter().map(|(row, start)| (row, known(start))).collect();
     Chunk { series: Arc::clone(series), times, values, starts }
 }
 

@@ -1,26 +1,26 @@
-//! The samples of one series from several sources, merged in the order of time without reading more of
-//! any than is needed for the next chunk.
+//! Merges the samples of one series from several sources by time. It reads no more of a source than the next
+//! chunk needs.
 
 use crate::answer::Chunk;
 use crate::blocks::{Entry, Lane};
 use crate::files::errors::BlockError;
-use crate::scan::source::{Question, Source};
+use crate::scan::source::{ScanQuery, Source};
 use std::ops::Range;
 
-/// Samples of one series from one source; of one instant, those of the earlier source come first.
+/// Samples of one series from one source; at one instant, those of the earlier source come first.
 #[derive(Debug)]
 struct Feed<L> {
-    /// The source's place among all.
+    /// The source's position.
     source: usize,
     times: Vec<i64>,
     values: L,
-    /// First row of each run of one start, counted as `base` is.
+    /// First row of each run of one start, counted like `base`.
     starts: Vec<(usize, i64)>,
     /// The number of the first row in `times` among the piece's rows.
     base: usize,
     /// The next row in `times`.
     at: usize,
-    /// What of a block is not read yet, and where the piece begins in it.
+    /// The unread rows of a block, and the start of the piece in it.
     rest: Option<Rest>,
 }
 
@@ -33,7 +33,7 @@ struct Rest {
     from: i64,
 }
 
-/// Rows of a series in the order of time.
+/// Rows of a series, ordered by time.
 #[derive(Debug)]
 pub(crate) struct Columns<L> {
     pub(crate) times: Vec<i64>,
@@ -51,16 +51,22 @@ pub(crate) struct Feeds<L> {
 }
 
 impl<L: Lane> Feeds<L> {
-    /// None yet; their values go to columns like this empty one.
+    /// No feeds yet; their values go to columns like this empty one.
     pub(crate) const fn new(empty: L) -> Self {
         Self { feeds: Vec::new(), empty }
     }
 
-    /// Adds rows of a block; sources are added in their order.
-    pub(crate) fn add_rows(&mut self, place: usize, source: &Source, entry: Entry, ask: &Question) {
-        let rows = source.narrow(&entry, ask);
+    /// Adds rows of a block; sources are added in order.
+    pub(crate) fn add_rows(
+        &mut self,
+        place: usize,
+        source: &Source,
+        entry: Entry,
+        query: &ScanQuery,
+    ) {
+        let rows = source.narrow(&entry, query);
         let Entry { row: first, divisor, from, starts, .. } = entry;
-        let from = from.max(ask.from);
+        let from = from.max(query.from);
         let rest = Some(Rest { rows, first, divisor, from });
         self.feeds.push(Feed { rest, ..Feed::new(place, self.empty.clone(), starts) });
     }
@@ -76,14 +82,14 @@ impl<L: Lane> Feeds<L> {
         self.feeds.push(Feed { times, ..Feed::new(place, values, starts) });
     }
 
-    /// The next rows, [`Chunk::ROWS_MAX`] at most; none when all is told.
+    /// The next rows, at most [`Chunk::ROWS_MAX`]; `None` at the end.
     ///
     /// # Errors
     /// A block cannot be read.
     pub(crate) fn next(
         &mut self,
         sources: &mut [Source],
-        ask: &Question,
+        query: &ScanQuery,
     ) -> Result<Option<Columns<L>>, BlockError> {
         let (times, starts) = (Vec::new(), Vec::new());
         let mut out = Columns { times, values: self.empty.clone(), starts };
@@ -94,16 +100,16 @@ impl<L: Lane> Feeds<L> {
             let limit = limit.and_then(|other| Some((other.next()?, other.source)));
             let Some(feed) = self.feeds.get_mut(place) else { break };
             if feed.at >= feed.times.len() {
-                feed.fill(sources, ask)?;
+                feed.fill(sources, query)?;
                 continue;
             }
-            let room = Chunk::ROWS_MAX - out.times.len();
-            feed.give(limit, room, &mut out);
+            let free = Chunk::ROWS_MAX - out.times.len();
+            feed.give(limit, free, &mut out);
         }
         Ok((!out.times.is_empty()).then_some(out))
     }
 
-    /// The feed whose next sample comes first, but for one of them.
+    /// The feed with the earliest next sample, except one of them.
     fn earliest(&self, except: Option<usize>) -> Option<usize> {
         let others = self.feeds.iter().enumerate().filter(|(place, _)| Some(*place) != except);
         let first = others.min_by_key(|(_, feed)| (feed.next(), feed.source));
@@ -116,14 +122,14 @@ impl<L: Lane> Feed<L> {
         Self { source, times: Vec::new(), values, starts, base: 0, at: 0, rest: None }
     }
 
-    /// An instant that its next sample is not before; `None` when it has no more.
+    /// A lower bound of its next sample's instant; `None` at the end.
     fn next(&self) -> Option<i64> {
         let read = self.times.get(self.at).copied();
         read.or_else(|| self.rest.as_ref().map(|rest| rest.from))
     }
 
     /// Reads more of the block.
-    fn fill(&mut self, sources: &mut [Source], ask: &Question) -> Result<(), BlockError> {
+    fn fill(&mut self, sources: &mut [Source], query: &ScanQuery) -> Result<(), BlockError> {
         let Some(mut rest) = self.rest.take() else { return Ok(()) };
         let end = rest.rows.end.min(rest.rows.start + Chunk::ROWS_MAX as u64);
         let rows = rest.rows.start..end;
@@ -134,8 +140,8 @@ impl<L: Lane> Feed<L> {
         if let Some(source) = sources.get_mut(self.source) {
             source.read(rows, rest.divisor, &mut self.times, &mut self.values)?;
         }
-        self.at = self.times.partition_point(|time| *time < ask.from);
-        let end = self.times.partition_point(|time| *time <= ask.to);
+        self.at = self.times.partition_point(|time| *time < query.from);
+        let end = self.times.partition_point(|time| *time <= query.to);
         let ended = end < self.times.len();
         self.times.truncate(end);
         self.values.truncate(end);
@@ -146,11 +152,11 @@ impl<L: Lane> Feed<L> {
         Ok(())
     }
 
-    /// Moves rows out: those before `limit`, another feed's next sample, and no more than there is room.
+    /// Moves rows out: those before `limit` (another feed's next sample), at most `free`.
     fn give(
         &mut self,
         limit: Option<(i64, usize)>,
-        room: usize,
+        free: usize,
         Columns { times, values, starts }: &mut Columns<L>,
     ) {
         let left = self.times.get(self.at..).unwrap_or_default();
@@ -159,7 +165,7 @@ impl<L: Lane> Feed<L> {
             Some((at, _)) => left.partition_point(|t| *t < at),
             None => left.len(),
         };
-        let end = self.at + before.min(room);
+        let end = self.at + before.min(free);
         let first_out = times.len();
         times.extend_from_slice(self.times.get(self.at..end).unwrap_or_default());
         values.take(&self.values, self.at..end);

@@ -1,9 +1,9 @@
-//! The windows of rollups, and samples as the points that they are made of.
+//! The windows of rollups, and samples as the points that they are built from.
 
 use crate::senders::series_table::NO_START;
 use model::{Point, Timestamp};
 
-/// The lengths of windows that are kept, in microseconds; each is so many of the one before.
+/// The lengths of stored windows, in microseconds; each is a multiple of the one before.
 pub(crate) const WINDOWS_US: [i64; 2] = [300 * Timestamp::SECOND, 3600 * Timestamp::SECOND];
 
 /// Samples with their starts.

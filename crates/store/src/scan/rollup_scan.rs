@@ -1,17 +1,17 @@
-//! Asking for rollups: windows from files, and from samples where there is none, put together.
+//! Reads rollups: windows from files, joined with windows of samples that have none.
 //!
-//! Files of rollups and blocks are told apart by log segments: a block whose segments a file of rollups
-//! holds is not read. So a window may come in parts: from a file, from another one that was written later,
-//! from samples in memory. Parts that follow each other in time are joined. Parts that overlap (a batch
-//! came late) are not: then the window is made anew from its samples.
+//! Log segments distinguish files of rollups and blocks: a block is skipped if a file of rollups covers its segments.
+//! So a window may come in parts: from a file, from another file that was written later, from samples in memory.
+//! Consecutive parts are joined. Overlapping parts (a batch came late) are not: then the window is recomputed
+//! from its samples.
 
 use crate::answer::SeriesInfo;
-use crate::blocks::{Block, BlockNote, Meter, Window, told};
+use crate::blocks::{Block, BlockNote, Meter, Window, without_sums_of_totals};
 use crate::files::errors::BlockError;
 use crate::scan::by_series::Scan;
 use crate::scan::merged_sources::Feeds;
 use crate::scan::rollup_points::{WINDOWS_US, points};
-use crate::scan::source::{Piece, Question};
+use crate::scan::source::{Piece, ScanQuery};
 use crate::state::select::Selector;
 use crate::state::shared::Shared;
 use crate::state::view::View;
@@ -19,25 +19,25 @@ use model::{Point, Rollup, RollupWindows, Series, Timestamp};
 use std::fmt;
 use std::sync::Arc;
 
-/// Windows of one series, in the order of time.
+/// Windows of one series, ordered by time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Windows {
-    /// What they are of.
+    /// The series.
     pub series: Arc<SeriesInfo>,
-    /// Where each window begins, and its samples. Of a metric whose name ends in `_total` neither `sum`
-    /// nor `integral` are told: they are no numbers.
+    /// The start of each window, and its rollup. A metric with a name that ends in `_total` has neither `sum`
+    /// nor `integral`: they are NaN.
     pub windows: Vec<(Timestamp, Rollup)>,
 }
 
-/// Windows of a selection, series by series in the order of [`Series`]. After an error it ends.
+/// Windows of a selection, series by series in the order of [`Series`]. It ends after an error.
 pub struct WindowScan {
     shared: Arc<Shared>,
     view: Arc<View>,
     visible: u64,
     window_us: i64,
-    /// Windows before it come from files that are made for good.
+    /// Earlier windows come from final files.
     settled: Timestamp,
-    /// First and last instant that windows may begin at.
+    /// First and last instant at which windows may begin.
     span: (i64, i64),
     scan: Scan,
     done: bool,
@@ -54,18 +54,18 @@ impl WindowScan {
         shared: &Arc<Shared>,
         view: &Arc<View>,
         visible: u64,
-        question: Question,
+        query: ScanQuery,
         window_us: i64,
         meter: Arc<Meter>,
     ) -> Self {
-        let Question { selector, from, to } = question;
+        let ScanQuery { selector, from, to } = query;
         let first = from.div_euclid(window_us).saturating_mul(window_us);
         let first = if first < from { first.saturating_add(window_us) } else { first };
         let last = to.div_euclid(window_us).saturating_mul(window_us);
         let end = last.saturating_add(window_us - 1);
-        let question = Question { selector, from: first, to: end };
+        let query = ScanQuery { selector, from: first, to: end };
         let touches = |block: &&Arc<Block>| first <= last && block.touches(first, end);
-        // What is settled is told by its own files alone, and the rest by all others.
+        // Final files alone answer for the settled time, and all others for the rest.
         let kept = WINDOWS_US.contains(&window_us);
         let settled = if kept { view.settled } else { Timestamp(i64::MIN) };
         let later = |block: &BlockNote| block.to >= settled;
@@ -76,7 +76,7 @@ impl WindowScan {
         let blocks = view.blocks.iter();
         let blocks = blocks.filter(|b| later(&b.note) && !view.is_rolled(&b.note, window_us));
         let blocks = files.filter(touches).chain(blocks.filter(touches));
-        let scan = Scan::over(shared, meter, blocks, (view.heads(), visible), question);
+        let scan = Scan::over(shared, meter, blocks, (view.heads(), visible), query);
         let (shared, view) = (Arc::clone(shared), Arc::clone(view));
         let span = (first, last);
         Self { shared, view, visible, window_us, settled, span, scan, done: false }
@@ -96,7 +96,7 @@ impl WindowScan {
         Ok(None)
     }
 
-    /// The windows of a series, or parts of them, in no order.
+    /// The windows of a series, or parts of them, unordered.
     fn parts(&mut self, pieces: Vec<(usize, Piece)>) -> Result<Vec<Window>, BlockError> {
         let (mut parts, mut settled) = (Vec::new(), Vec::new());
         let mut feeds = Feeds::new(Vec::new());
@@ -147,20 +147,22 @@ impl WindowScan {
                 rest.iter().for_each(|(_, part)| joined.join(part));
                 Some(joined)
             } else {
-                self.anew(series, *start)?
+                self.recompute(series, *start)?
             };
-            windows.extend(rollup.map(|rollup| (*start, told(&series.metric, rollup))));
+            windows.extend(
+                rollup.map(|rollup| (*start, without_sums_of_totals(&series.metric, rollup))),
+            );
         }
         Ok(windows)
     }
 
-    /// A window made of its samples.
-    fn anew(&self, series: &Series, start: Timestamp) -> Result<Option<Rollup>, BlockError> {
+    /// A window computed from its samples.
+    fn recompute(&self, series: &Series, start: Timestamp) -> Result<Option<Rollup>, BlockError> {
         let selector = Selector::of(series);
         let to = start.0.saturating_add(self.window_us - 1);
-        let question = Question { selector, from: start.0, to };
+        let query = ScanQuery { selector, from: start.0, to };
         let mut windows = RollupWindows::new(self.window_us);
-        for chunk in Scan::new(&self.shared, &self.view, self.visible, question) {
+        for chunk in Scan::new(&self.shared, &self.view, self.visible, query) {
             let chunk = chunk?;
             for (at, value, start) in chunk.rows() {
                 windows.push(Point { at, value, start });

@@ -1,4 +1,4 @@
-//! Where a scan's samples come from: blocks and the heads in memory, each giving its series in order.
+//! The sources of a scan: blocks and the heads in memory, each with its series in order.
 
 use crate::answer::SeriesInfo;
 use crate::blocks::{Block, Entry, Lane, Meter, Opened, RolledCursor, RowCursor, Window};
@@ -14,14 +14,14 @@ use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rows of a head that are put into series together.
+/// Rows of a head that are converted into series together.
 const SLAB_ROWS: usize = 128 << 10;
 
-/// What is asked for.
+/// A selection and its interval.
 #[derive(Clone, Debug)]
-pub(crate) struct Question {
+pub(crate) struct ScanQuery {
     pub(crate) selector: Selector,
-    /// First and last instant, both of them in it.
+    /// First and last instant, both inclusive.
     pub(crate) from: i64,
     pub(crate) to: i64,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Question {
 pub(crate) enum Piece {
     /// Rows of a block, not read yet.
     Rows(Box<Entry>),
-    /// Rows that lay in memory.
+    /// Rows from memory.
     Columns { times: Vec<i64>, values: Vec<f64>, starts: Vec<(usize, i64)> },
 }
 
@@ -43,22 +43,22 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// The next series of the source, in the order of the series.
+    /// The next series of the source, in order.
     ///
     /// # Errors
     /// A block cannot be read.
     pub(crate) fn next(
         &mut self,
         shared: &Shared,
-        question: &Question,
+        query: &ScanQuery,
     ) -> Result<Option<(Arc<SeriesInfo>, Piece)>, BlockError> {
         match self {
-            Self::Block(block) => block.next(shared, question),
-            Self::Head(head) => Ok(head.next(question)),
+            Self::Block(block) => block.next(shared, query),
+            Self::Head(head) => Ok(head.next(query)),
         }
     }
 
-    /// Appends rows of a piece that this source gave.
+    /// Appends rows of a piece of this source.
     ///
     /// # Errors
     /// The block cannot be read.
@@ -75,13 +75,13 @@ impl Source {
         }
     }
 
-    /// The rows of a piece without pages that lie wholly outside the interval.
-    pub(crate) fn narrow(&self, entry: &Entry, question: &Question) -> Range<u64> {
+    /// The rows of a piece without pages wholly outside the interval.
+    pub(crate) fn narrow(&self, entry: &Entry, query: &ScanQuery) -> Range<u64> {
         let rows = entry.row..entry.row + entry.rows;
         match self {
             Self::Block(block) => match &block.opened {
-                Some(opened) if entry.from < question.from || entry.to > question.to => {
-                    opened.narrow(rows, question.from, question.to)
+                Some(opened) if entry.from < query.from || entry.to > query.to => {
+                    opened.narrow(rows, query.from, query.to)
                 }
                 _ => rows,
             },
@@ -90,7 +90,7 @@ impl Source {
     }
 }
 
-/// A block, part of its index by part.
+/// A block; its index is read part by part.
 #[derive(Debug)]
 pub(crate) struct BlockSource {
     block: Arc<Block>,
@@ -118,26 +118,26 @@ impl BlockSource {
     fn next(
         &mut self,
         shared: &Shared,
-        question: &Question,
+        query: &ScanQuery,
     ) -> Result<Option<(Arc<SeriesInfo>, Piece)>, BlockError> {
         loop {
             if let Some((info, entry)) = self.entries.pop_front() {
                 return Ok(Some((info, Piece::Rows(Box::new(entry)))));
             }
-            if !self.part(shared, question)? {
+            if !self.part(shared, query)? {
                 return Ok(None);
             }
         }
     }
 
-    /// Reads the next part that may hold something; false when there is none.
-    fn part(&mut self, shared: &Shared, question: &Question) -> Result<bool, BlockError> {
+    /// Reads the next relevant part; false if there is none.
+    fn part(&mut self, shared: &Shared, query: &ScanQuery) -> Result<bool, BlockError> {
         let opened = self.opened()?;
         let parts = opened.parts.get(self.next_part..).unwrap_or_default();
         let wanted = parts.iter().position(|part| {
-            part.from <= question.to
-                && part.to >= question.from
-                && has_device(&question.selector, &part.first_device, &part.last_device)
+            part.from <= query.to
+                && part.to >= query.from
+                && has_device(&query.selector, &part.first_device, &part.last_device)
         });
         let Some(part) = wanted.and_then(|at| parts.get(at)) else {
             self.next_part = opened.parts.len();
@@ -146,13 +146,13 @@ impl BlockSource {
         self.next_part += wanted.unwrap_or(0) + 1;
         let mut entries = self.block.entries(part, &self.meter)?;
         entries.retain(|entry| {
-            entry.from <= question.to
-                && entry.to >= question.from
-                && question.selector.matches(&entry.series)
+            entry.from <= query.to
+                && entry.to >= query.from
+                && query.selector.matches(&entry.series)
         });
         let books = shared.books();
         let known =
-            |entry: Entry| (books.registry.known(entry.series.clone(), entry.divisor), entry);
+            |entry: Entry| (books.registry.series_info(entry.series.clone(), entry.divisor), entry);
         self.entries.extend(entries.into_iter().map(known));
         Ok(true)
     }
@@ -171,23 +171,23 @@ impl BlockSource {
         self.block.note.window_us > 0
     }
 
-    /// Whether they are made for good.
+    /// Whether they are final.
     pub(crate) fn is_settled(&self) -> bool {
         self.block.note.settled.is_some()
     }
 
-    /// Appends the windows of an entry that this source gave, but for pages outside the question.
+    /// Appends the windows of an entry of this source, without pages outside the interval.
     ///
     /// # Errors
     /// The file cannot be read.
     pub(crate) fn windows(
         &mut self,
         entry: &Entry,
-        question: &Question,
+        query: &ScanQuery,
         windows: &mut Vec<Window>,
     ) -> Result<(), BlockError> {
         let opened = self.opened()?;
-        let rows = opened.narrow(entry.row..entry.row + entry.rows, question.from, question.to);
+        let rows = opened.narrow(entry.row..entry.row + entry.rows, query.from, query.to);
         let new = || RolledCursor::new(&self.block, &opened, &self.meter);
         self.windows.get_or_insert_with(new).read(entry, rows, windows)
     }
@@ -199,7 +199,7 @@ impl BlockSource {
     }
 }
 
-/// Whether a selection asks for a device between two.
+/// Whether a selection includes a device between two.
 fn has_device(selector: &Selector, first: &DeviceId, last: &DeviceId) -> bool {
     let Some(devices) = &selector.devices else { return true };
     devices.range(first..=last).next().is_some()
@@ -211,7 +211,7 @@ pub(crate) struct HeadSource {
     head: Arc<Head>,
     visible: u64,
     devices: VecDeque<DeviceId>,
-    /// Series of the device that was begun, in order; the front ones are the next.
+    /// Series of the current device, in order; the front ones are the next.
     members: VecDeque<Member>,
     ready: VecDeque<(Arc<SeriesInfo>, Piece)>,
     slab: SeriesBuilder,
@@ -229,22 +229,22 @@ impl HeadSource {
         }
     }
 
-    fn next(&mut self, question: &Question) -> Option<(Arc<SeriesInfo>, Piece)> {
+    fn next(&mut self, query: &ScanQuery) -> Option<(Arc<SeriesInfo>, Piece)> {
         loop {
             if let Some(ready) = self.ready.pop_front() {
                 return Some(ready);
             }
             if self.members.is_empty() {
                 let device = self.devices.pop_front()?;
-                let keep = |info: &SeriesInfo| question.selector.matches(&info.series);
+                let keep = |info: &SeriesInfo| query.selector.matches(&info.series);
                 self.members = self.head.members(&device, keep).into();
             }
-            self.fill(question);
+            self.fill(query);
         }
     }
 
-    /// Puts the samples of the next few series together.
-    fn fill(&mut self, question: &Question) {
+    /// Builds the samples of the next few series.
+    fn fill(&mut self, query: &ScanQuery) {
         let (mut rows, mut batch): (usize, Vec<Member>) = (0, Vec::new());
         while let Some(member) = self.members.front() {
             let same =
@@ -256,7 +256,7 @@ impl HeadSource {
                 let group = member.group.rows();
                 (group.samples(member.place), group.span())
             };
-            let touched = samples > 0 && from <= question.to && to >= question.from;
+            let touched = samples > 0 && from <= query.to && to >= query.from;
             let Some(member) = self.members.pop_front() else { break };
             if touched {
                 rows += samples;
@@ -264,7 +264,7 @@ impl HeadSource {
             }
         }
         let ready = &mut self.ready;
-        let span = (question.from, question.to);
+        let span = (query.from, query.to);
         let shown = self.slab.read(&batch, self.visible, span, |rows| {
             let raws = rows.bits.iter().zip(rows.reals);
             let values = raws.map(|(bits, real)| {

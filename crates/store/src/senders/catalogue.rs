@@ -1,8 +1,8 @@
-//! The catalogue: the meaning of every metric, and who may add one.
+//! The catalogue: the meaning of every metric, and the rules for adding one.
 //!
-//! A declared metric ([`crate::DeclaredMetrics`]) has the meaning and the help text that the program was built
-//! with. No sender changes either, and it needs no place: the limits count undeclared metrics only. The first
-//! sender of an undeclared metric defines it; no other sender changes its help text.
+//! A declared metric ([`crate::DeclaredMetrics`]) has the meaning and the help text of the program's build.
+//! No sender changes either, and the limits do not count it.
+//! The first sender of an undeclared metric defines it; no other sender changes its help text.
 
 use crate::files::json::MetricJson;
 use crate::senders::registry::Rejection;
@@ -20,7 +20,7 @@ struct CatalogueEntry {
     by: Box<str>,
 }
 
-/// The metrics that senders named.
+/// The metrics of senders.
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
     declared: DeclaredMetrics,
@@ -32,7 +32,7 @@ pub(crate) struct Catalogue {
 }
 
 impl Catalogue {
-    /// A catalogue with metrics that were stored before.
+    /// A catalogue with stored metrics.
     pub(crate) fn new(
         declared: DeclaredMetrics,
         stored: impl IntoIterator<Item = (Metric, String)>,
@@ -50,10 +50,10 @@ impl Catalogue {
         catalogue
     }
 
-    /// Learns what a metric means, or checks that it means what it did.
+    /// Adds a metric, or checks that its meaning is unchanged.
     ///
     /// # Errors
-    /// It has another meaning, or there is no place for it.
+    /// It has another meaning, or a limit is reached.
     pub(crate) fn learn(
         &mut self,
         metric: &Arc<Metric>,
@@ -96,12 +96,12 @@ impl Catalogue {
         self.metrics.insert(Arc::from(&*metric.name), known);
     }
 
-    /// A metric with its one name in memory.
+    /// A metric with its shared name.
     pub(crate) fn get(&self, name: &str) -> Option<(&Arc<str>, &Arc<Metric>)> {
         self.metrics.get_key_value(name).map(|(name, known)| (name, &known.metric))
     }
 
-    /// Metrics known.
+    /// Number of known metrics.
     pub(crate) fn count(&self) -> usize {
         self.metrics.len()
     }
@@ -111,19 +111,19 @@ impl Catalogue {
         self.metrics.values().map(|known| Arc::clone(&known.metric)).collect()
     }
 
-    /// The catalogue as the manifest keeps it.
+    /// The catalogue as the manifest stores it.
     pub(crate) fn json(&self) -> Vec<MetricJson> {
         self.metrics.values().map(|known| MetricJson::new(&known.metric, &known.by)).collect()
     }
 }
 
-/// Whose quota a metric of this origin takes.
+/// The quota that counts a metric of this origin.
 fn quota_of(by: &str) -> &str {
     let is_run = Origin::new(by).is_ok_and(|origin| origin.as_run().is_some());
     if is_run { RUNS } else { by }
 }
 
-/// Checks that a metric means what it did.
+/// Checks that a metric's meaning is unchanged.
 fn check(known: &Metric, known_by: &str, metric: &Metric, by: &Origin) -> Result<(), Rejection> {
     if (known.unit, known.kind) == (metric.unit, metric.kind) {
         return Ok(());
@@ -132,13 +132,13 @@ fn check(known: &Metric, known_by: &str, metric: &Metric, by: &Origin) -> Result
         "metric {} is a {} in {} since {known_by} named it, and a {} in {} as {by} names it: rename one",
         metric.name,
         known.kind.word(),
-        unit_word(known.unit),
+        unit_name(known.unit),
         metric.kind.word(),
-        unit_word(metric.unit),
+        unit_name(metric.unit),
     )))
 }
 
-const fn unit_word(unit: Unit) -> &'static str {
+const fn unit_name(unit: Unit) -> &'static str {
     match unit {
         Unit::Count => "count",
         other => other.word(),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_declared_metric_keeps_its_meaning_and_help_and_needs_no_place() {
+    fn a_declared_metric_keeps_its_meaning_and_help_and_counts_in_no_limit() {
         let mut catalogue = Catalogue::new(declared(), []);
         let wrong = Metric::counter("memory_available_bytes", Unit::Joules, "Mine.");
         assert!(matches!(learn(&mut catalogue, wrong, "n1"), Err(Rejection::Meaning(_))));

@@ -1,10 +1,9 @@
-//! Which batches of a boot have been stored: their numbers as spans, so that a batch sent again is known,
-//! and a batch that never came is seen.
+//! The stored batch numbers of a boot, as spans: they reveal duplicates and missing batches.
 
 use model::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Numbers that follow each other without a hole.
+/// Consecutive numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Span {
     /// The first of them.
@@ -17,13 +16,13 @@ pub(crate) struct Span {
     /// The last instant of the last batch.
     #[serde(with = "crate::files::json::time")]
     pub(crate) to: Timestamp,
-    /// When the first batch was received, by ours.
+    /// Time of receipt of the first batch, by this machine's clock.
     #[serde(with = "crate::files::json::time")]
     pub(crate) opened: Timestamp,
-    /// When the last batch was received.
+    /// Time of receipt of the last batch.
     #[serde(with = "crate::files::json::time")]
     pub(crate) closed: Timestamp,
-    /// None of its batches has samples: in place of their instants it has a receipt.
+    /// None of its batches has samples: a time of receipt replaces their instants.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) bare: bool,
 }
@@ -33,13 +32,13 @@ pub(crate) struct Span {
 pub(crate) struct BatchMark {
     /// Its number.
     pub(crate) seq: u64,
-    /// Its first and last instant; `None` when it has no samples.
+    /// Its first and last instant; `None` if it has no samples.
     pub(crate) instants: Option<(Timestamp, Timestamp)>,
-    /// When it was received.
+    /// Time of receipt.
     pub(crate) received: Timestamp,
 }
 
-/// Numbers that never came, between two that did.
+/// Missing numbers between two stored ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Missing {
     /// How many.
@@ -48,25 +47,25 @@ pub(crate) struct Missing {
     pub(crate) from: Timestamp,
     /// The first instant after them.
     pub(crate) to: Timestamp,
-    /// When the batch before them was received.
+    /// Time of receipt of the batch before them.
     pub(crate) before: Timestamp,
-    /// When the batch after them was received.
+    /// Time of receipt of the batch after them.
     pub(crate) after: Timestamp,
 }
 
-/// The numbers of a boot that have been stored, in order.
+/// The stored numbers of a boot, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Spans(Vec<Span>);
 
 impl Spans {
-    /// Whether a number has been stored.
+    /// Whether a number is stored.
     pub(crate) fn contain(&self, seq: u64) -> bool {
         let next = self.0.partition_point(|span| span.last < seq);
         self.0.get(next).is_some_and(|span| span.first <= seq)
     }
 
-    /// The highest number stored.
+    /// The highest stored number.
     pub(crate) fn last(&self) -> Option<&Span> {
         self.0.last()
     }
@@ -83,14 +82,14 @@ impl Spans {
         from.zip(full().map(|span| span.to).max())
     }
 
-    /// Notes that a batch is stored; one that already is changes nothing.
+    /// Records a stored batch; a duplicate changes nothing.
     pub(crate) fn insert(&mut self, mark: BatchMark) {
         let BatchMark { seq, received, .. } = mark;
         let next = self.0.partition_point(|span| span.last < seq);
         if self.0.get(next).is_some_and(|span| span.first <= seq) {
             return;
         }
-        // A batch without samples takes its instants from its neighbour's, or else from the clock.
+        // A batch without samples uses its neighbour's instants, or else the clock.
         let left = next.checked_sub(1).and_then(|left| self.0.get(left)).copied();
         let left = left.filter(|span| span.last.checked_add(1) == Some(seq));
         let right = self.0.get(next).copied().filter(|span| seq.checked_add(1) == Some(span.first));
@@ -116,13 +115,12 @@ impl Spans {
         self.0.splice(start..next + usize::from(right.is_some()), [new]);
     }
 
-    /// The numbers missing between those stored, oldest first.
+    /// The missing numbers between the stored ones, oldest first.
     pub(crate) fn missing(&self) -> impl Iterator<Item = Missing> {
         self.0.iter().zip(self.0.iter().skip(1)).map(|(left, right)| missing(left, right))
     }
 
-    /// The numbers from `base` on that are missing before the first stored; when they were measured is not
-    /// known.
+    /// The missing numbers from `base` up to the first stored one. Their instants are unknown.
     pub(crate) fn missing_before(&self, base: u64) -> Option<Missing> {
         let first = self.0.first()?;
         let batches = first.first.checked_sub(base).filter(|batches| *batches > 0)?;
@@ -130,8 +128,8 @@ impl Spans {
         Some(Missing { batches, from: at, to: at, before, after: first.opened })
     }
 
-    /// Gives up the oldest missing numbers until at most `max` holes are left: they count as stored from
-    /// now on, as if they had come. Returns what was given up.
+    /// Gives up the oldest missing numbers until at most `max` holes are left: they count as stored from now
+    /// on. Returns them.
     pub(crate) fn give_up(&mut self, max: usize) -> Vec<Missing> {
         let surplus = self.0.len().saturating_sub(max.saturating_add(1));
         let given_up = self.missing().take(surplus).collect();
@@ -167,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_shows_what_is_missing_and_closes_when_it_comes() {
+    fn a_hole_shows_missing_batches_and_closes_on_arrival() {
         let mut spans = spans(&[0, 1, 4]);
         let (from, to) = (Timestamp(19), Timestamp(40));
         let (before, after) = (Timestamp(1010), Timestamp(1040));
@@ -188,7 +186,7 @@ mod tests {
         assert_eq!(spans.0[0].to, Timestamp(9));
         spans.insert(BatchMark { seq: 9, instants: None, received: Timestamp(5) });
         assert_eq!(spans.0[1].from, Timestamp(5));
-        // Its receipt is no instant of a sample, and gives way to one.
+        // A time of receipt is not a sample's instant; a real instant replaces it.
         assert_eq!(spans.ends().collect::<Vec<_>>(), [Timestamp(9)]);
         spans.insert(mark(8));
         assert_eq!((spans.0[1].from, spans.0[1].to), (Timestamp(80), Timestamp(89)));

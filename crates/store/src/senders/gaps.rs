@@ -1,6 +1,6 @@
-//! The gaps that senders reported and the store found: kept, bounded, merged where they overlap.
+//! The gaps that senders reported and the store found: stored, bounded, merged where they overlap.
 //!
-//! Each origin has a quota, and the commands of `jobmeter run` together one part of all. Where there are too
+//! Each origin has a quota, and the commands of `jobmeter run` together one part of all. If there are too
 //! many gaps, the origin with the most of them loses its oldest one. So a sender that invents gaps displaces
 //! its own only.
 
@@ -10,10 +10,10 @@ use model::{Cause, DeviceId, Gap, Origin, Timestamp};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What makes two gaps one when they overlap.
+/// Two overlapping gaps with the same key are merged.
 type Key = (Origin, DeviceId, Box<str>, Cause);
 
-/// How many gaps are kept.
+/// Limits of stored gaps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GapLimits {
     /// Of all origins.
@@ -25,7 +25,7 @@ pub(crate) struct GapLimits {
 }
 
 impl GapLimits {
-    /// As many as there are.
+    /// No limits.
     pub(crate) const NONE: Self = Self { all: usize::MAX, origin: usize::MAX, run: usize::MAX };
 
     pub(crate) const fn of(settings: &Settings) -> Self {
@@ -40,7 +40,7 @@ impl Default for GapLimits {
     }
 }
 
-/// Gaps in the order in which they came.
+/// Gaps in order of arrival.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gaps {
     /// By number, counted since the first ever.
@@ -50,7 +50,7 @@ pub(crate) struct Gaps {
     newest: HashMap<Key, u64>,
     agents: Group,
     runs: Group,
-    /// Gaps that are no longer kept.
+    /// Evicted gaps.
     forgotten: u64,
     limits: GapLimits,
     changed: bool,
@@ -61,7 +61,7 @@ pub(crate) struct Gaps {
 struct Group {
     count: usize,
     numbers: HashMap<Origin, BTreeSet<u64>>,
-    /// How many gaps an origin has, and the number of its oldest one: the last loses one first.
+    /// Number of gaps of an origin, and the number of its oldest one: the last entry is evicted first.
     sizes: BTreeSet<(usize, Reverse<u64>, Origin)>,
 }
 
@@ -111,7 +111,7 @@ impl Group {
 }
 
 impl Gaps {
-    /// Gaps as they were kept, within these limits.
+    /// Stored gaps, within these limits.
     pub(crate) fn new(
         kept: impl IntoIterator<Item = Gap>,
         forgotten: u64,
@@ -123,7 +123,7 @@ impl Gaps {
         gaps
     }
 
-    /// Adds a gap; one that overlaps the newest of its kind makes that one longer.
+    /// Adds a gap; it extends the newest one of its key if they overlap.
     pub(crate) fn add(&mut self, gap: Gap) {
         self.changed = true;
         let key = (gap.origin.clone(), gap.device.clone(), gap.source.clone(), gap.cause);
@@ -156,7 +156,7 @@ impl Gaps {
             self.forget(oldest);
         }
         while self.list.len() > all {
-            // Agents lose one to a run only when all runs together have no more than their part.
+            // Agents lose a gap to a run only if all runs together are within their part.
             let oldest = self.agents.oldest_of_largest().or(self.runs.oldest_of_largest());
             if !self.forget(oldest) {
                 break;
@@ -164,7 +164,7 @@ impl Gaps {
         }
     }
 
-    /// Forgets a gap; says whether there was one.
+    /// Evicts a gap; returns whether it existed.
     fn forget(&mut self, number: Option<u64>) -> bool {
         let Some((number, gap)) = number.and_then(|number| self.list.remove_entry(&number)) else {
             return false;
@@ -184,27 +184,27 @@ impl Gaps {
         self.list.values()
     }
 
-    /// How many are kept.
+    /// Number of stored gaps.
     pub(crate) fn count(&self) -> u64 {
         self.list.len() as u64
     }
 
-    /// How many were forgotten because there were too many.
+    /// Number of evicted gaps.
     pub(crate) const fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// Whether any came since they were last written.
+    /// Whether any arrived since the last write.
     pub(crate) const fn changed(&self) -> bool {
         self.changed
     }
 
-    /// Takes note that they could not be written.
+    /// Records that they could not be written.
     pub(crate) const fn unwritten(&mut self) {
         self.changed = true;
     }
 
-    /// Takes note that they are being written.
+    /// Records that they are being written.
     pub(crate) const fn written(&mut self) {
         self.changed = false;
     }
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(["n1", "n2", "n9/run-8"].map(|one| count_of(&gaps, one)), [1; 3]);
         assert_eq!((gaps.count(), gaps.runs.count), (1000, 250));
         let all = gaps.count() + gaps.forgotten();
-        assert_eq!(all, 3 + 2 * 220 * 1024 + 2 * 100 * 30, "what is forgotten is counted");
+        assert_eq!(all, 3 + 2 * 220 * 1024 + 2 * 100 * 30, "evicted gaps are counted");
     }
 
     fn spans(gaps: &Gaps) -> Vec<(i64, i64)> {
@@ -277,13 +277,13 @@ mod tests {
         for (device, from, to) in [("a", 0, 10), ("a", 5, 20), ("a", 20, 30), ("b", 25, 40)] {
             gaps.add(gap(device, from, to));
         }
-        // At 20 there is a sample: it parts the two.
+        // A sample at 20 separates the two.
         assert_eq!(spans(&gaps), [(0, 20), (20, 30), (25, 40)]);
         assert!(gaps.changed());
     }
 
     #[test]
-    fn the_oldest_are_forgotten_and_counted() {
+    fn the_oldest_are_evicted_and_counted() {
         let mut gaps = Gaps::new([gap("a", 0, 1), gap("b", 0, 1)], 0, limits(2));
         assert!(!gaps.changed());
         gaps.add(gap("c", 0, 1));

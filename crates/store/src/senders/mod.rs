@@ -1,6 +1,6 @@
-//! Who sends samples: origins, their batches, their series and metrics, and the limits of each.
+//! Senders of samples: origins, their batches, their series and metrics, and the limits of each.
 //!
-//! - `registry`: all series. `origins`, `origin`: one sender and its starts. `dedup_window`: batches stored before.
+//! - `registry`: all series. `origins`, `origin`: one sender and its boots. `dedup_window`: stored batches.
 //! - `series_table`: the table that a sender repeats, resolved once. `catalogue`: metrics. `gaps`: missing samples.
 
 pub(crate) mod catalogue;

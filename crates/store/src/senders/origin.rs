@@ -9,30 +9,30 @@ use model::{Boot, Cause, DeviceId, Gap, Origin, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Boots that left the window and are remembered by name, so that a batch of theirs is not taken for new.
+/// Boots outside the window that are remembered, so that their batches do not count as new.
 const GONE_MAX: usize = 1024;
-/// An origin that sent nothing for so long is forgotten when the store is opened.
+/// An origin without batches for this time is removed when the store is opened.
 const FORGOTTEN_US: i64 = 90 * 24 * 60 * 60 * Timestamp::SECOND;
-/// An origin of one program's run on a node, which is forgotten after so long.
+/// The same for the origin of one program run on a node.
 const RUN_FORGOTTEN_US: i64 = 2 * 60 * 60 * Timestamp::SECOND;
-/// The clock of a boot counts as the origin's when the boot before sent nothing for so long.
+/// The clock of a boot becomes the origin's when the previous boot sent nothing for this time.
 const FRONT_US: i64 = 10 * 60 * Timestamp::SECOND;
-/// A boot whose first batches stood in a damaged place of the log was heard of so soon after it.
-const DAMAGE_HEARD_US: i64 = 60 * 60 * Timestamp::SECOND;
-/// An origin with more devices than this has one gap under its own name instead of one for each.
+/// A boot with its first batches in a damaged place of the log sends again within this time.
+const DAMAGE_DELAY_US: i64 = 60 * 60 * Timestamp::SECOND;
+/// An origin with more devices has one gap under its own name instead of one for each device.
 const GAP_DEVICES_MAX: usize = 64;
 
-/// The origin of gaps that may be anybody's.
+/// The origin of gaps without a known origin.
 pub(crate) const LOG: &str = "log";
 
-/// Whether a batch has been stored.
+/// Whether a batch is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// Not yet.
     New,
-    /// It has.
+    /// It is.
     Before,
-    /// Its boot has left the window: nobody knows.
+    /// Unknown: its boot has left the window.
     TooLate,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct OriginState {
     pub(crate) samples_refused: u64,
     pub(crate) boots: Vec<BootState>,
     gone: VecDeque<PastBoot>,
-    /// The boot whose clock is the origin's.
+    /// The boot with the origin's clock.
     #[serde(default)]
     front: Option<BootText>,
     devices: BTreeSet<DeviceText>,
@@ -72,9 +72,9 @@ pub(crate) struct BootState {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 enum PastBoot {
-    /// Nobody knows which of its numbers were stored.
+    /// It is unknown which of its numbers were stored.
     All(BootText),
-    /// The numbers up to the last one have been stored, or never will be.
+    /// The numbers up to the last one were stored, or never will be.
     Through { boot: BootText, last: u64 },
 }
 
@@ -98,7 +98,7 @@ struct DeviceText(
     #[serde(deserialize_with = "json::name", serialize_with = "json::text")] DeviceId,
 );
 
-/// A stored batch, as its origin's books need it.
+/// A stored batch, as recorded for its origin.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stored {
     pub(crate) boot: Boot,
@@ -124,7 +124,7 @@ impl OriginState {
         }
     }
 
-    /// Whether a batch has been stored.
+    /// Whether a batch is stored.
     pub(crate) fn seen(&self, boot: Boot, seq: u64) -> Seen {
         match self.boots.iter().rev().find(|state| state.boot.0 == boot) {
             Some(state) if state.spans.contain(seq) => Seen::Before,
@@ -135,13 +135,13 @@ impl OriginState {
         }
     }
 
-    /// The last number of a boot that left the window, up to which nothing of it is stored any more.
+    /// The last number of a boot that left the window; no batch up to it is accepted any more.
     fn gone(&self, boot: Boot) -> Option<u64> {
         let gone = self.gone.iter().rev().find(|gone| gone.boot().0 == boot);
         gone.map(PastBoot::last)
     }
 
-    /// Notes a stored batch; returns gaps for numbers that are given up with it.
+    /// Records a stored batch; returns gaps for numbers that are given up with it.
     pub(crate) fn note(&mut self, stored: &Stored, settings: &Settings) -> Vec<Gap> {
         let Stored { boot, mark, samples, samples_refused } = *stored;
         self.batches += 1;
@@ -166,9 +166,10 @@ impl OriginState {
         self.lost(given_up, &[])
     }
 
-    /// Takes the origin's clock from a boot's batch, if it is the newest of the boot that counts: the one
-    /// whose instants are the latest. A spool of an earlier boot, which may come after, does not count;
-    /// a boot whose clock went back does, once the other one is silent.
+    /// Takes the origin's clock from a boot's batch, if it is the newest of the leading boot: the one with
+    /// the latest instants.
+    /// The late spool of an earlier boot does not count. A boot with its clock set back counts once the other
+    /// one is silent.
     fn follow(&mut self, place: usize, mark: &BatchMark) {
         let (Some(state), Some((_, last))) = (self.boots.get(place), mark.instants) else { return };
         if state.spans.last().is_some_and(|span| span.last >= mark.seq) {
@@ -190,26 +191,26 @@ impl OriginState {
         }
     }
 
-    /// The last instant before this one of which there are samples, told by another start than `boot`. Not
-    /// simply the origin's last sample: `boot` may have sent its newest first.
+    /// The last instant before this one with samples of another boot. Not simply the origin's last sample:
+    /// `boot` may have sent its newest first.
     pub(crate) fn last_before(&self, boot: Boot, before: Timestamp) -> Option<Timestamp> {
         let others = self.boots.iter().filter(|state| state.boot.0 != boot);
         let ends = others.flat_map(|state| state.spans.ends()).filter(|end| *end < before);
-        // Starts that left the window are remembered by the origin's last sample alone.
+        // Boots that left the window are remembered by the origin's last sample alone.
         let last = Some(self.sealed).filter(|last| *last < before);
         ends.max().or(last).filter(|last| *last >= Timestamp::YEAR_2000)
     }
 
-    /// The batches of a boot that are missing before its first one here: since the last sample of another
-    /// boot. `None`: there are none, or nothing is known of the time before, as when an agent that runs is
-    /// sent to a new server.
+    /// The batches of a boot that are missing before its first one here: since the last sample of another boot.
+    /// `None` if there are none, or nothing is known about the time before: for example when a running agent
+    /// moves to a new server.
     pub(crate) fn missing_first(&self, state: &BootState) -> Option<Missing> {
         let missing = state.spans.missing_before(state.base)?;
         let from = self.last_before(state.boot.0, missing.to)?;
         Some(Missing { from, before: missing.after, ..missing })
     }
 
-    /// Lets boots without a batch for so long leave the window; returns gaps for what they never sent.
+    /// Removes idle boots from the window; returns gaps for their missing batches.
     pub(crate) fn expire(&mut self, now: Timestamp, settings: &Settings) -> Vec<Gap> {
         let mut given_up = Vec::new();
         while let Some(place) =
@@ -220,7 +221,7 @@ impl OriginState {
         self.lost(given_up, &[])
     }
 
-    /// Whether it sent nothing for so long that nobody asks for it any more.
+    /// Whether it was idle for so long that it is removed.
     pub(crate) fn is_forgotten(&self, now: Timestamp) -> bool {
         now.since(self.received)
             > if self.name.as_run().is_some() { RUN_FORGOTTEN_US } else { FORGOTTEN_US }
@@ -238,7 +239,7 @@ impl OriginState {
         first.into_iter().chain(state.spans.give_up(0)).collect()
     }
 
-    /// Gaps for missing batches. Those that the damaged places of the log explain say so.
+    /// Gaps for missing batches, with the cause "log damaged" where damage of the log explains them.
     pub(crate) fn lost(&self, missing: Vec<Missing>, damage: &[Received]) -> Vec<Gap> {
         let devices = self.gap_devices();
         let gap = |missing: &Missing, device: &DeviceId| Gap {
@@ -261,7 +262,7 @@ impl OriginState {
         device_named_like(&self.name).into_iter().collect()
     }
 
-    /// Whether a gap of this device concerns that one: the same, or all devices of the origin.
+    /// Whether a gap of one device concerns another: it is the same, or the gap is for all devices of the origin.
     pub(crate) fn concerns(&self, gap_device: &DeviceId, device: &DeviceId) -> bool {
         gap_device == device
             || self.devices.len() > GAP_DEVICES_MAX
@@ -269,7 +270,7 @@ impl OriginState {
                 && self.devices.contains(&DeviceText(device.clone()))
     }
 
-    /// Notes that it sends samples of a device.
+    /// Records that it sends samples of a device.
     pub(crate) fn claim(&mut self, device: &DeviceId) {
         if self.devices.len() < OriginInfo::DEVICES_MAX {
             self.devices.insert(DeviceText(device.clone()));
@@ -308,7 +309,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// A damaged place of the log of which it is not known whose batches stood in it.
+    /// The gap of a damaged place of the log, if its origin is unknown.
     pub(crate) fn gap(&self) -> Option<Gap> {
         Some(Gap {
             origin: Origin::new(LOG).ok()?,
@@ -317,7 +318,7 @@ impl Received {
             from: self.from.min(self.to),
             to: self.to,
             cause: Cause::LogDamaged,
-            detail: "batches received meanwhile; whose is not known".into(),
+            detail: "batches received meanwhile; their origin is unknown".into(),
         })
     }
 }
@@ -332,13 +333,13 @@ impl Missing {
         self.before <= lost.to && lost.from <= self.after
     }
 
-    /// The same of batches before the first one that is stored.
+    /// The same for batches before the first stored one.
     pub(crate) fn is_first_and_explained_by(&self, lost: &Received) -> bool {
-        lost.from <= self.after && self.after.since(lost.to) <= DAMAGE_HEARD_US
+        lost.from <= self.after && self.after.since(lost.to) <= DAMAGE_DELAY_US
     }
 }
 
-/// The device that stands for all of an origin's: that of a run, or one of the origin's name.
+/// The device that represents all devices of an origin: that of a run, or one with the origin's name.
 pub(crate) fn device_named_like(origin: &Origin) -> Option<DeviceId> {
     let name = origin.as_run().map_or(origin.as_str(), |(device, _)| device);
     DeviceId::new(&name.replace([',', '/'], ";")).ok()

@@ -1,4 +1,4 @@
-//! Every known sender, by name and by number; and the batches that are missing of them.
+//! Every known sender, by name and by number, and their missing batches.
 
 use crate::answer::OriginInfo;
 use crate::senders::dedup_window::Missing;
@@ -8,16 +8,16 @@ use crate::settings::Settings;
 use model::{DeviceId, Gap, Origin, Timestamp};
 use std::collections::{BTreeSet, HashMap};
 
-/// A sender's place among those known; good as long as the process runs.
+/// A sender's index; valid as long as the process runs.
 pub(crate) type OriginNumber = u32;
 
 /// All senders.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Origins {
-    /// None: its number can be given to another.
+    /// `None`: the number is free.
     list: Vec<Option<OriginState>>,
     by_name: HashMap<Origin, OriginNumber>,
-    /// How many of them are commands of `jobmeter run`.
+    /// Number of commands of `jobmeter run` among them.
     runs: usize,
     /// Damaged places of the log, newest last.
     pub(crate) damage: Vec<Received>,
@@ -30,7 +30,7 @@ impl Origins {
         Self { list: list.into_iter().map(Some).collect(), by_name, runs, damage }
     }
 
-    /// The number of a sender, which is given one if it has none and there is room.
+    /// The number of a sender. A new sender gets one if the limit permits.
     pub(crate) fn number(&mut self, name: &Origin, max: usize) -> Option<OriginNumber> {
         if let Some(number) = self.by_name.get(name) {
             return Some(*number);
@@ -41,14 +41,14 @@ impl Origins {
             return None;
         }
         self.runs += usize::from(is_run);
-        // As many names as places: no place is free, and none is looked for.
+        // As many names as entries: none is free, so skip the search.
         let full = self.by_name.len() == self.list.len();
         let free = if full { None } else { self.list.iter().position(Option::is_none) };
-        let place = free.unwrap_or(self.list.len());
-        let number = u32::try_from(place).ok()?;
+        let index = free.unwrap_or(self.list.len());
+        let number = u32::try_from(index).ok()?;
         self.by_name.insert(name.clone(), number);
         let new = Some(OriginState::new(name.clone()));
-        match self.list.get_mut(place) {
+        match self.list.get_mut(index) {
             Some(slot) => *slot = new,
             None => self.list.push(new),
         }
@@ -67,18 +67,17 @@ impl Origins {
         self.list.iter().flatten()
     }
 
-    /// How many there are.
+    /// Number of senders.
     pub(crate) fn count(&self) -> usize {
         self.by_name.len()
     }
 
-    /// Lets old boots leave the window; returns gaps for what they never sent.
+    /// Removes idle boots from the window; returns gaps for their missing batches.
     pub(crate) fn expire(&mut self, now: Timestamp, settings: &Settings) -> Vec<Gap> {
         self.list.iter_mut().flatten().flat_map(|state| state.expire(now, settings)).collect()
     }
 
-    /// Forgets the runs of programs that ended; returns their numbers, which are free, and gaps for what
-    /// they never sent.
+    /// Removes ended runs of programs; returns their numbers, which are free, and gaps for their missing batches.
     pub(crate) fn forget_runs(&mut self, now: Timestamp) -> (BTreeSet<OriginNumber>, Vec<Gap>) {
         let (mut free, mut given_up) = (BTreeSet::new(), Vec::new());
         for (slot, number) in self.list.iter_mut().zip(0..) {
@@ -95,31 +94,31 @@ impl Origins {
         (free, given_up)
     }
 
-    /// What is known of each, ordered by name.
+    /// Information about each, ordered by name.
     pub(crate) fn infos(&self) -> Vec<OriginInfo> {
         let mut infos: Vec<_> = self.all().map(OriginState::info).collect();
         infos.sort_by(|a, b| a.origin.cmp(&b.origin));
         infos
     }
 
-    /// Gaps for batches that are missing now, in holes older than `grace_us`, but for those that gaps
-    /// among `told` cover: their sender knows of them and said why.
+    /// Gaps for batches that are missing now, in holes older than `grace_us`, except those covered by gaps
+    /// among `reported`: their sender reported the cause.
     pub(crate) fn missing<'a>(
         &self,
         now: Timestamp,
         grace_us: i64,
-        told: impl Iterator<Item = &'a Gap>,
+        reported: impl Iterator<Item = &'a Gap>,
     ) -> Vec<Gap> {
         let mut by_origin: HashMap<&Origin, Vec<&Gap>> = HashMap::new();
-        for gap in told.filter(|gap| gap.source.is_empty()) {
+        for gap in reported.filter(|gap| gap.source.is_empty()) {
             by_origin.entry(&gap.origin).or_default().push(gap);
         }
         let mut gaps = Vec::new();
         let mut unexplained: Vec<&Received> = self.damage.iter().collect();
         for state in self.all() {
-            let told = by_origin.get(&state.name).map(Vec::as_slice).unwrap_or_default();
-            let is_told = |missing: &Missing| {
-                told.iter().any(|gap| gap.from <= missing.from && gap.to >= missing.to)
+            let reported = by_origin.get(&state.name).map(Vec::as_slice).unwrap_or_default();
+            let is_reported = |missing: &Missing| {
+                reported.iter().any(|gap| gap.from <= missing.from && gap.to >= missing.to)
             };
             let first = state.boots.iter().filter_map(|boot| {
                 let missing = boot.spans.missing_before(boot.base)?;
@@ -137,14 +136,15 @@ impl Origins {
             let open = state.boots.iter().flat_map(|boot| boot.spans.missing());
             let open: Vec<Missing> = open.chain(first).collect();
             unexplained.retain(|lost| !open.iter().any(|one| one.is_explained_by(lost)));
-            let due = |missing: &Missing| now.since(missing.after) >= grace_us && !is_told(missing);
+            let due =
+                |missing: &Missing| now.since(missing.after) >= grace_us && !is_reported(missing);
             gaps.extend(state.lost(open.into_iter().filter(due).collect(), &self.damage));
         }
         gaps.extend(unexplained.into_iter().filter_map(Received::gap));
         gaps
     }
 
-    /// The gap as this device's, if it concerns it.
+    /// The gap with this device, if it concerns it.
     pub(crate) fn concerning(&self, mut gap: Gap, device: &DeviceId) -> Option<Gap> {
         let state = self.by_name.get(&gap.origin).and_then(|number| self.get(*number));
         if gap.origin.as_str() == LOG {
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_known_again() {
+    fn duplicate_batches_are_detected() {
         let origins = origins();
         let state = origins.get(0).unwrap();
         assert_eq!(state.seen(Boot([1; 16]), 1), Seen::Before);
@@ -206,19 +206,19 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_that_stays_is_a_gap_unless_its_sender_told_it() {
+    fn a_lasting_hole_is_a_gap_unless_its_sender_reported_it() {
         let origins = origins();
         assert_eq!(origins.missing(Timestamp(506), 10, [].iter()), []);
         let gaps = origins.missing(Timestamp(515), 10, [].iter());
         assert_eq!(gaps.len(), 1);
         assert_eq!((gaps[0].from, gaps[0].to), (Timestamp(200), Timestamp(500)));
         assert_eq!(gaps[0].cause, Cause::BatchesLost);
-        let told = Gap { cause: Cause::SpoolFull, ..gaps[0].clone() };
-        assert_eq!(origins.missing(Timestamp(515), 10, [told].iter()), []);
+        let reported = Gap { cause: Cause::SpoolFull, ..gaps[0].clone() };
+        assert_eq!(origins.missing(Timestamp(515), 10, [reported].iter()), []);
     }
 
     #[test]
-    fn what_the_log_lost_says_so() {
+    fn batches_lost_by_the_log_have_that_cause() {
         let mut origins = origins();
         origins.damage.push(Received { from: Timestamp(205), to: Timestamp(505) });
         let gaps = origins.missing(Timestamp(515), 10, [].iter());
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boot_that_left_the_window_is_too_late_and_its_hole_is_a_gap() {
+    fn batches_of_a_boot_outside_the_window_are_too_late_and_its_hole_is_a_gap() {
         let mut origins = origins();
         let settings = Settings { window_us: 1000, ..Settings::default() };
         assert_eq!(origins.expire(Timestamp(1505), &settings), []);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_books_come_back() {
+    fn origins_round_trip_through_json() {
         let origins = origins();
         let text = serde_json::to_string(&origins.all().collect::<Vec<_>>()).unwrap();
         let again = Origins::new(serde_json::from_str(&text).unwrap(), Vec::new());

@@ -1,8 +1,9 @@
-//! The series alive, each once in memory, and the catalogue: what every metric means.
+//! The live series, each once in memory, and the catalogue: the meaning of every metric.
 //!
-//! A series is its canonical tuple (device, metric, job, labels) everywhere; nothing on disk or on the
-//! wire knows a number for it (decision 0003). In memory each has one `SeriesInfo`, shared by the
-//! tables, the head and the last values; when only the registry still holds it, it is forgotten.
+//! A series is its canonical tuple (device, metric, job, labels) everywhere; neither disk nor wire has a
+//! number for it (decision 0003).
+//! In memory each has one `SeriesInfo`, shared by the tables, the head and the last values. The registry
+//! drops a series that nothing else holds.
 
 use crate::answer::{Claim, SeriesInfo};
 use crate::files::json::MetricJson;
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Why a series' samples are refused.
+/// Why a series' samples are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Rejection {
     #[error("the server has {0} series, its limit")]
@@ -35,12 +36,12 @@ pub(crate) enum Rejection {
     Label(&'static str),
 }
 
-/// Labels that answers add to a series; a sender that set one would say of which job a sample is.
+/// Labels that answers add to a series; a sender that set one could assign a sample to a job.
 const RESERVED_LABELS: [&str; 3] = ["_job_id", "_cluster", "_device_orig"];
-/// All commands of `jobmeter run` together have one part in so many of the series and origins that are kept.
+/// The commands of `jobmeter run` together have one of this many parts of the series and origins.
 pub const RUNS_SHARE: usize = 4;
 
-/// A series as a key: found by its identity alone.
+/// A series as a key: compared by its identity alone.
 #[derive(Debug)]
 struct Key(Arc<SeriesInfo>);
 
@@ -70,13 +71,13 @@ struct Shared {
     example: Arc<SeriesInfo>,
 }
 
-/// The series alive and what their metrics mean.
+/// The live series and the meaning of their metrics.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    /// Each series with the origin that brought it, unless a block did.
+    /// Each series with the origin that sent it, unless it came from a block.
     series: HashMap<Key, Option<OriginNumber>, FxBuildHasher>,
     by_origin: FxHashMap<OriginNumber, usize>,
-    /// The origins that are commands of `jobmeter run`, and how many series they have together.
+    /// The origins that are commands of `jobmeter run`, and the number of their series.
     runs: FxHashSet<OriginNumber>,
     run_series: usize,
     catalogue: Catalogue,
@@ -89,10 +90,10 @@ impl Registry {
         Self { catalogue, ..Self::default() }
     }
 
-    /// The series of a table's entry, taken in if it is new.
+    /// The series of a table's entry, added if it is new.
     ///
     /// # Errors
-    /// Its samples are refused.
+    /// Its samples are rejected.
     pub(crate) fn resolve(
         &mut self,
         number: OriginNumber,
@@ -136,7 +137,7 @@ impl Registry {
         Ok(info)
     }
 
-    /// Notes that another origin sends a known series: they share it if the one before still does.
+    /// Records that another origin sends a known series: both claim it if the previous one is still active.
     fn take_over(
         &mut self,
         info: &Arc<SeriesInfo>,
@@ -167,22 +168,22 @@ impl Registry {
         }
     }
 
-    /// The series with what its metric means, as a block tells it: the one alive, if it is.
-    pub(crate) fn known(&self, series: Series, divisor: u32) -> Arc<SeriesInfo> {
+    /// The live series with its metric's meaning, or a new one as a block stores it.
+    pub(crate) fn series_info(&self, series: Series, divisor: u32) -> Arc<SeriesInfo> {
         match self.series.get_key_value(&series) {
             Some((Key(info), _)) => Arc::clone(info),
             None => Arc::new(self.explain(series, divisor)),
         }
     }
 
-    /// Takes in a series that a block holds, so that its last value can be told.
+    /// Adds a series of a block, so that its last value can be queried.
     pub(crate) fn restore(&mut self, series: Series, divisor: u32) -> Arc<SeriesInfo> {
-        let info = self.known(series, divisor);
+        let info = self.series_info(series, divisor);
         self.series.entry(Key(Arc::clone(&info))).or_insert(None);
         info
     }
 
-    /// The series by its metric's one name in memory: a million series have a few hundred.
+    /// The series with its metric's shared name: a million series have a few hundred names.
     fn named(&self, series: Series) -> Series {
         match self.catalogue.get(&series.metric) {
             Some((name, _)) => Series { metric: Arc::clone(name), ..series },
@@ -191,7 +192,7 @@ impl Registry {
     }
 
     fn explain(&self, series: Series, divisor: u32) -> SeriesInfo {
-        // The manifest that names a block also names its metrics.
+        // The manifest of a block also lists its metrics.
         let series = self.named(series);
         let known = self.catalogue.get(&series.metric);
         let (unit, kind) =
@@ -199,9 +200,9 @@ impl Registry {
         SeriesInfo { series, unit, kind, divisor }
     }
 
-    /// Forgets the series that nothing else holds.
+    /// Drops the series that nothing else holds.
     pub(crate) fn sweep(&mut self) {
-        // The series' key and the example are the two that do not count as use.
+        // The key and the example hold the series without using it.
         self.shared.retain(|_, shared| Arc::strong_count(&shared.example) > 2);
         let mut lost: FxHashMap<OriginNumber, usize> = FxHashMap::default();
         self.series.retain(|Key(info), owner| {
@@ -215,7 +216,7 @@ impl Registry {
         self.by_origin.retain(|_, owned| *owned > 0);
     }
 
-    /// Forgets who brought series, where it was one of these.
+    /// Clears the origin of series, if it is one of these.
     pub(crate) fn disown(&mut self, origins: &BTreeSet<OriginNumber>) {
         for owner in self.series.values_mut() {
             *owner = owner.filter(|owner| !origins.contains(owner));
@@ -230,28 +231,27 @@ impl Registry {
         }
     }
 
-    /// Series alive.
+    /// Number of live series.
     pub(crate) fn series_count(&self) -> usize {
         self.series.len()
     }
 
-    /// Metrics known.
+    /// Number of known metrics.
     pub(crate) fn metrics_count(&self) -> usize {
         self.catalogue.count()
     }
 
-    /// What every metric means, ordered by name.
+    /// The meaning of every metric, ordered by name.
     pub(crate) fn catalogue(&self) -> Vec<Arc<Metric>> {
         self.catalogue.all()
     }
 
-    /// The catalogue as the manifest keeps it.
+    /// The catalogue as the manifest stores it.
     pub(crate) fn catalogue_json(&self) -> Vec<MetricJson> {
         self.catalogue.json()
     }
 
-    /// Devices of which several origins send the same series, and sent batches within `idle_us` of the
-    /// one that did last.
+    /// Devices with the same series from several origins, each with a batch within `idle_us` of the latest one.
     pub(crate) fn claims(&self, origins: &Origins, idle_us: i64) -> Vec<Claim> {
         let claim = |(device, shared): (&DeviceId, &Shared)| {
             let states = shared.origins.iter().filter_map(|number| origins.get(*number));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn one_name_with_two_units_names_both_places() {
+    fn a_conflict_of_units_reports_both_origins() {
         let mut registry = Registry::default();
         let settings = Settings::default();
         registry.resolve(0, &origin("n1"), &entry("a", Unit::Count, "n1"), &settings).unwrap();
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn two_origins_of_one_series_are_told_while_both_send() {
+    fn two_origins_of_one_series_are_reported_while_both_send() {
         let mut registry = Registry::default();
         let mut origins = Origins::default();
         let mut kept = Vec::new();

@@ -1,4 +1,4 @@
-//! The tables that senders repeat in every batch, resolved once: place in the table → series.
+//! The tables that senders repeat in every batch, resolved once: position in the table → series.
 
 use crate::answer::SeriesInfo;
 use crate::senders::origin::OriginState;
@@ -11,23 +11,23 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// No start is known.
+/// The start is unknown.
 pub(crate) const NO_START: i64 = i64::MIN;
-/// A table with refused series is resolved anew after so long: there may be room by then.
+/// A table with rejected series is resolved again after this time: limits may permit them by then.
 const RETRY_US: i64 = Timestamp::SECOND * 60;
 
-/// What the samples of a place are of.
+/// The series of a position.
 #[derive(Clone, Debug)]
 pub(crate) struct SeriesSlot {
-    /// The series; `None` where it is refused.
+    /// The series; `None` if it is rejected.
     pub(crate) series: Option<Arc<SeriesInfo>>,
     /// Steps in one unit.
     pub(crate) divisor: u32,
-    /// When the counter was zero, or [`NO_START`].
+    /// The counter's start, or [`NO_START`].
     pub(crate) start: i64,
 }
 
-/// A place whose samples are refused.
+/// A position with rejected samples.
 #[derive(Clone, Debug)]
 pub(crate) struct RejectedSlot {
     pub(crate) place: u32,
@@ -42,11 +42,11 @@ pub(crate) struct RejectedSlot {
 pub(crate) struct Table {
     /// One for each entry.
     pub(crate) places: Box<[SeriesSlot]>,
-    /// The places that have a series, in the order of their series.
+    /// The positions that have a series, ordered by series.
     pub(crate) order: Box<[u32]>,
     /// The devices, in order, and each one's part of `order`.
     pub(crate) devices: Box<[(DeviceId, Range<usize>)]>,
-    /// The places that are refused, in order.
+    /// The rejected positions, in order.
     pub(crate) refused: Box<[RejectedSlot]>,
     resolved: Timestamp,
 }
@@ -101,18 +101,18 @@ impl Table {
         }
     }
 
-    /// Whether it should be resolved anew.
+    /// Whether it should be resolved again.
     fn is_stale(&self, now: Timestamp) -> bool {
         !self.refused.is_empty() && now.since(self.resolved) >= RETRY_US
     }
 
-    /// Why the samples of a place are refused.
+    /// Why the samples of a position are rejected.
     pub(crate) fn refusal(&self, place: u32) -> Option<&RejectedSlot> {
         let at = self.refused.binary_search_by_key(&place, |refused| refused.place).ok()?;
         self.refused.get(at)
     }
 
-    /// About how many bytes it takes.
+    /// Its approximate size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.places.len() * (size_of::<SeriesSlot>() + size_of::<u32>())
             + self.devices.len() * size_of::<(DeviceId, Range<usize>)>()
@@ -138,7 +138,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// A table that was resolved before.
+    /// A cached table.
     pub(crate) fn get(
         &mut self,
         origin: OriginNumber,
@@ -153,7 +153,8 @@ impl Tables {
         Some(Arc::clone(&cached.table))
     }
 
-    /// Keeps a table. Those used longest ago go when all together name more than `places_max` series.
+    /// Caches a table. The least recently used ones are evicted while all together contain more than
+    /// `places_max` series.
     pub(crate) fn keep(
         &mut self,
         origin: OriginNumber,
@@ -175,7 +176,7 @@ impl Tables {
         }
     }
 
-    /// Lets go of the tables of some origins.
+    /// Drops the tables of some origins.
     pub(crate) fn disown(&mut self, origins: &BTreeSet<OriginNumber>) {
         let places = &mut self.places;
         self.cached.retain(|(origin, _), cached| {
@@ -185,7 +186,7 @@ impl Tables {
         });
     }
 
-    /// Lets go of the tables last used before an instant.
+    /// Drops the tables last used before an instant.
     pub(crate) fn drop_unused(&mut self, before: Timestamp) {
         let places = &mut self.places;
         self.cached.retain(|_, cached| {

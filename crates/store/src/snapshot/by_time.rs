@@ -1,5 +1,4 @@
-//! Walking through samples in the order of time: slices of bounded rows, each read series by series and
-//! put in order in memory.
+//! Scans samples by time: slices of bounded rows, each read series by series and sorted in memory.
 
 use super::Snapshot;
 use crate::answer::{Chunk, SeriesInfo, TimeSlice};
@@ -8,17 +7,17 @@ use crate::state::select::Selector;
 use model::Timestamp;
 use std::sync::Arc;
 
-/// Slices of a selection in the order of time. After an error it ends.
+/// Slices of a selection, ordered by time. It ends after an error.
 #[derive(Debug)]
 pub struct ByTime {
     snapshot: Snapshot,
     selector: Selector,
     rows_max: usize,
-    /// The first instant of the next slice, and the last of all; none when it has ended.
+    /// The first instant of the next slice, and the last of all; `None` at the end.
     rest: Option<(i64, i64)>,
-    /// How long the next slice is, in microseconds; none before the first.
+    /// Length of the next slice, in microseconds; `None` before the first.
     width: Option<i64>,
-    /// Most series that a slice had so far.
+    /// Most series of a slice so far.
     series: usize,
 }
 
@@ -69,7 +68,7 @@ impl ByTime {
         Ok(if rows <= self.rows_max { all } else { fitting(all, rows, self.rows_max) })
     }
 
-    /// The samples of a slice; or, when they are too many, an earlier end.
+    /// The samples of a slice; or, if there are too many, an earlier end.
     fn chunks(&self, from: i64, to: i64) -> Result<Result<Vec<Chunk>, i64>, BlockError> {
         let (mut chunks, mut rows) = (Vec::new(), 0);
         for chunk in self.snapshot.scan(&self.selector, Timestamp(from), Timestamp(to)) {
@@ -83,9 +82,9 @@ impl ByTime {
         Ok(Ok(chunks))
     }
 
-    /// Where a slice that begins at `from` and has too many samples, these among them, may end instead:
-    /// among their instants, as far as samples of that many series fit, in their middle at most; where
-    /// they all are of one instant, just before it or, if the slice begins there, at it.
+    /// An earlier end for a slice that begins at `from` and has too many samples, including these. It lies
+    /// among their instants, as far as samples of that many series fit, at most in their middle. If all are
+    /// of one instant, it is just before it, or at it if the slice begins there.
     fn earlier_end(&self, chunks: &[Chunk], from: i64) -> i64 {
         let mut instants: Vec<i64> =
             chunks.iter().flat_map(|chunk| chunk.times.iter().copied()).collect();
@@ -102,7 +101,7 @@ impl ByTime {
     }
 }
 
-/// A width at which about three quarters of the rows allowed are expected, where `width` gave `rows`.
+/// A width that yields about three quarters of the allowed rows, if `width` yielded `rows`.
 fn fitting(width: i64, rows: usize, rows_max: usize) -> i64 {
     let wanted = i128::try_from(rows_max / 4 * 3).unwrap_or(i128::MAX).max(1);
     let none = rows == 0;
@@ -115,7 +114,7 @@ fn fitting(width: i64, rows: usize, rows_max: usize) -> i64 {
 fn put_in_order(chunks: &[Chunk]) -> TimeSlice {
     let mut series: Vec<Arc<SeriesInfo>> = Vec::new();
     let rows: usize = chunks.iter().map(|chunk| chunk.times.len()).sum();
-    // An instant, and which row it is when the chunks stand one after another.
+    // An instant, and the row's number in the concatenated chunks.
     let mut order: Vec<(i64, u32)> = Vec::with_capacity(rows);
     let (mut places, mut values) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
     let mut starts = Vec::with_capacity(rows);
@@ -131,7 +130,7 @@ fn put_in_order(chunks: &[Chunk]) -> TimeSlice {
             starts.push(start.map_or(TimeSlice::NO_START, |start| start.0));
         }
     }
-    // Stable and quick on what it gets: ascending runs, one a chunk.
+    // Stable, and quick on its input: ascending runs, one per chunk.
     order.sort_by_key(|(at, _)| *at);
     let pick = |row: &u32| *row as usize;
     TimeSlice {

@@ -1,6 +1,6 @@
-//! A moment of the store, and everything that can be read of it.
+//! A consistent view of the store, and everything that can be read from it.
 //!
-//! `by_time`: samples in the order of time; all others are methods of [`Snapshot`].
+//! `by_time`: samples ordered by time; all other reads are methods of [`Snapshot`].
 
 mod by_time;
 
@@ -12,16 +12,16 @@ use crate::files::errors::BlockError;
 use crate::scan::by_series::Scan;
 use crate::scan::indexes;
 use crate::scan::rollup_scan::WindowScan;
-use crate::scan::source::Question;
+use crate::scan::source::ScanQuery;
 use crate::state::select::Selector;
 use crate::state::shared::Shared;
 use crate::state::view::View;
 use model::Timestamp;
 use std::sync::Arc;
 
-/// A moment of the store: every question asked of one snapshot sees the same samples, each exactly once,
-/// whatever is appended, written or removed meanwhile. It holds the memory and files it needs, so keep
-/// it no longer than a question.
+/// A consistent view of the store. Every query of one snapshot sees the same samples, each exactly once,
+/// whatever is appended, written or removed meanwhile.
+/// It holds memory and files, so keep it no longer than a query.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub(crate) shared: Arc<Shared>,
@@ -30,23 +30,24 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    fn question(selector: &Selector, from: Timestamp, to: Timestamp) -> Question {
-        Question { selector: selector.clone(), from: from.0, to: to.0 }
+    fn query(selector: &Selector, from: Timestamp, to: Timestamp) -> ScanQuery {
+        ScanQuery { selector: selector.clone(), from: from.0, to: to.0 }
     }
 
-    /// The samples of a selection between two instants (bounds inclusive), series by series in the order
-    /// of [`model::Series`], each in the order of time.
+    /// The samples of a selection between two instants (bounds inclusive), series by series in the order of
+    /// [`model::Series`], each ordered by time.
     ///
-    /// Lazy: a chunk is read when it is asked for, and dropping the scan ends it. Reads from blocks only
-    /// the rows that the selection and the interval need, as far as pages allow.
+    /// Lazy: a chunk is read on request, and dropping the scan ends it. From blocks it reads only the rows
+    /// that the selection and the interval need, as far as pages allow.
     pub fn scan(&self, selector: &Selector, from: Timestamp, to: Timestamp) -> Scan {
-        let question = Self::question(selector, from, to);
-        Scan::new(&self.shared, &self.view, self.visible, question)
+        let query = Self::query(selector, from, to);
+        Scan::new(&self.shared, &self.view, self.visible, query)
     }
 
-    /// The same samples in the order of time, in slices of at most `rows_max` rows (more only where one
-    /// instant alone has more). Memory is about 80 bytes a row of a slice. Each slice reads anew the pages
-    /// that its interval touches, so ask for as many rows as memory allows.
+    /// The same samples ordered by time, in slices of at most `rows_max` rows (more only if one instant alone
+    /// has more).
+    /// Memory is about 80 bytes per row of a slice. Each slice rereads the pages that its interval touches,
+    /// so request as many rows as memory allows.
     pub fn scan_by_time(
         &self,
         selector: &Selector,
@@ -62,8 +63,8 @@ impl Snapshot {
         indexes::extent(&self.view).map(|(from, to)| (Timestamp(from), Timestamp(to)))
     }
 
-    /// About how many rows [`Self::scan`] would give, from indexes alone, as if the samples of a series
-    /// were spread evenly between the first and the last of a block.
+    /// Estimates the rows of [`Self::scan`], from indexes alone, as if the samples of a series were spread
+    /// evenly between the first and the last of a block.
     ///
     /// # Errors
     /// A block's index cannot be read.
@@ -73,11 +74,12 @@ impl Snapshot {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<u64, BlockError> {
-        indexes::rows(&self.shared, &self.view, &Self::question(selector, from, to))
+        indexes::rows(&self.shared, &self.view, &Self::query(selector, from, to))
     }
 
-    /// The series of a selection whose first and last samples in some block or in memory enclose a part
-    /// of the interval, in the order of [`model::Series`]; from indexes alone.
+    /// The series of a selection with first and last samples, in some block or in memory, around a part of
+    /// the interval.
+    /// In the order of [`model::Series`], from indexes alone.
     ///
     /// # Errors
     /// A block's index cannot be read.
@@ -87,12 +89,12 @@ impl Snapshot {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<Vec<Arc<SeriesInfo>>, BlockError> {
-        indexes::series(&self.shared, &self.view, &Self::question(selector, from, to))
+        indexes::series(&self.shared, &self.view, &Self::query(selector, from, to))
     }
 
     /// The windows of a selection that begin between two instants (bounds inclusive), each with all its
-    /// samples, series by series in the order of [`model::Series`]. Read from rollups where there are
-    /// any of this length ([`crate::Store::WINDOWS_US`]), and made of samples elsewhere.
+    /// samples, series by series in the order of [`model::Series`]. Read from rollups of this length
+    /// ([`crate::Store::WINDOWS_US`]) if there are any, and computed from samples elsewhere.
     pub fn windows(
         &self,
         selector: &Selector,
@@ -100,21 +102,21 @@ impl Snapshot {
         to: Timestamp,
         window_us: i64,
     ) -> WindowScan {
-        let question = Self::question(selector, from, to);
+        let query = Self::query(selector, from, to);
         let meter = Meter::below(&self.shared.meter);
-        WindowScan::new(&self.shared, &self.view, self.visible, question, window_us.max(1), meter)
+        WindowScan::new(&self.shared, &self.view, self.visible, query, window_us.max(1), meter)
     }
 
-    /// The newest sample of each series of a selection that is alive
-    /// ([`crate::Settings::series_idle_us`]), in the order of [`model::Series`]; from memory, and newer than the
-    /// snapshot where something came since.
+    /// The newest sample of each live series of a selection ([`crate::Settings::series_idle_us`]), in the
+    /// order of [`model::Series`].
+    /// It comes from memory, and is newer than the snapshot if more arrived since.
     pub fn last(&self, selector: &Selector) -> Vec<LastValue> {
         self.view.last(selector)
     }
 
-    /// Since when the counters of a selection count: for each run of samples with one start that reaches
-    /// into the interval, its first sample and the start; ordered by series, then time. The first sample
-    /// of a run that began in an earlier block is the first of the oldest block that touches the interval.
+    /// The counter starts of a selection: for each run of samples with one start that overlaps the interval,
+    /// its first sample and the start; ordered by series, then time. For a run that began in an earlier
+    /// block, the first sample is that of the oldest block that touches the interval.
     ///
     /// # Errors
     /// A block cannot be read.
@@ -124,7 +126,7 @@ impl Snapshot {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<Vec<CounterStart>, BlockError> {
-        let question = Self::question(selector, from, to);
-        indexes::counter_starts(self.scan(selector, from, to), &question)
+        let query = Self::query(selector, from, to);
+        indexes::counter_starts(self.scan(selector, from, to), &query)
     }
 }

@@ -7,20 +7,21 @@ use crate::head::samples::Head;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Longest wait before a block that could not be written is tried again, in seconds: after a full disk, writing
-/// resumes within 5 s of free space. A try on a full disk ends with its first rows, so it costs little.
+/// Longest wait before a failed block is tried again, in seconds: after a full disk, writing resumes within 5
+/// s of free space.
+/// A try on a full disk ends at its first rows, so it costs little.
 const RETRY_SECONDS_MAX: u64 = 4;
 
-/// Samples to be written to a block, with the books of the moment when they were complete.
+/// Samples for a block, with the store's records of the moment when they were complete.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) head: Arc<Head>,
     pub(crate) covered: Arc<Covered>,
-    /// The last log segment that they and the books came from.
+    /// The last log segment of these samples and records.
     pub(crate) through: u64,
 }
 
-/// What the log's writer, the block writer and who waits for a block tell each other.
+/// Shared by the log's writer, the block writer and threads that wait for a block.
 #[derive(Debug, Default)]
 pub(crate) struct FlushQueue {
     slot: Mutex<Slot>,
@@ -33,7 +34,7 @@ struct Slot {
     /// A job was taken, and is not done.
     busy: bool,
     closing: bool,
-    /// How many times a block was asked for, and how many of these a job has answered or will.
+    /// Number of requested blocks, and how many of these requests a job has fulfilled or will.
     wanted: u64,
     handed: u64,
     written: u64,
@@ -48,7 +49,7 @@ impl FlushQueue {
         slot.job.is_none() && !slot.busy
     }
 
-    /// Whether somebody waits for a block that no job holds yet.
+    /// Whether a thread waits for a block without a job.
     pub(crate) fn is_wanted(&self) -> bool {
         let slot = lock(&self.slot);
         slot.wanted > slot.handed
@@ -62,25 +63,25 @@ impl FlushQueue {
         self.changed.notify_all();
     }
 
-    /// Ends the block writer; a job that is begun may end.
+    /// Ends the block writer; a job in progress may finish.
     pub(crate) fn close(&self) {
         lock(&self.slot).closing = true;
         self.changed.notify_all();
     }
 
-    /// Asks for a block of all that is stored by now, and waits until it is written.
+    /// Requests a block of all that is stored by now, and waits until it is written.
     ///
     /// # Errors
-    /// A try to write a block failed while waiting, or the store is closing: why.
-    pub(crate) fn wait(&self, ask: impl FnOnce()) -> Result<(), String> {
+    /// A block failed while waiting, or the store is closing: the reason.
+    pub(crate) fn wait(&self, request: impl FnOnce()) -> Result<(), String> {
         let (number, failures) = {
             let mut slot = lock(&self.slot);
             slot.wanted += 1;
-            // A block that waits to be tried again is tried now.
+            // A failed block is tried again at once.
             self.changed.notify_all();
             (slot.wanted, slot.failures)
         };
-        ask();
+        request();
         let waiting =
             |slot: &mut Slot| slot.written < number && slot.failures == failures && !slot.closing;
         let slot = self.changed.wait_while(lock(&self.slot), waiting);
@@ -92,7 +93,7 @@ impl FlushQueue {
         }
     }
 
-    /// Waits for the next job; none when the store is closing.
+    /// Waits for the next job; `None` if the store is closing.
     pub(crate) fn next(&self) -> Option<Job> {
         let idle = |slot: &mut Slot| slot.job.is_none() && !slot.closing;
         let slot = self.changed.wait_while(lock(&self.slot), idle);
@@ -102,7 +103,7 @@ impl FlushQueue {
         job
     }
 
-    /// The job that was taken is done.
+    /// Ends the job that was taken.
     pub(crate) fn done(&self) {
         let mut slot = lock(&self.slot);
         slot.busy = false;
@@ -110,7 +111,7 @@ impl FlushQueue {
         self.changed.notify_all();
     }
 
-    /// Waits before another try; false when the store is closing.
+    /// Waits before another try; false if the store is closing.
     pub(crate) fn failed(&self, error: &BlockError, tries: u32) -> bool {
         let mut slot = lock(&self.slot);
         slot.failures += 1;
@@ -124,7 +125,7 @@ impl FlushQueue {
     }
 }
 
-/// How long to wait after a failed try, the first of which has the number 0.
+/// How long to wait after a failed try; the first try has the number 0.
 fn retry_after(tries: u32) -> Duration {
     Duration::from_secs(1_u64.checked_shl(tries).unwrap_or(u64::MAX).min(RETRY_SECONDS_MAX))
 }

@@ -1,4 +1,4 @@
-//! The manifest as the store's threads share it: each change of it is written whole before it counts.
+//! The manifest as the store's threads share it: each change is written completely before it counts.
 
 use crate::blocks::{Block, BlockNote};
 use crate::files::disk::Disk;
@@ -11,14 +11,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The manifest of a data directory, and where it lies.
+/// The manifest of a data directory, and its location.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
     /// The manifest on the disk.
     manifest: Mutex<Manifest>,
-    /// The last swap failed: what the manifest on the disk names is not known.
+    /// The last swap failed: the manifest on the disk is either of two.
     unsure: AtomicBool,
 }
 
@@ -32,12 +32,13 @@ impl Ledger {
         lock(&self.manifest)
     }
 
-    /// Puts a changed manifest in the place of the one there is; `change` is given the new one, whose
-    /// generation is the next. Nobody else changes it meanwhile.
+    /// Replaces the manifest by a changed one. `change` receives the new one, with the next generation. No
+    /// other thread changes it meanwhile.
     ///
     /// # Errors
-    /// Those of `change`, or the disk fails: then the one before counts, though after a crash the new one
-    /// may be found. So no file that either of the two names may be removed until a later swap succeeds.
+    /// Those of `change`, or the disk fails. Then the previous manifest counts, though a restart after a
+    /// crash may find the new one.
+    /// So no file of either of the two may be removed until a later swap succeeds.
     pub(crate) fn swap<E: From<DiskError>>(
         &self,
         change: impl FnOnce(&mut Manifest) -> Result<(), E>,
@@ -53,8 +54,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Removes files that were finished and are not to be named after all, so that they take no room. Where
-    /// the manifest on the disk may name them they stay until the same work is done again, or the next start.
+    /// Removes finished files that will not be listed after all, to free space. If the manifest on the disk
+    /// may list them, they stay until the same work is done again, or until the next start.
     pub(crate) fn discard(&self, files: &[Arc<Block>]) {
         if self.unsure.load(Ordering::SeqCst) {
             return;
@@ -64,11 +65,11 @@ impl Ledger {
         }
     }
 
-    /// Swaps the manifest and turns the view alike, then removes the files that are gone.
+    /// Changes the manifest and the view alike, then removes the dropped files.
     ///
     /// # Errors
-    /// The manifest cannot be written: all stays as it was, the new files too, which a manifest may name
-    /// after a crash.
+    /// The manifest cannot be written: everything stays as it was, the new files included, which a manifest
+    /// may list after a crash.
     pub(crate) fn exchange(&self, shared: &Shared, change: &Change<'_>) -> Result<(), DiskError> {
         let Change { is_gone, block, rollups, settled, removed } = *change;
         let place = |log_first: u64| block.is_some_and(|new| log_first < new.note.log_first);
@@ -95,30 +96,30 @@ impl Ledger {
             gone
         });
         for file in gone {
-            // A file that stays is removed at the next start.
+            // If this fails, the next start removes the file.
             self.disk.remove(&file.path).unwrap_or_default();
         }
         Ok(())
     }
 }
 
-/// What becomes of the files, in the manifest and in the view alike.
+/// A change of the files, in the manifest and in the view alike.
 #[derive(Clone, Copy)]
 pub(crate) struct Change<'a> {
-    /// Blocks and files of rollups that go.
+    /// Blocks and files of rollups to drop.
     pub(crate) is_gone: &'a dyn Fn(&BlockNote) -> bool,
-    /// A block that comes, to its place by its log segments.
+    /// A block to add, at the position of its log segments.
     pub(crate) block: Option<&'a Arc<Block>>,
-    /// Files of rollups that come.
+    /// Files of rollups to add.
     pub(crate) rollups: &'a [Arc<Block>],
-    /// Before which windows are made for good from now on, and when that was.
+    /// The new settled time, and the time of settling.
     pub(crate) settled: Option<(Timestamp, Timestamp)>,
-    /// Samples that are let go.
+    /// Number of deleted samples.
     pub(crate) removed: u64,
 }
 
 impl<'a> Change<'a> {
-    /// These go, and nothing comes.
+    /// Drops these, and adds nothing.
     pub(crate) const fn of(is_gone: &'a dyn Fn(&BlockNote) -> bool) -> Self {
         Self { is_gone, block: None, rollups: &[], settled: None, removed: 0 }
     }

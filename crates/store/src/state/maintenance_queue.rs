@@ -1,13 +1,13 @@
-//! How other threads wake and end the thread that maintains the blocks.
+//! Wakes and ends the maintenance thread.
 
 use crate::files::lock::lock;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often it is looked for work that no new block brings.
+/// Interval of checks for work without a new block.
 const LOOK_SECONDS: u64 = 60;
 
-/// What the thread that tends the blocks and the others tell each other.
+/// Shared by the maintenance thread and the others.
 #[derive(Debug, Default)]
 pub(crate) struct MaintenanceQueue {
     slot: Mutex<Slot>,
@@ -21,13 +21,13 @@ struct Slot {
 }
 
 impl MaintenanceQueue {
-    /// There is a new block.
+    /// Reports a new block.
     pub(crate) fn wake(&self) {
         lock(&self.slot).woken = true;
         self.changed.notify_all();
     }
 
-    /// Ends the thread; work that is begun is given up.
+    /// Ends the thread; work in progress is given up.
     pub(crate) fn close(&self) {
         lock(&self.slot).closing = true;
         self.changed.notify_all();
@@ -37,7 +37,7 @@ impl MaintenanceQueue {
         lock(&self.slot).closing
     }
 
-    /// Waits for work, or some time; false when the store is closing.
+    /// Waits for work, or some time; false if the store is closing.
     pub(crate) fn wait(&self) -> bool {
         let idle = |slot: &mut Slot| !slot.woken && !slot.closing;
         let look = Duration::from_secs(LOOK_SECONDS);

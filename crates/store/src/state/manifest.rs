@@ -1,4 +1,4 @@
-//! The manifest: which blocks there are, which part of the log they hold, and the books of that moment.
+//! The manifest: the list of blocks, the part of the log that they contain, and the store's records of that moment.
 //! It is replaced as a whole, so a crash leaves either the old one or the new one.
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //! {"generation":7,"covered":12,"blocks":[…],"metrics":[…],"origins":[…],…}
 //! ```
 //!
-//! The first line ends with the CRC-32C of all that follows it.
+//! The first line ends with the CRC-32C of the bytes after it.
 
 use crate::blocks::BlockNote;
 use crate::files::disk::Disk;
@@ -24,61 +24,61 @@ use std::path::{Path, PathBuf};
 pub(crate) const MANIFEST: &str = "MANIFEST";
 const HEADER: &str = "jobmeter manifest 1 ";
 
-/// What the manifest says of the archive.
+/// The archive's entry in the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ArchiveNote {
-    /// What its file `ARCHIVE` says: when it was begun, in microseconds since 1970.
+    /// The ID in its file `ARCHIVE`: its time of creation, in microseconds since 1970.
     pub(crate) id: i64,
-    /// Where it was last.
+    /// Its last location.
     pub(crate) dir: PathBuf,
 }
 
-/// What the manifest holds.
+/// The content of the manifest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     /// Counts manifests.
     pub(crate) generation: u64,
-    /// The last log segment whose records are in blocks and in these books.
+    /// The last log segment with records in blocks and in this manifest.
     pub(crate) covered: u64,
     pub(crate) blocks: Vec<BlockNote>,
-    /// Files of rollups; each is of the samples of some log segments.
+    /// Files of rollups; each covers the samples of some log segments.
     #[serde(default)]
     pub(crate) rollups: Vec<BlockNote>,
-    /// Rollups of what was before are made for good, in files of their own.
+    /// Rollups of earlier time are final, in files of their own.
     #[serde(with = "json::time", default = "never")]
     pub(crate) settled: Timestamp,
-    /// What was received since then has no sample of before.
+    /// Batches received since then have no sample before `settled`.
     #[serde(with = "json::time", default = "never")]
     pub(crate) settled_at: Timestamp,
-    /// Samples that are no longer kept, since the directory was made.
+    /// Deleted samples since the directory was created.
     #[serde(default)]
     pub(crate) samples_removed: u64,
-    /// Where blocks lie that are not in the data directory.
+    /// Location of blocks outside the data directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) archive: Option<ArchiveNote>,
     pub(crate) metrics: Vec<MetricJson>,
     pub(crate) origins: Vec<OriginState>,
     /// Damaged places of the log.
     pub(crate) damage: Vec<Received>,
-    /// Segments among those covered that are set aside instead of removed.
+    /// Covered segments that are in quarantine instead of removed.
     pub(crate) quarantine: Vec<u64>,
     pub(crate) gaps: Option<GapsNote>,
     pub(crate) gaps_forgotten: u64,
 }
 
-/// Before any sample.
+/// An instant before any sample.
 const fn never() -> Timestamp {
     Timestamp(i64::MIN)
 }
 
-/// Where the gaps are: a JSON object a line.
+/// The file of the gaps: one JSON object per line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GapsNote {
     pub(crate) file: String,
     pub(crate) crc32c: u32,
 }
 
-/// Writes a file whole: under another name, then renamed, all of it on the disk when this returns.
+/// Writes a file atomically: under a temporary name, then renamed; all of it is synced.
 pub(crate) fn write_whole(
     disk: &dyn Disk,
     dir: &Path,
@@ -97,7 +97,7 @@ pub(crate) fn write_whole(
     write().map_err(DiskError::of("write", &path))
 }
 
-/// Reads a file whole; `None` when it is not there.
+/// Reads a whole file; `None` if it does not exist.
 pub(crate) fn read_whole(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>, DiskError> {
     let read = || -> io::Result<Vec<u8>> {
         let file = disk.open(path)?;
@@ -135,7 +135,7 @@ impl Default for Manifest {
 }
 
 impl Manifest {
-    /// Reads the manifest of a data directory; `None` when it has none yet.
+    /// Reads the manifest of a data directory; `None` if it has none yet.
     ///
     /// # Errors
     /// It is damaged, or the disk fails.
@@ -146,7 +146,7 @@ impl Manifest {
         Ok(Some(manifest))
     }
 
-    /// Puts this manifest in the place of the one before.
+    /// Replaces the previous manifest by this one.
     ///
     /// # Errors
     /// The disk fails: either of the two may be there then.
@@ -159,7 +159,7 @@ impl Manifest {
         write_whole(disk, dir, MANIFEST, text.as_bytes())
     }
 
-    /// The gaps that it names.
+    /// The gaps of the manifest.
     ///
     /// # Errors
     /// Their file is missing or damaged, or the disk fails.
@@ -180,7 +180,7 @@ impl Manifest {
         let gaps: Option<Vec<_>> = lines
             .map(|line| serde_json::from_slice::<GapJson>(line).ok().and_then(GapJson::gap))
             .collect();
-        let gaps = gaps.ok_or_else(|| damaged("a line is no gap that this version knows"))?;
+        let gaps = gaps.ok_or_else(|| damaged("a line is not a gap of this version"))?;
         Ok(Gaps::new(gaps, self.gaps_forgotten, limits))
     }
 }
@@ -207,10 +207,9 @@ pub(crate) fn write_gaps(
 }
 
 fn parse(bytes: &[u8]) -> Result<Manifest, String> {
-    let rest =
-        bytes.strip_prefix(HEADER.as_bytes()).ok_or("it does not begin as a manifest does")?;
+    let rest = bytes.strip_prefix(HEADER.as_bytes()).ok_or("it has no header of a manifest")?;
     let (crc, rest) = rest.split_first_chunk::<8>().ok_or("it ends within its first line")?;
-    let body = rest.strip_prefix(b"\n").ok_or("its first line is no checksum")?;
+    let body = rest.strip_prefix(b"\n").ok_or("its first line has no checksum")?;
     if *crc != *format!("{:08x}", crc32c::crc32c(body)).as_bytes() {
         return Err("its checksum differs".to_owned());
     }
@@ -223,7 +222,7 @@ mod tests {
     use crate::files::disk::RealDisk;
 
     #[test]
-    fn every_flipped_byte_and_every_cut_is_refused() {
+    fn every_flipped_byte_and_every_truncation_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let manifest = Manifest { generation: 3, covered: 9, ..Manifest::default() };
         assert!(Manifest::read(&RealDisk, dir.path()).unwrap().is_none());

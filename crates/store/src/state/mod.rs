@@ -1,7 +1,7 @@
-//! What the store's threads share.
+//! State that the store's threads share.
 //!
-//! - `shared`: queue, counters and locks. `view`: one moment of the store. `select`: which series a query wants.
-//! - `manifest`: which blocks there are. `ledger`: changes of it. `flush_queue`, `maintenance_queue`: work for the threads.
+//! - `shared`: queue, counters and locks. `view`: a consistent view of the store. `select`: the series of a query.
+//! - `manifest`: the list of blocks. `ledger`: changes of it. `flush_queue`, `maintenance_queue`: work for the threads.
 
 pub(crate) mod flush_queue;
 pub(crate) mod ledger;

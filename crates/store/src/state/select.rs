@@ -1,44 +1,44 @@
-//! Which series a question is about.
+//! Selectors of series.
 
 use model::{DeviceId, JobKey, Labels, Series};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Which series a question is about. The default selects all of them.
+/// Selects the series of a query. The default selects all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     /// Only of these devices; `None`: of any.
     pub devices: Option<BTreeSet<DeviceId>>,
     /// Only of these metrics; `None`: of any.
     pub metrics: Option<BTreeSet<Arc<str>>>,
-    /// Counted for which job.
+    /// By job attribution.
     pub job: JobSelector,
-    /// All of these must hold.
+    /// All of these must match.
     pub labels: Vec<LabelMatch>,
 }
 
-/// For which job a series was counted.
+/// Selects by job attribution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum JobSelector {
-    /// For any, or for none.
+    /// Any job, or none.
     #[default]
     Any,
-    /// For no job: the device as a whole.
+    /// Not attributed to a job: the device as a whole.
     None,
-    /// For some job.
+    /// Any job.
     Some,
-    /// For this one.
+    /// This one.
     Is(JobKey),
-    /// For this one or for none: never for another job of the same device.
+    /// This one or none: never another job of the same device.
     NoneOrIs(JobKey),
-    /// For one of these.
+    /// One of these.
     OneOf(BTreeSet<JobKey>),
 }
 
-/// What must hold of a series' labels.
+/// A condition on a series' labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LabelMatch {
-    /// The label is there and has this value.
+    /// The label has this value.
     Is {
         /// The label's key.
         key: String,
@@ -49,14 +49,14 @@ pub enum LabelMatch {
     IsNot {
         /// The label's key.
         key: String,
-        /// The value it may not have.
+        /// The excluded value.
         value: String,
     },
-    /// The label is there.
+    /// The label is present.
     Present(String),
     /// The label is missing.
     Absent(String),
-    /// These are the labels, all of them.
+    /// Exactly these labels.
     Exactly(Labels),
 }
 
@@ -71,7 +71,7 @@ impl Selector {
         }
     }
 
-    /// Whether the series is one of these.
+    /// Whether it selects the series.
     pub fn matches(&self, series: &Series) -> bool {
         self.devices.as_ref().is_none_or(|devices| devices.contains(&series.device))
             && self.metrics.as_ref().is_none_or(|metrics| metrics.contains(&series.metric))
@@ -81,7 +81,7 @@ impl Selector {
 }
 
 impl JobSelector {
-    /// Whether a series of this job is one of these.
+    /// Whether it selects a series of this job.
     pub fn matches(&self, job: Option<&JobKey>) -> bool {
         match self {
             Self::Any => true,
@@ -95,7 +95,7 @@ impl JobSelector {
 }
 
 impl LabelMatch {
-    /// Whether it holds of these labels.
+    /// Whether these labels match.
     pub fn matches(&self, labels: &Labels) -> bool {
         match self {
             Self::Is { key, value } => labels.get(key).as_ref() == Some(value),

@@ -1,4 +1,4 @@
-//! What the store's threads and its callers share.
+//! State that the store's threads and its callers share.
 
 use crate::answer::Stats;
 use crate::blocks::{Meter, close_unused};
@@ -19,8 +19,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 /// Called with one outcome for each batch.
 pub(crate) type Done = Box<dyn FnOnce(Vec<Outcome>) + Send>;
 
-/// What the store's threads and its callers share. Locks are taken in the order of the fields and held
-/// for no file operation.
+/// State that the store's threads and its callers share. Locks are taken in the order of the fields and held
+/// during no file operation.
 pub(crate) struct Shared {
     pub(crate) dir: PathBuf,
     pub(crate) settings: Settings,
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub(crate) tending: MaintenanceQueue,
     books: Mutex<Books>,
     view: RwLock<Arc<View>>,
-    /// Batches that can be queried: those with a lower position.
+    /// Batches with a lower position can be queried.
     visible: AtomicU64,
     counts: Mutex<Counts>,
     pub(crate) meter: Arc<Meter>,
@@ -57,23 +57,23 @@ struct Queue {
     batches: usize,
     bytes: usize,
     closing: bool,
-    /// There may be something to do beside batches.
+    /// There may be work beside batches.
     woken: bool,
 }
 
-/// What the log's writer finds to do.
+/// Work for the log's writer.
 pub(crate) struct Work {
     pub(crate) requests: Vec<Request>,
     pub(crate) closing: bool,
 }
 
-/// What is counted since the start of the process, and what the last commit saw.
+/// Counters since the start of the process, and errors of the last tries.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) stats: Stats,
-    pub(crate) log_trouble: Option<String>,
-    pub(crate) flush_trouble: Option<String>,
-    pub(crate) tend_trouble: Option<String>,
+    pub(crate) log_error: Option<String>,
+    pub(crate) flush_error: Option<String>,
+    pub(crate) maintenance_error: Option<String>,
 }
 
 impl Shared {
@@ -107,7 +107,7 @@ impl Shared {
         (self.clock)()
     }
 
-    /// Queues batches, or gives `done` back when there is no room or the store is closing.
+    /// Queues batches. Returns `done` if the queue is full or the store is closing.
     pub(crate) fn enqueue(&self, batches: Vec<Incoming>, done: Done) -> Result<(), (Done, bool)> {
         let cost = batches.iter().map(cost).sum();
         let mut queue = lock(&self.queue);
@@ -124,7 +124,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits for work, a second at most, and takes as much of it as one commit may have.
+    /// Waits for work, at most a second, and takes up to one commit's worth.
     pub(crate) fn work(&self) -> Work {
         const COMMIT_BYTES: usize = 32 << 20;
         let queue = lock(&self.queue);
@@ -145,13 +145,13 @@ impl Shared {
         Work { requests, closing: queue.closing && queue.requests.is_empty() }
     }
 
-    /// Lets the log's writer look around, though no batch came.
+    /// Wakes the log's writer without a batch.
     pub(crate) fn wake(&self) {
         lock(&self.queue).woken = true;
         self.queued.notify_one();
     }
 
-    /// Takes no more batches.
+    /// Stops accepting batches.
     pub(crate) fn close(&self) {
         lock(&self.queue).closing = true;
         self.queued.notify_one();
@@ -166,7 +166,7 @@ impl Shared {
         lock(&self.counts)
     }
 
-    /// The store at this moment, and how many batches can be queried in it.
+    /// The current view, and the number of batches that can be queried in it.
     pub(crate) fn view(&self) -> (Arc<View>, u64) {
         let view = self.view.read().unwrap_or_else(PoisonError::into_inner);
         (Arc::clone(&view), self.visible.load(Ordering::Acquire))
@@ -177,7 +177,7 @@ impl Shared {
         self.visible.store(position, Ordering::Release);
     }
 
-    /// Puts another view in the place of the one there is.
+    /// Replaces the view by a changed one.
     pub(crate) fn turn<T>(&self, change: impl FnOnce(&mut View) -> T) -> T {
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
         let mut new = View::clone(&view);
@@ -186,7 +186,7 @@ impl Shared {
         result
     }
 
-    /// The store's own state.
+    /// The store's statistics.
     pub(crate) fn stats(&self) -> Stats {
         let (queue_batches, queue_bytes) = {
             let queue = lock(&self.queue);
@@ -199,7 +199,7 @@ impl Shared {
             (series as u64, metrics as u64, books.gaps.count(), books.gaps.forgotten())
         };
         let (view, _) = self.view();
-        let Counts { stats, log_trouble, flush_trouble, tend_trouble } = self.counts().clone();
+        let Counts { stats, log_error, flush_error, maintenance_error } = self.counts().clone();
         Stats {
             series,
             metrics,
@@ -220,21 +220,21 @@ impl Shared {
             queue_bytes,
             log_bytes: self.log_sizes.bytes(),
             log_segments: self.log_sizes.segments(),
-            trouble: log_trouble.or(flush_trouble).or(tend_trouble),
+            trouble: log_error.or(flush_error).or(maintenance_error),
             read: self.meter.counts(),
             ..stats
         }
     }
 
-    /// Keeps the footers in memory bounded; called where a scan ends.
+    /// Keeps the footers in memory bounded; called at the end of a scan.
     pub(crate) fn close_unused(&self) {
         let (view, _) = self.view();
         close_unused(view.blocks.iter().chain(&view.rollups));
     }
 }
 
-/// About how many bytes of memory a waiting batch takes. Its table is not counted apart: it is about
-/// eight times as long as it is in the frame, compressed.
+/// Approximate memory of a waiting batch, in bytes. Its decoded table is not counted separately: it is about
+/// eight times as large as in the compressed frame.
 const fn cost(incoming: &Incoming) -> usize {
     let decoded = &incoming.decoded;
     incoming.frame.len() * 9 + decoded.values.len() * 20 + decoded.ticks.len() * 16 + 256

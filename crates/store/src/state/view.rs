@@ -1,4 +1,4 @@
-//! A moment of the store: which blocks, which samples in memory, which last values.
+//! A consistent view of the store: its blocks, samples in memory, and last values.
 
 use crate::answer::{LastValue, SeriesInfo};
 use crate::blocks::{Block, BlockNote};
@@ -9,22 +9,22 @@ use model::{DeviceId, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A moment of the store. Blocks, frozen head and active head never hold the same batch.
+/// A consistent view of the store. Blocks, frozen head and active head never contain the same batch.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
-    /// In the order of their log segments.
+    /// Ordered by their log segments.
     pub(crate) blocks: Vec<Arc<Block>>,
-    /// Files of rollups, in no order.
+    /// Files of rollups, unordered.
     pub(crate) rollups: Vec<Arc<Block>>,
-    /// Windows before it are told from files that are made for good.
+    /// Earlier windows come from final files.
     pub(crate) settled: Timestamp,
-    /// Samples let go since the directory was made.
+    /// Deleted samples since the directory was created.
     pub(crate) samples_removed: u64,
     /// The samples being written to a block.
     pub(crate) frozen: Option<Arc<Head>>,
-    /// The samples that batches are added to.
+    /// The samples that receive batches.
     pub(crate) active: Arc<Head>,
-    /// The newest samples in blocks of the series alive.
+    /// The newest samples in blocks of the live series.
     pub(crate) lasts: Arc<Lasts>,
 }
 
@@ -48,12 +48,12 @@ impl View {
         self.frozen.iter().chain([&self.active])
     }
 
-    /// The blocks that lie in the archive.
+    /// The blocks in the archive.
     pub(crate) fn archived(&self) -> impl Iterator<Item = &Arc<Block>> + Clone {
         self.blocks.iter().filter(|block| block.note.archived)
     }
 
-    /// The files of rollups of a length that are made for good.
+    /// The final rollup files of a length.
     pub(crate) fn settled_files(
         &self,
         window_us: i64,
@@ -62,7 +62,7 @@ impl View {
         self.rollups.iter().filter(move |file| of(&file.note))
     }
 
-    /// Whether there are rollups of all samples of a block.
+    /// Whether all samples of a block have rollups.
     pub(crate) fn is_rolled(&self, block: &BlockNote, window_us: i64) -> bool {
         let holds = |file: &BlockNote| {
             file.window_us == window_us
@@ -73,7 +73,7 @@ impl View {
         self.rollups.iter().any(|file| holds(&file.note))
     }
 
-    /// The newest sample of each alive series of a selection, in the order of the series.
+    /// The newest sample of each live series of a selection, ordered by series.
     pub(crate) fn last(&self, selector: &Selector) -> Vec<LastValue> {
         let mut found = self.lasts.select(selector);
         for head in self.heads() {
@@ -82,7 +82,7 @@ impl View {
                 found.extend(members.iter().filter_map(last_of));
             }
         }
-        // Of one series, what is in memory stands after what is in blocks, and wins at the same instant.
+        // For one series, memory comes after blocks, and wins at the same instant.
         found.sort_by(|a, b| SeriesInfo::order(&a.series, &b.series));
         newest(found)
     }
@@ -103,7 +103,7 @@ fn newest(sorted: Vec<LastValue>) -> Vec<LastValue> {
     newest
 }
 
-/// The devices of a head that a selection asks for, in order.
+/// The devices of a head that a selection includes, in order.
 pub(crate) fn devices_of(head: &Head, selector: &Selector) -> Vec<DeviceId> {
     let mut devices = head.devices();
     if let Some(wanted) = &selector.devices {
@@ -127,17 +127,17 @@ fn last_of(member: &Member) -> Option<LastValue> {
 #[derive(Clone, Debug)]
 pub(crate) struct LastInBlock {
     pub(crate) last: LastValue,
-    /// When the newest batch of its block was received.
+    /// Time of receipt of the newest batch of its block.
     pub(crate) received: Timestamp,
 }
 
-/// The newest samples in blocks, in the order of their series.
+/// The newest samples in blocks, ordered by series.
 #[derive(Debug, Default)]
 pub(crate) struct Lasts(Vec<LastInBlock>);
 
 impl Lasts {
-    /// These, with those of a newer block, without those received before an instant. There may be a
-    /// million of each: they are merged as they stand, with no copy of both beside them.
+    /// These, merged with those of a newer block, without those received before an instant.
+    /// There may be a million of each: they are merged without a copy of both.
     pub(crate) fn with(&self, mut newer: Vec<LastInBlock>, since: Timestamp) -> Self {
         let order =
             |a: &LastInBlock, b: &LastInBlock| SeriesInfo::order(&a.last.series, &b.last.series);
@@ -155,8 +155,7 @@ impl Lasts {
         kept
     }
 
-    /// Adds the next one, in the order of series; of one series the newest sample is kept, of one
-    /// instant the one that is added last.
+    /// Adds the next one, ordered by series. The newest sample of a series is kept; at one instant, the one added last.
     fn add(&mut self, one: LastInBlock) {
         match self.0.last_mut() {
             Some(before) if SeriesInfo::same(&before.last.series, &one.last.series) => {

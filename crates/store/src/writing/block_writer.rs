@@ -1,8 +1,8 @@
-//! The block writer: turns the samples in memory into a block, swaps the manifest, trims the log.
+//! The block writer: writes the samples in memory to a block, swaps the manifest, trims the log.
 //!
-//! The order makes a crash at any point harmless: the block is on the disk under its name before the
-//! manifest names it; the manifest that names it also says which log segments it holds; only then do they
-//! go. What a crash leaves over is removed at the next start.
+//! The order makes a crash at any point harmless. The block is synced under its name before the manifest
+//! lists it. The manifest also states the log segments that the block contains; only then are they removed.
+//! The next start removes leftovers of a crash.
 
 use crate::answer::SeriesInfo;
 use crate::blocks::{Block, BlockFacts, NewBlock};
@@ -21,7 +21,7 @@ use model::Timestamp;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Segments that are set aside; the oldest goes when there are more.
+/// Most segments in quarantine; beyond, the oldest is removed.
 const QUARANTINE_MAX: usize = 16;
 
 /// Writes blocks and manifests.
@@ -42,7 +42,7 @@ impl Flusher {
                     Err(error) => {
                         let mut counts = shared.counts();
                         counts.stats.flush_errors += 1;
-                        counts.flush_trouble = Some(error.to_string());
+                        counts.flush_error = Some(error.to_string());
                         drop(counts);
                         if !shared.flushing.failed(&error, tries) {
                             return;
@@ -51,7 +51,7 @@ impl Flusher {
                     }
                 }
             };
-            shared.counts().flush_trouble = None;
+            shared.counts().flush_error = None;
             let through = job.through;
             publish(shared, job, block);
             self.trim(through);
@@ -65,7 +65,7 @@ impl Flusher {
     /// Writes a job's block, if it has samples, and the manifest that covers it.
     ///
     /// # Errors
-    /// The disk fails; all of it can be tried again.
+    /// The disk fails; the whole job can be tried again.
     pub(crate) fn write(&self, job: &Job) -> Result<Option<Arc<Block>>, BlockError> {
         let Job { head, covered, through } = job;
         let block = match head.received().filter(|_| head.samples() > 0) {
@@ -106,7 +106,7 @@ impl Flusher {
         Ok(Arc::new(new.finish(received)?))
     }
 
-    /// Writes the rows of a head: neighbouring series together, about a row group at a time.
+    /// Writes the rows of a head: adjacent series together, about a row group at a time.
     fn rows(&self, head: &Head, new: &mut NewBlock<'_>) -> Result<(), BlockError> {
         let mut slab = SeriesBuilder::default();
         let mut write = |members: &[Member]| {
@@ -128,8 +128,8 @@ impl Flusher {
         write(&waiting)
     }
 
-    /// Removes the log segments that a block holds, and what else no manifest names. A file that stays is
-    /// removed at the next start.
+    /// Removes the log segments that a block contains, and other files that no manifest lists. If this fails,
+    /// the next start removes them.
     pub(crate) fn trim(&self, through: u64) {
         let Ledger { disk, dir, .. } = &*self.ledger;
         let log = log_dir(dir);
@@ -163,13 +163,13 @@ impl Flusher {
         }
     }
 
-    /// Where a damaged segment lies once it is set aside.
+    /// Location of a damaged segment in quarantine.
     pub(crate) fn set_aside(&self, number: u64) -> PathBuf {
         quarantine_dir(&self.ledger.dir).join(segment_name(number))
     }
 }
 
-/// Puts the block in the place of the samples in memory, at once for whoever looks.
+/// Replaces the samples in memory by the block, atomically for readers.
 fn publish(shared: &Shared, job: Job, block: Option<Arc<Block>>) {
     let received = job.head.received().map_or(Timestamp(0), |(_, newest)| newest);
     let newer = Lasts::of_head(&job.head, received);
@@ -180,7 +180,7 @@ fn publish(shared: &Shared, job: Job, block: Option<Arc<Block>>) {
         view.frozen = None;
         view.lasts = lasts;
     });
-    // Now that the samples are gone from memory, so may their series be.
+    // With the samples gone from memory, their series may be dropped.
     drop(job);
     let mut books = shared.books();
     books.tables.drop_unused(since);

@@ -1,5 +1,4 @@
-//! The log's writer: takes all batches that wait, appends them, waits for the disk once, then shows them
-//! and answers.
+//! The log's writer: takes all waiting batches, appends them, syncs once, then makes them visible and calls back.
 
 use crate::files::errors::DiskError;
 use crate::files::json::GapJson;
@@ -18,7 +17,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use wire::Decoded;
 
-/// Old boots are looked for so often.
+/// Interval of checks for idle boots.
 const EXPIRE_US: i64 = 60 * Timestamp::SECOND;
 
 /// The log's writer.
@@ -29,17 +28,17 @@ pub(crate) struct LogWriter {
     intake: Intake,
     records: Vec<u8>,
     twins: HashSet<(OriginNumber, Boot, u64)>,
-    /// When the oldest record was received that no block covers.
+    /// Time of receipt of the oldest record that no block covers.
     oldest: Option<Timestamp>,
     expired: Timestamp,
 }
 
-/// What becomes of a batch once the log holds the commit.
+/// The step for a batch once the log contains the commit.
 enum CommitStep {
     Store(OriginNumber, Arc<Table>, Box<Decoded>, Timestamp),
     Gap(Gap, String),
-    /// The same batch stands before it in this commit.
-    Twin,
+    /// The same batch precedes it in this commit.
+    Duplicate,
     Done(Outcome),
 }
 
@@ -62,7 +61,7 @@ impl LogWriter {
             if !requests.is_empty() {
                 self.commit(requests);
             }
-            self.tend();
+            self.maintain();
             if closing {
                 break;
             }
@@ -105,7 +104,7 @@ impl LogWriter {
         match verdict {
             Verdict::Store(number, table) => {
                 if !self.twins.insert((number, decoded.boot, decoded.seq)) {
-                    return CommitStep::Twin;
+                    return CommitStep::Duplicate;
                 }
                 if let Some(withheld) = RejectedSeries::record(&table, frame) {
                     put_record(&mut self.records, RecordKind::RejectedSeries, received, &withheld);
@@ -126,7 +125,7 @@ impl LogWriter {
         }
     }
 
-    /// Brings the records to the disk.
+    /// Writes and syncs the records.
     fn write(&mut self) -> Result<(), NotNow> {
         if self.records.is_empty() {
             return Ok(());
@@ -145,7 +144,7 @@ impl LogWriter {
         let appended = self.log.append(&self.records);
         let took = self.shared.now().since(before).max(0);
         let mut counts = self.shared.counts();
-        counts.log_trouble = appended.as_ref().err().map(DiskError::to_string);
+        counts.log_error = appended.as_ref().err().map(DiskError::to_string);
         counts.stats.commits += 1;
         counts.stats.log_errors += u64::from(appended.is_err());
         let seconds = Timestamp(took).seconds();
@@ -157,7 +156,7 @@ impl LogWriter {
         })
     }
 
-    /// Makes the batches that the log holds visible, and tells what became of each.
+    /// Makes the logged batches visible, and returns the outcome of each.
     fn outcomes(&mut self, steps: Vec<CommitStep>, written: Result<(), NotNow>) -> Vec<Outcome> {
         let shared = Arc::clone(&self.shared);
         let mut outcomes = Vec::with_capacity(steps.len());
@@ -167,7 +166,7 @@ impl LogWriter {
             outcomes.push(match (step, &written) {
                 (CommitStep::Done(outcome), _) => outcome,
                 (_, Err(not_now)) => Outcome::RefusedForNow(not_now.clone()),
-                (CommitStep::Twin, Ok(())) => Outcome::Duplicate,
+                (CommitStep::Duplicate, Ok(())) => Outcome::Duplicate,
                 (CommitStep::Gap(gap, why), Ok(())) => {
                     books.gaps.add(gap);
                     Outcome::RefusedForGood(why)
@@ -186,7 +185,7 @@ impl LogWriter {
                 }
             });
         }
-        // Before the books are let go: whoever locks them after sees these batches.
+        // Before the records are unlocked: a thread that locks them later sees these batches.
         shared.show(self.intake.position);
         drop(books);
         let mut counts = shared.counts();
@@ -196,8 +195,8 @@ impl LogWriter {
         outcomes
     }
 
-    /// What is to be done between commits: old boots leave the window, a block is begun.
-    fn tend(&mut self) {
+    /// Work between commits: idle boots leave the window, a block is begun.
+    fn maintain(&mut self) {
         let shared = Arc::clone(&self.shared);
         let now = shared.now();
         if now.since(self.expired) >= EXPIRE_US {
@@ -221,8 +220,8 @@ impl LogWriter {
             || self.oldest.is_some_and(|oldest| now.since(oldest) >= settings.head_age_us)
     }
 
-    /// Hands the samples in memory to the block writer, with the books as they are, unless it still has
-    /// the ones before.
+    /// Hands the samples in memory to the block writer, with the store's records, unless it still has the
+    /// previous ones.
     fn freeze(&mut self) {
         let shared = Arc::clone(&self.shared);
         if !shared.flushing.is_free() {

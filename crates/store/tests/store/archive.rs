@@ -1,25 +1,25 @@
-//! Blocks that are moved to another file system are asked as all others, while it is there.
+//! Queries read archived blocks like all others, while the archive is available.
 
 use crate::kit::*;
-use crate::retention::{HOUR, assert_same, fill, open_at, settings, told};
+use crate::retention::{HOUR, assert_same, fill, open_at, rollups, settings};
 use memdisk::MemDisk;
 use model::Timestamp;
 use std::path::Path;
 use std::sync::Arc;
 use store::{ArchiveSettings, Disk, Keep, Selector, Settings, Store};
 
-/// Samples stay for three hours, then they are archived.
+/// Samples older than three hours are archived.
 fn archiving(keep: Keep) -> Settings {
     Settings {
         keep_samples: Keep { age_us: 3 * HOUR, ..Keep::ALL },
         archive: Some(ArchiveSettings { dir: "/archive".into(), keep }),
-        // Blocks of one hour stay.
+        // Blocks of one hour are not merged.
         merge_blocks: 99,
         ..settings()
     }
 }
 
-/// Six hours, of which the first three are archived.
+/// Six hours; the first three are due for the archive.
 fn filled(keep: Keep) -> (Arc<MemDisk>, TestClock, Store) {
     let disk = Arc::new(MemDisk::default());
     let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
@@ -31,13 +31,13 @@ fn filled(keep: Keep) -> (Arc<MemDisk>, TestClock, Store) {
 }
 
 #[test]
-fn blocks_that_are_too_old_move_and_nothing_is_told_otherwise() {
+fn old_blocks_move_and_answers_stay_the_same() {
     let (disk, clock, store) = filled(Keep::ALL);
-    let (before, rows, whole) = (told(&store), all(&store), store.stats());
-    store.tend().unwrap();
+    let (before, rows, whole) = (rollups(&store), all(&store), store.stats());
+    store.maintain().unwrap();
     let check = |store: &Store| {
         assert!(all(store) == rows);
-        assert_same(&told(store), &before, "archived");
+        assert_same(&rollups(store), &before, "archived");
         let stats = store.stats();
         assert_eq!((stats.blocks, stats.archived_blocks), (whole.blocks, 3));
         assert!(stats.archived_bytes > 0 && stats.archived_bytes < stats.block_bytes);
@@ -50,7 +50,7 @@ fn blocks_that_are_too_old_move_and_nothing_is_told_otherwise() {
     assert!(verified.is_good() && verified.archived == 3, "{verified:?}");
     assert_eq!(verified.findings, []);
     drop(store);
-    // What a crash or a removal that failed leaves is told, and stays.
+    // Leftovers of a crash or of a failed deletion are reported, and stay.
     let stray = Path::new("/archive/000099.parquet.tmp");
     disk.create(stray).unwrap().sync().unwrap();
     let verified = store::verify(&*disk, Path::new("/data")).unwrap();
@@ -64,15 +64,15 @@ fn blocks_that_are_too_old_move_and_nothing_is_told_otherwise() {
     drop(store);
     let shared: Arc<dyn Disk> = Arc::new(disk.after_power_cut(0));
     check(&open_at(&shared, &clock, archiving(Keep::ALL)));
-    // They are found where they were last, too.
+    // They are also found at their last location.
     check(&open_at(&shared, &clock, Settings { archive: None, ..archiving(Keep::ALL) }));
 }
 
 #[test]
-fn while_the_archive_is_away_its_time_cannot_be_asked_and_all_else_goes_on() {
+fn while_the_archive_is_unavailable_queries_of_its_time_fail_and_all_else_continues() {
     let (disk, clock, store) = filled(Keep::ALL);
     let rows = all(&store);
-    store.tend().unwrap();
+    store.maintain().unwrap();
     drop(store);
     let files = disk.unmount("/archive");
     let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
@@ -84,33 +84,33 @@ fn while_the_archive_is_away_its_time_cannot_be_asked_and_all_else_goes_on() {
     let old = store.scan(&Selector::default(), Timestamp(T0), Timestamp(T0 + HOUR)).next();
     let error = old.unwrap().unwrap_err().to_string();
     assert!(error.contains("/archive/") && error.contains("cannot read"), "{error}");
-    // The next block is due, and stays; nothing is made where the archive should be.
+    // The next block is due, and stays; nothing is created in place of the archive.
     clock.set(T0 + 8 * HOUR);
     let mut sender = Sender::new("n2", 1);
     assert_eq!(
         append(&store, vec![sender.batch(&[(spec("n3", "b"), T0 + 8 * HOUR, 1.0)])]),
         [STORED]
     );
-    let error = store.tend().unwrap_err().to_string();
+    let error = store.maintain().unwrap_err().to_string();
     assert!(error.contains("/archive/ARCHIVE") && error.contains("mounted"), "{error}");
     assert_eq!((store.stats().retain_errors, store.stats().archived_blocks), (1, 3));
     assert!(disk.files("/archive").is_empty());
     assert_eq!(store.stats().settled, Some(Timestamp(T0 + 6 * HOUR)), "it is settled all the same");
     let verified = store::verify(&*disk, Path::new("/data")).unwrap();
     assert_eq!(verified.findings.len(), 3, "{verified:?}");
-    // It is there again.
+    // It is available again.
     disk.mount(files);
     assert_eq!(all(&store).len(), rows.len() + 1);
-    store.tend().unwrap();
+    store.maintain().unwrap();
     assert_eq!(store.stats().archived_blocks, 5);
 }
 
 #[test]
-fn what_is_too_much_for_the_archive_goes() {
+fn blocks_beyond_the_limit_of_the_archive_are_deleted() {
     let (disk, _, store) = filled(Keep { bytes_max: 1, ..Keep::ALL });
-    let (before, rows) = (told(&store), all(&store).len());
-    store.tend().unwrap();
-    assert_same(&told(&store), &before, "let go");
+    let (before, rows) = (rollups(&store), all(&store).len());
+    store.maintain().unwrap();
+    assert_same(&rollups(&store), &before, "let go");
     let stats = store.stats();
     assert_eq!((stats.blocks, stats.archived_blocks), (3, 0));
     assert_eq!(stats.samples_removed, (rows - all(&store).len()) as u64);
@@ -120,7 +120,7 @@ fn what_is_too_much_for_the_archive_goes() {
 #[test]
 fn an_archive_belongs_to_one_data_directory() {
     let (disk, clock, store) = filled(Keep::ALL);
-    store.tend().unwrap();
+    store.maintain().unwrap();
     drop(store);
     let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
     let open_in = |dir: &str, archive: &str| {
@@ -134,41 +134,41 @@ fn an_archive_belongs_to_one_data_directory() {
         error.contains("/archive/ARCHIVE") && error.contains("another data directory"),
         "{error}"
     );
-    // One that was begun is its owner's before any block is in it.
+    // A new archive belongs to its data directory before it has any block.
     drop(open_in("/third", "/empty").unwrap());
     let error = open_in("/fourth", "/empty").unwrap_err().to_string();
     assert!(error.contains("another data directory"), "{error}");
-    // While no block is in it another may be begun; where one is, it is only missed.
+    // Without blocks, another archive may begin; with blocks, it counts as missing.
     drop(open_in("/third", "/elsewhere").unwrap());
     let (store, recovery) = open_in("/data", "/elsewhere2").unwrap();
     assert!(recovery.archive_away.is_some());
-    // A start that is refused, or finds nothing, leaves the manifest's word of where it is.
+    // A failed start leaves the manifest's location.
     drop(store);
     assert!(open_in("/data", "/empty").is_err());
     let verified = store::verify(&*disk, Path::new("/data")).unwrap();
     assert!(verified.is_good() && verified.archived == 3, "{verified:?}");
     let error = open_in("/fifth", "/data/blocks").unwrap_err().to_string();
-    assert!(error.contains("it has `") && error.contains("in it"), "{error}");
+    assert!(error.contains("it contains `"), "{error}");
 }
 
-/// A server that was started with a copy of the data directory has blocks of the same names.
+/// A server with a copy of the data directory has blocks of the same names.
 #[test]
-fn a_file_in_the_archive_is_never_written_over() {
+fn a_file_in_the_archive_is_never_overwritten() {
     let (disk, _, store) = filled(Keep::ALL);
     let (first, _) = disk.files("/data/blocks").pop_first().unwrap();
     let theirs = Path::new("/archive").join(first.file_name().unwrap());
     let other: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
     other.create(&theirs).unwrap().write(b"other samples").unwrap();
     let rows = all(&store);
-    let error = store.tend().unwrap_err().to_string();
+    let error = store.maintain().unwrap_err().to_string();
     assert!(error.contains(theirs.to_str().unwrap()), "{error}");
     assert_eq!(disk.files("/archive")[&theirs], b"other samples");
     assert!(all(&store) == rows && store.stats().archived_blocks < 3);
 }
 
-/// On the real file system it must be there: a directory is not made where a file system should be mounted.
+/// On the real file system it must exist: no directory is created in place of a mount point.
 #[test]
-fn an_archive_that_is_not_there_is_said_at_start() {
+fn a_missing_archive_is_reported_at_startup() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let archive = |name: &str| Settings {
@@ -177,7 +177,7 @@ fn an_archive_that_is_not_there_is_said_at_start() {
     };
     let clock = TestClock::new();
     let error = Store::open(&at("data"), archive("archive"), clock.clock()).unwrap_err();
-    assert!(error.to_string().contains("make the folder first"), "{error}");
+    assert!(error.to_string().contains("create the folder first"), "{error}");
     assert!(!at("archive").try_exists().unwrap());
     std::fs::create_dir(at("archive")).unwrap();
     let store = Store::open(&at("data"), archive("archive"), clock.clock()).unwrap().0;

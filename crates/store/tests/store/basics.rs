@@ -1,4 +1,4 @@
-//! Append, ask, flush, open again: what the suite of every store (`conforming.rs`) cannot see of this one.
+//! Append, query, flush, reopen: what the suite of every store (`conforming.rs`) cannot check in this one.
 
 use crate::kit::*;
 use model::{JobEvent, Timestamp};
@@ -29,7 +29,7 @@ fn sorted(samples: &[(Spec, i64, f64)]) -> Vec<Row> {
 }
 
 #[test]
-fn what_is_stored_is_there_from_memory_from_a_block_and_after_opening_again() {
+fn stored_samples_come_from_memory_from_a_block_and_after_reopening() {
     let dir = tempfile::tempdir().unwrap();
     let want = sorted(&samples(50));
     {
@@ -79,7 +79,7 @@ fn series_and_numbers_of_rows_come_from_indexes() {
 }
 
 #[test]
-fn samples_come_in_the_order_of_time_in_bounded_slices() {
+fn samples_come_ordered_by_time_in_bounded_slices() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = open(dir.path(), small());
     let mut sender = Sender::new("n1", 1);
@@ -88,7 +88,7 @@ fn samples_come_in_the_order_of_time_in_bounded_slices() {
     let later: Vec<_> = samples(60).split_off(320);
     append(&store, vec![sender.batch(&later)]);
     for rows_max in [1, 8, 50, 1000] {
-        let mut told = Vec::new();
+        let mut found = Vec::new();
         let (from, to) = (Timestamp(T0 + 2 * S), Timestamp(T0 + 55 * S));
         for slice in store.snapshot().scan_by_time(&Selector::default(), from, to, rows_max) {
             let TimeSlice { series, places, times, values, starts } = slice.unwrap();
@@ -97,13 +97,13 @@ fn samples_come_in_the_order_of_time_in_bounded_slices() {
             {
                 let start = (*start != TimeSlice::NO_START).then_some(*start);
                 let series = &series[*place as usize].series;
-                told.push((*at, series.clone(), value.to_bits(), start));
+                found.push((*at, series.clone(), value.to_bits(), start));
             }
         }
-        assert_eq!(told.len(), 54 * 8);
-        assert!(told.is_sorted_by(|a, b| (a.0, &a.1) <= (b.0, &b.1)));
+        assert_eq!(found.len(), 54 * 8);
+        assert!(found.is_sorted_by(|a, b| (a.0, &a.1) <= (b.0, &b.1)));
         let mut want = rows(&store, &Selector::default(), from.0, to.0);
-        let mut have: Vec<Row> = told
+        let mut have: Vec<Row> = found
             .into_iter()
             .map(|(at, series, bits, start)| (name(&series), at, bits, start))
             .collect();
@@ -114,7 +114,7 @@ fn samples_come_in_the_order_of_time_in_bounded_slices() {
 }
 
 #[test]
-fn what_the_log_tells_of_jobs_is_handed_on_until_blocks_cover_it() {
+fn job_events_of_the_log_are_handed_on_until_blocks_cover_them() {
     let dir = tempfile::tempdir().unwrap();
     let mut sender = Sender::new("n1", 1);
     let event = |id: i64| JobEvent {
@@ -134,21 +134,21 @@ fn what_the_log_tells_of_jobs_is_handed_on_until_blocks_cover_it() {
         assert!(recovery.jobs.is_empty());
         for id in [7, 8] {
             sender.jobs = vec![event(id)];
-            let told = sender.batch(&load(id));
-            append(&store, vec![told.clone(), told]);
+            let found = sender.batch(&load(id));
+            append(&store, vec![found.clone(), found]);
         }
     }
     for _ in 0..2 {
         let (_, recovery) = open(dir.path(), small());
-        let told: Vec<_> = recovery.jobs.iter().flat_map(|(_, events)| events.clone()).collect();
-        assert_eq!(told, [event(7), event(8)]);
+        let found: Vec<_> = recovery.jobs.iter().flat_map(|(_, events)| events.clone()).collect();
+        assert_eq!(found, [event(7), event(8)]);
     }
     open(dir.path(), small()).0.flush().unwrap();
     assert!(open(dir.path(), small()).1.jobs.is_empty());
 }
 
 #[test]
-fn one_server_a_directory_and_no_newer_format() {
+fn one_server_per_directory_and_no_newer_format() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = open(dir.path(), small());
     let clock = TestClock::new();
@@ -164,7 +164,7 @@ fn one_server_a_directory_and_no_newer_format() {
 }
 
 #[test]
-fn origins_tell_when_and_what_they_sent() {
+fn origins_list_times_and_devices() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = open(dir.path(), small());
     let mut agents = [Sender::new("n1", 1), Sender::new("n1.other", 2)];

@@ -1,14 +1,14 @@
 //! The embedded store under the suite that every store passes, on the real disk.
 
 use crate::kit::{Sender, append, small};
-use conformance::{Clock, Outcome, Question, Rules, Sample, Subject, Which, Window};
+use conformance::{Clock, JobFilter, Outcome, Query, Rules, Sample, Subject, Window};
 use model::{Batch, DeviceId, Gap, Metric, Series, Timestamp};
 use std::sync::Arc;
 use store::{JobSelector, Keep, LabelMatch, SeriesInfo, Settings, Store, Windows};
 
 conformance::suite!(Embedded);
 
-/// A store in a directory of its own, with pages, segments and levels so small that a check has many.
+/// A store in its own directory, with small pages, segments and levels, so that a check has many.
 pub(crate) struct Embedded {
     store: Store,
     settings: Settings,
@@ -19,7 +19,7 @@ pub(crate) struct Embedded {
 fn settings(rules: &Rules) -> Settings {
     let keep = |age_us| Keep { age_us, ..Keep::ALL };
     Settings {
-        window_us: rules.known_us,
+        window_us: rules.dedup_window_us,
         hole_grace_us: rules.hole_grace_us,
         settle_after_us: rules.late_max_us,
         settle_step_us: rules.settle_step_us,
@@ -39,17 +39,17 @@ fn open(dir: &tempfile::TempDir, settings: &Settings, clock: &Clock) -> Store {
     Store::open(dir.path(), settings.clone(), Arc::new(move || clock.now())).unwrap().0
 }
 
-fn selector(question: &Question) -> store::Selector {
-    let job = match question.job.clone() {
-        Which::Any => JobSelector::Any,
-        Which::None => JobSelector::None,
-        Which::Is(job) => JobSelector::Is(job),
-        Which::NoneOrIs(job) => JobSelector::NoneOrIs(job),
+fn selector(query: &Query) -> store::Selector {
+    let job = match query.job.clone() {
+        JobFilter::Any => JobSelector::Any,
+        JobFilter::None => JobSelector::None,
+        JobFilter::Is(job) => JobSelector::Is(job),
+        JobFilter::NoneOrIs(job) => JobSelector::NoneOrIs(job),
     };
-    let label = question.label.clone().map(|(key, value)| LabelMatch::Is { key, value });
+    let label = query.label.clone().map(|(key, value)| LabelMatch::Is { key, value });
     store::Selector {
-        devices: question.devices.clone(),
-        metrics: question.metrics.clone(),
+        devices: query.devices.clone(),
+        metrics: query.metrics.clone(),
         job,
         labels: label.into_iter().collect(),
     }
@@ -78,7 +78,7 @@ impl Subject for Embedded {
             let incoming = Sender::new("any", 0).incoming(&batch);
             store::Incoming { received, ..incoming }
         });
-        let told = |outcome| match outcome {
+        let converted = |outcome| match outcome {
             store::Outcome::Stored { samples_refused, reason } => {
                 Outcome::Stored { samples_refused, reason }
             }
@@ -86,52 +86,52 @@ impl Subject for Embedded {
             store::Outcome::RefusedForGood(why) => Outcome::RefusedForGood(why),
             store::Outcome::RefusedForNow(why) => Outcome::RefusedForNow(why.to_string()),
         };
-        append(&self.store, incoming.collect()).into_iter().map(told).collect()
+        append(&self.store, incoming.collect()).into_iter().map(converted).collect()
     }
 
-    fn keep_house(&self) {
+    fn maintain(&self) {
         self.store.flush().unwrap();
-        self.store.tend().unwrap();
+        self.store.maintain().unwrap();
     }
 
-    fn scan(&self, question: &Question) -> Vec<Sample> {
+    fn scan(&self, query: &Query) -> Vec<Sample> {
         let mut samples = Vec::new();
-        for chunk in self.store.scan(&selector(question), question.from, question.to) {
+        for chunk in self.store.scan(&selector(query), query.from, query.to) {
             let chunk = chunk.unwrap();
-            let told = chunk.rows().map(|(at, value, start)| Sample {
+            let found = chunk.rows().map(|(at, value, start)| Sample {
                 series: series(&chunk.series),
                 at,
                 value,
                 start,
             });
-            samples.extend(told);
+            samples.extend(found);
         }
         samples
     }
 
-    fn windows(&self, question: &Question, window_us: i64) -> Vec<Window> {
-        let (snapshot, mut told) = (self.store.snapshot(), Vec::new());
-        let selector = selector(question);
-        for found in snapshot.windows(&selector, question.from, question.to, window_us) {
+    fn windows(&self, query: &Query, window_us: i64) -> Vec<Window> {
+        let (snapshot, mut all) = (self.store.snapshot(), Vec::new());
+        let selector = selector(query);
+        for found in snapshot.windows(&selector, query.from, query.to, window_us) {
             let Windows { series: info, windows } = found.unwrap();
             let window = |(start, rollup)| Window { series: series(&info), start, rollup };
-            told.extend(windows.into_iter().map(window));
+            all.extend(windows.into_iter().map(window));
         }
-        told
+        all
     }
 
-    fn last(&self, question: &Question) -> Vec<Sample> {
-        let last = self.store.snapshot().last(&selector(question)).into_iter();
-        let told = last.map(|last| {
+    fn last(&self, query: &Query) -> Vec<Sample> {
+        let last = self.store.snapshot().last(&selector(query)).into_iter();
+        let found = last.map(|last| {
             let series = series(&last.series);
             Sample { series, at: last.at, value: last.value, start: last.start }
         });
-        told.collect()
+        found.collect()
     }
 
-    fn counter_starts(&self, question: &Question) -> Vec<(Series, Timestamp, Timestamp)> {
-        let (from, to) = (question.from, question.to);
-        let starts = self.store.snapshot().counter_starts(&selector(question), from, to).unwrap();
+    fn counter_starts(&self, query: &Query) -> Vec<(Series, Timestamp, Timestamp)> {
+        let (from, to) = (query.from, query.to);
+        let starts = self.store.snapshot().counter_starts(&selector(query), from, to).unwrap();
         starts.into_iter().map(|start| (series(&start.series), start.at, start.start)).collect()
     }
 

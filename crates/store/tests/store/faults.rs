@@ -1,5 +1,5 @@
-//! Disks that fail, processes that die, power that goes: nothing acknowledged is lost, nothing invented,
-//! nothing twice.
+//! Failing disks, killed processes, power cuts: nothing acknowledged is lost, nothing is invented, nothing is
+//! duplicated.
 
 use crate::kit::*;
 use memdisk::{Fault, MemDisk};
@@ -8,21 +8,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{Disk, NotNow, Outcome, Settings, Store};
 
-/// One batch a tick, two series of it on a grid of its own, so that a row names its batch.
+/// One batch per tick, two series on a separate grid, so that a row identifies its batch.
 fn samples(tick: i64) -> Vec<(Spec, i64, f64)> {
     let at = T0 + tick * S;
     let counter = Spec { start: Some(T0), ..spec("n1", "a_total") };
     vec![(counter, at, tick as f64), (spec("n2", "b"), at, tick as f64 + 0.25)]
 }
 
-/// Every row with how often it is there.
+/// Every row with its number of occurrences.
 fn counted(store: &Store) -> BTreeMap<Row, usize> {
     let mut counted = BTreeMap::new();
     all(store).into_iter().for_each(|row| *counted.entry(row).or_default() += 1);
     counted
 }
 
-/// Opens after a crash and checks: all that was acknowledged is there, and nothing but what was sent.
+/// Opens after a crash and checks: all acknowledged samples are there, and nothing that was not sent.
 fn check(disk: MemDisk, acked: &[i64], sent: &[i64], what: &str) -> Store {
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let (store, recovery) = open_on(&disk, small()).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -40,7 +40,7 @@ fn check(disk: MemDisk, acked: &[i64], sent: &[i64], what: &str) -> Store {
     store
 }
 
-/// Sends ten batches, a flush and a merge after every third, until the disk is dead.
+/// Sends ten batches, with a flush and a merge after every third, until the disk is dead.
 fn drive(store: &Store, sender: &mut Sender) -> (Vec<i64>, Vec<i64>) {
     let (mut acked, mut sent) = (Vec::new(), Vec::new());
     for tick in 0..10 {
@@ -50,7 +50,7 @@ fn drive(store: &Store, sender: &mut Sender) -> (Vec<i64>, Vec<i64>) {
         }
         if tick % 3 == 2 {
             store.flush().ok();
-            store.tend().ok();
+            store.maintain().ok();
         }
     }
     (acked, sent)
@@ -74,7 +74,7 @@ fn a_process_that_dies_at_any_call_loses_nothing_acknowledged() {
         }
         let what = format!("dead from call {n}, killed");
         let store = check(disk.after_kill(), &acked, &sent, &what);
-        // What was not acknowledged comes again, and is there once.
+        // Unacknowledged batches are sent again, and appear once.
         let mut again = Sender::new("n1", 1);
         for tick in sent {
             let outcome = append(&store, vec![again.batch(&samples(tick))]);
@@ -91,7 +91,7 @@ fn a_process_that_dies_at_any_call_loses_nothing_acknowledged() {
 }
 
 #[test]
-fn a_call_that_fails_once_costs_nothing_acknowledged_and_the_store_goes_on() {
+fn a_call_that_fails_once_loses_nothing_acknowledged_and_the_store_continues() {
     for n in 1.. {
         let disk = Arc::new(MemDisk::default());
         let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
@@ -109,8 +109,8 @@ fn a_call_that_fails_once_costs_nothing_acknowledged_and_the_store_goes_on() {
             if tick % 3 == 2 && store.flush().is_err() {
                 store.flush().unwrap();
             }
-            if tick % 3 == 2 && store.tend().is_err() {
-                store.tend().unwrap();
+            if tick % 3 == 2 && store.maintain().is_err() {
+                store.maintain().unwrap();
             }
         }
         let done = n > disk.plan().calls() - before;
@@ -141,7 +141,7 @@ fn opening_can_die_at_any_call_and_be_tried_again() {
     for n in 1.. {
         let (disk, sent) = prepared();
         let log = disk.files("/data/log").into_keys().next_back().unwrap();
-        // A torn tail, so that opening has something to mend.
+        // A torn tail gives opening something to repair.
         disk.damage(&log, |bytes| bytes.extend_from_slice(b"JMR1 torn"));
         let disk = Arc::new(disk);
         let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
@@ -157,7 +157,7 @@ fn opening_can_die_at_any_call_and_be_tried_again() {
 }
 
 #[test]
-fn a_full_disk_defers_batches_and_questions_go_on() {
+fn a_full_disk_defers_batches_and_queries_continue() {
     let disk = Arc::new(MemDisk::default());
     let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
     let (store, _) = open_on(&shared, small()).unwrap();
@@ -183,7 +183,7 @@ fn a_full_disk_defers_batches_and_questions_go_on() {
 }
 
 #[test]
-fn a_log_that_is_full_because_blocks_cannot_be_written_says_so() {
+fn a_log_that_fills_because_blocks_fail_is_reported() {
     let disk = Arc::new(MemDisk::default());
     let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
     let settings = Settings { log_bytes_max: 2000, ..small() };
@@ -200,13 +200,13 @@ fn a_log_that_is_full_because_blocks_cannot_be_written_says_so() {
         let next_block = disk.files("/data/blocks").is_empty();
         assert!(next_block || stored < 100);
     };
-    // At half of its limit a block was asked for; the log may be full before it is written.
+    // At half of its limit a block was requested; the log may fill before it is written.
     assert!(matches!(refused, NotNow::LogFull { bytes } if bytes <= 2000), "{refused:?}");
     store.flush().unwrap();
     assert_eq!(append(&store, vec![sender.batch(&samples(stored + 1))]), [STORED]);
 }
 
-/// A log of one segment with five batches, each of its own origin's next number.
+/// A log of one segment with five batches, each with the next number of its own origin.
 fn small_log() -> (MemDisk, std::path::PathBuf) {
     let disk = Arc::new(MemDisk::default());
     let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
@@ -235,7 +235,7 @@ fn ticks_of(store: &Store) -> Vec<i64> {
 }
 
 #[test]
-fn a_log_cut_at_any_byte_keeps_what_stands_before_the_cut() {
+fn a_log_truncated_at_any_byte_keeps_the_records_before() {
     let (disk, path) = small_log();
     let bytes = disk.files("/data/log")[&path].clone();
     let starts: Vec<usize> = record_starts(&bytes);
@@ -253,7 +253,7 @@ fn a_log_cut_at_any_byte_keeps_what_stands_before_the_cut() {
 }
 
 #[test]
-fn any_flipped_byte_costs_one_batch_and_is_told_as_a_gap() {
+fn any_flipped_byte_costs_one_batch_and_becomes_a_gap() {
     let (disk, path) = small_log();
     let bytes = disk.files("/data/log")[&path].clone();
     let starts: Vec<usize> = record_starts(&bytes);
@@ -271,11 +271,11 @@ fn any_flipped_byte_costs_one_batch_and_is_told_as_a_gap() {
             (0..5).filter(|tick| *tick + 1 != i64::try_from(hit).unwrap()).collect();
         assert_eq!(ticks_of(&store), kept, "byte {at}");
         match hit {
-            // A header that is none looks like a torn tail; its number will be missed by its sender's next.
+            // A malformed header looks like a torn tail; its sender's next batch will show the missing number.
             5 if at < starts[4] + 28 => {
                 assert_eq!((recovery.cut.len(), recovery.damaged.len()), (1, 0), "byte {at}");
             }
-            // The header of the segment holds no batch.
+            // The header of the segment contains no batch.
             0 => assert_eq!(recovery.damaged.len(), 1, "byte {at}"),
             _ => assert_eq!(recovery.damaged[0].at, starts[hit - 1] as u64, "byte {at}"),
         }
@@ -283,16 +283,16 @@ fn any_flipped_byte_costs_one_batch_and_is_told_as_a_gap() {
             assert!(bad.files("/data/quarantine").contains_key(&damage.path), "byte {at}");
         }
         let gaps = store.gaps(Timestamp(i64::MIN), Timestamp(i64::MAX), None);
-        let told = match hit {
+        let found = match hit {
             0 => 0,
             // A gap for each device of the origin.
             1..5 => 2,
-            // Nobody knows whose it was; and a torn tail was never acknowledged.
+            // The origin is unknown; and a torn tail was never acknowledged.
             _ => usize::from(at >= starts[4] + 28),
         };
-        assert_eq!(gaps.len(), told, "byte {at}");
+        assert_eq!(gaps.len(), found, "byte {at}");
         assert!(gaps.iter().all(|gap| gap.cause == Cause::LogDamaged), "byte {at}");
-        // And the same after another start, from the block and the manifest.
+        // The same after another start, from the block and the manifest.
         drop(store);
         let (store, recovery) = Store::open_on(shared, dir, small(), clock.clock()).unwrap();
         assert_eq!((ticks_of(&store), recovery.damaged), (kept, vec![]), "byte {at}");
@@ -300,7 +300,7 @@ fn any_flipped_byte_costs_one_batch_and_is_told_as_a_gap() {
     }
 }
 
-/// Where each record of a segment begins, from the lengths in their headers.
+/// Start of each record of a segment, from the lengths in their headers.
 fn record_starts(bytes: &[u8]) -> Vec<usize> {
     let (mut starts, mut at) = (Vec::new(), 16);
     while at < bytes.len() {
@@ -325,24 +325,24 @@ fn a_damaged_block_is_an_error_and_never_another_value() {
     drop(store);
     let disk = disk.after_kill();
     let (path, bytes) = disk.files("/data/blocks").into_iter().next().unwrap();
-    let mut told = 0;
+    let mut found = 0;
     for at in (0..bytes.len()).step_by(3) {
         let bad = disk.after_kill();
         bad.damage(&path, |bytes| bytes[at] ^= 0x20);
         let bad: Arc<dyn Disk> = Arc::new(bad);
         let Ok((store, _)) = open_on(&bad, small()) else {
-            told += 1;
+            found += 1;
             continue;
         };
         let scan = store.scan(&Default::default(), Timestamp(i64::MIN), Timestamp(i64::MAX));
         match scan.collect::<Result<Vec<_>, _>>() {
             Err(error) => {
-                told += 1;
+                found += 1;
                 assert!(error.to_string().contains("damaged"), "byte {at}: {error}");
             }
             // The columns that only other programs read.
             Ok(_) => assert_eq!(all(&store), want, "byte {at}"),
         }
     }
-    assert!(told * 3 * 2 > bytes.len(), "{told} of {} bytes told", bytes.len() / 3);
+    assert!(found * 3 * 2 > bytes.len(), "{found} of {} bytes told", bytes.len() / 3);
 }

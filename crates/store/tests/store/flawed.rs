@@ -1,4 +1,4 @@
-//! The suite would notice: stores with one flaw each, and the check that fails by it.
+//! Tests of the suite itself: stores with one flaw each fail the check for it.
 
 use crate::conforming::Embedded;
 use conformance::*;
@@ -6,25 +6,25 @@ use model::{Batch, Boot, DeviceId, Gap, Metric, Point, RollupWindows, Series, Ti
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Takes each batch for a new one.
+/// Stores duplicates.
 const FORGETFUL: u8 = 0;
 /// Loses everything at a restart.
 const VOLATILE: u8 = 1;
 /// Keeps six digits after the point.
 const COARSE: u8 = 2;
-/// Passes over what senders say is missing.
+/// Ignores gaps that senders report.
 const SILENT: u8 = 3;
-/// Leaves the last instant of a question out.
+/// Excludes the last instant of a query.
 const EXCLUSIVE: u8 = 4;
-/// Gives other jobs' samples too.
+/// Returns other jobs' samples too.
 const INDISCREET: u8 = 5;
-/// Makes windows of the samples within the question alone.
+/// Computes windows from the samples within the query alone.
 const SHORT_SIGHTED: u8 = 6;
 /// Never settles.
 const PATIENT: u8 = 7;
-/// Keeps everything.
+/// Deletes nothing.
 const HOARDING: u8 = 8;
-/// Takes any number of series.
+/// Accepts any number of series.
 const BOUNDLESS: u8 = 9;
 
 struct Flawed<const FLAW: u8> {
@@ -48,14 +48,14 @@ impl<const FLAW: u8> Flawed<FLAW> {
     }
 }
 
-fn question<const FLAW: u8>(question: &Question) -> Question {
-    let mut question = question.clone();
+fn flawed_query<const FLAW: u8>(query: &Query) -> Query {
+    let mut query = query.clone();
     match FLAW {
-        EXCLUSIVE => question.to = question.to.plus(-1),
-        INDISCREET => question.job = Which::Any,
+        EXCLUSIVE => query.to = query.to.plus(-1),
+        INDISCREET => query.job = JobFilter::Any,
         _ => {}
     }
-    question
+    query
 }
 
 impl<const FLAW: u8> Subject for Flawed<FLAW> {
@@ -82,19 +82,19 @@ impl<const FLAW: u8> Subject for Flawed<FLAW> {
         self.of.append(batches.into_iter().map(|(batch, at)| (self.batch(batch), at)).collect())
     }
 
-    fn keep_house(&self) {
-        self.of.keep_house();
+    fn maintain(&self) {
+        self.of.maintain();
     }
 
-    fn scan(&self, asked: &Question) -> Vec<Sample> {
-        self.of.scan(&question::<FLAW>(asked))
+    fn scan(&self, query: &Query) -> Vec<Sample> {
+        self.of.scan(&flawed_query::<FLAW>(query))
     }
 
-    fn windows(&self, asked: &Question, window_us: i64) -> Vec<Window> {
+    fn windows(&self, query: &Query, window_us: i64) -> Vec<Window> {
         if FLAW != SHORT_SIGHTED {
-            return self.of.windows(asked, window_us);
+            return self.of.windows(query, window_us);
         }
-        let (samples, mut told) = (self.of.scan(asked), Vec::new());
+        let (samples, mut found) = (self.of.scan(query), Vec::new());
         for of_series in samples.chunk_by(|a, b| a.series == b.series) {
             let mut windows = RollupWindows::new(window_us);
             let points =
@@ -103,17 +103,17 @@ impl<const FLAW: u8> Subject for Flawed<FLAW> {
             ended.extend(windows.finish());
             let series = &of_series[0].series;
             let window = |(start, rollup)| Window { series: series.clone(), start, rollup };
-            told.extend(ended.into_iter().map(window));
+            found.extend(ended.into_iter().map(window));
         }
-        told
+        found
     }
 
-    fn last(&self, asked: &Question) -> Vec<Sample> {
-        self.of.last(asked)
+    fn last(&self, query: &Query) -> Vec<Sample> {
+        self.of.last(query)
     }
 
-    fn counter_starts(&self, asked: &Question) -> Vec<(Series, Timestamp, Timestamp)> {
-        self.of.counter_starts(asked)
+    fn counter_starts(&self, query: &Query) -> Vec<(Series, Timestamp, Timestamp)> {
+        self.of.counter_starts(query)
     }
 
     fn gaps(&self, from: Timestamp, to: Timestamp, device: Option<&DeviceId>) -> Vec<Gap> {
@@ -136,16 +136,19 @@ impl<const FLAW: u8> Subject for Flawed<FLAW> {
 #[test]
 fn every_flaw_is_found_by_the_check_of_its_rule() {
     let checks: [(&str, fn()); 10] = [
-        ("forgetful", a_batch_is_kept_once::<Flawed<FORGETFUL>>),
+        ("forgetful", a_batch_is_stored_once::<Flawed<FORGETFUL>>),
         ("volatile", samples_come_by_series_and_time::<Flawed<VOLATILE>>),
         ("coarse", values_come_back_bit_for_bit::<Flawed<COARSE>>),
-        ("silent", a_gap_that_is_told_is_kept::<Flawed<SILENT>>),
-        ("exclusive", bounds_of_a_question_are_inclusive::<Flawed<EXCLUSIVE>>),
-        ("indiscreet", questions_choose_devices_metrics_jobs_and_labels::<Flawed<INDISCREET>>),
-        ("short-sighted", a_question_has_the_windows_that_begin_within_it::<Flawed<SHORT_SIGHTED>>),
-        ("patient", what_is_settled_takes_no_late_sample_and_stays::<Flawed<PATIENT>>),
-        ("hoarding", old_samples_go_and_their_windows_stay::<Flawed<HOARDING>>),
-        ("boundless", series_beyond_a_limit_cost_themselves::<Flawed<BOUNDLESS>>),
+        ("silent", reported_gaps_are_stored::<Flawed<SILENT>>),
+        ("exclusive", bounds_of_a_query_are_inclusive::<Flawed<EXCLUSIVE>>),
+        ("indiscreet", queries_select_devices_metrics_jobs_and_labels::<Flawed<INDISCREET>>),
+        (
+            "short-sighted",
+            a_query_returns_the_windows_that_begin_within_it::<Flawed<SHORT_SIGHTED>>,
+        ),
+        ("patient", settled_time_rejects_late_samples::<Flawed<PATIENT>>),
+        ("hoarding", old_samples_are_deleted_and_their_windows_stay::<Flawed<HOARDING>>),
+        ("boundless", series_beyond_a_limit_are_rejected_alone::<Flawed<BOUNDLESS>>),
     ];
     for (flaw, check) in checks {
         assert!(catch_unwind(check).is_err(), "nothing was noticed of a {flaw} store");

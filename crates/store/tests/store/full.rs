@@ -1,4 +1,4 @@
-//! A file system that is really full: a small tmpfs in a mount namespace of its own. The tests need root.
+//! A really full file system: a small tmpfs in its own mount namespace. The tests need root.
 
 use crate::check;
 use crate::killed::{AIMS, check_printed, write};
@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 use store::{Clock, Keep, NotNow, Outcome, Settings, Store};
 
-/// Mounts it, then gives it each size that it is told.
+/// Mounts it, then resizes it as requested.
 const SCRIPT: &str = "mount -t tmpfs -o size=$1 small \"$0\" && echo mounted && \
     while read -r size; do mount -o remount,size=$size \"$0\" && echo resized; done";
 
-/// A small file system, which is gone with the value.
+/// A small file system; dropping the value removes it.
 struct Small {
     holder: Child,
     answers: BufReader<ChildStdout>,
@@ -28,7 +28,7 @@ struct Small {
 }
 
 impl Small {
-    /// None where the test is not root's, which it says.
+    /// None if the test does not run as root, which it prints.
     fn mount(test: &str, size: &str) -> Option<Self> {
         if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
             println!("{test} needs root and did not run");
@@ -38,7 +38,7 @@ impl Small {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", SCRIPT]).arg(dir.path()).arg(size);
         let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        // What is mounted there only the holder sees; others see it through its root.
+        // Only the holder sees the mount; other processes reach it through the holder's root.
         let root = PathBuf::from(format!("/proc/{}/root", holder.id()));
         let root = root.join(dir.path().strip_prefix("/").unwrap());
         let answers = BufReader::new(holder.stdout.take().unwrap());
@@ -63,7 +63,7 @@ impl Small {
         self.root.join("data")
     }
 
-    /// Takes all the room but so many pages of 4 KiB.
+    /// Fills it except for this many pages of 4 KiB.
     fn fill(&self, free_pages: u64) {
         let mut ballast = File::create(self.root.join("ballast")).unwrap();
         let page = [1; 4096];
@@ -72,7 +72,7 @@ impl Small {
         ballast.set_len(pages.saturating_sub(free_pages) * 4096).unwrap();
     }
 
-    fn make_room(&self) {
+    fn free_space(&self) {
         std::fs::remove_file(self.root.join("ballast")).unwrap();
     }
 }
@@ -84,11 +84,11 @@ impl Drop for Small {
     }
 }
 
-/// A store that does nothing of itself, whose clock stands at a batch.
+/// A store without background maintenance; its clock is at a batch.
 fn open(dir: &Path, number: u64, change: impl FnOnce(&mut Settings)) -> Store {
     let now = AtomicI64::new(sent_at(number));
     let clock: Clock = Arc::new(move || Timestamp(now.load(Ordering::SeqCst)));
-    let mut settings = Settings { tends: false, ..settings() };
+    let mut settings = Settings { background_maintenance: false, ..settings() };
     change(&mut settings);
     Store::open(dir, settings, clock).unwrap().0
 }
@@ -105,8 +105,8 @@ fn fill_blocks(store: &Store, sender: &mut Sender, batches: std::ops::Range<u64>
 }
 
 #[test]
-fn a_full_file_system_stops_tending_until_there_is_room() {
-    let name = "a_full_file_system_stops_tending_until_there_is_room";
+fn a_full_file_system_stops_maintenance_until_there_is_space() {
+    let name = "a_full_file_system_stops_maintenance_until_there_is_space";
     let Some(small) = Small::mount(name, "8m") else { return };
     let last = 8 * 60 - 1;
     let store = open(&small.data(), last, |_| ());
@@ -115,13 +115,13 @@ fn a_full_file_system_stops_tending_until_there_is_room() {
     let (mut failed, mut unsure) = (0, false);
     for free_pages in 0.. {
         small.fill(free_pages);
-        let tended = store.tend();
+        let maintained = store.maintain();
         assert_eq!(check::whole(&store, Some(last), last + 1), Ok(before), "{free_pages} free");
-        let Err(error) = tended else { break };
+        let Err(error) = maintained else { break };
         failed += 1;
         let error = error.to_string();
         assert!(error.contains("No space left"), "{free_pages} free: {error}");
-        // Nothing is left of what was begun, but what a manifest may name whose writing failed.
+        // No unfinished file is left, except one that a manifest may list whose write failed.
         unsure |= error.contains("MANIFEST");
         check::files(&small.data(), unsure).unwrap();
     }
@@ -130,15 +130,15 @@ fn a_full_file_system_stops_tending_until_there_is_room() {
 }
 
 #[test]
-fn a_full_file_system_defers_batches_and_keeps_what_it_has() {
-    let name = "a_full_file_system_defers_batches_and_keeps_what_it_has";
+fn a_full_file_system_defers_batches_and_loses_nothing() {
+    let name = "a_full_file_system_defers_batches_and_loses_nothing";
     let Some(mut small) = Small::mount(name, "2m") else { return };
     let store = open(&small.data(), 3000, |_| ());
     let mut sender = Sender::default();
     let (mut number, mut refused, mut unwritten) = (0, 0, 0);
     for free_pages in 0..12 {
         small.fill(free_pages);
-        // The log takes what fits, and is cut where it did not.
+        // The log accepts what fits, and is truncated after it.
         loop {
             let outcome = append(&store, vec![sender.batch(number).unwrap()]);
             match &outcome[..] {
@@ -150,7 +150,7 @@ fn a_full_file_system_defers_batches_and_keeps_what_it_has() {
         refused += 1;
         unwritten += u64::from(store.flush().is_err());
         check::whole(&store, number.checked_sub(1), number).unwrap();
-        // Nothing is wrong with what stands there; a block that no manifest names yet is tried again.
+        // The existing files are good; a block that no manifest lists yet is tried again.
         check::files(&small.data(), true).unwrap();
     }
     assert!(refused == 12 && unwritten > 6 && number > 0, "{refused} {unwritten} {number}");
@@ -167,10 +167,10 @@ fn a_full_file_system_defers_batches_and_keeps_what_it_has() {
 }
 
 #[test]
-fn what_is_too_old_goes_though_there_is_no_room_to_merge() {
-    let name = "what_is_too_old_goes_though_there_is_no_room_to_merge";
+fn old_samples_are_deleted_though_there_is_no_space_to_merge() {
+    let name = "old_samples_are_deleted_though_there_is_no_space_to_merge";
     let Some(small) = Small::mount(name, "8m") else { return };
-    // Ten blocks of four hours, each of which takes more room than a manifest.
+    // Ten blocks of four hours, each larger than a manifest.
     let large = |settings: &mut Settings| {
         (settings.head_samples_max, settings.head_age_us) = (u64::MAX, i64::MAX);
         settings.log_bytes_max = 1 << 30;
@@ -183,31 +183,31 @@ fn what_is_too_old_goes_though_there_is_no_room_to_merge() {
         (settings.merge_blocks, settings.keep_samples) = (99, Keep::ALL);
     });
     fill_blocks(&store, &mut Sender::default(), 0..last + 1, 4);
-    store.tend().unwrap();
+    store.maintain().unwrap();
     let stats = store.stats();
     assert!(stats.settled.is_some() && stats.blocks == 10, "{stats:?}");
     drop(store);
     let store = open(&small.data(), last, large);
     for free_pages in 0.. {
         small.fill(free_pages);
-        let tended = store.tend();
+        let maintained = store.maintain();
         if store.stats().samples_removed > 0 {
-            assert!(tended.is_err(), "the first merge finds no room");
+            assert!(maintained.is_err(), "the first merge finds no space");
             break;
         }
     }
     assert_eq!(store.stats().merges, 0);
-    small.make_room();
-    store.tend().unwrap();
+    small.free_space();
+    store.maintain().unwrap();
     assert!(store.stats().merges > 0);
     check::files(&small.data(), false).unwrap();
 }
 
 #[test]
-fn a_file_system_that_fills_time_and_again_costs_nothing_acknowledged() {
+fn a_file_system_that_fills_repeatedly_loses_nothing_acknowledged() {
     let name = "a_file_system_that_fills_time_and_again_costs_nothing_acknowledged";
     let mut random = Random::seeded();
-    // Whether something meets it is chance; that each bears it is shown above.
+    // Whether a write meets the full file system is chance; the tests above show that each survives it.
     for _ in 0..20 {
         let Some(small) = Small::mount(name, "8m") else { return };
         if filled_time_and_again(&small, &mut random) > 0 {
@@ -217,29 +217,29 @@ fn a_file_system_that_fills_time_and_again_costs_nothing_acknowledged() {
     panic!("nothing ever met a full file system");
 }
 
-/// Fills it while a program writes there, and makes room again; how much failed of what the program did.
+/// Fills it repeatedly while a program writes there; returns the number of failures.
 fn filled_time_and_again(small: &Small, random: &mut Random) -> u64 {
     let printed = small.mounted_on.path().join("printed");
     let mut program = write(&small.data(), &printed, Some(6000), Stdio::piped());
     let mut fills = 0;
     let deadline = Instant::now() + Duration::from_secs(120);
     while program.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < deadline, "it does not end");
+        assert!(Instant::now() < deadline, "the program does not end");
         AIMS[fills % AIMS.len()].wait(&small.data(), random);
         small.fill(random.below(8));
         std::thread::sleep(Duration::from_millis(random.below(20)));
-        small.make_room();
+        small.free_space();
         fills += 1;
         std::thread::sleep(Duration::from_millis(random.below(100)));
     }
     let mut errors = String::new();
     program.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
     assert!(program.wait().unwrap().success(), "{errors}");
-    let told = errors.lines().last().unwrap_or_default();
-    println!("{fills} times full: {told}");
-    let counts = told.split("failed: ").nth(1).unwrap().split(", ");
+    let found = errors.lines().last().unwrap_or_default();
+    println!("{fills} times full: {found}");
+    let counts = found.split("failed: ").nth(1).unwrap().split(", ");
     let counts: Vec<u64> = counts.map(|n| n.split(' ').next().unwrap().parse().unwrap()).collect();
-    assert_eq!(counts.len(), 4, "appends, blocks, merges and steps of retention: {told}");
+    assert_eq!(counts.len(), 4, "appends, blocks, merges and steps of retention: {found}");
     check_printed(&small.data(), &printed);
     counts.iter().sum()
 }

@@ -1,5 +1,5 @@
-//! The write side as a program of its own (`examples/numbered`) that is killed: at any moment, and while a
-//! block is merged, rolled up or settled, or the manifest replaced.
+//! Kills the write side as its own program (`examples/numbered`): at any moment, and while a block is merged,
+//! rolled up or settled, or the manifest replaced.
 
 use crate::kit::Random;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Where the program lies: `cargo test` builds it beside the tests.
+/// Path of the program: `cargo test` builds it beside the tests.
 fn numbered() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let path = own.parent().unwrap().parent().unwrap().join("examples/numbered");
@@ -16,7 +16,7 @@ fn numbered() -> PathBuf {
     path
 }
 
-/// Starts it, to write so many batches or for ever.
+/// Starts it, to write this many batches or endlessly.
 pub(crate) fn write(data: &Path, printed: &Path, count: Option<u64>, errors: Stdio) -> Child {
     let printed = File::options().create(true).append(true).open(printed).unwrap();
     let mut command = Command::new(numbered());
@@ -24,24 +24,24 @@ pub(crate) fn write(data: &Path, printed: &Path, count: Option<u64>, errors: Std
     command.stdout(printed).stderr(errors).spawn().unwrap()
 }
 
-/// Lets the program check what it left.
+/// Lets the program check the data.
 pub(crate) fn check_printed(data: &Path, printed: &Path) {
     let checked = Command::new(numbered()).arg("check").arg(data).arg(printed).output().unwrap();
     let errors = String::from_utf8_lossy(&checked.stderr).into_owned();
     assert!(checked.status.success(), "{errors}");
 }
 
-/// What is to be under way when the program is killed or its disk fills.
+/// The operation in progress when the program is killed or its disk fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Aim {
     Anything,
-    /// The rollups beside a merged block are being written, and so is it.
+    /// A merged block and its rollups are being written.
     Merge,
-    /// A stretch of time is being settled.
+    /// A time range is being settled.
     Settlement,
     /// The manifest is being written.
     Manifest,
-    /// The manifest was just replaced: what it names no more is being removed.
+    /// The manifest was just replaced: dropped files are being removed.
     Removal,
 }
 
@@ -49,7 +49,7 @@ pub(crate) const AIMS: [Aim; 5] =
     [Aim::Anything, Aim::Merge, Aim::Settlement, Aim::Manifest, Aim::Removal];
 
 impl Aim {
-    /// Whether it is under way; `before` is what stood for the manifest at the start.
+    /// Whether it is in progress; `before` identifies the manifest at the start.
     fn is_met(self, data: &Path, before: Option<u64>) -> bool {
         let unfinished = |settled: bool| {
             let Ok(names) = std::fs::read_dir(data.join("rollups")) else { return false };
@@ -65,7 +65,7 @@ impl Aim {
         }
     }
 
-    /// Waits until it is under way, and sometimes a little longer.
+    /// Waits until it is in progress, and sometimes a little longer.
     pub(crate) fn wait(self, data: &Path, random: &mut Random) {
         if self == Self::Anything {
             std::thread::sleep(Duration::from_millis(random.below(300)));
@@ -88,29 +88,29 @@ fn inode(data: &Path) -> Option<u64> {
 }
 
 #[test]
-fn killed_while_it_merges_settles_or_swaps_it_keeps_what_it_acknowledged() {
+fn killed_while_it_merges_settles_or_swaps_it_keeps_acknowledged_batches() {
     let rounds: usize = std::env::var("ROUNDS").map_or(30, |rounds| rounds.parse().unwrap());
     let mut random = Random::seeded();
     let mut dir = tempfile::tempdir().unwrap();
     let mut met = [0; AIMS.len()];
     for round in 0..rounds {
-        // A new directory now and then: being made, it is killed, too.
+        // A new directory now and then, so that its creation is interrupted too.
         if round % 10 == 0 {
             dir = tempfile::tempdir().unwrap();
         }
         let (data, printed) = (dir.path().join("data"), dir.path().join("printed"));
         let aim = AIMS[round % AIMS.len()];
-        let told = dir.path().join("told");
-        let mut program = write(&data, &printed, None, File::create(&told).unwrap().into());
+        let errors = dir.path().join("errors");
+        let mut program = write(&data, &printed, None, File::create(&errors).unwrap().into());
         aim.wait(&data, &mut random);
         program.kill().unwrap();
         let ended = program.wait().unwrap().code();
-        assert_eq!(ended, None, "{}", std::fs::read_to_string(&told).unwrap());
+        assert_eq!(ended, None, "{}", std::fs::read_to_string(&errors).unwrap());
         met[round % AIMS.len()] += usize::from(aim.is_met(&data, inode(&data)));
         check_printed(&data, &printed);
     }
     println!("{rounds} rounds; still under way when killed: {AIMS:?} {met:?}");
-    // What was aimed at was hit, where that can be told from what is left.
+    // The aimed operation was hit, as far as the leftovers show it.
     let [_, merges, settlements, manifests, _] = met;
     assert!(rounds < 30 || merges > 0 && settlements > 0 && manifests > 0, "{met:?}");
 }

@@ -1,4 +1,4 @@
-//! Senders, selections and a store in a box.
+//! Shared senders, selections and a store in a temporary directory.
 
 pub(crate) use conformance::{S, Spec, T0, device, job, spec};
 use model::{Batch, Gap, Metric, Timestamp};
@@ -37,7 +37,7 @@ impl TestClock {
     }
 }
 
-/// One start of an origin, whose batches come as frames.
+/// One boot of an origin; its batches are frames.
 #[derive(Debug)]
 pub(crate) struct Sender {
     of: conformance::Sender,
@@ -65,7 +65,7 @@ impl Sender {
         Self { of, encoder: Encoder::default(), decoder: Decoder::default() }
     }
 
-    /// The next batch: samples in the order given, neighbours of one instant being one tick.
+    /// The next batch: samples in the given order; neighbours of one instant form one tick.
     pub(crate) fn batch(&mut self, samples: &[(Spec, i64, f64)]) -> Incoming {
         let batch = self.of.batch(samples);
         self.incoming(&batch)
@@ -76,7 +76,7 @@ impl Sender {
         self.incoming(&batch)
     }
 
-    /// The next batch, whose metrics mean something else.
+    /// The next batch, with other meanings of its metrics.
     pub(crate) fn batch_as(
         &mut self,
         samples: &[(Spec, i64, f64)],
@@ -115,13 +115,13 @@ pub(crate) fn small() -> Settings {
         page_rows: 16,
         hole_grace_us: 0,
         merge_blocks: 2,
-        tends: false,
+        background_maintenance: false,
         ..Settings::default()
     }
 }
 
 pub(crate) fn open(dir: &Path, settings: Settings) -> (Store, Recovery) {
-    // A program that another test starts has this one's lock between its fork and its exec.
+    // A program started by another test inherits this one's lock between its fork and its exec.
     for _ in 0..1000 {
         match Store::open(dir, settings.clone(), TestClock::new().clock()) {
             Err(OpenError::Locked { .. }) => std::thread::sleep(Duration::from_millis(10)),
@@ -138,7 +138,7 @@ pub(crate) fn open_on(
     Store::open_on(Arc::clone(disk), Path::new("/data"), settings, TestClock::new().clock())
 }
 
-/// A sample as a scan tells it: series as text, time, value's bits, start.
+/// A sample as a scan returns it: series as text, time, value's bits, start.
 pub(crate) type Row = (String, i64, u64, Option<i64>);
 
 pub(crate) fn rows(store: &Store, selector: &Selector, from: i64, to: i64) -> Vec<Row> {
@@ -151,10 +151,10 @@ pub(crate) fn rows(store: &Store, selector: &Selector, from: i64, to: i64) -> Ve
         assert!(!chunk.times.is_empty() && chunk.times.len() <= store::Chunk::ROWS_MAX);
         assert_eq!(chunk.starts[0].0, 0);
         assert!(chunk.starts.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 != w[1].1));
-        let told = chunk.rows().map(|(at, value, start)| {
+        let found = chunk.rows().map(|(at, value, start)| {
             (series.clone(), at.0, value.to_bits(), start.map(|start| start.0))
         });
-        rows.extend(told);
+        rows.extend(found);
     }
     rows
 }
@@ -168,7 +168,7 @@ pub(crate) fn name(series: &model::Series) -> String {
     format!("{}/{}/{job}/{}", series.device, series.metric, series.labels)
 }
 
-/// A sample as it was sent, in the words of [`Row`].
+/// A sample as it was sent, as a [`Row`].
 pub(crate) fn row((spec, at, value): &(Spec, i64, f64)) -> Row {
     let entry = spec.entry();
     (name(&entry.series()), *at, value.to_bits(), spec.start)
@@ -182,7 +182,7 @@ pub(crate) fn of_job(selector: JobSelector) -> Selector {
     Selector { job: selector, ..Selector::default() }
 }
 
-/// A small generator with a seed that is printed, so that a failure can be had again.
+/// A small generator with a printed seed, so that a failure can be reproduced.
 pub(crate) struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! Every limit is reached, and says so.
+//! Every limit is reached and reported.
 
 use crate::kit::*;
 use model::{Cause, Timestamp};
@@ -6,7 +6,7 @@ use std::sync::mpsc::sync_channel;
 use store::{NotNow, Outcome, Settings, Store};
 
 #[test]
-fn what_was_acknowledged_is_kept_by_a_server_with_lower_limits() {
+fn a_server_with_lower_limits_keeps_acknowledged_samples() {
     let dir = tempfile::tempdir().unwrap();
     let settings = Settings { series_max: 3, ..small() };
     let load = |metric| (spec("n1", metric), T0, 1.0);
@@ -24,7 +24,7 @@ fn what_was_acknowledged_is_kept_by_a_server_with_lower_limits() {
 }
 
 #[test]
-fn a_sample_that_was_refused_does_not_return_when_the_log_is_replayed() {
+fn a_rejected_sample_does_not_return_at_replay() {
     let dir = tempfile::tempdir().unwrap();
     let settings = Settings { series_max: 2, ..small() };
     let sample = |metric, tick: i64| (spec("n1", metric), T0 + tick * S, 1.0);
@@ -39,14 +39,14 @@ fn a_sample_that_was_refused_does_not_return_when_the_log_is_replayed() {
         (all(&store), store.gaps(Timestamp(T0 - S), Timestamp(T0 + 9 * S), None))
     };
     assert_eq!((before.0.len(), before.1.len()), (6, 2), "a gap for each source");
-    // Replayed from the log, by a server with more room and by one with the same.
+    // Replayed from the log, by a server with higher limits and by one with the same.
     for series_max in [100, 2] {
         let settings = Settings { series_max, ..settings.clone() };
         let (store, _) = open(dir.path(), settings);
         let gaps = store.gaps(Timestamp(T0 - S), Timestamp(T0 + 9 * S), None);
         assert_eq!((all(&store), gaps), before, "{series_max}");
     }
-    // What there is room for later is stored, and stays.
+    // Samples within the limits later are stored, and stay.
     let (store, _) = open(dir.path(), Settings { series_max: 100, ..settings.clone() });
     assert_eq!(append(&store, vec![sender.batch(&[sample("d", 5)])]), [STORED]);
     drop(store);
@@ -55,7 +55,7 @@ fn a_sample_that_was_refused_does_not_return_when_the_log_is_replayed() {
 }
 
 #[test]
-fn a_boot_that_left_the_window_is_refused_and_becomes_a_gap() {
+fn a_boot_outside_the_window_is_rejected_and_becomes_a_gap() {
     let dir = tempfile::tempdir().unwrap();
     let settings = Settings { boots_max: 2, ..small() };
     let load = |tick: i64| [(spec("n1", "a"), T0 + tick * S, 1.0)];
@@ -83,13 +83,13 @@ fn a_boot_that_left_the_window_is_refused_and_becomes_a_gap() {
 }
 
 #[test]
-fn a_queue_that_is_full_refuses_at_once() {
+fn a_full_queue_rejects_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let settings = Settings { queue_batches_max: 4, ..small() };
     let (store, _) = open(dir.path(), settings);
     let mut sender = Sender::new("n1", 1);
     let mut batch = |tick: i64| sender.batch(&[(spec("n1", "a"), T0 + tick * S, 1.0)]);
-    // The log's writer is held up in a `done`, so that the queue fills.
+    // A `done` blocks the log's writer, so that the queue fills.
     let (go, wait) = sync_channel::<()>(0);
     store.append(vec![batch(0)], move |_| wait.recv().unwrap());
     let (to, outcomes) = sync_channel(64);
@@ -103,14 +103,14 @@ fn a_queue_that_is_full_refuses_at_once() {
     drop(to);
     let rest: Vec<_> = outcomes.iter().flatten().collect();
     let stored = rest.iter().filter(|outcome| **outcome == STORED).count();
-    // The first batch may still stand in the queue of four when the others come.
+    // The first batch may still be in the queue of four when the others arrive.
     assert!((3..19).contains(&stored), "{stored}");
     assert_eq!(store.stats().batches_deferred, 19 - stored as u64);
     assert_eq!(all(&store).len(), stored + 1);
 }
 
 #[test]
-fn more_origins_than_may_be_known_come_again() {
+fn too_many_origins_are_deferred() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = open(dir.path(), Settings { origins_max: 1, ..small() });
     let sample = [(spec("n1", "a"), T0, 1.0)];
@@ -120,7 +120,7 @@ fn more_origins_than_may_be_known_come_again() {
 }
 
 #[test]
-fn a_block_is_written_when_samples_are_many_or_old() {
+fn a_block_is_written_for_many_or_old_samples() {
     let dir = tempfile::tempdir().unwrap();
     let clock = TestClock::new();
     let settings = Settings { head_samples_max: 10, head_age_us: 50 * S, ..small() };

@@ -1,4 +1,4 @@
-//! The store from outside: what is acknowledged is there, once, whatever happens to disk and process.
+//! The store from outside: acknowledged samples are there, once, whatever happens to disk and process.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 #![expect(

@@ -1,5 +1,5 @@
-//! Questions while everything happens at once: batches come, some late, blocks are written, merged, rolled
-//! up, settled and let go. Each question sees each sample once.
+//! Queries during concurrent work: batches arrive, some late, blocks are written, merged, rolled up, settled
+//! and deleted. Each query sees each sample once.
 
 use crate::check;
 use crate::kit::append;
@@ -11,8 +11,8 @@ use store::{Clock, Outcome, Selector, Store};
 
 const BATCHES: u64 = 1600;
 
-/// Asks until it is over; how many questions.
-fn ask(store: &Store, [sent, acked]: [&AtomicU64; 2], over: &AtomicBool) -> u64 {
+/// Queries until the end; returns the number of queries.
+fn query_repeatedly(store: &Store, [sent, acked]: [&AtomicU64; 2], over: &AtomicBool) -> u64 {
     let mut questions = 0;
     while !over.load(Ordering::SeqCst) {
         let before = acked.load(Ordering::SeqCst);
@@ -26,14 +26,14 @@ fn ask(store: &Store, [sent, acked]: [&AtomicU64; 2], over: &AtomicBool) -> u64 
         let slices = snapshot.scan_by_time(&Selector::default(), all.0, all.1, 1000);
         let rows: usize = slices.map(|slice| slice.unwrap().times.len()).sum();
         assert_eq!(rows as u64, seen.samples, "by time");
-        assert_eq!(check::moment(&snapshot, sent), Ok(seen), "the snapshot stands still");
+        assert_eq!(check::moment(&snapshot, sent), Ok(seen), "the snapshot does not change");
         questions += 1;
     }
     questions
 }
 
 #[test]
-fn who_asks_while_everything_happens_sees_each_sample_once() {
+fn queries_during_concurrent_work_see_each_sample_once() {
     let dir = tempfile::tempdir().unwrap();
     let now = Arc::new(AtomicI64::new(sent_at(0)));
     let clock: Clock = {
@@ -43,8 +43,9 @@ fn who_asks_while_everything_happens_sees_each_sample_once() {
     let (store, _) = Store::open(dir.path(), settings(), clock).unwrap();
     let (sent, acked, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let questions = std::thread::scope(|scope| {
-        let askers: Vec<_> =
-            (0..2).map(|_| scope.spawn(|| ask(&store, [&sent, &acked], &over))).collect();
+        let askers: Vec<_> = (0..2)
+            .map(|_| scope.spawn(|| query_repeatedly(&store, [&sent, &acked], &over)))
+            .collect();
         let mut sender = Sender::default();
         for number in 0..BATCHES {
             sent.store(number, Ordering::SeqCst);
@@ -54,7 +55,7 @@ fn who_asks_while_everything_happens_sees_each_sample_once() {
                 std::thread::yield_now();
             }
             acked.store(number + 1, Ordering::SeqCst);
-            // Blocks small enough to be merged, and no more than are merged, however slow the disk is.
+            // Blocks are small enough to be merged, and no faster than merging, however slow the disk is.
             if number % 50 == 49 {
                 store.flush().unwrap();
             }

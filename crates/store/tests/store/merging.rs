@@ -1,4 +1,4 @@
-//! Merging: neighbouring blocks become one, and nobody who asks can tell.
+//! Merging: adjacent blocks become one, and answers stay the same.
 
 use crate::kit::*;
 use memdisk::{Fault, MemDisk};
@@ -46,7 +46,7 @@ fn blocks_become_one_file_with_the_same_rows_and_starts() {
     };
     let runs = starts(&store);
     assert_eq!(files(dir.path()).len(), 4);
-    store.tend().unwrap();
+    store.maintain().unwrap();
     let one = files(dir.path());
     assert_eq!(one.len(), 1, "{one:?}");
     let stats = store.stats();
@@ -75,17 +75,17 @@ fn steps_of_another_divisor_stay_the_same_values() {
     }
     let rows = all(&store);
     assert_eq!(rows.len(), 3);
-    store.tend().unwrap();
+    store.maintain().unwrap();
     assert_eq!(store.stats().merges, 1);
     assert_eq!(all(&store), rows);
     block(&store, &mut sender, 10..12);
-    store.tend().unwrap();
+    store.maintain().unwrap();
     let again = all(&store);
     assert!(rows.iter().all(|row| again.contains(row)));
 }
 
 #[test]
-fn a_damaged_block_is_told_and_left_alone_and_the_others_are_merged() {
+fn a_damaged_block_is_reported_and_skipped_and_the_others_are_merged() {
     let disk = Arc::new(MemDisk::default());
     let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
     let (store, _) = open_on(&shared, small()).unwrap();
@@ -93,18 +93,18 @@ fn a_damaged_block_is_told_and_left_alone_and_the_others_are_merged() {
     (0..5).for_each(|n| block(&store, &mut sender, n * 100..n * 100 + 100));
     let second = disk.files("/data/blocks").into_keys().nth(1).unwrap();
     disk.damage(&second, |bytes| (100..bytes.len() / 2).step_by(50).for_each(|at| bytes[at] ^= 1));
-    let error = store.tend().unwrap_err().to_string();
+    let error = store.maintain().unwrap_err().to_string();
     assert!(error.contains("damaged") && error.contains(second.to_str().unwrap()), "{error}");
     let stats = store.stats();
     // The first waits for nothing, but alone; the last three become two, then one.
     assert_eq!((stats.merge_errors, stats.blocks), (1, 4), "{stats:?}");
-    store.tend().unwrap();
+    store.maintain().unwrap();
     assert_eq!(store.stats().merge_errors, 1);
     assert!(disk.files("/data/blocks").contains_key(&second));
 }
 
 #[test]
-fn a_full_disk_costs_a_try_and_leaves_nothing() {
+fn a_full_disk_fails_one_try_and_leaves_no_file() {
     let disk = Arc::new(MemDisk::default());
     let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
     let (store, _) = open_on(&shared, small()).unwrap();
@@ -113,7 +113,7 @@ fn a_full_disk_costs_a_try_and_leaves_nothing() {
     let (rows, names) = (all(&store), disk.files("/data/blocks"));
     for n in 1.. {
         disk.plan().set(n, Fault::Full);
-        let merged = store.tend();
+        let merged = store.maintain();
         disk.plan().clear();
         assert_eq!(all(&store), rows, "call {n}");
         let Err(error) = merged else { break };
@@ -121,7 +121,7 @@ fn a_full_disk_costs_a_try_and_leaves_nothing() {
         assert!(left.keys().all(|path| !path.to_str().unwrap().ends_with(".tmp")), "call {n}");
         assert!(names.keys().all(|path| left.contains_key(path)), "call {n}");
         let error = error.to_string();
-        // A file stays that a manifest may name, or whose name may not be on the disk.
+        // A file stays if a manifest may list it, or if its name may be unsynced.
         if !error.contains("MANIFEST") && !error.contains("cannot sync") {
             let rollups = disk.files("/data/rollups");
             assert_eq!((left.len(), rollups.len()), (names.len(), 0), "call {n}: {error}");
@@ -132,9 +132,9 @@ fn a_full_disk_costs_a_try_and_leaves_nothing() {
 }
 
 #[test]
-fn who_asks_meanwhile_sees_each_sample_once() {
+fn queries_meanwhile_see_each_sample_once() {
     let dir = tempfile::tempdir().unwrap();
-    let (store, _) = open(dir.path(), Settings { tends: true, ..small() });
+    let (store, _) = open(dir.path(), Settings { background_maintenance: true, ..small() });
     let written = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

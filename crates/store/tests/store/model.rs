@@ -12,10 +12,10 @@ use store::{
 /// Between two ticks: some are in one window of five minutes, all in an hour.
 const TICK: i64 = 37 * S;
 
-/// What may happen.
+/// Possible actions.
 #[derive(Clone, Debug)]
 enum Action {
-    /// Samples are sent: which series, at which tick, how many ticks, and whether the batch is kept back.
+    /// Sends samples: of which series, at which tick, how many ticks, and whether the batch is kept back.
     Send {
         who: usize,
         series: u8,
@@ -23,10 +23,10 @@ enum Action {
         ticks: i64,
         late: bool,
     },
-    /// A batch that was sent or kept back is sent again.
+    /// Sends a batch again, or one that was kept back.
     Again(usize),
     Flush,
-    Tend,
+    Maintain,
     Restart,
     Kill,
     PowerCut,
@@ -40,7 +40,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
         8 => send,
         2 => (0..100_usize).prop_map(Action::Again),
         3 => Just(Action::Flush),
-        2 => Just(Action::Tend),
+        2 => Just(Action::Maintain),
         1 => Just(Action::Restart),
         1 => Just(Action::Kill),
         1 => Just(Action::PowerCut),
@@ -48,7 +48,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     prop::collection::vec(action, 1..40)
 }
 
-/// The series that a byte stands for: bits choose among eight of an origin.
+/// The series of a byte: its bits select among eight of an origin.
 fn specs(who: usize, bits: u8) -> Vec<Spec> {
     let device = ["n1", "n2"][who];
     let all = [
@@ -65,7 +65,7 @@ fn specs(who: usize, bits: u8) -> Vec<Spec> {
     all.into_iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, s)| s).collect()
 }
 
-/// A value that is steps for some and a double for others, and names its sample.
+/// A value that is steps for some and a double for others, and identifies its sample.
 fn value(seq: u64, place: usize, tick: i64) -> f64 {
     let number = (seq * 1000 + place as u64 * 100) as f64 + tick as f64;
     if seq.is_multiple_of(3) { number + 0.123_456_789 } else { number / 10.0 }
@@ -76,7 +76,7 @@ struct Model {
     store: Option<Store>,
     senders: [Sender; 2],
     sent: Vec<(Incoming, Vec<Row>)>,
-    /// In the order of arrival.
+    /// In order of arrival.
     rows: Vec<Row>,
     stored: Vec<bool>,
 }
@@ -125,7 +125,7 @@ impl Model {
             Action::Again(which) if !self.sent.is_empty() => self.send(which % self.sent.len()),
             Action::Again(_) => {}
             Action::Flush => self.store().flush().unwrap(),
-            Action::Tend => self.tend(),
+            Action::Maintain => self.maintain(),
             Action::Restart => {
                 self.store = None;
                 self.open();
@@ -143,17 +143,17 @@ impl Model {
         }
     }
 
-    /// Neighbours are merged: few blocks are left, and a view from before sees what it saw.
-    fn tend(&self) {
-        let told = |snapshot: &store::Snapshot| -> Vec<store::Chunk> {
+    /// Merges neighbours: few blocks are left, and an earlier view does not change.
+    fn maintain(&self) {
+        let found = |snapshot: &store::Snapshot| -> Vec<store::Chunk> {
             let all = (Timestamp(i64::MIN), Timestamp(i64::MAX));
             snapshot.scan(&Selector::default(), all.0, all.1).map(Result::unwrap).collect()
         };
         let before = self.store().snapshot();
-        let rows = told(&before);
-        self.store().tend().unwrap();
-        assert_eq!(told(&before), rows);
-        assert_eq!(told(&self.store().snapshot()), rows);
+        let rows = found(&before);
+        self.store().maintain().unwrap();
+        assert_eq!(found(&before), rows);
+        assert_eq!(found(&self.store().snapshot()), rows);
         // Two of a level make one of the next: at most one of each is left.
         assert!(self.store().stats().blocks <= 8);
     }
@@ -168,8 +168,8 @@ impl Model {
         self.stored[which] = true;
     }
 
-    /// The rows that a selection should give, ordered by series and time, values of one instant by bits:
-    /// their order is the store's own.
+    /// The expected rows of a selection, ordered by series and time; values of one instant by bits, since the
+    /// store's order is its own.
     fn want(&self, from: i64, to: i64, keep: impl Fn(&Row) -> bool) -> Vec<Row> {
         let inside = |row: &&Row| (from..=to).contains(&row.1) && keep(row);
         let mut rows: Vec<Row> = self.rows.iter().filter(inside).cloned().collect();
@@ -208,7 +208,7 @@ impl Model {
         assert_eq!(by_time, self.want(from, to, |_| true));
     }
 
-    /// Rollups are those of the samples, wherever they come from.
+    /// Rollups are those of the samples, from any source.
     fn check_windows(&self, from: i64, to: i64) {
         let snapshot = self.store().snapshot();
         for window_us in Store::WINDOWS_US {
@@ -265,7 +265,7 @@ fn same_rollup(series: &str, have: &Rollup, want: &Rollup) -> bool {
         && (!total || have.resets == want.resets && near(have.increase(), want.increase()))
 }
 
-/// 32, or as many as are wanted.
+/// 32, or as configured.
 fn cases() -> u32 {
     let wanted = std::env::var("PROPTEST_CASES").ok();
     wanted.map_or(32, |cases| cases.parse().unwrap())
@@ -275,7 +275,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
-    fn a_scan_is_what_was_stored(actions in actions(), from in 0..60_i64, span in 0..40_i64) {
+    fn a_scan_returns_the_stored_samples(actions in actions(), from in 0..60_i64, span in 0..40_i64) {
         let mut model = Model::new();
         for action in &actions {
             model.act(action);
@@ -286,7 +286,7 @@ proptest! {
         model.check_windows(T0 + from * TICK, T0 + (from + span) * TICK);
         model.check_windows(i64::MIN, i64::MAX);
         model.act(&Action::Flush);
-        model.act(&Action::Tend);
+        model.act(&Action::Maintain);
         model.act(&Action::PowerCut);
         model.check(i64::MIN, i64::MAX);
         model.check(T0 + from * TICK, T0 + (from + span) * TICK);

@@ -1,4 +1,4 @@
-//! What a question costs, and what it sees while blocks are written.
+//! The cost of queries, and their results while blocks are written.
 
 use crate::kit::*;
 use model::Timestamp;
@@ -11,7 +11,7 @@ const DEVICES: [&str; 12] =
     ["n01", "n02", "n03", "n04", "n05", "n06", "n07", "n08", "n09", "n10", "n11", "n12"];
 const METRICS: [&str; 4] = ["a_total", "b_total", "c", "d"];
 
-/// Every device's samples of an hour, one batch a minute, a tick each five seconds.
+/// Every device's samples of an hour: one batch a minute, a tick every five seconds.
 fn hour(sender: &mut Sender, hour: i64) -> Vec<store::Incoming> {
     let minute = |minute: i64| {
         let mut samples = Vec::new();
@@ -30,7 +30,7 @@ fn hour(sender: &mut Sender, hour: i64) -> Vec<store::Incoming> {
 }
 
 #[test]
-fn a_question_of_one_device_and_one_hour_reads_a_small_part() {
+fn a_query_of_one_device_and_one_hour_reads_a_small_part() {
     let dir = tempfile::tempdir().unwrap();
     let settings = Settings { row_group_rows: 8192, page_rows: 512, ..Settings::default() };
     let (store, _) = open(dir.path(), settings);
@@ -54,7 +54,7 @@ fn a_question_of_one_device_and_one_hour_reads_a_small_part() {
     assert!(read.row_groups * 8 <= groups, "{read:?} of {groups} row groups");
     assert!(read.rows < 3 * rows as u64, "{read:?} for {rows} rows");
     assert!(store.stats().read.bytes >= read.bytes);
-    // A second question finds footer and directory in memory.
+    // A second query finds footer and directory in memory.
     let mut again = store.scan(&of_device("n07"), Timestamp(from), Timestamp(to));
     assert_eq!(again.by_ref().map(|chunk| chunk.unwrap().times.len()).sum::<usize>(), rows);
     // A twelfth of the devices, a sixth of the time: a seventy-second part, rounded up to pages.
@@ -81,7 +81,7 @@ fn one_metric_of_all_devices_skips_the_pages_of_the_others() {
 }
 
 #[test]
-fn questions_during_flushes_see_each_sample_exactly_once() {
+fn queries_during_flushes_see_each_sample_exactly_once() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = open(dir.path(), Settings { segment_bytes: 1 << 20, ..small() });
     let store = Arc::new(store);
@@ -118,7 +118,7 @@ fn questions_during_flushes_see_each_sample_exactly_once() {
                 assert_eq!(ticks, want);
                 assert!(ticks.len() as i64 >= before, "{} of {before}", ticks.len());
                 std::thread::yield_now();
-                assert_eq!(count(), ticks, "the snapshot stands still");
+                assert_eq!(count(), ticks, "the snapshot does not change");
                 questions += 1;
             }
             questions
@@ -139,7 +139,7 @@ fn questions_during_flushes_see_each_sample_exactly_once() {
 }
 
 #[test]
-fn a_snapshot_outlives_what_it_shows() {
+fn a_snapshot_outlives_the_files_it_reads() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = open(dir.path(), small());
     let mut sender = Sender::new("n1", 1);

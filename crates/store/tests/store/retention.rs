@@ -1,4 +1,4 @@
-//! Rollups that are made for good, and samples that go: what is asked of windows stays the same.
+//! Final rollups and deleted samples: windows stay the same.
 
 use crate::kit::*;
 use memdisk::{Fault, MemDisk};
@@ -10,7 +10,7 @@ use store::{ArchiveSettings, Disk, Keep, Outcome, Selector, Settings, Store, Win
 
 pub(crate) const HOUR: i64 = 3600 * S;
 
-/// Late samples are taken for two hours; an hour is settled at once.
+/// Late samples are accepted for two hours; an hour is settled at once.
 pub(crate) fn settings() -> Settings {
     Settings {
         settle_after_us: 2 * HOUR,
@@ -37,7 +37,7 @@ fn minutes(sender: &mut Sender, from: i64) -> store::Incoming {
     sender.batch(&samples)
 }
 
-/// Six hours in blocks of an hour each; of the third hour ten minutes come after the fourth.
+/// Six hours in blocks of an hour each; ten minutes of the third hour arrive after the fourth.
 pub(crate) fn fill(store: &Store, sender: &mut Sender) {
     let mut late = None;
     for batch in 0..36 {
@@ -56,25 +56,25 @@ pub(crate) fn fill(store: &Store, sender: &mut Sender) {
     }
 }
 
-pub(crate) type Told = BTreeMap<(i64, String, Timestamp), Rollup>;
+pub(crate) type Rollups = BTreeMap<(i64, String, Timestamp), Rollup>;
 
-pub(crate) fn told(store: &Store) -> Told {
-    let (snapshot, mut told) = (store.snapshot(), Told::new());
+pub(crate) fn rollups(store: &Store) -> Rollups {
+    let (snapshot, mut all) = (store.snapshot(), Rollups::new());
     let (from, to) = (Timestamp(i64::MIN), Timestamp(i64::MAX));
     for window_us in Store::WINDOWS_US {
         for found in snapshot.windows(&Selector::default(), from, to, window_us) {
             let Windows { series, windows } = found.unwrap();
             let name = name(&series.series);
             for (start, rollup) in windows {
-                let twice = told.insert((window_us, name.clone(), start), rollup);
-                assert!(twice.is_none(), "{name} {start} is told twice");
+                let twice = all.insert((window_us, name.clone(), start), rollup);
+                assert!(twice.is_none(), "{name} {start} is found twice");
             }
         }
     }
-    told
+    all
 }
 
-pub(crate) fn assert_same(have: &Told, want: &Told, what: &str) {
+pub(crate) fn assert_same(have: &Rollups, want: &Rollups, what: &str) {
     assert!(have.keys().eq(want.keys()), "{what}");
     let near =
         |a: f64, b: f64| a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-9 * a.abs().max(1.0);
@@ -87,7 +87,7 @@ pub(crate) fn assert_same(have: &Told, want: &Told, what: &str) {
 }
 
 #[test]
-fn what_was_settled_and_refused_is_so_when_the_log_is_read_again() {
+fn settled_times_and_rejections_survive_replay() {
     let disk = Arc::new(MemDisk::default());
     let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
     let clock = TestClock::new();
@@ -95,24 +95,24 @@ fn what_was_settled_and_refused_is_so_when_the_log_is_read_again() {
     let store = open_at(&shared, &clock, settings());
     let mut sender = Sender::new("n1", 1);
     fill(&store, &mut sender);
-    let before = told(&store);
+    let before = rollups(&store);
     assert_eq!(before.len(), 2 * (6 * 12 + 6));
-    store.tend().unwrap();
-    assert_same(&told(&store), &before, "settled");
+    store.maintain().unwrap();
+    assert_same(&rollups(&store), &before, "settled");
     assert_eq!(store.stats().settled, Some(Timestamp(T0 + 4 * HOUR)));
     let late = store::Incoming { received: clock.now(), ..minutes(&mut sender, 235) };
     let late = append(&store, vec![late]);
     assert!(matches!(late[..], [Outcome::Stored { samples_refused: 10, .. }]), "{late:?}");
-    let (rows, after) = (all(&store), told(&store));
+    let (rows, after) = (all(&store), rollups(&store));
     drop(store);
     let shared: Arc<dyn Disk> = Arc::new(disk.after_power_cut(0));
     let store = open_at(&shared, &clock, settings());
-    assert!(all(&store) == rows, "what was refused does not come back");
-    assert_same(&told(&store), &after, "after a crash");
+    assert!(all(&store) == rows, "rejected samples do not return");
+    assert_same(&rollups(&store), &after, "after a crash");
 }
 
 #[test]
-fn samples_that_are_too_old_or_too_much_go_and_their_windows_stay() {
+fn old_or_excess_samples_are_deleted_and_their_windows_stay() {
     for (keep, left) in
         [(Keep { age_us: 3 * HOUR, ..Keep::ALL }, 3), (Keep { bytes_max: 1, ..Keep::ALL }, 1)]
     {
@@ -120,14 +120,14 @@ fn samples_that_are_too_old_or_too_much_go_and_their_windows_stay() {
         let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
         let clock = TestClock::new();
         clock.set(T0 + 6 * HOUR);
-        // Blocks of one hour stay, so that they go hour by hour.
+        // Blocks of one hour are not merged, so that they are deleted hour by hour.
         let settings = Settings { keep_samples: keep, merge_blocks: 99, ..settings() };
         let store = open_at(&shared, &clock, settings.clone());
         let mut sender = Sender::new("n1", 1);
         fill(&store, &mut sender);
-        let (before, samples) = (told(&store), all(&store).len());
-        store.tend().unwrap();
-        assert_same(&told(&store), &before, "after samples went");
+        let (before, samples) = (rollups(&store), all(&store).len());
+        store.maintain().unwrap();
+        assert_same(&rollups(&store), &before, "after samples were deleted");
         let stats = store.stats();
         let names: Vec<_> = disk.files("/data/blocks").into_keys().collect();
         assert_eq!(stats.blocks, left, "{keep:?} {names:?} {stats:?}");
@@ -137,15 +137,15 @@ fn samples_that_are_too_old_or_too_much_go_and_their_windows_stay() {
         drop(store);
         let shared: Arc<dyn Disk> = Arc::new(disk.after_kill());
         let store = open_at(&shared, &clock, settings);
-        assert_same(&told(&store), &before, "after a start");
+        assert_same(&rollups(&store), &before, "after a start");
         assert_eq!(store.stats().samples_removed, stats.samples_removed);
         assert_eq!(store.stats().settled, stats.settled);
     }
 }
 
-/// An hour at a time is settled, and the files stay few.
+/// One hour is settled at a time, and the files stay few.
 #[test]
-fn files_that_are_made_for_good_are_put_together() {
+fn final_rollup_files_are_joined() {
     let disk = Arc::new(MemDisk::default());
     let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
     let clock = TestClock::new();
@@ -156,7 +156,7 @@ fn files_that_are_made_for_good_are_put_together() {
         assert_eq!(append(&store, vec![minutes(&mut sender, batch * 10)]), [STORED]);
         if batch % 6 == 5 {
             store.flush().unwrap();
-            store.tend().unwrap();
+            store.maintain().unwrap();
             let files = disk.files("/data/rollups").into_keys();
             let names = files.map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
             let settled = names.filter(|name| name.starts_with("settled-")).count();
@@ -169,18 +169,18 @@ fn files_that_are_made_for_good_are_put_together() {
     for batch in 0..200 {
         assert_eq!(append(&whole, vec![minutes(&mut sender, batch * 10)]), [STORED]);
     }
-    assert_same(&told(&store), &told(&whole), "from files put together");
+    assert_same(&rollups(&store), &rollups(&whole), "from joined files");
     assert!(store::verify(&*disk, Path::new("/data")).unwrap().is_good());
 }
 
-/// Whatever call fails or is the last: windows are what they were, no sample is there twice.
+/// Whatever call fails or is the last: windows stay the same, no sample is duplicated.
 #[test]
 fn a_process_that_dies_while_it_settles_loses_no_window() {
     let keep_samples = Keep { age_us: 3 * HOUR, ..Keep::ALL };
     sweep(&Settings { keep_samples, ..settings() });
 }
 
-/// And where samples move to an archive, none goes.
+/// And where samples move to an archive, none is lost.
 #[test]
 fn a_process_that_dies_while_it_archives_loses_no_sample() {
     let keep_samples = Keep { age_us: 3 * HOUR, ..Keep::ALL };
@@ -195,7 +195,7 @@ fn sweep(settings: &Settings) {
     let shared: Arc<dyn Disk> = Arc::clone(&filled) as Arc<dyn Disk>;
     let store = open_at(&shared, &clock, settings.clone());
     fill(&store, &mut Sender::new("n1", 1));
-    let (before, rows) = (told(&store), all(&store));
+    let (before, rows) = (rollups(&store), all(&store));
     drop(store);
     let (mut failed, mut archived) = (0, 0);
     for (first, fault) in (1..).zip([Fault::Once, Fault::Dead, Fault::Full]) {
@@ -205,22 +205,22 @@ fn sweep(settings: &Settings) {
             let store = open_at(&shared, &clock, settings.clone());
             disk.plan().set(n, fault);
             let calls = disk.plan().calls();
-            let tended = store.tend();
+            let maintained = store.maintain();
             let done = n > disk.plan().calls() - calls;
             disk.plan().clear();
             let what = format!("{fault:?} at call {n}");
             if fault != Fault::Dead {
-                assert_same(&told(&store), &before, &what);
+                assert_same(&rollups(&store), &before, &what);
             }
-            failed += usize::from(tended.is_err());
+            failed += usize::from(maintained.is_err());
             drop(store);
             let left = if n % 2 == 0 { disk.after_kill() } else { disk.after_power_cut(0) };
             let shared: Arc<dyn Disk> = Arc::new(left);
             let store = open_at(&shared, &clock, settings.clone());
-            assert_same(&told(&store), &before, &what);
-            // A fault while a block was read leaves it alone for an hour.
-            store.tend().unwrap();
-            assert_same(&told(&store), &before, &what);
+            assert_same(&rollups(&store), &before, &what);
+            // A fault while a block was read skips it for an hour.
+            store.maintain().unwrap();
+            assert_same(&rollups(&store), &before, &what);
             assert_eq!(store.stats().settled, Some(Timestamp(T0 + 4 * HOUR)), "{what}");
             if settings.archive.is_some() {
                 assert!(all(&store) == rows, "{what}");
@@ -231,13 +231,13 @@ fn sweep(settings: &Settings) {
             }
         }
     }
-    // After a merge that failed, another may hold what is too young.
+    // After a failed merge, a block may contain samples too young for the archive.
     assert!(settings.archive.is_none() || archived > 20, "{archived}");
-    // A file that cannot be removed is no failure.
+    // A file that cannot be removed is not a failure.
     assert!(failed > 20, "{failed}");
 }
 
-/// How many calls to go on by; `make soak` lets every one of them fail.
+/// Step between tested calls; `make soak` lets every one of them fail.
 fn stride() -> usize {
     std::env::var("STRIDE").map_or(7, |stride| stride.parse().unwrap())
 }

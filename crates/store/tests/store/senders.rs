@@ -1,5 +1,4 @@
-//! What senders do in years: come back in another order, come and go by the thousand; and what the log
-//! may lose of them.
+//! Senders over years: returning out of order, coming and going by the thousand, and losses of the log.
 
 use crate::kit::*;
 use model::{Cause, Gap, Timestamp};
@@ -12,15 +11,15 @@ fn one(at: i64) -> Vec<(Spec, i64, f64)> {
     vec![(spec("n1", "load_1m"), at, 1.0)]
 }
 
-/// Waits until the store has looked for what is old, which it does each minute of its clock.
-fn tended(store: &Store, done: impl Fn(&Store) -> bool) {
+/// Waits until the store has checked for idle senders, once per minute of its clock.
+fn maintained(store: &Store, done: impl Fn(&Store) -> bool) {
     for _ in 0..1000 {
         if done(store) {
             return;
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    panic!("the store did not look in 20 s");
+    panic!("no check in 20 s");
 }
 
 #[test]
@@ -34,7 +33,7 @@ fn the_spool_of_an_earlier_boot_does_not_turn_the_clock_back() {
     assert_eq!(store.origins()[0].sealed.0, T0 + 5000 * S);
     append(&store, vec![now.batch(&one(T0 + 5002 * S))]);
     assert_eq!(store.origins()[0].sealed.0, T0 + 5002 * S);
-    // A node whose clock went back to an earlier year counts once the boot before is silent.
+    // A node with its clock set back to an earlier year counts once the previous boot is silent.
     let mut reset = Sender::new("n1", 3);
     for (seq, received) in [(0, 5003), (1, 9000), (2, 9001)] {
         let batch = reset.batch(&one(T0 + seq * S));
@@ -58,13 +57,13 @@ fn first_of_start(sender: &mut Sender, at: i64) -> Incoming {
     sender.batch_with(&one(at), vec![down])
 }
 
-fn told(store: &Store) -> Vec<(i64, i64, Cause)> {
+fn gaps(store: &Store) -> Vec<(i64, i64, Cause)> {
     let gaps = store.gaps(Timestamp(i64::MIN), Timestamp(i64::MAX), Some(&device("n1")));
     gaps.iter().map(|gap| ((gap.from.0 - T0) / S, (gap.to.0 - T0) / S, gap.cause)).collect()
 }
 
 #[test]
-fn an_agent_was_down_since_its_last_sample_though_its_newer_ones_came_first() {
+fn a_gap_of_downtime_starts_at_the_last_sample_though_newer_ones_came_first() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), TestClock::new());
     clock.set(T0 + 1000 * S);
     let (store, _) = Store::open(dir.path(), small(), clock.clock()).unwrap();
@@ -73,40 +72,40 @@ fn an_agent_was_down_since_its_last_sample_though_its_newer_ones_came_first() {
     let (first, second) = (first_of_start(&mut now, T0 + 50 * S), now.batch(&one(T0 + 51 * S)));
     append(&store, vec![second]);
     append(&store, vec![first]);
-    assert_eq!(told(&store), [(0, 50, Cause::AgentDown)]);
-    // A third start, whose first batch has no sample, and comes after a batch of gaps alone.
+    assert_eq!(gaps(&store), [(0, 50, Cause::AgentDown)]);
+    // A third boot: its first batch has no sample, and arrives after a batch of gaps alone.
     let mut again = Sender::new("n1", 3);
     let (first, mut alone) = (first_of_start(&mut again, T0 + 90 * S), Sender::new("n1", 4));
     append(&store, vec![Incoming { received: Timestamp(T0 + 80 * S), ..alone.batch(&[]) }]);
     append(&store, vec![first]);
-    assert_eq!(told(&store), [(0, 50, Cause::AgentDown), (51, 90, Cause::AgentDown)]);
+    assert_eq!(gaps(&store), [(0, 50, Cause::AgentDown), (51, 90, Cause::AgentDown)]);
 }
 
 #[test]
-fn the_first_batches_of_a_start_are_missing_since_the_start_before() {
+fn the_first_batches_of_a_boot_are_missing_since_the_previous_boot() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), TestClock::new());
     clock.set(T0 + 1000 * S);
     let (store, _) = Store::open(dir.path(), small(), clock.clock()).unwrap();
     let (mut before, mut now) = (Sender::new("n1", 1), Sender::new("n1", 2));
     let (lost, second) = (first_of_start(&mut now, T0 + 50 * S), now.batch(&one(T0 + 51 * S)));
-    // To a new server an agent comes in the middle of its numbers, and nothing is missing.
+    // An agent reaches a new server in the middle of its numbers, and nothing is missing.
     append(&store, vec![second]);
-    assert_eq!(told(&store), []);
+    assert_eq!(gaps(&store), []);
     append(&store, vec![before.batch(&one(T0))]);
-    assert_eq!(told(&store), [(0, 51, Cause::BatchesLost)]);
+    assert_eq!(gaps(&store), [(0, 51, Cause::BatchesLost)]);
     append(&store, vec![lost]);
-    assert_eq!(told(&store), [(0, 50, Cause::AgentDown)]);
+    assert_eq!(gaps(&store), [(0, 50, Cause::AgentDown)]);
 }
 
 #[test]
-fn runs_that_ended_leave_room_for_others() {
+fn ended_runs_free_their_quota() {
     let dir = tempfile::tempdir().unwrap();
     let clock = TestClock::new();
     let settings = Settings { origins_max: 50, ..small() };
     let (store, _) = Store::open(dir.path(), settings, clock.clock()).unwrap();
     let mut agent = Sender::new("n1", 1);
     assert_eq!(append(&store, vec![agent.batch(&one(T0))]), [STORED]);
-    // Runs have a quarter of the places.
+    // Runs have a quarter of the origins.
     for id in 1..=13 {
         let mut run = Sender::new(&format!("n1/run-{id}"), 1);
         assert_eq!(append(&store, vec![run.batch(&one(T0))]), [STORED]);
@@ -118,7 +117,7 @@ fn runs_that_ended_leave_room_for_others() {
     let of_agent = Sender::new("n3", 1).batch(&[(spec("n3", "load_1m"), T0, 1.0)]);
     assert_eq!(append(&store, vec![of_agent]), [STORED], "agents have the rest");
     clock.set(T0 + DAY);
-    tended(&store, |store| store.origins().len() == 2);
+    maintained(&store, |store| store.origins().len() == 2);
     assert_eq!(append(&store, vec![batch]), [STORED]);
     // Another origin has the number of a run, and its series are its own.
     assert_eq!(store.claims(), []);
@@ -127,7 +126,7 @@ fn runs_that_ended_leave_room_for_others() {
     assert_eq!(store.claims(), []);
 }
 
-/// Flips a bit of a record's payload; gives the gaps that are told after the next start.
+/// Flips a bit of a record's payload; returns the gaps reported after the next start.
 fn damaged(hit: usize, boots: &[u8]) -> (usize, Vec<Gap>) {
     let dir = tempfile::tempdir().unwrap();
     let clock = TestClock::new();
@@ -158,14 +157,14 @@ fn damaged(hit: usize, boots: &[u8]) -> (usize, Vec<Gap>) {
 }
 
 #[test]
-fn a_damaged_record_is_a_gap_wherever_it_stands() {
-    // In the middle of a boot, and its first one: its origin is known.
+fn a_damaged_record_is_a_gap_at_any_position() {
+    // In the middle of a boot, and its first record: the origin is known.
     for hit in [1, 0] {
         let (rows, gaps) = damaged(hit, &[1, 1, 1]);
         assert_eq!((rows, gaps.len()), (2, 1), "{hit}");
         assert_eq!((gaps[0].origin.as_str(), &*gaps[0].detail), ("n1", "1 batches"), "{hit}");
     }
-    // The last one, and the only one of its boot: nobody knows whose it was.
+    // The last record, and the only one of its boot: the origin is unknown.
     for (hit, boots) in [(2, [1, 1, 1]), (1, [1, 2, 1]), (0, [2, 1, 1])] {
         let (rows, gaps) = damaged(hit, &boots);
         assert_eq!((rows, gaps.len()), (2, 1), "{hit}");

@@ -1,7 +1,8 @@
-//! Directories that earlier builds wrote: today's store opens them, tells the same, and goes on.
+//! Directories written by earlier builds: the current store opens them, returns the same, and continues.
 //!
-//! `testdata/stores/NAME/data` is a directory as it lay when the process that wrote it ended, `told.txt` what
-//! that process told of it. How they were made, `testdata/stores/README.md` says.
+//! `testdata/stores/NAME/data` is a directory as its writer left it; `told.txt` describes its content in the
+//! writer's view.
+//! `testdata/stores/README.md` describes how they were made.
 
 use crate::kit::*;
 use model::{Cause, Gap, JobEvent, Labels, Point, Rollup, RollupWindows, SeriesTable, Timestamp};
@@ -17,7 +18,7 @@ const TICKS: i64 = 4;
 const BATCHES: i64 = 14;
 const HOUR: i64 = 3600 * S;
 
-/// A block is merged with its neighbour, time is settled when it ended two hours ago.
+/// Blocks are merged with their neighbours; time is settled two hours after its end.
 fn settings(hours: i64) -> Settings {
     let (settle_after_us, settle_step_us) = (2 * HOUR, hours * HOUR);
     Settings { settle_after_us, settle_step_us, head_age_us: i64::MAX, ..small() }
@@ -29,8 +30,7 @@ fn clock() -> TestClock {
     clock
 }
 
-/// The samples of a batch: gauges, counters with starts, one of which moves, labels, jobs, values of
-/// every kind.
+/// The samples of a batch: gauges, counters with starts, one of which moves, labels, jobs, values of every kind.
 fn samples(batch: i64) -> Vec<(Spec, i64, f64)> {
     let odd = [-0.0, 1e300, 5e-324, f64::NAN, f64::INFINITY, 0.1 + 0.2, -273.15];
     let mut samples = Vec::new();
@@ -48,7 +48,7 @@ fn samples(batch: i64) -> Vec<(Spec, i64, f64)> {
     samples
 }
 
-/// What comes with a batch besides samples.
+/// The batch with its gaps and help texts.
 fn batch(sender: &mut Sender, number: i64) -> Incoming {
     sender.jobs = vec![JobEvent {
         key: job(7 + number / 8),
@@ -75,8 +75,8 @@ fn batch(sender: &mut Sender, number: i64) -> Incoming {
         12 => vec![gap(Cause::SourceTimeout, 48, 49)],
         _ => Vec::new(),
     };
-    let told = sender.batch_with(&samples(number), gaps);
-    let mut batch = told.decoded.into_batch().unwrap();
+    let incoming = sender.batch_with(&samples(number), gaps);
+    let mut batch = incoming.decoded.into_batch().unwrap();
     let mut entries = batch.table.entries.clone();
     for entry in &mut entries {
         Arc::make_mut(&mut entry.metric).help = format!("what {} is", entry.metric.name).into();
@@ -85,12 +85,12 @@ fn batch(sender: &mut Sender, number: i64) -> Incoming {
         }
     }
     batch.table = Arc::new(SeriesTable { entries });
-    // One sender explains a metric once.
+    // Only one sender explains a metric.
     Sender::new("n1", 1).incoming(&batch)
 }
 
-/// Fills a directory: two blocks and a part of the log, a batch that comes late and one that never does, a
-/// boot that ends and another that begins, a sample that is refused.
+/// Fills a directory: two blocks and a part of the log, a late batch and a lost one, a boot that ends and
+/// another that begins, a rejected sample.
 fn fill(store: &Store) {
     let (mut first, mut second) = (Sender::new("n1", 1), Sender::new("n1", 2));
     let mut late = None;
@@ -107,15 +107,15 @@ fn fill(store: &Store) {
         }
         if number == 4 || number == 9 {
             store.flush().unwrap();
-            store.tend().unwrap();
+            store.maintain().unwrap();
         }
     }
     let refused = append(store, vec![second.batch(&[(spec("n2", "load_1m"), 5 * S, 1.0)])]);
     assert!(matches!(refused[..], [Outcome::Stored { samples_refused: 1, .. }]), "{refused:?}");
 }
 
-/// Everything that is told of a store, a line each.
-fn told(store: &Store) -> String {
+/// A full description of a store, one fact per line.
+fn describe(store: &Store) -> String {
     let mut text = String::new();
     for (series, at, bits, start) in all(store) {
         let (at, start) =
@@ -140,9 +140,10 @@ fn told(store: &Store) -> String {
     text
 }
 
-/// A new directory tells what the kept ones tell. Written where `WRITE_STORE` says, it can be kept too.
+/// A new directory has the same description as the stored ones. With `WRITE_STORE` it is written there, so
+/// that it can be stored too.
 #[test]
-fn a_new_directory_tells_what_earlier_ones_do() {
+fn a_new_directory_has_the_content_of_earlier_ones() {
     let temporary = tempfile::tempdir().unwrap();
     let wanted = std::env::var_os("WRITE_STORE").map(PathBuf::from);
     let place = wanted.as_deref().unwrap_or(temporary.path());
@@ -150,18 +151,18 @@ fn a_new_directory_tells_what_earlier_ones_do() {
     std::fs::create_dir_all(&data).unwrap();
     let (store, _) = Store::open(&data, settings(3), clock().clock()).unwrap();
     fill(&store);
-    let text = told(&store);
+    let text = describe(&store);
     std::fs::write(place.join("told.txt"), &text).unwrap();
     for place in kept() {
         similar(&text, &std::fs::read_to_string(place.join("told.txt")).unwrap(), &place);
     }
 }
 
-/// The directories that are kept.
+/// The stored directories.
 fn kept() -> Vec<PathBuf> {
     let stores = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/stores");
     let entries = std::fs::read_dir(&stores).unwrap().map(|entry| entry.unwrap().path());
-    // Beside them lie registries of jobs, which are no stores.
+    // Other folders beside them contain job registries.
     let is_store = |path: &PathBuf| path.is_dir() && path.join("told.txt").is_file();
     let mut places: Vec<PathBuf> = entries.filter(is_store).collect();
     assert!(places.len() >= 2, "{places:?}");
@@ -193,23 +194,23 @@ fn assert_good(dir: &Path, what: &str) {
     assert_eq!(verified.findings, [], "{what}");
 }
 
-/// Every window, as the store tells it.
+/// Every window of the store.
 fn windows(store: &Store, window_us: i64) -> BTreeMap<(String, Timestamp), Rollup> {
     let all = (Timestamp(i64::MIN), Timestamp(i64::MAX));
-    let mut told = BTreeMap::new();
+    let mut all_windows = BTreeMap::new();
     for found in store.snapshot().windows(&Selector::default(), all.0, all.1, window_us) {
         let Windows { series, windows } = found.unwrap();
         let name = name(&series.series);
-        told.extend(windows.into_iter().map(|(start, one)| ((name.clone(), start), one)));
+        all_windows.extend(windows.into_iter().map(|(start, one)| ((name.clone(), start), one)));
     }
-    told
+    all_windows
 }
 
-/// Every window, made of the samples that are written beside the directory.
-fn wanted(told: &str, window_us: i64) -> BTreeMap<(String, Timestamp), Rollup> {
+/// Every window, computed from the samples in the description beside the directory.
+fn wanted(description: &str, window_us: i64) -> BTreeMap<(String, Timestamp), Rollup> {
     let (mut wanted, mut of) = (BTreeMap::new(), BTreeMap::<String, RollupWindows>::new());
     let mut keep = |name: &str, (start, one)| wanted.insert((name.to_owned(), start), one);
-    for line in told.lines().filter_map(|line| line.strip_prefix("sample ")) {
+    for line in description.lines().filter_map(|line| line.strip_prefix("sample ")) {
         let [at, bits, start, name] = line.splitn(4, ' ').collect::<Vec<_>>()[..] else { panic!() };
         let value = f64::from_bits(u64::from_str_radix(bits, 16).unwrap());
         let (at, start) = (Timestamp::parse(at).unwrap(), Timestamp::parse(start).ok());
@@ -223,9 +224,9 @@ fn wanted(told: &str, window_us: i64) -> BTreeMap<(String, Timestamp), Rollup> {
     wanted
 }
 
-/// What a window says, but for what metrics whose name ends in `_total` do not keep; rounded, as it
-/// may be put together in another order.
-fn words(name: &str, one: &Rollup) -> String {
+/// A window as text, without fields that totals (`_total`) do not store; rounded, since the order of addition
+/// may differ.
+fn window_text(name: &str, one: &Rollup) -> String {
     let Rollup { count, min, max, first, last, seconds, resets, .. } = one;
     let ends = (first.at, first.value, first.start, last.at, last.value, last.start);
     let rest = if name.contains("_total/") {
@@ -241,13 +242,13 @@ fn assert_windows(store: &Store, text: &str, what: &str) {
         let (have, want) = (windows(store, window_us), wanted(text, window_us));
         assert!(have.keys().eq(want.keys()), "{what}");
         for ((key, have), want) in have.iter().zip(want.values()) {
-            assert_eq!(words(&key.0, have), words(&key.0, want), "{what}: {key:?}");
+            assert_eq!(window_text(&key.0, have), window_text(&key.0, want), "{what}: {key:?}");
         }
     }
 }
 
 #[test]
-fn earlier_directories_are_opened_and_tell_the_same() {
+fn earlier_directories_open_with_the_same_content() {
     let places = kept();
     assert!(places.len() >= 2, "{places:?}");
     for place in places {
@@ -258,7 +259,7 @@ fn earlier_directories_are_opened_and_tell_the_same() {
         assert!(recovery.cut.is_empty() && recovery.damaged.is_empty(), "{recovery:?}");
         assert_eq!(recovery.removed, Vec::<PathBuf>::new());
         assert!(recovery.batches >= 4 && recovery.jobs.len() >= 4, "{recovery:?}");
-        similar(&told(&store), &text, &place);
+        similar(&describe(&store), &text, &place);
         assert_windows(&store, &text, "as it was found");
     }
 }
@@ -269,30 +270,30 @@ fn earlier_directories_are_merged_settled_and_opened_again() {
         let dir = copy(&place);
         let text = std::fs::read_to_string(place.join("told.txt")).unwrap();
         let (store, _) = Store::open(dir.path(), settings(1), clock().clock()).unwrap();
-        store.tend().unwrap();
+        store.maintain().unwrap();
         store.flush().unwrap();
-        store.tend().unwrap();
+        store.maintain().unwrap();
         assert_eq!(store.stats().settled, Some(Timestamp(T0 + 5 * HOUR)));
-        similar(&told(&store), &text, &place);
+        similar(&describe(&store), &text, &place);
         assert_windows(&store, &text, "settled");
         drop(store);
         assert_good(dir.path(), "settled");
         let (store, recovery) = Store::open(dir.path(), settings(1), clock().clock()).unwrap();
         assert_eq!(recovery.removed, Vec::<PathBuf>::new());
-        similar(&told(&store), &text, &place);
+        similar(&describe(&store), &text, &place);
         assert_windows(&store, &text, "opened again");
-        known_again(&store);
+        send_again(&store);
         let rows = all(&store);
         store.flush().unwrap();
-        store.tend().unwrap();
+        store.maintain().unwrap();
         assert_eq!((store.stats().blocks, all(&store)), (1, rows));
         drop(store);
         assert_good(dir.path(), "opened again");
     }
 }
 
-/// Batches that the earlier build stored come again; the one that was lost, and a new one, come at last.
-fn known_again(store: &Store) {
+/// Sends batches again that the earlier build stored, then the lost one and a new one.
+fn send_again(store: &Store) {
     let (mut first, mut second) = (Sender::new("n1", 1), Sender::new("n1", 2));
     let rows = all(store).len();
     for number in 0..BATCHES {
@@ -309,7 +310,7 @@ fn known_again(store: &Store) {
     assert_eq!(all(store).len(), rows + 20);
 }
 
-/// Line by line, so that a difference can be read.
+/// Line by line, so that a difference is readable.
 fn similar(have: &str, want: &str, place: &Path) {
     for (have, want) in have.lines().zip(want.lines()) {
         assert_eq!(have, want, "{}", place.display());

@@ -1,4 +1,4 @@
-//! Checking a directory: what is whole is told whole, and every flipped byte is seen.
+//! Verification of a directory: a good one is reported as good, and every flipped byte is detected.
 
 use crate::kit::*;
 use memdisk::MemDisk;
@@ -34,7 +34,7 @@ fn some() -> MemDisk {
 }
 
 #[test]
-fn a_whole_directory_is_told_whole_and_is_not_changed() {
+fn a_good_directory_is_reported_as_good_and_not_changed() {
     let disk = some();
     let before: Vec<_> = ["/data", "/data/log", "/data/blocks"].map(|dir| disk.files(dir)).into();
     let verified = check(&disk);
@@ -47,7 +47,7 @@ fn a_whole_directory_is_told_whole_and_is_not_changed() {
 }
 
 #[test]
-fn every_flipped_byte_is_seen() {
+fn every_flipped_byte_is_detected() {
     let disk = some();
     let files = |dir| disk.files(dir).into_iter();
     let all: Vec<(PathBuf, Vec<u8>)> =
@@ -57,7 +57,7 @@ fn every_flipped_byte_is_seen() {
             let bad = disk.after_kill();
             bad.damage(path, |bytes| bytes[at] ^= 1 << (at % 8));
             let seen = store::verify(&bad, Path::new(DIR));
-            // The first four bytes of a block are Parquet's mark, which nothing here reads.
+            // The first four bytes of a block are Parquet's mark, which the store never reads.
             let unread = path.starts_with("/data/blocks") && at < 4;
             let good = seen.is_ok_and(|seen| seen.is_good());
             assert_eq!(good, unread, "{} byte {at}", path.display());
@@ -66,17 +66,17 @@ fn every_flipped_byte_is_seen() {
 }
 
 #[test]
-fn what_cannot_be_read_is_what_is_told() {
+fn findings_match_the_unreadable_samples() {
     let disk = some();
     let (path, bytes) = disk.files("/data/blocks").into_iter().next().unwrap();
-    let mut told = 0;
+    let mut found = 0;
     for at in (4..bytes.len()).step_by(13) {
         let bad = Arc::new(disk.after_kill());
         bad.damage(&path, |bytes| bytes[at] ^= 1);
         let findings = check(&bad).findings;
         let [finding] = &findings[..] else { panic!("{findings:?}") };
         let shared = Arc::clone(&bad) as Arc<dyn Disk>;
-        // The footer is read at the start already, where a damage keeps the server from starting.
+        // The footer is read at startup; with a damaged one the server does not start.
         let Ok((store, _)) = open_on(&shared, small()) else { continue };
         let scan = store.scan(&Default::default(), at_least(), at_most());
         let read =
@@ -86,9 +86,9 @@ fn what_cannot_be_read_is_what_is_told() {
             finding.cost.starts_with("up to"),
             "byte {at}: {finding:?}, {read:?}"
         );
-        told += 1;
+        found += 1;
     }
-    assert!(told > 10, "{told}");
+    assert!(found > 10, "{found}");
 }
 
 fn at_least() -> model::Timestamp {
