@@ -1,17 +1,17 @@
-//! The clocks that the kernel's own numbers are counted by (clock_gettime(2)).
+//! The clocks behind the kernel's own counters (clock_gettime(2)).
 //!
-//! The time of a sample is never taken here: it is given by whoever calls a source. These tell how old
-//! a task is, and how much processor time a reading has taken.
+//! The time of a sample never comes from here: the caller of a source passes it. These clocks measure the age
+//! of a task and the processor time of a reading.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Microseconds of the clock that never jumps and stops while the machine sleeps: that of a task's
-/// elapsed time and of a fork's instant.
+/// Microseconds of the clock that never jumps and stops while the machine sleeps. It measures a task's
+/// elapsed time and a fork's instant.
 pub fn monotonic_us() -> u64 {
     micros(clock_gettime(ClockId::Monotonic))
 }
 
-/// How many microseconds the machine has slept: by so much is the clock of `/proc/PID/stat` ahead.
+/// Microseconds that the machine has slept: the clock of `/proc/PID/stat` is ahead by this much.
 pub fn slept_us() -> u64 {
     micros(clock_gettime(ClockId::Boottime)).saturating_sub(monotonic_us())
 }
@@ -21,25 +21,25 @@ pub fn thread_cpu_us() -> u64 {
     micros(clock_gettime(ClockId::ThreadCPUTime))
 }
 
-/// How the kernel holds the wall clock (adjtimex(2); Documentation/timers/, kernel/time/ntp.c).
+/// The state of the wall clock (adjtimex(2); Documentation/timers/, kernel/time/ntp.c).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Discipline {
-    /// Whether something (NTP, PTP) has told the kernel the true time and goes on doing so.
+    /// Whether a service (NTP, PTP) keeps the clock synchronised.
     pub synchronised: bool,
-    /// How far off the clock may be at most, in microseconds, by that account.
+    /// Estimated maximum error of the clock, in microseconds.
     pub error_max_us: u64,
 }
 
-/// How the wall clock is held; `None` where the kernel does not tell.
+/// The state of the wall clock; `None` if the kernel does not report it.
 pub fn discipline() -> Option<Discipline> {
-    let mut told = std::mem::MaybeUninit::<libc::timex>::zeroed();
+    let mut found = std::mem::MaybeUninit::<libc::timex>::zeroed();
     #[expect(unsafe_code, reason = "adjtimex has no safe wrapper in rustix")]
-    // SAFETY: `modes` is 0, so that the kernel changes nothing and writes one `struct timex` through a
-    // valid pointer to one; all its fields are integers, for which zeroes are valid where the call fails.
-    let (state, told) = unsafe { (libc::adjtimex(told.as_mut_ptr()), told.assume_init()) };
+    // SAFETY: with `modes` 0 the kernel changes nothing and writes one `struct timex` through a valid pointer.
+    // All its fields are integers, so zeroes are valid if the call fails.
+    let (state, found) = unsafe { (libc::adjtimex(found.as_mut_ptr()), found.assume_init()) };
     (state >= 0).then(|| Discipline {
-        synchronised: told.status & libc::STA_UNSYNC == 0,
-        error_max_us: u64::try_from(told.maxerror).unwrap_or(0),
+        synchronised: found.status & libc::STA_UNSYNC == 0,
+        error_max_us: u64::try_from(found.maxerror).unwrap_or(0),
     })
 }
 
@@ -54,11 +54,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_tells_how_it_holds_the_clock() {
-        // NTP_PHASE_LIMIT: what the error of a clock that nobody holds grows to.
-        let told = discipline().unwrap();
-        assert!(told.error_max_us <= 16_000_000, "{told:?}");
-        assert_eq!(Some(told.synchronised), discipline().map(|again| again.synchronised));
+    fn the_kernel_reports_the_state_of_the_clock() {
+        // NTP_PHASE_LIMIT: the largest error of an unsynchronised clock.
+        let found = discipline().unwrap();
+        assert!(found.error_max_us <= 16_000_000, "{found:?}");
+        assert_eq!(Some(found.synchronised), discipline().map(|again| again.synchronised));
     }
 
     #[test]

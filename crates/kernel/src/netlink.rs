@@ -1,4 +1,4 @@
-//! Netlink messages: their frames, and sockets that never wait (netlink(7); RFC 3549 for the shape).
+//! Netlink messages: their frames, and non-blocking sockets (netlink(7); RFC 3549 for the format).
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -7,7 +7,7 @@ use rustix::net::{
 };
 use std::os::fd::{AsFd, OwnedFd};
 
-/// The kernel's answer that a request failed, or its acknowledgement (`NLMSG_ERROR`).
+/// The kernel's error or acknowledgement (`NLMSG_ERROR`).
 pub(crate) const ERROR: u16 = 2;
 /// The last part of a message, and the type of all of the connector's (`NLMSG_DONE`).
 pub(crate) const DONE: u16 = 3;
@@ -17,7 +17,7 @@ const HEADER: usize = 16;
 pub(crate) const GENERIC_HEADER: usize = 4;
 /// `NLM_F_REQUEST`.
 const REQUEST: u16 = 1;
-/// `NLM_F_ACK`: the kernel answers requests that succeed, too.
+/// `NLM_F_ACK`: the kernel also answers successful requests.
 const ACK: u16 = 4;
 /// Bytes of one datagram; the largest here, an exit with its thread group, has 1.6 KiB.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = 8192;
@@ -26,7 +26,7 @@ pub(crate) const DATAGRAM_BYTES_MAX: usize = 8192;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message<'a> {
     pub(crate) kind: u16,
-    /// The number of the request that it answers.
+    /// The number of the answered request.
     pub(crate) seq: u32,
     pub(crate) payload: &'a [u8],
 }
@@ -46,7 +46,7 @@ pub(crate) fn messages(mut rest: &[u8]) -> impl Iterator<Item = Message<'_>> {
 pub(crate) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16_at(rest, 0)?);
-        // The two highest bits say "nested" and "network byte order".
+        // The two highest bits mean "nested" and "network byte order".
         let kind = u16_at(rest, 2)? & 0x3fff;
         let content = rest.get(4..length)?;
         rest = rest.get(aligned(length)..).unwrap_or_default();
@@ -54,7 +54,7 @@ pub(crate) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> 
     })
 }
 
-/// What an error message says: `None` for an acknowledgement or a message that says nothing.
+/// The error of a message; `None` for an acknowledgement or another message.
 pub(crate) fn error_of(message: &Message<'_>) -> Option<Errno> {
     let code = i32::from_ne_bytes(*message.payload.first_chunk()?);
     (code != 0).then(|| Errno::from_raw_os_error(code.saturating_neg()))
@@ -83,7 +83,7 @@ pub(crate) fn push_message(to: &mut Vec<u8>, kind: u16, seq: u32, ack: bool, pay
     to.extend(kind.to_ne_bytes());
     to.extend(if ack { REQUEST | ACK } else { REQUEST }.to_ne_bytes());
     to.extend(seq.to_ne_bytes());
-    // The kernel is asked, and fills in who asks.
+    // 0 addresses the kernel; the kernel fills in the sender.
     to.extend(0_u32.to_ne_bytes());
     for part in payload {
         to.extend_from_slice(part);
@@ -113,7 +113,7 @@ fn pad(to: &mut Vec<u8>) {
     to.resize(aligned(to.len()), 0);
 }
 
-/// Opens a socket bound to the groups of a protocol; none is that of routes, whose number is 0.
+/// Opens a socket bound to the groups of a protocol; `None` is the protocol of routes, which has the number 0.
 pub(crate) fn open(protocol: impl Into<Option<Protocol>>, groups: u32) -> Result<OwnedFd, Errno> {
     let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
     let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, protocol.into())?;
@@ -121,8 +121,8 @@ pub(crate) fn open(protocol: impl Into<Option<Protocol>>, groups: u32) -> Result
     Ok(socket)
 }
 
-/// Sets how many bytes may wait in the kernel. Beyond `net.core.rmem_max` this takes `CAP_NET_ADMIN`;
-/// without it, as many as that allows.
+/// Sets how many bytes may wait in the kernel. Values beyond `net.core.rmem_max` need `CAP_NET_ADMIN`;
+/// without it, that maximum applies.
 pub(crate) fn set_receive_bytes(socket: &OwnedFd, bytes: usize) -> Result<(), Errno> {
     sockopt::set_socket_recv_buffer_size_force(socket, bytes)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, bytes))
@@ -139,7 +139,7 @@ pub(crate) fn send(socket: impl AsFd, datagram: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Takes the next datagram, `None` when none waits. Only the kernel, and whoever has `CAP_NET_ADMIN`,
+/// Takes the next datagram; `None` if none waits. Only the kernel, and processes with `CAP_NET_ADMIN`,
 /// can send to these sockets.
 pub(crate) fn receive(socket: impl AsFd, buf: &mut [u8]) -> Result<Option<&[u8]>, Errno> {
     let length = loop {
@@ -159,7 +159,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_pushed_is_read_back() {
+    fn messages_round_trip() {
         let mut datagram = Vec::new();
         push_generic(&mut datagram, 31, (7, false), 1, (1, &9_u32.to_ne_bytes()));
         push_generic(&mut datagram, 31, (8, true), 1, (3, b"0-1\0x"));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_a_datagram_ends_early() {
+    fn a_truncated_datagram_ends_early() {
         let mut datagram = Vec::new();
         push_generic(&mut datagram, 31, (7, false), 1, (1, &9_u32.to_ne_bytes()));
         for cut in 0..datagram.len() {

@@ -1,10 +1,10 @@
-//! Words and numbers of kernel text, without allocating and without panicking.
+//! Parses words and numbers of kernel text, without allocating and without panicking.
 //!
-//! Integers are read as integers: `"total=nan".parse::<f64>()` succeeds.
+//! Integers are parsed as integers: `"total=nan".parse::<f64>()` succeeds.
 
 use std::fmt;
 
-/// A text that is not what the kernel's documents say.
+/// A text that does not match the kernel's documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseError {
     near: [u8; 48],
@@ -51,13 +51,13 @@ pub fn signed(digits: &[u8]) -> Option<i64> {
     }
 }
 
-/// The lines of a text, without their ends and without empty ones.
+/// The lines of a text, without line ends and without empty lines.
 pub fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|b| *b == b'\n').filter(|line| !line.is_empty())
 }
 
-/// The lines of a text of which every line has an end, as the kernel writes them: a last line without
-/// one was cut, and its last number may be another.
+/// The lines of a text in which every line has an end, as the kernel writes them: a last line without
+/// one was truncated, and its last number may be wrong.
 ///
 /// # Errors
 /// The last line has no end.
@@ -97,7 +97,7 @@ impl<'a> Fields<'a> {
     /// The next word as a number.
     ///
     /// # Errors
-    /// There is none, or it is no number.
+    /// There is none, or it is not a number.
     pub fn number(&mut self) -> Result<u64, ParseError> {
         let word = self.word()?;
         number(word).ok_or_else(|| ParseError::at(word))
@@ -106,7 +106,7 @@ impl<'a> Fields<'a> {
     /// The next word, `12.34`, as 1234.
     ///
     /// # Errors
-    /// There is none, or it is no number with two decimals.
+    /// There is none, or it is not a number with two decimals.
     pub fn hundredths(&mut self) -> Result<u64, ParseError> {
         let word = self.word()?;
         let wrong = ParseError::at(word);
@@ -116,7 +116,7 @@ impl<'a> Fields<'a> {
         whole.checked_add(part).ok_or(wrong)
     }
 
-    /// Passes over so many words.
+    /// Skips words.
     ///
     /// # Errors
     /// There are fewer.
@@ -124,7 +124,7 @@ impl<'a> Fields<'a> {
         (0..words).try_for_each(|_| self.word().map(|_| ()))
     }
 
-    /// What has not been taken.
+    /// The remaining text.
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }

@@ -14,18 +14,18 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The machine's files. Every path is given without its leading `/`.
 ///
-/// On a recorded tree the live kernel is never asked: what is no file (netlink, statfs) is read from
-/// recorded replies under `.jobmeter/`.
+/// On a recorded tree the live kernel is never queried: replies that are not files (netlink, statfs) come from
+/// `.jobmeter/`.
 #[derive(Clone, Debug)]
 pub struct Root {
-    /// Where the files lie; another folder after [`Root::step_to`].
+    /// Directory of the files; another one after [`Root::step_to`].
     dir: Arc<RwLock<OwnedFd>>,
     path: PathBuf,
     live: bool,
     recorder: Option<Arc<Recorder>>,
 }
 
-/// What was read, for `jobmeter capture`: files by their paths, and replies that are no files.
+/// The files and replies read so far, for `jobmeter capture`.
 #[derive(Debug, Default)]
 struct Recorder {
     seen: Mutex<Recorded>,
@@ -40,40 +40,40 @@ struct Recorded {
 /// Why a file of the machine could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// It is not there: no such hardware, kernel option or process.
+    /// It does not exist: no such hardware, kernel option or process.
     #[error("{path}: not there")]
     Absent {
         /// The file, with its leading `/`.
         path: String,
     },
-    /// It is there, and closed to us.
+    /// Permission is missing.
     #[error("{path}: permission denied")]
     Denied {
         /// The file, with its leading `/`.
         path: String,
     },
-    /// Anything else: an error of the device behind it, or a file without end.
+    /// Any other error: of the device behind it, or a file without end.
     #[error("{path}: {why}")]
     Failed {
         /// The file, with its leading `/`.
         path: String,
-        /// The system's words.
+        /// The system's message.
         why: String,
     },
 }
 
-/// Whether an error says that what was to be read is not there, or no more: a process that ends between
-/// list and read gives `ESRCH`; a cgroup that is removed, or a device that was unplugged, `ENODEV`.
+/// Whether an error means that the object does not exist, or no longer: a process that ends between
+/// list and read gives `ESRCH`; a removed cgroup or an unplugged device gives `ENODEV`.
 pub const fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::SRCH | Errno::NODEV | Errno::NXIO)
 }
 
-/// Whether an error says that a file is there, and closed to us.
+/// Whether an error means that permission is missing.
 pub const fn is_denied(errno: Errno) -> bool {
     matches!(errno, Errno::ACCESS | Errno::PERM)
 }
 
-/// Whether a device says that it has no value now: a sensor that sleeps or is not ready (`EAGAIN`,
+/// Whether a device reports that it has no value now: a sensor that sleeps or is not ready (`EAGAIN`,
 /// `ENODATA`), a link that is down and so has no speed (`EINVAL`).
 pub const fn is_silent(errno: Errno) -> bool {
     matches!(errno, Errno::AGAIN | Errno::NODATA | Errno::INVAL)
@@ -89,13 +89,13 @@ impl ReadError {
         }
     }
 
-    /// Whether the file is simply not there.
+    /// Whether the file does not exist.
     pub const fn is_absent(&self) -> bool {
         matches!(self, Self::Absent { .. })
     }
 }
 
-/// What a directory entry is.
+/// The type of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeKind {
     /// A directory.
@@ -122,20 +122,20 @@ impl From<FileType> for NodeKind {
 /// An entry of a directory, valid while it is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct DirEntry<'a> {
-    /// Its name; entries whose names are not UTF-8 are passed over.
+    /// Its name; entries with names that are not UTF-8 are skipped.
     pub name: &'a str,
-    /// What it is.
+    /// Its type.
     pub kind: NodeKind,
 }
 
-/// What `stat` says of a path.
+/// The reply of `stat` for a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeStat {
-    /// What it is.
+    /// Its type.
     pub kind: NodeKind,
     /// Its owner.
     pub uid: u32,
-    /// Its inode number: another one means another file.
+    /// Its inode number: another number means another file.
     pub inode: u64,
     /// Microseconds since 1970 of its last status change; for a cgroup's directory, of its creation.
     pub changed_us: i64,
@@ -163,8 +163,8 @@ impl Root {
         Ok(Self { dir, path: path.to_owned(), live, recorder: None })
     }
 
-    /// Goes on to the same recorded machine at its next tick. Files that are kept open are then read
-    /// there, as a live machine's kept files tell what is true now.
+    /// Steps to the next tick of the same recorded machine. Open files are then read
+    /// there, as a live machine's open files show the current state.
     ///
     /// # Errors
     /// The directory cannot be opened, or this is the live machine.
@@ -183,40 +183,40 @@ impl Root {
         within(&self.dir, call)
     }
 
-    /// Whether this is the running machine, so that netlink, inotify and statfs may be asked.
+    /// Whether this is the running machine, so that netlink, inotify and statfs may be used.
     pub const fn is_live(&self) -> bool {
         self.live
     }
 
-    /// Where the files lie.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The same root, noting every path read, for `jobmeter capture`.
+    /// The same root, recording every path read, for `jobmeter capture`.
     #[must_use]
     pub fn recording(mut self) -> Self {
         self.recorder = Some(Arc::default());
         self
     }
 
-    /// The paths noted so far, each once, sorted.
+    /// The paths recorded so far, each once, sorted.
     pub fn paths_read(&self) -> Vec<String> {
         self.noted(|seen| seen.paths.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// The replies noted so far that are no files: where each lies on a recorded machine, and its bytes.
+    /// The recorded replies that are not files: path on a recorded machine, and bytes.
     pub fn replies(&self) -> Vec<(String, Vec<u8>)> {
         let all = |seen: &mut Recorded| seen.replies.clone().into_iter().collect();
         self.noted(all).unwrap_or_default()
     }
 
-    /// Whether what is read is noted; making a reply's bytes is needless otherwise.
+    /// Whether reads are recorded; otherwise there is no need to build a reply's bytes.
     pub const fn is_recording(&self) -> bool {
         self.recorder.is_some()
     }
 
-    /// Notes a reply of the live kernel that is no file, at the path where a recorded machine has it.
+    /// Records a reply of the live kernel that is not a file, at its path on a recorded machine.
     pub fn note_reply(&self, path: &str, bytes: &[u8]) {
         self.noted(|seen| seen.replies.insert(path.to_owned(), bytes.to_owned()));
     }
@@ -230,8 +230,8 @@ impl Root {
         Some(act(&mut recorder.seen.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Reads a whole file into `buf`, which is emptied first and keeps its memory: kernel files change
-    /// between two reads of their parts, so the buffer is large enough for most of them in one.
+    /// Reads a whole file into `buf`, which is cleared first and keeps its memory. Kernel files change
+    /// between two reads of their parts, so the buffer is large enough for most of them in one read.
     ///
     /// # Errors
     /// It is absent, denied, or fails.
@@ -239,7 +239,7 @@ impl Root {
         self.open(path)?.read(buf).map_err(|errno| ReadError::new(path, errno))
     }
 
-    /// Reads a whole small file as text, trimmed; for start-up and other rare moments, as it allocates.
+    /// Reads a whole small file as text, trimmed; for startup and other rare moments, as it allocates.
     ///
     /// # Errors
     /// It is absent, denied, fails, or is not UTF-8.
@@ -253,9 +253,9 @@ impl Root {
         Ok(text.trim().to_owned())
     }
 
-    /// Opens a file to be read again and again from its start.
+    /// Opens a file for repeated reads from its start.
     ///
-    /// Not for cgroup v1's `tasks` and `cgroup.procs`: a kept descriptor of these shows a list up to a
+    /// Not for cgroup v1's `tasks` and `cgroup.procs`: an open descriptor of these shows a list up to a
     /// second old for ever (kernel/cgroup/cgroup-v1.c, `CGROUP_PIDLIST_DESTROY_DELAY`).
     ///
     /// # Errors
@@ -297,7 +297,7 @@ impl Root {
         Ok(())
     }
 
-    /// What `stat` says of a path; of a link itself, not of what it points at.
+    /// The reply of `stat` for a path; for a link, of the link itself.
     ///
     /// # Errors
     /// It is absent, denied, or fails.
@@ -315,8 +315,8 @@ impl Root {
         })
     }
 
-    /// Where a short symbolic link points, without allocating. `None` where it is absent, denied, no link, longer than
-    /// `target`, or not UTF-8: processes end between two readings, and no error is put in words for each.
+    /// The target of a short symbolic link, without allocating. `None` if it is absent, denied, not a link, longer than
+    /// `target`, or not UTF-8: processes end between two readings, so errors are not formatted.
     pub fn read_short_link<'a>(&self, path: &str, target: &'a mut [u8]) -> Option<&'a str> {
         self.note(path);
         let length = self.within(|dir| rustix::fs::readlinkat_raw(dir, path, &mut *target)).ok()?;
@@ -324,10 +324,10 @@ impl Root {
         std::str::from_utf8(text).ok()
     }
 
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     ///
     /// # Errors
-    /// It is absent, denied, no link, or not UTF-8.
+    /// It is absent, denied, not a link, or not UTF-8.
     pub fn read_link(&self, path: &str) -> Result<String, ReadError> {
         self.note(path);
         let target = self
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_root_notes_what_is_read() {
+    fn a_recording_root_records_reads() {
         let (_dir, root) = tree();
         let root = root.recording();
         let mut buf = Vec::new();

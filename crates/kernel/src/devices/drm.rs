@@ -1,4 +1,4 @@
-//! `/proc/PID/fdinfo/N` of an open GPU: what its client used (Documentation/gpu/drm-usage-stats.rst, Linux 5.14
+//! `/proc/PID/fdinfo/N` of an open GPU: the usage of its client (Documentation/gpu/drm-usage-stats.rst, Linux 5.14
 //! and later; drivers/gpu/drm/amd/amdgpu/amdgpu_fdinfo.c), and the nodes of AMD's compute driver
 //! (drivers/gpu/drm/amd/amdkfd/kfd_topology.c).
 //!
@@ -11,8 +11,8 @@
 //! drm-engine-gfx: 81536842 ns
 //! ```
 //!
-//! Two descriptors with the same client and device are one client. What an engine worked may fall for a moment; the
-//! larger value counts until it is passed. `drm-resident-…` is the newer name of `drm-memory-…`.
+//! Two descriptors with the same client and device are one client. Engine times may decrease for a moment; the
+//! larger value counts until it is exceeded. `drm-resident-…` is the newer name of `drm-memory-…`.
 
 use crate::parse::{Fields, ParseError, lines, number, whole_lines};
 
@@ -21,17 +21,17 @@ use crate::parse::{Fields, ParseError, lines, number, whole_lines};
 pub struct DrmClient<'a> {
     /// The driver.
     pub driver: &'a [u8],
-    /// The device's place on the PCI bus, `0000:83:00.0`; empty where it has none.
+    /// The device's address on the PCI bus, `0000:83:00.0`; empty if it has none.
     pub device: &'a [u8],
-    /// Its number, of which the device has no other.
+    /// Its ID, unique within the device.
     pub id: u64,
     text: &'a [u8],
 }
 
-/// Reads the text of a descriptor; `None` for one that is no client of a GPU, or does not say which one.
+/// Reads the text of a descriptor; `None` if it is not a client of a GPU, or has no ID.
 ///
 /// # Errors
-/// The text is cut, or its number is none.
+/// The text is truncated, or its ID is not a number.
 pub fn drm_client(text: &[u8]) -> Result<Option<DrmClient<'_>>, ParseError> {
     whole_lines(text).map(drop)?;
     let (Some(driver), Some(id)) = (value(text, b"drm-driver"), value(text, b"drm-client-id"))
@@ -44,7 +44,7 @@ pub fn drm_client(text: &[u8]) -> Result<Option<DrmClient<'_>>, ParseError> {
 }
 
 impl<'a> DrmClient<'a> {
-    /// The engines with the nanoseconds that each worked for the client; lines that are none are passed over.
+    /// The engines with the nanoseconds that each worked for the client; other lines are skipped.
     pub fn engines(&self) -> impl Iterator<Item = (&'a str, u64)> {
         lines(self.text).filter_map(|line| {
             let (key, text) = pair(line)?;
@@ -56,7 +56,7 @@ impl<'a> DrmClient<'a> {
         })
     }
 
-    /// Bytes that it has in a region of memory, `vram` or `gtt`; `None` where the driver does not tell.
+    /// Its bytes in a region of memory, `vram` or `gtt`; `None` if the driver does not report it.
     pub fn memory_bytes(&self, region: &str) -> Option<u64> {
         let found = lines(self.text).find_map(|line| {
             let (key, text) = pair(line)?;
@@ -86,17 +86,17 @@ pub struct KfdNode {
 }
 
 impl KfdNode {
-    /// Its place as others write it: `0000:83:00.0`.
+    /// Its PCI address in the usual form: `0000:83:00.0`.
     pub fn pci(&self) -> String {
         let (bus, device) = (self.location >> 8 & 0xff, self.location >> 3 & 0x1f);
         format!("{:04x}:{bus:02x}:{device:02x}.{}", self.domain, self.location & 7)
     }
 }
 
-/// Reads the properties of a node; before Linux 5.3 there is no domain, which then is 0.
+/// Reads the properties of a node; before Linux 5.3 there is no domain, which is then 0.
 ///
 /// # Errors
-/// The text is cut, or has no place.
+/// The text is truncated, or has no location.
 pub fn kfd_node(text: &[u8]) -> Result<KfdNode, ParseError> {
     let (mut domain, mut location) = (0, None);
     for line in whole_lines(text)? {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_client_and_every_cut_of_one() {
+    fn texts_without_a_client_and_truncated_ones() {
         assert_eq!(drm_client(b"pos:\t0\nflags:\t02\n"), Ok(None));
         assert_eq!(drm_client(b""), Ok(None));
         assert!(drm_client(b"drm-driver:\ti915\ndrm-client-id:\t-1\n").is_err());

@@ -1,8 +1,8 @@
-//! What a node's baseboard management controller (BMC) tells through `/dev/ipmi0` (include/uapi/linux/ipmi.h, Linux
+//! A node's baseboard management controller (BMC) through `/dev/ipmi0` (include/uapi/linux/ipmi.h, Linux
 //! 2.6; Documentation/driver-api/ipmi.rst; Intelligent Platform Management Interface 2.0, 2013).
 //!
-//! One request is under way at a time. It is written as on the bus: network function and unit, command, data; and
-//! its answer from the completion code on. On a recorded machine both stand in `.jobmeter/ipmi`, as hexadecimal digits:
+//! One request is pending at a time. It is written as on the bus: network function and unit, command, data. Its answer
+//! begins with the completion code. On a recorded machine `.jobmeter/ipmi` contains both, as hexadecimal digits:
 //!
 //! ```text
 //! 18 01 -> 00 20 81 03 05 02 bf a2 02 00 00 01
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Where a recorded machine has the answers.
+/// The file of a recorded machine's answers.
 pub const REPLY: &str = ".jobmeter/ipmi";
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: usize = 16;
@@ -30,7 +30,7 @@ pub const REQUEST_BYTES_MAX: usize = 16;
 const ANSWER_BYTES_MAX: usize = 272;
 /// How long an answer may take. The driver itself gives a BMC five seconds.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(6);
-/// The completion code of a command that the BMC does not know.
+/// The completion code of an unknown command.
 const UNKNOWN_COMMAND: u8 = 0xc1;
 
 /// A request as on the bus.
@@ -59,19 +59,19 @@ impl Request {
     }
 }
 
-/// Why the BMC gave nothing.
+/// Why the BMC gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IpmiError {
-    /// There is no BMC, or no driver of it.
+    /// There is no BMC, or no driver for it.
     #[error("{0}")]
     Absent(String),
-    /// The device file is closed to us.
+    /// The device file is not accessible.
     #[error("{0}")]
     Denied(String),
     /// It does not answer.
     #[error("the BMC has not answered for {0:?}")]
     Late(Duration),
-    /// Anything else.
+    /// Any other error.
     #[error("{0}")]
     Failed(String),
 }
@@ -91,9 +91,9 @@ impl From<ReadError> for IpmiError {
 pub struct Bmc {
     line: Line,
     root: Root,
-    asked: Option<Request>,
+    pending: Option<Request>,
     answer: Vec<u8>,
-    /// What was asked and answered, for `jobmeter capture`.
+    /// Requests with their answers, for `jobmeter capture`.
     noted: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -104,10 +104,10 @@ enum Line {
 }
 
 impl Bmc {
-    /// Opens the device, or what was recorded of one.
+    /// Opens the device, or a recording of one.
     ///
     /// # Errors
-    /// There is none, or it is closed to us.
+    /// There is none, or it is not accessible.
     pub fn open(root: &Root) -> Result<Self, IpmiError> {
         let line = if root.is_live() {
             Line::Live(Device::open()?)
@@ -116,28 +116,27 @@ impl Bmc {
             Line::Recorded
         };
         let (root, noted) = (root.clone(), BTreeMap::new());
-        Ok(Self { line, root, asked: None, answer: Vec::new(), noted })
+        Ok(Self { line, root, pending: None, answer: Vec::new(), noted })
     }
 
-    /// Sends a request. The answer to one before, if it still comes, is passed over.
+    /// Sends a request. A late answer to an earlier request is skipped.
     ///
     /// # Errors
-    /// The device takes none.
+    /// The device accepts no request.
     pub fn begin(&mut self, request: &Request) -> Result<(), IpmiError> {
-        self.asked = Some(*request);
+        self.pending = Some(*request);
         match &mut self.line {
             Line::Live(device) => device.send(request.bytes()),
             Line::Recorded => Ok(()),
         }
     }
 
-    /// The answer to the request that was begun, from its completion code on; none if it does not come
-    /// within `patience`.
+    /// The answer to the pending request, from its completion code on; `None` if it does not arrive within `patience`.
     ///
     /// # Errors
     /// The device fails, or an answer has no byte.
     pub fn poll(&mut self, patience: Duration) -> Result<Option<&[u8]>, IpmiError> {
-        let Some(request) = self.asked else { return Ok(None) };
+        let Some(request) = self.pending else { return Ok(None) };
         let has_come = match &mut self.line {
             Line::Live(device) => device.receive(patience, &mut self.answer)?,
             Line::Recorded => {
@@ -148,7 +147,7 @@ impl Bmc {
         if !has_come {
             return Ok(None);
         }
-        self.asked = None;
+        self.pending = None;
         if self.root.is_recording() {
             self.noted.insert(request.bytes().to_owned(), self.answer.clone());
             self.root.note_reply(REPLY, text(&self.noted).as_bytes());
@@ -172,7 +171,7 @@ impl Bmc {
     }
 }
 
-/// The recorded answer to a request; what was not recorded is a command that the BMC does not know.
+/// The recorded answer to a request; without a recording, the answer "unknown command".
 fn recorded(root: &Root, request: &[u8], answer: &mut Vec<u8>) -> Result<(), IpmiError> {
     let mut text = Vec::new();
     root.read(REPLY, &mut text)?;
@@ -180,13 +179,12 @@ fn recorded(root: &Root, request: &[u8], answer: &mut Vec<u8>) -> Result<(), Ipm
     match find(&text, request) {
         Ok(Some(found)) => answer.extend_from_slice(&found),
         Ok(None) => answer.push(UNKNOWN_COMMAND),
-        Err(line) => return Err(IpmiError::Failed(format!("/{REPLY}: line {line} is none"))),
+        Err(line) => return Err(IpmiError::Failed(format!("/{REPLY}: line {line} is malformed"))),
     }
     Ok(())
 }
 
-/// The answer to a request in recorded lines, or the number of the line that is none. What follows a `#` is a
-/// comment.
+/// The answer to a request in recorded lines, or the number of a malformed line. A `#` begins a comment.
 pub fn find(text: &[u8], request: &[u8]) -> Result<Option<Vec<u8>>, usize> {
     let mut found = None;
     for (number, line) in (1_usize..).zip(text.split(|byte| *byte == b'\n')) {
@@ -195,11 +193,11 @@ pub fn find(text: &[u8], request: &[u8]) -> Result<Option<Vec<u8>>, usize> {
             continue;
         }
         let both = line.windows(2).position(|two| two == b"->").and_then(|at| {
-            let (asked, answered) = line.split_at_checked(at)?;
-            Some((hex(asked)?, hex(answered.get(2..)?)?))
+            let (sent, answered) = line.split_at_checked(at)?;
+            Some((hex(sent)?, hex(answered.get(2..)?)?))
         });
-        let (asked, answered) = both.ok_or(number)?;
-        if asked == request && found.is_none() {
+        let (sent, answered) = both.ok_or(number)?;
+        if sent == request && found.is_none() {
             found = Some(answered);
         }
     }
@@ -221,9 +219,9 @@ fn hex(text: &[u8]) -> Option<Vec<u8>> {
 /// The lines of requests and their answers.
 fn text(noted: &BTreeMap<Vec<u8>, Vec<u8>>) -> String {
     let mut out = String::new();
-    for (asked, answered) in noted {
+    for (sent, answered) in noted {
         // Writing to a string cannot fail, here and below.
-        asked.iter().for_each(|byte| write!(out, "{byte:02x} ").unwrap_or(()));
+        sent.iter().for_each(|byte| write!(out, "{byte:02x} ").unwrap_or(()));
         out.push_str("->");
         answered.iter().for_each(|byte| write!(out, " {byte:02x}").unwrap_or(()));
         out.push('\n');
@@ -237,7 +235,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn recorded_answers_are_found_and_what_was_not_recorded_is_unknown() {
+    fn recorded_answers_are_found_and_other_requests_unknown() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join(".jobmeter")).unwrap();
         let lines = "# a BMC\n18 01 -> 00 20 # its id\n\n10 2d 17 -> 00 3c c0\n";
@@ -248,7 +246,7 @@ mod tests {
         assert_eq!(bmc.ask(&Request::new(0x2c, 0, 0x02, &[0xdc])), Ok(&[0xc1][..]));
         std::fs::write(dir.path().join(REPLY), "18 01 -> 00\n18 1 -> 00\n").unwrap();
         let error = bmc.ask(&Request::new(0x06, 0, 0x01, &[])).unwrap_err().to_string();
-        assert_eq!(error, "/.jobmeter/ipmi: line 2 is none");
+        assert_eq!(error, "/.jobmeter/ipmi: line 2 is malformed");
         std::fs::remove_file(dir.path().join(REPLY)).unwrap();
         let none = Bmc::open(&Root::recorded(dir.path()).unwrap());
         assert!(matches!(none, Err(IpmiError::Absent(_))), "{none:?}");
@@ -256,7 +254,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_noted_is_found_again(
+        fn recorded_answers_round_trip(
             noted in prop::collection::btree_map(
                 prop::collection::vec(any::<u8>(), 1..16),
                 prop::collection::vec(any::<u8>(), 1..40),
@@ -264,8 +262,8 @@ mod tests {
             ),
         ) {
             let text = text(&noted);
-            for (asked, answered) in &noted {
-                prop_assert_eq!(find(text.as_bytes(), asked), Ok(Some(answered.clone())));
+            for (sent, answered) in &noted {
+                prop_assert_eq!(find(text.as_bytes(), sent), Ok(Some(answered.clone())));
             }
         }
 

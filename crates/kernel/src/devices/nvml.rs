@@ -1,7 +1,7 @@
-//! What NVIDIA's management library tells of each GPU and MIG slice (NVML API reference, driver 450 and later).
+//! NVIDIA's management library: each GPU and MIG slice (NVML API reference, driver 450 and later).
 //!
-//! The library comes with the driver, `libnvidia-ml.so.1`, and is looked for when the program runs. On a
-//! recorded machine its answers stand in `.jobmeter/nvml`, numbers in the library's own units:
+//! The library `libnvidia-ml.so.1` comes with the driver, and is loaded at run time. On a recorded machine
+//! `.jobmeter/nvml` contains its answers, numbers in the library's own units:
 //!
 //! ```text
 //! gpu 0 GPU-2f1c… NVIDIA H200
@@ -21,32 +21,32 @@ use crate::{ReadError, Root};
 use std::borrow::Cow;
 use std::fmt;
 
-/// Where a recorded machine has the library's answers.
+/// The file of a recorded machine's answers.
 pub const REPLY: &str = ".jobmeter/nvml";
 /// Most GPUs and slices of a node.
 pub const GPUS_MAX: usize = 256;
-/// Most processes that are told of a GPU.
+/// Most processes per GPU.
 pub const PROCESSES_MAX: usize = 4096;
 
-/// A number that the library may tell of a GPU, in its own unit.
+/// A number of a GPU, in the library's own unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Number {
     /// The number in its device file's name, `/dev/nvidia3`.
     Minor,
-    /// Hundredths of the last second or less in which a kernel ran.
+    /// Percent of the last sampling interval (1 s or less) in which a kernel ran.
     GpuPercent,
-    /// Hundredths of it in which memory was read or written.
+    /// Percent of it in which memory was read or written.
     MemoryPercent,
     /// Memory.
     MemoryTotalBytes,
-    /// Of it, what the driver keeps for itself.
+    /// Memory reserved by the driver.
     MemoryReservedBytes,
-    /// Of it, what is in use.
+    /// Memory in use.
     MemoryUsedBytes,
-    /// Power now, or the mean of the last second, as the model has it.
+    /// Current power, or the mean of the last second, depending on the model.
     PowerMw,
-    /// The limit that is enforced.
+    /// The enforced power limit.
     PowerLimitMw,
     /// Energy since the driver was loaded.
     EnergyMj,
@@ -58,42 +58,42 @@ pub enum Number {
     Celsius,
     /// Temperature of the memory.
     MemoryCelsius,
-    /// Why the clocks are not higher: a set of bits.
+    /// Why the clocks are not higher: a bit set.
     Throttle,
-    /// Errors that were corrected, since the driver was loaded.
+    /// Corrected errors since the driver was loaded.
     EccCorrected,
-    /// Errors that were not.
+    /// Uncorrected errors.
     EccUncorrected,
-    /// Packets that the PCI link sent again.
+    /// Packets that the PCI link retransmitted.
     PcieReplays,
-    /// 1 where the GPU is divided into slices.
+    /// 1 if the GPU is divided into slices.
     Mig,
     /// Bytes that it sent over the PCI link.
     PcieSentBytes,
     /// Bytes that it received.
     PcieReceivedBytes,
-    /// The PCI link's generation now; it may be lowered while nothing is to be done.
+    /// The PCI link's current generation; it may be lowered while idle.
     PcieGeneration,
-    /// The PCI link's lanes now.
+    /// The PCI link's current lanes.
     PcieLanes,
     /// Data that it sent over all its NVLinks.
     NvlinkSentKib,
     /// Data that it received.
     NvlinkReceivedKib,
-    /// Wrong checksums of NVLink's flow control.
+    /// Checksum errors of NVLink's flow control.
     NvlinkFlitCrcErrors,
-    /// Wrong checksums of NVLink's data.
+    /// Checksum errors of NVLink's data.
     NvlinkDataCrcErrors,
-    /// Packets that an NVLink sent again.
+    /// Packets that an NVLink retransmitted.
     NvlinkReplays,
-    /// Times that an NVLink had to be set up anew.
+    /// Times that an NVLink was re-established.
     NvlinkRecoveries,
 }
 
-/// How many numbers there are.
+/// Number of numbers.
 pub const NUMBERS: usize = 28;
 
-/// Their names in a recorded answer, in their order.
+/// Their names in a recorded answer, in order.
 const NAMES: [(&str, Number); NUMBERS] = [
     ("minor", Number::Minor),
     ("gpu_percent", Number::GpuPercent),
@@ -128,36 +128,36 @@ const NAMES: [(&str, Number); NUMBERS] = [
 /// A process on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuProcess {
-    /// Its number.
+    /// Its process ID.
     pub pid: u32,
-    /// Memory it uses of the GPU, where the driver knows.
+    /// Its memory on the GPU, if the driver knows it.
     pub memory_bytes: Option<u64>,
-    /// Hundredths of the time in which its kernels ran, at the last look of the driver.
+    /// Percent of the time in which its kernels ran, at the driver's last sample.
     pub sm_percent: Option<u32>,
 }
 
 /// A GPU, or a slice of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gpu {
-    /// Its place among the GPUs; of a slice, that of its GPU.
+    /// Its index among the GPUs; for a slice, that of its GPU.
     pub index: u32,
-    /// Of a slice: its number within the GPU.
+    /// For a slice: its number within the GPU.
     pub slice: Option<u32>,
-    /// `GPU-…` or `MIG-…`, the same for ever.
+    /// `GPU-…` or `MIG-…`, which never changes.
     pub uuid: Box<str>,
     /// Its model.
     pub name: Box<str>,
     numbers: [Option<u64>; NUMBERS],
-    /// The processes that compute or draw on it; of a divided GPU those of its slices stand with these.
+    /// The processes that compute or draw on it. For a divided GPU this includes those of its slices.
     pub processes: Vec<GpuProcess>,
-    /// Whether it is known that these are all.
+    /// Whether the list of processes is complete.
     pub lists_processes: bool,
-    /// Why it could not be asked, if so.
+    /// Why it could not be queried, if so.
     pub trouble: Option<Cow<'static, str>>,
 }
 
 impl Gpu {
-    /// A number, if the library told it.
+    /// A number, if the library reported it.
     pub fn get(&self, number: Number) -> Option<u64> {
         self.numbers.get(number as usize).copied().flatten()
     }
@@ -169,16 +169,16 @@ impl Gpu {
     }
 }
 
-/// Why the library gave nothing.
+/// Why the library gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NvmlError {
     /// There is no library, or no driver.
     #[error("{0}")]
     Absent(String),
-    /// The driver is closed to us.
+    /// The driver is not accessible.
     #[error("{0}")]
     Denied(String),
-    /// Anything else.
+    /// Any other error.
     #[error("{0}")]
     Failed(String),
 }
@@ -186,16 +186,16 @@ pub enum NvmlError {
 /// Reads a recorded answer.
 ///
 /// # Errors
-/// It is not there, or damaged.
+/// It is missing or damaged.
 pub fn recorded(root: &Root, buf: &mut Vec<u8>) -> Result<Vec<Gpu>, ReadError> {
     root.read(REPLY, buf)?;
     parse(buf).map_err(|why| ReadError::Failed { path: format!("/{REPLY}"), why: why.to_string() })
 }
 
-/// Reads the text of an answer. Keys that this version does not know are passed over.
+/// Parses the text of an answer. Unknown keys are skipped.
 ///
 /// # Errors
-/// A line is cut or has no number where one belongs.
+/// A line is truncated, or lacks a number.
 pub fn parse(text: &[u8]) -> Result<Vec<Gpu>, ParseError> {
     let mut gpus: Vec<Gpu> = Vec::new();
     for line in whole_lines(text)? {
@@ -271,7 +271,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn an_answer_reads_as_it_was_written() {
+    fn answers_round_trip() {
         for (place, (_, number)) in NAMES.iter().enumerate() {
             assert_eq!(*number as usize, place);
         }

@@ -1,16 +1,16 @@
 //! Counters of the processor and of the kernel (perf_event_open(2); include/uapi/linux/perf_event.h,
 //! Documentation/admin-guide/perf-security.rst, Linux 6.18; per cgroup since 2.6.39).
 //!
-//! A counter is a file descriptor. Several that are opened together are one group: the kernel counts
-//! all of them or none at any moment, and tells them with one read:
+//! A counter is a file descriptor. Several counters opened together are one group: the kernel counts
+//! all of them or none at any moment, and one read returns them all:
 //!
 //! ```text
 //! alone:    u64 value, u64 time_enabled, u64 time_running
 //! a group:  u64 nr, u64 time_enabled, u64 time_running, u64 value[nr]
 //! ```
 //!
-//! Where more is asked for than the hardware has counters, the kernel lets them take turns: what was
-//! counted in `time_running` stands for `time_enabled`, both in nanoseconds.
+//! If more counters are requested than the hardware has, the kernel lets them take turns. Values counted in
+//! `time_running` then represent `time_enabled`, both in nanoseconds.
 //!
 //! On a recorded machine a counter is the file `.jobmeter/perf/WHERE/TYPE-CONFIG` with these three
 //! numbers in decimal, WHERE being `cpu0`, `cgroup/DIR/cpu0` or `task/TID`.
@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 /// Most counters of one group.
 pub const GROUP_MAX: usize = 32;
 
-/// Events of the processor that every kernel names alike (`PERF_TYPE_HARDWARE`).
+/// Events of the processor with the same names in every kernel (`PERF_TYPE_HARDWARE`).
 pub const HARDWARE: u32 = 0;
 /// Events of the kernel itself (`PERF_TYPE_SOFTWARE`).
 pub const SOFTWARE: u32 = 1;
@@ -34,7 +34,7 @@ pub const HW_CACHE: u32 = 3;
 /// Events of the processor by its own numbers (`PERF_TYPE_RAW`).
 pub const RAW: u32 = 4;
 
-/// What is to be counted: the numbers of `struct perf_event_attr`.
+/// An event to count: the numbers of `struct perf_event_attr`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Event {
     /// One of the constants here, or the number in a PMU's file `type`.
@@ -43,36 +43,36 @@ pub struct Event {
     pub config: [u64; 4],
 }
 
-/// Whose events are counted.
+/// The scope of a counter.
 #[derive(Clone, Copy, Debug)]
 pub enum Target<'a> {
     /// Everything on a processor.
     Cpu(u32),
-    /// The tasks of a cgroup while they run on a processor: its directory, open and by its path.
+    /// The tasks of a cgroup while they run on a processor: its open directory, and its path.
     Cgroup(&'a KeptFile, &'a str, u32),
     /// A task, and all that it will start, on any processor.
     Task(u32),
 }
 
-/// Why something cannot be counted.
+/// Why an event cannot be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PerfError {
-    /// No PMU here has the event, or the processor is off.
+    /// No PMU here supports the event, or the processor is offline.
     #[error("no PMU of this machine counts it")]
     Absent,
-    /// It needs a right.
+    /// Permission is missing.
     #[error("permission denied")]
     Denied,
-    /// This process, or the machine, may have no more open files.
+    /// The limit of open files is reached, for this process or the machine.
     #[error("no more files may be open")]
     Files,
-    /// The task has ended, or the counter with its cgroup or processor.
+    /// The task has ended, or the counter's cgroup or processor was removed.
     #[error("what was counted is gone")]
     Gone,
     /// The PMU cannot count it so: for a cgroup or task, in this group, or with these numbers.
-    #[error("the PMU refuses it")]
+    #[error("the PMU rejects it")]
     Refused,
-    /// Anything else.
+    /// Any other error.
     #[error("{0}")]
     Other(Errno),
 }
@@ -92,12 +92,12 @@ impl From<Errno> for PerfError {
     }
 }
 
-/// How long counters were to count, and did, in nanoseconds.
+/// How long counters were enabled, and how long they ran, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
     /// `time_enabled`.
     pub enabled_ns: u64,
-    /// `time_running`: less where they took turns with others.
+    /// `time_running`: less than `time_enabled` if they took turns with others.
     pub running_ns: u64,
 }
 
@@ -110,7 +110,7 @@ enum Opened {
     Live {
         /// The group's leader first.
         files: Vec<OwnedFd>,
-        /// Where a recording keeps what is read.
+        /// Destination of recorded values.
         recording: Option<(Root, Vec<String>)>,
     },
     Recorded(Vec<(String, KeptFile)>),
@@ -147,7 +147,7 @@ impl Counters {
         Ok(Self(Opened::Live { files, recording }))
     }
 
-    /// How many there are, each with an open file.
+    /// Number of counters; each has an open file.
     pub fn len(&self) -> usize {
         match &self.0 {
             Opened::Live { files, .. } => files.len(),
@@ -155,15 +155,15 @@ impl Counters {
         }
     }
 
-    /// Whether there are none; never so.
+    /// Whether there are none; always false.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Reads them all, in the order in which they were opened, into as many places.
+    /// Reads them all, in the order of opening.
     ///
     /// # Errors
-    /// The kernel tells nothing any more.
+    /// The kernel returns no values any more.
     pub fn read(&self, values: &mut [u64]) -> Result<Times, PerfError> {
         match &self.0 {
             Opened::Live { files, recording } => {
@@ -196,14 +196,14 @@ fn read_live(leader: BorrowedFd<'_>, count: usize, values: &mut [u64]) -> Result
     let read = bytes.get(..length).unwrap_or_default();
     let mut words = read.chunks_exact(8).filter_map(|word| word.try_into().ok());
     let mut word = || words.next().map(u64::from_ne_bytes).ok_or(PerfError::Gone);
-    // One that the kernel had to give up is read as a file at its end.
+    // A counter that the kernel dropped reads as an empty file.
     let first = word()?;
     let times = Times { enabled_ns: word()?, running_ns: word()? };
     if count == 1 {
         *values.first_mut().ok_or(PerfError::Gone)? = first;
         return Ok(times);
     }
-    values.iter_mut().take(count).try_for_each(|value| word().map(|told| *value = told))?;
+    values.iter_mut().take(count).try_for_each(|value| word().map(|found| *value = found))?;
     Ok(times)
 }
 
@@ -235,8 +235,8 @@ fn recorded_path(event: &Event, target: Target<'_>) -> String {
     path
 }
 
-/// `struct perf_event_attr` up to `config3` (`PERF_ATTR_SIZE_VER8`, Linux 6.3). Earlier kernels take it,
-/// too, as long as what they do not know is zero.
+/// `struct perf_event_attr` up to `config3` (`PERF_ATTR_SIZE_VER8`, Linux 6.3). Earlier kernels accept it too,
+/// as long as the fields unknown to them are zero.
 #[repr(C)]
 struct Attr {
     kind: u32,
@@ -261,7 +261,7 @@ const _: () = assert!(size_of::<Attr>() == ATTR_BYTES as usize);
 impl Attr {
     const TOTAL_TIMES: u64 = 3;
     const FORMAT_GROUP: u64 = 8;
-    /// The first two bits of the flags, as C lays bits out.
+    /// The first two bits of the flags, in C's bit layout.
     const DISABLED: u64 = if cfg!(target_endian = "big") { 1 << 63 } else { 1 };
     const INHERIT: u64 = if cfg!(target_endian = "big") { 1 << 62 } else { 2 };
 
@@ -275,7 +275,7 @@ impl Attr {
             sample_period: 0,
             sample_type: 0,
             read_format: Self::TOTAL_TIMES | if in_group { Self::FORMAT_GROUP } else { 0 },
-            // The others of a group begin with their leader.
+            // The other counters of a group start with their leader.
             flags: if is_leader { Self::DISABLED } else { 0 }
                 | if inherit { Self::INHERIT } else { 0 },
             wakeup_events: 0,
@@ -309,7 +309,7 @@ fn open(
     #[expect(unsafe_code, reason = "perf_event_open has no wrapper anywhere")]
     // SAFETY: the kernel reads the attribute, which is valid for the `size` bytes that it states and
     // outlives the call, and writes nowhere; the other arguments are numbers, the descriptors among
-    // them borrowed for the call. A descriptor that it returns is new and owned by nobody else.
+    // them borrowed for the call. A returned descriptor is new and has no other owner.
     let opened = unsafe {
         use std::os::fd::FromRawFd;
         let number = libc::SYS_perf_event_open;
@@ -322,7 +322,7 @@ fn open(
     })
 }
 
-/// Lets a leader count, and the others of its group with it.
+/// Starts a leader, and the others of its group with it.
 fn enable(leader: BorrowedFd<'_>) -> Result<(), PerfError> {
     const ENABLE: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(b'$', 0);
     #[expect(unsafe_code, reason = "rustix leaves it to the caller to say what an ioctl does")]
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_kernel_counts_is_absent_and_no_event_at_all_refused() {
+    fn unsupported_events_are_absent_and_invalid_ones_rejected() {
         if open_own(&[TASK_CLOCK]).is_none() {
             return;
         }

@@ -1,4 +1,4 @@
-//! `/sys/bus/event_source/devices/PMU/`: what a PMU can count, and how it is asked for
+//! `/sys/bus/event_source/devices/PMU/`: the events of a PMU, and their encoding
 //! (Documentation/ABI/testing/sysfs-bus-event_source-devices-format and -events, Linux 3.5 and later).
 //!
 //! ```text
@@ -18,7 +18,7 @@ use crate::devices::perf::Event;
 /// Most processors of a list; no kernel is built for more than 8192.
 pub const CPUS_MAX: usize = 65_536;
 
-/// Where a PMU's field lies: in which of the four words, and in which bits of it.
+/// The location of a PMU's field: the word, and its bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
     word: usize,
@@ -31,7 +31,7 @@ pub struct Field {
 pub struct Term<'a> {
     /// The field.
     pub name: &'a str,
-    /// The value; none where the name stands alone.
+    /// The value; `None` for a bare name.
     pub value: Option<u64>,
 }
 
@@ -75,10 +75,10 @@ impl Field {
     }
 }
 
-/// The terms of an event: `event=0x2e,umask=0x41`; the first that is none, in the error.
+/// The terms of an event: `event=0x2e,umask=0x41`.
 ///
 /// # Errors
-/// A term that is not a name, or a name with a number after `=`.
+/// The first malformed term: neither a name, nor a name with a number after `=`.
 pub fn terms(text: &str) -> Result<Vec<Term<'_>>, &str> {
     let term = |term| {
         let (name, value) = match str::split_once(term, '=') {

@@ -1,4 +1,4 @@
-//! `/proc/cpuinfo`: the frequency of each processor, where no driver tells it (proc_cpuinfo(5);
+//! `/proc/cpuinfo`: the frequency of each processor, for machines without a driver that reports it (proc_cpuinfo(5);
 //! arch/x86/kernel/cpu/proc.c, Linux 6.18).
 //!
 //! ```text
@@ -7,14 +7,14 @@
 //! cpu MHz  : 2599.998
 //! ```
 //!
-//! On x86 alone; a virtual machine's is what it was told when it booted.
+//! Only x86 has it. A virtual machine shows the frequency that it received at boot.
 
 use crate::parse::{ParseError, number, whole_lines};
 
 /// The frequencies, in thousands of hertz, of the processors that have one, in the file's order.
 ///
 /// # Errors
-/// The text is cut; then, line by line: a frequency is no number with three decimals.
+/// The text is truncated; then, line by line: a frequency is not a number with three decimals.
 pub fn frequencies_khz(
     text: &[u8],
 ) -> Result<impl Iterator<Item = Result<u64, ParseError>>, ParseError> {

@@ -1,12 +1,12 @@
-//! Lists of processors as sysfs writes them, `0-3,8,10-11`
-//! (Documentation/admin-guide/cputopology.rst; lib/vsprintf.c, `bitmap_list_string`, Linux 6.18).
+//! Lists of processors as sysfs writes them, `0-3,8,10-11` (Documentation/admin-guide/cputopology.rst;
+//! lib/vsprintf.c, `bitmap_list_string`, Linux 6.18).
 
 use crate::parse::{ParseError, number};
 
-/// How many processors a list names; none stand in an empty one.
+/// Number of processors in a list; 0 for an empty one.
 ///
 /// # Errors
-/// A range has no number, or ends before it begins.
+/// A range lacks a number, or ends before it begins.
 pub fn cpus_in(text: &[u8]) -> Result<u64, ParseError> {
     let text = text.trim_ascii();
     if text.is_empty() {

@@ -1,5 +1,5 @@
-//! `/proc/diskstats`: what block devices did since they appeared
-//! (Documentation/admin-guide/iostats.rst; block/genhd.c, Linux 6.18).
+//! `/proc/diskstats`: what block devices did since they appeared (Documentation/admin-guide/iostats.rst;
+//! block/genhd.c, Linux 6.18).
 //!
 //! ```text
 //!  254       0 vda 98531 22473 9735962 107756 10268 32637 4485304 11541 0 11144 120003 5716 19 399384 671 362 33
@@ -10,7 +10,7 @@
 //! into others, sectors of 512 bytes, milliseconds that the requests took; requests in flight; milliseconds
 //! with at least one in flight; milliseconds weighted with the number in flight; from Linux 4.18 on
 //! discards, counted as reads are; from 5.5 on flushes and their milliseconds. The milliseconds are
-//! numbers of 32 bits that begin at 0 again.
+//! numbers of 32 bits that wrap to 0.
 
 use crate::parse::{Fields, ParseError, whole_lines};
 
@@ -26,7 +26,7 @@ pub struct Disk<'a> {
     pub reads: Requests,
     /// Writes.
     pub writes: Requests,
-    /// Requests given to the driver and not yet done.
+    /// Requests passed to the driver and not yet done.
     pub in_flight: u64,
     /// Milliseconds with at least one request in flight.
     pub busy_ms: u64,
@@ -43,7 +43,7 @@ pub struct Disk<'a> {
 pub struct Requests {
     /// Done.
     pub done: u64,
-    /// Merged into a neighbour, and so not among those done.
+    /// Merged into an adjacent request, and so not among those done.
     pub merged: u64,
     /// Sectors of [`SECTOR_BYTES`].
     pub sectors: u64,
@@ -63,7 +63,7 @@ pub struct Flushes {
 /// The lines of `/proc/diskstats`, each disk before its partitions.
 ///
 /// # Errors
-/// The text is cut; then, line by line: one has fewer than 14 fields, or one that is no number.
+/// The text is truncated; then, line by line: one has fewer than 14 fields, or one that is not a number.
 pub fn diskstats(
     text: &[u8],
 ) -> Result<impl Iterator<Item = Result<Disk<'_>, ParseError>>, ParseError> {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_it_is_refused() {
+    fn every_truncated_text_is_rejected() {
         for cut in 1..LINE.len() {
             assert!(all(&LINE[..cut]).is_err(), "{cut}");
         }

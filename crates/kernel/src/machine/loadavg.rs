@@ -1,11 +1,11 @@
-//! `/proc/loadavg`: how many tasks want to run (proc_loadavg(5); fs/proc/loadavg.c, Linux 6.18).
+//! `/proc/loadavg`: load averages and numbers of tasks (proc_loadavg(5); fs/proc/loadavg.c, Linux 6.18).
 //!
 //! ```text
 //! 0.52 0.58 0.59 3/1052 24510
 //! ```
 //!
 //! Load averages over 1, 5 and 15 minutes with two decimals, runnable tasks and all tasks, the last
-//! process number given out.
+//! assigned process ID.
 
 use crate::parse::{Fields, ParseError};
 
@@ -23,7 +23,7 @@ pub struct LoadAvg {
 /// Reads the one line of `/proc/loadavg`.
 ///
 /// # Errors
-/// A field is missing or no number.
+/// A field is missing or not a number.
 pub fn loadavg(text: &[u8]) -> Result<LoadAvg, ParseError> {
     let mut fields = Fields::of(text);
     let hundredths = [fields.hundredths()?, fields.hundredths()?, fields.hundredths()?];
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_it_is_refused() {
+    fn every_truncated_text_is_rejected() {
         let line = b"0.52 0.58 0.59 3/1052";
         for cut in 0..=16 {
             assert!(loadavg(&line[..cut]).is_err(), "{cut}");

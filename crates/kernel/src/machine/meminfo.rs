@@ -25,16 +25,16 @@ pub struct Line<'a> {
 /// A number of `/proc/meminfo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// So many times 1024 bytes.
+    /// In units of 1024 bytes.
     KibiBytes(u64),
-    /// So many things.
+    /// A plain count.
     Count(u64),
 }
 
 /// The lines of `/proc/meminfo`.
 ///
 /// # Errors
-/// The text is empty or cut; then, line by line: one has no name, no number or another unit.
+/// The text is empty or truncated; then, line by line: one has no name, no number or another unit.
 pub fn meminfo(
     text: &[u8],
 ) -> Result<impl Iterator<Item = Result<Line<'_>, ParseError>>, ParseError> {
@@ -107,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_it_is_refused_or_lacks_whole_lines() {
+    fn every_truncated_text_is_rejected_or_lacks_whole_lines() {
         for cut in 0..TEXT.len() {
             assert_eq!(all(&TEXT[..cut]).is_ok(), TEXT[..cut].ends_with(b"\n"), "{cut}");
         }
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_text_is_rejected() {
         for text in ["MemTotal 1 kB\n", ": 1 kB\n", "a: kB\n", "a: -1 kB\n", "a: 1 MB\n", "a:1\n"] {
             assert!(all(text.as_bytes()).is_err(), "{text:?}");
         }

@@ -1,4 +1,4 @@
-//! `/proc/self/mounts`: which file systems are mounted where (fstab(5), proc_pid_mounts(5);
+//! `/proc/self/mounts`: the mounted file systems (fstab(5), proc_pid_mounts(5);
 //! fs/proc_namespace.c, Linux 6.18).
 //!
 //! ```text
@@ -10,32 +10,32 @@
 //!
 //! Blanks, tabs, line ends, backslashes and `#` in a field are written as a backslash and three octal
 //! digits. The list is that of the mount namespace of the process that opens the file, in the order of
-//! mounting: of two lines with one place, the later one covers the earlier.
+//! mounting: of two lines with one mount point, the later one covers the earlier.
 
 use crate::parse::{ParseError, whole_lines};
 
 /// A line of `/proc/self/mounts`, its fields as they are written there: see [`unescape`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mount<'a> {
-    /// What is mounted: a block device, an exported directory, or any word.
+    /// The mounted device: a block device, an exported directory, or any word.
     pub device: &'a [u8],
-    /// Where.
+    /// The mount point.
     pub path: &'a [u8],
     /// The file system's type: `ext4`, `nfs4`, `fuse.sshfs`.
     pub kind: &'a [u8],
-    /// How: `rw,relatime`.
+    /// The mount options: `rw,relatime`.
     pub options: &'a [u8],
 }
 
 /// The mounts, in their order.
 ///
 /// # Errors
-/// The text is cut; then, line by line: one has fewer than four fields, or a place without its `/`.
+/// The text is truncated; then, line by line: one has fewer than four fields, or a place without its `/`.
 pub fn mounts(
     text: &[u8],
 ) -> Result<impl Iterator<Item = Result<Mount<'_>, ParseError>>, ParseError> {
     Ok(whole_lines(text)?.map(|line| {
-        // Blank by blank and not word by word: a device may have the empty name.
+        // Split at single blanks: a device may have an empty name.
         let mut fields = line.splitn(5, |byte| *byte == b' ');
         let mut field = || fields.next().ok_or(ParseError::at(line));
         let mount = Mount { device: field()?, path: field()?, kind: field()?, options: field()? };
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_it_is_refused_or_lacks_whole_lines() {
+    fn every_truncated_text_is_rejected_or_lacks_whole_lines() {
         for cut in 0..TEXT.len() {
             let lines = cut == 0 || TEXT[..cut].ends_with(b"\n");
             assert_eq!(all(&TEXT[..cut]).is_ok(), lines, "{cut}");

@@ -26,7 +26,7 @@ pub struct Pressure {
 /// Reads a pressure file.
 ///
 /// # Errors
-/// The text is cut, has neither line, or a line without its total.
+/// The text is truncated, has neither line, or a line without its total.
 pub fn pressure(text: &[u8]) -> Result<Pressure, ParseError> {
     let mut pressure = Pressure::default();
     for line in whole_lines(text)? {
@@ -49,11 +49,11 @@ pub fn pressure(text: &[u8]) -> Result<Pressure, ParseError> {
     }
 }
 
-/// Reads a kept pressure file into `buf`. A kernel that was built with pressure and booted without it
-/// lets the file be opened and refuses to read it; then it is absent.
+/// Reads an open pressure file into `buf`. A kernel built with pressure and booted without it lets the file be
+/// opened and rejects reads; the file then counts as absent.
 ///
 /// # Errors
-/// It is absent or fails; `path` is for the words.
+/// It is absent or fails; `path` is for the message.
 pub fn read_pressure(file: &KeptFile, path: &str, buf: &mut Vec<u8>) -> Result<(), ReadError> {
     file.read(buf).map_err(|errno| refused(path, errno))
 }
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_it_is_refused_or_lacks_whole_lines() {
+    fn every_truncated_text_is_rejected_or_lacks_whole_lines() {
         for cut in 0..TEXT.len() {
             let lines = cut > 0 && TEXT[..cut].ends_with(b"\n");
             assert_eq!(pressure(&TEXT[..cut]).is_ok(), lines, "{cut}");
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_text_is_rejected() {
         for text in
             ["some\n", "some total=\n", "some total=x\n", "some total=-1\n", "all total=1\n"]
         {

@@ -15,14 +15,14 @@
 use crate::machine::stat::CPUS_MAX;
 use crate::parse::{Fields, ParseError, number, whole_lines};
 
-/// What one processor's line tells.
+/// The values of one processor's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuSched {
     /// Its number, below [`CPUS_MAX`].
     pub cpu: u32,
     /// Nanoseconds that tasks ran.
     pub run_ns: u64,
-    /// Nanoseconds that tasks could have run and waited.
+    /// Nanoseconds that runnable tasks waited.
     pub wait_ns: u64,
     /// How often a task ran.
     pub slices: u64,
@@ -31,7 +31,7 @@ pub struct CpuSched {
 /// The processors' lines.
 ///
 /// # Errors
-/// The text is cut, has no version, or one before 15, whose columns are others; then, line by line: one lacks a
+/// The text is truncated, has no version, or one before 15 with other columns; then, line by line: one lacks a
 /// number.
 pub fn schedstat(
     text: &[u8],
@@ -82,14 +82,14 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_it_is_refused_or_lacks_whole_lines() {
+    fn every_truncated_text_is_rejected_or_lacks_whole_lines() {
         for cut in 0..TEXT.len() {
             assert_eq!(all(&TEXT[..cut]).is_ok(), TEXT[..cut].ends_with(b"\n"), "{cut}");
         }
     }
 
     #[test]
-    fn old_versions_and_nonsense_are_refused() {
+    fn old_versions_and_malformed_text_are_rejected() {
         for text in [
             "version 14\ncpu0 1 2 3 4 5 6 7 8 9\n",
             "cpu0 1 2 3 4 5 6 7 8 9\n",

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A column for every processor that the machine could have, off line or not. Each number has 32 bits and
-//! begins at 0 again (include/linux/kernel_stat.h, `kstat_softirqs_cpu`).
+//! wraps to 0 (include/linux/kernel_stat.h, `kstat_softirqs_cpu`).
 
 use crate::parse::{Fields, ParseError, whole_lines};
 
@@ -33,7 +33,7 @@ impl Iterator for Kind<'_> {
 /// The kinds, each an iterator over the processors' counts.
 ///
 /// # Errors
-/// The text is empty or cut, or does not begin with the processors; then, line by line: one has no name.
+/// The text is empty or truncated, or does not begin with the processors; then, line by line: one has no name.
 pub fn softirqs(
     text: &[u8],
 ) -> Result<impl Iterator<Item = Result<Kind<'_>, ParseError>>, ParseError> {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_it_is_refused_or_lacks_whole_lines() {
+    fn every_truncated_text_is_rejected_or_lacks_whole_lines() {
         for cut in 0..TEXT.len() {
             assert_eq!(all(&TEXT[..cut]).is_ok(), TEXT[..cut].ends_with(b"\n"), "{cut}");
         }

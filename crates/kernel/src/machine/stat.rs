@@ -1,4 +1,4 @@
-//! `/proc/stat`: what the processors did since boot (Documentation/filesystems/proc.rst, section 1.7;
+//! `/proc/stat`: activity of the processors since boot (Documentation/filesystems/proc.rst, section 1.7;
 //! fs/proc/stat.c, Linux 6.18).
 //!
 //! ```text
@@ -16,8 +16,8 @@
 //!
 //! The columns of a `cpu` line are `user nice system idle iowait irq softirq steal guest guest_nice`, in
 //! ticks of [`user_hz`]; the last ones are missing in old kernels. `guest` is contained in `user` and
-//! `guest_nice` in `nice` (kernel/sched/cputime.c, `account_guest_time`). `idle` and `iowait` can fall:
-//! the kernel decides at each reading to which of the two a sleep that still lasts belongs.
+//! `guest_nice` in `nice` (kernel/sched/cputime.c, `account_guest_time`). `idle` and `iowait` can decrease:
+//! at each reading the kernel decides to which of the two a sleep in progress belongs.
 
 use crate::Root;
 use crate::parse::{Fields, ParseError, whole_lines};
@@ -46,7 +46,7 @@ pub struct CpuTimes {
     pub irq: Option<u64>,
     /// Soft interrupts.
     pub softirq: Option<u64>,
-    /// Wanted to run, and the hypervisor ran somebody else.
+    /// Time in which the hypervisor ran another guest although this processor was runnable.
     pub steal: Option<u64>,
     /// The part of `user` that ran a virtual machine.
     pub guest: Option<u64>,
@@ -65,7 +65,7 @@ pub struct Stat {
     pub interrupts: Option<u64>,
     /// Context switches since boot.
     pub context_switches: Option<u64>,
-    /// Seconds from 1970 to boot, as the clock sees it now.
+    /// Seconds from 1970 to boot, by the current clock.
     pub boot_seconds: Option<u64>,
     /// Processes and threads made since boot.
     pub forks: Option<u64>,
@@ -74,8 +74,8 @@ pub struct Stat {
     /// Tasks that wait for a disk now.
     pub blocked: Option<u64>,
     /// Soft interrupts since boot by kind, as [`SOFTIRQS`] names them; each is a sum of 32 bits that
-    /// begins at 0 again. The line's first number is not taken: it adds up numbers that begin again at
-    /// different times, and so can fall without being small.
+    /// wraps to 0. The line's first number is not used: it adds up numbers that wrap at
+    /// different times, and so can decrease without being small.
     pub softirqs: Option<[u64; SOFTIRQS.len()]>,
 }
 
@@ -87,7 +87,7 @@ pub fn user_hz(root: &Root) -> u64 {
 /// Reads `/proc/stat`, showing each processor that is on line with its number.
 ///
 /// # Errors
-/// The text has no `cpu` line, is cut, or has a number where none can be read.
+/// The text has no `cpu` line, is truncated, or has a number where none can be read.
 pub fn stat(text: &[u8], mut core: impl FnMut(u32, &CpuTimes)) -> Result<Stat, ParseError> {
     let mut stat = Stat::default();
     let mut seen = false;
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_it_is_refused_or_lacks_whole_lines() {
+    fn every_truncated_text_is_rejected_or_lacks_whole_lines() {
         for cut in 0..TEXT.len() {
             let lines = TEXT[..cut].ends_with(b"\n");
             assert_eq!(cores(&TEXT[..cut]).is_ok(), lines, "{cut}");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_text_is_rejected() {
         for text in [
             "",
             "cpu 1 2 3\n",
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_asked_of_the_live_machine_only() {
+    fn ticks_come_from_the_live_machine_only() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(user_hz(&Root::recorded(dir.path()).unwrap()), 100);
         assert!(user_hz(&Root::live().unwrap()) >= 1);

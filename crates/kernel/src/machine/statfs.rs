@@ -1,6 +1,6 @@
-//! `statfs`: how full a mounted file system is (statfs(2); fs/statfs.c, Linux 6.18).
+//! `statfs`: usage of a mounted file system (statfs(2); fs/statfs.c, Linux 6.18).
 //!
-//! On a recorded machine the reply lies in `.jobmeter/statfs/<place>`, the place being the mount's path
+//! On a recorded machine the reply is in `.jobmeter/statfs/<name>`, the name being the mount's path
 //! with every byte but letters, digits, `-`, `_` and `.` written as `%` and two hexadecimal digits: `/` is
 //! `%2F`, `/scratch` is `%2Fscratch`. Its text is what [`StatFs`] prints:
 //!
@@ -21,26 +21,26 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use std::fmt;
 
-/// What `statfs` says of a file system.
+/// The reply of `statfs` for a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatFs {
-    /// Bytes in a block, as the next three count them.
+    /// Bytes in a block, the unit of the next three.
     pub block_bytes: u64,
     /// Blocks.
     pub blocks: u64,
     /// Blocks that are free.
     pub blocks_free: u64,
-    /// Blocks that are free to ordinary users; the others are kept for root.
+    /// Blocks that are free to ordinary users; the others are reserved for root.
     pub blocks_available: u64,
-    /// Inodes; 0 where the file system makes them as it needs them.
+    /// Inodes; 0 if the file system creates them on demand.
     pub files: u64,
     /// Inodes that are free.
     pub files_free: u64,
-    /// Whether nothing can be written, be it mounted so or for an error.
+    /// Whether it is read-only, by its mount options or because of an error.
     pub read_only: bool,
 }
 
-/// How full the file system at a path is. It may wait as long as the file system's server is silent.
+/// The usage of the file system at a path. The call blocks while the file system's server does not answer.
 ///
 /// # Errors
 /// The path is absent, denied, or fails; on a recorded machine, there is no reply or it is unreadable.
@@ -51,7 +51,7 @@ pub fn statfs(root: &Root, path: &CStr, buf: &mut Vec<u8>) -> Result<StatFs, Rea
         return StatFs::parse(buf)
             .map_err(|e| ReadError::Failed { path: format!("/{reply}"), why: e.to_string() });
     }
-    let told = rustix::fs::statvfs(path).map_err(|errno| {
+    let found = rustix::fs::statvfs(path).map_err(|errno| {
         let path = path.to_string_lossy().into_owned();
         match errno {
             Errno::NOENT | Errno::NOTDIR => ReadError::Absent { path },
@@ -59,22 +59,22 @@ pub fn statfs(root: &Root, path: &CStr, buf: &mut Vec<u8>) -> Result<StatFs, Rea
             other => ReadError::Failed { path, why: other.to_string() },
         }
     })?;
-    let told = StatFs {
-        block_bytes: told.f_frsize,
-        blocks: told.f_blocks,
-        blocks_free: told.f_bfree,
-        blocks_available: told.f_bavail,
-        files: told.f_files,
-        files_free: told.f_ffree,
-        read_only: told.f_flag.contains(StatVfsMountFlags::RDONLY),
+    let found = StatFs {
+        block_bytes: found.f_frsize,
+        blocks: found.f_blocks,
+        blocks_free: found.f_bfree,
+        blocks_available: found.f_bavail,
+        files: found.f_files,
+        files_free: found.f_ffree,
+        read_only: found.f_flag.contains(StatVfsMountFlags::RDONLY),
     };
     if root.is_recording() {
-        root.note_reply(&reply_path(path.to_bytes()), told.to_string().as_bytes());
+        root.note_reply(&reply_path(path.to_bytes()), found.to_string().as_bytes());
     }
-    Ok(told)
+    Ok(found)
 }
 
-/// Where the recorded reply for a path lies under a recorded machine's root.
+/// Path of the recorded reply under a recorded machine's root.
 pub fn reply_path(path: &[u8]) -> String {
     let mut reply = String::from(".jobmeter/statfs/");
     for byte in path {
@@ -88,10 +88,10 @@ pub fn reply_path(path: &[u8]) -> String {
 }
 
 impl StatFs {
-    /// Reads a recorded reply. Keys that this version does not know are passed over.
+    /// Parses a recorded reply. Unknown keys are skipped.
     ///
     /// # Errors
-    /// The text is cut, lacks a key, or has a value that is no number.
+    /// The text is truncated, lacks a key, or has a value that is not a number.
     pub fn parse(text: &[u8]) -> Result<Self, ParseError> {
         let value = |key: &[u8]| {
             for line in whole_lines(text)? {
@@ -166,13 +166,13 @@ mod tests {
     fn the_live_machine_answers() {
         let root = Root::live().unwrap();
         let mut buf = Vec::new();
-        let told = statfs(&root, c"/", &mut buf).unwrap();
-        assert!(told.block_bytes >= 512 && told.blocks >= told.blocks_free, "{told:?}");
+        let found = statfs(&root, c"/", &mut buf).unwrap();
+        assert!(found.block_bytes >= 512 && found.blocks >= found.blocks_free, "{found:?}");
         assert!(statfs(&root, c"/proc/no/such/place", &mut buf).unwrap_err().is_absent());
     }
 
     #[test]
-    fn every_cut_of_a_reply_is_refused() {
+    fn every_truncated_reply_is_rejected() {
         let text = SCRATCH.to_string();
         for cut in 0..text.len() {
             assert!(StatFs::parse(&text.as_bytes()[..cut]).is_err(), "{cut}");

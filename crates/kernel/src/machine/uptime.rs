@@ -4,8 +4,8 @@
 //! 1019.91 1660.75
 //! ```
 //!
-//! Seconds since boot, time asleep included; seconds that processors had nothing to do, added up over all
-//! of them, so that it can pass the first.
+//! Seconds since boot, time asleep included; idle seconds, summed over all processors, so that
+//! they can exceed the first number.
 
 use crate::parse::{Fields, ParseError, whole_lines};
 
@@ -21,7 +21,7 @@ pub struct Uptime {
 /// Reads the one line of `/proc/uptime`.
 ///
 /// # Errors
-/// The text is cut, or a field is missing or no number of two decimals.
+/// The text is truncated, or a field is missing or not a number of two decimals.
 pub fn uptime(text: &[u8]) -> Result<Uptime, ParseError> {
     let line = whole_lines(text)?.next().unwrap_or_default();
     let mut fields = Fields::of(line);
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_it_is_refused() {
+    fn every_truncated_text_is_rejected() {
         let text = b"1019.91 1660.75\n";
         for cut in 0..text.len() {
             assert!(uptime(&text[..cut]).is_err(), "{cut}");

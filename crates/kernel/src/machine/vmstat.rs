@@ -18,7 +18,7 @@ use crate::parse::{Fields, ParseError, whole_lines};
 /// The lines of `/proc/vmstat`: name and number.
 ///
 /// # Errors
-/// The text is empty or cut; then, line by line: one is not a name and a number.
+/// The text is empty or truncated; then, line by line: one is not a name and a number.
 pub fn vmstat(
     text: &[u8],
 ) -> Result<impl Iterator<Item = Result<(&[u8], u64), ParseError>>, ParseError> {
@@ -51,14 +51,14 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_it_is_refused_or_lacks_whole_lines() {
+    fn every_truncated_text_is_rejected_or_lacks_whole_lines() {
         for cut in 0..TEXT.len() {
             assert_eq!(all(&TEXT[..cut]).is_ok(), TEXT[..cut].ends_with(b"\n"), "{cut}");
         }
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_text_is_rejected() {
         for text in ["pgpgin\n", "pgpgin x\n", "pgpgin 1 2\n", "pgpgin -1\n"] {
             assert!(all(text.as_bytes()).is_err(), "{text:?}");
         }

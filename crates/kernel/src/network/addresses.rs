@@ -1,11 +1,11 @@
 //! Addresses of network interfaces, by route netlink (rtnetlink(7), `RTM_GETADDR`; net/ipv4/devinet.c and
-//! net/ipv6/addrconf.c, Linux 6.18). No right is needed.
+//! net/ipv6/addrconf.c, Linux 6.18). No permission is needed.
 //!
 //! ```text
 //! nlmsghdr 16 | ifaddrmsg 8 { family, prefix, flags, scope, index } | ADDRESS 1 | LOCAL 2 | LABEL 3 …
 //! ```
 //!
-//! On a recorded machine the reply lies in `.jobmeter/addresses`, as [`Address`] prints it: the interface's index,
+//! On a recorded machine the reply is in `.jobmeter/addresses`, as [`Address`] prints it: the interface's index,
 //! the address and its prefix.
 //!
 //! ```text
@@ -24,7 +24,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Most addresses that are read.
 pub const ADDRESSES_MAX: usize = 4096;
-/// Where the recorded reply lies.
+/// Path of the recorded reply.
 const REPLY: &str = ".jobmeter/addresses";
 const NEW_ADDRESS: u16 = 20;
 const GET_ADDRESS: u16 = 22;
@@ -40,21 +40,22 @@ pub struct Address {
     pub index: u32,
     /// The address.
     pub ip: IpAddr,
-    /// How many of its bits name its network.
+    /// Number of bits of its network prefix.
     pub prefix: u8,
 }
 
 /// The addresses of the agent's own network namespace, [`ADDRESSES_MAX`] at most.
 ///
 /// # Errors
-/// The kernel refuses, or tells nonsense; on a recorded machine, there is no reply or it is unreadable.
+/// The kernel rejects the request, or its answer is malformed; on a recorded machine, there is no reply or it
+/// is unreadable.
 pub fn addresses(root: &Root) -> Result<Vec<Address>, ReadError> {
     if !root.is_live() {
         let mut text = Vec::new();
         root.read(REPLY, &mut text)?;
         return parse(&text).map_err(|error| failed(&error));
     }
-    let all = ask().map_err(|errno| match errno {
+    let all = query_kernel().map_err(|errno| match errno {
         Errno::ACCESS | Errno::PERM => ReadError::Denied { path: "rtnetlink".to_owned() },
         other => failed(&other),
     })?;
@@ -69,7 +70,7 @@ fn failed(why: &impl fmt::Display) -> ReadError {
     ReadError::Failed { path: "rtnetlink".to_owned(), why: why.to_string() }
 }
 
-fn ask() -> Result<Vec<Address>, Errno> {
+fn query_kernel() -> Result<Vec<Address>, Errno> {
     let socket = open(None, 0)?;
     let mut request = Vec::new();
     request.extend(REQUEST_BYTES.to_ne_bytes());
@@ -78,17 +79,17 @@ fn ask() -> Result<Vec<Address>, Errno> {
     request.resize(24, 0);
     send(&socket, &request)?;
     let (mut all, mut buf) = (Vec::new(), [0; DATAGRAM_BYTES_MAX]);
-    // The kernel writes the next datagram when the one before is taken, so that none is waited for.
+    // The kernel writes the next datagram when the previous one is taken, so this never waits.
     while let Some(datagram) = receive(&socket, &mut buf)? {
         if take(datagram, &mut all)? {
             return Ok(all);
         }
     }
-    // It ended without its end.
+    // The stream lacks its end marker.
     Err(Errno::PROTO)
 }
 
-/// Takes the addresses of a datagram; whether it was the last.
+/// Takes the addresses of a datagram; returns whether it was the last.
 fn take(datagram: &[u8], all: &mut Vec<Address>) -> Result<bool, Errno> {
     for message in messages(datagram) {
         match message.kind {
@@ -101,8 +102,8 @@ fn take(datagram: &[u8], all: &mut Vec<Address>) -> Result<bool, Errno> {
     Ok(false)
 }
 
-/// The address of a message. That of the interface itself is `LOCAL` where there is one: between two points
-/// `ADDRESS` is the other's.
+/// The address of a message. `LOCAL` is the interface's own address if present: on a point-to-point link
+/// `ADDRESS` is that of the peer.
 fn address(payload: &[u8]) -> Option<Address> {
     let (prefix, index) = (*payload.get(1)?, u32_at(payload, 4)?);
     let of = |wanted: u16| {
@@ -116,10 +117,10 @@ fn address(payload: &[u8]) -> Option<Address> {
     Some(Address { index, ip: of(2).or_else(|| of(1))?, prefix })
 }
 
-/// Reads a recorded reply.
+/// Parses a recorded reply.
 ///
 /// # Errors
-/// The text is cut, or a line is no number and address.
+/// The text is truncated, or a line lacks its number or address.
 pub fn parse(text: &[u8]) -> Result<Vec<Address>, ParseError> {
     let line = |line| {
         let wrong = ParseError::at(line);
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_text_is_rejected() {
         for text in
             ["2 192.0.2.7\n", "2 192.0.2.7/300\n", "x ::1/1\n", "2 ::1/1", "2 ::g/1\n", "2\n"]
         {

@@ -16,26 +16,26 @@
 
 use crate::parse::{ParseError, number, whole_lines};
 
-/// The ways of a connection, in the order of [`Server::connections`].
+/// The transports of connections, in the order of [`Server::connections`].
 pub const WAYS: [&str; 3] = ["tcp", "sdp", "rdma"];
 
 /// A server as its client sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Server<'a> {
-    /// What it is called.
+    /// Its name.
     pub name: &'a [u8],
-    /// Connections that are open, by [`WAYS`].
+    /// Open connections, by [`WAYS`].
     pub connections: [u64; WAYS.len()],
-    /// Whether the first one of some way goes to an address that is not the preferred one.
+    /// Whether the first connection of some transport uses an address that is not the preferred one.
     pub is_fallback: bool,
 }
 
-/// The servers of `mgmt_nodes`, `meta_nodes` or `storage_nodes`; one whose connections the client could not tell is
-/// passed over.
+/// The servers of `mgmt_nodes`, `meta_nodes` or `storage_nodes`. A server with connections that the client
+/// could not list is skipped.
 ///
 /// # Errors
-/// The text is cut, or a line is none of those.
-pub fn servers(text: &[u8], mut tell: impl FnMut(Server<'_>)) -> Result<(), ParseError> {
+/// The text is truncated, or a line is malformed.
+pub fn servers(text: &[u8], mut show: impl FnMut(Server<'_>)) -> Result<(), ParseError> {
     let mut name = None;
     for line in whole_lines(text)? {
         let wrong = ParseError::at(line);
@@ -57,25 +57,25 @@ pub fn servers(text: &[u8], mut tell: impl FnMut(Server<'_>)) -> Result<(), Pars
             let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
             let count = number(rest.get(..digits).unwrap_or_default()).ok_or(wrong)?;
             let place = WAYS.iter().position(|known| known.as_bytes().eq_ignore_ascii_case(way));
-            // Another way than these is counted nowhere rather than with one of them.
+            // Other transports are not counted.
             if let Some(sum) = place.and_then(|place| connections.get_mut(place)) {
                 *sum = count;
             }
             is_fallback |= rest.ends_with(b"[fallback route])");
         }
-        tell(Server { name, connections, is_fallback });
+        show(Server { name, connections, is_fallback });
     }
     Ok(())
 }
 
-/// How a target is reached, in the order of the client's own states.
+/// Reachability of a target, in the order of the client's own states.
 pub const REACH: [(&[u8], &str); 3] =
     [(b"Online", "online"), (b"Probably-offline", "probably_offline"), (b"Offline", "offline")];
-/// How its data stands.
+/// Consistency of its data.
 pub const CONSISTENCY: [(&[u8], &str); 3] =
     [(b"Good", "good"), (b"Needs-resync", "needs_resync"), (b"Bad", "bad")];
 
-/// Targets by how they are reached, and by how their data stands.
+/// Targets by reachability, and by consistency of their data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Targets {
     /// By [`REACH`].
@@ -87,7 +87,7 @@ pub struct Targets {
 /// Counts the targets of `meta_target_state` or `storage_target_state`.
 ///
 /// # Errors
-/// The text is cut, or a line has no two states that are known.
+/// The text is truncated, or a line lacks two known states.
 pub fn targets(text: &[u8]) -> Result<Targets, ParseError> {
     let mut targets = Targets::default();
     for line in whole_lines(text)? {
@@ -113,14 +113,14 @@ fn count(states: &[(&[u8], &str)], state: &[u8], counts: &mut [u64]) -> Option<(
 /// The numbers of `.status`, by their names.
 ///
 /// # Errors
-/// The text is cut, or a line has no number.
-pub fn status(text: &[u8], mut tell: impl FnMut(&[u8], u64)) -> Result<(), ParseError> {
+/// The text is truncated, or a line has no number.
+pub fn status(text: &[u8], mut show: impl FnMut(&[u8], u64)) -> Result<(), ParseError> {
     for line in whole_lines(text)? {
         let wrong = ParseError::at(line);
         let colon = line.iter().position(|byte| *byte == b':').ok_or(wrong)?;
         let (name, rest) = line.split_at_checked(colon).ok_or(wrong)?;
         let value = rest.get(1..).unwrap_or_default().trim_ascii();
-        tell(name, number(value).ok_or(wrong)?);
+        show(name, number(value).ok_or(wrong)?);
     }
     Ok(())
 }
@@ -136,9 +136,9 @@ mod tests {
     const TARGETS: &str = "[Target ID: 101] @ beegfs-storage s-02 [ID: 2]: Online / Good \n\
         [Target ID: 102] @ beegfs-storage s-02 [ID: 2]: Probably-offline / Needs-resync \n";
 
-    type Told = (Vec<u8>, [u64; 3], bool);
+    type ServerRow = (Vec<u8>, [u64; 3], bool);
 
-    fn all(text: &[u8]) -> Result<Vec<Told>, ParseError> {
+    fn all(text: &[u8]) -> Result<Vec<ServerRow>, ParseError> {
         let mut all = Vec::new();
         servers(text, |one| all.push((one.name.to_vec(), one.connections, one.is_fallback)))?;
         Ok(all)
@@ -160,19 +160,19 @@ mod tests {
 
     #[test]
     fn targets_by_their_states_and_the_clients_queues() {
-        let told = targets(TARGETS.as_bytes()).unwrap();
-        assert_eq!(told, Targets { reach: [1, 1, 0], consistency: [1, 1, 0] });
+        let found = targets(TARGETS.as_bytes()).unwrap();
+        assert_eq!(found, Targets { reach: [1, 1, 0], consistency: [1, 1, 0] });
         assert_eq!(targets(b""), Ok(Targets::default()));
         assert!(targets(b"[Target ID: 1] @ x: Online / <invalid_value> \n").is_err());
-        let mut told = Vec::new();
-        status(b"numDelayedClose: 3\nnumFlushRefs: 0\n", |name, n| told.push((name.len(), n)))
+        let mut found = Vec::new();
+        status(b"numDelayedClose: 3\nnumFlushRefs: 0\n", |name, n| found.push((name.len(), n)))
             .unwrap();
-        assert_eq!(told, [(15, 3), (12, 0)]);
+        assert_eq!(found, [(15, 3), (12, 0)]);
         assert!(status(b"numDelayedClose: \n", |_, _| ()).is_err());
     }
 
     #[test]
-    fn every_cut_is_refused_or_ends_a_line() {
+    fn every_truncated_text_is_rejected_or_ends_a_line() {
         for text in [SERVERS, TARGETS] {
             for cut in 1..text.len() {
                 let bytes = &text.as_bytes()[..cut];

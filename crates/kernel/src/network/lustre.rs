@@ -25,18 +25,18 @@ use crate::parse::{Fields, ParseError, whole_lines};
 pub struct Stat<'a> {
     /// `read_bytes`, `open`.
     pub name: &'a [u8],
-    /// How often.
+    /// Number of samples.
     pub count: u64,
     /// `bytes`, `usec`, `reqs`, `regs`, `pages`.
     pub unit: &'a [u8],
-    /// The sum in that unit, where it is kept.
+    /// The sum in that unit, if recorded.
     pub sum: Option<u64>,
 }
 
 /// The lines of a `stats` file, those of times left out.
 ///
 /// # Errors
-/// The text is cut; then, line by line: one lacks a field or has a number where none can be read.
+/// The text is truncated; then, line by line: one lacks a field or has a number where none can be read.
 pub fn stats(
     text: &[u8],
 ) -> Result<impl Iterator<Item = Result<Stat<'_>, ParseError>>, ParseError> {
@@ -66,10 +66,10 @@ fn stat(line: &[u8]) -> Result<Option<Stat<'_>>, ParseError> {
     Ok(Some(Stat { name, count, unit, sum }))
 }
 
-/// What LNet sent and received.
+/// LNet's counters of sent and received messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lnet {
-    /// Messages that are being handled now.
+    /// Messages in progress.
     pub messages: u64,
     /// Most of them at a time.
     pub messages_peak: u64,
@@ -84,7 +84,7 @@ pub struct Lnet {
 /// Reads `lnet/stats`.
 ///
 /// # Errors
-/// The text is cut, or has fewer than eleven numbers.
+/// The text is truncated, or has fewer than eleven numbers.
 pub fn lnet(text: &[u8]) -> Result<Lnet, ParseError> {
     let line = whole_lines(text)?.next().ok_or(ParseError::at(b"the end of the file"))?;
     let mut fields = Fields::of(line);
@@ -118,17 +118,17 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_stands_at_its_place_whatever_follows() {
-        let told = all(TEXT).unwrap();
-        assert_eq!(told.len(), 4);
+    fn the_sum_is_found_whatever_follows() {
+        let found = all(TEXT).unwrap();
+        assert_eq!(found.len(), 4);
         let read = Stat { name: b"read_bytes", count: 27, unit: b"bytes", sum: Some(34_556) };
-        assert_eq!((told[0], told[1].sum), (read, Some(34_557)));
-        assert_eq!((told[2].count, told[2].unit, told[2].sum), (48, &b"regs"[..], None));
-        assert_eq!(told[3].sum, Some(300));
+        assert_eq!((found[0], found[1].sum), (read, Some(34_557)));
+        assert_eq!((found[2].count, found[2].unit, found[2].sum), (48, &b"regs"[..], None));
+        assert_eq!(found[3].sum, Some(300));
     }
 
     #[test]
-    fn every_cut_of_it_is_refused_or_lacks_whole_lines() {
+    fn every_truncated_text_is_rejected_or_lacks_whole_lines() {
         for cut in 0..TEXT.len() {
             let lines = cut == 0 || TEXT[..cut].ends_with(b"\n");
             assert_eq!(all(&TEXT[..cut]).is_ok(), lines, "{cut}");
@@ -146,10 +146,10 @@ mod tests {
 
     #[test]
     fn messages_of_lnet() {
-        let told = lnet(b"0 79 1 5438513 5433466 0 7 1763884280 3028484 0 0\n").unwrap();
-        assert_eq!((told.messages_peak, told.errors), (79, 1));
-        assert_eq!(told.counts, [5_438_513, 5_433_466, 0, 7]);
-        assert_eq!(told.bytes, [1_763_884_280, 3_028_484, 0, 0]);
+        let found = lnet(b"0 79 1 5438513 5433466 0 7 1763884280 3028484 0 0\n").unwrap();
+        assert_eq!((found.messages_peak, found.errors), (79, 1));
+        assert_eq!(found.counts, [5_438_513, 5_433_466, 0, 7]);
+        assert_eq!(found.bytes, [1_763_884_280, 3_028_484, 0, 0]);
         for text in ["", "1 2 3\n", "0 79 1 5438513 5433466 0 7 1763884280 3028484 0 0"] {
             assert!(lnet(text.as_bytes()).is_err(), "{text:?}");
         }

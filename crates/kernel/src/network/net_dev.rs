@@ -7,7 +7,7 @@
 //!   eth0: 208452484   11191    0    0    0     0          0         0   716302    6404    0    0    0     0       0          0
 //! ```
 //!
-//! The numbers have 64 bits; with a driver that keeps 32, they begin at 0 again after 4 GiB. They are those
+//! The numbers have 64 bits; with a driver that keeps 32, they wrap to 0 after 4 GiB. They are those
 //! of the network namespace of the process that opens the file.
 
 use crate::parse::{Fields, ParseError, whole_lines};
@@ -17,13 +17,13 @@ use crate::parse::{Fields, ParseError, whole_lines};
 pub struct Interface<'a> {
     /// `eth0`.
     pub name: &'a [u8],
-    /// What came in.
+    /// Received traffic.
     pub received: Received,
-    /// What went out.
+    /// Transmitted traffic.
     pub transmitted: Transmitted,
 }
 
-/// What came in.
+/// Received traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// Bytes of good packets.
@@ -32,7 +32,7 @@ pub struct Received {
     pub packets: u64,
     /// Bad packets.
     pub errors: u64,
-    /// Packets dropped by the kernel or, for want of buffers, by the hardware.
+    /// Packets dropped by the kernel or, for lack of buffers, by the hardware.
     pub dropped: u64,
     /// Overruns of the hardware's queue.
     pub fifo_errors: u64,
@@ -44,7 +44,7 @@ pub struct Received {
     pub multicast: u64,
 }
 
-/// What went out.
+/// Transmitted traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transmitted {
     /// Bytes of packets sent.
@@ -53,7 +53,7 @@ pub struct Transmitted {
     pub packets: u64,
     /// Packets that could not be sent.
     pub errors: u64,
-    /// Packets dropped on their way out.
+    /// Packets dropped before transmission.
     pub dropped: u64,
     /// Underruns of the hardware's queue.
     pub fifo_errors: u64,
@@ -68,7 +68,7 @@ pub struct Transmitted {
 /// The interfaces of `/proc/net/dev`.
 ///
 /// # Errors
-/// The text is cut; then, line by line: one has no name or fewer than 16 numbers.
+/// The text is truncated; then, line by line: one has no name or fewer than 16 numbers.
 pub fn net_dev(
     text: &[u8],
 ) -> Result<impl Iterator<Item = Result<Interface<'_>, ParseError>>, ParseError> {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_it_is_refused() {
+    fn every_truncated_text_is_rejected() {
         for cut in 1..LINE.len() {
             assert!(all(&LINE.as_bytes()[..cut]).is_err(), "{cut}");
         }

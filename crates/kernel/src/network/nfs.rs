@@ -22,15 +22,14 @@
 
 use crate::parse::{Fields, ParseError, whole_lines};
 
-/// What `mountstats` tells, in its order: a mount, then its numbers.
+/// The content of `mountstats`, in order: a mount, then its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountStat<'a> {
-    /// The mount that the numbers after it are of; its fields as they are written there
-    /// ([`crate::machine::mounts::unescape`]).
+    /// The mount of the following numbers, with fields as written there ([`crate::machine::mounts::unescape`]).
     Mount {
         /// `nfs1:/home`.
         export: &'a [u8],
-        /// Where.
+        /// The mount point.
         path: &'a [u8],
     },
     /// Its bytes.
@@ -64,33 +63,33 @@ pub struct Bytes {
 /// The numbers of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Operation {
-    /// Requests answered.
+    /// Answered requests.
     pub requests: u64,
-    /// How often they were sent.
+    /// Transmissions.
     pub sent: u64,
-    /// How often no answer came in time.
+    /// Timeouts.
     pub timeouts: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
     /// Bytes received.
     pub received_bytes: u64,
-    /// Milliseconds before they were sent.
+    /// Milliseconds in the queue before transmission.
     pub queue_ms: u64,
-    /// Milliseconds from there to the answer.
+    /// Milliseconds from transmission to the answer.
     pub response_ms: u64,
-    /// Milliseconds in all.
+    /// Milliseconds in total.
     pub total_ms: u64,
-    /// Requests that failed, where the kernel counts them.
+    /// Failed requests, if the kernel counts them.
     pub errors: Option<u64>,
 }
 
-/// Reads `mountstats`, showing what it tells of each mount of NFS.
+/// Reads `mountstats`, showing the mounts of NFS with their numbers.
 ///
 /// # Errors
-/// The text is cut, a mount's line lacks a field, or a number is none.
+/// The text is truncated, a mount's line lacks a field, or a number is malformed.
 pub fn mountstats<'a>(
     text: &'a [u8],
-    mut tell: impl FnMut(MountStat<'a>),
+    mut show: impl FnMut(MountStat<'a>),
 ) -> Result<(), ParseError> {
     let (mut of_nfs, mut operations) = (false, false);
     for line in whole_lines(text)? {
@@ -103,17 +102,17 @@ pub fn mountstats<'a>(
                 && let Some(mount) = mount(&mut fields)?
             {
                 of_nfs = true;
-                tell(mount);
+                show(mount);
             }
             continue;
         }
         match first {
             _ if !of_nfs => {}
-            b"bytes:" => tell(MountStat::Bytes(bytes(&mut fields)?)),
+            b"bytes:" => show(MountStat::Bytes(bytes(&mut fields)?)),
             b"per-op" => operations = true,
             name if operations => {
                 let name = name.strip_suffix(b":").ok_or(ParseError::at(line))?;
-                tell(MountStat::Operation { name, numbers: operation(&mut fields)? });
+                show(MountStat::Operation { name, numbers: operation(&mut fields)? });
             }
             _ => {}
         }
@@ -121,7 +120,7 @@ pub fn mountstats<'a>(
     Ok(())
 }
 
-/// The mount of a `device` line, if it has numbers and is of NFS.
+/// The mount of a `device` line, if it is NFS and has numbers.
 fn mount<'a>(fields: &mut Fields<'a>) -> Result<Option<MountStat<'a>>, ParseError> {
     let export = fields.word()?;
     fields.skip(2)?;
@@ -176,7 +175,7 @@ pub struct Rpc {
 /// Reads `/proc/net/rpc/nfs`.
 ///
 /// # Errors
-/// The text is cut, or has no line `rpc` with three numbers.
+/// The text is truncated, or has no line `rpc` with three numbers.
 pub fn rpc(text: &[u8]) -> Result<Rpc, ParseError> {
     for line in whole_lines(text)? {
         let mut fields = Fields::of(line);
@@ -212,27 +211,27 @@ mod tests {
         device tmpfs mounted on /t with fstype tmpfs\n";
 
     fn all(text: &[u8]) -> Result<Vec<MountStat<'_>>, ParseError> {
-        let mut told = Vec::new();
-        mountstats(text, |one| told.push(one))?;
-        Ok(told)
+        let mut found = Vec::new();
+        mountstats(text, |one| found.push(one))?;
+        Ok(found)
     }
 
     #[test]
     fn mounts_and_their_numbers() {
-        let told = all(TEXT).unwrap();
-        assert_eq!(told.len(), 6);
-        assert_eq!(told[0], MountStat::Mount { export: b"nfs1:/home", path: b"/home" });
-        let MountStat::Bytes(bytes) = told[1] else { panic!() };
+        let found = all(TEXT).unwrap();
+        assert_eq!(found.len(), 6);
+        assert_eq!(found[0], MountStat::Mount { export: b"nfs1:/home", path: b"/home" });
+        let MountStat::Bytes(bytes) = found[1] else { panic!() };
         assert_eq!((bytes.read, bytes.direct_written, bytes.server_written), (1, 4, 6));
-        let MountStat::Operation { name, numbers } = told[3] else { panic!() };
+        let MountStat::Operation { name, numbers } = found[3] else { panic!() };
         assert_eq!((name, numbers.requests, numbers.sent), (&b"READ"[..], 9, 10));
         assert_eq!((numbers.total_ms, numbers.errors), (371, Some(2)));
-        let MountStat::Operation { numbers, .. } = told[5] else { panic!() };
+        let MountStat::Operation { numbers, .. } = found[5] else { panic!() };
         assert_eq!((numbers.total_ms, numbers.errors), (8, None));
     }
 
     #[test]
-    fn every_cut_of_it_is_refused_or_lacks_whole_lines() {
+    fn every_truncated_text_is_rejected_or_lacks_whole_lines() {
         for cut in 0..TEXT.len() {
             let lines = cut == 0 || TEXT[..cut].ends_with(b"\n");
             assert_eq!(all(&TEXT[..cut]).is_ok(), lines, "{cut}");
@@ -242,8 +241,8 @@ mod tests {
 
     #[test]
     fn requests_of_all_mounts() {
-        let told = rpc(b"net 0 0 0 0\nrpc 4711 3 4712\nproc4 2 1 1\n").unwrap();
-        assert_eq!(told, Rpc { calls: 4711, retransmits: 3, refreshes: 4712 });
+        let found = rpc(b"net 0 0 0 0\nrpc 4711 3 4712\nproc4 2 1 1\n").unwrap();
+        assert_eq!(found, Rpc { calls: 4711, retransmits: 3, refreshes: 4712 });
         for text in ["net 0 0 0 0\n", "rpc 1 2\n", "rpc 1 2 3", ""] {
             assert!(rpc(text.as_bytes()).is_err(), "{text:?}");
         }

@@ -17,8 +17,8 @@
 use crate::Root;
 use crate::parse::{Fields, ParseError, whole_lines};
 
-/// The states of TCP by their numbers less 1 (include/net/tcp_states.h); the kernel writes a request
-/// that is no socket yet (`NEW_SYN_RECV`) as `syn_recv`.
+/// The states of TCP by their numbers less 1 (include/net/tcp_states.h). The kernel prints a request
+/// that is not a socket yet (`NEW_SYN_RECV`) as `syn_recv`.
 pub const STATES: [&str; 11] = [
     "established",
     "syn_sent",
@@ -41,26 +41,26 @@ pub fn page_bytes(root: &Root) -> u64 {
 /// The numbers of `sockstat`: the protocol, the name, the number.
 ///
 /// # Errors
-/// The text is cut, a line has no colon, or a name no number.
-pub fn sockstat(text: &[u8], mut tell: impl FnMut(&[u8], &[u8], u64)) -> Result<(), ParseError> {
+/// The text is truncated, a line has no colon, or a name no number.
+pub fn sockstat(text: &[u8], mut show: impl FnMut(&[u8], &[u8], u64)) -> Result<(), ParseError> {
     for line in whole_lines(text)? {
         let mut fields = Fields::of(line);
         let protocol = fields.word()?.strip_suffix(b":").ok_or(ParseError::at(line))?;
         while !fields.rest().is_empty() {
             let name = fields.word()?;
-            tell(protocol, name, fields.number()?);
+            show(protocol, name, fields.number()?);
         }
     }
     Ok(())
 }
 
-/// Counts the states of a `/proc/net/tcp` that is shown part by part, so that a node with a hundred thousand sockets
-/// costs no memory.
+/// Counts the states of a `/proc/net/tcp` that is passed part by part, so that a node with a hundred thousand sockets
+/// needs no more memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TcpStates {
     /// How many sockets are in each of [`STATES`].
     pub counts: [u64; STATES.len()],
-    /// Sockets in a state that is none of these.
+    /// Sockets in any other state.
     pub others: u64,
     /// Words begun in this line.
     word: u32,
@@ -69,7 +69,7 @@ pub struct TcpStates {
 }
 
 impl TcpStates {
-    /// Takes the next part of the file.
+    /// Adds the next part of the file.
     pub fn add(&mut self, part: &[u8]) {
         for byte in part {
             match byte {
@@ -85,7 +85,7 @@ impl TcpStates {
                     }
                     if self.word == 4 {
                         let digit = char::from(*byte).to_digit(16);
-                        // The head's `st` is no number; it becomes one that is no state.
+                        // The header's `st` is not a number; it becomes an invalid state.
                         self.state = digit.map_or(u32::MAX, |digit| {
                             self.state.saturating_mul(16).saturating_add(digit)
                         });
@@ -122,19 +122,19 @@ mod tests {
     type Number = (Vec<u8>, Vec<u8>, u64);
 
     fn all(text: &[u8]) -> Result<Vec<Number>, ParseError> {
-        let mut told = Vec::new();
+        let mut found = Vec::new();
         sockstat(text, |protocol, name, number| {
-            told.push((protocol.to_owned(), name.to_owned(), number));
+            found.push((protocol.to_owned(), name.to_owned(), number));
         })?;
-        Ok(told)
+        Ok(found)
     }
 
     #[test]
     fn protocols_and_numbers() {
-        let told = all(SOCKSTAT).unwrap();
-        assert_eq!(told[0], (b"sockets".to_vec(), b"used".to_vec(), 46));
-        assert_eq!(told[5], (b"TCP".to_vec(), b"mem".to_vec(), 251));
-        assert_eq!(told.len(), 6);
+        let found = all(SOCKSTAT).unwrap();
+        assert_eq!(found[0], (b"sockets".to_vec(), b"used".to_vec(), 46));
+        assert_eq!(found[5], (b"TCP".to_vec(), b"mem".to_vec(), 251));
+        assert_eq!(found.len(), 6);
         for cut in 0..SOCKSTAT.len() {
             let lines = cut == 0 || SOCKSTAT[..cut].ends_with(b"\n");
             assert_eq!(all(&SOCKSTAT[..cut]).is_ok(), lines, "{cut}");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     proptest! {
-        /// Where a part ends does not matter.
+        /// The boundaries of parts do not matter.
         #[test]
         fn parts_add_up_to_the_whole(
             bytes in prop_oneof![Just(TCP.to_vec()), prop::collection::vec(any::<u8>(), 0..200)],

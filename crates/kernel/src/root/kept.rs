@@ -1,4 +1,4 @@
-//! A file that stays open, to be read again and again.
+//! A file that stays open for repeated reads.
 
 use super::within;
 use rustix::fs::{Mode, OFlags};
@@ -6,10 +6,10 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, RwLock};
 
-/// Largest kernel file that is read; none comes near it, a recorded tree may hold anything.
+/// Largest kernel file that is read: all are much smaller, but a recorded tree may contain any file.
 const FILE_BYTES_MAX: usize = 16 << 20;
 
-/// A file that stays open. On a recorded machine it is opened at each reading, as the next tick lies in
+/// A file that stays open. On a recorded machine it is opened at each reading, as the next tick is in
 /// another folder.
 #[derive(Debug)]
 pub struct KeptFile(Kept);
@@ -29,7 +29,7 @@ impl KeptFile {
         Self(Kept::Recorded { dir, path })
     }
 
-    /// The descriptor, to wait on; none on a recorded machine, where nothing happens by itself.
+    /// The descriptor, to wait on; `None` on a recorded machine, which has no events.
     pub fn live_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
             Kept::Live(fd) => Some(fd.as_fd()),
@@ -37,10 +37,10 @@ impl KeptFile {
         }
     }
 
-    /// Reads the whole file from its start into `buf`, which is emptied first and keeps its memory.
+    /// Reads the whole file from its start into `buf`, which is cleared first and keeps its memory.
     ///
     /// # Errors
-    /// The system's: `ENODEV` when a kept cgroup file's cgroup is gone, `ESRCH` when the process is.
+    /// The system's: `ENODEV` if a cgroup file's cgroup was removed, `ESRCH` if the process has ended.
     pub fn read(&self, buf: &mut Vec<u8>) -> Result<(), Errno> {
         match &self.0 {
             Kept::Live(fd) => read_whole(fd.as_fd(), buf),
@@ -52,8 +52,8 @@ impl KeptFile {
         }
     }
 
-    /// Reads the start of the file, `most` bytes at most, into `buf`, which is emptied first and keeps its memory. Whether
-    /// the file ends there.
+    /// Reads the start of the file, `most` bytes at most, into `buf`, which is cleared first and keeps its
+    /// memory. Returns whether the file ends there.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -68,8 +68,8 @@ impl KeptFile {
         }
     }
 
-    /// Shows the whole file from its start, part by part of at most the size of `part`, for files that may
-    /// be larger than what should be held of them.
+    /// Shows the whole file from its start, in parts of at most the size of `part`, for files that may
+    /// be too large to hold.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -108,8 +108,8 @@ fn read_most(fd: BorrowedFd<'_>, buf: &mut Vec<u8>, most: usize) -> Result<bool,
     buf.clear();
     let mut part = [0; 4096];
     while buf.len() < most {
-        let room = part.len().min(most - buf.len());
-        let part = part.get_mut(..room).unwrap_or_default();
+        let free = part.len().min(most - buf.len());
+        let part = part.get_mut(..free).unwrap_or_default();
         let offset = u64::try_from(buf.len()).unwrap_or(u64::MAX);
         match rustix::io::pread(fd, &mut *part, offset) {
             Ok(0) => return Ok(true),

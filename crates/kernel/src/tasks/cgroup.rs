@@ -2,8 +2,8 @@
 //! Documentation/admin-guide/cgroup-v2.rst, Linux 6.18), one file here for each controller's
 //! family.
 //!
-//! Small files that several controllers have are read here: one number, a number or `max`, the
-//! `populated` of `cgroup.events`, and lists of process or thread numbers.
+//! This file reads the small formats that several controllers share: one number, a number or `max`, the
+//! `populated` of `cgroup.events`, and lists of process or thread IDs.
 
 pub mod cpu;
 pub mod io;
@@ -17,13 +17,13 @@ use crate::parse::{Fields, ParseError, number, whole_lines};
 use crate::{KeptFile, ReadError};
 use rustix::io::Errno;
 
-/// Reads an open cgroup file from its start into `buf`; false if it has nothing to say: its cgroup
+/// Reads an open cgroup file from its start into `buf`. False if it has no content: its cgroup
 /// was removed (`ENODEV`, on a recorded machine `ENOENT`), or it has no meaning here, as
 /// `cgroup.procs` in a threaded cgroup and the pressure files of a kernel booted without pressure
 /// (`EOPNOTSUPP`).
 ///
 /// # Errors
-/// It is denied or fails; `path` is for the words.
+/// It is denied or fails; `path` is for the message.
 pub fn read(file: &KeptFile, path: &str, buf: &mut Vec<u8>) -> Result<bool, ReadError> {
     match file.read(buf) {
         Ok(()) => Ok(true),
@@ -36,7 +36,7 @@ pub fn read(file: &KeptFile, path: &str, buf: &mut Vec<u8>) -> Result<bool, Read
 /// Reads a file of one number and a line end: `memory.current`, `cpuacct.usage`.
 ///
 /// # Errors
-/// The text is cut, or no number.
+/// The text is truncated, or not a number.
 pub fn single(text: &[u8]) -> Result<u64, ParseError> {
     let mut lines = whole_lines(text)?;
     match (lines.next(), lines.next()) {
@@ -45,19 +45,19 @@ pub fn single(text: &[u8]) -> Result<u64, ParseError> {
     }
 }
 
-/// Reads a file of one number, or of the word `max`, which says that there is no limit.
+/// Reads a file of one number, or of the word `max`, which means no limit.
 ///
 /// # Errors
-/// The text is cut, or neither.
+/// The text is truncated, or neither.
 pub fn limit(text: &[u8]) -> Result<Option<u64>, ParseError> {
     if text == b"max\n" { Ok(None) } else { single(text).map(Some) }
 }
 
 /// The lines of a flat keyed file, `nr_throttled 7`, as key and number. A key without a number
-/// passes as an error of its own, so that one strange line does not hide the rest.
+/// is an error of its own, so that one malformed line does not hide the rest.
 ///
 /// # Errors
-/// The text is cut.
+/// The text is truncated.
 pub fn pairs(
     text: &[u8],
 ) -> Result<impl Iterator<Item = Result<(&[u8], u64), ParseError>>, ParseError> {
@@ -68,7 +68,7 @@ pub fn pairs(
 }
 
 /// Reads the `populated` of version 2's `cgroup.events`: whether the cgroup or one below it has a
-/// living process. The kernel notes every change of it with an inotify event on the file.
+/// living process. The kernel signals every change of it with an inotify event on the file.
 ///
 /// ```text
 /// populated 1
@@ -76,7 +76,7 @@ pub fn pairs(
 /// ```
 ///
 /// # Errors
-/// The text is cut, or has no such line.
+/// The text is truncated, or has no such line.
 pub fn populated(text: &[u8]) -> Result<bool, ParseError> {
     for pair in pairs(text)? {
         if let (b"populated", value) = pair? {
@@ -86,11 +86,11 @@ pub fn populated(text: &[u8]) -> Result<bool, ParseError> {
     Err(ParseError::at(text))
 }
 
-/// Adds the numbers of `cgroup.procs`, `cgroup.threads` or version 1's `tasks` to `ids`, in the
-/// kernel's order. A 0 stands for a process outside our pid namespace and is passed over.
+/// Adds the IDs of `cgroup.procs`, `cgroup.threads` or version 1's `tasks` to `ids`, in the
+/// kernel's order. A 0 stands for a process outside our PID namespace and is skipped.
 ///
 /// # Errors
-/// A line is no number; those before it have been added.
+/// A line is not a number; those before it have been added.
 pub fn ids(text: &[u8], ids: &mut Vec<u32>) -> Result<(), ParseError> {
     for line in whole_lines(text)? {
         let id = number(line).and_then(|id| u32::try_from(id).ok()).ok_or(ParseError::at(line))?;
@@ -107,7 +107,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_file_that_fails_says_so() {
+    fn a_failing_file_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("file"), "1\n").unwrap();
         let root = crate::Root::recorded(dir.path()).unwrap();

@@ -1,5 +1,5 @@
-//! Being told of new and gone directories, and of changes of a `cgroup.events` (inotify(7)). Both
-//! versions' file systems give these events for `mkdir` and `rmdir`; version 2's kernel notes a
+//! Notifications of created and removed directories, and of changes of a `cgroup.events` (inotify(7)). Both
+//! versions' file systems send these events for `mkdir` and `rmdir`; version 2's kernel signals a
 //! change of `cgroup.events` as a modification of the file.
 
 use rustix::fs::inotify::{
@@ -19,25 +19,25 @@ pub struct Inotify {
     fd: OwnedFd,
 }
 
-/// What is watched: the number that its events carry.
+/// A watch: the number in its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Watch(i32);
 
 /// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// In a watched directory something came, went or was renamed.
+    /// An entry of a watched directory was created, removed or renamed.
     Entry {
-        /// Of which directory.
+        /// The watch of the directory.
         watch: Watch,
         /// Its name; `None` if it is not UTF-8.
         name: Option<&'a str>,
-        /// Whether it is a directory that came.
+        /// Whether a directory was created.
         made_dir: bool,
     },
     /// A watched file changed.
     Modified(Watch),
-    /// The watch is gone: what it watched was removed or unmounted.
+    /// The watch has ended: its target was removed or unmounted.
     Gone(Watch),
     /// The queue was full: any number of events are lost.
     Overflow,
@@ -52,8 +52,8 @@ impl Inotify {
         Ok(Self { fd: init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)? })
     }
 
-    /// Watches what comes and goes in a directory; `None` if it is not there, or is no directory
-    /// but perhaps a link to one.
+    /// Watches the entries of a directory; `None` if it does not exist, or is not a directory
+    /// (but perhaps a link to one).
     ///
     /// # Errors
     /// `EACCES`; `ENOSPC` past `fs.inotify.max_user_watches`.
@@ -66,7 +66,7 @@ impl Inotify {
         self.watch(path, flags)
     }
 
-    /// Watches a file for changes; `None` if it is not there. A symbolic link is not followed.
+    /// Watches a file for changes; `None` if it does not exist. A symbolic link is not followed.
     ///
     /// # Errors
     /// As [`Self::watch_dir`].
@@ -85,12 +85,12 @@ impl Inotify {
     /// Ends a watch.
     ///
     /// # Errors
-    /// `EINVAL` if it is gone already.
+    /// `EINVAL` if it has ended already.
     pub fn unwatch(&self, watch: Watch) -> Result<(), Errno> {
         remove_watch(&self.fd, watch.0)
     }
 
-    /// Shows the events that wait, without waiting for more and without allocating.
+    /// Shows the waiting events, without blocking and without allocating.
     ///
     /// # Errors
     /// The queue cannot be read.
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_goes_and_changes_is_told() {
+    fn creations_removals_and_changes_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().to_str().unwrap();
         let inotify = Inotify::new().unwrap();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_files_are_no_directories() {
+    fn links_and_files_are_not_directories() {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/", dir.path().join("link")).unwrap();
         let inotify = Inotify::new().unwrap();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overflow_is_no_entry() {
+    fn an_overflow_is_not_an_entry() {
         let none = Watch(-1);
         assert_eq!(classify(ReadFlags::QUEUE_OVERFLOW, none, None), Event::Overflow);
     }

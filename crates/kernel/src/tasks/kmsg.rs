@@ -1,14 +1,15 @@
-//! `/dev/kmsg`: the kernel's log, of which the lines on OOM kills are read
-//! (Documentation/ABI/testing/dev-kmsg; mm/oom_kill.c, `dump_oom_victim` and `__oom_kill_process`; mm/memcontrol.c,
-//! `mem_cgroup_print_oom_meminfo`, Linux 6.18).
+//! `/dev/kmsg`: the kernel's log; only the lines about OOM kills are read
+//! (Documentation/ABI/testing/dev-kmsg; mm/oom_kill.c, `dump_oom_victim` and `__oom_kill_process`;
+//! mm/memcontrol.c, `mem_cgroup_print_oom_meminfo`, Linux 6.18).
 //!
 //! ```text
 //! 6,812,5140900,-;memory: usage 8192kB, limit 8192kB, failcnt 31
 //! 6,840,5140930,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/job_1,task_memcg=/job_1/step_0,task=tail,pid=123,uid=1000
-//! 3,841,5140940,-;Memory cgroup out of memory: Killed process 123 (tail) total-vm:10124kB, anon-rss:7720kB, file-rss:1544kB, shmem-rss:0kB, UID:1000 pgtables:56kB oom_score_adj:0
+//! 3,841,5140940,-;Memory cgroup out of memory: Killed process 123 (tail) total-vm:10124kB, anon-rss:7720kB,
+//! file-rss:1544kB, shmem-rss:0kB, UID:1000 pgtables:56kB oom_score_adj:0
 //! ```
 //!
-//! Each read gives one record. The log has lines of other programs, too; only the kernel's own are read.
+//! Each read returns one record. The log has lines of other programs, too; only the kernel's own are accepted.
 
 use crate::{ReadError, Root, is_denied, is_gone};
 use rustix::fs::{Mode, OFlags, SeekFrom};
@@ -20,19 +21,19 @@ const PATH: &str = "dev/kmsg";
 /// Longest record (`PRINTKRB_RECORD_MAX`, include/linux/printk.h, and its dictionary).
 const RECORD_BYTES_MAX: usize = 8192;
 
-/// The log, read from where it was opened on.
+/// The log, read from the record at which it was opened.
 #[derive(Debug)]
 pub struct KernelLog {
     fd: OwnedFd,
     record: Box<[u8]>,
 }
 
-/// A line on an OOM kill.
+/// A line about an OOM kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// The memory of the cgroup that is full, in bytes.
+    /// The memory of the full cgroup, in bytes.
     Full {
-        /// What is charged to it.
+        /// The memory charged to it.
         charged: u64,
         /// Its limit.
         limit: u64,
@@ -59,12 +60,12 @@ pub struct Victim<'a> {
     pub pid: u32,
     /// Its user.
     pub uid: u32,
-    /// The cgroup that is full; `None`: the whole node is out of memory.
+    /// The full cgroup; `None`: the whole node is out of memory.
     pub full: Option<&'a str>,
 }
 
 impl KernelLog {
-    /// Opens the log of the running machine: `from_start`, with what it still has of earlier records.
+    /// Opens the log of the running machine; `from_start` includes the earlier records that it still has.
     ///
     /// # Errors
     /// It is absent, as on a recorded machine, or denied: `dmesg_restrict` is set and `CAP_SYSLOG` missing.
@@ -86,8 +87,8 @@ impl KernelLog {
         Ok(Self { fd, record: vec![0; RECORD_BYTES_MAX].into() })
     }
 
-    /// Shows the next lines on OOM kills and when each was logged, in microseconds of the monotonic clock; reads
-    /// `records_max` records at most. Whether that was all; records that were overwritten are passed over.
+    /// Shows the next lines about OOM kills with their times, in microseconds of the monotonic clock. Reads
+    /// `records_max` records at most. Returns whether that was all; overwritten records are skipped.
     ///
     /// # Errors
     /// The system's.
@@ -113,14 +114,14 @@ impl KernelLog {
     }
 }
 
-/// The line of a record and when it was logged, if it is one of the kernel's on OOM kills.
+/// The line of a record and its time, if it is one of the kernel's about OOM kills.
 pub fn line(record: &[u8]) -> Option<(i64, Line<'_>)> {
     let record = std::str::from_utf8(record).ok()?;
     let (head, text) = record.split_once(';')?;
     let text = text.lines().next()?;
     let mut fields = head.split(',');
     let (priority, at_us) = (fields.next()?, fields.nth(1)?);
-    // Eight levels of the facility 0, the kernel's; what programs write has another.
+    // Eight levels of the facility 0, the kernel's; records of programs have another one.
     if priority.parse::<u32>().ok()? >= 8 {
         return None;
     }
@@ -136,7 +137,7 @@ fn full(text: &str) -> Option<Line<'_>> {
 fn victim(text: &str) -> Option<Line<'_>> {
     let text = text.strip_prefix("oom-kill:constraint=")?;
     let (before, after) = text.split_once(",task_memcg=")?;
-    // A user may name a cgroup below their job's so that it looks like another's.
+    // A user may name a cgroup below their job's so that it looks like another job's.
     if after.contains(",task_memcg=") {
         return None;
     }
@@ -155,7 +156,7 @@ fn victim(text: &str) -> Option<Line<'_>> {
 
 fn killed(text: &str) -> Option<Line<'_>> {
     let (before, text) = text.split_once("Killed process ")?;
-    // What stands before is the kernel's, not the name of a task.
+    // The text before is the kernel's, not the name of a task.
     if !matches!(before, "" | "Memory cgroup out of memory: " | "Out of memory: ") {
         return None;
     }
@@ -210,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn what_programs_and_users_write_is_no_kill() {
+    fn texts_of_programs_and_users_are_no_kills() {
         // A program's own message: facility 1 or more.
         for text in [VICTIM, KILLED] {
             let (_, rest) = text.split_once(',').unwrap();
             assert_eq!(line(format!("12,{rest}").as_bytes()), None);
         }
-        // A cgroup that is named like another job's.
+        // A cgroup with a name like another job's.
         let forged =
             VICTIM.replace("cpuset=/", "cpuset=/mine,task_memcg=/job_2,task=x,pid=1,uid=1");
         assert_eq!(line(forged.as_bytes()), None);

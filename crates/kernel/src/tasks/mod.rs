@@ -1,6 +1,7 @@
-//! Tasks, processes and control groups, and what the kernel reports of them.
+//! Tasks, processes and control groups, and the kernel's accounting of them.
 //!
-//! - `process`, `taskstats`, `rusage`: what tasks used. `proc_connector`: forks. `cgroup`: control groups; `inotify`: their directories. `kmsg`: OOM kills.
+//! - `process`, `taskstats`, `rusage`: usage of tasks. `proc_connector`: forks. `cgroup`: control groups;
+//!   `inotify`: their directories. `kmsg`: OOM kills.
 
 pub mod cgroup;
 pub mod inotify;

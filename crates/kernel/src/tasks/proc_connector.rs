@@ -1,7 +1,7 @@
 //! Fork events of the process connector (Documentation/driver-api/connector.rst,
 //! include/uapi/linux/cn_proc.h and drivers/connector/cn_proc.c, Linux 6.18).
 //!
-//! A fork is told before the new task runs, so whoever ends was announced before. It takes
+//! The kernel reports a fork before the new task runs, so every task is announced before it ends. It needs
 //! `CAP_NET_ADMIN` and the machine's first process, user and network namespaces. One event is a
 //! datagram:
 //!
@@ -9,8 +9,8 @@
 //! nlmsghdr 16 | cn_msg 20 | what 4 | cpu 4 | timestamp_ns 8 | parent tid, tgid, child tid, tgid 4×4
 //! ```
 //!
-//! Since Linux 6.6 a listener says that it wants forks alone; before, executions, exits and changes of
-//! identity come too, about four events a process, and are passed over here.
+//! Since Linux 6.6 a listener can request forks alone; before, executions, exits and changes of
+//! identity arrive too, about four events a process, and are skipped here.
 
 use crate::netlink::{
     DATAGRAM_BYTES_MAX, DONE, Message, messages, open, push_message, receive, send,
@@ -33,36 +33,36 @@ const FORK: u32 = 1;
 /// Length of `struct cn_msg`.
 const CN_HEADER: usize = 20;
 
-/// A task was made.
+/// A new task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fork {
-    /// The task whose child it is. That of a thread is the parent of its process, and with `CLONE_PARENT`
-    /// it is the parent of the one that called.
+    /// The parent task. For a thread it is the parent of its process, and with `CLONE_PARENT`
+    /// it is the parent of the caller.
     pub parent_tid: u32,
     /// The process of that task.
     pub parent_tgid: u32,
     /// The new task.
     pub tid: u32,
-    /// Its process: another number than its own for a thread.
+    /// Its process: for a thread it differs from its own ID.
     pub tgid: u32,
-    /// When, by [`crate::clock::monotonic_us`].
+    /// Its time, by [`crate::clock::monotonic_us`].
     pub at_us: u64,
 }
 
-/// Why fork events cannot be had.
+/// Why fork events are unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectorError {
     /// The kernel was built without it.
     #[error("the kernel has no process connector (CONFIG_PROC_EVENTS)")]
     Absent,
-    /// It takes `CAP_NET_ADMIN`.
+    /// It needs `CAP_NET_ADMIN`.
     #[error("fork events: permission denied")]
     Denied,
-    /// The kernel took the request and did not answer it: it does so in the first process, user and
+    /// The kernel accepted the request without an answer: it answers in the first process, user and
     /// network namespaces alone.
-    #[error("fork events are not given in this process, user or network namespace")]
+    #[error("fork events are not available in this process, user or network namespace")]
     OtherNamespace,
-    /// Anything else.
+    /// Any other error.
     #[error("fork events: {0}")]
     Failed(Errno),
 }
@@ -78,37 +78,37 @@ impl From<Errno> for ConnectorError {
     }
 }
 
-/// Hears of every task that is made on the machine.
+/// Receives every fork on the machine.
 #[derive(Debug)]
 pub struct Forks {
     socket: OwnedFd,
     buf: Box<[u8]>,
-    /// Taken, and later than what was asked for.
+    /// Received, and later than the requested time.
     ahead: Option<Fork>,
 }
 
-/// What [`Forks::take`] found, besides the forks.
+/// The result of [`Forks::take`], besides the forks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// Forks shown.
     pub forks: usize,
-    /// Whether the kernel had to drop events since the last taking.
+    /// Whether the kernel dropped events since the last call.
     pub lost: bool,
 }
 
 impl Forks {
-    /// Asks for all forks of the machine. So many bytes may wait in the kernel, of which it counts twice
+    /// Requests all forks of the machine. `receive_bytes` may wait in the kernel, which counts twice
     /// as many.
     ///
     /// # Errors
-    /// The kernel has no connector, refuses, or answers elsewhere.
+    /// The kernel has no connector, rejects the request, or answers elsewhere.
     pub fn open(receive_bytes: usize) -> Result<Self, ConnectorError> {
         let socket = open(CONNECTOR, PROC)?;
         set_receive_bytes(&socket, receive_bytes)?;
         let mut forks =
             Self { socket, buf: vec![0; DATAGRAM_BYTES_MAX].into_boxed_slice(), ahead: None };
-        // Every kernel answers the short request; the long one, which narrows, is passed over by old
-        // ones and not answered by new ones, as they drop what is no fork.
+        // Every kernel answers the short request. Old kernels skip the long, filtering one; new ones do not answer it,
+        // because they drop everything except forks.
         forks.request(&LISTEN.to_ne_bytes())?;
         forks.answered()?;
         let narrowed = [LISTEN.to_ne_bytes(), FORK.to_ne_bytes()];
@@ -116,7 +116,7 @@ impl Forks {
         Ok(forks)
     }
 
-    /// What becomes readable when an event waits. One that was taken, and kept for later, is not told.
+    /// The descriptor that becomes readable when an event waits. An event in `ahead` is not signalled.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -134,13 +134,13 @@ impl Forks {
         send(&self.socket, &datagram)
     }
 
-    /// The kernel's answer, which it gives before the request returns.
+    /// The kernel's answer, which arrives before the request returns.
     fn answered(&mut self) -> Result<(), ConnectorError> {
         loop {
             let datagram = match receive(&self.socket, &mut self.buf) {
                 Ok(Some(datagram)) => datagram,
                 Ok(None) => return Err(ConnectorError::OtherNamespace),
-                // Events came faster than this began: they are from before it listens.
+                // Events arrived faster than this began: they are from before the request.
                 Err(Errno::NOBUFS) => continue,
                 Err(errno) => return Err(errno.into()),
             };
@@ -156,8 +156,8 @@ impl Forks {
         }
     }
 
-    /// Takes the forks that wait, up to those of an instant of [`crate::clock::monotonic_us`], in the order in
-    /// which each processor sent them. What was forked later may be shown too.
+    /// Takes the waiting forks, up to an instant of [`crate::clock::monotonic_us`], in the order in
+    /// which each processor sent them. Later forks may be included.
     ///
     /// # Errors
     /// The socket broke.
@@ -180,7 +180,7 @@ impl Forks {
             for message in messages(datagram) {
                 let Some(Event::Fork(fork)) = event(&message) else { continue };
                 if fork.at_us > until_us {
-                    // A machine that forks faster than this takes would hold it here for ever.
+                    // A machine that forks faster than this reads would keep it here for ever.
                     self.ahead = Some(fork);
                     return Ok(taken);
                 }
@@ -192,13 +192,13 @@ impl Forks {
 }
 
 impl Drop for Forks {
-    /// Tells the kernel: before Linux 6.6 it would go on making events for nobody.
+    /// Unregisters: before Linux 6.6 the kernel would continue to create events without a listener.
     fn drop(&mut self) {
         self.request(&IGNORE.to_ne_bytes()).ok();
     }
 }
 
-/// What a message of the connector says.
+/// The content of a connector message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Answer(u32),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_of_a_thread_that_begins() {
+    fn the_kernel_reports_a_new_thread() {
         let mut forks = match Forks::open(1 << 20) {
             Ok(forks) => forks,
             Err(error) => return std::eprintln!("not run: {error}"),

@@ -1,10 +1,10 @@
-//! `/proc/PID/{io,stat,status,cgroup,environ}`: what the kernel tells of a whole process (proc_pid_io(5),
+//! `/proc/PID/{io,stat,status,cgroup,environ}`: the kernel's data of a whole process (proc_pid_io(5),
 //! proc_pid_stat(5), proc_pid_status(5); Documentation/filesystems/proc.rst, Linux 6.18).
 //!
-//! The first three, read as `/proc/TID`, tell of the process of a thread and not of the thread: adding up the
-//! threads' counts everything as often as there are threads. `io`, and the times and faults of `stat`,
-//! sum over all threads, those that have ended too. What is not read here, because it is the first
-//! thread's alone though it stands under the process: context switches (`status`) and the time spent
+//! The first three, read as `/proc/TID`, describe the process of a thread and not the thread: summing over
+//! threads counts everything as often as there are threads. `io`, and the times and faults of `stat`,
+//! are sums over all threads, ended ones included. Not read here, since the values belong to the first
+//! thread alone although they are listed for the process: context switches (`status`) and the time spent
 //! waiting for a processor (`schedstat`).
 
 mod cgroups;

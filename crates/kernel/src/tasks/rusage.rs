@@ -1,7 +1,7 @@
-//! What ended children used (wait4(2), getrusage(2); kernel/exit.c and kernel/sys.c, Linux 6.18).
+//! Resource usage of ended children (wait4(2), getrusage(2); kernel/exit.c and kernel/sys.c, Linux 6.18).
 //!
-//! wait4 tells of each child what it used, and what the descendants did that it waited for. A process that adopts
-//! orphans (`PR_SET_CHILD_SUBREAPER`) and waits for each of them so has everything it started, child by child.
+//! wait4 reports the usage of each child, including the descendants that the child waited for. A process that adopts
+//! orphans (`PR_SET_CHILD_SUBREAPER`) and waits for each of them so accounts for everything it started, child by child.
 
 /// Times and counts of `struct rusage`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,14 +21,14 @@ pub struct Usage {
     pub blocks_read: u64,
     /// Blocks of 512 bytes written to disks.
     pub blocks_written: u64,
-    /// Context switches that the tasks asked for.
+    /// Voluntary context switches.
     pub voluntary_switches: u64,
-    /// Context switches that were forced on them.
+    /// Involuntary context switches.
     pub involuntary_switches: u64,
 }
 
 impl Usage {
-    /// Adds another process: what is counted adds up, of the largest resident sets the larger one holds.
+    /// Adds another process: counts are summed, the larger of the two resident sets is kept.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl Usage {
         }
     }
 
-    /// What was used since an earlier reading of the same process; the largest resident set has no difference.
+    /// The usage since an earlier reading of the same process; the largest resident set has no difference.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self {
@@ -65,10 +65,10 @@ impl Usage {
     }
 }
 
-/// What there is of children that ended.
+/// The result of a check for ended children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaped {
-    /// One ended: its number, its exit code or 128 plus its signal, and what it and all that it waited for used.
+    /// A child ended: its ID, its exit code or 128 plus its signal, and the usage of it and of all that it waited for.
     Ended(i32, i32, Usage),
     /// All children live.
     Alive,
@@ -76,13 +76,13 @@ pub enum Reaped {
     Childless,
 }
 
-/// Takes one ended child of this process, whichever it is (wait4(2)).
+/// Reaps any ended child of this process (wait4(2)).
 pub fn reap() -> Reaped {
     let mut status: libc::c_int = 0;
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     #[expect(unsafe_code, reason = "wait4 has no safe wrapper in rustix")]
     // SAFETY: the kernel writes one integer and one `struct rusage` through valid pointers to them; all fields are
-    // integers, for which the zeroes are valid where nothing is written.
+    // integers, so zeroes are valid if nothing is written.
     let (pid, usage) = unsafe {
         let pid = libc::wait4(-1, &raw mut status, libc::WNOHANG, usage.as_mut_ptr());
         (pid, usage.assume_init())
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_adds_up_and_is_taken_off() {
+    fn usage_is_added_and_subtracted() {
         let one = Usage { user_us: 5, max_rss_kib: 7, minor_faults: 3, ..Usage::default() };
         let two = Usage { user_us: 6, max_rss_kib: 4, minor_faults: 1, ..Usage::default() };
         let both = one.and(two);

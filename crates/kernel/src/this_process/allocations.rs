@@ -7,7 +7,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
-    // Built without code at the first use and without a destructor, so that the allocator may use it at
+    // Initialised without code and without a destructor, so that the allocator may use it at
     // any time in a thread's life.
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
@@ -16,7 +16,7 @@ thread_local! {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CountingAllocator;
 
-/// How often this thread has asked for memory, or for more of it, so far. Giving back is not counted.
+/// Number of allocations and reallocations of this thread so far. Deallocations are not counted.
 pub fn on_this_thread() -> u64 {
     COUNT.with(Cell::get)
 }
@@ -26,8 +26,8 @@ fn count() {
 }
 
 #[expect(unsafe_code, reason = "an allocator cannot be written without it")]
-// SAFETY: every call goes to the system's allocator with the caller's own arguments, so that its
-// guarantees are ours; counting neither allocates nor unwinds.
+// SAFETY: every call goes to the system's allocator with the caller's own arguments, so its
+// guarantees apply; counting neither allocates nor unwinds.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();

@@ -1,4 +1,4 @@
-//! How much of this process's code is in its resident memory (`/proc/self/maps`, proc_pid_maps(5); madvise(2)).
+//! The resident code of this process (`/proc/self/maps`, proc_pid_maps(5); madvise(2)).
 //!
 //! ```text
 //! 55d0c8a00000-55d0c8d60000 r-xp 000d2000 fe:00 1312 /usr/bin/jobmeter-agent
@@ -7,22 +7,22 @@
 use crate::parse::lines;
 use rustix::param::page_size;
 
-/// Lets go of the pages of code, of the program and its libraries: those that are used come back from the page
-/// cache at their next use, for about a microsecond each sixteen; those that only the start needed do not. For a
-/// program that measures itself by its memory. Where it cannot be done nothing changes.
+/// Drops the code pages of the program and its libraries. Pages in use return from the page
+/// cache at their next use, for about a microsecond per sixteen; pages that only the startup needed do not. For a
+/// program with a memory budget. If it fails, nothing changes.
 pub fn give_back() {
     for (start, end) in ranges() {
         drop_pages(start, end);
     }
 }
 
-/// Begin and end of each mapping of code.
+/// Start and end of each mapping of code.
 pub(crate) fn ranges() -> Vec<(usize, usize)> {
     let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
     lines(&maps).filter_map(code_of_a_file).collect()
 }
 
-/// Begin and end of a mapping that is code of a file and cannot be written.
+/// Start and end of a mapping, if it is read-only code of a file.
 fn code_of_a_file(line: &[u8]) -> Option<(usize, usize)> {
     let line = std::str::from_utf8(line).ok()?;
     let mut fields = line.split_ascii_whitespace();
@@ -39,10 +39,9 @@ fn code_of_a_file(line: &[u8]) -> Option<(usize, usize)> {
 
 #[expect(unsafe_code, reason = "madvise has no safe wrapper")]
 pub(crate) fn drop_pages(start: usize, end: usize) {
-    // SAFETY: the range is a private mapping of a file that nobody may write, so each page of it that is
-    // dropped is read again from the same file, with the same bytes, when it is next used; the kernel checks
-    // the range itself. A page that a debugger wrote into would lose what it wrote. That it may fail, as for
-    // locked pages, changes nothing.
+    // SAFETY: the range is a private, read-only mapping of a file, so each dropped page is read again from
+    // the same file, with the same bytes, at its next use; the kernel checks the range itself. A page
+    // modified by a debugger would lose the modification. A failure, as for locked pages, changes nothing.
     unsafe {
         libc::madvise(std::ptr::without_provenance_mut(start), end - start, libc::MADV_DONTNEED);
     }
@@ -71,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_with_less_resident() {
+    fn it_continues_with_less_resident_memory() {
         let resident_kib = || -> u64 {
             let status = std::fs::read_to_string("/proc/self/status").unwrap();
             let line = status.lines().find_map(|line| line.strip_prefix("RssFile:")).unwrap();

@@ -1,8 +1,7 @@
-//! A program that is run and watched without being waited for: its output bounded, its end looked for, its whole
-//! process group killed (execve(2), setsid(2), credentials(7)).
+//! Runs a program and watches it without blocking: its output is bounded, its end is polled, its whole
+//! process group is killed (execve(2), setsid(2), credentials(7)).
 //!
-//! It gets nothing of ours: no environment, `/` as its directory, `/dev/null` to read from, and the rights that it
-//! is given.
+//! It inherits nothing: no environment, `/` as its directory, `/dev/null` as its input, and only the given rights.
 
 use crate::clock::monotonic_us;
 use crate::users::login::Login;
@@ -24,15 +23,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Most bytes that are kept of what a program writes; one that writes more is told so.
+/// Most bytes of a program's output; one that writes more is killed, and the result states it.
 pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
-/// Most bytes that are kept of its words about errors; the rest is read and forgotten.
+/// Most bytes of its error output; the rest is read and dropped.
 const ERRORS_BYTES_MAX: usize = 256;
-/// How often a killed program is looked at, and how many times, when nobody wants it any more.
+/// Interval and number of checks for a killed program after its owner was dropped.
 const REAP_EVERY: Duration = Duration::from_millis(2);
 const REAP_TIMES: u32 = 100;
 
-/// A program that runs.
+/// A running program.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -46,34 +45,34 @@ pub struct Running {
 /// Why a program was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Killed {
-    /// It ran longer than it may.
+    /// It exceeded its time limit.
     Late,
     /// It wrote more than [`OUTPUT_BYTES_MAX`].
     Full,
 }
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// What it wrote.
+    /// Its output.
     pub output: Vec<u8>,
-    /// The beginning of its words about errors.
+    /// The beginning of its error output.
     pub errors: Vec<u8>,
     /// Its exit code, if it ended by itself.
     pub code: Option<i32>,
-    /// The signal it ended by, if so.
+    /// The signal that ended it, if any.
     pub signal: Option<i32>,
     /// Whether it was killed here, and why.
     pub killed: Option<Killed>,
 }
 
 impl Running {
-    /// Starts a program, in a session of its own, with these rights. `words` are its path from `/` and its
+    /// Starts a program, in a new session, with these rights. `words` are its path from `/` and its
     /// arguments; no shell reads them.
     ///
     /// # Errors
-    /// The system's: `NotFound` where there is no such program, `PermissionDenied` where these rights do
-    /// not allow to run it, or ours not to give them.
+    /// The system's: `NotFound` if there is no such program, `PermissionDenied` if these rights do
+    /// not allow to run it, or this process may not set them.
     pub fn start(words: &[String], login: &Login) -> io::Result<Self> {
         let (program, arguments) = words.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         #[expect(
@@ -83,10 +82,10 @@ impl Running {
         let mut command = Command::new(program);
         command.args(arguments).env_clear().current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Who has these rights already need not, and mostly may not, set them.
+        // A process with these rights already need not, and mostly may not, set them.
         let become_it = (geteuid().as_raw() != login.uid).then(|| Rights::of(login));
         if become_it.is_some() && !capabilities(None)?.effective.contains(CapabilitySet::KILL) {
-            // What could not be killed is not started.
+            // A program that could not be killed is not started.
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let begin = move || {
@@ -94,7 +93,7 @@ impl Running {
             if let Some(rights) = &become_it {
                 rights.take()?;
             }
-            // What we may do beyond an ordinary user's rights is not for it. Old kernels know no such set.
+            // Ambient capabilities are not passed on. Old kernels have no such set.
             match clear_ambient_capability_set() {
                 Ok(()) | Err(Errno::INVAL) => {}
                 Err(errno) => return Err(errno.into()),
@@ -103,7 +102,7 @@ impl Running {
         };
         #[expect(unsafe_code, reason = "what runs between fork and exec is unsafe to give")]
         // SAFETY: between fork and exec the closure makes system calls on memory that it owns and nothing
-        // else: it takes no lock, and neither takes nor gives back memory.
+        // else: it takes no lock, and neither allocates nor frees memory.
         let command = unsafe { command.pre_exec(begin) };
         let child = command.spawn()?;
         let pid = Pid::from_child(&child);
@@ -116,18 +115,18 @@ impl Running {
             killed: None,
         };
         with_all(|all| all.push(pid));
-        // Dropped, and so killed, where this fails.
+        // On failure it is dropped, and so killed.
         running.child.stdout.as_ref().map_or(Ok(()), |out| unblock(out.as_fd()))?;
         running.child.stderr.as_ref().map_or(Ok(()), |out| unblock(out.as_fd()))?;
         Ok(running)
     }
 
-    /// How long it has run.
+    /// Its run time.
     pub fn age(&self) -> Duration {
         Duration::from_micros(monotonic_us().saturating_sub(self.since_us))
     }
 
-    /// Reads what it wrote, and whether it has ended; waits for either as long as `patience`.
+    /// Reads its output, and whether it has ended; waits up to `patience` for either.
     ///
     /// # Errors
     /// The system's.
@@ -150,11 +149,11 @@ impl Running {
         }
     }
 
-    /// Kills it and all of its process group. It has not ended until [`Self::look`] says so.
+    /// Kills it and its whole process group. It has not ended until [`Self::look`] returns its end.
     pub fn kill(&mut self, why: Killed) {
         self.killed.get_or_insert(why);
-        // Gone already is as good; a group of which nothing is ours to kill (a set-user-ID program) goes
-        // on, and `look` does not say that it has ended.
+        // A missing process is fine. A group that this process may not kill (a set-user-ID program)
+        // continues, and `look` does not return its end.
         kill_process_group(self.pid, Signal::KILL).ok();
     }
 
@@ -167,7 +166,7 @@ impl Running {
             outs.iter().flatten().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         let time = Timespec { tv_sec: 0, tv_nsec: i64::from(patience.subsec_nanos()) };
         match poll(&mut fds, Some(&time)) {
-            // One that closed its output is read to its end at once, again and again.
+            // Closed output would otherwise be read to its end repeatedly.
             Ok(_) if fds.iter().any(|fd| fd.revents().contains(PollFlags::HUP)) => {
                 std::thread::sleep(REAP_EVERY);
                 Ok(())
@@ -187,15 +186,15 @@ impl Running {
         Ok(())
     }
 
-    /// Whether it has ended; it stays a zombie, so that its number remains its own.
+    /// Whether it has ended; it stays a zombie, so that its ID is not reused.
     fn has_ended(&self) -> io::Result<bool> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         Ok(waitid(WaitId::Pid(self.pid), options)?.is_some())
     }
 
-    /// The end of a program that has ended; what it left behind in its group ends with it.
+    /// The end of an ended program; leftovers in its group are killed with it.
     fn end(&mut self) -> io::Result<Ended> {
-        // Mostly there is nobody left.
+        // Usually the group is empty.
         kill_process_group(self.pid, Signal::KILL).ok();
         self.read()?;
         forget(self.pid);
@@ -209,10 +208,10 @@ impl Running {
     }
 }
 
-/// Whoever starts a program and forgets it ends it.
+/// Dropping a running program kills it.
 impl Drop for Running {
     fn drop(&mut self) {
-        // It ends once; once reaped its number may be another's.
+        // It ends once; once reaped its ID may be reused.
         if with_all(|all| !all.contains(&self.pid)) {
             return;
         }
@@ -227,30 +226,30 @@ impl Drop for Running {
     }
 }
 
-/// Those that run: whoever ends without dropping them kills them by this list.
+/// Running programs: a process that ends without dropping them kills them by this list.
 static ALL: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 fn with_all<T>(act: impl FnOnce(&mut Vec<Pid>) -> T) -> T {
     act(&mut ALL.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Strikes one from the list, before it is reaped and its number may be another's.
+/// Removes one from the list, before it is reaped and its ID may be reused.
 fn forget(pid: Pid) {
     with_all(|all| all.retain(|one| *one != pid));
 }
 
-/// Kills every program that was started and has not ended, with all of its process group: for a process that
-/// is about to end, whose threads may hold some.
+/// Kills every program that was started and has not ended, with its whole process group: for a process that
+/// is about to end, with threads that may hold some.
 pub fn kill_all() {
     with_all(|all| {
         for pid in all {
-            // Gone already is as good.
+            // A missing process is fine.
             kill_process_group(*pid, Signal::KILL).ok();
         }
     });
 }
 
-/// A user's rights as the calls want them, made before the fork.
+/// A user's rights in the form of the system calls, prepared before the fork.
 struct Rights {
     uid: Uid,
     gid: Gid,
@@ -263,7 +262,7 @@ impl Rights {
         Self { uid: Uid::from_raw(login.uid), gid: Gid::from_raw(login.gid), groups }
     }
 
-    /// Takes them for good. The process has one thread here, so that these calls of a thread are its.
+    /// Takes these rights permanently. The process has one thread here, so these per-thread calls apply to it.
     fn take(&self) -> Result<(), Errno> {
         set_thread_groups(&self.groups)?;
         set_thread_res_gid(self.gid, self.gid, self.gid)?;
@@ -276,7 +275,7 @@ fn unblock(fd: impl AsFd) -> io::Result<()> {
     Ok(fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?)
 }
 
-/// Reads what is there, of which so many bytes are kept. Bounded: a program that writes without end is
+/// Reads the available bytes, keeping at most `max`. Bounded: a program that writes without end is
 /// not read without end.
 fn take(fd: impl AsFd, kept: &mut Vec<u8>, max: usize) -> io::Result<()> {
     let mut part = [0_u8; 4096];
@@ -284,8 +283,8 @@ fn take(fd: impl AsFd, kept: &mut Vec<u8>, max: usize) -> io::Result<()> {
         match rustix::io::read(&fd, &mut part) {
             Ok(0) | Err(Errno::AGAIN) => return Ok(()),
             Ok(count) => {
-                let room = max.saturating_sub(kept.len());
-                kept.extend_from_slice(part.get(..count.min(room)).unwrap_or_default());
+                let free = max.saturating_sub(kept.len());
+                kept.extend_from_slice(part.get(..count.min(free)).unwrap_or_default());
             }
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -316,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_gets_nothing_of_ours_and_tells_how_it_ended() {
+    fn a_program_inherits_nothing_and_its_end_is_reported() {
         let ended = run("cat; pwd; echo \"$HOME$CARGO$LANG\"; echo why >&2; exit 3");
         assert_eq!(String::from_utf8(ended.output).unwrap(), "/\n\n");
         assert_eq!((ended.errors, ended.code, ended.killed), (b"why\n".to_vec(), Some(3), None));
@@ -328,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_hangs_is_killed_with_all_that_it_started() {
+    fn a_hanging_program_is_killed_with_all_that_it_started() {
         let mut running =
             Running::start(&words("sleep 1000 & echo $!; sleep 1000; echo no"), &own()).unwrap();
         let mut begun = None;
@@ -343,7 +342,7 @@ mod tests {
         assert!(gone(background), "the process in the background is alive");
     }
 
-    /// Whether a process ends within seconds. What is left of it is its new parent's to reap.
+    /// Whether a process ends within seconds. Its new parent reaps it.
     fn gone(pid: i32) -> bool {
         let pid = Pid::from_raw(pid).unwrap();
         let is_zombie = || {
@@ -357,14 +356,14 @@ mod tests {
     }
 
     #[test]
-    fn what_it_left_in_the_background_does_not_hold_it_up() {
+    fn a_background_process_does_not_delay_the_end() {
         let ended = run("sleep 1000 & echo $!");
         assert_eq!((ended.code, ended.killed), (Some(0), None));
         assert!(gone(String::from_utf8(ended.output).unwrap().trim().parse().unwrap()));
     }
 
     #[test]
-    fn output_without_end_is_cut_and_killed() {
+    fn endless_output_is_truncated_and_the_program_killed() {
         let ended = run("while :; do echo 0123456789 0123456789 0123456789; done");
         assert_eq!((ended.killed, ended.output.len()), (Some(Killed::Full), OUTPUT_BYTES_MAX + 1));
         let ended = run("head -c 1000000 /dev/zero >&2; echo 7");
@@ -372,16 +371,16 @@ mod tests {
     }
 
     #[test]
-    fn one_that_nobody_wants_any_more_ends() {
+    fn a_dropped_program_ends() {
         let running = Running::start(&words("sleep 1000"), &own()).unwrap();
         let pid = running.pid.as_raw_nonzero().get();
         drop(running);
         assert!(gone(pid));
     }
 
-    /// As root it has another user's rights; an ordinary user cannot give any but its own.
+    /// As root it gets another user's rights; an ordinary user can give only their own.
     #[test]
-    fn it_has_the_rights_that_it_is_given_and_no_others() {
+    fn it_has_only_the_given_rights() {
         let login = Login { uid: 65_532, gid: 65_533, groups: vec![65_533, 44] };
         match Running::start(&words("id -u; id -g; id -G; grep CapEff /proc/self/status"), &login) {
             Ok(mut running) => {

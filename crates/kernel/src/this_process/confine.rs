@@ -1,9 +1,9 @@
-//! Confines the calling process: what it may allocate, compute and open from now on (setrlimit(2), prctl(2)).
+//! Confines the calling process: limits what it may allocate, compute and open from now on (setrlimit(2), prctl(2)).
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 
-/// What a process may still use, beyond what it uses already.
+/// What a process may use beyond its current usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Memory, in bytes. An allocation beyond it fails.
@@ -12,9 +12,9 @@ pub struct Bounds {
     pub processor_seconds: u64,
 }
 
-/// Niceness of a confined process: it leaves the processors to others that want them.
+/// Niceness of a confined process: other processes have priority.
 const NICE: i32 = 10;
-/// Address space that is reserved and not used: stacks of threads, heaps of the allocator.
+/// Address space that is reserved and unused: stacks of threads, heaps of the allocator.
 const RESERVED_BYTES: u64 = 1 << 30;
 
 /// Gives up what a process that only computes never needs: privileges, core dumps, files of its own, and every
@@ -27,7 +27,7 @@ pub fn give_up() -> io::Result<()> {
     close_from(3)?;
     limit(Resource::Core, 0)?;
     limit(Resource::Fsize, 0)?;
-    // A sandbox may forbid this call. The process is confined without it, and only less polite.
+    // A sandbox may forbid this call. The process is confined without it, but has a higher priority.
     rustix::process::setpriority_process(None, NICE).ok();
     Ok(())
 }
@@ -47,7 +47,7 @@ pub fn bound(bounds: Bounds) -> io::Result<()> {
     limit(Resource::Nofile, 0)
 }
 
-/// Lowers a limit for good; one that is lower already stays.
+/// Lowers a limit permanently; a lower one is kept.
 fn limit(resource: Resource, most: u64) -> io::Result<()> {
     let most = getrlimit(resource).maximum.map_or(most, |maximum| maximum.min(most));
     Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
@@ -58,7 +58,7 @@ fn limit(resource: Resource, most: u64) -> io::Result<()> {
 struct Used {
     /// Its whole address space.
     space_bytes: u64,
-    /// What of it is private and may be written: heap and stacks.
+    /// The private and writable part: heap and stacks.
     data_bytes: u64,
 }
 

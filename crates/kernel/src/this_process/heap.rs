@@ -1,24 +1,24 @@
-//! How this process keeps its heap (mallopt(3), glibc).
+//! Configures the heap of this process (mallopt(3), glibc).
 
-/// Keeps the memory of all threads in one heap: glibc gives each thread one of its own, of which mostly
-/// unused pages stay resident. For a program that measures itself by its memory and allocates little.
-/// To be called before the first thread is started; elsewhere than with glibc it does nothing.
+/// Uses one heap for all threads: glibc gives each thread one of its own, with mostly
+/// unused resident pages. For a program with a memory budget that allocates little.
+/// Call it before the first thread starts; without glibc it does nothing.
 pub fn share() {
     #[cfg(target_env = "gnu")]
     #[expect(unsafe_code, reason = "mallopt has no safe wrapper")]
-    // SAFETY: mallopt takes two numbers, keeps no pointer, and takes the allocator's own lock; an option
-    // or value that the C library does not know changes nothing.
+    // SAFETY: mallopt takes two numbers, keeps no pointer, and takes the allocator's own lock; an unknown option
+    // or value changes nothing.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
     }
 }
 
-/// Gives pages of the heap that hold nothing any more back to the kernel: glibc keeps those between pages
-/// in use. It walks over the whole heap, so not in a hurry. Elsewhere than with glibc it does nothing.
+/// Returns unused pages of the heap to the kernel: glibc keeps those between pages
+/// in use. It walks the whole heap, so call it when idle. Without glibc it does nothing.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     #[expect(unsafe_code, reason = "malloc_trim has no safe wrapper")]
-    // SAFETY: malloc_trim takes a number, and touches only memory that nobody has, under the allocator's
+    // SAFETY: malloc_trim takes a number, and touches only free memory, under the allocator's
     // own lock.
     unsafe {
         libc::malloc_trim(0);

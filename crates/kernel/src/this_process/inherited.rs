@@ -1,7 +1,7 @@
 //! A listening socket that the service manager opened and passes on: sd_listen_fds(3).
 //!
-//! The variables `LISTEN_PID` and `LISTEN_FDS` say for which process, and how many descriptors from 3 on. Such a
-//! socket outlives a crash of the server: nobody else gets its port meanwhile, and connections wait in it.
+//! The variables `LISTEN_PID` and `LISTEN_FDS` contain the process ID, and the number of descriptors from 3 on. Such a
+//! socket outlives a crash of the server: no other process gets its port meanwhile, and connections wait in it.
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt;
@@ -15,10 +15,10 @@ const FIRST: RawFd = 3;
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// The socket passed to this process, the first time that it is called. It does not block.
+/// The socket passed to this process, at the first call only. It does not block.
 ///
 /// # Errors
-/// More than one descriptor is passed, or one that is no listening TCP socket.
+/// More than one descriptor is passed, or one that is not a listening TCP socket.
 #[expect(unsafe_code, reason = "the descriptor is known by its number alone")]
 pub fn listener() -> io::Result<Option<TcpListener>> {
     let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
@@ -29,11 +29,11 @@ pub fn listener() -> io::Result<Option<TcpListener>> {
     };
     if count > 1 {
         let what = format!(
-            "LISTEN_FDS passes {count} sockets, and one is used; give the socket unit one address"
+            "LISTEN_FDS passes {count} sockets, and one is used; set one address in the socket unit"
         );
         return Err(io::Error::other(what));
     }
-    // SAFETY: the descriptor is only asked what it is, before this function ends; a number that is no open
+    // SAFETY: the descriptor is only inspected, before this function ends; a number that is not an open
     // descriptor makes the first of these calls fail.
     let passed = unsafe { BorrowedFd::borrow_raw(FIRST) };
     let listens = sockopt::socket_acceptconn(passed)?;
@@ -41,11 +41,11 @@ pub fn listener() -> io::Result<Option<TcpListener>> {
     let of_internet =
         domain == rustix::net::AddressFamily::INET || domain == rustix::net::AddressFamily::INET6;
     if !listens || !of_internet {
-        let what = "LISTEN_FDS passes descriptor 3, and it is no listening TCP socket";
+        let what = "LISTEN_FDS passes descriptor 3, which is not a listening TCP socket";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
     // SAFETY: descriptor 3 is open, is the socket that the service manager passed to this process alone, and
-    // `TAKEN` lets this line run once, so nothing else owns it.
+    // `TAKEN` lets this line run once, so it has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
     fcntl_setfd(socket.as_fd(), FdFlags::CLOEXEC)?;
     let listener = TcpListener::from(socket);

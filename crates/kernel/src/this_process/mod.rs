@@ -1,6 +1,7 @@
 //! The process itself: its memory, limits, children.
 //!
-//! - `command`, `sibling`: programs that are started. `confine`, `limits`, `heap`, `code`: limits and memory. `inherited`: sockets of systemd.
+//! - `command`, `sibling`: programs that are started. `confine`, `limits`, `heap`, `code`: limits and memory.
+//!   `inherited`: sockets of systemd.
 //! - `allocations`: counted, for tests.
 
 #[cfg(feature = "count-allocations")]

@@ -1,11 +1,11 @@
-//! `/etc/passwd` and `/etc/group`: whose rights a user has (passwd(5), group(5)).
+//! `/etc/passwd` and `/etc/group`: the rights of a user (passwd(5), group(5)).
 //!
 //! ```text
 //! nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
 //! video:x:44:nobody,hpc
 //! ```
 //!
-//! Users of a directory service are not in these files; they can be named by their numbers' entries only.
+//! These files lack users of a directory service; only entries for their numbers can name them.
 
 use crate::parse::number;
 use crate::{ReadError, Root};
@@ -16,15 +16,15 @@ const GROUPS_MAX: usize = 65_536;
 /// A user's rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
-    /// Its number.
+    /// Its user ID.
     pub uid: u32,
-    /// The number of its own group.
+    /// The ID of its own group.
     pub gid: u32,
-    /// Those of all its groups, its own first.
+    /// The IDs of all its groups, its own first.
     pub groups: Vec<u32>,
 }
 
-/// The rights of a user by its name or number; none if the files do not know it.
+/// The rights of a user by name or number; `None` if the files lack it.
 ///
 /// # Errors
 /// A file cannot be read.
@@ -37,7 +37,7 @@ pub fn login(root: &Root, user: &str) -> Result<Option<Login>, ReadError> {
     }
 }
 
-/// The rights of a user by its name or number, from both files' bytes. Lines that are none are passed over.
+/// The rights of a user by name or number, from both files' bytes. Malformed lines are skipped.
 pub fn parse(passwd: &[u8], group: &[u8], user: &str) -> Option<Login> {
     let mut lines = passwd.split(|byte| *byte == b'\n');
     let (name, uid, gid) = lines.find_map(|line| {
@@ -67,7 +67,7 @@ pub fn parse(passwd: &[u8], group: &[u8], user: &str) -> Option<Login> {
     Some(Login { uid, gid, groups })
 }
 
-/// A number that the kernel takes: all bits set stand for "leave as it is".
+/// A number that the kernel accepts: all bits set mean "unchanged".
 fn id(text: &[u8]) -> Option<u32> {
     number(text).and_then(|number| u32::try_from(number).ok()).filter(|number| *number != u32::MAX)
 }
@@ -87,8 +87,8 @@ mod tests {
         assert_eq!(parse(PASSWD, GROUP, "ipmi"), ipmi);
         assert_eq!(parse(PASSWD, GROUP, "990"), ipmi);
         assert_eq!(parse(PASSWD, GROUP, "root").map(|login| login.uid), Some(0));
-        let nobody = Login { uid: 65_534, gid: 65_534, groups: vec![65_534] };
-        assert_eq!(parse(PASSWD, b"", "nobody"), Some(nobody));
+        let login = Login { uid: 65_534, gid: 65_534, groups: vec![65_534] };
+        assert_eq!(parse(PASSWD, b"", "nobody"), Some(login));
         for none in ["", "x", "+", "bad", "4294967295", "1"] {
             assert_eq!(parse(PASSWD, GROUP, none), None, "{none}");
         }

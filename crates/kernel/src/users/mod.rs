@@ -1,6 +1,7 @@
 //! Users: logins, owners of files and of connections.
 //!
-//! - `login`: `/etc/passwd` and `/etc/group`. `utmp`: who is logged in. `trust`: who can change a file. `tcp_owners`: who owns a connection.
+//! - `login`: `/etc/passwd` and `/etc/group`. `utmp`: logged-in users. `trust`: the users who can change a
+//!   file. `tcp_owners`: the owner of a connection.
 
 pub mod login;
 pub mod tcp_owners;

@@ -1,5 +1,5 @@
-//! Owners of TCP connections within this machine: by an exact lookup of each (`diag`), and where the kernel does not answer
-//! that, by `/proc/net/tcp` and `/proc/net/tcp6`, which take as long as all connections of the machine are many
+//! Owners of TCP connections within this machine: by an exact lookup of each (`diag`). If the kernel does not support
+//! that, by `/proc/net/tcp` and `/proc/net/tcp6`, with a cost that grows with all connections of the machine
 //! (Documentation/networking/proc_net_tcp.rst; net/ipv4/tcp_ipv4.c, `get_tcp4_sock`, Linux 6.18).
 //!
 //! ```text
@@ -7,9 +7,9 @@
 //!    0: 0100007F:2256 0100007F:B3A4 01 00000000:00000000 00:00000000 00000000  1000        0 26613 1 …
 //! ```
 //!
-//! An address is words of 32 bits, each as the number that its bytes in network order make in the
-//! machine's own order; in tcp6 an IPv4 connection of an IPv6 socket stands as `::ffff:a.b.c.d`. Only
-//! state 01, ESTABLISHED, with an inode that is not 0 names an owner: a socket that is being closed, or that no
+//! An address consists of words of 32 bits, each printed as the number that its bytes in network order form in the
+//! machine's own order; in tcp6 an IPv4 connection of an IPv6 socket is `::ffff:a.b.c.d`. Only
+//! state 01, ESTABLISHED, with an inode that is not 0 has an owner: a socket that is being closed, or that no
 //! program has accepted yet, has none, and the kernel then prints uid 0.
 
 mod diag;
@@ -30,13 +30,13 @@ pub struct Ends {
     pub ours: SocketAddr,
 }
 
-/// The owner of each connection's other end. Those that need the lists share one reading of them. A list that changes
-/// while it is read may lack a line that was there all the time: a caller that must be sure asks again.
-pub fn owners(root: &Root, asked: &[Ends]) -> Vec<Option<u32>> {
+/// The owner of each connection's other end. Connections that need the lists share one reading of them. A
+/// list that changes during the read may lack an unchanged line: a caller that must be sure repeats the call.
+pub fn owners(root: &Root, connections: &[Ends]) -> Vec<Option<u32>> {
     let sockets = root.is_live().then(|| diag::Sockets::open().ok()).flatten();
-    let mut uids = vec![None; asked.len()];
+    let mut uids = vec![None; connections.len()];
     let mut places: HashMap<Pair, Vec<usize>> = HashMap::new();
-    for (place, (ends, uid)) in asked.iter().zip(&mut uids).enumerate() {
+    for (place, (ends, uid)) in connections.iter().zip(&mut uids).enumerate() {
         match sockets.as_ref().map(|sockets| sockets.owner(*ends)) {
             Some(Ok(owner)) => *uid = owner,
             _ => places.entry(pair(ends.theirs, ends.ours)).or_default().push(place),
@@ -54,7 +54,7 @@ pub fn owners(root: &Root, asked: &[Ends]) -> Vec<Option<u32>> {
     uids
 }
 
-/// Anyone can have many connections in the list: each line costs one lookup, however many were asked for.
+/// The list may have many connections of anyone: each line costs one lookup, however many are wanted.
 fn find(text: &[u8], places: &HashMap<Pair, Vec<usize>>, uids: &mut [Option<u32>]) {
     for line in lines(text).skip(1).filter_map(socket) {
         for place in places.get(&pair(line.local, line.remote)).into_iter().flatten() {
@@ -65,7 +65,7 @@ fn find(text: &[u8], places: &HashMap<Pair, Vec<usize>>, uids: &mut [Option<u32>
     }
 }
 
-/// The two ends of a connection, IPv4 addresses as such in both lists.
+/// The two ends of a connection; IPv4 addresses have the IPv4 form in both lists.
 type Pair = [(IpAddr, u16); 2];
 
 fn pair(local: SocketAddr, remote: SocketAddr) -> Pair {
@@ -78,7 +78,7 @@ struct Socket {
     uid: u32,
 }
 
-/// A line that names an owner, or `None`.
+/// A line with an owner, or `None`.
 fn socket(line: &[u8]) -> Option<Socket> {
     let mut fields = Fields::of(line);
     fields.skip(1).ok()?;
@@ -148,21 +148,21 @@ mod tests {
         let ours_first = line("0100007F:2256", "0100007F:B3A4", "01", 7, 1);
         let theirs = line("0100007F:B3A4", "0100007F:2256", "01", 1000, 26613);
         let (_dir, root) = tree(&(ours_first + &theirs), "");
-        let asked = [
+        let connections = [
             ends("127.0.0.1:45988", "127.0.0.1:8790"),
             ends("127.0.0.1:45989", "127.0.0.1:8790"),
             ends("[::ffff:127.0.0.1]:45988", "[::ffff:127.0.0.1]:8790"),
         ];
-        assert_eq!(owners(&root, &asked), [Some(1000), None, Some(1000)]);
+        assert_eq!(owners(&root, &connections), [Some(1000), None, Some(1000)]);
     }
 
     #[cfg(target_endian = "little")]
     #[test]
-    fn a_closing_end_names_nobody() {
-        let asked = [ends("127.0.0.1:45988", "127.0.0.1:8790")];
+    fn a_closing_socket_has_no_owner() {
+        let connections = [ends("127.0.0.1:45988", "127.0.0.1:8790")];
         for (state, inode) in [("05", 0), ("05", 26613), ("06", 0), ("01", 0), ("0A", 9)] {
             let (_dir, root) = tree(&line("0100007F:B3A4", "0100007F:2256", state, 0, inode), "");
-            assert_eq!(owners(&root, &asked), [None], "{state} {inode}");
+            assert_eq!(owners(&root, &connections), [None], "{state} {inode}");
         }
     }
 
@@ -181,18 +181,18 @@ mod tests {
 
     #[cfg(target_endian = "little")]
     #[test]
-    fn one_reading_answers_all_that_are_asked() {
+    fn one_reading_answers_all_connections() {
         let line = |port| line(&format!("0100007F:{port:04X}"), "0100007F:0050", "01", port, 9);
         let (_dir, root) = tree(&(1..=2000).map(line).collect::<String>(), "");
         let ours = "127.0.0.1:80".parse().unwrap();
-        let asked = |port| Ends { theirs: ([127, 0, 0, 1], port).into(), ours };
-        let all: Vec<Ends> = (1..=1024).chain(1..=2).map(asked).collect();
+        let connections = |port| Ends { theirs: ([127, 0, 0, 1], port).into(), ours };
+        let all: Vec<Ends> = (1..=1024).chain(1..=2).map(connections).collect();
         let found = owners(&root, &all);
         assert_eq!(found, (1..=1024).chain(1..=2).map(Some).collect::<Vec<_>>());
     }
 
     #[test]
-    fn every_cut_of_a_line_names_nobody() {
+    fn a_truncated_line_has_no_owner() {
         let line = line("0100007F:B3A4", "0100007F:2256", "01", 1000, 26613);
         let inode_ends = line.find("26613").unwrap();
         for cut in 0..=inode_ends {
@@ -207,19 +207,19 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (served, theirs) = listener.accept().unwrap();
-        let asked = [Ends { theirs, ours: served.local_addr().unwrap() }];
+        let connections = [Ends { theirs, ours: served.local_addr().unwrap() }];
         let uid = rustix::process::getuid().as_raw();
-        assert_eq!(owners(&root, &asked), [Some(uid)]);
+        assert_eq!(owners(&root, &connections), [Some(uid)]);
         drop(client);
-        assert_eq!(owners(&root, &asked), [None]);
+        assert_eq!(owners(&root, &connections), [None]);
     }
 
     proptest! {
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut uids = [None];
-            let asked = ends("127.0.0.1:1", "127.0.0.1:2");
-            let places = HashMap::from([(pair(asked.theirs, asked.ours), vec![0])]);
+            let connections = ends("127.0.0.1:1", "127.0.0.1:2");
+            let places = HashMap::from([(pair(connections.theirs, connections.ours), vec![0])]);
             find(&bytes, &places, &mut uids);
             socket(&bytes).map(|socket| socket.uid);
         }

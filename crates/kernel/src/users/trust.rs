@@ -1,11 +1,11 @@
-//! Whether only its owner can change what a path leads to (path_resolution(7), inode(7)): the file itself, each directory
-//! on the way, and each symbolic link.
+//! Checks that only its owner can change what a path leads to (path_resolution(7), inode(7)): the file
+//! itself, each directory on the way, and each symbolic link.
 //!
-//! Who can write to a directory can put another file in place of one in it, whoever owns that. Where the directory is sticky,
+//! A user who can write to a directory can replace a file in it, whoever owns the file. In a sticky directory,
 //! such as `/tmp`, only the owners of the file and of the directory can.
 //!
-//! Folders and logs of server and agent pass [`check_way`], [`make_own_folder`] and [`no_link`]: a user who prepared a
-//! folder with a token in it would otherwise have that token's rights on a server of root.
+//! Folders and logs of server and agent pass [`check_way`], [`make_own_folder`] and [`no_link`]. Otherwise a
+//! user who prepared a folder with a token in it would have that token's rights on a server of root.
 
 use rustix::fs::{Mode, OFlags};
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
-/// Most symbolic links on a way, as in the kernel (`MAXSYMLINKS`).
+/// Most symbolic links on a path, as in the kernel (`MAXSYMLINKS`).
 const LINKS_MAX: usize = 40;
 /// Most levels of folders that are checked below a folder.
 const LEVELS_MAX: usize = 8;
@@ -23,12 +23,12 @@ const LEVELS_MAX: usize = 8;
 const WRITABLE: u32 = 0o022;
 const GROUP_WRITABLE: u32 = 0o020;
 const STICKY: u32 = 0o1000;
-/// Groups below this number are the system's (`SYS_GID_MAX` of login.defs(5)): who is in one of them, root decided.
+/// Groups below this number are the system's (`SYS_GID_MAX` of login.defs(5)): root decides on their members.
 const USERS_GROUPS_FROM: u32 = 1000;
 /// Debian's group `users`, which on some machines has every user.
 const GROUP_USERS: u32 = 100;
 
-/// The words of an error for a file that another user can change.
+/// The text of an error for a file that another user can change.
 #[derive(Debug)]
 struct Untrusted(String);
 
@@ -44,18 +44,18 @@ fn untrusted(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, Untrusted(why))
 }
 
-/// Whether an error says that another user could have prepared a file, and no other trouble.
+/// Whether an error means that another user could have prepared a file.
 pub fn is_untrusted(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Untrusted>())
 }
 
-/// Makes a folder of this process's user with this mode if it is missing, and the folders above it. Checks the way to it,
+/// Creates a folder of this process's user with this mode if it is missing, and its parents. Checks the path to it,
 /// the folder, and everything in it: all of that must belong to this user or to root.
 ///
 /// # Errors
-/// The folder cannot be made or read; or another user can change it, or owns something in it.
+/// The folder cannot be created or read; or another user can change it, or owns something in it.
 pub fn make_own_folder(dir: &Path, mode: u32) -> io::Result<()> {
-    // Before anything is made: nothing is made in a folder of another user.
+    // Checked first: nothing is created in a folder of another user.
     check_way(dir)?;
     DirBuilder::new().recursive(true).mode(mode).create(dir)?;
     check_way(dir)?;
@@ -69,10 +69,10 @@ pub fn make_own_folder(dir: &Path, mode: u32) -> io::Result<()> {
     check_inside(dir, LEVELS_MAX)
 }
 
-/// Checks that no other user but root can change where a path leads: each directory, link and file on the way that exists.
+/// Checks that no other user but root can change where a path leads: each existing directory, link and file on the way.
 ///
 /// # Errors
-/// Another user can; or the system does not let this process look.
+/// Another user can; or the system does not allow the check.
 pub fn check_way(path: &Path) -> io::Result<()> {
     match walk(path, &|path, about| own_fault(path, about, &owners())) {
         Ok(None) => Ok(()),
@@ -82,8 +82,8 @@ pub fn check_way(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens a file of this process's user to append to it, or makes it with this mode. Checks the way to it. Follows no
-/// link at its end, and takes no file that has a second name.
+/// Opens a file of this process's user for appending, or creates it with this mode. Checks the path to it. Follows no
+/// link at its end, and accepts no file that has a second name.
 ///
 /// # Errors
 /// The file cannot be opened; or another user can change it.
@@ -95,7 +95,7 @@ pub fn no_link(path: &Path, mode: u32) -> io::Result<File> {
     if path.symlink_metadata().is_ok_and(|about| about.is_symlink()) {
         return Err(untrusted(format!("{shown} is a symbolic link; name the file itself")));
     }
-    // Not blocking: a named pipe without a reader would stop the start.
+    // Non-blocking: a named pipe without a reader would block the startup.
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC;
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = File::from(rustix::fs::open(path, flags, Mode::from_bits_truncate(mode))?);
@@ -115,14 +115,14 @@ fn owners() -> [u32; 2] {
     [0, rustix::process::geteuid().as_raw()]
 }
 
-/// The bit of the group, where the group is this user's alone by its number, or root's.
+/// The group's write bit, if the group is this user's alone by its number, or root's.
 fn own_group(about: &Metadata) -> u32 {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let private = user == group && about.gid() == group;
     if private || about.gid() == 0 { GROUP_WRITABLE } else { 0 }
 }
 
-/// Why another user can change a file on the way to this process's own, with what to do.
+/// Why another user can change a file on the way to this process's own, and how to correct it.
 fn own_fault(path: &Path, about: &Metadata, owners: &[u32]) -> Option<String> {
     let path = path.display();
     let what = if about.is_dir() { "folder" } else { "file" };
@@ -169,11 +169,11 @@ fn check_inside(dir: &Path, levels: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Who other than these users can change what a path leads to, in words, with what to do; none where nobody can. A
-/// path that does not begin at `/` is taken from the working directory.
+/// Describes who other than these users can change what a path leads to, and how to correct it; `None` if no one can. A
+/// relative path starts at the working directory.
 ///
 /// # Errors
-/// The system's, where there is no such file, or it cannot be looked at.
+/// The system's, if there is no such file, or it is not accessible.
 pub fn changed_by_others(path: &Path, owners: &[u32]) -> io::Result<Option<String>> {
     walk(path, &|path, about| fault(path, about, owners))
 }
@@ -228,16 +228,16 @@ fn names(path: &Path) -> VecDeque<OsString> {
     path.components().filter_map(name).collect()
 }
 
-/// Why others can change this file, directory or link, or what a directory holds.
-fn fault(path: &Path, told: &Metadata, owners: &[u32]) -> Option<String> {
+/// Why others can change this file, directory or link, or the entries of a directory.
+fn fault(path: &Path, metadata: &Metadata, owners: &[u32]) -> Option<String> {
     let path = path.display();
-    if !owners.contains(&told.uid()) {
-        let uid = told.uid();
+    if !owners.contains(&metadata.uid()) {
+        let uid = metadata.uid();
         return Some(format!("{path} belongs to user {uid}, not to root: chown root {path}"));
     }
     // A link has no mode of its own.
-    let closed = told.is_symlink() || (told.is_dir() && told.mode() & STICKY != 0);
-    let mode = told.mode() & 0o7777;
+    let closed = metadata.is_symlink() || (metadata.is_dir() && metadata.mode() & STICKY != 0);
+    let mode = metadata.mode() & 0o7777;
     (mode & WRITABLE != 0 && !closed).then(|| {
         format!("{path} can be written by others than its owner (mode {mode:o}): chmod go-w {path}")
     })
@@ -255,7 +255,7 @@ mod tests {
     }
 
     impl Ground {
-        /// `a/tool`, in folders that are this user's alone.
+        /// `a/tool`, in folders of this user alone.
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             create_dir(dir.path().join("a")).unwrap();
@@ -287,7 +287,7 @@ mod tests {
             assert!(why.ends_with(&end), "{why}");
             ground.mode(path, 0o755);
         }
-        // Others can put files there, and take away none but theirs.
+        // Others can create files there, and remove only their own.
         ground.mode("a", 0o1777);
         assert_eq!(ground.why("a/tool"), None);
         let why = changed_by_others(&ground.dir.path().join("a/tool"), &[u32::MAX]).unwrap();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_made_in_folders_of_its_own_user() {
+    fn a_folder_is_created_in_folders_of_its_own_user() {
         let ground = Ground::new();
         let at = |path: &str| ground.dir.path().join(path);
         let refused = |path: &str| {
@@ -330,12 +330,12 @@ mod tests {
         assert!(refused("a/new").contains("chmod go-w"));
         assert!(
             !at("a/new").try_exists().unwrap(),
-            "nothing is made in a folder that is open to others"
+            "nothing is created in a folder that is open to others"
         );
-        // Others put their files there, and take none away.
+        // Others can create files there, and remove none.
         ground.mode("a", 0o1777);
         make_own_folder(&at("a/b/c"), 0o700).unwrap();
-        // The folder itself takes files of others, sticky or not.
+        // The folder itself may contain files of others, sticky or not.
         assert!(refused("a").contains("chmod go-w"));
         ground.mode("a", 0o755);
         ground.mode("a/tool", 0o666);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_another_user_is_rejected_and_so_are_files_of_his_in_ones_own() {
+    fn a_folder_of_another_user_and_their_files_in_an_own_one_are_rejected() {
         let ground = Ground::new();
         let about = ground.dir.path().metadata().unwrap();
         let why = own_fault(Path::new("/data"), &about, &[u32::MAX]).unwrap();
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_to_append_to_is_no_link_and_has_one_name() {
+    fn a_log_file_is_not_a_link_and_has_one_name() {
         let ground = Ground::new();
         let at = |path: &str| ground.dir.path().join(path);
         no_link(&at("a/log"), 0o600).unwrap();

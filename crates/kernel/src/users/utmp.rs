@@ -1,7 +1,7 @@
 //! Who is logged in: `/var/run/utmp` (utmp(5); glibc, sysdeps/gnu/bits/utmp.h and utmp-size.h) and, on machines
 //! without it, systemd's `/run/systemd/sessions/ID` (systemd, src/login/logind-session.c, `session_save`).
 //!
-//! `utmp` is an array of records of 384 bytes (400 on 64-bit ARM, RISC-V and others whose times had 64 bits from the
+//! `utmp` is an array of records of 384 bytes (400 on 64-bit ARM, RISC-V and others that had 64-bit times from the
 //! beginning), in the machine's byte order:
 //!
 //! ```text
@@ -49,19 +49,19 @@ pub const RECORD_BYTES: usize = if WIDE { 400 } else { 384 };
 /// A session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session<'a> {
-    /// Whose.
+    /// The user.
     pub user: &'a [u8],
-    /// At which terminal, `pts/0`; empty if at none.
+    /// The terminal, `pts/0`; empty if none.
     pub terminal: &'a [u8],
-    /// From which host; empty if from none.
+    /// The remote host; empty if none.
     pub host: &'a [u8],
-    /// Since when, in seconds since 1970.
+    /// The start, in seconds since 1970.
     pub since: u64,
-    /// The number of its first process.
+    /// The ID of its first process.
     pub process: u32,
 }
 
-/// The sessions of `utmp`; what is behind the last whole record is passed over, as one is being written there.
+/// The sessions of `utmp`; bytes after the last whole record are skipped, as one is being written there.
 pub fn utmp(bytes: &[u8]) -> impl Iterator<Item = Session<'_>> {
     bytes.chunks_exact(RECORD_BYTES).filter_map(record)
 }
@@ -82,7 +82,7 @@ fn record(record: &[u8]) -> Option<Session<'_>> {
     (kind == TYPE_USER && !session.user.is_empty()).then_some(session)
 }
 
-/// The same records with other names in them, for `jobmeter capture`: users are `user1`, `user2` and so on, hosts
+/// The same records with names replaced, for `jobmeter capture`: users become `user1`, `user2` and so on, hosts
 /// `host`, and their addresses 0.
 pub fn without_names(bytes: &[u8]) -> Vec<u8> {
     let mut users: Vec<&[u8]> = Vec::new();
@@ -108,7 +108,8 @@ pub fn without_names(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A session of systemd, if it is a user's own and not ending: a manager, a greeter and a locked screen are none.
+/// A session of systemd, if it is a user's own and not ending: a manager, a greeter and a locked screen are
+/// not sessions.
 pub fn logind(text: &[u8]) -> Option<Session<'_>> {
     let mut session = Session { user: b"", terminal: b"", host: b"", since: 0, process: 0 };
     for line in lines(text) {
@@ -158,9 +159,9 @@ mod tests {
         all.extend(bytes(TYPE_USER, &[b'x'; 32], u32::MAX));
         all.extend(bytes(8, b"gone", 3));
         all.extend(bytes(TYPE_USER, b"ann", 1_767_700_000));
-        let told: Vec<_> = utmp(&all).collect();
-        assert_eq!(told.len(), 2);
-        assert_eq!((told[0].user, told[0].since), (&[b'x'; 32][..], u64::from(u32::MAX)));
+        let found: Vec<_> = utmp(&all).collect();
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[0].user, found[0].since), (&[b'x'; 32][..], u64::from(u32::MAX)));
         let ann = Session {
             user: b"ann",
             terminal: b"pts/0",
@@ -168,7 +169,7 @@ mod tests {
             since: 1_767_700_000,
             process: 4711,
         };
-        assert_eq!(told[1], ann);
+        assert_eq!(found[1], ann);
         for cut in 0..all.len() {
             assert_eq!(utmp(&all[..cut]).count(), usize::from(cut >= 2 * RECORD_BYTES), "{cut}");
         }
@@ -180,9 +181,9 @@ mod tests {
         all.extend(bytes(TYPE_USER, b"bob", 5));
         all.extend(bytes(TYPE_USER, b"ann", 6));
         let other = without_names(&all);
-        let told: Vec<_> = utmp(&other).map(|one| (one.user, one.host, one.since)).collect();
+        let found: Vec<_> = utmp(&other).map(|one| (one.user, one.host, one.since)).collect();
         let (ann, bob, host) = (&b"user1"[..], &b"user2"[..], &b"host"[..]);
-        assert_eq!(told, [(ann, host, 1_767_700_000), (bob, host, 5), (ann, host, 6)]);
+        assert_eq!(found, [(ann, host, 1_767_700_000), (bob, host, 5), (ann, host, 6)]);
         assert_eq!(other.len(), all.len());
     }
 

@@ -1,4 +1,4 @@
-//! The device file of the kernel's IPMI driver: a request is sent by one call, its answer fetched by another.
+//! The device file of the kernel's IPMI driver: one call sends a request, another fetches its answer.
 
 use super::{ANSWER_BYTES_MAX, IpmiError};
 use libc::{c_int, c_long, c_short, c_uchar, c_uint, c_ushort};
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// Where the first BMC's device may be: by the kernel, and by older rules of udev.
+/// Possible paths of the first BMC's device: the kernel's, and those of older udev rules.
 const PATHS: [&str; 3] = ["/dev/ipmi0", "/dev/ipmi/0", "/dev/ipmidev/0"];
 /// `IPMI_SYSTEM_INTERFACE_ADDR_TYPE`: the BMC itself.
 const SYSTEM_INTERFACE: c_int = 0x0c;
@@ -16,7 +16,7 @@ const SYSTEM_INTERFACE: c_int = 0x0c;
 const BMC_CHANNEL: c_short = 0xf;
 /// `IPMI_RESPONSE_RECV_TYPE`.
 const RESPONSE: c_int = 1;
-/// Most messages that are passed over, at once, because they answer nothing that was asked last.
+/// Most messages that are skipped at once because they do not answer the last request.
 const OTHERS_MAX: usize = 64;
 
 /// `struct ipmi_system_interface_addr`.
@@ -64,7 +64,7 @@ const RECEIVE: libc::Ioctl = libc::_IOWR::<Received>(b'i' as u32, 11);
 pub(super) struct Device {
     fd: OwnedFd,
     path: &'static str,
-    /// The number of the last request; an answer bears that of its own.
+    /// The ID of the last request; its answer carries the same ID.
     id: c_long,
 }
 
@@ -109,14 +109,14 @@ impl Device {
             message,
         };
         #[expect(unsafe_code, reason = "rustix has no call of this driver's")]
-        // SAFETY: the descriptor is open; the request is that of `struct ipmi_req`, to which `sent` is laid
-        // out; the kernel only reads it, the address of `address_len` bytes and `data_len` bytes of
+        // SAFETY: the descriptor is open; the request is that of `struct ipmi_req`, which is the layout of `sent`.
+        // The kernel only reads it, the address of `address_len` bytes and `data_len` bytes of
         // `copy`, all of which live until the call returns.
-        let told = unsafe { libc::ioctl(self.fd.as_raw_fd(), SEND, &raw mut sent) };
-        self.check(told, "send")
+        let found = unsafe { libc::ioctl(self.fd.as_raw_fd(), SEND, &raw mut sent) };
+        self.check(found, "send")
     }
 
-    /// The answer to the last request into `answer`; false if it does not come within `patience`.
+    /// Receives the answer to the last request into `answer`; false if it does not arrive within `patience`.
     pub(super) fn receive(
         &mut self,
         patience: Duration,
@@ -139,7 +139,7 @@ impl Device {
         Ok(false)
     }
 
-    /// Takes one message from the queue; whether it is the answer.
+    /// Takes one message from the queue; returns whether it is the answer.
     fn take(&mut self, answer: &mut Vec<u8>) -> Result<bool, IpmiError> {
         answer.resize(ANSWER_BYTES_MAX, 0);
         let mut address = [0_u8; 40];
@@ -148,22 +148,22 @@ impl Device {
         let address_len = size::<[u8; 40]>();
         let mut got = Received { kind: 0, address: &raw mut address, address_len, id: 0, message };
         #[expect(unsafe_code, reason = "rustix has no call of this driver's")]
-        // SAFETY: the descriptor is open; the request is that of `struct ipmi_recv`, to which `got` is laid
-        // out; the kernel writes it, at most `address_len` bytes to `address` and at most `data_len` bytes
-        // to `answer`, which has so many, and all of them live until the call returns.
-        let told = unsafe { libc::ioctl(self.fd.as_raw_fd(), RECEIVE, &raw mut got) };
-        // Another reader of this descriptor cannot be; a message that was withdrawn can.
-        if told < 0 && Errno::from_io_error(&std::io::Error::last_os_error()) == Some(Errno::AGAIN)
+        // SAFETY: the descriptor is open; the request is that of `struct ipmi_recv`, which is the layout of `got`.
+        // The kernel writes it, at most `address_len` bytes to `address` and at most `data_len` bytes
+        // to `answer`, which is large enough, and all of them live until the call returns.
+        let found = unsafe { libc::ioctl(self.fd.as_raw_fd(), RECEIVE, &raw mut got) };
+        // There is no other reader of this descriptor, but a message may have been withdrawn.
+        if found < 0 && Errno::from_io_error(&std::io::Error::last_os_error()) == Some(Errno::AGAIN)
         {
             return Ok(false);
         }
-        self.check(told, "receive")?;
+        self.check(found, "receive")?;
         answer.truncate(usize::from(got.message.data_len));
         Ok(got.kind == RESPONSE && got.id == self.id)
     }
 
-    fn check(&self, told: c_int, what: &str) -> Result<(), IpmiError> {
-        if told >= 0 {
+    fn check(&self, found: c_int, what: &str) -> Result<(), IpmiError> {
+        if found >= 0 {
             return Ok(());
         }
         let why = std::io::Error::last_os_error();
@@ -180,8 +180,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_calls_and_their_structures_are_the_kernels() {
-        // As gcc lays them out on 64-bit machines, and as ipmitool calls them there.
+    fn calls_and_structures_match_the_kernel() {
+        // The layout of gcc on 64-bit machines, and the calls of ipmitool there.
         assert_eq!((size_of::<Address>(), size_of::<Message>()), (8, 16));
         assert_eq!((size_of::<Sent>(), size_of::<Received>()), (40, 48));
         assert_eq!((SEND, RECEIVE), (0x8028_690d, 0xc030_690b));

@@ -1,15 +1,15 @@
 //! Answers of a BMC as structs: its identity, its sensors' records and readings, its power.
 
-/// Longest record of a sensor: its header and what one byte can count.
+/// Longest record of a sensor: its header and a body with a length of one byte.
 pub const RECORD_BYTES_MAX: usize = 5 + 255;
-/// The BMC's own address on its bus, as records have it.
+/// The BMC's own address on its bus, in records.
 const BMC: u8 = 0x20;
 /// Type of a full sensor record (§43.1). Compact ones (02h, §43.2) have no factors, so no numbers.
 const FULL: u8 = 0x01;
 /// Event and reading type of sensors with thresholds, the only ones that read numbers (§42.1).
 const THRESHOLD: u8 = 0x01;
 
-/// Who made the BMC (Get Device ID, §20.1).
+/// The maker of the BMC (Get Device ID, §20.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Enterprise number of its maker.
@@ -28,7 +28,7 @@ impl Identity {
     }
 }
 
-/// What a sensor measures, of what is told as a number (table 43-15).
+/// What a numeric sensor measures (table 43-15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measures {
     /// Temperature, in degrees Celsius.
@@ -43,34 +43,34 @@ pub enum Measures {
     Amperes,
     /// Power.
     Watts,
-    /// Turns of a fan in a minute.
+    /// Revolutions of a fan per minute.
     TurnsPerMinute,
-    /// Hundredths of some whole.
+    /// A percentage.
     Percent,
 }
 
 /// A record of the repository.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
-    /// A sensor of the BMC's own that reads numbers.
+    /// A numeric sensor of the BMC itself.
     Analog(Analog),
-    /// A sensor that reads numbers, yet not ours to read: of another controller, of a unit that has no
-    /// metric, or of a curve that only the BMC knows.
+    /// A numeric sensor that is not readable here: of another controller, of a unit without a metric, or with a
+    /// curve that only the BMC knows.
     Other,
-    /// Anything else: states, places, names.
+    /// Anything else: states, locations, names.
     NoNumber,
 }
 
-/// A sensor that reads numbers.
+/// A numeric sensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Analog {
     /// Its number within its unit of the BMC.
     pub number: u8,
-    /// The unit of the BMC that has it.
+    /// Its unit of the BMC.
     pub unit: u8,
     /// What it measures.
     pub measures: Measures,
-    /// Its name, as its maker wrote it.
+    /// Its name, as given by its maker.
     pub name: Box<str>,
     format: Format,
     m: i16,
@@ -80,7 +80,7 @@ pub struct Analog {
     curve: Curve,
 }
 
-/// How the byte of a reading is a number.
+/// The encoding of a reading's byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Unsigned,
@@ -88,7 +88,7 @@ enum Format {
     TwosComplement,
 }
 
-/// What is done to a number at last (§36.3).
+/// The final conversion of a number (§36.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Curve {
     Linear,
@@ -121,7 +121,7 @@ const CURVES: [Curve; 12] = [
 ];
 
 impl Record {
-    /// Reads a whole record; none if it is cut.
+    /// Parses a whole record; `None` if truncated.
     pub fn parse(record: &[u8]) -> Option<Self> {
         let at = |place: usize| record.get(place).copied();
         let length = usize::from(at(4)?);
@@ -142,7 +142,7 @@ impl Record {
             return Some(Self::NoNumber);
         }
         let curve = CURVES.get(usize::from(at(23)? & 0x7f)).copied();
-        // A rate, or a unit made of two, is none of ours.
+        // Rates and composed units are not supported.
         let is_plain = units & 0x3e == 0 && modifier == 0;
         let (Some(measures), Some(curve), BMC, 0, true) =
             (measures(units, base), curve, owner, place >> 4, is_plain)
@@ -183,7 +183,7 @@ fn measures(units: u8, base: u8) -> Option<Measures> {
     })
 }
 
-/// A number of ten bits with a sign, of which the upper two begin the second byte.
+/// A signed number of ten bits; the second byte begins with its upper two.
 fn ten_bits(low: u8, high: u8) -> i16 {
     let bits = i16::from(high >> 6) << 8 | i16::from(low);
     if bits >= 512 { bits - 1024 } else { bits }
@@ -219,20 +219,20 @@ fn sixes(bytes: &[u8]) -> impl Iterator<Item = u8> + '_ {
 }
 
 impl Analog {
-    /// The number of an answer to Get Sensor Reading (§35.14), from its completion code on; none while the
-    /// sensor has none: it is not there, its part is off, or it is not scanned.
+    /// The value in an answer to Get Sensor Reading (§35.14), from its completion code on. `None` while the sensor
+    /// has none: it is missing, its part is off, or it is not scanned.
     pub fn value(&self, answer: &[u8]) -> Option<f64> {
         let [raw, flags, ..] = good(answer)? else { return None };
         let (is_unavailable, is_scanned) = (flags & 0x20 != 0, flags & 0x40 != 0);
         (is_scanned && !is_unavailable).then(|| self.number_of(*raw)).filter(|n| n.is_finite())
     }
 
-    /// The number that a reading's byte stands for (§36.3).
+    /// The value of a reading's byte (§36.3).
     fn number_of(&self, raw: u8) -> f64 {
         let x = match self.format {
             Format::Unsigned => f64::from(raw),
             Format::TwosComplement => f64::from(raw.cast_signed()),
-            // Of the two zeroes this is the other one.
+            // The second of the two zeroes.
             Format::OnesComplement if raw == 0xff => 0.0,
             Format::OnesComplement if raw & 0x80 != 0 => -f64::from(!raw),
             Format::OnesComplement => f64::from(raw),
@@ -240,7 +240,7 @@ impl Analog {
         let ten = |exponent: i8| 10_f64.powi(i32::from(exponent));
         let offset = f64::from(self.b) * ten(self.b_exponent);
         let sum = f64::from(self.m) * x + offset;
-        // Divided rather than multiplied by a fraction, which no double has exactly.
+        // Division is more exact than multiplication by a fraction, which no double represents exactly.
         let y = match self.exponent {
             exponent if exponent < 0 => sum / ten(-exponent),
             exponent => sum * ten(exponent),
@@ -265,14 +265,14 @@ impl Analog {
 /// The whole node's power (Get Power Reading, DCMI 1.5 §6.6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DcmiPower {
-    /// Watts now.
+    /// Current watts.
     pub now_watts: u16,
-    /// Watts, the mean of the BMC's own time of sampling.
+    /// Mean watts over the BMC's own sampling time.
     pub mean_watts: u16,
 }
 
 impl DcmiPower {
-    /// Reads an answer from its completion code on; none if it is refused, cut, or power is not measured.
+    /// Parses an answer from its completion code on; `None` if rejected, truncated, or power is not measured.
     pub fn parse(answer: &[u8]) -> Option<Self> {
         let data = good(answer).filter(|data| data.first() == Some(&0xdc))?;
         let is_measured = data.get(17)? & 0x40 != 0;
@@ -280,12 +280,12 @@ impl DcmiPower {
     }
 }
 
-/// The whole node's power as Dell's BMCs tell it, by commands of their own.
+/// The whole node's power as reported by Dell's own BMC commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DellPower {
-    /// Watts now.
+    /// Current watts.
     pub watts: u16,
-    /// Tenths of an ampere now.
+    /// Current tenths of an ampere.
     pub deci_amperes: u16,
 }
 
@@ -296,7 +296,7 @@ impl DellPower {
         Some(Self { watts: u16_at(data, 0)?, deci_amperes: u16_at(data, 2)? })
     }
 
-    /// The watt hours counted, of an answer to 30h/9Ch with the data 07h 01h, from its completion code on.
+    /// The counted watt hours, from an answer to 30h/9Ch with the data 07h 01h, from its completion code on.
     pub fn watt_hours(answer: &[u8]) -> Option<u32> {
         let data = good(answer)?;
         let counted = data.get(4..8)?.try_into().ok()?;
@@ -304,7 +304,7 @@ impl DellPower {
     }
 }
 
-/// The data of an answer whose completion code is good.
+/// The data of an answer with a good completion code.
 pub(super) fn good(answer: &[u8]) -> Option<&[u8]> {
     match answer {
         [0, data @ ..] => Some(data),

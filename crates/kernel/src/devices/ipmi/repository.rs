@@ -1,57 +1,57 @@
-//! The BMC's repository of sensors' records (Intelligent Platform Management Interface 2.0, §33), read from its
-//! first to its last.
+//! The BMC's repository of sensors' records (Intelligent Platform Management Interface 2.0, §33), read from
+//! the first to the last.
 
 use super::records::{RECORD_BYTES_MAX, good, u16_at};
 use super::{Analog, Bmc, IpmiError, Record, Request};
 
-/// Most sensors that are kept.
+/// Most sensors that are stored.
 pub const SENSORS_MAX: usize = 512;
-/// Most records that are read: a repository whose records follow each other in a circle has an end, too.
+/// Most records that are read: it ends a repository with a cycle, too.
 const RECORDS_MAX: usize = 2048;
-/// Bytes of a record that are asked for at once; few BMCs give many more.
+/// Bytes of a record per request; few BMCs return many more.
 const PART_BYTES: u8 = 16;
 /// Bytes of a record's header.
 const HEADER_BYTES: u8 = 5;
-/// Times that reading is begun anew because the repository changed meanwhile.
+/// Restarts of reading after the repository changed meanwhile.
 const TRIES_MAX: u32 = 8;
 
-/// Completion codes: the reservation has lapsed; so many bytes cannot be given.
+/// Completion codes: the reservation has lapsed; the requested number of bytes is not available.
 const RESERVATION_LAPSED: u8 = 0xc5;
 const TOO_MANY_BYTES: u8 = 0xca;
 
-/// What a repository has.
+/// The content of a repository.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Repository {
-    /// The sensors that read numbers.
+    /// The numeric sensors.
     pub sensors: Vec<Analog>,
-    /// How many more read numbers, and are not ours to read, or are more than [`SENSORS_MAX`].
+    /// Number of further numeric sensors: not readable here, or beyond [`SENSORS_MAX`].
     pub left_out: usize,
 }
 
-/// How a part of a record was answered.
+/// The result of a request for a part of a record.
 enum Part {
-    /// The record that follows.
+    /// The ID of the next record.
     Read(u16),
-    /// The repository changed, or something else was begun on it.
+    /// The repository changed, or another reader has begun.
     Lapsed,
-    /// The BMC has none, or none so long.
+    /// The BMC rejects the request.
     Refused(u8),
 }
 
-/// Reads the whole repository: some hundred requests, each of some milliseconds.
+/// Reads the whole repository: some hundred requests of some milliseconds each.
 ///
 /// # Errors
-/// The BMC does not answer, or does not let its records be read.
+/// The BMC does not answer, or rejects reading its records.
 pub fn read_repository(bmc: &mut Bmc) -> Result<Repository, IpmiError> {
     for _ in 0..TRIES_MAX {
         if let Some(repository) = read_once(bmc)? {
             return Ok(repository);
         }
     }
-    Err(IpmiError::Failed("the BMC's records change again and again".to_owned()))
+    Err(IpmiError::Failed("the BMC's records keep changing".to_owned()))
 }
 
-/// Reads it; none if it changed meanwhile.
+/// Reads it; `None` if it changed meanwhile.
 fn read_once(bmc: &mut Bmc) -> Result<Option<Repository>, IpmiError> {
     let answer = bmc.ask(&Request::new(0x0a, 0, 0x22, &[]))?;
     let Some(reservation) = good(answer).and_then(|data| u16_at(data, 0)) else {
@@ -78,7 +78,7 @@ fn read_once(bmc: &mut Bmc) -> Result<Option<Repository>, IpmiError> {
             Some(Record::Analog(_) | Record::Other) | None => repository.left_out += 1,
             Some(Record::NoNumber) => {}
         }
-        // FFFFh follows the last one.
+        // FFFFh follows the last record.
         if next == u16::MAX || next == id {
             break;
         }
@@ -87,7 +87,7 @@ fn read_once(bmc: &mut Bmc) -> Result<Option<Repository>, IpmiError> {
     Ok(Some(repository))
 }
 
-/// Reads a record: its header, then what that says of its length, in parts.
+/// Reads a record: its header, then the rest by the header's length, in parts.
 fn read_record(
     bmc: &mut Bmc,
     reservation: u16,
@@ -111,7 +111,7 @@ fn read_record(
     Ok(Part::Read(next))
 }
 
-/// Reads so many bytes of a record, from where `record` ends.
+/// Reads a part of a record, from the end of `record`.
 fn read_part(
     bmc: &mut Bmc,
     reservation: u16,
@@ -134,7 +134,7 @@ fn read_part(
         return Ok(Part::Refused(0));
     };
     let bytes = bytes.get(..usize::from(count)).unwrap_or(bytes);
-    // One that gives nothing would be asked for ever.
+    // An empty part would be requested for ever.
     if bytes.is_empty() {
         return Ok(Part::Refused(0));
     }
@@ -167,7 +167,7 @@ mod tests {
     ";
 
     #[test]
-    fn records_follow_each_other_to_the_last() {
+    fn all_records_are_read() {
         let (_dir, mut bmc) = opened(TWO);
         let repository = read_repository(&mut bmc).unwrap();
         let [sensor] = &repository.sensors[..] else { panic!("{repository:?}") };
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_a_refusal_and_an_endless_change_end() {
+    fn a_cycle_a_rejection_and_an_endless_change_end() {
         let (_dir, mut bmc) = opened(&TWO.replace("00 ff ff", "00 00 00"));
         assert_eq!(read_repository(&mut bmc).unwrap().sensors.len(), SENSORS_MAX);
         let why = |lines: &str| {
@@ -188,18 +188,18 @@ mod tests {
         };
         assert!(why("").contains("does not let its records be read: code c1"));
         let lapsed = "28 22 -> 00 07 00\n28 23 07 00 00 00 00 05 -> c5\n";
-        assert!(why(lapsed).contains("again and again"));
+        assert!(why(lapsed).contains("keep changing"));
         assert!(why(&lapsed.replace("c5", "cb")).contains("record 0000 of the BMC cannot be read"));
         assert!(why(&lapsed.replace("c5", "00 04 00")).contains("code 00"));
     }
 
     #[test]
-    fn a_bmc_that_gives_few_bytes_at_once_is_asked_for_fewer() {
+    fn requests_shrink_for_a_bmc_with_short_answers() {
         let lines = TWO.replace(
             "28 23 07 00 00 00 05 03 -> 00 04 00 01 02 03",
             "28 23 07 00 00 00 05 03 -> ca\n28 23 07 00 00 00 05 08 -> 00 04 00 01",
         );
-        // Three bytes are fewer than eight: it refuses those, too, until it is asked for one.
+        // Three bytes are fewer than eight: it rejects those, too, until one is requested.
         let lines = format!(
             "{lines}\n28 23 07 00 00 00 05 02 -> ca\n28 23 07 00 00 00 05 01 -> 00 04 00 01\n\
              28 23 07 00 00 00 06 01 -> 00 04 00 02\n28 23 07 00 00 00 07 01 -> 00 04 00 03\n"

@@ -1,4 +1,4 @@
-//! The library itself, found when the program runs. Each function that a driver lacks is left out.
+//! The library itself, loaded at run time. Functions that a driver lacks are skipped.
 
 mod functions;
 
@@ -25,7 +25,7 @@ const RESET_REQUIRED: c_int = 16;
 const VERSION_MISMATCH: c_int = 18;
 const OTHER_VERSION: c_int = 25;
 
-/// Longest name and UUID, with the zero at their end (`NVML_DEVICE_UUID_V2_BUFFER_SIZE`).
+/// Longest name and UUID, with the terminating zero (`NVML_DEVICE_UUID_V2_BUFFER_SIZE`).
 const TEXT_BYTES: usize = 96;
 /// `NVML_FI_DEV_MEMORY_TEMP`.
 const FIELD_MEMORY_TEMPERATURE: c_uint = 82;
@@ -49,13 +49,13 @@ const CLOCK_MEMORY: c_int = 2;
 /// `nvmlMemory_v2_t`: its size, and version 2 above.
 const MEMORY_VERSION: c_uint = 40 | 2 << 24;
 
-/// A GPU's handle, and what of it need not be asked again.
+/// A GPU's handle, with cached facts.
 #[derive(Debug)]
 struct Handle {
     device: Device,
-    /// The numbers that it does not have.
+    /// The numbers that it does not support.
     lacks: [bool; super::NUMBERS],
-    /// When the driver last looked at its processes, by its own clock.
+    /// Time of the driver's last sample of its processes, by its own clock.
     looked: c_ulonglong,
 }
 
@@ -78,7 +78,7 @@ unsafe impl Send for Library {}
 macro_rules! call {
     ($function:expr $(, $argument:expr)*) => {{
         // SAFETY: the library is loaded and initialised; devices are its own handles; every pointer is to a
-        // value of the type that nvml.h says, alive during the call, as long as the count beside it says.
+        // value of the type in nvml.h, alive during the call, and as long as the count beside it states.
         #[expect(unsafe_code, reason = "a function of a C library")]
         let code = unsafe { ($function)($($argument),*) };
         code
@@ -86,11 +86,10 @@ macro_rules! call {
 }
 
 impl Library {
-    /// Loads the driver's library and finds the GPUs in the order of their bus, each with its slices
-    /// after it.
+    /// Loads the driver's library and finds the GPUs in bus order, each followed by its slices.
     ///
     /// # Errors
-    /// There is no library or driver, it is closed to us, or it fails.
+    /// There is no library or driver, it is not accessible, or it fails.
     pub fn open(gpus: &mut Vec<Gpu>) -> Result<Self, NvmlError> {
         let absent = |why: &str| NvmlError::Absent(format!("{}: {why}", LIBRARY.to_string_lossy()));
         let loaded = Loaded::open().ok_or_else(|| absent("not there"))?;
@@ -110,8 +109,8 @@ impl Library {
             let mut device = null_mut();
             let code = call!(self.functions.by_index, index, &raw mut device);
             if code != SUCCESS {
-                // One that fell off the bus: it is told, and hides no other.
-                let lost = Gpu { index, trouble: Some(words(code).into()), ..Gpu::default() };
+                // A GPU that fell off the bus is reported, and does not affect the others.
+                let lost = Gpu { index, trouble: Some(error_text(code).into()), ..Gpu::default() };
                 self.add(gpus, null_mut(), lost);
                 continue;
             }
@@ -132,7 +131,7 @@ impl Library {
         };
         for place in 0..get(Some(most), device).unwrap_or(0) {
             let mut slice = null_mut();
-            // Places stay empty where no slice was made.
+            // Indexes without a slice stay empty.
             if call!(by_index, device, place, &raw mut slice) == SUCCESS {
                 let number = get(self.functions.slice_number, slice).unwrap_or(place);
                 let slice_of = Gpu { index, slice: Some(number), ..Gpu::default() };
@@ -153,10 +152,10 @@ impl Library {
         self.handles.push(Handle { device, lacks: [false; super::NUMBERS], looked: 0 });
     }
 
-    /// Reads every GPU and slice; one that cannot be asked says why and hides no other.
+    /// Reads every GPU and slice. One that fails carries the error, and does not affect the others.
     ///
     /// # Errors
-    /// The driver was unloaded, or another one loaded: open the library anew.
+    /// The driver was unloaded, or another one loaded: reopen the library.
     pub fn read(&mut self, gpus: &mut [Gpu]) -> Result<(), NvmlError> {
         for place in 0..self.handles.len() {
             let Some(gpu) = gpus.get_mut(place) else { break };
@@ -176,8 +175,8 @@ impl Library {
                         return Err(error("reading", code));
                     }
                     Err(code) => {
-                        gpu.trouble = Some(words(code).into());
-                        // A GPU that is lost answers nothing, and may take its time for it.
+                        gpu.trouble = Some(error_text(code).into());
+                        // A lost GPU answers nothing, and each query may be slow.
                         if matches!(code, GPU_IS_LOST | RESET_REQUIRED) {
                             break;
                         }
@@ -191,14 +190,14 @@ impl Library {
         Ok(())
     }
 
-    /// A number of a GPU; none where it does not have it, now or for ever.
+    /// A number of a GPU; `None` if it lacks it, now or permanently.
     fn number(&mut self, place: usize, number: Number) -> Result<Option<u64>, c_int> {
         let Some(handle) = self.handles.get_mut(place) else { return Ok(None) };
         let lacks = handle.lacks.get_mut(number as usize);
         let Some(lacks) = lacks.filter(|lacks| !**lacks) else { return Ok(None) };
-        match ask(&self.functions, handle.device, number) {
+        match query(&self.functions, handle.device, number) {
             Ok(value) => Ok(value),
-            // A slice, or a driver of another age, may not know the question.
+            // A slice, or a driver of another age, may not support the query.
             Err(NOT_SUPPORTED | NO_PERMISSION | INVALID | NO_FUNCTION | OTHER_VERSION) => {
                 *lacks = true;
                 Ok(None)
@@ -212,11 +211,11 @@ impl Library {
         for function in [self.functions.compute, self.functions.graphics].into_iter().flatten() {
             let Some(count) = self.list(function, device) else { continue };
             gpu.lists_processes = true;
-            for told in self.processes.iter().take(count) {
-                // All bits set stand for what the driver does not know.
-                let memory_bytes = Some(told.memory).filter(|bytes| *bytes != u64::MAX);
-                if !gpu.processes.iter().any(|known| known.pid == told.pid) {
-                    let pid = told.pid;
+            for found in self.processes.iter().take(count) {
+                // All bits set mean "unknown".
+                let memory_bytes = Some(found.memory).filter(|bytes| *bytes != u64::MAX);
+                if !gpu.processes.iter().any(|known| known.pid == found.pid) {
+                    let pid = found.pid;
                     gpu.processes.push(GpuProcess { pid, memory_bytes, sm_percent: None });
                 }
             }
@@ -226,25 +225,25 @@ impl Library {
         }
     }
 
-    /// Fills the list of processes; how many there are.
+    /// Fills the list of processes; returns their number.
     fn list(&mut self, function: GetProcesses, device: Device) -> Option<usize> {
         const FIRST: usize = 64;
         self.processes.resize(self.processes.len().max(FIRST), ProcessInfo::default());
         loop {
-            let room = self.processes.len();
-            let mut count = c_uint::try_from(room).ok()?;
+            let capacity = self.processes.len();
+            let mut count = c_uint::try_from(capacity).ok()?;
             let code = call!(function, device, &raw mut count, self.processes.as_mut_ptr());
             match code {
-                SUCCESS => return Some(usize::try_from(count).ok()?.min(room)),
-                INSUFFICIENT_SIZE if room < PROCESSES_MAX => {
-                    self.processes.resize(2 * room, ProcessInfo::default());
+                SUCCESS => return Some(usize::try_from(count).ok()?.min(capacity)),
+                INSUFFICIENT_SIZE if capacity < PROCESSES_MAX => {
+                    self.processes.resize(2 * capacity, ProcessInfo::default());
                 }
                 _ => return None,
             }
         }
     }
 
-    /// Adds what each process used since the driver was last asked: the newest of its looks.
+    /// Adds the usage of each process since the driver was last queried: the newest of its samples.
     fn use_of(&mut self, function: GetUse, place: usize, device: Device, gpu: &mut Gpu) {
         const LOOKS: usize = 1024;
         self.uses.resize(LOOKS, ProcessUse::default());
@@ -256,15 +255,15 @@ impl Library {
         }
         let count = usize::try_from(count).unwrap_or(0).min(LOOKS);
         let since = handle.looked;
-        // The newest last: that one stays.
+        // The newest sample comes last, and wins.
         if let Some(uses) = self.uses.get_mut(..count) {
-            uses.sort_unstable_by_key(|told| told.timestamp);
+            uses.sort_unstable_by_key(|found| found.timestamp);
         }
-        for told in self.uses.iter().take(count).filter(|told| told.timestamp > since) {
-            handle.looked = handle.looked.max(told.timestamp);
-            let of = gpu.processes.iter_mut().find(|process| process.pid == told.pid);
-            if let Some(process) = of.filter(|_| told.sm <= 100) {
-                process.sm_percent = Some(told.sm);
+        for found in self.uses.iter().take(count).filter(|found| found.timestamp > since) {
+            handle.looked = handle.looked.max(found.timestamp);
+            let of = gpu.processes.iter_mut().find(|process| process.pid == found.pid);
+            if let Some(process) = of.filter(|_| found.sm <= 100) {
+                process.sm_percent = Some(found.sm);
             }
         }
     }
@@ -272,13 +271,13 @@ impl Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
-        // What it answers changes nothing.
+        // Its result changes nothing.
         call!(self.functions.shutdown);
     }
 }
 
-/// Asks for one number.
-fn ask(functions: &Functions, device: Device, number: Number) -> Result<Option<u64>, c_int> {
+/// Queries one number.
+fn query(functions: &Functions, device: Device, number: Number) -> Result<Option<u64>, c_int> {
     let known = |value: c_uint| Some(value).filter(|value| *value != c_uint::MAX).map(u64::from);
     let wide = |value: c_ulonglong| Some(value).filter(|value| *value != c_ulonglong::MAX);
     let of = |function: Option<GetOf<c_uint>>, which: c_int| {
@@ -316,7 +315,7 @@ fn ask(functions: &Functions, device: Device, number: Number) -> Result<Option<u
         }
         Number::PcieGeneration => few(functions.link_generation, device, 15),
         Number::PcieLanes => few(functions.link_width, device, 64),
-        // In 32 bits it would go round within less than a second.
+        // 32 bits would wrap within less than a second.
         Number::PcieSentBytes => wide_field(functions, device, FIELD_PCIE_SENT, 0),
         Number::PcieReceivedBytes => wide_field(functions, device, FIELD_PCIE_RECEIVED, 0),
         Number::NvlinkSentKib => wide_field(functions, device, FIELD_NVLINK_SENT, SCOPE_ALL),
@@ -330,13 +329,13 @@ fn ask(functions: &Functions, device: Device, number: Number) -> Result<Option<u
     }
 }
 
-/// A number from 1 to `most`; another stands for one that is not known.
+/// A number from 1 to `most`; any other means "unknown".
 fn few(function: Option<Get<c_uint>>, device: Device, most: c_uint) -> Result<Option<u64>, c_int> {
     let value = get(function, device)?;
     Ok(Some(value).filter(|value| (1..=most).contains(value)).map(u64::from))
 }
 
-fn asked(
+fn field_value(
     functions: &Functions,
     device: Device,
     field: c_uint,
@@ -349,17 +348,17 @@ fn asked(
     Ok(value)
 }
 
-/// A field that is no negative number and no fraction.
+/// A non-negative integer field.
 fn field(
     functions: &Functions,
     device: Device,
     field: c_uint,
     scope: c_uint,
 ) -> Result<Option<u64>, c_int> {
-    let told = asked(functions, device, field, scope)?;
-    let (value, most) = match told.kind {
-        TYPE_UNSIGNED_INT => (told.value & u64::from(u32::MAX), u64::from(u32::MAX)),
-        TYPE_UNSIGNED_LONG | TYPE_UNSIGNED_LONG_LONG => (told.value, u64::MAX),
+    let found = field_value(functions, device, field, scope)?;
+    let (value, most) = match found.kind {
+        TYPE_UNSIGNED_INT => (found.value & u64::from(u32::MAX), u64::from(u32::MAX)),
+        TYPE_UNSIGNED_LONG | TYPE_UNSIGNED_LONG_LONG => (found.value, u64::MAX),
         _ => return Err(NOT_SUPPORTED),
     };
     Ok(Some(value).filter(|value| *value != most))
@@ -372,10 +371,10 @@ fn wide_field(
     field: c_uint,
     scope: c_uint,
 ) -> Result<Option<u64>, c_int> {
-    let told = asked(functions, device, field, scope)?;
-    match told.kind {
+    let found = field_value(functions, device, field, scope)?;
+    match found.kind {
         TYPE_UNSIGNED_LONG | TYPE_UNSIGNED_LONG_LONG => {
-            Ok(Some(told.value).filter(|value| *value != u64::MAX))
+            Ok(Some(found.value).filter(|value| *value != u64::MAX))
         }
         _ => Err(NOT_SUPPORTED),
     }
@@ -391,8 +390,8 @@ fn memory(functions: &Functions, device: Device) -> Result<Memory, c_int> {
 }
 
 fn memory_temperature(functions: &Functions, device: Device) -> Result<Option<u64>, c_int> {
-    let value = asked(functions, device, FIELD_MEMORY_TEMPERATURE, 0)?;
-    // The union holds an unsigned int; 0 is what models without the sensor answer.
+    let value = field_value(functions, device, FIELD_MEMORY_TEMPERATURE, 0)?;
+    // The union contains an unsigned int; models without the sensor answer 0.
     let celsius = value.value & u64::from(u32::MAX);
     Ok(Some(celsius).filter(|celsius| (1..=200).contains(celsius)))
 }
@@ -406,8 +405,8 @@ fn get<T: Default>(function: Option<Get<T>>, device: Device) -> Result<T, c_int>
 fn text(function: Option<GetText>, device: Device) -> Box<str> {
     let mut bytes: [c_char; TEXT_BYTES] = [0; TEXT_BYTES];
     let Some(function) = function else { return Box::default() };
-    let room = c_uint::try_from(TEXT_BYTES - 1).unwrap_or(0);
-    if call!(function, device, bytes.as_mut_ptr(), room) != SUCCESS {
+    let capacity = c_uint::try_from(TEXT_BYTES - 1).unwrap_or(0);
+    if call!(function, device, bytes.as_mut_ptr(), capacity) != SUCCESS {
         return Box::default();
     }
     let bytes: Vec<u8> =
@@ -424,7 +423,7 @@ fn done(what: &str, code: c_int) -> Result<(), NvmlError> {
 }
 
 fn error(what: &str, code: c_int) -> NvmlError {
-    let text = format!("{}: {what}: {} (code {code})", LIBRARY.to_string_lossy(), words(code));
+    let text = format!("{}: {what}: {} (code {code})", LIBRARY.to_string_lossy(), error_text(code));
     match code {
         UNINITIALIZED | DRIVER_NOT_LOADED => NvmlError::Absent(text),
         NO_PERMISSION => NvmlError::Denied(text),
@@ -432,14 +431,14 @@ fn error(what: &str, code: c_int) -> NvmlError {
     }
 }
 
-/// The library's own words would come from a call that may hang as well.
-const fn words(code: c_int) -> &'static str {
+/// The library's own error texts would need another call that may hang.
+const fn error_text(code: c_int) -> &'static str {
     match code {
         UNINITIALIZED => "the driver was unloaded",
         NO_PERMISSION => "permission denied",
         DRIVER_NOT_LOADED => "no driver is loaded",
         10 => "the driver did not answer in time",
-        11 => "an interrupt of the GPU cannot be had",
+        11 => "an interrupt of the GPU is unavailable",
         GPU_IS_LOST => "the GPU is lost: it fell off the bus",
         RESET_REQUIRED => "the GPU must be reset",
         17 => "the operating system closed the GPU",

@@ -37,18 +37,18 @@ pub struct CpuStat {
     pub bandwidth: Option<Bandwidth>,
 }
 
-/// What bandwidth control (`cpu.max`, `cpu.cfs_quota_us`) did to a cgroup's own quota.
+/// The effect of bandwidth control (`cpu.max`, `cpu.cfs_quota_us`) on a cgroup's own quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bandwidth {
-    /// Periods that passed while it wanted to run; 0 without a quota.
+    /// Periods in which it was runnable; 0 without a quota.
     pub periods: u64,
     /// Periods in which it used up its quota.
     pub throttled_periods: u64,
-    /// Nanoseconds it was held back, summed over processors.
+    /// Nanoseconds throttled, summed over processors.
     pub throttled_ns: u64,
-    /// Periods in which it used what it had saved, where the kernel counts them.
+    /// Periods in which it used saved quota, if the kernel counts them.
     pub bursts: Option<u64>,
-    /// Nanoseconds above the quota in bursts, where the kernel counts them.
+    /// Nanoseconds above the quota in bursts, if the kernel counts them.
     pub burst_ns: Option<u64>,
 }
 
@@ -64,7 +64,7 @@ pub struct CpuacctStat {
 /// Reads version 2's `cpu.stat`.
 ///
 /// # Errors
-/// The text is cut, lacks one of the first three lines, or a known line has no number.
+/// The text is truncated, lacks one of the first three lines, or a known line has no number.
 pub fn cpu_stat(text: &[u8]) -> Result<CpuStat, ParseError> {
     let (mut usage, mut user, mut system) = (None, None, None);
     for pair in pairs(text)? {
@@ -87,7 +87,7 @@ pub fn cpu_stat(text: &[u8]) -> Result<CpuStat, ParseError> {
 /// Reads the bandwidth lines of a `cpu.stat` of either version; `None` where there are none.
 ///
 /// # Errors
-/// The text is cut, has only some of the lines, or a time too large for 64 bits of nanoseconds.
+/// The text is truncated, has only some of the lines, or a time too large for 64 bits of nanoseconds.
 pub fn bandwidth(text: &[u8]) -> Result<Option<Bandwidth>, ParseError> {
     let (mut periods, mut throttled, mut time) = (None, None, None);
     let mut bandwidth = Bandwidth::default();
@@ -117,7 +117,7 @@ pub fn bandwidth(text: &[u8]) -> Result<Option<Bandwidth>, ParseError> {
 /// Reads version 1's `cpuacct.stat`.
 ///
 /// # Errors
-/// The text is cut, or lacks one of the two lines.
+/// The text is truncated, or lacks one of the two lines.
 pub fn cpuacct_stat(text: &[u8]) -> Result<CpuacctStat, ParseError> {
     let (mut user, mut system) = (None, None);
     for pair in pairs(text)? {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_it_lacks_lines_or_is_refused() {
+    fn every_truncated_text_lacks_lines_or_is_rejected() {
         for cut in 0..V2.len() {
             let stat = cpu_stat(&V2[..cut]);
             assert!(stat.is_err() || V2[..cut].ends_with(b"\n"), "{cut}");

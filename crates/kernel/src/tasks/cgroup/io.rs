@@ -1,8 +1,7 @@
-//! Transfers of a cgroup with block devices: version 2's `io.stat`
-//! (Documentation/admin-guide/cgroup-v2.rst, "IO Interface Files"), version 1's
-//! `blkio.*.io_service_bytes` and `io_serviced`
-//! (Documentation/admin-guide/cgroup-v1/blkio-controller.rst; block/blk-cgroup.c,
-//! block/blk-cgroup-rwstat.c), Linux 6.18, and the names of the devices from `/proc/diskstats`.
+//! Transfers of a cgroup with block devices: version 2's `io.stat` (Documentation/admin-guide/cgroup-v2.rst,
+//! "IO Interface Files"), version 1's `blkio.*.io_service_bytes` and `io_serviced`
+//! (Documentation/admin-guide/cgroup-v1/blkio-controller.rst; block/blk-cgroup.c, block/blk-cgroup-rwstat.c),
+//! Linux 6.18, and the names of the devices from `/proc/diskstats`.
 //!
 //! ```text
 //! 254:0 rbytes=4751360 wbytes=8192 rios=113 wios=2 dbytes=0 dios=0
@@ -50,7 +49,7 @@ impl DeviceNumber {
 /// 5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoStat {
-    /// Which device.
+    /// The device.
     pub device: DeviceNumber,
     /// Bytes read, and reads.
     pub read: Transfers,
@@ -69,11 +68,11 @@ pub struct Transfers {
     pub operations: Option<u64>,
 }
 
-/// The lines of version 2's `io.stat`. A device without counters, of which some kernels print the
-/// numbers alone, is passed over, as are unknown words (`cost.usage`).
+/// The lines of version 2's `io.stat`. Skips a device without counters, for which some kernels print the
+/// numbers alone, and unknown words (`cost.usage`).
 ///
 /// # Errors
-/// The text is cut; then, line by line: no device, or a known word without a number.
+/// The text is truncated; then, line by line: no device, or a known word without a number.
 pub fn io_stat(
     text: &[u8],
 ) -> Result<impl Iterator<Item = Result<IoStat, ParseError>>, ParseError> {
@@ -105,7 +104,7 @@ fn io_line(line: &[u8]) -> Result<Option<IoStat>, ParseError> {
     Ok(any.then_some(stat))
 }
 
-/// What a line of a version 1 file counts.
+/// The operation that a line of a version 1 file counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlkioOperation {
     /// Reads.
@@ -119,19 +118,19 @@ pub enum BlkioOperation {
 /// A line of version 1's `blkio.*.io_service_bytes` or `io_serviced`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blkio {
-    /// Which device.
+    /// The device.
     pub device: DeviceNumber,
-    /// Which direction.
+    /// The operation.
     pub operation: BlkioOperation,
-    /// Bytes or operations, as the file says.
+    /// Bytes or operations, depending on the file.
     pub value: u64,
 }
 
 /// The lines of a version 1 file that count reads, writes and discards; `Sync`, `Async` and the
-/// sums are passed over.
+/// sums are skipped.
 ///
 /// # Errors
-/// The text is cut; then, line by line: no device, or no number.
+/// The text is truncated; then, line by line: no device, or not a number.
 pub fn blkio(text: &[u8]) -> Result<impl Iterator<Item = Result<Blkio, ParseError>>, ParseError> {
     Ok(whole_lines(text)?.filter_map(|line| blkio_line(line).transpose()))
 }
@@ -153,7 +152,7 @@ fn blkio_line(line: &[u8]) -> Result<Option<Blkio>, ParseError> {
 }
 
 /// The numbers and the name of each line of `/proc/diskstats`, and the bytes read and written since
-/// the device appeared. Lines that are none, or whose name is not UTF-8, are passed over.
+/// the device appeared. Malformed lines, and names that are not UTF-8, are skipped.
 pub fn disk_names(text: &[u8]) -> impl Iterator<Item = (DeviceNumber, &str, u64)> {
     crate::parse::lines(text).filter_map(|line| {
         let mut fields = Fields::of(line);
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_within_a_line_is_refused() {
+    fn every_truncated_line_is_rejected() {
         for (text, cut) in
             (1..V2.len()).map(|cut| (V2, cut)).chain((1..V1.len()).map(|cut| (V1, cut)))
         {

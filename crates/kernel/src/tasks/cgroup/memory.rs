@@ -9,7 +9,7 @@
 //! pgfault 438                      total_pgfault 438
 //! ```
 //!
-//! Left version 2, right version 1, whose lines without `total_` count the cgroup alone and not
+//! Left version 2, right version 1; its lines without `total_` count the cgroup alone and not
 //! those below it. [`MemoryKey`] names what both mean; both versions print the same counters of the
 //! kernel (`NR_ANON_MAPPED` is `anon` and `rss`, `NR_FILE_PAGES` is `file` and `cache`).
 
@@ -26,18 +26,18 @@ macro_rules! memory_keys {
             /// Every key.
             pub const ALL: &[Self] = &[$(Self::$key),*];
 
-            /// The word of version 2, where it has one.
+            /// The word of version 2, if it has one.
             pub const fn v2(self) -> Option<&'static str> {
                 match self { $(Self::$key => $v2),* }
             }
 
-            /// The word of version 1, where it has one.
+            /// The word of version 1, if it has one.
             pub const fn v1(self) -> Option<&'static str> {
                 match self { $(Self::$key => $v1),* }
             }
         }
 
-        /// How many keys there are.
+        /// Number of keys.
         const KEYS: usize = [$(MemoryKey::$key),*].len();
     };
 }
@@ -65,27 +65,27 @@ memory_keys! {
     AnonHuge, Some("anon_thp"), Some("total_rss_huge");
     /// Swapped out. Version 2 has a file of its own for it.
     Swap, None, Some("total_swap");
-    /// Anonymous memory not used of late.
+    /// Anonymous memory not used recently.
     InactiveAnon, Some("inactive_anon"), Some("total_inactive_anon");
-    /// Anonymous memory used of late.
+    /// Anonymous memory used recently.
     ActiveAnon, Some("active_anon"), Some("total_active_anon");
-    /// Page cache not used of late.
+    /// Page cache not used recently.
     InactiveFile, Some("inactive_file"), Some("total_inactive_file");
-    /// Page cache used of late.
+    /// Page cache used recently.
     ActiveFile, Some("active_file"), Some("total_active_file");
     /// Locked in memory.
     Unevictable, Some("unevictable"), Some("total_unevictable");
-    /// Anonymous pages read again soon after they were taken away.
+    /// Anonymous pages read again soon after their eviction.
     RefaultAnon, Some("workingset_refault_anon"), Some("total_workingset_refault_anon");
-    /// Pages of files read again soon after they were taken away; before Linux 5.9 there were no
+    /// File pages read again soon after their eviction; before Linux 5.9 there were no
     /// others, and the word was `workingset_refault`.
     RefaultFile, Some("workingset_refault_file"), Some("total_workingset_refault_file");
     /// Pages read back from swap, since Linux 6.13.
     SwappedIn, Some("pswpin"), None;
     /// Pages written to swap, since Linux 6.13.
     SwappedOut, Some("pswpout"), None;
-    /// Charges to the cgroup, each of a page or of a folio of several
-    /// (`mem_cgroup_charge_statistics`): version 1's `pgpgin` counts these, not reads of a disk.
+    /// Charges to the cgroup, each of a page or of a folio of several (`mem_cgroup_charge_statistics`):
+    /// version 1's `pgpgin` counts these, not reads of a disk.
     Charged, None, Some("total_pgpgin");
     /// Ends of charges: version 1's `pgpgout`.
     Uncharged, None, Some("total_pgpgout");
@@ -95,27 +95,27 @@ memory_keys! {
     MajorFaults, Some("pgmajfault"), Some("total_pgmajfault");
 }
 
-/// The word that stood for [`MemoryKey::RefaultFile`] before Linux 5.9, in versions 2 and 1.
+/// The word for [`MemoryKey::RefaultFile`] before Linux 5.9, in versions 2 and 1.
 const OLD_REFAULT: [&str; 2] = ["workingset_refault", "total_workingset_refault"];
 
-/// What `memory.stat` says.
+/// The content of `memory.stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStat {
     values: [Option<u64>; KEYS],
 }
 
 impl MemoryStat {
-    /// The number of a key, where the file has it.
+    /// The number of a key, if the file has it.
     pub fn get(&self, key: MemoryKey) -> Option<u64> {
         let place = MemoryKey::ALL.iter().position(|known| *known == key)?;
         self.values.get(place).copied().flatten()
     }
 }
 
-/// Reads version 2's `memory.stat`. Unknown lines are passed over: every kernel adds some.
+/// Reads version 2's `memory.stat`. Unknown lines are skipped: every kernel adds some.
 ///
 /// # Errors
-/// The text is cut or empty, or a line has no number.
+/// The text is truncated or empty, or a line has no number.
 pub fn memory_stat_v2(text: &[u8]) -> Result<MemoryStat, ParseError> {
     memory_stat(text, MemoryKey::v2, OLD_REFAULT[0])
 }
@@ -124,7 +124,7 @@ pub fn memory_stat_v2(text: &[u8]) -> Result<MemoryStat, ParseError> {
 /// it are taken.
 ///
 /// # Errors
-/// The text is cut or empty, or a line has no number.
+/// The text is truncated or empty, or a line has no number.
 pub fn memory_stat_v1(text: &[u8]) -> Result<MemoryStat, ParseError> {
     memory_stat(text, MemoryKey::v1, OLD_REFAULT[1])
 }
@@ -171,16 +171,16 @@ fn memory_stat(
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryEvents {
-    /// Times that the limit was met and memory had to be taken back.
+    /// Times that the limit was reached and memory had to be reclaimed.
     pub max: u64,
-    /// Processes killed as the memory was out, where the kernel counts them (4.13 and later).
+    /// Processes killed because memory ran out, if the kernel counts them (4.13 and later).
     pub oom_kill: Option<u64>,
 }
 
 /// Reads version 2's `memory.events`.
 ///
 /// # Errors
-/// The text is cut, or has no `max`.
+/// The text is truncated, or has no `max`.
 pub fn memory_events(text: &[u8]) -> Result<MemoryEvents, ParseError> {
     let (mut max, mut oom_kill) = (None, None);
     for pair in pairs(text)? {
@@ -197,7 +197,7 @@ pub fn memory_events(text: &[u8]) -> Result<MemoryEvents, ParseError> {
 /// (4.13 and later). Unlike version 2's number it is of this cgroup alone, without those below it.
 ///
 /// # Errors
-/// The text is cut or empty, or a line has no number.
+/// The text is truncated or empty, or a line has no number.
 pub fn oom_control(text: &[u8]) -> Result<Option<u64>, ParseError> {
     let (mut any, mut kills) = (false, None);
     for pair in pairs(text)? {
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A file with a number of its own for each key of a version: its place in the table and 1.
+    /// A file with a distinct number for each key of a version: its position in the table plus 1.
     fn file(word: impl Fn(MemoryKey) -> Option<&'static str>) -> Vec<u8> {
         let mut text = String::from("something_new 5\n");
         for (place, key) in MemoryKey::ALL.iter().enumerate() {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn any_order_will_do_and_the_own_lines_of_version_1_are_not_taken() {
+    fn any_order_is_accepted_and_version_1_lines_without_total_are_skipped() {
         let stat = memory_stat_v2(b"pgfault 9\nanon 4096\nfile 1\n").unwrap();
         assert_eq!((stat.get(MemoryKey::Anon), stat.get(MemoryKey::Faults)), (Some(4096), Some(9)));
         let stat = memory_stat_v1(b"rss 1\nanon 2\ncache 3\ntotal_rss 4\n").unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_line_is_refused() {
+    fn a_truncated_line_is_rejected() {
         let text = file(MemoryKey::v2);
         for cut in 0..text.len() {
             let whole = cut > 0 && text[..cut].ends_with(b"\n");

@@ -28,16 +28,16 @@ pub enum CgroupVersion {
 /// A mounted tree of cgroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupMount {
-    /// Where, without a leading `/`.
+    /// The mount point, without a leading `/`.
     pub point: String,
-    /// Which version.
+    /// Its version.
     pub version: CgroupVersion,
     /// The mount's options; version 1's controllers are among them.
     pub options: Vec<String>,
 }
 
-/// The cgroup mounts of `/proc/self/mounts`, in the kernel's order. Lines that are none, or whose
-/// path is not UTF-8, are passed over.
+/// The cgroup mounts of `/proc/self/mounts`, in the kernel's order. Malformed lines, and lines with a
+/// path that is not UTF-8, are skipped.
 pub fn cgroup_mounts(text: &[u8]) -> Vec<CgroupMount> {
     lines(text).filter_map(mount).collect()
 }
@@ -48,7 +48,7 @@ fn mount(line: &[u8]) -> Option<CgroupMount> {
     let point = fields.word().ok()?;
     let version = match fields.word().ok()? {
         b"cgroup2" => CgroupVersion::V2,
-        // The file system `cpuset` of Linux before 2.6.24 lives on as another name of version 1's.
+        // The file system `cpuset` of Linux before 2.6.24 remains as another name of version 1's.
         b"cgroup" | b"cpuset" => CgroupVersion::V1,
         _ => return None,
     };
@@ -58,7 +58,7 @@ fn mount(line: &[u8]) -> Option<CgroupMount> {
     Some(CgroupMount { point, version, options: options.split(',').map(str::to_owned).collect() })
 }
 
-/// `/proc/self/mounts`, kept open to be told of changes.
+/// `/proc/self/mounts`, kept open to detect changes.
 #[derive(Debug)]
 pub struct MountsFile {
     file: KeptFile,
@@ -73,7 +73,7 @@ impl MountsFile {
         Ok(Self { file: root.open("proc/self/mounts")? })
     }
 
-    /// Whether anything was mounted or unmounted since the last call that said so. The kernel notes
+    /// Whether anything was mounted or unmounted since the last call that returned true. The kernel signals
     /// it as urgent data on the file (fs/proc_namespace.c, `mounts_poll`); a recorded file never
     /// has any.
     pub fn changed(&self) -> bool {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_has_fewer_mounts() {
+    fn a_truncated_text_has_fewer_mounts() {
         for cut in 0..TEXT.len() {
             assert!(cgroup_mounts(&TEXT[..cut]).len() <= 3, "{cut}");
         }

@@ -11,7 +11,7 @@
 
 use crate::parse::{ParseError, whole_lines};
 
-/// What a line counts.
+/// The type of memory of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumaKind {
     /// Anonymous memory.
@@ -20,10 +20,10 @@ pub enum NumaKind {
     File,
 }
 
-/// Shows the memory on each node, by the node's number as it is written, in bytes.
+/// Shows the memory on each node, by the node's number as written, in bytes.
 ///
 /// # Errors
-/// The text is cut or empty, or has a node without a number.
+/// The text is truncated or empty, or has a node without a number.
 pub fn numa_stat(
     text: &[u8],
     page_bytes: u64,

@@ -1,4 +1,4 @@
-//! `/proc/PID/cgroup`: where a task is in each tree of cgroups (cgroups(7); kernel/cgroup/cgroup.c,
+//! `/proc/PID/cgroup`: a task's cgroup in each hierarchy (cgroups(7); kernel/cgroup/cgroup.c,
 //! `proc_cgroup_show`).
 //!
 //! ```text
@@ -8,23 +8,23 @@
 //! 0::/user.slice
 //! ```
 
-/// A task's place in one tree of cgroups.
+/// A task's cgroup in one hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CgroupLine<'a> {
     /// Version 1's controllers, or `name=` and a name; empty for version 2.
     pub controllers: &'a str,
-    /// Its cgroup, below the tree's root, with a leading `/`.
+    /// Its cgroup, below the hierarchy's root, with a leading `/`.
     pub path: &'a str,
 }
 
 impl CgroupLine<'_> {
-    /// Whether the tree has this controller of version 1.
+    /// Whether the hierarchy has this controller of version 1.
     pub fn has(&self, controller: &str) -> bool {
         self.controllers.split(',').any(|word| word == controller)
     }
 }
 
-/// The lines of `/proc/PID/cgroup`; what is none is passed over.
+/// The lines of `/proc/PID/cgroup`; malformed ones are skipped.
 pub fn process_cgroups(text: &[u8]) -> impl Iterator<Item = CgroupLine<'_>> {
     crate::parse::lines(text).filter_map(|line| {
         let mut parts = line.splitn(3, |byte| *byte == b':');

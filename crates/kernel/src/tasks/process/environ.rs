@@ -1,20 +1,20 @@
-//! `/proc/PID/environ`: the environment that a process was started with (proc_pid_environ(5)), read from its own
-//! memory, so that the process may have written anything else there since. Entries end with a zero byte, the last one
-//! not always:
+//! `/proc/PID/environ`: the environment that a process was started with (proc_pid_environ(5)). It is read
+//! from the process's own memory, so the process may have overwritten it with anything. Entries end with a
+//! zero byte, except possibly the last one:
 //!
 //! ```text
 //! HOME=/home/alice\0SLURM_JOB_ID=7\0JOBMETER_MONITOR=perf_.*\0
 //! ```
 //!
-//! Reading it takes the rights to trace the process: its owner's, or `CAP_SYS_PTRACE` and `CAP_DAC_READ_SEARCH`.
+//! Reading it needs permission to trace the process: its owner's, or `CAP_SYS_PTRACE` and `CAP_DAC_READ_SEARCH`.
 
-/// The value of a variable; of one that stands there twice the first, as getenv(3) gives it.
+/// The value of a variable; if it occurs twice, the first, like getenv(3).
 pub fn variable<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
     let mut entries = text.split(|byte| *byte == 0);
     entries.find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
 }
 
-/// The entries that are whole, of a text that was cut somewhere.
+/// The complete entries of a truncated text.
 pub fn whole_entries(text: &[u8]) -> &[u8] {
     let end = text.iter().rposition(|byte| *byte == 0).map_or(0, |last| last + 1);
     text.get(..end).unwrap_or_default()
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_cut_text_only_whole_entries_count() {
+    fn only_complete_entries_of_a_truncated_text_count() {
         let whole = b"perf_.*=x";
         for cut in 0..=TEXT.len() {
             let found = variable(whole_entries(&TEXT[..cut]), "JOBMETER_MONITOR");
@@ -57,7 +57,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_set_is_found(
+        fn a_set_variable_is_found(
             others in prop::collection::vec("[a-z]{1,4}=[^\u{0}]{0,9}", 0..5),
             value in prop::collection::vec(1_u8.., 0..40),
             place: prop::sample::Index,

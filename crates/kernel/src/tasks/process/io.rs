@@ -15,9 +15,9 @@ use crate::parse::{ParseError, number, whole_lines};
 /// The numbers of `/proc/PID/io`: bytes and calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessIo {
-    /// Bytes given to it by read calls, from wherever.
+    /// Bytes read by read calls, from any source.
     pub read_chars: u64,
-    /// Bytes it gave to write calls.
+    /// Bytes written by write calls.
     pub write_chars: u64,
     /// Read calls.
     pub read_calls: u64,
@@ -27,14 +27,14 @@ pub struct ProcessIo {
     pub read_bytes: u64,
     /// Bytes to be sent to storage.
     pub write_bytes: u64,
-    /// Bytes it kept from being sent, by truncating.
+    /// Bytes not sent because of truncation.
     pub cancelled_write_bytes: u64,
 }
 
 /// Reads `/proc/PID/io`.
 ///
 /// # Errors
-/// A line is missing, cut, or no number.
+/// A line is missing, truncated, or not a number.
 pub fn process_io(text: &[u8]) -> Result<ProcessIo, ParseError> {
     let mut io = ProcessIo::default();
     let mut seen = 0_u8;
@@ -66,7 +66,7 @@ mod tests {
         write_bytes: 8192\ncancelled_write_bytes: 512\n";
 
     #[test]
-    fn a_file_and_every_cut_of_it() {
+    fn a_file_and_its_truncations() {
         let io = ProcessIo {
             read_chars: 6976,
             write_chars: 1,
@@ -81,7 +81,7 @@ mod tests {
             assert!(process_io(&TEXT[..cut]).is_err(), "{cut}");
         }
         let longer = [TEXT, b"later: x\n"].concat();
-        assert_eq!(process_io(&longer), Ok(io), "a line that is not known");
+        assert_eq!(process_io(&longer), Ok(io), "an unknown line");
         let text = String::from_utf8(TEXT.to_vec()).unwrap();
         assert!(process_io(text.replace("6976", "-976").as_bytes()).is_err());
     }

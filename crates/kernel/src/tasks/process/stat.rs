@@ -1,17 +1,17 @@
-//! `/proc/PID/stat`: what a process is doing, and its times (fs/proc/array.c, `do_task_stat`).
+//! `/proc/PID/stat`: the state of a process, and its times (fs/proc/array.c, `do_task_stat`).
 //!
 //! ```text
 //! 1124 (cat) R 1116 1116 8854 0 -1 4194304 99 0 0 0 3 1 0 0 20 0 1 0 219187 3133440 382 …
 //! ```
 //!
-//! The name may hold any byte, blanks and parentheses too, so the fields are counted from the last `)`.
+//! The name may contain any byte, blanks and parentheses too, so the fields are counted from the last `)`.
 
 use crate::parse::{Fields, ParseError, number};
 
-/// The flag of a task that is ending: its exit has been told, or is about to be (`PF_EXITING`).
+/// The flag of a task that is ending: its exit has been reported, or is about to be (`PF_EXITING`).
 pub const EXITING: u64 = 4;
 
-/// What a process is doing: the letters of `stat` and `status`.
+/// The state of a process: the letters of `stat` and `status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// `R`: it runs, or waits for a processor.
@@ -24,16 +24,16 @@ pub enum State {
     Stopped,
     /// `t`: stopped by its tracer.
     Traced,
-    /// `Z`: it has ended, and its parent has not asked for its exit code.
+    /// `Z`: it has ended, and its parent has not read its exit code.
     Zombie,
-    /// `X`: it is going away.
+    /// `X`: it is being removed.
     Dead,
     /// `I`, `P` and what a later kernel may add.
     Other,
 }
 
 impl State {
-    /// The state of its letter.
+    /// The state of a letter.
     pub const fn of(letter: u8) -> Self {
         match letter {
             b'R' => Self::Running,
@@ -48,41 +48,40 @@ impl State {
     }
 }
 
-/// What is used of `/proc/PID/stat`.
+/// The used fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessStat<'a> {
-    /// Its number.
+    /// Its ID.
     pub pid: u64,
     /// Its name, at most 15 bytes (63 for a thread of the kernel), of any kind.
     pub comm: &'a [u8],
-    /// What it, or the thread asked for, is doing.
+    /// The state of the process, or of the requested thread.
     pub state: State,
     /// Its parent process.
     pub ppid: u64,
     /// The kernel's flags of the task, [`EXITING`] among them.
     pub flags: u64,
-    /// Time of all its threads in user mode, in ticks of
-    /// [`crate::machine::stat::user_hz`].
+    /// Time of all its threads in user mode, in ticks of [`crate::machine::stat::user_hz`].
     pub user_ticks: u64,
     /// Time of all its threads in the kernel, in such ticks.
     pub system_ticks: u64,
-    /// User time of its children that ended and that it waited for, and of theirs, in clock ticks.
+    /// User time of its ended children that it waited for, and of theirs, in clock ticks.
     pub children_user_ticks: u64,
-    /// The same in the kernel.
+    /// The same for system time.
     pub children_system_ticks: u64,
     /// Its threads.
     pub threads: u64,
-    /// When it began, in such ticks since boot. With `pid` this names a process for good.
+    /// When it began, in such ticks since boot. Together with `pid` this identifies a process permanently.
     pub start_ticks: u64,
 }
 
 /// Reads `/proc/PID/stat`.
 ///
 /// # Errors
-/// A field is missing or no number.
+/// A field is missing or not a number.
 pub fn process_stat(text: &[u8]) -> Result<ProcessStat<'_>, ParseError> {
     let wrong = || ParseError::at(text);
-    // Without its end the line may have been cut within a number.
+    // Without its end the line may have been truncated within a number.
     let line = text.strip_suffix(b"\n").ok_or_else(wrong)?;
     let open = line.iter().position(|byte| *byte == b'(').ok_or_else(wrong)?;
     let close = line.iter().rposition(|byte| *byte == b')').ok_or_else(wrong)?;
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_of_it_is_refused() {
+    fn every_truncated_text_is_rejected() {
         for cut in 0..LINE.len() {
             assert!(process_stat(&LINE[..cut]).is_err(), "{cut}");
         }

@@ -21,12 +21,12 @@
 use super::State;
 use crate::parse::{Fields, ParseError};
 
-/// What is used of `/proc/PID/status`; memory in KiB.
+/// The used fields of `/proc/PID/status`; memory in KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessStatus {
-    /// What it is doing.
+    /// Its state.
     pub state: State,
-    /// The process, which is another number when a thread was asked for.
+    /// The process ID; it differs from the requested ID of a thread.
     pub tgid: u64,
     /// Its parent process.
     pub ppid: u64,
@@ -34,24 +34,24 @@ pub struct ProcessStatus {
     pub threads: u64,
     /// Virtual memory.
     pub vm_size: Option<u64>,
-    /// Most resident memory so far.
+    /// Peak resident memory.
     pub vm_hwm: Option<u64>,
     /// Resident memory: the sum of the three that follow.
     pub vm_rss: Option<u64>,
-    /// Its part that belongs to no file: heap, stacks.
+    /// The part without a file: heap, stacks.
     pub rss_anon: Option<u64>,
-    /// Its part that belongs to files: programs, libraries, mapped data.
+    /// The part of files: programs, libraries, mapped data.
     pub rss_file: Option<u64>,
-    /// Its part that is shared memory.
+    /// The part of shared memory.
     pub rss_shmem: Option<u64>,
     /// Memory that was swapped out, without shared memory.
     pub vm_swap: Option<u64>,
 }
 
-/// Reads `/proc/PID/status` up to the line `Threads`, which follows those that are used.
+/// Reads `/proc/PID/status` up to the line `Threads`, which follows the used ones.
 ///
 /// # Errors
-/// A line is missing, cut, or no number.
+/// A line is missing, truncated, or not a number.
 pub fn process_status(text: &[u8]) -> Result<ProcessStatus, ParseError> {
     let (mut state, mut tgid, mut ppid) = (None, None, None);
     let mut memory = [None; 7];
@@ -110,7 +110,7 @@ mod tests {
         Threads:\t17\nSigQ:\t0/96365\n";
 
     #[test]
-    fn a_file_and_every_cut_of_it() {
+    fn a_file_and_its_truncations() {
         let status = process_status(TEXT).unwrap();
         assert_eq!((status.tgid, status.ppid, status.threads), (1121, 1116, 17));
         assert_eq!(status.state, State::DiskSleep);

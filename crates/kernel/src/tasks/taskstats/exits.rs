@@ -1,6 +1,6 @@
-//! Listening to exits: every task of the machine that ends, with what it used.
+//! Receives exits: every ended task of the machine, with its usage.
 
-use super::message::{Said, TaskMessage, said};
+use super::message::{TaskMessage, TaskReply, replies};
 use super::query::{GET, TaskstatsError, family};
 use crate::netlink::{
     DATAGRAM_BYTES_MAX, ERROR, error_of, messages, open, push_generic, receive, send,
@@ -15,14 +15,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const REGISTER: u16 = 3;
 /// `TASKSTATS_CMD_ATTR_DEREGISTER_CPUMASK`.
 const DEREGISTER: u16 = 4;
-/// Where the exits of a recorded root lie: messages, each after its length in four bytes, the lowest
+/// Path of the exits in a recorded root: messages, each after its length in four bytes, the lowest
 /// first.
 const RECORDED: &str = ".jobmeter/taskstats/exits.bin";
 
-/// Hears of every task that ends on the machine.
+/// Receives every ended task of the machine.
 ///
-/// The kernel keeps an exit in the socket's buffer until it is taken, at about 1 280 bytes each; when
-/// the buffer is full, exits are lost, and the next taking is told so.
+/// The kernel keeps an exit in the socket's buffer until it is taken, at about 1 280 bytes each. When
+/// the buffer is full, exits are lost, and the next call reports that.
 #[derive(Debug)]
 pub struct Exits {
     channel: Channel,
@@ -36,7 +36,7 @@ enum Channel {
         cpus: Vec<u8>,
         buf: Box<[u8]>,
     },
-    /// The exits of a file, and how many of its bytes were taken.
+    /// The exits of a file, and the number of bytes taken.
     Recorded {
         bytes: Vec<u8>,
         place: usize,
@@ -44,27 +44,27 @@ enum Channel {
     },
 }
 
-/// What [`Exits::take`] found, besides the exits.
+/// The result of [`Exits::take`], besides the exits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// Exits shown.
     pub exits: usize,
-    /// Whether the kernel had to drop exits since the last taking.
+    /// Whether the kernel dropped exits since the last call.
     pub lost: bool,
-    /// Whether nothing waited any more when the last one had been taken.
+    /// Whether none was waiting after the last one.
     pub emptied: bool,
-    /// Exits of a layout that is not known.
+    /// Exits of an unknown layout.
     pub malformed: u32,
-    /// When the taking ended, by [`clock::monotonic_us`].
+    /// When the call ended, by [`clock::monotonic_us`].
     pub at_us: u64,
 }
 
 impl Exits {
-    /// Asks for all exits of the machine, and checks that they arrive. So many bytes may wait in the
-    /// kernel, of which it counts twice as many.
+    /// Requests all exits of the machine, and checks that they arrive. `receive_bytes` may wait in the
+    /// kernel, which counts twice as many.
     ///
     /// # Errors
-    /// The kernel has no taskstats, refuses, or sends its exits elsewhere.
+    /// The kernel has no taskstats, rejects the request, or sends its exits elsewhere.
     pub fn open(root: &Root, receive_bytes: usize) -> Result<Self, TaskstatsError> {
         if !root.is_live() {
             let (bytes, read) = (Vec::new(), Vec::new());
@@ -74,9 +74,9 @@ impl Exits {
         let possible = root.read_text("sys/devices/system/cpu/possible");
         let mut cpus = possible.map_err(|e| TaskstatsError::Failed(e.to_string()))?.into_bytes();
         cpus.push(0);
-        // Its own socket, so that no exit of others is taken from the one that is kept.
+        // A separate socket, so that no other exit is taken from the permanent one.
         let mut check = Self::register(cpus.clone(), receive_bytes.min(1 << 20))?;
-        if !check.hears(root)? {
+        if !check.receives_own(root)? {
             return Err(TaskstatsError::Unheard);
         }
         drop(check);
@@ -91,7 +91,7 @@ impl Exits {
         push_generic(&mut request, family, (2, true), GET, (REGISTER, &cpus));
         send(&socket, &request)?;
         let mut buf = vec![0; DATAGRAM_BYTES_MAX].into_boxed_slice();
-        // An exit may come before the acknowledgement; it is from before this began to listen.
+        // An exit may arrive before the acknowledgement; it is from before the request.
         while let Some(datagram) = receive(&socket, &mut buf)? {
             let Some(answer) = messages(datagram).find(|it| it.kind == ERROR && it.seq == 2) else {
                 continue;
@@ -105,21 +105,21 @@ impl Exits {
         Err(TaskstatsError::Failed("no answer to the request for exits".to_owned()))
     }
 
-    /// Ends a thread and says whether its exit is heard. The kernel sends an exit before it lets anyone
-    /// see that the thread has ended, so there is nothing to wait for.
-    fn hears(&mut self, root: &Root) -> Result<bool, TaskstatsError> {
+    /// Ends a thread and returns whether its exit arrives. The kernel sends an exit before the end of the thread
+    /// is visible, so there is nothing to wait for.
+    fn receives_own(&mut self, root: &Root) -> Result<bool, TaskstatsError> {
         let own_tid = || rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
         let thread = std::thread::Builder::new().name("exit-check".to_owned()).spawn(own_tid);
         let thread = thread.map_err(|error| TaskstatsError::Failed(error.to_string()))?;
         let tid = thread.join();
         let tid = tid.map_err(|_| TaskstatsError::Failed("the check panicked".to_owned()))?;
-        let mut heard = false;
-        let taken = self.take(root, usize::MAX, |exit| heard |= exit.stats.tid == tid)?;
-        // In a flood of exits ours may be among the lost: they do arrive then.
-        Ok(heard || taken.lost)
+        let mut received = false;
+        let taken = self.take(root, usize::MAX, |exit| received |= exit.stats.tid == tid)?;
+        // In a flood of exits ours may be among the lost ones: exits do arrive then.
+        Ok(received || taken.lost)
     }
 
-    /// What becomes readable when an exit waits; a recorded machine has none.
+    /// The descriptor that becomes readable when an exit waits; a recorded machine has none.
     #[must_use]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.channel {
@@ -128,8 +128,8 @@ impl Exits {
         }
     }
 
-    /// Takes at most so many of the exits that wait, in the order in which they came. On a recorded machine
-    /// they are those of the root given, each once until its file is another.
+    /// Takes at most `exits_max` waiting exits, in order of arrival. On a recorded machine
+    /// they come from the given root, each once until its file changes.
     ///
     /// # Errors
     /// The socket broke.
@@ -152,14 +152,14 @@ impl Exits {
                     break;
                 }
             };
-            for (_, said) in said(datagram) {
-                match said {
-                    Said::Task(exit) => {
+            for (_, reply) in replies(datagram) {
+                match reply {
+                    TaskReply::Task(exit) => {
                         taken.exits += 1;
                         show(&exit);
                     }
-                    Said::Malformed(_) => taken.malformed += 1,
-                    Said::Refused(..) | Said::Nothing => {}
+                    TaskReply::Malformed(_) => taken.malformed += 1,
+                    TaskReply::Refused(..) | TaskReply::Nothing => {}
                 }
             }
         }
@@ -206,7 +206,7 @@ impl Channel {
 }
 
 impl Drop for Exits {
-    /// Tells the kernel, which else would find out at the next exit of each processor.
+    /// Unregisters; otherwise the kernel would notice at the next exit of each processor.
     fn drop(&mut self) {
         if let Channel::Kernel { socket, family, cpus, .. } = &self.channel {
             let mut request = Vec::new();
@@ -247,14 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_of_a_thread_that_ends() {
+    fn the_kernel_reports_an_ended_thread() {
         let root = Root::live().unwrap();
         let mut exits = match Exits::open(&root, 1 << 20) {
             Ok(exits) => exits,
             Err(TaskstatsError::Failed(error)) => panic!("{error}"),
             Err(error) => return std::eprintln!("not run: {error}"),
         };
-        assert!(exits.hears(&root).unwrap());
+        assert!(exits.receives_own(&root).unwrap());
         let taken = exits.take(&root, usize::MAX, |_| {}).unwrap();
         assert!(taken.emptied);
     }

@@ -1,4 +1,4 @@
-//! Taskstats messages: a task's answer, an exit, or the refusal of a request.
+//! Taskstats messages: a task's answer, an exit, or the rejection of a request.
 
 use super::stats::{StatsError, TaskStats, taskstats};
 use crate::netlink::{ERROR, GENERIC_HEADER, attributes, error_of, messages};
@@ -8,9 +8,9 @@ use rustix::io::Errno;
 const NEW: u8 = 2;
 /// `TASKSTATS_TYPE_STATS`.
 const STATS: u16 = 3;
-/// `TASKSTATS_TYPE_AGGR_PID`: a task's number and its struct.
+/// `TASKSTATS_TYPE_AGGR_PID`: a task's ID and its struct.
 const OF_TASK: u16 = 4;
-/// `TASKSTATS_TYPE_AGGR_TGID`: a process's number and the sum of its tasks, which has little in it.
+/// `TASKSTATS_TYPE_AGGR_TGID`: a process's ID and the sum of its tasks, which has few fields.
 const OF_GROUP: u16 = 5;
 
 /// A task's struct, from an answer or an exit.
@@ -18,54 +18,55 @@ const OF_GROUP: u16 = 5;
 pub struct TaskMessage {
     /// The task.
     pub stats: TaskStats,
-    /// Whether the sum of its thread group came with it: an exit, and the last of several threads.
+    /// Whether the sum of its thread group came with it: then it is an exit, and the last of several threads.
     pub with_group: bool,
 }
 
-/// What a message of the taskstats family says.
+/// The content of a taskstats message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "nearly every message is a task, and none is kept")]
-pub(super) enum Said {
-    /// What was counted for a task.
+pub(super) enum TaskReply {
+    /// The counters of a task.
     Task(TaskMessage),
-    /// The request of this number was refused.
+    /// The rejected request, by its number.
     Refused(u32, Errno),
     /// A struct that cannot be read.
     Malformed(StatsError),
-    /// An acknowledgement, or something else.
+    /// An acknowledgement, or another message.
     Nothing,
 }
 
-/// Reads the messages of a datagram, each with the number of the request it answers.
-pub(super) fn said(datagram: &[u8]) -> impl Iterator<Item = (u32, Said)> {
+/// The messages of a datagram, each with the number of the answered request.
+pub(super) fn replies(datagram: &[u8]) -> impl Iterator<Item = (u32, TaskReply)> {
     messages(datagram).map(|message| {
-        let said = if message.kind == ERROR {
-            error_of(&message).map_or(Said::Nothing, |errno| Said::Refused(message.seq, errno))
+        let reply = if message.kind == ERROR {
+            error_of(&message)
+                .map_or(TaskReply::Nothing, |errno| TaskReply::Refused(message.seq, errno))
         } else {
             task_of(message.payload)
         };
-        (message.seq, said)
+        (message.seq, reply)
     })
 }
 
 /// Reads a recorded message: one datagram with one task.
 ///
 /// # Errors
-/// It has none, or one that cannot be read.
+/// It has none, or an unreadable one.
 pub fn recorded(datagram: &[u8]) -> Result<TaskMessage, StatsError> {
-    match said(datagram).next() {
-        Some((_, Said::Task(task))) => Ok(task),
-        Some((_, Said::Malformed(error))) => Err(error),
+    match replies(datagram).next() {
+        Some((_, TaskReply::Task(task))) => Ok(task),
+        Some((_, TaskReply::Malformed(error))) => Err(error),
         _ => Err(StatsError { version: 0, length: datagram.len(), why: "no task in the message" }),
     }
 }
 
-fn task_of(payload: &[u8]) -> Said {
+fn task_of(payload: &[u8]) -> TaskReply {
     let Some((header, rest)) = payload.split_at_checked(GENERIC_HEADER) else {
-        return Said::Nothing;
+        return TaskReply::Nothing;
     };
     if header.first() != Some(&NEW) {
-        return Said::Nothing;
+        return TaskReply::Nothing;
     }
     let (mut task, mut with_group) = (None, false);
     for (kind, content) in attributes(rest) {
@@ -78,9 +79,9 @@ fn task_of(payload: &[u8]) -> Said {
         }
     }
     match task.map(taskstats) {
-        Some(Ok(stats)) => Said::Task(TaskMessage { stats, with_group }),
-        Some(Err(error)) => Said::Malformed(error),
-        None => Said::Nothing,
+        Some(Ok(stats)) => TaskReply::Task(TaskMessage { stats, with_group }),
+        Some(Err(error)) => TaskReply::Malformed(error),
+        None => TaskReply::Nothing,
     }
 }
 
@@ -99,7 +100,7 @@ pub(super) mod tests {
         bytes
     }
 
-    /// A datagram as the kernel sends it for a task, with the sum of its group if asked.
+    /// A datagram as the kernel sends it for a task, optionally with the sum of its group.
     pub(crate) fn datagram(seq: u32, stats: &[u8], with_group: bool) -> Vec<u8> {
         let number = attribute(1, &700_u32.to_ne_bytes());
         let stats = attribute(STATS, stats);
@@ -124,12 +125,12 @@ pub(super) mod tests {
         let mut error = Vec::new();
         push_message(&mut error, ERROR, 7, false, &[&(-3_i32).to_ne_bytes(), &[0; 16]]);
         let all = [one, two, error].concat();
-        let all: Vec<_> = said(&all).map(|(seq, _)| seq).collect();
+        let all: Vec<_> = replies(&all).map(|(seq, _)| seq).collect();
         assert_eq!(all, [5, 6, 7]);
     }
 
     #[test]
-    fn what_is_no_task() {
+    fn messages_without_a_task() {
         assert!(recorded(b"").is_err());
         assert_eq!(recorded(&datagram(1, &[0; 100], false)).unwrap_err().length, 100);
         let whole = datagram(5, &sample(16, 560), true);
@@ -148,7 +149,7 @@ pub(super) mod tests {
 
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            assert!(said(&bytes).count() <= bytes.len());
+            assert!(replies(&bytes).count() <= bytes.len());
         }
     }
 }

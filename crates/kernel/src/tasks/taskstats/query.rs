@@ -1,6 +1,6 @@
-//! Asking the kernel for tasks, and its family of messages.
+//! Queries the kernel for tasks; also the kernel's netlink family of taskstats.
 
-use super::message::{Said, TaskMessage, recorded, said};
+use super::message::{TaskMessage, TaskReply, recorded, replies};
 use crate::netlink::{
     DATAGRAM_BYTES_MAX, ERROR, GENERIC_HEADER, attributes, error_of, messages, open, push_generic,
     receive, send, u16_at,
@@ -11,10 +11,10 @@ use rustix::net::netlink::GENERIC;
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
 
-/// Tasks asked for in one datagram. Their answers, 1 280 bytes of buffer each, must fit into the
+/// Tasks per datagram. Their answers, 1 280 bytes of buffer each, must fit into the
 /// kernel's default of 208 KiB; more than 32 gain nothing.
 const BATCH: usize = 64;
-/// `GENL_ID_CTRL`, the family that knows the others.
+/// `GENL_ID_CTRL`, the family that lists the others.
 const CONTROL: u16 = 16;
 /// `CTRL_CMD_GETFAMILY`.
 const GET_FAMILY: u8 = 3;
@@ -27,23 +27,23 @@ pub(super) const GET: u8 = 1;
 /// `TASKSTATS_CMD_ATTR_PID`.
 const OF_TASK: u16 = 1;
 
-/// Why the kernel's taskstats cannot be had.
+/// Why the kernel's taskstats are unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TaskstatsError {
     /// The kernel was built without it.
     #[error("the kernel has no taskstats (CONFIG_TASKSTATS)")]
     Absent,
-    /// It takes `CAP_NET_ADMIN` in the machine's first user namespace.
+    /// It needs `CAP_NET_ADMIN` in the machine's first user namespace.
     #[error("taskstats: permission denied")]
     Denied,
-    /// Exits are told only in the machine's first user and process namespaces.
-    #[error("exit notifications are not given in this process or user namespace")]
+    /// Exits are sent only in the machine's first user and process namespaces.
+    #[error("exit notifications are not available in this process or user namespace")]
     OtherNamespace,
-    /// The kernel took the request for exits, and tells none: it sends them to sockets of the machine's
+    /// The kernel accepted the request for exits, and sends none: it sends them to sockets of the machine's
     /// first network namespace alone.
     #[error("exit notifications do not arrive in this network namespace")]
     Unheard,
-    /// Anything else.
+    /// Any other error.
     #[error("taskstats: {0}")]
     Failed(String),
 }
@@ -58,7 +58,7 @@ impl From<Errno> for TaskstatsError {
     }
 }
 
-/// The number of the taskstats family, which the kernel draws when it boots.
+/// The number of the taskstats family, which the kernel assigns at boot.
 pub(super) fn family(socket: &OwnedFd) -> Result<u16, TaskstatsError> {
     let mut request = Vec::new();
     push_generic(&mut request, CONTROL, (1, false), GET_FAMILY, (FAMILY_NAME, b"TASKSTATS\0"));
@@ -75,25 +75,25 @@ pub(super) fn family(socket: &OwnedFd) -> Result<u16, TaskstatsError> {
     id.and_then(|(_, id)| u16_at(id, 0)).ok_or(TaskstatsError::Absent)
 }
 
-/// What the kernel says of a task.
+/// The kernel's answer about a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// What was counted for it, and when that was read, by [`clock::monotonic_us`].
+    /// Its counters, and the time of reading, by [`clock::monotonic_us`].
     Task(&'a TaskMessage, u64),
-    /// It is not there any more.
+    /// It no longer exists.
     Gone,
 }
 
-/// What became of the requests that [`Query::ask`] had no answer for.
+/// Requests of [`Query::ask`] without a usable answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
     /// The kernel did not answer: no memory, or a full buffer.
     pub unanswered: u32,
-    /// Answers of a layout that is not known, or about another task.
+    /// Answers of an unknown layout, or about another task.
     pub malformed: u32,
 }
 
-/// Asks for tasks: the kernel, or on a recorded root the files `.jobmeter/taskstats/TID.bin`.
+/// Queries tasks: in the kernel, or on a recorded root in the files `.jobmeter/taskstats/TID.bin`.
 #[derive(Debug)]
 pub struct Query {
     channel: Channel,
@@ -107,10 +107,10 @@ enum Channel {
 }
 
 impl Query {
-    /// Opens taskstats, and asks for the calling thread to know that it may.
+    /// Opens taskstats, and queries the calling thread to check the permission.
     ///
     /// # Errors
-    /// The kernel has none, or it is closed to us.
+    /// The kernel has none, or permission is missing.
     pub fn open(root: &Root) -> Result<Self, TaskstatsError> {
         if !root.is_live() {
             let channel = Channel::Recorded { path: String::new(), buf: Vec::new() };
@@ -130,18 +130,18 @@ impl Query {
         Ok(query)
     }
 
-    /// Asks for these tasks and shows each answer with the number of its task. On a recorded machine the
-    /// answers are those of the root given, which may be another at each tick.
+    /// Queries these tasks and shows each answer with the ID of its task. On a recorded machine the
+    /// answers come from the given root, which may be another at each tick.
     ///
     /// # Errors
-    /// The kernel refuses, or a socket breaks; answers shown before stand.
+    /// The kernel rejects the request, or a socket breaks; answers shown before are valid.
     pub fn ask(
         &mut self,
         root: &Root,
         tids: &[u32],
         mut show: impl FnMut(u32, Answer<'_>),
     ) -> Result<Asked, TaskstatsError> {
-        let mut asked = Asked::default();
+        let mut outcome = Asked::default();
         if root.is_live() && root.is_recording() {
             self.note(root, tids)?;
         }
@@ -151,13 +151,13 @@ impl Query {
                     request.clear();
                     let first = *seq;
                     for (place, tid) in (0_u32..).zip(tids) {
-                        let ask = (first.wrapping_add(place), false);
-                        push_generic(request, *family, ask, GET, (OF_TASK, &tid.to_ne_bytes()));
+                        let number = (first.wrapping_add(place), false);
+                        push_generic(request, *family, number, GET, (OF_TASK, &tid.to_ne_bytes()));
                     }
                     *seq = first.wrapping_add(u32::try_from(tids.len()).unwrap_or(u32::MAX));
                     send(&*socket, request)?;
                     let batch = Batch { first, tids, answered: &mut self.answers };
-                    batch.collect(socket, buf, &mut asked, &mut show)?;
+                    batch.collect(socket, buf, &mut outcome, &mut show)?;
                 }
                 Channel::Recorded { path, buf } => {
                     for tid in tids {
@@ -169,10 +169,10 @@ impl Query {
                 }
             }
         }
-        Ok(asked)
+        Ok(outcome)
     }
 
-    /// Notes the answers for these tasks for a capture: asked once more each, which only a capture does.
+    /// Records the answers for these tasks: it queries each once more, which only a capture does.
     fn note(&mut self, root: &Root, tids: &[u32]) -> Result<(), TaskstatsError> {
         for tid in tids {
             if let Some(answer) = self.record(*tid)? {
@@ -182,23 +182,23 @@ impl Query {
         Ok(())
     }
 
-    /// The kernel's answer for a task as it came, to be kept as `.jobmeter/taskstats/TID.bin`; `None`
-    /// when the task is not there.
+    /// The kernel's raw answer for a task, to be stored as `.jobmeter/taskstats/TID.bin`; `None`
+    /// if the task does not exist.
     ///
     /// # Errors
-    /// The kernel refuses, or the root is a recorded one.
+    /// The kernel rejects the request, or the root is a recorded one.
     pub fn record(&mut self, tid: u32) -> Result<Option<Vec<u8>>, TaskstatsError> {
         let Channel::Kernel { socket, family, seq, request, buf } = &mut self.channel else {
-            return Err(TaskstatsError::Failed("a recorded root is not recorded again".to_owned()));
+            return Err(TaskstatsError::Failed("a recorded root cannot be recorded".to_owned()));
         };
         request.clear();
         push_generic(request, *family, (*seq, false), GET, (OF_TASK, &tid.to_ne_bytes()));
         *seq = seq.wrapping_add(1);
         send(&*socket, request)?;
         let answer = receive(&*socket, buf)?.unwrap_or_default();
-        match said(answer).next() {
-            Some((_, Said::Refused(_, Errno::SRCH))) => Ok(None),
-            Some((_, Said::Refused(_, errno))) => Err(errno.into()),
+        match replies(answer).next() {
+            Some((_, TaskReply::Refused(_, Errno::SRCH))) => Ok(None),
+            Some((_, TaskReply::Refused(_, errno))) => Err(errno.into()),
             _ => Ok(Some(answer.to_vec())),
         }
     }
@@ -212,12 +212,12 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Takes the answers, counting both kinds: a task that is gone answers with an error.
+    /// Receives the answers, counting both kinds: an ended task is answered with an error.
     fn collect(
         self,
         socket: &OwnedFd,
         buf: &mut [u8],
-        asked: &mut Asked,
+        outcome: &mut Asked,
         show: &mut impl FnMut(u32, Answer<'_>),
     ) -> Result<(), TaskstatsError> {
         self.answered.clear();
@@ -230,30 +230,32 @@ impl Batch<'_> {
                 Err(errno) => return Err(errno.into()),
             };
             let now = clock::monotonic_us();
-            for (seq, said) in said(datagram) {
+            for (seq, reply) in replies(datagram) {
                 let place = usize::try_from(seq.wrapping_sub(self.first)).unwrap_or(usize::MAX);
                 let (Some(tid), Some(answered)) =
                     (self.tids.get(place), self.answered.get_mut(place))
                 else {
-                    continue; // an answer that came too late for the batch before
+                    continue; // a late answer to the previous batch
                 };
                 if !std::mem::replace(answered, true) {
                     missing -= 1;
                 }
-                match said {
-                    Said::Task(task) if task.stats.tid == *tid => {
+                match reply {
+                    TaskReply::Task(task) if task.stats.tid == *tid => {
                         show(*tid, Answer::Task(&task, now))
                     }
-                    Said::Refused(_, Errno::SRCH) => show(*tid, Answer::Gone),
-                    Said::Refused(_, errno @ (Errno::PERM | Errno::ACCESS)) => {
+                    TaskReply::Refused(_, Errno::SRCH) => show(*tid, Answer::Gone),
+                    TaskReply::Refused(_, errno @ (Errno::PERM | Errno::ACCESS)) => {
                         return Err(errno.into());
                     }
-                    Said::Refused(..) => asked.unanswered += 1,
-                    Said::Task(_) | Said::Malformed(_) | Said::Nothing => asked.malformed += 1,
+                    TaskReply::Refused(..) => outcome.unanswered += 1,
+                    TaskReply::Task(_) | TaskReply::Malformed(_) | TaskReply::Nothing => {
+                        outcome.malformed += 1
+                    }
                 }
             }
         }
-        asked.unanswered += u32::try_from(missing).unwrap_or(u32::MAX);
+        outcome.unanswered += u32::try_from(missing).unwrap_or(u32::MAX);
         Ok(())
     }
 }
@@ -263,7 +265,7 @@ fn recorded_at(task: &TaskMessage) -> u64 {
     task.stats.begin_s.saturating_mul(1_000_000).saturating_add(task.stats.elapsed_us)
 }
 
-/// Where the recorded answer for a task lies under a recorded machine's root.
+/// Path of the recorded answer for a task under a recorded machine's root.
 fn reply_path(tid: u32) -> String {
     format!(".jobmeter/taskstats/{tid}.bin")
 }
@@ -284,7 +286,7 @@ fn read_recorded(
     }
     let task = recorded(buf).map_err(|e| TaskstatsError::Failed(format!("/{path}: {e}")))?;
     if task.stats.tid != tid {
-        let why = format!("/{path}: it is of task {}", task.stats.tid);
+        let why = format!("/{path}: it belongs to task {}", task.stats.tid);
         return Err(TaskstatsError::Failed(why));
     }
     Ok(Some(task))
@@ -307,17 +309,20 @@ mod tests {
         std::fs::write(answers.join("701.bin"), datagram(1, &sample(16, 560), false)).unwrap();
         let mut query = Query::open(&root).unwrap();
         let mut seen = Vec::new();
-        let asked = query.ask(&root, &[699, 700], |tid, answer| {
+        let outcome = query.ask(&root, &[699, 700], |tid, answer| {
             seen.push((tid, matches!(answer, Answer::Task(..))));
         });
-        assert_eq!(asked, Ok(Asked::default()));
+        assert_eq!(outcome, Ok(Asked::default()));
         assert_eq!(seen, [(699, false), (700, true)]);
         let error = query.ask(&root, &[701], |_, _| {}).unwrap_err();
-        assert_eq!(error.to_string(), "taskstats: /.jobmeter/taskstats/701.bin: it is of task 700");
+        assert_eq!(
+            error.to_string(),
+            "taskstats: /.jobmeter/taskstats/701.bin: it belongs to task 700"
+        );
     }
 
     #[test]
-    fn the_kernel_answers_for_the_living_and_the_gone() {
+    fn the_kernel_answers_for_living_and_ended_tasks() {
         let root = Root::live().unwrap();
         let mut query = match Query::open(&root) {
             Ok(query) => query,
@@ -327,11 +332,11 @@ mod tests {
             Err(error) => panic!("{error}"),
         };
         let own = std::process::id();
-        // No task has a number beyond pid_max, at most 4194304.
+        // No task has an ID beyond pid_max, at most 4194304.
         let tids: Vec<u32> =
             (0..100).map(|n| if n % 2 == 0 { own } else { 5_000_000 + n }).collect();
         let (mut living, mut gone) = (0, 0);
-        let asked = query.ask(&root, &tids, |tid, answer| match answer {
+        let outcome = query.ask(&root, &tids, |tid, answer| match answer {
             Answer::Task(task, at) => {
                 assert_eq!((tid, task.stats.tid), (own, own));
                 assert!(task.stats.elapsed_us < at);
@@ -339,7 +344,7 @@ mod tests {
             }
             Answer::Gone => gone += 1,
         });
-        assert_eq!(asked, Ok(Asked::default()));
+        assert_eq!(outcome, Ok(Asked::default()));
         assert_eq!((living, gone), (50, 50));
         let datagram = query.record(own).unwrap().unwrap();
         assert_eq!(recorded(&datagram).unwrap().stats.tid, own);

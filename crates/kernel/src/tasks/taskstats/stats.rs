@@ -1,12 +1,12 @@
-//! `struct taskstats`: what the kernel counted for one task (include/uapi/linux/taskstats.h and
+//! `struct taskstats`: the kernel's counters of one task (include/uapi/linux/taskstats.h and
 //! Documentation/accounting/taskstats-struct.rst, Linux 6.18; kernel/tsacct.c for the units).
 //!
-//! The struct grows from version to version, and fields stay where they are, but for one time: the
-//! kernels 6.14 and 6.15 put the largest and smallest delays behind each sum, in its middle, and moved
-//! everything that follows; version 16 has them at its end. So a layout is told by version and length
-//! together, and one that is neither old, shifted nor new is refused.
+//! The struct grows from version to version at its end, with one exception: the
+//! kernels 6.14 and 6.15 put the largest and smallest delays after each sum, in its middle, and moved
+//! all later fields; version 16 has them at its end. So version and length together identify a layout,
+//! and an unknown combination is rejected.
 //!
-//! | version | length | kernel | what came |
+//! | version | length | kernel | new fields |
 //! |---|---|---|---|
 //! | 8 | 328 | 2.6.30 | the shortest that is read |
 //! | 9 | 344 | 4.20 | thrashing |
@@ -18,28 +18,28 @@
 
 use crate::netlink::{u16_at, u32_at, u64_at};
 
-/// Length of version 8, all of whose fields are read.
+/// Length of version 8; all its fields are read.
 const LENGTH_MIN: usize = 328;
-/// Length of version 14, the last before fields were put into the middle.
+/// Length of version 14, the last before fields were inserted into the middle.
 const LENGTH_14: usize = 432;
-/// How many delays there are that have a largest and a smallest: cpu, blkio, swapin, freepages,
+/// Number of delays with a largest and a smallest value: cpu, blkio, swapin, freepages,
 /// thrashing, compact, wpcopy, irq.
 const DELAYS: usize = 8;
 /// `AGROUP` of `<linux/acct.h>`: the last task of its thread group. Since version 12.
 const LAST_OF_GROUP: u8 = 0x20;
-/// Since when the struct tells the thread group.
+/// First version with the thread group.
 const VERSION_WITH_GROUP: u16 = 12;
 
-/// What the kernel counted for one task.
+/// The kernel's counters of one task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskStats {
     /// The task: a thread, or the only one of its process.
     pub tid: u32,
-    /// Its process; `None` before version 12 (Linux 5.19), which does not tell.
+    /// Its process; `None` before version 12 (Linux 5.19), which does not report it.
     pub tgid: Option<u32>,
-    /// The process whose child its process is; that of the reaper once the parent has ended.
+    /// The parent of its process; the reaper once the parent has ended.
     pub ppid: u32,
-    /// Seconds since 1970 when it began. The kernel subtracts two clocks cut to seconds: the same task
+    /// Its start in seconds since 1970. The kernel subtracts two clocks truncated to seconds: the same task
     /// may show a second more at another reading.
     pub begin_s: u64,
     /// Microseconds since it began, by the clock that never jumps and stops while the machine sleeps.
@@ -52,18 +52,18 @@ pub struct TaskStats {
     pub hiwater_vm_kib: u64,
     /// Its name, ended by zeros.
     pub comm: [u8; 16],
-    /// What only grows.
+    /// Values that never decrease.
     pub counters: Counters,
 }
 
-/// What only grows while a task lives.
+/// Values that never decrease while a task lives.
 ///
-/// The kernel cuts the io counters (`ReadChar` to `CancelledWriteBytes`) of every task down to a
+/// The kernel truncates the io counters (`ReadChar` to `CancelledWriteBytes`) of every task to a
 /// multiple of 1024, the number of system calls too (`KB_MASK` in kernel/tsacct.c).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters(pub [u64; Counter::COUNT]);
 
-/// A place in [`Counters`], with the kernel's name and unit.
+/// A position in [`Counters`], with the kernel's name and unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Counter {
     /// `cpu_count`: how often it waited for a processor.
@@ -95,9 +95,9 @@ pub enum Counter {
     CoreMem,
     /// `virtmem`: virtual memory times processor time, in MiB-microseconds.
     VirtMem,
-    /// `read_char`: bytes given to it by read calls.
+    /// `read_char`: bytes read by read calls.
     ReadChar,
-    /// `write_char`: bytes it gave to write calls.
+    /// `write_char`: bytes written by write calls.
     WriteChar,
     /// `read_syscalls`: read calls.
     ReadSyscalls,
@@ -107,11 +107,11 @@ pub enum Counter {
     ReadBytes,
     /// `write_bytes`: bytes to be sent to storage.
     WriteBytes,
-    /// `cancelled_write_bytes`: bytes it kept from being sent, by truncating.
+    /// `cancelled_write_bytes`: bytes not sent because of truncation.
     CancelledWriteBytes,
-    /// `nvcsw`: how often it gave the processor away.
+    /// `nvcsw`: voluntary context switches.
     VoluntarySwitches,
-    /// `nivcsw`: how often the processor was taken from it.
+    /// `nivcsw`: involuntary context switches.
     InvoluntarySwitches,
     /// `ac_utimescaled`: microseconds in user mode, scaled by the processor's frequency where the
     /// architecture does that.
@@ -127,10 +127,10 @@ pub enum Counter {
 }
 
 impl Counter {
-    /// How many there are.
+    /// Number of counters.
     pub const COUNT: usize = 28;
 
-    /// Every counter with its offset in the struct and how many delays stand before it, in the order
+    /// Every counter with its offset in the struct and the number of delays before it, in the order
     /// of [`Counters`].
     const LAYOUT: [(Self, usize, usize); Self::COUNT] = [
         (Self::CpuCount, 16, 0),
@@ -163,7 +163,7 @@ impl Counter {
         (Self::FreePagesDelay, 320, 3),
     ];
 
-    /// Its place.
+    /// Its position.
     pub const fn place(self) -> usize {
         #[expect(clippy::as_conversions, reason = "a field-less enum's own number")]
         let place = self as usize;
@@ -175,7 +175,7 @@ impl Counters {
     /// All zero.
     pub const ZERO: Self = Self([0; Counter::COUNT]);
 
-    /// The value of one.
+    /// The value of one counter.
     pub fn get(&self, counter: Counter) -> u64 {
         self.0.get(counter.place()).copied().unwrap_or(0)
     }
@@ -185,9 +185,9 @@ impl Counters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("struct taskstats of version {version} and {length} bytes: {why}")]
 pub struct StatsError {
-    /// The version it says.
+    /// Its version.
     pub version: u16,
-    /// Its bytes.
+    /// Its length in bytes.
     pub length: usize,
     /// What is wrong.
     pub why: &'static str,
@@ -196,7 +196,7 @@ pub struct StatsError {
 /// Reads a `struct taskstats`.
 ///
 /// # Errors
-/// It is too short, or of a layout that this program does not know.
+/// It is too short, or of an unknown layout.
 pub fn taskstats(bytes: &[u8]) -> Result<TaskStats, StatsError> {
     let version = u16_at(bytes, 0).unwrap_or(0);
     let length = bytes.len();
@@ -205,21 +205,21 @@ pub fn taskstats(bytes: &[u8]) -> Result<TaskStats, StatsError> {
     read(bytes, version, stride).ok_or(wrong("too short"))
 }
 
-/// By how many bytes each delay before a field moves that field.
+/// The shift of a field, in bytes, per delay before it.
 const fn stride(version: u16, length: usize) -> Result<usize, &'static str> {
     if length < LENGTH_MIN {
-        return Err("older than Linux 2.6.30, or cut");
+        return Err("older than Linux 2.6.30, or truncated");
     }
     match (version, length) {
         (8..=14, ..=LENGTH_14) | (16.., _) => Ok(0),
         (14 | 15, _) if length == LENGTH_14 + 8 * DELAYS => Ok(8),
         (14 | 15, _) if length == LENGTH_14 + 16 * DELAYS => Ok(16),
-        _ => Err("a layout that is not known"),
+        _ => Err("an unknown layout"),
     }
 }
 
 fn read(bytes: &[u8], version: u16, stride: usize) -> Option<TaskStats> {
-    // Three delays stand before the fields of the task itself, six before its thread group.
+    // Three delays precede the fields of the task itself, six precede its thread group.
     let own = 3 * stride;
     let mut counters = Counters::ZERO;
     for (to, (_, offset, delays)) in counters.0.iter_mut().zip(Counter::LAYOUT) {
@@ -246,8 +246,7 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A struct in which every field holds a number of its own: its offset in version 14, but for the
-    /// ones told here.
+    /// A struct in which every field has a distinct number: its offset in version 14, except for those set here.
     pub(crate) fn sample(version: u16, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; 432];
         for offset in (16..432).step_by(8) {
@@ -266,7 +265,7 @@ pub(super) mod tests {
             560 if version < 16 => 16,
             _ => 0,
         };
-        // From the back, so that the places do not move before their turn. Every inserted byte is 0xee.
+        // From the back, so that the offsets do not move before their turn. Every inserted byte is 0xee.
         for end in [432, 416, 368, 344, 328, 64, 48, 32] {
             bytes.splice(end..end, std::iter::repeat_n(0xee, extra));
         }
@@ -305,10 +304,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn unknown_layouts_are_refused() {
+    fn unknown_layouts_are_rejected() {
         for (version, length) in [(3, 328), (14, 440), (15, 432), (15, 568), (14, 504)] {
             let error = taskstats(&sample(version, length)).unwrap_err();
-            assert_eq!(error.why, "a layout that is not known", "{version}, {length}");
+            assert_eq!(error.why, "an unknown layout", "{version}, {length}");
         }
         assert!(taskstats(&[]).is_err());
         let whole = sample(16, 560);

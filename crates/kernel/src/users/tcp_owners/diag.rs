@@ -1,4 +1,4 @@
-//! The owner of one socket by its exact ends, asked of the kernel by netlink (`sock_diag(7)`; net/ipv4/inet_diag.c,
+//! The owner of one socket by its exact ends, queried from the kernel by netlink (`sock_diag(7)`; net/ipv4/inet_diag.c,
 //! `inet_diag_find_one_icsk`, Linux 6.18): one lookup in its table, however many connections there are.
 
 use super::Ends;
@@ -14,7 +14,8 @@ const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const IPPROTO_TCP: u8 = 6;
 const ESTABLISHED: u8 = 1;
-/// Of `struct inet_diag_msg`: the ends (`struct inet_diag_sockid`) without interface and cookie, the user, and the inode.
+/// Fields of `struct inet_diag_msg`: the ends (`struct inet_diag_sockid`) without interface and cookie, the
+/// user, and the inode.
 const ENDS: std::ops::Range<usize> = 4..40;
 const UID: usize = 64;
 const INODE: usize = 68;
@@ -34,7 +35,8 @@ impl Sockets {
     /// The owner of the other end.
     ///
     /// # Errors
-    /// The kernel does not answer: it refuses, has no table of TCP sockets for us, or the connection is gone.
+    /// The kernel does not answer: it rejects the request, has no accessible table of TCP sockets, or the
+    /// connection is gone.
     pub(super) fn owner(&self, ends: Ends) -> Result<Option<u32>, Errno> {
         match self.find(ends.theirs, ends.ours)? {
             Some(found) => Ok(found.owner),
@@ -44,9 +46,9 @@ impl Sockets {
     }
 
     fn find(&self, local: SocketAddr, remote: SocketAddr) -> Result<Option<Found>, Errno> {
-        let asked = request(local, remote);
+        let wanted = request(local, remote);
         let mut datagram = Vec::with_capacity(128);
-        push_message(&mut datagram, BY_FAMILY, 0, false, &[&asked]);
+        push_message(&mut datagram, BY_FAMILY, 0, false, &[&wanted]);
         send(&self.netlink, &datagram)?;
         let mut buffer = [0; ANSWER_BYTES_MAX];
         let answer = receive(&self.netlink, &mut buffer)?.ok_or(Errno::AGAIN)?;
@@ -61,7 +63,7 @@ impl Sockets {
     }
 }
 
-/// A socket with the ends that were asked for.
+/// A socket with the wanted ends.
 struct Found {
     /// `None`: it is not established, or no program has it.
     owner: Option<u32>,
@@ -77,7 +79,7 @@ fn request(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
     [&head[..], &every_state.to_ne_bytes(), &ends, &any_interface, &no_cookie].concat()
 }
 
-/// Ports and addresses in the order of the network, an IPv4 address in the first of four words.
+/// Ports and addresses in network order, an IPv4 address in the first of four words.
 fn ends_of(local: SocketAddr, remote: SocketAddr) -> [u8; 36] {
     let mut bytes = [0; 36];
     let mut parts = bytes.iter_mut();
@@ -97,18 +99,18 @@ fn ends_of(local: SocketAddr, remote: SocketAddr) -> [u8; 36] {
     bytes
 }
 
-/// `struct inet_diag_msg`; `None` if it is none. A listening socket answers for the connections that are not there.
-fn found(message: &[u8], asked: [u8; 36]) -> Option<Found> {
+/// `struct inet_diag_msg`; `None` if malformed. A listening socket answers for missing connections.
+fn found(message: &[u8], wanted: [u8; 36]) -> Option<Found> {
     let (family, state) = (*message.first()?, *message.get(1)?);
     let (uid, inode) = (u32_at(message, UID)?, u32_at(message, INODE)?);
     let ends = message.get(ENDS)?;
-    // A socket of IPv6 with a connection of IPv4 has its addresses as `::ffff:a.b.c.d`.
-    let is_same = ends == asked || (family == AF_INET6 && mapped(ends)? == asked);
+    // An IPv6 socket with an IPv4 connection has addresses of the form `::ffff:a.b.c.d`.
+    let is_same = ends == wanted || (family == AF_INET6 && mapped(ends)? == wanted);
     let owner = (is_same && state == ESTABLISHED && inode != 0).then_some(uid);
     Some(Found { owner })
 }
 
-/// Ends with IPv4 addresses as such.
+/// Ends with IPv4 addresses in the IPv4 form.
 fn mapped(ends: &[u8]) -> Option<[u8; 36]> {
     let port = |at: usize| ends.get(at..)?.first_chunk().map(|port| u16::from_be_bytes(*port));
     let ip = |at: usize| ends.get(at..)?.first_chunk::<16>().map(|ip| IpAddr::from(*ip));
@@ -139,15 +141,15 @@ mod tests {
                 return;
             }
             assert_eq!(owner, Ok(Some(uid)), "{listens}");
-            // Of a server's end, too, which may be of a socket that has both families.
+            // A server's end, too, which may be a socket of both families.
             let back = Ends { theirs: ends.ours, ours: theirs };
             assert_eq!(sockets.owner(back), Ok(Some(uid)), "{listens}");
             drop(client);
-            // The other end is closing, or gone; ours is still there.
+            // The other end is closing, or gone; ours still exists.
             assert_eq!(sockets.owner(ends), Ok(None), "{listens}");
             drop(served);
         }
-        // Nobody has these, and a listening socket does not stand for them.
+        // No socket has these ends, and a listening socket does not count.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let ours = listener.local_addr().unwrap();
         let ends = Ends { theirs: ([127, 0, 0, 1], 1).into(), ours };
@@ -164,9 +166,9 @@ mod tests {
             bytes.resize(UID, 0);
             [bytes, uid.to_ne_bytes().to_vec(), inode.to_ne_bytes().to_vec()].concat()
         };
-        let asked = ends_of(local, remote);
-        let owner = |bytes: &[u8]| found(bytes, asked).and_then(|found| found.owner);
-        let good = message(AF_INET, ESTABLISHED, &asked, 7, 9);
+        let wanted = ends_of(local, remote);
+        let owner = |bytes: &[u8]| found(bytes, wanted).and_then(|found| found.owner);
+        let good = message(AF_INET, ESTABLISHED, &wanted, 7, 9);
         assert_eq!(owner(&good), Some(7));
         let mapped = [
             &[0, 7, 0, 80][..],
@@ -175,11 +177,12 @@ mod tests {
         ];
         assert_eq!(owner(&message(AF_INET6, ESTABLISHED, &mapped.concat(), 7, 9)), Some(7));
         let other = ends_of(remote, local);
-        for (state, ends, inode) in [(10, asked, 9), (6, asked, 9), (1, asked, 0), (1, other, 9)] {
+        for (state, ends, inode) in [(10, wanted, 9), (6, wanted, 9), (1, wanted, 0), (1, other, 9)]
+        {
             assert_eq!(owner(&message(AF_INET, state, &ends, 0, inode)), None, "{state} {inode}");
         }
         for cut in 0..good.len() {
-            assert!(found(&good[..cut], asked).is_none(), "{cut}");
+            assert!(found(&good[..cut], wanted).is_none(), "{cut}");
         }
     }
 

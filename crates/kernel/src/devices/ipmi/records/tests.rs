@@ -19,7 +19,7 @@ fn analog(record: &[u8]) -> Analog {
     }
 }
 
-/// What a temperature's record tells of a reading after a change.
+/// The value of a reading by a temperature's record after a change.
 fn value(raw: u8, change: impl FnOnce(&mut Vec<u8>)) -> Option<f64> {
     let mut record = temperature();
     change(&mut record);
@@ -58,10 +58,10 @@ fn curves() {
         (10, 81, 9.0),
         (11, 27, 3.0),
     ] {
-        let told = value(raw, |r| r[23] = curve).unwrap();
-        assert!((told - want).abs() < 1e-9, "curve {curve}: {told}");
+        let found = value(raw, |r| r[23] = curve).unwrap();
+        assert!((found - want).abs() < 1e-9, "curve {curve}: {found}");
     }
-    // 1/0 and the logarithm of 0 are no numbers.
+    // 1/0 and the logarithm of 0 are not numbers.
     assert_eq!(value(0, |r| r[23] = 7), None);
     assert_eq!(value(0, |r| r[23] = 1), None);
 }
@@ -85,7 +85,7 @@ fn a_sensor_without_a_reading_has_none() {
 }
 
 #[test]
-fn what_is_no_number_of_ours_is_told_apart() {
+fn unsupported_and_non_numeric_sensors_are_distinguished() {
     let parsed = |place: usize, byte: u8| {
         let mut record = temperature();
         record[place] = byte;
@@ -104,7 +104,7 @@ fn what_is_no_number_of_ours_is_told_apart() {
 }
 
 #[test]
-fn names_in_each_of_their_four_ways() {
+fn names_in_each_of_four_encodings() {
     assert_eq!(&*name(0xc4, b"Temp"), "Temp");
     assert_eq!(&*name(0xc6, b"FAN\xb01\0"), "FAN\u{b0}1");
     // "IPMI" of six bits a character, as §43.15 has it.
@@ -115,12 +115,12 @@ fn names_in_each_of_their_four_ways() {
 }
 
 #[test]
-fn every_cut_of_a_record_is_refused() {
+fn every_truncated_record_is_rejected() {
     let record = temperature();
     for cut in 0..record.len() {
         assert_eq!(Record::parse(&record[..cut]), None, "{cut}");
     }
-    // One that says that it is shorter than its kind.
+    // A record with a length shorter than its type requires.
     let mut short = record;
     short[4] = 20;
     assert_eq!(Record::parse(&short), None);

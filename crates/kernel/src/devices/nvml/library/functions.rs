@@ -1,4 +1,4 @@
-//! The library's functions and the structures they fill, as nvml.h has them, and how they are found.
+//! The library's functions and structures, as in nvml.h, and their look-up.
 
 use super::LIBRARY;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -34,7 +34,7 @@ pub(super) struct Memory {
     pub(super) used: c_ulonglong,
 }
 
-/// The one before version 2, in which `used` has what is reserved in it.
+/// The structure before version 2: its `used` includes reserved memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MemoryBefore {
@@ -75,7 +75,7 @@ pub(super) struct ProcessUse {
     pub(super) decoder: c_uint,
 }
 
-/// The functions. Those that an older driver lacks are none.
+/// The functions. Those that an older driver lacks are `None`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Functions {
     pub(super) init: unsafe extern "C" fn() -> c_int,
@@ -108,7 +108,7 @@ pub(super) struct Functions {
     pub(super) slice_number: Option<Get<c_uint>>,
 }
 
-/// A loaded library; it is closed with the value.
+/// A loaded library, closed on drop.
 #[derive(Debug)]
 pub(super) struct Loaded(NonNull<c_void>);
 
@@ -134,8 +134,8 @@ impl Loaded {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
         // SAFETY: the handle is open and the name ends with a zero.
         let address = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
-        // SAFETY: F is a pointer to a function whose type is that of nvml.h, as written above for
-        // this name, and the address is not null.
+        // SAFETY: F is a pointer to a function of the type in nvml.h for this name, as written above, and the
+        // address is not null.
         (!address.is_null())
             .then(|| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&address) })
     }
