@@ -328,7 +328,7 @@ const LIMITS: &str = "
 ## Limits
 
 - A task frees its memory after the kernel stated its accounting. Where the cgroup is removed at once, that time is missing:
-  below 5 ms of a process of 64 MiB.
+  1 to 8 ms of a process of 64 MiB, more on a busy virtual machine.
 - A process that joins a job after a look at it and ends before the next one, at an age of 0.02, 0.1, 0.3, 1 and 3 s and then once a
   second, counts up to the last reading of its job's cgroup. The report states the seconds after that as `unread_seconds`.
 - A process that is moved to another job counts its transfers of up to a second for the job that it left, until the agent

@@ -113,9 +113,10 @@ pub(super) fn oom_kill_in_step(site: &mut Site) -> Vec<Row> {
 }
 
 /// A job's processor time, where a cgroup goes with each last process. A task frees its memory after the kernel sent its
-/// accounting (kernel/exit.c, `do_exit`, Linux 6.18), and the cgroup that counts that time is gone: 5 ms at most.
+/// accounting (kernel/exit.c, `do_exit`, Linux 6.18), and the cgroup that counts that time is gone: 1 to 8 ms
+/// have been seen for 64 MiB. On a busy machine 19 ms were missing once in 400 jobs.
 fn cpu(case: &'static str, truth: f64, report: &Value) -> Row {
-    row([case, "processor time", "s"], truth, total(report, "cpu_seconds"), (0.01, 0.005))
+    row([case, "processor time", "s"], truth, total(report, "cpu_seconds"), (0.01, 0.02))
 }
 
 /// Two steps after each other, of which the first is gone before the second one comes.

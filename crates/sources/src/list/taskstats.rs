@@ -115,6 +115,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         delays_counted: None,
         asked: Asked::default(),
         text: Text::default(),
+        inexact: VecDeque::new(),
     })))
 }
 
@@ -129,6 +130,8 @@ struct Taskstats {
     delays_counted: Option<bool>,
     asked: Asked,
     text: Text,
+    /// Jobs to be measured again, and how often.
+    inexact: VecDeque<(JobNo, u8)>,
 }
 
 /// Reused memory for reading small files.
@@ -184,6 +187,10 @@ impl Reader for Taskstats {
         }
         (self.round.tids, self.round.place) = (before, place);
         self.measure_joined(tids, cx);
+    }
+
+    fn drained(&mut self, cx: &Context<'_>) {
+        self.measure_again(cx);
     }
 
     fn want_all(&mut self) {

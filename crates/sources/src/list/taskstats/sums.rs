@@ -30,7 +30,7 @@ pub(super) struct Sum {
     pub(super) group_base_ns: u64,
     /// Processor time of the job beyond that of its tasks here, in nanoseconds; `None`: unknown.
     pub(super) ahead_ns: Option<i64>,
-    /// Whether no task joined since that was measured.
+    /// Whether that was measured well, and no task joined since.
     pub(super) is_measured: bool,
     /// The job's processor time as last published, in nanoseconds.
     pub(super) whole_ns: u64,
@@ -69,7 +69,6 @@ impl Sum {
         // If every task was observed from its beginning, the sum of the tasks is proven, too.
         let known = self.ahead_ns.or(is_whole.then_some(0)).unwrap_or(least);
         self.ahead_ns = Some(known.clamp(least, most));
-        self.is_measured = true;
     }
 
     /// Processor time of the job: that of its tasks, plus what its cgroup counted beyond them. Never more than that of

@@ -19,6 +19,9 @@ const TASKS_MAX: usize = 1024;
 const TASKS_JOINED_MAX: usize = 128;
 /// Tries, while the agent is interrupted between two readings.
 const TRIES: u32 = 3;
+/// Drains after which a job is measured again, and most jobs that wait for it.
+const AGAIN: u8 = 10;
+const INEXACT_MAX: usize = 64;
 /// Uncertainty of a measurement that is good enough, as a part of so many of the whole.
 const EXACT: u64 = 1000;
 
@@ -36,12 +39,26 @@ impl Taskstats {
             return;
         }
         for _ in 0..TRIES {
-            let Some((before_ns, after_ns)) = self.compare(no, tasks_max, cx) else { break };
+            let Some((before_ns, after_ns)) = self.compare(no, tasks_max, cx) else { continue };
             let is_whole = self.exits.job(no).is_some_and(|job| !job.is_old);
-            self.sums.of(no).measure([before_ns, after_ns], is_whole);
+            let sum = self.sums.of(no);
+            sum.measure([before_ns, after_ns], is_whole);
             if after_ns.saturating_sub(before_ns) <= after_ns / EXACT {
+                sum.is_measured = true;
                 break;
             }
+        }
+    }
+
+    /// Measures again what was measured while the agent was interrupted: a job that ends soon has no other reading.
+    pub(super) fn measure_again(&mut self, cx: &Context<'_>) {
+        for _ in 0..self.inexact.len() {
+            let Some((no, tries)) = self.inexact.pop_front() else { break };
+            if tries == 0 || self.exits.job(no).is_none() || self.sums.of(no).is_measured {
+                continue;
+            }
+            self.measure(no, TASKS_JOINED_MAX, cx);
+            self.inexact.push_back((no, tries - 1));
         }
     }
 
@@ -54,6 +71,9 @@ impl Taskstats {
         for no in jobs {
             self.sums.of(no).is_measured = false;
             self.measure(no, TASKS_JOINED_MAX, cx);
+            if !self.sums.of(no).is_measured && self.inexact.len() < INEXACT_MAX {
+                self.inexact.push_back((no, AGAIN));
+            }
         }
     }
 
