@@ -15,7 +15,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use server::{Reply, Server, answer};
 use std::net::TcpListener;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use wire::AckStatus;
@@ -244,38 +244,86 @@ impl Authority {
     }
 
     /// A certificate for a name, and its key.
-    fn issue(&self, name: &str) -> (rcgen::Certificate, KeyPair) {
+    fn issue(&self, name: &str) -> Issued {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new([name.to_owned()]).unwrap();
         (params.signed_by(&key, &self.0).unwrap(), key)
     }
 }
 
-/// A server over TLS that wants a certificate of the authority from its clients.
-fn tls_server(authority: &Authority) -> Server {
-    let mut roots = RootCertStore::empty();
-    roots.add(authority.0.der().clone()).unwrap();
+type Issued = (rcgen::Certificate, KeyPair);
+
+/// A server over TLS that wants a certificate of the authority, if one is given, from its clients; how many connections
+/// it had.
+fn tls_server(
+    (certificate, key): &Issued,
+    of_clients: Option<&Authority>,
+) -> (Server, Arc<AtomicUsize>) {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let clients = WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(&provider));
-    let (certificate, key) = authority.issue("127.0.0.1");
-    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-    let config = ServerConfig::builder_with_provider(provider)
+    let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_client_cert_verifier(clients.build().unwrap())
-        .with_single_cert(vec![certificate.der().clone()], key)
         .unwrap();
+    let config = match of_clients {
+        Some(authority) => {
+            let mut roots = RootCertStore::empty();
+            roots.add(authority.0.der().clone()).unwrap();
+            let clients = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
+            config.with_client_cert_verifier(clients.build().unwrap())
+        }
+        None => config.with_no_client_auth(),
+    };
+    let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config = config.with_single_cert(vec![certificate.der().clone()], key).unwrap();
     let config = Arc::new(config);
     let script = Box::new(|_: usize, _: &server::Post| Reply::All(AckStatus::Stored));
-    Server::over("https", script, move |stream| {
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&connections);
+    let server = Server::over("https", script, move |stream| {
+        counted.fetch_add(1, Ordering::Relaxed);
         StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), stream)
-    })
+    });
+    (server, connections)
+}
+
+#[test]
+fn an_agent_sends_no_token_to_a_server_of_an_unknown_authority_or_another_name() {
+    let (ours, another) = (Authority::new(), Authority::new());
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (ca, token) = (file("ca", &ours.0.pem()), file("token", "s3cret\n"));
+    let key = KeyPair::generate().unwrap();
+    let own = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+    let own = (own.self_signed(&key).unwrap(), key);
+    let good = ours.issue("127.0.0.1");
+    let refused = [own, ours.issue("other.example"), another.issue("127.0.0.1")];
+    let servers = refused.each_ref().map(|issued| tls_server(issued, None));
+    let agent = |server: &Server| {
+        let rig = Rig::new(&config(&server.url, &[("ca", &ca), ("token_file", &token)]));
+        rig.bench.push(1);
+        rig
+    };
+    let rigs = servers.each_ref().map(|(server, _)| agent(server));
+    let (trusted, _) = tls_server(&good, None);
+    let trusting = agent(&trusted);
+    until("the batch", || trusting.sent() == 1);
+    let head = trusted.posts()[0].head.join("\n").to_lowercase();
+    assert!(head.contains("authorization: bearer s3cret"), "{head}");
+    for ((server, connections), rig) in servers.iter().zip(&rigs) {
+        // The second follows a first that failed.
+        until("attempts", || connections.load(Ordering::Relaxed) > 1);
+        assert_eq!((rig.sent(), server.posts().len()), (0, 0));
+    }
+    rigs.into_iter().chain([trusting]).for_each(Rig::end);
 }
 
 #[test]
 fn over_tls_both_sides_are_checked() {
     let (ours, another) = (Authority::new(), Authority::new());
-    let server = tls_server(&ours);
+    let (server, _) = tls_server(&ours.issue("127.0.0.1"), Some(&ours));
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = dir.path().join(name);
