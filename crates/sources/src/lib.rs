@@ -14,5 +14,7 @@ pub use list::SOURCES;
 pub use source::error::SourceError;
 pub use source::options::{OptionError, Options};
 pub use source::sane::Sane;
-pub use source::sink::{Keep, Mark, Of, PartState, SERIES_PER_SOURCE_MAX, Sink, SinkCounts};
+pub use source::sink::{
+    Keep, Mark, MetricRef, Of, PartState, SERIES_PER_SOURCE_MAX, Sink, SinkCounts,
+};
 pub use source::spec::{Context, Every, Open, Quiet, Source, SourceSpec};

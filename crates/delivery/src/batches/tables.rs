@@ -2,11 +2,14 @@
 //! wire's limits are.
 
 use crate::batches::seal::Sinks;
-use model::{SeriesEntry, SeriesTable};
+use model::{Metric, SeriesEntry, SeriesTable};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Most series in one table; the wire takes twice as many.
 const SERIES_MAX: usize = 32_768;
+/// Most metrics in one table; the wire takes twice as many.
+const METRICS_MAX: usize = 2048;
 /// Most bytes in one table, as estimated; the wire takes twice as many.
 const BYTES_MAX: usize = 4 << 20;
 
@@ -59,6 +62,8 @@ impl Tables {
 struct Making {
     done: Vec<Arc<SeriesTable>>,
     entries: Vec<SeriesEntry>,
+    /// The addresses of their metrics.
+    metrics: HashSet<*const Metric>,
     bytes: usize,
 }
 
@@ -66,9 +71,12 @@ impl Making {
     fn add(&mut self, entry: &SeriesEntry) -> TableEntry {
         // The numbers of an entry, its labels and, at worst, a metric of its own.
         let bytes = 64 + entry.labels.as_str().len() + entry.metric.name.len();
-        if self.entries.len() >= SERIES_MAX || self.bytes + bytes > BYTES_MAX {
+        let metric = Arc::as_ptr(&entry.metric);
+        let many_metrics = self.metrics.len() >= METRICS_MAX && !self.metrics.contains(&metric);
+        if self.entries.len() >= SERIES_MAX || self.bytes + bytes > BYTES_MAX || many_metrics {
             self.close();
         }
+        self.metrics.insert(metric);
         self.bytes += bytes;
         self.entries.push(entry.clone());
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -79,6 +87,7 @@ impl Making {
         let mut entries = std::mem::take(&mut self.entries);
         entries.shrink_to_fit();
         self.done.push(Arc::new(SeriesTable { entries }));
+        self.metrics.clear();
         self.bytes = 0;
     }
 
@@ -93,7 +102,7 @@ impl Making {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{DeviceId, Metric, Unit};
+    use model::{DeviceId, Unit};
     use sources::Sink;
 
     static LOAD: Metric = Metric::gauge("load_1m", Unit::Count, "");
@@ -121,6 +130,20 @@ mod tests {
         assert_eq!(tables.tables[0].entries.len(), 5);
         assert_eq!(tables.places(2)[0], TableEntry { table: 0, entry: 2 });
         assert!(tables.lacks(1, 4) && !tables.lacks(1, 0) && !tables.lacks(0, 2));
+    }
+
+    #[test]
+    fn metrics_declared_at_run_time_are_cut_at_their_limit() {
+        let mut sink = Sink::new(DeviceId::new("poller").unwrap());
+        let pdus = ["pdu-1", "pdu-2"].map(|name| DeviceId::new(name).unwrap());
+        for i in 0..=METRICS_MAX {
+            let metric = Arc::new(Metric { name: format!("prom_{i}").into(), ..LOAD.clone() });
+            pdus.iter().for_each(|pdu| sink.of(pdu).gauge(&metric, &[], 1.0));
+        }
+        let mut tables = Tables::default();
+        tables.build(&mut vec![Some(sink)]);
+        let series: Vec<_> = tables.tables.iter().map(|table| table.entries.len()).collect();
+        assert_eq!(series, [2 * METRICS_MAX, 2]);
     }
 
     #[test]

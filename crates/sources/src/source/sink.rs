@@ -5,10 +5,12 @@ mod killed;
 mod lost;
 mod parts;
 mod ring;
+mod series_ref;
 
 pub use drain::Mark;
 pub use parts::PartState;
 pub use ring::Keep;
+pub use series_ref::MetricRef;
 
 use crate::SourceSpec;
 use crate::source::sane::{Sane, Verdict, Watch};
@@ -16,8 +18,7 @@ use hashbrown::HashTable;
 use model::{
     Cause, DeviceId, Gap, JobEvent, JobKey, Labels, Metric, Origin, SeriesEntry, Tick, Timestamp,
 };
-use rustc_hash::FxHasher;
-use std::hash::{Hash, Hasher};
+use series_ref::SeriesRef;
 use std::sync::Arc;
 
 /// Maximum number of live series of a source; samples of further series are counted and rejected.
@@ -28,7 +29,7 @@ const IDLE_SEALS_MAX: u32 = 120;
 /// The same for series of an ended job: they get no more samples, unless the job's directory is used again.
 const ENDED_SEALS_MAX: u32 = 1;
 
-/// Buffer for the samples of one source; the agent drains it when it seals a batch.
+/// Buffer for the samples of one source; they are drained when a batch is sealed.
 ///
 /// Looking up a known series costs one hash and allocates nothing. A tick with the same series as the
 /// previous tick allocates nothing.
@@ -80,7 +81,8 @@ impl SinkCounts {
 #[derive(Debug)]
 struct KnownSeries {
     entry: SeriesEntry,
-    metric: &'static Metric,
+    /// `None`: its metric was declared at run time.
+    of_source: Option<&'static Metric>,
     pairs: Box<[(Box<str>, Box<str>)]>,
     hash: u64,
     idle_seals: u32,
@@ -92,24 +94,56 @@ struct KnownSeries {
 #[derive(Debug)]
 pub struct Of<'a> {
     sink: &'a mut Sink,
+    /// `None`: the sink's own.
+    device: Option<&'a DeviceId>,
     job: Option<&'a JobKey>,
 }
 
 impl Of<'_> {
     /// Adds the value of a gauge.
-    pub fn gauge(&mut self, metric: &'static Metric, labels: &[(&str, &str)], value: f64) {
-        self.sink.push(metric, self.job, labels, None, value);
+    pub fn gauge<'m>(
+        &mut self,
+        metric: impl Into<MetricRef<'m>>,
+        labels: &[(&str, &str)],
+        value: f64,
+    ) {
+        self.push(metric.into(), labels, None, value);
     }
 
     /// Adds the value of a counter that was zero at `start`.
-    pub fn counter(
+    pub fn counter<'m>(
         &mut self,
-        metric: &'static Metric,
+        metric: impl Into<MetricRef<'m>>,
         labels: &[(&str, &str)],
         value: f64,
         start: Timestamp,
     ) {
-        self.sink.push(metric, self.job, labels, Some(start), value);
+        self.push(metric.into(), labels, Some(start), value);
+    }
+
+    /// Reports that samples of `source` between two instants are missing.
+    pub fn gap(
+        &mut self,
+        source: &str,
+        (from, to): (Timestamp, Timestamp),
+        cause: Cause,
+        detail: &str,
+    ) {
+        let device = self.device.unwrap_or(&self.sink.device).clone();
+        let Ok(origin) = Origin::new(device.as_str()) else { return };
+        let (source, detail) = (source.into(), detail.into());
+        self.sink.gaps.push(Gap { origin, device, source, from, to, cause, detail });
+    }
+
+    fn push(
+        &mut self,
+        metric: MetricRef<'_>,
+        labels: &[(&str, &str)],
+        start: Option<Timestamp>,
+        value: f64,
+    ) {
+        let (device, job) = (self.device, self.job);
+        self.sink.push(&SeriesRef { metric, device, job, labels }, start, value);
     }
 }
 
@@ -163,12 +197,18 @@ impl Sink {
 
     /// Adds samples of the whole device.
     pub const fn of_device(&mut self) -> Of<'_> {
-        Of { sink: self, job: None }
+        Of { sink: self, device: None, job: None }
+    }
+
+    /// Samples of a whole device, whichever it is.
+    pub fn of<'a>(&'a mut self, device: &'a DeviceId) -> Of<'a> {
+        let device = Some(device).filter(|device| **device != self.device);
+        Of { sink: self, device, job: None }
     }
 
     /// Adds samples of one job.
     pub const fn of_job<'a>(&'a mut self, job: &'a JobKey) -> Of<'a> {
-        Of { sink: self, job: Some(job) }
+        Of { sink: self, device: None, job: Some(job) }
     }
 
     /// Records that samples of `source` between two times are missing.
@@ -180,17 +220,7 @@ impl Sink {
         cause: Cause,
         detail: &str,
     ) {
-        let device = self.device.clone();
-        let Ok(origin) = Origin::new(device.as_str()) else { return };
-        self.gaps.push(Gap {
-            origin,
-            device,
-            source: source.into(),
-            from,
-            to,
-            cause,
-            detail: detail.into(),
-        });
+        self.of_device().gap(source, (from, to), cause, detail);
     }
 
     /// Counts of rejected values since the start.
@@ -224,23 +254,16 @@ impl Sink {
         })
     }
 
-    fn push(
-        &mut self,
-        metric: &'static Metric,
-        job: Option<&JobKey>,
-        labels: &[(&str, &str)],
-        start: Option<Timestamp>,
-        value: f64,
-    ) {
-        if self.off.iter().any(|off| std::ptr::eq(*off, metric)) {
+    fn push(&mut self, series: &SeriesRef<'_>, start: Option<Timestamp>, value: f64) {
+        if self.off.iter().any(|off| std::ptr::eq(*off, &*series.metric)) {
             return;
         }
         if !value.is_finite() {
             self.counts.nonsense += 1;
             return;
         }
-        let Some(place) = self.place(metric, job, labels, start) else { return };
-        let Some(place) = self.check(place, metric, job, labels, value) else { return };
+        let Some(place) = self.place(series, start) else { return };
+        let Some(place) = self.check(place, series, value) else { return };
         self.index.push(place);
         self.values.push(value);
         match self.ticks.last_mut() {
@@ -250,14 +273,7 @@ impl Sink {
     }
 
     /// Checks a value: the series under which to store it, or `None` if it is rejected.
-    fn check(
-        &mut self,
-        place: u32,
-        metric: &'static Metric,
-        job: Option<&JobKey>,
-        labels: &[(&str, &str)],
-        value: f64,
-    ) -> Option<u32> {
+    fn check(&mut self, place: u32, series: &SeriesRef<'_>, value: f64) -> Option<u32> {
         let known = self.known.get_mut(usize::try_from(place).ok()?)?.as_mut()?;
         known.idle_seals_max = IDLE_SEALS_MAX;
         let Some(watch) = &mut known.watch else { return Some(place) };
@@ -265,76 +281,80 @@ impl Sink {
         known.idle_seals = 0;
         match watch.judge(self.now, value) {
             Verdict::Good => Some(place),
-            Verdict::Since(start) => self.place(metric, job, labels, Some(start)),
+            Verdict::Since(start) => self.place(series, Some(start)),
             Verdict::Refused(why, report) => {
                 self.counts.implausible += 1;
                 if let Some(from) = report {
-                    let detail = format!("{}{}: {value} {why}", metric.name, known.entry.labels);
-                    self.gap(self.source, from, self.now, Cause::SourceBroken, &detail);
+                    let (name, labels) = (&series.metric.name, &known.entry.labels);
+                    let detail = format!("{name}{labels}: {value} {why}");
+                    let (source, span) = (self.source, (from, self.now));
+                    let mut of = Of { sink: self, device: series.device, job: None };
+                    of.gap(source, span, Cause::SourceBroken, &detail);
                 }
                 None
             }
         }
     }
 
-    /// The index of a series in the table: found or added.
-    fn place(
-        &mut self,
-        metric: &'static Metric,
-        job: Option<&JobKey>,
-        labels: &[(&str, &str)],
-        start: Option<Timestamp>,
-    ) -> Option<u32> {
-        let hash = hash_of(metric, job, labels, start);
-        let known = &self.known;
+    /// The place of a series in the table: found again, or new.
+    fn place(&mut self, series: &SeriesRef<'_>, start: Option<Timestamp>) -> Option<u32> {
+        let hash = series.hash(start);
+        let (known, device) = (&self.known, &self.device);
         let is_it = |place: &u32| {
             let known = usize::try_from(*place).ok().and_then(|place| known.get(place));
-            known.and_then(Option::as_ref).is_some_and(|known| {
-                std::ptr::eq(known.metric, metric)
-                    && known.entry.start == start
-                    && known.entry.job.as_ref() == job
-                    && known.pairs.len() == labels.len()
-                    && known.pairs.iter().zip(labels).all(|(a, b)| *a.0 == *b.0 && *a.1 == *b.1)
-            })
+            known.and_then(Option::as_ref).is_some_and(|known| series.is(known, start, device))
         };
         if let Some(place) = self.find.find(hash, is_it).copied() {
             return Some(place);
         }
-        self.add(metric, job, labels, start, hash)
+        self.add(series, start, hash)
     }
 
-    fn add(
-        &mut self,
-        metric: &'static Metric,
-        job: Option<&JobKey>,
-        labels: &[(&str, &str)],
-        start: Option<Timestamp>,
-        hash: u64,
-    ) -> Option<u32> {
+    /// The definition that all series of a metric share.
+    fn shared(&mut self, metric: MetricRef<'_>) -> Arc<Metric> {
+        let metric = match metric {
+            MetricRef::Declared(metric) => return Arc::clone(metric),
+            MetricRef::Static(metric) => metric,
+        };
+        if let Some((_, shared)) = self.metrics.iter().find(|(it, _)| std::ptr::eq(*it, metric)) {
+            return Arc::clone(shared);
+        }
+        let shared = Arc::new(metric.clone());
+        self.metrics.push((metric, Arc::clone(&shared)));
+        shared
+    }
+
+    fn add(&mut self, series: &SeriesRef<'_>, start: Option<Timestamp>, hash: u64) -> Option<u32> {
         if self.find.len() >= SERIES_PER_SOURCE_MAX {
             self.counts.series_refused += 1;
             return None;
         }
+        let SeriesRef { metric, device, job, labels } = *series;
         let Ok(canonical) = Labels::new(labels.iter().copied()) else {
             self.counts.labels_refused += 1;
             return None;
         };
-        let shared = match self.metrics.iter().find(|(known, _)| std::ptr::eq(*known, metric)) {
-            Some((_, shared)) => Arc::clone(shared),
-            None => {
-                let shared = Arc::new(metric.clone());
-                self.metrics.push((metric, Arc::clone(&shared)));
-                shared
-            }
-        };
-        let (device, job) = (self.device.clone(), job.cloned());
+        let shared = self.shared(metric);
+        let (device, job) = (device.unwrap_or(&self.device).clone(), job.cloned());
         let entry = SeriesEntry { metric: shared, device, job, labels: canonical, start };
         let pairs = labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
-        let sane = self.sane.iter().find(|sane| std::ptr::eq(sane.metric, metric));
+        let of_source = match metric {
+            MetricRef::Static(metric) => Some(metric),
+            MetricRef::Declared(_) => None,
+        };
+        let sane =
+            self.sane.iter().find(|sane| of_source.is_some_and(|it| std::ptr::eq(sane.metric, it)));
         let watch = sane.map(Watch::new);
         let idle_seals_max = IDLE_SEALS_MAX;
-        let known =
-            Some(KnownSeries { entry, metric, pairs, hash, idle_seals: 0, idle_seals_max, watch });
+        let known = Some(KnownSeries {
+            entry,
+            of_source,
+            pairs,
+            hash,
+            idle_seals: 0,
+            idle_seals_max,
+            watch,
+        });
         let place = match self.free.pop() {
             Some(place) => {
                 *self.known.get_mut(usize::try_from(place).ok()?)? = known;
@@ -354,23 +374,6 @@ impl Sink {
         self.table_changed = true;
         Some(place)
     }
-}
-
-fn hash_of(
-    metric: &'static Metric,
-    job: Option<&JobKey>,
-    labels: &[(&str, &str)],
-    start: Option<Timestamp>,
-) -> u64 {
-    let mut hasher = FxHasher::default();
-    std::ptr::from_ref(metric).hash(&mut hasher);
-    if let Some(job) = job {
-        job.id.get().hash(&mut hasher);
-        job.cluster.as_str().hash(&mut hasher);
-    }
-    labels.hash(&mut hasher);
-    start.hash(&mut hasher);
-    hasher.finish()
 }
 
 #[cfg(test)]

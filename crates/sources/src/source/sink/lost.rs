@@ -13,6 +13,6 @@ impl Of<'_> {
             metric.name
         );
         let (source, now) = (self.sink.source, self.sink.now);
-        self.sink.gap(source, from, now, Cause::SourceBroken, &detail);
+        self.gap(source, (from, now), Cause::SourceBroken, &detail);
     }
 }
