@@ -158,7 +158,7 @@ impl Node {
         let drawn = mix(self.life << 32 | u64::try_from(self.number).unwrap());
         self.boot = Boot(u128::from(drawn).to_le_bytes());
         let (device, origin) = (self.device.clone(), Origin::new(self.device.as_str()).unwrap());
-        let (settings, period) = (&self.config.spool, self.config.sampling.period);
+        let (settings, period) = (Some(&self.config.spool), self.config.sampling.period);
         let identity = (origin, self.boot);
         let delivery = Stepped::start(settings, identity, device.clone(), self.start, now).unwrap();
         let early = (-self.start.0).rem_euclid(micros(period));

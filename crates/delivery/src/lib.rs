@@ -14,7 +14,7 @@ mod stepped;
 pub use batches::notes::Notes;
 pub use batches::print::Printer;
 pub use batches::seal::{Outlet, SealCounts, Sealer, Sinks};
-pub use batches::sealed::{Batches, Sealed};
+pub use batches::sealed::Sealed;
 pub use common::boot::draw_boot;
 pub use common::clock::{Clock, GivenClock, MachineClock, process_cpu_us, wall};
 pub use common::counters::Counters;

@@ -55,13 +55,13 @@ impl std::fmt::Debug for Stepped {
 }
 
 impl Stepped {
-    /// Starts with what the spool holds of earlier starts. `device`: the one whose samples are missing where a gap
+    /// Starts with what the spool holds of earlier starts; without settings there is no spool. `device`: the one whose samples are missing where a gap
     /// names no other. `steady_us`: microseconds of a clock that is never set.
     ///
     /// # Errors
     /// The spool cannot be opened.
     pub fn start(
-        settings: &SpoolSettings,
+        settings: Option<&SpoolSettings>,
         (origin, boot): (Origin, Boot),
         device: DeviceId,
         now: Timestamp,
@@ -72,7 +72,8 @@ impl Stepped {
         let clock = Arc::clone(&given) as Arc<dyn Clock>;
         let notes = Arc::new(Notes::new(origin.clone(), device));
         let counters = Arc::new(Counters::default());
-        let folders = Folders::open(settings, &notes, &counters)?;
+        let folders = settings.map(|it| Folders::open(it, &notes, &counters)).transpose()?;
+        let folders = folders.unwrap_or_default();
         let kept_until = folders.kept_until;
         let outbox = Arc::new(Outbox::new(folders, Arc::clone(&notes), Arc::clone(&counters)));
         let (inlet, batches) = queue();
@@ -84,7 +85,7 @@ impl Stepped {
             kept: 0,
             kept_until,
             dispatch: Dispatch::new(Arc::clone(&outbox), Arc::clone(&counters), backoff),
-            spool_bytes_per_second: settings.spool_send_bytes_per_second.0,
+            spool_bytes_per_second: settings.map_or(0, |it| it.spool_send_bytes_per_second.0),
             outbox,
             notes,
             counters,
@@ -155,6 +156,19 @@ impl Stepped {
         }
     }
 
+    /// The next failure is the first again, so that the wait after it is the shortest.
+    pub const fn renew(&mut self) {
+        self.dispatch.renew();
+    }
+
+    /// Batches that were sealed and that the server neither stored nor rejected.
+    pub fn unsent_batches(&self) -> u64 {
+        let counters = &self.counters;
+        let counted = [&counters.sent_batches, &counters.refused_batches];
+        let settled: u64 = counted.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+        self.sealer.counts.batches.saturating_sub(settled)
+    }
+
     /// Whether nothing is left to be reported or sent of what was sealed.
     pub fn is_drained(&self) -> bool {
         let counted = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
@@ -199,7 +213,8 @@ mod tests {
         let (origin, device) = (Origin::new("n").unwrap(), DeviceId::new("n").unwrap());
         let at = Timestamp::from_seconds(second);
         let boot = Boot([boot; 16]);
-        let stepped = Stepped::start(&settings, (origin, boot), device.clone(), at, 0).unwrap();
+        let stepped =
+            Stepped::start(Some(&settings), (origin, boot), device.clone(), at, 0).unwrap();
         stepped.note_down(at, PERIOD);
         Agent { stepped, sink: Sink::new(device) }
     }

@@ -69,6 +69,9 @@ fn an_end_that_no_server_answers_is_sent_again() {
     let requests = requests.lock().unwrap();
     let ends = requests.iter().filter(|path| *path == "/api/v1/jobs/local:7/end").count();
     assert_eq!(ends, 3, "{requests:?} {errors}");
+    let batches = requests.iter().filter(|path| *path == "/v1/batches").count();
+    assert_eq!(batches, 1, "samples that the server rejects are not sent again: {requests:?}");
+    assert!(errors.contains("left out: sending samples: it answers 404"), "{errors}");
 }
 
 #[test]

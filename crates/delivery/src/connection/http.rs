@@ -9,8 +9,10 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use ureq::RequestBuilder;
 use ureq::http::{HeaderMap, StatusCode};
 use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::typestate::WithBody;
 use wire::Answer;
 
 /// Longest answer that is read.
@@ -38,6 +40,8 @@ pub struct Http {
     url: String,
     authorization: Option<Authorization>,
     user_agent: String,
+    /// Longest time of a request.
+    time_max: Option<Duration>,
 }
 
 /// What a program reports of itself with a request.
@@ -112,7 +116,6 @@ impl Http {
         let token = token.map_err(|e| e.to_string())?;
         let mut builder = ureq::Agent::config_builder()
             .timeout_connect(Some(settings.connect_time_max))
-            .timeout_global(Some(settings.answer_time_max))
             .http_status_as_error(false)
             .max_redirects(0)
             .proxy(None)
@@ -127,13 +130,48 @@ impl Http {
         }
         let addresses = Addresses::default();
         let connector = connector(url.host(), &settings.server_uids);
-        Ok(Self {
-            agent: ureq::Agent::with_parts(builder.build(), connector, addresses.clone()),
+        let agent = ureq::Agent::with_parts(builder.build(), connector, addresses.clone());
+        let program = concat!("jobmeter-agent/", env!("CARGO_PKG_VERSION"));
+        let time_max = Some(settings.answer_time_max);
+        Ok(Self::with(agent, addresses, url.as_str(), token.as_ref(), program, time_max))
+    }
+
+    /// The command's own client of a server, as it is, for batches too.
+    pub fn over(
+        agent: ureq::Agent,
+        url: &str,
+        token: Option<&Token>,
+        time_max: Option<Duration>,
+    ) -> Self {
+        let program = concat!("jobmeter/", env!("CARGO_PKG_VERSION"));
+        Self::with(agent, Addresses::default(), url, token, program, time_max)
+    }
+
+    fn with(
+        agent: ureq::Agent,
+        addresses: Addresses,
+        url: &str,
+        token: Option<&Token>,
+        program: &str,
+        time_max: Option<Duration>,
+    ) -> Self {
+        Self {
+            agent,
             addresses,
-            url: format!("{}/v1/batches", url.as_str()),
+            url: format!("{url}/v1/batches"),
             authorization: token.map(|token| Authorization(format!("Bearer {}", token.secret()))),
-            user_agent: format!("jobmeter-agent/{}", env!("CARGO_PKG_VERSION")),
-        })
+            user_agent: program.to_owned(),
+            time_max,
+        }
+    }
+
+    fn request(&self, kind: &str) -> RequestBuilder<WithBody> {
+        let request = self.agent.post(&self.url).config().timeout_global(self.time_max).build();
+        let request = request.header("Content-Type", kind).header("User-Agent", &self.user_agent);
+        match &self.authorization {
+            Some(Authorization(text)) => request.header("Authorization", text),
+            None => request,
+        }
     }
 
     /// Where it sends to.
@@ -147,11 +185,7 @@ impl Http {
     /// # Errors
     /// It is not reached, or does not take batches from here.
     pub(crate) fn knock(&self) -> Result<(), Failure> {
-        let mut request = self.agent.post(&self.url).header("User-Agent", &self.user_agent);
-        if let Some(Authorization(text)) = &self.authorization {
-            request = request.header("Authorization", text);
-        }
-        let request = request.header("Content-Type", "application/x-jobmeter-knock");
+        let request = self.request("application/x-jobmeter-knock");
         let unreached =
             |why: &dyn std::fmt::Display| Failure::Unreached(format!("{}: {why}", self.url));
         let mut response = request.send(&[][..]).map_err(|e| unreached(&e))?;
@@ -174,10 +208,7 @@ impl Http {
     /// They were not taken.
     pub fn post(&self, frames: &[u8], status: &StatusHeaders<'_>) -> Result<Answer, Failure> {
         let mut request = self
-            .agent
-            .post(&self.url)
-            .header("Content-Type", "application/x-jobmeter-batches")
-            .header("User-Agent", &self.user_agent)
+            .request("application/x-jobmeter-batches")
             .header("X-Jobmeter-Now", status.now.0)
             .header("X-Jobmeter-Config", status.generation);
         for (name, text) in [
@@ -194,9 +225,6 @@ impl Http {
         }
         if status.stops {
             request = request.header("X-Jobmeter-Stop", "1");
-        }
-        if let Some(Authorization(text)) = &self.authorization {
-            request = request.header("Authorization", text);
         }
         let mut response = request.send(frames).map_err(|e| {
             self.addresses.doubt();

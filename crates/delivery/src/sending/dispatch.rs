@@ -23,13 +23,12 @@ pub(crate) struct Dispatch {
     backoff: Backoff,
     frames_max: usize,
     spool_from_us: i64,
-    reached: bool,
 }
 
 impl Dispatch {
     pub(crate) fn new(outbox: Arc<Outbox>, counters: Arc<Counters>, backoff: Backoff) -> Self {
-        let (frames_max, spool_from_us, reached) = (FRAMES_MAX, 0, false);
-        Self { outbox, counters, backoff, frames_max, spool_from_us, reached }
+        let (frames_max, spool_from_us) = (FRAMES_MAX, 0);
+        Self { outbox, counters, backoff, frames_max, spool_from_us }
     }
 
     /// Waits for a request, `most` at most; the spool has its turn only when its rate allows it, and none
@@ -54,29 +53,18 @@ impl Dispatch {
 
     /// The server answered: what it has is forgotten. A wait if it wants one.
     pub(crate) fn answered(&mut self, request: &Request, answer: &Answer) -> Option<Duration> {
-        if !self.reached {
-            log::info!("the server takes batches");
-            self.reached = true;
-        }
         let fates: Vec<Fate> = answer.acks.iter().map(Fate::from).collect();
         self.outbox.settle(request, &fates);
         for ack in answer.acks.iter().filter(|ack| ack.samples_refused > 0) {
-            let (count, why) = (ack.samples_refused, &ack.samples_reason);
-            log::warn!("the server refused {count} samples of a batch: {why}");
-            self.counters.refused_samples.fetch_add(u64::from(count), Ordering::Relaxed);
+            let count = u64::from(ack.samples_refused);
+            self.counters.refused_samples.fetch_add(count, Ordering::Relaxed);
         }
         self.frames_max = (self.frames_max * 2).min(FRAMES_MAX);
-        let later = answer.acks.iter().find(|ack| Fate::from(*ack) == Fate::Later);
-        match later {
-            Some(ack) => {
-                log::warn!("the server takes a batch later: {}", ack.reason);
-                Some(self.backoff.failed(None))
-            }
-            None => {
-                self.backoff.reset();
-                None
-            }
+        if fates.contains(&Fate::Later) {
+            return Some(self.backoff.failed(None));
         }
+        self.backoff.reset();
+        None
     }
 
     /// The spool waits for as long as the bytes of its request take at its rate, so that live frames get
@@ -104,8 +92,6 @@ impl Dispatch {
             return Duration::ZERO;
         }
         self.outbox.settle(request, &[]);
-        log::warn!("batches wait, as the server does not take them: {failure}");
-        self.reached = false;
         let asked = if let Failure::Later { after, .. } = failure { *after } else { None };
         self.backoff.failed(asked)
     }

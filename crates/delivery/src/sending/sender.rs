@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
 use std::time::Duration;
-use wire::Answer;
+use wire::{Ack, AckStatus, Answer};
 
 /// How long the sender waits for something to send before it looks around.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -81,6 +81,8 @@ pub(crate) struct Sender {
     troubles: String,
     unread: String,
     jobs: WantedJobs,
+    /// Whether the last request was answered.
+    reached: bool,
     ending: bool,
 }
 
@@ -110,6 +112,7 @@ impl Sender {
             troubles: String::new(),
             unread: String::new(),
             jobs: WantedJobs::default(),
+            reached: false,
             ending: false,
         }
     }
@@ -213,6 +216,18 @@ impl Sender {
 
     /// The server answered. A wait if it wants one.
     fn settle(&mut self, request: &Request, answer: &Answer, bytes: usize) -> Option<Duration> {
+        if !self.reached {
+            log::info!("the server takes batches");
+            self.reached = true;
+        }
+        for ack in answer.acks.iter().filter(|ack| ack.samples_refused > 0) {
+            let (count, why) = (ack.samples_refused, &ack.samples_reason);
+            log::warn!("the server refused {count} samples of a batch: {why}");
+        }
+        let later = |ack: &&Ack| ack.status == AckStatus::RefusedForNow;
+        if let Some(ack) = answer.acks.iter().find(later) {
+            log::warn!("the server takes a batch later: {}", ack.reason);
+        }
         let wait = self.dispatch.answered(request, answer);
         let rate = self.connect.spool_bytes_per_second();
         self.dispatch.pace_spool(request, bytes, rate, self.clock.steady_us());
@@ -256,6 +271,10 @@ impl Sender {
             // `jobmeter up` may have come back at another address.
             Failure::Unreached(_) if self.connect.has_moved() => self.http = None,
             Failure::Unreached(_) => {}
+        }
+        if !matches!(failure, Failure::Never { .. }) {
+            log::warn!("batches wait, as the server does not take them: {failure}");
+            self.reached = false;
         }
         self.dispatch.failed(request, failure)
     }

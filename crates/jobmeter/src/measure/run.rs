@@ -258,7 +258,7 @@ struct Ended {
 fn follow(
     command: &mut Command,
     measure: &mut Measure,
-    sender: &mut send::Sender<'_>,
+    sender: &mut send::Sender,
     place: &JobDirs,
 ) -> Ended {
     let (begun_us, mut told) = (command.begun().steady_us, false);

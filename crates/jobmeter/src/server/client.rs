@@ -6,6 +6,7 @@ use crate::server::unreachable::unreachable;
 use anyhow::{Context, bail};
 use api::Problem;
 use config::{AskSettings, Token};
+use delivery::Http;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::Read;
@@ -201,15 +202,9 @@ impl Client {
         self.read(path, body)
     }
 
-    /// Sends frames of batches.
-    pub(crate) fn post_frames(&self, body: &[u8]) -> anyhow::Result<wire::Answer> {
-        let request = self.agent.post(format!("{}/v1/batches", self.url));
-        let request = request.header("Content-Type", "application/x-jobmeter-batches");
-        let mut bytes = Vec::new();
-        self.check(self.authorised(request).send(body))?
-            .take(ANSWER_BYTES_MAX)
-            .read_to_end(&mut bytes)?;
-        wire::Answer::decode(&bytes).with_context(|| self.strange("/v1/batches"))
+    /// The same server, for batches.
+    pub(crate) fn batches(&self) -> Http {
+        Http::over(self.agent.clone(), &self.url, self.token.as_ref(), self.limit)
     }
 
     fn authorised<T>(&self, request: RequestBuilder<T>) -> RequestBuilder<T> {

@@ -1,97 +1,99 @@
-//! Sending what `jobmeter run` measured, where no agent of this node does.
+//! Delivery of what `jobmeter run` measured, where no agent of this node does.
 
 use super::measure::Measure;
 use crate::server::client::Client;
-use delivery::Batches;
+use delivery::{Failure, Http, StatusHeaders, Stepped, draw_boot};
+use kernel::clock::monotonic_us;
 use model::{DeviceId, JobKey, Origin};
-use wire::{AckStatus, Answer, Encoder};
+use std::time::Duration;
+use wire::{AckStatus, Answer};
 
-/// Most batches that wait for a server; beyond it the report says what was lost.
-const WAITING_MAX: usize = 64;
-
-/// Makes batches of a measure's samples and sends them in order.
-pub(crate) struct Sender<'a> {
-    client: &'a Client,
+/// Makes batches of a measure's samples and sends them in order, in the thread of its caller.
+pub(crate) struct Sender {
+    http: Http,
     /// `None`: there is no server that knows the job.
-    batches: Option<Batches>,
+    delivery: Option<Stepped>,
     /// Whether an agent of this node reads the job's cgroup too.
     agent: bool,
-    encoder: Encoder,
-    waiting: Vec<Vec<u8>>,
-    lost: usize,
+    /// No request before this instant, by [`steady_us`].
+    rests_until_us: i64,
+    /// Why samples were not stored.
     trouble: Option<String>,
+    /// The server will accept no samples from this caller.
+    is_rejected: bool,
 }
 
-impl<'a> Sender<'a> {
-    /// A sender for a job that has a number. Where an `agent` of this node reads the job's cgroup, only the
+impl Sender {
+    /// A sender for a job that has an ID. Where an `agent` of this node reads the job's cgroup, only the
     /// last reading of that is sent, which the agent may come too late for: both read the same
     /// counters, so the one continues the other.
     pub(crate) fn new(
-        client: &'a Client,
+        client: &Client,
         key: Option<&JobKey>,
         device: &DeviceId,
         agent: bool,
     ) -> Self {
-        let origin = key.and_then(|key| Origin::of_run(device, key.id).ok());
-        let batches = origin.map(|origin| Batches::new(origin, device.clone())).transpose();
-        let (batches, trouble) = match batches {
-            Ok(batches) => (batches, None),
+        let (delivery, trouble) = match key.map(|key| start(key, device)).transpose() {
+            Ok(delivery) => (delivery, None),
             Err(error) => (None, Some(error.to_string())),
         };
-        let (waiting, encoder) = (Vec::new(), Encoder::default());
-        Self { client, batches, agent, encoder, waiting, lost: 0, trouble }
+        let http = client.batches();
+        Self { http, delivery, agent, rests_until_us: 0, trouble, is_rejected: false }
     }
 
-    /// Sends what the sources pushed since the last call. The last call has the instant up to which it tries again.
+    /// Sends what the sources pushed since the last call. The last call has the instant up to which it tries again,
+    /// and tries at least once.
     pub(crate) fn send(&mut self, measure: &mut Measure, give_up_us: Option<u64>) {
-        match &mut self.batches {
-            Some(batches) if give_up_us.is_some() || !self.agent => {
-                // What an agent reads too is sent of the cgroup alone; the report is our own.
-                let agent = self.agent;
-                let sinks = measure.sinks();
-                let sinks = sinks.filter(|(name, _)| !agent || matches!(*name, "cgroup" | "run"));
-                for batch in batches.seal(sinks.map(|(_, sink)| sink)) {
-                    let mut frame = Vec::new();
-                    match self.encoder.encode(&batch, &mut frame) {
-                        Ok(()) => self.waiting.push(frame),
-                        Err(error) => self.trouble = Some(error.to_string()),
-                    }
-                }
-            }
-            _ => measure.sinks().for_each(|(_, sink)| {
+        let is_last = give_up_us.is_some();
+        // What an agent reads too is sent of the cgroup alone; the report is our own.
+        let agent = self.agent;
+        let Some(delivery) = self.delivery.as_mut().filter(|_| is_last || !agent) else {
+            measure.sinks().for_each(|(_, sink)| {
                 sink.sealed();
                 sink.take_gaps();
                 sink.take_events();
-            }),
+            });
+            return;
+        };
+        let sinks = measure.sinks();
+        let sinks = sinks.filter(|(name, _)| !agent || matches!(*name, "cgroup" | "run"));
+        let mut sinks: Vec<_> = sinks.map(|(_, sink)| sink).collect();
+        let (now, steady) = (crate::clock(), steady_us());
+        delivery.seal(now, steady, &mut sinks);
+        delivery.keep(now, steady);
+        if is_last {
+            delivery.renew();
+            self.rests_until_us = 0;
         }
-        let over = self.waiting.len().saturating_sub(WAITING_MAX);
-        self.lost += self.waiting.drain(..over).count();
-        let sent = crate::measure::run::again(give_up_us.unwrap_or(0), || self.post());
-        if let Err(error) = sent {
-            self.trouble = Some(format!("sending samples: {error:#}"));
-            if crate::measure::run::is_refusal(&error) {
-                self.waiting.clear();
-            }
-        }
+        while self.rests(give_up_us) && self.post() {}
     }
 
-    /// An error where some may be sent again.
-    fn post(&mut self) -> anyhow::Result<()> {
-        if self.waiting.is_empty() {
-            return Ok(());
+    /// Waits until a request may be sent; false where that is too late.
+    fn rests(&self, give_up_us: Option<u64>) -> bool {
+        let left_us = self.rests_until_us.saturating_sub(steady_us());
+        let give_up_us = give_up_us.map_or(0, signed);
+        if left_us <= 0 {
+            return true;
         }
-        let answer = self.client.post_frames(&self.waiting.concat())?;
-        self.acked(&answer);
-        anyhow::ensure!(self.waiting.is_empty(), "the server is busy");
-        Ok(())
+        if self.rests_until_us >= give_up_us {
+            return false;
+        }
+        std::thread::sleep(Duration::from_micros(left_us.unsigned_abs()));
+        true
     }
 
-    fn acked(&mut self, answer: &Answer) {
-        let mut acks = answer.acks.iter();
-        self.waiting
-            .retain(|_| acks.next().is_none_or(|ack| ack.status == AckStatus::RefusedForNow));
-        let refused = answer.acks.iter().find(|ack| ack.status == AckStatus::RefusedForGood);
-        self.trouble = refused.map(|ack| format!("sending samples: {}", ack.reason));
+    /// Sends one request; false where nothing is left, or no later one would be accepted.
+    fn post(&mut self) -> bool {
+        let Some(delivery) = &mut self.delivery else { return false };
+        let Some(sent) = delivery.send(crate::clock(), steady_us()) else { return false };
+        let status = StatusHeaders { now: crate::clock(), ..StatusHeaders::default() };
+        let answer = self.http.post(&sent.body, &status);
+        self.trouble = trouble(&answer).map(|why| format!("sending samples: {why}"));
+        self.is_rejected =
+            matches!(&answer, Err(Failure::Later { status: 400..=499, after: None, .. }));
+        let wait = delivery.answered(crate::clock(), steady_us(), answer);
+        self.rests_until_us = steady_us() + i64::try_from(wait.as_micros()).unwrap_or(i64::MAX / 2);
+        !self.is_rejected
     }
 
     /// Whether an agent of this node reads the job's cgroup too.
@@ -101,10 +103,36 @@ impl<'a> Sender<'a> {
 
     /// What went wrong, for the report.
     pub(crate) fn trouble(self) -> Option<String> {
-        match self.lost + self.waiting.len() {
-            0 => self.trouble,
-            lost => Some(format!("{lost} batches of samples, which no server took")),
+        match self.delivery.as_ref().map_or(0, Stepped::unsent_batches) {
+            lost if lost > 0 && !self.is_rejected => {
+                Some(format!("{lost} batches of samples, which no server took"))
+            }
+            _ => self.trouble,
         }
+    }
+}
+
+fn start(key: &JobKey, device: &DeviceId) -> anyhow::Result<Stepped> {
+    let identity = (Origin::of_run(device, key.id)?, draw_boot()?);
+    Ok(Stepped::start(None, identity, device.clone(), crate::clock(), steady_us())?)
+}
+
+fn steady_us() -> i64 {
+    signed(monotonic_us())
+}
+
+fn signed(micros: u64) -> i64 {
+    i64::try_from(micros).unwrap_or(i64::MAX)
+}
+
+/// Why the server did not store samples, if it did not.
+fn trouble(answer: &Result<Answer, Failure>) -> Option<String> {
+    match answer {
+        Ok(answer) => {
+            let refused = |status| status == AckStatus::RefusedForGood;
+            answer.acks.iter().find(|ack| refused(ack.status)).map(|ack| ack.reason.clone())
+        }
+        Err(failure) => Some(failure.to_string()),
     }
 }
 
