@@ -159,10 +159,18 @@ impl Role {
     /// Every role.
     pub const ALL: [Self; 4] = [Self::Scheduler, Self::Member, Self::Manager, Self::Removed];
 
-    /// The word for it.
-    pub const fn word(self) -> &'static str {
+    /// Its name in answers.
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Scheduler => "scheduler",
+            _ => self.word(),
+        }
+    }
+
+    /// The word in the registry's file.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Scheduler => "told",
             Self::Member => "member",
             Self::Manager => "manager",
             Self::Removed => "removed",

@@ -309,12 +309,14 @@ async fn answer(
     let live = app.live();
     let at = agents::generation(headers);
     let device = progress.origins.first().and_then(|origin| DeviceId::new(origin.as_str()).ok());
-    let told = match &device {
-        Some(device) => app.on_demand.told(device, &live.agents, app.now()),
-        None => Arc::clone(&live.agents),
+    // A run of a user is no agent: the site's settings for agents are not for it.
+    let settings =
+        device.as_ref().map(|device| app.on_demand.told(device, &live.agents, app.now()));
+    let wanted = settings.as_ref().map_or(0, |settings| settings.generation);
+    let config = match settings {
+        Some(settings) if wanted != 0 && at != Some(wanted) => settings.text.clone(),
+        _ => Vec::new(),
     };
-    let wanted = told.generation;
-    let config = if wanted != 0 && at != Some(wanted) { told.text.clone() } else { Vec::new() };
     let DeviceJobs { local, open } = told_jobs(app, &progress.origins).await?;
     let (local_jobs, open_jobs) = (local, open);
     let (acks, server) = (progress.acks, app.registry.identity().to_owned());

@@ -6,7 +6,7 @@ use crate::auth::caller::{Caller, Rights};
 use crate::auth::tokens::{rights, sha256};
 use crate::common::problem::{Refusal, Why};
 use crate::http::params::part;
-use crate::queries::answers::{json, wrote};
+use crate::queries::answers::{json, unchanged, wrote};
 use crate::queries::series::known;
 use api::Operation;
 use axum::Extension;
@@ -201,11 +201,18 @@ pub(crate) async fn revoke(
             kept.ok_or_else(|| unknown(&id))
         };
         let kept = find()?;
+        if kept.revoked.is_some() {
+            return Ok((kept, false));
+        }
         app.registry.revoke_token(kept.id, now).map_err(refusal)?;
         app.made_tokens.load(&app.registry).map_err(refusal)?;
-        find()
+        Ok((find()?, true))
     });
-    let kept = told(&revoked.await??);
+    let (kept, is_new) = revoked.await??;
+    let kept = told(&kept);
+    if !is_new {
+        return unchanged(json(&kept)?);
+    }
     let more = serde_json::json!({"token": kept.id, "scope": kept.scope});
     wrote(json(&kept)?, &more)
 }

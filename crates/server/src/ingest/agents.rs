@@ -44,8 +44,10 @@ pub(crate) struct Agents {
 #[derive(Debug, Default)]
 struct Agent {
     version: Option<String>,
-    /// Its clock minus ours, and the way from there to here.
+    /// Its clock minus ours, less the way from there to here, by the latest request.
     offset_us: Option<i64>,
+    /// The same by the request before.
+    earlier_offset_us: Option<i64>,
     generation: Option<u64>,
     refused: Option<String>,
     /// As the header has it.
@@ -147,12 +149,6 @@ impl Agents {
     ) -> Option<bool> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let offset_us = offset_us(headers, received);
-        if let Some(offset) =
-            offset_us.filter(|offset| offset.unsigned_abs() > OFFSET_TOLD_US.unsigned_abs())
-        {
-            let seconds = offset as f64 / 1e6;
-            log::warn!("the clock of {origin} is {seconds:+.1} s off ours; set both by NTP");
-        }
         let program = text(header::USER_AGENT.as_str());
         let version = program.map(|program| program.split_once('/').map_or(program, |(_, v)| v));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -160,7 +156,13 @@ impl Agents {
             return None;
         }
         let agent = known.entry(origin.clone()).or_default();
-        agent.offset_us = offset_us;
+        agent.earlier_offset_us = std::mem::replace(&mut agent.offset_us, offset_us);
+        if let Some(offset) = agent.clock_offset_us()
+            && offset.unsigned_abs() > OFFSET_TOLD_US.unsigned_abs()
+        {
+            let seconds = offset as f64 / 1e6;
+            log::warn!("the clock of {origin} is {seconds:+.1} s off ours; set both by NTP");
+        }
         agent.generation = generation(headers);
         remember(&mut agent.version, version, VERSION_CHARS_MAX);
         agent.note_source_errors(text(SOURCES), received);
@@ -199,7 +201,7 @@ impl Agents {
         node.source_errors = agent.source_errors.as_deref().map_or_else(Vec::new, source_errors);
         node.sources_restricted =
             agent.restricted.as_deref().map_or_else(Vec::new, restricted_sources);
-        if let Some(offset) = agent.offset_us {
+        if let Some(offset) = agent.clock_offset_us() {
             node.clock_offset_seconds = Some(offset as f64 / 1e6);
         }
     }
@@ -216,6 +218,16 @@ impl Agents {
 }
 
 impl Agent {
+    /// Its clock minus ours. A request that waits, as behind a restart of the server, makes it too small and never too
+    /// large: the larger of two requests counts, and a single one only where it is not behind.
+    fn clock_offset_us(&self) -> Option<i64> {
+        let offset = self.offset_us?;
+        match self.earlier_offset_us {
+            Some(earlier) => Some(offset.max(earlier)),
+            None => Some(offset).filter(|offset| *offset >= -OFFSET_TOLD_US),
+        }
+    }
+
     /// Whether it is neither silent, by the periods that it said, nor ended.
     fn reports(&self, now: Timestamp) -> bool {
         let wait = self.wait_us.map(|wait_us| wait_us as f64 / 1e6);
@@ -335,7 +347,12 @@ mod tests {
         assert_eq!(told(&all), (version("0.1.0"), Some(3.5)));
         assert_eq!(told(&[("user-agent", "curl")]), (version("curl"), Some(-9.0)));
         assert_eq!(told(&[(NOW, "x")]), (None, Some(-9.0)));
-        assert_eq!(told(&[(NOW, "-9223372036854775808")]).1, Some(-9_223_372_036_854.775));
+        let far_behind = [(NOW, "-9223372036854775808")];
+        assert_eq!(told(&far_behind).1, Some(-9.0), "a single request may have waited");
+        assert_eq!(told(&far_behind).1, Some(-9_223_372_036_854.775));
+        // A request that waited for 4 s while the server started does not move the clock.
+        assert_eq!(told(&[(NOW, "10000000")]).1, Some(0.0));
+        assert_eq!(told(&[(NOW, "6000000")]).1, Some(0.0));
     }
 
     #[test]

@@ -221,6 +221,9 @@ fn agents_are_told_the_configuration_they_do_not_have() {
     assert_eq!(told("X-Jobmeter-Config: 1\r\n", 1), (generation, text));
     let known = format!("X-Jobmeter-Config: {generation}\r\n");
     assert_eq!(told(&known, 2), (generation, String::new()));
+    let run = post(&site, "", &frame(&batch("n1/run-7", 0)));
+    let run = wire::Answer::decode(&run.body).unwrap();
+    assert_eq!((run.config_generation, run.config.len()), (0, 0), "a run of a user is no agent");
 }
 
 #[test]

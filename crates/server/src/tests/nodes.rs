@@ -32,6 +32,11 @@ fn a_forgotten_node_is_no_node_until_it_sends_again() {
     let samples = site.get("/rpc/get_metrics?nodes=n1").json();
     assert_eq!(samples.as_array().map(Vec::len), Some(2), "{samples}");
     let audit = site.get("/api/v1/audit?action=DELETE").json();
+    assert_eq!(
+        audit.as_array().map(Vec::len),
+        Some(1),
+        "rejected requests are no changes: {audit}"
+    );
     assert_eq!(audit[0]["action"], "DELETE /api/v1/nodes/n1", "{audit}");
 
     assert_eq!(statuses(&post(&site, "", &frame(&batch("n1", 2)))), [Stored]);

@@ -159,6 +159,14 @@ fn columns_have_short_names_each_once() {
     let headers = format!("{JSON}Accept: text/csv\r\n");
     let answer = site.ask("POST /api/v1/sql", &headers, body.as_bytes());
     assert_eq!(answer.text(), "count,max,max_2,?column?,y,sum\n", "{answer:?}");
+    let repeated = "SELECT max(value), max(value), NULL, NULL, max(timestamp)::date, max(timestamp)::time FROM metrics";
+    let body = serde_json::json!({ "query": repeated }).to_string();
+    let answer = site.ask("POST /api/v1/sql", &headers, body.as_bytes());
+    let columns = "max,max_2,?column?,?column?_2,max_3,max_4\n";
+    assert!(answer.text().starts_with(columns), "{answer:?}");
+    let body = serde_json::json!({ "query": "SELECT *, value, value FROM metrics" }).to_string();
+    let answer = site.ask("POST /api/v1/sql", &headers, body.as_bytes());
+    assert!(answer.text().ends_with("cluster,value_2,value_3\n"), "{answer:?}");
     let nulls =
         serde_json::json!({ "query": "SELECT NULL AS a UNION ALL SELECT NULL" }).to_string();
     let answer = site.ask("POST /api/v1/sql", &headers, nulls.as_bytes());

@@ -255,7 +255,7 @@ fn a_token_for_jobs_registers_and_ends_those_of_its_cluster_and_reads_nothing() 
     assert_eq!((&job["user"], &job["account"]), (&"ann".into(), &"physics".into()));
     assert_eq!((&job["state"], &job["start"]), (&"failed".into(), &began.into()));
     let dir = site.stop();
-    let audit = std::fs::read_to_string(dir.path().join("data/audit.log")).unwrap();
+    let audit = std::fs::read_to_string(dir.path().join("data/audit-users.log")).unwrap();
     let by_slurm = audit.lines().filter(|line| line.contains("token 1 of `jobs`"));
     assert_eq!(by_slurm.filter(|line| line.contains("slurm:7")).count(), 2, "{audit}");
 }

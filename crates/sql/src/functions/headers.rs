@@ -3,11 +3,59 @@
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::logical_expr::expr::{Alias, Cast, TryCast};
 use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::sql::parser::Statement as Parsed;
+use datafusion::sql::sqlparser::ast::{Expr as Term, Ident, SelectItem, SetExpr, Statement};
 use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A column that has no name of its own.
 const UNNAMED: &str = "?column?";
+/// Encloses the position in the alias that [`distinct`] gives.
+const MARK: char = '\u{1}';
+
+/// Gives an alias to each column of the outer SELECT that another one equals: PostgreSQL allows `max(a), max(a)`, the
+/// planner does not. [`of`] removes the alias again.
+pub(crate) fn distinct(statement: &mut Parsed) {
+    let Parsed::Statement(statement) = statement else { return };
+    let Statement::Query(query) = &mut **statement else { return };
+    let SetExpr::Select(select) = &mut *query.body else { return };
+    if select.distinct.is_some() {
+        return;
+    }
+    let is_term = |item: &SelectItem| {
+        matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
+    };
+    let has_wildcard = !select.projection.iter().all(is_term);
+    let mut seen = HashSet::new();
+    for (position, item) in select.projection.iter_mut().enumerate() {
+        let SelectItem::UnnamedExpr(term) = item else { continue };
+        let is_new = seen.insert(without_cast(term).to_string());
+        if has_wildcard || !is_new {
+            let alias = format!("{MARK}{position}{MARK}{}", name_of_term(term));
+            let (expr, alias) = (term.clone(), Ident::with_quote('"', alias));
+            *item = SelectItem::ExprWithAlias { expr, alias };
+        }
+    }
+}
+
+/// The planner names a cast column as the column.
+fn without_cast(term: &Term) -> &Term {
+    match term {
+        Term::Cast { expr, .. } | Term::Nested(expr) => without_cast(expr),
+        _ => term,
+    }
+}
+
+fn name_of_term(term: &Term) -> String {
+    let last = |parts: &[Ident]| parts.last().map(|part| part.value.clone());
+    match without_cast(term) {
+        Term::Identifier(name) => name.value.clone(),
+        Term::CompoundIdentifier(parts) => last(parts).unwrap_or_else(|| UNNAMED.to_owned()),
+        Term::Function(call) => call.name.to_string().to_ascii_lowercase(),
+        Term::Case { .. } => "case".to_owned(),
+        _ => UNNAMED.to_owned(),
+    }
+}
 
 /// The names of a plan's columns; `None`: they stay as they are.
 pub(crate) fn of(plan: &LogicalPlan) -> Option<Vec<String>> {
@@ -37,7 +85,10 @@ fn name(expr: &Expr) -> String {
     match expr {
         // The planner's own alias of that aggregate.
         Expr::Alias(Alias { name, .. }) if name == "count(*)" => "count".to_owned(),
-        Expr::Alias(Alias { name, .. }) => name.clone(),
+        Expr::Alias(Alias { name, .. }) => {
+            let own = name.strip_prefix(MARK).and_then(|rest| rest.split_once(MARK));
+            own.map_or_else(|| name.clone(), |(_, own)| own.to_owned())
+        }
         // An aggregate of the step below: `max(metrics.value)`.
         Expr::Column(column) if column.relation.is_none() => function(&column.name),
         Expr::Column(column) => column.name.clone(),

@@ -74,7 +74,10 @@ impl Work {
         if let Some(select) = information::as_select(&statement)? {
             statement = parse(&select)?;
         }
-        let (wanted, statement) = explain::wanted(statement)?;
+        let (wanted, mut statement) = explain::wanted(statement)?;
+        if wanted == Wanted::Rows {
+            headers::distinct(&mut statement);
+        }
         only_select(wanted, &statement)?;
         let plan = state.statement_to_plan(statement).await.map_err(|e| self.failed(e))?;
         // Said again of the plan: `SELECT … INTO` makes a table, and plans may hold what no text shows.
