@@ -1,4 +1,4 @@
-//! Chance, all of it from one seed.
+//! All randomness, from one seed.
 
 /// Draws numbers: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 #[derive(Clone, Debug)]
@@ -14,17 +14,17 @@ impl Chance {
         mix(self.0)
     }
 
-    /// A number below `n`, 0 if that is 0.
+    /// A number below `n`, or 0 if `n` is 0.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         usize::try_from(self.next() % u64::try_from(n.max(1)).unwrap()).unwrap()
     }
 
-    /// A number from `from` to `to`, both possible.
+    /// A number from `from` to `to`, inclusive.
     pub(crate) fn between(&mut self, from: i64, to: i64) -> i64 {
         from + i64::try_from(self.next() % u64::try_from(to - from + 1).unwrap()).unwrap()
     }
 
-    /// Whether something happens that does so `percent` times of a hundred.
+    /// True with a probability of `percent`.
     pub(crate) fn happens(&mut self, percent: u64) -> bool {
         self.next() % 100 < percent
     }
@@ -34,7 +34,7 @@ impl Chance {
     }
 }
 
-/// A number that tells nothing of the one it is made of.
+/// A hash that reveals nothing about its input.
 pub(crate) const fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

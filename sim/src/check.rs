@@ -1,65 +1,65 @@
-//! The one assertion: what was produced is stored, once, or told as a gap; and nothing else is there.
+//! The one assertion: every produced sample is stored once, or reported as a gap; and nothing else is stored.
 
 use crate::node::{Node, SERIES, series_number, value};
 use model::{Gap, Timestamp};
 use std::collections::HashMap;
 use store::{Selector, Store};
 
-/// What happened in a world that ended well.
+/// Statistics of a world that ended well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
-    /// Samples that the agents made.
+pub struct Report {
+    /// Samples that the agents produced.
     pub produced: u64,
-    /// Those that are stored.
+    /// Stored samples.
     pub stored: u64,
-    /// Instants of nodes whose samples lie in a gap, those included that no agent was there to make.
+    /// Instants of nodes with missing samples, including those without a running agent.
     pub missing: u64,
-    /// Gaps that are told.
+    /// Reported gaps.
     pub gaps: u64,
-    /// Batches that came again and were known.
+    /// Duplicate batches.
     pub duplicates: u64,
-    /// Batches that the server did not take for now.
+    /// Batches that the server rejected temporarily.
     pub deferred: u64,
     /// Merges of blocks.
     pub merges: u64,
     /// Deaths of the server.
     pub deaths: u64,
-    /// Faults of its disk that were planned, or met while blocks were tended.
+    /// Faults of its disk that were planned, or met during maintenance.
     pub faults: u64,
     /// Starts of agents.
     pub starts: u64,
-    /// Calls of the server's disk since it began for the last time.
+    /// Calls of the server's disk since its last start.
     pub disk_calls: u64,
-    /// A digest of every request and its answer, in their order: the same for the same seed.
+    /// A digest of every request and its answer, in order: the same for the same seed.
     pub trace: u64,
 }
 
-/// Values by node, series and instant; the store may, but must not, have several.
+/// Values by node, series and instant; duplicates are representable, so that the check can find them.
 type Stored = HashMap<(usize, usize, Timestamp), Vec<(f64, Option<Timestamp>)>>;
 
-pub(crate) fn check(nodes: &[Node], store: &Store, period: i64) -> Result<Told, String> {
+pub(crate) fn check(nodes: &[Node], store: &Store, period: i64) -> Result<Report, String> {
     let mut stored = read(nodes, store)?;
-    let mut told = Told {
+    let mut report = Report {
         stored: stored.values().map(|values| number(values.len())).sum(),
-        ..Told::default()
+        ..Report::default()
     };
     for node in nodes {
         let gaps = store.gaps(Timestamp(i64::MIN), Timestamp(i64::MAX), Some(&node.device));
         let gaps: Vec<Gap> =
             gaps.into_iter().filter(|gap| gap.origin.as_str() == node.device.as_str()).collect();
-        told.gaps += number(gaps.len());
-        check_node(node, &gaps, &mut stored, period, &mut told)
-            .map_err(|e| format!("{}: {e}\n{}{}", node.device, node.tell(), words(&gaps)))?;
+        report.gaps += number(gaps.len());
+        check_node(node, &gaps, &mut stored, period, &mut report)
+            .map_err(|e| format!("{}: {e}\n{}{}", node.device, node.history(), gap_text(&gaps)))?;
     }
     match stored.iter().next() {
-        None => Ok(told),
+        None => Ok(report),
         Some(((node, series, at), _)) => {
-            Err(format!("n{node}, series {series}: a sample of {at} is stored that nobody made"))
+            Err(format!("n{node}, series {series}: a sample of {at} is stored that no agent made"))
         }
     }
 }
 
-fn words(gaps: &[Gap]) -> String {
+fn gap_text(gaps: &[Gap]) -> String {
     let word = |gap: &Gap| {
         format!("\n{} from {} to {}: {}", gap.cause.words(), gap.from, gap.to, gap.detail)
     };
@@ -75,25 +75,26 @@ fn check_node(
     gaps: &[Gap],
     stored: &mut Stored,
     period: i64,
-    told: &mut Told,
+    report: &mut Report,
 ) -> Result<(), String> {
-    let told_gaps = gaps.iter().filter(|gap| gap.source.is_empty()).map(|gap| (gap.from, gap.to));
-    let holes: Vec<_> = told_gaps.chain(node.untellable.iter().copied()).collect();
-    let is_told = |at| holes.iter().any(|(from, to)| *from < at && at < *to);
+    let reported_gaps =
+        gaps.iter().filter(|gap| gap.source.is_empty()).map(|gap| (gap.from, gap.to));
+    let holes: Vec<_> = reported_gaps.chain(node.unreportable.iter().copied()).collect();
+    let is_reported = |at| holes.iter().any(|(from, to)| *from < at && at < *to);
     let mut expected = node.made.first().map(|made| made.at);
     for made in &node.made {
-        // What no agent was there to make.
+        // Instants without a running agent.
         while let Some(at) = expected.filter(|at| *at < made.at) {
-            told.missing += 1;
-            if !is_told(at) {
-                return Err(format!("nobody made {at}, and no gap says so"));
+            report.missing += 1;
+            if !is_reported(at) {
+                return Err(format!("no agent made {at}, without a gap"));
             }
             expected = Some(at.plus(period));
         }
         expected = Some(made.at.plus(period));
         let mut missing = 0;
         for series in 0..SERIES {
-            told.produced += 1;
+            report.produced += 1;
             let want = (
                 value(node.number, made.life, made.at, series),
                 (series == 2).then_some(made.start),
@@ -112,10 +113,10 @@ fn check_node(
         if missing == 0 {
             continue;
         }
-        told.missing += 1;
-        if !is_told(made.at) {
+        report.missing += 1;
+        if !is_reported(made.at) {
             return Err(format!(
-                "{missing} samples of {} (start {}) are lost, and no gap says so",
+                "{missing} samples of {} (start {}) are lost, without a gap",
                 made.at, made.life
             ));
         }
@@ -134,7 +135,7 @@ fn read(nodes: &[Node], store: &Store) -> Result<Stored, String> {
         let chunk = chunk.map_err(|e| format!("a scan: {e}"))?;
         let series = &chunk.series.series;
         let place = numbers.get(series.device.as_str()).copied().zip(series_number(series));
-        let Some((node, number)) = place else { return Err(format!("nobody made {series:?}")) };
+        let Some((node, number)) = place else { return Err(format!("no agent made {series:?}")) };
         for (at, value, start) in chunk.rows() {
             stored.entry((node, number, at)).or_default().push((value, start));
         }

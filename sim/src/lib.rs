@@ -1,12 +1,12 @@
-//! A cluster in one thread: a hundred agents and a server, whose clocks, network, disks and deaths are all
-//! drawn from one seed, so that a failure can be had again by its number.
+//! A cluster in one thread: a hundred agents and a server. One seed determines their clocks, network, disks
+//! and deaths, so that a failure can be reproduced by its number.
 //!
-//! The parts are those of the programs: sealing, keeping, spool and sending
-//! ([`delivery::Stepped`]), the wire, and the store on a disk in memory ([`memdisk::MemDisk`]). The spools lie in
-//! a real folder. What is simulated: time, the network, the disk under the store, and when anybody dies.
+//! The parts are those of the programs: sealing, queue, spool and sending
+//! ([`delivery::Stepped`]), the wire, and the store on a disk in memory ([`memdisk::MemDisk`]). The spools are in
+//! a real folder. Time, the network, the disk under the store, and all deaths are simulated.
 //!
-//! The store has two threads of its own. Each call of it is waited for before anything else happens and it
-//! writes blocks only when told to, so that the calls of its disk come in one order, which the seed decides.
+//! The store has two threads of its own. The simulation waits for each call, and the store
+//! writes blocks only on request. So the calls of its disk come in one order, which the seed determines.
 #![expect(clippy::unwrap_used, reason = "a simulation that cannot go on fails")]
 #![expect(clippy::indexing_slicing, reason = "small and known")]
 
@@ -16,5 +16,5 @@ mod node;
 mod server;
 mod world;
 
-pub use check::Told;
+pub use check::Report;
 pub use world::run;

@@ -1,4 +1,4 @@
-//! A node: its clock, its spool and the agent that runs there, start after start.
+//! A node: its clock, its spool and its agent, start after start.
 
 use crate::chance::{Chance, mix};
 use config::{AgentConfig, Bytes, Spool};
@@ -17,18 +17,18 @@ pub(crate) const SERIES: usize = 3;
 static VALUE: Metric = Metric::gauge("sim_value", Unit::Count, "Any value.");
 static STEPS: Metric = Metric::counter("sim_steps_total", Unit::Count, "Any count.");
 
-/// What becomes of the spool when an agent is killed.
+/// The state of the spool after an agent was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpoolFate {
-    /// It stays as it is.
+    /// Unchanged.
     Kept,
     /// A frame was being written.
     Torn,
-    /// It is gone: the node began anew, or it lay in memory.
-    Gone,
+    /// Lost: the node was reinstalled, or the spool was in memory.
+    Lost,
 }
 
-/// A tick that was made: its samples are those of [`value`].
+/// A produced tick: its samples are those of [`value`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Made {
     pub(crate) at: Timestamp,
@@ -72,15 +72,15 @@ pub(crate) struct Node {
     start: Timestamp,
     boot: Boot,
     pub(crate) made: Vec<Made>,
-    /// What stood in a spool that is gone, of starts before the last one: until when their batches went, the
-    /// server was never told, and the agent does not know any more. Nobody can tell this gap.
-    pub(crate) untellable: Vec<(Timestamp, Timestamp)>,
+    /// Content of a lost spool, from starts before the last one: its batches are lost up to this time. Neither the
+    /// server nor the agent knows of them, so no gap can be reported.
+    pub(crate) unreportable: Vec<(Timestamp, Timestamp)>,
     /// Whether it may lose samples at all.
     pub(crate) harmed: bool,
-    /// The request that is not answered.
-    pub(crate) asked: Option<u64>,
+    /// The unanswered request.
+    pub(crate) pending: Option<u64>,
     pub(crate) rests_until: i64,
-    /// What happened to it, for people.
+    /// Its history, for messages.
     pub(crate) story: Vec<String>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn value(node: usize, life: u64, at: Timestamp, series: usize) -> f64
 }
 
 impl Node {
-    /// A node, its agent not yet started. `spools`: where its spool may lie.
+    /// A node with its agent not yet started. `spools`: folder of the spools.
     pub(crate) fn new(
         number: usize,
         mut config: AgentConfig,
@@ -107,7 +107,7 @@ impl Node {
         if small {
             config.spool.spool_bytes_max = Bytes(chance.next() % 4000 + 1000);
         }
-        // Further ahead than a day the store refuses samples, and tells so at their receipt.
+        // The store rejects samples further ahead than a day, with a gap at their receipt.
         let most = if chance.happens(10) { 23 * HOUR } else { 2 * Timestamp::SECOND };
         let skew_us = chance.between(-most, most);
         Self {
@@ -122,15 +122,15 @@ impl Node {
             start: Timestamp(0),
             boot: Boot([0; 16]),
             made: Vec::new(),
-            untellable: Vec::new(),
-            asked: None,
+            unreportable: Vec::new(),
+            pending: None,
             rests_until: 0,
             story: Vec::new(),
         }
     }
 
-    /// What it is and what happened to it.
-    pub(crate) fn tell(&self) -> String {
+    /// Its settings and history.
+    pub(crate) fn history(&self) -> String {
         let (spool, limit) = (&self.config.spool.spool, self.config.spool.spool_bytes_max);
         let skew = Timestamp(self.skew_us).seconds();
         format!("{spool:?} of {limit:?}, {skew} s ahead\n{}", self.story.join("\n"))
@@ -140,12 +140,12 @@ impl Node {
         self.story.push(format!("{}: {what}", self.wall(now)));
     }
 
-    /// What its clock shows.
+    /// The time of its clock.
     pub(crate) const fn wall(&self, now: i64) -> Timestamp {
         Timestamp(now + self.skew_us)
     }
 
-    /// When the next tick is, by the world's clock.
+    /// The time of the next tick, by the world's clock.
     pub(crate) fn next_tick(&self) -> Option<i64> {
         self.agent.as_ref().map(|agent| agent.due.0 - self.skew_us)
     }
@@ -165,10 +165,10 @@ impl Node {
         let due = self.start.plus(early);
         delivery.note_down(due, period);
         self.agent = Some(Agent { sink: Sink::new(device), due, delivery });
-        (self.asked, self.rests_until) = (None, 0);
+        (self.pending, self.rests_until) = (None, 0);
     }
 
-    /// The tick, if its instant has come.
+    /// Makes the tick, if it is due.
     pub(crate) fn tick(&mut self, now: i64) {
         let (wall, number, life, start) = (self.wall(now), self.number, self.life, self.start);
         let period_us = micros(self.config.sampling.period);
@@ -182,7 +182,7 @@ impl Node {
         agent.delivery.seal(wall, now, &mut agent.sink);
     }
 
-    /// Seals what waits, without a tick.
+    /// Seals the waiting samples, without a tick.
     pub(crate) fn seal(&mut self, now: i64) {
         let wall = self.wall(now);
         if let Some(agent) = &mut self.agent {
@@ -197,16 +197,16 @@ impl Node {
         }
     }
 
-    /// The next request, unless the agent rests.
+    /// The next request, unless the agent pauses.
     pub(crate) fn send(&mut self, now: i64) -> Option<Sent> {
         let wall = self.wall(now);
         self.agent.as_mut().filter(|_| now >= self.rests_until)?.delivery.send(wall, now)
     }
 
-    /// What became of its request. Tells how long it rests.
+    /// Passes the result of its request. Returns how long it pauses.
     pub(crate) fn answered(&mut self, now: i64, answer: Result<&[u8], Failure>) -> i64 {
         let wall = self.wall(now);
-        self.asked = None;
+        self.pending = None;
         let Some(agent) = &mut self.agent else { return 0 };
         let none = |e| Failure::Unreached(format!("its answer is none: {e}"));
         let answer = answer.and_then(|bytes| Answer::decode(bytes).map_err(none));
@@ -226,10 +226,10 @@ impl Node {
         self.config.sampling.period
     }
 
-    /// The agent ends as it is told to.
+    /// The agent stops cleanly.
     pub(crate) fn end(&mut self, now: i64) {
         let wall = self.wall(now);
-        self.asked = None;
+        self.pending = None;
         if let Some(mut agent) = self.agent.take() {
             self.note(now, "ends");
             agent.delivery.seal(wall, now, &mut agent.sink);
@@ -242,7 +242,7 @@ impl Node {
     pub(crate) fn kill(&mut self, now: i64, fate: SpoolFate, chance: &mut Chance) {
         self.harmed = true;
         self.note(now, &format!("is killed, its spool {fate:?}"));
-        (self.agent, self.asked) = (None, None);
+        (self.agent, self.pending) = (None, None);
         let Some(dir) = self.dir.as_ref().filter(|dir| dir.is_dir()) else { return };
         match fate {
             SpoolFate::Kept => {}
@@ -253,16 +253,16 @@ impl Node {
                     File::options().append(true).open(&last).unwrap().write_all(torn).unwrap();
                 }
             }
-            SpoolFate::Gone => {
-                let gone = self.earlier_starts();
+            SpoolFate::Lost => {
+                let earlier = self.earlier_starts();
                 std::fs::remove_dir_all(dir).unwrap();
-                self.untellable.extend(gone);
+                self.unreportable.extend(earlier);
             }
         }
         self.date_spool(now);
     }
 
-    /// What the spool holds of earlier starts: their samples, and the gaps that they tell.
+    /// The spool's content from earlier starts: samples and gaps.
     fn earlier_starts(&self) -> Vec<(Timestamp, Timestamp)> {
         let mut decoder = Decoder::default();
         let mut held = Vec::new();
@@ -290,7 +290,7 @@ impl Node {
         paths
     }
 
-    /// Files tell when they were written last by the node's clock, not by that of the machine which simulates.
+    /// Files get their modification times from the node's clock, not from the simulating machine's.
     fn date_spool(&self, now: i64) {
         let written = UNIX_EPOCH + Duration::from_micros(u64::try_from(self.wall(now).0).unwrap());
         for path in self.segments() {
@@ -311,7 +311,7 @@ fn fill(sink: &mut Sink, number: usize, made: Made) {
     out.counter(&STEPS, &[], of(2), made.start);
 }
 
-/// Which of a node's series a stored one is.
+/// The index of a stored series among a node's.
 pub(crate) fn series_number(series: &model::Series) -> Option<usize> {
     match (&*series.metric, series.labels.as_str()) {
         ("sim_value", r#"{"part": "a"}"#) => Some(0),

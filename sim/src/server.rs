@@ -1,4 +1,4 @@
-//! The server: the store on a disk that fails, and the answers that the route of batches gives.
+//! The server: the store on a failing disk, and the answers of the route for batches.
 
 use crate::chance::Chance;
 use memdisk::{Fault, MemDisk};
@@ -10,10 +10,10 @@ use std::sync::mpsc::sync_channel;
 use store::{Disk, Incoming, NotNow, Outcome, Settings, Store};
 use wire::{Ack, AckStatus, Answer, Decoder, Frames};
 
-/// Where the store lies on the disk.
+/// Directory of the store on the disk.
 pub(crate) const DIR: &str = "/data";
 
-/// Small sizes, so that a minute has segments, blocks and merges; and no flush by itself, so that the
+/// Small sizes, so that a minute has segments, blocks and merges; and no automatic flush, so that the
 /// disk's calls come in one order.
 fn settings() -> Settings {
     Settings {
@@ -28,18 +28,18 @@ fn settings() -> Settings {
     }
 }
 
-/// What a request gets.
+/// The reply to a request.
 #[derive(Clone, Debug, Hash)]
 pub(crate) enum Reply {
     /// 200 and the bytes of an answer.
     Answer(Vec<u8>),
     /// 503 or 507.
     Later(u16, String),
-    /// The connection breaks: there is no server, or it died over the request.
+    /// The connection breaks: there is no server, or it died during the request.
     Broken,
 }
 
-/// What the server did.
+/// Statistics of the server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Done {
     pub(crate) duplicates: u64,
@@ -81,7 +81,7 @@ impl Server {
         &self.disk
     }
 
-    /// Starts; false when the disk fails.
+    /// Starts; false if the disk fails.
     pub(crate) fn begin(&mut self) -> bool {
         let disk: Arc<dyn Disk> = Arc::clone(&self.disk) as Arc<_>;
         let clock = Arc::clone(&self.clock);
@@ -91,14 +91,14 @@ impl Server {
         self.is_up()
     }
 
-    /// Lets a call of the disk to come meet a fault.
+    /// Plans a fault for a later call of the disk.
     pub(crate) fn harm(&mut self, n: u64, fault: Fault) {
         self.done.faults += 1;
         self.disk.plan().set(n, fault);
         self.dies_at = (fault == Fault::Dead).then(|| self.disk.plan().calls() + n);
     }
 
-    /// The disk is whole again.
+    /// Repairs the disk.
     pub(crate) fn mend(&mut self) {
         self.disk.plan().clear();
         self.dies_at = None;
@@ -109,7 +109,7 @@ impl Server {
         self.dies_at.is_some_and(|call| self.disk.plan().calls() >= call)
     }
 
-    /// The process ends at once, and with it the machine if `power` is cut.
+    /// Kills the process, and the machine if `power` is cut.
     pub(crate) fn kill(&mut self, power: bool, chance: &mut Chance) {
         let disk = match (power, chance.below(3)) {
             (false, _) => self.disk.after_kill(),
@@ -125,8 +125,8 @@ impl Server {
         self.done.deaths += 1;
     }
 
-    /// Writes a block. Where the disk fails it is mended and asked again at once: left alone, the store would try
-    /// again at an instant of its own.
+    /// Writes a block. If the disk fails, it is repaired and the write is repeated at once: left alone, the
+    /// store would try again at a time of its own.
     pub(crate) fn flush(&mut self) {
         self.done.flushes += 1;
         while self.store().flush().is_err() && !self.has_died() {
@@ -134,13 +134,13 @@ impl Server {
         }
     }
 
-    pub(crate) fn tend(&mut self) {
+    pub(crate) fn maintain(&mut self) {
         if self.store().maintain().is_err() && !self.has_died() {
             self.done.faults += 1;
         }
     }
 
-    /// Takes a request, as `POST /v1/batches` does.
+    /// Handles a request, like `POST /v1/batches`.
     pub(crate) fn take(&mut self, body: &[u8]) -> Reply {
         let Some(store) = &self.store else { return Reply::Broken };
         let received = Timestamp(self.clock.load(Ordering::Relaxed));

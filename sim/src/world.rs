@@ -1,7 +1,7 @@
-//! What happens when: the network between the agents and the server, and everybody's troubles.
+//! The schedule of events: the network between the agents and the server, and all faults.
 
 use crate::chance::Chance;
-use crate::check::{Told, check};
+use crate::check::{Report, check};
 use crate::node::{Node, SpoolFate};
 use crate::server::{DIR, Reply, Server};
 use config::{ConfigFile, Given};
@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-/// 2026-01-01T00:00:00.25: no tick is due when everybody starts.
+/// 2026-01-01T00:00:00.25: no tick is due at the start.
 const BEGIN: i64 = 1_767_225_600_250_000;
 const SECOND: i64 = Timestamp::SECOND;
 const NODES: usize = 100;
-/// How often the agents' threads look around when nothing wakes them.
+/// How often the agents' threads check for work without a wake-up.
 const LOOK: i64 = 500_000;
-/// How long everybody is given to send what is left once all troubles are over.
+/// How long the agents may send their remaining batches after all faults are over.
 const DRAIN: i64 = 3600 * SECOND;
 /// Longer than a hole in a boot's numbers may be before it counts as a gap.
 const GRACE: i64 = 120 * SECOND;
@@ -51,13 +51,13 @@ enum Event {
         request: u64,
         body: Rc<Vec<u8>>,
     },
-    /// An answer, or its absence, reaches the node that asked.
+    /// An answer, or its absence, reaches the requesting node.
     Answered {
         node: usize,
         request: u64,
         reply: Reply,
     },
-    /// The agent goes; cleanly without a fate.
+    /// The agent stops; cleanly without a fate.
     Stop {
         node: usize,
         fate: Option<SpoolFate>,
@@ -66,7 +66,7 @@ enum Event {
         node: usize,
     },
     Flush,
-    Tend,
+    Maintain,
     Harm {
         n: u64,
         fault: Fault,
@@ -78,7 +78,7 @@ enum Event {
     StartServer,
 }
 
-/// How bad the network is, in hundredths.
+/// The state of the network, in percent.
 #[derive(Clone, Copy, Debug)]
 struct Weather {
     lost: u64,
@@ -112,15 +112,15 @@ struct World {
     weather: Weather,
     requests: u64,
     trace: DefaultHasher,
-    /// Ticks are made no more.
+    /// No more ticks are made.
     over: bool,
 }
 
-/// Runs the world of a seed to its end, and checks what is left of it. `spools`: an empty folder.
+/// Runs the world of a seed to its end, and checks the result. `spools`: an empty folder.
 ///
 /// # Errors
-/// What was produced is not what is stored and told as gaps: what, as text.
-pub fn run(seed: u64, spools: &Path) -> Result<Told, String> {
+/// A description of produced samples that are neither stored nor reported as gaps.
+pub fn run(seed: u64, spools: &Path) -> Result<Report, String> {
     let mut world = World::new(seed, spools);
     world.plan_troubles();
     let period = i64::try_from(world.period().as_micros()).unwrap();
@@ -130,8 +130,8 @@ pub fn run(seed: u64, spools: &Path) -> Result<Told, String> {
     world.drain()?;
     world.clock.store(world.now + GRACE, Ordering::Relaxed);
     world.server.flush();
-    let mut told = check(&world.nodes, world.server.store(), period)?;
-    world.server.tend();
+    let mut report = check(&world.nodes, world.server.store(), period)?;
+    world.server.maintain();
     check(&world.nodes, world.server.store(), period).map_err(|e| format!("tended: {e}"))?;
     world.server.kill(true, &mut world.chance);
     assert!(world.server.begin(), "the store opens after the last power cut");
@@ -142,15 +142,15 @@ pub fn run(seed: u64, spools: &Path) -> Result<Told, String> {
         return Err(format!("verify finds {verified:?}"));
     }
     let done = world.server.done;
-    told.duplicates = done.duplicates;
-    told.deferred = done.later;
-    told.merges = done.merges;
-    told.deaths = done.deaths;
-    told.faults = done.faults;
-    told.disk_calls = world.server.disk().plan().calls();
-    told.trace = world.trace.finish();
-    told.starts = world.nodes.iter().map(|node| node.life).sum();
-    Ok(told)
+    report.duplicates = done.duplicates;
+    report.deferred = done.later;
+    report.merges = done.merges;
+    report.deaths = done.deaths;
+    report.faults = done.faults;
+    report.disk_calls = world.server.disk().plan().calls();
+    report.trace = world.trace.finish();
+    report.starts = world.nodes.iter().map(|node| node.life).sum();
+    Ok(report)
 }
 
 impl World {
@@ -183,8 +183,8 @@ impl World {
             let wait = world.chance.between(0, SECOND / 2);
             world.after(wait, Event::Start { node });
         }
-        // The server knows of everybody before the troubles begin: of an agent that it never heard of, and
-        // whose spool is lost, nobody can say what is missing.
+        // The server knows all agents before the faults begin: if it never received from an agent, and
+        // the agent's spool is lost, the missing samples are unknown.
         let period = i64::try_from(world.period().as_micros()).unwrap();
         world.pass(BEGIN + 2 * period + 2 * SECOND);
         world
@@ -199,7 +199,7 @@ impl World {
         self.events.insert((self.now + wait.max(0), self.order), event);
     }
 
-    /// Draws what will go wrong.
+    /// Draws the faults.
     fn plan_troubles(&mut self) {
         let chance = &mut self.chance;
         let mut percent = |most: usize| u64::try_from(chance.below(most + 1)).unwrap();
@@ -215,7 +215,7 @@ impl World {
         for node in 0..NODES {
             let stops = if self.chance.happens(40) { 1 + self.chance.below(3) } else { 0 };
             for _ in 0..stops {
-                let fates = [SpoolFate::Kept, SpoolFate::Kept, SpoolFate::Torn, SpoolFate::Gone];
+                let fates = [SpoolFate::Kept, SpoolFate::Kept, SpoolFate::Torn, SpoolFate::Lost];
                 let fate = (!self.chance.happens(25)).then(|| self.chance.of(&fates));
                 let wait = self.chance.between(0, span);
                 self.after(wait, Event::Stop { node, fate });
@@ -235,7 +235,7 @@ impl World {
         self.after(SECOND, Event::Flush);
     }
 
-    /// Lets time pass.
+    /// Advances time.
     fn pass(&mut self, until: i64) {
         while let Some(entry) = self.events.first_entry()
             && entry.key().0 <= until
@@ -314,13 +314,13 @@ impl World {
         self.after(wait, Event::Start { node });
     }
 
-    /// The sending thread's turn.
+    /// Runs the sending thread.
     fn send(&mut self, node: usize) {
         let now = self.now;
         let Some(sent) = self.nodes[node].send(now) else { return };
         self.requests += 1;
         let request = self.requests;
-        self.nodes[node].asked = Some(request);
+        self.nodes[node].pending = Some(request);
         let body = Rc::new(sent.body);
         let Weather { lost, twice, slow, slow_max, patience, .. } = self.weather;
         self.after(patience, Event::Answered { node, request, reply: Reply::Broken });
@@ -337,7 +337,7 @@ impl World {
     fn arrive(&mut self, node: usize, request: u64, body: &[u8]) {
         let reply = self.server.take(body);
         (node, self.now, body, &reply).hash(&mut self.trace);
-        self.bury();
+        self.remove_dead();
         if self.chance.happens(self.weather.answer_lost) {
             return;
         }
@@ -348,8 +348,8 @@ impl World {
 
     fn answered(&mut self, node: usize, request: u64, reply: Reply) {
         let (now, of) = (self.now, &mut self.nodes[node]);
-        if of.asked != Some(request) {
-            // It waited no longer, or is another start.
+        if of.pending != Some(request) {
+            // It waits no longer, or is another start.
             return;
         }
         let unreached = || Failure::Unreached("the connection broke".to_owned());
@@ -370,16 +370,16 @@ impl World {
             Event::Flush => {
                 if self.server.is_up() {
                     self.server.flush();
-                    self.bury();
+                    self.remove_dead();
                     let wait = self.chance.between(0, 10 * SECOND);
-                    self.after(wait, Event::Tend);
+                    self.after(wait, Event::Maintain);
                 }
                 let wait = self.chance.between(SECOND, 20 * SECOND);
                 self.after(wait, Event::Flush);
             }
-            Event::Tend if self.server.is_up() => {
-                self.server.tend();
-                self.bury();
+            Event::Maintain if self.server.is_up() => {
+                self.server.maintain();
+                self.remove_dead();
             }
             Event::Harm { n, fault } if self.server.is_up() => {
                 self.server.harm(n, fault);
@@ -409,15 +409,15 @@ impl World {
         self.after(wait, Event::StartServer);
     }
 
-    /// A process that died at a call of the disk is gone.
-    fn bury(&mut self) {
+    /// Removes a process that died at a call of the disk.
+    fn remove_dead(&mut self) {
         if self.server.is_up() && self.server.has_died() {
             let power = self.chance.happens(60);
             self.kill_server(power);
         }
     }
 
-    /// All troubles are over, and there are no more ticks.
+    /// Ends all faults and ticks.
     fn heal(&mut self) {
         self.over = true;
         self.weather = Weather::CALM;
@@ -431,7 +431,7 @@ impl World {
         }
     }
 
-    /// Until everybody has sent everything.
+    /// Runs until every agent has sent everything.
     fn drain(&mut self) -> Result<(), String> {
         let until = self.now + DRAIN;
         while self.now < until {

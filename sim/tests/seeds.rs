@@ -1,48 +1,48 @@
-//! Seeds, as many as wanted: each is a world, and each must end well.
-#![expect(clippy::print_stdout, reason = "a test tells what it did")]
+//! Runs seeds: each is a world, and each must end well.
+#![expect(clippy::print_stdout, reason = "a test reports what it did")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
-use sim::{Told, run};
+use sim::{Report, run};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Seeds of a run that asks for no number of them: always the same ones.
+/// Default number of seeds of a run: always the same ones.
 const SEEDS: u64 = 200;
 
-fn asked(name: &str) -> Option<u64> {
+fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
-/// Spools lie in memory where that can be.
+/// Spools are in memory if possible.
 fn folder() -> tempfile::TempDir {
     let shared = Path::new("/dev/shm");
     let place = if shared.is_dir() { PathBuf::from(shared) } else { std::env::temp_dir() };
     tempfile::tempdir_in(place).unwrap()
 }
 
-fn one(seed: u64) -> Result<Told, String> {
+fn one(seed: u64) -> Result<Report, String> {
     let folder = folder();
     run(seed, folder.path()).map_err(|e| format!("SEED={seed}: {e}"))
 }
 
-/// What happened in all of them.
-fn sum(all: &[Told]) -> Told {
-    let mut sum = Told::default();
-    for told in all {
-        sum.produced += told.produced;
-        sum.stored += told.stored;
-        sum.missing += told.missing;
-        sum.gaps += told.gaps;
-        sum.duplicates += told.duplicates;
-        sum.deferred += told.deferred;
-        sum.merges += told.merges;
-        sum.deaths += told.deaths;
-        sum.faults += told.faults;
-        sum.starts += told.starts;
-        sum.disk_calls += told.disk_calls;
-        sum.trace ^= told.trace;
+/// The sum of all statistics.
+fn sum(all: &[Report]) -> Report {
+    let mut sum = Report::default();
+    for report in all {
+        sum.produced += report.produced;
+        sum.stored += report.stored;
+        sum.missing += report.missing;
+        sum.gaps += report.gaps;
+        sum.duplicates += report.duplicates;
+        sum.deferred += report.deferred;
+        sum.merges += report.merges;
+        sum.deaths += report.deaths;
+        sum.faults += report.faults;
+        sum.starts += report.starts;
+        sum.disk_calls += report.disk_calls;
+        sum.trace ^= report.trace;
     }
     sum
 }
@@ -55,17 +55,17 @@ fn a_seed_runs_the_same_way_each_time() {
 }
 
 #[test]
-fn what_was_produced_is_stored_once_or_told_as_a_gap() {
-    if let Some(seed) = asked("SEED") {
+fn every_sample_is_stored_once_or_reported_as_a_gap() {
+    if let Some(seed) = number("SEED") {
         match one(seed) {
-            Ok(told) => println!("SEED={seed}: {told:?}"),
+            Ok(report) => println!("SEED={seed}: {report:?}"),
             Err(why) => panic!("{why}"),
         }
         return;
     }
-    let (first, count) = (asked("FIRST").unwrap_or(0), asked("SEEDS").unwrap_or(SEEDS));
+    let (first, count) = (number("FIRST").unwrap_or(0), number("SEEDS").unwrap_or(SEEDS));
     println!("seeds {first} to {}", first + count - 1);
-    let (next, told) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let (next, report) = (AtomicU64::new(0), Mutex::new(Vec::new()));
     let failed = Mutex::new(Vec::new());
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
@@ -77,7 +77,7 @@ fn what_was_produced_is_stored_once_or_told_as_a_gap() {
                         return;
                     }
                     match one(seed) {
-                        Ok(one) => told.lock().unwrap().push(one),
+                        Ok(one) => report.lock().unwrap().push(one),
                         Err(why) => {
                             println!("{why}");
                             failed.lock().unwrap().push(seed);
@@ -87,19 +87,19 @@ fn what_was_produced_is_stored_once_or_told_as_a_gap() {
             });
         }
     });
-    let all = sum(&told.into_inner().unwrap());
+    let all = sum(&report.into_inner().unwrap());
     println!("{all:#?}");
     let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "these seeds failed: {failed:?}");
-    // A world in which nothing happens proves nothing.
+    // A world without events would test nothing.
     for (what, happened) in [
         ("a sample missed", all.missing),
-        ("a batch known", all.duplicates),
+        ("a duplicate batch", all.duplicates),
         ("a batch deferred", all.deferred),
         ("a merge", all.merges),
         ("a death of the server", all.deaths),
-        ("a start again", all.starts.saturating_sub(100 * count)),
+        ("a restart", all.starts.saturating_sub(100 * count)),
     ] {
-        assert!(happened > 0 || count < 20, "{what} did not come in {count} seeds");
+        assert!(happened > 0 || count < 20, "{what} did not occur in {count} seeds");
     }
 }

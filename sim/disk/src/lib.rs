@@ -1,4 +1,4 @@
-//! A disk in memory that fails when told to, and shows what a crash leaves: for the tests of the store and
+//! A disk in memory that fails on request, and shows the result of a crash: for the tests of the store and
 //! for the simulation.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::indexing_slicing, reason = "small and known")]
@@ -10,21 +10,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use store::{Disk, ReadFile, WriteFile};
 
-/// What happens at a call.
+/// The effect of a planned fault on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It fails, having done nothing; a write, having done half.
+    /// The call fails without effect; a write fails after its first half.
     Once,
-    /// It does the same, and so does every later one: the process is dead.
+    /// This call fails the same way, and so does every later one: the process is dead.
     Dead,
-    /// It is a change and there is no room; and so is every later one. Reads, removals and cuts work.
+    /// The disk is full: this call and every later one fail if they need space. Reads, removals and truncations work.
     Full,
 }
 
 #[derive(Debug, Default)]
 struct Content {
     bytes: Vec<u8>,
-    /// Bytes that are on the disk for certain.
+    /// Number of synced bytes.
     synced: usize,
 }
 
@@ -33,7 +33,7 @@ type File = Arc<Mutex<Content>>;
 #[derive(Debug, Default)]
 struct Names {
     now: BTreeMap<PathBuf, File>,
-    /// As of the last sync of each one's directory.
+    /// The names as of the last sync of their directory.
     synced: BTreeMap<PathBuf, File>,
 }
 
@@ -44,7 +44,7 @@ pub struct MemDisk {
     plan: Arc<Plan>,
 }
 
-/// Which calls fail.
+/// The calls that fail.
 #[derive(Debug, Default)]
 pub struct Plan {
     calls: AtomicU64,
@@ -52,18 +52,18 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// From now on, the n-th call (counted from 1) meets a fault.
+    /// Plans a fault for the n-th call from now (counted from 1).
     pub fn set(&self, n: u64, fault: Fault) {
         let now = self.calls.load(Ordering::SeqCst);
         *self.fault.lock().unwrap() = Some((now + n, fault));
     }
 
-    /// No call fails any more.
+    /// Cancels all faults.
     pub fn clear(&self) {
         *self.fault.lock().unwrap() = None;
     }
 
-    /// How many calls there were.
+    /// Number of calls so far.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::SeqCst)
     }
@@ -91,7 +91,7 @@ impl MemDisk {
         self.names.lock().unwrap()
     }
 
-    /// Which calls fail.
+    /// The calls that fail.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -111,17 +111,17 @@ impl MemDisk {
         Self { names: Mutex::new(Names { now, synced }), plan: Arc::default() }
     }
 
-    /// The disk after the power was cut: names as of the last sync of their directory, contents as of the
-    /// last sync of the file, and of what came after that the share `torn` (of 4).
+    /// The disk after a power cut: names as of the last sync of their directory, contents as of the
+    /// last sync of the file, plus `torn` quarters of the later bytes.
     pub fn after_power_cut(&self, torn: usize) -> Self {
         let cut = Self::default();
         {
             let (names, mut other) = (self.names(), cut.names());
             for (path, file) in &names.synced {
                 let content = file.lock().unwrap();
-                let kept = content.synced + (content.bytes.len() - content.synced) * torn / 4;
-                let bytes = content.bytes[..kept].to_vec();
-                let file = Arc::new(Mutex::new(Content { synced: kept, bytes }));
+                let length = content.synced + (content.bytes.len() - content.synced) * torn / 4;
+                let bytes = content.bytes[..length].to_vec();
+                let file = Arc::new(Mutex::new(Content { synced: length, bytes }));
                 other.now.insert(path.clone(), Arc::clone(&file));
                 other.synced.insert(path.clone(), file);
             }
@@ -129,9 +129,9 @@ impl MemDisk {
         cut
     }
 
-    /// The disk after the power was cut while it wrote in an order of its own: each name that was changed since
-    /// the last sync of its directory is the old or the new one, and of what was written to a file since its last
-    /// sync a part is there, of which again a part may be zeros. `below(n)` draws a number below `n`.
+    /// The disk after a power cut that reordered writes. Each name changed since
+    /// the last sync of its directory is the old or the new one. Of the bytes written to a file since its last
+    /// sync a part is there, and a part of that may be zeros. `below(n)` draws a number below `n`.
     pub fn after_reordered_power_cut(&self, below: &mut dyn FnMut(usize) -> usize) -> Self {
         let cut = Self::default();
         {
@@ -141,11 +141,11 @@ impl MemDisk {
                 let (new, old) = (names.now.get(path), names.synced.get(path));
                 let Some(file) = (if below(2) == 0 { new } else { old }) else { continue };
                 let content = file.lock().unwrap();
-                let kept = content.synced + below(content.bytes.len() - content.synced + 1);
-                let mut bytes = content.bytes[..kept].to_vec();
-                let zeros = content.synced + below(kept - content.synced + 1);
+                let length = content.synced + below(content.bytes.len() - content.synced + 1);
+                let mut bytes = content.bytes[..length].to_vec();
+                let zeros = content.synced + below(length - content.synced + 1);
                 bytes[content.synced..zeros].fill(0);
-                let file = Arc::new(Mutex::new(Content { synced: kept, bytes }));
+                let file = Arc::new(Mutex::new(Content { synced: length, bytes }));
                 other.now.insert(path.clone(), Arc::clone(&file));
                 other.synced.insert(path.clone(), file);
             }
@@ -160,7 +160,7 @@ impl MemDisk {
         inside.map(|(path, file)| (path.clone(), file.lock().unwrap().bytes.clone())).collect()
     }
 
-    /// Unmounts what lies in a directory; it is mounted again with [`Self::mount`].
+    /// Unmounts a directory; [`Self::mount`] mounts it again.
     pub fn unmount(&self, dir: &str) -> BTreeMap<PathBuf, Vec<u8>> {
         let files = self.files(dir);
         let mut names = self.names();
@@ -169,7 +169,7 @@ impl MemDisk {
         files
     }
 
-    /// Puts back what [`Self::unmount`] gave.
+    /// Mounts what [`Self::unmount`] returned.
     pub fn mount(&self, files: BTreeMap<PathBuf, Vec<u8>>) {
         let mut names = self.names();
         for (path, bytes) in files {
@@ -179,7 +179,7 @@ impl MemDisk {
         }
     }
 
-    /// Changes a file's bytes behind the store's back.
+    /// Changes a file's bytes without the store's knowledge.
     pub fn damage(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
         let file = Arc::clone(&self.names().now[path]);
         let mut content = file.lock().unwrap();
