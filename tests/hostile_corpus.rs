@@ -51,8 +51,9 @@ pub(crate) fn statements() -> Vec<(&'static str, String)> {
 /// Bodies for `POST /v1/batches`.
 pub(crate) fn frames() -> Vec<(&'static str, Vec<u8>)> {
     let whole = frame(&zeros(b"", 1 << 20));
-    // Field 7 of a batch, the places of samples, longer than a batch may be.
-    let samples = frame(&zeros(b"\x3a\x80\x80\x80\x07", 14 << 20));
+    // Of the origin n1: field 7 of a batch, the places of samples, longer than a batch may be.
+    let head = b"\x0a\x02n1\x12\x10sixteen-bytes-id\x3a\x80\x80\x80\x07";
+    let samples = frame(&zeros(head, 14 << 20));
     let damaged = whole.iter().rev().skip(1).rev().chain(b"x").copied().collect();
     vec![
         ("no frame", vec![b'x'; 64 << 10]),

@@ -11,6 +11,8 @@ use wire::{DecodeError, Decoded, Decoder, Frame, FrameError, Frames, Head, Limit
 /// Decompressed bytes that are decoded before the batches are handed to the store: bounds what one
 /// request holds, whatever its body expands to.
 const SLICE_BYTES_MAX: usize = 8 << 20;
+/// Decompressed bytes after which a request leaves its turn to others, whatever became of them.
+const TURN_BYTES_MAX: usize = 8 << 20;
 /// What a decoded sample takes: its place and its value.
 const SAMPLE_BYTES: usize = 20;
 
@@ -158,10 +160,12 @@ fn slice(
     let rest = body.get(at..).unwrap_or_default();
     let payload_max = bytes_left.map_or(wire::PAYLOAD_BYTES_MAX, |_| USER_FRAME_BYTES_MAX);
     let mut taken = Taken { bytes_left: bytes_left.or(Some(usize::MAX)), ..Taken::default() };
+    let mut decompressed = 0_usize;
     for frame in Frames::of(rest) {
         let payload = frame.as_ref().map_or(0, payload_bytes);
         let next = at.saturating_add(place(&frame));
-        if taken.bytes >= SLICE_BYTES_MAX || taken.frames.len() >= most {
+        let is_long = taken.bytes >= SLICE_BYTES_MAX || decompressed >= TURN_BYTES_MAX;
+        if is_long || taken.frames.len() >= most {
             taken.next = Some(next);
             return taken;
         }
@@ -173,6 +177,9 @@ fn slice(
                 taken.bytes_left = None;
                 return taken;
             }
+        }
+        if payload <= payload_max {
+            decompressed = decompressed.saturating_add(payload);
         }
         let read = frame.map_err(DecodeError::from);
         let read = read.and_then(|frame| one(decoder, &frame, payload_max, senders));
@@ -372,7 +379,21 @@ mod tests {
         assert_eq!(read(full, user), (4, None, None), "the rest is not read");
         let longer = vec![bomb(USER_FRAME_BYTES_MAX + 1); 9].concat();
         assert_eq!(read(longer.clone(), user), (9, None, user), "none is");
-        assert_eq!(read(longer, None), (9, None, Some(usize::MAX)));
+        let (read, next, _) = read(longer, None);
+        assert!(read == 8 && next.is_some(), "the next turn reads the rest");
+    }
+
+    #[test]
+    fn frames_that_are_no_batches_leave_the_turn_to_others_too() {
+        let body = vec![bomb(6 << 20); 5].concat();
+        let (mut at, mut slices) = (Some(0), Vec::new());
+        while let Some(from) = at {
+            let taken = slice(&mut Decoder::default(), &body, (from, 99), None, &agents());
+            assert!(taken.frames.iter().all(|read| matches!(read, Read::Bad { .. })));
+            slices.push(taken.frames.len());
+            at = taken.next;
+        }
+        assert_eq!(slices, [2, 2, 1]);
     }
 
     #[test]
