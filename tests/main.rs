@@ -12,6 +12,7 @@
 )]
 
 mod agent_size;
+mod authorities;
 mod backup;
 mod conservation;
 mod demand;
