@@ -39,6 +39,7 @@ pub use model::Resources;
 pub use nodes::rule_latches::{LATCHES_MAX, Latch};
 pub use people::accounts::{Account, AccountChange, AccountKey, AccountKeyError, Role};
 pub use people::made_tokens::{KeptToken, NewToken};
+pub use people::names::{Nameless, NamelessPage};
 pub use presence::allocations::{Interval, Share, Window};
 pub use presence::granted::{Granted, RunsSeen};
 pub use presence::verified_presence::Span;

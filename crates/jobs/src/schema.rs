@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 /// The version written to `PRAGMA user_version`.
-const VERSION: i64 = 6;
+const VERSION: i64 = 7;
 
 /// Statements that a connection keeps prepared: all that there are. To prepare one takes longer than to
 /// execute it.
@@ -21,7 +21,7 @@ const STATEMENTS: usize = 128;
 const APPLICATION: i64 = 0x6a62_6d74;
 
 /// What brings a file from each version to the next, beginning with none.
-const STEPS: [&[&str]; 6] = [
+const STEPS: [&[&str]; 7] = [
     &[VISITS],
     &[RECORDS],
     &[accounts::TABLES, made_tokens::TABLES],
@@ -35,6 +35,7 @@ const STEPS: [&[&str]; 6] = [
     ],
     &[env_requests::COLUMN],
     &[forgotten_nodes::TABLES],
+    &[accounts::BY_RECORD, names::BY_CLUSTER],
 ];
 
 /// Version 1: what nodes tell, and the runs worked out from it.

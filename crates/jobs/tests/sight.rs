@@ -47,8 +47,8 @@ fn job(registry: &Registry, id: i64, uid: u32, start: i64, stop: Option<i64>) {
 /// What a scheduler says of a job's account.
 fn on_account(dir: &Path, id: i64, account: &str) {
     let db = rusqlite::Connection::open(dir.join("jobs.sqlite")).unwrap();
-    db.execute("UPDATE runs SET account = ?2 WHERE id = ?1", rusqlite::params![id, account])
-        .unwrap();
+    let told = "UPDATE runs SET account = ?2, record_uid = uid WHERE id = ?1";
+    db.execute(told, rusqlite::params![id, account]).unwrap();
 }
 
 fn seen(registry: &Registry, reader: Reader) -> (Vec<i64>, Vec<i64>, Vec<Sees>) {
@@ -291,6 +291,9 @@ fn a_job_that_waits_is_seen_by_its_own_and_was_nowhere() {
 fn a_registry_of_the_second_version_grows_and_knows_who_was_told_of() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(dir.path());
+    let told = Record { nodes: vec![], ..record(1, "ann", "physics", (10, None)) };
+    let told = Record { uid: Some(1000), ..told };
+    registry.tell(&[told], at(20)).unwrap();
     job(&registry, 1, 1000, 10, None);
     drop(registry);
     let db = rusqlite::Connection::open(dir.path().join("jobs.sqlite")).unwrap();
@@ -298,7 +301,7 @@ fn a_registry_of_the_second_version_grows_and_knows_who_was_told_of() {
     db.execute_batch(
         "DROP VIEW account_sight; DROP TRIGGER member_told; DROP TRIGGER member_told_later;
          DROP TABLE accounts; DROP TABLE account_users; DROP TABLE tokens;
-         DROP INDEX runs_cluster_account; UPDATE runs SET account = 'physics';
+         DROP INDEX runs_cluster_account;
          PRAGMA user_version = 2",
     )
     .unwrap();

@@ -1,8 +1,8 @@
 //! Accounts: who pays for a job, who belongs to it, and what its members see of each other's jobs.
 //!
-//! A member is one of whom a scheduler told a job of the account, as long as it tells so and the last of them
-//! is not too long ago, or whom an administrator or manager added. Who was taken out stays out, whatever the
-//! scheduler tells. A manager sees all of the account's jobs, and
+//! A member is a user whom a scheduler's record of a job of the account names, as long as it does and the last of them
+//! is not too long ago, or whom an administrator or manager added. What a node reports of a user makes nobody a member.
+//! Who was taken out stays out, whatever the scheduler tells. A manager sees all of the account's jobs, and
 //! says what its members see of them: nothing, as long as nobody says otherwise.
 
 use crate::common::registry::lock;
@@ -106,6 +106,51 @@ WHEN OLD.account IS NOT NULL AND OLD.uid IS NOT NULL AND OLD.registered = 0 BEGI
 END;
 ";
 
+/// Version 7: a member is a user by a record's own word. `record_uid` is the number of a run's user as its record has it:
+/// `uid` may be a node's. Whoever is a member by what a node reported leaves.
+pub(crate) const BY_RECORD: &str = "
+DROP TRIGGER member_told;
+DROP TRIGGER member_told_later;
+DROP TRIGGER member_untold;
+ALTER TABLE runs ADD COLUMN record_uid INTEGER;
+UPDATE runs SET record_uid = o.uid FROM records o WHERE o.record = runs.record;
+UPDATE account_users SET runs = (SELECT count(*) FROM runs r WHERE r.uid = account_users.uid
+    AND +r.record_uid = account_users.uid AND +r.cluster = account_users.cluster
+    AND +r.account = account_users.name AND r.registered = 0);
+DELETE FROM account_users WHERE role = 'told' AND runs = 0;
+CREATE TRIGGER member_told AFTER INSERT ON runs
+WHEN NEW.account IS NOT NULL AND NEW.record_uid IS NOT NULL AND NEW.registered = 0 BEGIN
+    INSERT OR IGNORE INTO accounts (cluster, name) VALUES (NEW.cluster, NEW.account);
+    INSERT INTO account_users (cluster, name, uid, role, runs, last)
+        VALUES (NEW.cluster, NEW.account, NEW.record_uid, 'told', 1, NEW.start)
+        ON CONFLICT DO UPDATE SET runs = runs + 1, last = max(last, excluded.last);
+END;
+CREATE TRIGGER member_told_later AFTER UPDATE OF account, record_uid ON runs
+WHEN NEW.registered = 0 AND (NEW.account IS NOT OLD.account OR NEW.record_uid IS NOT OLD.record_uid) BEGIN
+    INSERT OR IGNORE INTO accounts (cluster, name) SELECT NEW.cluster, NEW.account
+        WHERE NEW.account IS NOT NULL AND NEW.record_uid IS NOT NULL;
+    INSERT INTO account_users (cluster, name, uid, role, runs, last)
+        SELECT NEW.cluster, NEW.account, NEW.record_uid, 'told', 1, NEW.start
+        WHERE NEW.account IS NOT NULL AND NEW.record_uid IS NOT NULL
+        ON CONFLICT DO UPDATE SET runs = runs + 1, last = max(last, excluded.last);
+    UPDATE account_users SET runs = runs - 1
+        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.record_uid;
+    DELETE FROM account_users
+        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.record_uid AND role = 'told'
+        AND runs <= 0 AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.uid = OLD.record_uid AND +r.record_uid = OLD.record_uid
+            AND +r.cluster = OLD.cluster AND +r.account = OLD.account AND r.registered = 0);
+END;
+CREATE TRIGGER member_untold AFTER DELETE ON runs
+WHEN OLD.account IS NOT NULL AND OLD.record_uid IS NOT NULL AND OLD.registered = 0 BEGIN
+    UPDATE account_users SET runs = runs - 1
+        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.record_uid;
+    DELETE FROM account_users
+        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.record_uid AND role = 'told'
+        AND runs <= 0 AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.uid = OLD.record_uid AND +r.record_uid = OLD.record_uid
+            AND +r.cluster = OLD.cluster AND +r.account = OLD.account AND r.registered = 0);
+END;
+";
+
 /// Which account: `slurm:physics`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AccountKey {
@@ -175,6 +220,11 @@ impl Role {
             Self::Manager => "manager",
             Self::Removed => "removed",
         }
+    }
+
+    /// The word in the registry's file.
+    const fn stored(self) -> &'static str {
+        if matches!(self, Self::Scheduler) { "told" } else { self.word() }
     }
 }
 
@@ -281,7 +331,7 @@ impl Registry {
                 "INSERT INTO account_users (cluster, name, uid, role) VALUES (?1, ?2, ?3, ?4)
                  ON CONFLICT DO UPDATE SET role = excluded.role",
             )?
-            .execute(params![cluster, name, uid, role.word()])?;
+            .execute(params![cluster, name, uid, role.stored()])?;
         }
         let users = "SELECT count(*) FROM account_users WHERE cluster = ?1 AND name = ?2 AND role <> 'told'";
         count(users, USERS_MAX, "people in one account")?;
@@ -315,6 +365,7 @@ impl Registry {
         let mut leave = writer.prepare_cached(
             "DELETE FROM account_users AS u WHERE u.role = 'told' AND u.last < ?1 AND NOT EXISTS (
                  SELECT 1 FROM runs r WHERE r.stop IS NULL AND +r.uid = u.uid
+                 AND +r.record_uid = u.uid
                  AND +r.cluster = u.cluster AND +r.account = u.name AND r.registered = 0)",
         )?;
         Ok(leave.execute([before.0])?)
@@ -334,7 +385,7 @@ fn account(db: &Connection, key: &AccountKey) -> Result<Option<Account>, Registr
     let mut users = Vec::new();
     while let Some(row) = rows.next()? {
         let word: String = row.get(1)?;
-        let role = Role::ALL.into_iter().find(|role| role.word() == word);
+        let role = Role::ALL.into_iter().find(|role| role.stored() == word);
         users.push((row.get(0)?, role.ok_or(RegistryError::Damaged(word))?));
     }
     Ok(Some(Account { key: key.clone(), members_see: Sees::of_word(&word), users }))

@@ -4,18 +4,25 @@
 //! the same scheduler the one while a job runs and the other afterwards. A pair that a scheduler told, or that
 //! the name service did, is kept, so that a name alone means the same user also after a restart. What a node
 //! tells is of its own jobs, and is not kept here: it must not say whose the jobs of other nodes are.
+//!
+//! A scheduler's pair holds for its own cluster: who may report jobs of one cluster takes over no job of another. The
+//! machine's file and the name service hold for all clusters, and come first. A pair that somebody pushed adds a name
+//! and never replaces one.
 
 use crate::common::registry::{AskUsers, lock};
 use crate::{Registry, RegistryError};
-use model::Timestamp;
+use model::{ClusterId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use std::collections::BTreeMap;
 
-/// Most names that are kept; the one that was told longest ago goes first.
+/// Most names that are kept. Of the cluster that tells one more, the one that was told longest ago goes.
 const NAMES_MAX: i64 = 200_000;
 /// Most runs of one user that are given his number at a time.
 const NUMBERED_MAX: i64 = 10_000;
+/// What stands for a cluster where the name service told a name.
+const EVERY_CLUSTER: &str = "";
 
-/// The tables.
+/// Version 4. Version 7 makes the table again.
 pub(crate) const TABLES: &str = "
 CREATE TABLE names (
     name TEXT PRIMARY KEY,
@@ -27,73 +34,175 @@ CREATE INDEX names_told ON names (told);
 CREATE INDEX runs_unnumbered ON runs (user) WHERE uid IS NULL AND user IS NOT NULL;
 ";
 
-/// The number of a login name: as the machine has it, else as it was told.
+/// Version 7: a name is known by cluster; `cluster` is empty where the name service told it. A name of before is kept
+/// for the clusters of which a record has the same pair.
+pub(crate) const BY_CLUSTER: &str = "
+ALTER TABLE names RENAME TO names_before;
+CREATE TABLE names (
+    cluster TEXT NOT NULL,
+    name TEXT NOT NULL,
+    uid INTEGER NOT NULL,
+    told INTEGER NOT NULL,
+    PRIMARY KEY (cluster, name)
+) STRICT, WITHOUT ROWID;
+INSERT OR IGNORE INTO names (cluster, name, uid, told)
+    SELECT o.cluster, n.name, n.uid, n.told FROM records o
+    JOIN names_before n ON n.name = o.user AND n.uid = o.uid;
+DROP TABLE names_before;
+CREATE INDEX names_uid ON names (uid, cluster, told);
+CREATE INDEX names_told ON names (cluster, told);
+DROP INDEX runs_unnumbered;
+CREATE INDEX runs_unnumbered ON runs (user, cluster, record IS NULL)
+    WHERE uid IS NULL AND user IS NOT NULL;
+";
+
+/// Who reports that a name has a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NameSource {
+    /// The name service: for every cluster.
+    NameService,
+    /// The scheduler of a cluster, which the server polls, or its file.
+    Polled,
+    /// Somebody in the scheduler's place. It replaces nothing.
+    Pushed,
+}
+
+/// The number of a login name in a cluster: as the machine or the name service has it, else as its scheduler told.
 pub(crate) fn uid_of(
     db: &Connection,
     users: &AskUsers,
-    name: &str,
+    (cluster, name): (&ClusterId, &str),
 ) -> rusqlite::Result<Option<u32>> {
     if let Some(uid) = users().uid(name) {
         return Ok(Some(uid));
     }
-    let mut find = db.prepare_cached("SELECT uid FROM names WHERE name = ?1")?;
-    find.query_row([name], |row| row.get(0)).optional()
+    match told(db, EVERY_CLUSTER, name)? {
+        Some(uid) => Ok(Some(uid)),
+        None => told(db, cluster.as_str(), name),
+    }
 }
 
-/// The login name of a number: as the machine has it, else as it was told last.
+fn told(db: &Connection, cluster: &str, name: &str) -> rusqlite::Result<Option<u32>> {
+    let mut find = db.prepare_cached("SELECT uid FROM names WHERE cluster = ?1 AND name = ?2")?;
+    find.query_row([cluster, name], |row| row.get(0)).optional()
+}
+
+/// The login name of a number: as the machine or the name service has it, else as the scheduler of the cluster told
+/// last.
 pub(crate) fn name_of(
     db: &Connection,
     users: &AskUsers,
-    uid: u32,
+    (cluster, uid): (Option<&ClusterId>, u32),
 ) -> rusqlite::Result<Option<String>> {
     if let Some(name) = users().name(uid) {
         return Ok(Some(name.to_owned()));
     }
-    let mut find =
-        db.prepare_cached("SELECT name FROM names WHERE uid = ?1 ORDER BY told DESC LIMIT 1")?;
-    find.query_row([uid], |row| row.get(0)).optional()
+    let cluster = cluster.map_or(EVERY_CLUSTER, ClusterId::as_str);
+    // The empty one comes first.
+    let mut find = db.prepare_cached(
+        "SELECT name FROM names WHERE uid = ?1 AND cluster IN ('', ?2)
+         ORDER BY cluster, told DESC LIMIT 1",
+    )?;
+    find.query_row(params![uid, cluster], |row| row.get(0)).optional()
 }
 
 /// Keeps what a scheduler or the name service told, where the machine does not have it.
 pub(crate) fn learn(
     db: &Connection,
     users: &AskUsers,
+    (source, cluster): (NameSource, &ClusterId),
     (name, uid): (&str, u32),
     received: Timestamp,
 ) -> rusqlite::Result<()> {
-    let mut find = db.prepare_cached("SELECT uid FROM names WHERE name = ?1")?;
-    let known: Option<u32> = find.query_row([name], |row| row.get(0)).optional()?;
-    if known == Some(uid) || users().uid(name).is_some() {
+    let of_all = source == NameSource::NameService;
+    let cluster = if of_all { EVERY_CLUSTER } else { cluster.as_str() };
+    if users().uid(name).is_some() || !of_all && told(db, EVERY_CLUSTER, name)?.is_some() {
         return Ok(());
     }
-    db.prepare_cached("INSERT OR REPLACE INTO names (name, uid, told) VALUES (?1, ?2, ?3)")?
-        .execute(params![name, uid, received.0])?;
+    let known = told(db, cluster, name)?;
+    if known == Some(uid) || known.is_some() && source == NameSource::Pushed {
+        return Ok(());
+    }
+    if of_all {
+        db.prepare_cached("DELETE FROM names WHERE name = ?1 AND cluster <> ''")?
+            .execute([name])?;
+    }
+    db.prepare_cached(
+        "INSERT OR REPLACE INTO names (cluster, name, uid, told) VALUES (?1, ?2, ?3, ?4)",
+    )?
+    .execute(params![cluster, name, uid, received.0])?;
     let kept: i64 =
         db.prepare_cached("SELECT count(*) FROM names")?.query_row([], |row| row.get(0))?;
     if kept > NAMES_MAX {
         db.prepare_cached(
-            "DELETE FROM names WHERE name = (SELECT name FROM names ORDER BY told, name LIMIT 1)",
+            "DELETE FROM names WHERE cluster = ?1 AND name =
+                 (SELECT name FROM names WHERE cluster = ?1 ORDER BY told, name LIMIT 1)",
         )?
-        .execute([])?;
+        .execute([cluster])?;
     }
     Ok(())
 }
 
+/// A login name of jobs of a cluster, without a number.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Nameless {
+    /// The login name.
+    pub name: Box<str>,
+    /// Of this cluster's jobs.
+    pub cluster: ClusterId,
+}
+
+/// Some of the names without a number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamelessPage {
+    /// Names of schedulers' records first; then those that only nodes report: the first of each node, the second of
+    /// each, and so on.
+    pub names: Vec<Nameless>,
+    /// After which name the next page begins; `None`: with the first.
+    pub last: Option<Nameless>,
+}
+
 impl Registry {
-    /// Login names of users of jobs whose number nobody told, in order: who they are cannot be told, so that
-    /// they see no job of theirs. At most so many.
+    /// Login names of users of jobs whose number nobody told: who they are cannot be told, so that they see no job of
+    /// theirs. At most so many, those that follow a name. No node keeps others' names from the front by many of its own.
     ///
     /// # Errors
     /// SQLite fails.
-    pub fn users_without_number(&self, limit: usize) -> Result<Vec<Box<str>>, RegistryError> {
+    pub fn users_without_number(
+        &self,
+        after: Option<&Nameless>,
+        limit: usize,
+    ) -> Result<NamelessPage, RegistryError> {
         let reader = lock(&self.reader);
+        let (mut of_records, mut of_nodes) = (Vec::new(), BTreeMap::<_, Vec<Nameless>>::new());
+        // One look-up for each name: some have many runs.
         let mut find = reader.prepare_cached(
-            "SELECT DISTINCT user FROM runs WHERE uid IS NULL AND user IS NOT NULL
-             ORDER BY user LIMIT ?1",
+            "SELECT r.user, r.cluster, r.record IS NULL,
+                 (SELECT v.device FROM visits v WHERE v.run = r.run LIMIT 1)
+             FROM runs r INDEXED BY runs_unnumbered
+             WHERE r.uid IS NULL AND r.user IS NOT NULL AND (r.user, r.cluster) > (?1, ?2)
+             ORDER BY r.user, r.cluster, r.record IS NULL LIMIT 1",
         )?;
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let found = find.query_map([limit], |row| row.get(0))?;
-        Ok(found.collect::<Result<_, _>>()?)
+        let mut last = after.cloned();
+        let mut page = NamelessPage::default();
+        for _ in 0..limit {
+            let (name, cluster) =
+                last.as_ref().map_or(("", ""), |last| (&*last.name, last.cluster.as_str()));
+            let mut rows = find.query([name, cluster])?;
+            let Some(row) = rows.next()? else { return Ok(page.fill(None, of_records, of_nodes)) };
+            let cluster: String = row.get(1)?;
+            let cluster = ClusterId::new(&cluster).map_err(|_| RegistryError::Damaged(cluster))?;
+            let found = Nameless { name: row.get(0)?, cluster };
+            last = Some(found.clone());
+            if row.get(2)? {
+                let device: Option<String> = row.get(3)?;
+                of_nodes.entry(device).or_default().push(found);
+            } else {
+                of_records.push(found);
+            }
+        }
+        page = page.fill(last, of_records, of_nodes);
+        Ok(page)
     }
 
     /// How many jobs name a user whose number nobody told.
@@ -108,16 +217,17 @@ impl Registry {
         Ok(count.unsigned_abs())
     }
 
-    /// The number of a login name, as the machine has it or as it was told.
+    /// The number of a login name in a cluster, as the machine has it or as it was told.
     ///
     /// # Errors
     /// SQLite fails.
-    pub fn user_number(&self, name: &str) -> Result<Option<u32>, RegistryError> {
+    pub fn user_number(&self, user: &Nameless) -> Result<Option<u32>, RegistryError> {
+        let name = (&user.cluster, &*user.name);
         Ok(uid_of(&lock(&self.reader), &self.users, name)?)
     }
 
-    /// Keeps a user's number, and gives it to the jobs that name him and have none: to at most 10 000 at a
-    /// time. Says to how many. On disk when this returns.
+    /// Keeps a user's number as the name service has it, and gives it to the jobs of every cluster that name him and
+    /// have none: to at most 10 000 at a time. Says to how many. On disk when this returns.
     ///
     /// # Errors
     /// SQLite fails: then nothing of it is kept.
@@ -129,30 +239,69 @@ impl Registry {
     ) -> Result<u64, RegistryError> {
         let mut writer = lock(&self.writer);
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        learn(&change, &self.users, (name, uid), received)?;
-        let mut find = change.prepare_cached(
-            "SELECT run, record FROM runs WHERE user = ?1 AND uid IS NULL LIMIT ?2",
-        )?;
-        let found = find.query_map(params![name, NUMBERED_MAX], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?))
-        })?;
-        let found: Vec<_> = found.collect::<Result<_, _>>()?;
-        drop(find);
-        for (run, record) in &found {
-            change
-                .prepare_cached(
-                    "UPDATE records SET uid = ?2 WHERE record = ?1 AND user = ?3 AND uid IS NULL",
-                )?
-                .execute(params![record, uid, name])?;
-            change
-                .prepare_cached(
-                    "UPDATE runs SET uid = ?2, node_uid =
-                         CASE WHEN node_user = ?3 THEN coalesce(node_uid, ?2) ELSE node_uid END
-                     WHERE run = ?1",
-                )?
-                .execute(params![run, uid, name])?;
-        }
+        let source = (NameSource::NameService, &ClusterId::local());
+        learn(&change, &self.users, source, (name, uid), received)?;
+        let numbered = number(&change, (name, None), uid)?;
         change.commit()?;
-        Ok(u64::try_from(found.len()).unwrap_or(u64::MAX))
+        Ok(numbered)
     }
+
+    /// Gives a number that is known in a cluster to the jobs there that name the user and have none: to at most 10 000
+    /// at a time. Says to how many. On disk when this returns.
+    ///
+    /// # Errors
+    /// SQLite fails: then nothing of it is kept.
+    pub fn number_user_of(&self, user: &Nameless, uid: u32) -> Result<u64, RegistryError> {
+        let mut writer = lock(&self.writer);
+        let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let numbered = number(&change, (&user.name, Some(user.cluster.as_str())), uid)?;
+        change.commit()?;
+        Ok(numbered)
+    }
+}
+
+impl NamelessPage {
+    fn fill(
+        mut self,
+        last: Option<Nameless>,
+        of_records: Vec<Nameless>,
+        of_nodes: BTreeMap<Option<String>, Vec<Nameless>>,
+    ) -> Self {
+        (self.names, self.last) = (of_records, last);
+        let mut queues: Vec<_> = of_nodes.into_values().map(Vec::into_iter).collect();
+        while !queues.is_empty() {
+            queues.retain_mut(|queue| queue.next().map(|name| self.names.push(name)).is_some());
+        }
+        self
+    }
+}
+
+/// Gives a number to the runs of a name in one cluster, or in all, that have none.
+fn number(
+    db: &Connection,
+    (name, cluster): (&str, Option<&str>),
+    uid: u32,
+) -> rusqlite::Result<u64> {
+    let mut find = db.prepare_cached(
+        "SELECT run, record FROM runs
+         WHERE user = ?1 AND uid IS NULL AND (?3 IS NULL OR cluster = ?3) LIMIT ?2",
+    )?;
+    let found = find.query_map(params![name, NUMBERED_MAX, cluster], |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?))
+    })?;
+    let found: Vec<_> = found.collect::<Result<_, _>>()?;
+    for (run, record) in &found {
+        db.prepare_cached(
+            "UPDATE records SET uid = ?2 WHERE record = ?1 AND user = ?3 AND uid IS NULL",
+        )?
+        .execute(params![record, uid, name])?;
+        db.prepare_cached(
+            "UPDATE runs SET uid = ?2,
+                 record_uid = (SELECT o.uid FROM records o WHERE o.record = runs.record),
+                 node_uid = CASE WHEN node_user = ?3 THEN coalesce(node_uid, ?2) ELSE node_uid END
+             WHERE run = ?1",
+        )?
+        .execute(params![run, uid, name])?;
+    }
+    Ok(u64::try_from(found.len()).unwrap_or(u64::MAX))
 }

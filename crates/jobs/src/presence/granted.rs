@@ -16,10 +16,11 @@ use std::collections::BTreeSet;
 /// than that it is `?`'s.
 const OF_RUN: &str = "r.uid IS NOT ? OR r.registered = 1
     OR EXISTS (SELECT 1 FROM records o WHERE o.record = r.record AND o.uid IS NOT NULL)";
-/// Of a visit `t`: whether its own node names the owner, by number (`?`) or by login name (`?`), in this or in another
-/// visit of the same run there.
+/// Of a visit `t`: whether its own node names the owner, by number (`?`) or by login name: `?` of every cluster, or
+/// one that the cluster gives the number `?`; in this or in another visit of the same run there.
 const OF_VISIT: &str = "EXISTS (SELECT 1 FROM visits v WHERE v.run = r.run AND v.device = t.device
-    AND (v.uid = ? OR (v.uid IS NULL AND v.user = ?)))";
+    AND (v.uid = ? OR (v.uid IS NULL AND (v.user = ? OR EXISTS (SELECT 1 FROM names m
+        WHERE m.cluster = r.cluster AND m.name = v.user AND m.uid = ?)))))";
 
 /// The devices of a run on which a reader reads what was counted for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,14 +86,17 @@ pub(crate) struct Owner {
 
 impl Owner {
     pub(crate) fn new(registry: &Registry, db: &Connection, uid: u32) -> rusqlite::Result<Self> {
-        let name = name_of(db, &registry.users, uid)?.map_or(Value::Null, Value::Text);
+        let name = name_of(db, &registry.users, (None, uid))?.map_or(Value::Null, Value::Text);
         Ok(Self { uid: Value::Integer(uid.into()), name })
     }
 
     /// Narrows stays `t` of runs `r` to those that the owner is granted.
     pub(crate) fn narrow(&self, is_visit: bool) -> (String, Vec<Value>) {
         if is_visit {
-            let values = vec![self.uid.clone(), self.uid.clone(), self.name.clone()];
+            let values = {
+                let [one, two, three] = std::array::from_fn(|_| self.uid.clone());
+                vec![one, two, self.name.clone(), three]
+            };
             return (format!("({OF_RUN} OR {OF_VISIT})"), values);
         }
         (format!("({OF_RUN})"), vec![self.uid.clone()])

@@ -74,7 +74,8 @@ impl Registry {
         }
     }
 
-    /// The jobs of a number or, where there are none, of a spelling, of which a reader may know.
+    /// The jobs of a number or, where there are none, of a spelling, of which a reader may know. A record's spelling wins
+    /// over a node's: no node makes the name of a recorded job ambiguous.
     fn keys_seen(&self, name: &JobName, reader_of: Reader) -> Result<Vec<JobKey>, RegistryError> {
         let by_id = name.id().map(|id| ("id = ?1", Value::Integer(id.get())));
         let by_spelling = ("spelling = ?1", Value::Text(name.spelling.to_string()));
@@ -82,11 +83,15 @@ impl Registry {
             let mut found = Vec::new();
             let keys = keys(&lock(&self.reader), clause, &value)?;
             for key in keys {
-                found.push((self.sees_any(reader_of, &key)? != Sees::Nothing, key));
+                if self.sees_any(reader_of, &key)? != Sees::Nothing {
+                    found.push(key);
+                }
             }
-            found.retain(|(is_seen, _)| *is_seen);
+            if found.len() > 1 && matches!(value, Value::Text(_)) {
+                prefer_recorded(&lock(&self.reader), name, &mut found)?;
+            }
             if !found.is_empty() {
-                return Ok(found.into_iter().map(|(_, key)| key).collect());
+                return Ok(found);
             }
         }
         Ok(Vec::new())
@@ -305,6 +310,29 @@ fn keys(db: &Connection, clause: &str, value: &Value) -> Result<Vec<JobKey>, Reg
         keys.push(key(row.get(0)?, row.get(1)?)?);
     }
     Ok(keys)
+}
+
+/// Keeps the jobs of which a record has the spelling, if one has: of the name's cluster, where it has one.
+fn prefer_recorded(
+    db: &Connection,
+    name: &JobName,
+    found: &mut Vec<JobKey>,
+) -> rusqlite::Result<()> {
+    if let Some(cluster) = &name.cluster {
+        found.retain(|key| key.cluster == *cluster);
+    }
+    let mut find = db
+        .prepare_cached("SELECT 1 FROM records WHERE cluster = ?1 AND id = ?2 AND spelling = ?3")?;
+    let mut recorded = Vec::new();
+    for key in found.iter() {
+        if find.exists(params![key.cluster.as_str(), key.id.get(), &*name.spelling])? {
+            recorded.push(key.clone());
+        }
+    }
+    if !recorded.is_empty() {
+        *found = recorded;
+    }
+    Ok(())
 }
 
 /// Whether a name's number stands for the whole of several jobs, of which a reader may know one.

@@ -1,7 +1,7 @@
 //! What schedulers say goes in.
 
 use crate::common::registry::lock;
-use crate::people::names::{learn, uid_of};
+use crate::people::names::{NameSource, learn, uid_of};
 use crate::records::store_records::{digest, known, write};
 use crate::runs::store_runs::relate;
 use crate::runs::store_visits::count;
@@ -56,8 +56,8 @@ impl Registry {
     ///
     /// A record of a job that is over and does not say when, ended when this was first told. One that waits
     /// has no start, and one that is not over no end, whatever it says. A user's number that it does not tell
-    /// is the one that it told before of that name, else the machine's, else the one that was told last of
-    /// that name.
+    /// is the one that it told before of that name, else the machine's, else the name service's, else the one that was
+    /// told last of that name in the cluster.
     ///
     /// # Errors
     /// SQLite fails: then nothing of it is kept, and it can be told again.
@@ -73,7 +73,7 @@ impl Registry {
         let mut writer = lock(&self.writer);
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for record in records {
-            heard.add(self.take(&change, record.clone(), received)?);
+            heard.add(self.take(&change, (record.clone(), NameSource::Polled), received)?);
         }
         change.commit()?;
         Ok(heard)
@@ -83,7 +83,7 @@ impl Registry {
     pub(crate) fn take(
         &self,
         db: &Connection,
-        mut record: Record,
+        (mut record, source): (Record, NameSource),
         received: Timestamp,
     ) -> Result<(Fate, bool), RegistryError> {
         let before = known(db, &record.key, record.submit)?;
@@ -100,7 +100,7 @@ impl Registry {
             let told = before.as_ref().filter(|before| before.user.as_ref() == Some(user));
             record.uid = match told.and_then(|before| before.uid) {
                 Some(uid) => Some(uid),
-                None => uid_of(db, &self.users, user)?,
+                None => uid_of(db, &self.users, (&record.key.cluster, user))?,
             };
         }
         let digest = digest(&record);
@@ -110,7 +110,8 @@ impl Registry {
             None => Fate::New,
         };
         if let Some((user, uid)) = pair {
-            learn(db, &self.users, (&user, uid), received)?;
+            let source = (source, &record.key.cluster);
+            learn(db, &self.users, source, (&user, uid), received)?;
         }
         write(db, &record, before.map(|before| before.record), digest, received)?;
         relate(db, &record.key, &self.users)?;

@@ -2,6 +2,7 @@
 
 use crate::common::registry::lock;
 use crate::matching::visits::TOGETHER;
+use crate::people::names::NameSource;
 use crate::records::ingest_records::Fate;
 use crate::records::store_records::{records, shares, steps};
 use crate::{IngestStats, NodeShare, Record, Registry, RegistryError, Step};
@@ -196,7 +197,7 @@ pub struct Followed {
 
 impl Registry {
     /// Takes in what was said piece by piece, in that order and in one transaction: on disk when this
-    /// returns. Otherwise as [`Registry::tell`].
+    /// returns. Otherwise as [`Registry::tell`]; but a user's number that is known for a name stays.
     ///
     /// # Errors
     /// SQLite fails: then nothing of it is kept, and it can be said again.
@@ -205,7 +206,7 @@ impl Registry {
         amendments: Vec<Amendment>,
         received: Timestamp,
     ) -> Result<IngestStats, RegistryError> {
-        self.amend_and(amendments, received, |_| Ok(()))
+        self.amend_and((amendments, NameSource::Pushed), received, |_| Ok(()))
     }
 
     /// The same for what a file said, together with how far it was read now: what it says is taken once,
@@ -220,7 +221,7 @@ impl Registry {
         read: Followed,
         received: Timestamp,
     ) -> Result<IngestStats, RegistryError> {
-        self.amend_and(amendments, received, |change| {
+        self.amend_and((amendments, NameSource::Polled), received, |change| {
             let Followed { disk, inode, head, bytes, lines } = read;
             let numbers = [disk, inode, head, bytes, lines].map(u64::cast_signed);
             let [disk, inode, head, bytes, lines] = numbers;
@@ -251,7 +252,7 @@ impl Registry {
 
     fn amend_and(
         &self,
-        amendments: Vec<Amendment>,
+        (amendments, source): (Vec<Amendment>, NameSource),
         received: Timestamp,
         and: impl FnOnce(&Connection) -> Result<(), RegistryError>,
     ) -> Result<IngestStats, RegistryError> {
@@ -259,7 +260,7 @@ impl Registry {
         let mut writer = lock(&self.writer);
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for amendment in amendments {
-            heard.add(self.amend_one(&change, amendment, received)?);
+            heard.add(self.amend_one(&change, (amendment, source), received)?);
         }
         and(&change)?;
         change.commit()?;
@@ -269,7 +270,7 @@ impl Registry {
     fn amend_one(
         &self,
         db: &Connection,
-        amendment: Amendment,
+        (amendment, source): (Amendment, NameSource),
         received: Timestamp,
     ) -> Result<(Fate, bool), RegistryError> {
         let Meant { before, ended } = meant(db, &amendment)?;
@@ -285,9 +286,9 @@ impl Registry {
             return Ok((Fate::Backwards, false));
         }
         let (key, submit) = (record.key.clone(), record.submit);
-        let taken = self.take(db, record, received)?;
+        let taken = self.take(db, (record, source), received)?;
         if let Some(ended) = ended.filter(|_| taken.0 != Fate::Refused) {
-            self.take(db, ended, received)?;
+            self.take(db, (ended, source), received)?;
         }
         if guessed && is_new && taken.0 == Fate::New {
             db.prepare_cached(

@@ -216,6 +216,7 @@ fn link(
              user = CASE WHEN o.user IS NULL AND o.uid <> node_uid THEN NULL
                  ELSE coalesce(o.user, node_user) END,
              uid = CASE WHEN o.user IS NOT NULL THEN o.uid ELSE coalesce(o.uid, node_uid) END,
+             record_uid = o.uid,
              account = o.account, project = o.project, name = o.name, queue = o.queue,
              exit_code = o.exit_code,
              told_start = CASE merged WHEN 0 THEN o.start
@@ -230,11 +231,11 @@ fn link(
         update.execute(params![run, record])?;
     }
     let mut unseen = db.prepare_cached(
-        "INSERT INTO runs (cluster, id, start, last_start, stop, started, spelling, user, uid, account,
-             project, name, queue, exit_code, told, told_start, told_stop, record)
+        "INSERT INTO runs (cluster, id, start, last_start, stop, started, spelling, user, uid, record_uid,
+             account, project, name, queue, exit_code, told, told_start, told_stop, record)
          SELECT cluster, id, ?2, ?2, stop,
-             start IS NOT NULL, spelling, user, uid, account, project, name, queue, exit_code, state, start,
-             stop, record
+             start IS NOT NULL, spelling, user, uid, uid, account, project, name, queue, exit_code, state,
+             start, stop, record
          FROM records WHERE record = ?1",
     )?;
     let mut starts = starts(db, key)?;

@@ -234,8 +234,8 @@ pub(crate) fn who(
     let Said { spelling, user, uid } = said;
     let (mut user, mut uid) = (user.map(String::from), uid);
     match (uid, &user) {
-        (Some(number), None) => user = name_of(db, users, number)?,
-        (None, Some(name)) => uid = uid_of(db, users, name)?,
+        (Some(number), None) => user = name_of(db, users, (Some(&key.cluster), number))?,
+        (None, Some(name)) => uid = uid_of(db, users, (&key.cluster, name))?,
         _ => {}
     }
     let spelling = spelling.map_or_else(|| key.id.to_string(), String::from);

@@ -7,7 +7,7 @@ use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, Timestamp};
 
 pub(crate) const DAY: i64 = 1_767_657_600; // 2026-01-06
 
-/// Makes a file of version 5 one of version 3.
+/// Makes a file of version 7 one of version 3.
 pub(crate) const TO_THE_THIRD: &str = "
 DROP INDEX runs_open; DROP INDEX runs_failed; DROP INDEX runs_cluster; DROP INDEX runs_uid;
 DROP INDEX runs_user; DROP INDEX runs_account; DROP INDEX runs_project; DROP INDEX runs_queue;
@@ -24,6 +24,7 @@ CREATE INDEX runs_cluster_account ON runs (cluster, account, start) WHERE accoun
 CREATE INDEX visits_device ON visits (device, start);
 CREATE INDEX shares_device ON shares (device, start);
 DROP TRIGGER member_told; DROP TRIGGER member_told_later; DROP TRIGGER member_untold;
+ALTER TABLE runs DROP COLUMN record_uid;
 DROP TABLE names; DROP INDEX runs_unnumbered; DROP INDEX records_part_of;
 ALTER TABLE visits DROP COLUMN spelling; ALTER TABLE visits DROP COLUMN user;
 ALTER TABLE visits DROP COLUMN uid; ALTER TABLE visits DROP COLUMN clock_us;

@@ -8,7 +8,7 @@
 use crate::app::App;
 use crate::auth::name_service::getent;
 use crate::common::tasks::stopped;
-use jobs::{RegistryError, Users};
+use jobs::{Nameless, RegistryError, Users};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -36,8 +36,10 @@ struct Budget {
 pub(crate) struct UserNumbers {
     /// The program; `None`: nobody is asked.
     program: Option<String>,
-    /// When those were asked for that are not known.
+    /// When those were asked for that are not known, for two hours.
     asked: HashMap<Box<str>, Instant>,
+    /// After which name the next round begins; `None`: with the first.
+    last: Option<Nameless>,
 }
 
 /// What a round came to.
@@ -53,32 +55,40 @@ pub(crate) struct Round {
 
 impl UserNumbers {
     pub(crate) fn new(program: Option<String>) -> Self {
-        Self { program, asked: HashMap::new() }
+        Self { program, asked: HashMap::new(), last: None }
     }
 
     /// Gives numbers to what has none, as far as somebody knows them. Waits for the disk and for answers.
     fn round(&mut self, app: &App) -> Result<Round, RegistryError> {
         let mut round = Round::default();
-        let names = app.registry.users_without_number(NAMES_MAX)?;
-        self.asked.retain(|name, _| names.binary_search(name).is_ok());
-        let mut budget = Budget { left: ASKED_MAX, begun: Instant::now() };
-        for name in names {
-            let known = match app.registry.user_number(&name)? {
-                Some(uid) => Some(uid),
-                None => match self.ask(&name, &mut budget, &mut round) {
-                    Ok(uid) => uid,
-                    Err(error) => {
-                        round.trouble = Some(error.to_string());
-                        // The others would not be answered either.
-                        budget.left = 0;
-                        None
-                    }
-                },
-            };
-            if let Some(uid) = known {
-                round.numbered += app.registry.number_user(&name, uid, app.now())?;
+        let page = app.registry.users_without_number(self.last.as_ref(), NAMES_MAX)?;
+        let now = Instant::now();
+        self.asked.retain(|_, at| now.duration_since(*at) < 2 * AGAIN);
+        let mut budget = Budget { left: ASKED_MAX, begun: now };
+        let mut unknown = Vec::new();
+        for user in page.names {
+            match app.registry.user_number(&user)? {
+                Some(uid) => round.numbered += app.registry.number_user_of(&user, uid)?,
+                None => unknown.push(user.name),
             }
         }
+        // Those first that were never asked for: a name that nobody knows comes back, and must keep none waiting.
+        let (again, new): (Vec<_>, Vec<_>) =
+            unknown.into_iter().partition(|name| self.asked.contains_key(name));
+        for name in new.into_iter().chain(again) {
+            match self.ask(&name, &mut budget, &mut round) {
+                Ok(Some(uid)) => {
+                    round.numbered += app.registry.number_user(&name, uid, app.now())?;
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    round.trouble = Some(error.to_string());
+                    // The others would not be answered either.
+                    break;
+                }
+            }
+        }
+        self.last = page.last;
         Ok(round)
     }
 
