@@ -21,7 +21,7 @@ pub(crate) fn command() -> Command {
 fn all() -> Command {
     Command::new("jobmeter")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("What every job, node and device of a cluster uses, and what it costs")
+        .about("Measures what every job, node and device of a cluster uses")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .args(common())
@@ -50,10 +50,7 @@ fn all() -> Command {
             operate::backup(),
             operate::completions(),
             operate::man(),
-            operate::beside(
-                "server",
-                "Starts the server program beside this one; see `jobmeter-server --help`",
-            ),
+            operate::beside("server", "Runs the server program; see `jobmeter-server --help`"),
         ])
         .after_help("Example: jobmeter run -- make -j2")
 }
@@ -81,7 +78,7 @@ fn common() -> Vec<Arg> {
 }
 
 fn json() -> Arg {
-    Arg::new("json").long("json").action(ArgAction::SetTrue).help("Answers as JSON, for scripts")
+    Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print JSON, for scripts")
 }
 
 /// For lists.
@@ -90,7 +87,7 @@ fn csv() -> Arg {
         .long("csv")
         .action(ArgAction::SetTrue)
         .conflicts_with("json")
-        .help("Answers as CSV, for scripts and spreadsheets")
+        .help("Print CSV, for scripts and spreadsheets")
 }
 
 fn value(name: &'static str, word: &'static str, help: &'static str) -> Arg {
@@ -126,9 +123,17 @@ fn up() -> Command {
     Command::new("up")
         .about("Runs server and agent on this machine, in the foreground, until Ctrl-C")
         .args([
-            value("data", "DIR", "Folder for everything that is kept [default: /var/lib/jobmeter as root, else in the XDG state folder]"),
-            value("listen", "ADDRESS:PORT", "Where the server listens [default: 127.0.0.1:8790, or the next free port]"),
-            value("period", "TIME", "How often the counters are read [default: 5s]"),
+            value(
+                "data",
+                "DIR",
+                "Data folder [default: /var/lib/jobmeter as root, else in the XDG state folder]",
+            ),
+            value(
+                "listen",
+                "ADDRESS:PORT",
+                "Address of the server [default: 127.0.0.1:8790, or the next free port]",
+            ),
+            value("period", "TIME", "Interval between readings of the counters [default: 5s]"),
             value("device", "NAME", "Name of this node in every sample [default: the host's name]"),
         ])
         .args(retention().iter().map(|(_, flag)| flag.clone()))
@@ -149,11 +154,11 @@ pub(crate) fn retention() -> Vec<(config::Setting, Arg)> {
 
 fn run() -> Command {
     Command::new("run")
-        .about("Runs a command as a job and says what it used")
+        .about("Runs a command as a job and reports what it used")
         .args([
-            value("name", "NAME", "What to call the job [default: the command's name]"),
-            value("cpus", "LIST", "Processors that it may use, such as 0-3,8"),
-            value("memory", "SIZE", "Memory that it may use, such as 2G or 512MiB"),
+            value("name", "NAME", "Name of the job [default: the command's name]"),
+            value("cpus", "LIST", "Processors that the command may use, such as 0-3,8"),
+            value("memory", "SIZE", "Memory limit, such as 2G or 512MiB"),
             value("device", "NAME", "Name of this node in every sample [default: the host's name]"),
             json(),
             Arg::new("command")
@@ -171,11 +176,11 @@ fn run() -> Command {
 
 fn jobs() -> Command {
     Command::new("jobs")
-        .about("Lists jobs, the newest first")
+        .about("Lists jobs, newest first")
         .args([
             value("state", "STATE", "Only jobs in this state").value_parser(api::JOB_STATES),
             value("cluster", "NAME", "Only jobs of this cluster"),
-            value("user", "USER", "Only jobs of this user, by name or number"),
+            value("user", "USER", "Only jobs of this user, by login name or user ID"),
             value("account", "NAME", "Only jobs on this account"),
             value("project", "NAME", "Only jobs of this project"),
             value("queue", "NAME", "Only jobs of this queue or partition"),
@@ -184,14 +189,18 @@ fn jobs() -> Command {
             since("Only jobs that ran at or after this time"),
             until("Only jobs that ran at or before this time"),
             last("Only jobs that ran within this time before now"),
-            value("limit", "N", "At most so many [default: 50]"),
-            value("after", "PLACE", "The next page: as the last line of a full one says"),
+            value("limit", "N", "Most jobs in the answer [default: 50]"),
+            value(
+                "after",
+                "PLACE",
+                "Place of the next page: the last line of a full page prints it",
+            ),
             Arg::new("check")
                 .long("check")
                 .action(ArgAction::SetTrue)
                 .conflicts_with_all(crate::look::jobs::FILTERS)
                 .conflicts_with_all(["since", "until", "last"])
-                .help("Where schedulers and nodes disagree; exit code 1 where they do"),
+                .help("List differences between schedulers and nodes; exit code 1 if there is one"),
             json(),
             csv(),
         ])
@@ -203,15 +212,15 @@ fn job() -> Command {
         Arg::new("id").value_name("[CLUSTER:]ID").help("The job, such as 123, 123_4 or slurm:123")
     };
     let start = Command::new("start")
-        .about("Registers a job that starts now on this node; prints its number")
+        .about("Registers a job that starts now on this node; prints its ID")
         .args([
             Arg::new("id")
                 .value_name("CLUSTER:ID")
-                .help("A scheduler's job, for its prologue; none: a job of your own"),
-            value("name", "NAME", "What to call it"),
-            value("device", "NAME", "Where it runs"),
-            value("user", "USER", "Whose it is, of a scheduler's job"),
-            value("account", "NAME", "Who pays"),
+                .help("A scheduler's job, for its prologue; without it a job of your own"),
+            value("name", "NAME", "Its name"),
+            value("device", "NAME", "The node that it runs on"),
+            value("user", "USER", "Owner of a scheduler's job"),
+            value("account", "NAME", "Its account"),
             value("project", "NAME", "Its project"),
             value("queue", "NAME", "Its queue"),
             value(
@@ -226,11 +235,11 @@ fn job() -> Command {
             "Example: jobmeter job start site:42 --user alice --nodes \"$(cat $NODEFILE)\"",
         );
     let end = Command::new("end")
-        .about("Says that a registered job, or a scheduler's, has ended")
-        .args([id().required(true), value("exit-code", "N", "What it ended with"), json()])
+        .about("Reports the end of a registered job, or of a scheduler's job")
+        .args([id().required(true), value("exit-code", "N", "Its exit code"), json()])
         .after_help("Example: jobmeter job end local:7 --exit-code 0");
     Command::new("job")
-        .about("Tells what one job used; `start` and `end` register one")
+        .about("Reports what one job used; `start` and `end` register a job")
         .args_conflicts_with_subcommands(true)
         .args([id(), json()])
         .subcommands([start, end])
@@ -241,20 +250,24 @@ fn get() -> Command {
     Command::new("get")
         .about("Prints the samples of a node or a job")
         .args([
-            value("device", "NAME", "Of this device; several, separated by commas"),
-            value("job", "[CLUSTER:]ID", "Of this job"),
-            value("metric", "NAME", "This metric; several, separated by commas [default: all]"),
-            last("The samples of this time before now [default: 5m; of a job: all]"),
-            since("Samples from this time on").alias("start"),
-            until("Samples until this time [default: now]").alias("end"),
+            value("device", "NAME", "Only samples of this device; several, separated by commas"),
+            value("job", "[CLUSTER:]ID", "Only samples of this job"),
+            value(
+                "metric",
+                "NAME",
+                "Only this metric; several, separated by commas [default: all]",
+            ),
+            last("Only samples of this time before now [default: 5m; of a job: all]"),
+            since("Only samples from this time on").alias("start"),
+            until("Only samples until this time [default: now]").alias("end"),
             Arg::new("rate")
                 .long("rate")
                 .action(ArgAction::SetTrue)
-                .help("Counters as their rate a second"),
+                .help("Print counters as rates per second"),
             Arg::new("summary")
                 .long("summary")
                 .action(ArgAction::SetTrue)
-                .help("Averages of five minutes instead of samples"),
+                .help("Print averages of five minutes instead of samples"),
             format(),
             json().conflicts_with("format"),
             csv().conflicts_with("format"),
@@ -264,12 +277,12 @@ fn get() -> Command {
 
 fn nodes() -> Command {
     Command::new("nodes")
-        .about("Lists the nodes: which report, since when not, their clocks and agents; ends with 1 when one is silent, or several agents have one name")
+        .about("Lists the nodes with their state, clock and agent; exit code 1 if one is silent or has several agents")
         .args([
             value(
                 "forget",
                 "NODE",
-                "Removes a retired node from the list until it sends again; for administrators",
+                "Remove a retired node from the list until it sends again; for administrators",
             )
             .conflicts_with("csv"),
             json(),
@@ -279,16 +292,16 @@ fn nodes() -> Command {
 }
 
 fn explain() -> Command {
-    let label = value("label", "KEY=VALUE", "Only the series with this label; may come again");
+    let label = value("label", "KEY=VALUE", "Only series with this label; may be repeated");
     Command::new("explain")
-        .about("Tells where a series comes from: source, period, errors, gaps; or why a node has none; ends with 1 then")
+        .about("Explains where a series comes from: source, period, errors, gaps; or why a node has none (exit code 1)")
         .args([
             Arg::new("metric")
                 .value_name("METRIC")
                 .required(true)
-                .help("Its metric, such as load_1m; several, separated by commas"),
-            value("device", "NAME", "Of this device; several, separated by commas"),
-            value("job", "[CLUSTER:]ID", "Of this job; `none`: of no job"),
+                .help("The metric, such as load_1m; several, separated by commas"),
+            value("device", "NAME", "Only of this device; several, separated by commas"),
+            value("job", "[CLUSTER:]ID", "Only of this job; `none`: only series of no job"),
             label.action(ArgAction::Append),
             since("Only samples, errors and gaps from this time on [default: 1d]"),
             until("Only samples, errors and gaps until this time [default: now]"),
@@ -300,12 +313,12 @@ fn explain() -> Command {
 
 fn gaps() -> Command {
     Command::new("gaps")
-        .about("Lists what is missing, of which nodes, and why")
+        .about("Lists missing samples: nodes, times and causes")
         .args([
             value("device", "NAME", "Only of this node"),
-            since("Only what was missing at or after this time [default: 1d]"),
-            until("Only what was missing at or before this time [default: now]"),
-            last("Only what was missing within this time before now"),
+            since("Only gaps at or after this time [default: 1d]"),
+            until("Only gaps at or before this time [default: now]"),
+            last("Only gaps within this time before now"),
             json(),
             csv(),
         ])
@@ -314,7 +327,7 @@ fn gaps() -> Command {
 
 fn sql() -> Command {
     Command::new("sql")
-        .about("Asks in SQL: metrics, metrics_by_job, jobs, allocations, gaps, catalogue and more")
+        .about("Runs an SQL query on metrics, metrics_by_job, jobs, allocations, gaps, catalogue and more")
         .args([
             format(),
             json().conflicts_with("format"),
@@ -329,11 +342,11 @@ fn sql() -> Command {
 
 fn top() -> Command {
     Command::new("top")
-        .about("Shows, live in a terminal, what this node's jobs and processes use, or a server's jobs and nodes")
+        .about("Shows live what this node's jobs and processes use, or a server's jobs and nodes")
         .args([
-            value("period", "TIME", "How often everything is read [default: 2s, of a server 5s]"),
+            value("period", "TIME", "Interval between readings [default: 2s, of a server 5s]"),
             Arg::new("cluster").long("cluster").action(ArgAction::SetTrue).help(
-                "All jobs and nodes that the server knows, not this node alone; --server says so, too",
+                "Show all jobs and nodes of the server instead of this node; --server implies it",
             ),
         ])
         .after_help(TOP_AFTER)

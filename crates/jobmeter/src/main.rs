@@ -58,7 +58,13 @@ fn main() -> ExitCode {
 /// Prints what clap says instead of a command: a help, the version, or what is wrong with the words.
 fn rejected(mut error: clap::Error) -> ExitCode {
     drop_misleading_tips(&mut error);
-    let printed = error.print().and_then(|()| io::stdout().flush());
+    let printed = if error.use_stderr() {
+        // The message repeats words of the command line, which may hold any byte.
+        let text = error.render().to_string();
+        write!(io::stderr(), "{}", server::plain::plain_lines(&text))
+    } else {
+        error.print().and_then(|()| io::stdout().flush())
+    };
     match printed {
         Err(why) if !error.use_stderr() => fail(&why.into()),
         _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(FAILED)),
@@ -76,33 +82,36 @@ fn drop_misleading_tips(error: &mut clap::Error) {
     }
 }
 
-/// Whether an error is one of standard output: every other file is named before its error.
-fn is_of_stdout(error: &anyhow::Error) -> bool {
-    let of_output = |kind| matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::WriteZero);
-    let is_bare = error.chain().next().is_some_and(|first| {
-        first.is::<io::Error>() || first.is::<csv::Error>() || first.is::<serde_json::Error>()
-    });
-    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
-    is_bare
-        && (causes.any(|cause| of_output(cause.kind()))
-            || error
-                .downcast_ref::<serde_json::Error>()
-                .and_then(serde_json::Error::io_error_kind)
-                .is_some_and(of_output))
+/// The kind of an error of standard output: every other file, and a server, is named before its error.
+fn kind_at_stdout(error: &anyhow::Error) -> Option<io::ErrorKind> {
+    let first = error.chain().next()?;
+    if let Some(error) = first.downcast_ref::<csv::Error>() {
+        return match error.kind() {
+            csv::ErrorKind::Io(error) => Some(error.kind()),
+            _ => None,
+        };
+    }
+    if let Some(error) = first.downcast_ref::<serde_json::Error>() {
+        return error.io_error_kind();
+    }
+    first.downcast_ref::<io::Error>().map(io::Error::kind)
+}
+
+/// Whether an error of this kind is a full standard output.
+const fn is_full(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::WriteZero)
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {
     // A reader that has seen enough (`| head`) is no fault.
-    let broken_pipe = error.chain().any(|cause| {
-        cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
-    });
-    if broken_pipe {
+    let kind = kind_at_stdout(error);
+    if kind == Some(io::ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }
     // A closed or full standard error changes nothing of the exit code.
-    let place = if is_of_stdout(error) { "cannot write to standard output: " } else { "" };
+    let place = if kind.is_some_and(is_full) { "cannot write to standard output: " } else { "" };
     let error_text = format!("{place}{error:#}");
-    writeln!(io::stderr(), "jobmeter: {}", server::plain::plain_lines(&error_text)).ok();
+    server::plain::note(&error_text).ok();
     let not_started =
         error.chain().find_map(|cause| cause.downcast_ref::<measure::exec::NotStarted>());
     ExitCode::from(not_started.map_or(FAILED, measure::exec::NotStarted::exit_code))
@@ -123,7 +132,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let config = unknown.beside(config::load_client(&given))?.config;
     for line in &unknown.ignored {
         // Nobody is told if standard error is closed.
-        writeln!(io::stderr(), "jobmeter: {line}").ok();
+        server::plain::note(line).ok();
     }
     config::log::set(&config.log, clock).context("opening the log")?;
     let client = || client(&config.ask);
@@ -137,7 +146,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("nodes", matches)) => return look::nodes_command::nodes(&client()?, matches),
         Some(("explain", matches)) => return look::nodes_command::explain(&client()?, matches),
         Some(("get", matches)) => return look::questions::get(&client()?, matches),
-        Some(("gaps", matches)) => look::gaps::gaps(&client()?, matches),
+        Some(("gaps", matches)) => return look::gaps::gaps(&client()?, matches),
         Some(("sql", matches)) => look::questions::sql(&client()?, matches),
         Some(("set", matches)) => return change::demand::set(&client()?, matches),
         Some(("flush", matches)) => return change::demand::flush(&client()?, matches),

@@ -4,9 +4,11 @@ use crate::output::csv_rows;
 use crate::output::show::{self, Table};
 use crate::output::times::{duration, machine, machine_value};
 use crate::server::client::{Client, escape};
+use crate::server::plain::plain_lines;
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 /// `jobmeter token`.
 pub(crate) fn token(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
@@ -32,17 +34,47 @@ fn create(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     if new.expires_in_seconds == Some(0) {
         bail!("--for: a token is good for 1s at least; write 12h or 30d");
     }
+    if is_closed(io::stdout().as_fd()) {
+        bail!("standard output is closed: the token cannot be printed, and none was created");
+    }
     let made: api::CreatedToken = client.post("/api/v1/tokens", &new)?;
+    let json = matches.get_flag("json");
+    let text = match json {
+        true => machine_value(serde_json::to_value(&made)?).to_string(),
+        false => made.token,
+    };
+    let api::Token { id, scope, created, expires, .. } = made.info;
     let mut out = io::stdout().lock();
-    if matches.get_flag("json") {
-        writeln!(out, "{}", machine_value(serde_json::to_value(&made)?))?;
-    } else {
-        writeln!(out, "{}", made.token)?;
-        let api::Token { id, scope, created, expires, .. } = made.info;
+    if let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush()) {
+        // A text, as a reader that has gone is no success here.
+        let what = format!("cannot write token {id} to standard output: {error}");
+        let path = format!("/api/v1/tokens/{}/revoke", escape(&id.to_string()));
+        match client.post::<api::Token>(&path, &serde_json::json!({})) {
+            Ok(_) => bail!("{what}; the token was revoked"),
+            Err(revoke) => bail!(
+                "{what}; revoke it with `jobmeter token revoke {id}`, which failed here: {revoke:#}"
+            ),
+        }
+    }
+    if !json {
         let age = show::seconds(expires - created);
-        writeln!(io::stderr(), "token {id} of `{scope}`, good for {age}; it is shown this once")?;
+        // The token is printed: a closed standard error changes nothing.
+        let line = format!("token {id} of `{scope}`, good for {age}; it is shown this once");
+        writeln!(io::stderr(), "{}", plain_lines(&line)).ok();
     }
     Ok(())
+}
+
+/// Whether an output was closed when this program started: then it is `/dev/null`, opened for reading and writing by
+/// the standard library.
+fn is_closed(output: BorrowedFd<'_>) -> bool {
+    let of =
+        |stat: &rustix::fs::Stat| (stat.st_rdev, rustix::fs::FileType::from_raw_mode(stat.st_mode));
+    let null = rustix::fs::stat("/dev/null").ok();
+    let own = rustix::fs::fstat(output).ok();
+    let flags = rustix::fs::fcntl_getfl(output).ok();
+    let is_null = own.zip(null).is_some_and(|(own, null)| of(&own) == of(&null));
+    own.is_none() || is_null && flags.is_none_or(|flags| flags.contains(rustix::fs::OFlags::RDWR))
 }
 
 fn tokens(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
@@ -152,23 +184,31 @@ fn accounts(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
         table.row(vec![name, account.members_see, account.role.unwrap_or_default()]);
     }
     if table.is_empty() {
-        writeln!(out, "no account of yours is known")?;
+        writeln!(out, "no account that you may see is known")?;
     } else {
         table.write(&mut out)?;
     }
     Ok(out.flush()?)
 }
 
+/// `jobmeter account show`. A name without a cluster shows the accounts of that name of all clusters.
 fn one(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
-    let name = named(client, matches)?;
+    let name = text(matches, "account").context("name an account: CLUSTER:NAME")?;
     let accounts: Vec<api::Account> = client.get("/api/v1/accounts")?;
+    if !name.contains(':') {
+        let found: Vec<&api::Account> = accounts.iter().filter(|one| one.name == name).collect();
+        if found.is_empty() {
+            of_name(&name, &accounts)?;
+        }
+        return found.into_iter().try_for_each(|one| write(one, matches.get_flag("json")));
+    }
     let key = |one: &api::Account| format!("{}:{}", one.cluster, one.name);
     let found = accounts.iter().find(|one| key(one) == name);
     let account = found.with_context(|| {
         let keys: Vec<String> = accounts.iter().map(key).collect();
         let near = config::nearest(&name, keys.iter().map(String::as_str));
         let near = near.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
-        format!("no account {name} of yours is known{near}")
+        format!("no account `{name}` that you may see is known{near}")
     })?;
     write(account, matches.get_flag("json"))
 }
@@ -191,13 +231,16 @@ fn of_name(name: &str, accounts: &[api::Account]) -> anyhow::Result<String> {
         [one] => Ok(one.clone()),
         [] => {
             let near = config::nearest(name, accounts.iter().map(|one| &*one.name));
-            let near = near.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
+            let near = near.map_or_else(String::new, |near| format!(" Is `{near}` meant?"));
             bail!(
-                "no account `{name}` of yours is known{near}; write CLUSTER:NAME for one that has no jobs yet"
+                "no account `{name}` that you may see is known.{near} Write CLUSTER:NAME for one that has no jobs yet"
             )
         }
         several => {
-            bail!("several clusters have an account `{name}`: name one of {}", several.join(", "))
+            bail!(
+                "several clusters have an account `{name}`, and only one can be changed: name one of {}",
+                several.join(", ")
+            )
         }
     }
 }
@@ -273,6 +316,10 @@ mod tests {
         let of = |name| of_name(name, &all).map_err(|error| error.to_string());
         assert_eq!(of("physics"), Ok("slurm:physics".to_owned()));
         assert!(of("geo").unwrap_err().ends_with("name one of oar:geo, slurm:geo"));
-        assert!(of("phsics").unwrap_err().contains("is `physics` meant?"));
+        assert_eq!(
+            of("phsics").unwrap_err(),
+            "no account `phsics` that you may see is known. Is `physics` meant? Write CLUSTER:NAME for one that has no \
+             jobs yet"
+        );
     }
 }

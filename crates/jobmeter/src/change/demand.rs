@@ -1,10 +1,12 @@
 //! `jobmeter set`, `flush` and `promote`: what is asked of nodes for a time.
 
+use crate::change::nothing_matches;
 use crate::output::csv_rows;
 use crate::output::names::{check_may_burst, check_perf_events, check_source};
 use crate::output::show::{self, Table};
 use crate::output::times::{Times, duration, machine, machine_value};
 use crate::server::client::{Client, escape};
+use crate::server::plain::note;
 use anyhow::{Context, bail};
 use api::{ChangeReceipt, FlushOn, Promote, Promoted, Set, SetBurst, SetChange};
 use clap::ArgMatches;
@@ -205,12 +207,17 @@ pub(crate) fn flush(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
     let made: ChangeReceipt = client.post("/api/v1/flushes", &now)?;
     let mut out = io::stdout().lock();
     let code = told(matches, &mut out, &made, "is asked for")?;
+    let rejected = nothing_matches::rejected_bursts(client, &nodes, &source);
+    if !rejected.is_empty() {
+        note(&format!("no node of these has a burst of {source} to send"))?;
+        rejected.iter().try_for_each(|line| note(line))?;
+        return Ok(ExitCode::from(NOTHING));
+    }
     if made.nodes_known > 0 && !has_burst(client, &nodes, &source) {
-        writeln!(
-            io::stderr(),
-            "jobmeter: no change gives these nodes a burst of {source}: only nodes that have one by their own file \
+        note(&format!(
+            "no change gives these nodes a burst of {source}: only nodes that have one by their own file \
              send something (`jobmeter set --source {source} --burst 100ms --keep 60s --nodes ... --for ...` makes one)"
-        )?;
+        ))?;
     }
     Ok(code)
 }
@@ -261,8 +268,8 @@ pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
     }
     let mut code = ExitCode::SUCCESS;
     if !is_list {
-        for one in nothing_matches(client, &promoted)? {
-            writeln!(io::stderr(), "jobmeter: {one}")?;
+        for line in nothing_matches::of_promotions(client, &promoted)? {
+            note(&line)?;
             code = ExitCode::from(NOTHING);
         }
     }
@@ -301,33 +308,6 @@ fn write_promoted(promoted: &[Promoted], times: &Times, out: &mut impl Write) ->
     Ok(())
 }
 
-/// What of new promotions names no metric that is known, and no node that has reported.
-fn nothing_matches(client: &Client, promoted: &[Promoted]) -> anyhow::Result<Vec<String>> {
-    let Some(first) = promoted.first() else { return Ok(Vec::new()) };
-    let mut lines = Vec::new();
-    let catalogue: Vec<api::MetricInfo> = client.get("/api/v1/catalogue")?;
-    if let Ok(pattern) = config::MetricPattern::new(&first.metric) {
-        // An optional metric is in the catalogue once it was collected.
-        let declared =
-            crate::node::describe::all().flat_map(|spec| spec.metrics).map(|metric| &metric.name);
-        let known = catalogue.iter().any(|metric| pattern.matches(&metric.name));
-        if !known && !declared.into_iter().any(|name| pattern.matches(name)) {
-            lines.push(format!(
-                "`{}` matches no metric that is known; it is a regular expression of whole names, such as perf_.*",
-                first.metric
-            ));
-        }
-    }
-    let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
-    for one in promoted {
-        let list = model::NodeList::new(&one.nodes);
-        if list.is_ok_and(|list| !nodes.iter().any(|node| list.has(&node.device))) {
-            lines.push(format!("no node `{}` has reported", one.nodes));
-        }
-    }
-    Ok(lines)
-}
-
 fn told(
     matches: &ArgMatches,
     out: &mut impl Write,
@@ -346,17 +326,13 @@ fn told(
     };
     writeln!(out, "{id} {what}, for {}{silent}", reporting(*nodes_reporting))?;
     if *nodes_full > 0 {
-        writeln!(
-            io::stderr(),
-            "jobmeter: {nodes_full} nodes take no more, and are not told all of it: `jobmeter set --list` says which and \
-             of what, and `jobmeter set --undo` makes room"
-        )?;
+        note(&format!(
+            "{nodes_full} nodes have reached their limits and do not receive all of it: `jobmeter set --list` shows which \
+             nodes and settings, and `jobmeter set --undo` makes room"
+        ))?;
     }
     if *nodes_known == 0 {
-        writeln!(
-            io::stderr(),
-            "jobmeter: no node of that name has reported since the server started"
-        )?;
+        note("no node of that name has reported since the server started")?;
     }
     Ok(code)
 }

@@ -5,29 +5,29 @@ use clap::{Arg, ArgAction, Command};
 
 /// `jobmeter token`.
 pub(super) fn token() -> Command {
-    let scope = "read: sees what you see, and writes nothing; administrators also agent[:NODE], \
-                 user[:USER], read:USER, jobs[:CLUSTER] (tells of a scheduler's jobs, reads nothing), \
+    let scope = "read: sees what you see and writes nothing; administrators also agent[:NODE], \
+                 user[:USER], read:USER, jobs[:CLUSTER] (reports a scheduler's jobs, reads nothing), \
                  staff[:USER] or admin [default: read]";
     let create = Command::new("create")
-        .about("Makes a token and prints it, this once")
+        .about("Creates a token and prints it once")
         .args([
             value("scope", "SCOPE", scope),
-            value("for", "TIME", "How long it is good, such as 30d [default: as long as may be]"),
-            value("note", "TEXT", "What it is for"),
+            value("for", "TIME", "How long it is valid, such as 30d [default: as long as allowed]"),
+            value("note", "TEXT", "A note on its purpose"),
             json(),
         ])
         .after_help("Example: jobmeter token create --for 30d --note laptop > ~/.jobmeter-token");
     let list = Command::new("list")
-        .about("Lists your tokens; of administrators and staff, all")
+        .about("Lists your tokens; administrators and staff see all")
         .args([json(), csv()])
         .after_help("Example: jobmeter token list");
     let revoke = Command::new("revoke")
-        .about("Ends a token now")
-        .arg(Arg::new("id").required(true).value_name("TOKEN").help("Its number in the list"))
+        .about("Revokes a token now")
+        .arg(Arg::new("id").required(true).value_name("TOKEN").help("Its ID in the list"))
         .arg(json())
         .after_help("Example: jobmeter token revoke 7");
     Command::new("token")
-        .about("Makes, lists and revokes tokens, by which programs elsewhere ask as you")
+        .about("Creates, lists and revokes tokens for programs on other machines")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands([create, list, revoke])
@@ -41,51 +41,51 @@ pub(super) fn account() -> Command {
         Arg::new("account").required(true).value_name("[CLUSTER:]NAME").help(help)
     };
     let users = || {
-        let help = "Login names or numbers";
+        let help = "Login names or user IDs";
         Arg::new("users").required(true).num_args(1..).value_name("USER").help(help)
     };
     let list = Command::new("list")
-        .about("Lists your accounts; of administrators and staff, all")
+        .about("Lists your accounts; administrators and staff see all")
         .args([json(), csv()])
         .after_help("Example: jobmeter account list");
     let show = Command::new("show")
-        .about("Tells of an account what its members see and, for its managers, who they are")
+        .about("Shows what an account's members see; its managers also see the list of members")
         .args([account(), json()])
         .after_help("Example: jobmeter account show slurm:physics");
     let allow = Command::new("allow")
-        .about("Says what an account's members see of each other's jobs")
+        .about("Sets what an account's members see of each other's jobs")
         .args([
             account(),
             Arg::new("sees")
                 .required(true)
                 .value_name("WHAT")
                 .value_parser(["nothing", "jobs", "all"])
-                .help("nothing, the list of jobs, or all that is counted for them"),
+                .help("nothing, the list of jobs, or all their samples"),
             json(),
         ])
         .after_help("Example: jobmeter account allow slurm:physics all");
     let manager = Arg::new("manager")
         .long("manager")
         .action(ArgAction::SetTrue)
-        .help("As managers, which administrators say");
+        .help("Add them as managers; for administrators");
     let add = Command::new("add")
-        .about("Adds people to an account")
+        .about("Adds users to an account")
         .args([account(), users(), manager, json()])
         .after_help("Example: jobmeter account add slurm:physics ann --manager");
     let remove = Command::new("remove")
-        .about("Takes people out of an account, whatever the scheduler tells")
+        .about("Removes users from an account, also if the scheduler lists them")
         .args([account(), users(), json()])
         .after_help("Example: jobmeter account remove slurm:physics bob");
     let create = Command::new("create")
-        .about("Creates an account that no scheduler has reported yet; administrators do")
+        .about("Creates an account that no scheduler has reported yet; for administrators")
         .args([account(), json()])
         .after_help("Example: jobmeter account create slurm:physics");
     let delete = Command::new("delete")
-        .about("Deletes an account, its members and what they see; administrators do. Its next job creates it again")
+        .about("Deletes an account with its members and settings; for administrators. Its next job creates it again")
         .args([account(), json()])
         .after_help("Example: jobmeter account delete slurm:physics");
     Command::new("account")
-        .about("Who belongs to an account, and what its members see of each other's jobs")
+        .about("Shows and sets the members of accounts and what they see of each other's jobs")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands([list, show, allow, add, remove, create, delete])
@@ -95,17 +95,17 @@ pub(super) fn account() -> Command {
 /// `jobmeter audit`.
 pub(super) fn audit() -> Command {
     Command::new("audit")
-        .about("Lists who changed something, and who of staff read others' jobs; for administrators and staff")
+        .about("Lists changes by users, and staff's reads of others' jobs; for administrators and staff")
         .args([
-            value("actor", "ACTOR", "Only of this user, by login name or user ID, or of `token 7`"),
+            value("actor", "ACTOR", "Only entries of this user, by login name or user ID, or of `token 7`"),
             value("action", "TEXT", "Only actions that contain this text, such as tokens or POST"),
-            value("job", "CLUSTER:ID", "Only of this job; `*`: of no one job"),
-            since("Only what was done from this time on [default: 1d]"),
-            until("Only what was done until this time [default: now]"),
-            last("Only what was done within this time before now"),
-            value("limit", "N", "The newest so many, 10000 at most [default: 1000]"),
+            value("job", "CLUSTER:ID", "Only entries of this job; `*`: only entries of no single job"),
+            since("Only entries from this time on [default: 1d]"),
+            until("Only entries until this time [default: now]"),
+            last("Only entries within this time before now"),
+            value("limit", "N", "Most entries, the newest first, up to 10000 [default: 1000]"),
             json(),
             csv(),
         ])
-        .after_help("Example: jobmeter audit --who ann --since 7d")
+        .after_help("Example: jobmeter audit --actor ann --since 7d")
 }

@@ -4,7 +4,7 @@ use super::{csv, json, value};
 use clap::{Arg, ArgAction, Command};
 
 fn on_nodes() -> Arg {
-    value("nodes", "LIST", "Which nodes, such as dahu-[1-32],x[01-04],gpu-*")
+    value("nodes", "LIST", "The nodes, such as dahu-[1-32],x[01-04],gpu-*")
 }
 
 fn undo(help: &'static str) -> Arg {
@@ -22,20 +22,20 @@ const CHANGED: [&str; 9] =
 /// `jobmeter set`.
 pub(super) fn set() -> Command {
     Command::new("set")
-        .about("Changes settings of nodes for a time; shows and undoes such changes")
+        .about("Changes settings of nodes for a time; lists and undoes such changes")
         .args([
             on_nodes(),
-            value("for", "TIME", "For how long, such as 30m"),
-            value("source", "WORDS", "Which sources, separated by commas [default: with --period, those that are read at each tick]"),
-            value("period", "TIME", "How often they are read, such as 1s"),
-            value("enabled", "TRUTH", "Whether they are read: true or false")
+            value("for", "TIME", "Duration of the change, such as 30m"),
+            value("source", "NAMES", "The sources, separated by commas [default: with --period, those that are read at each tick]"),
+            value("period", "TIME", "Interval between their readings, such as 1s"),
+            value("enabled", "BOOL", "Read them or not: true or false")
                 .value_parser(clap::value_parser!(bool)),
-            value("perf", "EVENTS", "Reads the source perf, and counts these events"),
-            value("burst", "TIME", "Keeps their last seconds in memory, read so often"),
-            value("keep", "TIME", "How much a burst keeps, such as 60s").requires("burst"),
-            value("flush-on", "WORDS", "What sends a burst by itself: job_start, job_end").requires("burst"),
-            list("Shows the changes that hold, and what nodes refused of them").conflicts_with_all(CHANGED),
-            undo("Ends the change of this number").conflicts_with_all(CHANGED).conflicts_with("list"),
+            value("perf", "EVENTS", "Read the source perf and count these events"),
+            value("burst", "TIME", "Read them at this interval and keep the last seconds in memory"),
+            value("keep", "TIME", "Length of what a burst keeps, such as 60s").requires("burst"),
+            value("flush-on", "EVENTS", "Events that send a burst: job_start, job_end").requires("burst"),
+            list("List the current changes and what nodes rejected of them").conflicts_with_all(CHANGED),
+            undo("End the change of this ID").conflicts_with_all(CHANGED).conflicts_with("list"),
             json(),
             csv(),
         ])
@@ -45,10 +45,10 @@ pub(super) fn set() -> Command {
 /// `jobmeter flush`.
 pub(super) fn flush() -> Command {
     Command::new("flush")
-        .about("Has nodes send what the burst of a source kept")
+        .about("Requests the kept burst of a source from nodes")
         .args([
             on_nodes().required(true),
-            value("source", "WORD", "Which source").required(true),
+            value("source", "NAME", "The source").required(true),
             json(),
         ])
         .after_help("Example: jobmeter flush --nodes 'dahu-*' --source cpu")
@@ -60,14 +60,14 @@ const PROMOTED: [&str; 4] = ["metric", "nodes", "job", "for"];
 /// `jobmeter promote`.
 pub(super) fn promote() -> Command {
     Command::new("promote")
-        .about("Has optional metrics collected, on the nodes of one's running jobs or, for administrators, anywhere")
+        .about("Requests optional metrics on the nodes of your running jobs; administrators on any node")
         .args([
-            Arg::new("metric").value_name("REGEX").help("Which metrics: a regular expression of whole names"),
+            Arg::new("metric").value_name("REGEX").help("The metrics: a regular expression of whole names"),
             on_nodes(),
             value("job", "[CLUSTER:]ID", "On the nodes of this job, until it ends"),
-            value("for", "TIME", "For how long [default: 1h]"),
-            list("Shows the promotions that hold").conflicts_with_all(PROMOTED),
-            undo("Ends the promotion of this number").conflicts_with_all(PROMOTED).conflicts_with("list"),
+            value("for", "TIME", "Duration of the promotion [default: 1h]"),
+            list("List the current promotions").conflicts_with_all(PROMOTED),
+            undo("End the promotion of this ID").conflicts_with_all(PROMOTED).conflicts_with("list"),
             json(),
             csv(),
         ])

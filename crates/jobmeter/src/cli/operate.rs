@@ -6,17 +6,17 @@ use clap::{Arg, ArgAction, Command};
 /// `jobmeter sources`.
 pub(super) fn sources() -> Command {
     Command::new("sources")
-        .about("What this node can tell: every source, its state, what to grant, its cost")
+        .about("Lists every source on this node: its state, what to grant, its cost")
         .args([
             Arg::new("name").value_name("NAME").help(
-                "The manual of this source, and how it stands here; with --json, the latter alone",
+                "Show the manual of this source and its state here; with --json only its state",
             ),
             value("root", "DIR", "A recorded machine instead of this one"),
             Arg::new("markdown")
                 .long("markdown")
                 .action(ArgAction::SetTrue)
                 .conflicts_with_all(["name", "root", "json", "csv"])
-                .help("The reference of all sources, as Markdown"),
+                .help("Print the reference of all sources as Markdown"),
             json(),
             csv(),
         ])
@@ -35,9 +35,9 @@ fn agent_file() -> Arg {
 /// `jobmeter doctor`.
 pub(super) fn doctor() -> Command {
     Command::new("doctor")
-        .about("What keeps this node from telling all it can: each source, what to grant, its cost, and the machine")
+        .about("Finds what this node cannot measure and why: each source, what to grant, its cost, and the machine")
         .args([
-            value("for", "TIME", "How long the cost of each source is measured [default: 1m]"),
+            value("for", "TIME", "Time to measure the cost of each source [default: 1m]"),
             agent_file(),
             value("root", "DIR", "A recorded machine instead of this one; no cost is measured"),
             json(),
@@ -52,8 +52,8 @@ pub(super) fn capture() -> Command {
         .args([
             Arg::new("source")
                 .value_name("SOURCE")
-                .help("Which source [default: all that the agent's settings do not switch off]"),
-            value("out", "DIR", "Where to write; it must not exist").required(true),
+                .help("The source [default: all that the agent's settings do not switch off]"),
+            value("out", "DIR", "Folder to write; it must not exist").required(true),
             agent_file(),
             value("root", "DIR", "A recorded machine instead of this one"),
             json(),
@@ -64,7 +64,7 @@ pub(super) fn capture() -> Command {
 /// `jobmeter check`.
 pub(super) fn check() -> Command {
     Command::new("check")
-        .about("Lists everything that a program would reject of its configuration file, changing nothing; else prints what results from it")
+        .about("Checks a configuration file: lists its errors, or prints the resulting settings; changes nothing")
         .args([
             Arg::new("file").required(true).value_name("FILE").help("The file"),
             value(
@@ -81,9 +81,7 @@ pub(super) fn check() -> Command {
 /// `jobmeter verify`.
 pub(super) fn verify() -> Command {
     Command::new("verify")
-        .about(
-            "Checks a server's data folder, changing nothing: what is damaged, and what that costs",
-        )
+        .about("Checks a server's data folder for damage and its consequences; changes nothing")
         .args([value("data", "DIR", "The server's --data, or that of `up`").required(true), json()])
         .after_help("Example: jobmeter verify --data /var/lib/jobmeter")
 }
@@ -94,7 +92,7 @@ pub(super) fn backup() -> Command {
         .about("Copies a server's data folder, also while the server runs")
         .args([
             value("data", "DIR", "The server's --data, or that of `up`").required(true),
-            value("to", "DIR", "Where to copy it; it must not exist").required(true),
+            value("to", "DIR", "Folder of the copy; it must not exist").required(true),
             json(),
         ])
         .after_help("Example: jobmeter backup --data /var/lib/jobmeter --to /backup/2026-01-06")
@@ -103,18 +101,18 @@ pub(super) fn backup() -> Command {
 /// `jobmeter completions`.
 pub(super) fn completions() -> Command {
     Command::new("completions")
-        .about("Prints what makes a shell complete the words of a program's command line")
+        .about("Prints the completion script of a program for a shell")
         .args([
             Arg::new("shell")
                 .required(true)
                 .value_name("SHELL")
                 .value_parser(["bash", "zsh", "fish"])
-                .help("Which shell"),
+                .help("The shell"),
             Arg::new("program")
                 .value_name("PROGRAM")
                 .value_parser(PROGRAMS)
                 .default_value("jobmeter")
-                .help("Whose words"),
+                .help("The program"),
         ])
         .after_help("Example: jobmeter completions bash > ~/.local/share/bash-completion/completions/jobmeter")
 }
@@ -122,9 +120,7 @@ pub(super) fn completions() -> Command {
 /// `jobmeter man`.
 pub(super) fn man() -> Command {
     Command::new("man")
-        .about(
-            "Writes the manual pages of all programs; without a folder prints that of `jobmeter`",
-        )
+        .about("Writes the manual pages of all programs, or prints that of `jobmeter`")
         .arg(Arg::new("dir").value_name("DIR").help("Folder to write them to; it must be there"))
         .after_help("Example: jobmeter man | man -l -")
 }

@@ -2,7 +2,7 @@
 
 use crate::output::csv_rows;
 use crate::output::show::Table;
-use crate::output::times::{Times, machine, parameter};
+use crate::output::times::{Times, is_instant, machine, parameter};
 use crate::server::client::{Client, path};
 use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
@@ -70,7 +70,10 @@ fn write(lines: &[api::AuditEntry], times: &Times, out: &mut impl Write) -> io::
             line.owner.map(|owner| owner.to_string()).unwrap_or_default(),
             line.more
                 .iter()
-                .map(|(key, value)| format!("{key}={}", short(value)))
+                .map(|(key, value)| match is_instant(key, value) {
+                    Some(seconds) => format!("{key}={}", times.show(seconds)),
+                    None => format!("{key}={}", short(value)),
+                })
                 .collect::<Vec<_>>()
                 .join(" "),
         ]);
@@ -94,7 +97,7 @@ mod tests {
     #[test]
     fn a_line_says_when_who_and_what() {
         let line = "{\"time\": 1767657600.25, \"actor\": \"uid 0\", \"address\": \"::1\", \"action\": \"POST /api/v1/flushes\",
-            \"nodes\": \"n1\", \"number\": 7}";
+            \"nodes\": \"n1\", \"number\": 7, \"expires\": 1767744000.5}";
         let read = "{\"time\": 1767657601, \"actor\": \"uid 0\", \"address\": \"::1\", \"action\": \"GET /api/v1/jobs/oar:7\",
             \"job\": \"oar:7\", \"owner\": 1000}";
         let lines = [line, read].map(|line| serde_json::from_str(line).unwrap());
@@ -106,7 +109,10 @@ mod tests {
             text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(words[0], ["time", "actor", "address", "action", "job", "owner", "changes"]);
         let first = ["00:00:00", "uid", "0", "::1", "POST", "/api/v1/flushes"];
-        assert_eq!(words[1], [&first[..], &["nodes=n1", "number=7"]].concat());
+        assert_eq!(
+            words[1],
+            [&first[..], &["expires=2026-01-07", "00:00:00", "nodes=n1", "number=7"]].concat()
+        );
         assert_eq!(words[2][6..], ["oar:7", "1000"]);
     }
 

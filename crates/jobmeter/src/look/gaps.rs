@@ -4,29 +4,46 @@ use crate::output::csv_rows;
 use crate::output::show::{self, Table};
 use crate::output::times::{Times, machine, parameter};
 use crate::server::client::{Client, path};
+use crate::server::plain::note;
+use crate::server::unknown;
 use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+/// Exit code of a query about an unknown device, as of `jobmeter get`.
+const UNKNOWN: u8 = 1;
 
 /// `jobmeter gaps`.
-pub(crate) fn gaps(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+pub(crate) fn gaps(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let times = Times::of(client)?;
     let span = times.span(matches)?;
     let device = crate::output::names::devices(matches)?;
-    let parameters =
-        [("device", device), ("start", span.from.map(parameter)), ("end", span.to.map(parameter))];
+    let parameters = [
+        ("device", device.clone()),
+        ("start", span.from.map(parameter)),
+        ("end", span.to.map(parameter)),
+    ];
     let path = path("/api/v1/gaps", &parameters);
     let mut out = BufWriter::new(io::stdout().lock());
     let text = client.text(&path, "application/json")?;
-    if csv_rows::written(matches, &api::columns::<api::Gap>(), || Ok(text.clone()), &mut out)? {
-        return Ok(());
-    }
-    if matches.get_flag("json") {
-        writeln!(out, "{}", machine(&text))?;
-        return Ok(out.flush()?);
-    }
     let gaps: Vec<api::Gap> = client.understood(&path, &text)?;
-    write(&gaps, &times, &mut out)?;
-    Ok(out.flush()?)
+    // A mistyped device has no gaps either.
+    let unknown = match gaps.is_empty() {
+        true => unknown::names(client, device, None)?,
+        false => Vec::new(),
+    };
+    let code = ExitCode::from(if unknown.is_empty() { 0 } else { UNKNOWN });
+    let columns = api::columns::<api::Gap>();
+    if csv_rows::written(matches, &columns, || Ok(text.clone()), &mut out)? {
+        // Without a gap it has its columns alone.
+    } else if matches.get_flag("json") {
+        writeln!(out, "{}", machine(&text))?;
+    } else if unknown.is_empty() {
+        write(&gaps, &times, &mut out)?;
+    }
+    out.flush()?;
+    unknown.iter().try_for_each(|line| note(line))?;
+    Ok(code)
 }
 
 fn write(gaps: &[api::Gap], times: &Times, out: &mut impl Write) -> io::Result<()> {

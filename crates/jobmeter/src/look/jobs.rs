@@ -4,6 +4,7 @@ use crate::output::csv_rows;
 use crate::output::show::{self, Table};
 use crate::output::times::{Times, machine, machine_value, parameter};
 use crate::server::client::{Client, escape, path};
+use crate::server::plain::note;
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
@@ -53,7 +54,7 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
     let jobs: Vec<api::Job> = client.understood(&path, &body)?;
     if jobs.is_empty() {
         for line in crate::server::unknown::filters(client, &filters)? {
-            writeln!(io::stderr(), "jobmeter: {line}")?;
+            note(&line)?;
         }
     }
     let mut out = BufWriter::new(io::stdout().lock());
@@ -240,10 +241,9 @@ fn start(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<
     };
     let job = format!("{}:{}", registered.cluster, registered.id);
     if let Some(user) = text(matches, "user").filter(|_| registered.user_unknown) {
-        writeln!(
-            io::stderr(),
-            "jobmeter: the server knows no user `{user}`: until it does, administrators and staff alone see job {job}"
-        )?;
+        note(&format!(
+            "the server knows no user `{user}`: until it does, administrators and staff alone see job {job}"
+        ))?;
     }
     let text = match matches.get_flag("json") {
         true => serde_json::to_string(&registered)?,
@@ -303,7 +303,7 @@ fn end(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     }
     if !ended.changed {
         let (cluster, id) = (&ended.job.cluster, ended.job.id);
-        writeln!(io::stderr(), "jobmeter: job {cluster}:{id} had ended: nothing was changed")?;
+        note(&format!("job {cluster}:{id} had ended: nothing was changed"))?;
     }
     Ok(())
 }

@@ -161,10 +161,7 @@ pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
     }
     out.flush()?;
     let missing = lacking(client, matches, &interval, &explained)?;
-    let mut stderr = io::stderr().lock();
-    for line in &missing {
-        writeln!(stderr, "jobmeter: {line}")?;
-    }
+    missing.iter().try_for_each(|line| crate::server::plain::note(line))?;
     let is_whole = !explained.is_empty() && missing.is_empty();
     Ok(ExitCode::from(if is_whole { 0 } else { NOT_WELL }))
 }

@@ -3,9 +3,11 @@
 use crate::output::blank_rows::BlankRows;
 use crate::output::show::Table;
 use crate::output::times::{Span, Times, instant, parameter, rfc_3339, written_times};
+use crate::output::utc_times::{UtcTimes, is_server_time};
 use crate::server::client::{Client, escape, path};
-use crate::server::plain::Plain;
+use crate::server::plain::{Plain, note};
 use crate::server::progress::Progress;
+use crate::server::streamed::Streamed;
 use crate::server::unknown;
 use anyhow::Context as _;
 use clap::ArgMatches;
@@ -55,6 +57,7 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
     let summary = matches.get_flag("summary");
     let progress = Progress::start("waiting for the server's answer");
     let body = client.stream(&path("/rpc/get_metrics", &parameters), format.accept())?;
+    let body = Streamed::new(body);
     let job = text(matches, "job");
     let mut seen = Seen::default();
     let body = Watched { body, seen: &mut seen, progress: Some(progress) };
@@ -66,18 +69,14 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
         if let Some(job) = job {
             let what = if summary { WINDOWS } else { "samples" };
             let line = whole(&job, what, &seen, of_job.as_ref(), &times);
-            writeln!(io::stderr(), "jobmeter: {line}")?;
+            note(&line)?;
         }
         // The others of a list hide one that is mistyped.
         let list = |name| text(matches, name).filter(|names| names.contains(','));
         return tell(&unknown::names(client, list("device"), list("metric"))?);
     }
     if let Some(of_job) = of_job.filter(|of_job| of_job.misses(asked)) {
-        writeln!(
-            io::stderr(),
-            "jobmeter: {}: nothing of that is in the time that was named",
-            of_job.text(&times)
-        )?;
+        note(&format!("{}: nothing of that is in the time that was named", of_job.text(&times)))?;
         return Ok(ExitCode::from(UNKNOWN));
     }
     // Kwollect's answer to an unknown name is the empty one. Here a mistyped name is an error.
@@ -94,7 +93,7 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
 /// Writes what an answer lacks; the exit code.
 fn tell(missing: &[String]) -> anyhow::Result<ExitCode> {
     for what in missing {
-        writeln!(io::stderr(), "jobmeter: {what}")?;
+        note(what)?;
     }
     Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNKNOWN) })
 }
@@ -257,7 +256,12 @@ pub(crate) fn sql(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let progress = Progress::start("waiting for the server's answer");
     let body = client.post_stream("/api/v1/sql", &question, format.accept())?;
     drop(progress);
-    print(body, format, str::to_owned)?;
+    let times = Times::at(crate::clock(), jiff::tz::TimeZone::system());
+    let cell = |cell: &str| match is_server_time(cell) {
+        true => times.show_text(cell),
+        false => cell.to_owned(),
+    };
+    print(Streamed::new(body), format, cell)?;
     Ok(())
 }
 
@@ -295,11 +299,11 @@ fn print(body: impl Read, format: Format, cell: impl Fn(&str) -> String) -> anyh
     let any = match format {
         Format::Table => print_table(body, &mut out, cell)?,
         Format::Csv if io::stdout().is_terminal() => {
-            pass(body, &mut Plain::new(&mut out))?.lines > 1
+            pass(body, &mut UtcTimes::csv(Plain::new(&mut out)))?.lines > 1
         }
-        Format::Csv => pass(body, &mut out)?.lines > 1,
+        Format::Csv => pass(body, &mut UtcTimes::csv(&mut out))?.lines > 1,
         Format::Json => {
-            let passed = pass(body, &mut Plain::new(&mut out))?;
+            let passed = pass(body, &mut UtcTimes::json(Plain::new(&mut out)))?;
             writeln!(out)?;
             // Without a row it is `[]`.
             passed.marks > 2
@@ -361,7 +365,10 @@ fn pass(mut body: impl Read, out: &mut impl Write) -> io::Result<Passed> {
     let (mut passed, mut piece) = (Passed::default(), vec![0; 64 << 10]);
     loop {
         let length = match body.read(&mut piece) {
-            Ok(0) => return Ok(passed),
+            Ok(0) => {
+                out.flush()?;
+                return Ok(passed);
+            }
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),

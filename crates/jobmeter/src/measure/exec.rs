@@ -11,6 +11,8 @@
 //! it begins and what it had used by then ([`sibling::Begun`]).
 
 use anyhow::{Context, bail};
+use cgroups::Hierarchies;
+use kernel::Root;
 use kernel::sibling::{self, Side};
 use rustix::process::{Pid, Signal};
 use std::ffi::{OsStr, OsString};
@@ -201,7 +203,8 @@ fn executable(file: &Path) -> io::Result<()> {
 }
 
 /// Starts a process that removes empty directories after a time. It has nothing of the terminal and of the pipes that
-/// this one writes to, so that nobody waits for it.
+/// this one writes to, so that nobody waits for it. Returns when it has left the cgroups of a `jobmeter run` around this
+/// one, which would wait for it.
 pub(crate) fn remove_later(after: Duration, dirs: &[PathBuf]) -> anyhow::Result<()> {
     let own = std::env::current_exe().context("finding this program's own file")?;
     #[expect(
@@ -210,8 +213,11 @@ pub(crate) fn remove_later(after: Duration, dirs: &[PathBuf]) -> anyhow::Result<
     )]
     let mut command = Command::new(own);
     command.args([REMOVE, &after.as_millis().to_string()]).args(dirs).current_dir("/");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    command.spawn().context("starting what removes the job's cgroup")?;
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
+    let mut child = command.spawn().context("starting what removes the job's cgroup")?;
+    // It writes a byte, or ends.
+    let mut left = child.stdout.take().context("the output of what removes the job's cgroup")?;
+    left.read_exact(&mut [0]).context("waiting for what removes the job's cgroup")?;
     Ok(())
 }
 
@@ -219,9 +225,30 @@ pub(crate) fn remove_later(after: Duration, dirs: &[PathBuf]) -> anyhow::Result<
 pub(crate) fn remove(words: &[OsString]) {
     let Some((after, dirs)) = words.split_first() else { return };
     let after = after.to_str().and_then(|text| text.parse().ok()).unwrap_or(0);
+    if let Ok(root) = Root::live() {
+        leave_jobs(&root);
+    }
+    // The parent may have gone: then nobody waits for this.
+    io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush()).ok();
     std::thread::sleep(Duration::from_millis(after));
     for dir in dirs {
         std::fs::remove_dir(dir).unwrap_or_default();
+    }
+}
+
+/// Moves this process from the cgroups of jobs that `jobmeter run` made to the root of each hierarchy.
+fn leave_jobs(root: &Root) {
+    let mut own = Vec::new();
+    let is_read = root.read("proc/self/cgroup", &mut own).is_ok();
+    if !is_read || !String::from_utf8_lossy(&own).contains("/jobmeter/") {
+        return;
+    }
+    let Ok(hierarchies) = Hierarchies::read(root) else { return };
+    for mount in hierarchies.mounts() {
+        let file = root.path().join(&mount.path).join("cgroup.procs");
+        if let Err(error) = std::fs::write(&file, "0") {
+            log::debug!("{}: {error}", file.display());
+        }
     }
 }
 
@@ -258,6 +285,27 @@ fn join(file: &Path) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_helper_leaves_the_cgroups_of_a_run_around_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let procs = || std::fs::read_to_string(dir.path().join("sys/fs/cgroup/cgroup.procs"));
+        write("proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
+        write("proc/self/cgroup", "0::/system.slice/x.service\n");
+        write("sys/fs/cgroup/cgroup.procs", "");
+        write("sys/fs/cgroup/cgroup.controllers", "cpu memory\n");
+        let root = Root::recorded(dir.path()).unwrap();
+        leave_jobs(&root);
+        assert_eq!(procs().unwrap(), "", "it is in none of ours");
+        write("proc/self/cgroup", "0::/jobmeter/job_7@3f2a\n");
+        leave_jobs(&root);
+        assert_eq!(procs().unwrap(), "0");
+    }
 
     #[test]
     fn what_cannot_be_started_is_told_as_shells_do() {

@@ -12,7 +12,7 @@ mod tree;
 
 use crate::output::times::{Times, machine_value};
 use crate::server::client::{Client, Refused};
-use crate::server::plain::plain;
+use crate::server::plain::{note, plain};
 use anyhow::{Context, bail};
 use api::Totals;
 use child::Command;
@@ -39,6 +39,10 @@ const END: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(250);
 /// Smallest memory limit: less ends every command when it starts.
 const MEMORY_MIN: u64 = 1 << 20;
+/// Longest name of a job, in bytes: the server's limit.
+const NAME_BYTES_MAX: usize = 200;
+/// Exit codes that state a signal: 128 and its number.
+const SIGNALLED: std::ops::RangeInclusive<i32> = 129..=128 + 64;
 /// Time between two readings.
 const READ_EVERY_US: u64 = 1_000_000;
 
@@ -52,6 +56,8 @@ struct Report {
     device: String,
     command: Vec<String>,
     exit_code: i32,
+    /// How it ended, as in the report of `jobmeter job`.
+    end: api::JobEnd,
     start: f64,
     stop: f64,
     #[serde(flatten)]
@@ -80,6 +86,7 @@ pub(crate) fn run(client: &Client, matches: &ArgMatches, device: &str) -> anyhow
     let device = matches.get_one::<String>("device").map_or(device, String::as_str);
     let device = DeviceId::new(device)?;
     let name = matches.get_one::<String>("name").cloned().unwrap_or_else(|| base_name(&words));
+    check_name(&name)?;
     let limits = limits(matches)?;
     // Before there is a job: what cannot start is none.
     if let Some(program) = words.first() {
@@ -105,7 +112,7 @@ pub(crate) fn run(client: &Client, matches: &ArgMatches, device: &str) -> anyhow
     let reported = report(matches.get_flag("json"), &job, &words, result?, left_out);
     if let Err(error) = reported {
         // Scripts rely on the command's own exit code, whether or not there is a place for the report.
-        writeln!(io::stderr(), "jobmeter: cannot write the report: {error}").ok();
+        note(&format!("cannot write the report: {error}")).ok();
     }
     Ok(ExitCode::from(u8::try_from(exit_code).unwrap_or(1)))
 }
@@ -115,11 +122,19 @@ fn base_name(words: &[OsString]) -> String {
     model::printable(first.rsplit('/').next().unwrap_or_default()).into_owned()
 }
 
+/// Rejects a name that a server would reject, before the command starts.
+fn check_name(name: &str) -> anyhow::Result<()> {
+    if name.len() > NAME_BYTES_MAX {
+        bail!("--name: it has {} bytes; {NAME_BYTES_MAX} at most", name.len());
+    }
+    Ok(())
+}
+
 fn limits(matches: &ArgMatches) -> anyhow::Result<Limits> {
     let memory = matches.get_one::<String>("memory");
     let bytes = |text: &String| {
         let bytes = config::parse_bytes(text)
-            .with_context(|| format!("--memory {text}: write 512MiB or 2GiB"))?;
+            .with_context(|| format!("--memory {text}: {}", why_no_size(text)))?;
         if bytes < MEMORY_MIN {
             bail!("--memory {text}: no program runs in {bytes} bytes; write 512MiB or 2GiB");
         }
@@ -129,6 +144,39 @@ fn limits(matches: &ArgMatches) -> anyhow::Result<Limits> {
         cpus: matches.get_one::<String>("cpus").cloned(),
         memory_bytes: memory.map(bytes).transpose()?,
     })
+}
+
+/// Why a text is no size.
+fn why_no_size(text: &str) -> &'static str {
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    // A number with a known unit is too large.
+    let is_size = text != unit && config::parse_bytes(&format!("1{unit}")).is_some();
+    match is_size {
+        true => "it is more than 16 EiB, which no machine can address; write 512MiB or 2GiB",
+        false => "it is no size; write 512MiB or 2GiB",
+    }
+}
+
+/// How a command ended, in the words of a job's report.
+fn job_end(exit_code: i32, was_killed: bool) -> api::JobEnd {
+    let (cause, detail) = match exit_code {
+        0 => ("completed", String::new()),
+        _ if was_killed => ("oom kill", String::new()),
+        code if SIGNALLED.contains(&code) => ("signal", (code - 128).to_string()),
+        code => ("exit code", code.to_string()),
+    };
+    api::JobEnd { cause: cause.to_owned(), detail }
+}
+
+/// `exit code 1`, or `exit code 139 (signal 11, SIGSEGV)`.
+fn shown_end(exit_code: i32) -> String {
+    if !SIGNALLED.contains(&exit_code) {
+        return format!("exit code {exit_code}");
+    }
+    let number = exit_code - 128;
+    let name = signal_hook::low_level::signal_name(number);
+    let name = name.map_or_else(String::new, |name| format!(", {name}"));
+    format!("exit code {exit_code} (signal {number}{name})")
 }
 
 /// The job's number and the server's identity, or why it has none.
@@ -222,6 +270,7 @@ fn measured(
         place.remove();
     }
     left_out.extend(sender.trouble());
+    left_out.extend(measure.not_included().into_iter().map(str::to_owned));
     let peak_note = measure.peak_note();
     Ok(Measured { exit_code, totals, peak_note, oom_kills: measure.oom_kills })
 }
@@ -277,14 +326,15 @@ fn follow(
             }
             if !told {
                 told = true;
-                writeln!(
-                    io::stderr(),
-                    "jobmeter: the command ended with {exit_code}; waiting for {alive} that it started (Ctrl-C ends the waiting)"
-                )
+                note(&format!(
+                    "the command ended with {}; waiting for {alive} processes that it started (Ctrl-C ends the wait)",
+                    shown_end(exit_code)
+                ))
                 .ok();
             }
         }
         measure.drain(now);
+        measure.glance();
         if steady_us.saturating_sub(read_us) >= READ_EVERY_US {
             read_us = steady_us;
             measure.collect(now);
@@ -308,6 +358,7 @@ fn report(
         device: job.device.to_string(),
         command: words.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         exit_code,
+        end: job_end(exit_code, !oom_kills.is_empty()),
         start: job.start.seconds(),
         stop: job.start.seconds() + totals.wall_seconds,
         totals,
@@ -321,7 +372,7 @@ fn report(
     // The command's own output may be piped somewhere: the report goes beside it.
     let mut out = io::stderr().lock();
     let number = report.id.map_or_else(|| "no number".to_owned(), |id| format!("local:{id}"));
-    writeln!(out, "job {number} {}, exit code {exit_code}", plain(&report.name))?;
+    writeln!(out, "job {number} {}, {}", plain(&report.name), shown_end(exit_code))?;
     let times = Times::at(crate::clock(), TimeZone::system());
     for kill in &report.oom_kills {
         crate::output::report::line(
@@ -368,6 +419,33 @@ mod tests {
             Err(Refused { problem: problem.clone() }.into())
         });
         assert!(refused.is_err() && tries == 2, "a refusal is final");
+    }
+
+    #[test]
+    fn a_signal_is_named() {
+        assert_eq!(shown_end(139), "exit code 139 (signal 11, SIGSEGV)");
+        assert_eq!((&*shown_end(0), &*shown_end(7)), ("exit code 0", "exit code 7"));
+        let end = |code, was_killed| {
+            let api::JobEnd { cause, detail } = job_end(code, was_killed);
+            format!("{cause} {detail}")
+        };
+        assert_eq!(end(139, false), "signal 11");
+        assert_eq!(
+            (&*end(0, true), &*end(137, true), &*end(3, false)),
+            ("completed ", "oom kill ", "exit code 3")
+        );
+    }
+
+    #[test]
+    fn names_and_sizes_are_checked_before_the_command_starts() {
+        assert!(check_name(&"x".repeat(NAME_BYTES_MAX)).is_ok());
+        let error = check_name(&"é".repeat(101)).unwrap_err().to_string();
+        assert_eq!(error, "--name: it has 202 bytes; 200 at most");
+        assert!(why_no_size("99999999999G").starts_with("it is more than 16 EiB"));
+        assert!(
+            why_no_size("12x").starts_with("it is no size")
+                && why_no_size("G").starts_with("it is no")
+        );
     }
 
     #[test]

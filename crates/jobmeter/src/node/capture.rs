@@ -83,11 +83,10 @@ pub(crate) fn capture(
         let answer = serde_json::json!({ "folder": out, "files": written });
         return Ok(writeln!(io::stdout().lock(), "{answer}")?);
     }
-    writeln!(
-        io::stderr(),
-        "jobmeter: {written} files are in {}; read them before you send them anywhere",
+    crate::server::plain::note(&format!(
+        "{written} files are in {}; read them before you send them anywhere",
         out.display()
-    )?;
+    ))?;
     Ok(())
 }
 

@@ -23,6 +23,8 @@ use std::time::Duration;
 const ILL: u8 = 1;
 /// How long the cost is measured when nobody says otherwise.
 const MEASURE: Duration = Duration::from_secs(60);
+/// The shorter time that a long measurement suggests.
+const SHORT: Duration = Duration::from_secs(5);
 const DAY_SECONDS: f64 = 86_400.0;
 
 /// Everything that is told.
@@ -98,11 +100,7 @@ pub(crate) fn doctor(matches: &ArgMatches, device: &str) -> anyhow::Result<ExitC
     }
     let find = agent::discovery(&config).map_err(anyhow::Error::msg)?;
     if site.root.is_live() && io::stderr().is_terminal() {
-        let shown = model::setting::show_duration(time);
-        writeln!(
-            io::stderr(),
-            "measuring for {shown} what each source costs; --for 5s is shorter"
-        )?;
+        writeln!(io::stderr(), "{}", measuring(time))?;
     }
     let measured = measure::measure(&plan, find, &site, time)?;
     let lines = plan.sources.iter().zip(measured).flat_map(|(source, measured)| {
@@ -120,6 +118,13 @@ pub(crate) fn doctor(matches: &ArgMatches, device: &str) -> anyhow::Result<ExitC
     }
     out.flush()?;
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(ILL) })
+}
+
+/// The line on a terminal while the cost is measured.
+fn measuring(time: Duration) -> String {
+    let shorter = if time > SHORT { "; --for 5s is shorter" } else { "" };
+    let shown = model::setting::show_duration(time);
+    format!("measuring for {shown} what each source costs{shorter}")
 }
 
 /// The agent's settings, and how they stand; where they are wrong, the defaults.
@@ -232,6 +237,13 @@ mod tests {
         );
         assert_eq!(grant(&told(State::Denied, "root"), "cpu"), "root");
         assert_eq!(grant(&told(State::Ok, ""), "cpu"), "");
+    }
+
+    #[test]
+    fn only_a_long_measurement_suggests_a_shorter_one() {
+        let line = |seconds| measuring(Duration::from_secs(seconds));
+        assert_eq!(line(60), "measuring for 1m what each source costs; --for 5s is shorter");
+        assert_eq!(line(4), "measuring for 4s what each source costs");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! results from the file.
 
 use crate::measure::exec::Steps;
+use crate::server::plain::plain_lines;
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use config::{
@@ -91,10 +92,10 @@ impl Report {
         }
         let mut stderr = io::stderr().lock();
         for error in &self.errors {
-            writeln!(stderr, "{error}")?;
+            writeln!(stderr, "{}", plain_lines(&error.to_string()))?;
         }
         for note in &self.notes {
-            writeln!(stderr, "note: {note}")?;
+            writeln!(stderr, "note: {}", plain_lines(note))?;
         }
         if good {
             io::stdout().lock().write_all(self.settings.as_bytes())?;

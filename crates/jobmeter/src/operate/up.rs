@@ -96,7 +96,7 @@ pub(crate) fn up(matches: &ArgMatches, ask: &config::AskSettings) -> anyhow::Res
     };
     watch(agent.name, child, events.clone());
     hear(signals, events.clone());
-    greet(&url, &crate::server_asked(ask))?;
+    greet(&url, &crate::server_asked(ask), text("device").as_deref())?;
     follow(&received, &events, &holder, [server, agent])
 }
 
@@ -251,9 +251,9 @@ fn hear(mut signals: signal_hook::iterator::Signals, events: SyncSender<Event>) 
 
 /// Says what to do now. `asked` is the server that a command asks by itself: where that is another one,
 /// the line to copy names this one.
-fn greet(url: &str, asked: &str) -> io::Result<()> {
+fn greet(url: &str, asked: &str, device: Option<&str>) -> io::Result<()> {
     let own = std::env::args().next().unwrap_or_else(|| "jobmeter".to_owned());
-    let line = line_to_copy(&own, url, asked);
+    let line = line_to_copy(&own, url, asked, device);
     let mut out = io::stdout().lock();
     writeln!(out, "ready: {url}")?;
     writeln!(
@@ -264,9 +264,11 @@ fn greet(url: &str, asked: &str) -> io::Result<()> {
     out.flush()
 }
 
-fn line_to_copy(own: &str, url: &str, asked: &str) -> String {
+fn line_to_copy(own: &str, url: &str, asked: &str, device: Option<&str>) -> String {
     let server = if url == asked { String::new() } else { format!(" --server {url}") };
-    format!("{own} run{server} -- make -j2")
+    // The job and the agent's samples have one name of the node.
+    let device = device.map_or_else(String::new, |device| format!(" --device {device}"));
+    format!("{own} run{server}{device} -- make -j2")
 }
 
 fn follow(
@@ -357,8 +359,11 @@ mod tests {
     #[test]
     fn the_line_to_copy_asks_this_server() {
         let (here, other) = ("http://127.0.0.1:8791", "http://127.0.0.1:8790");
-        assert_eq!(line_to_copy("./jobmeter", here, here), "./jobmeter run -- make -j2");
-        let line = line_to_copy("./jobmeter", here, other);
-        assert_eq!(line, "./jobmeter run --server http://127.0.0.1:8791 -- make -j2");
+        assert_eq!(line_to_copy("./jobmeter", here, here, None), "./jobmeter run -- make -j2");
+        let line = line_to_copy("./jobmeter", here, other, Some("unode"));
+        assert_eq!(
+            line,
+            "./jobmeter run --server http://127.0.0.1:8791 --device unode -- make -j2"
+        );
     }
 }

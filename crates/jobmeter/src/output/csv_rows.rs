@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "cluster,id,start,devices,used,more\n\
-             slurm,7,2026-01-06T13:35:00.25+00:00,n1 n2,\"{\"\"cpus\"\":4}\",\n\
+             slurm,7,2026-01-06T13:35:00.25Z,n1 n2,\"{\"\"cpus\"\":4}\",\n\
              slurm,8,,,,\"{\"\"name\"\":\"\"a, \\\"\"b\\\"\"\"\"}\"\n"
         );
         let mut out = Vec::new();

@@ -1,6 +1,7 @@
 //! Numbers, times, tables and reports, for people and for scripts.
 //!
 //! - `show`: numbers and tables. `times`: in and out. `csv_rows`, `blank_rows`: CSV. `report`: what a job used. `names`: names in options.
+//!   `utc_times`: times of streamed rows.
 
 pub(crate) mod blank_rows;
 pub(crate) mod csv_rows;
@@ -8,3 +9,4 @@ pub(crate) mod names;
 pub(crate) mod report;
 pub(crate) mod show;
 pub(crate) mod times;
+pub(crate) mod utc_times;

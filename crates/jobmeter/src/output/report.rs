@@ -116,12 +116,17 @@ fn efficiency(report: &JobReport, out: &mut impl Write) -> io::Result<()> {
         "processor efficiency",
         cpu.map(|(used, cores)| format!("{} of {cores:.0} cores", share(used, cores))),
     )?;
-    let limit = job.requested.memory_bytes.filter(|limit| *limit > 0).map(|limit| limit as f64);
+    // The peak is that of one node, the request that of all nodes.
+    let nodes = job.used.nodes.or(job.requested.nodes).filter(|nodes| *nodes > 0);
+    let nodes = nodes.map_or(report.nodes.len().max(1) as f64, f64::from);
+    let limit = job.requested.memory_bytes.filter(|limit| *limit > 0);
+    let limit = limit.map(|limit| limit as f64 / nodes);
     let memory = totals.memory_peak_bytes.zip(limit);
+    let of_node = if nodes > 1.0 { " on each node" } else { "" };
     line(
         out,
         "memory efficiency",
-        memory.map(|(peak, limit)| format!("{} of {}", share(peak, limit), bytes(limit))),
+        memory.map(|(peak, limit)| format!("{} of {}{of_node}", share(peak, limit), bytes(limit))),
     )
 }
 
@@ -340,6 +345,14 @@ mod tests {
         ] {
             assert!(text.lines().any(|is| is == line), "{line}: {text}");
         }
+        // The peak of one node is compared with the request for one node.
+        let mut of_two = report;
+        of_two.job.requested.nodes = Some(2);
+        let mut out = Vec::new();
+        write(&of_two, &times, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let line = "  memory efficiency     50.0 % of 4.0 GiB on each node\n";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

@@ -4,6 +4,9 @@ use crate::server::plain::plain;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write};
 
+/// Headings of columns that hold a state: their cells have its colour.
+const STATE_COLUMNS: [&str; 2] = ["state", "difference"];
+
 /// A table: columns as wide as their widest cell, numbers to the right.
 pub(crate) struct Table {
     header: Vec<String>,
@@ -37,7 +40,7 @@ impl Table {
     }
 
     fn write_as(&self, is_coloured: bool, out: &mut impl Write) -> io::Result<()> {
-        let wide = |text: &String| text.chars().count();
+        let wide = |text: &String| width(text);
         let mut widths: Vec<usize> = self.header.iter().map(wide).collect();
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {
@@ -46,11 +49,12 @@ impl Table {
         }
         for row in std::iter::once(&self.header).chain(&self.rows) {
             let mut line = String::new();
-            for (cell, width) in row.iter().zip(&widths) {
+            for ((cell, width), heading) in row.iter().zip(&widths).zip(&self.header) {
                 let number = cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
                 let pad = " ".repeat(width.saturating_sub(wide(cell)));
                 let (left, right) = if number { (&*pad, "") } else { ("", &*pad) };
-                match colour(cell).filter(|_| is_coloured) {
+                let is_state = is_coloured && STATE_COLUMNS.contains(&heading.as_str());
+                match colour(cell).filter(|_| is_state) {
                     Some(colour) => {
                         line.push_str(&format!("\x1b[{colour}m{left}{cell}{right}\x1b[0m  "))
                     }
@@ -71,6 +75,11 @@ impl Table {
 /// Whether a terminal may show colours: <https://no-color.org>.
 fn may_colour(no_color: Option<OsString>, term: Option<OsString>) -> bool {
     no_color.is_none_or(|text| text.is_empty()) && term.is_none_or(|term| term != "dumb")
+}
+
+/// Columns of a terminal that a text fills.
+pub(crate) fn width(text: &str) -> usize {
+    unicode_width::UnicodeWidthStr::width(text)
 }
 
 /// The colour of a state: red for trouble, yellow for what is over early, green for what is well.
@@ -154,10 +163,15 @@ mod tests {
     fn a_terminal_has_colours_unless_it_wants_none() {
         let mut table = Table::new(&["job", "state"]);
         table.row(vec!["x".to_owned(), "failed".to_owned()]);
+        // A name is none of a state.
+        table.row(vec!["alive".to_owned(), "failed".to_owned()]);
         let mut out = Vec::new();
         table.write_as(true, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert_eq!(text, "\x1b[1mjob  state\x1b[0m\nx    \x1b[31mfailed\x1b[0m\n");
+        assert_eq!(
+            text,
+            "\x1b[1mjob    state\x1b[0m\nx      \x1b[31mfailed\x1b[0m\nalive  \x1b[31mfailed\x1b[0m\n"
+        );
         let no = |no_color: &str, term: &str| may_colour(Some(no_color.into()), Some(term.into()));
         assert!(no("", "xterm") && may_colour(None, None));
         assert!(!no("1", "xterm") && !no("", "dumb"));
@@ -168,8 +182,10 @@ mod tests {
         let mut table = Table::new(&["name", "cpu"]);
         table.row(vec!["a".to_owned(), "1.5".to_owned()]);
         table.row(vec!["longer".to_owned(), "10.25".to_owned()]);
+        table.row(vec!["計算".to_owned(), "2.5".to_owned()]);
         let mut out = Vec::new();
         table.write(&mut out).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), "name    cpu\na         1.5\nlonger  10.25\n");
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "name    cpu\na         1.5\nlonger  10.25\n計算      2.5\n");
     }
 }

@@ -102,6 +102,13 @@ impl Times {
             return Ok(Span { from: Some(self.before(last)?), to: Some(self.now) });
         }
         let read = |option: &str, text: Option<&str>| {
+            if let Some(seconds) = text.and_then(seconds_of_finer) {
+                let text = text.unwrap_or_default();
+                bail!(
+                    "--{option} {text}: the number has too many digits for seconds since 1970; \
+                     write {seconds}"
+                );
+            }
             let at = text.map(|text| api::parse_time(text, self.now, &self.zone));
             let at = at.transpose().with_context(|| format!("--{option}"))?;
             match at {
@@ -114,10 +121,10 @@ impl Times {
         };
         let span = Span { from: read("since", since)?, to: read("until", until)? };
         if let Span { from: Some(from), to } = span
-            && from > to.unwrap_or(self.now)
+            && from > to.map_or(self.now, |to| to.min(self.now))
         {
-            let to = to.map_or_else(
-                || "now".to_owned(),
+            let to = to.filter(|to| from > *to).map_or_else(
+                || "now: nothing has been measured yet".to_owned(),
                 |to| format!("--until {}", self.show(to.seconds())),
             );
             bail!("--since {} is after {to}", self.show(from.seconds()));
@@ -128,6 +135,9 @@ impl Times {
     /// The instant so long before now.
     pub(crate) fn before(&self, last: &str) -> anyhow::Result<Timestamp> {
         let length = duration("last", last)?;
+        if length.is_zero() {
+            bail!("--last {last}: this interval is empty; write 30s, 5m or 1h30m");
+        }
         let micros = i64::try_from(length.as_micros()).unwrap_or(i64::MAX);
         Ok(self.now.plus(-micros).max(Timestamp(0)))
     }
@@ -147,6 +157,12 @@ impl Times {
         at.strftime(form).to_string()
     }
 
+    /// Local time with its date, to the second.
+    pub(crate) fn date_time(&self, at: Timestamp) -> String {
+        let local = self.local(at);
+        local.map_or_else(|| at.to_string(), |at| at.strftime("%Y-%m-%d %H:%M:%S").to_string())
+    }
+
     /// Local time with its date, as precise as the text is: of a column of times. Another text stays as it is.
     pub(crate) fn show_text(&self, text: &str) -> String {
         let local = written_time(text).and_then(|at| self.local(at));
@@ -159,6 +175,12 @@ impl Times {
     }
 }
 
+/// The whole seconds that a number of milliseconds, microseconds or nanoseconds since 1970 most likely means.
+fn seconds_of_finer(text: &str) -> Option<&str> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && matches!(text.len(), 13 | 16 | 19)).then(|| text.get(..10))?
+}
+
 /// An instant as the server reads it, exact to the microsecond.
 pub(crate) fn parameter(at: Timestamp) -> String {
     let sign = if at.0 < 0 { "-" } else { "" };
@@ -166,23 +188,31 @@ pub(crate) fn parameter(at: Timestamp) -> String {
     format!("{sign}{}.{:06}", micros / 1_000_000, micros % 1_000_000)
 }
 
-/// A time of a column as RFC 3339 in UTC: the server's CSV has PostgreSQL's form. Another text stays as it is.
-pub(crate) fn rfc_3339(text: &str) -> String {
-    written_time(text).map_or_else(|| text.to_owned(), |at| at.to_string())
+/// An instant as machine formats have it: RFC 3339 in UTC, `2026-01-06T13:35:00.25Z`.
+pub(crate) fn utc(at: Timestamp) -> String {
+    at.to_string().replace("+00:00", "Z")
 }
 
-/// The time that a text of a table is, as the server writes it: `2026-01-06T13:35:00.25+00:00`, or with a blank and `+00`.
-fn written_time(text: &str) -> Option<Timestamp> {
+/// A time of a column as RFC 3339 in UTC: the server's CSV has PostgreSQL's form. Another text stays as it is.
+pub(crate) fn rfc_3339(text: &str) -> String {
+    written_time(text).map_or_else(|| text.to_owned(), utc)
+}
+
+/// The time that a text of a table is, as a server in any time zone writes it: `2026-01-06T13:35:00.25+01:00`, or with a
+/// blank and `+01`. A time without an offset is none: its zone is not known.
+pub(crate) fn written_time(text: &str) -> Option<Timestamp> {
     let byte = |place: usize| text.as_bytes().get(place).copied();
     let is_date = byte(4) == Some(b'-') && byte(7) == Some(b'-');
     let is_time = matches!(byte(10), Some(b'T' | b' ')) && byte(13) == Some(b':');
-    let is_utc = text.ends_with("+00") || text.ends_with("+00:00");
-    (is_date && is_time && is_utc).then(|| Timestamp::parse(text).ok())?
+    let fraction = |c: char| c.is_ascii_digit() || matches!(c, ':' | '.');
+    let offset = text.get(16..).map(|rest| rest.trim_start_matches(fraction));
+    let has_offset = offset.is_some_and(|offset| offset.starts_with(['+', '-', 'Z']));
+    (is_date && is_time && has_offset).then(|| Timestamp::parse(text).ok())?
 }
 
 /// Every time in a text of the server's rows.
 pub(crate) fn written_times(text: &str) -> Vec<Timestamp> {
-    let is_end = |c: char| !(c.is_ascii_digit() || matches!(c, ':' | '.' | '+'));
+    let is_end = |c: char| !(c.is_ascii_digit() || matches!(c, ':' | '.' | '+' | '-' | 'Z'));
     let mut times = Vec::new();
     for (place, _) in text.match_indices("20") {
         let Some((date, rest)) = text.get(place..).and_then(|text| text.split_at_checked(11))
@@ -193,6 +223,11 @@ pub(crate) fn written_times(text: &str) -> Vec<Timestamp> {
         times.extend(written_time(&format!("{date}{}", rest.get(..end).unwrap_or_default())));
     }
     times
+}
+
+/// The seconds since 1970 that a field of the server's JSON holds, if it is an instant.
+pub(crate) fn is_instant(key: &str, value: &Value) -> Option<f64> {
+    value.as_f64().filter(|seconds| *seconds >= EARLIEST && INSTANTS.contains(&key))
 }
 
 /// JSON of the server with instants as RFC 3339 in UTC. What is no JSON stays as it is.
@@ -214,9 +249,8 @@ fn dated(value: &mut Value) {
         Value::Array(all) => all.iter_mut().for_each(dated),
         Value::Object(fields) => {
             for (key, value) in fields.iter_mut() {
-                let seconds = value.as_f64().filter(|seconds| *seconds >= EARLIEST);
-                match seconds.filter(|_| INSTANTS.contains(&key.as_str())).and_then(instant) {
-                    Some(at) => *value = Value::String(at.to_string()),
+                match is_instant(key, value).and_then(instant) {
+                    Some(at) => *value = Value::String(utc(at)),
                     None => dated(value),
                 }
             }
@@ -269,7 +303,19 @@ mod tests {
             error(Some("10m"), Some("20m"), None),
             "--since 14:25:00 is after --until 14:15:00"
         );
-        assert_eq!(error(Some("tomorrow"), None, None), "--since 2026-01-07 00:00:00 is after now");
+        assert_eq!(
+            error(Some("tomorrow"), None, None),
+            "--since 2026-01-07 00:00:00 is after now: nothing has been measured yet"
+        );
+        assert_eq!(
+            error(Some("2030-01-01"), Some("2031-01-01"), None),
+            "--since 2030-01-01 00:00:00 is after now: nothing has been measured yet"
+        );
+        assert!(error(None, None, Some("0s")).starts_with("--last 0s: this interval is empty; "));
+        for text in ["1795445220000", "1795445220000000"] {
+            let why = error(Some(text), None, None);
+            assert!(why.ends_with("seconds since 1970; write 1795445220"), "{why}");
+        }
         assert!(
             error(None, Some("noon"), None).starts_with("--until: `noon` is no time; write 10m")
         );
@@ -286,8 +332,13 @@ mod tests {
         let times = times();
         assert_eq!(times.show(1_767_700_000.0), "12:46:40");
         assert_eq!(times.show(1_767_600_000.0), "2026-01-05 09:00:00");
+        assert_eq!(times.date_time(Timestamp(1_767_706_500_250_000)), "2026-01-06 14:35:00");
         assert_eq!(times.show_text("2026-01-06T13:35:00.25+00:00"), "2026-01-06 14:35:00.25");
-        assert_eq!(times.show_text("2026-01-06 13:35:00+00"), "2026-01-06 14:35:00");
+        for text in
+            ["2026-01-06 13:35:00+00", "2026-01-06T08:35:00-05:00", "2026-01-06 19:05:00+05:30"]
+        {
+            assert_eq!(times.show_text(text), "2026-01-06 14:35:00", "{text}");
+        }
         for text in ["load_1m", "2026-01-06", "11.99", "", "é-é-é", "2026-01-06 13:35:00"] {
             assert_eq!(times.show_text(text), text);
         }
@@ -299,13 +350,21 @@ mod tests {
             "runs":[{"start":1767706500}],"from":"::1","series":[{"value":2000000000}]}]"#;
         let value: Value = serde_json::from_str(&machine(json)).unwrap();
         let one = &value[0];
-        assert_eq!(one["start"], "2026-01-06T13:35:00.25+00:00");
-        assert_eq!(one["runs"][0]["start"], "2026-01-06T13:35:00+00:00");
+        assert_eq!(one["start"], "2026-01-06T13:35:00.25Z");
+        assert_eq!(one["runs"][0]["start"], "2026-01-06T13:35:00Z");
         assert_eq!((one["id"].as_i64(), one["used"]["cpus"].as_i64()), (Some(7), Some(4)));
         assert_eq!(one["wall_seconds"], 1_767_706_500.25);
         assert_eq!((&one["stop"], &one["from"]), (&Value::Null, &Value::from("::1")));
         assert_eq!(machine("no json"), "no json");
-        assert_eq!(rfc_3339("2026-01-06 13:35:00.25+00"), "2026-01-06T13:35:00.25+00:00");
+        for text in [
+            "2026-01-06 13:35:00.25+00",
+            "2026-01-06 14:35:00.25+01",
+            "2026-01-06T19:05:00.25+05:30",
+            "2026-01-06T08:35:00.25-05:00",
+            "2026-01-06T13:35:00.25Z",
+        ] {
+            assert_eq!(rfc_3339(text), "2026-01-06T13:35:00.25Z", "{text}");
+        }
         assert_eq!(rfc_3339("2.5"), "2.5");
     }
 

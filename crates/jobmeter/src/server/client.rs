@@ -47,7 +47,7 @@ impl std::fmt::Display for Refused {
 }
 
 /// Names of the API's fields with the options that give them.
-const OPTIONS: [(&str, &str); 21] = [
+const OPTIONS: [(&str, &str); 28] = [
     ("Missing 'devices', 'nodes' or 'job_id' argument", "name nodes or a job: --device or --job"),
     ("summary=true", "--summary"),
     ("`for_seconds`", "--for"),
@@ -67,6 +67,13 @@ const OPTIONS: [(&str, &str); 21] = [
     ("`state`", "--state"),
     ("`labels`", "--label"),
     ("`events`", "--perf"),
+    ("`exit_code`", "--exit-code"),
+    ("`account`", "--account"),
+    ("`project`", "--project"),
+    ("`queue`", "--queue"),
+    ("`scope`", "--scope"),
+    ("`metric`", "the metric"),
+    ("`id`", "the job's ID"),
     ("`members_see`", "what members see"),
     ("`sources` or `bursts`", "--period, --enabled, --perf or --burst"),
 ];
@@ -288,6 +295,8 @@ mod tests {
                 "--nodes or --job says where metrics are promoted",
             ),
             ("fewer devices or metrics, or summary=true", "fewer devices or metrics, or --summary"),
+            ("`exit_code` is 0 to 255", "--exit-code is 0 to 255"),
+            ("`id` is 1 or more", "the job's ID is 1 or more"),
             ("there is no source `load`", "there is no source `load`"),
         ] {
             assert_eq!(in_options(field), option);

@@ -8,6 +8,11 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+/// Writes a message to standard error, such as a terminal may have it. Every message of the command goes through here.
+pub(crate) fn note(text: &str) -> io::Result<()> {
+    writeln!(io::stderr(), "jobmeter: {}", plain_lines(text))
+}
+
 /// A value for one line of a terminal.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     made_plain(text, |_| false)

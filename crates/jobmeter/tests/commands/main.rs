@@ -4,4 +4,5 @@
 mod every_command;
 mod exits;
 mod hostile;
+mod messages;
 mod serve;

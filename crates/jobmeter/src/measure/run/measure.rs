@@ -30,6 +30,13 @@ const BUDGET: Duration = Duration::from_millis(20);
 /// that of a small program.
 const FLOOR_KIB_MAX: u64 = 3072;
 
+/// The note on a job of which processes left the cgroup.
+const IN_OTHER_CGROUPS: &str = "processes that moved to another cgroup, such as the command of a `jobmeter run` within \
+    this one: no number includes them; the report of that run does";
+/// The note on a job of which the kernel itself reaped processes.
+const LOST: &str = "children of a process that ignores SIGCHLD: the kernel adds what they used to no count; processor \
+    time holds what was last seen of them, and processor time, page faults and switches are lower bounds";
+
 /// The sources of one job, each with what it pushed last.
 pub(crate) struct Measure {
     root: Root,
@@ -147,6 +154,15 @@ impl Measure {
         self.before = Before { all: begun.used, in_cgroup: begun.since_joined };
     }
 
+    /// Looks at the processes of a command without a cgroup between two readings, as often as that is cheap: the kernel
+    /// keeps nothing of one that its parent does not wait for.
+    pub(crate) fn glance(&mut self) {
+        if let Some(tree) = &mut self.tree {
+            // A process list that cannot be read is an error of the next reading.
+            tree.glance(&self.root).ok();
+        }
+    }
+
     /// Reads everything once.
     pub(crate) fn collect(&mut self, now: Timestamp) {
         self.each(now, |source, cx, sink| source.collect(cx, sink));
@@ -157,6 +173,10 @@ impl Measure {
     pub(crate) fn end(&mut self, job: &JobKey, now: Timestamp) {
         self.drain(now);
         if self.tree.is_some() {
+            self.collect(now);
+            if let Some(tree) = &mut self.tree {
+                tree.end();
+            }
             self.collect(now);
         } else {
             self.each(now, |source, cx, sink| source.job_ended(job, cx, sink));
@@ -229,13 +249,28 @@ impl Measure {
         let mut totals = if self.tree.is_some() {
             self.of_tree()
         } else {
-            with_ended(self.of_cgroup(), self.ended)
+            let totals = self.of_cgroup();
+            match has_left(&totals, self.ended) {
+                true => totals,
+                false => with_ended(totals, self.ended),
+            }
         };
         totals.wall_seconds = wall_seconds;
         totals.cpu_seconds = totals.cpu_seconds.map(|cpu| within(cpu, wall_seconds, after_end));
         totals.cores_used =
             totals.cpu_seconds.filter(|_| wall_seconds > 0.0).map(|cpu| cpu / wall_seconds);
         totals
+    }
+
+    /// What the numbers do not include.
+    pub(crate) fn not_included(&self) -> Vec<&'static str> {
+        let mut notes = Vec::new();
+        if let Some(tree) = &self.tree {
+            notes.extend(tree.has_lost().then_some(LOST));
+        } else if has_left(&self.of_cgroup(), self.ended) {
+            notes.push(IN_OTHER_CGROUPS);
+        }
+        notes
     }
 
     /// What the peak memory is.
@@ -312,9 +347,25 @@ impl Measure {
     }
 }
 
-/// The larger of what the cgroup counted and what ended processes used: a process that left the cgroup, as a command
-/// in a `jobmeter run` below this one, is in the second one alone. Written blocks are left out, as they hold writes
-/// that the kernel cancelled, and peak memory is what was charged to the cgroup.
+/// Processor time and page faults of ended processes that are in no cgroup of the job, beyond what two ways to count the
+/// same processes differ by.
+const LEFT_SECONDS: f64 = 0.05;
+const LEFT_FAULTS: f64 = 2000.0;
+const LEFT_PART: f64 = 0.05;
+
+/// Whether processes of the job left its cgroup, as the command of a `jobmeter run` within this one does. Peak memory
+/// and written bytes of those are not known here, so that no number includes them.
+fn has_left(totals: &Totals, ended: Usage) -> bool {
+    let more = |counted: Option<f64>, ended: f64, least: f64| {
+        counted.is_some_and(|counted| ended > counted * (1.0 + LEFT_PART) + least)
+    };
+    let cpu = (ended.user_us + ended.system_us) as f64 / 1e6;
+    more(totals.cpu_seconds, cpu, LEFT_SECONDS)
+        || more(totals.minor_faults, ended.minor_faults as f64, LEFT_FAULTS)
+}
+
+/// The larger of what the cgroup counted and what ended processes used, of processes that are all in the cgroup. Written
+/// blocks are left out, as they hold writes that the kernel cancelled, and peak memory is what was charged to the cgroup.
 fn with_ended(totals: Totals, ended: Usage) -> Totals {
     let larger = |counted: Option<f64>, ended: f64| counted.map(|counted| counted.max(ended));
     let (user, system) = (ended.user_us as f64 / 1e6, ended.system_us as f64 / 1e6);

@@ -1,7 +1,8 @@
 //! The processes of a command that has no cgroup: followed by descent, as this process adopts what its
 //! children leave behind.
 
-use kernel::process::{process_io, process_stat, process_status};
+use kernel::clock::monotonic_us;
+use kernel::process::{State, process_io, process_stat, process_status};
 use kernel::rusage::Usage;
 use kernel::{NodeKind, Root};
 use model::{Metric, Timestamp, Unit};
@@ -46,7 +47,16 @@ pub(super) static WRITTEN: Metric = Metric::counter(
     "Bytes that the command's processes caused to be written to disks, as far as they were seen alive.",
 );
 
-/// Largest sum of resident memory seen, and whether samples were taken at all.
+/// Shortest time between two glances, in microseconds.
+const GLANCE_US: u64 = 100_000;
+/// A glance that takes long is followed by so many times its duration without one.
+const GLANCE_PAUSE: u64 = 50;
+/// Ticks by which the kernel's counts of the same processes differ: it rounds each down.
+const ROUNDING_TICKS: f64 = 2.0;
+/// The bit of SIGCHLD in a mask of `/proc/PID/status`.
+const SIGCHLD_BIT: u64 = 1 << (signal_hook::consts::SIGCHLD - 1);
+
+/// The processes of a command, and what is known of those that ended.
 #[derive(Debug)]
 pub(crate) struct Tree {
     top: u64,
@@ -58,18 +68,39 @@ pub(crate) struct Tree {
     io: HashMap<(u64, u64), (u64, u64)>,
     /// What ended and was waited for by us.
     pub(crate) ended: Usage,
+    /// Last seen times of each living process, by pid and start.
+    last: HashMap<(u64, u64), LastSeen>,
+    /// Processor time of [`Self::ended`] when `last` was read, in seconds.
+    ended_before: f64,
+    /// User and system time of processes that vanished at the last reading and that no process has inherited yet.
+    pending: (f64, f64),
+    /// The same of processes that the kernel reaped itself: nobody inherits it.
+    lost: (f64, f64),
+    /// Whether a process ignores SIGCHLD: the kernel reaps its children and drops what they used.
+    is_ignoring: bool,
+    /// When the next glance is due, by [`monotonic_us`].
+    glance_due_us: u64,
     /// Largest sums so far of user time and of system time, in seconds.
     used: (f64, f64),
     /// Largest resident memory seen at one reading.
     pub(crate) resident_bytes_max: f64,
 }
 
+/// User and system time of a process, with the children that it waited for, and those of the children alone; in ticks.
+#[derive(Clone, Copy, Debug)]
+struct LastSeen {
+    all: (u64, u64),
+    of_children: u64,
+}
+
 struct Seen {
     pid: u64,
     ppid: u64,
     start_ticks: u64,
-    ticks: (u64, u64),
+    times: LastSeen,
     threads: u64,
+    /// It has ended, and its parent has not waited for it yet.
+    is_zombie: bool,
 }
 
 impl Tree {
@@ -83,6 +114,12 @@ impl Tree {
             buf: Vec::new(),
             io: HashMap::new(),
             ended: Usage::default(),
+            last: HashMap::new(),
+            ended_before: 0.0,
+            pending: (0.0, 0.0),
+            lost: (0.0, 0.0),
+            is_ignoring: false,
+            glance_due_us: 0,
             used: (0.0, 0.0),
             resident_bytes_max: 0.0,
         }
@@ -90,7 +127,73 @@ impl Tree {
 
     /// Processes alive that descend from the top.
     pub(crate) fn descendants(&mut self, root: &Root) -> Result<usize, SourceError> {
-        Ok(self.read(root)?.len())
+        Ok(self.read(root)?.iter().filter(|seen| !seen.is_zombie).count())
+    }
+
+    /// Looks at the processes between two readings, unless the last look was too short a time ago.
+    pub(crate) fn glance(&mut self, root: &Root) -> Result<(), SourceError> {
+        let begun_us = monotonic_us();
+        if begun_us < self.glance_due_us {
+            return Ok(());
+        }
+        let seen = self.read(root)?;
+        self.note_vanished(&seen);
+        for process in &seen {
+            self.read_status(root, process.pid);
+        }
+        let end_us = monotonic_us();
+        let pause_us = end_us.saturating_sub(begun_us).saturating_mul(GLANCE_PAUSE);
+        self.glance_due_us = end_us.saturating_add(pause_us.max(GLANCE_US));
+        Ok(())
+    }
+
+    /// After the last reading: nobody inherits any more what is pending.
+    pub(crate) fn end(&mut self) {
+        let (user, system) = std::mem::take(&mut self.pending);
+        self.lost = (self.lost.0 + user, self.lost.1 + system);
+    }
+
+    /// Whether the kernel may have dropped what some processes used.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.is_ignoring || self.lost.0 + self.lost.1 > 0.0
+    }
+
+    /// Compares what vanished processes had used with what their parents and this process have inherited since. The
+    /// rest is lost, unless it is inherited until the next reading: processes end while they are read one by one.
+    fn note_vanished(&mut self, seen: &[Seen]) {
+        let now: HashMap<_, _> =
+            seen.iter().map(|seen| ((seen.pid, seen.start_ticks), seen.times)).collect();
+        let (mut gone, mut inherited_ticks) = ((0, 0), 0);
+        for (key, last) in &self.last {
+            match now.get(key) {
+                Some(times) => {
+                    inherited_ticks += times.of_children.saturating_sub(last.of_children);
+                }
+                None => gone = (gone.0 + last.all.0, gone.1 + last.all.1),
+            }
+        }
+        let ended = (self.ended.user_us + self.ended.system_us) as f64 / 1e6;
+        let inherited = inherited_ticks as f64 / self.ticks_per_second + ended - self.ended_before;
+        let [user, system] = [gone.0, gone.1].map(|ticks| ticks as f64 / self.ticks_per_second);
+        let missing = user + system - inherited;
+        let pending = self.pending.0 + self.pending.1;
+        if pending > 0.0 {
+            let part = ((pending - (-missing).max(0.0)) / pending).max(0.0);
+            self.lost.0 += self.pending.0 * part;
+            self.lost.1 += self.pending.1 * part;
+        }
+        let is_missing = missing > ROUNDING_TICKS / self.ticks_per_second;
+        let part = if is_missing { missing / (user + system) } else { 0.0 };
+        self.pending = (user * part, system * part);
+        (self.last, self.ended_before) = (now, ended);
+    }
+
+    /// Reads a process's resident memory in KiB, and whether it ignores SIGCHLD.
+    fn read_status(&mut self, root: &Root, pid: u64) -> Option<u64> {
+        // A process that ended in between is no fault.
+        root.read(&format!("proc/{pid}/status"), &mut self.buf).ok()?;
+        self.is_ignoring |= is_ignoring(&self.buf);
+        process_status(&self.buf).ok()?.vm_rss
     }
 
     fn read(&mut self, root: &Root) -> Result<Vec<Seen>, SourceError> {
@@ -109,18 +212,20 @@ impl Tree {
                 continue;
             }
             let Ok(stat) = process_stat(&self.buf) else { continue };
-            if matches!(stat.state, kernel::process::State::Zombie | kernel::process::State::Dead) {
+            if stat.state == State::Dead {
                 continue;
             }
+            let children = (stat.children_user_ticks, stat.children_system_ticks);
             all.push(Seen {
                 pid: stat.pid,
                 ppid: stat.ppid,
                 start_ticks: stat.start_ticks,
-                ticks: (
-                    stat.user_ticks + stat.children_user_ticks,
-                    stat.system_ticks + stat.children_system_ticks,
-                ),
+                times: LastSeen {
+                    all: (stat.user_ticks + children.0, stat.system_ticks + children.1),
+                    of_children: children.0 + children.1,
+                },
                 threads: stat.threads,
+                is_zombie: stat.state == State::Zombie,
             });
         }
         let mut ours: HashSet<u64> = HashSet::from([self.top]);
@@ -138,17 +243,22 @@ impl Tree {
     }
 }
 
+/// Whether a process ignores SIGCHLD, by its `/proc/PID/status`.
+fn is_ignoring(status: &[u8]) -> bool {
+    let mut lines = status.split(|byte| *byte == b'\n');
+    let mask = lines.find_map(|line| line.strip_prefix(b"SigIgn:"));
+    let mask = mask.and_then(|mask| std::str::from_utf8(mask).ok());
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & SIGCHLD_BIT != 0)
+}
+
 impl Source for Tree {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        let seen = self.read(cx.root)?;
+        let mut seen = self.read(cx.root)?;
+        self.note_vanished(&seen);
         let mut resident = 0.0;
         for process in &seen {
-            let path = format!("proc/{}/status", process.pid);
-            if cx.root.read(&path, &mut self.buf).is_ok()
-                && let Ok(status) = process_status(&self.buf)
-            {
-                resident += status.vm_rss.unwrap_or(0) as f64 * 1024.0;
-            }
+            resident += self.read_status(cx.root, process.pid).unwrap_or(0) as f64 * 1024.0;
             let path = format!("proc/{}/io", process.pid);
             if cx.root.read(&path, &mut self.buf).is_ok()
                 && let Ok(io) = process_io(&self.buf)
@@ -158,14 +268,14 @@ impl Source for Tree {
             }
         }
         // What ended and was waited for by us, plus what the living used and what they inherited from the
-        // children they waited for. A zombie is in neither until somebody waits for it.
+        // children they waited for, plus what nobody inherits.
         let ended = self.ended;
         let living = |ticks: fn(&Seen) -> u64| {
             seen.iter().map(ticks).sum::<u64>() as f64 / self.ticks_per_second
         };
-        let user = ended.user_us as f64 / 1e6 + living(|seen| seen.ticks.0);
-        let system = ended.system_us as f64 / 1e6 + living(|seen| seen.ticks.1);
-        // What a process used that nobody waits for is not seen any more once it has ended.
+        let user = ended.user_us as f64 / 1e6 + self.lost.0 + living(|seen| seen.times.all.0);
+        let system = ended.system_us as f64 / 1e6 + self.lost.1 + living(|seen| seen.times.all.1);
+        // What is pending is in no sum.
         let (user, system) = (user.max(self.used.0), system.max(self.used.1));
         self.used = (user, system);
         self.resident_bytes_max = self.resident_bytes_max.max(resident);
@@ -174,6 +284,7 @@ impl Source for Tree {
         out.counter(&CPU, &[], user + system, self.start);
         out.counter(&CPU_USER, &[], user, self.start);
         out.counter(&CPU_SYSTEM, &[], system, self.start);
+        seen.retain(|seen| !seen.is_zombie);
         // Nothing is known of processes that are gone.
         if resident > 0.0 {
             out.gauge(&MEMORY, &[], resident);
@@ -195,6 +306,40 @@ mod tests {
     use super::*;
     use cgroups::Jobs;
     use model::{ClusterId, DeviceId, JobId, JobKey};
+
+    #[test]
+    fn a_mask_states_whether_sigchld_is_ignored() {
+        assert!(is_ignoring(b"SigBlk:\t0000000000000000\nSigIgn:\t0000000000010004\nSigCgt:\t0\n"));
+        assert!(!is_ignoring(b"SigIgn:\t0000000000001006\nSigCgt:\t0000000000010000\n"));
+        assert!(!is_ignoring(b""));
+    }
+
+    #[test]
+    fn what_nobody_inherits_is_lost_and_counted() {
+        let key = JobKey { cluster: ClusterId::local(), id: JobId::new(1).unwrap() };
+        let mut tree = Tree::new(1, key, Timestamp(0));
+        tree.ticks_per_second = 100.0;
+        let seen = |pid, own: u64, of_children: u64| Seen {
+            pid,
+            ppid: 1,
+            start_ticks: 5,
+            times: LastSeen { all: (own + of_children, 0), of_children },
+            threads: 1,
+            is_zombie: false,
+        };
+        tree.note_vanished(&[seen(7, 10, 0), seen(8, 100, 0), seen(9, 300, 0)]);
+        // 8 was waited for by 7, which was read before it did; 9 was not.
+        tree.note_vanished(&[seen(7, 10, 0)]);
+        tree.note_vanished(&[seen(7, 10, 101)]);
+        let lost = tree.lost.0;
+        assert!((lost - 2.99).abs() < 1e-6, "{lost}");
+        assert!(tree.has_lost());
+        // 7 ends and is waited for by this process: nothing more is lost.
+        tree.ended = Usage { user_us: 1_115_000, ..Usage::default() };
+        tree.note_vanished(&[]);
+        tree.end();
+        assert_eq!(tree.lost.0, lost);
+    }
 
     #[test]
     fn a_child_that_nobody_waits_for_takes_nothing_away() {

@@ -43,6 +43,8 @@ pub(super) struct Local {
     jobs: Jobs,
     rates: Rates<Series>,
     of_processes: Rates<(u32, &'static str)>,
+    /// The same of all processes of jobs of which no other source counts the transfers.
+    of_jobs: Rates<(u32, &'static str)>,
     members: Members,
     users: Users,
     hz: f64,
@@ -58,6 +60,7 @@ impl Local {
             jobs: Jobs::default(),
             rates: Rates::new(),
             of_processes: Rates::new(),
+            of_jobs: Rates::new(),
             members: Members::default(),
             users: Users::of(&site.root),
             hz: user_hz(&site.root) as f64,
@@ -92,7 +95,38 @@ impl Local {
                 tasks: get("cgroup_tasks"),
             }
         });
-        (self.head(now, &values), rows.collect())
+        let mut rows: Vec<Row> = rows.collect();
+        std::mem::swap(&mut self.of_processes, &mut self.of_jobs);
+        self.of_processes.begin(now);
+        rows.iter_mut().for_each(|row| self.complete(row));
+        std::mem::swap(&mut self.of_processes, &mut self.of_jobs);
+        (self.head(now, &values), rows)
+    }
+
+    /// Fills in what only the job's processes show: its user, and its transfers where no cgroup and no taskstats count
+    /// them.
+    fn complete(&mut self, row: &mut Row) {
+        if !row.user.is_empty() && row.read.is_some() && row.written.is_some() {
+            return;
+        }
+        let Some(key) = self.job(&row.id) else { return };
+        let Some(job) = self.jobs.get(&key) else { return };
+        // What could not be listed is missing from the sums.
+        cgroups::processes(&self.site.root, job, &mut self.members).ok();
+        let mut pids = self.members.ids().to_vec();
+        pids.sort_unstable();
+        pids.dedup();
+        pids.truncate(PROCESSES_MAX);
+        let mut text = Vec::new();
+        let processes: Vec<Row> =
+            pids.iter().filter_map(|pid| self.process(*pid, &mut text)).collect();
+        if row.user.is_empty() {
+            row.user = processes.first().map(|one| one.user.clone()).unwrap_or_default();
+        }
+        let sum =
+            |of: fn(&Row) -> Option<f64>| processes.iter().filter_map(of).reduce(|a, b| a + b);
+        row.read = row.read.or_else(|| sum(|one| one.read));
+        row.written = row.written.or_else(|| sum(|one| one.written));
     }
 
     fn head(&self, now: Timestamp, values: &Values) -> Head {

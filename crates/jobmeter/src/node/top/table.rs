@@ -2,6 +2,8 @@
 
 use super::keys::Key;
 use crate::output::show::bytes;
+use crate::output::times::Times;
+use jiff::tz::TimeZone;
 use model::Timestamp;
 use std::cmp::Ordering;
 
@@ -362,12 +364,12 @@ fn cells(row: &Row, columns: usize) -> String {
 
 fn machine(head: &Head) -> String {
     let load = head.load.map_or_else(String::new, |load| format!("   load {load:.2}"));
-    let seconds = head.now.0.div_euclid(Timestamp::SECOND).saturating_mul(Timestamp::SECOND);
+    let now = Times::at(head.now, TimeZone::system()).date_time(head.now);
     let jobs = if head.jobs == 1 { "1 job".to_owned() } else { format!("{} jobs", head.jobs) };
     let nodes = head.nodes.map_or_else(String::new, |(alive, all)| {
         format!("   {alive} of {all} {} alive", if all == 1 { "node" } else { "nodes" })
     });
-    format!("{}   {}   {jobs}{nodes}{load}", clean(&head.device), Timestamp(seconds))
+    format!("{}   {}   {jobs}{nodes}{load}", clean(&head.device), now)
 }
 
 fn usage(head: &Head) -> String {

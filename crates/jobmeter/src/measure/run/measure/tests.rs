@@ -59,7 +59,7 @@ fn a_smaller_last_reading_takes_nothing_away() {
 }
 
 #[test]
-fn a_process_that_left_the_cgroup_is_in_the_report() {
+fn all_numbers_include_the_same_processes() {
     let cgroup = Totals {
         cpu_seconds: Some(0.1),
         cpu_user_seconds: Some(0.0),
@@ -74,7 +74,13 @@ fn a_process_that_left_the_cgroup_is_in_the_report() {
         minor_faults: 7,
         ..Usage::default()
     };
-    let totals = with_ended(cgroup.clone(), ended);
+    assert!(has_left(&cgroup, ended), "2 s that no cgroup of the job has");
+    let faults = Totals { minor_faults: Some(100.0), ..Totals::default() };
+    let many = Usage { minor_faults: 90_000, ..Usage::default() };
+    assert!(has_left(&faults, many) && !has_left(&faults, Usage::default()));
+    let whole = Totals { cpu_seconds: Some(1.99), ..cgroup.clone() };
+    assert!(!has_left(&whole, ended));
+    let totals = with_ended(whole, ended);
     assert_eq!((totals.cpu_seconds, totals.cpu_user_seconds), (Some(2.0), Some(1.5)));
     assert_eq!(totals.memory_peak_bytes, Some(2e6), "what was charged, within its limit");
     let missed = Totals { memory_peak_bytes: None, ..cgroup.clone() };

@@ -1,0 +1,125 @@
+//! What of a promotion or a flush names nothing: no known metric, no node, no optional metric, no burst.
+
+use crate::change::demand::in_flags;
+use crate::server::client::Client;
+use api::{Promoted, SetChange};
+use config::MetricPattern;
+use model::NodeList;
+
+/// Why a node does not read a metric until it is promoted.
+const OPTIONAL: &str = "optional";
+
+/// What of new promotions names no known metric, no node that has reported, or no metric that waits for a promotion.
+pub(super) fn of_promotions(client: &Client, promoted: &[Promoted]) -> anyhow::Result<Vec<String>> {
+    let Some(first) = promoted.first() else { return Ok(Vec::new()) };
+    let mut lines = Vec::new();
+    let catalogue: Vec<api::MetricInfo> = client.get("/api/v1/catalogue")?;
+    let Ok(pattern) = MetricPattern::new(&first.metric) else { return Ok(lines) };
+    // An optional metric is in the catalogue once it was collected.
+    let declared =
+        crate::node::describe::all().flat_map(|spec| spec.metrics).map(|metric| &*metric.name);
+    let names = declared.chain(catalogue.iter().map(|metric| &*metric.name));
+    let names: Vec<&str> = names.filter(|name| pattern.matches(name)).collect();
+    if names.is_empty() {
+        lines.push(format!(
+            "`{}` matches no metric that is known; it is a regular expression of whole names, such as perf_.*",
+            first.metric
+        ));
+    }
+    let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
+    for one in promoted {
+        let Ok(list) = NodeList::new(&one.nodes) else { continue };
+        let named: Vec<&api::Node> = nodes.iter().filter(|node| list.has(&node.device)).collect();
+        if named.is_empty() {
+            lines.push(format!("no node `{}` has reported", one.nodes));
+        } else if !names.is_empty() && !named.iter().any(|node| may_wait(node, &names)) {
+            lines.push(format!(
+                "no metric that `{}` matches is optional on `{}`: the nodes read it already, or their settings switch \
+                 it off; `jobmeter explain {} --device NODE` shows why",
+                one.metric,
+                one.nodes,
+                names.first().copied().unwrap_or_default()
+            ));
+        }
+    }
+    Ok(lines)
+}
+
+/// Whether a node has an optional metric of these names that it does not read yet. A node whose agent the server has
+/// not received yet may have any.
+fn may_wait(node: &api::Node, names: &[&str]) -> bool {
+    let optional = node.sources_restricted.iter().filter(|one| one.reason == OPTIONAL);
+    let mut patterns = optional.flat_map(|one| &one.optional);
+    node.agent_version.is_none()
+        || patterns.any(|text| {
+            MetricPattern::new(text)
+                .is_ok_and(|pattern| names.iter().any(|name| pattern.matches(name)))
+        })
+}
+
+/// The nodes that rejected the burst of a source, with their reasons, if no node of these can have one by a change.
+pub(super) fn rejected_bursts(client: &Client, nodes: &str, source: &str) -> Vec<String> {
+    let Ok(changes) = client.get::<Vec<SetChange>>("/api/v1/settings") else { return Vec::new() };
+    let Ok(all) = client.get::<Vec<api::Node>>("/api/v1/nodes") else { return Vec::new() };
+    let devices: Vec<&str> = all.iter().map(|node| &*node.device).collect();
+    rejections(&changes, &devices, nodes, source)
+}
+
+fn rejections(changes: &[SetChange], devices: &[&str], nodes: &str, source: &str) -> Vec<String> {
+    let Ok(asked) = NodeList::new(nodes) else { return Vec::new() };
+    let key = format!("burst.{source}");
+    let mut lines = Vec::new();
+    for change in changes {
+        let is_of = |text: &str| {
+            text.strip_prefix(&*key).is_some_and(|rest| rest.starts_with(['.', ':', ' ', '=']))
+        };
+        let Ok(list) = NodeList::new(&change.nodes) else { continue };
+        if !change.settings.iter().any(|setting| is_of(setting)) {
+            continue;
+        }
+        for device in devices.iter().filter(|device| asked.has(device) && list.has(device)) {
+            let rejected = change.rejected.iter();
+            let mut rejected = rejected.filter(|one| one.device == **device && is_of(&one.reason));
+            match rejected.next() {
+                Some(one) => {
+                    lines.push(format!(
+                        "{device} rejected change {}: {}",
+                        change.id,
+                        in_flags(&one.reason)
+                    ));
+                }
+                None => return Vec::new(),
+            }
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(nodes: &str, rejected: &[(&str, &str)]) -> SetChange {
+        let rejected: Vec<_> = rejected
+            .iter()
+            .map(|(device, reason)| serde_json::json!({"device": device, "reason": reason}))
+            .collect();
+        let change = serde_json::json!({"id": 7, "nodes": nodes, "settings": ["burst.cpu.period = 100ms"],
+            "created": 1.0, "created_by": "root", "until": 2.0, "nodes_known": 1, "nodes_applied": 0,
+            "rejected": rejected});
+        serde_json::from_value(change).unwrap()
+    }
+
+    #[test]
+    fn a_burst_that_every_node_rejected_is_none() {
+        let reason = "burst.cpu: `remote.allow` has no `bursts`";
+        let all = [change("n1", &[("n1", reason)])];
+        assert_eq!(
+            rejections(&all, &["n1", "n2"], "n*", "cpu"),
+            ["n1 rejected change 7: --burst of cpu: `remote.allow` has no `bursts`"]
+        );
+        assert!(rejections(&all, &["n1"], "n1", "load").is_empty());
+        let some = [change("n*", &[("n1", reason)])];
+        assert!(rejections(&some, &["n1", "n2"], "n*", "cpu").is_empty(), "n2 has one");
+    }
+}

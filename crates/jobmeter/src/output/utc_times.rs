@@ -1,0 +1,182 @@
+//! Times in streamed JSON and CSV, rewritten as RFC 3339 in UTC: a server writes them in its own time zone.
+
+use crate::output::times::written_time;
+use std::io::{self, Write};
+
+/// Longest text that can be a time, in bytes.
+const TIME_BYTES_MAX: usize = 40;
+/// Depth of a row's values in JSON: within a list and an object.
+const VALUE_DEPTH: usize = 2;
+
+/// How the rows are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Csv,
+    Json,
+}
+
+/// Passes rows on, each time in UTC. Every other byte stays as it is.
+#[derive(Debug)]
+pub(crate) struct UtcTimes<W: Write> {
+    out: W,
+    form: Form,
+    /// A text that may still be a time.
+    held: Option<Vec<u8>>,
+    is_quoted: bool,
+    is_escaped: bool,
+    /// Whether a value of an object follows in JSON.
+    is_value: bool,
+    depth: usize,
+}
+
+impl<W: Write> UtcTimes<W> {
+    pub(crate) const fn csv(out: W) -> Self {
+        Self::new(out, Form::Csv, Some(Vec::new()))
+    }
+
+    pub(crate) const fn json(out: W) -> Self {
+        Self::new(out, Form::Json, None)
+    }
+
+    const fn new(out: W, form: Form, held: Option<Vec<u8>>) -> Self {
+        let (is_quoted, is_escaped, is_value) = (false, false, false);
+        Self { out, form, held, is_quoted, is_escaped, is_value, depth: 0 }
+    }
+
+    /// Passes on what is held: a time in UTC, anything else as it is.
+    fn release(&mut self, out: &mut Vec<u8>) {
+        let Some(held) = self.held.take() else { return };
+        let text = std::str::from_utf8(&held).ok().filter(|text| is_server_time(text));
+        match text.and_then(written_time) {
+            Some(at) => out.extend(super::times::utc(at).bytes()),
+            None => out.extend(held),
+        }
+    }
+
+    fn hold(&mut self, byte: u8, out: &mut Vec<u8>) {
+        match &mut self.held {
+            Some(held) if held.len() < TIME_BYTES_MAX => held.push(byte),
+            Some(_) => {
+                out.extend(self.held.take().unwrap_or_default());
+                out.push(byte);
+            }
+            None => out.push(byte),
+        }
+    }
+
+    fn csv_byte(&mut self, byte: u8, out: &mut Vec<u8>) {
+        match byte {
+            b'"' => {
+                // A quoted field is no time of the server.
+                out.extend(self.held.take().unwrap_or_default());
+                self.is_quoted = !self.is_quoted;
+                out.push(byte);
+            }
+            b',' | b'\n' | b'\r' if !self.is_quoted => {
+                self.release(out);
+                out.push(byte);
+                self.held = Some(Vec::new());
+            }
+            _ => self.hold(byte, out),
+        }
+    }
+
+    fn json_byte(&mut self, byte: u8, out: &mut Vec<u8>) {
+        if !self.is_quoted {
+            match byte {
+                b'"' => {
+                    self.is_quoted = true;
+                    let may_be_time = self.is_value && self.depth == VALUE_DEPTH;
+                    self.held = may_be_time.then(Vec::new);
+                }
+                b'{' | b'[' => (self.depth, self.is_value) = (self.depth + 1, false),
+                b'}' | b']' => (self.depth, self.is_value) = (self.depth.saturating_sub(1), false),
+                b':' => self.is_value = true,
+                b',' => self.is_value = false,
+                _ => {}
+            }
+            out.push(byte);
+        } else if self.is_escaped {
+            self.is_escaped = false;
+            out.push(byte);
+        } else if byte == b'"' {
+            self.release(out);
+            self.is_quoted = false;
+            out.push(byte);
+        } else if byte == b'\\' {
+            self.is_escaped = true;
+            out.extend(self.held.take().unwrap_or_default());
+            out.push(byte);
+        } else {
+            self.hold(byte, out);
+        }
+    }
+}
+
+/// Whether a text has the exact form of a server's instant in JSON and SQL: `2026-01-06T13:35:00.25+01:00`.
+/// A text that a statement formatted itself stays as it is.
+pub(crate) fn is_server_time(text: &str) -> bool {
+    let offset = text.len().checked_sub(6).and_then(|at| text.as_bytes().get(at..));
+    let is_offset = offset.is_some_and(|offset| matches!(offset, [b'+' | b'-', _, _, b':', _, _]));
+    text.as_bytes().get(10) == Some(&b'T') && is_offset
+}
+
+impl<W: Write> Write for UtcTimes<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut out = Vec::with_capacity(bytes.len() + TIME_BYTES_MAX);
+        for byte in bytes {
+            match self.form {
+                Form::Csv => self.csv_byte(*byte, &mut out),
+                Form::Json => self.json_byte(*byte, &mut out),
+            }
+        }
+        self.out.write_all(&out)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let mut out = Vec::new();
+        self.release(&mut out);
+        self.out.write_all(&out)?;
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The text after it was written in pieces of one byte and in one piece.
+    fn passed(json: bool, text: &str) -> String {
+        let of = |pieces: &mut dyn Iterator<Item = &[u8]>| {
+            let mut out = Vec::new();
+            let mut times = if json { UtcTimes::json(&mut out) } else { UtcTimes::csv(&mut out) };
+            pieces.for_each(|piece| times.write_all(piece).unwrap());
+            times.flush().unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let whole = of(&mut [text.as_bytes()].into_iter());
+        assert_eq!(of(&mut text.as_bytes().chunks(1)), whole);
+        whole
+    }
+
+    #[test]
+    fn times_of_json_are_in_utc() {
+        let rows = r#"[{"timestamp":"2026-01-06T14:35:00.25+01:00","device_id":"n\"1","t":null,
+            "labels":{"at":"2026-01-06T14:35:00+01:00"},"x":"2026-01-06 14:35:00+01"},
+            {"timestamp":"2026-01-06T08:35:00-05:00"}]"#;
+        let want = rows
+            .replacen("2026-01-06T14:35:00.25+01:00", "2026-01-06T13:35:00.25Z", 1)
+            .replace("2026-01-06T08:35:00-05:00", "2026-01-06T13:35:00Z");
+        assert_eq!(passed(true, rows), want);
+        assert_eq!(passed(true, "[]"), "[]");
+    }
+
+    #[test]
+    fn times_of_csv_are_in_utc_and_nothing_else_changes() {
+        let rows = "t,a\n2026-01-06T19:05:00+05:30,\"x,\"\"y\"\n\n\"\"\n2026-01-06,1\n-,2026-01-06T13:35:00+00:00";
+        let want =
+            "t,a\n2026-01-06T13:35:00Z,\"x,\"\"y\"\n\n\"\"\n2026-01-06,1\n-,2026-01-06T13:35:00Z";
+        assert_eq!(passed(false, rows), want);
+    }
+}

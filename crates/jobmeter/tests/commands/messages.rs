@@ -1,0 +1,231 @@
+//! Messages to people: standard output that nobody reads, time zones, reasons, and names that nothing matches.
+
+use crate::serve::{HEALTH, serve, serve_with};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+const TIMES: &str = "timestamp,device_id\n2026-01-06T19:05:00+05:30,n1\n";
+const TIMES_JSON: &str = r#"[{"timestamp":"2026-01-06T19:05:00+05:30","device_id":"n1"}]"#;
+
+fn command(url: &str, words: &[&str]) -> Command {
+    #[expect(clippy::disallowed_methods, reason = "the program itself is tested")]
+    let mut command = Command::new(env!("CARGO_BIN_EXE_jobmeter"));
+    command.args(["--server", url]).args(words).stdin(Stdio::null());
+    command
+}
+
+fn of(output: Output) -> (i32, String, String) {
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn jobmeter(url: &str, words: &[&str]) -> (i32, String, String) {
+    of(command(url, words).output().unwrap())
+}
+
+/// The write end of a pipe that nobody reads.
+fn unread() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+#[test]
+fn times_of_a_server_in_another_zone_are_local_or_utc() {
+    let url = serve_with(|request| match &*request.line {
+        line if line.contains("/health") => ("200 OK", HEALTH.to_owned()),
+        _ if request.accept == "text/csv" => ("200 OK", TIMES.to_owned()),
+        _ => ("200 OK", TIMES_JSON.to_owned()),
+    });
+    let get = ["get", "--device", "n1", "--since", "0"];
+    for words in [&get[..], &["sql", "SELECT 1"]] {
+        let print = |format: &str| {
+            let mut command = command(&url, &[words, &["--format", format]].concat());
+            of(command.env("TZ", "UTC-3").output().unwrap())
+        };
+        let (code, out, error) = print("csv");
+        assert_eq!((code, &*out), (0, "timestamp,device_id\n2026-01-06T13:35:00Z,n1\n"), "{error}");
+        let (code, out, error) = print("json");
+        assert!(code == 0 && out.contains("\"2026-01-06T13:35:00Z\""), "{out}{error}");
+        let (code, out, error) = print("table");
+        assert!(code == 0 && out.contains("2026-01-06 16:35:00"), "{out}{error}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_is_silent_and_a_full_device_is_an_error() {
+    let long: &'static str = format!("t,d\n{}", "1,2\n".repeat(100_000)).leak();
+    let url = serve(&[("/api/v1/health", HEALTH), ("/api/v1/gaps", "[]")]);
+    let rows = serve_with(move |request| match &*request.line {
+        line if line.contains("/health") => ("200 OK", HEALTH.to_owned()),
+        _ => ("200 OK", long.to_owned()),
+    });
+    let get = ["get", "--device", "n1", "--since", "0", "--csv"];
+    let sql = ["sql", "SELECT 1", "--csv"];
+    for (url, words) in [(&rows, &get[..]), (&rows, &sql), (&url, &["gaps", "--json"])] {
+        let (code, _, error) = of(command(url, words).stdout(unread()).output().unwrap());
+        assert_eq!((code, &*error), (0, ""), "{words:?}");
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let (code, _, error) = of(command(url, words).stdout(full).output().unwrap());
+        let is_clear = error.starts_with("jobmeter: cannot write to standard output: ");
+        assert!(code == 2 && is_clear, "{words:?}: {code}: {error}");
+    }
+}
+
+#[test]
+fn a_token_that_cannot_be_printed_is_revoked() {
+    const TOKEN: &str = r#""id":7,"scope":"read","uid":1,"note":"","created_by":"","created":1.0,"expires":2.0,
+        "revoked":null,"last_used":null"#;
+    let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = Arc::clone(&lines);
+    let url = serve_with(move |request| {
+        seen.lock().unwrap().push(request.line.clone());
+        let body = match request.line.contains("/revoke") {
+            true => format!("{{{TOKEN}}}"),
+            false => format!(r#"{{"token":"secret","info":{{{TOKEN}}}}}"#),
+        };
+        ("200 OK", body)
+    });
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    for (stdout, count) in [(unread(), 2), (full().into(), 2)] {
+        lines.lock().unwrap().clear();
+        let (code, _, error) =
+            of(command(&url, &["token", "create"]).stdout(stdout).output().unwrap());
+        assert!(code == 2 && error.contains("the token was revoked"), "{code}: {error}");
+        let lines = lines.lock().unwrap();
+        assert!(
+            lines.len() == count && lines[1].starts_with("POST /api/v1/tokens/7/revoke"),
+            "{lines:?}"
+        );
+    }
+    lines.lock().unwrap().clear();
+    let program = env!("CARGO_BIN_EXE_jobmeter");
+    #[expect(clippy::disallowed_methods, reason = "a shell closes standard output")]
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "exec \"$0\" --server \"$1\" token create >&-", program, &url]);
+    let (code, _, error) = of(shell.output().unwrap());
+    assert!(code == 2 && error.contains("standard output is closed"), "{code}: {error}");
+    assert!(lines.lock().unwrap().is_empty(), "no token was created");
+}
+
+#[test]
+fn no_byte_of_the_command_line_acts_on_the_terminal() {
+    let url = serve(&[("/api/v1/health", HEALTH), ("/api/v1/jobs", "[]"), ("/api/v1/nodes", "[]")]);
+    for words in [&["jobs", "--name", "a\u{1b}[31m"][..], &["jobs", "--nosuch\u{1b}[31m"]] {
+        let (_, _, error) = jobmeter(&url, words);
+        assert!(error.contains("\\u001b[31m") && !error.contains('\u{1b}'), "{error:?}");
+    }
+    let mut command = command(&url, &["run", "--"]);
+    let output = command.arg(std::ffi::OsStr::from_bytes(b"nosuch\xff")).output().unwrap();
+    assert_eq!(output.status.code(), Some(127));
+    assert!(String::from_utf8(output.stderr).is_ok());
+}
+
+#[test]
+fn gaps_of_an_unknown_device_name_the_near_one() {
+    let url = serve(&[
+        ("/api/v1/health", HEALTH),
+        ("/api/v1/gaps", "[]"),
+        ("/api/v1/series", "[]"),
+        (
+            "/api/v1/nodes",
+            r#"[{"device":"node-1","alive":true,"stopped":false,"last_seen":1.0,"period_seconds":5.0,
+                "clock_offset_seconds":null,"agent_version":null,"config_generation":null,"config_rejected":null,
+                "source_errors":[],"sources_restricted":[],"series":1,"jobs":[],"cpu_cores_used":null,"cpu_cores":null,
+                "memory_used_bytes":null,"memory_bytes":null}]"#,
+        ),
+    ]);
+    let told = "jobmeter: no device `nod-1` is known here; is `node-1` meant?\n";
+    for (format, want) in [(&[][..], ""), (&["--json"], "[]\n")] {
+        let (code, out, error) = jobmeter(&url, &[&["gaps", "--device", "nod-1"], format].concat());
+        assert_eq!((code, &*out, &*error), (1, want, told));
+    }
+    assert_eq!(jobmeter(&url, &["gaps"]).0, 0);
+}
+
+/// A node that has an optional source `vmstat`, and a change of which it rejected the burst.
+const OPTIONAL: &str = r#"[{"device":"n1","alive":true,"stopped":false,"last_seen":1.0,"period_seconds":5.0,
+    "clock_offset_seconds":null,"agent_version":"0.1","config_generation":null,"config_rejected":null,
+    "source_errors":[],"sources_restricted":[{"source":"vmstat","reason":"optional","optional":["vmstat_.*"]}],
+    "series":1,"jobs":[],"cpu_cores_used":null,"cpu_cores":null,"memory_used_bytes":null,"memory_bytes":null}]"#;
+
+#[test]
+fn a_promotion_or_a_flush_that_changes_nothing_ends_with_1() {
+    let url = serve_with(|request| {
+        let promoted = |metric: &str| {
+            format!(
+                r#"[{{"id":1,"metric":"{metric}","nodes":"n1","job":null,"created":1.0,"created_by":"","until":2.0,
+                    "origin":"","error":null}}]"#
+            )
+        };
+        static POSTS: AtomicUsize = AtomicUsize::new(0);
+        let body = match &*request.line {
+            line if line.contains("/promotions") => match POSTS.fetch_add(1, Ordering::SeqCst) {
+                0 => promoted("perf_.*"),
+                _ => promoted("vmstat_.*"),
+            },
+            line if line.contains("/nodes") => OPTIONAL.to_owned(),
+            line if line.contains("/catalogue") => "[]".to_owned(),
+            line if line.contains("/flushes") => {
+                r#"{"id":3,"nodes_known":1,"nodes_reporting":1,"nodes_full":0}"#.to_owned()
+            }
+            line if line.contains("/settings") => {
+                r#"[{"id":7,"nodes":"n1","settings":["burst.cpu.period = 100ms"],"created":1.0,"created_by":"root",
+                    "until":2.0,"nodes_known":1,"nodes_applied":0,
+                    "rejected":[{"device":"n1","reason":"burst.cpu: no bursts"}]}]"#
+                    .to_owned()
+            }
+            _ => HEALTH.to_owned(),
+        };
+        ("200 OK", body)
+    });
+    let (code, _, error) = jobmeter(&url, &["promote", "perf_.*", "--nodes", "n1"]);
+    assert!(
+        code == 1 && error.contains("no metric that `perf_.*` matches is optional on `n1`"),
+        "{error}"
+    );
+    let (code, _, error) = jobmeter(&url, &["promote", "vmstat_.*", "--nodes", "n1"]);
+    assert_eq!((code, &*error), (0, ""));
+    let (code, _, error) = jobmeter(&url, &["flush", "--source", "cpu", "--nodes", "n1"]);
+    assert!(
+        code == 1 && error.contains("n1 rejected change 7: --burst of cpu: no bursts"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_account_of_two_clusters_is_shown_twice() {
+    let url = serve(&[(
+        "/api/v1/accounts",
+        r#"[{"cluster":"slurm","name":"physics","members_see":"all","role":null,"users":null},
+            {"cluster":"oar","name":"physics","members_see":"jobs","role":null,"users":null}]"#,
+    )]);
+    let (code, out, error) = jobmeter(&url, &["account", "show", "physics"]);
+    assert_eq!(code, 0, "{error}");
+    assert!(out.contains("slurm:physics: ") && out.contains("oar:physics: "), "{out}");
+}
+
+#[test]
+fn a_run_states_its_signal_and_rejects_what_no_server_takes() {
+    const NOBODY: &str = "http://127.0.0.1:1";
+    let kill = ["run", "--json", "--", "sh", "-c", "kill -11 $$"];
+    let (code, out, _) = jobmeter(NOBODY, &kill);
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        (code, &report["end"]["cause"], &report["end"]["detail"]),
+        (139, &"signal".into(), &"11".into())
+    );
+    let (_, _, text) = jobmeter(NOBODY, &["run", "--", "sh", "-c", "kill -11 $$"]);
+    assert!(text.contains(", exit code 139 (signal 11, SIGSEGV)\n"), "{text}");
+    let long = "x".repeat(201);
+    let (code, out, error) = jobmeter(NOBODY, &["run", "--name", &long, "--", "echo", "it ran"]);
+    assert_eq!(
+        (code, &*out, &*error),
+        (2, "", "jobmeter: --name: it has 201 bytes; 200 at most\n")
+    );
+    let (code, _, error) = jobmeter(NOBODY, &["run", "--memory", "99999999999G", "--", "true"]);
+    assert!(code == 2 && error.contains("more than 16 EiB"), "{error}");
+}
