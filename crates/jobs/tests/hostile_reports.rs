@@ -8,7 +8,7 @@ use jobs::{
     AccountChange, AccountKey, Amendment, JobName, Nameless, Reader, Record, Registry, Sees,
 };
 use model::{ClusterId, JobEvent, JobId, JobKey};
-use told::{at, event, key, open, record};
+use told::{at, event, key, open, record, seconds};
 
 /// Whose job the attacker is.
 const MALLORY: u32 = 65_533;
@@ -19,6 +19,16 @@ fn of(uid: u32, id: i64, node: &str, start: i64) -> JobEvent {
 
 fn oar(id: i64) -> JobKey {
     JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(id).unwrap() }
+}
+
+/// User, start and devices of the runs of a job.
+fn runs(registry: &Registry, id: i64) -> Vec<(Option<u32>, i64, Vec<String>)> {
+    let one = |job: model::Job| {
+        let start = job.start.unwrap();
+        let places = registry.allocations(&key(id), start).unwrap().into_iter();
+        (job.uid, seconds(start), places.map(|place| place.device.to_string()).collect())
+    };
+    registry.runs(&key(id)).unwrap().into_iter().map(one).collect()
 }
 
 fn sees(registry: &Registry, key: &JobKey) -> Sees {
@@ -164,4 +174,102 @@ fn no_node_makes_the_name_of_a_recorded_job_ambiguous() {
         assert_eq!(resolve("slurm:100_1", reader), key(101));
         assert_eq!(resolve("oar:100_1", reader), oar(7777), "no record has it there");
     }
+}
+
+#[test]
+fn a_node_that_names_another_user_enters_no_recorded_run() {
+    for lie_first in [false, true] {
+        for named in [&[][..], &["n1", "n2"]] {
+            let dir = tempfile::tempdir().unwrap();
+            let registry = open(&dir);
+            let lie =
+                JobEvent { monitor: Some("evil_.*".into()), ..of(MALLORY, 7, "n1", 7000 - 3000) };
+            let apply = |event: &JobEvent| {
+                registry.apply(std::slice::from_ref(event), at(7100)).unwrap();
+            };
+            let tell = || registry.tell(&[record(7, 7000, None, named)], at(7050)).unwrap();
+            if lie_first {
+                apply(&lie);
+            }
+            tell();
+            apply(&of(1000, 7, "n2", 7001));
+            apply(&lie);
+            let honest = |runs: Vec<(Option<u32>, i64, Vec<String>)>| {
+                let start = runs.iter().find(|run| run.0 == Some(1000)).unwrap().1;
+                assert_eq!(start, 7001, "{runs:?}");
+                // A node that the record names is listed for its time.
+                let unseen = runs.iter().any(|run| run.0 == Some(1000) && run.2.len() > 1);
+                assert_eq!(unseen, named.len() > 1, "{runs:?}");
+            };
+            honest(runs(&registry, 7));
+            for job in registry.running_facts().unwrap() {
+                assert!(job.uid != Some(1000) || job.monitor.is_empty(), "{job:?}");
+            }
+            assert_eq!(sees(&registry, &key(7)), Sees::Nothing);
+        }
+    }
+}
+
+#[test]
+fn a_request_by_environment_counts_of_the_owners_visits() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    registry.tell(&[record(7, 100, None, &[])], at(110)).unwrap();
+    let asks = |uid, node: &str, metric: &str| JobEvent {
+        uid,
+        monitor: Some(metric.into()),
+        ..event(7, node, 101, None)
+    };
+    // The record names no nodes, so that n1 enters the job; what it asks for does not count.
+    registry
+        .apply(&[asks(None, "n1", "evil_.*"), asks(Some(1000), "n2", "perf_.*")], at(110))
+        .unwrap();
+    let facts = registry.running_facts().unwrap();
+    assert_eq!((facts.len(), &facts[0].monitor), (1, &vec!["perf_.*".into()]));
+}
+
+#[test]
+fn a_node_that_names_another_user_splits_no_run_without_a_record() {
+    let honest = [of(1000, 7, "n2", 100), of(1000, 7, "n3", 120)];
+    let silent = JobEvent { uid: None, ..of(0, 7, "n4", 130) };
+    let lie = of(MALLORY, 7, "n1", 110);
+    let orders: [[&JobEvent; 4]; 3] = [
+        [&honest[0], &lie, &honest[1], &silent],
+        [&honest[0], &honest[1], &silent, &lie],
+        [&lie, &silent, &honest[1], &honest[0]],
+    ];
+    for order in orders {
+        let dir = tempfile::tempdir().unwrap();
+        let registry = open(&dir);
+        for event in order {
+            registry.apply(std::slice::from_ref(event), at(200)).unwrap();
+        }
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let expected =
+            [(Some(1000), 100, names(&["n2", "n3", "n4"])), (Some(MALLORY), 110, names(&["n1"]))];
+        assert_eq!(runs(&registry, 7), expected);
+        // The end of one is not the end of the other.
+        registry.apply(&[JobEvent { stop: Some(at(190)), ..lie.clone() }], at(200)).unwrap();
+        let jobs = registry.runs(&key(7)).unwrap();
+        assert_eq!((jobs[0].stop, jobs[1].stop), (None, Some(at(190))));
+    }
+}
+
+#[test]
+fn visits_of_one_job_to_one_device_are_bounded_and_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let events: Vec<_> = (0..1030).map(|n| of(1000, 7, "n1", 100 * n)).collect();
+    let applied = registry.apply(&events, at(200_000)).unwrap();
+    assert_eq!((applied.began, applied.refused), (1024, 6));
+    // Another node of the job, and what is known, go on.
+    let more =
+        [of(1000, 7, "n2", 102_000), JobEvent { stop: Some(at(50)), ..of(1000, 7, "n1", 0) }];
+    let applied = registry.apply(&more, at(200_000)).unwrap();
+    assert_eq!((applied.began, applied.ended, applied.refused), (1, 1, 0));
+    // Strays count, too.
+    registry.tell(&[record(8, 0, None, &["n2"])], at(200_000)).unwrap();
+    let strays: Vec<_> = (0..1030).map(|n| of(1000, 8, "n1", 100 * n)).collect();
+    assert_eq!(registry.apply(&strays, at(200_000)).unwrap().refused, 6);
+    assert_eq!(registry.apply(&strays[1029..], at(200_000)).unwrap().refused, 1);
 }

@@ -442,10 +442,13 @@ fn a_record_without_a_number_takes_none_from_a_node_for_others() {
     for way in read_on(&registry, 2000) {
         assert!(!way.contains(&"n2"), "{way:?}");
     }
-    // The name service says who Alice is: the record grants her the whole run.
+    // The name service says who Alice is: the record grants her the whole run, of which n1 is no part.
     registry.number_user("alice", 1000, at(30)).unwrap();
-    for way in read_on(&registry, 1000) {
-        assert!(way.contains(&"n1") && way.contains(&"n2"), "{way:?}");
+    let [by_samples, by_stays, by_report] = read_on(&registry, 1000);
+    assert!(by_samples.contains(&"n2"));
+    assert_eq!((by_stays, by_report), (vec!["n2"], vec!["n2"]));
+    for way in read_on(&registry, 2000) {
+        assert_eq!(way, [""; 0], "what n1 said was believed as long as nobody knew who Alice is");
     }
 }
 

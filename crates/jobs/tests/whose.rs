@@ -109,12 +109,12 @@ fn a_named_node_moves_no_time_of_a_recorded_run() {
         of(2000, "n1", 899_500, Some(990_000)),
     ];
     let nodes = ["n1", "n2"];
+    let own = |stop| Record { uid: Some(2000), ..record(7, 900_000, stop, &nodes) };
     for lie in &lies {
         for record_comes_last in [false, true] {
             let dir = tempfile::tempdir().unwrap();
             let registry = open(&dir);
-            let tell =
-                |stop| registry.tell(&[record(7, 900_000, stop, &nodes)], at(995_000)).unwrap();
+            let tell = |stop| registry.tell(&[own(stop)], at(995_000)).unwrap();
             if !record_comes_last {
                 tell(None);
             }
@@ -140,7 +140,7 @@ fn a_named_node_moves_no_time_of_a_recorded_run() {
     // Nodes that agree with the record by a minute are believed: they see the first and the last process.
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    registry.tell(&[record(7, 900_000, Some(905_000), &nodes)], at(905_100)).unwrap();
+    registry.tell(&[own(Some(905_000))], at(905_100)).unwrap();
     registry.apply(&[of(2000, "n1", 899_980, Some(905_030))], at(905_100)).unwrap();
     let times = (Some(at(899_980)), Some(at(905_030)), JobState::Ended);
     assert_eq!(job(&registry), times);

@@ -121,7 +121,8 @@ impl Registry {
         let mut facts: Vec<_> = self.list(&running)?.into_iter().map(JobFacts::of).collect();
         let mut asked = self.asked_by_environment()?;
         for job in &mut facts {
-            job.monitor = asked.remove(&job.key).unwrap_or_default();
+            let run = job.start.map(|start| (job.key.clone(), start));
+            job.monitor = run.and_then(|run| asked.remove(&run)).unwrap_or_default();
         }
         // On which node a job of `jobmeter run` is its user says himself.
         if facts.iter().any(|job| job.key.cluster == ClusterId::local()) {

@@ -7,9 +7,9 @@
 //!
 //! Runs that have one record are one run: a job whose steps come and go has no cgroup between them, and its nodes may start
 //! far apart. Visits of two records are two runs, however close they are. A visit of a device that its record does not
-//! name is a *stray*: it belongs to no run. See `docs/decisions/0026-runs-and-records.md`.
+//! name, or of another user than it names, is a *stray*: it belongs to no run. See `docs/decisions/0026-runs-and-records.md`.
 
-use crate::matching::visits::{Run, Stay, TOGETHER, Visit, runs, stops};
+use crate::matching::visits::{Run, Said, Stay, TOGETHER, Visit, runs, stops};
 use model::{DeviceId, Timestamp};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,11 +76,15 @@ pub(crate) struct RecordSpan {
     pub(crate) span: Option<Span>,
     /// The devices that it names; empty: it names none.
     pub(crate) devices: BTreeSet<DeviceId>,
+    /// The user that it names.
+    pub(crate) who: Said,
 }
 
 impl RecordSpan {
-    fn may_be_on(&self, device: &DeviceId) -> bool {
-        self.devices.is_empty() || self.devices.contains(device)
+    /// Whether a visit may be of its job: of a device that it names, and of no other user.
+    fn may_have(&self, visit: &Visit) -> bool {
+        let named = self.devices.is_empty() || self.devices.contains(&visit.device);
+        named && self.who.agrees(&visit.said)
     }
 }
 
@@ -89,7 +93,7 @@ impl RecordSpan {
 pub(crate) struct Joined {
     /// Ordered by start.
     pub(crate) runs: Vec<JoinedRun>,
-    /// Visits of devices that the record of their time does not name, with the place of that record.
+    /// Visits that the record of their time does not have, by device or user, with the place of that record.
     pub(crate) strays: Vec<(Visit, usize)>,
 }
 
@@ -125,7 +129,7 @@ enum Own {
     Of(usize),
     /// None was.
     None,
-    /// The place of the one that was running and does not name the device.
+    /// The place of the one that was running and does not have the visit.
     Stray(usize),
 }
 
@@ -184,7 +188,7 @@ pub(crate) fn join(mut visits: Vec<Visit>, records: &[RecordSpan]) -> Joined {
 fn own_record(visit: &Visit, stop: Option<Timestamp>, records: &[RecordSpan]) -> Own {
     let span = Span { start: visit.start, stop }.by_the_server(visit.clock_us);
     let of = |named: bool| {
-        let may = |record: &&RecordSpan| !named || record.may_be_on(&visit.device);
+        let may = |record: &&RecordSpan| !named || record.may_have(visit);
         let spans: Vec<_> =
             records.iter().map(|record| record.span.filter(|_| may(&record))).collect();
         pick(span, &spans)
@@ -204,9 +208,8 @@ fn split(
     for stay in run.stays {
         let place = place_of(&stay);
         last = place.or(last);
-        let near = last.filter(|place| {
-            records.get(*place).is_some_and(|record| record.may_be_on(&stay.visit.device))
-        });
+        let near = last
+            .filter(|place| records.get(*place).is_some_and(|record| record.may_have(&stay.visit)));
         let place = place.or(near);
         match parts.iter_mut().find(|(other, _)| *other == place) {
             Some((_, stays)) => stays.push(stay),
@@ -251,13 +254,13 @@ mod tests {
     fn visit(device: &str, start: i64, stop: Option<i64>) -> Visit {
         let Span { start, stop } = span(start, stop);
         let device = DeviceId::new(device).unwrap();
-        let said = crate::matching::visits::Said::default();
+        let said = Said::default();
         Visit { device, start, told: stop, said, clock_us: 0, monitor: None }
     }
 
     fn told(start: i64, stop: Option<i64>, devices: &[&str]) -> RecordSpan {
         let devices = devices.iter().map(|name| DeviceId::new(name).unwrap()).collect();
-        RecordSpan { span: Some(span(start, stop)), devices }
+        RecordSpan { span: Some(span(start, stop)), devices, who: Said::default() }
     }
 
     /// The devices of each run with the place of its record; the strays.

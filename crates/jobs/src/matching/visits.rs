@@ -5,12 +5,15 @@
 //!   nodes start and end one after another, and a scheduler may make the cgroup of a node only when a
 //!   step needs it;
 //! - when it is the same device and the visits start or follow each other within [`TOGETHER`];
-//! - and when both are of one user, as far as their nodes say whose they are.
+//! - and when both are of one user, as far as their nodes say whose they are: of two users' runs that go on at once it
+//!   joins its own.
 //!
 //! Otherwise the number was given again: a new run. Two cgroups of one number are never on one device
 //! at once, so a visit whose end nobody told ended when the next on its device began.
 
 use model::{DeviceId, Timestamp};
+use std::cmp::Reverse;
+use std::collections::HashMap;
 
 /// How far apart visits of one run may be, in microseconds: one minute. Schedulers wait longer before
 /// they run a number again (Slurm: two minutes), and the nodes of one start differ by less.
@@ -50,6 +53,12 @@ impl Said {
             (None, Some((one, other))) => one == other,
             (None, None) => true,
         }
+    }
+
+    /// Whether both name one user.
+    fn names_as(&self, other: &Self) -> bool {
+        let same_user = || self.user.is_some() && self.user == other.user;
+        self.agrees(other) && (self.uid.is_some() && self.uid == other.uid || same_user())
     }
 
     /// Whether this says something that `other` does not.
@@ -109,31 +118,60 @@ impl Run {
     }
 }
 
-/// The runs that a set of visits makes, ordered by start. The order of `visits` does not matter.
+/// A run that a later visit may join.
+struct Growing {
+    /// Its place among the runs.
+    place: usize,
+    /// How long it reaches; `None`: it goes on.
+    reach: Option<Timestamp>,
+    /// The latest start on each of its devices.
+    latest: HashMap<DeviceId, Timestamp>,
+    said: Said,
+}
+
+impl Growing {
+    /// How well a visit fits; `None`: not at all. A run that names the visit's user comes before one that might be of the
+    /// user, then the one that more devices saw: one node's word draws no visit away from a run of several.
+    fn fits(&self, visit: &Visit) -> Option<(bool, usize, Reverse<usize>)> {
+        let near = |other: Timestamp| visit.start.since(other) <= TOGETHER;
+        let again = self.latest.get(&visit.device).is_some_and(|start| near(*start));
+        let joins = (again || self.reach.is_none_or(near)) && self.said.agrees(&visit.said);
+        let named = self.said.names_as(&visit.said);
+        joins.then_some((named, self.latest.len(), Reverse(self.place)))
+    }
+
+    /// Whether a visit that begins then, or later, may still join.
+    fn lasts(&self, start: Timestamp) -> bool {
+        let near = |other: Timestamp| start.since(other) <= TOGETHER;
+        self.reach.is_none_or(near) || self.latest.values().any(|latest| near(*latest))
+    }
+}
+
+/// The runs that a set of visits makes, ordered by start. The order of `visits` does not matter. Visits of two users are
+/// two runs, and neither ends the other: a node that names another user would split the run of the others.
 pub(crate) fn runs(mut visits: Vec<Visit>) -> Vec<Run> {
     visits.sort_unstable();
     let stops = stops(&visits);
     let mut runs: Vec<Run> = Vec::new();
-    // Of the run at hand: how long it reaches, and the latest start on each of its devices.
-    let mut reach = Some(Timestamp(i64::MIN));
-    let mut latest = std::collections::HashMap::new();
-    let mut said = Said::default();
+    let mut growing: Vec<Growing> = Vec::new();
     for (visit, stop) in visits.into_iter().zip(stops) {
-        let near = |other: Timestamp| visit.start.since(other) <= TOGETHER;
-        let again = latest.get(&visit.device).is_some_and(|start| near(*start));
-        let joins = (again || reach.is_none_or(near)) && said.agrees(&visit.said);
-        if !joins || runs.is_empty() {
+        let fits = growing.iter().enumerate().filter_map(|(at, run)| Some((run.fits(&visit)?, at)));
+        let at = fits.max().map_or(growing.len(), |(_, at)| at);
+        if at == growing.len() {
+            growing.retain(|run| run.lasts(visit.start));
+            let reach = Some(Timestamp(i64::MIN));
+            let (latest, said) = (HashMap::new(), Said::default());
+            growing.push(Growing { place: runs.len(), reach, latest, said });
             runs.push(Run { stays: Vec::new() });
-            reach = Some(Timestamp(i64::MIN));
-            latest.clear();
-            said = Said::default();
         }
-        said = said.or(&visit.said);
+        let at = at.min(growing.len().saturating_sub(1));
+        let Some(run) = growing.get_mut(at) else { continue };
+        run.said = std::mem::take(&mut run.said).or(&visit.said);
         // An end that nobody told says nothing about how long the run went on.
         let seen = if visit.told.is_some() || stop.is_none() { stop } else { Some(visit.start) };
-        reach = reach.zip(seen).map(|(reach, seen)| reach.max(seen));
-        latest.insert(visit.device.clone(), visit.start);
-        if let Some(run) = runs.last_mut() {
+        run.reach = run.reach.zip(seen).map(|(reach, seen)| reach.max(seen));
+        run.latest.insert(visit.device.clone(), visit.start);
+        if let Some(run) = runs.get_mut(run.place) {
             run.stays.push(Stay { visit, stop });
         }
     }
@@ -142,7 +180,7 @@ pub(crate) fn runs(mut visits: Vec<Visit>) -> Vec<Run> {
 
 /// The end of each visit of a sorted set.
 pub(crate) fn stops(visits: &[Visit]) -> Vec<Option<Timestamp>> {
-    let mut next = std::collections::HashMap::new();
+    let mut next = HashMap::new();
     let mut stops: Vec<Option<Timestamp>> = Vec::with_capacity(visits.len());
     for visit in visits.iter().rev() {
         let following = next.insert(&visit.device, visit.start);

@@ -229,7 +229,9 @@ fn not_seen(
          FROM records o JOIN runs r ON r.record = o.record JOIN shares s ON s.record = o.record
          WHERE o.state = 'running' AND o.stop IS NULL AND s.start <= ?1
              AND NOT EXISTS (SELECT 1 FROM visits v
-                 WHERE v.run = r.run AND v.device = s.device AND v.stop IS NULL)",
+                 WHERE v.run = r.run AND v.device = s.device AND v.stop IS NULL)
+             AND NOT EXISTS (SELECT 1 FROM strays t WHERE t.cluster = r.cluster AND t.id = r.id
+                 AND t.device = s.device AND t.told IS NULL)",
     )?;
     let mut rows = find.query([before])?;
     while let Some(row) = rows.next()? {

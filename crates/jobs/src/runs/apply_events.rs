@@ -1,7 +1,7 @@
 //! What nodes report of jobs goes into the registry.
 
 use crate::common::registry::lock;
-use crate::runs::store_visits::{Timed, VisitChange, tell};
+use crate::runs::store_visits::{Pending, Taking, Timed, VisitChange, tell};
 use crate::runs::{env_requests, oom_kills};
 use crate::{Registry, RegistryError};
 use model::{JobEvent, Timestamp};
@@ -19,7 +19,7 @@ pub struct Applied {
     /// Events, whatever else they said, by which a job's environment asks for metrics as nobody said before.
     pub asked: u64,
     /// Events that were refused: an impossible time, a local job that was registered for another device,
-    /// or one visit too many of its job.
+    /// or one visit too many of its job, or of its job on its device.
     pub refused: u64,
 }
 
@@ -54,9 +54,11 @@ impl Registry {
         }
         let mut writer = lock(&self.writer);
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let pending = Pending::default();
+        let mut taking = Taking { limits: &self.limits, users: &self.users, pending };
         for event in events {
             let told = if possible(event, clock_us, received) {
-                tell(&change, Timed { event, clock_us }, &self.limits, &self.users)?
+                tell(&change, Timed { event, clock_us }, &mut taking)?
             } else {
                 VisitChange::Refused
             };
@@ -74,6 +76,7 @@ impl Registry {
                 VisitChange::Refused => applied.refused += 1,
             }
         }
+        taking.pending.finish(&change, &self.users)?;
         change.commit()?;
         Ok(applied)
     }
@@ -91,4 +94,68 @@ fn possible(event: &JobEvent, clock_us: i64, received: Timestamp) -> bool {
     let ahead = |at: &Timestamp| at.plus(clock_us.saturating_neg()).since(received) > AHEAD_US;
     let mut times = [Some(event.start), event.stop].into_iter().flatten();
     times.all(|at| range.contains(&at) && !ahead(&at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Limits, Users};
+    use model::{ClusterId, DeviceId, JobId, JobKey};
+
+    fn event(second: i64, device: &str) -> JobEvent {
+        let key = JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(7).unwrap() };
+        JobEvent {
+            key,
+            spelling: "7".into(),
+            device: DeviceId::new(device).unwrap(),
+            user: None,
+            uid: Some(1000),
+            start: Timestamp::from_seconds(1_700_000_000 + second),
+            stop: None,
+            monitor: None,
+            oom_kills: Vec::new(),
+        }
+    }
+
+    /// How many rows a registry writes for events, one frame after the other.
+    fn rows(registry: &Registry, frames: &[&[JobEvent]]) -> i64 {
+        let total = || -> i64 {
+            lock(&registry.writer)
+                .query_row("SELECT total_changes()", [], |row| row.get(0))
+                .unwrap()
+        };
+        let before = total();
+        for frame in frames {
+            let applied = registry.apply(frame, Timestamp::from_seconds(1_700_900_000)).unwrap();
+            assert_eq!(applied.refused, 0);
+        }
+        total() - before
+    }
+
+    #[test]
+    fn many_events_of_one_job_and_device_cost_rows_in_line_with_their_number() {
+        let open = |dir: &tempfile::TempDir| {
+            let path = dir.path().join("registry.sqlite");
+            Registry::open(&path, Limits::default(), Users::default).unwrap()
+        };
+        for apart in [1, 200] {
+            let of = |count| {
+                let dir = tempfile::tempdir().unwrap();
+                let events: Vec<_> = (0..count).map(|n| event(apart * n, "n1")).collect();
+                rows(&open(&dir), &[&events])
+            };
+            let (few, many) = (of(64), of(512));
+            assert!(many <= 9 * few, "{few} rows for 64 events, {many} for 512");
+            assert!(many <= 20 * 512, "{many} rows for 512 events");
+        }
+        // One visit more of a job with many, which has all of its runs worked out, writes its own rows.
+        let dir = tempfile::tempdir().unwrap();
+        let registry = open(&dir);
+        let nodes: Vec<_> = (0..512).map(|n| event(n % 7, &format!("n{n}"))).collect();
+        rows(&registry, &[&nodes]);
+        let again = [event(20, "n1")];
+        let later = [event(30, "n1")];
+        let written = rows(&registry, &[&again, &later]);
+        assert!(written <= 40, "{written} rows");
+    }
 }

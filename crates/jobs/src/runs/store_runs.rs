@@ -6,10 +6,11 @@
 use crate::RegistryError;
 use crate::common::registry::AskUsers;
 use crate::common::sql_parts::device;
-use crate::matching::join::{JoinedRun, RecordSpan, Span, join, pick, shown};
-use crate::matching::visits::{Said, Visit};
-use crate::runs::store_visits::{Who, who};
+use crate::matching::join::{RecordSpan, Span, join, pick, shown};
+use crate::matching::visits::Said;
+use crate::runs::store_visits::Who;
 use crate::runs::strays;
+use crate::runs::write_runs::{Written, stored, write};
 use model::{DeviceId, JobKey, Timestamp};
 use rusqlite::{Connection, params};
 use std::collections::BTreeSet;
@@ -19,6 +20,8 @@ pub(crate) struct Recorded {
     pub(crate) record: i64,
     /// When its job ran; `None`: it never started.
     pub(crate) span: Option<Span>,
+    /// Its user.
+    pub(crate) who: Said,
     submit: i64,
 }
 
@@ -35,7 +38,7 @@ pub(crate) fn relate(db: &Connection, key: &JobKey, users: &AskUsers) -> Result<
     let mut picks = Vec::new();
     for Seen { run, span, clock_us, merged } in seen(db, key)? {
         let place = pick(span.by_the_server(clock_us), &spans);
-        let shared = place.is_some() && picks.iter().any(|(_, other)| *other == place);
+        let shared = place.is_some() && picks.iter().any(|(_, other, _): &Written| *other == place);
         let record = place.and_then(|place| recorded.get(place)).map(|recorded| recorded.record);
         let strays = record.is_some_and(|record| strays::in_run(db, run, record).unwrap_or(true));
         let record = place.and_then(|place| spans.get(place).copied().flatten());
@@ -43,7 +46,7 @@ pub(crate) fn relate(db: &Connection, key: &JobKey, users: &AskUsers) -> Result<
         if merged || shared || strays || is_cut {
             return work_out(db, key, users);
         }
-        picks.push((run, place));
+        picks.push((run, place, None));
     }
     link(db, key, &recorded, &picks)
 }
@@ -59,35 +62,28 @@ pub(crate) fn work_out(
     for one in &recorded {
         // One that never started rejects nobody.
         let devices = if one.span.is_some() { devices(db, one.record)? } else { BTreeSet::new() };
-        told.push(RecordSpan { span: one.span, devices });
+        told.push(RecordSpan { span: one.span, devices, who: one.who.clone() });
     }
-    let mut visits = visits(db, key)?;
-    visits.extend(strays::take(db, key)?);
-    db.prepare_cached("DELETE FROM runs WHERE cluster = ?1 AND id = ?2")?
-        .execute(params![key.cluster.as_str(), key.id.get()])?;
-    let joined = join(visits, &told);
-    for (visit, place) in &joined.strays {
-        if let Some(Recorded { record, .. }) = recorded.get(*place) {
-            strays::insert(db, key, visit, *record)?;
-        }
-    }
-    let mut picks = Vec::with_capacity(joined.runs.len());
-    for joined in joined.runs {
-        let who = who(db, users, key, joined.run.said())?;
-        picks.push((write_run(db, key, &joined, &who)?, joined.place));
-    }
+    let (before, strays_before) = (stored(db, key)?, strays::all(db, key)?);
+    let visits = before.iter().map(|stored| &stored.visit);
+    let strays = strays_before.iter().map(|(visit, _)| visit);
+    let joined = join(visits.chain(strays).cloned().collect(), &told);
+    let records: Vec<i64> = recorded.iter().map(|recorded| recorded.record).collect();
+    let picks = write(db, (key, users), (&before, strays_before), &joined, &records)?;
     link(db, key, &recorded, &picks)
 }
 
 /// The records of a number, by submission.
 pub(crate) fn recorded(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<Recorded>> {
     let mut find = db.prepare_cached(
-        "SELECT record, start, stop, submit FROM records WHERE cluster = ?1 AND id = ?2 ORDER BY submit",
+        "SELECT record, start, stop, submit, user, uid FROM records
+         WHERE cluster = ?1 AND id = ?2 ORDER BY submit",
     )?;
     let recorded = find.query_map(params![key.cluster.as_str(), key.id.get()], |row| {
         let (start, stop): (Option<i64>, Option<i64>) = (row.get(1)?, row.get(2)?);
         let span = start.map(|start| Span { start: Timestamp(start), stop: stop.map(Timestamp) });
-        Ok(Recorded { record: row.get(0)?, span, submit: row.get(3)? })
+        let who = Said { spelling: None, user: row.get(4)?, uid: row.get(5)? };
+        Ok(Recorded { record: row.get(0)?, span, who, submit: row.get(3)? })
     })?;
     recorded.collect()
 }
@@ -126,57 +122,6 @@ fn seen(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<Seen>> {
     seen.collect()
 }
 
-fn visits(db: &Connection, key: &JobKey) -> Result<Vec<Visit>, RegistryError> {
-    let mut find = db.prepare_cached(
-        "SELECT v.device, v.start, v.told, v.spelling, v.user, v.uid, v.clock_us, v.monitor
-         FROM runs r JOIN visits v ON v.run = r.run
-         WHERE r.cluster = ?1 AND r.id = ?2",
-    )?;
-    let mut rows = find.query(params![key.cluster.as_str(), key.id.get()])?;
-    let mut visits = Vec::new();
-    while let Some(row) = rows.next()? {
-        let device: String = row.get(0)?;
-        let device = DeviceId::new(&device).map_err(|_| RegistryError::Damaged(device))?;
-        let told: Option<i64> = row.get(2)?;
-        visits.push(Visit {
-            device,
-            start: Timestamp(row.get(1)?),
-            told: told.map(Timestamp),
-            said: Said { spelling: row.get(3)?, user: row.get(4)?, uid: row.get(5)? },
-            clock_us: row.get(6)?,
-            monitor: row.get(7)?,
-        });
-    }
-    Ok(visits)
-}
-
-fn write_run(
-    db: &Connection,
-    key: &JobKey,
-    JoinedRun { run, start, stop, merged, .. }: &JoinedRun,
-    who: &Who,
-) -> Result<i64, RegistryError> {
-    let number = insert_run(db, key, (start.0, run.clock_us()), who)?;
-    let last_start = run.stays.last().map_or(0, |stay| stay.visit.start.0);
-    db.prepare_cached("UPDATE runs SET stop = ?2, last_start = ?3, merged = ?4 WHERE run = ?1")?
-        .execute(params![number, stop.map(|stop| stop.0), last_start, merged])?;
-    let mut insert = db.prepare_cached(
-        "INSERT INTO visits (run, device, start, told, stop, spelling, user, uid, clock_us, monitor)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-    )?;
-    for stay in &run.stays {
-        let (visit, stop) = (&stay.visit, stay.stop.map(|stop| stop.0));
-        let told = visit.told.map(|told| told.0);
-        let Said { spelling, user, uid } = &visit.said;
-        let (device, start) = (visit.device.as_str(), visit.start.0);
-        let (clock_us, monitor) = (visit.clock_us, &visit.monitor);
-        insert.execute(params![
-            number, device, start, told, stop, spelling, user, uid, clock_us, monitor
-        ])?;
-    }
-    Ok(number)
-}
-
 pub(crate) fn insert_run(
     db: &Connection,
     key: &JobKey,
@@ -199,6 +144,29 @@ pub(crate) fn insert_run(
     ])
 }
 
+/// What a record says of the run `?1`, where that changes; `?3` is the ID as its nodes spell it.
+const LINK: &str = "
+UPDATE runs SET record = n.record, told = n.told, spelling = n.spelling, user = n.user, uid = n.uid,
+    record_uid = n.record_uid, account = n.account, project = n.project, name = n.name, queue = n.queue,
+    exit_code = n.exit_code, told_start = n.told_start, told_stop = n.told_stop
+FROM (
+    SELECT o.record AS record, o.state AS told, coalesce(o.spelling, ?3, r.spelling) AS spelling,
+        CASE WHEN o.user IS NULL AND o.uid <> r.node_uid THEN NULL
+            ELSE coalesce(o.user, r.node_user) END AS user,
+        CASE WHEN o.user IS NOT NULL THEN o.uid ELSE coalesce(o.uid, r.node_uid) END AS uid,
+        o.uid AS record_uid, o.account AS account, o.project AS project, o.name AS name, o.queue AS queue,
+        o.exit_code AS exit_code,
+        CASE r.merged WHEN 0 THEN o.start
+            ELSE min(o.start, (SELECT min(v.start) FROM visits v WHERE v.run = ?1)) END AS told_start,
+        CASE r.merged WHEN 0 THEN o.stop
+            ELSE (SELECT CASE WHEN count(*) = count(v.stop) THEN max(o.stop, max(v.stop)) END
+                FROM visits v WHERE v.run = ?1) END AS told_stop
+    FROM runs r LEFT JOIN records o ON o.record = ?2 WHERE r.run = ?1) n
+WHERE runs.run = ?1 AND (runs.record, runs.told, runs.spelling, runs.user, runs.uid, runs.record_uid, runs.account,
+    runs.project, runs.name, runs.queue, runs.exit_code, runs.told_start, runs.told_stop)
+    IS NOT (n.record, n.told, n.spelling, n.user, n.uid, n.record_uid, n.account,
+    n.project, n.name, n.queue, n.exit_code, n.told_start, n.told_stop)";
+
 /// Writes which run has which record, and a run for each record that no node saw. A record's number is not put beside
 /// the name of another whom the node names. A record's name takes its number from a scheduler or the name service, never
 /// from a node: it would say whose the job is on other nodes. `told_start` and `told_stop` reach from the first to the last
@@ -207,28 +175,14 @@ fn link(
     db: &Connection,
     key: &JobKey,
     recorded: &[Recorded],
-    picks: &[(i64, Option<usize>)],
+    picks: &[Written],
 ) -> Result<(), RegistryError> {
     db.prepare_cached("DELETE FROM runs WHERE cluster = ?1 AND id = ?2 AND visits = 0")?
         .execute(params![key.cluster.as_str(), key.id.get()])?;
-    let mut update = db.prepare_cached(
-        "UPDATE runs SET record = o.record, told = o.state, spelling = coalesce(o.spelling, runs.spelling),
-             user = CASE WHEN o.user IS NULL AND o.uid <> node_uid THEN NULL
-                 ELSE coalesce(o.user, node_user) END,
-             uid = CASE WHEN o.user IS NOT NULL THEN o.uid ELSE coalesce(o.uid, node_uid) END,
-             record_uid = o.uid,
-             account = o.account, project = o.project, name = o.name, queue = o.queue,
-             exit_code = o.exit_code,
-             told_start = CASE merged WHEN 0 THEN o.start
-                 ELSE min(o.start, (SELECT min(v.start) FROM visits v WHERE v.run = ?1)) END,
-             told_stop = CASE merged WHEN 0 THEN o.stop
-                 ELSE (SELECT CASE WHEN count(*) = count(v.stop) THEN max(o.stop, max(v.stop)) END
-                     FROM visits v WHERE v.run = ?1) END
-         FROM (SELECT 1) LEFT JOIN records o ON o.record = ?2 WHERE runs.run = ?1",
-    )?;
-    for (run, place) in picks {
+    let mut update = db.prepare_cached(LINK)?;
+    for (run, place, spelling) in picks {
         let record = place.and_then(|place| recorded.get(place)).map(|one| one.record);
-        update.execute(params![run, record])?;
+        update.execute(params![run, record, spelling])?;
     }
     let mut unseen = db.prepare_cached(
         "INSERT INTO runs (cluster, id, start, last_start, stop, started, spelling, user, uid, record_uid,
@@ -240,7 +194,7 @@ fn link(
     )?;
     let mut starts = starts(db, key)?;
     for (place, one) in recorded.iter().enumerate() {
-        if !picks.iter().any(|(_, other)| *other == Some(place)) {
+        if !picks.iter().any(|(_, other, _)| *other == Some(place)) {
             let mut start = one.span.map_or(one.submit, |span| span.start.0);
             while !starts.insert(start) {
                 start = start.saturating_add(1);

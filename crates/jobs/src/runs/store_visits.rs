@@ -5,7 +5,7 @@
 //! on ten thousand nodes costs ten thousand rows and not their square; a test compares both ways.
 
 use crate::common::registry::AskUsers;
-use crate::matching::visits::Said;
+use crate::matching::visits::{Said, TOGETHER};
 use crate::people::names::{name_of, uid_of};
 use crate::presence::verified_presence;
 use crate::runs::store_runs::{insert_run, relate, work_out};
@@ -13,6 +13,7 @@ use crate::runs::strays::{self, Fit};
 use crate::{Limits, RegistryError};
 use model::{JobEvent, JobKey};
 use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::BTreeMap;
 
 /// What an event told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,50 @@ pub(crate) struct Newest {
     who: Who,
 }
 
+/// Most visits of one job to one device, strays included. The steps of a job that come and go are a few; an agent that
+/// reports more makes each of its events dear for the server.
+pub(crate) const VISITS_ON_DEVICE_MAX: u64 = 1024;
+
+/// The jobs of a transaction that are worked out or related when all its events are in: once each, however many events
+/// are of one. Until then a job's visits may stand in any of its runs.
+#[derive(Debug, Default)]
+pub(crate) struct Pending(BTreeMap<JobKey, bool>);
+
+impl Pending {
+    /// All runs of the job are worked out.
+    fn work_out(&mut self, key: &JobKey) {
+        self.0.insert(key.clone(), true);
+    }
+
+    /// The runs of the job stay, and are joined with its records.
+    fn relate(&mut self, key: &JobKey) {
+        self.0.entry(key.clone()).or_default();
+    }
+
+    fn is_worked_out(&self, key: &JobKey) -> bool {
+        self.0.get(key).copied().unwrap_or_default()
+    }
+
+    /// Does what is pending.
+    pub(crate) fn finish(self, db: &Connection, users: &AskUsers) -> Result<(), RegistryError> {
+        for (key, anew) in self.0 {
+            if anew {
+                work_out(db, &key, users)?;
+            } else {
+                relate(db, &key, users)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What takes in events.
+pub(crate) struct Taking<'a> {
+    pub(crate) limits: &'a Limits,
+    pub(crate) users: &'a AskUsers,
+    pub(crate) pending: Pending,
+}
+
 /// An event, and by how many microseconds the clock that its times are of is ahead of the server's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed<'a> {
@@ -58,8 +103,7 @@ pub(crate) struct Timed<'a> {
 pub(crate) fn tell(
     db: &Connection,
     timed: Timed<'_>,
-    limits: &Limits,
-    users: &AskUsers,
+    taking: &mut Taking<'_>,
 ) -> Result<VisitChange, RegistryError> {
     let event = timed.event;
     let newest = newest(db, &event.key)?;
@@ -70,36 +114,38 @@ pub(crate) fn tell(
     }
     if let Some(changed) = strays::tell(db, event)? {
         if changed {
-            work_out(db, &event.key, users)?;
+            taking.pending.work_out(&event.key);
         }
         return Ok(VisitChange::Known);
     }
     let told = event.stop.map(|stop| stop.max(event.start).0);
     let said = said(event);
     let Some(newest) = newest else {
-        if count(db, "visits")? >= limits.visits_max {
+        let full = count(db, "visits")? >= taking.limits.visits_max;
+        if full || visits_on(db, event)? >= VISITS_ON_DEVICE_MAX {
             return Ok(VisitChange::Refused);
         }
-        let who = who(db, users, &event.key, said)?;
+        let who = who(db, taking.users, &event.key, said)?;
         let run = insert_run(db, &event.key, (event.start.0, timed.clock_us), &who)?;
         insert_visit(db, run, timed, told)?;
         db.prepare_cached("UPDATE runs SET stop = ?2 WHERE run = ?1")?
             .execute(params![run, told])?;
-        relate(db, &event.key, users)?;
+        taking.pending.relate(&event.key);
         return Ok(if told.is_some() { VisitChange::Both } else { VisitChange::Began });
     };
     match visit(db, event)? {
         Some(known) if said.adds_to(&known.said) => {
-            learn(db, event, known.run, users)?;
-            // Its run may have another number now; what it says of who it is, is known.
-            tell(db, timed, limits, users)
+            learn(db, event, known.run)?;
+            taking.pending.work_out(&event.key);
+            // What it says of who it is, is known now.
+            tell(db, timed, taking)
         }
         Some(known) if known.told >= told => Ok(VisitChange::Known),
         Some(known) => {
-            end(db, timed, &newest, (known.run, told), users)?;
+            end(db, timed, &newest, (known.run, told), &mut taking.pending)?;
             Ok(if known.told.is_none() { VisitChange::Ended } else { VisitChange::Known })
         }
-        None => begin(db, timed, (&newest, told), limits, users),
+        None => begin(db, timed, (&newest, told), taking),
     }
 }
 
@@ -134,30 +180,46 @@ fn begin(
     db: &Connection,
     timed: Timed<'_>,
     (newest, told): (&Newest, Option<i64>),
-    limits: &Limits,
-    users: &AskUsers,
+    taking: &mut Taking<'_>,
 ) -> Result<VisitChange, RegistryError> {
     let event = timed.event;
-    let full = count(db, "visits")? >= limits.visits_max;
-    if full || visits_of(db, &event.key)? >= limits.visits_per_job_max {
+    let on_device = visits_on(db, event)?;
+    let full = count(db, "visits")? >= taking.limits.visits_max
+        || on_device >= VISITS_ON_DEVICE_MAX
+        || visits_of(db, &event.key)? >= taking.limits.visits_per_job_max;
+    if full {
         return Ok(VisitChange::Refused);
     }
-    let fit = strays::fit(db, timed, newest.run)?;
-    let visited = visited(db, event)? || strays::has(db, &event.key, &event.device)?;
+    let begun = if told.is_some() { VisitChange::Both } else { VisitChange::Began };
+    if taking.pending.is_worked_out(&event.key) {
+        insert_visit(db, newest.run, timed, told)?;
+        return Ok(begun);
+    }
+    let (fit, visited) = (strays::fit(db, timed, newest.run)?, on_device > 0);
     if let (Fit::Stray(record), false) = (&fit, visited) {
         return Ok(strays::begin(db, timed, *record)?);
     }
     let there = newest.stop.is_none() && event.start.0 >= newest.start;
     let same = matches!(fit, Fit::Joins) && newest.who.has(&said(event));
-    let joins = there && same && !visited;
+    let joins = there && same && !visited && !is_beside_another(db, newest, &event.key)?;
     insert_visit(db, newest.run, timed, told)?;
     if joins {
         db.prepare_cached("UPDATE runs SET last_start = max(last_start, ?2) WHERE run = ?1")?
             .execute(params![newest.run, event.start.0])?;
     } else {
-        work_out(db, &event.key, users)?;
+        taking.pending.work_out(&event.key);
     }
-    Ok(if told.is_some() { VisitChange::Both } else { VisitChange::Began })
+    Ok(begun)
+}
+
+/// Whether another run of the ID may have gone on when the newest began: of another user, as one of them joins neither.
+fn is_beside_another(db: &Connection, newest: &Newest, key: &JobKey) -> rusqlite::Result<bool> {
+    let mut find = db.prepare_cached(
+        "SELECT 1 FROM runs WHERE cluster = ?1 AND id = ?2 AND run <> ?3 AND visits > 0
+         AND (stop IS NULL OR stop >= ?4)",
+    )?;
+    let since = newest.start.saturating_sub(TOGETHER);
+    find.exists(params![key.cluster.as_str(), key.id.get(), newest.run, since])
 }
 
 /// The end of a known visit, or a later one than was told before.
@@ -166,21 +228,26 @@ fn end(
     timed: Timed<'_>,
     newest: &Newest,
     (run, told): (i64, Option<i64>),
-    users: &AskUsers,
+    pending: &mut Pending,
 ) -> Result<(), RegistryError> {
     let event = timed.event;
     db.prepare_cached(
         "UPDATE visits SET told = ?4, stop = ?4 WHERE run = ?1 AND device = ?2 AND start = ?3",
     )?
     .execute(params![run, event.device.as_str(), event.start.0, told])?;
+    if pending.is_worked_out(&event.key) {
+        return Ok(());
+    }
     let followed: bool = db
         .prepare_cached(
             "SELECT EXISTS (SELECT 1 FROM visits WHERE run = ?1 AND device = ?2 AND start > ?3)",
         )?
         .query_row(params![run, event.device.as_str(), event.start.0], |row| row.get(0))?;
     let last = run == newest.run && told.is_some_and(|told| told >= newest.last_start);
-    if followed || !last || !matches!(strays::fit(db, timed, run)?, Fit::Joins) {
-        return work_out(db, &event.key, users);
+    let beside = !last || is_beside_another(db, newest, &event.key)?;
+    if followed || beside || !matches!(strays::fit(db, timed, run)?, Fit::Joins) {
+        pending.work_out(&event.key);
+        return Ok(());
     }
     let open: bool = db
         .prepare_cached(
@@ -193,7 +260,7 @@ fn end(
             "UPDATE runs SET stop = (SELECT max(stop) FROM visits WHERE run = ?1) WHERE run = ?1",
         )?
         .execute([run])?;
-        relate(db, &event.key, users)?;
+        pending.relate(&event.key);
     }
     Ok(())
 }
@@ -252,12 +319,7 @@ impl Who {
 }
 
 /// Keeps what an event adds to who a visit is.
-fn learn(
-    db: &Connection,
-    event: &JobEvent,
-    run: i64,
-    users: &AskUsers,
-) -> Result<(), RegistryError> {
+fn learn(db: &Connection, event: &JobEvent, run: i64) -> rusqlite::Result<()> {
     let Said { spelling, user, uid } = said(event);
     db.prepare_cached(
         "UPDATE visits SET spelling = coalesce(spelling, ?4), user = coalesce(user, ?5),
@@ -265,7 +327,7 @@ fn learn(
          WHERE run = ?1 AND device = ?2 AND start = ?3",
     )?
     .execute(params![run, event.device.as_str(), event.start.0, spelling, user, uid])?;
-    work_out(db, &event.key, users)
+    Ok(())
 }
 
 /// A visit as it is known.
@@ -290,17 +352,20 @@ fn visit(db: &Connection, event: &JobEvent) -> rusqlite::Result<Option<KnownVisi
     .optional()
 }
 
-/// Whether the job was on the event's device before.
-fn visited(db: &Connection, event: &JobEvent) -> rusqlite::Result<bool> {
+/// How many visits and strays of the job the event's device has.
+fn visits_on(db: &Connection, event: &JobEvent) -> rusqlite::Result<u64> {
     let mut find = db.prepare_cached(
         // By the job, which has few visits: the device may have had a million.
-        "SELECT EXISTS (SELECT 1 FROM runs r INDEXED BY runs_key CROSS JOIN visits v ON v.run = r.run
-         WHERE r.cluster = ?1 AND r.id = ?2 AND v.device = ?3)",
+        "SELECT (SELECT count(*) FROM runs r INDEXED BY runs_key CROSS JOIN visits v ON v.run = r.run
+                 WHERE r.cluster = ?1 AND r.id = ?2 AND v.device = ?3)
+             + (SELECT count(*) FROM strays WHERE cluster = ?1 AND id = ?2 AND device = ?3)",
     )?;
     let key = &event.key;
-    find.query_row(params![key.cluster.as_str(), key.id.get(), event.device.as_str()], |row| {
-        row.get(0)
-    })
+    let count: i64 = find
+        .query_row(params![key.cluster.as_str(), key.id.get(), event.device.as_str()], |row| {
+            row.get(0)
+        })?;
+    Ok(count.unsigned_abs())
 }
 
 fn visits_of(db: &Connection, key: &JobKey) -> rusqlite::Result<u64> {

@@ -1,4 +1,4 @@
-//! Strays: visits of devices that the scheduler's record of their time does not name.
+//! Strays: visits of devices that the scheduler's record of their time does not name, or of another user than it names.
 //!
 //! A node with an agent's token could otherwise enter any job's report, end the job or keep it open. Strays belong to no
 //! run, so that nothing that reads runs and visits meets them. They are kept since a record may be corrected, and are
@@ -8,7 +8,7 @@ use crate::RegistryError;
 use crate::common::sql_parts::device;
 use crate::matching::join::{Span, pick};
 use crate::matching::visits::{Said, Visit};
-use crate::runs::store_runs::recorded;
+use crate::runs::store_runs::{Recorded, recorded};
 use crate::runs::store_visits::{Timed, VisitChange, said};
 use model::{DeviceId, JobEvent, JobKey, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -43,7 +43,7 @@ const STRAYS_MAX: i64 = 1024;
 pub(crate) enum Fit {
     /// It joins the run, as far as records say.
     Joins,
-    /// The run's record does not name its device.
+    /// The run's record does not name its device, or names another user.
     Stray(i64),
     /// All records and visits together decide.
     Unclear,
@@ -62,15 +62,17 @@ pub(crate) fn fit(db: &Connection, timed: Timed<'_>, run: i64) -> Result<Fit, Re
     let (of_run, merged): (Option<i64>, bool) =
         find.query_row([run], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let span = Span { start: event.start, stop: event.stop }.by_the_server(timed.clock_us);
-    let picked = pick(span, &spans).and_then(|place| recorded.get(place)).map(|one| one.record);
+    let picked = pick(span, &spans).and_then(|place| recorded.get(place));
     Ok(match picked {
         None if of_run.is_none() => Fit::Joins,
-        Some(record) if of_run == Some(record) => match is_named(db, record, event)? {
-            true if started > 1 && merged => Fit::Unclear,
-            true => Fit::Joins,
-            false if started == 1 => Fit::Stray(record),
-            false => Fit::Unclear,
-        },
+        Some(Recorded { record, who, .. }) if of_run == Some(*record) => {
+            match is_named(db, *record, event)? && who.agrees(&said(event)) {
+                true if started > 1 && merged => Fit::Unclear,
+                true => Fit::Joins,
+                false if started == 1 => Fit::Stray(*record),
+                false => Fit::Unclear,
+            }
+        }
         _ => Fit::Unclear,
     })
 }
@@ -84,12 +86,15 @@ fn is_named(db: &Connection, record: i64, event: &JobEvent) -> rusqlite::Result<
     find.query_row(params![record, event.device.as_str()], |row| row.get(0))
 }
 
-/// Whether a run has a visit of a device that this record does not name.
+/// Whether a run has a visit of a device that this record does not name, or of another user.
 pub(crate) fn in_run(db: &Connection, run: i64, record: i64) -> rusqlite::Result<bool> {
     let mut find = db.prepare_cached(
         "SELECT EXISTS (SELECT 1 FROM shares WHERE record = ?2)
              AND EXISTS (SELECT 1 FROM visits v WHERE v.run = ?1
-                 AND NOT EXISTS (SELECT 1 FROM shares s WHERE s.record = ?2 AND s.device = v.device))",
+                 AND NOT EXISTS (SELECT 1 FROM shares s WHERE s.record = ?2 AND s.device = v.device))
+             OR EXISTS (SELECT 1 FROM visits v JOIN records o ON o.record = ?2 WHERE v.run = ?1
+                 AND CASE WHEN o.uid IS NOT NULL AND v.uid IS NOT NULL THEN o.uid <> v.uid
+                     ELSE o.user <> v.user END)",
     )?;
     find.query_row(params![run, record], |row| row.get(0))
 }
@@ -129,13 +134,6 @@ pub(crate) fn tell(db: &Connection, event: &JobEvent) -> rusqlite::Result<Option
     Ok(Some(true))
 }
 
-/// Whether a number has strays of this device.
-pub(crate) fn has(db: &Connection, key: &JobKey, device: &DeviceId) -> rusqlite::Result<bool> {
-    let mut find =
-        db.prepare_cached("SELECT 1 FROM strays WHERE cluster = ?1 AND id = ?2 AND device = ?3")?;
-    find.exists(params![key.cluster.as_str(), key.id.get(), device.as_str()])
-}
-
 /// Takes in the first event of a stray.
 pub(crate) fn begin(
     db: &Connection,
@@ -164,7 +162,7 @@ pub(crate) fn insert(
 ) -> rusqlite::Result<()> {
     let Said { spelling, user, uid } = &visit.said;
     db.prepare_cached(
-        "INSERT OR IGNORE INTO strays (cluster, id, device, start, told, spelling, user, uid, clock_us, record)
+        "INSERT OR REPLACE INTO strays (cluster, id, device, start, told, spelling, user, uid, clock_us, record)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     )?
     .execute(params![
@@ -182,25 +180,36 @@ pub(crate) fn insert(
     Ok(())
 }
 
-/// Removes the strays of a number, and returns them.
-pub(crate) fn take(db: &Connection, key: &JobKey) -> Result<Vec<Visit>, RegistryError> {
+/// The strays of a number, each with its record.
+pub(crate) fn all(db: &Connection, key: &JobKey) -> Result<Vec<(Visit, i64)>, RegistryError> {
     let mut find = db.prepare_cached(
-        "SELECT device, start, told, spelling, user, uid, clock_us FROM strays
+        "SELECT device, start, told, spelling, user, uid, clock_us, record FROM strays
          WHERE cluster = ?1 AND id = ?2",
     )?;
     let mut rows = find.query(params![key.cluster.as_str(), key.id.get()])?;
     let mut strays = Vec::new();
     while let Some(row) = rows.next()? {
-        strays.push(Visit {
+        let visit = Visit {
             device: device(row.get(0)?)?,
             start: Timestamp(row.get(1)?),
             told: row.get::<_, Option<i64>>(2)?.map(Timestamp),
             said: Said { spelling: row.get(3)?, user: row.get(4)?, uid: row.get(5)? },
             clock_us: row.get(6)?,
             monitor: None,
-        });
+        };
+        strays.push((visit, row.get(7)?));
     }
-    db.prepare_cached("DELETE FROM strays WHERE cluster = ?1 AND id = ?2")?
-        .execute(params![key.cluster.as_str(), key.id.get()])?;
     Ok(strays)
+}
+
+pub(crate) fn delete(
+    db: &Connection,
+    key: &JobKey,
+    (device, start): (&DeviceId, Timestamp),
+) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "DELETE FROM strays WHERE cluster = ?1 AND id = ?2 AND device = ?3 AND start = ?4",
+    )?
+    .execute(params![key.cluster.as_str(), key.id.get(), device.as_str(), start.0])?;
+    Ok(())
 }

@@ -1,0 +1,176 @@
+//! Runs as they were worked out go into the file: only what changed is written.
+//!
+//! A frame of one agent may make the runs of an ID anew, and an ID may have many visits. To delete and to insert all of
+//! them for each frame would write thousands of rows for one that changed.
+
+use crate::RegistryError;
+use crate::common::registry::AskUsers;
+use crate::matching::join::{Joined, JoinedRun};
+use crate::matching::visits::{Said, Visit};
+use crate::runs::store_runs::insert_run;
+use crate::runs::store_visits::{Who, who};
+use crate::runs::strays;
+use model::{DeviceId, JobKey, Timestamp};
+use rusqlite::{Connection, params};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// A visit as the file has it.
+pub(crate) struct Stored {
+    run: i64,
+    stop: Option<Timestamp>,
+    pub(crate) visit: Visit,
+}
+
+/// The visits of an ID.
+pub(crate) fn stored(db: &Connection, key: &JobKey) -> Result<Vec<Stored>, RegistryError> {
+    let mut find = db.prepare_cached(
+        "SELECT v.device, v.start, v.told, v.spelling, v.user, v.uid, v.clock_us, v.monitor, v.run, v.stop
+         FROM runs r JOIN visits v ON v.run = r.run
+         WHERE r.cluster = ?1 AND r.id = ?2",
+    )?;
+    let mut rows = find.query(params![key.cluster.as_str(), key.id.get()])?;
+    let mut visits = Vec::new();
+    while let Some(row) = rows.next()? {
+        let device: String = row.get(0)?;
+        let device = DeviceId::new(&device).map_err(|_| RegistryError::Damaged(device))?;
+        let (told, stop): (Option<i64>, Option<i64>) = (row.get(2)?, row.get(9)?);
+        let visit = Visit {
+            device,
+            start: Timestamp(row.get(1)?),
+            told: told.map(Timestamp),
+            said: Said { spelling: row.get(3)?, user: row.get(4)?, uid: row.get(5)? },
+            clock_us: row.get(6)?,
+            monitor: row.get(7)?,
+        };
+        visits.push(Stored { run: row.get(8)?, stop: stop.map(Timestamp), visit });
+    }
+    Ok(visits)
+}
+
+/// A run that was written: its number in the file, the place of its record, and how its nodes spell its ID.
+pub(crate) type Written = (i64, Option<usize>, Option<String>);
+
+/// Where each visit was.
+type Before<'a> = HashMap<(&'a DeviceId, Timestamp), &'a Stored>;
+
+/// Writes what changed of the runs and strays of an ID. A run that no visit is of any more stays for the caller to delete.
+/// `strays_before` and `joined` name a stray's record by its number and its place in `records`.
+pub(crate) fn write(
+    db: &Connection,
+    (key, users): (&JobKey, &AskUsers),
+    (before, strays_before): (&[Stored], Vec<(Visit, i64)>),
+    joined: &Joined,
+    records: &[i64],
+) -> Result<Vec<Written>, RegistryError> {
+    let place: Before<'_> =
+        before.iter().map(|one| ((&one.visit.device, one.visit.start), one)).collect();
+    let mut written = Vec::with_capacity(joined.runs.len());
+    let mut taken = BTreeSet::new();
+    for one in &joined.runs {
+        let who = who(db, users, key, one.run.said())?;
+        let number = match kept(one, &place, &taken) {
+            Some(number) => number,
+            None => insert_run(db, key, (one.start.0, one.run.clock_us()), &who)?,
+        };
+        taken.insert(number);
+        update_run(db, number, one, &who)?;
+        for stay in &one.run.stays {
+            let old = place.get(&(&stay.visit.device, stay.visit.start)).copied();
+            write_visit(db, number, (&stay.visit, stay.stop), old)?;
+        }
+        written.push((number, one.place, Some(who.spelling)));
+    }
+    let mut old: BTreeMap<_, _> = strays_before
+        .iter()
+        .map(|(visit, record)| ((&visit.device, visit.start), record))
+        .collect();
+    for (visit, stray) in &joined.strays {
+        let Some(record) = records.get(*stray) else { continue };
+        if let Some(one) = place.get(&(&visit.device, visit.start)) {
+            delete_visit(db, one)?;
+        }
+        if old.remove(&(&visit.device, visit.start)) != Some(record) {
+            strays::insert(db, key, visit, *record)?;
+        }
+    }
+    for (device, start) in old.into_keys() {
+        strays::delete(db, key, (device, start))?;
+    }
+    Ok(written)
+}
+
+/// The number of the run that most visits of this one are of, if no other has it.
+fn kept(one: &JoinedRun, place: &Before<'_>, taken: &BTreeSet<i64>) -> Option<i64> {
+    let mut count = BTreeMap::<i64, usize>::new();
+    let stays = one.run.stays.iter();
+    for old in stays.filter_map(|stay| place.get(&(&stay.visit.device, stay.visit.start))) {
+        *count.entry(old.run).or_default() += 1;
+    }
+    let free = count.into_iter().filter(|(run, _)| !taken.contains(run));
+    free.max_by_key(|(run, visits)| (*visits, Reverse(*run))).map(|(run, _)| run)
+}
+
+fn update_run(
+    db: &Connection,
+    number: i64,
+    JoinedRun { run, start, stop, merged, .. }: &JoinedRun,
+    who: &Who,
+) -> rusqlite::Result<()> {
+    let last_start = run.stays.last().map_or(0, |stay| stay.visit.start.0);
+    db.prepare_cached(
+        "UPDATE runs SET start = ?2, stop = ?3, last_start = ?4, merged = ?5, clock_us = ?6,
+             node_user = ?7, node_uid = ?8
+         WHERE run = ?1 AND (start, stop, last_start, merged, clock_us, node_user, node_uid)
+             IS NOT (?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?
+    .execute(params![
+        number,
+        start.0,
+        stop.map(|stop| stop.0),
+        last_start,
+        merged,
+        run.clock_us(),
+        who.user,
+        who.uid
+    ])?;
+    Ok(())
+}
+
+fn write_visit(
+    db: &Connection,
+    number: i64,
+    (visit, stop): (&Visit, Option<Timestamp>),
+    old: Option<&Stored>,
+) -> rusqlite::Result<()> {
+    let (device, start, stop_us) = (visit.device.as_str(), visit.start.0, stop.map(|stop| stop.0));
+    match old {
+        Some(old) if old.run == number && old.stop == stop => return Ok(()),
+        Some(old) if old.run == number => {
+            db.prepare_cached(
+                "UPDATE visits SET stop = ?4 WHERE run = ?1 AND device = ?2 AND start = ?3",
+            )?
+            .execute(params![number, device, start, stop_us])?;
+            return Ok(());
+        }
+        Some(old) => delete_visit(db, old)?,
+        None => {}
+    }
+    let told = visit.told.map(|told| told.0);
+    let Said { spelling, user, uid } = &visit.said;
+    let (clock_us, monitor) = (visit.clock_us, &visit.monitor);
+    db.prepare_cached(
+        "INSERT INTO visits (run, device, start, told, stop, spelling, user, uid, clock_us, monitor)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+    )?
+    .execute(params![
+        number, device, start, told, stop_us, spelling, user, uid, clock_us, monitor
+    ])?;
+    Ok(())
+}
+
+fn delete_visit(db: &Connection, Stored { run, visit, .. }: &Stored) -> rusqlite::Result<()> {
+    db.prepare_cached("DELETE FROM visits WHERE run = ?1 AND device = ?2 AND start = ?3")?
+        .execute(params![run, visit.device.as_str(), visit.start.0])?;
+    Ok(())
+}
