@@ -104,10 +104,10 @@ fn a_job_is_reported_from_what_was_counted_for_it() {
     assert_eq!((totals.io_read_bytes, totals.io_write_bytes), (Some(600.0), None));
     assert_eq!(totals.memory_peak_bytes, Some(35.0));
     assert_eq!(totals.throttled_seconds, None, "absent is not 0");
-    let line = |name: &str| report.lines.iter().find(|line| line.metric == name).unwrap().clone();
+    let line = |name: &str| report.metrics.iter().find(|line| line.metric == name).unwrap().clone();
     let memory = line("cgroup_memory_bytes");
     assert_eq!((memory.average, memory.max, memory.increase), (Some(20.0), Some(30.0), None));
-    assert_eq!((line("cgroup_cpu_seconds_total").samples, report.lines.len()), (3, 7));
+    assert_eq!((line("cgroup_cpu_seconds_total").samples, report.metrics.len()), (3, 7));
     assert_eq!((report.series.len(), report.gaps.len()), (8, 1));
     assert_eq!(report.gaps[0].cause, "missed ticks");
 

@@ -99,7 +99,7 @@ fn totals_state_their_origins_and_the_nodes_that_they_cover() {
     assert_eq!(origin("memory_peak_bytes").note.as_deref(), Some("largest task"));
     let covers = report.coverage.text(|at| format!("{}", second(at)));
     assert_eq!(covers, "1 of 3 nodes; n2 silent since 130, n3 without samples");
-    let line = |name: &str| report.lines.iter().find(|line| line.metric == name).unwrap();
+    let line = |name: &str| report.metrics.iter().find(|line| line.metric == name).unwrap();
     assert_eq!((line(cgroup).devices, line(cgroup).increase), (2, Some(57.0)));
     assert_eq!(line("cgroup_oom_kills_total").increase, None, "not known is not 0");
     // A list shows the same of each job that its reader sees all of.
