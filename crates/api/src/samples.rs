@@ -38,9 +38,9 @@ pub struct Last {
 /// `GET /api/v1/range`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Range {
-    /// The start, inclusive.
+    /// The start, inclusive. Points from rollups are whole steps: then the start of the first one.
     pub start: f64,
-    /// The end, inclusive.
+    /// The end, inclusive; with rollups the end of the last whole step.
     pub end: f64,
     /// Seconds between two points; 0: every sample unchanged.
     pub step_seconds: f64,

@@ -296,7 +296,7 @@ fn two_users_on_one_node_see_each_his_own_time_of_it() {
     let (code, told) = program.end();
     assert_eq!(code, Some(0), "{told}");
     let audit = std::fs::read_to_string(dir.path().join("audit.log")).unwrap();
-    assert!(audit.contains(&format!("\"who\":\"uid {carol}\"")), "{audit}");
+    assert!(audit.contains(&format!("\"actor\":\"uid {carol}\"")), "{audit}");
 }
 
 /// A socket that is being closed belongs to nobody, and shows as uid 0: who closes right after sending must

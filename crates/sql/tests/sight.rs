@@ -110,7 +110,7 @@ async fn marks_are_told_with_what_is_the_readers_to_know_and_narrowed_by_time() 
     let all = "SELECT kind, nodes, text, actor, job_id, cluster FROM marks";
     let alice = ask_as(&sql, Reader::Tenant(1000), all).await.unwrap();
     assert_eq!(alice, ["flushed n1 cpu - - -", "promoted n7 perf_.* alice 1 slurm"]);
-    let narrowed = |time: &str| format!("SELECT number FROM marks WHERE timestamp {time}");
+    let narrowed = |time: &str| format!("SELECT id FROM marks WHERE timestamp {time}");
     for (time, want) in [
         ("> '1970-01-01'", 4),
         ("< '1970-01-01'", 0),

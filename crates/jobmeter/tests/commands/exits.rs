@@ -95,7 +95,10 @@ fn a_log_file_in_no_folder_makes_none() {
     let folder = dir.path().join("mistyped");
     let file = folder.join("log").display().to_string();
     let (code, _, error) = jobmeter(NOBODY, &["--log-file", &file, "sources", "--markdown"]);
-    assert!(code == 2 && error.contains(&format!("no folder {}", folder.display())), "{error}");
+    assert!(
+        code == 2 && error.contains(&format!("folder {} does not exist", folder.display())),
+        "{error}"
+    );
     assert!(!folder.try_exists().unwrap());
 }
 

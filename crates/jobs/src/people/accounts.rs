@@ -205,17 +205,9 @@ impl Role {
     pub const ALL: [Self; 4] = [Self::Scheduler, Self::Member, Self::Manager, Self::Removed];
 
     /// Its name in answers.
-    pub const fn name(self) -> &'static str {
+    pub const fn word(self) -> &'static str {
         match self {
             Self::Scheduler => "scheduler",
-            _ => self.word(),
-        }
-    }
-
-    /// The word in the registry's file.
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Scheduler => "told",
             Self::Member => "member",
             Self::Manager => "manager",
             Self::Removed => "removed",

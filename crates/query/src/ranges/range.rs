@@ -41,9 +41,17 @@ impl Questions {
                 take_samples(question, &snapshot, &mut sight, &mut shown, &asker.cancel)?;
             }
         }
+        // Points of rollups are whole steps: the answer states the range that they cover.
+        let (from, to) = match window {
+            Some(_) => {
+                let whole = whole_steps(question, step);
+                (whole.from, whole.to.plus(1))
+            }
+            None => (question.from, question.to),
+        };
         Ok(api::Range {
-            start: question.from.seconds(),
-            end: question.to.seconds(),
+            start: from.seconds(),
+            end: to.seconds(),
             step_seconds: step as f64 / 1e6,
             rollup_seconds: window.map_or(0.0, |window| window as f64 / 1e6),
             gaps: self.gaps_of(question, &shown.series, asker)?,

@@ -165,13 +165,13 @@ fn told(account: &Account, caller: &Caller, every: bool, users: &Users) -> api::
     let one = |(uid, role): &(u32, Role)| api::AccountUser {
         uid: *uid,
         user: users.name(*uid).map(str::to_owned),
-        role: role.name().to_owned(),
+        role: role.word().to_owned(),
     };
     api::Account {
         cluster: account.key.cluster.to_string(),
         name: account.key.name.to_string(),
         members_see: account.members_see.word().to_owned(),
-        role: role.map(|role| role.name().to_owned()),
+        role: role.map(|role| role.word().to_owned()),
         users: shown.then(|| account.users.iter().map(one).collect()),
     }
 }

@@ -262,7 +262,8 @@ fn members_of_an_account_see_what_its_manager_allows() {
     let site = site(&[("access.nodes", "own")]);
     // What a scheduler would say.
     let db = rusqlite::Connection::open(site.dir.path().join("data/jobs.sqlite")).unwrap();
-    db.execute("UPDATE runs SET account = 'physics' WHERE cluster = 'slurm'", []).unwrap();
+    db.execute("UPDATE runs SET account = 'physics', record_uid = uid WHERE cluster = 'slurm'", [])
+        .unwrap();
     let account = "POST /api/v1/accounts/slurm:physics";
     let manager =
         asks(&site, "token-of-admins", account, b"{\"create\": true, \"managers\": [\"2000\"]}");
