@@ -163,7 +163,7 @@ fn pages_are_written_to_a_folder_that_is_there() {
     let page = std::fs::read_to_string(dir.path().join("jobmeter.1")).unwrap();
     assert_eq!(told(&["man"]), page);
     let agent = std::fs::read_to_string(dir.path().join("jobmeter-agent.1")).unwrap();
-    assert!(agent.contains("How often it is read"), "{agent}");
+    assert!(agent.contains("How often the agent reads"), "{agent}");
     let output = jobmeter(&["man", "/nonexistent/folder"]);
     let told = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2));
