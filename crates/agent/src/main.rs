@@ -9,7 +9,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let sources = agent::source_settings();
-    let matches = config::agent_command(&sources).get_matches();
+    let matches = match config::read_command_line(config::agent_command(&sources)) {
+        Ok(matches) => matches,
+        Err(code) => return code,
+    };
     match start(config::agent_settings(&sources), matches) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

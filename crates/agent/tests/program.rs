@@ -40,6 +40,23 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
+/// A help that goes nowhere is an error, except to a reader that has seen enough.
+#[test]
+fn a_help_that_cannot_be_printed_is_an_error() {
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let (reader, closed) = std::io::pipe().unwrap();
+    drop(reader);
+    for (stdout, code, why) in [
+        (Stdio::from(full), 2, "jobmeter-agent: cannot write to standard output: "),
+        (closed.into(), 0, ""),
+    ] {
+        let output = Command::new(AGENT).arg("--help").stdout(stdout).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(code) && error.starts_with(why), "{error}");
+        assert_eq!(error.is_empty(), why.is_empty(), "{error}");
+    }
+}
+
 struct Agent {
     child: Child,
     machine: tempfile::TempDir,

@@ -16,7 +16,7 @@ pub use programs::agent::{
     ServerSettings, SourceConfig, SpoolSettings, agent_settings,
 };
 pub use programs::client::{AskSettings, ClientConfig, client_settings};
-pub use programs::command::{agent_command, server_command};
+pub use programs::command::{agent_command, read_command_line, server_command};
 pub use programs::remote::{
     BURSTS_MAX, Burst, FLUSHES_MAX, FlushOn, PROMOTIONS_MAX, Promotion, RemoteChange, SourceChange,
     TEXT_BYTES_MAX, read_remote,

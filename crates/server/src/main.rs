@@ -25,7 +25,11 @@ fn main() -> ExitCode {
         let printed = server::check::print(file.as_ref(), sources, &environment);
         return if printed.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(2) };
     }
-    match run() {
+    let matches = match config::read_command_line(config::server_command()) {
+        Ok(matches) => matches,
+        Err(code) => return code,
+    };
+    match run(&matches) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Without standard error there is nobody to tell.
@@ -58,11 +62,10 @@ fn load(matches: &ArgMatches) -> Result<Loaded<ServerConfig>, ConfigErrors> {
     config::load_server(&given)
 }
 
-fn run() -> anyhow::Result<()> {
-    let matches = config::server_command().get_matches();
+fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let names = std::env::vars_os().map(|(name, _)| name);
     let unknown = config::unknown_variables(&config::server_settings(), names);
-    let loaded = unknown.beside(load(&matches))?;
+    let loaded = unknown.beside(load(matches))?;
     for line in &unknown.ignored {
         // Nobody is told if standard error is closed.
         writeln!(io::stderr(), "jobmeter-server: {line}").ok();
@@ -76,7 +79,7 @@ fn run() -> anyhow::Result<()> {
         .thread_name("server")
         .build()
         .context("starting threads")?;
-    let ended = runtime.block_on(serve(&matches, loaded));
+    let ended = runtime.block_on(serve(matches, loaded));
     runtime.shutdown_timeout(THREADS_TIME);
     ended
 }

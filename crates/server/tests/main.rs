@@ -23,6 +23,16 @@ use std::time::{Duration, Instant};
 use wire::AckStatus;
 
 #[test]
+fn a_help_that_cannot_be_printed_is_an_error() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut help = std::process::Command::new(env!("CARGO_BIN_EXE_jobmeter-server"));
+    let output = help.arg("--help").stdout(full).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    let is_clear = error.starts_with("jobmeter-server: cannot write to standard output: ");
+    assert!(output.status.code() == Some(2) && is_clear, "{error}");
+}
+
+#[test]
 fn it_starts_answers_and_ends() {
     let dir = tempfile::tempdir().unwrap();
     let began = Instant::now();

@@ -2,7 +2,12 @@
 //! derives completions and manual pages from them.
 
 use crate::{SourceSettings, agent_settings, flags, server_settings};
-use clap::Command;
+use clap::{ArgMatches, Command};
+use std::io::{self, ErrorKind, Write as _};
+use std::process::ExitCode;
+
+/// Exit code of a help that cannot be printed.
+const NOT_PRINTED: u8 = 2;
 
 const AGENT_EXAMPLE: &str = "\
 Example:
@@ -28,6 +33,28 @@ pub fn agent_command(sources: &[SourceSettings]) -> Command {
         .about("Samples what this node and its jobs use, and sends it to a jobmeter server.")
         .args(flags(&agent_settings(sources)))
         .after_help(AGENT_EXAMPLE)
+}
+
+/// Parses this process's command line.
+///
+/// # Errors
+/// The exit code after a help, a version or an error was printed. A full standard output is an error; a closed pipe is
+/// none.
+pub fn read_command_line(command: Command) -> Result<ArgMatches, ExitCode> {
+    let name = command.get_name().to_owned();
+    command.try_get_matches().map_err(|error| {
+        let printed = error.print().and_then(|()| io::stdout().flush());
+        let failed = printed.err().filter(|why| why.kind() != ErrorKind::BrokenPipe);
+        match failed.filter(|_| !error.use_stderr()) {
+            Some(why) => {
+                // A closed standard error changes nothing of the exit code.
+                let line = format!("{name}: cannot write to standard output: {why}");
+                writeln!(io::stderr(), "{line}").ok();
+                ExitCode::from(NOT_PRINTED)
+            }
+            None => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(NOT_PRINTED)),
+        }
+    })
 }
 
 /// The command line of `jobmeter-server`.
