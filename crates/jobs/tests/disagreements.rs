@@ -4,8 +4,9 @@
 
 mod told;
 
-use model::DeviceId;
-use told::{at, event, open, record, seconds};
+use jobs::Record;
+use model::{DeviceId, JobState};
+use told::{at, device, event, key, open, record, seconds};
 
 #[test]
 fn where_scheduler_and_nodes_disagree_is_told() {
@@ -63,4 +64,37 @@ fn where_scheduler_and_nodes_disagree_is_told() {
     registry.apply(&[event(3, "n1", 100, Some(310))], at(600)).unwrap();
     let left = check(700, &all);
     assert!(!left.iter().any(|line| line.starts_with('3') || line.starts_with('6')), "{left:?}");
+}
+
+#[test]
+fn a_job_that_its_record_ended_is_over_though_one_of_its_nodes_is_silent() {
+    for record_first in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let registry = open(&dir);
+        let ended = Record {
+            state: JobState::Failed,
+            exit_code: Some(1),
+            ..record(7, 100, Some(105), &["n1", "n2"])
+        };
+        let seen = [event(7, "n1", 100, Some(105)), event(7, "n2", 101, None)];
+        if record_first {
+            registry.tell(std::slice::from_ref(&ended), at(106)).unwrap();
+        }
+        registry.apply(&seen, at(106)).unwrap();
+        registry.tell(std::slice::from_ref(&ended), at(106)).unwrap();
+        let whole = || registry.whole(&key(7)).unwrap().unwrap();
+        let facts = || {
+            let job = whole().job;
+            (job.state, job.start, job.stop, job.exit_code)
+        };
+        assert_eq!(facts(), (JobState::Failed, Some(at(100)), Some(at(105)), Some(1)));
+        let stops = || whole().allocations.iter().map(|stay| stay.stop).collect::<Vec<_>>();
+        assert_eq!(stops(), [Some(at(105)), Some(at(105))]);
+        assert_eq!(registry.running().unwrap(), 0);
+        // The agent is asked when it is back, and what it says counts as ever.
+        assert_eq!(registry.open_jobs_of(&device("n2")).unwrap(), [(key(7), at(101))]);
+        registry.apply(&[event(7, "n2", 101, Some(108))], at(900)).unwrap();
+        assert_eq!(stops(), [Some(at(105)), Some(at(108))]);
+        assert_eq!(facts(), (JobState::Failed, Some(at(100)), Some(at(108)), Some(1)));
+    }
 }

@@ -255,6 +255,9 @@ impl Registry {
             (nodes, done) = (shares(&reader, record)?, steps(&reader, record)?);
         }
         let oom_kills = oom_kills::of_run(&reader, key, &allocations)?;
+        if let Some(stop) = job.stop {
+            end_open(&mut allocations, stop);
+        }
         Ok(Some(Whole { job, allocations, nodes, steps: done, oom_kills }))
     }
 
@@ -298,6 +301,13 @@ impl Registry {
         )?;
         let count: i64 = count.query_row([], |row| row.get(0))?;
         Ok(count.unsigned_abs())
+    }
+}
+
+/// Ends the allocations of a job that is over which no node ended: the node is silent, or its cgroup lasts.
+fn end_open(allocations: &mut [Allocation], stop: Timestamp) {
+    for open in allocations.iter_mut().filter(|allocation| allocation.stop.is_none()) {
+        open.stop = Some(stop.max(open.start));
     }
 }
 
