@@ -155,3 +155,36 @@ fn local_jobs_without_a_sign_of_life_end_with_the_last_one() {
     let job = report(&silent).job;
     assert_eq!((job.stop.map(second), job.state_word), (Some(310.0), None));
 }
+
+#[test]
+fn the_mean_of_a_gauge_holds_its_last_value_until_the_last_process_ended() {
+    let lab = Lab::new();
+    let job = key("slurm", 5);
+    for node in ["n1", "n2"] {
+        lab.job(&job, node, 1000, 100.0, Some(102.0));
+    }
+    let gauge = |device, metric, samples| TestSeries {
+        device,
+        metric,
+        kind: Kind::Gauge,
+        job: Some(job.clone()),
+        samples,
+        ..TestSeries::default()
+    };
+    lab.put(&[
+        // Read at a tick, and once more after the last process ended.
+        gauge("n1", "cgroup_memory_bytes", &[(101.0, 200.0), (101.875, 4.0)]),
+        gauge("n1", "cgroup_memory_anon_bytes", &[(100.0, 100.0), (101.0, 200.0), (102.0, 0.0)]),
+        gauge("n1", "cgroup_tasks", &[(101.0, 3.0), (101.875, 0.0)]),
+        // No process had ended at the last reading of the other node.
+        gauge("n2", "cgroup_memory_file_bytes", &[(100.0, 0.0), (101.0, 100.0), (102.0, 0.0)]),
+        gauge("n2", "cgroup_tasks", &[(100.0, 0.0), (102.0, 3.0)]),
+    ]);
+    let report =
+        lab.questions(Settings::default()).job_report(&"5".parse().unwrap(), &all()).unwrap();
+    let average =
+        |name: &str| report.metrics.iter().find(|line| line.metric == name).unwrap().average;
+    assert_eq!(average("cgroup_memory_bytes"), Some(200.0));
+    assert_eq!(average("cgroup_memory_anon_bytes"), Some(175.0));
+    assert_eq!(average("cgroup_memory_file_bytes"), Some(50.0));
+}

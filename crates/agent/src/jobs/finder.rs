@@ -1,6 +1,7 @@
 //! Which jobs are on this node, looked for in the cgroups.
 
 use crate::jobs::cgroup_birth_cache::Directories;
+use crate::jobs::job_sightings::Sightings;
 use cgroups::{Config, Discovery, Hierarchy, Jobs};
 use delivery::WantedJobs;
 use kernel::Root;
@@ -25,14 +26,14 @@ pub(crate) struct Finder {
     mine: Jobs,
     jobs: Arc<Jobs>,
     presence: Duration,
-    /// Until when an earlier start of the agent looked; none where nobody knows.
-    before: Option<Timestamp>,
+    /// When jobs were seen last, by this start and earlier ones.
+    sightings: Sightings,
     /// When this one looked first.
     begun: Option<Timestamp>,
     /// Jobs from before that are told as ended.
     gone: BTreeSet<JobKey>,
     /// Jobs that are here as far as the server knows; looked at once.
-    open: Vec<(JobKey, Timestamp)>,
+    open: Option<Vec<(JobKey, Timestamp)>>,
 }
 
 /// What a look found.
@@ -48,11 +49,11 @@ pub(crate) struct Found {
 }
 
 impl Finder {
-    /// Looks for jobs in the cgroups, knowing when some of their directories were made, and until when an
-    /// earlier start of the agent looked.
+    /// Looks for jobs in the cgroups, knowing when some of their directories were made, and when
+    /// earlier starts of the agent saw jobs last.
     pub(crate) fn discovering(
         config: Config,
-        (known, before): (Directories, Option<Timestamp>),
+        (known, sightings): (Directories, Sightings),
     ) -> Self {
         let presence = config.presence;
         let mut discovery = Discovery::new(config);
@@ -60,8 +61,8 @@ impl Finder {
         discovery.set_server("");
         discovery.recall(known);
         let (mine, jobs) = (Jobs::default(), Arc::default());
-        let (gone, open) = (BTreeSet::new(), Vec::new());
-        Self { discovery, mine, jobs, presence, before, begun: None, gone, open }
+        let (gone, open) = (BTreeSet::new(), None);
+        Self { discovery, mine, jobs, presence, sightings, begun: None, gone, open }
     }
 
     pub(crate) fn jobs(&self) -> Arc<Jobs> {
@@ -105,7 +106,7 @@ impl Finder {
     pub(crate) fn set_told(&mut self, told: WantedJobs) {
         self.discovery.set_registered(told.local);
         self.discovery.set_server(&told.server);
-        self.open = told.open;
+        self.open = Some(told.open);
     }
 
     /// Looks.
@@ -130,6 +131,7 @@ impl Finder {
             self.note_gone(job);
         }
         self.begun.get_or_insert(now);
+        self.sightings.look(&self.mine, now);
         self.tell_gone(device, now, &mut events);
         let mut ended = changes.ended;
         let emptied = changes.emptied.into_iter().filter(|key| !ended.contains(key));
@@ -145,31 +147,37 @@ impl Finder {
 
 impl Finder {
     /// Tells the end of jobs that went while no agent looked: the server knows them, they are not here, and
-    /// they were there before this start. They ended at some moment since an earlier start looked last;
+    /// they were there before this start. They ended at some moment since an earlier start saw them last;
     /// that one is told, as nothing was measured after it.
     fn tell_gone(&mut self, device: &DeviceId, now: Timestamp, events: &mut Vec<JobEvent>) {
         let begun = self.begun.unwrap_or(now);
         if now.since(begun) < SETTLED_US || self.discovery.unresolved() > 0 {
             return;
         }
-        for (key, start) in std::mem::take(&mut self.open) {
+        let Some(open) = self.open.take() else { return };
+        let listed: BTreeSet<JobKey> = open.iter().map(|(key, _)| key.clone()).collect();
+        let mut ended = Vec::new();
+        for (key, start) in open {
             if start >= begun || self.mine.get(&key).is_some() || self.gone.contains(&key) {
                 continue;
             }
             log::info!("job {key} ended while no agent looked");
             self.note_gone(&key);
+            let stop = self.sightings.last(&key, start);
+            ended.push((key.clone(), stop));
             events.push(JobEvent {
                 spelling: key.id.to_string().into(),
                 device: device.clone(),
                 user: None,
                 uid: None,
                 start,
-                stop: Some(self.before.unwrap_or(begun).max(start)),
+                stop: Some(stop),
                 monitor: None,
                 oom_kills: Vec::new(),
                 key,
             });
         }
+        self.sightings.settle(&ended, &listed);
     }
 
     /// Remembers a job of before this start whose end was told, so that an answer that was on its way

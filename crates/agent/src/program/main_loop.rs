@@ -4,6 +4,7 @@ use crate::common::schedule::Schedule;
 use crate::common::start_error::StartError;
 use crate::jobs::accounting::Accounting;
 use crate::jobs::cgroup_birth_cache::BirthCache;
+use crate::jobs::job_sightings::Sightings;
 use crate::program::change::Changes;
 use crate::program::signals::{Signal, Signals};
 use crate::reading::plan::plan;
@@ -79,6 +80,7 @@ impl Program {
         notes.add_down(kept_until, first, config.sampling.period);
         let dir = folders.dir();
         let (known, directories) = dir.and_then(|dir| BirthCache::open(dir, &site.root)).unzip();
+        let sightings = Sightings::open(dir, kept_until);
         let left = dir.and_then(|dir| Accounting::open(dir, &site.root));
         let (accounting, left) = left.unzip();
         let plan = plan(&config, None).map_err(StartError::Machine)?;
@@ -94,7 +96,7 @@ impl Program {
             Arc::clone(&clock),
             &plan,
             Box::new(inlet),
-            (directories.unwrap_or_default(), kept_until),
+            (directories.unwrap_or_default(), sightings),
         )?;
         sampler.resume(left.unwrap_or_default(), kept_until);
         let sampling = Sampling::start(sampler).map_err(|e| StartError::machine("reading", &e))?;

@@ -1,6 +1,7 @@
 //! `--once`: one tick of each given machine, with no thread and no clock but the given one.
 
 use crate::common::start_error::StartError;
+use crate::jobs::job_sightings::Sightings;
 use crate::reading::plan::plan;
 use crate::sampling::context::Site;
 use crate::sampling::sampler::{Sampler, Step};
@@ -23,8 +24,13 @@ pub(crate) fn once(config: &AgentConfig) -> Result<(), StartError> {
     // What the agent costs is nobody's business but a running one's, and differs from run to run.
     plan.own = None;
     let given: Arc<dyn Clock> = Arc::clone(&clock) as Arc<dyn Clock>;
-    let mut sampler =
-        site.sampler(config, given, &plan, Box::new(sealed.clone()), (Vec::new(), None))?;
+    let mut sampler = site.sampler(
+        config,
+        given,
+        &plan,
+        Box::new(sealed.clone()),
+        (Vec::new(), Sightings::default()),
+    )?;
     // The sampler's own root shows what this one is stepped to.
     let Site { root: mut shown, .. } = site;
     let mut later = config.run.root.iter().skip(1);

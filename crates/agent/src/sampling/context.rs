@@ -3,6 +3,7 @@
 use crate::common::start_error::StartError;
 use crate::jobs::cgroup_birth_cache::Directories;
 use crate::jobs::finder::Finder;
+use crate::jobs::job_sightings::Sightings;
 use crate::reading::machine::{device_of, machine, recorded};
 use crate::reading::own::Own;
 use crate::reading::plan::{Plan, discovery};
@@ -10,7 +11,7 @@ use crate::sampling::sampler::Sampler;
 use config::AgentConfig;
 use delivery::{Clock, Counters, Notes, Outlet, Printer, Sealer, draw_boot};
 use kernel::Root;
-use model::{Boot, DeviceId, Origin, Timestamp};
+use model::{Boot, DeviceId, Origin};
 use std::sync::Arc;
 
 /// The machine, and the agent's start on it.
@@ -44,8 +45,8 @@ impl Site {
         Ok(Self { root, device, origin, boot: draw_boot()?, notes, counters })
     }
 
-    /// Its tick, by this clock and plan; what is sealed goes into the outlet. `known`: what an earlier
-    /// start knew of the jobs' directories.
+    /// Its tick, by this clock and plan; what is sealed goes into the outlet. `known`: what earlier
+    /// starts knew of the jobs' directories, and when they saw jobs last.
     ///
     /// # Errors
     /// The jobs to be looked for are not told as they should.
@@ -55,7 +56,7 @@ impl Site {
         clock: Arc<dyn Clock>,
         plan: &Plan,
         outlet: Box<dyn Outlet>,
-        known: (Directories, Option<Timestamp>),
+        known: (Directories, Sightings),
     ) -> Result<Sampler, StartError> {
         let now = clock.wall();
         let printer = config.run.print.then(|| Printer::new(Box::new(std::io::stdout())));

@@ -91,6 +91,9 @@ fn origins(report: &JobReport, times: &Times, out: &mut impl Write) -> io::Resul
             "cpu_user_seconds" => "user and system",
             "io_read_bytes" => "read",
             "io_write_bytes" => "written",
+            "pressure_cpu_seconds" => "waited for processor",
+            "pressure_memory_seconds" => "waited for memory",
+            "pressure_io_seconds" => "waited for disk",
             _ => return None,
         };
         origin.note.as_ref().map(|note| format!("{what}: {note}"))

@@ -1,7 +1,9 @@
 //! What one job used, and how it ended.
 //!
 //! - `report`: one job. `totals`: the largest proven value of each origin (decision 0024). `ended`: how it ended.
+//! - `last_samples`: the mean of a gauge up to the job's end.
 
 pub(crate) mod ended;
+pub(crate) mod last_samples;
 pub(crate) mod report;
 pub(crate) mod totals;

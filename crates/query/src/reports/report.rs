@@ -4,6 +4,7 @@ use crate::common::time::SLACK;
 use crate::lists::listing::gap;
 use crate::lists::shown::{allocation, share, shown, step};
 use crate::reports::ended;
+use crate::reports::last_samples::{Ends, LastSamples};
 use crate::reports::totals::{ByNode, NodeSum, USAGE_METRICS, totals};
 use crate::{Asker, QueryError, Questions};
 use jobs::{Filter, JobName, Listed, Sees, Whole};
@@ -245,6 +246,7 @@ struct Used {
     /// Of each metric, and each device.
     metrics: BTreeMap<String, BTreeMap<String, MetricSum>>,
     read: BTreeMap<String, Read>,
+    ends: Ends,
     series: Vec<api::SeriesRef>,
     series_max: usize,
 }
@@ -253,6 +255,7 @@ struct Used {
 struct OneSeries {
     info: Arc<SeriesInfo>,
     before: Option<Point>,
+    last_samples: Option<LastSamples>,
     first: i64,
     sum: SeriesSum,
 }
@@ -272,11 +275,13 @@ struct SeriesSum {
 }
 
 /// One metric of one device, over labels.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct MetricSum {
     unit: &'static str,
     kind: Kind,
     sum: SeriesSum,
+    /// Of each series of a gauge; their areas are not in the sum yet.
+    last_samples: Vec<LastSamples>,
     first: i64,
     last: i64,
 }
@@ -284,7 +289,7 @@ struct MetricSum {
 impl Used {
     fn new(reach: Reach, series_max: usize) -> Self {
         let (metrics, read, series) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        Self { reach, at_hand: None, metrics, read, series, series_max }
+        Self { reach, at_hand: None, metrics, read, ends: Ends::default(), series, series_max }
     }
 
     fn take(&mut self, chunk: &Chunk) {
@@ -300,6 +305,7 @@ impl Used {
         let one = self.at_hand.get_or_insert_with(|| OneSeries {
             info: Arc::clone(&chunk.series),
             before: None,
+            last_samples: None,
             first: first.at.0,
             sum: SeriesSum::default(),
         });
@@ -312,8 +318,8 @@ impl Used {
             one.sum.samples += 1;
             if point.value.is_finite() {
                 if let Some(before) = one.before.filter(|before| before.value.is_finite()) {
-                    let seconds = point.at.since(before.at) as f64 / 1e6;
-                    one.sum.area += (before.value + point.value) / 2.0 * seconds;
+                    let last = one.last_samples.replace(LastSamples::new(before, point));
+                    one.sum.area += last.map_or(0.0, |last| last.area());
                 }
                 one.sum.last = point.value;
                 one.sum.max = Some(one.sum.max.map_or(point.value, |max| max.max(point.value)));
@@ -328,6 +334,9 @@ impl Used {
         let series = &one.info.series;
         let last = one.before.map_or(one.first, |point| point.at.0);
         let device = series.device.to_string();
+        if let Some(last) = one.before {
+            self.ends.take(&device, &series.metric, last);
+        }
         let others = i64::try_from(one.sum.samples).unwrap_or(i64::MAX).saturating_sub(1);
         let distance = last.saturating_sub(one.first).checked_div(others).unwrap_or(i64::MAX);
         let read = self.read.entry(device.clone()).or_insert(Read { last, distance });
@@ -337,10 +346,12 @@ impl Used {
             unit: one.info.unit.word(),
             kind: one.info.kind,
             sum: SeriesSum::default(),
+            last_samples: Vec::new(),
             first: one.first,
             last,
         });
         metric.take(&one.sum, one.first, last);
+        metric.last_samples.extend(one.last_samples.filter(|_| one.info.kind != Kind::Counter));
         if self.series.len() < self.series_max {
             self.series.push(api::SeriesRef {
                 device: series.device.to_string(),
@@ -357,7 +368,8 @@ impl Used {
         for (name, devices) in self.metrics {
             let count = u32::try_from(devices.len()).unwrap_or(u32::MAX);
             let mut whole: Option<MetricSum> = None;
-            for (device, metric) in devices {
+            for (device, mut metric) in devices {
+                metric.hold_until(self.ends.of(&device));
                 by_node.insert(&device, &name, metric.of_node());
                 match &mut whole {
                     Some(whole) => whole.take(&metric.sum, metric.first, metric.last),
@@ -384,12 +396,18 @@ impl MetricSum {
         self.sum.max = [self.sum.max, sum.max].into_iter().flatten().reduce(f64::max);
     }
 
+    /// Adds the areas before the last samples: up to the end of the job's last process, if it is known.
+    fn hold_until(&mut self, end: Option<Timestamp>) {
+        let areas = self.last_samples.drain(..).map(|last| last.area_until(end));
+        self.sum.area += areas.sum::<f64>();
+    }
+
     fn of_node(&self) -> NodeSum {
         let increase = Some(self.sum.increase).filter(|_| self.sum.grown);
         NodeSum { kind: self.kind, increase, max: self.sum.max }
     }
 
-    fn line(&self, metric: String, devices: u32) -> api::MetricTotal {
+    fn line(self, metric: String, devices: u32) -> api::MetricTotal {
         let (counter, sum) = (self.kind == Kind::Counter, self.sum);
         let seconds = self.last.saturating_sub(self.first) as f64 / 1e6;
         let average = if seconds > 0.0 { sum.area / seconds } else { sum.last };

@@ -24,6 +24,8 @@ const CANCELLED: &str = "taskstats_cancelled_write_bytes_total";
 /// The largest memory that was charged to the job's cgroup.
 const CHARGED: &str = "cgroup_memory_peak_bytes";
 const UNREAD: &str = "cgroup_unread_seconds";
+const UNREAD_PRESSURE: &str = "cgroup_pressure_unread_seconds";
+const UNREAD_IO: &str = "cgroup_io_unread_seconds";
 /// What was charged when a task was killed at the job's own limit: no cgroup is charged more than its limit.
 const AT_LIMIT: &str = "cgroup_oom_charged_bytes";
 /// A part of the job's memory that a kill proves.
@@ -201,6 +203,8 @@ struct Won {
     value: f64,
     /// The cgroup's last reading was missed, and no other origin covers what came after it.
     missed: bool,
+    /// Of pressure and transfers: the seconds before the job's end that no reading covers.
+    unread_seconds: Option<f64>,
     /// Of written bytes.
     cancelled: Option<&'static str>,
 }
@@ -217,12 +221,22 @@ fn won(origins: Origins, node: &Node<'_>) -> Option<Won> {
         is_end_covered |= !matches!(*origin, CGROUP | KILLED)
             && best.is_none_or(|best| value * SAME >= best.value);
         if best.is_none_or(|best| value > best.value * SAME) {
-            best = Some(Won { origin, value, missed: false, cancelled: None });
+            best =
+                Some(Won { origin, value, missed: false, unread_seconds: None, cancelled: None });
         }
     }
     let is_write = std::ptr::eq(origins, IO_WRITE);
+    let unread_metric = if [IO_READ, IO_WRITE].iter().any(|of| std::ptr::eq(*of, origins)) {
+        Some(UNREAD_IO)
+    } else {
+        let waited = [WAITED_CPU, WAITED_MEMORY, WAITED_IO];
+        waited.iter().any(|of| std::ptr::eq(*of, origins)).then_some(UNREAD_PRESSURE)
+    };
+    let unread_seconds = unread_metric.and_then(|metric| node.some(metric));
+    let is_missed = unread || unread_seconds.is_some();
     best.map(|won| Won {
-        missed: unread && won.origin == CGROUP && !is_end_covered,
+        missed: is_missed && won.origin == CGROUP && !is_end_covered,
+        unread_seconds,
         cancelled: node.cancelled(won.origin).filter(|_| is_write),
         ..won
     })
@@ -289,10 +303,15 @@ fn note(origins: Origins, values: &[Won]) -> Option<String> {
     }
     let cancelled: BTreeSet<&str> = values.iter().filter_map(|won| won.cancelled).collect();
     notes.extend(cancelled.into_iter().map(str::to_owned));
-    let missed = values.iter().filter(|won| won.missed).count();
+    let of_missed = || values.iter().filter(|won| won.missed);
+    let missed = of_missed().count();
     if missed > 0 && !is(NOT_READ) {
         let of = if values.len() > 1 { format!(" on {missed} nodes") } else { String::new() };
-        notes.push(format!("last reading missed{of}"));
+        let seconds = of_missed().filter_map(|won| won.unread_seconds).reduce(f64::max);
+        notes.push(match seconds {
+            Some(seconds) => format!("last {seconds:.2} s not read{of}"),
+            None => format!("last reading missed{of}"),
+        });
     }
     (!notes.is_empty()).then(|| notes.join("; "))
 }

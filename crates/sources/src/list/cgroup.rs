@@ -11,9 +11,11 @@
 //! cgroup was created, so the first sample includes all use by its first process. The source makes a last
 //! reading when the last process ended, and another before the agent drops the cgroup. A scheduler removes
 //! the cgroup within milliseconds of the last process. The source therefore also looks at processor time,
-//! memory, kills and transfers between readings: once a second, and within 0.1 s after a task of the node
-//! ended. If the cgroup is gone, the last reading reports the values of the last look, and
-//! `cgroup_unread_seconds` reports the time since then. Looks add no samples.
+//! memory, kills and pressure between readings: once a second, and within 0.1 s after a task of the node
+//! ended. It looks at transfers once a second. If the cgroup is gone, the last reading reports the values of
+//! the last look. `cgroup_unread_seconds` reports the time since processor time was read,
+//! `cgroup_pressure_unread_seconds` and `cgroup_io_unread_seconds` the same of pressure and transfers. Looks
+//! add no samples.
 //!
 //! - Throttling counts the limit of the job's own directory; it excludes limits of steps below it.
 //! - Version 1 counts an OOM kill only in the directory of the killed process, and loses the count with the
@@ -41,7 +43,7 @@ use disks::{BlkioRule, Disks};
 use files::{File, OF_JOBS, OF_UNITS, Output, Part};
 use kernel::limits::open_files_max;
 use kills::Kills;
-use metrics::{JOBS, METRICS, UNKEPT, UNREAD};
+use metrics::{JOBS, METRICS, OOM_UNATTRIBUTED, UNKEPT, UNREAD, UNREAD_IO, UNREAD_PRESSURE};
 use model::setting::{Kind, OptionSpec};
 use model::{JobKey, Timestamp};
 use std::time::Duration;
@@ -195,7 +197,11 @@ impl Source for Cgroup {
         if self.reader.budget.unkept > 0 {
             of_device.counter(&UNKEPT, &[], self.reader.budget.unkept as f64, began);
         }
-        self.kills.report(&self.jobs, cx, None, out);
+        self.kills.report(&self.jobs, cx, out);
+        if self.kills.unattributed() > 0 {
+            let kills = self.kills.unattributed() as f64;
+            out.of_device().counter(&OOM_UNATTRIBUTED, &[], kills, began);
+        }
         if let Some(state) = &self.kills.state {
             let error = match state {
                 PartState::Ok => None,
@@ -208,7 +214,7 @@ impl Source for Cgroup {
 
     fn drain(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         self.follow(cx);
-        self.kills.report(&self.jobs, cx, None, out);
+        self.kills.report(&self.jobs, cx, out);
         if self.looks_left == 0 {
             self.looks_left = self.jobs.len();
         }
@@ -240,14 +246,22 @@ impl Source for Cgroup {
         out: &mut Sink,
     ) -> Result<(), SourceError> {
         self.follow(cx);
-        self.kills.report(&self.jobs, cx, Some(job), out);
+        self.kills.report(&self.jobs, cx, out);
         if let Ok(place) = self.jobs.binary_search_by(|(key, _)| key.cmp(job)) {
             self.read_job(place, cx, out);
             let unread = self.jobs.get_mut(place).and_then(|(_, subject)| {
                 is_read(cx, job).and_then(|_| subject.unread_seconds(cx.now))
             });
-            if let Some(seconds) = unread {
-                out.of_job(job).gauge(&UNREAD, &[], seconds);
+            if let Some(unread) = unread {
+                let mut of_job = out.of_job(job);
+                of_job.gauge(&UNREAD, &[], unread.cpu);
+                for (metric, seconds) in
+                    [(&UNREAD_PRESSURE, unread.pressure), (&UNREAD_IO, unread.io)]
+                {
+                    if let Some(seconds) = seconds {
+                        of_job.gauge(metric, &[], seconds);
+                    }
+                }
             }
         }
         Ok(())

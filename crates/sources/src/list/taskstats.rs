@@ -41,7 +41,7 @@ use crate::reading::file::broken;
 use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use cgroups::{Hierarchy, JobCgroup};
 use commands::Commands;
-use kernel::taskstats::{Asked, Query, TaskstatsError};
+use kernel::taskstats::{Asked, Counter, Query, TaskstatsError};
 use kernel::{Root, cgroup, clock, process};
 use metrics::{
     BEGIN, COMMAND_CPU, ELAPSED, ENDED, EXITS, HIWATER_RSS, HIWATER_VM, JOB_CPU, METRICS,
@@ -330,6 +330,12 @@ impl Taskstats {
         let residual_ns = group.and_then(|group_ns| sum.residual_ns(group_ns));
         let counters = sum.shared();
         let sum = *sum;
+        // A tick that is late may lie before a job that is here already.
+        let whole_ns = whole_ns.filter(|_| known.created <= cx.now);
+        let of_commands_ns = match whole_ns {
+            Some(whole_ns) => whole_ns.saturating_sub(sum.group_base_ns),
+            None => counters.get(Counter::CpuRunVirtual),
+        };
         let Some(begin_s) = sum.begin_s else { return };
         let delays_counted = self.delays_counted.unwrap_or(true);
         let mut out = out.of_job(&known.key);
@@ -337,8 +343,7 @@ impl Taskstats {
             let value = row.value(counters.get(row.counter));
             out.counter(&row.metric, &[], value, known.start);
         }
-        // A tick that is late may lie before a job that is here already.
-        if let Some(whole_ns) = whole_ns.filter(|_| known.created <= cx.now) {
+        if let Some(whole_ns) = whole_ns {
             out.counter(&JOB_CPU, &[], whole_ns as f64 / 1e9, known.created);
         }
         out.gauge(&BEGIN, &[], begin_s as f64);
@@ -349,7 +354,7 @@ impl Taskstats {
         if self.exits.drain_every().is_some() {
             out.counter(&ENDED, &[], sum.ended as f64, known.start);
         }
-        let (commands, rest_ns) = self.sums.commands_of(no).report(cx.now);
+        let (commands, rest_ns) = self.sums.commands_of(no).report(cx.now, of_commands_ns);
         for command in commands {
             let (start, labels) =
                 (command.start.unwrap_or(known.start), [("comm", command.comm.as_str())]);

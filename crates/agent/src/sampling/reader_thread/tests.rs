@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::jobs::finder::Finder;
+use crate::jobs::job_sightings::Sightings;
 use crate::reading::machine::machine;
 use crate::reading::own::Own;
 use crate::reading::plan::{
@@ -67,7 +68,8 @@ fn sampler(dir: &Path, plan: &Plan) -> (Sampler, Queued) {
     let own = Own::new(device, Arc::new(Counters::default()), now);
     let root = if dir == Path::new("/") { Root::live() } else { Root::recorded(dir) };
     let machine = machine(root.unwrap(), now);
-    let finder = Finder::discovering(cgroups::Config::default(), (Vec::new(), None));
+    let finder =
+        Finder::discovering(cgroups::Config::default(), (Vec::new(), Sightings::default()));
     (Sampler::new(clock, machine, plan, finder, own, sealer), batches)
 }
 

@@ -6,6 +6,7 @@ mod jobs;
 mod pace;
 
 use super::*;
+use crate::jobs::job_sightings::Sightings;
 use crate::reading::machine::machine;
 use crate::reading::plan::SourcePlan;
 use crate::reading::source_state::{PARKS_MAX, State};
@@ -157,7 +158,8 @@ impl Bench {
             std::fs::write(dir.path().join(file), "ok").unwrap();
         }
         let machine = machine(Root::recorded(dir.path()).unwrap(), second(0));
-        let finder = Finder::discovering(cgroups::Config::default(), (Vec::new(), None));
+        let finder =
+            Finder::discovering(cgroups::Config::default(), (Vec::new(), Sightings::default()));
         let given = Arc::clone(&clock) as Arc<dyn Clock>;
         let sampler = Sampler::new(given, machine, plan, finder, own, sealer);
         Self { dir, clock, sampler, sealed }

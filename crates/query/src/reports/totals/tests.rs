@@ -66,6 +66,36 @@ fn a_last_reading_that_was_missed_is_marked_where_nothing_covers_it() {
 }
 
 #[test]
+fn pressure_and_transfers_state_the_seconds_that_are_not_read() {
+    let lost: &[_] = &[
+        ("cgroup_cpu_seconds_total", 0.4),
+        ("cgroup_unread_seconds", 0.04),
+        ("cgroup_pressure_cpu_some_seconds_total", 0.5),
+        ("cgroup_pressure_unread_seconds", 0.87),
+        ("cgroup_io_read_bytes_total", 4096.0),
+        ("cgroup_io_unread_seconds", 0.95),
+    ];
+    let note = |nodes: &ByNode, total: &str| {
+        let (_, origins) = totals(nodes, 2.0);
+        origin(&origins, total).note.clone()
+    };
+    let of_one = nodes(&[("n1", lost)]);
+    for (total, expected) in [
+        ("cpu_seconds", "last reading missed"),
+        ("pressure_cpu_seconds", "last 0.87 s not read"),
+        ("io_read_bytes", "last 0.95 s not read"),
+    ] {
+        assert_eq!(note(&of_one, total).as_deref(), Some(expected), "{total}");
+    }
+    let read: &[_] = &[("cgroup_pressure_cpu_some_seconds_total", 1.0)];
+    let of_two = note(&nodes(&[("n1", lost), ("n2", read)]), "pressure_cpu_seconds");
+    assert_eq!(of_two.as_deref(), Some("last 0.87 s not read on 1 nodes"));
+    // The tasks' own accounting has the end.
+    let exits = [lost, &[("taskstats_read_bytes_total", 8192.0)]].concat();
+    assert_eq!(note(&nodes(&[("n1", &exits)]), "io_read_bytes"), None);
+}
+
+#[test]
 fn exit_accounting_with_less_than_the_cgroup_does_not_cover_the_end() {
     let cpu = |tasks: &[(&str, f64)]| {
         let cgroup = [("cgroup_cpu_seconds_total", 4.0), (UNREAD, 0.75)];

@@ -64,9 +64,9 @@ pub(super) enum Look {
 impl Look {
     const fn of(part: Part) -> Self {
         match part {
-            Part::Cpu | Part::OomKills => Self::Each,
+            Part::Cpu | Part::OomKills | Part::Pressure => Self::Each,
             Part::Io | Part::Throttling => Self::EachSecond,
-            Part::Memory | Part::Tasks | Part::Pressure => Self::No,
+            Part::Memory | Part::Tasks => Self::No,
         }
     }
 }

@@ -1,7 +1,10 @@
 //! OOM kills in the kernel's log, held until each is reported for its job.
 //!
-//! The log names the task's cgroup, which is a job's or below it. The source reports a kill once its size is
-//! known, or after 1 s, or when its job ends. The counters of the cgroups also count kills, including those
+//! The log names the task's cgroup, which is a job's or below it. Users choose names of cgroups, so that a cut record
+//! could name another job's: see [`kernel::kmsg`]. The source therefore holds a victim until the next line confirms
+//! it, `Killed process`, with the same process ID, name and user. It attributes the kill then. A victim without that
+//! line, with an ambiguous record or with a record that continues its own counts in
+//! `cgroup_oom_unattributed_total`, and for no job. The counters of the cgroups also count kills, including those
 //! that the log omits: the kernel prints at most ten in 5 s.
 //!
 //! The log also contains the memory charged to the full cgroup. This information outlives the cgroup, which a
@@ -20,8 +23,6 @@ use std::collections::BTreeMap;
 const RECORDS_MAX: usize = 4096;
 /// Maximum number of kills waiting for their job.
 const WAITING_MAX: usize = 256;
-/// Maximum wait for the line with the kill's size.
-const SIZE_WAIT_US: i64 = Timestamp::SECOND;
 /// Maximum wait until the job of a kill is found.
 const JOB_WAIT_US: i64 = 10 * Timestamp::SECOND;
 /// A limit from this value on means "no limit": it exceeds any machine's memory.
@@ -35,9 +36,20 @@ pub(super) struct Kills {
     pub(super) state: Option<PartState>,
     /// Mount points of the memory hierarchies.
     mounts: Vec<Box<str>>,
+    taken: Taken,
+}
+
+/// The kills of the log's lines.
+#[derive(Debug, Default)]
+struct Taken {
     /// Memory of the full cgroup in the latest such line of the log.
     full: Option<Full>,
+    /// The latest victim, until the next line confirms that it was killed.
+    victim: Option<Waiting>,
+    /// Confirmed kills that wait for their job.
     waiting: Vec<Waiting>,
+    /// Number of victims that no job is charged with.
+    unattributed: u64,
 }
 
 /// Memory charged to a full cgroup, and its limit.
@@ -69,36 +81,37 @@ impl Kills {
         let mounts = hierarchies.mounts().iter();
         let mounts = mounts.filter(|mount| mount.hierarchies.iter().any(of_memory));
         let mounts = mounts.map(|mount| mount.path.as_str().into()).collect();
-        Self { log, state, mounts, full: None, waiting: Vec::new() }
+        Self { log, state, mounts, taken: Taken::default() }
     }
 
-    /// Reads new log records and reports kills of these jobs; `ended` is a job about to be dropped.
+    /// Number of OOM kills that the log did not attribute beyond doubt.
+    pub(super) const fn unattributed(&self) -> u64 {
+        self.taken.unattributed
+    }
+
+    /// Reads new log records and reports kills of these jobs.
     pub(super) fn report(
         &mut self,
         jobs: &[(JobKey, Subject)],
         cx: &Context<'_>,
-        ended: Option<&JobKey>,
         out: &mut Sink,
     ) {
         let Some(log) = &mut self.log else { return };
         let now_us = i64::try_from(clock::monotonic_us()).unwrap_or(i64::MAX);
-        let (full, waiting) = (&mut self.full, &mut self.waiting);
+        let taken = &mut self.taken;
         let read = log.read(RECORDS_MAX, |at_us, line| {
             let at = cx.now.plus(at_us.saturating_sub(now_us).min(0));
-            take(full, waiting, line, (at, cx.now));
+            taken.take(line, (at, cx.now));
         });
         if let Err(errno) = read {
             let error = SourceError::broken(format!("/dev/kmsg: {errno}"));
             (self.log, self.state) = (None, Some(PartState::Not(error)));
         }
         let (mounts, mut found_memory) = (&self.mounts, BTreeMap::<&JobKey, KillMemory>::new());
-        self.waiting.retain_mut(|waiting| {
+        taken.waiting.retain(|waiting| {
             let age_us = cx.now.since(waiting.since);
             let found = jobs.iter().find(|(_, subject)| is_of(waiting, subject, mounts));
             let Some((key, subject)) = found else { return age_us < JOB_WAIT_US };
-            if waiting.kill.task_bytes.is_none() && age_us < SIZE_WAIT_US && ended != Some(key) {
-                return true;
-            }
             if let Some(job) = cx.jobs.get(key) {
                 out.oom_kill(job, waiting.kill.clone());
                 found_memory.entry(key).or_default().take(waiting, subject, mounts);
@@ -148,35 +161,55 @@ fn refused(error: &ReadError) -> SourceError {
     }
 }
 
-/// Handles a line; `at` is its time in the log, `since` the time of reading.
-fn take(
-    named: &mut Option<Full>,
-    waiting: &mut Vec<Waiting>,
-    line: Line<'_>,
-    (at, since): (Timestamp, Timestamp),
-) {
-    match line {
-        Line::Full { charged, limit } => {
-            *named = Some(Full { charged, limit: Some(limit).filter(|bytes| *bytes < NO_LIMIT) });
-        }
-        Line::Victim(Victim { cgroup, task, pid, uid, full }) => {
-            if waiting.len() >= WAITING_MAX {
-                waiting.remove(0);
+impl Taken {
+    /// Handles a line; `at` is its time in the log, `since` the time of reading.
+    fn take(&mut self, line: Line<'_>, (at, since): (Timestamp, Timestamp)) {
+        match line {
+            Line::Full { charged, limit } => {
+                let limit = Some(limit).filter(|bytes| *bytes < NO_LIMIT);
+                self.full = Some(Full { charged, limit });
             }
-            // The memory line precedes the victim's line; it is missing if the node itself is
-            // out of memory.
-            let full = full.zip(named.take());
-            let limit_bytes = full.and_then(|(_, of)| of.limit);
-            let full = full.map(|(full, of)| (full.to_owned(), of.charged));
-            let (task, uid) = (task.into(), Some(uid));
-            let kill = OomKill { at, pid, uid, task, task_bytes: None, limit_bytes };
-            waiting.push(Waiting { cgroup: cgroup.to_owned(), full, kill, since });
-        }
-        Line::Killed { pid, bytes } => {
-            let is_it = |one: &&mut Waiting| one.kill.pid == pid && one.kill.task_bytes.is_none();
-            if let Some(one) = waiting.iter_mut().rev().find(is_it) {
-                one.kill.task_bytes = Some(bytes);
+            Line::Victim(Victim { cgroup, task, pid, uid, full }) => {
+                self.reject();
+                // The memory line precedes the victim's line; it is missing if the node itself is
+                // out of memory.
+                let full = full.zip(self.full.take());
+                let limit_bytes = full.and_then(|(_, of)| of.limit);
+                let full = full.map(|(full, of)| (full.to_owned(), of.charged));
+                let (task, uid) = (task.into(), Some(uid));
+                let kill = OomKill { at, pid, uid, task, task_bytes: None, limit_bytes };
+                self.victim = Some(Waiting { cgroup: cgroup.to_owned(), full, kill, since });
             }
+            Line::Ambiguous => {
+                self.reject();
+                self.full = None;
+                self.unattributed = self.unattributed.saturating_add(1);
+            }
+            Line::Continued | Line::Lost => self.reject(),
+            Line::Killed { pid, task, uid, bytes } => {
+                let is_it = |kill: &OomKill| {
+                    kill.pid == pid && &*kill.task == task && (uid.is_none() || kill.uid == uid)
+                };
+                match self.victim.take() {
+                    Some(mut victim) if is_it(&victim.kill) => {
+                        victim.kill.task_bytes = Some(bytes);
+                        if self.waiting.len() >= WAITING_MAX {
+                            self.waiting.remove(0);
+                        }
+                        self.waiting.push(victim);
+                    }
+                    // A kill of all tasks of a cgroup has one victim line and several of these.
+                    None => {}
+                    Some(_) => self.unattributed = self.unattributed.saturating_add(1),
+                }
+            }
+        }
+    }
+
+    /// Drops a victim that no line confirmed.
+    fn reject(&mut self) {
+        if self.victim.take().is_some() {
+            self.unattributed = self.unattributed.saturating_add(1);
         }
     }
 }
@@ -217,33 +250,64 @@ mod tests {
         Line::Victim(Victim { cgroup, task: "solve", pid: 7, uid: 1000, full })
     }
 
+    const KILLED: Line<'_> = killed(7, "solve", Some(1000));
+
+    const fn killed(pid: u32, task: &str, uid: Option<u32>) -> Line<'_> {
+        Line::Killed { pid, task, uid, bytes: 4096 }
+    }
+
+    fn taken(lines: &[Line<'_>]) -> Taken {
+        let mut taken = Taken::default();
+        lines.iter().for_each(|line| taken.take(*line, (Timestamp(20), Timestamp(20))));
+        taken
+    }
+
     fn waiting_after(lines: &[Line<'_>]) -> Vec<Waiting> {
-        let (mut named, mut waiting) = (None, Vec::new());
-        let at = (Timestamp(20), Timestamp(20));
-        lines.iter().for_each(|line| take(&mut named, &mut waiting, *line, at));
-        waiting
+        taken(lines).waiting
     }
 
     #[test]
     fn a_kill_has_its_size_and_the_limit_of_its_cgroup() {
-        let killed = Line::Killed { pid: 7, bytes: 4096 };
-        let waiting = waiting_after(&[FULL, victim("/job_1", Some("/job_1")), killed]);
+        let waiting = waiting_after(&[FULL, victim("/job_1", Some("/job_1")), KILLED]);
         let kill = &waiting[0].kill;
         assert_eq!((kill.task_bytes, kill.limit_bytes), (Some(4096), Some(8192)));
         assert_eq!((&*kill.task, kill.pid, kill.uid), ("solve", 7, Some(1000)));
         // The node is out of memory: the limit in the log belongs to another kill.
-        let waiting = waiting_after(&[FULL, victim("/job_1", None)]);
+        let waiting = waiting_after(&[FULL, victim("/job_1", None), KILLED]);
         assert_eq!((waiting[0].kill.limit_bytes, &waiting[0].full), (None, &None));
-        assert_eq!(waiting_after(&[killed]).len(), 0);
-        let many = vec![victim("/job_1", None); WAITING_MAX + 9];
+        assert_eq!(waiting_after(&[KILLED]).len(), 0);
+        let many = [victim("/job_1", None), KILLED].repeat(WAITING_MAX + 9);
         assert_eq!(waiting_after(&many).len(), WAITING_MAX);
+    }
+
+    #[test]
+    fn a_kill_that_no_line_confirms_counts_for_no_job() {
+        let victim = victim("/job_1", Some("/job_1"));
+        let after = |lines: &[Line<'_>]| {
+            let taken = taken(lines);
+            (taken.waiting.len(), taken.unattributed)
+        };
+        assert_eq!(after(&[FULL, victim, KILLED]), (1, 0));
+        assert_eq!(after(&[victim, killed(7, "solve", None)]), (1, 0), "before Linux 5.4");
+        for (of, lines) in [
+            ("the record was cut", &[victim, Line::Continued, KILLED][..]),
+            ("records are missing", &[victim, Line::Lost, KILLED]),
+            ("the record may be cut", &[FULL, Line::Ambiguous, KILLED]),
+            ("another process", &[victim, killed(8, "solve", Some(1000))]),
+            ("another name", &[victim, killed(7, "sleep", Some(1000))]),
+            ("another user", &[victim, killed(7, "solve", Some(1001))]),
+        ] {
+            assert_eq!(after(lines), (0, 1), "{of}");
+        }
+        assert_eq!(after(&[victim, victim, KILLED]), (1, 1), "the first was already exiting");
+        assert_eq!(after(&[victim]), (0, 0), "the next line is on its way");
     }
 
     #[test]
     fn a_kill_is_attributed_by_its_cgroup() {
         let mounts = ["sys/fs/cgroup/memory".into()];
         let of = |cgroup: &str, dir: &str| {
-            let waiting = waiting_after(&[victim(cgroup, None)]);
+            let waiting = waiting_after(&[victim(cgroup, None), KILLED]);
             is_of(&waiting[0], &subject(dir), &mounts)
         };
         let dir = "sys/fs/cgroup/memory/slurm/uid_1000/job_1";
@@ -252,7 +316,7 @@ mod tests {
         assert!(!of("/slurm/uid_1000/job_12", dir), "another job's ID");
         assert!(!of("/slurm/uid_1000", dir) && !of("/", dir));
         assert!(!of("/slurm/uid_1000/job_1", "elsewhere/slurm/uid_1000/job_1"));
-        let mut early = waiting_after(&[victim("/job_1", None)]);
+        let mut early = waiting_after(&[victim("/job_1", None), KILLED]);
         early[0].kill.at = Timestamp(-2 * Timestamp::SECOND);
         let job = subject("sys/fs/cgroup/memory/job_1");
         assert!(!is_of(&early[0], &job, &mounts), "the path belonged to an earlier run");
@@ -263,7 +327,7 @@ mod tests {
         let job = subject("sys/fs/cgroup/memory/uid_1/job_1");
         let step = "/uid_1/job_1/step_0";
         let memory = |full: Option<&str>| {
-            let lines = [FULL, victim(step, full), Line::Killed { pid: 7, bytes: 4096 }];
+            let lines = [FULL, victim(step, full), KILLED];
             let mut memory = KillMemory::default();
             memory.take(&waiting_after(&lines)[0], &job, &mounts);
             memory

@@ -35,6 +35,17 @@ pub(super) static UNREAD: Metric = Metric::gauge(
     "Time before the job's end that no reading covers, because its cgroup was removed before the last reading.",
 );
 
+pub(super) static UNREAD_PRESSURE: Metric = Metric::gauge(
+    "cgroup_pressure_unread_seconds",
+    Unit::Seconds,
+    "The same of the job's pressure, which may have been read earlier than its processor time.",
+);
+pub(super) static UNREAD_IO: Metric = Metric::gauge(
+    "cgroup_io_unread_seconds",
+    Unit::Seconds,
+    "The same of the job's transfers, which are read once a second.",
+);
+
 pub(super) static CPU: Metric =
     micros("cgroup_cpu_seconds_total", "Time on a processor, summed over processors.");
 pub(super) static CPU_USER: Metric =
@@ -78,6 +89,10 @@ pub(super) static LIMIT_HITS: Metric = count(
 );
 pub(super) static OOM_KILLS: Metric =
     count("cgroup_oom_kills_total", "Processes killed by the OOM killer.");
+pub(super) static OOM_UNATTRIBUTED: Metric = count(
+    "cgroup_oom_unattributed_total",
+    "OOM kills in the kernel's log that no job is charged with, because their records are cut, ambiguous or contradict each other.",
+);
 pub(super) static OOM_CHARGED: Metric = bytes(
     "cgroup_oom_charged_bytes",
     "Memory charged to the job when the kernel killed a task at the job's own limit.",
@@ -183,7 +198,7 @@ macro_rules! lines {
 }
 
 lines! {
-    beside JOBS UNKEPT UNREAD CPU CPU_USER CPU_SYSTEM PERIODS THROTTLED_PERIODS THROTTLED BURSTS
+    beside JOBS UNKEPT UNREAD UNREAD_PRESSURE UNREAD_IO OOM_UNATTRIBUTED CPU CPU_USER CPU_SYSTEM PERIODS THROTTLED_PERIODS THROTTLED BURSTS
         BURST MEMORY MEMORY_PEAK MEMORY_LIMIT LIMIT_HITS OOM_KILLS OOM_CHARGED OOM_PART SWAP
         SWAP_PEAK SWAP_LIMIT NUMA_ANON NUMA_FILE
         READ_BYTES WRITE_BYTES DISCARD_BYTES READS WRITES DISCARDS TASKS TASKS_PEAK TASKS_LIMIT

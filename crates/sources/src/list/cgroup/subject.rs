@@ -88,6 +88,19 @@ struct Slot {
     state: State,
     /// Text of the last look, if it is newer than the last pushed one; else empty.
     last: Vec<u8>,
+    /// Time of the last reading or look.
+    read_at: Option<Timestamp>,
+}
+
+/// Seconds before a job's end that no reading covers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unread {
+    /// Of processor time.
+    pub(super) cpu: f64,
+    /// Of pressure, if any was ever read.
+    pub(super) pressure: Option<f64>,
+    /// Of transfers, if any were ever read.
+    pub(super) io: Option<f64>,
 }
 
 #[derive(Debug)]
@@ -121,7 +134,7 @@ impl Subject {
                 return None;
             }
             let dir = file.of.iter().find_map(|hierarchy| in_hierarchy(*hierarchy))?;
-            Some(Slot { file, dir, state: State::Closed, last: Vec::new() })
+            Some(Slot { file, dir, state: State::Closed, last: Vec::new(), read_at: None })
         };
         let slots = files.iter().filter_map(slot).collect();
         Self {
@@ -191,6 +204,9 @@ impl Subject {
             }
             let Some(dir) = self.dirs.get(slot.dir) else { continue };
             let read = slot.text(dir, reading);
+            if matches!(read, Ok(true)) {
+                slot.read_at = Some(reading.now);
+            }
             if std::mem::take(&mut is_first) {
                 match read {
                     Ok(true) => self.last_reading.take(reading.now, reading.text),
@@ -229,7 +245,7 @@ impl Subject {
 
     /// To be called after the reading at the end of a job or of its last process. Returns the seconds
     /// before the end that no reading covers, once, if the cgroup was removed before.
-    pub(super) fn unread_seconds(&mut self, now: Timestamp) -> Option<f64> {
+    pub(super) fn unread_seconds(&mut self, now: Timestamp) -> Option<Unread> {
         let last = &mut self.last_reading;
         if !last.is_gone && !self.slots.is_empty() {
             // If no process runs afterwards, this reading is complete.
@@ -239,11 +255,17 @@ impl Subject {
         if last.complete == Some(last.found) || std::mem::replace(&mut last.is_reported, true) {
             return None;
         }
-        Some(now.since(last.at.unwrap_or(self.created)).max(0) as f64 / 1e6)
+        let since = |at: Timestamp| now.since(at).max(0) as f64 / 1e6;
+        let cpu = since(last.at.unwrap_or(self.created));
+        let of = |part| {
+            let slots = self.slots.iter().filter(|slot| slot.file.part == part);
+            slots.filter_map(|slot| slot.read_at).min().map(since)
+        };
+        Some(Unread { cpu, pressure: of(Part::Pressure), io: of(Part::Io) })
     }
 
-    /// Keeps the text of files with values that are lost with the cgroup. Processor time, memory and
-    /// kills are read at each look. Transfers are read once a second: they cost more, and mostly count
+    /// Keeps the text of files with values that are lost with the cgroup. Processor time, memory,
+    /// kills and pressure are read at each look. Transfers are read once a second: they cost more, and mostly count
     /// when they reach a disk. The next reading reports these values if the cgroup was removed meanwhile,
     /// as schedulers do within milliseconds of a job's last process.
     pub(super) fn look(&mut self, reading: &mut Reading<'_>) {
@@ -268,6 +290,7 @@ impl Subject {
                 if std::mem::take(&mut is_first) {
                     self.last_reading.take(reading.now, reading.text);
                 }
+                slot.read_at = Some(reading.now);
                 slot.keep(reading.text);
             }
         }

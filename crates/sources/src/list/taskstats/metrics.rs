@@ -305,7 +305,8 @@ pub(super) static COMMAND_CPU: Metric = Metric::counter(
 pub(super) static OTHER_CPU: Metric = Metric::counter(
     "taskstats_other_commands_cpu_seconds_total",
     Unit::Seconds,
-    "Processor time of the job's tasks with other names, and of named commands before they were named.",
+    "Processor time of the job beyond that of the named commands: of other commands, of named ones before they were \
+     named, and before a move into the job was noticed.",
 )
 .steps(NANOS);
 

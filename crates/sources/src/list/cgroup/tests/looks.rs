@@ -148,3 +148,45 @@ fn a_reading_after_the_last_process_leaves_no_unread_seconds() {
     machine.remove("u/job_1/cpu.stat");
     assert_eq!(unread(&mut machine, &jobs), Some(1.0));
 }
+
+fn pressure(machine: &Machine, some_us: u64) {
+    let line = |word: &str, us: u64| format!("{word} avg10=0.00 avg60=0.00 avg300=0.00 total={us}\n");
+    let text = line("some", some_us) + &line("full", 0);
+    machine.write("u/job_1/cpu.pressure", &text);
+}
+
+#[test]
+fn what_is_not_read_is_stated_of_pressure_and_transfers_too() {
+    let mut machine = Machine::new(&[]);
+    let jobs = one_job(VERSION_2);
+    let ends = |machine: &mut Machine, jobs: &Jobs| {
+        machine.act(jobs, |source, cx, out| source.job_ended(&key(1), cx, out)).unwrap()
+    };
+    cpu(&machine, 1_000_000);
+    pressure(&machine, 100_000);
+    machine.write("u/job_1/io.stat", "8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0\n");
+    machine.tick(&jobs);
+    // Pressure is looked at as often as processor time.
+    cpu(&machine, 1_900_000);
+    pressure(&machine, 900_000);
+    look(&mut machine, &jobs);
+    ["cpu.stat", "cpu.pressure", "io.stat"]
+        .iter()
+        .for_each(|file| machine.remove(&format!("u/job_1/{file}")));
+    let samples = ends(&mut machine, &jobs);
+    assert_eq!(samples.get("cgroup_pressure_cpu_some_seconds_total"), Some(&0.9));
+    let unread = |name: &str| samples.get(name).copied();
+    assert_eq!(unread("cgroup_pressure_unread_seconds"), unread("cgroup_unread_seconds"));
+    // Processor time can be read when another file cannot.
+    let mut machine = Machine::new(&[]);
+    cpu(&machine, 1_000_000);
+    pressure(&machine, 100_000);
+    machine.tick(&jobs);
+    machine.remove("u/job_1/cpu.pressure");
+    look(&mut machine, &jobs);
+    machine.remove("u/job_1/cpu.stat");
+    let samples = ends(&mut machine, &jobs);
+    let unread = |name: &str| samples.get(name).copied();
+    assert!(unread("cgroup_pressure_unread_seconds") > unread("cgroup_unread_seconds"));
+    assert_eq!(unread("cgroup_io_unread_seconds"), None, "the job has no such file");
+}
