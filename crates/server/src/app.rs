@@ -12,7 +12,7 @@ use crate::control::on_demand::OnDemand;
 use crate::control::reloadable_config::Live;
 use crate::control::watch::Watching;
 use crate::http::body::{Bounds, Budgets, Held, Sender, read};
-use crate::http::connection_limits::ConnectionLimits;
+use crate::http::connection_limits::{ConnectionLimits, LimitPerKey};
 use crate::http::query_executor::Work;
 use crate::ingest::agents::Agents;
 use crate::ingest::decoding::Decoding;
@@ -56,6 +56,8 @@ pub(crate) struct App {
     pub(crate) decoding: Decoding,
     pub(crate) counts: Counts,
     pub(crate) seats: ConnectionLimits,
+    /// Requests under way of each user.
+    pub(crate) requests: LimitPerKey<Arc<str>>,
     pub(crate) told_jobs: NodeJobsCache,
     /// How the asking of each scheduler goes.
     pub(crate) schedulers: Vec<Arc<PollStatus>>,

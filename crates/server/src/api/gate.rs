@@ -7,6 +7,7 @@ use crate::auth::authentication::{AuthContext, authenticate, nobody};
 use crate::auth::caller::{Caller, Rights};
 use crate::common::counts::Route;
 use crate::common::problem::{Refusal, Why};
+use crate::http::connection_limits::Slot;
 use axum::extract::{Request, State};
 use axum::http::header::{self, HeaderName};
 use axum::http::{HeaderValue, Method};
@@ -41,7 +42,12 @@ pub(crate) async fn gate(
     let admitted = admit(&app, &request);
     let told = log::log_enabled!(log::Level::Trace)
         .then(|| format!("{} {} of {admitted:?}", request.method(), request.uri().path()));
+    let mut slot = None;
     let mut response = match admitted {
+        Ok(caller) if is_flood(&app, &caller, &mut slot) => {
+            let most = app.limits.requests_per_user_max;
+            Refusal::busy(format!("one user has {most} requests under way at most")).into_response()
+        }
         Ok(caller) => {
             let (doer, changes) = (caller.doer.clone(), changes(&request));
             // Tokens of scope `jobs` too: a prologue that loops must not displace what administrators did.
@@ -85,6 +91,15 @@ pub(crate) async fn gate(
         headers.insert(header::STRICT_TRANSPORT_SECURITY, always);
     }
     response
+}
+
+/// Whether a user has as many requests under way as one may have: agents and administrators wait for what all share, such
+/// as the registry, no longer than these take.
+fn is_flood(app: &App, caller: &Caller, slot: &mut Option<Slot<Arc<str>>>) -> bool {
+    let is_bounded =
+        !matches!(caller.rights, Rights::Admin(_) | Rights::Agent(_) | Rights::Telling(_));
+    *slot = is_bounded.then(|| app.requests.take(caller.doer.whose())).flatten();
+    is_bounded && slot.is_none()
 }
 
 /// Whether a request by its form changes something: not one that asks with a body, and no samples, which come

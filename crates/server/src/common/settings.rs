@@ -30,6 +30,8 @@ pub struct Limits {
     pub frames_per_request_max: usize,
     /// Memory for batches that are decoded and not stored yet, in bytes of their decompressed payloads.
     pub decoded_bytes_max: usize,
+    /// Most requests of one user under way.
+    pub requests_per_user_max: usize,
     /// Most questions that wait for their turn.
     pub waiting_questions_max: usize,
     /// How long requests may take to end when the server stops.
@@ -51,6 +53,7 @@ impl Default for Limits {
             user_body_bytes_max: 1 << 20,
             frames_per_request_max: 4096,
             decoded_bytes_max: 64 << 20,
+            requests_per_user_max: 128,
             waiting_questions_max: 64,
             stop_time: Duration::from_secs(10),
         }

@@ -1,8 +1,9 @@
-//! Places for connections: so many in all, and so many for each user or address, so that one that takes
-//! all it can get leaves room for the others.
+//! Limits of connections, in all and for each user or address, and of each caller's requests under way: one that takes all
+//! it can get leaves room for the others.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -28,25 +29,60 @@ impl fmt::Display for Peer {
     }
 }
 
-/// The places.
+/// Counts what each key has at a time, up to a limit.
+#[derive(Clone, Debug)]
+pub(crate) struct LimitPerKey<K> {
+    max: usize,
+    taken: Arc<Mutex<HashMap<K, usize>>>,
+}
+
+/// One of a key's slots; free again when dropped.
+#[derive(Debug)]
+pub(crate) struct Slot<K: Eq + Hash> {
+    key: K,
+    taken: Arc<Mutex<HashMap<K, usize>>>,
+}
+
+impl<K: Clone + Eq + Hash> LimitPerKey<K> {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { max, taken: Arc::default() }
+    }
+
+    /// One of a key's slots, if one is free.
+    pub(crate) fn take(&self, key: K) -> Option<Slot<K>> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = taken.entry(key.clone()).or_default();
+        if *count >= self.max {
+            return None;
+        }
+        *count += 1;
+        Some(Slot { key, taken: Arc::clone(&self.taken) })
+    }
+}
+
+impl<K: Eq + Hash> Drop for Slot<K> {
+    fn drop(&mut self) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = taken.get_mut(&self.key) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                taken.remove(&self.key);
+            }
+        }
+    }
+}
+
+/// Limits of connections: of all, and of each peer.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionLimits {
     all: Arc<Semaphore>,
     max: usize,
-    max_per_peer: usize,
-    by_peer: Arc<Mutex<HashMap<Peer, usize>>>,
-}
-
-/// One of a peer's places; free again when dropped.
-#[derive(Debug)]
-pub(crate) struct PeerSlot {
-    peer: Peer,
-    by_peer: Arc<Mutex<HashMap<Peer, usize>>>,
+    by_peer: LimitPerKey<Peer>,
 }
 
 impl ConnectionLimits {
     pub(crate) fn new(max: usize, max_per_peer: usize) -> Self {
-        Self { all: Arc::new(Semaphore::new(max)), max, max_per_peer, by_peer: Arc::default() }
+        Self { all: Arc::new(Semaphore::new(max)), max, by_peer: LimitPerKey::new(max_per_peer) }
     }
 
     /// How many there are.
@@ -56,40 +92,22 @@ impl ConnectionLimits {
 
     /// How many of them one peer may have.
     pub(crate) const fn max_of_one(&self) -> usize {
-        self.max_per_peer
+        self.by_peer.max
     }
 
-    /// One of all places, if one is free.
+    /// One of all connections, if one is free.
     pub(crate) fn take(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.all).try_acquire_owned().ok()
     }
 
-    /// One of a peer's places, if one is free.
-    pub(crate) fn take_of(&self, peer: Peer) -> Option<PeerSlot> {
-        let mut by_peer = self.by_peer.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = by_peer.entry(peer).or_default();
-        if *taken >= self.max_per_peer {
-            return None;
-        }
-        *taken += 1;
-        Some(PeerSlot { peer, by_peer: Arc::clone(&self.by_peer) })
+    /// One of a peer's connections, if one is free.
+    pub(crate) fn take_of(&self, peer: Peer) -> Option<Slot<Peer>> {
+        self.by_peer.take(peer)
     }
 
     /// How many are taken.
     pub(crate) fn taken(&self) -> usize {
         self.max.saturating_sub(self.all.available_permits())
-    }
-}
-
-impl Drop for PeerSlot {
-    fn drop(&mut self) {
-        let mut by_peer = self.by_peer.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(taken) = by_peer.get_mut(&self.peer) {
-            *taken = taken.saturating_sub(1);
-            if *taken == 0 {
-                by_peer.remove(&self.peer);
-            }
-        }
     }
 }
 
@@ -110,6 +128,6 @@ mod tests {
         assert!(place.is_some() && seats.take_of(one).is_none() && seats.take_of(two).is_some());
         drop(place);
         assert!(seats.take_of(one).is_some());
-        assert!(seats.by_peer.lock().unwrap().is_empty());
+        assert!(seats.by_peer.taken.lock().unwrap().is_empty());
     }
 }

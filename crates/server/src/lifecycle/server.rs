@@ -15,7 +15,7 @@ use crate::control::on_demand::OnDemand;
 use crate::control::reloadable_config::{Live, LiveError};
 use crate::control::watch::Watching;
 use crate::http::body::Budgets;
-use crate::http::connection_limits::ConnectionLimits;
+use crate::http::connection_limits::{ConnectionLimits, LimitPerKey};
 use crate::http::listen::{listen, passed_address};
 use crate::http::query_executor::Work;
 use crate::ingest::agents::Agents;
@@ -393,6 +393,7 @@ fn app(
         slow_after: (!config.query.slow.is_zero()).then_some(config.query.slow),
         decoding: Decoding::new(threads.min(4), limits.decoded_bytes_max),
         counts: Counts::default(),
+        requests: LimitPerKey::new(limits.requests_per_user_max),
         seats: ConnectionLimits::new(
             size(config.listen.connections_max.into()),
             size(config.listen.connections_per_peer_max.into()),

@@ -1,6 +1,7 @@
 //! The limits of SQL through a running server: what is told, what is counted, and that all is given back.
 
 use super::ingest::{batch, frame, post, statuses};
+use super::sight::asks;
 use super::{Answer, Site, request, until};
 use crate::Limits;
 use std::io::Write;
@@ -51,6 +52,24 @@ fn a_statement_that_needs_too_much_memory() {
     let site = site(Limits::default(), &[("query.memory_bytes_max", "1MiB")]);
     let sorted = "SELECT a.value, b.timestamp FROM metrics a, metrics b, metrics c ORDER BY 2, 1";
     ends_at(&site, sorted, 413, "53200", "more than 1 MiB of memory; ask for less", "memory");
+}
+
+#[test]
+fn one_users_requests_under_way_are_bounded_and_others_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    super::secret(&dir.path().join("tokens"), "user:1000 token-of-ann\nuser:2000 token-of-bob\n");
+    let limits = Limits { requests_per_user_max: 1, ..Limits::default() };
+    let site = Site::within(dir, limits, &[("query.time_max", "3s")]);
+    let me = |token| asks(&site, token, "GET /api/v1/me", b"").status;
+    let body = serde_json::json!({ "query": ENDLESS }).to_string();
+    std::thread::scope(|scope| {
+        let statement =
+            scope.spawn(|| asks(&site, "token-of-ann", "POST /api/v1/sql", body.as_bytes()));
+        until("the statement runs", || site.metric("jobmeter_sql_statements") == 1.0);
+        assert_eq!((me("token-of-ann"), me("token-of-bob")), (429, 200));
+        assert_eq!(statement.join().unwrap().status, 413);
+    });
+    assert_eq!(me("token-of-ann"), 200);
 }
 
 #[test]
