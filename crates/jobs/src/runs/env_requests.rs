@@ -36,6 +36,9 @@ pub(crate) fn note(db: &Connection, event: &JobEvent) -> rusqlite::Result<bool> 
     Ok(changed > 0)
 }
 
+/// The requests of a run, by job and start.
+pub(crate) type RequestsByRun = BTreeMap<(JobKey, Timestamp), Vec<Box<str>>>;
+
 impl Registry {
     /// What the jobs that run ask for by their environment, by run: each value of a run once; of an ID that was used
     /// again what its newest run asks for, as an earlier one whose end nobody told is over. So many values at most as a list
@@ -43,9 +46,7 @@ impl Registry {
     ///
     /// # Errors
     /// SQLite fails.
-    pub(crate) fn asked_by_environment(
-        &self,
-    ) -> Result<BTreeMap<(JobKey, Timestamp), Vec<Box<str>>>, RegistryError> {
+    pub(crate) fn asked_by_environment(&self) -> Result<RequestsByRun, RegistryError> {
         let reader = lock(&self.reader);
         let mut find = reader.prepare_cached(
             "SELECT DISTINCT r.cluster, r.id, r.start, v.monitor FROM runs r INDEXED BY runs_open
