@@ -90,12 +90,7 @@ impl Kills {
     }
 
     /// Reads new log records and reports kills of these jobs.
-    pub(super) fn report(
-        &mut self,
-        jobs: &[(JobKey, Subject)],
-        cx: &Context<'_>,
-        out: &mut Sink,
-    ) {
+    pub(super) fn report(&mut self, jobs: &[(JobKey, Subject)], cx: &Context<'_>, out: &mut Sink) {
         let Some(log) = &mut self.log else { return };
         let now_us = i64::try_from(clock::monotonic_us()).unwrap_or(i64::MAX);
         let taken = &mut self.taken;

@@ -150,7 +150,8 @@ fn a_reading_after_the_last_process_leaves_no_unread_seconds() {
 }
 
 fn pressure(machine: &Machine, some_us: u64) {
-    let line = |word: &str, us: u64| format!("{word} avg10=0.00 avg60=0.00 avg300=0.00 total={us}\n");
+    let line =
+        |word: &str, us: u64| format!("{word} avg10=0.00 avg60=0.00 avg300=0.00 total={us}\n");
     let text = line("some", some_us) + &line("full", 0);
     machine.write("u/job_1/cpu.pressure", &text);
 }
