@@ -70,7 +70,9 @@ fn stored(url: &str) -> BTreeMap<Key, Vec<f64>> {
             None => "-".to_owned(),
         };
         let labels = own_labels(&row["labels"]);
-        let key = (text("metric_id"), text("device_id"), job, labels, text("timestamp"));
+        // The agent prints the offset of UTC in digits.
+        let at = text("timestamp").replace('Z', "+00:00");
+        let key = (text("metric_id"), text("device_id"), job, labels, at);
         samples.entry(key).or_default().push(row["value"].as_f64().unwrap_or(f64::NAN));
     }
     samples

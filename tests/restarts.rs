@@ -77,7 +77,7 @@ fn stored(url: &str, id: i64) -> [f64; 3] {
 /// The growth of a counter over the job, over all its starts.
 fn increase(url: &str, id: i64, metric: &str) -> f64 {
     let report = report(url, &format!("local:{id}")).unwrap();
-    let line = report["lines"].as_array().unwrap().iter().find(|line| line["metric"] == metric);
+    let line = report["metrics"].as_array().unwrap().iter().find(|line| line["metric"] == metric);
     line.and_then(|line| line["increase"].as_f64()).unwrap_or_else(|| panic!("{metric}: {report}"))
 }
 

@@ -57,10 +57,10 @@ const WORDS = {
 };
 
 /** A mark in words. @param {Mark} mark */
-export function markText({ kind, number, text, by, job }) {
-  const who = by === null ? '' : ` by ${by}`;
+export function markText({ kind, id, text, actor, job }) {
+  const who = actor === null ? '' : ` by ${actor}`;
   const whose = job === null ? '' : ` for ${job}`;
-  return `${WORDS[kind] ?? kind}${who}${whose}: ${text} (${number})`;
+  return `${WORDS[kind] ?? kind}${who}${whose}: ${text} (${id})`;
 }
 
 /**

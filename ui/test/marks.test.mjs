@@ -4,7 +4,7 @@ import { Refused } from '../api.js';
 import { Marks, markText, nearMarks } from '../marks.js';
 
 const mark = (at, more = {}) =>
-  ({ at, kind: 'set', number: 3, nodes: 'n1', text: 'sources.load.period = "1s"', by: 'root', job: null, ...more });
+  ({ at, kind: 'set', id: 3, nodes: 'n1', text: 'sources.load.period = "1s"', actor: 'root', job: null, ...more });
 
 function api(answer) {
   const asked = [];
@@ -35,7 +35,7 @@ test('plots go on where there are no marks to be had', async () => {
 
 test('marks in words, and those that are near', () => {
   assert.equal(markText(mark(1)), 'changed by root: sources.load.period = "1s" (3)');
-  const ended = mark(1, { kind: 'demoted', by: null, job: 'oar:7', text: 'perf_.*' });
+  const ended = mark(1, { kind: 'demoted', actor: null, job: 'oar:7', text: 'perf_.*' });
   assert.equal(markText(ended), 'no more promoted for oar:7: perf_.* (3)');
   assert.deepEqual(nearMarks([mark(1), mark(5)], 4, 2).map(({ at }) => at), [5]);
 });

@@ -38,6 +38,30 @@ const STATUSES: [(u16, &str); 15] = [
     (405, "Another method."),
 ];
 
+/// The largest integer of each format: the generator states none, and JSON has integers of any length.
+const INTEGERS: [(&str, u64); 4] = [
+    ("uint32", u32::MAX as u64),
+    ("uint64", u64::MAX),
+    ("int32", i32::MAX as u64),
+    ("int64", i64::MAX as u64),
+];
+
+/// States in a schema how large its integers may be.
+fn bound_integers(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            let format = object.get("format").and_then(Value::as_str);
+            let most = format.and_then(|format| INTEGERS.iter().find(|(name, _)| *name == format));
+            if let Some((_, most)) = most {
+                object.entry("maximum").or_insert_with(|| json!(most));
+            }
+            object.values_mut().for_each(bound_integers);
+        }
+        Value::Array(items) => items.iter_mut().for_each(bound_integers),
+        _ => {}
+    }
+}
+
 /// The document, as a JSON object.
 pub fn openapi() -> Value {
     let settings = || {
@@ -61,6 +85,7 @@ pub fn openapi() -> Value {
     told.subschema_for::<Problem>();
     let mut schemas = told.take_definitions(true);
     schemas.extend(taken.take_definitions(true));
+    schemas.values_mut().for_each(bound_integers);
     json!({
         "openapi": "3.1.0",
         "info": {
