@@ -1,4 +1,4 @@
-//! What requests share.
+//! State shared by all requests.
 
 use crate::auth::access::Access;
 use crate::auth::audit::{Audit, Reading};
@@ -32,7 +32,7 @@ use store::Store;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-/// What requests share.
+/// State shared by all requests.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) limits: Limits,
@@ -40,26 +40,26 @@ pub(crate) struct App {
     pub(crate) live: RwLock<Arc<Live>>,
     pub(crate) store: Arc<Store>,
     pub(crate) registry: Arc<Registry>,
-    /// How many may wait for the registry's disk at a time, each on a thread.
+    /// Limits the concurrent registry operations; each occupies a thread that may wait for the disk.
     pub(crate) registry_turns: Arc<Semaphore>,
     pub(crate) on_demand: OnDemand,
-    /// The rules about values, at work.
+    /// Running value rules.
     pub(crate) watching: Watching,
     pub(crate) promotions: PromotionSettings,
-    /// A local job without a sign of life for so long has ended.
+    /// A local job without a sign of life for this long counts as ended.
     pub(crate) local_silent_max: Duration,
     pub(crate) questions: Questions,
     pub(crate) sql: Sql,
     pub(crate) work: Work,
-    /// Questions that take so long are told in the log; `None`: none is.
+    /// The log reports queries that take at least this long; `None` disables these lines.
     pub(crate) slow_after: Option<Duration>,
     pub(crate) decoding: Decoding,
     pub(crate) counts: Counts,
     pub(crate) seats: ConnectionLimits,
-    /// Requests under way of each user.
+    /// Limits the concurrent requests of each user.
     pub(crate) requests: LimitPerKey<Arc<str>>,
     pub(crate) told_jobs: NodeJobsCache,
-    /// How the asking of each scheduler goes.
+    /// Status of each scheduler's poller.
     pub(crate) schedulers: Vec<Arc<PollStatus>>,
     pub(crate) made_tokens: MadeTokens,
     pub(crate) audit: Arc<Audit>,
@@ -72,7 +72,7 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// What holds for a request that comes now.
+    /// Returns the reloadable configuration that applies to a request received now.
     pub(crate) fn live(&self) -> Arc<Live> {
         Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -85,18 +85,18 @@ impl App {
         }
     }
 
-    /// Lets other settings hold from now on.
+    /// Replaces the reloadable configuration.
     pub(crate) fn set_live(&self, live: Live) {
         *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
     }
 
-    /// Whether requests are answered, or the server is stopping.
+    /// Whether the server answers requests, that is, is not stopping.
     pub(crate) fn ready(&self) -> bool {
         !*self.stopping.borrow()
     }
 
-    /// For whom a question of this caller is answered. Who may not read anything never gets here; if one
-    /// did, there would be nothing to see. What one reads who may read everything is told to the audit.
+    /// Builds the query context of this caller. Callers without read permission never get here; if one did,
+    /// the response would be 403. The audit log records the reads of callers who may read everything.
     pub(crate) fn asker(&self, caller: &Caller) -> Result<Asker, Refusal> {
         let reader: Option<Reader> = caller.reader();
         let reader = reader.ok_or_else(|| Refusal::forbidden("this caller may read nothing"))?;
@@ -113,8 +113,8 @@ impl App {
         crate::common::clock::now()
     }
 
-    /// Does something with the registry, on a thread that may wait for the disk. Once it has begun it is
-    /// done, whether or not the client still waits.
+    /// Runs `work` with the registry on a thread that may wait for the disk. Work that has begun runs to
+    /// its end, even if the client disconnects.
     pub(crate) async fn with_registry<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> T + Send + 'static,
@@ -130,7 +130,7 @@ impl App {
         done.await.map_err(|error| Refusal::fault(&error))
     }
 
-    /// Takes in what was said of a scheduler's job, at once.
+    /// Stores an update of a scheduler's job at once.
     pub(crate) fn take_update(
         &self,
         update: Amendment,
@@ -141,7 +141,7 @@ impl App {
         Ok(heard)
     }
 
-    /// Counts what became of schedulers' records.
+    /// Counts the outcome of schedulers' records.
     pub(crate) fn count_records(&self, heard: IngestStats) {
         let IngestStats { new, changed, known, refused, backwards: _, cut } = heard;
         let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
@@ -154,7 +154,7 @@ impl App {
         }
     }
 
-    /// Reads the body of a question.
+    /// Reads the body of a query request.
     pub(crate) async fn question_body(&self, head: &Parts, body: Body) -> Result<Held, Refusal> {
         let caller = head.extensions.get::<Caller>();
         let caller = caller.ok_or_else(|| Refusal::fault(&"a request without a caller"))?;

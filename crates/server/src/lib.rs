@@ -1,4 +1,4 @@
-//! The server: batches in over HTTP, questions out, pages beside them.
+//! The server: receives batches over HTTP, answers queries and serves the web pages.
 //!
 //! ```text
 //! listen ─► accept (who is at the other end?) ─► gate (Host, Origin, caller) ─► router
@@ -6,7 +6,7 @@
 //!             questions ─► work (turns, an end, cancelled with the connection) ─► query, sql
 //! ```
 //!
-//! [`Server`] is the whole of it; the program `jobmeter-server` adds flags, signals and the runtime file.
+//! [`Server`] is the entry point. The program `jobmeter-server` adds flags, signals and the runtime file.
 
 mod api;
 mod app;
@@ -30,7 +30,7 @@ pub use lifecycle::server::{Server, Settings, StartError};
 pub use lifecycle::{check, sql_worker};
 pub use schedulers::plans::PlanError;
 
-/// What the wall clock shows, for the log.
+/// Returns the wall-clock time, for the log.
 pub fn now() -> model::Timestamp {
     common::clock::now()
 }

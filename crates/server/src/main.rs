@@ -1,4 +1,4 @@
-//! `jobmeter-server`: flags, signals and the runtime file around [`server::Server`].
+//! `jobmeter-server`: adds flags, signals and the runtime file to [`server::Server`].
 
 use anyhow::Context;
 use clap::ArgMatches;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// How long threads that still answer a question may take after everything else has ended.
+/// Time limit for threads that still answer a query after everything else has ended.
 const THREADS_TIME: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
@@ -32,14 +32,14 @@ fn main() -> ExitCode {
     match run(&matches) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Without standard error there is nobody to tell.
+            // Nothing can report a failure to write to standard error.
             writeln!(io::stderr(), "jobmeter-server: {error:#}").ok();
             ExitCode::from(2)
         }
     }
 }
 
-/// A process that answers one statement. What it writes here, the server reads when it has died.
+/// Runs a worker process that answers one SQL statement. The server reads its standard error after it dies.
 fn sql_worker(threads: Option<usize>) -> ExitCode {
     match server::sql_worker::run(threads.unwrap_or(1)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -54,7 +54,7 @@ fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// The configuration, read from every layer; again on SIGHUP.
+/// Loads the configuration from every layer, at startup and on SIGHUP.
 fn load(matches: &ArgMatches) -> Result<Loaded<ServerConfig>, ConfigErrors> {
     let settings = config::server_settings();
     let flags = config::given(&settings, matches, "server", place::SERVER_FILE, &environment);
@@ -67,11 +67,11 @@ fn run(matches: &ArgMatches) -> anyhow::Result<()> {
     let unknown = config::unknown_variables(&config::server_settings(), names);
     let loaded = unknown.beside(load(matches))?;
     for line in &unknown.ignored {
-        // Nobody is told if standard error is closed.
+        // Nothing can report a failure to write to standard error.
         writeln!(io::stderr(), "jobmeter-server: {line}").ok();
     }
     config::log::set(&loaded.config.log, server::now).context("opening the log")?;
-    // What is kept tells what every user's jobs do: the files are the server's alone.
+    // Stored data describes every user's jobs, so only the server's user may read the files.
     rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o077));
     raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -85,7 +85,7 @@ fn run(matches: &ArgMatches) -> anyhow::Result<()> {
 }
 
 async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Result<()> {
-    // Before anything is opened, so that a signal that comes meanwhile is not lost.
+    // Install the handlers before opening anything, so that no signal gets lost meanwhile.
     let mut signals = Signals::new().context("listening to signals")?;
     let root = rustix::process::geteuid().is_root();
     let data = place::store_dir(loaded.config.keep.data.as_deref(), root, &environment)
@@ -112,12 +112,12 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
         listen_given,
         agent_config: config.keep.agent_config.clone(),
         limits: Limits::default(),
-        // This very file, even if another has replaced it meanwhile.
+        // The running executable itself, even if another file has replaced it meanwhile.
         sql_worker: Some("/proc/self/exe".into()),
     };
     let server = tokio::select! {
         started = Server::start(settings) => started?,
-        // A long log may be being read; it is read again at the next start.
+        // The server may be reading a long log; the next startup reads it again.
         () = signals.end() => return Ok(()),
     };
     let url = server.url();
@@ -137,12 +137,12 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
     server.stop().await.context("writing the last samples to a block; they are in the log")
 }
 
-/// Whether a socket that was passed is where the settings say; port 0 is any.
+/// Whether the passed socket has the address of the setting; port 0 in the setting matches any port.
 fn is_as_asked(passed: SocketAddr, asked: SocketAddr) -> bool {
     passed.ip() == asked.ip() && (asked.port() == 0 || passed.port() == asked.port())
 }
 
-/// Reads the configuration anew. What cannot be run is told, and the old one kept.
+/// Reloads the configuration. If the new one is invalid, the server logs the error and keeps the old one.
 async fn reload(server: &Server, matches: &ArgMatches, config: &mut ServerConfig) {
     let taken = async {
         let new = load(matches)?.config;
@@ -168,7 +168,7 @@ async fn reload(server: &Server, matches: &ArgMatches, config: &mut ServerConfig
     }
 }
 
-/// Writes the runtime file. A server that cannot is a server all the same.
+/// Writes the runtime file. The server also runs without it.
 fn record(root: bool, url: &str) -> Option<Recorded> {
     let path = place::server_file(root, &environment);
     match Recorded::write(&path, url) {
@@ -189,7 +189,7 @@ fn record(root: bool, url: &str) -> Option<Recorded> {
     }
 }
 
-/// Lets this process open as many files as the system allows it: each connection is one.
+/// Raises the soft limit of open files to the hard limit, because each connection uses a file descriptor.
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -219,7 +219,7 @@ impl Signals {
         })
     }
 
-    /// Waits until the program should end.
+    /// Waits for a signal that ends the program.
     async fn end(&mut self) {
         while !matches!(self.next().await, Action::End) {}
     }

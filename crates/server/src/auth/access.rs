@@ -1,4 +1,4 @@
-//! Who may see what by the server's settings: anonymous readers, nodes, staff.
+//! Access control by the server's settings: anonymous readers, nodes and staff.
 
 use crate::auth::tokens::uid_of;
 use config::{AccessSettings, Nodes};
@@ -7,7 +7,7 @@ use kernel::parse::{lines, number};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The files that name this machine's users and groups, as they are read: passwd(5) and group(5).
+/// Contents of the files that name this machine's users and groups: passwd(5) and group(5).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UserFiles {
     pub(crate) passwd: Vec<u8>,
@@ -15,7 +15,8 @@ pub(crate) struct UserFiles {
 }
 
 impl UserFiles {
-    /// Reads the files of this machine. One that is missing or unreadable counts as empty: then only user IDs work.
+    /// Reads the files of this machine. A missing or unreadable file counts as empty: then only user IDs
+    /// work.
     pub(crate) fn read(root: &Root) -> Self {
         let text = |file| {
             let mut text = Vec::new();
@@ -28,20 +29,20 @@ impl UserFiles {
     }
 }
 
-/// What the settings say.
+/// Resolved access settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Access {
-    /// Whether nobody in particular reads what is counted for no job.
+    /// Whether unidentified callers may read node samples.
     pub(crate) anonymous: bool,
-    /// Whether the kernel names the caller of a connection on loopback.
+    /// Whether the kernel identifies the caller of a loopback connection.
     pub(crate) by_kernel: bool,
-    /// Whether a user sees a node only while a job that he sees is there.
+    /// Whether users see a node only while a job visible to them runs there.
     pub(crate) own_nodes: bool,
-    /// Users who read everything.
+    /// IDs of the users who may read everything.
     pub(crate) staff: BTreeSet<u32>,
-    /// How long after his last job there somebody counts as a member of an account.
+    /// How long users count as members of an account after their last job there.
     pub(crate) member_for: Duration,
-    /// How long a token is good that a user makes, at most.
+    /// Longest validity of a token created by a user.
     pub(crate) token_age_max: Duration,
 }
 
@@ -80,7 +81,7 @@ impl Access {
     }
 }
 
-/// The users of a group: those whom group(5) lists, and those whose own group it is.
+/// Returns the members of a group: users listed in group(5), and users with it as their primary group.
 fn members(files: &UserFiles, group: &str) -> Result<BTreeSet<u32>, String> {
     let found = lines(&files.group).find_map(|line| {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
@@ -115,7 +116,7 @@ pub(crate) mod tests {
         UserFiles { passwd: passwd.to_vec(), group: group.to_vec() }
     }
 
-    /// The settings with this staff.
+    /// Settings with this staff.
     pub(crate) fn settings(staff: &[&str]) -> AccessSettings {
         let staff = staff.iter().map(|word| (*word).to_owned()).collect();
         let flags = [("access.staff".to_owned(), config::Raw::Many(staff))].into();

@@ -1,15 +1,17 @@
-//! Who wrote what, and who read what is others': a line each in a file of the data folder.
+//! The audit log: records changes, and reads of other users' jobs, one line each, in a file of the data
+//! folder.
 //!
 //! ```text
 //! {"action":"GET /api/v1/jobs/slurm:7","actor":"uid 0","address":"127.0.0.1","job":"slurm:7","owner":1000,"time":1767657600.25}
 //! ```
 //!
-//! Entries of ordinary users have files of their own (`audit-users.log`), so that they never displace an
-//! administrator's, and a limit: of one user so many within an hour, then one entry that counts the rest.
+//! Entries of ordinary users go to separate files (`audit-users.log`), so they never displace an
+//! administrator's entries. Each user may write 200 entries an hour; one further entry counts the rest.
 //!
-//! A job read again by the same one in the same way within the hour is told once, so that a page that asks
-//! every few seconds makes a line an hour. The lines are written by a thread of their own: a disk that
-//! hangs holds up no answer; what finds no room on the way there is counted.
+//! If a caller reads the same job in the same way again within the hour, the log records only the first
+//! read. A page that polls every few seconds thus writes one line an hour. A dedicated thread writes the
+//! lines, so a hanging disk delays no response. The server counts lines that do not fit into the thread's
+//! queue.
 
 use crate::common::counts::Counter;
 use config::place::AUDIT_OF_USERS_FILE;
@@ -26,46 +28,46 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// A file of so many bytes is put aside.
+/// A file of this size is rotated.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// So many files are kept, besides the one that is written.
+/// Number of rotated files kept, besides the current one.
 const ASIDE: u32 = 4;
-/// Lines on their way to the file.
+/// Capacity of the queue to the writer thread, in lines.
 const LINES_AHEAD: usize = 1024;
-/// Reads of one hour that are remembered; beyond, they are told again.
+/// Reads of one hour that are remembered. Beyond this limit the log repeats reads.
 const READS_MAX: usize = 10_000;
 const HOUR: i64 = 3600 * Timestamp::SECOND;
-/// Entries of one user within an hour; the rest is counted.
+/// Entries that one user may write within an hour; further ones are only counted.
 const OF_USER_MAX: u64 = 200;
-/// Users whose entries are counted; entries of further ones are counted together.
+/// Users with a counter of their own; further users share one counter.
 const USERS_MAX: usize = 10_000;
 
-/// Who does something.
+/// The actor of an audit entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Doer {
-    /// Who, without a secret: `uid 1000`, `token 7`.
+    /// Name of the actor, without a secret: `uid 1000`, `token 7`.
     pub(crate) who: Arc<str>,
-    /// The user's number, where there is one.
+    /// User ID, if known.
     pub(crate) uid: Option<u32>,
-    /// The address of the other end.
+    /// Address of the client.
     pub(crate) from: Arc<str>,
-    /// Method and path.
+    /// Method and path of the request.
     pub(crate) what: Arc<str>,
 }
 
-/// Whose entry it is: which file keeps it.
+/// The file that receives an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lane {
-    /// Administrators, staff, schedulers' scripts and the server itself.
+    /// Entries of administrators, staff, scheduler scripts and the server itself.
     Trusted,
-    /// Ordinary users.
+    /// Entries of ordinary users.
     Users,
 }
 
-/// An entry on its way to its file.
+/// An entry queued for its file.
 type Entry = (Lane, String);
 
-/// The entries of users within an hour.
+/// Number of entries per user within an hour.
 #[derive(Debug, Default)]
 struct OfUsers {
     hour: i64,
@@ -73,7 +75,8 @@ struct OfUsers {
 }
 
 impl Doer {
-    /// Whose turn it is when he asks: his, wherever he asks from, where somebody names him.
+    /// Key for fair scheduling and per-caller limits: the user ID if known, from any address; otherwise
+    /// actor and address.
     pub(crate) fn whose(&self) -> Arc<str> {
         match self.uid {
             Some(uid) => format!("uid {uid}").into(),
@@ -82,7 +85,7 @@ impl Doer {
     }
 }
 
-/// The audit's file, as requests see it.
+/// The audit log, as requests use it.
 #[derive(Debug)]
 pub(crate) struct Audit {
     path: PathBuf,
@@ -90,13 +93,13 @@ pub(crate) struct Audit {
     writer: Option<JoinHandle<()>>,
     reads: Mutex<Reads>,
     of_users: Mutex<OfUsers>,
-    /// Lines that were not written.
+    /// Lines that could not be written.
     pub(crate) lost: Arc<Counter>,
-    /// Entries of users beyond their limit, of which one entry tells the number.
+    /// Users' entries beyond the limit; one entry per user records their number.
     pub(crate) limited: Counter,
 }
 
-/// What was read within an hour.
+/// Reads recorded within an hour.
 #[derive(Debug, Default)]
 struct Reads {
     hour: i64,
@@ -104,7 +107,7 @@ struct Reads {
 }
 
 impl Audit {
-    /// Opens the file, and starts the thread that writes it.
+    /// Opens the files and starts the writer thread.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let lost = Arc::new(Counter::default());
         let (lines, received) = sync_channel(LINES_AHEAD);
@@ -117,17 +120,17 @@ impl Audit {
         Ok(Self { path, lines, writer, reads, of_users, lost, limited: Counter::default() })
     }
 
-    /// The files with entries, those of users apart from all others; of each the newest first.
+    /// Returns the files of trusted entries and those of users' entries, each list newest first.
     pub(crate) fn files(&self) -> [Vec<PathBuf>; 2] {
         [files(&self.path, ASIDE), files(&of_users(&self.path), ASIDE)]
     }
 
-    /// Somebody changed something.
+    /// Records a change by a trusted actor.
     pub(crate) fn wrote(&self, doer: &Doer, now: Timestamp, more: &Value) {
         self.line(Lane::Trusted, doer, now, more);
     }
 
-    /// An ordinary user changed something.
+    /// Records a change by an ordinary user.
     pub(crate) fn wrote_as_user(&self, doer: &Doer, now: Timestamp, more: &Value) {
         let whose =
             doer.uid.map_or_else(|| Arc::clone(&doer.who), |uid| format!("uid {uid}").into());
@@ -150,7 +153,7 @@ impl Audit {
         }
     }
 
-    /// Writes for each user how many entries were beyond the limit.
+    /// Writes one entry per user with the number of entries beyond the limit.
     fn tell_limited(&self, of_users: &mut OfUsers, now: Timestamp) {
         for (who, count) in of_users.counts.drain() {
             let beyond = count.saturating_sub(OF_USER_MAX);
@@ -162,7 +165,7 @@ impl Audit {
         }
     }
 
-    /// Somebody read of a job that is not his, or of any.
+    /// Records a read of another user's job, or of any jobs (`*`).
     fn read(&self, doer: &Doer, now: Timestamp, job: &str, owner: Option<u32>) {
         let key = (Arc::clone(&doer.who), Arc::clone(&doer.what), job.to_owned());
         let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
@@ -190,7 +193,7 @@ impl Audit {
     }
 }
 
-/// What was told is written before the server ends.
+/// Writes all queued lines before the server ends.
 impl Drop for Audit {
     fn drop(&mut self) {
         let of_users = self.of_users.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -205,7 +208,7 @@ impl Drop for Audit {
     }
 }
 
-/// The file of users' entries, beside the one of all others.
+/// Path of the file for users' entries, beside the main file.
 fn of_users(path: &Path) -> PathBuf {
     path.with_file_name(AUDIT_OF_USERS_FILE)
 }
@@ -220,7 +223,7 @@ fn write_all([trusted, users]: &mut [Rotated; 2], lines: &Receiver<Entry>, lost:
     }
 }
 
-/// A file that is put aside when it is long.
+/// A file that is rotated when it gets too long.
 struct Rotated {
     path: PathBuf,
     file: File,
@@ -244,7 +247,8 @@ impl Rotated {
         Ok(())
     }
 
-    /// `audit.log` becomes `audit.log.1`, that becomes `audit.log.2`, and the last one goes.
+    /// Rotates: `audit.log` becomes `audit.log.1`, that becomes `audit.log.2`, and the oldest file is
+    /// deleted.
     fn put_aside(&mut self) -> io::Result<()> {
         let files = files(&self.path, ASIDE);
         for (file, older) in files.iter().zip(files.iter().skip(1)).rev() {
@@ -258,7 +262,7 @@ impl Rotated {
     }
 }
 
-/// What one question of somebody who may read everything reads.
+/// Records what one query of a caller who may read everything reads.
 #[derive(Debug)]
 pub(crate) struct Reading {
     audit: Arc<Audit>,
@@ -295,15 +299,15 @@ impl Watch for Reading {
     }
 }
 
-/// What a request changed: an extension of its answer, for the audit.
+/// Describes what a request changed: a response extension for the audit log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wrote(pub(crate) Value);
 
-/// The request changed nothing, though its form says so: an extension of its answer, for the audit.
+/// Marks a request that changed nothing despite its method: a response extension for the audit log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unchanged;
 
-/// The file and those that were put aside, the newest first.
+/// Returns the file and its rotated predecessors, newest first.
 pub(crate) fn files(path: &Path, aside: u32) -> Vec<PathBuf> {
     let named = |nth: u32| {
         let mut name = path.as_os_str().to_owned();
@@ -365,7 +369,7 @@ mod tests {
         for number in 0..OF_USER_MAX + 300 {
             audit.wrote_as_user(&doer(1000), Timestamp(2), &json!({"job": number}));
             if number % 100 == 0 {
-                // The thread that writes keeps up.
+                // Wait, so that the writer thread keeps up.
                 while !of_users(&path).metadata().is_ok_and(|about| about.len() > 0) {
                     std::thread::yield_now();
                 }

@@ -1,4 +1,4 @@
-//! Who sends a request: whether it means this server, whether a page of somebody else sends it, and who asks.
+//! Authentication of a request: checks the Host header and the Origin header, and identifies the caller.
 
 use crate::auth::access::Access;
 use crate::auth::audit::Doer;
@@ -16,7 +16,7 @@ use model::Origin;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Headers that a proxy adds: the one who connects is then not the one who asks.
+/// Headers that proxies add. With one of them the kernel's user of the connection is not the caller.
 const OF_PROXIES: [&str; 13] = [
     "forwarded",
     "via",
@@ -33,21 +33,21 @@ const OF_PROXIES: [&str; 13] = [
     "fastly-client-ip",
 ];
 
-/// Characters of a path that are told in the audit.
+/// Characters of a path that the audit log records.
 const PATH_CHARS_MAX: usize = 200;
 
-/// What requests are compared with.
+/// Settings that requests are checked against.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AuthContext<'a> {
     /// Names of this server, in lower case, without ports.
     pub(crate) names: &'a [String],
-    /// The tokens of the token file.
+    /// Tokens of the token file.
     pub(crate) tokens: &'a Tokens,
-    /// What users of this machine may do.
+    /// Permissions of this machine's users.
     pub(crate) access: &'a Access,
 }
 
-/// The refusal of somebody whom nobody names.
+/// Refuses a caller who cannot be identified.
 pub(crate) fn nobody() -> Refusal {
     Refusal::unidentified(
         "who asks is not known: give a token (Authorization: Bearer TOKEN), or connect from this \
@@ -55,8 +55,8 @@ pub(crate) fn nobody() -> Refusal {
     )
 }
 
-/// Who sends a request, or why nobody is let in: the host it names, the page it comes from, the token, the certificate,
-/// the kernel.
+/// Identifies the caller of a request, or refuses it: checks host, origin, token, certificate and kernel
+/// user.
 pub(crate) fn authenticate(
     known: &AuthContext<'_>,
     made: &FindToken<'_>,
@@ -88,7 +88,7 @@ pub(crate) fn authenticate(
     Ok(Caller { rights, doer, own_nodes: known.access.own_nodes, by_made_token, is_here })
 }
 
-/// The one host that a request names.
+/// Returns the single host that a request names.
 fn host(request: &Request) -> Result<&str, Refusal> {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     let header = match (hosts.next(), hosts.next()) {
@@ -98,7 +98,7 @@ fn host(request: &Request) -> Result<&str, Refusal> {
     };
     let header = header.ok_or_else(|| Refusal::malformed("the Host header is no name"))?;
     match request.uri().authority() {
-        // A request that names two hosts means to confuse somebody between us.
+        // Two different hosts may be an attempt to confuse a proxy in between.
         Some(authority) if !authority.as_str().eq_ignore_ascii_case(header) => {
             Err(Refusal::malformed("the request names two hosts"))
         }
@@ -106,8 +106,8 @@ fn host(request: &Request) -> Result<&str, Refusal> {
     }
 }
 
-/// Whether a Host is a name of this server: one of its names, or the address that was called. The port is
-/// not looked at: a tunnel may have another.
+/// Whether a Host header names this server: by a configured name or by the connection's local address. The
+/// port is ignored, because a tunnel may use another one.
 fn serves(names: &[String], ours: IpAddr, host: &str) -> bool {
     let name = without_port(host).trim_end_matches('.');
     let called = host_of_ip(ours);
@@ -121,8 +121,8 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Refuses what a page of another origin makes a browser send: its Origin must be exactly where it is
-/// sent to. Programs that are no browsers send none.
+/// Refuses a write that a page of another origin makes a browser send. The Origin header must equal the
+/// requested host. Programs other than browsers send no Origin.
 fn same_origin(headers: &HeaderMap, host: &str) -> Result<(), Refusal> {
     let refused = |what: &str| {
         let message = format!("a page of another origin may not do this ({what})");
@@ -146,11 +146,11 @@ fn same_origin(headers: &HeaderMap, host: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Finds a token that somebody made.
+/// Finds a token that a user created.
 pub(crate) type FindToken<'a> = dyn Fn(&str) -> Option<Found> + 'a;
 
-/// What somebody may, who it is, and whether he came with a token that somebody made: a token says it
-/// before a certificate, and a certificate before the kernel.
+/// Returns the caller's rights, their name, and whether they came with a user-created token. A token takes
+/// precedence over a certificate, and a certificate over the kernel.
 fn who(
     known: &AuthContext<'_>,
     made: &FindToken<'_>,
@@ -186,15 +186,15 @@ fn who(
     Ok((rights, who.into(), false))
 }
 
-/// The user of this machine who asks, where nothing but the kernel says who it is.
+/// The caller's user ID on this machine, if only the kernel identifies them.
 fn uid_by_kernel(connection: &Connection, headers: &HeaderMap) -> Option<u32> {
     let proxied = OF_PROXIES.iter().any(|name| headers.contains_key(*name));
     let otherwise = headers.contains_key(header::AUTHORIZATION) || connection.certificate.is_some();
     connection.owner.filter(|_| !proxied && !otherwise)
 }
 
-/// The token of an Authorization header: `Bearer TOKEN`, or `Basic` with the token as the password, which
-/// is what a browser can ask its user for.
+/// Returns the token of an Authorization header. It is `Bearer TOKEN`, or `Basic` with the token as the
+/// password, which browsers can prompt for.
 fn token(authorization: &str) -> Option<String> {
     let (scheme, rest) = authorization.split_once(' ')?;
     let rest = rest.trim();
@@ -340,7 +340,7 @@ mod tests {
         let basic = ("authorization", "Basic eDphYWFhYWFhYWFhYWE=");
         assert_eq!(who(&[basic], &connection(None)), Some(Rights::Admin(None)));
         for wrong in ["Bearer x", "Bearer", "Basic !", "Digest aaaaaaaaaaaa", ""] {
-            // A wrong token is not made good by where it comes from.
+            // A trusted origin does not make up for a wrong token.
             assert_eq!(who(&[("authorization", wrong)], &connection(Some(0))), None, "{wrong}");
         }
         assert_eq!(who(&[], &connection(Some(555))), Some(Rights::StaffUser(555)));

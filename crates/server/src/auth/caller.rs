@@ -1,61 +1,61 @@
-//! Who asks, and what they may: every right but the sight of a job or node is decided here, and that one
-//! by [`Reader`], to which every question is bound before it is executed. `docs/decisions/0016-sight.md`.
+//! Callers and their rights. [`Reader`] decides which jobs and nodes a query sees; this module decides all
+//! other rights. Every query is bound to a [`Reader`] before it is executed.
+//! `docs/decisions/0016-sight.md`.
 
 use crate::auth::audit::Doer;
 use jobs::Reader;
 use model::{ClusterId, Origin};
 
-/// Who asks, and what they may.
+/// An identified caller and their rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) rights: Rights,
-    /// Who it is and what he does, for the log and the audit.
+    /// The caller and their request, for the log and the audit.
     pub(crate) doer: Doer,
-    /// Whether users see a node only while a job that they see is there.
+    /// Whether users see a node only while a job visible to them runs there.
     pub(crate) own_nodes: bool,
-    /// Whether the caller came with a token that somebody made.
+    /// Whether the caller came with a user-created token.
     pub(crate) by_made_token: bool,
-    /// Whether the kernel names the caller: a user of the server's own machine.
+    /// Whether the kernel identified the caller as a user of the server's own machine.
     pub(crate) is_here: bool,
 }
 
-/// What somebody may.
+/// Rights of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Rights {
-    /// Root, the server's own user, or an administrator's token: may do everything. The number is that of
-    /// the user, where the kernel tells it.
+    /// Root, the server's own user, or an administrator's token: may do everything. Holds the user ID, if
+    /// the kernel reports one.
     Admin(Option<u32>),
-    /// A user of this machine, or a user's token: reads what he may see, registers and ends jobs, and
-    /// sends what was counted for them.
+    /// A user of this machine, or a user's token. They read what is visible to them, register and end jobs,
+    /// and send samples attributed to these jobs.
     User(u32),
-    /// A user's token that reads what he may see, and writes nothing.
+    /// A user's read-only token: reads what is visible to them.
     Reading(u32),
-    /// A user of this machine who is staff: as a user, and reads everything.
+    /// A user of this machine who is staff: has a user's rights and reads everything.
     StaffUser(u32),
-    /// A token of staff: reads everything, and writes nothing. The number is that of the user, if it is
-    /// somebody's.
+    /// A staff token: reads everything and writes nothing. Holds the user ID, if the token names a user.
     Staff(Option<u32>),
-    /// A token of nobody in particular: reads what belongs to no job.
+    /// A token without a user: reads node samples.
     Guest,
-    /// A token of prologues and epilogues: says what a scheduler would of the jobs of this cluster, or of
-    /// any when none is named, and reads nothing.
+    /// A token for prologues and epilogues: reports job changes like a scheduler, and reads nothing.
+    /// Limited to this cluster, or unlimited when `None`.
     Telling(Option<ClusterId>),
-    /// Somebody whom nobody names, where the settings let such read what belongs to no job.
+    /// An unidentified caller, where the settings allow anonymous reads: reads node samples.
     Anonymous,
-    /// An agent's token or certificate: appends batches of this origin, or of any when none is named.
+    /// An agent's token or certificate: appends batches of this origin, or of any origin when `None`.
     Agent(Option<Origin>),
-    /// Somebody whom neither the kernel nor a token nor a certificate names: may do nothing.
+    /// A caller whom neither the kernel nor a token nor a certificate identifies: may do nothing.
     Nobody,
 }
 
 impl Caller {
-    /// Whether a job that the caller registers is on a device by more than his word: the kernel says so of the
-    /// server's own machine, and an administrator is believed.
+    /// Whether the device of a job that the caller registers is verified. The kernel verifies it for the
+    /// server's own machine; an administrator is trusted for any device.
     pub(crate) fn proves(&self, device: &str, own_device: &str) -> bool {
         self.rights.is_admin() || (self.is_here && device == own_device)
     }
 
-    /// For whom a question is answered, if for this caller at all.
+    /// The reader to which queries of this caller are bound; `None` if the caller may not read.
     pub(crate) const fn reader(&self) -> Option<Reader> {
         match self.rights {
             Rights::Admin(_) | Rights::Staff(_) | Rights::StaffUser(_) => Some(Reader::Everything),
@@ -68,7 +68,7 @@ impl Caller {
 }
 
 impl Rights {
-    /// The word for it, as `/api/v1/me` tells it.
+    /// The name of these rights in `/api/v1/me`.
     pub(crate) const fn word(&self) -> &'static str {
         match self {
             Self::Admin(_) => "admin",
@@ -82,7 +82,7 @@ impl Rights {
         }
     }
 
-    /// The user who asks, where somebody names him.
+    /// The caller's user ID, if known.
     pub(crate) const fn uid(&self) -> Option<u32> {
         match self {
             Self::Admin(uid) | Self::Staff(uid) => *uid,
@@ -93,22 +93,21 @@ impl Rights {
         }
     }
 
-    /// The word before the token in a token file.
+    /// The scope that precedes the token in a token file.
     pub(crate) const fn scope(&self) -> &'static str {
         match self {
-            // A token without a name.
+            // A token without a name has the scope `user`.
             Self::Guest => "user",
             rights => rights.word(),
         }
     }
 
-    /// Whether everything may be done.
+    /// Whether the caller may do everything.
     pub(crate) const fn is_admin(&self) -> bool {
         matches!(self, Self::Admin(_))
     }
 
-    /// The user whose jobs this caller registers: the one the kernel or the token names, never one that
-    /// the request names.
+    /// The owner of jobs that this caller registers. The kernel or the token names them, never the request.
     pub(crate) const fn registers_for(&self) -> Option<u32> {
         match self {
             Self::Admin(uid) => *uid,
@@ -123,7 +122,7 @@ impl Rights {
         }
     }
 
-    /// Whether this caller may say what a scheduler would of the jobs of that cluster.
+    /// Whether this caller may report jobs of that cluster like its scheduler.
     pub(crate) fn tells_of(&self, cluster: &ClusterId) -> bool {
         match self {
             Self::Admin(_) | Self::Telling(None) => true,
@@ -132,7 +131,7 @@ impl Rights {
         }
     }
 
-    /// Whether this caller may end the jobs of that user, and what he asked of nodes for them.
+    /// Whether this caller may end this owner's jobs and their on-demand requests.
     pub(crate) fn may_end(&self, owner: Option<u32>) -> bool {
         match self {
             Self::Admin(_) => true,
@@ -141,8 +140,9 @@ impl Rights {
         }
     }
 
-    /// Whether this caller may append batches of an origin; of an agent's, [`crate::auth::origin_policy`] decides what
-    /// they may tell of. A user may append what was counted for his own jobs, which is decided batch by batch.
+    /// Whether this caller may append batches of an origin. [`crate::auth::origin_policy`] decides which
+    /// content an agent's batches may have. A user may append samples of their own jobs, which is checked
+    /// batch by batch.
     pub(crate) fn appends_of(&self, origin: &Origin) -> bool {
         match self {
             Self::Admin(_) | Self::Agent(None) => true,
@@ -162,7 +162,7 @@ mod tests {
         let n2 = Origin::new("n2").unwrap();
         let (all, user, own) = (Reader::Everything, Reader::User(7), Reader::Tenant(7));
         let (some, only) = (|reader| Some((reader, reader)), |one, other| Some((one, other)));
-        // Whether it appends what n1 sends, and n2; whether it ends its own jobs, and registers any.
+        // Columns: appends batches of n1, of n2; ends their own jobs; registers jobs.
         for (rights, reads, [n1_ok, n2_ok, ends, registers]) in [
             (Rights::Admin(None), some(all), [true, true, true, false]),
             (Rights::Admin(Some(7)), some(all), [true, true, true, true]),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     impl Caller {
-        /// Somebody with these rights.
+        /// A caller with these rights.
         pub(crate) fn of(rights: Rights) -> Self {
             let word = |text: &str| text.into();
             let (who, from, what) = (word("somebody"), word("127.0.0.1"), word("GET /"));

@@ -1,26 +1,26 @@
-//! The name in a client's certificate.
+//! Reads the common name of a client's certificate.
 //!
-//! Only as much of DER (ITU-T X.690) and X.509 (RFC 5280, section 4.1) as leads to the subject's common
-//! name. The signature, the dates and the chain have been checked by `rustls` before.
+//! Parses only the parts of DER (ITU-T X.690) and X.509 (RFC 5280, section 4.1) that lead to the subject's
+//! common name. `rustls` has verified the signature, the dates and the chain before.
 
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 const UTF8_STRING: u8 = 0x0c;
 const PRINTABLE_STRING: u8 = 0x13;
-/// `[0]` before the version, which version 1 leaves out.
+/// `[0]` precedes the version; version 1 omits it.
 const VERSION: u8 = 0xa0;
-/// 2.5.4.3, the common name.
+/// OID 2.5.4.3, the common name.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
-/// The common name of a certificate's subject, if it has exactly one.
+/// Returns the common name of a certificate's subject, if it has exactly one.
 pub(crate) fn common_name(der: &[u8]) -> Option<&str> {
     let (certificate, _) = expect(SEQUENCE, der)?;
     let (mut rest, _) = expect(SEQUENCE, certificate)?;
     if rest.first() == Some(&VERSION) {
         rest = element(rest)?.2;
     }
-    // Serial number, algorithm, issuer and dates stand before the subject.
+    // Serial number, algorithm, issuer and dates precede the subject.
     for _ in 0..4 {
         rest = element(rest)?.2;
     }
@@ -46,19 +46,19 @@ pub(crate) fn common_name(der: &[u8]) -> Option<&str> {
     name
 }
 
-/// The content of an element of this kind, and what follows it.
+/// Returns the content of an element with this tag, and the bytes after it.
 fn expect(tag: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (found, content, rest) = element(bytes)?;
     (found == tag).then_some((content, rest))
 }
 
-/// The kind and content of the first element, and what follows it.
+/// Returns the tag and content of the first element, and the bytes after it.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = bytes.split_first()?;
     let (first, rest) = rest.split_first()?;
     let (length, rest) = match usize::from(*first) {
         short @ 0..=0x7f => (short, rest),
-        // Up to 4 bytes of length: certificates are kilobytes.
+        // Accept up to 4 length bytes: certificates are kilobytes long.
         long @ 0x81..=0x84 => {
             let (length, rest) = rest.split_at_checked(long - 0x80)?;
             let add = |sum: usize, byte: &u8| sum.checked_mul(256)?.checked_add(usize::from(*byte));

@@ -1,14 +1,15 @@
-//! What is known of a connection.
+//! Facts about a connection.
 
 use crate::auth::peer::Ends;
 use std::sync::Arc;
 
-/// What is known of a connection when its first request comes; an extension of each of its requests.
+/// Facts about a connection, known before its first request; an extension of each of its requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub(crate) ends: Ends,
-    /// The number of the user who owns the other end, where that is on this machine and the kernel names somebody.
+    /// ID of the user who owns the client's socket, if it is on this machine and the kernel reports the
+    /// owner.
     pub(crate) owner: Option<u32>,
-    /// The common name of the certificate that the client showed, which was checked.
+    /// Common name of the client's verified certificate.
     pub(crate) certificate: Option<Arc<str>>,
 }

@@ -1,11 +1,11 @@
-//! Whose word a file is: one that is believed as an administrator is must be root's, or the server's own user's,
-//! and nobody else's to change.
+//! Checks that a file is trustworthy. A file with an administrator's authority must belong to root or to
+//! the server's own user. Other users must not be able to write it.
 
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
-/// Refuses what is no regular file, and one that others can write.
+/// Rejects anything but a regular file, files of other users, and files that group or others can write.
 pub(crate) fn believed(about: &Metadata) -> io::Result<()> {
     let own = rustix::process::geteuid().as_raw();
     if !about.is_file() {

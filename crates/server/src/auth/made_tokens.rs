@@ -1,4 +1,4 @@
-//! The tokens that people made, as requests look them up: in memory, as the registry keeps them.
+//! User-created tokens: an in-memory copy of the registry's tokens for the lookup by requests.
 
 use crate::auth::caller::Rights;
 use crate::auth::tokens::{Sha256, rights, sha256};
@@ -7,10 +7,10 @@ use model::Timestamp;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError, RwLock};
 
-/// The use of a token is noted when the one noted before is so long ago.
+/// Minimum interval between two recorded uses of a token: 1 h, in µs.
 const NOTED_EVERY_US: i64 = 3600 * Timestamp::SECOND;
 
-/// A token that is good until its time.
+/// A token and its expiry.
 #[derive(Clone, Debug)]
 struct Made {
     id: i64,
@@ -18,14 +18,14 @@ struct Made {
     expires: Timestamp,
 }
 
-/// Who comes with a token that somebody made.
+/// ID and rights of a matching user-created token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) id: i64,
     pub(crate) rights: Rights,
 }
 
-/// The tokens, and when they were used. Both are bounded by the registry's limit of tokens.
+/// The tokens and their latest uses. The registry's token limit bounds both maps.
 #[derive(Debug, Default)]
 pub(crate) struct MadeTokens {
     known: RwLock<HashMap<Sha256, Made>>,
@@ -39,14 +39,14 @@ struct Use {
 }
 
 impl MadeTokens {
-    /// Takes the tokens as the registry has them now. May wait for the disk.
+    /// Loads the registry's current tokens. May wait for the disk.
     pub(crate) fn load(&self, registry: &Registry) -> Result<(), RegistryError> {
         let mut known = HashMap::new();
         for kept in registry.tokens(None)? {
             if kept.revoked.is_some() {
                 continue;
             }
-            // Users stand there by number: no file is needed.
+            // These scopes name users by ID, so no passwd file is needed.
             match rights(&kept.token.scope, b"") {
                 Ok(rights) => {
                     let (id, expires) = (kept.id, kept.token.expires);
@@ -59,8 +59,8 @@ impl MadeTokens {
         Ok(())
     }
 
-    /// Who comes with this token now. It is looked up by its SHA-256, so that the time this takes tells
-    /// nothing of another.
+    /// Looks up a token that is valid now. The lookup uses its SHA-256, so its duration reveals nothing
+    /// about other tokens.
     pub(crate) fn find(&self, token: &str, now: Timestamp) -> Option<Found> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let made = known.get(&sha256(token)).filter(|made| now < made.expires)?;
@@ -72,7 +72,7 @@ impl MadeTokens {
         Some(Found { id: made.id, rights: made.rights.clone() })
     }
 
-    /// Notes in the registry when tokens were used, as far as it is not noted. May wait for the disk.
+    /// Writes unrecorded token uses to the registry. May wait for the disk.
     pub(crate) fn note(&self, registry: &Registry) -> Result<(), RegistryError> {
         let mut uses = self.used.lock().unwrap_or_else(PoisonError::into_inner).clone();
         uses.retain(|_, last| !last.noted);

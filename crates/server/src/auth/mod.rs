@@ -1,8 +1,11 @@
-//! Who sends a request and what he may do: connections, certificates, tokens, groups, rights, the audit.
+//! Authentication and access control: connections, certificates, tokens, groups, rights and the audit log.
 //!
-//! - `authentication`: who sends a request, by `tokens`, `made_tokens`, `certificate` or the kernel (`peer`, `connection`).
-//! - `caller`: the rights that result. `access`, `staff_groups`, `name_service`: the staff. `origin_policy`: which device a sender may name.
-//! - `audit`: what was changed and read. `file_trust`: whether others can write a file. `tls`: keys and certificates of the server.
+//! - `authentication`: identifies the caller of a request by `tokens`, `made_tokens`, `certificate` or the
+//!   kernel (`peer`, `connection`).
+//! - `caller`: the resulting rights. `access`, `staff_groups`, `name_service`: the staff. `origin_policy`:
+//!   the devices a sender may name.
+//! - `audit`: a log of changes and reads. `file_trust`: whether others can write a file. `tls`: the
+//!   server's keys and certificates.
 
 pub(crate) mod access;
 pub(crate) mod audit;

@@ -1,26 +1,26 @@
-//! The name service of this machine (NSS: files, LDAP, SSSD), asked through `getent`.
+//! Queries the name service of this machine (NSS: files, LDAP, SSSD) through `getent`.
 
 use kernel::command::Running;
 use kernel::login::Login;
 use std::io;
 use std::time::Duration;
 
-/// What is run.
+/// The program that is run.
 pub(crate) const GETENT: &str = "/usr/bin/getent";
-/// How long an answer may take.
+/// Time limit for a response.
 pub(crate) const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// What `getent DATABASE KEY...` prints, and its exit code: 0, or 2 when the database lacks one of the keys
-/// (getent(1)). A key that getent would read as an option is left out.
+/// Returns the output of `getent DATABASE KEY...` and its exit code. The code is 0, or 2 when the database
+/// lacks one of the keys (getent(1)). Skips keys that getent would parse as an option.
 ///
 /// # Errors
-/// The program cannot run, takes longer than 5 s, or ends otherwise.
+/// The program cannot run, takes longer than 5 s, or ends with another code.
 pub(crate) fn getent(program: &str, database: &str, keys: &[&str]) -> io::Result<(i32, Vec<u8>)> {
     let is_key = |key: &&str| !(key.is_empty() || key.starts_with('-') || key.contains('\0'));
     let mut words = vec![program.to_owned(), database.to_owned()];
     words.extend(keys.iter().copied().filter(is_key).map(str::to_owned));
     if words.len() == 2 {
-        // Without a key it would print the whole database.
+        // Without a key getent would print the whole database.
         return Ok((2, Vec::new()));
     }
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());

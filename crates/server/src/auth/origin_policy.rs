@@ -1,9 +1,9 @@
-//! What an agent's token or certificate may tell of.
+//! Checks which devices an agent's token or certificate may report.
 //!
-//! One that names an origin is a node's: it tells of the device that the origin is, and of nothing else. One
-//! that names none may also be a poller's, which asks devices that have no agent: it tells of any device what
-//! is counted there for no job, and of jobs only on the device that the batch's origin is. So who took a
-//! node's token may lie about that node, and about no job on another.
+//! A token with an origin belongs to a node: it may report only the device with that name. A token without
+//! an origin may also belong to a poller of devices without an agent. It may report node samples of any
+//! device, but jobs only on the batch's own device. A stolen node token can therefore falsify data of that
+//! node, but of no job elsewhere.
 
 use model::{JobEvent, Origin, SeriesEntry};
 use std::collections::HashMap;
@@ -11,32 +11,32 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 use wire::Decoded;
 
-/// Under this label a sample is told under the name of another device, too.
+/// A sample with this label also appears under the name of another device.
 const ALIAS: &str = "_device_alias";
-/// Most origins of which tables are remembered.
+/// Origins with remembered tables.
 const ORIGINS_MAX: usize = 100_000;
-/// Most tables remembered of one.
+/// Remembered tables per origin.
 const TABLES_MAX: usize = 8;
 
-/// Of what devices a token tells.
+/// Devices that a token may report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tells {
-    /// Of any what is counted there for no job, and of the origin's own everything.
+    /// Node samples of any device, and everything of the origin's own device.
     OfAny,
-    /// Of the device that the origin is.
+    /// Everything of the origin's own device only.
     OfItsOwn,
 }
 
-/// Looks at batches, and remembers the tables of series that passed, so that each is looked at once.
+/// Checks batches, and remembers the series tables that passed, so that each is checked once.
 #[derive(Debug, Default)]
 pub(crate) struct OriginPolicy {
-    /// Tables are known by a hash that nobody outside can work out, or one could be made that seems another.
+    /// Keyed hash: without the key, an attacker cannot craft a table that collides with a checked one.
     hasher: RandomState,
     passed: Mutex<HashMap<Origin, Vec<(u64, Tells)>>>,
 }
 
 impl OriginPolicy {
-    /// Whether a batch tells only of what its token may; else what of it does not.
+    /// Checks that a batch reports only permitted devices; otherwise returns the first violation.
     pub(crate) fn check(&self, batch: &Decoded, tells: Tells) -> Result<(), String> {
         let own = device_of(&batch.origin);
         let elsewhere = |event: &&JobEvent| event.device.as_str() != own;
@@ -89,7 +89,7 @@ fn may_tell(entry: &SeriesEntry, own: &str, tells: Tells) -> bool {
     tells == Tells::OfAny && entry.job.is_none()
 }
 
-/// The device that an origin is, or whose job it is.
+/// The device named by an origin, or by the run in it.
 fn device_of(origin: &Origin) -> &str {
     origin.as_run().map_or(origin.as_str(), |(device, _)| device)
 }
@@ -127,7 +127,7 @@ mod tests {
     fn a_nodes_token_tells_of_the_node_alone_and_a_pollers_of_no_job_elsewhere() {
         use Tells::{OfAny, OfItsOwn};
         let looked = OriginPolicy::default();
-        // Twice: what passed is remembered, and what did not is refused again.
+        // Two rounds: accepted tables are remembered, and rejected ones are rejected again.
         for _ in 0..2 {
             for (batch, own, any) in [
                 (of("n1", false, None), true, true),

@@ -1,9 +1,10 @@
-//! Who owns the other end of a connection within this machine: the kernel knows.
+//! Looks up the owner of a local connection's other end in the kernel's socket list.
 //!
-//! The list names the owner of two ports, not of a connection. Two sockets of a machine never hold the same ports
-//! towards the same address, so the owner is that of our connection as long as our own socket holds them. After a
-//! reset it does not, and another user may get the port: the caller of [`Owners::of`] checks, after the answer, that
-//! its socket still has a peer address. `docs/decisions/0019-local-callers.md`; `tests/stolen_port.py` is the attack.
+//! The list names the owner of a pair of ports, not of a connection. Two sockets of a machine never hold
+//! the same ports towards the same address. The owner is therefore that of our connection as long as our
+//! own socket holds the ports. After a reset it does not, and another user may get the port. The caller of
+//! [`Owners::of`] thus checks afterwards that its socket still has a peer address.
+//! `docs/decisions/0019-local-callers.md`; `tests/stolen_port.py` is the attack.
 
 use kernel::Root;
 pub(crate) use kernel::tcp_owners::Ends;
@@ -11,7 +12,7 @@ use kernel::tcp_owners::owners;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
-/// Lookups that wait for one reading of the kernel's list; further ones wait for the next.
+/// Lookups that share one read of the kernel's list; further ones wait for the next read.
 const WAITING_MAX: usize = 1024;
 
 struct Question {
@@ -19,23 +20,23 @@ struct Question {
     answer: oneshot::Sender<Option<u32>>,
 }
 
-/// Asks the kernel. Everyone who asks while the list is being read shares the next reading, so that a
-/// thousand connections cost few readings of a list of a thousand lines.
+/// Looks up socket owners in the kernel's list. Lookups that arrive during a read share the next read. A
+/// thousand connections thus need few reads of a list of a thousand lines.
 #[derive(Clone, Debug)]
 pub(crate) struct Owners {
     questions: mpsc::Sender<Question>,
 }
 
 impl Owners {
-    /// The asking end, and the work that answers it until every asking end is gone.
+    /// Creates a lookup handle, and the task that serves it until every handle is dropped.
     pub(crate) fn new(root: Root) -> (Self, impl Future<Output = ()> + Send) {
         let (questions, waiting) = mpsc::channel(WAITING_MAX);
         (Self { questions }, answer(root, waiting))
     }
 
-    /// The number of the user who owns the other end of a connection, if the kernel names one. The kernel's list may
-    /// lack a line for a moment, so what is not found is looked for once more; never for a connection that is gone,
-    /// of which anyone can make thousands.
+    /// Returns the ID of the user who owns the other end of a connection, if the kernel reports one. The
+    /// kernel's list may lack a line for a moment, so a failed lookup is repeated once. Closed connections
+    /// are never looked up, because any client can make thousands of them.
     pub(crate) async fn of(&self, stream: &TcpStream, ends: Ends) -> Option<u32> {
         for _ in 0..2 {
             stream.peer_addr().ok()?;
@@ -56,15 +57,15 @@ async fn answer(root: Root, mut waiting: mpsc::Receiver<Question>) {
         let root = root.clone();
         let owners = tokio::task::spawn_blocking(move || owners(&root, &asked)).await;
         let owners = owners.unwrap_or_default();
-        // Without an answer the asking end sees the channel closed: nobody.
+        // After a failure the handle sees its channel closed, and reports no owner.
         for (question, owner) in questions.drain(..).zip(owners) {
-            // A connection that ended meanwhile wants no answer.
+            // A connection that closed meanwhile no longer waits for the result.
             question.answer.send(owner).ok();
         }
     }
 }
 
-/// An address as it stands in a Host header.
+/// Formats an address as in a Host header.
 pub(crate) fn host_of_ip(ip: std::net::IpAddr) -> String {
     match ip.to_canonical() {
         std::net::IpAddr::V4(ip) => ip.to_string(),
@@ -77,7 +78,8 @@ mod tests {
     use super::*;
     use tokio::net::TcpListener;
 
-    /// How many lookups a connection takes when each is answered so, and what came of it.
+    /// Returns the number of lookups for one connection, with `found` as the answer to each, and the
+    /// result.
     async fn lookups(reset: bool, found: Option<u32>) -> (usize, Option<u32>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

@@ -1,8 +1,9 @@
-//! Users and groups of `access.staff`, as this machine's name service resolves them.
+//! Resolves the users and groups of `access.staff` through this machine's name service.
 //!
-//! `/etc/passwd` and `/etc/group` hold local names only. A site's directory (LDAP, SSSD) answers through NSS,
-//! which `getent` (glibc, getent(1)) queries in a process of its own, for a bounded time. The server resolves the
-//! names at startup, on SIGHUP, and every 5 minutes, so that leaving a group of the directory takes effect.
+//! `/etc/passwd` and `/etc/group` hold local names only. A site's directory (LDAP, SSSD) answers through
+//! NSS. `getent` (glibc, getent(1)) queries NSS in a process of its own, with a time limit. The server
+//! resolves the names at startup, on SIGHUP, and every 5 minutes, so that leaving a directory group takes
+//! effect.
 
 use crate::auth::access::{Access, UserFiles};
 use crate::auth::name_service::getent;
@@ -12,13 +13,13 @@ use kernel::Root;
 use kernel::parse::lines;
 use std::io;
 
-/// Members of one group that the name service resolves; further ones are ignored, with a warning.
+/// Members of one group that the name service resolves; the server ignores further ones with a warning.
 const MEMBERS_MAX: usize = 4096;
-/// Names in one call of `getent`.
+/// Names per call of `getent`.
 const NAMES_A_CALL: usize = 200;
 
-/// Resolves `access.staff`. A name that is nowhere is an error when `strict`, unless the name service failed:
-/// then it is left out, with a warning, until a later resolution finds it.
+/// Resolves `access.staff`. An unknown name is an error when `strict`. If the name service fails, the name
+/// is skipped with a warning until a later resolution finds it.
 ///
 /// # Errors
 /// A name is in no file, and the name service answered that it does not exist.
@@ -41,8 +42,8 @@ pub(crate) fn resolve(
     Access::of(settings, &files, strict && !failed)
 }
 
-/// Adds the directory's entries for the staff to the files' text. NSS lists local entries, too, in the order of
-/// nsswitch.conf(5), so its answer comes first.
+/// Prepends the directory's entries for the staff to the text of the files. NSS also lists local entries,
+/// in the order of nsswitch.conf(5), so its answer comes first.
 fn add_directory(
     settings: &AccessSettings,
     files: &mut UserFiles,
@@ -76,7 +77,7 @@ fn add_directory(
     Ok(())
 }
 
-/// Members that a line of group(5) lists and the text of passwd(5) lacks.
+/// Returns members that a line of group(5) lists and the text of passwd(5) lacks.
 fn unresolved_members(group: &[u8], passwd: &[u8]) -> Vec<String> {
     let listed = lines(group).filter_map(|line| line.split(|byte| *byte == b':').nth(3));
     let names = listed.flat_map(|names| names.split(|byte| *byte == b','));
@@ -102,7 +103,7 @@ mod tests {
     use crate::auth::access::tests::settings;
     use crate::background::user_numbers::tests::program;
 
-    /// A directory that knows group `hpc` (members eva and local ann) and user eva.
+    /// A directory with group `hpc` (members eva and local ann) and user eva.
     const DIRECTORY: &str = r#"case "$1 $2" in
         "group hpc") echo "hpc:*:7000:eva,ann,gone,-x" ;;
         "group slow") exit 3 ;;

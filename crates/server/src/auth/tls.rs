@@ -1,7 +1,7 @@
-//! TLS: the server's certificate and key, and which clients' certificates it believes.
+//! TLS: the server's certificate and key, and the CAs of client certificates.
 //!
-//! One crypto provider, `ring`, is given explicitly everywhere: two of them in one program make rustls
-//! panic at run time. A configuration read anew holds for new connections; those that stand keep theirs.
+//! Every configuration names its crypto provider, `ring`: with two providers in one program rustls panics
+//! at run time. A reloaded configuration applies to new connections only.
 
 use crate::auth::tokens::{SecretError, read_secret};
 use rustls::crypto::CryptoProvider;
@@ -12,50 +12,50 @@ use rustls::{RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Which files TLS is made of.
+/// Paths of the TLS files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate that is shown, and those between it and its root; PEM.
+    /// The server certificate and its intermediate certificates; PEM.
     pub cert: PathBuf,
-    /// Its private key; PEM, closed to everyone else.
+    /// The private key; PEM, not accessible to other users.
     pub key: PathBuf,
-    /// The roots that a client's certificate must come from; PEM. Clients may also show none.
+    /// CA certificates for client certificates; PEM. A client certificate remains optional.
     pub client_ca: Option<PathBuf>,
 }
 
-/// Why TLS cannot be had from these files.
+/// A reason why the TLS files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("{}: {error}", path.display())]
     Read {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// The key's file cannot be read, or is open to others.
+    /// The key file cannot be read, or other users can access it.
     #[error(transparent)]
     Key(#[from] SecretError),
-    /// A file is not PEM, or lacks what it should hold.
+    /// A file is not PEM, or lacks the expected content.
     #[error("{}: {what}", path.display())]
     Pem {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
-    /// The files contradict each other, or are of a kind that is not supported.
+    /// The files contradict each other, or have an unsupported format.
     #[error("{} and {}: {error}", files.cert.display(), files.key.display())]
     Config {
-        /// Which files.
+        /// Paths of the files.
         files: Box<TlsFiles>,
-        /// The words of rustls.
+        /// The error of rustls.
         error: rustls::Error,
     },
 }
 
-/// The one crypto provider.
+/// Returns the single crypto provider.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
@@ -63,7 +63,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 /// Reads the files.
 ///
 /// # Errors
-/// One cannot be read or understood, the key is open to others, or it is not the certificate's.
+/// A file cannot be read or parsed, other users can access the key, or it does not match the certificate.
 pub(crate) fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let chain = certificates(&files.cert)?;
     let key = PrivateKeyDer::from_pem_slice(read_secret(&files.key)?.as_bytes())

@@ -1,4 +1,4 @@
-//! The token file: who may come without being known to the kernel or by a certificate.
+//! The token file: tokens for callers whom neither the kernel nor a certificate identifies.
 //!
 //! ```text
 //! # one token a line: SCOPE[:NAME] TOKEN
@@ -14,9 +14,10 @@
 //! QSB0b2tlbiBh…                          # as `agent`: the same file does for a server and its agents
 //! ```
 //!
-//! A user is a name of `/etc/passwd` or a number. A token is 8 to 256 printable characters without blanks. It stands there as it is, or as `sha256:`
-//! and the 64 hexadecimal digits of its SHA-256, so that who reads the file cannot use it; for a token
-//! drawn at random no slower hash is needed. In memory there are only the SHA-256.
+//! A user is a name of `/etc/passwd` or a user ID. A token is 8 to 256 printable characters without blanks.
+//! The file holds it as plain text, or as `sha256:` and the 64 hexadecimal digits of its SHA-256. Readers
+//! of the file cannot use the hash as a token. Random tokens need no slower hash. The server keeps only the
+//! SHA-256 in memory.
 
 use crate::auth::caller::Rights;
 use kernel::parse::{lines, number};
@@ -31,57 +32,57 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const TOKEN_BYTES_MIN: usize = 8;
 const TOKEN_BYTES_MAX: usize = 256;
 
-/// The words that a line may begin with.
+/// Scopes that a line may begin with.
 const SCOPES: [&str; 6] = ["agent", "user", "read", "jobs", "staff", "admin"];
 
-/// Why there is no scope `jobs:local`.
+/// Error for the scope `jobs:local`.
 const OF_LOCAL: &str = "`local` jobs are told by their users; `jobs:` names a scheduler's cluster";
 
 /// A SHA-256.
 pub(crate) type Sha256 = [u8; 32];
 
-/// Why a file of secrets cannot be used.
+/// A reason why a file of secrets cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}: {error}", path.display())]
     Read {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// Others could read or change it.
+    /// Other users could read or change the file.
     #[error("{}: {what} (mode {mode:o}, owner {owner}); {}", path.display(), "make it the server's own and `chmod 600` it")]
     Open {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with its permissions.
         what: &'static str,
         /// Its permission bits.
         mode: u32,
-        /// Its owner's number.
+        /// Its owner's user ID.
         owner: u32,
     },
-    /// What it holds is not what it should.
+    /// A line is invalid.
     #[error("{}:{line}: {what}", path.display())]
     Line {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong, without the secret.
+        /// The problem, without the secret.
         what: String,
     },
 }
 
-/// Who comes with which token.
+/// Tokens and their rights.
 #[derive(Clone, Default)]
 pub(crate) struct Tokens {
     known: Vec<(Sha256, Rights)>,
 }
 
-/// How many, never which.
+/// Shows the number of tokens, never their hashes.
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tokens").field("known", &self.known.len()).finish()
@@ -92,7 +93,7 @@ impl Tokens {
     /// Reads a token file; `passwd` is the text of `/etc/passwd`.
     ///
     /// # Errors
-    /// It cannot be read, others could read or change it, or a line of it is wrong.
+    /// The file cannot be read, others could read or change it, or a line is invalid.
     pub(crate) fn read(path: &Path, passwd: &[u8]) -> Result<Self, SecretError> {
         let text = read_secret(path)?;
         Self::parse(&text, passwd).map_err(|(line, what)| SecretError::Line {
@@ -102,7 +103,7 @@ impl Tokens {
         })
     }
 
-    /// Reads the text of a token file; an error comes with its line, from 1.
+    /// Parses the text of a token file; an error includes its line, from 1.
     pub(crate) fn parse(text: &str, passwd: &[u8]) -> Result<Self, (usize, String)> {
         let mut tokens = Self::default();
         for (line, number) in text.lines().zip(1..) {
@@ -121,7 +122,7 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Who comes with this token. The time it takes does not depend on how much of a token is right.
+    /// Returns the rights of a token, in a time that does not depend on how much of the token is right.
     pub(crate) fn rights(&self, token: &str) -> Option<Rights> {
         let presented = sha256(token);
         let mut found = None;
@@ -133,7 +134,7 @@ impl Tokens {
         found.cloned()
     }
 
-    /// How many there are.
+    /// Returns the number of tokens.
     pub(crate) fn len(&self) -> usize {
         self.known.len()
     }
@@ -166,7 +167,7 @@ pub(crate) fn read_secret(path: &Path) -> Result<String, SecretError> {
     Ok(text)
 }
 
-/// What the first word of a line is good for.
+/// Parses the scope of a line into rights.
 pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
     let (scope, name) = match scope.split_once(':') {
         Some((scope, name)) => (scope, Some(name)),
@@ -207,7 +208,7 @@ pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
     }
 }
 
-/// The number of a login name in the text of passwd(5).
+/// Returns the user ID of a login name in the text of passwd(5).
 pub(crate) fn uid_of(passwd: &[u8], name: &str) -> Option<u32> {
     lines(passwd).find_map(|line| {
         let mut fields = line.split(|b| *b == b':');
@@ -244,7 +245,7 @@ fn unhex(hex: &str) -> Option<[u8; 32]> {
 
 pub(crate) fn sha256(text: &str) -> Sha256 {
     let mut bytes = [0; 32];
-    // SHA-256 has 32 bytes, so that nothing is cut or missing.
+    // SHA-256 has 32 bytes, so `zip` drops nothing and leaves no byte unset.
     for (to, from) in bytes.iter_mut().zip(digest(&SHA256, text.as_bytes()).as_ref()) {
         *to = *from;
     }

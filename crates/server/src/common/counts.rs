@@ -1,10 +1,10 @@
-//! What the server counts about itself.
+//! Counters of the server's own activity, for `/metrics`.
 
 use crate::common::problem::Why;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// A number that grows.
+/// A monotonic counter.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -18,7 +18,7 @@ impl Counter {
     }
 }
 
-/// How often something was done, and how long it took altogether.
+/// Number and total duration of an operation.
 #[derive(Debug, Default)]
 pub(crate) struct Timing {
     count: AtomicU64,
@@ -31,7 +31,7 @@ impl Timing {
         self.nanos.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// How often, and how many seconds.
+    /// Returns the number of operations and their total duration in seconds.
     pub(crate) fn get(&self) -> (u64, f64) {
         let nanos = self.nanos.load(Ordering::Relaxed);
         (self.count.load(Ordering::Relaxed), nanos as f64 / 1e9)
@@ -60,7 +60,7 @@ macro_rules! words {
     };
 }
 
-/// A closed set of words, each with a place.
+/// A closed set of label values, each with an index.
 pub(crate) trait Word: Copy {
     fn place(self) -> usize;
 }
@@ -72,95 +72,95 @@ impl Word for Why {
 }
 
 words! {
-    /// What became of a frame.
+    /// Outcome of a frame.
     Frame {
-        /// On disk.
+        /// Stored on disk.
         Stored "stored",
-        /// It already was.
+        /// Already stored before.
         Duplicate "duplicate",
-        /// The store never takes it.
+        /// Rejected permanently by the store.
         Refused "refused",
-        /// It cannot be read.
+        /// Not readable.
         Malformed "malformed",
-        /// Its sender may not send it.
+        /// Not permitted for its sender.
         Forbidden "forbidden",
-        /// Its sender sends more than its limit.
+        /// Beyond its sender's limit.
         Limited "limited",
-        /// Not now.
+        /// Rejected temporarily.
         Later "later",
     }
 }
 
 words! {
-    /// What became of what was said of a job in a scheduler's place, and of what schedulers say.
+    /// Outcome of a job record, from a scheduler or reported in its place.
     Fate {
-        /// A submission that was not known.
+        /// A new submission.
         New "new",
-        /// It took the place of what was said before.
+        /// A change of a known record.
         Changed "changed",
-        /// It said nothing new.
+        /// A record without news.
         Known "known",
-        /// It cannot be, or the registry is full.
+        /// An invalid record, or one beyond the registry's capacity.
         Refused "refused",
     }
 }
 
 words! {
-    /// What became of rules about values.
+    /// Outcome of an evaluation of value rules.
     Rule {
         /// A value was beyond its bound for long enough.
         Fired "fired",
-        /// The same, a short time after it fired on that node.
+        /// The rule would have fired, but it fired on that node a short time before.
         TooSoon "too_soon",
-        /// It fired, and what it brings about was refused.
+        /// The rule fired, and its action was rejected.
         Refused "refused",
-        /// A reading that had no room among those that are watched.
+        /// A reading of a series beyond the limit of watched series.
         Unwatched "unwatched",
     }
 }
 
 words! {
-    /// What became of a connection.
+    /// Outcome of an accepted connection.
     Arrival {
         /// Served.
         Served "served",
-        /// All seats were taken.
+        /// The limit of all connections was reached.
         Full "full",
-        /// All seats of this peer were taken.
+        /// The limit of this peer's connections was reached.
         FullForPeer "full_for_peer",
-        /// It spoke no TLS, or not in time, or showed a bad certificate.
+        /// The TLS handshake failed or timed out, or the client's certificate was invalid.
         Handshake "handshake_failed",
-        /// Its peer was gone before the server knew who it was.
+        /// The peer disconnected before the server identified it.
         Gone "gone",
     }
 }
 
 words! {
-    /// Which limit of the memory for bodies of requests was reached.
+    /// The limit reached in a memory budget of request bodies.
     Limit {
-        /// That of one sender.
+        /// The limit of one sender.
         Sender "sender",
-        /// That of all of them.
+        /// The limit of all senders.
         All "all",
     }
 }
 
 words! {
-    /// Why a connection ended before its time.
+    /// Reason why a connection ended early.
     Break {
-        /// No HTTP.
+        /// The data was not HTTP.
         Malformed "malformed",
-        /// A header that did not come to its end in time, or nothing for as long.
+        /// A header was incomplete after the time limit, or the connection was idle for as long.
         HeaderTimeout "header_timeout",
-        /// A client that took nothing of its answer for too long.
+        /// The client read nothing of the response for too long.
         WriteTimeout "write_timeout",
-        /// It went away within a request or answer, or the network failed.
+        /// The client disconnected within a request or response, or the network failed.
         Lost "lost",
     }
 }
 
 words! {
-    /// The routes, as they are counted.
+    /// Routes, as `/metrics` groups them.
     Route {
         Batches "batches",
         Rpc "rpc",
@@ -173,7 +173,7 @@ words! {
 }
 
 impl Route {
-    /// The route of a path.
+    /// Returns the route of a path.
     pub(crate) fn of(path: &str) -> Self {
         match path {
             "/v1/batches" => Self::Batches,
@@ -188,7 +188,7 @@ impl Route {
     }
 }
 
-/// One counter for each word.
+/// One counter per label value.
 #[derive(Debug)]
 pub(crate) struct Counters<const N: usize>([Counter; N]);
 
@@ -213,20 +213,20 @@ impl<const N: usize> Counters<N> {
 /// Requests of one route.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    /// By the first digit of the status, 1 to 5.
+    /// Counts by the first digit of the status, 1 to 5.
     pub(crate) statuses: [Counter; 5],
-    /// From the request's header to the answer's.
+    /// Time from the request's header to the response's header.
     pub(crate) timing: Timing,
 }
 
-/// Everything that is counted.
+/// All counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) frames: Counters<{ Frame::ALL.len() }>,
     pub(crate) samples: Counter,
     pub(crate) samples_refused: Counter,
     pub(crate) bytes: Counter,
-    /// From the last byte of a request to its answer.
+    /// Time from the last byte of a request to its response.
     pub(crate) ingest: Timing,
     pub(crate) job_events: Counter,
     pub(crate) job_events_refused: Counter,
@@ -239,15 +239,15 @@ pub(crate) struct Counts {
     pub(crate) breaks: Counters<{ Break::ALL.len() }>,
     pub(crate) refusals: Counters<{ Why::ALL.len() }>,
     pub(crate) requests: [Requests; Route::ALL.len()],
-    /// Requests whose answer's header is not sent yet.
+    /// Requests without a response header yet.
     pub(crate) under_way: AtomicUsize,
-    /// Questions that took long.
+    /// Queries slower than the configured limit.
     pub(crate) slow_queries: Counter,
     pub(crate) reloads: Counter,
     pub(crate) reloads_failed: Counter,
 }
 
-/// A request that is being answered.
+/// Guard of a request in progress.
 #[derive(Debug)]
 pub(crate) struct UnderWay<'a>(&'a AtomicUsize);
 
@@ -258,13 +258,13 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Counts {
-    /// A request begins; it ends with what this gives.
+    /// Counts a request as in progress until the returned guard is dropped.
     pub(crate) fn begins(&self) -> UnderWay<'_> {
         self.under_way.fetch_add(1, Ordering::Relaxed);
         UnderWay(&self.under_way)
     }
 
-    /// A request was answered.
+    /// Counts a response.
     pub(crate) fn answered(&self, route: Route, status: u16, took: Duration) {
         let Some(requests) = self.requests.get(route.place()) else { return };
         let class = usize::from(status / 100).saturating_sub(1);

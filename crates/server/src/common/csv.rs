@@ -1,13 +1,13 @@
-//! Comma-separated text (RFC 4180), as PostgreSQL's `COPY … CSV` writes it.
+//! Comma-separated text (RFC 4180), in the format of PostgreSQL's `COPY … CSV`.
 
-/// Appends a text as a field that is no formula; see [`api::csv_cell`].
+/// Appends a text as a field that a spreadsheet does not evaluate as a formula; see [`api::csv_cell`].
 pub(crate) fn text_field(text: &str, out: &mut String) {
     field(&api::csv_cell(text), out);
 }
 
-/// Appends a text as a field; in quotes where it must be.
+/// Appends a text as a field, quoted where necessary.
 pub(crate) fn field(text: &str, out: &mut String) {
-    // An empty text in quotes: without them it is null.
+    // An empty text is quoted, because an empty field without quotes means null.
     if !text.is_empty() && !text.contains([',', '"', '\n', '\r']) && text != "\\." {
         out.push_str(text);
         return;

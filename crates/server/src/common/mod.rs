@@ -1,7 +1,8 @@
-//! What everything here uses: times, counters, errors of answers, limits, tasks.
+//! Modules shared by the whole server: time, counters, error responses, limits and tasks.
 //!
-//! - `problem`: errors of answers. `settings`: limits. `counts`: what `/metrics` shows. `tasks`: what runs until the server stops.
-//! - `clock`, `timed`: times, and streams with a time limit. `csv`, `table`: rows as text.
+//! - `problem`: error responses. `settings`: limits. `counts`: the counters of `/metrics`. `tasks`: tasks
+//!   that run until the server stops.
+//! - `clock`, `timed`: time, and streams with a time limit. `csv`, `table`: rows as text.
 
 pub(crate) mod clock;
 pub(crate) mod counts;

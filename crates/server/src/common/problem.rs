@@ -1,38 +1,38 @@
-//! What an answer says when it is no answer: PostgREST's shape, with a code that scripts may match.
+//! Error responses in PostgREST's format, with a code that scripts may match.
 
 use api::Problem;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-/// Why a request gets no answer.
+/// An error response.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
-    /// The status.
+    /// HTTP status.
     pub(crate) status: StatusCode,
-    /// PostgreSQL's or PostgREST's code for it.
+    /// Error code of PostgreSQL or PostgREST.
     pub(crate) code: &'static str,
-    /// What is wrong, and what to do.
+    /// The problem, and what to do.
     pub(crate) message: String,
-    /// More.
+    /// Further details.
     pub(crate) details: Option<String>,
-    /// What was probably meant.
+    /// Suggests the closest known name.
     pub(crate) hint: Option<String>,
-    /// The word under which it is counted.
+    /// Reason under which `/metrics` counts the error.
     pub(crate) why: Why,
 }
 
 macro_rules! whys {
     ($($(#[$doc:meta])* $name:ident $word:literal,)*) => {
-        /// The words under which refusals are counted: the label `reason` in `/metrics`.
+        /// Reasons of refusals: the label `reason` in `/metrics`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Why { $($(#[$doc])* $name,)* }
 
         impl Why {
-            /// Every word.
+            /// Every reason.
             pub(crate) const ALL: [Self; [$($word),*].len()] = [$(Self::$name),*];
 
-            /// The word.
+            /// Returns the label value.
             pub(crate) const fn word(self) -> &'static str {
                 match self { $(Self::$name => $word,)* }
             }
@@ -43,27 +43,27 @@ macro_rules! whys {
 whys! {
     /// No caller, or a wrong token.
     Identity "identity",
-    /// A caller without the right.
+    /// A caller without the necessary rights.
     Rights "rights",
-    /// A Host that is no name of this server.
+    /// A Host header that does not name this server.
     Host "host",
-    /// A page of another origin that writes.
+    /// A write from a page of another origin.
     Origin "origin",
-    /// A body or parameter that cannot be understood.
+    /// An invalid body or parameter.
     Malformed "malformed",
-    /// Nothing there, or no such parameter.
+    /// Not found, or an unknown parameter.
     Unknown "unknown",
-    /// A body or an answer beyond its limit.
+    /// A body or response beyond its limit.
     TooLarge "too_large",
     /// The client took too long.
     TooSlow "too_slow",
-    /// Too much at a time.
+    /// Too many requests at a time.
     Busy "busy",
     /// The disk or the log is full.
     Full "full",
-    /// The server stops.
+    /// The server is stopping.
     Stopping "stopping",
-    /// The server's own fault.
+    /// An internal error of the server.
     Fault "fault",
 }
 
@@ -77,15 +77,16 @@ impl Refusal {
         Self { status, code, message: message.into(), details: None, hint: None, why }
     }
 
-    /// A body, header or parameter that cannot be understood.
+    /// An invalid body, header or parameter.
     pub(crate) fn malformed(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "PGRST102", Why::Malformed, message)
     }
 
-    /// A body that is no JSON of its kind. A key that is not known has the one that was probably meant.
+    /// A body that is not valid JSON of its type. For an unknown key, the hint suggests the closest known
+    /// key.
     pub(crate) fn unreadable(error: &serde_json::Error) -> Self {
         let message = error.to_string();
-        // serde: "unknown field `x`, expected one of `a`, `b`".
+        // Message format of serde: "unknown field `x`, expected one of `a`, `b`".
         let names = message.strip_prefix("unknown field ").unwrap_or_default();
         let mut names = names.split('`').skip(1).step_by(2);
         let meant = names.next().and_then(|key| config::nearest(key, names));
@@ -93,32 +94,32 @@ impl Refusal {
         Self::malformed(message).hint(hint)
     }
 
-    /// A caller whom nobody knows.
+    /// An unidentified caller.
     pub(crate) fn unidentified(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "28000", Why::Identity, message)
     }
 
-    /// A caller without the right.
+    /// A caller without the necessary rights.
     pub(crate) fn forbidden(message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "42501", Why::Rights, message)
     }
 
-    /// Nothing there.
+    /// Nothing exists under this name.
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "PGRST125", Why::Unknown, message)
     }
 
-    /// Longer than it may be.
+    /// A body or response beyond its limit.
     pub(crate) fn too_large(message: impl Into<String>) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "54000", Why::TooLarge, message)
     }
 
-    /// Too much at a time: come again.
+    /// Too many requests at a time; the client should retry.
     pub(crate) fn busy(message: impl Into<String>) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "53300", Why::Busy, message)
     }
 
-    /// The server's own fault. What it was is for the log, not for the client.
+    /// An internal error. Its cause goes to the log, not to the client.
     pub(crate) fn fault(what: &dyn std::fmt::Display) -> Self {
         log::error!("a request failed: {what}");
         let message = "the server failed at this; its log says why";

@@ -1,40 +1,40 @@
-//! What a server runs with, beside its configuration: limits that nobody needs to set but tests.
+//! Limits of the server beyond its configuration, set only by tests.
 
 use std::time::Duration;
 
-/// Limits on the times of connections, on requests and their memory.
+/// Time limits of connections, and limits on requests and their memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Longest time for a TLS handshake.
+    /// Time limit of a TLS handshake.
     pub handshake_time: Duration,
-    /// Longest time until a request's header is complete, from the connection's start or the answer
-    /// before it: also how long an idle connection is kept.
+    /// Time limit for a complete request header, from the start of the connection or the previous response.
+    /// Idle connections are closed after the same time.
     pub header_time: Duration,
-    /// Longest time from a body's first byte to its last.
+    /// Time limit from the first byte of a body to its last.
     pub body_time: Duration,
-    /// Longest time in which a client takes nothing of its answer.
+    /// Longest time in which a client reads nothing of its response.
     pub write_time: Duration,
-    /// Longest header of a request, in bytes, and largest buffer of a connection.
+    /// Maximum size of a request header and of a connection's buffer, in bytes.
     pub header_bytes_max: usize,
-    /// Longest body of anything but batches.
+    /// Maximum size of any body except batches, in bytes.
     pub question_bytes_max: usize,
-    /// Memory for bodies of agents' requests of batches that are being read or worked on.
+    /// Memory for batch bodies of agents that are being received or processed, in bytes.
     pub batch_bodies_bytes_max: usize,
-    /// The same for batches of users.
+    /// Memory for batch bodies of users, in bytes.
     pub user_batch_bodies_bytes_max: usize,
-    /// The same for all other bodies: questions, and what changes something.
+    /// Memory for all other bodies, in bytes: queries and changes.
     pub question_bodies_bytes_max: usize,
-    /// Longest body of batches that a user may send.
+    /// Maximum size of a user's body of batches, in bytes.
     pub user_body_bytes_max: usize,
-    /// Most frames in a request.
+    /// Maximum number of frames in a request.
     pub frames_per_request_max: usize,
-    /// Memory for batches that are decoded and not stored yet, in bytes of their decompressed payloads.
+    /// Memory for decoded batches that are not stored yet, in bytes of their decompressed payloads.
     pub decoded_bytes_max: usize,
-    /// Most requests of one user under way.
+    /// Maximum number of concurrent requests per user.
     pub requests_per_user_max: usize,
-    /// Most questions that wait for their turn.
+    /// Maximum number of queued queries.
     pub waiting_questions_max: usize,
-    /// How long requests may take to end when the server stops.
+    /// Time limit for requests in progress when the server stops.
     pub stop_time: Duration,
 }
 

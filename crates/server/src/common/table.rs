@@ -1,4 +1,4 @@
-//! Rows of SQL as JSON or CSV, batch by batch.
+//! Converts SQL rows to JSON or CSV, batch by batch.
 
 use crate::common::csv;
 use jiff::tz::{Offset, TimeZone};
@@ -13,16 +13,16 @@ use sql::arrow::error::ArrowError;
 use sql::arrow::util::display::{ArrayFormatter, FormatOptions};
 use sql::{Encode, Zone};
 
-/// Writes the rows of an answer: what begins it, its batches, what ends it.
+/// Writes the rows of a response: its beginning, its batches and its end.
 #[derive(Debug)]
 pub(crate) struct Writer {
     format: Format,
-    /// The columns' names as JSON texts, each with the colon behind it; in JSON only.
+    /// Column names as JSON strings, each followed by a colon; only for JSON.
     keys: Vec<String>,
     first: bool,
 }
 
-/// How a value of a column is written.
+/// Type-specific formatter of a column.
 enum Column<'a> {
     Null,
     Bool(&'a dyn Array),
@@ -32,7 +32,7 @@ enum Column<'a> {
     Text(ArrayFormatter<'a>, &'a dyn Array),
 }
 
-/// An encoder for the answers of SQL.
+/// Creates an encoder for SQL responses, and the bytes before its first row.
 pub(crate) fn encoder(format: Format, schema: &Schema) -> (Box<dyn Encode>, Vec<u8>) {
     let (writer, begin) = Writer::new(format, schema);
     (Box::new(writer), begin)
@@ -52,7 +52,7 @@ impl Encode for Writer {
 }
 
 impl Writer {
-    /// A writer, and what stands before the first row.
+    /// Creates a writer, and the bytes before its first row.
     pub(crate) fn new(format: Format, schema: &Schema) -> (Self, Vec<u8>) {
         let names: Vec<&str> = schema.fields().iter().map(|field| &**field.name()).collect();
         let mut begin = String::new();
@@ -103,7 +103,7 @@ impl Writer {
                 continue;
             }
             let text = column.text(row)?;
-            // Infinity and NaN are texts, as PostgreSQL's JSON has them.
+            // Infinity and NaN are strings, as in PostgreSQL's JSON.
             let bare = matches!(column, Column::Bool(_) | Column::Number(_))
                 || (matches!(column, Column::Float(_)) && !text.ends_with(['N', 'y']));
             if bare { out.push_str(&text) } else { out.push_str(&quoted(&text)) }
@@ -147,7 +147,7 @@ impl<'a> Column<'a> {
         })
     }
 
-    /// Whether it holds texts: what else is printed by the engine's formatter may begin with a sign.
+    /// Whether the column holds texts. Other types that the engine formats may begin with a sign.
     fn is_text(&self) -> bool {
         let other = |kind: &DataType| kind.is_numeric() || kind.is_temporal();
         matches!(self, Self::Text(_, array) if !other(array.data_type()))
@@ -189,7 +189,7 @@ fn integer(array: &dyn Array, row: usize) -> String {
     }
 }
 
-/// An instant in microseconds since 1970; what is finer is cut.
+/// Returns a timestamp in microseconds since 1970, rounded down.
 fn micros(array: &dyn Array, unit: TimeUnit, row: usize) -> i64 {
     match unit {
         TimeUnit::Second => {
@@ -205,16 +205,17 @@ fn micros(array: &dyn Array, unit: TimeUnit, row: usize) -> i64 {
     }
 }
 
-/// An instant as PostgreSQL's JSON has it: `2026-01-06T13:35:00.25+01:00`; without a zone, without an
-/// offset.
+/// Formats a timestamp like PostgreSQL's JSON: `2026-01-06T13:35:00.25+01:00`. Without a time zone it has
+/// no offset.
 fn instant(micros: i64, zone: Option<&Zone>) -> String {
     let Ok(at) = jiff::Timestamp::from_microsecond(micros) else {
-        // Outside the calendar's years.
+        // The time is outside the calendar's range of years.
         return model::Timestamp(micros).to_string();
     };
     match zone {
         Some(zone) => {
-            // The offset from the tables in this program: a worker can open no file of time zones.
+            // The offset comes from tables compiled into this program: a worker cannot open time zone
+            // files.
             let offset = Offset::from_seconds(zone.offset_seconds(micros)).unwrap_or(Offset::UTC);
             let local = at.to_zoned(TimeZone::fixed(offset));
             local.strftime("%Y-%m-%dT%H:%M:%S%.f%:z").to_string()
@@ -223,7 +224,7 @@ fn instant(micros: i64, zone: Option<&Zone>) -> String {
     }
 }
 
-/// The shortest digits that read back as the same number, as PostgreSQL prints them: `98`, `0.5`, `1e+16`.
+/// Formats the shortest digits that read back as the same number, like PostgreSQL: `98`, `0.5`, `1e+16`.
 fn float(array: &dyn Array, row: usize) -> String {
     let value = match array.data_type() {
         DataType::Float32 => {

@@ -1,11 +1,11 @@
-//! The server's tasks: named, counted, joined.
+//! The server's background tasks: named, counted and joined.
 
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Tasks that are started by name and waited for when the server stops.
+/// Named tasks that the server joins when it stops.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     running: Mutex<JoinSet<&'static str>>,
@@ -27,8 +27,7 @@ impl Tasks {
         }
     }
 
-    /// Waits until every task has ended, and aborts those that have not after so long. Says how many
-    /// those were.
+    /// Waits until every task has ended, aborts the rest after `within`, and returns their number.
     pub(crate) async fn join(&self, within: Duration) -> usize {
         let mut running =
             std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner));
@@ -37,7 +36,7 @@ impl Tasks {
                 told(ended);
             }
         };
-        // What is left after the time is aborted and counted below.
+        // The code below counts and aborts the remaining tasks.
         tokio::time::timeout(within, all).await.ok();
         let late = running.len();
         running.shutdown().await;
@@ -55,7 +54,7 @@ fn told(ended: Result<&'static str, tokio::task::JoinError>) {
 
 /// Waits until the server stops.
 pub(crate) async fn stopped(stopping: &mut tokio::sync::watch::Receiver<bool>) {
-    // An error says that the server is gone altogether.
+    // An error means that the server is gone.
     drop(stopping.wait_for(|stopping| *stopping).await);
 }
 

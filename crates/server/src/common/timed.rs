@@ -1,5 +1,5 @@
-//! A stream that gives up on a peer that takes nothing: without it a client that stops reading would
-//! hold its answer, and the question behind it, for ever.
+//! A stream with a write timeout. Without it, a client that stops reading would keep its response, and the
+//! query behind it, for ever.
 
 use std::future::Future;
 use std::io;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// A stream whose writes must move on within a time. Reading is timed where it is known what is read:
-/// a header, a body, or nothing at all between two requests.
+/// A stream whose writes must make progress within a time limit. Reads have no limit here. Their callers
+/// limit them, as they know what is read: a header, a body, or nothing between two requests.
 #[derive(Debug)]
 pub(crate) struct Timed<S> {
     stream: S,
@@ -25,7 +25,7 @@ impl<S> Timed<S> {
         Self { stream, limit, waiting: false, deadline }
     }
 
-    /// Passes on what the stream says, and starts or stops the time.
+    /// Passes on the stream's result, and starts or stops the timer.
     fn watch<T>(&mut self, cx: &mut Context<'_>, now: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if now.is_ready() {
             self.waiting = false;

@@ -1,13 +1,14 @@
-//! Regular expressions of promotions, as agents read them: the same engine, so that what is taken here is taken
-//! there. Its time is linear in the name, whatever the expression.
+//! Validates the regular expressions of promotions with the engine that agents use, so that agents accept
+//! them too. Matching takes time linear in the metric's name, for any expression.
 
 use model::REJECTED_REQUEST;
 use regex_lite::Regex;
 
-/// Longest expression, in bytes.
+/// Maximum length of an expression, in bytes.
 const BYTES_MAX: usize = 200;
 
-/// Whether agents can match names of metrics against an expression; else why not, and where.
+/// Checks that agents can match metric names against an expression; otherwise returns the reason and the
+/// place.
 pub(crate) fn check(text: &str) -> Result<(), String> {
     if let Some(why) = text.strip_prefix(REJECTED_REQUEST) {
         return Err(why.to_owned());
@@ -15,7 +16,7 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
     if text.is_empty() || text.len() > BYTES_MAX {
         return Err(format!("`metric` is a regular expression of 1 to {BYTES_MAX} bytes"));
     }
-    // Quoted each takes six times its room in what a node is told, and no name of a metric has one.
+    // Quoting expands such a character to 6 bytes of the node's text, and no metric name contains one.
     if text.contains(model::is_unprintable) {
         return Err("`metric` is a regular expression of printable characters".to_owned());
     }
@@ -26,15 +27,15 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
         let why = error.to_string();
         return refused(&why, place(text, &why));
     }
-    // A comment at its end would swallow the anchor.
+    // A comment at the end of the expression would swallow the anchor.
     match Regex::new(&format!("^(?:{text})$")) {
         Ok(_) => Ok(()),
         Err(error) => refused(&error.to_string(), text.len()),
     }
 }
 
-/// The byte, from 1 on, at which it goes wrong: what stands before it could still be made good, or is wrong in
-/// another way. The engine itself does not tell.
+/// Returns the byte, from 1, at which the expression becomes invalid. The next shorter prefix is valid, or
+/// has another error. The engine itself does not report the position.
 fn place(text: &str, why: &str) -> usize {
     let beginnings = text.char_indices().map(|(at, c)| at + c.len_utf8()).collect::<Vec<_>>();
     let mut place = text.len();

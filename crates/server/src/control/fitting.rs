@@ -1,5 +1,6 @@
-//! Which settings of changes a node is told: it takes bursts of so many sources and so much text, and refuses all of a
-//! longer one. What holds already stands before what is asked later; the rest is cut, of a source all or nothing.
+//! Selects the sections of changes that fit into a node's text. A node rejects a text with too many bursts
+//! or bytes as a whole. Changes already in effect come before later ones. The rest is cut, section by
+//! section: a source's section fits completely or not at all.
 
 use crate::control::text::{Sections, quoted};
 use config::{BURSTS_MAX, FLUSHES_MAX, TEXT_BYTES_MAX};
@@ -7,31 +8,32 @@ use jobs::{Change, Entry};
 use model::Timestamp;
 use std::collections::BTreeMap;
 
-/// Bytes of a flush: the words, a number, the word of a source of 64 bytes.
+/// Bytes of a flush: its keys, a number, and a source name of 64 bytes.
 const FLUSH_BYTES: usize = 128;
-/// Bytes of the line that says until when.
+/// Bytes of the `until` line.
 const UNTIL_BYTES: usize = 48;
-/// What section a burst is.
+/// Name prefix of burst sections.
 const BURST: &str = "burst.";
 
-/// The sections of a node's text, as far as they have found room.
+/// The sections of a node's text that fit so far.
 #[derive(Debug)]
 pub(super) struct Fitting {
     pub(super) sections: Sections,
-    /// What found none: the number of its change, and the section.
+    /// Sections that did not fit, with the ID of their change.
     pub(super) cut: Vec<(i64, Box<str>)>,
     bytes: usize,
 }
 
 impl Fitting {
-    /// What a text of so many bytes with these sections leaves, with room for flushes.
+    /// Reserves the bytes of the existing text with these sections, and of flushes.
     pub(super) fn after(bytes: usize, sections: &Sections) -> Self {
         let reserved = FLUSHES_MAX * FLUSH_BYTES + UNTIL_BYTES;
         let bytes = TEXT_BYTES_MAX.saturating_sub(reserved).saturating_sub(bytes);
         Self { sections: sections.clone(), cut: Vec::new(), bytes }
     }
 
-    /// Takes in a change that ends then. Whether anything of it but bursts, which have an end of their own, is told.
+    /// Adds a change that ends at `ends`. Returns whether a section other than a burst fit; bursts have an
+    /// `until` of their own.
     pub(super) fn take(&mut self, change: &Change, ends: Timestamp) -> bool {
         let mut tells = false;
         for entries in change.entries.chunk_by(|one, other| one.section == other.section) {
@@ -48,7 +50,7 @@ impl Fitting {
         tells
     }
 
-    /// Puts lines into a section if there is room for all of them.
+    /// Adds lines to a section if all of them fit.
     fn fit(&mut self, name: &str, lines: BTreeMap<String, String>) -> bool {
         let section = self.sections.get(name);
         let bursts = self.sections.keys().filter(|name| name.starts_with(BURST)).count();
@@ -104,7 +106,7 @@ mod tests {
         assert!(!fitting.take(&none, ENDS) && fitting.sections.is_empty());
         let short = change(2, &[("sources.perf", "events", "1234567890")]);
         assert!(fitting.take(&short, ENDS));
-        // In the place of what there is.
+        // This replaces an existing value.
         let other = change(3, &[("sources.perf", "events", "12345678901")]);
         assert!(!fitting.take(&other, ENDS));
         let less = change(4, &[("sources.perf", "events", "1")]);

@@ -1,7 +1,9 @@
-//! What is asked of agents: the configuration that is read anew, changes, promotions, flushes, rules about values.
+//! Control of agents: the reloadable configuration, changes, promotions, flushes and value rules.
 //!
-//! - `reloadable_config`: what SIGHUP reads again. `on_demand`: what each node gets; `text` composes it, `room` and `fitting` bound it.
-//! - `rules`: the file of rules; `expression`: names of metrics in it. `value_rule`, `watch`: rules about values, and when they fire.
+//! - `reloadable_config`: the part that SIGHUP reloads. `on_demand`: the text for each node; `text`
+//!   composes it, `room` and `fitting` limit it.
+//! - `rules`: the rules file; `expression`: its metric names. `value_rule`, `watch`: value rules, and when
+//!   they fire.
 
 pub(crate) mod expression;
 pub(crate) mod fitting;

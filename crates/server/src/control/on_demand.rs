@@ -1,7 +1,8 @@
-//! What each node is told with its acks: the server's file for agents, changes, promotions, flushes.
+//! The configuration text that each node receives with its acks: the server's agent file, changes,
+//! promotions and flushes.
 //!
-//! The text of a node is put together when it is first asked for and kept until something changes, so that
-//! an ack costs a look into a map.
+//! A node's text is composed on its first request and cached until something changes. An ack thus costs one
+//! lookup in a map.
 
 use crate::common::counts::Counter;
 use crate::control::reloadable_config::{AgentConfig, generation};
@@ -13,45 +14,45 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Most nodes whose text is kept.
+/// Maximum number of nodes with a cached text.
 const TEXTS_MAX: usize = 100_000;
-/// Most rows passed over whose words are remembered, so that each is told once.
+/// Maximum number of remembered warnings; the log reports each once.
 const TOLD_MAX: usize = 1000;
 
-/// What is asked of agents, as requests need it.
+/// On-demand requests to agents, as HTTP requests use them.
 #[derive(Debug)]
 pub(crate) struct OnDemand {
     demand: Arc<Demand>,
     state: Mutex<State>,
-    /// Promotions left out of what nodes were told, each time that was put together.
+    /// Promotions that did not fit, counted whenever a text is composed.
     pub(crate) cut: Counter,
-    /// The same of sections of changes, and of flushes.
+    /// Sections of changes, and flushes, that did not fit.
     pub(crate) settings_cut: Counter,
-    /// Promotions that jobs ask for now and that find no room.
+    /// Promotions that jobs request now and that exceed a limit.
     pub(crate) left_out: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// The file's version that `held` was read from.
+    /// Version of the database from which `held` was read.
     version: Option<i64>,
     held: Arc<Active>,
     texts: HashMap<DeviceId, Kept>,
-    /// Rows that nobody can be refused, and that were told in the log.
+    /// Warnings already logged, for example about invalid rows.
     told: BTreeSet<String>,
 }
 
-/// A node's text, for the server's file of that generation.
+/// A node's cached text, based on the server's agent file of that generation.
 #[derive(Debug)]
 struct Kept {
     base: u64,
     told: Arc<AgentConfig>,
     stays: Timestamp,
-    /// What of changes the node is not told: the number of each, and the section.
+    /// Sections of changes that the node does not receive, with the ID of their change.
     left_out: Vec<(i64, Box<str>)>,
 }
 
-/// What holds, and which of it can concern a node.
+/// Everything in effect, with indexes by node.
 #[derive(Debug, Default)]
 pub(crate) struct Active {
     pub(crate) held: Held,
@@ -60,7 +61,8 @@ pub(crate) struct Active {
     flushes: Index,
 }
 
-/// Places by the names of nodes: those that name them plainly, and those with patterns, to be tried.
+/// Positions by node name: of entries with plain names, and of entries with patterns, which must be
+/// matched.
 #[derive(Debug, Default)]
 struct Index {
     plain: HashMap<Box<str>, Vec<usize>>,
@@ -78,17 +80,17 @@ impl OnDemand {
         }
     }
 
-    /// The file.
+    /// Returns the database of on-demand requests.
     pub(crate) fn demand(&self) -> &Demand {
         &self.demand
     }
 
-    /// What holds.
+    /// Returns everything in effect.
     pub(crate) fn active(&self) -> Arc<Active> {
         Arc::clone(&self.lock().held)
     }
 
-    /// What a node is told.
+    /// Returns the configuration for a node.
     pub(crate) fn told(
         &self,
         device: &DeviceId,
@@ -118,7 +120,7 @@ impl OnDemand {
             state.tell(format!("{device} is not told of all flushes: it takes no more of them"));
         }
         for (number, section) in &left_out {
-            // Which nodes those are, `jobmeter set --list` tells.
+            // `jobmeter set --list` shows all affected nodes.
             let what =
                 format!("of change {number} nodes, such as {device}, are not told [{section}]");
             state
@@ -138,14 +140,15 @@ impl OnDemand {
         told
     }
 
-    /// The sections of a change that a node is not told, as it takes no more; once it is known what it is told.
+    /// Returns the sections of a change that do not fit on a node. It is empty until the node's text is
+    /// composed.
     pub(crate) fn left_out(&self, device: &DeviceId, number: i64) -> Vec<Box<str>> {
         let state = self.lock();
         let left_out = state.texts.get(device).into_iter().flat_map(|kept| &kept.left_out);
         left_out.filter(|one| one.0 == number).map(|one| one.1.clone()).collect()
     }
 
-    /// Reads anew what holds, if the file has changed since. May wait for the disk.
+    /// Reloads everything in effect if the database has changed. May wait for the disk.
     pub(crate) fn refresh(&self, now: Timestamp) -> Result<(), DemandError> {
         let version = self.demand.version()?;
         if self.lock().version == Some(version) {
@@ -169,7 +172,7 @@ impl OnDemand {
         Ok(())
     }
 
-    /// Ends what has ended by its time.
+    /// Ends entries that have expired.
     pub(crate) fn expire(&self, now: Timestamp) -> Result<(), DemandError> {
         if self.lock().held.next_end().is_some_and(|end| end <= now) {
             self.demand.expire(now)?;
@@ -177,7 +180,7 @@ impl OnDemand {
         self.refresh(now)
     }
 
-    /// Lets promotions follow the jobs that run and the rules.
+    /// Updates promotions to match the running jobs and the rules.
     pub(crate) fn follow(
         &self,
         registry: &jobs::Registry,
@@ -206,12 +209,12 @@ impl OnDemand {
 }
 
 impl State {
-    /// Tells something in the log, once.
+    /// Logs a warning once.
     fn tell(&mut self, what: String) {
         self.tell_of(&what.clone(), || what);
     }
 
-    /// Tells something in the log, once of each subject.
+    /// Logs a warning once per subject.
     fn tell_of(&mut self, subject: &str, what: impl FnOnce() -> String) {
         if self.told.len() < TOLD_MAX && self.told.insert(subject.to_owned()) {
             log::warn!("{}", what());
@@ -229,7 +232,7 @@ impl Active {
         Self { held, changes, promotions, flushes }
     }
 
-    /// What concerns a node at an instant.
+    /// Returns the entries that concern a node at a time.
     fn of(&self, device: &str, now: Timestamp) -> Concerned<'_> {
         let Held { changes, promotions, flushes } = &self.held;
         let mut of = Concerned {
@@ -245,7 +248,7 @@ impl Active {
         of
     }
 
-    /// When the first of what holds ends by its time.
+    /// Returns the earliest expiry of the entries in effect.
     fn next_end(&self) -> Option<Timestamp> {
         let changes = self.held.changes.iter().map(|change| change.until);
         changes.chain(self.held.promotions.iter().filter_map(|promotion| promotion.until)).min()
@@ -272,7 +275,7 @@ impl Index {
         index
     }
 
-    /// What concerns a node, in its order.
+    /// Returns the entries that concern a node, in their order.
     fn find<'a, T>(
         &self,
         device: &str,

@@ -1,4 +1,4 @@
-//! The part of the configuration that is read anew on SIGHUP, without losing a connection.
+//! The part of the configuration that SIGHUP reloads without closing a connection.
 
 use crate::auth::access::{Access, UserFiles};
 use crate::auth::name_service::GETENT;
@@ -18,76 +18,76 @@ use std::sync::Arc;
 
 const AGENT_CONFIG_BYTES_MAX: usize = 64 << 10;
 
-/// Why a configuration cannot be run.
+/// A reason why the server cannot run a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
-    /// The token file.
+    /// The token file is invalid.
     #[error("tokens: {0}")]
     Tokens(SecretError),
-    /// The staff.
+    /// The staff cannot be resolved.
     #[error("access.staff: {0}")]
     Access(String),
-    /// The certificates.
+    /// The certificates are invalid.
     #[error("TLS: {0}")]
     Tls(TlsError),
-    /// The configuration for agents.
+    /// The agent configuration is invalid.
     #[error("the configuration for agents, {}: {why}", path.display())]
     Agents {
-        /// Its file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
-    /// The rules of promotions.
+    /// The rules file is invalid.
     #[error("the rules of promotions, {}: {why}", path.display())]
     Rules {
-        /// Their file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
-    /// A listener that others can reach, without a token.
+    /// Other machines can reach the listener, and no token is configured.
     #[error(
         "listening on {0}, beyond this machine, needs `token_file` with a token in it, or `client_ca`"
     )]
     NoToken(SocketAddr),
-    /// A listener that others can reach, without TLS.
+    /// Other machines can reach the listener without TLS.
     #[error(
         "listening on {0}, beyond this machine, needs `cert` and `key`, or `plain` to do without TLS"
     )]
     NoTls(SocketAddr),
-    /// TLS came or went.
+    /// A reload tried to turn TLS on or off.
     #[error("a server turns TLS on or off only when it starts; restart it")]
     TlsChanged,
-    /// The thread that reads the files died.
+    /// The thread that reads the files panicked.
     #[error("reading the configuration's files panicked")]
     Panicked,
 }
 
-/// What holds for the requests that come from now on.
+/// The configuration that applies to requests from now on.
 #[derive(Clone, Debug)]
 pub(crate) struct Live {
-    /// Names by which this server may be called, in lower case, without ports.
+    /// Names of this server, in lower case, without ports.
     pub(crate) names: Vec<String>,
     pub(crate) tokens: Tokens,
     pub(crate) access: Access,
-    /// The settings that `access` was resolved from.
+    /// The settings from which `access` was resolved.
     pub(crate) access_settings: AccessSettings,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
     pub(crate) agents: Arc<AgentConfig>,
-    /// What is promoted without that anybody asks.
+    /// Rules that promote metrics automatically.
     pub(crate) rules: Arc<[Rule]>,
-    /// What values bring about.
+    /// Value rules.
     pub(crate) when: Arc<[When]>,
 }
 
-/// What the server wants agents to run.
+/// The configuration that the server distributes to agents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AgentConfig {
-    /// Names the text; 0 when there is none.
+    /// Identifies the text; 0 if there is none.
     pub(crate) generation: u64,
     pub(crate) text: Vec<u8>,
-    /// The text in pieces, where more is put into it.
+    /// The parsed text, for the composition of node texts.
     pub(crate) pieces: Base,
 }
 
@@ -95,7 +95,7 @@ impl Live {
     /// Reads every file that the configuration names.
     ///
     /// # Errors
-    /// One of them is wrong, or the listener would be open to others.
+    /// A file is invalid, or the listener would be unprotected.
     pub(crate) fn load(
         config: &ServerConfig,
         agents: Option<&Path>,
@@ -109,7 +109,7 @@ impl Live {
         }
     }
 
-    /// The same, with everything that is wrong, each with the setting that it is about.
+    /// Like `load`, but returns every error, each with its setting.
     pub(crate) fn read(
         config: &ServerConfig,
         agents: Option<&Path>,
@@ -144,7 +144,7 @@ impl Live {
     }
 }
 
-/// Notes what is wrong with a setting.
+/// Records the error of a setting.
 fn noted<T>(
     errors: &mut Vec<(&'static str, LiveError)>,
     key: &'static str,
@@ -167,7 +167,7 @@ fn tls_of(config: &ServerConfig) -> Result<Option<Arc<rustls::ServerConfig>>, Li
     tls::load(&files).map(Some).map_err(LiveError::Tls)
 }
 
-/// Rejects a listener that others can reach without a token, or without TLS.
+/// Rejects a listener that other machines can reach without a token, or without TLS.
 fn check_reach(
     config: &ServerConfig,
     listen: SocketAddr,
@@ -194,7 +194,8 @@ fn rules_of(config: &ServerConfig) -> Result<Rules, LiveError> {
         .map_err(|why| LiveError::Rules { path: path.clone(), why })
 }
 
-/// Loopback names, the address, and the names that are given, or else the machine's own.
+/// Returns loopback names, the address, and the configured names. Without configured names, adds the host
+/// name.
 fn names(given: &[String], listen: SocketAddr) -> Vec<String> {
     let mut names: Vec<String> = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned).into();
     if !listen.ip().is_unspecified() {
@@ -221,8 +222,8 @@ impl AgentConfig {
     }
 }
 
-/// A number that names a text: the first 63 bits of its SHA-256, and never 0. 63, so that it is the same
-/// number wherever numbers have a sign.
+/// Hashes a text to its generation: the first 63 bits of its SHA-256, and never 0. 63 bits also fit into
+/// signed integers.
 pub(crate) fn generation(text: &[u8]) -> u64 {
     let digest = ring::digest::digest(&ring::digest::SHA256, text);
     let first = digest.as_ref().first_chunk::<8>().copied().unwrap_or_default();

@@ -1,5 +1,6 @@
-//! Which promotions a node is told: it takes so many, and so much text, and refuses all of a longer one. So what
-//! administrators ask stands first, then a share for each user, and the rest is cut.
+//! Selects the promotions that fit into a node's text. A node rejects a text with too many promotions or
+//! bytes as a whole. Promotions of administrators come first, then users share the rest evenly, and the
+//! remainder is cut.
 
 use crate::control::text::quoted;
 use config::{PROMOTIONS_MAX, TEXT_BYTES_MAX};
@@ -7,29 +8,29 @@ use jobs::{Origin, Promotion};
 use model::Timestamp;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Bytes of a promotion beside its expression: the words, and the longest time.
+/// Bytes of a promotion beside its expression: the keys, and the longest time.
 const FRAME_BYTES: usize = 80;
 
-/// What of a node's promotions has found room.
+/// The promotions of a node that fit so far.
 #[derive(Debug)]
 pub(super) struct Room<'a> {
-    /// Each expression with its end; of two who ask for the same, the later counts.
+    /// Each expression with its end; of duplicates, the later end counts.
     pub(super) told: BTreeMap<&'a str, Timestamp>,
-    /// How many found none.
+    /// Number of promotions that did not fit.
     pub(super) cut: usize,
     count: usize,
     bytes: usize,
 }
 
 impl<'a> Room<'a> {
-    /// What a text of so many bytes with so many promotions leaves.
+    /// Reserves the bytes and promotions of the existing text.
     pub(super) fn after(bytes: usize, promotions: usize) -> Self {
         let (count, bytes) =
             (PROMOTIONS_MAX.saturating_sub(promotions), TEXT_BYTES_MAX.saturating_sub(bytes));
         Self { told: BTreeMap::new(), cut: 0, count, bytes }
     }
 
-    /// Takes in promotions, the oldest first; `ends` says when each does.
+    /// Adds promotions, oldest first; `ends` returns the end of each.
     pub(super) fn fill(
         &mut self,
         promotions: &[&'a Promotion],
@@ -44,11 +45,11 @@ impl<'a> Room<'a> {
                 users.entry(promotion.uid).or_default().push_back(one);
             }
         }
-        // In turns, so that who asks for much takes nothing from who asks for little.
+        // Round robin, so that a user with many promotions does not displace a user with few.
         for _ in 0..jobs::PROMOTIONS_ON_NODE_MAX {
             for waiting in users.values_mut() {
                 while let Some(one) = waiting.pop_front() {
-                    // What is told anyway is no turn.
+                    // A duplicate does not use up the user's turn.
                     if !self.again(one) {
                         self.take(one);
                         break;
@@ -63,7 +64,7 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Whether an expression is told already; then its later end counts.
+    /// Whether an expression is already included; if so, extends it to the later end.
     fn again(&mut self, (metric, until): (&'a str, Timestamp)) -> bool {
         let Some(furthest) = self.told.get_mut(metric) else { return false };
         *furthest = until.max(*furthest);
@@ -84,7 +85,8 @@ impl<'a> Room<'a> {
     }
 }
 
-/// Whether an administrator wants it: by a rule, by hand, or by asking the server as one who is no user.
+/// Whether a promotion comes from an administrator. Its origin is a rule, a row inserted into the database
+/// by hand, or an API caller without a user ID.
 fn is_of_administrators(promotion: &Promotion) -> bool {
     match promotion.origin {
         Origin::Rule | Origin::Hand => true,
@@ -137,7 +139,7 @@ mod tests {
         }
         let of = |first: char| told.iter().filter(|name| name.starts_with(first)).count();
         assert_eq!((of('a'), of('b'), cut), (16, 16, 168));
-        // Whatever is left is shared.
+        // Users share the remaining slots.
         let (told, cut) = filled(Room::after(0, PROMOTIONS_MAX - 6), &all);
         assert_eq!((told, cut), (vec!["a000", "b000", "modest", "x", "y", "z"], 198));
     }

@@ -1,5 +1,5 @@
-//! The rules, from the file that `promotions.rules` names: what is promoted for jobs and on nodes, and what a value
-//! that goes beyond a bound brings about.
+//! The rules file named by `promotions.rules`: promotions for jobs and nodes, and actions on values beyond
+//! a bound.
 //!
 //! ```toml
 //! [[rule]]
@@ -32,13 +32,13 @@ use toml::de::{DeTable, DeValue};
 
 const BYTES_MAX: u64 = 1 << 20;
 const RULES_MAX: usize = 1000;
-/// Longest name of a rule about values, which stands in marks and in the audit.
+/// Maximum length of a value rule's name, which appears in marks and in the audit log, in bytes.
 const NAME_BYTES_MAX: usize = 100;
-/// What a rule may say.
+/// Keys of a rule.
 const KEYS: [&str; 9] =
     ["name", "metric", "nodes", "clusters", "users", "accounts", "projects", "queues", "jobs"];
 
-/// What a rule about values may say.
+/// Keys of a value rule.
 const WHEN_KEYS: [&str; 13] = [
     "name",
     "metric",
@@ -54,21 +54,21 @@ const WHEN_KEYS: [&str; 13] = [
     "promote_for",
     "again_after",
 ];
-/// How long metrics are promoted, and how long a rule rests on a node after it fired, where it does not say.
+/// Default duration of a promotion, and default pause of a rule on a node after it fired.
 const REST: Duration = Duration::from_secs(600);
-/// Longest time that a value must be beyond its bound, and longest rest.
+/// Maximum of `for` and `again_after`.
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The rules of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Rules {
-    /// What is promoted without that anybody asks.
+    /// Rules that promote metrics automatically.
     pub(crate) promoting: Vec<Rule>,
-    /// What values bring about.
+    /// Value rules.
     pub(crate) when: Vec<When>,
 }
 
-/// Reads the rules, none of which promotes for longer than `most`; else why the file has none.
+/// Reads the rules; `most` limits the duration of their promotions.
 pub(crate) fn read(path: &Path, most: Duration) -> Result<Rules, String> {
     let about = std::fs::metadata(path).map_err(|error| error.to_string())?;
     if about.len() > BYTES_MAX {
@@ -99,7 +99,7 @@ fn parse(text: &str, most: Duration) -> Result<Rules, String> {
             }
         }
     }
-    // When it fired, and how often, is remembered by its name.
+    // The server remembers by name when and how often a rule fired, so names must be unique.
     let mut names: BTreeSet<&str> = rules.promoting.iter().map(|rule| &*rule.name).collect();
     match rules.when.iter().find(|when| !names.insert(&when.name)) {
         Some(twice) => Err(format!("another rule is named `{}` like one of [[when]]", twice.name)),
@@ -159,7 +159,7 @@ fn when_of(table: &DeTable<'_>, most: Duration) -> Result<When, String> {
     })
 }
 
-/// The times of a rule about values.
+/// The durations of a value rule.
 struct Times {
     lasts: Duration,
     promote_for: Duration,
@@ -185,7 +185,7 @@ impl Times {
     }
 }
 
-/// The value that ends what is beyond a bound: the bound itself where nobody says another.
+/// Returns the value that resets a rule: `back`, or the bound itself by default.
 fn back(beyond: Beyond, back: Option<f64>) -> Result<f64, String> {
     match (beyond, back) {
         (Beyond::Above(bound) | Beyond::Below(bound), None) => Ok(bound),
@@ -195,7 +195,7 @@ fn back(beyond: Beyond, back: Option<f64>) -> Result<f64, String> {
     }
 }
 
-/// Names and values of labels that a series must have.
+/// Names and values of the labels that a series must have.
 type Named = Vec<(Box<str>, Box<str>)>;
 
 fn labels(value: &DeValue<'_>) -> Result<Named, String> {
@@ -227,7 +227,7 @@ fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Refuses what no rule of that kind has.
+/// Rejects unknown keys.
 fn known(table: &DeTable<'_>, keys: &[&'static str]) -> Result<(), String> {
     for (key, _) in table {
         let key = &**key.get_ref();
@@ -265,7 +265,7 @@ fn read_rule(table: &DeTable<'_>) -> Result<Rule, String> {
                 let truth = value.as_bool();
                 rule.jobs = truth.ok_or("`jobs` is true or false")?;
             }
-            // Nothing else stands here.
+            // `known` has rejected all other keys.
             _ => {}
         }
     }

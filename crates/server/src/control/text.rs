@@ -1,4 +1,4 @@
-//! What a node is told, as the TOML of docs/decisions/0017-on-demand.md.
+//! Composes the text for a node, as the TOML of docs/decisions/0017-on-demand.md.
 
 use crate::control::fitting::Fitting;
 use crate::control::room::Room;
@@ -11,22 +11,22 @@ use std::fmt::Write;
 use toml::de::{DeTable, DeValue};
 
 const HOUR: i64 = 3600 * Timestamp::SECOND;
-/// No text reaches further: a node that lost its server goes back to its own file.
+/// Maximum lifetime of a text: a node without contact to its server falls back to its own file.
 const REACH_US: i64 = 12 * HOUR;
 
-/// The server's file for agents, in pieces.
+/// The server's agent file, parsed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Base {
     until: Option<Timestamp>,
     top: BTreeMap<String, String>,
     sections: Sections,
-    /// Tables of which there may be several of one name, each with its name.
+    /// Arrays of tables: each table with its name.
     lists: Vec<(String, BTreeMap<String, String>)>,
 }
 
 pub(super) type Sections = BTreeMap<String, BTreeMap<String, String>>;
 
-/// What concerns one node.
+/// Entries that concern one node.
 #[derive(Debug, Default)]
 pub(super) struct Concerned<'a> {
     pub(super) changes: Vec<&'a Change>,
@@ -41,7 +41,7 @@ impl Concerned<'_> {
 }
 
 impl Base {
-    /// Reads the file; else why it is none.
+    /// Parses the file, or returns the reason why it is invalid.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let table = DeTable::parse(text).map_err(|error| error.to_string().trim().to_owned())?;
         let mut base = Self::default();
@@ -89,13 +89,13 @@ fn settings(table: &DeTable<'_>) -> BTreeMap<String, String> {
     table.iter().map(|(key, value)| (word(key.get_ref()), written(value.get_ref()))).collect()
 }
 
-/// A key as it stands in TOML.
+/// Formats a TOML key.
 fn word(key: &str) -> String {
     let bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     if !key.is_empty() && key.bytes().all(bare) { key.to_owned() } else { quoted(key) }
 }
 
-/// A value as it stands in TOML.
+/// Formats a TOML value.
 fn written(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => quoted(text),
@@ -111,12 +111,12 @@ fn written(value: &DeValue<'_>) -> String {
     }
 }
 
-/// A list as it stands in TOML.
+/// Formats a TOML list.
 pub(crate) fn list(values: impl Iterator<Item = String>) -> String {
     format!("[{}]", values.collect::<Vec<_>>().join(", "))
 }
 
-/// A text as it stands in TOML, in a basic string.
+/// Formats a text as a TOML basic string.
 pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -134,21 +134,22 @@ pub(crate) fn quoted(text: &str) -> String {
     out
 }
 
-/// What a node is told.
+/// The composed text for a node.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Composed {
     pub(super) text: String,
-    /// Until when it stays the same: then it must be put together anew.
+    /// Time until which the text remains valid; after it, the text must be recomposed.
     pub(super) stays: Timestamp,
-    /// Promotions for which the node has no room.
+    /// Number of promotions that did not fit.
     pub(super) cut: usize,
-    /// Settings for which it has none: the number of the change, and the section.
+    /// Sections that did not fit, with the ID of their change.
     pub(super) left_out: Vec<(i64, Box<str>)>,
-    /// Flushes for which it has none.
+    /// Number of flushes that did not fit.
     pub(super) flushes_cut: usize,
 }
 
-/// The text for a node. What administrators ask stands before what users do, so that no user takes its room.
+/// Composes the text for a node. Requests of administrators come before promotions of users, so that no
+/// user displaces them.
 pub(super) fn compose(base: &Base, of: &Concerned<'_>, now: Timestamp) -> Composed {
     let hour = Timestamp(now.0.div_euclid(HOUR) * HOUR);
     let (furthest, mut stays) = (hour.plus(REACH_US), hour.plus(HOUR));
@@ -189,8 +190,8 @@ pub(super) fn compose(base: &Base, of: &Concerned<'_>, now: Timestamp) -> Compos
     Composed { text, stays, cut: room.cut, left_out, flushes_cut }
 }
 
-/// The newest flush of each source, of so many sources that asked last, and of how many others: a node that reports
-/// has taken those long ago.
+/// Returns the latest flush of each source, for the `most` sources flushed last, and the number of sources
+/// cut. A node that reports has executed the cut flushes long ago.
 fn newest<'a>(flushes: &[&'a Flush], most: usize) -> (BTreeMap<&'a str, &'a Flush>, usize) {
     let newest: BTreeMap<&str, &Flush> = flushes.iter().map(|one| (&*one.source, *one)).collect();
     let mut numbers: Vec<i64> = newest.values().map(|flush| flush.number).collect();
@@ -340,7 +341,7 @@ pub(super) mod tests {
         assert_eq!((told.left_out.len(), told.flushes_cut), (16 + 15, 4));
         assert!(told.text.contains("number = 20\n") && !told.text.contains("number = 4\n"));
         assert!(count("[[promote]]") + told.cut == 1 && DeTable::parse(&told.text).is_ok());
-        // What the file of the server says has its room first.
+        // The server's agent file takes precedence.
         let base = Base::parse("[[flush]]\nsource = \"x\"\nnumber = 1\n[burst.a]\nkeep = \"1m\"\n");
         let told = compose(&base.unwrap(), &of, NOW);
         assert_eq!(told.text.matches("[burst.").count(), 4);

@@ -1,44 +1,44 @@
-//! A rule about values: what it watches, when it fires, and what that brings about.
+//! Value rules: the series they watch, when they fire, and their actions.
 
 use jobs::{Latch, StableHash};
 use model::{NodeList, Series};
 use std::sync::Arc;
 
-/// A rule about values.
+/// A value rule.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct When {
-    /// Its name.
+    /// Name of the rule.
     pub(crate) name: Box<str>,
-    /// The metric that is watched; of a counter, its growth per second.
+    /// The watched metric; for a counter, its increase per second.
     pub(crate) metric: Box<str>,
-    /// With these labels.
+    /// Labels that a series must have.
     pub(crate) labels: Vec<(Box<str>, Box<str>)>,
-    /// Of these nodes; `None`: of all.
+    /// Nodes to watch; `None` means all.
     pub(crate) nodes: Option<NodeList>,
-    /// What is counted for jobs, and not what is for none.
+    /// Whether the rule watches samples attributed to jobs (`true`) or node samples (`false`).
     pub(crate) jobs: bool,
-    /// What is too much or too little.
+    /// The bound that a value must cross.
     pub(crate) beyond: Beyond,
-    /// A value no further than this ends it.
+    /// The value that resets the rule.
     pub(crate) back: f64,
-    /// For how long it must be so.
+    /// Time for which the value must be beyond the bound, in µs.
     pub(crate) lasts_us: i64,
     /// The source whose burst is flushed.
     pub(crate) flush: Option<Box<str>>,
-    /// The metrics that are promoted, as a regular expression that was checked.
+    /// A validated regular expression of the metrics to promote.
     pub(crate) promote: Option<Box<str>>,
-    /// For how long.
+    /// Duration of the promotion, in µs.
     pub(crate) promote_us: i64,
-    /// So long after it fired on a node it does not fire there again.
+    /// Minimum time between two firings on the same node, in µs.
     pub(crate) again_us: i64,
 }
 
 /// A bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Beyond {
-    /// More than this.
+    /// Fires on values above the bound.
     Above(f64),
-    /// Less than this.
+    /// Fires on values below the bound.
     Below(f64),
 }
 
@@ -66,12 +66,12 @@ impl When {
             && self.labels.iter().all(has)
     }
 
-    /// That it has fired on a series, which was not back since.
+    /// Returns a latch: the rule fired on this series and has not been reset since.
     pub(super) fn latch(&self, series: &Arc<Series>) -> Latch {
         Latch { rule: self.name.clone(), digest: self.digest(), series: Arc::clone(series) }
     }
 
-    /// When it fires, as a number: what it brings about may be another.
+    /// Hashes the condition of the rule, without its name, nodes and actions.
     pub(super) fn digest(&self) -> i64 {
         let (which, bound) = match self.beyond {
             Beyond::Above(bound) => (0, bound),
@@ -87,7 +87,7 @@ impl When {
         hash.finish().cast_signed()
     }
 
-    /// By whom it is that something was asked of nodes.
+    /// Returns the author name of the rule's actions.
     pub(crate) fn by(&self) -> String {
         format!("rule {}", self.name)
     }

@@ -1,5 +1,5 @@
-//! Rules about values: what nodes send of themselves is looked at as it comes, and where a value goes beyond a
-//! bound for long enough, once, a burst is flushed there or metrics are promoted.
+//! Evaluates value rules on the samples that nodes send about themselves, as they arrive. When a value is
+//! beyond a bound for long enough, the rule fires once: it flushes a burst or promotes metrics there.
 //!
 //! ```text
 //!  above ─────────────╭───╮──────────╭──
@@ -15,18 +15,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use wire::{Decoded, Value};
 
-/// A reading further from now is passed over: a spool tells of what was, and a burst has what is.
+/// Readings further from now are ignored: a spool delivers old readings, but a burst holds only recent
+/// ones.
 const FRESH_US: i64 = 2 * 60 * Timestamp::SECOND;
-/// Readings further apart are not one stretch of time.
+/// Readings further apart do not form one continuous interval.
 const APART_US: i64 = 10 * 60 * Timestamp::SECOND;
-/// How often is looked for what can be forgotten, where there is no room for more.
+/// Interval between cleanups while a limit is reached, in µs.
 const LOOK_EVERY_US: u64 = 60_000_000;
-/// Most series that are watched at a time, and most nodes whose tables of series are remembered.
+/// Maximum number of watched series, and of nodes with remembered series tables.
 const WATCHED_MAX: usize = 100_000;
-/// Tables remembered of a node: its ticks, its bursts, and what they were before.
+/// Remembered tables per node: its ticks, its bursts, and the previous tables of both.
 const TABLES_OF_NODE_MAX: usize = 4;
 
-/// A series that a rule watches, in a table.
+/// A series in a table that a rule watches.
 #[derive(Debug)]
 struct Spot {
     place: u32,
@@ -36,7 +37,7 @@ struct Spot {
     start: Option<Timestamp>,
 }
 
-/// A value that a rule is to look at.
+/// A value for a rule to evaluate.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
     rule: usize,
@@ -45,65 +46,64 @@ pub(crate) struct Reading {
     point: Point,
 }
 
-/// What is remembered of a series between its readings.
+/// State of a series between its readings.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     last: Point,
-    /// Since when it is beyond.
+    /// Time since when the value is beyond the bound.
     since: Option<Timestamp>,
-    /// It fired, or would have, and has not been back since.
+    /// Whether the rule fired, or would have, and has not been reset since.
     latched: bool,
 }
 
-/// What a rule brings about, and where.
+/// A fired rule and its devices.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fired {
     pub(crate) when: When,
     pub(crate) devices: BTreeSet<DeviceId>,
 }
 
-/// The rules at work.
+/// The running value rules.
 #[derive(Debug, Default)]
 pub(crate) struct Watching {
     state: Mutex<State>,
-    /// Something is due.
+    /// Notifies that a rule has fired.
     pub(crate) due: Notify,
 }
 
-/// The tables of a node that were looked through, by their hash.
+/// Scanned tables of a node, by their hash.
 type Tables = Vec<(u64, Arc<[Spot]>)>;
 
 #[derive(Debug, Default)]
 struct State {
-    /// For which the rest holds.
+    /// The rules to which the other fields refer.
     rules: Arc<[When]>,
     tables: HashMap<Origin, Tables>,
     series: HashMap<(usize, Arc<Series>), Held>,
-    /// When a rule of that name fired on a node.
+    /// Latest firing of a rule, by name, on a node.
     fired: HashMap<(Box<str>, DeviceId), Timestamp>,
     due: BTreeMap<usize, BTreeSet<DeviceId>>,
-    /// What had fired on series of which nothing has come since: before the server started, or before they were
-    /// forgotten.
+    /// Latches of series without readings since the server started, or since their state was evicted.
     latched: HashSet<Latch>,
-    /// What has fired since it was written down last, or was back.
+    /// Latch changes not yet persisted: whether each was set or reset.
     news: HashMap<Latch, bool>,
-    /// When it was looked for what can be forgotten.
+    /// Time of the last cleanup.
     looked: Option<Timestamp>,
 }
 
-/// What became of readings.
+/// Outcome of readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Judged {
-    /// A rule fired.
+    /// Rules fired.
     pub(crate) fired: usize,
-    /// It would have, and did so a short time ago.
+    /// Rules that would have fired, but fired on that node a short time before.
     pub(crate) too_soon: usize,
-    /// No room for one more series.
+    /// Readings of series beyond the limit of watched series.
     pub(crate) unwatched: usize,
 }
 
 impl Watching {
-    /// The readings of a batch that rules look at: those that a node sends of itself.
+    /// Returns the readings of a batch that rules evaluate: those that a node sends about itself.
     pub(crate) fn readings(
         &self,
         rules: &Arc<[When]>,
@@ -138,7 +138,7 @@ impl Watching {
         found
     }
 
-    /// Where in a batch's table the watched series stand, by place; `None`: the table cannot be read.
+    /// Returns the watched series of a batch's table, by position; `None` if the table is unreadable.
     fn spots(&self, rules: &Arc<[When]>, batch: &Decoded) -> Option<Arc<[Spot]>> {
         let mut state = self.lock();
         if !Arc::ptr_eq(&state.rules, rules) {
@@ -173,7 +173,7 @@ impl Watching {
         Some(spots)
     }
 
-    /// Looks at the readings of batches that were stored.
+    /// Evaluates the readings of stored batches.
     pub(crate) fn judge(
         &self,
         rules: &Arc<[When]>,
@@ -185,7 +185,7 @@ impl Watching {
             return judged;
         }
         let mut state = self.lock();
-        // Other rules hold by now: these readings are of rules that are gone.
+        // The rules changed meanwhile, and these readings refer to the old ones.
         if !Arc::ptr_eq(&state.rules, rules) {
             return judged;
         }
@@ -194,7 +194,7 @@ impl Watching {
             let Some(device) = state.look(when, reading, &mut judged) else { continue };
             state.fire(when, reading.rule, device, now, &mut judged);
         }
-        // What has fired too soon is to be known after a restart, too.
+        // Latches of suppressed firings must survive a restart, too.
         let fired = judged.fired + judged.too_soon > 0;
         drop(state);
         if fired {
@@ -203,7 +203,7 @@ impl Watching {
         judged
     }
 
-    /// What has fired since the last time.
+    /// Returns the rules fired since the last call.
     pub(crate) fn take(&self) -> Vec<Fired> {
         let mut state = self.lock();
         let (due, rules) = (std::mem::take(&mut state.due), Arc::clone(&state.rules));
@@ -213,18 +213,18 @@ impl Watching {
         due.into_iter().filter_map(fired).collect()
     }
 
-    /// Nothing has come yet, and these had fired before this server started.
+    /// Creates an empty state with the latches of the previous server process.
     pub(crate) fn latched_before(latches: Vec<Latch>) -> Self {
         let latched = latches.into_iter().take(LATCHES_MAX).collect();
         Self { state: Mutex::new(State { latched, ..State::default() }), due: Notify::new() }
     }
 
-    /// What has fired since the last time, and what was back, to be known after a restart.
+    /// Returns latch changes since the last call, to be persisted.
     pub(crate) fn news(&self) -> Vec<(Latch, bool)> {
         std::mem::take(&mut self.lock().news).into_iter().collect()
     }
 
-    /// These could not be written down, and are to be again; what came meanwhile is newer.
+    /// Queues latch changes again that could not be persisted, without overwriting newer ones.
     pub(crate) fn not_kept(&self, news: Vec<(Latch, bool)>) {
         let mut state = self.lock();
         for (latch, is_latched) in news {
@@ -232,7 +232,7 @@ impl Watching {
         }
     }
 
-    /// Remembers that a rule fired on nodes before this server started.
+    /// Restores the time when a rule fired on nodes before this server started.
     pub(crate) fn fired_before(&self, name: &str, nodes: &NodeList, at: Timestamp) {
         let mut state = self.lock();
         for device in nodes.plain().into_iter().flatten() {
@@ -261,8 +261,8 @@ impl Spot {
 }
 
 impl State {
-    /// Other rules: of what was remembered only this means the same: when which of them fired, and on which series
-    /// those have fired that are as they were.
+    /// Installs other rules. Keeps the latest firings, and the latches of rules with an unchanged
+    /// condition; drops everything else.
     fn begin_anew(&mut self, rules: &Arc<[When]>) {
         let before = std::mem::replace(self, Self { rules: Arc::clone(rules), ..Self::default() });
         (self.fired, self.news) = (before.fired, before.news);
@@ -272,7 +272,7 @@ impl State {
         };
         let same: HashSet<(&str, i64)> =
             rules.iter().map(|when| (&*when.name, when.digest())).collect();
-        // Of what is still heard first: of the rest much is of jobs that ended meanwhile.
+        // Series still being received come first: many of the others belong to jobs that have ended.
         let held: Vec<_> = held.filter_map(latch).collect();
         for latch in held.into_iter().chain(before.latched) {
             if same.contains(&(&*latch.rule, latch.digest)) {
@@ -283,7 +283,7 @@ impl State {
         }
     }
 
-    /// Keeps that a rule has fired on a series of which nothing is remembered any more.
+    /// Keeps the latch of a series without other state.
     fn keep(&mut self, latch: Latch) {
         if self.latched.len() < LATCHES_MAX {
             self.latched.insert(latch);
@@ -303,7 +303,7 @@ impl State {
         tables.push((batch.table_hash, Arc::clone(spots)));
     }
 
-    /// Takes a reading in; the node, if it has now been beyond for long enough.
+    /// Evaluates a reading. Returns the node if its value is now beyond the bound for long enough.
     fn look(&mut self, when: &When, reading: &Reading, judged: &mut Judged) -> Option<DeviceId> {
         let Reading { rule, series, kind, point } = reading;
         let key = (*rule, Arc::clone(series));
@@ -315,7 +315,7 @@ impl State {
             }
             let latched = !self.latched.is_empty() && self.latched.remove(&when.latch(series));
             let mut held = Held { last: *point, since: None, latched };
-            // Of a counter one reading says nothing.
+            // A counter needs two readings.
             let first = (*kind == Kind::Gauge).then_some(point.value);
             let fires = first.is_some_and(|value| held.judge(when, value, point.at));
             if held.latched != latched {
@@ -325,13 +325,13 @@ impl State {
             return fires.then(|| series.device.clone());
         };
         let passed = point.at.since(held.last.at);
-        // Late, or twice.
+        // The reading is late or a duplicate.
         if passed <= 0 {
             return None;
         }
         let value = match kind {
             Kind::Gauge => point.value,
-            // That nothing is known of its growth is not that there was none.
+            // An unknown increase is not an increase of zero.
             Kind::Counter if !(held.last.value.is_finite() && point.value.is_finite()) => f64::NAN,
             Kind::Counter => increase(held.last, *point).amount / (passed as f64 / 1e6),
         };
@@ -347,8 +347,8 @@ impl State {
         fires.then(|| series.device.clone())
     }
 
-    /// Forgets, when there is no room for more, series of which nothing has come for long, and when rules
-    /// fired that may fire again. It looks at all of them, so not for each that finds no room.
+    /// Evicts idle series, and firings older than their pause, if a limit is reached. It scans all entries,
+    /// so it runs at most once per interval.
     fn make_room(&mut self, now: Timestamp) {
         let is_full = self.series.len() >= WATCHED_MAX || self.fired.len() >= WATCHED_MAX;
         let is_new = self.looked.is_none_or(|at| now.since(at).unsigned_abs() >= LOOK_EVERY_US);
@@ -394,7 +394,7 @@ impl State {
 }
 
 impl Held {
-    /// Whether a value makes the rule fire. What is no number says nothing.
+    /// Whether a value makes the rule fire. NaN changes nothing.
     fn judge(&mut self, when: &When, value: f64, at: Timestamp) -> bool {
         if value.is_nan() {
             return false;

@@ -1,4 +1,4 @@
-//! Bodies of requests: read within a time and a size, memory taken as it is needed.
+//! Reads request bodies with limits of time, size and memory.
 
 use crate::auth::caller::{Caller, Rights};
 use crate::common::counts::{Counters, Limit};
@@ -11,13 +11,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The part of a budget that one sender may have, unless a single body may be longer.
+/// Each sender may use 1/8 of a budget, unless a single body may be longer.
 const SENDERS: usize = 8;
-/// The part of a budget that only agents, prologues and administrators may have.
+/// 1/4 of a budget is reserved for agents, prologues and administrators.
 const RESERVED: usize = 4;
 
-/// Memory for the bodies of requests that are being read or worked on, in bytes: for all, and of it a part for each
-/// sender, so that one who sends slowly leaves room for the others.
+/// A memory budget, in bytes, for request bodies that are being received or processed. Each sender may use
+/// only a part of it, so that a slow sender does not block the others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Budget(Arc<State>);
 
@@ -34,14 +34,14 @@ struct Used {
     by_sender: HashMap<Arc<str>, usize>,
 }
 
-/// The budgets: what fills one leaves the others free.
+/// Separate budgets, so that filling one does not affect the others.
 #[derive(Debug)]
 pub(crate) struct Budgets {
     /// Batches of agents and administrators.
     pub(crate) batches: Budget,
     /// Batches of users.
     pub(crate) user_batches: Budget,
-    /// Questions, and all other requests.
+    /// Queries, and all other requests.
     pub(crate) questions: Budget,
 }
 
@@ -54,7 +54,7 @@ impl Budgets {
         }
     }
 
-    /// Each, with its name in `/metrics`.
+    /// Returns each budget with its name in `/metrics`.
     pub(crate) const fn all(&self) -> [(&'static str, &Budget); 3] {
         [
             ("batches", &self.batches),
@@ -64,18 +64,18 @@ impl Budgets {
     }
 }
 
-/// How much of a budget a sender may have.
+/// The part of a budget that a sender may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// A part, and nothing of the reserve.
+    /// One sender's part, without the reserve.
     User,
-    /// A part, also of the reserve.
+    /// One sender's part, including the reserve.
     Agent,
-    /// Everything.
+    /// The whole budget.
     Admin,
 }
 
-/// Who sends a body.
+/// The sender of a body.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
     name: Arc<str>,
@@ -93,7 +93,7 @@ impl Sender {
     }
 }
 
-/// A part of a budget; free again when dropped.
+/// A part of a budget, released when dropped.
 #[derive(Debug)]
 struct Share {
     budget: Budget,
@@ -106,7 +106,7 @@ impl Budget {
         Self(Arc::new(State { bytes_max, ..State::default() }))
     }
 
-    /// How many bodies were refused because of this limit.
+    /// Returns the number of bodies refused because of this limit.
     pub(crate) fn refused(&self, limit: Limit) -> u64 {
         self.0.refused.get(limit)
     }
@@ -115,7 +115,7 @@ impl Budget {
         self.0.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes so much for this sender, of whom a body may have `body_max`.
+    /// Reserves bytes for this sender; `body_max` is the maximum size of one body.
     fn take(&self, sender: &Sender, bytes: usize, body_max: usize) -> Result<(), Limit> {
         let max = self.0.bytes_max;
         let reserve = if sender.rank < Rank::Agent { max / RESERVED } else { 0 };
@@ -151,29 +151,29 @@ impl Drop for Share {
     }
 }
 
-/// A body, with its share of the budget, which is given back with it.
+/// A body, with its part of the budget, which is released with it.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) bytes: Vec<u8>,
     _share: Share,
 }
 
-/// What a body may cost.
+/// Limits of a body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds<'a> {
-    /// Longest body.
+    /// Maximum size, in bytes.
     pub(crate) bytes_max: usize,
-    /// Longest time from its first byte to its last.
+    /// Time limit from its first byte to its last.
     pub(crate) within: Duration,
-    /// Memory for all of them.
+    /// Memory budget shared by all bodies of this kind.
     pub(crate) budget: &'a Budget,
 }
 
 /// Reads a body.
 ///
-/// A body that says too great a length is refused before a byte of it is read; one that says none, as
-/// soon as it is too long. Memory is taken with each piece that arrives, so that a client that
-/// announces much and sends nothing holds nothing.
+/// A body with too large a Content-Length is rejected before its first byte is read. A body without one is
+/// rejected as soon as it is too long. Each received piece reserves its memory, so a client that announces
+/// a large body and sends nothing reserves nothing.
 pub(crate) async fn read(
     headers: &HeaderMap,
     body: Body,
@@ -199,7 +199,7 @@ async fn pieces(mut body: Body, bounds: Bounds<'_>, sender: Sender) -> Result<He
     let mut share = Share { budget: bounds.budget.clone(), sender, bytes: 0 };
     while let Some(frame) = body.frame().await {
         let cut = |error| Refusal::malformed(format!("the body was cut short: {error}"));
-        // Trailers say nothing that is wanted.
+        // Trailers are ignored.
         let Ok(piece) = frame.map_err(cut)?.into_data() else { continue };
         let length = bytes.len().saturating_add(piece.len());
         if length > bounds.bytes_max {
@@ -223,13 +223,13 @@ fn too_large(bytes: usize, max: usize) -> Refusal {
     Refusal::too_large(format!("the body has {bytes} bytes or more; {max} at most"))
 }
 
-/// The media type of a Content-Type header: its part before `;`, in lower case.
+/// Returns the media type of a Content-Type header: its part before `;`, in lower case.
 pub(crate) fn media_type(headers: &HeaderMap) -> Option<String> {
     let text = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     Some(text.split(';').next()?.trim().to_ascii_lowercase())
 }
 
-/// Refuses a body in another form than as it is: nothing here is compressed by HTTP.
+/// Rejects encoded bodies: the server supports no HTTP compression of requests.
 pub(crate) fn plain_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
     match headers.get(header::CONTENT_ENCODING) {
         Some(encoding) if !encoding.as_bytes().eq_ignore_ascii_case(b"identity") => {
@@ -240,7 +240,7 @@ pub(crate) fn plain_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-/// A body of a kind that is not taken.
+/// A body of an unsupported type.
 pub(crate) fn unsupported(message: impl Into<String>) -> Refusal {
     Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "PGRST107", Why::Malformed, message)
 }
@@ -308,7 +308,7 @@ mod tests {
         let (one, root) = (user(1), sender("root", Rank::Admin));
         let agents = ["n1", "n2"].map(|name| sender(name, Rank::Agent));
         assert_eq!([take(&one), take(&one), take(&one)], [Ok(()), Ok(()), Err(Limit::Sender)]);
-        // Five more users have what is not reserved.
+        // Five more users use up the unreserved part.
         let others: Vec<_> = (2..=6).flat_map(|uid| [take(&user(uid)), take(&user(uid))]).collect();
         assert_eq!(others, [Ok(()); 10]);
         assert_eq!(take(&user(7)), Err(Limit::All));
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!([take(first), take(first), take(first)], [Ok(()), Ok(()), Err(Limit::Sender)]);
         assert_eq!([take(second), take(&root), take(&root)], [Ok(()), Ok(()), Err(Limit::All)]);
         assert_eq!((budget.refused(Limit::Sender), budget.refused(Limit::All)), (2, 2));
-        // A body may be as long as bodies may be, also where that is more than a part.
+        // A body may reach the maximum size, even if that exceeds one sender's part.
         assert_eq!(Budget::new(1600).take(&one, 900, 900), Ok(()));
     }
 }

@@ -1,5 +1,5 @@
-//! Limits of connections, in all and for each user or address, and of each caller's requests under way: one that takes all
-//! it can get leaves room for the others.
+//! Limits of connections, in total and for each peer, and of each caller's concurrent requests. A greedy
+//! client thus leaves capacity for others.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,14 +8,14 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Whose connection it is.
+/// Owner of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Peer {
     /// A user of this machine.
     User(u32),
-    /// Somebody of this machine whom the kernel does not name.
+    /// A local peer whose owner the kernel does not report.
     Unknown,
-    /// Somebody elsewhere.
+    /// A remote address.
     Address(IpAddr),
 }
 
@@ -29,14 +29,14 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Counts what each key has at a time, up to a limit.
+/// Counts the slots in use of each key, up to a limit.
 #[derive(Clone, Debug)]
 pub(crate) struct LimitPerKey<K> {
     max: usize,
     taken: Arc<Mutex<HashMap<K, usize>>>,
 }
 
-/// One of a key's slots; free again when dropped.
+/// One of a key's slots, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Slot<K: Eq + Hash> {
     key: K,
@@ -48,7 +48,7 @@ impl<K: Clone + Eq + Hash> LimitPerKey<K> {
         Self { max, taken: Arc::default() }
     }
 
-    /// One of a key's slots, if one is free.
+    /// Takes one of a key's slots, if one is free.
     pub(crate) fn take(&self, key: K) -> Option<Slot<K>> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let count = taken.entry(key.clone()).or_default();
@@ -72,7 +72,7 @@ impl<K: Eq + Hash> Drop for Slot<K> {
     }
 }
 
-/// Limits of connections: of all, and of each peer.
+/// Limits of connections, in total and for each peer.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionLimits {
     all: Arc<Semaphore>,
@@ -85,27 +85,27 @@ impl ConnectionLimits {
         Self { all: Arc::new(Semaphore::new(max)), max, by_peer: LimitPerKey::new(max_per_peer) }
     }
 
-    /// How many there are.
+    /// Returns the maximum number of connections.
     pub(crate) const fn max(&self) -> usize {
         self.max
     }
 
-    /// How many of them one peer may have.
+    /// Returns the maximum number of connections per peer.
     pub(crate) const fn max_of_one(&self) -> usize {
         self.by_peer.max
     }
 
-    /// One of all connections, if one is free.
+    /// Takes one connection of the total, if one is free.
     pub(crate) fn take(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.all).try_acquire_owned().ok()
     }
 
-    /// One of a peer's connections, if one is free.
+    /// Takes one of a peer's connections, if one is free.
     pub(crate) fn take_of(&self, peer: Peer) -> Option<Slot<Peer>> {
         self.by_peer.take(peer)
     }
 
-    /// How many are taken.
+    /// Returns the number of connections in use.
     pub(crate) fn taken(&self) -> usize {
         self.max.saturating_sub(self.all.available_permits())
     }

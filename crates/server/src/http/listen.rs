@@ -1,23 +1,24 @@
-//! Where the server listens.
+//! Opens the server's listening socket.
 
 use std::io;
 use std::net::SocketAddr;
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Connections that wait to be accepted.
+/// Backlog of connections waiting to be accepted.
 const BACKLOG: u32 = 1024;
-/// Ports tried after the default one, when that is taken and none was asked for.
+/// Ports tried after the default port, if that is in use and none was configured.
 const PORTS_TRIED: u16 = 100;
 
-/// The address of a socket that the service manager opened and passed on, if it did.
+/// Returns the address of a socket passed by the service manager, if any.
 pub(crate) fn passed_address(passed: Option<&std::net::TcpListener>) -> Option<SocketAddr> {
     passed?.local_addr().ok()
 }
 
-/// Listens with the socket that was passed, else on an address. When nobody asked for its port and it is taken, on the next free one.
+/// Listens on the passed socket, otherwise on an address. Tries following ports if the port is in use and
+/// was not configured.
 ///
 /// # Errors
-/// The address is taken or not this machine's.
+/// The address is in use, or does not belong to this machine.
 pub(crate) fn listen(
     passed: Option<&std::net::TcpListener>,
     address: SocketAddr,
@@ -42,7 +43,7 @@ pub(crate) fn listen(
     }
 }
 
-/// An error of listening with what to do about it, of the same kind.
+/// Adds advice to a listen error, and keeps its kind.
 fn advised(error: io::Error) -> io::Error {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -61,7 +62,7 @@ fn advised(error: io::Error) -> io::Error {
 
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // Connections of a server that was just stopped do not hold its port.
+    // Closed connections of a server that just stopped must not block its port.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
@@ -80,7 +81,7 @@ mod tests {
             let error = listen(None, taken, true).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
             assert!(error.to_string().contains("give another one with --listen"), "{error}");
-            // Of TEST-NET-1, which no machine has.
+            // An address of TEST-NET-1, which no machine has.
             let error = listen(None, "192.0.2.1:0".parse().unwrap(), false).unwrap_err();
             assert!(error.to_string().contains("no address of this machine"), "{error}");
             let passed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

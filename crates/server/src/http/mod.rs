@@ -1,7 +1,8 @@
-//! Listeners, bodies, parameters, and the limits of connections and of questions.
+//! HTTP: listeners, bodies, parameters, and limits of connections and queries.
 //!
-//! - `listen`: sockets. `connection_limits`: how many connections. `body`: bodies, bounded for each sender.
-//! - `params`, `selection`: parameters, and what they select. `query_executor`: questions on threads, with a time limit.
+//! - `listen`: sockets. `connection_limits`: number of connections. `body`: bodies, limited per sender.
+//! - `params`, `selection`: parameters, and what they select. `query_executor`: queries on threads, with a
+//!   time limit.
 
 pub(crate) mod body;
 pub(crate) mod connection_limits;

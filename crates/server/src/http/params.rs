@@ -1,4 +1,4 @@
-//! Parameters of a question: from the query string, a JSON object or a form, whichever the request has.
+//! Query parameters, from the query string, a JSON object or a form.
 
 use crate::common::problem::{Refusal, Why};
 use crate::http::body::{media_type, unsupported};
@@ -9,14 +9,14 @@ use axum::http::{HeaderMap, StatusCode};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The parameters of a request, each once.
+/// The parameters of a request, each at most once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Params {
     given: BTreeMap<String, Value>,
 }
 
 impl Params {
-    /// Those of a query string, percent-decoded, `+` as a blank.
+    /// Parses a query string, percent-decoded, with `+` as a blank.
     pub(crate) fn of_query(query: Option<&str>) -> Result<Self, Refusal> {
         Self::of_pairs(query.unwrap_or_default().as_bytes())
     }
@@ -29,7 +29,7 @@ impl Params {
         Ok(params)
     }
 
-    /// Those of a query string and of a body: an object in JSON, or a form. An empty body has none.
+    /// Parses a query string and a body: a JSON object, or a form. An empty body has no parameters.
     pub(crate) fn of_body(
         query: Option<&str>,
         headers: &HeaderMap,
@@ -67,8 +67,8 @@ impl Params {
         Ok(())
     }
 
-    /// Refuses names that are not known, with the one that was probably meant. PostgREST answers 404 for
-    /// a function without such an argument; everything else is a 400.
+    /// Rejects unknown names, and suggests the closest known name. PostgREST answers 404 for a function
+    /// without such an argument; other routes answer 400.
     pub(crate) fn only(&self, operation: Operation, status: StatusCode) -> Result<(), Refusal> {
         let known: Vec<&str> = operation.params().iter().map(|param| param.name).collect();
         let Some(unknown) = self.given.keys().find(|name| !known.contains(&&***name)) else {
@@ -84,7 +84,7 @@ impl Params {
         Err(Refusal::new(status, "PGRST202", Why::Unknown, message).hint(hint))
     }
 
-    /// A parameter as text: a number or a truth value as it is written, null as if it were not there.
+    /// Returns a parameter as text. Numbers and booleans become text; null counts as absent.
     pub(crate) fn text(&self, name: &str) -> Result<Option<String>, Refusal> {
         match self.given.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -97,7 +97,7 @@ impl Params {
         }
     }
 
-    /// How many entries of a list are requested: from 1 to `most`.
+    /// Returns the requested number of list entries: from 1 to `most`.
     pub(crate) fn limit(&self, most: u32) -> Result<Option<usize>, Refusal> {
         let Some(text) = self.text("limit")? else { return Ok(None) };
         let limit = text.parse().ok().filter(|limit| (1..=most).contains(limit));
@@ -106,7 +106,7 @@ impl Params {
         limit.map(Some).ok_or_else(|| Refusal::malformed(message()))
     }
 
-    /// A parameter that may hold an array or object; in a query string or form it is JSON text.
+    /// Returns a parameter that may hold an array or object; in a query string or form it is JSON text.
     pub(crate) fn json(&self, name: &str) -> Result<Option<Value>, Refusal> {
         match self.given.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -118,7 +118,7 @@ impl Params {
     }
 }
 
-/// A part of the path that is a name.
+/// Returns a path segment that is a name.
 pub(crate) fn part(path: Result<Path<String>, PathRejection>) -> Result<String, Refusal> {
     path.map(|Path(name)| name).map_err(|error| Refusal::malformed(error.body_text()))
 }

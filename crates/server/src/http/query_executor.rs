@@ -1,5 +1,5 @@
-//! Questions on threads of their own: so many at a time, each with an end, and stopped when nobody waits
-//! for the answer any more.
+//! Runs queries on blocking threads, with limits of concurrency and time. A query is cancelled when its
+//! client disconnects.
 
 use crate::common::problem::{Refusal, Why};
 use axum::body::Body;
@@ -13,17 +13,17 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Pieces of an answer that wait for a client that reads slowly: 64 KiB each.
+/// Capacity of the queue of response pieces for a slow client; each piece has 64 KiB.
 const PIECES_WAITING: usize = 4;
 
-/// The turns of questions.
+/// Executor of queries with fair scheduling.
 #[derive(Debug)]
 pub(crate) struct Work {
     turns: Turns,
     time_max: Duration,
 }
 
-/// Stops a question when nobody waits for it any more.
+/// Cancels a query when its client disconnects.
 struct StopOnDrop(Cancel);
 
 impl Drop for StopOnDrop {
@@ -35,12 +35,12 @@ impl Drop for StopOnDrop {
 type Piece = Result<Vec<u8>, QueryError>;
 
 impl Work {
-    /// So many questions at a time, so many that wait, and how long each may take.
+    /// Creates an executor: concurrent queries, queued queries, and the time limit of each.
     pub(crate) fn new(turns: usize, waiting_max: usize, time_max: Duration) -> Self {
         Self { turns: Turns::new(turns, waiting_max), time_max }
     }
 
-    /// A turn of this asker, when it comes.
+    /// Waits for a turn of this user.
     async fn turn(&self, whose: &Arc<str>) -> Result<Turn, Refusal> {
         self.turns.take(whose, self.time_max).await.map_err(|why| {
             Refusal::busy(match why {
@@ -50,7 +50,7 @@ impl Work {
         })
     }
 
-    /// The answer of a question that is small enough to be held whole.
+    /// Runs a query and returns its whole result.
     pub(crate) async fn answer<T: Send + 'static>(
         &self,
         whose: &Arc<str>,
@@ -71,8 +71,8 @@ impl Work {
         }
     }
 
-    /// The answer of a question as it comes. What is wrong with the question is told before its first
-    /// piece; after it, an error breaks the connection, so that a cut answer never looks whole.
+    /// Runs a query and streams its result. An error before the first piece becomes an error response. A
+    /// later error breaks the connection, so that a truncated response never looks complete.
     pub(crate) async fn stream<I>(
         &self,
         whose: &Arc<str>,
@@ -138,7 +138,7 @@ impl Work {
     }
 }
 
-/// Sends pieces until there are no more, or nobody takes them.
+/// Sends pieces until the result ends or the client disconnects.
 fn send_all(pieces: impl Iterator<Item = Piece>, cancel: &Cancel, send: impl Fn(Piece) -> bool) {
     for piece in pieces {
         let failed = piece.is_err();
@@ -246,7 +246,7 @@ mod tests {
             let answer =
                 work.stream(&whose(), "text/csv", Cancel::default(), endless).await.unwrap();
             drop(answer);
-            // The only turn comes back once the endless question has ended.
+            // The only turn is free again once the endless query has ended.
             let next = work.answer(&whose(), Cancel::default(), || Ok(7)).await;
             assert_eq!(next.unwrap(), 7);
             assert!(ended.load(Ordering::SeqCst));

@@ -1,4 +1,4 @@
-//! Which series and which time a question of `/api/v1` is about, from its parameters.
+//! Parses the series selection and the time range of `/api/v1` queries.
 
 use crate::common::problem::Refusal;
 use crate::http::params::Params;
@@ -10,17 +10,17 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{JobSelector, LabelMatch, Selector};
 
-/// Most names in a list, and labels in a selection.
+/// Maximum number of names in a list, and of labels in a selection.
 const NAMES_MAX: usize = 10_000;
 
-/// What is selected, the job not looked up yet.
+/// A parsed selection whose job is not resolved yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
     select: Selector,
     job: Option<JobName>,
 }
 
-/// An interval.
+/// A time range; both ends are inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) from: Timestamp,
@@ -28,8 +28,8 @@ pub(crate) struct Span {
 }
 
 impl Selection {
-    /// Reads `device`, `metric` (lists with commas), `job` (`[CLUSTER:]ID`, or `none` for what was counted
-    /// for no job), `cluster`, and `labels` (a JSON object; null: without that label).
+    /// Parses `device`, `metric` (comma-separated lists), `job` (`[CLUSTER:]ID`, or `none` for node
+    /// samples), `cluster`, and `labels` (a JSON object; null means without that label).
     pub(crate) fn of(params: &Params) -> Result<Self, Refusal> {
         let mut selection = Self::default();
         if let Some(devices) = params.text("device")? {
@@ -67,7 +67,7 @@ impl Selection {
         Ok(selection)
     }
 
-    /// The selection, with the job that is meant, if this asker may see it.
+    /// Resolves the job if it is visible to this caller, and returns the selection.
     pub(crate) fn resolve(
         self,
         questions: &Questions,
@@ -81,7 +81,7 @@ impl Selection {
     }
 }
 
-/// A job's name, with the cluster that `cluster` gives where the name gives none.
+/// Parses a job name; `cluster` supplies the cluster if the name has none.
 pub(crate) fn job(name: &str, params: &Params) -> Result<JobName, Refusal> {
     let mut name: JobName = name.parse().map_err(wrong)?;
     if let Some(cluster) = params.text("cluster")? {
@@ -102,7 +102,7 @@ fn label_matches(labels: Value) -> Result<Vec<LabelMatch>, Refusal> {
         return Err(Refusal::malformed(format!("more than {NAMES_MAX} labels")));
     }
     let one = |(key, value): (String, Value)| {
-        // Keys and values that no series can have are told, not looked for.
+        // Reject keys and values that no series can have, instead of searching for them.
         Labels::new([(&*key, value.as_str().unwrap_or_default())]).map_err(wrong)?;
         match value {
             Value::String(value) => Ok(LabelMatch::Is { key, value }),
@@ -113,7 +113,7 @@ fn label_matches(labels: Value) -> Result<Vec<LabelMatch>, Refusal> {
     labels.into_iter().map(one).collect()
 }
 
-/// Names with commas between them.
+/// Splits comma-separated names.
 pub(crate) fn list(text: &str) -> Result<impl Iterator<Item = &str>, Refusal> {
     let names = || text.split(',').map(str::trim).filter(|name| !name.is_empty());
     if names().nth(NAMES_MAX).is_some() {
@@ -127,8 +127,8 @@ pub(crate) fn wrong(error: impl std::fmt::Display) -> Refusal {
 }
 
 impl Span {
-    /// Reads `start` and `end`, both inclusive. Without an end it is now; without a start, so long before
-    /// the end.
+    /// Parses `start` and `end`, both inclusive. The default end is now; the default start is `default_us`
+    /// before the end.
     pub(crate) fn of(
         params: &Params,
         questions: &Questions,

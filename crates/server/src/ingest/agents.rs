@@ -1,5 +1,5 @@
-//! What agents say of themselves with each request: their version, what their clock shows, and what they
-//! took of the settings that the server told.
+//! State that agents report in the headers of their requests: version, clock, applied settings and source
+//! status.
 
 use api::{Node, RestrictedSource, SourceError};
 use axum::http::{HeaderMap, header};
@@ -7,35 +7,36 @@ use model::{DeviceId, NodeList, Origin, Timestamp};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Microseconds that the sender's clock shows, in a request.
+/// Request header: the sender's clock, in µs.
 const NOW: &str = "x-jobmeter-now";
-/// The generation of the server's settings that the agent runs by, in a request.
+/// Request header: the generation of the server's settings that the agent has applied.
 const GENERATION: &str = "x-jobmeter-config";
-/// What the agent refused of them, in a request.
+/// Request header: the settings that the agent rejected.
 const REFUSED: &str = "x-jobmeter-refused";
-/// The sources that should give samples and give none, or fewer, in a request.
+/// Request header: sources with missing or incomplete samples.
 const SOURCES: &str = "x-jobmeter-sources";
-/// The sources that it does not read, or not whole, and whose word that is, in a request.
+/// Request header: sources that the agent does not read, or only in part, each with the reason: `file`,
+/// `server` or `optional`.
 const UNREAD: &str = "x-jobmeter-unread";
-/// Whether the agent was told to end, in a request.
+/// Request header: the agent is shutting down.
 const STOP: &str = "x-jobmeter-stop";
-/// Microseconds until the agent's next batch at the longest, in a request.
+/// Request header: maximum time until the agent's next batch, in µs.
 const WAIT: &str = "x-jobmeter-wait";
-/// The longest that is believed: the longest period of a source.
+/// Maximum accepted value of this time: the longest period of a source.
 const WAIT_MAX: i64 = 24 * 3600 * Timestamp::SECOND;
-/// Most agents remembered.
+/// Maximum number of remembered agents.
 const AGENTS_MAX: usize = 100_000;
-/// Longest version remembered, in characters.
+/// Maximum length of a remembered version, in characters.
 const VERSION_CHARS_MAX: usize = 64;
-/// Longest refusal remembered, in characters.
+/// Maximum length of a remembered rejection, in characters.
 const REFUSED_CHARS_MAX: usize = 1024;
-/// Longest word on sources remembered, in characters, and most of them.
+/// Maximum length of a remembered source status, in characters, and maximum number of sources.
 const SOURCES_CHARS_MAX: usize = 1024;
 const SOURCES_MAX: usize = 64;
-/// A clock that is further off is told in the log.
+/// The server logs clock offsets larger than this.
 const OFFSET_TOLD_US: i64 = 2 * Timestamp::SECOND;
 
-/// The agents that sent since this server started.
+/// The agents seen since this server started.
 #[derive(Debug, Default)]
 pub(crate) struct Agents {
     known: Mutex<HashMap<Origin, Agent>>,
@@ -44,34 +45,34 @@ pub(crate) struct Agents {
 #[derive(Debug, Default)]
 struct Agent {
     version: Option<String>,
-    /// Its clock minus ours, less the way from there to here, by the latest request.
+    /// Clock offset by the latest request: agent minus server, minus the transfer time.
     offset_us: Option<i64>,
-    /// The same by the request before.
+    /// Clock offset by the previous request.
     earlier_offset_us: Option<i64>,
     generation: Option<u64>,
     refused: Option<String>,
-    /// As the header has it.
+    /// Unparsed header.
     source_errors: Option<String>,
-    /// As the header has it.
+    /// Unparsed header.
     restricted: Option<String>,
-    /// When a request last said what the source_errors are.
+    /// Time of the latest request with a status of the sources.
     source_errors_at: Timestamp,
-    /// The last error of each source that has none now, or another.
+    /// Latest past error of each source.
     ended: Vec<LastError>,
     wait_us: Option<i64>,
-    /// When its last request came.
+    /// Time of the latest request.
     seen: Timestamp,
     stopped: bool,
 }
 
-/// How many agents sent since this server started, and how many of them report now.
+/// Number of agents seen since this server started, and of those that report now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
     pub(crate) known: u64,
     pub(crate) reporting: u64,
 }
 
-/// A error of a source, and when its agent told of it last.
+/// An error of a source, and the time when its agent last reported it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LastError {
     pub(crate) at: Timestamp,
@@ -79,14 +80,14 @@ pub(crate) struct LastError {
 }
 
 impl LastError {
-    /// The form of `/api/v1`.
+    /// Converts to the form of `/api/v1`.
     pub(crate) fn shown(self) -> api::LastError {
         let SourceError { state, reason, .. } = self.error;
         api::LastError { time: self.at.seconds(), state, reason }
     }
 }
 
-/// An agent that sent since this server started, and what it took of what it was told.
+/// An agent seen since this server started, and its applied and rejected settings.
 #[derive(Debug)]
 pub(crate) struct AgentReport {
     pub(crate) device: DeviceId,
@@ -95,7 +96,7 @@ pub(crate) struct AgentReport {
 }
 
 impl Agents {
-    /// Those that a list of nodes means.
+    /// Returns the agents on a list of nodes.
     pub(crate) fn matching(&self, nodes: &NodeList) -> Vec<AgentReport> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let told = |(origin, agent): (&Origin, &Agent)| {
@@ -114,7 +115,7 @@ impl Agents {
         found
     }
 
-    /// Nobody sent yet, and these said before this server started that they end.
+    /// Restores the agents that reported their shutdown before this server started.
     pub(crate) fn stopped_before(stopped: Vec<Origin>) -> Self {
         let agent = || Agent { stopped: true, ..Agent::default() };
         let known = stopped.into_iter().take(AGENTS_MAX).map(|origin| (origin, agent())).collect();
@@ -127,7 +128,7 @@ impl Agents {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&origin);
     }
 
-    /// How many there are that a list of nodes means.
+    /// Counts the agents on a list of nodes.
     pub(crate) fn counted(&self, nodes: &NodeList, now: Timestamp) -> Counted {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let meant = known.iter().filter(|(origin, _)| nodes.has(origin.as_str()));
@@ -139,8 +140,8 @@ impl Agents {
         counted
     }
 
-    /// Remembers what the request of an agent says, which is none of `jobmeter run`. Whether it ends now, where that
-    /// is news.
+    /// Records the headers of an agent's request, not of `jobmeter run`. Returns whether the agent is
+    /// shutting down, if this has changed.
     pub(crate) fn met(
         &self,
         origin: &Origin,
@@ -181,9 +182,9 @@ impl Agents {
         news
     }
 
-    /// Tells of a node what its agent said: its version, the offset of its clock, which is truer than
-    /// one worked out from batches that may have waited, and how long it may be silent, which is truer than
-    /// how often batches came when its period has just changed.
+    /// Adds the state reported by its agent to a node. The reported clock offset replaces the estimate from
+    /// batches, which may have waited. The reported wait time replaces the observed interval of batches,
+    /// which is wrong just after the agent's period has changed.
     pub(crate) fn tell(&self, node: &mut Node, now: Timestamp) {
         let Ok(origin) = Origin::new(&node.device) else { return };
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -196,7 +197,7 @@ impl Agents {
             node.period_seconds = Some(wait_us as f64 / 1e6);
             query::judge(node, now);
         }
-        // Its last batch has just come, and none will follow.
+        // After the last batch, none will follow.
         node.alive &= !agent.stopped;
         node.source_errors = agent.source_errors.as_deref().map_or_else(Vec::new, source_errors);
         node.sources_restricted =
@@ -206,7 +207,7 @@ impl Agents {
         }
     }
 
-    /// The last error that a node's agent told of a source, since this server's start.
+    /// Returns the latest error of a source that a node's agent reported since this server started.
     pub(crate) fn last_error(&self, device: &str, source: &str) -> Option<LastError> {
         let origin = Origin::new(device).ok()?;
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -218,8 +219,9 @@ impl Agents {
 }
 
 impl Agent {
-    /// Its clock minus ours. A request that waits, as behind a restart of the server, makes it too small and never too
-    /// large: the larger of two requests counts, and a single one only where it is not behind.
+    /// Returns the clock offset: agent minus server. A delayed request, for example during a server
+    /// restart, makes the offset too small, never too large. The larger of two requests therefore counts. A
+    /// single request counts only if its offset is at least −2 s.
     fn clock_offset_us(&self) -> Option<i64> {
         let offset = self.offset_us?;
         match self.earlier_offset_us {
@@ -228,13 +230,13 @@ impl Agent {
         }
     }
 
-    /// Whether it is neither silent, by the periods that it said, nor ended.
+    /// Whether the agent neither is silent, by its reported wait time, nor has shut down.
     fn reports(&self, now: Timestamp) -> bool {
         let wait = self.wait_us.map(|wait_us| wait_us as f64 / 1e6);
         !self.stopped && now.since(self.seen) as f64 / 1e6 <= query::patience(wait)
     }
 
-    /// Takes what a request says of sources; what was said before of others is kept as their last error.
+    /// Records the source errors of a request; keeps the previous errors as past errors.
     fn note_source_errors(&mut self, said: Option<&str>, received: Timestamp) {
         let at = std::mem::replace(&mut self.source_errors_at, received);
         let before = self.source_errors.clone();
@@ -250,7 +252,7 @@ impl Agent {
     }
 }
 
-/// What an agent says of its sources: `perf denied: counters; grant CAP_PERFMON | exec broken: …`.
+/// Parses source errors: `perf denied: counters; grant CAP_PERFMON | exec broken: …`.
 fn source_errors(text: &str) -> Vec<SourceError> {
     let one = |text: &str| {
         let (words, why) = text.split_once(": ").unwrap_or((text, ""));
@@ -261,8 +263,8 @@ fn source_errors(text: &str) -> Vec<SourceError> {
     text.split(" | ").filter_map(one).take(SOURCES_MAX).collect()
 }
 
-/// What an agent says that it does not read: `load file | process optional process_io_.*`. What an agent of another
-/// version means by another word is passed over.
+/// Parses disabled sources: `load file | process optional process_io_.*`. Ignores reasons that this version
+/// does not know.
 fn restricted_sources(text: &str) -> Vec<RestrictedSource> {
     let one = |text: &str| {
         let mut words = text.split_ascii_whitespace().map(str::to_owned);
@@ -273,25 +275,24 @@ fn restricted_sources(text: &str) -> Vec<RestrictedSource> {
     text.split(" | ").filter_map(one).take(SOURCES_MAX).collect()
 }
 
-/// By how many microseconds the sender's clock is ahead of ours, as a request says, and the way from there to
-/// here took.
+/// Returns the sender's clock minus the server's, minus the transfer time, in µs, as a request reports it.
 fn offset_us(headers: &HeaderMap, received: Timestamp) -> Option<i64> {
     let now = headers.get(NOW)?.to_str().ok()?.parse().ok().map(Timestamp)?;
     Some(now.since(received))
 }
 
-/// The same where it is more than what a request takes; else 0.
+/// Returns the clock offset if it is larger than a request's transfer time explains; otherwise 0.
 pub(crate) fn ahead_us(headers: &HeaderMap, received: Timestamp) -> i64 {
     let is_off = |us: &i64| us.unsigned_abs() > OFFSET_TOLD_US.unsigned_abs();
     offset_us(headers, received).filter(is_off).unwrap_or(0)
 }
 
-/// The generation that a request names.
+/// Returns the generation in a request's headers.
 pub(crate) fn generation(headers: &HeaderMap) -> Option<u64> {
     headers.get(GENERATION)?.to_str().ok()?.parse().ok()
 }
 
-/// Keeps what was said, cut to so many characters; whether that is news.
+/// Stores a header, truncated to `chars_max` characters. Returns whether it has changed.
 fn remember(kept: &mut Option<String>, said: Option<&str>, chars_max: usize) -> bool {
     let cut = |text: &str| text.char_indices().nth(chars_max).map_or(text.len(), |(at, _)| at);
     let said = said.and_then(|text| text.get(..cut(text)));
@@ -350,7 +351,7 @@ mod tests {
         let far_behind = [(NOW, "-9223372036854775808")];
         assert_eq!(told(&far_behind).1, Some(-9.0), "a single request may have waited");
         assert_eq!(told(&far_behind).1, Some(-9_223_372_036_854.775));
-        // A request that waited for 4 s while the server started does not move the clock.
+        // A request delayed by 4 s during the server's startup does not change the offset.
         assert_eq!(told(&[(NOW, "10000000")]).1, Some(0.0));
         assert_eq!(told(&[(NOW, "6000000")]).1, Some(0.0));
     }
@@ -421,7 +422,7 @@ mod tests {
         let alive = |wait: &'static str, seconds: i64| {
             let headers = [(HeaderName::from_static(WAIT), wait.parse().unwrap())];
             agents.met(&n1, &headers.into_iter().collect(), Timestamp(0));
-            // Its samples came once a second until now.
+            // Its batches came once a second until now.
             let mut node = Node { last_seen: Some(0.0), period_seconds: Some(1.0), ..node() };
             query::judge(&mut node, Timestamp::from_seconds(seconds));
             agents.tell(&mut node, Timestamp::from_seconds(seconds));

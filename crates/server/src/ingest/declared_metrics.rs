@@ -1,18 +1,19 @@
-//! The metrics that this version's sources declare, with their meaning; and those of them that users may send.
+//! The metrics that the sources of this version declare, with their descriptions, and those that users may
+//! send.
 //!
-//! The server may not use the crate `sources`, which runs on nodes. So a test of the command writes the table
-//! beside this file from the sources, and fails where the two differ.
+//! The server must not depend on the crate `sources`, which runs on nodes. A test of the command therefore
+//! generates the table beside this file from the sources, and fails if the two differ.
 
 use model::{Kind, Metric, Unit};
 use store::{DeclaredMetrics, RunMetrics};
 
 const TABLE: &str = include_str!("declared_metrics.tsv");
-/// The sources that `jobmeter run` reads.
+/// Sources that `jobmeter run` reads.
 const RUN_SOURCES: [&str; 4] = ["cgroup", "taskstats", "process", "run"];
-/// The labels that these give their series.
+/// Labels of the series of these sources.
 const RUN_LABELS: [&str; 6] = ["disk", "pid", "comm", "command", "node", "numa_node"];
 
-/// All declared metrics, and which of them `jobmeter run` measures.
+/// Returns all declared metrics, and marks those that `jobmeter run` measures.
 pub(crate) fn declared() -> DeclaredMetrics {
     let of_run = lines().filter(|(_, source)| RUN_SOURCES.contains(source));
     let names = of_run.map(|(metric, _)| Box::from(&*metric.name)).collect();

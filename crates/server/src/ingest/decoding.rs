@@ -1,5 +1,4 @@
-//! Frames as batches, on threads that may be busy: so many at a time, with decoders that keep their
-//! memory.
+//! Decodes frames into batches on a limited number of threads. Idle decoders keep their memory for reuse.
 
 use crate::ingest::senders::{Access, Senders};
 use model::Origin;
@@ -8,74 +7,74 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wire::{DecodeError, Decoded, Decoder, Frame, FrameError, Frames, Head, LimitError};
 
-/// Decompressed bytes that are decoded before the batches are handed to the store: bounds what one
-/// request holds, whatever its body expands to.
+/// Decompressed bytes after which the batches go to the store. It limits the memory of one request,
+/// whatever the size of its decompressed body.
 const SLICE_BYTES_MAX: usize = 8 << 20;
-/// Decompressed bytes after which a request leaves its turn to others, whatever became of them.
+/// Decompressed bytes after which a request yields its turn, including rejected frames.
 const TURN_BYTES_MAX: usize = 8 << 20;
-/// What a decoded sample takes: its place and its value.
+/// Size of a decoded sample: its index and its value.
 const SAMPLE_BYTES: usize = 20;
 
-/// Longest payload of a user's frame, decompressed.
+/// Maximum decompressed size of a user's frame.
 const USER_FRAME_BYTES_MAX: usize = 1 << 20;
-/// To how many bytes all frames of a user's request may be decompressed; a request of more is refused whole.
+/// Maximum decompressed size of all frames of a user's request; a larger request is rejected as a whole.
 pub(crate) const USER_REQUEST_BYTES_MAX: usize = 4 << 20;
 
-/// A user whose frames are read, and to how many bytes those of his request may still be decompressed.
+/// A user who sends a request, and the decompressed bytes left for this request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OfUser {
     pub(crate) uid: u32,
     pub(crate) bytes_left: usize,
 }
 
-/// The decoders, and memory for what they make.
+/// The decoders, and the memory budget of decoded batches.
 #[derive(Debug)]
 pub(crate) struct Decoding {
     idle: Arc<Mutex<Vec<Decoder>>>,
     turns: Arc<Semaphore>,
-    /// Turns of users, beside those of agents and administrators.
+    /// Turns of users, separate from those of agents and administrators.
     user_turns: Arc<Semaphore>,
-    /// One slice at a time of each user.
+    /// Limits each user to one slice at a time.
     by_user: Mutex<HashMap<u32, Weak<Semaphore>>>,
     memory: Arc<Semaphore>,
     memory_max: u32,
 }
 
-/// A frame, as far as it could be read.
+/// The result of reading a frame.
 #[derive(Debug)]
 pub(crate) enum Read {
-    /// A batch, and the bytes it came as.
+    /// A batch, and its encoded bytes.
     Batch(Box<Decoded>, Vec<u8>),
-    /// A batch that the caller may not send, of which nothing but the head was read; why.
+    /// The head of a batch that the caller may not send, and the reason. The rest is not read.
     Forbidden(Head, String),
-    /// No batch. `later`: a newer server would read it.
+    /// An invalid frame. `later`: a newer server may be able to read it.
     Bad { why: String, later: bool },
 }
 
-/// Some frames of a body that were read together.
+/// Frames of a body that are processed together.
 #[derive(Debug)]
 pub(crate) struct Slice<T> {
-    /// What was made of the frames.
+    /// Result of `make` for the frames.
     pub(crate) made: Option<T>,
-    /// Where the body goes on; `None`: it was read to its end.
+    /// Offset of the next frame; `None` at the end of the body.
     pub(crate) next: Option<usize>,
-    /// The origin of the next frame, where the registry decides whether the caller may send for it.
+    /// Origin of the next frame, if the registry must decide whether the caller may send for it.
     pub(crate) undecided: Option<Origin>,
-    /// Memory for the batches, given back with it.
+    /// Memory of the batches, released with the slice.
     _share: OwnedSemaphorePermit,
-    /// To how many bytes the rest of a user's request may be decompressed; `None`: the next frame is beyond it.
+    /// Decompressed bytes left for a user's request; `None` if the next frame exceeds them.
     pub(crate) bytes_left: Option<usize>,
-    /// The user's next slice waits until this one is stored.
+    /// Blocks the user's next slice until this one is stored.
     _of_user: Option<OwnedSemaphorePermit>,
 }
 
-/// What was read of a body at once.
+/// Frames read from a body in one turn.
 #[derive(Default)]
 struct Taken {
     frames: Vec<Read>,
     next: Option<usize>,
     undecided: Option<Origin>,
-    /// What the frames take in memory.
+    /// Memory of the frames, in bytes.
     bytes: usize,
     bytes_left: Option<usize>,
 }
@@ -93,9 +92,9 @@ impl Decoding {
         }
     }
 
-    /// Reads the frames of a body from `at` on, `most` at most, until they make a slice. Of a frame that the caller
-    /// may not send, it reads the head alone. Waits for its turn, and for memory until the batches of others are stored.
-    /// `make` works in the same turn, on the thread that decodes.
+    /// Reads one slice of a body: at most `most` frames from offset `at`. Reads only the head of a frame
+    /// that the caller may not send. Waits for a turn, and for memory until other batches are stored.
+    /// `make` runs in the same turn, on the decoding thread.
     pub(crate) async fn slice<T: Send + 'static>(
         &self,
         body: &Arc<Vec<u8>>,
@@ -122,7 +121,7 @@ impl Decoding {
         });
         let (made, Taken { next, undecided, bytes, bytes_left, .. }) = read.await.ok()?;
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.memory_max);
-        // The turn is held meanwhile: while the store is behind, nobody decodes more.
+        // Keep the turn while waiting: if the store is behind, no other request may decode more.
         let share = Arc::clone(&self.memory).acquire_many_owned(bytes).await.ok()?;
         drop(turn);
         Some(Slice {
@@ -140,7 +139,7 @@ impl Decoding {
         if let Some(known) = by_user.get(&uid).and_then(Weak::upgrade) {
             return known;
         }
-        // Users without a request are forgotten.
+        // Evict users without a request.
         by_user.retain(|_, turn| turn.strong_count() > 0);
         let new = Arc::new(Semaphore::new(1));
         by_user.insert(uid, Arc::downgrade(&new));
@@ -148,8 +147,8 @@ impl Decoding {
     }
 }
 
-/// Reads frames, of a user until they were decompressed to `bytes_left`: also one that is refused took its time.
-/// Ends before a frame of an origin that is not decided.
+/// Reads frames; for a user, until their decompressed size reaches `bytes_left`. Rejected frames count,
+/// because decompressing them takes time as well. Stops before a frame with an undecided origin.
 fn slice(
     decoder: &mut Decoder,
     body: &[u8],
@@ -169,7 +168,7 @@ fn slice(
             taken.next = Some(next);
             return taken;
         }
-        // A longer one is not decompressed at all.
+        // A larger frame is not decompressed.
         let mut left = taken.bytes_left;
         if payload <= payload_max && bytes_left.is_some() {
             left = left.and_then(|left| left.checked_sub(payload));
@@ -198,11 +197,11 @@ fn slice(
     taken
 }
 
-/// One frame.
+/// Result for one frame.
 enum One {
-    /// What was read of it, and how much memory that takes.
+    /// The result, and its memory in bytes.
     Read(Read, usize),
-    /// Of this origin, for which nobody decided yet whether the caller may send.
+    /// The access check for this origin is undecided.
     Undecided(Origin),
 }
 
@@ -239,7 +238,8 @@ fn place(frame: &Result<Frame<'_>, FrameError>) -> usize {
     }
 }
 
-/// The size that a frame's payload states; it is decompressed to just that, or refused.
+/// Returns the decompressed size stated in a frame's header. Decompression fails if the actual size
+/// differs.
 fn payload_bytes(frame: &Frame<'_>) -> usize {
     let stated = zstd::zstd_safe::get_frame_content_size(frame.payload).ok().flatten();
     stated.and_then(|size| usize::try_from(size).ok()).unwrap_or(0)
@@ -249,8 +249,8 @@ fn bad(error: &DecodeError) -> Read {
     Read::Bad { why: error.to_string(), later: may_be_newer(error) }
 }
 
-/// Whether a newer agent may have sent this: another version's magic, or a number of a list that has grown. It keeps
-/// its batches until the server is newer too.
+/// Whether a newer agent may have sent this frame: with another version's magic, or an unknown enumeration
+/// value. The agent keeps such batches until the server is upgraded.
 pub(crate) fn may_be_newer(error: &DecodeError) -> bool {
     match error {
         DecodeError::Frame(FrameError::Magic { found, .. }) => found.starts_with(b"JMB"),
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_large_body_is_read_in_slices_and_memory_waits() {
-        // 64 Ki samples take 20 bytes each when decoded, whatever they compress to.
+        // 64 Ki samples take 20 bytes each when decoded, whatever their compressed size.
         let frames: Vec<Vec<u8>> = (0..12).map(|seq| frame(seq, 64 << 10)).collect();
         let body = Arc::new(frames.concat());
         assert!(body.len() < 100_000, "{}", body.len());
@@ -358,7 +358,7 @@ mod tests {
         });
     }
 
-    /// A frame of this many zeros, which are no batch.
+    /// A frame that decompresses to zeros, which is not a batch.
     fn bomb(zeros: usize) -> Vec<u8> {
         let payload = zstd::bulk::compress(&vec![0; zeros], 1).unwrap();
         let mut frame = b"JMB1".to_vec();

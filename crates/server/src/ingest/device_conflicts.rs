@@ -1,11 +1,11 @@
-//! Devices that several nodes claim: two agents were given one name, and what both say of it is mixed.
+//! Detects devices that several nodes claim. Two agents have the same name, so their samples are mixed.
 
 use model::Origin;
 use std::collections::BTreeSet;
 use store::{Claim, Store};
 
-/// The claims of several nodes, each with the nodes. `jobmeter run` on node n1 sends as `n1/run-7`, beside
-/// the node's agent, and is no other node.
+/// Returns the claims made by several nodes, each with the nodes. `jobmeter run` on node n1 sends as
+/// `n1/run-7` beside the node's agent, and belongs to the same node.
 pub(crate) fn contested(store: &Store) -> Vec<(BTreeSet<String>, Claim)> {
     let claims = store.claims().into_iter().map(|claim| (nodes(&claim), claim));
     claims.filter(|(nodes, _)| nodes.len() > 1).collect()

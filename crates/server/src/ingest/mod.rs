@@ -1,7 +1,9 @@
-//! What is known of senders: agents, their devices, limits, decoding, the jobs of each node.
+//! Ingestion: agents, devices, limits, decoding, and the jobs of each node.
 //!
-//! - `agents`: who sent, and what each reported of itself. `device_conflicts`: devices that several nodes send.
-//! - `decoding`: batches decoded in turns. `senders`: the access check before that. `send_limits`: samples per second. `declared_metrics`: what sources declare. `node_jobs_cache`: the jobs of a node.
+//! - `agents`: known agents and their reported state. `device_conflicts`: devices that several nodes send.
+//! - `decoding`: decodes batches in turns. `senders`: the access check before that. `send_limits`: limits
+//!   of samples per second. `declared_metrics`: metrics declared by sources. `node_jobs_cache`: the jobs of
+//!   a node.
 
 pub(crate) mod agents;
 pub(crate) mod declared_metrics;

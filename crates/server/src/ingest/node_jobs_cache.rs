@@ -1,23 +1,23 @@
-//! The jobs of each device, as every ack tells them: remembered, as they change rarely and acks are many.
+//! Caches the jobs of each device, which every ack reports: they change rarely, and acks are frequent.
 
 use jobs::{Registry, RegistryError};
 use model::{DeviceId, JobId, JobKey, Timestamp};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most devices remembered.
+/// Maximum number of cached devices.
 const DEVICES_MAX: usize = 100_000;
 
-/// What an agent is told of the jobs of its device.
+/// Jobs that an ack reports to the device's agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeviceJobs {
-    /// The registered local ones that have not ended, and whose they are.
+    /// Running registered local jobs, with the user ID of their owner.
     pub(crate) local: Vec<(JobId, u32)>,
-    /// The others that nobody said have ended, and since when they are there.
+    /// Other jobs without a reported end, with the time since when they are on the device.
     pub(crate) open: Vec<(JobKey, Timestamp)>,
 }
 
-/// What the registry said.
+/// A cache of the registry's jobs by device.
 #[derive(Debug, Default)]
 pub(crate) struct NodeJobsCache {
     known: Mutex<CachedJobs>,
@@ -25,18 +25,18 @@ pub(crate) struct NodeJobsCache {
 
 #[derive(Debug, Default)]
 struct CachedJobs {
-    /// Grows with each change, so that an answer read before it is not remembered after it.
+    /// Incremented with each change, so that a result read before a change is not cached after it.
     changes: u64,
     jobs: HashMap<DeviceId, DeviceJobs>,
 }
 
 impl NodeJobsCache {
-    /// The jobs of a device, where they are remembered.
+    /// Returns the jobs of a device, if cached.
     pub(crate) fn known(&self, device: &DeviceId) -> Option<DeviceJobs> {
         self.lock().jobs.get(device).cloned()
     }
 
-    /// Asks the registry, and remembers. May wait for the disk.
+    /// Queries the registry and caches the result. May wait for the disk.
     pub(crate) fn ask(
         &self,
         registry: &Registry,
@@ -55,12 +55,12 @@ impl NodeJobsCache {
         Ok(jobs)
     }
 
-    /// How often the registry has changed since the server started.
+    /// Returns how often the registry has changed since the server started.
     pub(crate) fn changes(&self) -> u64 {
         self.lock().changes
     }
 
-    /// The registry has changed.
+    /// Invalidates the cache after a change of the registry.
     pub(crate) fn changed(&self) {
         let mut known = self.lock();
         known.changes += 1;

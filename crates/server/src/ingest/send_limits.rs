@@ -1,5 +1,5 @@
-//! Limits on what one sender brings: samples per second of each origin or user, and what a user's commands add
-//! to the store's books.
+//! Limits for each sender: samples per second of an origin or user, and gaps, series and commands of a
+//! user.
 
 use config::KeepSettings;
 use model::{JobId, Timestamp};
@@ -9,40 +9,40 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use store::RUNS_SHARE;
 use wire::Decoded;
 
-/// Senders may save up unused samples for this long: an agent that was cut off catches up faster.
+/// Senders may accumulate unused samples for this long, so that an agent catches up faster after an outage.
 const BURST_SECONDS: f64 = 60.0;
-/// A batch whose newest sample is older than this is backlog: its sender keeps it and sends it again.
+/// A batch whose latest sample is older than this is backlog: its sender keeps it and retries later.
 const BACKLOG_US: i64 = 60 * Timestamp::SECOND;
-/// Most senders remembered; beyond it, those that used little are forgotten.
+/// Maximum number of remembered senders; beyond it, senders with little use are evicted.
 const SENDERS_MAX: usize = 50_000;
 
-/// Most gaps in one batch of a user, and of one user within [`USER_TIME_US`].
+/// Maximum number of gaps in a user's batch, and of a user's gaps within [`USER_TIME_US`].
 const USER_BATCH_GAPS_MAX: usize = 64;
 const USER_GAPS_MAX: usize = 2_000;
-/// Most commands of one user that send within [`USER_TIME_US`]: each is an origin.
+/// Maximum number of a user's commands that send within [`USER_TIME_US`]; each command is an origin.
 const USER_RUNS_MAX: usize = 2_000;
-/// One user's commands have at most one part in so many of the series, and of the origins, that all commands have.
+/// One user's commands may have at most 1/4 of the series, and of the origins, of all commands.
 const USER_SHARE: usize = 4;
-/// The store forgets an origin of a command after as long.
+/// The store evicts a command's origin after this time.
 const USER_TIME_US: i64 = 2 * 3600 * Timestamp::SECOND;
 
-/// What exceeds the limit of samples.
+/// The limit of samples was exceeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TooFast {
     pub(crate) why: String,
-    /// Whether its sender should keep the batch and send it again: it holds old samples.
+    /// Whether the sender should keep the batch and retry, because it holds old samples.
     pub(crate) later: bool,
 }
 
-/// What senders brought of late.
+/// Recent use of each sender.
 #[derive(Debug)]
 pub(crate) struct SendLimits {
-    /// Most samples per second of one sender.
+    /// Maximum number of samples per second of one sender.
     samples_max: u64,
-    /// Samples that a sender may bring now, and as of when.
+    /// Samples that each sender may still send, and the time of this value.
     rates: Mutex<HashMap<String, (f64, Timestamp)>>,
     users: Mutex<HashMap<u32, UserUse>>,
-    /// Most series and commands of one user within [`USER_TIME_US`].
+    /// Maximum number of a user's series and commands within [`USER_TIME_US`].
     user_series_max: usize,
     user_runs_max: usize,
 }
@@ -55,23 +55,24 @@ struct UserUse {
     hasher: RandomState,
 }
 
-/// What a command sent.
+/// Recent use of a command.
 #[derive(Debug)]
 struct RunUse {
     last: Timestamp,
-    /// The table that was counted last.
+    /// Hash of the latest counted table.
     table: u64,
     /// Hashes of its series.
     series: HashSet<u64>,
 }
 
 impl SendLimits {
-    /// The limits of a configuration.
+    /// Creates the limits of a configuration.
     pub(crate) fn of(keep: &KeepSettings) -> Self {
         Self::new(keep.samples_per_second_max, keep.series_max, keep.origins_max)
     }
 
-    /// Limits with so many samples per second of one sender, and so many series and origins of all.
+    /// Creates limits from the samples per second of one sender, and the total numbers of series and
+    /// origins.
     fn new(samples_max: u64, series_max: u64, origins_max: u64) -> Self {
         let share =
             |all: u64| usize::try_from(all).unwrap_or(usize::MAX).div_ceil(RUNS_SHARE * USER_SHARE);
@@ -84,10 +85,10 @@ impl SendLimits {
         }
     }
 
-    /// Takes note of a batch of samples of a sender.
+    /// Counts a sender's batch of samples.
     ///
     /// # Errors
-    /// The sender brings more samples per second than the limit: the batch is not to be stored.
+    /// The sender exceeds the limit of samples per second: the batch must not be stored.
     pub(crate) fn take_samples(
         &self,
         sender: &str,
@@ -107,7 +108,7 @@ impl SendLimits {
         let (left, at) = rates.entry(sender.to_owned()).or_insert((burst, now));
         let available = left_at(*left, *at, now, max_per_second);
         (*left, *at) = (available, (*at).max(now));
-        // One batch larger than all that can be saved passes when nothing else was used.
+        // A batch larger than the whole burst passes if the sender used nothing else.
         if samples > available && available < burst {
             let newest = batch.ticks.iter().map(|tick| tick.at).max().unwrap_or(now);
             let why = format!(
@@ -120,10 +121,10 @@ impl SendLimits {
         Ok(())
     }
 
-    /// Takes note of a batch of a user's command.
+    /// Counts a batch of a user's command.
     ///
     /// # Errors
-    /// The user's commands bring more gaps or series, or are more, than may be.
+    /// The user's commands exceed the limits of gaps, series or commands.
     pub(crate) fn take_of_user(
         &self,
         uid: u32,
@@ -163,7 +164,7 @@ impl SendLimits {
 }
 
 impl UserUse {
-    /// Counts the series of a batch that are new.
+    /// Counts the new series of a batch.
     fn take_series(
         &mut self,
         run: JobId,
@@ -196,7 +197,7 @@ impl UserUse {
     }
 }
 
-/// What a sender may bring now, of what was left at an instant.
+/// Returns the samples that a sender may send now, from the value at an earlier time.
 fn left_at(left: f64, at: Timestamp, now: Timestamp, max_per_second: f64) -> f64 {
     let seconds = Timestamp(now.since(at).max(0)).seconds();
     (left + seconds * max_per_second).min(max_per_second * BURST_SECONDS)
@@ -235,7 +236,7 @@ mod tests {
         let take = |sender: &str, count, second| {
             limits.take_samples(sender, &of_samples(count, at(second)), at(second))
         };
-        // Saved up: a minute's samples. Then 10 per second, whatever is sent.
+        // 60 s of samples have accumulated; after that, 10 samples per second pass.
         let passed: usize = (0..100).filter(|_| take("n1", 30, 0).is_ok()).count() * 30;
         assert_eq!(passed, 600);
         let refused = take("n1", 30, 0).unwrap_err();
@@ -243,7 +244,7 @@ mod tests {
         assert_eq!(take("n2", 30, 0), Ok(()));
         let passed = (1..=30).filter(|second| take("n1", 30, *second).is_ok()).count();
         assert_eq!(passed, 10, "300 of 900 samples in 30 seconds");
-        // A spool that is sent after an outage waits instead of being lost.
+        // A spool sent after an outage is delayed, not lost.
         let old = of_samples(30, start.plus(-3600 * Timestamp::SECOND));
         assert!(limits.take_samples("n1", &old, at(30)).unwrap_err().later);
         assert_eq!(limits.take_samples("n1", &old, at(60)), Ok(()));
@@ -308,7 +309,7 @@ mod tests {
             let batch = of_series(first, count);
             limits.take_of_user(uid, JobId::new(run).unwrap(), &batch, now)
         };
-        // A sixteenth of 160: a quarter of the quarter that all commands have.
+        // 1/16 of 160: a quarter of the quarter available to all commands.
         assert_eq!(take(7, 1, 0, 6, now), Ok(()));
         assert_eq!(take(7, 1, 0, 6, now), Ok(()), "the same again");
         assert_eq!(take(7, 1, 2, 6, now), Ok(()), "two more");

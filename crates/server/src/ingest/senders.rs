@@ -1,4 +1,4 @@
-//! The access check of a batch by its head: whether the caller may send for an origin, before the batch is decoded.
+//! Checks by a batch's head, before it is decoded, whether the caller may send for its origin.
 
 use crate::auth::caller::Rights;
 use model::{Origin, Timestamp};
@@ -6,14 +6,14 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What the access check says of an origin.
+/// Result of the access check for an origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// The caller may send for it. The content of a batch may still be refused.
+    /// The caller may send for it. The content of a batch may still be rejected.
     Allowed,
-    /// The caller may not; why.
+    /// The caller may not send for it, for this reason.
     Forbidden(String),
-    /// The registry of jobs decides, and was not asked yet.
+    /// The registry of jobs must decide, and has not been queried yet.
     Undecided,
 }
 
@@ -21,9 +21,10 @@ pub(crate) enum Access {
 #[derive(Debug)]
 pub(crate) struct Senders {
     rights: Rights,
-    /// What the registry said of a user's origins: when the job began, or why the user may not send for it.
+    /// Decisions of the registry on a user's origins: the start of the job, or the reason for the
+    /// rejection.
     decided: Mutex<HashMap<Origin, Result<Timestamp, String>>>,
-    /// Whether the registry is asked no more for this request.
+    /// Whether further queries to the registry are disabled for this request.
     closed: AtomicBool,
 }
 
@@ -32,7 +33,7 @@ impl Senders {
         Self { rights, decided: Mutex::default(), closed: AtomicBool::new(false) }
     }
 
-    /// Whether the caller may send for an origin.
+    /// Checks whether the caller may send for an origin.
     pub(crate) fn access(&self, origin: &Origin) -> Access {
         if self.rights.appends_of(origin) {
             return Access::Allowed;
@@ -49,17 +50,17 @@ impl Senders {
         }
     }
 
-    /// Remembers what the registry said of a user's origin.
+    /// Records the registry's decision on a user's origin.
     pub(crate) fn decide(&self, origin: Origin, decision: Result<Timestamp, String>) {
         self.decided().insert(origin, decision);
     }
 
-    /// Forbids every origin that is not decided.
+    /// Forbids every undecided origin.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
     }
 
-    /// When the job of a user's origin began, if the user may send for it.
+    /// Returns the start of the job of a user's origin, if the user may send for it.
     pub(crate) fn job_start(&self, origin: &Origin) -> Option<Timestamp> {
         self.decided().get(origin)?.as_ref().ok().copied()
     }

@@ -1,4 +1,4 @@
-//! When a rule about values fires, and when not.
+//! Tests of when value rules fire.
 
 use super::*;
 use crate::control::value_rule::Beyond;
@@ -24,7 +24,7 @@ fn hot() -> When {
     }
 }
 
-/// A node's batch with one series: its readings, by second.
+/// A node's batch with one series; readings are pairs of second and value.
 struct TestBatch<'a> {
     origin: &'a str,
     device: &'a str,
@@ -70,7 +70,7 @@ fn decoded(told: &TestBatch<'_>) -> Decoded {
     Decoder::default().decode(&frame).unwrap()
 }
 
-/// Rules at work, which are told of everything at once as it comes.
+/// Running rules that evaluate each batch at once.
 struct Bench {
     rules: Arc<[When]>,
     watching: Watching,
@@ -88,7 +88,7 @@ impl Bench {
         self.watching.judge(&self.rules, &readings, now)
     }
 
-    /// How often it fired, and how often it would have if not for the time since.
+    /// Returns how often the rule fired, and how often its pause suppressed it.
     fn fires(&self, readings: &[(i64, f64)]) -> (usize, usize) {
         let judged = self.told(&temperatures(readings));
         (judged.fired, judged.too_soon)
@@ -105,9 +105,9 @@ fn a_rule_fires_once_until_the_value_was_back_and_its_time_is_over() {
     assert_eq!((fired.len(), fired[0].devices.first().unwrap().as_str()), (1, "n1"));
     assert_eq!(fired[0].when, hot());
     assert_eq!(bench.watching.take(), [], "it is told once");
-    // It stays beyond, and goes to and fro between the bounds.
+    // The value stays beyond, and moves between `back` and the bound.
     assert_eq!(bench.fires(&[(50, 95.0), (60, 85.0), (70, 95.0), (90, 95.0), (100, 95.0)]), (0, 0));
-    // It was back, and is beyond again too soon; that it stays so is nothing new.
+    // The value was back and is beyond again, but not for 20 s.
     assert_eq!(bench.fires(&[(101, 80.0), (102, 95.0), (110, 95.0)]), (0, 0));
     let bench = Bench::of(vec![When { again_us: 600 * Timestamp::SECOND, ..hot() }]);
     assert_eq!(bench.fires(&[(0, 95.0), (20, 95.0)]), (1, 0));
@@ -120,7 +120,7 @@ fn a_rule_fires_once_until_the_value_was_back_and_its_time_is_over() {
 fn what_is_late_twice_no_number_or_far_apart_says_nothing() {
     let at_once = When { lasts_us: 0, ..hot() };
     let bench = Bench::of(vec![at_once.clone()]);
-    // Of the past, as a spool tells it.
+    // A reading of the past, as from a spool.
     assert_eq!(bench.fires(&[(-500, 95.0), (0, 50.0)]), (0, 0));
     assert_eq!(bench.fires(&[(5, f64::NAN), (6, 50.0)]), (0, 0));
     let before = bench.watching.readings(&bench.rules, &decoded(&temperatures(&[(3, 95.0)])), NOW);
@@ -141,7 +141,7 @@ fn of_a_counter_its_growth_is_looked_at() {
     };
     assert_eq!(told(&[(0, 1.0)]), 0, "one reading is no rate");
     assert_eq!(told(&[(10, 101.0), (20, 201.0)]), 0);
-    // It began anew: what it has counted since is its growth.
+    // After a counter reset, the value since then is the increase.
     assert_eq!(told(&[(30, 150.0)]), 0);
     assert_eq!(told(&[(40, 249.0)]), 1);
 }
@@ -182,7 +182,7 @@ fn other_rules_begin_anew_and_remember_when_they_fired() {
     assert_eq!(bench.fires(&[(61, 95.0)]), (1, 0));
 }
 
-/// A server that starts again with what the one before wrote down.
+/// Restarts the server with the persisted latches.
 fn again(written: &mut HashMap<Latch, bool>, bench: &Bench) -> Bench {
     written.extend(bench.watching.news());
     let latches = written.iter().filter(|(_, is)| **is).map(|(latch, _)| latch.clone()).collect();
@@ -202,7 +202,7 @@ fn what_lasts_is_nothing_new_to_a_server_that_starts_again() {
     let fourth = again(&mut written, &third);
     assert_eq!(fourth.fires(&[(50, 95.0)]), (1, 0), "it was back before");
     assert_eq!(fourth.told(&TestBatch { chip: "disk", ..temperatures(&[(50, 95.0)]) }).fired, 0);
-    // Another node's is its own.
+    // Another node has its own latch.
     let on_n2 = TestBatch { origin: "n2", device: "n2", ..temperatures(&[(60, 95.0)]) };
     assert_eq!(again(&mut written, &fourth).told(&on_n2).fired, 1);
 }
@@ -213,7 +213,7 @@ fn a_rule_that_is_as_it_was_has_still_fired_when_others_change() {
     let other = || When { name: "other".into(), beyond: Beyond::Above(200.0), ..rule() };
     let mut bench = Bench::of(vec![rule()]);
     assert_eq!(bench.fires(&[(0, 95.0)]), (1, 0));
-    // At another place, with another thing to do.
+    // The rule has another index and another action.
     bench.rules = vec![other(), When { flush: Some("load".into()), ..rule() }].into();
     assert_eq!(bench.fires(&[(10, 95.0)]), (0, 0));
     bench.rules = vec![When { back: 85.0, ..rule() }].into();
@@ -239,13 +239,13 @@ fn what_is_remembered_is_bounded() {
     };
     let many: Vec<Reading> = (0..WATCHED_MAX + 5).map(|n| reading(n, 0)).collect();
     let judged = bench.watching.judge(&bench.rules, &many, NOW);
-    // `n1` is there from before, at the same instant.
+    // `n1` exists already, with a reading at the same time.
     assert_eq!((judged.fired, judged.unwatched), (WATCHED_MAX - 1, 5));
-    // What is silent makes room.
+    // Eviction of idle series makes room.
     let later = NOW.plus(2 * APART_US);
     let one = [reading(WATCHED_MAX + 1, 1200)];
     assert_eq!(bench.watching.judge(&bench.rules, &one, later).fired, 1);
-    // What was forgotten has still fired.
+    // The evicted series keeps its latch.
     let again = [reading(WATCHED_MAX - 1, 1201)];
     assert_eq!(bench.watching.judge(&bench.rules, &again, later).fired, 0);
     assert!(bench.watching.lock().latched.len() <= LATCHES_MAX);
