@@ -1,4 +1,4 @@
-//! The program `jobmeter-server`: started, asked, signalled and killed.
+//! The program `jobmeter-server`: startup, requests, signals and kills.
 
 #![expect(
     clippy::unwrap_used,
@@ -101,7 +101,7 @@ fn a_data_folder_that_another_user_could_have_prepared_is_rejected() {
     assert!(told.contains("chmod go-w") && told.contains("--data"), "{told}");
     assert_eq!(std::fs::read_dir(&data).unwrap().count(), 0, "nothing is written there");
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o755)).unwrap();
-    // Root alone can give a folder away.
+    // Only root can give a folder to another user.
     if std::os::unix::fs::chown(&data, Some(65_534), None).is_ok() {
         let told = errors(command(&data, &["--listen", "127.0.0.1:0"]).spawn().unwrap());
         assert!(told.contains("belongs to user 65534"), "{told}");
@@ -116,7 +116,7 @@ fn what_was_acknowledged_survives_kill_9() {
     for round in 0..4 {
         let mut program = Program::start(dir.path(), &[]);
         let address = program.address.clone();
-        // Sends as fast as it is acknowledged, until the server is gone.
+        // Sends as fast as batches are acknowledged, until the server is gone.
         let sender = std::thread::spawn(move || {
             let mut seq = acknowledged;
             while let Ok(mut stream) = TcpStream::connect(&address) {
@@ -145,12 +145,12 @@ fn what_was_acknowledged_survives_kill_9() {
     assert_eq!(status, 200);
     let rows: serde_json::Value = serde_json::from_slice(&rows).unwrap();
     let (stored, distinct) = (rows[0]["n"].as_u64().unwrap(), rows[0]["d"].as_u64().unwrap());
-    // The last of a round may have been stored and its ack lost; it came again in the next.
+    // The last batch of a round may have been stored without an ack. The next round sends it again.
     assert!(stored == acknowledged || stored == acknowledged + 1, "{stored} of {acknowledged}");
     assert_eq!(stored, distinct, "none is there twice");
 }
 
-/// A file that may not grow stands for a disk without room: to the program both are the same.
+/// A limit of the file size simulates a full disk: the program sees the same behaviour.
 #[test]
 fn without_room_batches_are_refused_for_now_and_questions_answered() {
     let dir = tempfile::tempdir().unwrap();
@@ -215,14 +215,14 @@ fn another_user_of_the_machine_does_what_is_his() {
     let (status, body) = program.ask_as(NOBODY, "GET /api/v1/jobs", "", "");
     let seen: serde_json::Value = serde_json::from_slice(&body).unwrap();
     assert_eq!((status, seen.as_array().unwrap().len()), (200, 1));
-    // He may not append what an agent does.
+    // A user may not send an agent's batches.
     let batch = request("POST /v1/batches", BATCHES, &frame(0, now()));
     let (status, body) = parts(&program.shell_as(NOBODY, &batch, "cat <&3")).unwrap();
     let acks = wire::Answer::decode(&body).unwrap().acks;
     assert_eq!((status, acks[0].status), (200, AckStatus::RefusedForNow));
 }
 
-/// A scheduler's job as its node saw it.
+/// A scheduler's job as reported by its node.
 fn on_n1((id, uid, start, stop): (i64, u32, Timestamp, Option<Timestamp>)) -> JobEvent {
     JobEvent {
         key: JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(id).unwrap() },
@@ -237,7 +237,7 @@ fn on_n1((id, uid, start, stop): (i64, u32, Timestamp, Option<Timestamp>)) -> Jo
     }
 }
 
-/// Two users of this machine share a node; each is known by the kernel's word alone.
+/// Two users of this machine share a node. Only the kernel identifies them.
 #[test]
 fn two_users_on_one_node_see_each_his_own_time_of_it() {
     if !root("two_users_on_one_node_see_each_his_own_time_of_it") {
@@ -257,7 +257,7 @@ fn two_users_on_one_node_see_each_his_own_time_of_it() {
         let job: serde_json::Value = serde_json::from_slice(&body).unwrap();
         job["id"].as_i64().unwrap()
     };
-    // Ann from 100 s to 50 s ago, bob from 60 s ago on; a reading of the node every 10 s.
+    // Ann's job ran from 100 s to 50 s ago; bob's runs since 60 s ago. The node has a sample every 10 s.
     let ago = |seconds: i64| begun.plus(-seconds * Timestamp::SECOND);
     let told = [(7, ann, ago(100), Some(ago(50))), (8, bob, ago(60), None)].map(on_n1);
     for tick in 0..15_u32 {
@@ -265,7 +265,7 @@ fn two_users_on_one_node_see_each_his_own_time_of_it() {
         let jobs = if tick == 0 { told.to_vec() } else { Vec::new() };
         program.ask("POST /v1/batches", BATCHES, &frame_telling(u64::from(tick), at, jobs));
     }
-    // Who says that he was there all the time sees no more, and is on no node but the server's own.
+    // A start long ago is rejected. A registered job counts as verified only on the server's own node.
     let long_ago = format!("{{\"device\": \"n1\", \"start\": {}}}", start - 200.0);
     assert_eq!(as_user(ann, "POST /api/v1/jobs", &long_ago).0, 400);
     let of_bob = register(bob, "n1");
@@ -298,7 +298,7 @@ fn two_users_on_one_node_see_each_his_own_time_of_it() {
     assert_eq!(status, 200, "{}", body.escape_ascii());
     let made: serde_json::Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(made["info"]["scope"], format!("read:{ann}"));
-    // With her token root is no more than she is.
+    // With ann's token, root has only ann's rights.
     let token = format!("Authorization: Bearer {}\r\n", made["token"].as_str().unwrap());
     let (status, body) = program.ask(&format!("GET {path}"), &token, b"");
     let range: serde_json::Value = serde_json::from_slice(&body).unwrap();
@@ -309,8 +309,8 @@ fn two_users_on_one_node_see_each_his_own_time_of_it() {
     assert!(audit.contains(&format!("\"actor\":\"uid {carol}\"")), "{audit}");
 }
 
-/// A socket that is being closed belongs to nobody, and shows as uid 0: who closes right after sending must
-/// not be taken for root.
+/// A socket in closing state has no owner and shows UID 0. A client that closes right after sending must not be taken
+/// for root.
 #[test]
 fn a_client_that_closes_right_after_sending_is_not_taken_for_root() {
     if !root("a_client_that_closes_right_after_sending_is_not_taken_for_root") {
@@ -376,7 +376,7 @@ fn hangup_takes_new_tokens_and_keeps_connections() {
     assert!(!told.contains("other-token") && !told.contains("first-token"), "{told}");
 }
 
-/// The lines of slow questions, without the times: which kind, and what follows the seconds.
+/// Returns the log lines of slow queries without the times: the kind, and the text after the seconds.
 fn slow(told: &str) -> Vec<(String, String)> {
     let lines = told.lines().filter_map(|line| line.split_once(" warn server::queries::slow: "));
     let line = |text: &str| {
@@ -408,7 +408,7 @@ fn slow_questions_are_told_with_what_they_took() {
     };
     let token = "Authorization: Bearer a-token-of-admins\r\n";
     assert_eq!(sql("SELECT\n* FROM metrics -- \u{1b}[31m", token), 200);
-    // The same but for its digits: told once, and counted.
+    // Lines that differ only in digits are logged once and counted.
     for device in ["n1", "n2", "n3"] {
         let question =
             format!("/rpc/get_metrics?nodes={device}&start_time=2026-01-06&end_time=now");
@@ -419,7 +419,7 @@ fn slow_questions_are_told_with_what_they_took() {
     let begun: serde_json::Value = serde_json::from_slice(&begun).unwrap();
     assert_eq!(program.ask(&format!("GET /api/v1/jobs/local:{}", begun["id"]), "", b"").0, 200);
     assert_eq!(sql("SELECT 1 / 0", ""), 400);
-    // What is no question is no slow one.
+    // A malformed query does not count as slow.
     assert_eq!(program.ask("GET /api/v1/range?divice=n1", "", b"").0, 400);
     let (_, page) = program.ask("GET /metrics", "", b"");
     assert!(page.escape_ascii().to_string().contains("\\njobmeter_slow_queries_total 7\\n"));
@@ -471,7 +471,7 @@ fn how_a_slow_question_ended_and_what_was_read() {
     let join = br#"{"query": "SELECT count(*) FROM metrics a, metrics b, metrics c"}"#;
     let (status, _) = program.ask("POST /api/v1/sql", JSON, join);
     assert!(status == 408 || status == 413, "{status}");
-    // One that goes away in the middle of another.
+    // A client disconnects during its query.
     let mut stream = TcpStream::connect(&program.address).unwrap();
     let other = br#"{"query": "SELECT count(*) AS gone FROM metrics a, metrics b, metrics c"}"#;
     stream.write_all(&request("POST /api/v1/sql", JSON, other)).unwrap();

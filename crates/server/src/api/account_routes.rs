@@ -1,4 +1,4 @@
-//! `/api/v1/accounts`: who belongs to an account, and what its members see of each other's jobs.
+//! `/api/v1/accounts`: the members of accounts, and what they see of each other's jobs.
 
 use crate::api::job_routes::object;
 use crate::api::token_routes::refusal;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Most users named in one change.
 const USERS_MAX: usize = 3000;
 
-/// `GET /api/v1/accounts`: the caller's; of administrators and staff, all.
+/// `GET /api/v1/accounts`: the caller's accounts; for administrators and staff, all accounts.
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -40,8 +40,9 @@ pub(crate) async fn list(
     json(&accounts.await??)
 }
 
-/// `POST /api/v1/accounts/{CLUSTER:NAME}`: its managers say what its members see and who they are;
-/// administrators also who its managers are.
+/// `POST /api/v1/accounts/{CLUSTER:NAME}`: changes an account.
+///
+/// Managers set its members, and what they see. Administrators also set its managers.
 pub(crate) async fn change(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -87,7 +88,7 @@ pub(crate) async fn delete(
     wrote(json(&deleted.await??)?, &more)
 }
 
-/// An account that nobody has reported or created, with the name that was probably meant.
+/// Returns the error for an account that was neither reported nor created, with the closest known name.
 fn unknown(app: &App, key: &AccountKey) -> Refusal {
     let name = key.to_string();
     let known: Vec<String> = app
@@ -105,7 +106,7 @@ fn unknown(app: &App, key: &AccountKey) -> Refusal {
     Refusal::not_found(format!("no account {name} is known")).hint(Some(hint))
 }
 
-/// What is to change, if this caller may change it.
+/// Checks a change, and whether the caller may make it.
 fn permitted(
     asked: &api::AccountChange,
     known: Option<&Account>,
@@ -113,7 +114,7 @@ fn permitted(
     users: &Users,
 ) -> Result<AccountChange, Refusal> {
     let admin = caller.rights.is_admin();
-    // Who comes with a token that only reads is no manager by it.
+    // A read-only token gives no rights of a manager.
     let manages =
         caller.rights.registers_for().is_some_and(|uid| role(known, uid) == Some(Role::Manager));
     if asked.create && !admin {
@@ -154,7 +155,7 @@ fn permitted(
     Ok(change)
 }
 
-/// What somebody is in an account.
+/// The role of a user in an account.
 fn role(account: Option<&Account>, uid: u32) -> Option<Role> {
     account?.users.iter().find(|(of, _)| *of == uid).map(|(_, role)| *role)
 }

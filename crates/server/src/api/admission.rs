@@ -1,5 +1,6 @@
-//! Which of a request's batches are handed to the store. Runs where batches are decoded, and never on the threads that
-//! accept requests: it reads each table that is new.
+//! Decides which batches of a request are passed to the store.
+//!
+//! It runs on the decoding threads, never on the threads that accept requests, because it reads each new table.
 
 use crate::api::user_batches;
 use crate::app::App;
@@ -17,43 +18,44 @@ use std::sync::Arc;
 use store::Incoming;
 use wire::{Ack, AckStatus, Decoded};
 
-/// After so many frames that the caller may not send, the rest of a request is refused unseen: each of a user is a
-/// lookup in the registry.
+/// After this many forbidden frames, the rest of a request is rejected unread.
+///
+/// Each frame of a user costs a lookup in the registry.
 pub(crate) const FORBIDDEN_MAX: usize = 16;
 
-/// The caller of a request, as far as its batches depend on it.
+/// The properties of a request's sender on which its batches depend.
 #[derive(Clone, Debug)]
 pub(crate) struct Sending {
     pub(crate) rights: Rights,
     pub(crate) senders: Arc<Senders>,
     pub(crate) received: Timestamp,
-    /// Frames before these that the caller may not send.
+    /// Forbidden frames of the request before this slice.
     pub(crate) forbidden: usize,
     pub(crate) rules: Arc<[When]>,
 }
 
-/// The frames of a slice: those for the store, and the acks of all.
+/// The frames of a slice: the batches for the store, and the acks of all frames.
 #[derive(Debug, Default)]
 pub(crate) struct Admitted {
-    /// One of each frame; of those for the store a refusal until the store says otherwise.
+    /// One ack for each frame. Those of batches for the store are rejections until the store reports the outcome.
     pub(crate) acks: Vec<Ack>,
     pub(crate) batches: Vec<Incoming>,
-    /// The place of each batch's ack.
+    /// The index of each batch's ack.
     pub(crate) places: Vec<usize>,
     pub(crate) events: Vec<Vec<JobEvent>>,
     pub(crate) readings: Vec<Vec<Reading>>,
     pub(crate) origins: BTreeSet<Origin>,
     /// Frames that the caller may not send.
     pub(crate) forbidden: usize,
-    /// Whether one frame is settled: the sender need not send it again.
+    /// Whether at least one frame is settled: the sender need not send it again.
     pub(crate) settled: bool,
 }
 
-/// A batch that is not handed to the store.
+/// A batch that is not passed to the store.
 struct Rejected {
     fate: counts::Frame,
     why: String,
-    /// Whether its sender should send it again.
+    /// Whether the sender should send it again.
     later: bool,
 }
 
@@ -106,7 +108,7 @@ fn forbidden(why: String, later: bool) -> Rejected {
     Rejected { fate: counts::Frame::Forbidden, why, later }
 }
 
-/// Why a frame is refused unseen, after so many that the caller may not send.
+/// Rejects a frame unread, after `FORBIDDEN_MAX` forbidden frames.
 fn too_many(before: usize) -> Option<Rejected> {
     (before >= FORBIDDEN_MAX).then(|| {
         let why =
@@ -115,7 +117,7 @@ fn too_many(before: usize) -> Option<Rejected> {
     })
 }
 
-/// Whether this batch is one that its caller may send, and within the caller's limits.
+/// Checks that the caller may send this batch, and that it is within the caller's limits.
 fn check(app: &App, sending: &Sending, batch: &Decoded, before: usize) -> Result<(), Rejected> {
     too_many(before).map_or(Ok(()), Err)?;
     may_hold(app, sending, batch).map_err(|(why, later)| forbidden(why, later))?;
@@ -138,8 +140,9 @@ fn check(app: &App, sending: &Sending, batch: &Decoded, before: usize) -> Result
     })
 }
 
-/// Whether the caller, who may send for the batch's origin, may send what the batch holds; else why not, and whether
-/// it may be sent again.
+/// Checks that the caller, who may send for the batch's origin, may send its content.
+///
+/// The error has the reason, and whether the batch may be sent again.
 fn may_hold(app: &App, sending: &Sending, batch: &Decoded) -> Result<(), (String, bool)> {
     let again = |why: String| (why, true);
     match sending.rights {
@@ -153,7 +156,7 @@ fn may_hold(app: &App, sending: &Sending, batch: &Decoded) -> Result<(), (String
     }
 }
 
-/// The ack of a batch that is not stored.
+/// Returns the ack of a batch that is not stored.
 fn refused(boot: Boot, seq: u64, later: bool, reason: String) -> Ack {
     let status = if later { AckStatus::RefusedForNow } else { AckStatus::RefusedForGood };
     let (samples_refused, samples_reason) = (0, String::new());

@@ -1,4 +1,4 @@
-//! `GET /api/v1/audit`: the lines of the audit, for administrators and staff.
+//! `GET /api/v1/audit`: the entries of the audit, for administrators and staff.
 
 use crate::app::App;
 use crate::auth::caller::Caller;
@@ -22,19 +22,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
-/// Lines of an answer without `limit`.
+/// Most lines of a response without `limit`.
 const LINES: usize = 1000;
-/// Most bytes of lines in one answer.
+/// Most bytes of lines in one response.
 const BYTES_MAX: usize = 32 << 20;
-/// The job of a line about several.
+/// The job of an entry about several jobs.
 const ANY_JOB: &str = "*";
 
-/// Which lines are asked for.
+/// Which lines are requested.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
-    /// Words that stand together in who did it; of a user any of these.
+    /// Words that must stand together in the actor of a line. A user matches by name or by UID.
     who: Vec<String>,
-    /// A part of what was done.
+    /// A part of the action.
     what: Option<String>,
     /// The job.
     job: Option<String>,
@@ -57,7 +57,7 @@ pub(crate) async fn audit(
     let job = params.text("job")?.map(|text| named(&app.registry, text)).transpose()?;
     let wanted = Wanted::of(&params, span, job, &app.registry.users())?;
     let asker = app.asker(&caller)?;
-    // Which jobs others read is told here.
+    // The response shows which jobs other callers read.
     asker.meets_any();
     let files = app.audit.files();
     let cancel = asker.cancel.clone();
@@ -66,7 +66,7 @@ pub(crate) async fn audit(
     json(&lines.await?.map_err(|error| Refusal::fault(&error))?)
 }
 
-/// The job of `[CLUSTER:]ID` as the lines have it. One with its cluster may be gone from the registry.
+/// Returns the job of `[CLUSTER:]ID` as audit lines name it. With a cluster, the registry may have deleted the job.
 fn named(registry: &Registry, text: String) -> Result<String, Refusal> {
     if text == ANY_JOB {
         return Ok(text);
@@ -106,7 +106,7 @@ impl Wanted {
     }
 }
 
-/// Whether words stand together in a text: `uid 7` in `uid 7`, and not in `uid 70`.
+/// Whether a text contains these words as whole words: `uid 7` is in `uid 7`, but not in `uid 70`.
 fn has_words(text: &str, words: &str) -> bool {
     let ends = |rest: Option<char>| rest.is_none_or(|letter| !letter.is_alphanumeric());
     !words.is_empty()
@@ -117,7 +117,7 @@ fn has_words(text: &str, words: &str) -> bool {
         })
 }
 
-/// The newest lines of several rows of files, the oldest of them first.
+/// Reads the latest requested lines of several sequences of audit files, in the order of time.
 fn read_all(
     files: &[Vec<PathBuf>],
     wanted: &Wanted,
@@ -131,14 +131,14 @@ fn read_all(
     Ok(all.split_off(all.len().saturating_sub(wanted.most)))
 }
 
-/// The newest lines that are wanted, the oldest of them first. The files come newest first.
+/// Reads the latest requested lines, in the order of time. The files come in reverse order of time.
 fn read(files: &[PathBuf], wanted: &Wanted, cancel: &Cancel) -> io::Result<Vec<AuditEntry>> {
     let mut all = VecDeque::new();
     let mut bytes = 0;
     for file in open(files)? {
         let mut found = Found::default();
         let older = found.read(file, wanted, cancel)?;
-        // Of an older file only what still has room, the newest of it.
+        // Of an older file, only its latest lines that still fit.
         while let Some((length, line)) = found.lines.pop_back() {
             if all.len() >= wanted.most || bytes + length > BYTES_MAX {
                 return Ok(all.into());
@@ -153,7 +153,7 @@ fn read(files: &[PathBuf], wanted: &Wanted, cancel: &Cancel) -> io::Result<Vec<A
     Ok(all.into())
 }
 
-/// Opens them all before the first is read: one that is put aside meanwhile is read once.
+/// Opens all files before the first is read: a file that is rotated meanwhile is read once.
 fn open(files: &[PathBuf]) -> io::Result<Vec<File>> {
     let (mut opened, mut seen) = (Vec::new(), Vec::new());
     for path in files {
@@ -171,7 +171,7 @@ fn open(files: &[PathBuf]) -> io::Result<Vec<File>> {
     Ok(opened)
 }
 
-/// What one file has, the newest of it.
+/// The latest requested lines of one file.
 #[derive(Default)]
 struct Found {
     lines: VecDeque<(usize, AuditEntry)>,
@@ -179,7 +179,7 @@ struct Found {
 }
 
 impl Found {
-    /// Reads a file; whether older files may have lines that are wanted.
+    /// Reads a file. Returns whether older files may have requested lines.
     fn read(&mut self, file: File, wanted: &Wanted, cancel: &Cancel) -> io::Result<bool> {
         let mut first = None;
         let (mut damaged, mut before_damage) = (0, wanted.from);
@@ -193,7 +193,7 @@ impl Found {
                 return Ok(false);
             }
             let Ok(told) = serde_json::from_slice::<AuditEntry>(line.trim_ascii_end()) else {
-                // One that is being written has no end yet.
+                // A line that is being written has no newline yet.
                 damaged += u64::from(line.ends_with(b"\n"));
                 continue;
             };
@@ -219,7 +219,7 @@ impl Found {
 }
 
 impl Found {
-    /// Adds that a file has lines that are none, whatever is asked for: they may be what somebody wants to hide.
+    /// Adds a note about undecodable lines, whatever the request: damage may hide an action.
     fn note(&mut self, count: u64, time: f64, most: usize) {
         let action = format!("{count} lines from here on cannot be decoded");
         let line = AuditEntry {
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(told(&all()), [0.0; 0], "no file, no line");
         std::fs::write(&files[1], older).unwrap();
         std::fs::write(&files[0], newer).unwrap();
-        // Behind the third line stands what is none.
+        // The line after the third cannot be decoded.
         let noted = read(&files, &all(), &Cancel::default()).unwrap().swap_remove(3);
         assert_eq!(noted.action, "1 lines from here on cannot be decoded");
         assert_eq!(told(&all()), [1.0, 2.0, 3.0, 3.0, 5.0]);

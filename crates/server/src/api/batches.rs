@@ -1,4 +1,4 @@
-//! `POST /v1/batches`: frames in, an ack for each out, once the batch is on this machine's disk.
+//! `POST /v1/batches`: receives frames, and returns an ack for each once its batch is on this machine's disk.
 
 use crate::api::admission::{Admitted, FORBIDDEN_MAX, Sending, admit};
 use crate::api::user_batches;
@@ -28,25 +28,25 @@ use wire::{Ack, AckStatus, Answer};
 
 /// The content type of a body of frames.
 const FRAMES: &str = "application/x-jobmeter-batches";
-/// The content type of an answer.
+/// The content type of a response.
 const ANSWER: HeaderValue = HeaderValue::from_static("application/x-jobmeter-answer");
 
-/// What has become of a request's frames so far.
+/// The results of a request's frames so far.
 #[derive(Debug, Default)]
 struct Progress {
     acks: Vec<Ack>,
     origins: BTreeSet<Origin>,
-    /// Why the last frame that was refused for now was, if one was.
+    /// Why the last temporarily rejected frame was rejected.
     later: Option<NotNow>,
     /// Frames that the caller may not send.
     forbidden: usize,
-    /// Whether one frame is settled: the sender need not send it again.
+    /// Whether at least one frame is settled: the sender need not send it again.
     settled: bool,
-    /// By how many microseconds the sender's clock is ahead of ours.
+    /// How far the sender's clock is ahead of the server's, in microseconds.
     ahead_us: i64,
 }
 
-/// Takes a request of frames.
+/// Handles a request with frames.
 pub(crate) async fn batches(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -68,7 +68,7 @@ pub(crate) async fn batches(
         app.counts.frames.add(counts::Frame::Malformed, 1);
         return Err(Refusal::malformed("the body does not begin with a frame"));
     }
-    // A request is of one sender, whose clock told the times in it.
+    // All frames of a request come from one sender, whose clock set their timestamps.
     let ahead_us = agents::ahead_us(&head.headers, received);
     let progress = Progress { ahead_us, ..Progress::default() };
     let progress = take(&app, &caller, Arc::new(held.bytes), received, progress).await?;
@@ -76,7 +76,7 @@ pub(crate) async fn batches(
         return Err(full_or_busy(not_now));
     }
     let mut stops = Vec::new();
-    // A run of a user is no agent, and is heard of no more when it has ended.
+    // A user's `jobmeter run` is not an agent: it sends nothing after its end.
     for origin in progress.origins.iter().filter(|origin| origin.as_run().is_none()) {
         let news = app.agents.met(origin, &head.headers, received);
         stops.extend(news.map(|stopped| (origin.clone(), stopped)));
@@ -92,7 +92,7 @@ pub(crate) async fn batches(
     Ok(([(header::CONTENT_TYPE, ANSWER)], answer.encode()).into_response())
 }
 
-/// How much this caller may send at once, or why nothing.
+/// Returns the limits of this caller's request body, or an error if the caller may send no batches.
 fn bounds<'a>(app: &'a App, caller: &Caller) -> Result<Bounds<'a>, Refusal> {
     let within = app.limits.body_time;
     match caller.rights {
@@ -113,7 +113,7 @@ fn bounds<'a>(app: &'a App, caller: &Caller) -> Result<Bounds<'a>, Refusal> {
     }
 }
 
-/// The user who sends the frames, if it is one.
+/// Returns the user who sends the frames; `None` for other callers.
 fn user(caller: &Caller) -> Option<OfUser> {
     match caller.rights {
         Rights::User(uid) | Rights::StaffUser(uid) => {
@@ -123,7 +123,7 @@ fn user(caller: &Caller) -> Option<OfUser> {
     }
 }
 
-/// Decodes and stores a body's frames, slice by slice. When one slice is refused for now, so is the rest.
+/// Decodes and stores a body's frames by slices. A temporary rejection in a slice ends the request there.
 async fn take(
     app: &Arc<App>,
     caller: &Caller,
@@ -177,7 +177,7 @@ async fn take(
     Ok(progress)
 }
 
-/// Stores the batches of a slice, and says what became of each frame.
+/// Stores the batches of a slice, and adds their acks to the progress.
 async fn store(
     app: &Arc<App>,
     (admitted, rules): (Admitted, Arc<[When]>),
@@ -192,7 +192,7 @@ async fn store(
     let outcomes = append(app, batches).await?;
     apply(app, &events, &outcomes, (received, progress.ahead_us)).await?;
     for (readings, outcome) in readings.iter().zip(&outcomes) {
-        // Of one that was stored before, the rules have heard.
+        // Rules have already evaluated duplicates.
         if matches!(outcome, Outcome::Stored { .. }) {
             let judged = app.watching.judge(&rules, readings, received);
             app.counts.rules.add(counts::Rule::Fired, judged.fired);
@@ -209,7 +209,7 @@ async fn store(
     Ok(())
 }
 
-/// Hands batches to the store and waits until each is on the disk or refused.
+/// Passes batches to the store, and waits until each is on the disk or rejected.
 async fn append(app: &Arc<App>, batches: Vec<Incoming>) -> Result<Vec<Outcome>, Refusal> {
     if batches.is_empty() {
         return Ok(Vec::new());
@@ -218,7 +218,7 @@ async fn append(app: &Arc<App>, batches: Vec<Incoming>) -> Result<Vec<Outcome>, 
     let (done, outcomes) = oneshot::channel();
     let to_count = Arc::clone(app);
     app.store.append(batches, move |outcomes| {
-        // A client that went away does not wait; its batches are stored and counted all the same.
+        // The batches of a client that disconnects are stored and counted all the same.
         for (outcome, samples) in outcomes.iter().zip(samples) {
             count(&to_count, outcome, samples);
         }
@@ -227,7 +227,7 @@ async fn append(app: &Arc<App>, batches: Vec<Incoming>) -> Result<Vec<Outcome>, 
     outcomes.await.map_err(|_| Refusal::fault(&"the store dropped its batches"))
 }
 
-/// Counts what became of a batch.
+/// Counts the outcome of a batch.
 fn count(app: &App, outcome: &Outcome, samples: usize) {
     let fate = match outcome {
         Outcome::Stored { samples_refused, .. } => {
@@ -243,8 +243,9 @@ fn count(app: &App, outcome: &Outcome, samples: usize) {
     app.counts.frames.add(fate, 1);
 }
 
-/// Tells the registry what nodes saw of jobs, of stored batches and of those stored before: the ack that
-/// was lost may have been lost before the registry was told.
+/// Passes the job events of stored and duplicate batches to the registry.
+///
+/// A duplicate means that an ack was lost, possibly before the registry received the events.
 async fn apply(
     app: &Arc<App>,
     events: &[Vec<JobEvent>],
@@ -300,7 +301,7 @@ fn settle(ack: &mut Ack, outcome: Outcome, progress: &mut Progress) {
     }
 }
 
-/// The answer: the acks, and what the server wants of the sender.
+/// Returns the response: the acks, and the configuration and jobs for the sender.
 async fn answer(
     app: &Arc<App>,
     headers: &HeaderMap,
@@ -309,7 +310,7 @@ async fn answer(
     let live = app.live();
     let at = agents::generation(headers);
     let device = progress.origins.first().and_then(|origin| DeviceId::new(origin.as_str()).ok());
-    // A run of a user is no agent: the site's settings for agents are not for it.
+    // A user's `jobmeter run` is not an agent: the settings for agents do not apply to it.
     let settings =
         device.as_ref().map(|device| app.on_demand.told(device, &live.agents, app.now()));
     let wanted = settings.as_ref().map_or(0, |settings| settings.generation);
@@ -323,7 +324,7 @@ async fn answer(
     Ok(Answer { acks, config_generation: wanted, config, local_jobs, open_jobs, server })
 }
 
-/// The jobs of the devices that these origins are.
+/// Returns the jobs of the devices that these origins name.
 async fn told_jobs(app: &Arc<App>, origins: &BTreeSet<Origin>) -> Result<DeviceJobs, Refusal> {
     let mut jobs = DeviceJobs::default();
     for device in origins.iter().filter_map(|origin| DeviceId::new(origin.as_str()).ok()) {
@@ -331,8 +332,8 @@ async fn told_jobs(app: &Arc<App>, origins: &BTreeSet<Origin>) -> Result<DeviceJ
             Some(known) => known,
             None => {
                 let ask = move |app: &App| app.told_jobs.ask(&app.registry, &device);
-                // The batches are stored: an ack that came without the list would take back what agents
-                // were told, so they hear nothing and ask again.
+                // The batches are stored already. A response without the list would withdraw the jobs that were
+                // reported to agents before. Instead, the request fails, and the agents retry.
                 app.with_registry(ask).await?.map_err(|error| Refusal::fault(&error))?
             }
         };

@@ -1,5 +1,5 @@
-//! `/api/v1/settings`, `/api/v1/flushes` and `/api/v1/marks`: what administrators ask of agents for a time, and
-//! what was asked of them.
+//! `/api/v1/settings`, `/api/v1/flushes` and `/api/v1/marks`: administrators' on-demand requests to agents, and their
+//! history.
 
 use crate::api::job_routes::object;
 use crate::app::App;
@@ -23,16 +23,16 @@ use query::SeenMark;
 use std::sync::Arc;
 
 const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
-/// Longest change, in seconds.
+/// Longest duration of a change, in seconds.
 const SECONDS_MAX: f64 = 30.0 * 86_400.0;
-/// Most sources of a change, events of a source, and nodes whose refusals are told.
+/// Most sources of a change, events of a source, and nodes whose rejections are listed.
 const LISTED_MAX: usize = 100;
 /// Longest name of an event, in bytes.
 const EVENT_BYTES_MAX: usize = 100;
-/// Most marks of an answer.
+/// Most marks of a response.
 const MARKS_MAX: usize = 10_000;
 
-/// `GET /api/v1/settings`: the changes that hold, and what became of them.
+/// `GET /api/v1/settings`: the active changes, and how many nodes applied or rejected them.
 pub(crate) async fn settings(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -89,11 +89,11 @@ fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
     shown
 }
 
-/// What an agent rejected of a text: each sentence with the key that it is about.
+/// Splits an agent's rejection of a configuration text into messages, each with the key that it concerns.
 fn refusals(why: &str, text: &str) -> Vec<(String, String)> {
     let sentences = why.strip_prefix("server:").unwrap_or(why).split("; server:");
     let one = |sentence: &str| {
-        // `LINE:COLUMN: what`, or a key in words.
+        // `LINE:COLUMN: message`, or a message with a key in backticks.
         let mut parts = sentence.splitn(3, ':');
         let line = parts.next().and_then(|line| line.trim().parse().ok());
         match (line, parts.next(), parts.next()) {
@@ -104,12 +104,12 @@ fn refusals(why: &str, text: &str) -> Vec<(String, String)> {
     sentences.map(one).collect()
 }
 
-/// The first word of a sentence in backticks.
+/// Returns the first text in backticks of a message.
 fn named(sentence: &str) -> String {
     sentence.split('`').nth(1).unwrap_or_default().to_owned()
 }
 
-/// The key on a line of TOML, with its section.
+/// Returns the key on a line of TOML, with its section.
 fn key_at(text: &str, line: usize) -> String {
     let mut section = "";
     for (place, text) in text.lines().enumerate() {
@@ -126,13 +126,13 @@ fn key_at(text: &str, line: usize) -> String {
     String::new()
 }
 
-/// Whether a key that an agent rejected is one of a change's: `until` at the top ends all of its sources.
+/// Whether a rejected key concerns a change: a rejected `until` at the top ends all of its sources.
 fn concerns(change: &Change, key: &str) -> bool {
     change.entries.iter().any(|entry| match key {
         "until" => entry.section.starts_with("sources."),
         key => {
             let own = format!("{}.{}", entry.section, entry.key);
-            // A burst is rejected as a whole, and its end is not a key of the change.
+            // A burst is rejected as a whole. Its `until` is not a key of the change.
             own == key || entry.section.starts_with("burst.") && key.starts_with(&*entry.section)
         }
     })
@@ -170,7 +170,7 @@ pub(crate) async fn set(
     wrote(json(&api::ChangeReceipt { nodes_full, ..numbered(number, known) })?, &more)
 }
 
-/// How many nodes that sent are not told all of a change, as they take no more.
+/// Number of reporting nodes whose configuration has no space for the whole change.
 fn full(app: &App, nodes: &NodeList, number: i64, now: Timestamp) -> u64 {
     let base = &app.live().agents;
     let is_full = |agent: &AgentReport| {
@@ -181,7 +181,7 @@ fn full(app: &App, nodes: &NodeList, number: i64, now: Timestamp) -> u64 {
     u64::try_from(full).unwrap_or(u64::MAX)
 }
 
-/// What a request changes, in the words of the agents' files.
+/// Converts a request to entries of the agents' configuration file.
 fn entries(set: &Set) -> Result<Vec<Entry>, Refusal> {
     let mut entries = Vec::new();
     if set.sources.len() > LISTED_MAX || set.bursts.len() > LISTED_MAX {
@@ -243,7 +243,7 @@ fn section(what: &str, name: &str) -> Result<String, Refusal> {
     Ok(format!("{what}.{name}"))
 }
 
-/// Whether a text may be the word of a source: api::WORD.
+/// Checks that a text may be the name of a source: api::WORD.
 fn source_word(name: &str) -> Result<(), Refusal> {
     let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
     if (1..=64).contains(&name.len()) && name.bytes().all(letter) {
@@ -253,7 +253,7 @@ fn source_word(name: &str) -> Result<(), Refusal> {
     Err(Refusal::malformed(format!("`{shown}` is no source: its word matches {}", api::WORD)))
 }
 
-/// A time as it stands in the agents' files.
+/// Formats a duration as in the agents' configuration file.
 fn span(what: &str, seconds: f64, (least, most): (f64, f64)) -> Result<String, Refusal> {
     if !(least..=most).contains(&seconds) {
         return Err(Refusal::malformed(format!("`{what}` is {least} to {most} seconds")));
@@ -262,7 +262,7 @@ fn span(what: &str, seconds: f64, (least, most): (f64, f64)) -> Result<String, R
     Ok(if ms % 1000.0 == 0.0 { format!("\"{}s\"", ms / 1000.0) } else { format!("\"{ms}ms\"") })
 }
 
-/// The instant so many seconds from now.
+/// Returns the instant `seconds` from now.
 pub(crate) fn ends(
     what: &str,
     seconds: f64,
@@ -276,7 +276,7 @@ pub(crate) fn ends(
     Ok(now.plus((seconds * 1e6).round() as i64))
 }
 
-/// `DELETE /api/v1/settings/{number}`: a change ends before its time.
+/// `DELETE /api/v1/settings/{number}`: ends a change early.
 pub(crate) async fn undo(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -304,7 +304,7 @@ pub(crate) async fn undo(
     wrote(json(&numbered(number, nodes))?, &serde_json::json!({"number": number}))
 }
 
-/// `POST /api/v1/flushes`: nodes send what a burst kept.
+/// `POST /api/v1/flushes`: nodes send the samples that a burst kept.
 pub(crate) async fn flush(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -328,8 +328,9 @@ pub(crate) async fn flush(
     wrote(json(&numbered(number.await?.map_err(refusal)?, known))?, &more)
 }
 
-/// `GET /api/v1/marks`: what was asked of nodes in the interval, the last day without one: of those nodes that
-/// the caller sees then, and of any for his own jobs.
+/// `GET /api/v1/marks`: the on-demand requests in the interval; the default is the last day.
+///
+/// The response has the marks of nodes that were visible to the caller then, and all marks of the caller's jobs.
 pub(crate) async fn marks(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -368,7 +369,7 @@ pub(crate) fn administrators_only(caller: &Caller) -> Result<(), Refusal> {
     Err(Refusal::forbidden("only administrators ask this of nodes"))
 }
 
-/// Who asks, as it is kept.
+/// Returns the caller's name, as stored with a request.
 pub(crate) fn name_of(app: &App, caller: &Caller) -> Box<str> {
     match (caller.rights.uid(), &caller.rights) {
         (Some(uid), _) => app.registry.user_name(uid).unwrap_or_else(|| uid.to_string().into()),
@@ -377,7 +378,7 @@ pub(crate) fn name_of(app: &App, caller: &Caller) -> Box<str> {
     }
 }
 
-/// The number in a path.
+/// Parses the number in a path.
 pub(crate) fn number_of(number: Result<Path<String>, PathRejection>) -> Result<i64, Refusal> {
     let text = part(number)?;
     let number = text.parse().ok().filter(|number| (1..1 << 53).contains(number));
@@ -389,7 +390,7 @@ pub(crate) fn numbered(number: i64, nodes: Counted) -> api::ChangeReceipt {
     api::ChangeReceipt { id: number, nodes_known: known, nodes_reporting: reporting, nodes_full: 0 }
 }
 
-/// Why something could not be asked of nodes.
+/// Converts the error of an on-demand request.
 pub(crate) fn refusal(error: DemandError) -> Refusal {
     match error {
         DemandError::Full { .. } => {

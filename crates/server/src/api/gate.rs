@@ -1,5 +1,4 @@
-//! What every request passes: whether it means this server, whether a page of somebody else sends it, and
-//! who asks.
+//! The checks that every request passes: the host name, the origin of the page that sends it, and the caller.
 
 use crate::app::App;
 use crate::auth::audit::{Unchanged, Wrote};
@@ -16,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// On every answer: nothing is guessed, framed, embedded elsewhere or told to other sites.
+/// Headers of every response: browsers do not guess types, frame or embed it, or send the referrer to other sites.
 const ON_EVERY_ANSWER: [(HeaderName, &str); 5] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
@@ -28,10 +27,10 @@ const ON_EVERY_ANSWER: [(HeaderName, &str); 5] = [
     ),
 ];
 
-/// With TLS: a browser uses nothing else with this host for a year.
+/// With TLS: browsers use only HTTPS for this host for a year.
 const TLS_FROM_NOW_ON: &str = "max-age=31536000";
 
-/// Lets a request through with its [`Caller`], or answers it, and counts it.
+/// Passes a request on with its [`Caller`], or rejects it, and counts it.
 pub(crate) async fn gate(
     State(app): State<Arc<App>>,
     mut request: Request,
@@ -50,7 +49,7 @@ pub(crate) async fn gate(
         }
         Ok(caller) => {
             let (doer, changes) = (caller.doer.clone(), changes(&request));
-            // Tokens of scope `jobs` too: a prologue that loops must not displace what administrators did.
+            // This includes tokens of scope `jobs`: a prologue in a loop must not displace administrators' entries.
             let is_user = matches!(
                 caller.rights,
                 Rights::User(_) | Rights::StaffUser(_) | Rights::Telling(_)
@@ -83,7 +82,7 @@ pub(crate) async fn gate(
         headers.entry(name).or_insert(HeaderValue::from_static(value));
     }
     if route != Route::Pages {
-        // An answer is for one caller; a cache between would give it to the next.
+        // A response is for one caller only. A shared cache could return it to another.
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     if app.live().tls.is_some() {
@@ -93,8 +92,9 @@ pub(crate) async fn gate(
     response
 }
 
-/// Whether a user has as many requests under way as one may have: agents and administrators wait for what all share, such
-/// as the registry, no longer than these take.
+/// Whether a user has as many open requests as one user may have.
+///
+/// The limit bounds how long agents and administrators wait for shared resources, such as the registry.
 fn is_flood(app: &App, caller: &Caller, slot: &mut Option<Slot<Arc<str>>>) -> bool {
     let is_bounded =
         !matches!(caller.rights, Rights::Admin(_) | Rights::Agent(_) | Rights::Telling(_));
@@ -102,15 +102,17 @@ fn is_flood(app: &App, caller: &Caller, slot: &mut Option<Slot<Arc<str>>>) -> bo
     is_bounded && slot.is_none()
 }
 
-/// Whether a request by its form changes something: not one that asks with a body, and no samples, which come
-/// every second. What changes something in another form says so in its answer.
+/// Whether a request changes something, by its method and route.
+///
+/// Queries with a body do not count, nor do samples, which come every second. An operation that changes something by
+/// another method or route marks its response.
 fn changes(request: &Request) -> bool {
     let route = Route::of(request.uri().path());
     !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS)
         && route == Route::Api
 }
 
-/// Lets through who may read.
+/// Passes callers who may read.
 pub(crate) async fn readers_only(request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<Caller>();
     match caller {
@@ -126,7 +128,7 @@ pub(crate) async fn readers_only(request: Request, next: Next) -> Response {
     }
 }
 
-/// Lets through who may read, and who tells of schedulers' jobs.
+/// Passes callers who may read, and callers who may report schedulers' jobs.
 pub(crate) async fn tellers_too(request: Request, next: Next) -> Response {
     match request.extensions().get::<Caller>() {
         Some(Caller { rights: Rights::Telling(_), .. }) => next.run(request).await,

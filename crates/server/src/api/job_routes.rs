@@ -1,5 +1,5 @@
-//! `/api/v1/jobs`: lists, reports, the local jobs of `jobmeter run`, which begin and end here, and what is said
-//! of schedulers' jobs in their place.
+//! `/api/v1/jobs`: lists and reports of jobs, the start and end of `jobmeter run`'s local jobs, and updates of
+//! schedulers' jobs.
 
 use crate::app::App;
 use crate::auth::caller::{Caller, Rights};
@@ -29,21 +29,21 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
-/// Jobs in a list where nobody says how many.
+/// Default number of jobs in a list.
 const LISTED: usize = 1000;
 /// Longest name of a job, in bytes.
 const NAME_BYTES_MAX: usize = 200;
-/// What a command can end with.
+/// The possible exit codes of a command.
 const EXIT_CODES: std::ops::RangeInclusive<i32> = 0..=255;
-/// Why an end is refused.
+/// The error for an end before the start.
 const BACKWARDS: &str =
     "the job would end more than a minute before it starts: `stop` is before `start`";
-/// So long before it is told a local job may have started, for clocks that differ a little.
+/// Largest difference between a local job's start and the server's clock: clocks may differ a little.
 const TOLD_WITHIN: i64 = 60 * Timestamp::SECOND;
-/// Most local jobs that one user may have had within a day.
+/// Most local jobs of one user within a day.
 const JOBS_PER_DAY_MAX: usize = 10_000;
 
-/// `GET /api/v1/jobs`: the newest first.
+/// `GET /api/v1/jobs`: lists jobs, latest first.
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -101,7 +101,7 @@ fn filter(app: &App, params: &Params) -> Result<Filter, Refusal> {
     Ok(filter)
 }
 
-/// The cluster and the account's name there of `NAME` or `CLUSTER:NAME`.
+/// Splits `NAME` or `CLUSTER:NAME` of an account into cluster and name.
 fn of_account(
     cluster: Option<ClusterId>,
     account: Option<String>,
@@ -117,7 +117,7 @@ fn of_account(
     Ok((Some(of), Some(name.to_owned())))
 }
 
-/// Where a list goes on: `CLUSTER:ID@START` of the job that was told last.
+/// Parses the position where a list continues: `CLUSTER:ID@START` of the last job received.
 fn place(text: &str) -> Result<ListPosition, Refusal> {
     let read = || {
         let (name, start) = text.split_once('@')?;
@@ -135,7 +135,7 @@ fn place(text: &str) -> Result<ListPosition, Refusal> {
     })
 }
 
-/// `GET /api/v1/jobs/check`: where schedulers and nodes disagree.
+/// `GET /api/v1/jobs/check`: where the reports of schedulers and nodes disagree.
 pub(crate) async fn check(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -161,7 +161,7 @@ pub(crate) async fn report(
 ) -> Result<Response, Refusal> {
     let params = known(query, Operation::Report)?;
     let name = job(&part(name)?, &params)?;
-    // A start that was told in whole seconds, or rounded, is the run's.
+    // A start in whole or rounded seconds also selects its run.
     let by = |text: String| parse_time(&text, app.now(), &app.questions.settings().zone);
     let by = params.text("start")?.map(by).transpose()?;
     let by = by.map(|by| by.plus(Timestamp::SECOND - 1));
@@ -176,7 +176,7 @@ pub(crate) async fn report(
     .await
 }
 
-/// `POST /api/v1/jobs`: a local job begins; with `cluster` and `id`, a scheduler's job is told.
+/// `POST /api/v1/jobs`: registers a local job; with `cluster` or `id`, updates a scheduler's job.
 pub(crate) async fn register(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -195,7 +195,7 @@ fn parsed<T: DeserializeOwned>(said: serde_json::Value) -> Result<T, Refusal> {
     serde_json::from_value(said).map_err(|error| Refusal::unreadable(&error))
 }
 
-/// Somebody says what a scheduler would.
+/// Applies an update of a scheduler's job.
 async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobUpdate) -> Result<Response, Refusal> {
     let now = app.now();
     let said = amendment(said, now).map_err(Refusal::malformed)?;
@@ -231,7 +231,7 @@ async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobUpdate) -> Result<R
     wrote(json(&registered)?, &serde_json::json!({"job": key.to_string()}))
 }
 
-/// A local job begins. Its user is the caller.
+/// Registers a local job of the caller.
 async fn begin(app: &Arc<App>, caller: &Caller, begun: api::Register) -> Result<Response, Refusal> {
     let uid = caller.rights.registers_for().ok_or_else(|| {
         Refusal::forbidden(
@@ -267,8 +267,9 @@ async fn begin(app: &Arc<App>, caller: &Caller, begun: api::Register) -> Result<
     wrote(json(&registered)?, &serde_json::json!({"job": key.to_string()}))
 }
 
-/// `POST /api/v1/jobs/{[CLUSTER:]ID}/end`: a local job has ended; or any, where an administrator
-/// or a token of scope `jobs` says so.
+/// `POST /api/v1/jobs/{[CLUSTER:]ID}/end`: ends a local job.
+///
+/// Administrators end any job. Tokens of scope `jobs` end jobs of their clusters.
 pub(crate) async fn end(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -324,7 +325,7 @@ pub(crate) async fn end(
     answer_end(job, is_changed, |job| job)
 }
 
-/// The answer to an end: what of the job is shown, and whether it changed.
+/// Builds the response to an end: the visible part of the job, and whether it changed.
 fn answer_end(
     job: api::Job,
     changed: bool,
@@ -335,7 +336,7 @@ fn answer_end(
     if changed { wrote(answer, &more) } else { unchanged(answer) }
 }
 
-/// A scheduler's job has ended, says who reads nothing: he is told what became of it, and no more.
+/// Ends a scheduler's job for a caller without read access. The response has only the job's key and its end.
 async fn end_told(
     app: &Arc<App>,
     caller: &Caller,
@@ -360,7 +361,7 @@ async fn end_told(
     answer_end(job, is_changed, what_became)
 }
 
-/// Which job it is and how it ended: nothing that its teller has not said, or could not have.
+/// Removes all fields but the job's key and its end. The reporter has reported these fields, or could have.
 fn what_became(job: api::Job) -> api::Job {
     api::Job {
         user: None,
@@ -383,14 +384,14 @@ fn what_became(job: api::Job) -> api::Job {
     }
 }
 
-/// The newest run of a job, as the API tells it.
+/// Returns the latest run of a job, in the form of the API.
 fn ended_job(registry: &Registry, key: &JobKey) -> Result<Option<api::Job>, RegistryError> {
     let Some(Whole { job, allocations, .. }) = registry.whole(key)? else { return Ok(None) };
     let devices: BTreeSet<_> = allocations.into_iter().map(|stay| stay.device).collect();
     Ok(Some(shown(Listed { job, devices: devices.into_iter().collect() })))
 }
 
-/// Why a job could not be registered.
+/// Converts the error of a registration.
 fn refusal(error: RegistryError) -> Refusal {
     match error {
         RegistryError::Full(_) => {
@@ -402,7 +403,7 @@ fn refusal(error: RegistryError) -> Refusal {
     }
 }
 
-/// A JSON object of a body.
+/// Parses a request body as a JSON object.
 pub(crate) async fn object<T: DeserializeOwned>(
     app: &App,
     head: &Parts,
@@ -415,7 +416,7 @@ pub(crate) async fn object<T: DeserializeOwned>(
     serde_json::from_slice(&held.bytes).map_err(|error| Refusal::unreadable(&error))
 }
 
-/// The one device that a local job begins on.
+/// Parses the one device of a local job.
 fn begun_on(device: &str) -> Result<DeviceId, Refusal> {
     if NodeList::is_name(device) {
         return DeviceId::new(device).map_err(wrong);
@@ -425,7 +426,7 @@ fn begun_on(device: &str) -> Result<DeviceId, Refusal> {
     ))
 }
 
-/// When a local job began: not long ago.
+/// Parses the start of a local job, which must be within 60 s of the server's clock.
 fn begun_at(seconds: f64, now: Timestamp) -> Result<Timestamp, Refusal> {
     let start = time("start", seconds, now)?;
     if (now.plus(-TOLD_WITHIN)..=now.plus(TOLD_WITHIN)).contains(&start) {
@@ -438,7 +439,7 @@ fn begun_at(seconds: f64, now: Timestamp) -> Result<Timestamp, Refusal> {
     )))
 }
 
-/// The name of the server's own machine among devices, as an agent there has it.
+/// Returns the device name of the server's own machine, as an agent there reports it.
 fn own_device() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     name.split('.').next().unwrap_or_default().to_owned()

@@ -1,8 +1,8 @@
-//! Requests: the gate that each passes, the router, and one file for each group of operations.
+//! The HTTP API: the gate that every request passes, the router, and one file for each group of operations.
 //!
-//! - `router`: which function answers which operation. `gate`: what every request passes. `batches`, `user_batches`: samples come in;
-//!   `admission`: which of them are stored.
-//! - The others: one file for each group of operations.
+//! - `router`: maps operations to functions. `gate`: checks every request.
+//! - `batches`, `user_batches`: receive samples. `admission`: decides which batches are stored.
+//! - The other files: one for each group of operations.
 
 pub(crate) mod account_routes;
 pub(crate) mod admission;

@@ -22,12 +22,12 @@ use query::{Asker, QueryError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// For how long metrics are promoted where nobody says, in seconds.
+/// Default duration of a promotion, in seconds.
 const SECONDS: f64 = 3600.0;
-/// Most devices of one promotion: a list of names has 16 KiB at most, and a name 253 bytes.
+/// Most devices of one promotion: a list of names has at most 16 KiB, and a name at most 253 bytes.
 const DEVICES_MAX: usize = 60;
 
-/// `GET /api/v1/promotions`: those that hold, and that this caller may see.
+/// `GET /api/v1/promotions`: the active promotions that are visible to the caller.
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -99,7 +99,7 @@ pub(crate) async fn promote(
     wrote(json(&made)?, &more)
 }
 
-/// Refuses those who promote nothing: who is no user, and who comes with a token that only reads.
+/// Rejects callers that may not promote: those that are neither administrator nor user, and read-only tokens.
 fn promoters_only(caller: &Caller) -> Result<(), Refusal> {
     if caller.rights.is_admin() || caller.rights.registers_for().is_some() {
         return Ok(());
@@ -113,19 +113,19 @@ fn quota(app: &App, of: Option<u32>) -> Option<Quota> {
     of.map(|uid| Quota { uid, most: app.promotions.per_user_max })
 }
 
-/// What somebody wants.
+/// A requested promotion.
 struct Wish {
     nodes: Option<NodeList>,
     job: Option<String>,
     metric: Box<str>,
     until: Timestamp,
     by: Box<str>,
-    /// The user for whose jobs alone it may be; `None`: an administrator's.
+    /// The user to whose jobs the promotion is limited; `None`: an administrator's promotion.
     of: Option<u32>,
 }
 
 impl Wish {
-    /// One for each of the jobs it is for. An administrator's is for no job, unless he names one.
+    /// Returns one promotion for each of its jobs. An administrator's has no job, unless they name one.
     fn promotions(&self, app: &App, asker: &Asker) -> Result<Vec<NewPromotion>, Refusal> {
         let jobs = match (&self.job, self.of) {
             (Some(job), of) => running_job(app, asker, job, of)?,
@@ -143,7 +143,7 @@ impl Wish {
         };
         let mut new = Vec::new();
         for (job, devices) in jobs {
-            // A name that would be read as several nodes' is no one node's.
+            // A name that parses as a list of several nodes is not the name of one node.
             let meant = |device: &&str| {
                 NodeList::is_name(device)
                     && self.nodes.as_ref().is_none_or(|nodes| nodes.has(device))
@@ -169,7 +169,7 @@ impl Wish {
     }
 }
 
-/// The jobs that are on devices now, each with these.
+/// Jobs that are running on devices now, with the devices of each.
 type Here = BTreeMap<JobKey, BTreeSet<DeviceId>>;
 
 fn here(stays: Vec<Interval>) -> Here {
@@ -180,8 +180,9 @@ fn here(stays: Vec<Interval>) -> Here {
     here
 }
 
-/// The job of a name, if this asker may see it, it runs, and it is of that user: what an account shows of
-/// others' jobs, or staff sees, is no right to change what is read of them.
+/// Returns the running job of a name, if it is visible to the caller and owned by the user `of`.
+///
+/// To see a job as a member of its account or as staff gives no right to change what agents measure for it.
 fn running_job(app: &App, asker: &Asker, name: &str, of: Option<u32>) -> Result<Here, Refusal> {
     let key = app.questions.job_key(&name.parse().map_err(wrong)?, asker)?;
     let job = app.registry.job(&key).map_err(QueryError::from)?;
@@ -192,7 +193,7 @@ fn running_job(app: &App, asker: &Asker, name: &str, of: Option<u32>) -> Result<
         return Err(Refusal::not_found(format!("job {key} does not run")));
     }
     let window = Window { job: Some(key), uid: of, ..Window::default() };
-    // An administrator promotes anywhere, a user where more than his word says that his job is.
+    // An administrator promotes on all devices of the job, a user only on devices with a verified allocation.
     let stays = match of {
         Some(_) => app.registry.proven(&window),
         None => app.registry.intervals(&window),
@@ -200,7 +201,7 @@ fn running_job(app: &App, asker: &Asker, name: &str, of: Option<u32>) -> Result<
     Ok(here(stays.map_err(QueryError::from)?))
 }
 
-/// `DELETE /api/v1/promotions/{number}`: one's own, and for administrators any.
+/// `DELETE /api/v1/promotions/{number}`: for the owner of the promotion, and for administrators.
 pub(crate) async fn demote(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -237,7 +238,7 @@ pub(crate) async fn demote(
     wrote(json(&numbered(number, nodes))?, &serde_json::json!({"number": number}))
 }
 
-/// `POST /rpc/update_promoted_metrics`: what OAR asks Kwollect for when a job begins or ends.
+/// `POST /rpc/update_promoted_metrics`: OAR calls this function of Kwollect when a job begins or ends.
 pub(crate) async fn update(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,

@@ -1,4 +1,4 @@
-//! The routes: each operation that `api` declares, and the pages.
+//! The routes: each operation that `api` declares, and the web page.
 
 use crate::api::gate::{gate, readers_only, tellers_too};
 use crate::api::{
@@ -16,7 +16,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{MethodFilter, MethodRouter, get, on};
 use std::sync::Arc;
 
-/// Every route, behind the gate.
+/// Returns every route, behind the gate.
 pub(crate) fn router(app: Arc<App>) -> Router {
     let (mut open, mut reading, mut telling) = (Router::new(), Router::new(), Router::new());
     for operation in Operation::ALL.iter().copied() {
@@ -41,7 +41,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// What answers an operation.
+/// Returns the function that handles an operation.
 fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
     let method = match operation.method() {
         api::Method::Get => MethodFilter::GET,
@@ -93,7 +93,7 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
     }
 }
 
-/// Paths that are offered where one is near what was asked for.
+/// Paths that may be suggested for an unknown path.
 fn paths() -> impl Iterator<Item = &'static str> {
     let operations = Operation::ALL.iter().map(|operation| operation.path());
     std::iter::once("/").chain(operations.filter(|path| !path.contains('{')))

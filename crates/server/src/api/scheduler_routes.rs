@@ -1,4 +1,4 @@
-//! `/api/v1/schedulers`: how the asking of each scheduler goes.
+//! `/api/v1/schedulers`: the state of each scheduler's poller.
 
 use crate::app::App;
 use crate::auth::caller::Caller;
@@ -24,7 +24,7 @@ pub(crate) async fn schedulers(
     json(&all)
 }
 
-/// Addresses, and what other users' jobs are called, are for who may read everything.
+/// Builds the state of a poller. Only callers who see every job get addresses and other users' job names.
 fn tell(course: &PollStatus, details: bool) -> api::Scheduler {
     let now = course.now();
     let state = match (&now.trouble, now.last_success) {

@@ -1,4 +1,4 @@
-//! `/api/v1/me` and `/api/v1/tokens`: who asks, and tokens that people make.
+//! `/api/v1/me` and `/api/v1/tokens`: the caller's identity, and the tokens that users create.
 
 use crate::api::job_routes::object;
 use crate::app::App;
@@ -21,9 +21,9 @@ use model::{Timestamp, is_unprintable};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::sync::Arc;
 
-/// Bytes of chance in a token.
+/// Random bytes in a token.
 const TOKEN_BYTES: usize = 32;
-/// What a token begins with, so that it is known where it was left lying.
+/// Prefix of every token, so that a leaked token can be recognized.
 const TOKEN_PREFIX: &str = "jobmeter_";
 /// Longest note, in bytes.
 const NOTE_BYTES_MAX: usize = 200;
@@ -54,7 +54,7 @@ pub(crate) async fn me(
     })
 }
 
-/// `GET /api/v1/tokens`: those that were made; of others' only administrators and staff are told.
+/// `GET /api/v1/tokens`: the caller's tokens; for administrators and staff, all tokens.
 pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -71,7 +71,7 @@ pub(crate) async fn list(
     json(&tokens.iter().map(told).collect::<Vec<_>>())
 }
 
-/// `POST /api/v1/tokens`: makes one, and tells it this once.
+/// `POST /api/v1/tokens`: creates a token. Only this response contains its secret.
 pub(crate) async fn make(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -120,7 +120,7 @@ pub(crate) async fn make(
     wrote(json(&api::CreatedToken { token, info })?, &more)
 }
 
-/// What a caller may give to somebody who comes with a token of that scope.
+/// Returns the rights of a token of a scope, if the caller may grant them.
 fn granted(app: &App, caller: &Caller, scope: &str) -> Result<Rights, Refusal> {
     if !matches!(caller.rights, Rights::Admin(_) | Rights::User(_) | Rights::StaffUser(_)) {
         return Err(Refusal::forbidden("this caller makes no tokens"));
@@ -130,7 +130,7 @@ fn granted(app: &App, caller: &Caller, scope: &str) -> Result<Rights, Refusal> {
         ("read", Some(uid)) => Rights::Reading(uid),
         _ => {
             let users = app.registry.users();
-            // A name is looked up here: what is kept is a number.
+            // The name is resolved here: the registry stores the UID.
             let scope = match scope.split_once(':') {
                 Some((word, name)) if !matches!(word, "agent" | "jobs") => {
                     let uid =
@@ -159,7 +159,7 @@ fn granted(app: &App, caller: &Caller, scope: &str) -> Result<Rights, Refusal> {
     }
 }
 
-/// The scope as it is kept, its user by number.
+/// Returns the scope as stored, with its user as a UID.
 fn spelled(rights: &Rights) -> String {
     let name = match rights {
         Rights::Agent(origin) => origin.as_ref().map(ToString::to_string),
@@ -179,7 +179,7 @@ fn draw() -> Result<String, Refusal> {
     Ok(format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)))
 }
 
-/// `POST /api/v1/tokens/{token}/revoke`: it is good no more, from this answer on.
+/// `POST /api/v1/tokens/{token}/revoke`: the token is invalid from this response on.
 pub(crate) async fn revoke(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -238,7 +238,7 @@ fn told(kept: &KeptToken) -> api::Token {
     }
 }
 
-/// Why the registry did not do it.
+/// Converts an error of the registry.
 pub(crate) fn refusal(error: RegistryError) -> Refusal {
     match error {
         RegistryError::TooManyOf(..) => Refusal::busy(error.to_string()),

@@ -1,4 +1,4 @@
-//! What a user may send: the samples of his own jobs, as `jobmeter run` counts them where no agent does.
+//! Batches that a user may send: samples of their own jobs, as `jobmeter run` measures them without an agent.
 
 use crate::app::App;
 use crate::common::problem::Refusal;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 use store::{JobSelector, Selector};
 use wire::{Decoded, Value};
 
-/// Processor time that a command may have.
+/// Metrics of the processor time of a command.
 const PROCESSOR_TIME: [&str; 3] =
     ["run_cpu_seconds_total", "run_cpu_user_seconds_total", "run_cpu_system_seconds_total"];
-/// A node's processor time since its boot, over all states, is its uptime times its processors.
+/// The processor time of a node by state. The sum since boot is the uptime times the number of processors.
 const STATES: [&str; 8] = [
     "cpu_user_seconds_total",
     "cpu_nice_seconds_total",
@@ -24,13 +24,14 @@ const STATES: [&str; 8] = [
     "cpu_softirq_seconds_total",
     "cpu_steal_seconds_total",
 ];
-/// Most processors that Linux supports: the bound for a node that no agent reports.
+/// Most processors that Linux supports: the limit for a node without an agent's report.
 const PROCESSORS_MAX: f64 = 8192.0;
-/// What clocks and readings may differ by.
+/// Tolerance for differences between clocks and between readings.
 const SLACK_SECONDS: f64 = 60.0;
 
-/// When the job began of which a user sends a batch by its origin; else why the user may not send it. It must be the
-/// origin `DEVICE/run-ID` of a local job that the server registered for the user on that device.
+/// Returns the start of the job that a user's origin names, or why the user may not send for it.
+///
+/// The origin must be `DEVICE/run-ID` of a local job that the server registered for the user on that device.
 pub(crate) async fn job_start(
     app: &Arc<App>,
     uid: u32,
@@ -51,8 +52,10 @@ pub(crate) async fn job_start(
     Ok(Ok(stays.iter().map(|stay| stay.start).min().unwrap_or(app.now())))
 }
 
-/// Whether a user's batch of a job that began at `start` holds nothing but samples of that job on its device, and gaps
-/// of that device that `jobmeter run` notes; else why not, and whether it may be sent again.
+/// Checks that a user's batch of a job that began at `start` contains only permitted entries.
+///
+/// Permitted are samples of that job on its device, and gaps of that device that `jobmeter run` notes. The error has
+/// the reason, and whether the batch may be sent again.
 pub(crate) fn check(app: &App, batch: &Decoded, start: Timestamp) -> Result<(), (String, bool)> {
     let again = |why: String| Err((why, true));
     let Some((device, id)) = batch.origin.as_run() else {
@@ -81,7 +84,7 @@ pub(crate) fn check(app: &App, batch: &Decoded, start: Timestamp) -> Result<(), 
     Ok(())
 }
 
-/// Why a batch states more processor time than there was since its job started, if it does.
+/// Returns an error if a batch states more processor time than was possible since the start of its job.
 fn absurd(
     table: &SeriesTable,
     batch: &Decoded,
@@ -102,7 +105,7 @@ fn absurd(
             Value::Real(seconds) => *seconds,
         };
         let most = (Timestamp(at.since(start).max(0)).seconds() + SLACK_SECONDS) * processors;
-        // A value that is no number is not below the bound either.
+        // NaN is not below the limit either.
         let possible = seconds >= 0.0 && seconds <= most;
         (!possible).then(|| {
             format!(
@@ -114,7 +117,7 @@ fn absurd(
     })
 }
 
-/// How many processors a node has, by its agent's counters; [`PROCESSORS_MAX`] where no agent reports it.
+/// Number of processors of a node, from its agent's counters; [`PROCESSORS_MAX`] without an agent's report.
 fn processors(app: &App, device: &str) -> f64 {
     let Ok(device) = DeviceId::new(device) else { return PROCESSORS_MAX };
     let last = app.store.snapshot().last(&Selector {
@@ -126,7 +129,7 @@ fn processors(app: &App, device: &str) -> f64 {
     let uptime = last.iter().filter_map(|last| Some(last.at.since(last.start?))).max();
     let uptime = uptime.map_or(0.0, |uptime| Timestamp(uptime).seconds());
     let sum: f64 = last.iter().map(|last| last.value).sum();
-    // A counter that starts later, or a node that has just booted, says too little.
+    // A counter that began later, or a node that has just booted, yields too few processors.
     if last.len() < STATES.len() || uptime < SLACK_SECONDS {
         return PROCESSORS_MAX;
     }

@@ -1,4 +1,4 @@
-//! Ends promotions and changes by their time, lets promotions follow the jobs, and does what rules bring about.
+//! Ends expired promotions and changes, makes promotions follow jobs, and executes the actions of rules.
 
 use crate::app::App;
 use crate::background::rule_actions;
@@ -6,11 +6,11 @@ use crate::common::tasks::stopped;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often is looked for what has ended, what jobs want, and what somebody wrote into the file.
+/// Interval between two checks for expired entries, jobs' requests, and edits of the database by hand.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// So many looks without news, and promotions follow the jobs all the same.
+/// After this many checks without a change, promotions are matched with the jobs again all the same.
 const LOOKS_MAX: u32 = 30;
-/// Ends what has ended, lets promotions follow the jobs, and does what rules bring about, until the server stops.
+/// Ends expired entries, makes promotions follow jobs, and executes the actions of rules until the server stops.
 pub(crate) async fn run(app: Arc<App>) {
     let mut stopping = app.stopping.clone();
     let remembered = app.with_registry(rule_actions::remember).await;
@@ -25,7 +25,7 @@ pub(crate) async fn run(app: Arc<App>) {
         let follows = followed != Some(seen) || looks >= LOOKS_MAX;
         let looked = app.with_registry(move |app| {
             let now = app.now();
-            // First, so that whatever fails after it is not brought about again.
+            // Latches first: if a later step fails, a restart must not repeat the actions.
             rule_actions::keep_latches(app, now);
             app.on_demand.expire(now)?;
             if follows {
@@ -37,7 +37,7 @@ pub(crate) async fn run(app: Arc<App>) {
             Ok(Ok(())) if follows => (followed, looks) = (Some(seen), 0),
             Ok(Ok(())) => {}
             Ok(Err(error)) => log::error!("what is asked of agents stays as it was: {error}"),
-            // It is told already, and the server may be stopping.
+            // The panic is logged already, or the server is stopping.
             Err(_) => {}
         }
         tokio::select! {
@@ -46,7 +46,7 @@ pub(crate) async fn run(app: Arc<App>) {
             () = stopped(&mut stopping) => break,
         }
     }
-    // What was back within the last second.
+    // Latches that were set or released within the last second.
     if app.with_registry(|app| rule_actions::keep_latches(app, app.now())).await.is_err() {
         log::warn!("which rules have fired is not all known after a restart");
     }

@@ -1,14 +1,17 @@
-//! `schedulers.file`: a file that somebody appends to, a line for each thing that is to be said of a job.
+//! `schedulers.file`: a file to which a program appends job updates, one per line.
 //!
 //! ```text
 //! {"cluster":"site","id":7,"user":"alice","start":1767706400,"nodes":[{"device":"n1"}]}
 //! {"cluster":"site","id":7,"stop":1767706460,"exit_code":0}
 //! ```
 //!
-//! How far it was read is kept with what it said, so that each line is taken once, over a restart too. A file
-//! that was moved away is read to its end before the new one of its name is; one that was emptied in its
-//! place is read from its beginning. A line that says nothing sensible is told with its number and counted.
-//! Who writes it is believed as an administrator is, so that nobody but root and the server's user may.
+//! The registry stores the read position together with the updates: each line is applied once, also across restarts.
+//!
+//! - A file that was moved away is read to its end before the new file of that name.
+//! - A file that was truncated in place is read from its beginning.
+//! - An invalid line is logged with its number and counted.
+//!
+//! The file's writer is trusted like an administrator. Hence only root and the server's user may write it.
 
 use crate::app::App;
 use crate::auth::file_trust::believed;
@@ -24,18 +27,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the file is looked at.
+/// Interval between two checks of the file.
 const EVERY: Duration = Duration::from_millis(500);
-/// Read at once, and the longest line.
+/// Bytes read at once, and the longest line.
 const PIECE_BYTES: usize = 1 << 20;
-/// By so much of its beginning a file is known again.
+/// Length of the file's beginning whose digest identifies the file, in bytes.
 const HEAD_BYTES: u64 = 256;
-/// Files beside it that are looked through for one that was moved away.
+/// Most files of the folder that are searched for a file that was moved away.
 const NEIGHBOURS_MAX: usize = 10_000;
-/// Bad lines of one piece that are told in the log; the others are counted.
+/// Most invalid lines of one piece that are logged. The others are counted.
 const TOLD_MAX: usize = 10;
 
-/// Why a round came to nothing.
+/// Why a round failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FollowError {
     /// The file cannot be read.
@@ -43,34 +46,34 @@ pub(crate) enum FollowError {
     File {
         /// The file.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         error: io::Error,
     },
-    /// What it says cannot be kept.
+    /// The updates cannot be stored.
     #[error(transparent)]
     Registry(#[from] RegistryError),
 }
 
-/// What a round found.
+/// The result of a round.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
     heard: IngestStats,
-    /// Lines that were taken.
+    /// Number of valid lines.
     taken: usize,
-    /// Lines that were not, by number, and why.
+    /// Invalid lines: the number and the error of each.
     bad: Vec<(u64, String)>,
-    /// Until which line it was read.
+    /// The number of the last line read.
     until: u64,
     /// Whether there may be more to read at once.
     more: bool,
 }
 
-/// The file, and how far it was read.
+/// The file, and the read position.
 #[derive(Debug)]
 pub(crate) struct JobFile {
     path: PathBuf,
     held: Option<Held>,
-    /// Within a line that is too long.
+    /// Whether the read position is inside a line that is too long.
     skipping: bool,
 }
 
@@ -85,7 +88,7 @@ impl JobFile {
         Self { path, held: None, skipping: false }
     }
 
-    /// Reads a piece, and has the registry take in what it says.
+    /// Reads a piece of the file, and stores its updates in the registry.
     pub(crate) fn round(
         &mut self,
         registry: &Registry,
@@ -115,7 +118,7 @@ impl JobFile {
             return self.at_the_end(held, !piece.is_empty(), round).map_err(failed);
         }
         let read = Followed { head: head(&held.file, read.bytes).map_err(failed)?, ..read };
-        // What fails here is read again: the file is found by where the registry says it was.
+        // If this fails, the next round reads the piece again, from the position that the registry stores.
         round.heard = registry.follow(&name, amendments, read, now)?;
         (round.more, round.until) = (true, read.lines);
         held.at = read;
@@ -123,7 +126,7 @@ impl JobFile {
         Ok(round)
     }
 
-    /// The whole lines of a piece.
+    /// Parses the complete lines of a piece.
     fn take(
         &mut self,
         piece: &[u8],
@@ -158,7 +161,7 @@ impl JobFile {
         (read, amendments)
     }
 
-    /// Nothing more in the file at hand: whether another has its name now.
+    /// At the end of the open file, checks whether another file has its name now.
     fn at_the_end(&mut self, held: Held, rest: bool, mut round: Round) -> io::Result<Round> {
         let new = match File::open(&self.path) {
             Ok(file) => Held::new(file)?,
@@ -182,7 +185,7 @@ impl JobFile {
         Ok(round)
     }
 
-    /// The file that was read last, wherever it lies now, or the file of that name.
+    /// Finds the file that was read last, also under another name; otherwise returns the file at the path.
     fn find(&self, saved: Option<Followed>) -> io::Result<Option<Held>> {
         let opened = match File::open(&self.path) {
             Ok(file) => Some(Held::new(file)?),
@@ -194,7 +197,7 @@ impl JobFile {
             return held.map(Some);
         }
         for neighbour in neighbours(&self.path)? {
-            // One that went meanwhile, or may not be read, is not it.
+            // A file that has disappeared or is not readable is not the one.
             let Ok(Ok(file)) = File::open(&neighbour).map(Held::new) else { continue };
             if let Some(held) = file.again(saved) {
                 return held.map(Some);
@@ -212,8 +215,7 @@ impl JobFile {
 }
 
 impl Held {
-    /// A file that is read from its beginning. Who writes it says whose jobs are whose, as an administrator
-    /// does.
+    /// Opens a file at its beginning. Its writer must be trusted, because its lines set the owners of jobs.
     fn new(file: File) -> io::Result<Self> {
         let about = file.metadata()?;
         believed(&about)?;
@@ -222,7 +224,7 @@ impl Held {
         Ok(Self { file, at })
     }
 
-    /// The same file read on from there, if this is it.
+    /// Returns this file at the saved position, if it is the saved file.
     fn again(&self, saved: Followed) -> Option<io::Result<Self>> {
         if (self.at.disk, self.at.inode) != (saved.disk, saved.inode) {
             return None;
@@ -234,14 +236,14 @@ impl Held {
         }
     }
 
-    /// Whether what was read still stands in it, or it was emptied and filled anew.
+    /// Whether the part that was read is unchanged. It is not if the file was truncated and refilled.
     fn is_same(&self) -> io::Result<bool> {
         let long = self.file.metadata()?.len() >= self.at.bytes;
         Ok(long && head(&self.file, self.at.bytes)? == self.at.head)
     }
 }
 
-/// Files in the folder whose names begin with that of this one: where it may have been moved to.
+/// Lists the files of the folder whose names begin with this name: the file may have been renamed to one of them.
 fn neighbours(path: &Path) -> io::Result<Vec<PathBuf>> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(Vec::new());
@@ -258,14 +260,14 @@ fn neighbours(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// A digest of the beginning, of which so many bytes were read.
+/// Returns a digest of the file's beginning, of at most `bytes` bytes.
 fn head(file: &File, bytes: u64) -> io::Result<u64> {
     let mut head = vec![0; usize::try_from(bytes.min(HEAD_BYTES)).unwrap_or(0)];
     let length = read(file, &mut head, 0)?;
     Ok(StableHash::default().bytes(head.get(..length).unwrap_or_default()).finish())
 }
 
-/// Reads what is there, until the buffer is full.
+/// Reads until the buffer is full or the file ends.
 fn read(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     let mut length = 0;
     while let Some(rest) = buffer.get_mut(length..).filter(|rest| !rest.is_empty()) {
@@ -375,7 +377,7 @@ mod tests {
             file.unwrap().write_all(text.as_bytes()).unwrap();
         }
 
-        /// Bad lines' numbers, once nothing more is to be read.
+        /// Reads to the end of the file, and returns the numbers of the invalid lines.
         fn read(&mut self) -> Vec<u64> {
             let mut bad = Vec::new();
             loop {
@@ -434,7 +436,7 @@ mod tests {
             lab.append("jobs.jsonl.1", &format!("{}{{", line(3)));
             lab.append("jobs.jsonl", &line(4));
             assert_eq!((lab.read(), lab.ids()), (vec![4], vec![1, 2, 3, 4]));
-            // Moved again, and read on by another server.
+            // Moved again, and read on after a restart of the server.
             lab.moved("jobs.jsonl", "jobs.jsonl.2");
             lab.append("jobs.jsonl", &line(5));
             lab.restart();
@@ -450,7 +452,7 @@ mod tests {
         let path = lab.dir.path().join("jobs.jsonl");
         std::fs::write(&path, line(3)).unwrap();
         assert_eq!((lab.read(), lab.ids()), (vec![], vec![1, 2, 3]));
-        // And grew past what was read before anybody looked.
+        // Truncated, and grown past the previous read position before the next check.
         std::fs::write(&path, (4..9).map(line).collect::<String>()).unwrap();
         lab.restart();
         assert_eq!((lab.read(), lab.ids()), (vec![], (1..9).collect()));

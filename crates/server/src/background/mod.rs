@@ -1,7 +1,9 @@
-//! What runs beside requests until the server stops.
+//! Background tasks, which run until the server stops.
 //!
-//! - `demand_follower`, `rule_actions`: promotions follow jobs, and rules act. `upkeep`, `silent_jobs`: every minute and every hour.
-//! - `job_file`: follows the file of `schedulers.file`. `user_numbers`, `staff_refresh`: the name service is asked again.
+//! - `demand_follower`: promotions follow jobs. `rule_actions`: actions of rules.
+//! - `upkeep`, `silent_jobs`: maintenance every minute and every hour. `job_file`: reads the file of
+//!   `schedulers.file`.
+//! - `user_numbers`, `staff_refresh`: regular queries to the name service.
 
 pub(crate) mod demand_follower;
 pub(crate) mod job_file;

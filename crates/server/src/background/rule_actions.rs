@@ -1,4 +1,4 @@
-//! What rules about values bring about: flushes and promotions, in the rule's name, in bounds, and in the audit.
+//! Actions of rules about values: flushes and promotions, in the rule's name, within limits, and with audit entries.
 
 use crate::app::App;
 use crate::auth::audit::Doer;
@@ -9,14 +9,14 @@ use jobs::{DemandError, Look, Mark, MarkKind, NewPromotion};
 use model::{DeviceId, NodeList, Timestamp};
 use std::collections::BTreeSet;
 
-/// Nodes of one flush or promotion: a list of names has 16 KiB at most, and a name 253 bytes.
+/// Most nodes of one flush or promotion: a list of names has at most 16 KiB, and a name at most 253 bytes.
 const NODES_IN_ONE: usize = 60;
-/// Most that is looked through to know when rules fired before the server started; the newest counts.
+/// Most marks that startup reads to find when rules fired last. The latest marks are read.
 const REMEMBERED_MAX: usize = 100_000;
-/// The longest that a rule rests.
+/// Longest pause of a rule between two firings.
 const DAY_US: i64 = 86_400 * Timestamp::SECOND;
 
-/// Writes down which rules have fired on series that were not back since.
+/// Stores which rules have fired on which series, and which series have returned to normal since.
 pub(crate) fn keep_latches(app: &App, now: Timestamp) {
     let news = app.watching.news();
     if news.is_empty() {
@@ -28,8 +28,9 @@ pub(crate) fn keep_latches(app: &App, now: Timestamp) {
     }
 }
 
-/// Does what has fallen due. What is refused since there is too much of it is told, and does not come again
-/// before the rule fires again.
+/// Executes the actions of rules that have fired.
+///
+/// An action that exceeds a limit is logged and counted. It is not repeated before the rule fires again.
 pub(crate) fn act(app: &App, now: Timestamp) -> Result<(), DemandError> {
     let fired = app.watching.take();
     if fired.is_empty() {
@@ -77,7 +78,7 @@ fn doer(by: &str, what: &str) -> Doer {
     Doer { who: by.into(), uid: None, from: "server".into(), what: what.into() }
 }
 
-/// The nodes as lists. A name that would be read as several nodes' is none that a rule acts on.
+/// Groups nodes into lists. A node whose name parses as a list of several nodes is left out.
 fn lists(devices: &BTreeSet<DeviceId>) -> Vec<NodeList> {
     let is_plain = |node: &&str| {
         NodeList::new(node).is_ok_and(|list| list.plain().is_some_and(|it| it == [*node]))
@@ -86,7 +87,7 @@ fn lists(devices: &BTreeSet<DeviceId>) -> Vec<NodeList> {
     names.chunks(NODES_IN_ONE).filter_map(|names| NodeList::new(&names.join(",")).ok()).collect()
 }
 
-/// Reads when rules fired within the last day, so that a restart is no reason to fire again.
+/// Reads when rules fired within the last day, so that they do not fire again after a restart.
 pub(crate) fn remember(app: &App) -> Result<(), DemandError> {
     let now = app.now();
     let of_rule = |mark: &Mark| {

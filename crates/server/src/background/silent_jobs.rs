@@ -1,9 +1,9 @@
-//! Ends local jobs that have no sign of life any more.
+//! Ends local jobs that show no more sign of life.
 
 use crate::app::App;
 use std::sync::Arc;
 
-/// Ends those that have had none for as long as the settings say.
+/// Ends local jobs without a sign of life for as long as the settings specify.
 pub(crate) async fn end(app: &Arc<App>) {
     let silent_us = i64::try_from(app.local_silent_max.as_micros()).unwrap_or(i64::MAX);
     let ended = app.with_registry(move |app| {

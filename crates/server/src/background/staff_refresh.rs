@@ -1,4 +1,4 @@
-//! Resolves `access.staff` again and again, so that leaving a group of the directory takes effect.
+//! Resolves `access.staff` regularly, so that leaving a group of the directory takes effect.
 
 use crate::app::App;
 use crate::auth::staff_groups::resolve;
@@ -9,8 +9,9 @@ use std::time::Duration;
 
 /// Interval between two resolutions of the staff.
 const EVERY: Duration = Duration::from_secs(300);
-/// Resolves the staff every 5 minutes until the server stops. While the name service fails, groups of the directory
-/// grant nothing.
+/// Resolves the staff every 5 minutes until the server stops.
+///
+/// While the name service fails, groups of the directory grant nothing.
 pub(crate) async fn run(app: Arc<App>, root: Root, program: &'static str) {
     let mut stopping = app.stopping.clone();
     loop {

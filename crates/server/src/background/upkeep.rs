@@ -1,4 +1,4 @@
-//! What is done every minute and every hour: faults that repeat, contested devices, silent jobs, what has had its time.
+//! Maintenance every minute and every hour: repeated log messages, contested devices, silent jobs, expired data.
 
 use crate::app::App;
 use crate::common::tasks::stopped;
@@ -6,11 +6,11 @@ use crate::ingest::device_conflicts::contested;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often faults that repeat are told again.
+/// Interval of the maintenance, and of the log's counts of repeated messages.
 const MINUTE: Duration = Duration::from_secs(60);
-/// How often of these is looked for what has had its time.
+/// Interval between two deletions of expired data, in minutes.
 const MINUTES_OF_HOUR: u64 = 60;
-/// Says what repeats, and which devices several origins claim.
+/// Logs repeated messages and contested devices, stores token use, and ends silent jobs, every minute.
 pub(crate) async fn every_minute(app: Arc<App>) {
     let mut stopping = app.stopping.clone();
     for minute in 0_u64.. {
@@ -36,7 +36,7 @@ pub(crate) async fn every_minute(app: Arc<App>) {
     }
 }
 
-/// Lets go what has had its time: members of accounts, and what was asked of nodes.
+/// Deletes expired data: members of accounts without a recent job, and old on-demand requests to nodes.
 async fn forget(app: &Arc<App>) {
     let member_us = i64::try_from(app.live().access.member_for.as_micros()).unwrap_or(i64::MAX);
     let forgot = app.with_registry(move |app| {
@@ -52,7 +52,7 @@ async fn forget(app: &Arc<App>) {
     }
 }
 
-/// Keeps when tokens were used.
+/// Stores in the registry when tokens were last used.
 async fn note_tokens(app: &Arc<App>) {
     let noted = app.with_registry(|app| app.made_tokens.note(&app.registry)).await;
     if let Ok(Err(error)) = noted {

@@ -1,9 +1,11 @@
-//! Numbers of users whom only a site's directory service knows: schedulers and nodes may tell their names alone.
+//! Looks up the UIDs of users that only a site's directory service knows.
 //!
-//! Who asks is known by a number, so that a user whose number nobody told sees no job of his. For names that the
-//! registry has without a number, `getent passwd NAME` is run: the name service that the machine is set up with
-//! (NSS: LDAP, SSSD) is asked in a process of its own, for a bounded time. What it tells, the registry keeps; what
-//! it does not know is counted, told once, and asked for again after an hour.
+//! Schedulers and nodes may report login names alone, but callers are identified by UID. A user without a known UID
+//! would see none of their jobs.
+//!
+//! For each name without a UID in the registry, the server runs `getent passwd NAME`. This queries the name service
+//! of the machine (NSS: LDAP, SSSD) in a separate process and for a limited time. The registry stores the UIDs found.
+//! An unknown name is counted, logged once, and queried again after 1 h.
 
 use crate::app::App;
 use crate::auth::name_service::getent;
@@ -15,41 +17,41 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often the registry is looked at.
+/// Interval between two rounds.
 const EVERY: Duration = Duration::from_secs(20);
-/// After so long of a round no further name is asked for.
+/// A round queries no further name after this time.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Names that are looked for in a round, and those of them that are asked for.
+/// Most names that a round reads from the registry, and most of them that it queries.
 const NAMES_MAX: usize = 4096;
 const ASKED_MAX: usize = 16;
-/// How long a name that was not known is not asked for again.
+/// Interval between two queries of an unknown name.
 const AGAIN: Duration = Duration::from_secs(3600);
 
-/// How much a round may still ask.
+/// How many names a round may still query, and when it began.
 struct Budget {
     left: usize,
     begun: Instant,
 }
 
-/// What is known of names that have no number.
+/// The state of the lookups.
 #[derive(Debug)]
 pub(crate) struct UserNumbers {
-    /// The program; `None`: nobody is asked.
+    /// The program to run; `None`: no queries.
     program: Option<String>,
-    /// When those were asked for that are not known, for two hours.
+    /// When each unknown name was queried. Entries are kept for 2 h.
     asked: HashMap<Box<str>, Instant>,
-    /// After which name the next round begins; `None`: with the first.
+    /// The name after which the next round begins; `None`: at the first name.
     last: Option<Nameless>,
 }
 
-/// What a round came to.
+/// The result of a round.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Round {
-    /// Jobs that have their user's number now.
+    /// Jobs that got their user's UID in this round.
     numbered: u64,
-    /// Names that the name service does not know, and that were not told before.
+    /// Names that the name service does not know, and that have not been logged yet.
     unknown: Vec<Box<str>>,
-    /// Why it cannot be asked.
+    /// Why the name service cannot be queried.
     trouble: Option<String>,
 }
 
@@ -58,7 +60,7 @@ impl UserNumbers {
         Self { program, asked: HashMap::new(), last: None }
     }
 
-    /// Gives numbers to what has none, as far as somebody knows them. Waits for the disk and for answers.
+    /// Assigns UIDs to names without one, as far as they are known. Waits for the disk and for the name service.
     fn round(&mut self, app: &App) -> Result<Round, RegistryError> {
         let mut round = Round::default();
         let page = app.registry.users_without_number(self.last.as_ref(), NAMES_MAX)?;
@@ -72,7 +74,7 @@ impl UserNumbers {
                 None => unknown.push(user.name),
             }
         }
-        // Those first that were never asked for: a name that nobody knows comes back, and must keep none waiting.
+        // New names first: unknown names are retried, and must not delay new ones.
         let (again, new): (Vec<_>, Vec<_>) =
             unknown.into_iter().partition(|name| self.asked.contains_key(name));
         for name in new.into_iter().chain(again) {
@@ -83,7 +85,7 @@ impl UserNumbers {
                 Ok(None) => {}
                 Err(error) => {
                     round.trouble = Some(error.to_string());
-                    // The others would not be answered either.
+                    // The other queries would fail too.
                     break;
                 }
             }
@@ -114,14 +116,14 @@ impl UserNumbers {
     }
 }
 
-/// The number of a login name, as the name service tells it.
+/// Queries the name service for the UID of a login name.
 fn ask(program: &str, name: &str) -> io::Result<Option<u32>> {
     let (code, output) = getent(program, "passwd", &[name])?;
-    // A name that is a number is looked up as a number: who is told must be who was asked for.
+    // getent looks up a numeric name as a UID. The entry returned must have the requested name.
     Ok((code == 0).then(|| Users::parse(&output).uid(name)).flatten())
 }
 
-/// Looks for numbers until the server stops.
+/// Looks up UIDs until the server stops.
 pub(crate) async fn run(app: Arc<App>, mut service: UserNumbers) {
     let mut stopping = app.stopping.clone();
     let mut trouble = None;
@@ -133,7 +135,7 @@ pub(crate) async fn run(app: Arc<App>, mut service: UserNumbers) {
         });
         let done = tokio::select! {
             done = done => done,
-            // What is asked for is not waited for.
+            // The shutdown does not wait for a running query.
             () = stopped(&mut stopping) => return,
         };
         let Ok((back, round)) = done else {
@@ -181,7 +183,7 @@ pub(crate) mod tests {
         let path = dir.path().join("getent");
         std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        // What another test's thread starts has the file open for writing until it runs its program.
+        // A child process of another test's thread holds the file open for writing until it runs its own program.
         let path = path.to_str().unwrap().to_owned();
         let is_busy = |error: io::Error| error.kind() == io::ErrorKind::ExecutableFileBusy;
         while ask(&path, "nobody").is_err_and(is_busy) {

@@ -1,4 +1,4 @@
-//! Connections: accepted, counted, limited, known by their other end, and served.
+//! Accepts, counts, limits and serves connections, and identifies their peers.
 
 use crate::app::App;
 use crate::auth::certificate::common_name;
@@ -23,10 +23,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// How long to wait when the system has no more descriptors or memory for a connection.
+/// Pause when the system has no more descriptors or memory for a connection.
 const EXHAUSTED_WAIT: Duration = Duration::from_millis(100);
 
-/// What connections are served with.
+/// The shared state that serves connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Serving {
     pub(crate) app: Arc<App>,
@@ -54,7 +54,7 @@ pub(crate) async fn accept(listener: TcpListener, serving: Serving) {
     }
 }
 
-/// Whether an error of accept(2) is that of a connection which went before it was taken.
+/// Whether an error of accept(2) concerns only one connection, which ended before it was accepted.
 fn of_one_connection(error: &io::Error) -> bool {
     let kinds = [
         io::ErrorKind::ConnectionAborted,
@@ -81,10 +81,10 @@ fn arrived(stream: TcpStream, theirs: SocketAddr, serving: &Serving) {
     });
 }
 
-/// Finds out who is there, and serves them.
+/// Identifies the peer of a connection, and serves it.
 async fn meet(stream: TcpStream, theirs: SocketAddr, serving: Serving) {
     let Ok(ours) = stream.local_addr() else { return };
-    // Answers are small and wanted now; a socket that refuses the option still works.
+    // Responses are small and urgent. A socket that does not support the option still works.
     stream.set_nodelay(true).ok();
     let ends = Ends { theirs, ours };
     let local = theirs.ip().to_canonical().is_loopback();
@@ -92,7 +92,7 @@ async fn meet(stream: TcpStream, theirs: SocketAddr, serving: Serving) {
     let owner = if ask { serving.owners.of(&stream, ends).await } else { None };
     let arrivals = &serving.app.counts.arrivals;
     // The owner found belongs to this connection only if its socket still holds its ports: see
-    // docs/decisions/0019-local-callers.md. A socket whose peer has reset it does not, and has no peer address.
+    // docs/decisions/0019-local-callers.md. A socket that its peer has reset does not, and has no peer address.
     if stream.peer_addr().is_err() {
         arrivals.add(Arrival::Gone, 1);
         return;
@@ -125,7 +125,7 @@ async fn meet(stream: TcpStream, theirs: SocketAddr, serving: Serving) {
             };
             let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
             if let Some(certificate) = shown {
-                // A certificate without a name is one of nobody, not of an agent with any name.
+                // A certificate without a name identifies no agent, rather than every agent.
                 let Some(name) = common_name(certificate) else {
                     arrivals.add(Arrival::Handshake, 1);
                     return;
@@ -186,7 +186,7 @@ fn kind(error: &hyper::Error) -> Break {
     }
 }
 
-/// The router, telling each request its connection.
+/// The router, which attaches the connection to each request.
 struct Requests {
     router: TowerToHyperService<Router>,
     connection: Connection,

@@ -1,4 +1,4 @@
-//! What a server would reject at startup, all of it, for `jobmeter check`: nothing is changed, and nobody is served.
+//! Finds every error that would prevent startup, for `jobmeter check`. Changes nothing and serves no requests.
 
 use crate::control::reloadable_config::Live;
 use crate::http::listen::listen;
@@ -14,22 +14,22 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use store::{OpenError, RealDisk};
 
-/// The first argument of a process that checks a file; then come the file and the names of all sources.
+/// The first argument of a process that checks a file. The file and the names of all sources follow.
 pub const ARGUMENT: &str = "check-settings";
 /// The socket unit with which the service manager holds the port.
 const SOCKET_UNIT: &str = "jobmeter-server.socket";
-/// Where units are.
+/// Folders of systemd units.
 const UNIT_DIRS: [&str; 3] =
     ["/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
 
-/// Something about a setting.
+/// A finding about a setting.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Finding {
     /// The setting.
     key: String,
-    /// What was found.
+    /// The error or remark.
     what: String,
-    /// Whether a server starts all the same.
+    /// Whether a server starts despite the finding.
     note: bool,
 }
 
@@ -43,10 +43,10 @@ impl Finding {
     }
 }
 
-/// Prints, as JSON, what a server with this file would reject. `sources` are names with commas between them.
+/// Prints the settings of this file that a server would reject, as JSON. `sources` are names separated by commas.
 ///
 /// # Errors
-/// This machine's files cannot be read, or nobody reads the answer.
+/// The files of this machine cannot be read, or standard output is closed.
 pub fn print(
     file: &Path,
     sources: &str,
@@ -108,7 +108,7 @@ fn unknown_source(rule: &str, source: &str, sources: &[&str]) -> Option<Finding>
     Some(Finding::error("promotions.rules", what))
 }
 
-/// Reads what the data folder holds. Whether a server uses it.
+/// Reads the data folder. Returns whether a running server uses it.
 fn check_data(data: &Path, found: &mut Vec<Finding>) -> bool {
     let samples = data.join(SAMPLES_DIR);
     if !samples.is_dir() {
@@ -142,7 +142,7 @@ fn check_data(data: &Path, found: &mut Vec<Finding>) -> bool {
     in_use
 }
 
-/// Whether the folder can be made and written.
+/// Checks whether the folder can be created and written.
 fn check_can_make(data: &Path) -> Option<Finding> {
     let there = data.ancestors().find(|path| path.try_exists().unwrap_or(true))?;
     let error = if there.is_dir() {
@@ -153,7 +153,7 @@ fn check_can_make(data: &Path) -> Option<Finding> {
     Some(Finding::error("data", StartError::Data { path: data.to_owned(), error }))
 }
 
-/// Tries whether the port is free.
+/// Checks whether the port is free.
 fn check_port(config: &ServerConfig, is_given: bool, in_use: bool) -> Option<Finding> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
     let address = config.listen.listen.0;

@@ -1,7 +1,8 @@
-//! The server is checked, started, and stopped; connections are accepted.
+//! Checks, starts and stops the server, and accepts its connections.
 //!
-//! - `server`: start, reload, stop. `accept`: connections. `check`: everything that start would reject. `recorded`: the runtime file.
-//! - `retention`: what is kept how long. `sql_worker`: the process that executes SQL. `store_halves`: the two sides of the store.
+//! - `server`: startup, reload, shutdown. `accept`: connections. `check`: every error that would prevent startup.
+//! - `recorded`: the runtime file. `retention`: how long data is kept. `sql_worker`: the process that executes SQL.
+//! - `store_halves`: the two halves of the store.
 
 pub(crate) mod accept;
 pub mod check;

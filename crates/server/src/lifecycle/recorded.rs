@@ -1,4 +1,4 @@
-//! The runtime file: where the server of this machine, or of this user, is found.
+//! The runtime file: the address of the server of this machine or of this user.
 
 use kernel::trust::no_link;
 use rustix::fs::FlockOperation;
@@ -12,9 +12,11 @@ const LOCK_MODE: u32 = 0o600;
 /// Mode of the runtime file.
 const FILE_MODE: u32 = 0o644;
 
-/// The runtime file, for the lifetime of this value. The file beside it with the ending `.lock` is locked meanwhile: of
-/// several servers the first stays recorded, and a killed one does not. The lock file is closed to other users, who
-/// could otherwise lock it before this server.
+/// The runtime file, which exists as long as this value.
+///
+/// Meanwhile the server locks the file beside it with the extension `.lock`. Of several servers the first stays
+/// recorded. A killed server does not stay recorded, because its lock ends with it. Other users cannot open the lock
+/// file: otherwise they could lock it before this server.
 #[derive(Debug)]
 pub struct Recorded {
     path: PathBuf,
@@ -22,11 +24,11 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Writes the address, unless another server that runs is recorded there: then `None`.
+    /// Writes the address. Returns `None` if another running server is recorded there.
     ///
     /// # Errors
-    /// The file or its folder cannot be made, or another user can change the folder: that user could send this user's
-    /// commands to another server.
+    /// The file or its folder cannot be created, or another user can change the folder. Such a user could redirect
+    /// this user's commands to another server.
     pub fn write(path: &Path, url: &str) -> io::Result<Option<Self>> {
         if let Some(dir) = path.parent() {
             make_folder(dir)?;
@@ -39,7 +41,7 @@ impl Recorded {
             Err(error) => return Err(error.into()),
         }
         let mut file = no_link(path, FILE_MODE)?;
-        // For everyone: an address is no secret, and users look for root's server here.
+        // Readable for everyone: an address is not secret, and users look for root's server here.
         file.set_permissions(Permissions::from_mode(FILE_MODE))?;
         file.set_len(0)?;
         file.write_all(format!("{url}\n").as_bytes())?;
@@ -49,21 +51,21 @@ impl Recorded {
     /// Removes the file.
     ///
     /// # Errors
-    /// It cannot be removed.
+    /// The file cannot be removed.
     pub fn remove(self) -> io::Result<()> {
         std::fs::remove_file(&self.path)?;
-        // The lock file stays: two servers could lock two files of one name.
+        // The lock file stays. After a removal, two servers could lock two files of the same name.
         drop(self.lock);
         Ok(())
     }
 }
 
-/// Makes the folder, if it is not there and this user's own. Root's is for everyone to read.
+/// Creates the folder, or checks that it belongs to this user alone. Everyone may read root's folder.
 fn make_folder(dir: &Path) -> io::Result<()> {
     let owner = rustix::process::geteuid();
     let mode = if owner.is_root() { 0o755 } else { 0o700 };
     match DirBuilder::new().mode(mode).create(dir) {
-        // What the process's mask took away.
+        // Restores the permissions that the umask removed.
         Ok(()) => std::fs::set_permissions(dir, Permissions::from_mode(mode))?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
@@ -100,7 +102,7 @@ mod tests {
         Recorded::write(&path, "http://127.0.0.1:1").unwrap().unwrap().remove().unwrap();
         let lock = path.with_extension("lock");
         assert_eq!(lock.metadata().unwrap().permissions().mode() & 0o777, LOCK_MODE);
-        // The file that everybody can open, and thereby lock, locks nothing.
+        // A lock on the runtime file, which everyone can open, must have no effect.
         std::fs::write(&path, "").unwrap();
         let open = File::open(&path).unwrap();
         rustix::fs::flock(&open, FlockOperation::NonBlockingLockExclusive).unwrap();
@@ -119,7 +121,7 @@ mod tests {
         assert_eq!(url(&path), None);
         let second = Recorded::write(&path, "http://127.0.0.1:2").unwrap().unwrap();
         assert_eq!(url(&path).as_deref(), Some("http://127.0.0.1:2"));
-        // Killed: the file stays, the lock does not.
+        // The server was killed: the file stays, the lock does not.
         drop(second);
         let third = Recorded::write(&path, "http://127.0.0.1:33").unwrap();
         assert!(third.is_some());

@@ -1,5 +1,6 @@
-//! How long and how much is kept: from the settings and the size of the file system; and how long that
-//! lasts, said at start.
+//! Derives the limits of retention from the settings and the size of the file system.
+//!
+//! At startup the server logs how long the data will last at the current rate.
 
 use crate::ingest::declared_metrics::declared;
 use config::{Bytes, RetentionSettings, ServerConfig};
@@ -8,12 +9,11 @@ use std::path::Path;
 use std::time::Duration;
 use store::{ArchiveSettings, Keep, Stats, Store};
 
-/// Most samples that are kept where nobody says how much, in bytes; a tenth of the file system, if that is
-/// less.
+/// Default limit of samples, in bytes, or a tenth of the file system if that is less.
 const SAMPLES_BYTES: u64 = 10_000_000_000;
 const DAY: f64 = 86_400.0;
 
-/// What the store is told.
+/// Returns the settings of the store.
 pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
     let keep = &config.keep;
     let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
@@ -29,7 +29,7 @@ pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
         declared: declared(),
         origins_max: count(keep.origins_max),
         head_bytes_max: count(keep.head_bytes_max.0),
-        // As many as may fill half of it.
+        // As many samples as fill half of the head.
         head_samples_max: default.head_samples_max.max(keep.head_bytes_max.0 / 16),
         head_age_us: micros(keep.block_every),
         settle_after_us: micros(config.retention.late_max),
@@ -39,7 +39,7 @@ pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
             kept(minutes_bytes_max, minutes_age_max),
             kept(hours_bytes_max, hours_age_max),
         ],
-        // Samples go block by block: the oldest is a small part of all.
+        // The store deletes samples block by block: the oldest block must be a small part of the whole.
         block_bytes_max: (samples.bytes_max / 32).clamp(32 << 20, default.block_bytes_max),
         ..default
     }
@@ -52,7 +52,7 @@ fn samples(bytes_max: Option<Bytes>, age_max: Option<Duration>, file_system: Opt
 
 fn archive(retention: &RetentionSettings) -> Option<ArchiveSettings> {
     let RetentionSettings { archive, archive_bytes_max, archive_age_max, .. } = retention;
-    // The manifest names it, whoever reads that from wherever.
+    // The manifest stores this path: it must not depend on the working directory of its reader.
     let dir =
         archive.as_ref().map(|dir| std::path::absolute(dir).unwrap_or_else(|_| dir.clone()))?;
     let most = file_system_bytes(&dir).map(|bytes| Bytes(bytes / 10 * 9));
@@ -67,7 +67,7 @@ fn kept(bytes_max: Option<Bytes>, age_max: Option<Duration>) -> Keep {
     }
 }
 
-/// How old the oldest of what is kept may be, by its age; `None`: some of it has no age at which it goes.
+/// Longest age of stored data. `None`: some of it has no limit of age.
 pub(crate) fn longest_us(retention: &RetentionSettings) -> Option<i64> {
     let RetentionSettings { samples_age_max, archive_age_max, .. } = retention;
     let RetentionSettings { minutes_age_max, hours_age_max, .. } = retention;
@@ -80,20 +80,20 @@ fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Bytes of the file system that a folder lies on, if it tells.
+/// Size of the file system of a folder, in bytes, if it is known.
 fn file_system_bytes(dir: &Path) -> Option<u64> {
     let stat = rustix::fs::statvfs(dir).ok()?;
     stat.f_blocks.checked_mul(stat.f_frsize).filter(|bytes| *bytes > 0)
 }
 
-/// Says what is kept, and how long it lasts at the pace so far.
+/// Logs the limits of samples, and how long the space lasts at the rate so far.
 pub(crate) fn tell(store: &Store, keep: &Keep) {
     let span = store.snapshot().extent();
     let span = span.map_or(0.0, |(from, to)| to.since(from) as f64 / 1e6);
     log::info!("{}", words(&store.stats(), span, keep));
 }
 
-/// `span` is the time between the first and the last of all that is kept, in seconds.
+/// Builds the log line. `span` is the time between the first and the last stored sample, in seconds.
 fn words(stats: &Stats, span: f64, keep: &Keep) -> String {
     let Keep { bytes_max, age_us } = *keep;
     let gigabytes = |bytes: u64| bytes as f64 / 1e9;
@@ -167,7 +167,7 @@ mod tests {
             samples_removed: 86_400_000,
             ..Stats::default()
         };
-        // Two days at a thousand a second, two bytes each: 173 MB a day.
+        // Two days at 1000 samples/s and 2 bytes per sample: 173 MB a day.
         let text = words(&stats, 2.0 * DAY, &keep);
         assert_eq!(
             text,

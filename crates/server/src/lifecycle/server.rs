@@ -1,4 +1,4 @@
-//! A server from its start to its end.
+//! The lifecycle of a server.
 
 use crate::api::router::router;
 use crate::app::App;
@@ -45,72 +45,72 @@ use tokio::time::Instant;
 /// Requests that may wait for the registry's disk at a time.
 const REGISTRY_TURNS: usize = 4;
 
-/// What a server is started with.
+/// The parameters that a server is started with.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Its configuration.
+    /// The server's configuration.
     pub config: ServerConfig,
-    /// Folder for everything it keeps.
+    /// Folder for all of the server's data.
     pub data: PathBuf,
-    /// A socket that the service manager opened, which listens instead of one of the server's own.
+    /// A listening socket that the service manager opened; it replaces a socket of the server's own.
     pub passed: Option<Arc<std::net::TcpListener>>,
-    /// Whether somebody asked for the port: then no other will do.
+    /// Whether the address is configured explicitly: then the server uses no other port.
     pub listen_given: bool,
-    /// File with the configuration that agents should run by.
+    /// File with the configuration for agents.
     pub agent_config: Option<PathBuf>,
     /// Limits that no configuration sets.
     pub limits: Limits,
-    /// Program of the processes that answer SQL; without one, as in tests, threads do.
+    /// Program of the processes that execute SQL. Without it, as in tests, threads execute SQL.
     pub sql_worker: Option<PathBuf>,
 }
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Its tokens, certificates or names.
+    /// The tokens, certificates or names are invalid.
     #[error(transparent)]
     Live(#[from] LiveError),
-    /// The data folder.
+    /// The data folder cannot be used.
     #[error(
         "the data folder {}: {error}; name one that can be made and written with --data",
         path.display()
     )]
     Data {
-        /// Which.
+        /// The data folder.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         error: io::Error,
     },
-    /// The store.
+    /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] OpenError),
-    /// The registry of jobs.
+    /// The registry of jobs cannot be opened.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// What is asked of agents.
+    /// The on-demand requests to agents cannot be loaded.
     #[error(transparent)]
     Demand(#[from] DemandError),
-    /// The SQL engine.
+    /// The SQL engine does not start.
     #[error("the SQL engine: {0}")]
     Sql(SqlError),
-    /// The name of the default cluster.
+    /// The name of the default cluster is invalid.
     #[error("`cluster`: {0}")]
     Cluster(model::NameError),
-    /// A scheduler.
+    /// The settings of a scheduler are invalid.
     #[error(transparent)]
     Scheduler(#[from] PlanError),
-    /// The listener.
+    /// The server cannot listen.
     #[error("listening on {address}: {error}")]
     Listen {
-        /// Where.
+        /// The address to listen on.
         address: SocketAddr,
-        /// The system's words.
+        /// The system's error.
         error: io::Error,
     },
-    /// This machine's files.
+    /// The files of this machine cannot be read.
     #[error(transparent)]
     Machine(#[from] ReadError),
-    /// A thread that opens files died.
+    /// A thread that opens files panicked.
     #[error("opening the data folder panicked")]
     Panicked,
 }
@@ -127,15 +127,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the data, listens, and answers from then on.
+    /// Opens the data folder, listens, and starts to answer requests.
     ///
     /// # Errors
-    /// The configuration cannot be run, another server has the data, or the address is taken.
+    /// The configuration is invalid, another server uses the data folder, or the address is in use.
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
         let Settings { config, data, passed, listen_given, agent_config, limits, .. } = settings;
         let asked = passed_address(passed.as_deref()).unwrap_or(config.listen.listen.0);
         let root = Root::live()?;
-        // Before anything is touched: a server that others could reach without a token starts nothing.
+        // First, before any change: a server that others could reach without a token must not start.
         let live = load(&config, agent_config.as_deref(), asked, &root).await?;
         let rounds: Vec<Rounds> = plans(&config.schedulers)?.into_iter().map(Rounds::new).collect();
         let opened = tokio::task::spawn_blocking({
@@ -173,12 +173,12 @@ impl Server {
         Ok(Self { app, tasks, stopping, address, agent_config, root })
     }
 
-    /// Where it listens.
+    /// The address that the server listens on.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its address for programs of this machine.
+    /// The server's URL for programs on this machine.
     pub fn url(&self) -> String {
         let scheme = if self.app.live().tls.is_some() { "https" } else { "http" };
         let mut address = self.address;
@@ -193,11 +193,11 @@ impl Server {
         format!("{scheme}://{address}")
     }
 
-    /// Takes tokens, certificates, names and the agents' configuration anew. Connections go on; no
-    /// sample is lost.
+    /// Reloads tokens, certificates, names and the agents' configuration. Connections stay open, and no sample is
+    /// lost.
     ///
     /// # Errors
-    /// The new configuration cannot be run: the old one stays.
+    /// The new configuration is invalid. The server keeps the old one.
     pub async fn reload(&self, config: &ServerConfig) -> Result<(), LiveError> {
         let (config, agents) = (config.clone(), self.agent_config.clone());
         let address = self.address;
@@ -210,17 +210,17 @@ impl Server {
         Ok(())
     }
 
-    /// Notes that a configuration was refused.
+    /// Counts a reload with an invalid configuration.
     pub fn reload_refused(&self) {
         self.app.counts.reloads_failed.add(1);
     }
 
-    /// Ends: no new connection, requests under way are answered, what is in memory becomes a block.
+    /// Stops the server: closes the listener, completes open requests, and writes samples in memory to a block.
     ///
     /// # Errors
-    /// The block could not be written; the samples are in the log and are read at the next start.
+    /// The block could not be written. The samples are in the log, and the next start reads them.
     pub async fn stop(self) -> Result<(), store::FlushError> {
-        // Nobody listens any more only when all connections are gone.
+        // `send` fails only if no receiver is left: then all connections have ended.
         self.stopping.send(true).ok();
         let late = self.tasks.join(self.app.limits.stop_time).await;
         if late > 0 {
@@ -234,7 +234,7 @@ impl Server {
     }
 }
 
-/// Loads what SIGHUP reloads. It waits for files and for the name service.
+/// Loads the configuration that SIGHUP reloads. Waits for files and for the name service.
 async fn load(
     config: &ServerConfig,
     agents: Option<&Path>,
@@ -246,7 +246,7 @@ async fn load(
     tokio::task::spawn_blocking(load).await.unwrap_or_else(|_| Err(LiveError::Panicked))
 }
 
-/// What the data folder holds.
+/// The contents of the data folder.
 struct Opened {
     store: Arc<Store>,
     registry: Arc<Registry>,
@@ -279,7 +279,7 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, Start
     let (store, root) = (Arc::new(store), root.clone());
     let users = move || Users::parse(&UserFiles::read(&root).passwd);
     let registry = Registry::open(&data.join(JOBS_FILE), jobs::Limits::default(), users)?;
-    // A crash may have come between a batch and what it told of jobs. Told twice it says nothing new.
+    // A crash may come between a batch and its job events. Applying the events twice changes nothing.
     for (received, events) in &recovery.jobs {
         registry.apply(events, *received)?;
     }
@@ -425,7 +425,7 @@ fn serve(app: &Arc<App>, tasks: &Arc<Tasks>, listener: TcpListener, root: Root) 
     tasks.start("on demand", crate::background::demand_follower::run(Arc::clone(app)));
 }
 
-/// What a scheduler says goes into the registry.
+/// Returns the sink that stores a scheduler's records in the registry.
 fn take(app: &Arc<App>) -> RecordSink {
     let app = Arc::clone(app);
     Arc::new(move |records| {

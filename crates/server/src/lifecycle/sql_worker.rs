@@ -1,4 +1,4 @@
-//! The worker that answers one statement of SQL: this program, started by the server with [`ARGUMENT`].
+//! The worker that executes one SQL statement: this program, started by the server with [`ARGUMENT`].
 
 use kernel::confine::{self, Bounds};
 use sql::Launch;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// The first argument of a worker; the second is its number of threads.
 pub const ARGUMENT: &str = "sql-worker";
 
-/// How the server starts workers: as processes of this program, or for tests as threads.
+/// Returns how the server starts workers: as processes of this program, or as threads in tests.
 pub(crate) fn launch(program: Option<PathBuf>) -> Launch {
     match program {
         Some(path) => Launch::Program(path, vec![ARGUMENT.into()]),
@@ -18,7 +18,7 @@ pub(crate) fn launch(program: Option<PathBuf>) -> Launch {
     }
 }
 
-/// Answers one statement. Standard input is the socket to the server.
+/// Executes one statement. Standard input is the socket to the server.
 ///
 /// # Errors
 /// The process cannot be confined, or the socket fails.

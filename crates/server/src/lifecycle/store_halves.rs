@@ -1,29 +1,32 @@
-//! The registry of jobs and the samples are one store: a server rejects one without the other, as it would begin an empty
-//! half beside a full one.
+//! Checks that the data folder has both halves of the store, the registry of jobs and the samples, or neither.
+//!
+//! With one half alone the server does not start: it would create an empty half beside a full one.
 
 use config::place::{JOBS_FILE, SAMPLES_DIR};
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Folders below the samples that hold them.
+/// Subfolders that hold the samples.
 const FOLDERS: [&str; 3] = ["log", "blocks", "rollups"];
-/// Bytes at the beginning of a segment of the log, before its first record.
+/// Size of the header of a log segment, before its first record, in bytes.
 const SEGMENT_HEADER_BYTES: u64 = 16;
 
-/// Makes the data folder of a server, or checks one that is there.
+/// Creates the data folder of a server, or checks an existing one.
 ///
 /// # Errors
-/// Another user could have prepared it; or it has one half of a store.
+/// Another user could have prepared the folder, or it has only one half of a store.
 pub(crate) fn prepare(data: &Path) -> io::Result<()> {
     kernel::trust::make_own_folder(data, 0o700)?;
     check(data)
 }
 
-/// Checks that a data folder has both or neither. A first start that was cut off leaves a folder without samples.
+/// Checks that a data folder has both halves or neither.
+///
+/// An interrupted first start leaves an empty samples folder without a registry, which is accepted.
 ///
 /// # Errors
-/// One is missing, or the folder cannot be read.
+/// One half is missing, or the folder cannot be read.
 fn check(data: &Path) -> io::Result<()> {
     let (jobs, samples) = (data.join(JOBS_FILE), data.join(SAMPLES_DIR));
     let missing = |what: &Path, other: &Path| {

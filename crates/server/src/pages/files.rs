@@ -1,4 +1,4 @@
-//! The pages of `ui/`, compiled in: `/` is `index.html`, everything else lies under `/ui/`.
+//! The files of `ui/`, compiled in: `/` is `index.html`, every other file is under `/ui/`.
 
 use crate::common::problem::Refusal;
 use crate::http::params::part;
@@ -11,10 +11,10 @@ use ring::digest::{SHA256, digest};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// The files, by their path under `ui/`; the list is made by `build.rs`.
+/// The files, by path under `ui/`. `build.rs` generates the list.
 static FILES: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/pages.rs"));
 
-/// What a file is told with.
+/// A file, with the headers of its response.
 #[derive(Debug)]
 struct Page {
     bytes: &'static [u8],
@@ -82,7 +82,7 @@ fn serve(path: &str, headers: &HeaderMap) -> Result<Response, Refusal> {
     let told = response.headers_mut();
     told.insert(CONTENT_TYPE, HeaderValue::from_static(page.content_type));
     told.insert(ETAG, page.etag.clone());
-    // Asked again each time, and answered 304: a new server has new pages at once.
+    // The browser revalidates each time and gets 304: after an upgrade the new pages show at once.
     told.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     Ok(response)
 }

@@ -1,4 +1,4 @@
-//! `GET /metrics`: the server's own state, as Prometheus reads it (text format 0.0.4).
+//! `GET /metrics`: the server's own state in the Prometheus text format 0.0.4.
 
 use crate::app::App;
 use crate::auth::caller::Caller;
@@ -22,7 +22,8 @@ use store::Stats;
 
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
-/// Tells what is counted: of all jobs to who sees every job, of all nodes to who sees every node.
+/// Returns the metrics. Metrics of jobs are limited to callers with access to every job, metrics of nodes to every
+/// node.
 pub(crate) async fn metrics(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -30,7 +31,7 @@ pub(crate) async fn metrics(
     let reader = caller.reader();
     let every_job = reader.is_some_and(Reader::sees_every_job);
     let every_node = reader.is_some_and(Reader::sees_every_node);
-    // The store's state and /proc are read on a thread that may wait.
+    // A thread that may block reads the store's state and /proc.
     let text = tokio::task::spawn_blocking(move || {
         let mut page = Page::default();
         about(&app, &mut page);
@@ -59,7 +60,7 @@ struct Page {
 }
 
 impl Page {
-    /// What the samples that follow mean. Writing to a string cannot fail.
+    /// Writes the `HELP` and `TYPE` lines of a metric. Writing to a string cannot fail.
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}").ok();
     }
@@ -78,7 +79,7 @@ impl Page {
         self.sample(name, "", value);
     }
 
-    /// How often something was done, and how many seconds it took altogether.
+    /// Writes how often an operation ran, and the sum of its seconds.
     fn timing(&mut self, name: &str, labels: &str, (count, seconds): (u64, f64)) {
         self.sample(&format!("{name}_sum"), labels, seconds);
         self.sample(&format!("{name}_count"), labels, count);
@@ -377,7 +378,7 @@ fn store(stats: &Stats, claims: usize, page: &mut Page) {
     page.gauge(name, "The longest fdatasync since the start.", stats.fsync_seconds_max);
 }
 
-/// What this process takes, by the names that Prometheus's own clients use.
+/// Writes this process's resource use, by the names that Prometheus's own clients use.
 fn process(page: &mut Page) {
     let Ok(root) = Root::live() else { return };
     let mut text = Vec::new();
@@ -397,7 +398,7 @@ fn process(page: &mut Page) {
     }
     let mut files = 0_u64;
     if root.list("proc/self/fd", |_| files += 1).is_ok() {
-        // The list itself is open while it is read.
+        // The listing's own descriptor is open during the count.
         page.gauge("process_open_fds", "Open files.", files.saturating_sub(1));
     }
 }

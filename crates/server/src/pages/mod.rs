@@ -1,6 +1,6 @@
-//! What is drawn or listed for others: the page's files, metrics, the OpenAPI document.
+//! The web page's files, the metrics, and the OpenAPI document.
 //!
-//! - `files`: the page itself, from `ui/`. `metrics`: `/metrics` for Prometheus. `openapi`: the document.
+//! - `files`: the web page, from `ui/`. `metrics`: `/metrics` for Prometheus. `openapi`: the document.
 
 pub(crate) mod files;
 pub(crate) mod metrics;

@@ -1,4 +1,4 @@
-//! `GET /api/v1/openapi.json`: what can be asked here, for programs.
+//! `GET /api/v1/openapi.json`: describes the API for programs.
 
 use crate::common::problem::Refusal;
 use crate::queries::answers::JSON;
@@ -9,7 +9,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use std::sync::OnceLock;
 
-/// The document, for everyone: it tells what the server is, and nothing of what it holds.
+/// Returns the document, without authentication: it describes the server, and contains no stored data.
 pub(crate) async fn document(RawQuery(query): RawQuery) -> Result<Response, Refusal> {
     static TEXT: OnceLock<String> = OnceLock::new();
     known(query, Operation::OpenApi)?;

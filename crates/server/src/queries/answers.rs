@@ -1,4 +1,4 @@
-//! Answers of questions, whole.
+//! Runs queries and builds their complete responses.
 
 use crate::app::App;
 use crate::auth::audit::{Unchanged, Wrote};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The content type of JSON.
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 
-/// Asks the store and the registry, and answers in JSON.
+/// Queries the store and the registry, and returns the result as JSON.
 pub(crate) async fn ask<T: Serialize>(
     app: &Arc<App>,
     caller: &Caller,
@@ -30,7 +30,7 @@ pub(crate) async fn ask<T: Serialize>(
     Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
 }
 
-/// The same of a question that may take long; `rows` counts what its answer tells.
+/// Like `ask`, for a query that may be slow. `rows` counts the rows of the result.
 pub(crate) async fn ask_long<T: Serialize>(
     app: &Arc<App>,
     caller: &Caller,
@@ -47,25 +47,25 @@ pub(crate) async fn ask_long<T: Serialize>(
     asked.answered(answer.await)
 }
 
-/// An answer to somebody who changed this.
+/// Marks a response for the audit: the request changed `what`.
 pub(crate) fn wrote(mut answer: Response, what: &serde_json::Value) -> Result<Response, Refusal> {
     answer.extensions_mut().insert(Wrote(what.clone()));
     Ok(answer)
 }
 
-/// An answer to somebody whose request changed nothing.
+/// Marks a response for the audit: the request changed nothing.
 pub(crate) fn unchanged(mut answer: Response) -> Result<Response, Refusal> {
     answer.extensions_mut().insert(Unchanged);
     Ok(answer)
 }
 
-/// A value in JSON.
+/// Serializes a value as a JSON response.
 pub(crate) fn json(value: &impl Serialize) -> Result<Response, Refusal> {
     let body = serde_json::to_vec(value).map_err(|error| Refusal::fault(&error))?;
     Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
 }
 
-/// The form in which the client wants rows: the first of its Accept header that there is.
+/// Returns the format of rows that the client wants: the first supported one of its `Accept` header.
 pub(crate) fn format(headers: &HeaderMap) -> Result<Format, Refusal> {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let mut types = accepted

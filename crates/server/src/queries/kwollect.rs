@@ -1,4 +1,4 @@
-//! `/rpc`: Kwollect's functions, as PostgREST serves them.
+//! `/rpc`: Kwollect's functions, in the form that PostgREST serves.
 
 use crate::app::App;
 use crate::auth::caller::Caller;
@@ -19,7 +19,7 @@ use query::{Format, GetMetrics, parse_time};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The functions there are.
+/// The functions that exist.
 const FUNCTIONS: [&str; 3] = ["get_metrics", "available_metrics", "update_promoted_metrics"];
 /// `GET|POST /rpc/get_metrics`.
 pub(crate) async fn get_metrics(
@@ -99,7 +99,7 @@ fn available(rows: &[(DeviceId, Arc<str>)], format: Format) -> Result<Vec<u8>, s
     serde_json::to_vec(&rows.iter().map(row).collect::<Vec<_>>())
 }
 
-/// What the parameter `params` narrows the question to: devices, a job.
+/// Parses the parameter `params`, which restricts the query to devices and a job.
 fn narrowed(params: Value) -> Result<(Option<Vec<DeviceId>>, Option<JobName>), Refusal> {
     let refused = |message: &str| {
         Err(Refusal::new(StatusCode::BAD_REQUEST, "P0001", Why::Malformed, message))
@@ -119,7 +119,7 @@ fn narrowed(params: Value) -> Result<(Option<Vec<DeviceId>>, Option<JobName>), R
         }
         Some(_) => return refused("Cannot parse params->devices, should be JSON array"),
     };
-    // Anything but digits is passed over, as Kwollect does.
+    // A job ID with other characters than digits is ignored, as in Kwollect.
     let job = params.get("job_id").and_then(|job| match job {
         Value::Number(number) => number.as_i64(),
         Value::String(text) => text.parse().ok(),
@@ -128,7 +128,7 @@ fn narrowed(params: Value) -> Result<(Option<Vec<DeviceId>>, Option<JobName>), R
     Ok((devices, job.and_then(JobId::new).map(JobName::number)))
 }
 
-/// `/rpc/NAME` of a function that there is not.
+/// `/rpc/NAME` of a function that does not exist.
 pub(crate) async fn unknown(name: Result<Path<String>, PathRejection>) -> Refusal {
     let shown: String = match part(name) {
         Ok(name) => name.chars().take(100).collect(),

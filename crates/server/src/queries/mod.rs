@@ -1,6 +1,7 @@
-//! Questions about what is stored, and their answers.
+//! Queries about stored data, and their responses.
 //!
-//! - `answers`: a question is answered as JSON. `series`, `nodes`, `statements` (SQL), `kwollect`: the questions. `slow`: slow ones in the log.
+//! - `answers`: runs a query and returns JSON. `series`, `nodes`, `statements` (SQL), `kwollect`: the queries.
+//! - `slow`: logs slow queries.
 
 pub(crate) mod answers;
 pub(crate) mod kwollect;

@@ -18,10 +18,10 @@ use model::{DeviceId, JobState};
 use query::{Asker, QueryError, Questions};
 use std::sync::Arc;
 
-/// Whether this is a build that figures may be taken from.
+/// Whether this is a release build. Measurements of a development build are not meaningful.
 pub(crate) const BUILD: &str = if cfg!(debug_assertions) { "development" } else { "release" };
 
-/// `GET /api/v1/ready`, for everyone: whether requests are answered.
+/// `GET /api/v1/ready`, without authentication: whether the server answers requests.
 pub(crate) async fn ready(
     State(app): State<Arc<App>>,
     RawQuery(query): RawQuery,
@@ -44,7 +44,7 @@ pub(crate) async fn health(
     let (ready, uptime_seconds) = (app.ready(), app.started.elapsed().as_secs_f64());
     let agents = Arc::clone(&app);
     ask(&app, &caller, move |questions, asker| {
-        // Numbers are told, and no job: nothing for the audit.
+        // The response has counts only and names no job, so that the audit needs no entry.
         let unwatched = Asker { watch: None, ..asker.clone() };
         let nodes = listed(&agents, questions, &unwatched)?;
         let alive = nodes.iter().filter(|node| node.alive).count();
@@ -62,7 +62,7 @@ pub(crate) async fn health(
     .await
 }
 
-/// How many jobs run that this asker may see.
+/// Number of running jobs that are visible to the caller.
 fn running(questions: &Questions, asker: &Asker) -> Result<u64, QueryError> {
     if asker.reader.sees_every_job() {
         return Ok(questions.registry().running()?);
@@ -82,14 +82,14 @@ pub(crate) async fn nodes(
     ask(&app, &caller, move |questions, asker| listed(&agents, questions, asker)).await
 }
 
-/// The nodes with what their agents said of themselves.
+/// Returns the nodes, with the details that their agents reported.
 fn listed(app: &App, questions: &Questions, asker: &Asker) -> Result<Vec<api::Node>, QueryError> {
     let mut nodes = questions.nodes(asker)?;
     nodes.iter_mut().for_each(|node| app.agents.tell(node, asker.now));
     Ok(nodes)
 }
 
-/// `DELETE /api/v1/nodes/{node}`: a retired node leaves the list until it sends again.
+/// `DELETE /api/v1/nodes/{node}`: removes a retired node from the list until it sends again.
 pub(crate) async fn forget(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -102,7 +102,7 @@ pub(crate) async fn forget(
     }
     let device = DeviceId::new(&part(node)?).map_err(wrong)?;
     let more = serde_json::json!({"node": device.as_str()});
-    // Looking the node up is no reading of jobs: the audit has the change alone.
+    // Looking up the node reads no job data: the audit records the change only.
     let asker = Asker { watch: None, ..app.asker(&caller)? };
     let forgotten = app.with_registry(move |app| {
         let nodes = listed(app, &app.questions, &asker)?;

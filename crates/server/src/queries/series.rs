@@ -1,4 +1,4 @@
-//! `/api/v1`: series, their values over time and the newest of them; what there is, and what is missing.
+//! `/api/v1`: series, their values over time, their latest values, the metrics catalogue, and gaps.
 
 use crate::app::App;
 use crate::auth::caller::Caller;
@@ -22,7 +22,7 @@ const DAY: i64 = 24 * 60 * MINUTE;
 /// Longest step, in seconds: a year.
 const STEP_SECONDS_MAX: f64 = 366.0 * 86_400.0;
 
-/// `GET /api/v1/series`: those with samples in the interval, the last day without one.
+/// `GET /api/v1/series`: series with samples in the interval; the default is the last day.
 pub(crate) async fn series(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -39,7 +39,7 @@ pub(crate) async fn series(
     .await
 }
 
-/// `GET /api/v1/range`: points of series in the interval, the last five minutes without one.
+/// `GET /api/v1/range`: points of series in the interval; the default is the last 5 minutes.
 pub(crate) async fn range(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -64,7 +64,7 @@ pub(crate) async fn range(
     .await
 }
 
-/// `GET /api/v1/last`: the newest value of each living series.
+/// `GET /api/v1/last`: the latest value of each active series.
 pub(crate) async fn last(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -78,7 +78,7 @@ pub(crate) async fn last(
     .await
 }
 
-/// `GET /api/v1/explain`: where series with samples in the interval come from, the last day without one.
+/// `GET /api/v1/explain`: the origin of series with samples in the interval; the default is the last day.
 pub(crate) async fn explain(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -95,7 +95,8 @@ pub(crate) async fn explain(
         for one in &mut explained {
             let device = &one.series.device;
             let last = one.source.as_ref().and_then(|it| agents.agents.last_error(device, it));
-            // A trouble is the node's, and was told at an instant.
+            // An error of a source belongs to the node and has a time. It is shown if the caller may see the node at
+            // that time.
             let is_seen = |at| sight.at(at, |node| node == device).is_none_or(|it| !it.is_empty());
             one.last_error = last.filter(|last| is_seen(last.at)).map(LastError::shown);
         }
@@ -104,7 +105,7 @@ pub(crate) async fn explain(
     .await
 }
 
-/// `GET /api/v1/catalogue`: every metric known.
+/// `GET /api/v1/catalogue`: every known metric.
 pub(crate) async fn catalogue(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -114,7 +115,7 @@ pub(crate) async fn catalogue(
     ask(&app, &caller, |questions, _| Ok(questions.catalogue())).await
 }
 
-/// `GET /api/v1/gaps`: what is missing in the interval, the last day without one.
+/// `GET /api/v1/gaps`: gaps in the interval; the default is the last day.
 pub(crate) async fn gaps(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -131,21 +132,21 @@ pub(crate) async fn gaps(
     .await
 }
 
-/// The parameters of a query string, each one that the operation has.
+/// Parses a query string. A parameter that the operation does not have is an error.
 pub(crate) fn known(query: Option<String>, operation: Operation) -> Result<Params, Refusal> {
     let params = Params::of_query(query.as_deref())?;
     params.only(operation, StatusCode::BAD_REQUEST)?;
     Ok(params)
 }
 
-/// The number of elements that a caller wants at most.
+/// Parses `limit`: the most elements that the caller wants.
 fn most(text: &str) -> Result<usize, Refusal> {
     let most = text.parse::<u32>().ok().filter(|most| *most <= api::COUNT_MAX);
     let message = || format!("`limit` is a whole number, {} at most", api::COUNT_MAX);
     most.and_then(|most| usize::try_from(most).ok()).ok_or_else(|| Refusal::malformed(message()))
 }
 
-/// A truth value as PostgreSQL reads them.
+/// Parses a Boolean in the forms that PostgreSQL accepts.
 pub(crate) fn truth(params: &Params, name: &str) -> Result<Option<bool>, Refusal> {
     let Some(text) = params.text(name)? else { return Ok(None) };
     match text.to_ascii_lowercase().as_str() {
@@ -155,7 +156,7 @@ pub(crate) fn truth(params: &Params, name: &str) -> Result<Option<bool>, Refusal
     }
 }
 
-/// A step in seconds, or as `30s`, `5m`; 0: every sample as it is.
+/// Parses a step in seconds, or in the form `30s` or `5m`. With 0, every sample is returned as stored.
 fn step_us(text: &str) -> Result<i64, Refusal> {
     let refused = || Refusal::malformed("`step` is a time such as 0.5, 30s or 5m, at most a year");
     if let Some(step) = config::parse_duration(text) {

@@ -1,6 +1,6 @@
-//! Questions that took long are told in the log: what was asked by whom, what it took, how it ended.
+//! Logs slow queries: the query, its caller, its cost, and how it ended.
 //!
-//! The log tells a question that repeats once, and then how often it did: see [`config::log`].
+//! The log writes a repeated query once, and later how often it was repeated: see [`config::log`].
 
 use crate::app::App;
 use crate::auth::caller::Caller;
@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use store::Reads;
 use tokio::time::Instant;
 
-/// Characters of a question that are told.
+/// Most characters of a query that are logged.
 const WORDS_MAX: usize = 500;
 
-/// How a question ended.
+/// How a query ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Done,
@@ -51,7 +51,7 @@ impl End {
         }
     }
 
-    /// Of what broke an answer off.
+    /// Classifies the error that aborted a response.
     fn of_break(error: &(dyn Error + 'static)) -> Self {
         let query = match error.downcast_ref::<SqlError>() {
             Some(SqlError::TooManyRows(_) | SqlError::TooSlow(_) | SqlError::Memory(_)) => {
@@ -62,7 +62,7 @@ impl End {
             None => error.downcast_ref::<QueryError>(),
         };
         match query {
-            // An answer whose client waits is cancelled by the limit of time alone.
+            // While the client still waits, only the time limit cancels a response.
             Some(QueryError::TooManyRows(_) | QueryError::TooMuch(_) | QueryError::Cancelled) => {
                 Self::Limit
             }
@@ -71,7 +71,7 @@ impl End {
     }
 }
 
-/// What a question takes, counted while it is answered.
+/// The cost of a query, counted while it runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) reads: Reads,
@@ -79,13 +79,13 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// So many more rows are told.
+    /// Adds to the number of returned rows.
     pub(crate) fn told(&self, rows: usize) {
         self.rows.fetch_add(u64::try_from(rows).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 }
 
-/// A question that is told in the log if it takes long: when this is dropped, it has ended.
+/// A running query. It is logged if it was slow: the query ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Asked {
     app: Arc<App>,
@@ -98,7 +98,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// A question begins.
+    /// Starts the measurement of a query.
     pub(crate) fn new(app: &Arc<App>, kind: &'static str, caller: &Caller, words: &str) -> Self {
         Self {
             app: Arc::clone(app),
@@ -111,7 +111,7 @@ impl Asked {
         }
     }
 
-    /// The question has its whole answer, or none.
+    /// Ends the measurement of a query with a complete response or an error.
     pub(crate) fn answered(
         mut self,
         answer: Result<Response, Refusal>,
@@ -123,7 +123,7 @@ impl Asked {
         answer
     }
 
-    /// The question has no answer, or one whose end is the question's.
+    /// Ends the measurement with the end of the response's body, or at once if the query failed.
     pub(crate) fn streamed(self, answer: Result<Response, Refusal>) -> Result<Response, Refusal> {
         let Ok(response) = answer else { return self.answered(answer) };
         let (head, body) = response.into_parts();
@@ -163,7 +163,7 @@ impl Drop for Asked {
         if after.is_none_or(|after| took < after) {
             return;
         }
-        // Dropped before its end: nobody takes the answer any more, or the server stops.
+        // Dropped before its end: the client disconnected, or the server stops.
         let left = || if self.app.ready() { End::Gone } else { End::Cancelled };
         let end = self.end.unwrap_or_else(left);
         self.app.counts.slow_queries.add(1);
@@ -171,7 +171,7 @@ impl Drop for Asked {
     }
 }
 
-/// The beginning of a text on one line, without what a terminal or a reader's eye could be misled by.
+/// Returns the beginning of a text on one line, without characters that mislead a terminal or a reader.
 fn one_line(text: &str) -> String {
     let mut line = String::new();
     let mut characters = text.chars();

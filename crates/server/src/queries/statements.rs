@@ -1,4 +1,4 @@
-//! `POST /api/v1/sql`: one SELECT, its rows as they come.
+//! `POST /api/v1/sql`: runs one SELECT and streams its rows.
 
 use crate::app::App;
 use crate::auth::caller::Caller;
@@ -19,19 +19,19 @@ use sql::{SqlError, SqlRows};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The beginning of an answer is held until it has so many bytes, or its end.
+/// The server holds the beginning of a response until it has this many bytes, or the response ends.
 const HELD_BYTES: usize = 64 << 10;
 
-/// How long the reason of an answer that is broken off may take to leave.
+/// How long the error message of an aborted response may take to reach the client.
 const REASON_TIME: Duration = Duration::from_millis(100);
 
-/// An answer on its way.
+/// A response that is being streamed.
 struct SentRows {
     rows: SqlRows,
     taken: Taken,
 }
 
-/// Takes a statement.
+/// Handles a statement.
 pub(crate) async fn sql(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -53,7 +53,7 @@ pub(crate) async fn sql(
     asked.streamed(answer)
 }
 
-/// Answers a statement; what that takes is counted.
+/// Runs a statement, and counts what it reads and returns.
 async fn answer(
     app: &App,
     caller: &Caller,
@@ -65,7 +65,7 @@ async fn answer(
     let rows = app.sql.query(statement, asker, format).await?;
     taken.reads = rows.reads().clone();
     let (mut told, mut begin) = (SentRows { rows, taken: taken.clone() }, Vec::new());
-    // What fails before so many bytes is told with its own status.
+    // An error within the first `HELD_BYTES` bytes is returned with its own HTTP status.
     while begin.len() < HELD_BYTES {
         match told.next().await {
             Some(piece) => begin.extend(piece?),
@@ -75,7 +75,7 @@ async fn answer(
     let begin = futures::stream::once(async move { Ok::<_, SqlError>(Bytes::from(begin)) });
     let rest = futures::stream::unfold((told, None), |(mut told, error)| async move {
         if let Some(error) = error {
-            // The reason leaves before the connection is broken off.
+            // The client receives the reason before the connection is closed.
             tokio::time::sleep(REASON_TIME).await;
             return Some((Err(error), (told, None)));
         }
@@ -95,7 +95,7 @@ async fn answer(
 }
 
 impl SentRows {
-    /// The next piece of the answer's text.
+    /// Returns the next piece of the response's text.
     async fn next(&mut self) -> Option<Result<Bytes, SqlError>> {
         let piece = self.rows.next().await?;
         Some(piece.map(|piece| {

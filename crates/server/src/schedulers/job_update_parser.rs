@@ -1,4 +1,4 @@
-//! What an administrator, or a file, says of schedulers' jobs.
+//! Checks updates of scheduler jobs that an administrator or `schedulers.file` reports.
 
 use api::JobUpdate;
 use jobs::{Amendment, NodeShare, Step};
@@ -12,7 +12,7 @@ const LIST_BYTES_MAX: usize = 16 * 1024;
 /// Most devices of one job.
 const NODES_MAX: usize = 65_536;
 
-/// What a line or a body says, checked; the error says what is wrong with it.
+/// Checks an update, from a line or a request body. The error names the invalid field.
 pub(crate) fn amendment(told: JobUpdate, now: Timestamp) -> Result<Amendment, String> {
     let cluster = ClusterId::new(&told.cluster).map_err(|error| error.to_string())?;
     if cluster == ClusterId::local() {
@@ -58,7 +58,7 @@ fn state(word: &str) -> Result<JobState, String> {
     JobState::from_word(word).ok_or_else(|| format!("`state` is one of {states}"))
 }
 
-/// The devices of a job; where one is a list of several (`n[1-3]`), each of these has that share.
+/// Expands the devices of a job. Each device of a list (`n[1-3]`) gets the share of the list.
 fn shares(told: Vec<api::NodeShare>) -> Result<Vec<NodeShare>, String> {
     let mut shares = Vec::with_capacity(told.len());
     for one in told {
@@ -127,7 +127,7 @@ fn resources(what: &str, of: api::Resources) -> Result<Resources, String> {
     })
 }
 
-/// Seconds since 1970 as an instant that a job may begin or end at.
+/// Converts seconds since 1970 to an instant that a job may begin or end at: from 2000 to a day from now.
 pub(crate) fn instant(what: &str, seconds: f64, now: Timestamp) -> Result<Timestamp, String> {
     let latest = now.plus(DAY);
     if !(Timestamp::YEAR_2000.seconds()..=latest.seconds()).contains(&seconds) {

@@ -1,6 +1,7 @@
-//! Schedulers are polled, and what they report becomes records.
+//! Polls schedulers, and turns their reports into job records.
 //!
-//! - `plans`: which schedulers, by the configuration. `scheduler_poller`: one is polled. `job_update_parser`: what a person or a file reports of a job.
+//! - `plans`: the schedulers that the configuration names. `scheduler_poller`: polls one scheduler.
+//! - `job_update_parser`: checks the job updates that an administrator or a file reports.
 
 pub(crate) mod job_update_parser;
 pub(crate) mod plans;

@@ -1,4 +1,4 @@
-//! The schedulers that the configuration names, ready to be asked.
+//! The schedulers that the configuration names, ready to be polled.
 
 use crate::schedulers::scheduler_poller::Plan;
 use config::{OarSettings, SchedulerSettings, SlurmSettings, Token, TokenError};
@@ -10,35 +10,35 @@ use schedulers::{
 use std::path::Path;
 use std::time::Duration;
 
-/// How many calls' time a round may take at most.
+/// Longest time of a poll round, as a multiple of the longest time of one call.
 const CALLS_MAX: u32 = 8;
-/// Longest answer of one of Slurm's calls: seventy thousand jobs that run.
+/// Largest response to one Slurm call, in bytes: enough for 70 000 running jobs.
 const SLURM_ANSWER_BYTES_MAX: u64 = 256 << 20;
 
-/// Why a scheduler that the configuration names cannot be asked at all.
+/// Why a configured scheduler cannot be polled at all.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// The file with its secret.
+    /// The file with the scheduler's password is unreadable or not acceptable.
     #[error(transparent)]
     Secret(#[from] TokenError),
-    /// The name that its jobs bear.
+    /// The cluster name of the scheduler's jobs is invalid.
     #[error("`schedulers.{kind}.cluster`: {error}")]
     Cluster {
-        /// Of which scheduler.
+        /// The kind of scheduler: `oar` or `slurm`.
         kind: &'static str,
-        /// What is wrong with it.
+        /// The error in the name.
         error: NameError,
     },
-    /// The parameters of OAR's database.
+    /// The connection parameters of OAR's database are invalid.
     #[error("`schedulers.oar.database`: {0}")]
     Database(#[from] ParametersError),
-    /// The address of OAR's REST API.
+    /// The address of OAR's REST API is invalid.
     #[error("`schedulers.oar.rest`: an address such as http://frontend/oarapi")]
     Rest,
 }
 
 impl PlanError {
-    /// The setting that it is about.
+    /// The setting that the error is about.
     fn key(&self, kind: &str) -> String {
         let name = match self {
             Self::Secret(_) => "password_file",
@@ -50,7 +50,7 @@ impl PlanError {
     }
 }
 
-/// What is wrong with each scheduler, with the setting that it is about.
+/// Returns the configuration error of each scheduler, with the setting that it is about.
 pub(crate) fn errors(settings: &SchedulerSettings) -> Vec<(String, PlanError)> {
     let all = [("oar", oar(&settings.oar).err()), ("slurm", slurm(&settings.slurm).err())];
     all.into_iter()
@@ -58,7 +58,7 @@ pub(crate) fn errors(settings: &SchedulerSettings) -> Vec<(String, PlanError)> {
         .collect()
 }
 
-/// A plan for each scheduler that is configured.
+/// Returns a plan for each configured scheduler.
 pub(crate) fn plans(settings: &SchedulerSettings) -> Result<Vec<Plan>, PlanError> {
     Ok([oar(&settings.oar)?, slurm(&settings.slurm)?].into_iter().flatten().collect())
 }
@@ -108,7 +108,7 @@ fn slurm(settings: &SlurmSettings) -> Result<Option<Plan>, PlanError> {
     Ok(Some(plan(Box::new(scheduler), kind, way, (period, call_time_max, back))))
 }
 
-/// `host:port` of an address that was checked.
+/// Returns `host:port` of a validated URL; the default port is 80.
 fn tcp(url: &str) -> String {
     let authority = url.trim_start_matches("http://").trim_end_matches('/');
     let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| {
@@ -117,7 +117,7 @@ fn tcp(url: &str) -> String {
     if has_port { authority.to_owned() } else { format!("{authority}:80") }
 }
 
-/// `times`: the period, the longest time of a call, and how far back to ask at the start.
+/// Builds a plan; `times` are the period, the longest time of a call, and the look-back of the first poll.
 fn plan(
     scheduler: Box<dyn Scheduler>,
     kind: &'static str,

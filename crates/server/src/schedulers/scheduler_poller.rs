@@ -1,5 +1,6 @@
-//! Schedulers are asked for their jobs round after round, each by a task of its own, and the registry is
-//! told what they say. One that does not answer is asked again, ever less often up to [`AGAIN_MAX`].
+//! Polls each scheduler for its jobs in a task of its own, and passes the records to the registry.
+//!
+//! A scheduler that does not answer is polled again after growing pauses, up to [`AGAIN_MAX`].
 
 use crate::common::counts::{Counter, Timing};
 use crate::common::tasks::stopped;
@@ -13,32 +14,32 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-/// Longest pause between two rounds of which the first failed.
+/// Longest pause after a failed round, unless the period is longer.
 const AGAIN_MAX: Duration = Duration::from_secs(30);
-/// Most records that the registry is told at once: agents' events wait meanwhile.
+/// Most records passed to the registry at once. The events of agents wait meanwhile.
 const RECORDS_AT_ONCE: usize = 1000;
-/// Most sentences on records that were refused that are kept, to be shown.
+/// Most messages about rejected records that are kept for display.
 const REFUSED_SHOWN: usize = 10;
 
-/// Takes what a scheduler said into the registry. May wait for the disk.
+/// Passes the records of a scheduler to the registry. May wait for the disk.
 pub(crate) type RecordSink =
     Arc<dyn Fn(&[Record]) -> Result<IngestStats, RegistryError> + Send + Sync>;
 
-/// A scheduler, and how it is asked.
+/// A scheduler, and how to poll it.
 pub(crate) struct Plan {
     pub(crate) scheduler: Box<dyn Scheduler>,
-    /// `oar`, `slurm`.
+    /// The kind of scheduler: `oar` or `slurm`.
     pub(crate) kind: &'static str,
-    /// By which way: `database`, `rest`, `commands`.
+    /// The interface to the scheduler: `database`, `rest` or `commands`.
     pub(crate) way: &'static str,
     pub(crate) period: Duration,
     /// Longest time of a round.
     pub(crate) round_time_max: Duration,
-    /// At the start, jobs that ended so long ago are asked for.
+    /// How far back the first poll reads ended jobs.
     pub(crate) back: Duration,
 }
 
-/// How the asking of one scheduler goes.
+/// The state and the counters of one scheduler's poller.
 #[derive(Debug)]
 pub(crate) struct PollStatus {
     pub(crate) cluster: ClusterId,
@@ -47,31 +48,31 @@ pub(crate) struct PollStatus {
     pub(crate) period: Duration,
     pub(crate) good: Counter,
     pub(crate) failed: Counter,
-    /// Calls, statements or programs of rounds that did not fail.
+    /// Calls, statements or programs of successful rounds.
     pub(crate) calls: Counter,
     /// Records of jobs that were new to the registry.
     pub(crate) new: Counter,
-    /// Records that took the place of what was said before.
+    /// Records that changed a job in the registry.
     pub(crate) changed: Counter,
-    /// Records that said nothing new.
+    /// Records that repeat what the registry already has.
     pub(crate) known: Counter,
-    /// What was said and is no job.
+    /// Reported entries that are not valid jobs, and records that the registry rejected.
     pub(crate) refused: Counter,
-    /// Records kept without all of what they said.
+    /// Records that the registry stored only in part.
     pub(crate) cut: Counter,
-    /// Rounds, the registry's part included.
+    /// Duration of rounds, including the registry's part.
     pub(crate) timing: Timing,
     now: Mutex<Now>,
 }
 
-/// How it is now.
+/// The current state of a poller.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Now {
-    /// When the last round that did not fail ended, by the wall clock and by one that never goes back.
+    /// When the last successful round ended, by the wall clock and by the monotonic clock.
     pub(crate) last_success: Option<(Timestamp, Instant)>,
-    /// Why the last round failed, if it did.
+    /// The error of the last round, if it failed.
     pub(crate) trouble: Option<String>,
-    /// What was last refused of what the scheduler said.
+    /// Messages about the entries rejected most recently.
     pub(crate) refused: Vec<String>,
 }
 
@@ -89,7 +90,7 @@ impl PollStatus {
         }
     }
 
-    /// Records that the registry has.
+    /// Number of records that the registry accepted.
     pub(crate) fn records(&self) -> u64 {
         self.new.get() + self.changed.get() + self.known.get()
     }
@@ -114,13 +115,13 @@ enum RoundError {
     Panicked,
 }
 
-/// The rounds of one scheduler.
+/// The poll rounds of one scheduler.
 pub(crate) struct Rounds {
     scheduler: Box<dyn Scheduler>,
     course: Arc<PollStatus>,
     round_time_max: Duration,
     back: Duration,
-    /// What the scheduler said and the registry has not taken yet: it is not said again.
+    /// Records that the registry has not stored yet. The scheduler does not report them again.
     untold: Option<Changes>,
     failed_in_a_row: u32,
 }
@@ -164,7 +165,7 @@ impl Rounds {
         Arc::clone(&self.course)
     }
 
-    /// Asks until the server stops.
+    /// Polls until the server stops.
     pub(crate) async fn run(mut self, take: RecordSink, mut stopping: watch::Receiver<bool>) {
         loop {
             let began = Instant::now();
@@ -175,7 +176,8 @@ impl Rounds {
             let took = began.elapsed();
             self.course.timing.took(took);
             let pause = match ended {
-                // Half of the time is the scheduler's own, however much there is to tell.
+                // The scheduler is free for half of the time, however many jobs wait. Hence the pause is as long as
+                // the round took.
                 Ok(true) => took.min(self.course.period),
                 Ok(false) => self.course.period.saturating_sub(took),
                 Err(error) => self.again(&error),
@@ -187,7 +189,7 @@ impl Rounds {
         }
     }
 
-    /// One round; says whether more waits.
+    /// Runs one round. Returns whether more jobs wait.
     async fn round(&mut self, take: &RecordSink) -> Result<bool, RoundError> {
         if self.untold.is_none() {
             let now = crate::common::clock::now();
@@ -209,7 +211,7 @@ impl Rounds {
             match taken.map_err(|_| RoundError::Panicked).and_then(|taken| Ok(taken?)) {
                 Ok(heard) => self.course.heard(&heard),
                 Err(error) => {
-                    // Said to the registry again in the next round, before the scheduler is asked.
+                    // The next round passes these records again, before it polls the scheduler.
                     changes.records.splice(0..0, some.iter().cloned());
                     return Err(error);
                 }
@@ -248,7 +250,7 @@ impl Rounds {
         self.failed_in_a_row = 0;
     }
 
-    /// Notes that a round failed, and says how long the next should wait.
+    /// Records that a round failed. Returns the pause before the next round.
     fn again(&mut self, error: &RoundError) -> Duration {
         let PollStatus { cluster, kind, .. } = &*self.course;
         let text = error.to_string();
@@ -268,8 +270,10 @@ impl Rounds {
     }
 }
 
-/// The pause after so many rounds in a row that failed: the period doubled each time, and of that a part
-/// from a half to all by chance, so that servers that lost one scheduler do not return together.
+/// Returns the pause after `failed` failed rounds in a row.
+///
+/// The pause doubles with each failure. A random factor between 0.5 and 1 keeps servers that lost the same scheduler
+/// from returning together.
 fn pause(period: Duration, failed: u32, chance: u64) -> Duration {
     let most = period.saturating_mul(2_u32.saturating_pow(failed.min(16)));
     let most = most.min(AGAIN_MAX.max(period));
@@ -284,7 +288,7 @@ mod tests {
     use model::{JobId, JobKey, JobState};
     use std::collections::VecDeque;
 
-    /// Says what it is told to say, and notes what it was asked.
+    /// Returns prepared answers, and records the time range of each poll.
     struct TestScheduler {
         cluster: ClusterId,
         answers: VecDeque<Result<Changes, SchedulerError>>,
@@ -329,10 +333,10 @@ mod tests {
     }
 
     type Seen = Arc<Mutex<Vec<i64>>>;
-    /// From when until when each round asked.
+    /// The time range that each round polled.
     type Asked = Arc<Mutex<Vec<(Timestamp, Timestamp)>>>;
 
-    /// Rounds with these answers, what the registry was told, and what the scheduler was asked.
+    /// Returns rounds with these answers, the registry's records, and the time ranges of the polls.
     fn rounds(
         answers: Vec<Result<Changes, SchedulerError>>,
         registry_fails: u32,
@@ -426,7 +430,7 @@ mod tests {
             let paused = began.elapsed();
             assert!(paused >= Duration::from_millis(20), "{paused:?}");
             assert_eq!(course.now().trouble, None);
-            // The third answer never comes: the round ends by itself.
+            // The third answer never comes: the round ends by its own timeout.
             while course.failed.get() < 2 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }

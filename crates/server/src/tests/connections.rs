@@ -1,4 +1,4 @@
-//! Clients that are slow, half open, closed too early, too many, or speak something else.
+//! Clients that are slow, half open, closed too early, too many, or use another protocol.
 
 use super::ingest::{HEADERS, batch, frame, post, statuses};
 use super::{Site, answer, request, until};
@@ -11,7 +11,7 @@ use wire::AckStatus;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
-/// Whether the server ends a connection by itself.
+/// Whether the server closes a connection by itself.
 fn ended(stream: &mut TcpStream) -> bool {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
@@ -79,7 +79,7 @@ fn a_client_that_takes_nothing_of_its_answer_is_given_up() {
     let limits = Limits { write_time: MS(500), ..Limits::default() };
     let site = Site::with(limits, &[]);
     let mut stream = site.connect();
-    // Pipelined questions whose answers are never read fill every buffer between.
+    // Pipelined requests whose responses are never read fill all buffers.
     let question = b"GET /ui/vendor/uPlot.esm.js HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(2000);
     stream.set_write_timeout(Some(MS(300))).unwrap();
     stream.write_all(&question).ok();
@@ -104,12 +104,12 @@ fn garbage_stops_nothing_and_takes_no_memory() {
     for _ in 0..100 {
         let mut body = Vec::new();
         for _ in 0..100 {
-            // Each frame stands alone: its length is right, something in it is not.
+            // Each frame stands alone: its length is right, but its content is damaged.
             let mut bad = good.clone();
             let at = 12 + random() % (bad.len() - 12);
             bad[at] ^= 1 << (random() % 8);
             if random() % 2 == 0 {
-                // A checksum that is right, over a payload that is nonsense.
+                // A correct checksum over a damaged payload.
                 let crc = crc32c(&bad[12..]);
                 bad[8..12].copy_from_slice(&crc.to_le_bytes());
             }
@@ -122,16 +122,16 @@ fn garbage_stops_nothing_and_takes_no_memory() {
     }
     assert!(refused > 9000, "{refused}");
     http_garbage(&site, &mut random);
-    // Another boot: a flipped bit may have made a number of this one.
+    // Another boot: a flipped bit may have produced a sequence number of the first boot.
     let last = Batch { boot: Boot([9; 16]), ..batch("n1", 0) };
     assert_eq!(statuses(&post(&site, "", &frame(&last))), [AckStatus::Stored]);
     let grown = resident().saturating_sub(before);
-    // Other tests of this process take memory meanwhile.
+    // Other tests of this process use memory meanwhile.
     assert!(grown < 128 << 20, "{grown} bytes more");
     until("the seats are free again", || site.metric("jobmeter_connections") <= 1.0);
 }
 
-/// CRC-32C, bit by bit.
+/// Computes CRC-32C, bit by bit.
 fn crc32c(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     for byte in bytes {
@@ -160,14 +160,14 @@ fn http_garbage(site: &Site, random: &mut impl FnMut() -> usize) {
         if i % 3 == 0 {
             bytes = (0..random() % 300).map(|_| u8::try_from(random() % 256).unwrap()).collect();
         }
-        // The server may have closed already.
+        // The server may have closed the connection already.
         stream.write_all(&bytes).ok();
         stream.shutdown(Shutdown::Write).ok();
         if i % 50 == 0 {
             assert!(ended(&mut stream), "{bytes:?}");
         }
     }
-    // A header without end.
+    // An endless header.
     let mut stream = site.connect();
     let long = vec![b'a'; 1 << 20];
     stream.write_all(b"GET / HTTP/1.1\r\nHost: ").ok();
@@ -184,7 +184,7 @@ fn a_client_that_closes_right_after_sending_harms_nothing() {
         stream.write_all(&request("POST /v1/batches", HEADERS, &frame(&batch("n1", seq)))).unwrap();
         drop(stream);
     }
-    // Each was stored or not; none was stored twice, and the server goes on.
+    // Each batch was stored or not. No batch was stored twice, and the server continues.
     for seq in 0..50 {
         let acks = statuses(&post(&site, "", &frame(&batch("n1", seq))));
         assert!(matches!(acks[..], [AckStatus::Stored | AckStatus::Duplicate]));

@@ -1,4 +1,4 @@
-//! What is asked of agents: who may ask for what, what a node is told, and what remains of it.
+//! On-demand requests to agents: who may make them, what a node receives, and what is kept.
 
 use super::ingest::{HEADERS, batch, frame};
 use super::{Answer, Site, until};
@@ -30,7 +30,7 @@ fn refused(site: &Site, token: &str, line: &str, body: &Value) -> (u16, String) 
     (answer.status, answer.json()["message"].as_str().unwrap_or_default().to_owned())
 }
 
-/// A node's batches, and the generation that is wanted of it with its text in each answer.
+/// A node that sends batches and reads the wanted configuration, with its generation, from each response.
 struct Node<'a> {
     site: &'a Site,
     name: &'a str,
@@ -61,7 +61,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// A job of a user on a node; its start is the same each time.
+/// A job of a user on a node. Its start depends only on its ID.
 fn job(id: i64, uid: u32, node: &str, ended: bool) -> JobEvent {
     JobEvent {
         key: JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(id).unwrap() },
@@ -98,7 +98,7 @@ fn a_change_is_in_the_next_ack_of_its_nodes_alone_until_it_is_undone() {
     assert!(generation != file && text.contains("[sources.load]\nperiod = \"1s\"\n"), "{text}");
     assert!(text.contains("[sources.disk]\nperiod = \"9s\"\n") && text.starts_with("until = "));
     assert_eq!(n9.sends("", Vec::new()).0, file, "another node has the file alone");
-    // A node that has it is told no more; what it refused of it is shown.
+    // A node that reports the generation gets no text again. Its rejection is listed.
     let took = format!(
         "X-Jobmeter-Config: {generation}\r\nX-Jobmeter-Refused: `sources.load.period` is too fast\r\n"
     );
@@ -108,7 +108,7 @@ fn a_change_is_in_the_next_ack_of_its_nodes_alone_until_it_is_undone() {
     assert_eq!((&listed[0]["nodes_known"], &listed[0]["nodes_applied"]), (&json!(1), &json!(0)));
     let why = "sources.load.period: `sources.load.period` is too fast";
     assert_eq!(listed[0]["rejected"][0], json!({"device": "n1", "reason": why}));
-    // It outlives the server.
+    // The change survives a restart of the server.
     let seq = n1.seq.clone();
     let folder = site.stop();
     let site = Site::within(folder, Limits::default(), &[]);
@@ -202,7 +202,7 @@ fn a_user_promotes_on_the_nodes_of_his_running_jobs_and_for_their_time() {
     assert_eq!(refused(&site, OTHER, &end, &Value::Null).0, 404);
     good(&site, USER, &end, &Value::Null);
     assert!(!n1.told().contains("perf_") && n1.told().contains("\"y\""));
-    // Its marks are for the user and for administrators: their texts say what the user measures.
+    // Marks are visible to their user and to administrators only: their texts show what the user measures.
     let marks = |token| good(&site, token, "GET /api/v1/marks?device=n1", &Value::Null);
     assert_eq!(
         (&marks(USER)[0]["actor"], &marks(USER)[0]["job"]),
@@ -242,11 +242,11 @@ fn a_node_is_told_what_it_takes_and_who_asks_for_more_hears_it() {
     assert_eq!(listed[2]["rejected"], json!([{"device": "n1", "reason": why}]));
     assert_eq!((&listed[0]["rejected"], &listed[1]["rejected"]), (&json!([]), &json!([])));
     assert!(site.metric("jobmeter_settings_cut_total") > 0.0);
-    // One that ends makes room.
+    // The end of one change frees space.
     good(&site, ADMIN, &format!("DELETE /api/v1/settings/{}", first["id"]), &Value::Null);
     assert!(n1.told().contains("[burst.numa]"));
 
-    // However long the lists of events are, what holds already is told, and all of it can be read.
+    // However long the lists of events are, the text keeps active settings, and the agent can parse all of it.
     let events: Vec<_> = (0..100).map(|n| format!("{n:090}")).collect();
     let long = |source: &str| {
         let sources = json!({source: {"events": &events}});
@@ -318,7 +318,7 @@ fn no_user_takes_the_room_of_an_administrator() {
     let control = json!({"metric": "\u{1}".repeat(200)});
     let (status, why) = refused(&site, USER, PROMOTE, &control);
     assert!(status == 400 && why.contains("printable characters"), "{why}");
-    // Names that sort early, as long as they may be and longer when quoted.
+    // Names that sort first, of the greatest length, and longer when quoted.
     let long = |n: usize| json!({"metric": format!("a{n:03}{}", "\\".repeat(196))});
     for n in 0..16 {
         good(&site, USER, PROMOTE, &long(n));
@@ -345,7 +345,7 @@ fn no_user_takes_the_room_of_an_administrator() {
     }
     assert!(text.len() <= config::TEXT_BYTES_MAX);
     assert!(site.metric("jobmeter_promotions_cut_total") > 0.0);
-    // What was undone of a job's words does not come back; what a user has not asked for is not his.
+    // A promotion that was ended does not return with its job. A user cannot end what they did not request.
     let held = good(&site, ADMIN, PROMOTIONS, &Value::Null);
     let number = |metric: &str| {
         let found = held.as_array().unwrap().iter().find(|one| one["metric"] == metric);
@@ -385,7 +385,7 @@ fn rows_written_by_hand_count_and_survive_what_comes_from_jobs() {
     n1.until_told("the row is gone", str::is_empty);
 }
 
-/// What a person does with `sqlite3` beside the server.
+/// Edits the database, as a person does with `sqlite3` beside the server.
 fn by_hand(dir: &Path, statement: &str) {
     let db = rusqlite::Connection::open(dir.join("data/demand.sqlite")).unwrap();
     db.busy_timeout(Duration::from_secs(10)).unwrap();

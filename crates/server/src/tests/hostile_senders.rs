@@ -1,4 +1,4 @@
-//! Senders that try to harm others: what they may not send, and what remains of it for anybody else.
+//! Senders that try to harm others: what the server rejects, and that other senders are not affected.
 
 use super::ingest::{batch, frame, post, statuses};
 use super::{Answer, Site};
@@ -17,7 +17,7 @@ fn metric(name: &str, unit: Unit, help: &str) -> Metric {
     Metric { name, unit, kind: Kind::Gauge, help, divisor: 1 }
 }
 
-/// A batch with one sample of each of these metrics, for a job or for none.
+/// A batch with one sample of each of these metrics, with or without a job.
 fn of_metrics(origin: &str, seq: u64, job: Option<&JobKey>, metrics: &[Metric]) -> Batch {
     let mut batch = batch(origin, seq);
     let entry = |metric: &Metric| SeriesEntry {
@@ -34,7 +34,7 @@ fn of_metrics(origin: &str, seq: u64, job: Option<&JobKey>, metrics: &[Metric]) 
     batch
 }
 
-/// A local job of the user 1234, and the origin of its samples.
+/// A local job of user 1234, and the origin of its samples.
 fn job(site: &Site) -> (JobKey, String) {
     let headers = format!("Host: localhost\r\nContent-Type: application/json\r\n{USER}");
     let answer = site.ask("POST /api/v1/jobs", &headers, br#"{"device": "n1"}"#);
@@ -74,13 +74,13 @@ fn a_user_defines_no_metric_and_changes_none() {
         let answer = post(&site, USER, &body);
         (statuses(&answer), refused(&answer))
     };
-    // 20 000 metrics, as many as the catalogue has places: each one is rejected, and its samples are counted.
+    // 20 000 metrics, the catalogue's capacity: each is rejected, and its samples are counted.
     for part in 0..10 {
         let names: Vec<Metric> =
             (0..2000).map(|n| metric(&format!("mine_{part}_{n}"), Unit::Count, "Mine.")).collect();
         assert_eq!(send(part, &names), (vec![Stored], 2000));
     }
-    // A name that agents send later, with another unit; and one that `run` measures, as something else.
+    // Names that agents send later, with and without another unit; and one of `run`'s metrics with another unit.
     for (seq, (name, unit)) in (20..).zip([
         ("memory_available_bytes", Unit::Joules),
         ("memory_available_bytes", Unit::Bytes),
@@ -89,7 +89,7 @@ fn a_user_defines_no_metric_and_changes_none() {
         assert_eq!(send(seq, &[metric(name, unit, "Mine.")]), (vec![Stored], 1), "{name}");
     }
     assert_eq!(catalogue(&site), [] as [serde_json::Value; 0]);
-    // What `run` measures is taken, and its help text is not the user's.
+    // A metric of `run` is accepted, but not the user's help text.
     let both = [metric("mine", Unit::Count, ""), metric("run_threads", Unit::Count, "Mine.")];
     assert_eq!(send(30, &both), (vec![Stored], 1), "the rest of the batch is stored");
     let mut labelled =
@@ -101,7 +101,7 @@ fn a_user_defines_no_metric_and_changes_none() {
         labelled.table = Arc::new(SeriesTable { entries: vec![entry] });
         assert_eq!(refused(&post(&site, USER, &frame(&labelled))), 1, "{label}");
     }
-    // The node's agent comes last and has its metrics with their meaning.
+    // The node's agent sends last, and its metrics have their own meaning.
     let agents = of_metrics(
         "n1",
         0,
@@ -129,7 +129,7 @@ fn one_nodes_token_takes_no_metric_from_others() {
     let taken = metric("memory_available_bytes", Unit::Joules, "Mine.");
     let first = post(&site, NODE, &frame(&of_metrics("n1", 10, None, &[taken])));
     assert_eq!(refused(&first), 1);
-    // Another node's agent has place for its own, declared or not, and nobody changes its help text.
+    // Another agent has capacity for its own metrics, declared or not, and no other sender changes their help text.
     let agents = "Authorization: Bearer token-of-agents\r\n";
     let own = [
         metric("memory_available_bytes", Unit::Bytes, "Other."),
@@ -148,7 +148,7 @@ fn one_nodes_token_takes_no_metric_from_others() {
     assert!(!["Mine.", "Other."].contains(&&*help("memory_available_bytes")));
 }
 
-/// One of each kind: a control character, one of U+0080 to U+009F, a mark of direction, one of no width.
+/// A control character, one of U+0080 to U+009F, a directional mark, and a zero-width character.
 const UNPRINTABLE: [&str; 4] = ["a\u{1b}[2J", "a\u{9b}2J", "a\u{202e}b", "a\u{200b}"];
 
 #[test]
@@ -174,7 +174,7 @@ fn unprintable_characters_of_users_are_rejected_and_counted() {
             let ack = &wire::Answer::decode(&answer.body).unwrap().acks[0];
             assert!(ack.reason.contains("control characters"), "{}", ack.reason);
         }
-        // A name that no metric may have, and one of a job.
+        // An unprintable name of a metric, and of a job.
         let named = Metric { name: text.into(), ..metric("run_threads", Unit::Count, "") };
         let named = of_metrics(&origin, 0, Some(&own), &[named]);
         assert_eq!(statuses(&post(&site, USER, &frame(&named))), [RefusedForGood]);
@@ -237,7 +237,7 @@ fn invented_gaps_displace_no_other_gap() {
         flood.gaps =
             (0..1024).map(|n| gap(&origin, long_ago.plus(2 * (1024 * number + n)))).collect();
         taken.extend(statuses(&post(&site, USER, &frame(&flood))));
-        // A node's are stored. Twelve fill its quota; the store's own test goes through 220.
+        // A node's gaps are stored. 12 batches fill its quota; the store's own test uses 220.
         if seq >= 12 {
             continue;
         }
@@ -265,7 +265,7 @@ fn a_flood_of_samples_of_one_node_leaves_room_for_others() {
     };
     let all: Vec<AckStatus> = (0..20).flat_map(send).collect();
     let stored = all.iter().filter(|status| **status == Stored).count();
-    // 6000 at once, and 100 more for each second that the test takes.
+    // The limit is 6000 samples at once, and 100 more for each second of the test.
     assert!((1..10).contains(&stored), "{stored}");
     assert!(all.iter().all(|status| [Stored, RefusedForGood].contains(status)), "{all:?}");
     let agents = "Authorization: Bearer token-of-agents\r\n";
@@ -280,7 +280,7 @@ fn a_request_ends_at_so_many_forbidden_frames() {
     let (key, origin) = job(&site);
     let of_another: Vec<u8> = (0..40).flat_map(|seq| frame(&batch("n1/run-999999", seq))).collect();
     assert_eq!(statuses(&post(&site, USER, &of_another)), [RefusedForNow; 40]);
-    // What may be sent is stored, but not after so many.
+    // A permitted batch is stored, but not after too many forbidden ones.
     let thread = metric("run_threads", Unit::Count, "");
     let own = frame(&of_metrics(&origin, 0, Some(&key), &[thread]));
     assert_eq!(
@@ -291,7 +291,7 @@ fn a_request_ends_at_so_many_forbidden_frames() {
     assert_eq!(site.metric("jobmeter_ingest_frames_total{outcome=\"forbidden\"}"), 81.0);
 }
 
-/// A frame whose head is good and whose samples are no samples, so that it cannot be decoded.
+/// A frame with a valid head and invalid samples, which cannot be decoded.
 fn of_damaged_samples(origin: &str, seq: u64) -> Vec<u8> {
     let text = |tag: u8, bytes: &[u8]| {
         [&[tag << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat()
@@ -322,7 +322,7 @@ fn samples_are_decoded_only_of_a_sender_who_may_send() {
         wire::Answer::decode(&answer.body).unwrap().acks.remove(0).reason
     };
     let other = "Authorization: Bearer token-of-77\r\n";
-    // The access error, though no decoder could read the samples.
+    // Access is checked first: the error is about access, although the samples cannot be decoded.
     for (token, origin, why) in [
         (NODE, "n2", "not that of origin n2"),
         (USER, "n1", "n1 is no origin of `jobmeter run`"),
@@ -333,13 +333,13 @@ fn samples_are_decoded_only_of_a_sender_who_may_send() {
         assert!(reason.contains(why), "{origin}: {reason}");
     }
     assert_eq!((frames("forbidden"), frames("malformed")), (4.0, 0.0));
-    // Who may send is told what is wrong with them.
+    // A permitted sender gets the error about the samples.
     for (token, origin) in [(NODE, "n1"), (USER, &*origin)] {
         let reason = reason(token, origin);
         assert!(reason.contains("ticks of 0 samples"), "{reason}");
     }
     assert_eq!((frames("forbidden"), frames("malformed")), (4.0, 2.0));
-    // Of many in one request, too; each has its answer.
+    // The same for many frames in one request: each gets an ack.
     let many: Vec<u8> =
         (0..40).flat_map(|n| of_damaged_samples(&format!("n1/run-{}", 90 + n), 3)).collect();
     let answer = post(&site, USER, &many);

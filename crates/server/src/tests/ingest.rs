@@ -1,4 +1,4 @@
-//! Frames in, acks out.
+//! Ingest: frames are sent, acks are returned.
 
 use super::{Answer, Site};
 use crate::Limits;
@@ -66,7 +66,7 @@ fn batches_are_stored_once_and_a_bad_frame_refuses_itself_alone() {
     assert_eq!(site.metric("jobmeter_ingest_samples_total"), 2.0);
     assert_eq!(site.metric("jobmeter_ingest_frames_total{outcome=\"malformed\"}"), 2.0);
     assert_eq!(site.metric("jobmeter_ingest_frames_total{outcome=\"duplicate\"}"), 1.0);
-    // What was acknowledged is there after the next start, and known.
+    // After a restart, acknowledged batches are stored and recognized as duplicates.
     let dir = site.stop();
     let site = Site::within(dir, Limits::default(), &[]);
     let answer = post(&site, "", &[frame(&batch("n1", 0)), frame(&batch("n1", 3))].concat());
@@ -111,7 +111,7 @@ fn an_agents_token_appends_for_its_own_origin_only_and_reads_nothing() {
     }
 }
 
-/// What a node tells of a job that is on a device.
+/// A node's event about a job on a device.
 fn job_on(device: &str) -> JobEvent {
     let key = JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(42).unwrap() };
     JobEvent {
@@ -152,7 +152,7 @@ fn an_agents_token_tells_of_its_own_node_only() {
     assert_eq!(site.get("/api/v1/jobs").json(), serde_json::json!([]));
 }
 
-/// Node n1 says that job 42 runs there and is 77's. On n2 it runs for 1234.
+/// Node n1 claims that job 42 runs there and belongs to UID 77. On n2 it runs for UID 1234.
 #[test]
 fn a_node_that_lies_about_an_owner_opens_no_other_node() {
     let site = Site::start();
@@ -197,7 +197,7 @@ fn what_nodes_tell_of_jobs_is_known_before_the_ack() {
     let site = Site::start();
     let mut told = batch("n1", 0);
     told.jobs.push(job_on("n1"));
-    // The second time it is a duplicate, whose events are told all the same.
+    // The second batch is a duplicate. The server applies its job events all the same.
     for want in [Stored, Duplicate] {
         assert_eq!(statuses(&post(&site, "", &frame(&told))), [want]);
         let jobs = site.get("/api/v1/jobs?state=running").json();

@@ -1,4 +1,4 @@
-//! The limits of SQL through a running server: what is told, what is counted, and that all is given back.
+//! The limits of SQL in a running server: error messages, counters, and that all resources are released.
 
 use super::ingest::{batch, frame, post, statuses};
 use super::sight::asks;
@@ -8,11 +8,11 @@ use std::io::Write;
 use wire::AckStatus;
 
 const JSON: &str = "Host: localhost\r\nContent-Type: application/json\r\n";
-/// Works until it is stopped, in little memory.
+/// Runs until it is stopped, with little memory.
 const ENDLESS: &str =
     "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t";
 
-/// A server with fifty samples.
+/// A server with 50 samples.
 fn site(limits: Limits, flags: &[(&str, &str)]) -> Site {
     let site = Site::with(limits, flags);
     for seq in 0..50 {
@@ -26,7 +26,7 @@ fn sql(site: &Site, query: &str) -> Answer {
     site.ask("POST /api/v1/sql", JSON, body.as_bytes())
 }
 
-/// A statement that is refused so, which is counted; afterwards nothing is held and others are answered.
+/// Runs a statement that exceeds a limit, which is counted. Afterwards other statements are answered.
 fn ends_at(site: &Site, query: &str, status: u16, code: &str, words: &str, limit: &str) {
     let answer = sql(site, query);
     let problem: api::Problem = serde_json::from_slice(&answer.body).unwrap();
@@ -87,7 +87,7 @@ fn an_answer_of_too_many_rows() {
     assert_eq!(first.json().as_array().unwrap().len(), 1000);
 }
 
-/// What was told cannot be taken back: the answer is broken off, which is counted all the same.
+/// Rows that were sent cannot be withdrawn: the response is aborted, and the limit is counted all the same.
 #[test]
 fn an_answer_that_meets_its_limit_late() {
     let site = site(Limits::default(), &[("query.rows_max", "20000")]);
@@ -133,7 +133,7 @@ fn more_statements_than_may_run_wait_and_more_than_may_wait_are_refused() {
         assert_eq!((third.status, third.header("retry-after")), (429, Some("2")));
         let problem: api::Problem = serde_json::from_slice(&third.body).unwrap();
         assert!(problem.message.contains("1 statements run already"), "{problem:?}");
-        // A client that goes away ends its statement, and the one that waits has its turn.
+        // A client that disconnects ends its statement, and the waiting statement runs.
         drop(first);
         assert_eq!(second.join().unwrap().text(), r#"[{"n":2}]"#);
     });

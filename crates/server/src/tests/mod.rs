@@ -1,4 +1,4 @@
-//! A whole server within this process, on a port of its own, with limits that a test can reach.
+//! A complete server within this process, on its own port, with limits that a test can reach.
 
 mod connections;
 mod demand;
@@ -20,11 +20,11 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Tokens of every scope, for tests that are root and would otherwise be administrators.
+/// Tokens of every scope. Without them, tests that run as root would be administrators.
 const TOKENS: &str = "agent:n1 token-of-n1\nagent token-of-agents\nuser:1234 token-of-1234\n\
                       user:77 token-of-77\nuser token-of-guests\nadmin token-of-admins\n";
 
-/// A running server and the folder it keeps things in.
+/// A running server, with its data folder.
 struct Site {
     runtime: tokio::runtime::Runtime,
     server: Option<Server>,
@@ -32,7 +32,7 @@ struct Site {
     dir: tempfile::TempDir,
 }
 
-/// What a server answered.
+/// A server's response.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -49,7 +49,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
 
-    /// A header's value, by its name in lower case.
+    /// Returns the value of a header, by its name in lower case.
     fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
             let (key, value) = line.split_once(':')?;
@@ -107,10 +107,10 @@ impl Site {
         stream
     }
 
-    /// Sends a request with these headers (each line with its end) and reads the whole answer.
+    /// Sends a request with these headers (each line with its CRLF), and reads the whole response.
     fn ask(&self, line: &str, headers: &str, body: &[u8]) -> Answer {
         let mut stream = self.connect();
-        // A refusal may come before all is sent.
+        // The server may reject the request before all of it is sent.
         if let Err(error) = stream.write_all(&request(line, headers, body)) {
             assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe, "{line}");
         }
@@ -121,14 +121,14 @@ impl Site {
         self.ask(&format!("GET {path}"), "Host: localhost\r\n", b"")
     }
 
-    /// What a metric says, the labels part of its name.
+    /// Returns the value of a metric. Its labels are part of `name`.
     fn metric(&self, name: &str) -> f64 {
         let page = self.get("/metrics");
         let line = page.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("no {name} in {}", page.text())).parse().unwrap()
     }
 
-    /// Ends the server as SIGTERM does, and gives its folder back.
+    /// Stops the server as SIGTERM does, and returns its folder.
     fn stop(mut self) -> tempfile::TempDir {
         let server = self.server.take().unwrap();
         self.runtime.block_on(server.stop()).unwrap();
@@ -142,17 +142,17 @@ fn secret(path: &std::path::Path, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
 }
 
-/// A request after which the server closes: version 1.0, so that the body comes as it is.
+/// Builds a request after which the server closes the connection: HTTP/1.0, so that the body is not chunked.
 fn request(line: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
     let head = format!("{line} HTTP/1.0\r\n{headers}Content-Length: {length}\r\n\r\n");
     [head.as_bytes(), body].concat()
 }
 
-/// Reads an answer to its end; what came instead when the server closed without one.
+/// Reads a response to its end. The error shows what came instead if the server closed without a response.
 fn answer(stream: &mut impl Read) -> Result<Answer, String> {
     let mut bytes = Vec::new();
-    // A server that refuses a body it has not read may reset the connection after its answer.
+    // A server that rejects a body unread may reset the connection after its response.
     let ended = stream.read_to_end(&mut bytes);
     let none = || format!("no answer: {ended:?} {}", bytes.escape_ascii());
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").ok_or_else(none)?;
@@ -161,7 +161,7 @@ fn answer(stream: &mut impl Read) -> Result<Answer, String> {
     Ok(Answer { status, head, body: bytes[end + 4..].to_vec() })
 }
 
-/// Waits until something holds, and fails when it does not within ten seconds.
+/// Waits until a condition holds, and panics after 10 s.
 fn until(what: &str, holds: impl Fn() -> bool) {
     for _ in 0..500 {
         if holds() {

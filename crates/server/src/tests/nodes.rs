@@ -1,4 +1,4 @@
-//! Nodes: those that administrators remove, and those that several agents have for their own.
+//! Nodes: removal by administrators, and nodes that several agents claim.
 
 use super::Site;
 use super::ingest::{batch, frame, post, statuses};
@@ -44,7 +44,7 @@ fn a_forgotten_node_is_no_node_until_it_sends_again() {
     assert_eq!((&node["device"], &node["alive"]), (&"n1".into(), &true.into()));
 }
 
-/// Sends two samples of a start of the agent of n1, so many seconds before now.
+/// Sends two samples of one boot of n1's agent, with these ages in seconds.
 fn sends(site: &Site, boot: u8, seq: u64, ago: [i64; 2]) {
     let tick = |ago: i64| Tick { at: crate::now().plus(-ago * Timestamp::SECOND), samples: 1 };
     let batch = model::Batch {
@@ -63,7 +63,7 @@ fn two_agents_of_one_name_are_a_conflict_and_a_restart_with_a_spool_is_none() {
     let conflict = || site.get("/api/v1/nodes").json()[0]["conflict"].clone();
     sends(&site, 1, 0, [100, 90]);
     sends(&site, 2, 0, [60, 50]);
-    // The spool of the first start comes after.
+    // The first boot's spool arrives later.
     sends(&site, 1, 1, [80, 70]);
     sends(&site, 2, 1, [40, 30]);
     assert_eq!(conflict(), false);

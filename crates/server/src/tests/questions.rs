@@ -1,4 +1,4 @@
-//! Questions over HTTP: parameters, forms, errors.
+//! Queries over HTTP: parameters, formats, errors.
 
 use super::Site;
 use super::ingest::{batch, frame, post, statuses};

@@ -1,4 +1,4 @@
-//! Names, origins, tokens: what is refused to whom.
+//! Access control: names, origins, tokens.
 
 use super::{Site, secret};
 use crate::{Limits, LiveError, Server, StartError};
@@ -86,7 +86,7 @@ fn a_user_sees_and_ends_no_job_of_somebody_else() {
         (format!("GET /api/v1/jobs/local:{id}"), format!("POST /api/v1/jobs/{id}/end"));
     let of = |token: &str, line: &str| site.ask(line, &with(token, JSON), b"{}");
 
-    // For others the job does not exist: the same status and body as for an ID that nobody used.
+    // For others the job does not exist: they get the same status and body as for an unused ID.
     for token in ["token-of-77", "token-of-guests"] {
         for (before, after) in [
             ("GET /api/v1/jobs/local:", ""),
@@ -112,7 +112,7 @@ fn a_user_sees_and_ends_no_job_of_somebody_else() {
     let ended = of("token-of-1234", &end);
     assert_eq!((ended.status, ended.json()["state"].as_str()), (200, Some("ended")), "{ended:?}");
     assert_eq!(of("token-of-admins", &report).status, 200);
-    // Ended again and again: it changes nothing, and the audit does not tell it.
+    // Further ends change nothing, and the audit does not record them.
     for _ in 0..20 {
         assert_eq!(of("token-of-1234", &end).status, 200);
     }
@@ -163,7 +163,7 @@ fn nobody_else_is_let_in_without_a_token_and_tls() {
     let start = |tokens: &str, flags: &[(&str, &str)]| {
         let dir = tempfile::tempdir().unwrap();
         secret(&dir.path().join("tokens"), tokens);
-        // The configuration refuses most of this before; the server does by itself.
+        // The configuration rejects most of these cases first. The server must reject them by itself.
         let mut config = Site::config(&dir, flags);
         config.listen.listen = config::Address("0.0.0.0:0".parse().unwrap());
         let data = dir.path().join("data");
@@ -211,7 +211,7 @@ fn a_token_for_jobs_registers_and_ends_those_of_its_cluster_and_reads_nothing() 
         ask(token, "POST /api/v1/jobs", &said.to_string()).status
     };
     assert_eq!([tell(&slurms, "slurm"), tell(&slurms, "oar"), tell(&anys, "oar")], [200, 403, 200]);
-    // Who makes tokens makes none for jobs that are their users'.
+    // No token can be created for local jobs, which belong to their users.
     let local = ask("token-of-admins", "POST /api/v1/tokens", r#"{"scope": "jobs:local"}"#);
     assert_eq!(local.status, 400, "{local:?}");
     let long = r#"{"scope": "read:0", "expires_in_seconds": 8639913600}"#;

@@ -1,4 +1,4 @@
-//! How the asking of schedulers is told.
+//! How the state of scheduler pollers is reported.
 
 use super::{Site, until};
 use crate::Limits;

@@ -1,5 +1,5 @@
-//! Who is answered what by every operation: two users share a node, and one of them has another to himself.
-//! An operation that is added does not compile until it stands here.
+//! What each caller gets from each operation: two users share a node, and one of them has another node alone. A new
+//! operation does not compile until `cases` handles it.
 
 mod cases;
 
@@ -19,7 +19,7 @@ const TOKENS: &str = "agent token-of-agents\nuser token-of-guests\nuser:1000 tok
                       read:1000 read-of-ann\nuser:2000 token-of-bob\nstaff token-of-staff\n\
                       admin token-of-admins\njobs:slurm token-of-slurm\n";
 
-/// Who asks, in the order of the table below.
+/// The tokens of the callers, in the order of the tables in `cases`.
 const ASKERS: [&str; 9] = [
     "",
     "token-of-agents",
@@ -53,7 +53,7 @@ pub(super) fn site(flags: &[(&str, &str)]) -> Site {
     site
 }
 
-/// Ann's job 1 and bob's job 2 on n1, bob's on another node, too, and what was counted for each and none.
+/// Ann's job 1 and bob's job 2 on n1, bob's job also on another node, with samples of each job and node samples.
 pub(super) fn shared() -> Batch {
     let (n1, bobs) = (DeviceId::new("n1").unwrap(), DeviceId::new("bobs-node").unwrap());
     let key =
@@ -103,7 +103,7 @@ pub(super) fn shared() -> Batch {
     }
 }
 
-/// Asks with a token; without one as somebody behind a proxy, whom nobody names.
+/// Sends a request with a token; without a token, as an unauthenticated client behind a proxy.
 pub(super) fn asks(site: &Site, token: &str, line: &str, body: &[u8]) -> Answer {
     let who = match token {
         "" => "X-Forwarded-For: 192.0.2.1\r\n".to_owned(),
@@ -136,7 +136,7 @@ fn answered(site: &Site, operation: Operation, token: &str) -> String {
 }
 
 impl Answer {
-    /// The body, if it is text.
+    /// Returns the body if it is text, otherwise an empty text.
     fn text_or_empty(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap_or_default()
     }
@@ -149,7 +149,7 @@ fn every_operation_tells_each_what_is_his() {
         let told = ASKERS.map(|token| answered(&site, operation, token));
         assert_eq!(told, case(operation).2, "{operation:?}");
     }
-    // A token for nodes tells of no job, by whatever operation.
+    // A node token shows no job, by any operation.
     for operation in Operation::ALL.iter().filter(|operation| **operation != Operation::Catalogue) {
         let (more, body, _) = case(*operation);
         let line = format!("GET {}{more}", operation.path());
@@ -163,7 +163,7 @@ fn users_see_nodes_always_unless_the_server_says_otherwise() {
     let site = site(&[]);
     for operation in Operation::ALL.iter().copied() {
         let expected = case(operation).2;
-        // What is told to guests of nodes is told to users, too.
+        // What guests see of nodes is visible to users, too.
         let ann = if expected[2] == "200+" { "200+" } else { expected[3] };
         assert_eq!(answered(&site, operation, "token-of-ann"), ann, "{operation:?}");
         let told = asks(&site, "token-of-ann", &format!("GET {}", operation.path()), b"");
@@ -224,7 +224,7 @@ fn made_tokens_are_good_until_they_end_are_revoked_or_the_server_forgets_none() 
     assert_eq!(asks(&site, &secret, "POST /api/v1/jobs", b"{\"device\": \"n1\"}").status, 403);
     let list = asks(&site, "token-of-ann", "GET /api/v1/tokens", b"");
     assert!(list.text().contains("laptop") && !list.text().contains(&secret));
-    // Kept over a restart; only its hash.
+    // The token survives a restart. Only its hash is stored.
     let dir = site.stop();
     let text = std::fs::read(dir.path().join("data/jobs.sqlite")).unwrap();
     assert!(!text.windows(secret.len()).any(|window| window == secret.as_bytes()));
@@ -236,7 +236,7 @@ fn made_tokens_are_good_until_they_end_are_revoked_or_the_server_forgets_none() 
     assert_eq!(asks(&site, "token-of-bob", &revoke, b"").status, 404);
     assert_eq!(asks(&site, "token-of-ann", &revoke, b"").status, 200);
     assert_eq!(status(&secret), 401);
-    // No more than one's own, and no longer than one may.
+    // Users grant no more than their own rights, and for no longer than permitted.
     for (token, body, want) in [
         ("token-of-ann", "{\"scope\": \"read:2000\"}", 403),
         ("token-of-ann", "{\"scope\": \"user:1000\"}", 403),
@@ -260,7 +260,7 @@ fn made_tokens_are_good_until_they_end_are_revoked_or_the_server_forgets_none() 
 #[test]
 fn members_of_an_account_see_what_its_manager_allows() {
     let site = site(&[("access.nodes", "own")]);
-    // What a scheduler would say.
+    // A scheduler would report this account.
     let db = rusqlite::Connection::open(site.dir.path().join("data/jobs.sqlite")).unwrap();
     db.execute("UPDATE runs SET account = 'physics', record_uid = uid WHERE cluster = 'slurm'", [])
         .unwrap();
@@ -308,7 +308,7 @@ fn an_account_is_created_on_purpose_only_and_can_be_deleted() {
     assert_eq!(asks("token-of-admins", "DELETE /api/v1/accounts/slurm:bobs", "").status, 200);
     assert_eq!(accounts(), ["new"]);
     assert_eq!(asks("token-of-admins", "DELETE /api/v1/accounts/slurm:bobs", "").status, 404);
-    // A list of jobs takes the same name.
+    // A list of jobs accepts the same name.
     let tell = "{\"cluster\": \"slurm\", \"id\": 9, \"uid\": 2000, \"account\": \"new\", \"state\": \"waiting\"}";
     assert_eq!(asks("token-of-admins", "POST /api/v1/jobs", tell).status, 200);
     for (name, jobs) in [("new", 1), ("slurm:new", 1), ("oar:new", 0), ("slurm:ne", 0)] {
@@ -347,7 +347,7 @@ fn a_page_of_jobs_is_full_of_what_its_reader_sees() {
     assert_eq!(ids("token-of-staff", "account=geolog"), [0; 0], "names are whole");
 }
 
-/// What an account shows of others' jobs, and what staff reads, is no right to change what is read of them.
+/// To see a job as a member of its account or as staff gives no right to change what agents measure for it.
 #[test]
 fn who_sees_a_job_promotes_nothing_for_it() {
     let site = site(&[("access.nodes", "own")]);
@@ -377,7 +377,7 @@ fn who_sees_a_job_promotes_nothing_for_it() {
         assert!(matches!(told.status, 403 | 404), "{body}: {told:?}");
     }
     assert_eq!(asks("token-of-ann", "DELETE /api/v1/promotions/1", "").status, 404);
-    // What bob asked for says what bob measures: ann sees what administrators asked of the node, and not that.
+    // Bob's requests show what bob measures: ann sees only administrators' requests for the node.
     let kinds = |token: &str| {
         let marks = marks(token);
         let kinds = marks.as_array().unwrap().iter().map(|mark| mark["kind"].to_string());
@@ -387,7 +387,7 @@ fn who_sees_a_job_promotes_nothing_for_it() {
     assert!(kinds("token-of-bob").contains(&"\"promoted\"".to_owned()));
 }
 
-/// Only what lies within the time of one's own stay is counted, and only who is seen now sends.
+/// Explanations count only samples within the caller's own allocations, and list only visible senders.
 #[test]
 fn explanations_are_made_of_what_is_seen() {
     let site = site(&[("access.nodes", "own")]);

@@ -1,4 +1,4 @@
-//! TLS: a certificate of the server, and one of an agent in place of a token.
+//! TLS: a certificate of the server, and an agent's certificate instead of a token.
 
 use super::ingest::{HEADERS, batch, frame, statuses};
 use super::{Answer, Site, answer, request, secret};
@@ -22,7 +22,7 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    /// A certificate for a name, and its key, as PEM.
+    /// Issues a certificate for a name, and returns it with its key.
     fn issue(&self, name: &str) -> (rcgen::Certificate, KeyPair) {
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -86,9 +86,9 @@ fn an_agents_certificate_is_its_token() {
     let acks = |answer: Result<Answer, String>| statuses(&answer.unwrap());
     assert_eq!(acks(post(Some((n1.0.clone(), n1.1.clone_key())), "n1")), [AckStatus::Stored]);
     assert_eq!(acks(post(Some(n1), "n8")), [AckStatus::RefusedForNow]);
-    // Without a certificate the kernel's word counts, and this test's user is the server's own.
+    // Without a certificate the kernel identifies the caller: this test's user, who is the server's own.
     assert_eq!(acks(post(None, "n8")), [AckStatus::Stored]);
-    // A certificate of somebody else's authority is none.
+    // A certificate of another authority is not accepted.
     assert!(post(Some(Authority::new().identity("n9")), "n9").is_err());
     let before = "jobmeter_connections_total{outcome=\"handshake_failed\"}";
     let get = |path: &str| {
@@ -97,7 +97,7 @@ fn an_agents_certificate_is_its_token() {
     assert!(get("/metrics").text().contains(&format!("{before} 1")), "{}", get("/metrics").text());
     let always = get("/api/v1/ready");
     assert_eq!(always.header("strict-transport-security"), Some("max-age=31536000"));
-    // Who speaks no TLS is not answered, and stops nobody.
+    // A client without TLS gets no response, and does not block others.
     let mut plain = site.connect();
     plain.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     assert!(answer(&mut plain).is_err());

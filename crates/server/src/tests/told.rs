@@ -1,4 +1,4 @@
-//! What administrators say of schedulers' jobs, and who reads it.
+//! Updates of schedulers' jobs by administrators, and who can read them.
 
 use super::ingest::{batch, frame};
 use super::{Answer, Site, until};
@@ -65,7 +65,7 @@ fn a_second_end_of_a_schedulers_job_leaves_it_as_it_was_reported() {
     assert_eq!(end(json!({"exit_code": 0})).status, 409);
     let report = get(&site, "/api/v1/jobs/site:7", "token-of-admins").json();
     assert_eq!((&report["job"]["stop"], &report["job"]["exit_code"]), (&stop.into(), &3.into()));
-    // A correction is no end.
+    // A correction does not count as an end.
     let longer = json!({"cluster": "site", "id": 7, "stop": stop + 1.0});
     assert_eq!(say(&site, "POST /api/v1/jobs", &longer).status, 200);
     let report = get(&site, "/api/v1/jobs/site:7", "token-of-admins").json();

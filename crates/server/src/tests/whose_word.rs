@@ -1,11 +1,13 @@
-//! What follows from a user's own word on where his job is, and what from its node's.
+//! What a user's own claim about the node of their job permits, and what the node's confirmation permits.
 
 use super::ingest::{frame, post, statuses};
 use super::sight::{asks, shared, site};
 use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, Tick, Timestamp};
 use wire::AckStatus;
 
-/// Who says of his own job on which node it is sees that node, and promotes there, once its agent saw the job.
+/// A user's claim that their job is on a node gives access to that node only after its agent saw the job.
+///
+/// Access includes promotions there.
 #[test]
 fn a_job_that_its_user_alone_says_is_on_a_node_opens_no_sight_of_it() {
     let site = site(&[("access.nodes", "own")]);

@@ -1,4 +1,4 @@
-//! The program on a port of its own, and who asks it.
+//! The server program on its own port, and clients of several users.
 
 use model::{
     Batch, Boot, DeviceId, JobEvent, Labels, Metric, Origin, SeriesEntry, SeriesTable, Tick,
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use wire::Encoder;
 
-/// A user of every Debian who owns nothing.
+/// The user `nobody` of every Debian system, without files of its own.
 pub(crate) const NOBODY: u32 = 65534;
 pub(crate) const BATCHES: &str = "Content-Type: application/x-jobmeter-batches\r\n";
 pub(crate) const JSON: &str = "Content-Type: application/json\r\n";
@@ -28,7 +28,7 @@ pub(crate) fn command(data: &Path, arguments: &[&str]) -> Command {
     command_by(&["env"], data, arguments)
 }
 
-/// The program, started by another.
+/// Returns the command of the program, started by another program.
 fn command_by(starter: &[&str], data: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(starter[0]);
     command.args(&starter[1..]).arg(env!("CARGO_BIN_EXE_jobmeter-server"));
@@ -42,7 +42,7 @@ impl Program {
         Self::start_by(&["env"], data, arguments)
     }
 
-    /// Started by another program, which becomes it.
+    /// Starts the program by another program, which executes it in its place.
     pub(crate) fn start_by(starter: &[&str], data: &Path, arguments: &[&str]) -> Self {
         let mut all = arguments.to_vec();
         if !arguments.contains(&"--listen") {
@@ -62,7 +62,7 @@ impl Program {
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
     }
 
-    /// Ends it and gives its exit code and what it wrote.
+    /// Stops the server by SIGTERM. Returns its exit code and its standard error.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         self.signal("TERM");
         let code = self.child.wait().unwrap().code();
@@ -85,13 +85,13 @@ impl Program {
         serde_json::from_slice(&body).unwrap()
     }
 
-    /// What another user of this machine is answered.
+    /// Sends a request as another user of this machine, and returns the response.
     pub(crate) fn ask_as(&self, uid: u32, line: &str, headers: &str, body: &str) -> (u16, Vec<u8>) {
         let output = self.shell_as(uid, &request(line, headers, body.as_bytes()), "cat <&3");
         parts(&output).unwrap_or_else(|| panic!("{line}: {}", output.escape_ascii()))
     }
 
-    /// Sends bytes as another user, and does something then with the connection, descriptor 3.
+    /// Sends bytes as another user, and then runs a shell command with the connection as descriptor 3.
     pub(crate) fn shell_as(&self, uid: u32, bytes: &[u8], then: &str) -> Vec<u8> {
         let (host, port) = self.address.split_once(':').unwrap();
         let script = format!("exec 3<>/dev/tcp/{host}/{port}; cat >&3; {then}");
@@ -120,7 +120,7 @@ pub(crate) fn errors(child: Child) -> String {
     String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap()
 }
 
-/// A request after which the server closes: version 1.0, so that the body comes as it is.
+/// Builds a request after which the server closes the connection: HTTP/1.0, so that the body is not chunked.
 pub(crate) fn request(line: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
     let head =
@@ -128,7 +128,7 @@ pub(crate) fn request(line: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// Status and body of an answer.
+/// Splits a response into status and body.
 pub(crate) fn parts(bytes: &[u8]) -> Option<(u16, Vec<u8>)> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&bytes[..end]).ok()?;
@@ -145,12 +145,12 @@ pub(crate) fn frame(seq: u64, at: Timestamp) -> Vec<u8> {
     frame_of(seq, at, vec![1.0], Vec::new())
 }
 
-/// The same with what its node tells of jobs.
+/// Like `frame`, with the node's job events.
 pub(crate) fn frame_telling(seq: u64, at: Timestamp, jobs: Vec<JobEvent>) -> Vec<u8> {
     frame_of(seq, at, vec![1.0], jobs)
 }
 
-/// A batch of 1000 samples of one instant that nothing compresses.
+/// A batch of 1000 samples of one instant that cannot be compressed.
 pub(crate) fn noise(seq: u64, at: Timestamp) -> Vec<u8> {
     let mut state = seq + 1;
     let mut next = || {
@@ -185,7 +185,7 @@ fn frame_of(seq: u64, at: Timestamp, values: Vec<f64>, jobs: Vec<JobEvent>) -> V
     bytes
 }
 
-/// Whether this is root, without whom a test of several users cannot be made.
+/// Whether this process is root. Without root, a test of several users is impossible.
 pub(crate) fn root(test: &str) -> bool {
     let uid = Command::new("id").arg("-u").output().unwrap().stdout;
     let is = uid.trim_ascii() == b"0";

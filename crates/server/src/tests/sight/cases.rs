@@ -1,28 +1,28 @@
-//! What each operation is asked, and what each asker gets.
+//! The request for each operation, and what each caller gets.
 
 use api::Operation;
 
-/// A question, and what each gets: a status, with a `+` where the answer tells something named `bob`.
+/// Path suffix, body, and the status for each caller. A `+` means that the response contains a name with `bob`.
 pub(super) type Case = (&'static str, &'static str, [&'static str; 9]);
 
-/// Everybody whom somebody names; what is bob's node's is told to guests, whose token is for nodes.
+/// Data of bob's node: every authenticated reader gets a response. It is visible to guests, who have a node token.
 const NODES: [&str; 9] = ["401", "403", "200+", "200", "200", "200+", "200+", "200+", "403"];
-/// The same of what is bob's job's.
+/// Data of bob's job: every authenticated reader gets a response.
 const JOBS: [&str; 9] = ["401", "403", "200", "200", "200", "200+", "200+", "200+", "403"];
-/// A question about bob's job.
+/// A query about bob's job by its ID.
 const OF_BOB: [&str; 9] = ["401", "403", "404", "404", "404", "200+", "200+", "200+", "403"];
-/// What bob may change, and administrators.
+/// A change that bob and administrators may make.
 const BOBS: [&str; 9] = ["401", "403", "403", "403", "403", "200+", "403", "200+", "403"];
-/// Who ends bob's job: for others there is none.
+/// The end of bob's job: for others the job does not exist.
 const ENDS: [&str; 9] = ["401", "403", "404", "404", "404", "200+", "403", "200+", "403"];
 const STAFF: [&str; 9] = ["401", "403", "403", "403", "403", "403", "200+", "200+", "403"];
 const ADMINS: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "200", "403"];
-/// What administrators alone may remove, where there is none.
+/// A removal by administrators of something that does not exist.
 const NOBODYS: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "404", "403"];
 const ANYONE: [&str; 9] = ["200"; 9];
 const READERS: [&str; 9] = ["401", "403", "200", "200", "200", "200", "200", "200", "403"];
 
-/// What is asked by each operation where a user sees a node only while his job is there.
+/// Returns the request for an operation, with `access.nodes = own`: users see a node only while their job is there.
 pub(super) fn case(operation: Operation) -> Case {
     let (body, job) = ("", "{\"job_id\": 2}");
     match operation {
@@ -47,7 +47,7 @@ pub(super) fn case(operation: Operation) -> Case {
         Operation::JobsCheck => {
             (body, body, ["401", "403", "403", "403", "403", "403", "200", "200", "403"])
         }
-        // Without addresses and others' jobs for those who may not read everything.
+        // Without addresses and other users' jobs for callers who do not see every job.
         Operation::Schedulers => (body, body, READERS),
         Operation::Series
         | Operation::Range
@@ -55,7 +55,7 @@ pub(super) fn case(operation: Operation) -> Case {
         | Operation::Gaps
         | Operation::Explain
         | Operation::Marks => (body, body, NODES),
-        // What can be measured, not what was.
+        // The metrics that can be measured, not the measured values.
         Operation::Catalogue => {
             (body, body, ["401", "403", "200+", "200+", "200+", "200+", "200+", "200+", "403"])
         }
@@ -87,7 +87,7 @@ pub(super) fn case(operation: Operation) -> Case {
             let promotes = ["401", "403", "403", "404", "403", "200+", "403", "200+", "403"];
             (body, promote, promotes)
         }
-        // Bob ends his own, so that the administrator finds none.
+        // Bob's own request comes first, so that the administrator's finds no promotion.
         Operation::Demote => {
             ("1", body, ["401", "403", "403", "404", "403", "200", "403", "404", "403"])
         }
