@@ -1,6 +1,8 @@
-//! What is asked of agents beyond their own files, for a time: other settings, optional metrics, the rest of a
-//! burst. Kept in a SQLite file of its own beside the registry, so that a restart of the server ends none of it,
-//! and so that it is known afterwards what was changed, when and by whom.
+//! Temporary requests to agents beyond their own files: setting overrides, optional metrics, and the
+//! rest of a burst.
+//!
+//! They are stored in a separate SQLite file beside the registry. They survive a restart of the server.
+//! The file also records what was changed, when and by whom.
 
 mod changes;
 mod from_jobs;
@@ -20,28 +22,29 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 use std::path::Path;
 use std::sync::Mutex;
 
-/// For so long a flush is told to agents: those that do not come in that time are down, and have nothing.
+/// How long the server sends a flush to agents: 10 min. Agents that do not connect in that time are
+/// down and have no buffered data.
 pub const FLUSH_TOLD_US: i64 = 10 * 60 * Timestamp::SECOND;
 
-/// Most promotions by one rule about values that hold, and most flushes by it within ten minutes: each is of
-/// up to sixty nodes, and people keep room for theirs.
+/// Maximum number of active promotions by one value rule, and of its flushes within 10 min. Each covers
+/// up to 60 nodes. The limit reserves capacity for people.
 const BY_RULE_MAX: u64 = 200;
 
-/// What bounds the file.
+/// Limits of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DemandLimits {
-    /// Most changes of settings that hold at a time.
+    /// Maximum number of active setting overrides.
     pub changes_max: u64,
-    /// Most promotions that hold at a time.
+    /// Maximum number of active promotions.
     pub promotions_max: u64,
-    /// Most promotions that one user's jobs have at a time by the words they were submitted with; together they
-    /// have half of all.
+    /// Maximum number of active promotions by own requests of one user's jobs (submission words and
+    /// environment). All users together get half of `promotions_max`.
     pub words_per_user_max: u64,
-    /// Most flushes that are told at a time.
+    /// Maximum number of active flushes.
     pub flushes_max: u64,
-    /// Most rows of each kind that are kept after their end, the newest.
+    /// Maximum number of ended rows of each kind. The latest ones stay.
     pub past_max: u64,
-    /// For how many microseconds they are kept after their end; `None`: for ever.
+    /// Retention of ended rows in microseconds; `None`: no limit.
     pub past_age_us: Option<i64>,
 }
 
@@ -58,52 +61,53 @@ impl Default for DemandLimits {
     }
 }
 
-/// Why something cannot be asked of agents.
+/// An error of requests to agents.
 #[derive(Debug, thiserror::Error)]
 pub enum DemandError {
-    /// SQLite, or the file.
+    /// An error from opening or reading the file.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// SQLite's word while reading or writing.
+    /// SQLite fails to read or write.
     #[error("the file of what is asked of agents failed: {0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// As many as there may be.
+    /// A limit is reached.
     #[error("{what}: {most} hold already; end some, or wait until they end")]
     Full {
-        /// Of what.
+        /// The kind of request.
         what: &'static str,
-        /// So many.
+        /// The limit.
         most: u64,
     },
 }
 
-/// What is asked of agents. Shared by reference between threads; every call may wait for the disk.
+/// The requests to agents. Threads share it by reference. Every call may wait for the disk.
 #[derive(Debug)]
 pub struct Demand {
     writer: Mutex<Connection>,
     reader: Mutex<Connection>,
-    /// Of its own, so that nobody waits for one who looks through all that is past.
+    /// A separate connection, so that a scan of the history blocks no other query.
     marks_reader: Mutex<Connection>,
     limits: DemandLimits,
 }
 
-/// All that holds at an instant.
+/// All requests that are active at an instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Changes of settings, the oldest first: where two say something of one setting, the later counts.
+    /// Setting overrides, oldest first. Of two overrides of one setting, the later one counts.
     pub changes: Vec<Change>,
-    /// Promotions, the oldest first.
+    /// Promotions, oldest first.
     pub promotions: Vec<Promotion>,
-    /// Flushes of the last ten minutes, the oldest first.
+    /// Flushes of the last 10 min, oldest first.
     pub flushes: Vec<Flush>,
 }
 
 impl Demand {
-    /// Opens the file, making it if need be. Of several processes only one server may write; a person may
-    /// write rows of `promotions` beside it.
+    /// Opens the file and creates it if it is missing. Only one server process may write. People may add
+    /// rows to `promotions` meanwhile.
     ///
     /// # Errors
-    /// The file cannot be made or read, is another's, or was written by a newer program.
+    /// The file cannot be created or read, belongs to another application, or was written by a newer
+    /// program.
     pub fn open(path: &Path, limits: DemandLimits) -> Result<Self, DemandError> {
         let writer = Mutex::new(schema::open(path)?);
         let reader = Mutex::new(crate::schema::open_to_read(path)?);
@@ -111,7 +115,7 @@ impl Demand {
         Ok(Self { writer, reader, marks_reader, limits })
     }
 
-    /// A number that is another after each change of the file, by whomever.
+    /// Returns a number that differs after each change of the file by any writer.
     ///
     /// # Errors
     /// SQLite fails.
@@ -120,8 +124,8 @@ impl Demand {
         Ok(reader.pragma_query_value(None, "data_version", |row| row.get(0))?)
     }
 
-    /// What holds at an instant. A row that a person wrote and that is none (no list of nodes, no number) is
-    /// passed over and told in the log's words of the second part.
+    /// Returns the requests that are active at an instant. It skips invalid rows that a person wrote, such
+    /// as rows without a node list. The second part of the result has a log message for each of them.
     ///
     /// # Errors
     /// SQLite fails.
@@ -134,8 +138,8 @@ impl Demand {
         Ok((Held { changes, promotions, flushes }, passed_over))
     }
 
-    /// Writes down the end of what has ended by its time, and forgets what is past and too much. How many
-    /// ended.
+    /// Marks expired rows as ended, deletes ended rows beyond the limit, and returns the number of newly
+    /// ended rows.
     ///
     /// # Errors
     /// SQLite fails.
@@ -157,7 +161,7 @@ impl Demand {
         })
     }
 
-    /// Lets go what ended longer ago than is kept. How many rows went.
+    /// Deletes rows that ended before the retention time, and returns their number.
     ///
     /// # Errors
     /// SQLite fails.
@@ -176,7 +180,7 @@ impl Demand {
         })
     }
 
-    /// Lets the oldest go of what is past.
+    /// Deletes the oldest ended rows beyond the limit.
     fn forget(&self, change: &Transaction<'_>) -> rusqlite::Result<()> {
         let most = i64::try_from(self.limits.past_max).unwrap_or(i64::MAX);
         for table in ["changes", "promotions"] {
@@ -193,7 +197,7 @@ impl Demand {
         Ok(())
     }
 
-    /// Ends a row by a person's word. Whether it was there and had not ended.
+    /// Ends a row at a person's request. Returns whether it existed and was active.
     fn end(
         &self,
         table: &'static str,
@@ -208,7 +212,7 @@ impl Demand {
         self.write(|change| Ok(change.execute(&end, params![number, now.0, by])? > 0))
     }
 
-    /// Does something in one transaction: on disk when this returns.
+    /// Runs `work` in one transaction. Its changes are on disk when this returns.
     fn write<T>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, DemandError>,
@@ -221,7 +225,7 @@ impl Demand {
     }
 }
 
-/// How many rows of a table hold at an instant.
+/// Returns the number of active rows of a table at an instant.
 fn count(change: &Transaction<'_>, table: &str, now: Timestamp) -> rusqlite::Result<u64> {
     let count = format!(
         "SELECT count(*) FROM {table} WHERE ended IS NULL AND (until IS NULL OR until > ?1)"

@@ -1,16 +1,17 @@
-//! The registry of jobs: which job ran where, when and for whom. Server side only.
+//! The job registry: the devices, times and owners of all jobs. Used by the server only.
 //!
-//! What nodes tell ([`model::JobEvent`]) is kept as *visits*: a cgroup of a number on a device, from
-//! its making to its going. A *run* of a job is the visits that belong together; a
-//! scheduler that gives a number again later makes another run. Runs are worked out from the set of
-//! visits alone, so events that come twice, late or in another order change nothing.
+//! The registry stores node reports ([`model::JobEvent`]) as *visits*. A visit is the lifetime of one
+//! cgroup of a job ID on one device. A *run* of a job is a set of visits that belong together. A
+//! scheduler that later reuses a job ID creates another run. The registry computes runs from the set of
+//! visits alone. Duplicate, late or reordered events therefore change nothing.
 //!
-//! What schedulers say of their jobs ([`Record`]) is kept beside the visits and joined with the runs by
-//! number and time: who, why and how much the scheduler says, when and where it ran the nodes. A record that
-//! no node saw, since the job waits or its nodes have no agent, is listed as it was told.
+//! The registry stores scheduler reports ([`Record`]) beside the visits and joins them with runs by job
+//! ID and time. The scheduler is the authority for owner, request and usage; the nodes are the
+//! authority for place and time. A record without visits is listed as reported: its job waits, or its
+//! nodes have no agent.
 //!
-//! A *local* job is one that `jobmeter run` registered: its number is drawn here, it has one device,
-//! and no number is given twice.
+//! A *local* job is a job that `jobmeter run` registered. The registry assigns its ID and never reuses
+//! it. A local job has one device.
 
 mod common;
 mod demand;

@@ -1,4 +1,4 @@
-//! The file: tables, version, how SQLite is told to be safe.
+//! The registry's file: tables, schema version, and SQLite settings for safe writes.
 
 use crate::common::paths;
 use crate::nodes::{forgotten_nodes, rule_latches, stopped};
@@ -10,17 +10,17 @@ use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::sync::Mutex;
 
-/// The version written to `PRAGMA user_version`.
+/// The schema version, stored in `PRAGMA user_version`.
 const VERSION: i64 = 7;
 
-/// Statements that a connection keeps prepared: all that there are. To prepare one takes longer than to
-/// execute it.
+/// Size of a connection's cache of prepared statements. It holds all statements of this crate.
+/// Preparing a statement takes longer than executing it.
 const STATEMENTS: usize = 128;
 
-/// "jbmt", so that `file` and SQLite tell whose file it is.
+/// Application ID "jbmt": `file` and SQLite recognize the file by it.
 const APPLICATION: i64 = 0x6a62_6d74;
 
-/// What brings a file from each version to the next, beginning with none.
+/// Migrations from each version to the next, starting with an empty file.
 const STEPS: [&[&str]; 7] = [
     &[VISITS],
     &[RECORDS],
@@ -38,7 +38,7 @@ const STEPS: [&[&str]; 7] = [
     &[accounts::BY_RECORD, names::BY_CLUSTER],
 ];
 
-/// Version 1: what nodes tell, and the runs worked out from it.
+/// Version 1: the visits that nodes report, and the runs computed from them.
 const VISITS: &str = "
 CREATE TABLE runs (
     run INTEGER PRIMARY KEY,
@@ -88,10 +88,14 @@ CREATE TRIGGER visit_out AFTER DELETE ON visits BEGIN
 END;
 ";
 
-/// Version 2: what schedulers tell. A run without visits is a record that no node saw; of such a one that
-/// has not `started`, `start` is when it was submitted. `told` is the record's state; `merged` says that
-/// visits are one run only since a record says so. `user` and `uid` are the record's before the nodes'.
-/// `followed` says how far a file of records was read.
+/// Version 2: the records that schedulers report.
+///
+/// - A run without visits stands for a record without visits. For such a run without `started`, `start`
+///   is the time of submission.
+/// - `told` is the record's state.
+/// - `merged`: the visits form one run only because of a record.
+/// - `user` and `uid`: the record's value has precedence over the nodes' value.
+/// - `followed` holds the read position in a file of records.
 const RECORDS: &str = "
 CREATE TABLE records (
     record INTEGER PRIMARY KEY,
@@ -182,9 +186,10 @@ CREATE INDEX runs_newest ON runs (start DESC, cluster, id);
 CREATE INDEX runs_account ON runs (account, start) WHERE account IS NOT NULL;
 ";
 
-/// Version 4: who a node said it was stands beside each visit (`spelling` where it is not the number), since a
-/// number is given again, and by how much the node's clock was ahead. A record's submission is `guessed` as
-/// long as nobody said when it was. A registry of before has what it held of all runs of a number.
+/// Version 4: each visit stores the identity that its node reported, since job IDs are reused.
+/// `spelling` is set if it differs from the ID. `clock_us` is the offset of the node's clock. A
+/// record's submission time is `guessed` until it is reported. The migration copies the identity of
+/// earlier visits from all runs of the ID.
 const WHO: &str = "
 ALTER TABLE visits ADD COLUMN spelling TEXT;
 ALTER TABLE visits ADD COLUMN user TEXT;
@@ -199,11 +204,12 @@ UPDATE visits SET (spelling, user, uid) =
 ";
 
 impl Registry {
-    /// Opens the file, making it if need be. `users` tells the login name of a number, or the number of a
-    /// name, when a job becomes known: both are kept as they were then. Of several processes only one may write.
+    /// Opens the file and creates it if it is missing. `users` returns the machine's current users. The
+    /// registry looks up the missing user ID or login name of a new job, and stores both. Only one process
+    /// may write.
     ///
     /// # Errors
-    /// The file cannot be made or read, is no registry, or was written by a newer program.
+    /// The file cannot be created or read, is not a registry, or was written by a newer program.
     pub fn open(
         path: &Path,
         limits: Limits,
@@ -211,19 +217,19 @@ impl Registry {
     ) -> Result<Self, RegistryError> {
         let writer = Mutex::new(open(path)?);
         let reader = Mutex::new(open_to_read(path)?);
-        // Without one, jobs are told apart by their numbers alone.
+        // Without a server ID, agents distinguish jobs by their IDs alone.
         let identity = crate::common::identity::of(path).unwrap_or_default();
         Ok(Self { writer, reader, limits, users: Box::new(users), identity })
     }
 }
 
-/// Opens the file for writing, making it if need be.
+/// Opens the file for writing and creates it if it is missing.
 pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {
     let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
     let mut db = Connection::open(path).map_err(failed)?;
     settle(&db).map_err(failed)?;
-    // 32 MiB: what a round of a scheduler touches, which is a page of each index for each user and device. With less,
-    // pages are written to the disk and read again many times before the round is committed.
+    // 32 MiB: one poll of a scheduler touches a page of each index for each user and device. With less,
+    // SQLite writes pages to the disk and rereads them many times before the commit.
     db.pragma_update(None, "cache_size", -32_768).map_err(failed)?;
     let found = check_version(&db, path)?;
     upgrade(&mut db, found).map_err(failed)?;
@@ -232,7 +238,7 @@ pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {
     Ok(db)
 }
 
-/// Opens the file a second time, to read while another connection writes.
+/// Opens a second, read-only connection that reads while another connection writes.
 pub(crate) fn open_to_read(path: &Path) -> Result<Connection, RegistryError> {
     let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
     let db = Connection::open(path).map_err(failed)?;
@@ -241,10 +247,10 @@ pub(crate) fn open_to_read(path: &Path) -> Result<Connection, RegistryError> {
     Ok(db)
 }
 
-/// Opens a registry to read and checks its version; nothing is changed.
+/// Opens a registry read-only and checks its version. It changes nothing.
 ///
 /// # Errors
-/// It cannot be read, or a newer program wrote it.
+/// The file cannot be read, or a newer program wrote it.
 pub fn check(path: &Path) -> Result<(), RegistryError> {
     let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
@@ -260,10 +266,10 @@ fn check_version(db: &Connection, path: &Path) -> Result<i64, RegistryError> {
     Ok(found)
 }
 
-/// What SQLite finds wrong with a registry, at most 100 lines of it; nothing is changed.
+/// Returns the defects that SQLite finds in a registry, at most 100 lines. It changes nothing.
 ///
 /// # Errors
-/// The file cannot be opened, or is so damaged that nothing can be told of it.
+/// The file cannot be opened, or is too damaged for the check.
 pub fn verify(path: &Path) -> Result<Vec<String>, RegistryError> {
     let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
@@ -274,10 +280,10 @@ pub fn verify(path: &Path) -> Result<Vec<String>, RegistryError> {
     Ok(if told == ["ok"] { Vec::new() } else { told })
 }
 
-/// Copies a registry, at one moment of it, while another program may write it.
+/// Copies a consistent snapshot of a registry. Another program may write to it meanwhile.
 ///
 /// # Errors
-/// It cannot be read, or the copy cannot be written: it must not exist.
+/// The registry cannot be read, or the copy cannot be written. The target must not exist.
 pub fn backup(path: &Path, to: &Path) -> Result<(), RegistryError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -293,16 +299,16 @@ pub fn backup(path: &Path, to: &Path) -> Result<(), RegistryError> {
 pub(crate) fn settle(db: &Connection) -> rusqlite::Result<()> {
     db.busy_timeout(std::time::Duration::from_secs(10))?;
     db.set_prepared_statement_cache_capacity(STATEMENTS);
-    // WAL: readers do not wait for the writer. FULL: a commit survives a power cut.
+    // WAL: readers do not wait for the writer. FULL: a commit survives a power failure.
     db.pragma_update(None, "journal_mode", "WAL")?;
     db.pragma_update(None, "synchronous", "FULL")?;
     db.pragma_update(None, "foreign_keys", true)?;
-    // 8 MiB of pages; the log file is cut to 16 MiB after a checkpoint.
+    // 8 MiB of pages. SQLite truncates the WAL file to 16 MiB after a checkpoint.
     db.pragma_update(None, "cache_size", -8192)?;
     db.pragma_update(None, "journal_size_limit", 16 << 20)
 }
 
-/// Brings a file of an earlier version, or a new one, up to date; all of it or nothing.
+/// Migrates an earlier or new file to the current version in one transaction.
 fn upgrade(db: &mut Connection, found: i64) -> rusqlite::Result<()> {
     let done = usize::try_from(found).unwrap_or(0);
     let change = db.transaction()?;
@@ -342,7 +348,7 @@ mod tests {
         drop(open(&path).unwrap());
         assert_eq!(verify(&path).unwrap(), [""; 0]);
         let mut bytes = std::fs::read(&path).unwrap();
-        // Past the header and the page of the schema.
+        // Skip the header and the page of the schema.
         for page in bytes.chunks_mut(4096).skip(1) {
             page.fill(0x55);
         }

@@ -1,4 +1,4 @@
-//! Values of a question to the registry are bound, and no part of its statement.
+//! Queries bind their values; no value becomes part of an SQL statement.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -8,7 +8,7 @@ use jobs::{Filter, Record};
 use model::DeviceId;
 use told::{at, open, record};
 
-/// Texts that would change a statement if they were pasted into it.
+/// Texts that would change a statement if inserted into it.
 const HOSTILE: [&str; 5] = [
     "' OR '1'='1",
     "'; DROP TABLE runs; --",
@@ -21,7 +21,7 @@ const HOSTILE: [&str; 5] = [
 fn values_of_a_question_are_bound_and_no_part_of_its_statement() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    // A job of which every text is hostile, and another's.
+    // A job with a hostile text in every field, and a job of another user.
     let text = HOSTILE[1];
     let hostile = Record {
         user: Some(text.into()),

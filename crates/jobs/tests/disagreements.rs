@@ -1,4 +1,4 @@
-//! Where schedulers and nodes say different things.
+//! Disagreements between schedulers and nodes.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -54,12 +54,13 @@ fn where_scheduler_and_nodes_disagree_is_told() {
             "6 n1 not_seen 500",
         ]
     );
-    // Where no agent tells anything, nothing is proved; and what was just now may be on its way.
+    // Without an agent's reports, a missing cgroup proves nothing. Recent reports may still be on their
+    // way.
     let silent = check(600, &["n1"]);
     assert!(!silent.iter().any(|line| line.contains("n2 not_seen")), "{silent:?}");
     assert_eq!(check(559, &all).len(), 6, "the end of 6 is not a minute old");
     assert_eq!(check(155, &all), [""; 0]);
-    // They agree again.
+    // Scheduler and nodes agree again.
     registry.tell(&[record(6, 100, Some(500), &["n1"])], at(600)).unwrap();
     registry.apply(&[event(3, "n1", 100, Some(310))], at(600)).unwrap();
     let left = check(700, &all);
@@ -91,7 +92,7 @@ fn a_job_that_its_record_ended_is_over_though_one_of_its_nodes_is_silent() {
         let stops = || whole().allocations.iter().map(|stay| stay.stop).collect::<Vec<_>>();
         assert_eq!(stops(), [Some(at(105)), Some(at(105))]);
         assert_eq!(registry.running().unwrap(), 0);
-        // The agent is asked when it is back, and what it says counts as ever.
+        // The server asks the agent when it is back, and its answer counts as usual.
         assert_eq!(registry.open_jobs_of(&device("n2")).unwrap(), [(key(7), at(101))]);
         registry.apply(&[event(7, "n2", 101, Some(108))], at(900)).unwrap();
         assert_eq!(stops(), [Some(at(105)), Some(at(108))]);

@@ -1,4 +1,5 @@
-//! Attacks on the registry by a node with an agent's token, and by somebody with the token of one cluster's jobs.
+//! Attacks on the registry by a node with an agent's token, and by a client with the token of one
+//! cluster's jobs.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -10,7 +11,7 @@ use jobs::{
 use model::{ClusterId, JobEvent, JobId, JobKey};
 use told::{at, event, key, open, record, seconds};
 
-/// Whose job the attacker is.
+/// User ID of the attacker.
 const MALLORY: u32 = 65_533;
 
 fn of(uid: u32, id: i64, node: &str, start: i64) -> JobEvent {
@@ -58,7 +59,7 @@ fn a_nodes_word_on_a_user_makes_no_member_of_an_account() {
             };
             assert_eq!(people(), [1000], "{nodes:?} {node_first}");
             assert_eq!(sees(&registry, &key(601)), Sees::Nothing);
-            // The record's own word makes a member, and another of the record takes the membership back.
+            // The record's own user ID creates a member, and a corrected record removes the membership.
             let of_2000 = Record { uid: Some(2000), ..nobodys.clone() };
             registry.tell(&[of_2000], at(300)).unwrap();
             assert_eq!(people(), [1000, 2000]);
@@ -89,7 +90,7 @@ fn a_name_told_for_one_cluster_takes_over_no_job_of_another() {
     };
     registry.tell(&[daves(oar(7))], at(110)).unwrap();
     push("dave", MALLORY);
-    // Before and after: by records, by nodes, and as the server looks for numbers.
+    // Before and after: by records, by nodes, and by the server's look-up of user IDs.
     registry.tell(&[daves(oar(8))], at(210)).unwrap();
     let by_node =
         JobEvent { key: oar(9), user: Some("dave".into()), uid: None, ..event(9, "n2", 100, None) };
@@ -101,7 +102,7 @@ fn a_name_told_for_one_cluster_takes_over_no_job_of_another() {
         assert_eq!(registry.owner(&oar(id)).unwrap(), None);
         assert_eq!(sees(&registry, &oar(id)), Sees::Nothing, "{id}");
     }
-    // In its own cluster a pushed number replaces none, be it of the scheduler or of the name service.
+    // In its own cluster, a pushed user ID replaces none of the scheduler or of the name service.
     let erin = Record { user: Some("erin".into()), uid: Some(3000), ..record(10, 100, None, &[]) };
     registry.tell(&[erin], at(300)).unwrap();
     push("erin", MALLORY + 1);
@@ -113,7 +114,7 @@ fn a_name_told_for_one_cluster_takes_over_no_job_of_another() {
     };
     assert_eq!((number("slurm", "erin"), number("oar", "erin")), (Some(3000), None));
     assert_eq!((number("slurm", "frank"), number("oar", "frank")), (Some(4000), Some(4000)));
-    // The scheduler itself corrects its own, and the name service all.
+    // The scheduler corrects its own user IDs, and the name service corrects all.
     let erin = Record { user: Some("erin".into()), uid: Some(3001), ..record(11, 100, None, &[]) };
     registry.tell(&[erin], at(400)).unwrap();
     assert_eq!(number("slurm", "erin"), Some(3001));
@@ -136,7 +137,7 @@ fn many_names_of_one_node_keep_no_others_name_waiting() {
     registry.apply(&[named(1, "n2", "zoe".to_owned())], at(20)).unwrap();
     let recorded = Record { user: Some("yves".into()), ..record(2, 10, None, &[]) };
     registry.tell(&[recorded], at(20)).unwrap();
-    // Rounds as the server has them: a page each, of which the first sixteen are asked for.
+    // The server's look-up rounds: a page each, of which the first 16 names are looked up.
     let (mut last, mut asked) = (None, Vec::new());
     for _ in 0..2 {
         let page = registry.users_without_number(last.as_ref(), 4096).unwrap();
@@ -146,7 +147,7 @@ fn many_names_of_one_node_keep_no_others_name_waiting() {
     assert_eq!(last, None, "it begins anew");
     assert_eq!(asked.get(16).map(String::as_str), Some("yves"), "a scheduler's first");
     assert!(asked.contains(&"zoe".to_owned()), "{asked:?}");
-    // In one page, each node has its turn.
+    // Within one page, the nodes alternate.
     let all = registry.users_without_number(None, 10_000).unwrap();
     let first: Vec<_> = all.names.iter().take(3).map(|user| &*user.name).collect();
     assert_eq!((first, all.names.len()), (vec!["yves", "!00000", "zoe"], 4202));
@@ -220,7 +221,7 @@ fn a_request_by_environment_counts_of_the_owners_visits() {
         monitor: Some(metric.into()),
         ..event(7, node, 101, None)
     };
-    // The record names no nodes, so that n1 enters the job; what it asks for does not count.
+    // The record names no nodes, so n1 joins the job. Its request does not count.
     registry
         .apply(&[asks(None, "n1", "evil_.*"), asks(Some(1000), "n2", "perf_.*")], at(110))
         .unwrap();
@@ -248,7 +249,7 @@ fn a_node_that_names_another_user_splits_no_run_without_a_record() {
         let expected =
             [(Some(1000), 100, names(&["n2", "n3", "n4"])), (Some(MALLORY), 110, names(&["n1"]))];
         assert_eq!(runs(&registry, 7), expected);
-        // The end of one is not the end of the other.
+        // The end of one run does not end the other.
         registry.apply(&[JobEvent { stop: Some(at(190)), ..lie.clone() }], at(200)).unwrap();
         let jobs = registry.runs(&key(7)).unwrap();
         assert_eq!((jobs[0].stop, jobs[1].stop), (None, Some(at(190))));
@@ -262,12 +263,12 @@ fn visits_of_one_job_to_one_device_are_bounded_and_counted() {
     let events: Vec<_> = (0..1030).map(|n| of(1000, 7, "n1", 100 * n)).collect();
     let applied = registry.apply(&events, at(200_000)).unwrap();
     assert_eq!((applied.began, applied.refused), (1024, 6));
-    // Another node of the job, and what is known, go on.
+    // Reports of another node of the job, and of known visits, are still accepted.
     let more =
         [of(1000, 7, "n2", 102_000), JobEvent { stop: Some(at(50)), ..of(1000, 7, "n1", 0) }];
     let applied = registry.apply(&more, at(200_000)).unwrap();
     assert_eq!((applied.began, applied.ended, applied.refused), (1, 1, 0));
-    // Strays count, too.
+    // Strays count too.
     registry.tell(&[record(8, 0, None, &["n2"])], at(200_000)).unwrap();
     let strays: Vec<_> = (0..1030).map(|n| of(1000, 8, "n1", 100 * n)).collect();
     assert_eq!(registry.apply(&strays, at(200_000)).unwrap().refused, 6);

@@ -1,4 +1,4 @@
-//! Lists and stays, found by indexes, against a plain scan of everything that there is.
+//! Lists and allocations found by indexes, compared with a full scan.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -14,11 +14,11 @@ use proptest::sample::select;
 use std::cmp::Reverse;
 use told::{TO_THE_THIRD, at, device, event, key, open, record, waiting};
 
-/// After all that is told of.
+/// A time after all reports.
 const NOW: i64 = 50_000_000;
 const NODES: [&str; 4] = ["n1", "n2", "n3", "pdu"];
 
-/// Seconds apart from each other by less than a minute, by hours, and by months.
+/// Times that differ by less than a minute, by hours, or by months, in seconds.
 fn second() -> impl Strategy<Value = i64> {
     prop_oneof![0_i64..30, 0_i64..3000, 0_i64..2_000_000].prop_map(|second| second * 10)
 }
@@ -36,7 +36,7 @@ fn a_record() -> impl Strategy<Value = Record> {
                 nodes.iter().filter_map(|node| NODES.get(*node)).copied().collect();
             let stop = (state > 1).then_some(start + long);
             let mut told = record(id, start, stop, &nodes);
-            // One that waits, and one that was taken back before it started, may have been given nodes.
+            // A waiting job, and one that was cancelled before its start, may already have nodes.
             match state {
                 0 => told = Record { nodes: told.nodes, ..waiting(id, start - 5) },
                 3 => told.start = None,
@@ -154,7 +154,7 @@ fn a_window() -> impl Strategy<Value = Window> {
         })
 }
 
-/// A registry of these, and of two local jobs.
+/// Creates a registry with these reports and two local jobs.
 fn filled(dir: &tempfile::TempDir, told: &[Result<Record, JobEvent>], members: Sees) -> Registry {
     let registry = open(dir);
     for one in told {
@@ -190,7 +190,7 @@ fn place(job: &Job) -> (Reverse<Timestamp>, JobKey) {
     (Reverse(job.start.or(job.submit).unwrap()), job.key.clone())
 }
 
-/// Whether a job passes, as the fields of [`Filter`] say.
+/// Tests whether a job matches the fields of [`Filter`].
 fn passes(registry: &Registry, filter: &Filter, Listed { job, devices }: &Listed) -> bool {
     let is = |wanted: &Option<String>, is: &Option<Box<str>>| {
         wanted.as_deref().is_none_or(|wanted| is.as_deref() == Some(wanted))
@@ -214,7 +214,7 @@ fn passes(registry: &Registry, filter: &Filter, Listed { job, devices }: &Listed
         && filter.to.is_none_or(|to| start <= to)
 }
 
-/// All stays of all jobs, by job.
+/// Returns the allocations of all jobs, by job.
 fn every_stay(registry: &Registry) -> Vec<(Job, Interval)> {
     let mut stays = Vec::new();
     for job in registry.every_run(&Filter::default()).unwrap() {
@@ -257,7 +257,7 @@ proptest! {
             prop_assert_eq!(&registry.list(filter).unwrap(), &scanned, "{:?}", filter);
             let runs: Vec<Job> = scanned.iter().map(|one| one.job.clone()).collect();
             prop_assert_eq!(&registry.every_run(filter).unwrap(), &runs);
-            // Page by page it is the same.
+            // Paging returns the same list.
             let (mut paged, mut after) = (Vec::new(), None);
             loop {
                 let one = Filter { after: after.take(), limit: Some(page), ..filter.clone() };
@@ -275,7 +275,7 @@ proptest! {
             let owner = window.reader.uid().or(window.uid).map_or(Reader::Everything, Reader::User);
             let within = |(job, stay): &&(Job, Interval)| {
                 registry.sees_run(window.reader, job).unwrap() == Sees::All
-                    // Without a record's word on its owner, a node opens itself alone.
+                    // Without an owner in the record, a node grants only its own device.
                     && registry.granted(owner, job).unwrap().has(&stay.device)
                     && window.job.as_ref().is_none_or(|key| stay.key == *key)
                     && window.uid.is_none_or(|uid| stay.uid == Some(uid))

@@ -1,4 +1,4 @@
-//! What schedulers say, beside what nodes saw.
+//! Scheduler records together with node reports.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -60,7 +60,7 @@ fn a_job_waits_runs_and_ends() {
     assert_eq!(shape(&registry, 7), [(JobState::Running, Some(100), None, queue(), places)]);
     assert_eq!([JobState::Waiting, JobState::Running, JobState::Ended].map(of), [0, 1, 0]);
 
-    // A node that saw it knows better; the other has no agent.
+    // The node with a visit has precedence; the other node has no agent.
     registry.apply(&[event(7, "n1", 102, None)], at(103)).unwrap();
     let places = vec!["n1 102-...".to_owned(), "n2 100-...".to_owned()];
     assert_eq!(shape(&registry, 7), [(JobState::Running, Some(102), None, queue(), places)]);
@@ -70,7 +70,7 @@ fn a_job_waits_runs_and_ends() {
     let places = vec!["n1 102-300".to_owned(), "n2 100-300".to_owned()];
     assert_eq!(shape(&registry, 7), [(JobState::Ended, Some(102), Some(300), queue(), places)]);
 
-    // A correction, late.
+    // A late correction.
     let failed = Record {
         state: JobState::Failed,
         exit_code: Some(137),
@@ -119,12 +119,12 @@ fn what_a_run_has_of_a_device_stands_beside_its_stay() {
     let registry = open(&dir);
     let mut told = record(7, 100, Some(900), &["n1", "bmc-1"]);
     (told.nodes[0].gpus, told.nodes[1].cpus) = (Some(2), None);
-    // The number was given again, with more.
+    // The scheduler reuses the job ID with more cores.
     let mut again = record(7, 2000, None, &["n1"]);
     again.nodes[0].cpus = Some(16);
     registry.tell(&[told, again], at(2001)).unwrap();
     let seen = [event(7, "n1", 101, Some(899)), event(7, "n1", 2000, None)];
-    // No scheduler knows this one, and the record of 7 does not name n2: it is in no run.
+    // No scheduler reports job 8. The record of job 7 does not name n2, so that visit is in no run.
     let untold = [event(8, "n1", 500, None), event(7, "n2", 102, Some(899))];
     registry.apply(&seen, at(2001)).unwrap();
     registry.apply(&untold, at(2001)).unwrap();
@@ -188,7 +188,7 @@ fn steps_that_come_and_go_are_one_run_where_a_record_says_so() {
     one(420);
     registry.apply(&[event(7, "n1", 700, None), event(7, "n1", 700, Some(710))], at(1000)).unwrap();
     one(710);
-    // The record was wrong: the second belongs to nobody.
+    // The record was wrong: the second visit has no record.
     let mut short = record(7, 99, Some(120), &["n1"]);
     short.submit = at(94);
     registry.tell(&[short], at(1000)).unwrap();
@@ -247,7 +247,7 @@ fn times_agree_with_the_state() {
         let job = registry.job(&record.key).unwrap().unwrap();
         (job.start.map(seconds), job.stop.map(seconds))
     };
-    // A scheduler's guess of when it will start.
+    // A scheduler's estimate of the start.
     let guess = Record { start: Some(at(5000)), ..waiting(1, 95) };
     assert_eq!(told(guess, 100), (None, None));
     let planned = Record { stop: Some(at(5000)), ..record(2, 100, None, &[]) };
@@ -281,15 +281,15 @@ fn a_job_is_told_piece_by_piece() {
     let ended = Amendment { stop: Some(at(90)), exit_code: Some(3), ..new() };
     let whole = say(ended, 91);
     assert_eq!((whole.job.state, whole.job.stop), (JobState::Failed, Some(at(90))));
-    // Corrected.
+    // A correction.
     let whole = say(Amendment { start: Some(at(15)), ..new() }, 100);
     assert_eq!((whole.job.state, whole.job.start), (JobState::Failed, Some(at(15))));
     assert_eq!(registry.runs(&key(7)).unwrap().len(), 1);
-    // The number is given again.
+    // The scheduler reuses the job ID.
     let whole = say(Amendment { start: Some(at(500)), ..new() }, 501);
     assert_eq!((whole.job.state, whole.job.account), (JobState::Running, None));
     assert_eq!(registry.runs(&key(7)).unwrap().len(), 2);
-    // The first once more, by its submission.
+    // An update of the first submission, by its time.
     let first = Amendment { submit: Some(at(10)), account: Some("chemistry".into()), ..new() };
     say(first, 600);
     let runs = registry.runs(&key(7)).unwrap();
@@ -318,7 +318,7 @@ fn an_arrays_own_number_stands_for_its_parts() {
     }
     let unknown = registry.resolve(&"oar:40".parse::<JobName>().unwrap()).unwrap_err();
     assert_eq!(unknown.to_string(), "no job oar:40 is known");
-    // Slurm gives the whole's number to one of the parts.
+    // Slurm gives the ID of the whole to one of its parts.
     registry.tell(&[part(40, 3)], at(200)).unwrap();
     assert_eq!(registry.resolve(&"40".parse::<JobName>().unwrap()).unwrap(), key(40));
 }
@@ -338,7 +338,7 @@ fn an_exit_code_told_late_says_how_it_ended() {
     assert_eq!(say(Amendment { stop: Some(at(20)), exit_code: Some(0), ..new() }), JobState::Ended);
     assert_eq!(say(code(1)), JobState::Failed);
     assert_eq!(say(code(0)), JobState::Ended);
-    // Said in words, a code of 0 does not deny it; other words stay as they are.
+    // An explicit failure outweighs exit code 0, and unrelated updates keep it.
     assert_eq!(say(Amendment { state: Some(JobState::Failed), ..new() }), JobState::Failed);
     assert_eq!(say(code(0)), JobState::Failed);
     assert_eq!(say(Amendment { account: Some("x".into()), ..new() }), JobState::Failed);
@@ -362,10 +362,10 @@ fn a_submission_told_later_is_the_same_jobs() {
     say(submitted(90));
     assert_eq!(submits(), [90]);
     assert_eq!(registry.job(&key(7)).unwrap().unwrap().state, JobState::Running);
-    // That was told: another one is another.
+    // That time of submission was reported, so another time means another submission.
     say(Amendment { stop: Some(at(60)), ..submitted(50) });
     assert_eq!(submits(), [50, 90]);
-    // So is one that was over before, and that of another user.
+    // An update of a job that was over before, or of another user, is another submission too.
     let registry = open(&tempfile::tempdir().unwrap());
     let say = |amendment: Amendment| registry.amend(vec![amendment], at(500)).unwrap();
     say(Amendment { start: Some(at(100)), user: Some("alice".into()), ..new() });
@@ -415,7 +415,7 @@ fn a_registry_of_an_earlier_build_is_brought_up_to_date() {
             "slurm:7 Some(\"alice\") None",
         ]
     );
-    // What nodes and schedulers say goes on.
+    // Nodes and schedulers continue to report.
     registry.tell(&[record(7, 799, None, &["n1", "n3"])], at(900)).unwrap();
     registry.apply(&[event(7, "n1", 800, Some(950))], at(951)).unwrap();
     let runs = shape(&registry, 7);
@@ -430,7 +430,7 @@ fn a_registry_of_an_earlier_build_is_brought_up_to_date() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// What the registry holds depends on the visits and on the records, not on the order they came in.
+    /// The registry's content depends on the visits and records, not on their order.
     #[test]
     fn any_order_of_visits_and_records_gives_the_same_registry(
         visits in proptest::collection::vec((0_usize..3, 0_i64..40, 0_i64..30, 0_u8..3), 1..8),
@@ -450,7 +450,7 @@ proptest! {
             record(5, start * 20, long.map(|long| (start + long) * 20), named[*devices])
         };
         let mut records: Vec<Record> = spans.iter().map(of).collect();
-        // Of one submission the last said counts.
+        // The last record of a submission counts.
         records.sort_by_key(|record| record.submit);
         records.dedup_by_key(|record| record.submit);
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

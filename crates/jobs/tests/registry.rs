@@ -1,4 +1,4 @@
-//! The registry from outside: what nodes tell, local jobs, questions.
+//! Public interface of the registry: node reports, local jobs, queries.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -109,7 +109,7 @@ fn an_end_before_its_start_is_an_end_all_the_same() {
     assert_eq!((first.began, first.ended), (1, 1));
     registry.apply(&[event("oar", 7, "n1", 10, None)], at(96)).unwrap();
     assert_eq!(shape(&registry, &key("oar", 7)), [(10, Some(90), vec!["n1 10".to_owned()])]);
-    // A clock that was set back between start and end.
+    // The clock was set back between start and end.
     registry.apply(&[event("oar", 8, "n1", 50, Some(20))], at(60)).unwrap();
     assert_eq!(shape(&registry, &key("oar", 8)), [(50, Some(50), vec!["n1 50".to_owned()])]);
 }
@@ -147,7 +147,7 @@ fn impossible_times_and_too_many_visits_are_refused_and_counted() {
 fn local_jobs_have_numbers_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    // A number that a node tells of and nobody registered, after a data directory was lost.
+    // A node reports an ID without a registration, after the loss of a data directory.
     registry.apply(&[event("local", 2, "n9", 1, Some(2))], at(3)).unwrap();
     let first = registry.register_local(&registration(1000, "n1", 10)).unwrap();
     let second = registry.register_local(&registration(1001, "n1", 11)).unwrap();
@@ -184,7 +184,7 @@ fn an_agent_is_asked_about_the_jobs_that_nobody_ended() {
         event("slurm", 7, "n2", 3, None),
     ];
     registry.apply(&told, at(6)).unwrap();
-    // Which may run without a cgroup.
+    // A registered local job may run without a cgroup.
     registry.register_local(&registration(1000, "n1", 6)).unwrap();
     let open = registry.open_jobs_of(&device("n1")).unwrap();
     assert_eq!(open, [(key("slurm", 7), at(2)), (key("oar", 8), at(5))]);
@@ -198,7 +198,7 @@ fn a_local_job_whose_command_was_killed_ends_with_its_cgroup() {
     let registry = open(&dir);
     let job = registry.register_local(&registration(1000, "n1", 10)).unwrap();
     let id = job.id.get();
-    // Another node has no say in it, whatever it tells.
+    // Another node cannot change the job.
     let elsewhere = registry.apply(&[event("local", id, "n2", 11, Some(12))], at(12)).unwrap();
     assert_eq!(elsewhere.refused, 1);
     registry.apply(&[event("local", id, "n1", 11, None)], at(12)).unwrap();
@@ -207,7 +207,7 @@ fn a_local_job_whose_command_was_killed_ends_with_its_cgroup() {
     assert_eq!(end.ended, 1);
     assert_eq!(shape(&registry, &job), [(10, Some(40), vec!["n1 10".to_owned()])]);
     assert_eq!(registry.local_jobs_of(&device("n1")).unwrap(), []);
-    // What the command says afterwards adds its exit code and moves no end.
+    // The later report of the command adds its exit code and does not change the end.
     registry.end_local(job.id, at(45), Some(0)).unwrap();
     let ended = registry.job(&job).unwrap().unwrap();
     assert_eq!(
@@ -297,8 +297,8 @@ fn a_start_on_many_nodes_costs_a_row_each() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// What the registry holds depends on what was told, not on the order or how often: the quick ways
-    /// agree with working everything out.
+    /// The registry's content depends on the reports, not on their order or number. The fast paths agree
+    /// with a full recomputation.
     #[test]
     fn any_order_gives_the_same_registry(
         facts in proptest::collection::vec((0_usize..3, 0_i64..40, 0_i64..30, 0_u8..3), 1..12),
@@ -314,7 +314,7 @@ proptest! {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (one, other) = (open(&one), open(&other));
         one.apply(&events, at(5000)).unwrap();
-        // Some first and one by one, then all of them backwards.
+        // Some events first and one by one, then all in reverse order.
         for place in order {
             if let Some(event) = events.get(place) {
                 other.apply(std::slice::from_ref(event), at(5000)).unwrap();
@@ -348,14 +348,14 @@ fn a_registered_job_is_on_a_device_once_its_agent_saw_it() {
     assert_eq!(all(), 3, "where its user says it is, is told as before");
     assert_eq!(proven(&registry), [oar.clone(), (believed.clone(), 20, None)]);
     let id = job.id.get();
-    // What another node tells, and again what was told.
+    // A report of another node, and a duplicate.
     registry.apply(&[event("local", id, "n2", 11, Some(12))], at(31)).unwrap();
     assert_eq!(proven(&registry).len(), 2);
     for _ in 0..2 {
         registry.apply(&[event("local", id, "n1", 12, None)], at(31)).unwrap();
     }
     assert_eq!(proven(&registry)[1], (job.clone(), 12, None));
-    // The user says an end that has not come; the node sees when it does.
+    // The user reports an end in the future; the node reports the real end.
     registry.end_local(job.id, at(9000), None).unwrap();
     assert_eq!(proven(&registry)[1], (job.clone(), 12, Some(9000)));
     registry.apply(&[event("local", id, "n1", 12, Some(40))], at(41)).unwrap();

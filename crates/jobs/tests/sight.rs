@@ -1,4 +1,5 @@
-//! Who sees which job: owners, accounts and what their managers allow; tokens that people made.
+//! Access control of jobs: owners, accounts with their managers' settings, and tokens that people
+//! created.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -44,7 +45,7 @@ fn job(registry: &Registry, id: i64, uid: u32, start: i64, stop: Option<i64>) {
     assert_eq!(registry.apply(&[event], at(5000)).unwrap().refused, 0);
 }
 
-/// What a scheduler says of a job's account.
+/// Sets the account of a job as a scheduler's record does.
 fn on_account(dir: &Path, id: i64, account: &str) {
     let db = rusqlite::Connection::open(dir.join("jobs.sqlite")).unwrap();
     let told = "UPDATE runs SET account = ?2, record_uid = uid WHERE id = ?1";
@@ -62,7 +63,7 @@ fn seen(registry: &Registry, reader: Reader) -> (Vec<i64>, Vec<i64>, Vec<Sees>) 
         ids
     };
     let all = ids(Window { reader, ..Window::default() });
-    // The other way of asking, for few jobs, tells the same.
+    // The query by device, for few jobs, returns the same.
     let device = DeviceId::new("n1").ok();
     assert_eq!(ids(Window { reader, device: device.clone(), ..Window::default() }), all);
     let on_n1 = registry.list(&Filter { reader, device, ..Filter::default() }).unwrap();
@@ -97,7 +98,7 @@ fn what_an_accounts_members_see_is_what_its_managers_allow() {
     assert_eq!(ann(), (vec![1, 2], vec![1], vec![All, Listed, Nothing]));
     allow(All, vec![]);
     assert_eq!(ann(), (vec![1, 2], vec![1, 2], vec![All, All, Nothing]));
-    // Who is not in it, or of another cluster's account of that name, sees nothing of it.
+    // Users outside the account, or in another cluster's account of that name, have no access through it.
     let other: AccountKey = "oar:biology".parse().unwrap();
     let change = AccountChange { members_see: Some(All), users: vec![(1000, Role::Member)] };
     registry.change_account(&other, &change).unwrap();
@@ -106,7 +107,7 @@ fn what_an_accounts_members_see_is_what_its_managers_allow() {
     assert_eq!(seen(&registry, Reader::Nodes), (vec![], vec![], vec![Nothing; 3]));
     let everything = (vec![1, 2, 3], vec![1, 2, 3], vec![All; 3]);
     assert_eq!(seen(&registry, Reader::Everything), everything);
-    // A manager sees all, whatever the members do; who was taken out stays out.
+    // A manager has access to all jobs, regardless of the members' access. A removed user stays removed.
     allow(Nothing, vec![(9, Role::Manager)]);
     assert_eq!((ann(), seen(&registry, Reader::Tenant(9)).1), (own, vec![1, 2]));
     allow(All, vec![(1000, Role::Removed)]);
@@ -205,7 +206,7 @@ fn one_user_has_so_many_tokens_at_a_time() {
     registry.keep_token(&token(42, Some(1000))).unwrap();
 }
 
-/// A record of a job of an account, on these devices.
+/// A record of a job on an account.
 fn record(id: i64, user: &str, account: &str, (start, stop): (i64, Option<i64>)) -> Record {
     let share = |device: &str| NodeShare {
         device: DeviceId::new(device).unwrap(),
@@ -233,7 +234,7 @@ fn members_are_those_of_whose_jobs_records_tell() {
     let users = || Users::parse(b"ann:x:1000:1000::/:/bin/sh\nbob:x:2000:2000::/:/bin/sh\n");
     let path = dir.path().join("jobs.sqlite");
     let registry = Registry::open(&path, Limits::default(), users).unwrap();
-    // A node saw one of the jobs before the scheduler told of it; no agent is on the others.
+    // A node reported one of the jobs before the scheduler did. The other nodes have no agent.
     job(&registry, 2, 2000, 100, None);
     let told = [
         record(1, "ann", "physics", (100, Some(200))),
@@ -250,7 +251,7 @@ fn members_are_those_of_whose_jobs_records_tell() {
         let stays = registry.intervals(&window).unwrap();
         let all = stays.iter().map(|stay| format!("{} {}", stay.device, stay.key.id.get()));
         let all: Vec<String> = all.collect();
-        // The other way of asking tells the same of a device.
+        // The query by device returns the same.
         for name in ["n1", "pdu-1"] {
             let device = DeviceId::new(name).ok();
             let one = registry.intervals(&Window { device, ..window.clone() }).unwrap();
@@ -265,7 +266,7 @@ fn members_are_those_of_whose_jobs_records_tell() {
     let change = AccountChange { members_see: Some(Sees::All), users: vec![] };
     registry.change_account(&physics, &change).unwrap();
     assert_eq!(stays(1000), ["n1 1", "n1 2", "pdu-1 1", "pdu-1 2"]);
-    // Another account's job is nothing to her, and its number's is none.
+    // She has no access to another account's job.
     let seen = [1, 2, 3].map(|id| registry.sees(Reader::User(1000), &key("slurm", id)).unwrap());
     assert_eq!(seen, [Sees::All, Sees::All, Sees::Nothing]);
 }
@@ -313,7 +314,8 @@ fn a_registry_of_the_second_version_grows_and_knows_who_was_told_of() {
     registry.keep_token(&token(1, None)).unwrap();
 }
 
-/// Whose jobs were corrected to be another account's, and who has had none there for long, sees no more of it.
+/// A user loses access to an account when their jobs move to another account, or when their last job
+/// there is too old.
 #[test]
 fn who_has_left_an_account_sees_no_more_of_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -337,26 +339,26 @@ fn who_has_left_an_account_sees_no_more_of_it() {
     let people = || registry.account(&physics).unwrap().unwrap().users;
     assert_eq!(ann(), Sees::All);
 
-    // One of her two jobs was another account's, then the other.
+    // One of her two jobs moves to another account, then the other.
     registry.tell(&[record(2, "ann", "biology", (day, Some(day + 100)))], at(2 * day)).unwrap();
     assert_eq!(ann(), Sees::All);
     registry.tell(&[record(1, "ann", "biology", (100, Some(200)))], at(2 * day)).unwrap();
     assert_eq!((ann(), people()), (Sees::Nothing, vec![(2000, Role::Scheduler)]));
-    // And back.
+    // The job moves back.
     registry.tell(&[record(1, "ann", "physics", (100, Some(200)))], at(2 * day)).unwrap();
     assert_eq!(ann(), Sees::All);
 
-    // Her last job there began before; bob's is older and still runs.
+    // Her last job there began earlier; Bob's is older and still runs.
     assert_eq!(registry.leave_accounts(at(100)).unwrap(), 0);
     assert_eq!(registry.leave_accounts(at(101)).unwrap(), 1);
     assert_eq!((ann(), people()), (Sees::Nothing, vec![(2000, Role::Scheduler)]));
-    // She is back with the next, which she keeps when an older one is corrected.
+    // Her next job makes her a member again, also after a correction of an older job.
     registry.tell(&[record(4, "ann", "physics", (2 * day, None))], at(3 * day)).unwrap();
     registry.tell(&[record(1, "ann", "biology", (100, Some(200)))], at(3 * day)).unwrap();
     assert_eq!(ann(), Sees::All);
     registry.tell(&[record(4, "ann", "physics", (2 * day, Some(3 * day)))], at(3 * day)).unwrap();
 
-    // Whom people put there stays, and who was taken out stays out.
+    // Members added by people stay, and removed users stay removed.
     allow(vec![(1000, Role::Member)]);
     registry.tell(&[record(4, "ann", "biology", (2 * day, Some(3 * day)))], at(3 * day)).unwrap();
     assert_eq!(registry.leave_accounts(at(9 * day)).unwrap(), 1, "she leaves biology");
@@ -366,7 +368,7 @@ fn who_has_left_an_account_sees_no_more_of_it() {
     assert_eq!(ann(), Sees::Nothing);
 }
 
-/// What a node reports of the job slurm:1.
+/// A node report of the job slurm:1.
 fn reported(node: &str, user: Option<&str>, uid: Option<u32>, start: i64) -> JobEvent {
     JobEvent {
         key: key("slurm", 1),
@@ -381,7 +383,8 @@ fn reported(node: &str, user: Option<&str>, uid: Option<u32>, start: i64) -> Job
     }
 }
 
-/// The nodes on which a user reads the job slurm:1: by its samples, by where it is, and by its report.
+/// Returns the nodes on which a user reads the job slurm:1: by its samples, by its allocations, and by
+/// its report.
 fn read_on(registry: &Registry, uid: u32) -> [Vec<&'static str>; 3] {
     let reader = Reader::User(uid);
     let nodes = ["n1", "n2", "n3"];
@@ -404,7 +407,8 @@ fn read_on(registry: &Registry, uid: u32) -> [Vec<&'static str>; 3] {
 
 #[test]
 fn a_nodes_word_on_the_owner_opens_that_node_alone() {
-    // On n2 the job is Alice's (1000). n1 says that it is Bob's (2000): in whatever way the real node names her.
+    // On n2 the job is Alice's (1000). n1 claims that it is Bob's (2000), for each way in which n2 names
+    // her.
     for (real_user, real_uid) in [(None, None), (Some("alice"), None), (None, Some(1000))] {
         for first in [true, false] {
             let dir = tempfile::tempdir().unwrap();
@@ -442,7 +446,7 @@ fn a_record_without_a_number_takes_none_from_a_node_for_others() {
     for way in read_on(&registry, 2000) {
         assert!(!way.contains(&"n2"), "{way:?}");
     }
-    // The name service says who Alice is: the record grants her the whole run, of which n1 is no part.
+    // The name service identifies Alice. The record grants her the whole run, which excludes n1.
     registry.number_user("alice", 1000, at(30)).unwrap();
     let [by_samples, by_stays, by_report] = read_on(&registry, 1000);
     assert!(by_samples.contains(&"n2"));
@@ -452,7 +456,8 @@ fn a_record_without_a_number_takes_none_from_a_node_for_others() {
     }
 }
 
-/// 4 100 registrations of one user, as a registry of an earlier version may hold them, hide nobody else's.
+/// 4100 registrations of one user, as a registry of an earlier version may hold them, hide no other
+/// user's jobs.
 #[test]
 fn one_users_open_jobs_are_bounded_and_hide_no_others() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Whose a job is: a fact of a run, not of its number; names and numbers of users that the machine does not have.
+//! Ownership of jobs: a fact of a run, not of its job ID. Login names and user IDs that the machine
+//! lacks.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -13,7 +14,7 @@ fn of(uid: u32, node: &str, start: i64, stop: Option<i64>) -> JobEvent {
     JobEvent { uid: Some(uid), ..event(7, node, start, stop) }
 }
 
-/// Start, user's number and devices of the runs of job 7.
+/// Start, user ID and devices of the runs of job 7.
 fn whose(registry: &Registry) -> Vec<(Option<i64>, Option<u32>, Vec<String>)> {
     let one = |job: model::Job| {
         let places = job.start.map(|start| registry.allocations(&key(7), start).unwrap());
@@ -47,12 +48,12 @@ fn a_number_given_again_is_the_next_users() {
     let seen = registry.runs_seen(Reader::User(1000), &key(7)).unwrap();
     let n1_seen = seen.on(&DeviceId::new("n1").unwrap());
     assert_eq!(n1_seen.0, [(at(100), Some(at(900)))]);
-    // What comes late of the first run is of that run, and makes all runs anew.
+    // A late report of the first run joins that run and recomputes all runs.
     registry.apply(&[of(1000, "n2", 110, Some(800))], at(90_010)).unwrap();
     let both = vec!["n1".to_owned(), "n2".to_owned()];
     let runs = [(Some(100), Some(1000), both), (Some(90_000), Some(65534), n1())];
     assert_eq!(whose(&registry), runs);
-    // With a record that is right nobody disagrees.
+    // With a correct record there is no disagreement.
     let told = Record {
         user: Some("nobody".into()),
         uid: Some(65534),
@@ -70,7 +71,7 @@ fn a_named_node_opens_no_other_time_of_a_recorded_run() {
         ..record(7, start, stop, nodes)
     };
     let n1 = DeviceId::new("n1").unwrap();
-    // What the user 2000 reads under the ID on n1, where the user 1000 had a job of this ID before.
+    // The time ranges in which user 2000 reads the ID on n1, where user 1000 had a job with this ID before.
     let reads =
         |registry: &Registry| registry.runs_seen(Reader::User(2000), &key(7)).unwrap().on(&n1).0;
     let past = of(2000, "n2", 150, None);
@@ -87,7 +88,7 @@ fn a_named_node_opens_no_other_time_of_a_recorded_run() {
         let clock_us = clock * Timestamp::SECOND;
         registry.apply_by(std::slice::from_ref(&past), at(900_010), clock_us).unwrap();
         assert_eq!(reads(&registry), [(at(earliest), None)], "{clock}");
-        // The node that lies goes on when the job has ended.
+        // The lying node still reports after the end of the job.
         registry.apply(&[of(2000, "n1", 900_002, Some(905_000))], at(905_001)).unwrap();
         registry.tell(&[own(2000, 900_000, Some(905_000), &["n1", "n2"])], at(905_002)).unwrap();
         let latest = 905_060 + (900_000 - 60 - earliest);
@@ -132,12 +133,12 @@ fn a_named_node_moves_no_time_of_a_recorded_run() {
             let (start, stop, state) = job(&registry);
             assert!(start.unwrap() >= at(899_940), "{lie:?}");
             assert_eq!((stop, state), (Some(at(905_001)), JobState::Ended), "{lie:?}");
-            // It binds its own allocation, which the node's own samples show.
+            // The false times apply only to the lying node's own allocation, which its samples show.
             let stays = registry.allocations(&key(7), start.unwrap()).unwrap();
             assert_eq!(stays.iter().filter(|stay| stay.device.as_str() == "n1").count(), 1);
         }
     }
-    // Nodes that agree with the record by a minute are believed: they see the first and the last process.
+    // Node times within 1 min of the record count: nodes observe the first and the last process.
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     registry.tell(&[own(Some(905_000))], at(905_100)).unwrap();
@@ -152,7 +153,7 @@ fn a_start_in_the_future_is_rejected() {
     let registry = open(&dir);
     let future = of(1000, "n2", 3600, None);
     assert_eq!(registry.apply(std::slice::from_ref(&future), at(100)).unwrap().refused, 1);
-    // By the node's clock, which is an hour ahead, it is now.
+    // The node's clock is an hour ahead, so by that clock the event is current.
     let clock_us = 3500 * Timestamp::SECOND;
     assert_eq!(registry.apply_by(&[future], at(100), clock_us).unwrap().began, 1);
 }
@@ -179,7 +180,7 @@ fn within_a_run_the_first_that_says_so_counts() {
     let three = ["n1", "n2", "n3"].map(str::to_owned).to_vec();
     assert_eq!(whose(&registry), [(Some(100), Some(1000), three.clone())]);
     assert_eq!(registry.job(&key(7)).unwrap().unwrap().user.as_deref(), Some("alice"));
-    // The same visit once more, with what it did not say before.
+    // The same visit again, with facts that were missing before.
     registry.apply(&[of(1000, "n1", 100, Some(300))], at(301)).unwrap();
     assert_eq!(whose(&registry), [(Some(100), Some(1000), three)]);
     let stays = registry.allocations(&key(7), at(100)).unwrap();
@@ -204,7 +205,7 @@ fn another_user_has_another_number() {
     assert_eq!(who(), (Some("alice".to_owned()), Some(1000)));
     say(Amendment { user: Some("stranger".into()), ..new() });
     assert_eq!(who(), (Some("stranger".to_owned()), None));
-    // A number alone names another, whose name nobody told.
+    // A user ID alone names another user, whose login name is unknown.
     say(Amendment { user: Some("alice".into()), ..new() });
     say(Amendment { uid: Some(77), ..new() });
     assert_eq!(who(), (Some("77".to_owned()), Some(77)));
@@ -231,7 +232,7 @@ fn another_users_start_is_another_job_whose_end_nobody_told() {
     let first =
         ("alice".to_owned(), Some(1000), Some("physics".into()), JobState::Ended, Some(5000));
     assert_eq!(runs, [first, ("games".to_owned(), None, None, JobState::Running, None)]);
-    // A start that is corrected backwards is the same job's.
+    // An earlier start is a correction of the same job.
     say(started("games", 4990));
     assert_eq!(registry.runs(&key(7)).unwrap().len(), 2);
 }
@@ -247,21 +248,21 @@ fn a_user_whom_the_machine_does_not_know_keeps_his_jobs() {
     };
     registry.tell(&[anns(7, None, Some(5555))], at(200)).unwrap();
     drop(registry);
-    // After a restart the accounting tells names alone: of the job that ran, and of others.
+    // After a restart, the accounting reports names alone: for the job that ran and for others.
     let registry = open(&dir);
     registry.tell(&[anns(7, Some(900), None), anns(8, Some(900), None)], at(1000)).unwrap();
     assert_eq!(listed(&registry, 5555), 2);
-    // As another scheduler's nodes do.
+    // Another scheduler's nodes report names alone, too.
     let oars = JobEvent { user: Some("ldapann".into()), uid: None, ..event(9, "n1", 2000, None) };
     registry.apply(&[oars], at(2001)).unwrap();
     assert_eq!(listed(&registry, 5555), 3);
-    // What a node says of its own job says nothing about others.
+    // A node's report of its own job does not affect other jobs.
     let told =
         |id, uid| JobEvent { user: Some("ldapbob".into()), uid, ..event(id, "n2", 50, None) };
     registry.apply(&[told(10, Some(6666)), told(11, None)], at(2001)).unwrap();
     assert_eq!(listed(&registry, 6666), 1);
 
-    // One of whom nobody told a number is counted, and found once somebody does.
+    // A user without a known user ID is counted, and found once a user ID is reported.
     assert_eq!(nameless(&registry), ["ldapbob"]);
     let page = registry.users_without_number(None, 9).unwrap();
     assert_eq!(registry.jobs_without_number().unwrap(), 1);
@@ -272,7 +273,7 @@ fn a_user_whom_the_machine_does_not_know_keeps_his_jobs() {
     assert_eq!(registry.number_user("ldapbob", 6666, at(2003)).unwrap(), 2);
     assert_eq!((listed(&registry, 6666), registry.jobs_without_number().unwrap()), (3, 0));
     assert_eq!(registry.user_number(&page.names[0]).unwrap(), Some(6666));
-    // It is his also after his runs were worked out anew.
+    // The jobs stay theirs after a recomputation of their runs.
     registry.apply(&[JobEvent { start: at(20), ..told(11, None) }], at(2004)).unwrap();
     assert_eq!(listed(&registry, 6666), 3);
 }
@@ -285,9 +286,9 @@ fn a_node_whose_clock_is_off_has_the_record_of_its_job() {
     registry.tell(&[told], at(1100)).unwrap();
     let seen = JobEvent { uid: None, ..event(7, "n1", 1090, Some(1100)) };
     registry.apply_by(&[seen], at(1101), 90_000_000).unwrap();
-    // By the node's clock, as its samples are.
+    // Times by the node's clock, as for its samples.
     assert_eq!(whose(&registry), [(Some(1090), Some(1000), vec!["n1".to_owned()])]);
-    // The other way, and told of first.
+    // The opposite offset, with the node's report first.
     let registry = open(&tempfile::tempdir().unwrap());
     let seen = JobEvent { uid: None, ..event(7, "n1", 910, Some(920)) };
     registry.apply_by(&[seen], at(1011), -90_000_000).unwrap();
@@ -298,7 +299,7 @@ fn a_node_whose_clock_is_off_has_the_record_of_its_job() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whose each run is depends on the visits, not on the order they were told in.
+    /// The owner of each run depends on the visits, not on the order of their arrival.
     #[test]
     fn any_order_gives_each_run_the_same_user(
         visits in proptest::collection::vec((0_usize..3, 0_i64..40, 0_i64..30, 0_u32..3), 1..9),
@@ -308,7 +309,7 @@ proptest! {
         let mut events = Vec::new();
         for (node, start, long, user) in &visits {
             let (start, long) = (start * 20, long * 20);
-            // One cgroup is one user's.
+            // One cgroup has one user.
             let known = events.iter().any(|e: &JobEvent| {
                 e.device.as_str() == nodes[*node] && e.start == at(start)
             });
@@ -340,7 +341,7 @@ fn an_end_in_the_future_is_rejected() {
     assert_eq!(registry.apply(&[ends(1061)], at(1000)).unwrap().refused, 1);
     assert_eq!(registry.job(&key(7)).unwrap(), None);
     assert_eq!(registry.apply(&[ends(1060)], at(1000)).unwrap().refused, 0);
-    // A node with a clock that is known to be an hour ahead.
+    // A node with a known clock offset of 1 h.
     let ahead = 3600 * Timestamp::SECOND;
     let of_n2 = event(8, "n2", 4000, Some(4500));
     assert_eq!(

@@ -1,10 +1,10 @@
-//! Jobs as a bench makes them.
+//! Generated jobs for the benchmark.
 
 use super::{BEGIN, NODES};
 use jobs::{NodeShare, Record, Resources, Step};
 use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, Timestamp};
 
-/// SplitMix64, by Sebastiano Vigna.
+/// The random generator SplitMix64 by Sebastiano Vigna.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -21,7 +21,7 @@ impl Random {
     }
 }
 
-/// A job as the bench made it.
+/// A generated job.
 #[derive(Clone)]
 pub(crate) struct Made {
     pub(crate) record: Record,
@@ -41,7 +41,7 @@ pub(crate) fn made(id: i64, submit: i64, random: &mut Random) -> Made {
         gpu_list: Box::default(),
         memory_bytes: Some(64 << 30),
     });
-    // The first user has a tenth of all.
+    // The first user has about a tenth of all jobs.
     let user = if random.below(10) == 0 { 0 } else { random.below(500) };
     let (queue, project) = (random.below(10_000), user % 100);
     let record = Record {
@@ -89,7 +89,7 @@ impl Made {
 
     pub(crate) fn ended(&self) -> Record {
         let stop = Some(self.stop);
-        // One in 1009 fails.
+        // One job of 1009 fails.
         let (state, state_word, exit_code) = match self.record.key.id.get() % 1009 {
             0 => (JobState::Failed, "FAILED".into(), Some(1)),
             _ => (JobState::Ended, "COMPLETED".into(), Some(0)),

@@ -1,8 +1,9 @@
-//! The registry with a million past jobs, forty days of 25 000: what a day costs, and what questions do.
+//! Benchmark of the registry with 1 000 000 past jobs (40 days of 25 000): the cost of a day and of
+//! queries.
 //!
-//! Every job has a record of its scheduler and a visit of each of its nodes (1 to 4 of 1000); it waits, runs and
-//! ends, so that it is told three times, and a scheduler that repeats itself tells all that run once more.
-//! Goal: a question by job takes 10 ms at most.
+//! Every job has a scheduler record and a visit of each of its 1 to 4 nodes out of 1000. A job waits,
+//! runs and ends, so it is reported 3 times. A scheduler that repeats itself reports all running jobs
+//! once more. Goal: a query by job takes at most 10 ms.
 //!
 //! ```text
 //! cargo bench -p jobs --bench registry -- [DAYS_PAST [JOBS_OF_A_DAY]]
@@ -27,18 +28,18 @@ use std::time::{Duration, Instant};
 const BEGIN: i64 = 1_767_657_600;
 const NODES: u64 = 1000;
 const DAY: i64 = 86_400;
-/// Jobs of a day.
+/// Jobs per day.
 const A_DAY: i64 = 25_000;
-/// Jobs of a fifth of it, and how long that is, in microseconds.
+/// Jobs of a fifth of a day, and the length of that time in microseconds.
 const A_WHILE: i64 = A_DAY / 5;
 const LATER: i64 = DAY / 5 * Timestamp::SECOND;
-/// Jobs told at once: what a round of a scheduler gives.
+/// Jobs in one poll of a scheduler.
 const ROUND: usize = 500;
 const ASKED: usize = 300;
-/// Jobs that run while questions are asked.
+/// Jobs that run during the queries.
 const RUNNING: i64 = 3000;
 
-/// Jobs of a while that is past, submitted through all of it. Told as they are for good.
+/// Inserts the past jobs of a fifth of a day in their final state.
 fn fill(registry: &Registry, random: &mut Random) {
     let now = Timestamp::from_seconds(BEGIN + DAY);
     let jobs: Vec<Made> = (1..=A_WHILE).map(|id| made(id, id * DAY / A_DAY, random)).collect();
@@ -52,8 +53,8 @@ fn fill(registry: &Registry, random: &mut Random) {
     }
 }
 
-/// Repeats that while with other numbers, so many times after another: the rows that the registry made, later. To
-/// tell each of a million jobs would take a quarter of an hour. Indexes and triggers are made again behind.
+/// Copies these rows `times` times with new IDs and later times. Reporting each of 1 000 000 jobs would
+/// take 15 min. Indexes and triggers are recreated afterwards.
 fn repeat(path: &Path, times: i64) {
     let db = rusqlite::Connection::open(path).unwrap();
     db.execute_batch("PRAGMA synchronous = OFF; PRAGMA cache_size = -1000000; BEGIN").unwrap();
@@ -112,7 +113,7 @@ fn repeat(path: &Path, times: i64) {
     .unwrap();
 }
 
-/// Jobs of the last half hour, which run.
+/// Inserts running jobs of the last half hour.
 fn run_some(registry: &Registry, first: i64, now: Timestamp, random: &mut Random) {
     let begun = now.0 / Timestamp::SECOND - BEGIN - 2400;
     let jobs: Vec<Made> =
@@ -123,7 +124,7 @@ fn run_some(registry: &Registry, first: i64, now: Timestamp, random: &mut Random
     assert_eq!(registry.apply(&events, now).unwrap().refused, 0);
 }
 
-/// What a day costs, in processor-bound time of each kind of telling.
+/// Measures the cost of a day: the processor time of each kind of report.
 fn a_day(
     registry: &Registry,
     first: i64,
@@ -167,7 +168,7 @@ fn a_day(
     costs
 }
 
-/// What a question took: the middle and the largest of its times, and its share of the processor's.
+/// The times of a query: median, maximum, and processor time.
 struct Took {
     middle: Duration,
     most: Duration,
@@ -188,7 +189,8 @@ fn ask(mut question: impl FnMut(usize)) -> Took {
     Took { middle: *times.get(ASKED / 2).unwrap(), most: *times.last().unwrap(), processor }
 }
 
-/// Of this thread, to a tick (proc(5), schedstat): what others do on the machine is no part of it.
+/// Returns the processor time of this thread, to a tick (proc(5), schedstat). Other load on the machine
+/// does not count.
 fn processor_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
@@ -246,14 +248,14 @@ fn main() {
     writeln!(out, "{used} KiB of memory for the open registry").unwrap();
 }
 
-/// What the process has in memory, in KiB.
+/// Returns the resident memory of the process in KiB.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Says how long a question takes.
+/// Measures a query and prints its times.
 fn told(out: &mut impl Write, what: &str, question: impl FnMut(usize)) {
     let Took { middle, most, processor } = ask(question);
     let [middle, most, processor] = [middle, most, processor].map(|time| time.as_secs_f64() * 1e3);
@@ -351,14 +353,14 @@ fn lists(registry: &Registry, middle: Timestamp, out: &mut impl Write) {
     });
 }
 
-/// Who manages an account of 25 000 jobs.
+/// The manager of an account with 25 000 jobs.
 const MANAGER: u32 = 77;
 
 fn node(nth: usize) -> Option<DeviceId> {
     Some(DeviceId::new(&format!("node-{nth}")).unwrap())
 }
 
-/// Questions about a time.
+/// Queries of a time range.
 fn at_times(registry: &Registry, keys: &[JobKey], now: Timestamp, out: &mut impl Write) {
     let hours: Vec<_> = keys.iter().map(|key| hour_of(registry, key)).collect();
     let hour = |nth: usize| *hours.get(nth).unwrap();
@@ -398,7 +400,7 @@ fn at_times(registry: &Registry, keys: &[JobKey], now: Timestamp, out: &mut impl
     });
 }
 
-/// On which nodes a user's jobs are or were.
+/// Queries of the nodes that a user's jobs have or had.
 fn sight(registry: &Registry, now: Timestamp, middle: Timestamp, out: &mut impl Write) {
     let after = |seconds: i64| Some(middle.plus(seconds * Timestamp::SECOND));
     let user = |nth: usize| Reader::Tenant(10_001 + u32::try_from(nth).unwrap());
@@ -422,7 +424,7 @@ fn sight(registry: &Registry, now: Timestamp, middle: Timestamp, out: &mut impl 
     }
 }
 
-/// What is told alone, each with a write to the disk.
+/// Reports one by one, each with a write to the disk.
 fn one_by_one(
     registry: &Registry,
     first: i64,

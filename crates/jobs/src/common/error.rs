@@ -1,83 +1,83 @@
-//! What can go wrong with the registry.
+//! Errors of the registry.
 
 use model::{ClusterId, DeviceId};
 use std::path::PathBuf;
 
-/// Why the registry cannot answer.
+/// An error of the registry.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// The file cannot be opened or is no registry.
+    /// The file cannot be opened or is not a registry.
     #[error("{path}: {cause}; give a directory that the server may write, or restore the file")]
     Open {
         /// The file.
         path: PathBuf,
-        /// SQLite's word.
+        /// The error from SQLite.
         cause: rusqlite::Error,
     },
-    /// Written by a newer program.
+    /// A newer program wrote the file.
     #[error(
         "{path}: version {found} is newer than {known}, which this program knows; use a newer one"
     )]
     Newer {
         /// The file.
         path: PathBuf,
-        /// The version in it.
+        /// The version of the file.
         found: i64,
-        /// The newest this program knows.
+        /// The latest version that this program supports.
         known: i64,
     },
-    /// SQLite's word while reading or writing.
+    /// SQLite fails to read or write.
     #[error("the registry of jobs failed: {0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// What stands in the file cannot be: a name that is none.
+    /// The file contains an invalid value, such as an invalid name.
     #[error("the registry of jobs holds `{0}`, which cannot be; restore the file from a backup")]
     Damaged(String),
-    /// No job of that name.
+    /// No job has this name.
     #[error("no job {0} is known")]
     Unknown(String),
-    /// The number stands for several jobs.
+    /// The ID is the ID of a whole array or heterogeneous job.
     #[error(
         "{name} is the number of a whole array, or heterogeneous job, whose parts have numbers of their own; \
          list them with part_of={number}"
     )]
     Parts {
-        /// What was asked.
+        /// The requested name.
         name: String,
-        /// The number of the whole.
+        /// The ID of the whole.
         number: i64,
     },
-    /// Several clusters have a job of that number.
+    /// Several clusters have a job with this ID.
     #[error("{spelling} is {}; write which", list(spelling, .clusters))]
     Ambiguous {
-        /// What was asked.
+        /// The requested name.
         spelling: String,
-        /// Who has it, in order.
+        /// The clusters that have such a job, sorted.
         clusters: Vec<ClusterId>,
     },
-    /// More jobs and visits than the registry may hold.
+    /// The registry holds its maximum of visits.
     #[error("the registry is full: it holds {0} visits of jobs to devices")]
     Full(u64),
-    /// More of something than there may be.
+    /// A limit on a number of objects is reached: the limit, and the kind of object.
     #[error("there are {0} {1}, and no more may be")]
     TooManyOf(i64, &'static str),
-    /// A user has as many registered jobs on a device as may be open there.
+    /// The user has the maximum of open local jobs on this device.
     #[error(
         "user {uid} has {max} local jobs on {device} that have not ended, the limit; end some of them"
     )]
     OpenLocal {
-        /// The user.
+        /// The user ID.
         uid: u32,
         /// The device.
         device: DeviceId,
         /// The limit.
         max: i64,
     },
-    /// More rows than the question may give.
+    /// The query matches more rows than the limit.
     #[error("more than {0} jobs match; ask for less time, one device or one job")]
     TooMany(usize),
 }
 
-/// The names of a job in the first few clusters, and how many more there are.
+/// Lists the job's names in the first 4 clusters and counts the rest.
 fn list(spelling: &str, clusters: &[ClusterId]) -> String {
     const NAMED_MAX: usize = 4;
     let names = clusters.iter().take(NAMED_MAX).map(|cluster| format!("{cluster}:{spelling}"));

@@ -1,20 +1,20 @@
-//! The identity of a server: jobs that `jobmeter run` starts carry it in the name of their cgroup, so that an agent
-//! tells the jobs of its server from those of another one on the same node.
+//! The server ID. `jobmeter run` puts it into the names of the cgroups that it creates. An agent thus
+//! distinguishes the jobs of its own server from those of another server on the same node.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// The file beside the registry that holds the identity.
+/// The file beside the registry that holds the server ID.
 const FILE: &str = "server_id";
-/// Hexadecimal digits of an identity.
+/// Length of a server ID in hexadecimal digits.
 const DIGITS: usize = 12;
 
-/// The identity of the server with this registry. It is made once, at random.
+/// Returns the ID of the server that owns this registry. The first call creates it at random.
 ///
 /// # Errors
-/// The file cannot be read or made.
+/// The file cannot be read or created.
 pub(crate) fn of(registry: &Path) -> io::Result<Box<str>> {
     let path = registry.with_file_name(FILE);
     match fs::read_to_string(&path) {

@@ -1,7 +1,10 @@
-//! What all parts use: names of jobs, records, readers, the registry, parts of statements.
+//! Shared parts: job names, records, readers, the registry, SQL fragments.
 //!
-//! - `registry`: the file, its limits. `name`, `record`, `reader`, `users`: what is asked and stored. `identity`: of this server.
-//! - `sql_parts`, `paths`: parts of statements, and the indexes they take. `stable_hash`: a hash that may be stored. `error`.
+//! - `registry`: the file and its limits.
+//! - `name`, `record`, `reader`, `users`: types of queries and of stored data.
+//! - `identity`: the server ID.
+//! - `sql_parts`, `paths`: SQL fragments and the indexes that they use.
+//! - `stable_hash`: a hash that is safe to store. `error`: errors.
 
 pub(crate) mod error;
 pub(crate) mod identity;

@@ -1,33 +1,33 @@
-//! How a person names a job: `[CLUSTER:]ID`.
+//! Job names as people write them: `[CLUSTER:]ID`.
 
 use model::{ClusterId, JobId};
 use std::{fmt, str::FromStr};
 
-/// Longest spelling of a job's number, in bytes: the wire's limit.
+/// Maximum length of a job ID as text, in bytes. The wire protocol has the same limit.
 const SPELLING_BYTES_MAX: usize = 64;
 
-/// A job as a person names it: `42`, `123_4`, `slurm:42`. Which job it is, [`crate::Registry::resolve`]
-/// says.
+/// A job name as a person writes it: `42`, `123_4`, `slurm:42`. [`crate::Registry::resolve`] finds the
+/// job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobName {
-    /// Whose number, where it is given.
+    /// The cluster, if given.
     pub cluster: Option<ClusterId>,
-    /// The number, or how its scheduler spells it.
+    /// The job ID, or the scheduler's notation for it.
     pub spelling: Box<str>,
 }
 
-/// Why a text names no job.
+/// The text is not a job name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` names no job: write its number, such as 42, 123_4 or slurm:42")]
 pub struct JobNameError(pub String);
 
 impl JobName {
-    /// A number, without a cluster.
+    /// Creates a name from a job ID without a cluster.
     pub fn number(id: JobId) -> Self {
         Self { cluster: None, spelling: id.to_string().into() }
     }
 
-    /// The name's number, if it is one and not a spelling such as `123_4`.
+    /// Returns the numeric job ID; `None` for notations such as `123_4`.
     pub fn id(&self) -> Option<JobId> {
         self.spelling.parse().ok()
     }
@@ -51,7 +51,7 @@ impl FromStr for JobName {
     }
 }
 
-/// As it is read: `slurm:123_4`.
+/// Writes the form that `FromStr` reads: `slurm:123_4`.
 impl fmt::Display for JobName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cluster {

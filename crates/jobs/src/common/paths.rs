@@ -1,17 +1,19 @@
-//! The ways to what is asked for: indexes, so that a question costs what its answer does and not what is past.
+//! Indexes that keep the cost of a query proportional to its answer, not to the history.
 //!
-//! What is listed is ordered by start, the newest first, so each index that a list begins with has that order
-//! behind its key, and a list ends as soon as it is full. No such order tells what *was there* at a time:
-//! what began before it may be over, or go on. Therefore everything with a start and an end has a *class* by
-//! how long it was, and what was there at an instant began no longer before it than the longest of its class.
-//! A question about a time looks at each of the eleven classes for so long a time; at most, and about, three
-//! of four rows that it meets were over. What goes on, and what lasted for half a year, is a class by itself,
-//! which is looked at from its beginning.
+//! Lists are ordered by start, latest first. Every index that a list scans has that order after its
+//! key. A list query therefore stops as soon as its page is full.
 //!
-//! A class is worked out from its row, so that no writer can forget it.
+//! This order does not answer which rows *covered* a given time. A row that started earlier may be over
+//! or still open. Every table with a start and an end therefore has a `class` column that grows with
+//! the row's duration. A row that covers an instant started at most the maximum duration of its class
+//! before that instant. A time query scans each of the 11 classes over that duration only. At most
+//! about 3 of 4 scanned rows had already ended. Open rows, and rows longer than half a year, form the
+//! last class. That class is scanned from its beginning.
+//!
+//! The class is a generated column, so no writer can omit it.
 
-/// The column of how long a row lasts: 64 seconds at most, four times that, and so on; 10: longer, or not over.
-/// `spans` says the same, for questions.
+/// Defines the `class` column. Class 0 lasts up to 64 s, each further class 4 times as long. Class 10
+/// is longer or still open. The table `spans` holds the same limits for queries.
 macro_rules! class {
     ($open:literal, $long:literal) => {
         concat!(
@@ -42,9 +44,10 @@ macro_rules! class {
     };
 }
 
-/// Version 4. `project` and `queue` are the record's, as `account` and `name` are; `told_start` and `told_stop`
-/// its times. The class of a run is that of the time from the first to the last of what nodes and scheduler
-/// say, since a device that no agent is on is the run's for the scheduler's time.
+/// Version 4 of the schema. The columns `project` and `queue` copy the record, as `account` and `name`
+/// do. `told_start` and `told_stop` are the record's times. The class of a run covers the first to the
+/// last time that nodes or the scheduler report. A device without an agent counts for the run during
+/// the scheduler's times.
 pub(crate) const INDEXES: &str = concat!(
     "
 CREATE TABLE spans (
@@ -96,5 +99,5 @@ CREATE INDEX shares_time ON shares (class, start, stop);
 "
 );
 
-/// What failed, in the words of the index of that.
+/// Condition for failed runs. It repeats the condition of the index `runs_failed` exactly.
 pub(crate) const FAILED: &str = "(coalesce(r.exit_code, 0) <> 0 OR r.told IS 'failed')";

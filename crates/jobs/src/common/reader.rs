@@ -1,34 +1,35 @@
-//! For whom a question is answered: who may read what. `docs/decisions/0016-sight.md` says why.
+//! Readers of the registry: access control for queries. See `docs/decisions/0016-sight.md` for the
+//! reasons.
 
-/// For whom a question is answered. What it means for one job, the registry says: it knows the accounts.
+/// The reader of a query. The registry applies it to each job, since the registry knows the accounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reader {
-    /// Root, the server's own user, staff, and the server itself.
+    /// Root, the server's own user, staff, and the server itself. Every job is visible.
     #[default]
     Everything,
-    /// A user: his own jobs, those of others that an account's managers show him, and what is counted for
-    /// no job.
+    /// A user with this user ID. Visible: their own jobs, jobs that account managers share with them, and
+    /// node samples.
     User(u32),
-    /// A user who sees what is counted for no job only where and while a job that he sees is there.
+    /// A user who reads node samples only where and while a job that is visible to them runs.
     Tenant(u32),
-    /// Nobody in particular: what is counted for no job.
+    /// An anonymous reader: node samples only, no jobs.
     Nodes,
 }
 
-/// How much of a job somebody sees.
+/// The level of access to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sees {
-    /// Not even that there is one.
+    /// No access: the job's existence is hidden.
     Nothing,
-    /// That it is there: its line in a list.
+    /// The job's line in lists is visible.
     Listed,
-    /// Everything that was counted for it.
+    /// All samples and facts of the job are visible.
     All,
 }
 
 impl Reader {
-    /// The user to whose jobs, and to those that are shown to him, this reader is bound. `None` of one who
-    /// is bound to none, and of one who sees no job at all: [`Reader::sees_every_job`] tells them apart.
+    /// Returns the user ID that limits this reader's access to jobs. Returns `None` for readers of every
+    /// job and for readers of no job. [`Reader::sees_every_job`] distinguishes them.
     pub const fn uid(self) -> Option<u32> {
         match self {
             Self::Everything | Self::Nodes => None,
@@ -36,18 +37,18 @@ impl Reader {
         }
     }
 
-    /// Whether it is told what was asked of nodes for a user's jobs, or by him: to himself, and to those to
-    /// whom every job is shown. Accounts show jobs, and not this.
+    /// Tests whether the reader may read requests to nodes by this user or for this user's jobs. The user
+    /// themselves and readers of every job may. Shared accounts do not grant it.
     pub fn knows_of(self, user: Option<u32>) -> bool {
         self.sees_every_job() || (user.is_some() && self.uid() == user)
     }
 
-    /// Whether every job is shown.
+    /// Tests whether every job is visible.
     pub const fn sees_every_job(self) -> bool {
         matches!(self, Self::Everything)
     }
 
-    /// Whether what is counted for no job is shown of every device at every time.
+    /// Tests whether node samples of every device and every time are visible.
     pub const fn sees_every_node(self) -> bool {
         !matches!(self, Self::Tenant(_))
     }

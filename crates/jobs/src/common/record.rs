@@ -1,61 +1,62 @@
-//! What a scheduler, or somebody in its place, says of a job. The scheduler says who, why and how much was
-//! asked for; where a job really ran and when, the cgroups of the nodes say ([`model::JobEvent`]).
+//! Job records of schedulers and of scripts that replace a scheduler.
+//!
+//! The scheduler is the authority for owner, reason and request. The cgroups of the nodes are the
+//! authority for place and time ([`model::JobEvent`]).
 
 use model::{DeviceId, JobKey, JobState, Resources, Timestamp};
 
-/// What is said of one submission of a job. Said again it takes the place of what was said before: a
-/// scheduler corrects itself, also late.
+/// A record of one submission of a job. A later record of the same submission replaces the earlier one:
+/// schedulers correct their data, sometimes late.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// Whose number, and which.
+    /// The cluster and the job ID.
     pub key: JobKey,
-    /// When it was submitted; together with the key this names the record, since a scheduler that is set up
-    /// anew, or that queues a job again, gives the number again.
+    /// Time of submission. The key and this time identify the record. A reinstalled scheduler, or one that
+    /// requeues a job, reuses the ID.
     pub submit: Timestamp,
-    /// The number as the scheduler spells it, such as `123_4`; empty: the number.
+    /// The job ID in the scheduler's notation, such as `123_4`. Empty: the same as the ID.
     pub spelling: Box<str>,
-    /// The number that a person gave to the whole, of which this is a part: the array's, or that of the
-    /// heterogeneous job.
+    /// The ID of the array or heterogeneous job of which this job is a part.
     pub part_of: Option<i64>,
-    /// Which of the parts, for an element of an array.
+    /// The array index, for an element of an array.
     pub array_index: Option<i64>,
-    /// Login name.
+    /// The login name.
     pub user: Option<Box<str>>,
-    /// The user's number, where the scheduler tells it.
+    /// The user ID, if the scheduler reports it.
     pub uid: Option<u32>,
-    /// Who pays.
+    /// The account that pays.
     pub account: Option<Box<str>>,
-    /// Colmet's and OAR's project.
+    /// The project (Colmet, OAR).
     pub project: Option<Box<str>>,
-    /// What the user called it.
+    /// The job name that the user chose.
     pub name: Option<Box<str>>,
     /// The queue or partition.
     pub queue: Option<Box<str>>,
-    /// What it is doing.
+    /// The state.
     pub state: JobState,
-    /// The scheduler's own word for that, such as `COMPLETING` or `Hold`.
+    /// The scheduler's own name of the state, such as `COMPLETING` or `Hold`.
     pub state_word: Box<str>,
-    /// When it started; `None` while it waits, and when it ended without starting.
+    /// Time of the start. `None` while the job waits, and for a job that ended without starting.
     pub start: Option<Timestamp>,
-    /// When it ended.
+    /// Time of the end.
     pub stop: Option<Timestamp>,
-    /// What it ended with: an exit code, or 128 plus a signal.
+    /// The exit code, or 128 plus a signal.
     pub exit_code: Option<i32>,
-    /// Words that the job was submitted with: OAR's types, such as `besteffort` or `monitor=perf_.*`; of
-    /// Slurm, what stands in `--comment`.
+    /// Words of the submission. OAR: types such as `besteffort` or `monitor=perf_.*`. Slurm: the words of
+    /// `--comment`.
     pub types: Vec<Box<str>>,
-    /// What was asked for.
+    /// Requested resources.
     pub requested: Resources,
-    /// What the scheduler says was used.
+    /// Used resources as the scheduler reports them.
     pub used: Resources,
-    /// Where, and how much of each device. Empty while it waits.
+    /// The devices, with the part of each that the job has. Empty while the job waits.
     pub nodes: Vec<NodeShare>,
-    /// Its steps, where the scheduler has steps.
+    /// The steps, if the scheduler has steps.
     pub steps: Vec<Step>,
 }
 
 impl Record {
-    /// One of which no more is known.
+    /// Creates a record without further facts.
     pub fn new(key: JobKey, submit: Timestamp, state: JobState) -> Self {
         Self {
             key,
@@ -83,19 +84,19 @@ impl Record {
     }
 }
 
-/// What a job has of a device.
+/// The part of a device that a job has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeShare {
     /// The device: a node's host name up to the first dot.
     pub device: DeviceId,
-    /// How many cores, where it is told.
+    /// Number of cores, if reported.
     pub cpus: Option<u32>,
-    /// Which cores, such as `0-3,8`, as the scheduler numbers them: OAR as the kernel does, Slurm socket by
-    /// socket; empty: not told.
+    /// The cores in the scheduler's numbering, such as `0-3,8`. OAR numbers cores as the kernel does, Slurm
+    /// socket by socket. Empty: not reported.
     pub cpu_list: Box<str>,
-    /// How many accelerators, where it is told.
+    /// Number of accelerators, if reported.
     pub gpus: Option<u32>,
-    /// Which accelerators, by index; empty: not told.
+    /// Indexes of the accelerators. Empty: not reported.
     pub gpu_list: Box<str>,
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
@@ -104,16 +105,16 @@ pub struct NodeShare {
 /// A step of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Its name as the scheduler writes it: `batch`, `extern`, `0`.
+    /// The step ID in the scheduler's notation: `batch`, `extern`, `0`.
     pub id: Box<str>,
-    /// What it is called.
+    /// The step's name.
     pub name: Box<str>,
-    /// The scheduler's word for what it is doing.
+    /// The scheduler's name of the step's state.
     pub state_word: Box<str>,
-    /// When it started.
+    /// Time of the start.
     pub start: Option<Timestamp>,
-    /// When it ended.
+    /// Time of the end.
     pub stop: Option<Timestamp>,
-    /// What it ended with: an exit code, or 128 plus a signal.
+    /// The exit code, or 128 plus a signal.
     pub exit_code: Option<i32>,
 }

@@ -5,19 +5,19 @@ use rusqlite::Connection;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What bounds the registry.
+/// Limits of the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most visits of jobs to devices, over all time. About 160 bytes of disk each.
+    /// Maximum number of visits over all time. A visit takes about 160 bytes on disk.
     pub visits_max: u64,
-    /// Most visits of one job, and most nodes of one record.
+    /// Maximum number of visits of one job, and of nodes of one record.
     pub visits_per_job_max: u64,
-    /// Most records of schedulers, over all time. About 400 bytes of disk each, and 100 for each of its
-    /// nodes.
+    /// Maximum number of scheduler records over all time. A record takes about 400 bytes on disk, and 100
+    /// bytes for each of its nodes.
     pub records_max: u64,
-    /// Most registered jobs of one user on one device that have not ended.
+    /// Maximum number of open local jobs of one user on one device.
     pub open_local_max: i64,
-    /// Most rows that a question gives.
+    /// Maximum number of rows in an answer.
     pub rows_max: usize,
 }
 
@@ -33,11 +33,11 @@ impl Default for Limits {
     }
 }
 
-/// The users of the machine, as they are now.
+/// Returns the current users of the machine.
 pub(crate) type AskUsers = Box<dyn Fn() -> Users + Send + Sync>;
 
-/// Which job ran where, when and for whom; kept in a SQLite file. Shared by reference between threads;
-/// questions do not wait for writes. Every call may wait for the disk.
+/// The job registry in a SQLite file. Threads share it by reference. Queries do not wait for writes.
+/// Every call may wait for the disk.
 pub struct Registry {
     pub(crate) writer: Mutex<Connection>,
     pub(crate) reader: Mutex<Connection>,
@@ -53,29 +53,29 @@ impl fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// The identity of the server with this registry; empty where its file cannot be made.
+    /// Returns the server ID; empty if its file cannot be created.
     pub const fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// What bounds it.
+    /// Returns the limits.
     pub const fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The login name of a user's number, as it is now.
+    /// Returns the current login name of a user ID.
     pub fn user_name(&self, uid: u32) -> Option<Box<str>> {
         (self.users)().name(uid).map(Into::into)
     }
 
-    /// The users of the machine, as they are now.
+    /// Returns the current users of the machine.
     pub fn users(&self) -> Users {
         (self.users)()
     }
 }
 
-/// A thread that panicked while it held the connection left its transaction rolled back, so the next may
-/// go on.
+/// Locks a connection. A thread that panicked while it held the lock rolled its transaction back, so
+/// the connection stays usable.
 pub(crate) fn lock(db: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
     db.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,10 +1,10 @@
-//! A hash that may be stored: the same on every machine and from every compiler.
+//! A hash that is safe to store: equal on every machine and with every compiler.
 
 use std::fmt;
 use xxhash_rust::xxh3::Xxh3;
 
-/// XXH3 (64 bits, seed 0) over encoded fields: a number as 8 bytes, least significant first; bytes after their count,
-/// so that two neighbouring fields never hash as two others.
+/// XXH3 (64 bits, seed 0) over encoded fields. A number takes 8 bytes, little-endian. Bytes follow
+/// their length, so that two adjacent fields never hash like two different ones.
 #[derive(Clone, Default)]
 pub struct StableHash(Xxh3);
 
@@ -21,13 +21,13 @@ impl StableHash {
         self
     }
 
-    /// Adds bytes, which may be none.
+    /// Adds bytes, possibly none.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.number(bytes.len() as u64).0.update(bytes);
         self
     }
 
-    /// The hash of what was added.
+    /// Returns the hash of all added fields.
     pub fn finish(&self) -> u64 {
         self.0.digest()
     }
@@ -44,7 +44,7 @@ mod tests {
             fields.iter().for_each(|field| _ = hash.bytes(field.as_bytes()));
             hash.finish()
         };
-        // XXH3_64bits of no bytes, as the specification of xxHash gives it.
+        // The hash of no bytes in the xxHash specification (XXH3_64bits).
         assert_eq!(hash(&[]), 0x2d06_8005_38d3_94c2);
         assert_ne!(hash(&["ab", "c"]), hash(&["a", "bc"]));
         assert_ne!(hash(&["a"]), hash(&["a", ""]));

@@ -1,4 +1,4 @@
-//! `/etc/passwd`: login names and numbers of users (passwd(5)).
+//! Users in `/etc/passwd`: login names and user IDs (passwd(5)).
 //!
 //! ```text
 //! alice:x:1000:1000:Alice,,,:/home/alice:/bin/bash
@@ -6,11 +6,11 @@
 
 use std::collections::HashMap;
 
-/// Lines that are kept; a machine with more keeps its users in a directory service.
+/// Maximum number of stored lines. A machine with more users has them in a directory service.
 const USERS_MAX: usize = 100_000;
 
-/// Login names by number and numbers by name. Of two lines with one number, or with one name, the first
-/// counts, as for getpwuid(3) and getpwnam(3).
+/// Login names by user ID, and user IDs by name. The first of two lines with the same user ID or name
+/// counts, as in getpwuid(3) and getpwnam(3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Users {
     names: HashMap<u32, Box<str>>,
@@ -18,7 +18,7 @@ pub struct Users {
 }
 
 impl Users {
-    /// Reads the text of `/etc/passwd`. Lines that are none are passed over.
+    /// Parses the text of `/etc/passwd`. It skips invalid lines.
     pub fn parse(text: &[u8]) -> Self {
         let mut users = Self::default();
         for line in text.split(|byte| *byte == b'\n') {
@@ -32,12 +32,12 @@ impl Users {
         users
     }
 
-    /// The login name of a number.
+    /// Returns the login name of a user ID.
     pub fn name(&self, uid: u32) -> Option<&str> {
         self.names.get(&uid).map(|name| &**name)
     }
 
-    /// The number of a login name.
+    /// Returns the user ID of a login name.
     pub fn uid(&self, name: &str) -> Option<u32> {
         self.numbers.get(name).copied()
     }

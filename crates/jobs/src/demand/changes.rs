@@ -1,77 +1,77 @@
-//! Changes of agents' settings, and flushes of what a burst kept.
+//! Overrides of agents' settings, and flushes of burst buffers.
 
 use super::{BY_RULE_MAX, Demand, DemandError, count};
 use model::{NodeList, Timestamp};
 use rusqlite::{Connection, Transaction, params};
 
-/// A setting of an agent, as it stands in TOML: `[section]`, `key = value`.
+/// A setting of an agent in TOML notation: `[section]`, `key = value`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// `sources.perf`, `burst.cpu`.
+    /// The section, such as `sources.perf` or `burst.cpu`.
     pub section: Box<str>,
-    /// `period`.
+    /// The key, such as `period`.
     pub key: Box<str>,
-    /// `"1s"`, quotes and all.
+    /// The value in TOML notation with quotes, such as `"1s"`.
     pub value: Box<str>,
 }
 
-/// `sources.perf.period = "1s"`.
+/// Formats the setting as `sources.perf.period = "1s"`.
 impl std::fmt::Display for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{} = {}", self.section, self.key, self.value)
     }
 }
 
-/// A change that is to be made.
+/// A new setting override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewChange {
-    /// Of which nodes.
+    /// The nodes.
     pub nodes: NodeList,
-    /// Until when.
+    /// Time of expiry.
     pub until: Timestamp,
-    /// Who wants it.
+    /// The requester.
     pub by: Box<str>,
-    /// What: each setting once.
+    /// The settings, each at most once.
     pub entries: Vec<Entry>,
 }
 
-/// A change that holds.
+/// An active setting override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Its number; a later one's is larger.
+    /// The ID. Later overrides have larger IDs.
     pub number: i64,
-    /// Of which nodes.
+    /// The nodes.
     pub nodes: NodeList,
-    /// Until when.
+    /// Time of expiry.
     pub until: Timestamp,
-    /// Since when.
+    /// Time of creation.
     pub made: Timestamp,
-    /// By whom.
+    /// The requester.
     pub by: Box<str>,
-    /// What, in order of section and key.
+    /// The settings, sorted by section and key.
     pub entries: Vec<Entry>,
 }
 
-/// A wish that nodes send now what a burst kept.
+/// A request to nodes to send their burst buffer now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flush {
-    /// Its number, which is never given again.
+    /// The ID, never reused.
     pub number: i64,
-    /// Which nodes.
+    /// The nodes.
     pub nodes: NodeList,
-    /// Of which source.
+    /// The source.
     pub source: Box<str>,
-    /// When.
+    /// Time of the request.
     pub made: Timestamp,
-    /// Who wants it.
+    /// The requester.
     pub by: Box<str>,
 }
 
 impl Demand {
-    /// Changes settings of nodes until a time; gives the change's number.
+    /// Overrides settings of nodes until a time and returns the override's ID.
     ///
     /// # Errors
-    /// SQLite fails, or too many changes hold.
+    /// SQLite fails, or the limit of active overrides is reached.
     pub fn change(&self, new: &NewChange, now: Timestamp) -> Result<i64, DemandError> {
         self.write(|change| {
             let most = self.limits.changes_max;
@@ -93,7 +93,7 @@ impl Demand {
         })
     }
 
-    /// Ends a change before its time. Whether it held.
+    /// Ends a setting override early. Returns whether it was active.
     ///
     /// # Errors
     /// SQLite fails.
@@ -101,10 +101,10 @@ impl Demand {
         self.end("changes", number, by, now)
     }
 
-    /// Asks nodes to send what a burst of a source kept; gives the wish's number.
+    /// Requests the burst buffer of a source from nodes, and returns the flush's ID.
     ///
     /// # Errors
-    /// SQLite fails, or too many were asked for within ten minutes.
+    /// SQLite fails, or the limit of flushes within 10 min is reached.
     pub fn flush(
         &self,
         nodes: &NodeList,
@@ -115,10 +115,10 @@ impl Demand {
         self.write(|change| self.add_flush(change, (nodes, source, by), now))
     }
 
-    /// The same, since a rule says so.
+    /// Requests the burst buffer of a source from nodes on behalf of a rule.
     ///
     /// # Errors
-    /// SQLite fails, or too many were asked for within ten minutes, by this rule or altogether.
+    /// SQLite fails, or the limit of flushes within 10 min is reached, for this rule or in total.
     pub fn flush_by_rule(
         &self,
         nodes: &NodeList,
@@ -169,7 +169,7 @@ impl Demand {
     }
 }
 
-/// The changes that hold at an instant.
+/// Returns the setting overrides that are active at an instant.
 pub(super) fn held(db: &Connection, now: Timestamp) -> Result<Vec<Change>, DemandError> {
     let mut find = db.prepare_cached(
         "SELECT number, nodes, until, made, made_by FROM changes
@@ -191,7 +191,7 @@ pub(super) fn held(db: &Connection, now: Timestamp) -> Result<Vec<Change>, Deman
     Ok(changes)
 }
 
-/// What a change changes.
+/// Returns the settings of an override.
 pub(super) fn entries(db: &Connection, change: i64) -> Result<Vec<Entry>, DemandError> {
     let mut find = db.prepare_cached(
         "SELECT section, key, value FROM entries WHERE change = ?1 ORDER BY section, key",
@@ -203,7 +203,7 @@ pub(super) fn entries(db: &Connection, change: i64) -> Result<Vec<Entry>, Demand
     Ok(found.collect::<Result<_, _>>()?)
 }
 
-/// The flushes that were asked for after an instant.
+/// Returns the flushes requested after an instant.
 pub(super) fn flushes(db: &Connection, after: Timestamp) -> Result<Vec<Flush>, DemandError> {
     let mut find = db.prepare_cached(
         "SELECT number, nodes, source, made, made_by FROM flushes WHERE made > ?1 ORDER BY number",

@@ -1,61 +1,62 @@
-//! Which promotions follow from the jobs that run: from the words a job was submitted with (OAR:
-//! `-t monitor=REGEX`, Slurm: `--comment monitor=REGEX`), from its environment (`JOBMETER_MONITOR=REGEX`), and from the
-//! server's rules.
+//! Promotions that follow from running jobs.
+//!
+//! Their sources are the submission words of the job (OAR: `-t monitor=REGEX`, Slurm: `--comment
+//! monitor=REGEX`), the job's environment (`JOBMETER_MONITOR=REGEX`), and the server's rules.
 
 use super::Origin;
 use crate::{Filter, Listed, Registry, RegistryError};
 use model::{ClusterId, DeviceId, JobKey, JobState, NodeList, REJECTED_REQUEST, Timestamp};
 use std::collections::BTreeSet;
 
-/// The word by which a job asks for optional metrics; alone it asks for all, with `=REGEX` for some.
+/// The submission word for optional metrics. Alone it requests all metrics, with `=REGEX` a subset.
 const WORD: &str = "monitor";
-/// Every metric: what `monitor` alone asks for.
+/// The expression for all metrics, which `monitor` alone requests.
 const ALL: &str = ".*";
-/// Most expressions that one job asks for.
+/// Maximum number of expressions of one job.
 const EXPRESSIONS_MAX: usize = 20;
-/// Longest expression of a job's, in bytes: what is longer can be no expression that agents take.
+/// Maximum length of a job's expression, in bytes. Agents accept no longer expression.
 const EXPRESSION_BYTES_MAX: usize = 1000;
-/// Most reasons of one kind why something was dropped.
+/// Maximum number of reasons of one kind for dropped requests.
 const REASONS_MAX: usize = 4;
-/// Names of nodes in one promotion; a job with more has several.
+/// Maximum number of node names in one promotion. A job with more nodes has several promotions.
 const NODES_IN_ONE: usize = 60;
-/// A scheduler lets a job run a little longer than its limit.
+/// Time that a scheduler may let a job run beyond its limit: 10 min.
 const GRACE_US: i64 = 10 * 60 * Timestamp::SECOND;
 
-/// What promotions depend on, of a job that runs.
+/// The facts of a running job that promotions depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobFacts {
-    /// Which job.
+    /// The job.
     pub key: JobKey,
-    /// Login name.
+    /// The login name.
     pub user: Option<Box<str>>,
-    /// The user's number.
+    /// The user ID.
     pub uid: Option<u32>,
-    /// Who pays.
+    /// The account that pays.
     pub account: Option<Box<str>>,
     /// The project.
     pub project: Option<Box<str>>,
     /// The queue or partition.
     pub queue: Option<Box<str>>,
-    /// Words that it was submitted with.
+    /// Words of the submission.
     pub types: Vec<Box<str>>,
-    /// What it asks for by its environment, as nodes read it: each value once.
+    /// Environment requests that nodes read, each value once.
     pub monitor: Vec<Box<str>>,
-    /// Where it runs.
+    /// The nodes of the job.
     pub nodes: Vec<DeviceId>,
-    /// When it started, where that is known.
+    /// Start of the job, if known.
     pub start: Option<Timestamp>,
-    /// When it will have ended at the latest, where that is known.
+    /// Latest possible end of the job, if known.
     pub until: Option<Timestamp>,
 }
 
-/// Whether an agent put the reason of a rejection in the place of the request.
+/// Tests whether an agent replaced the request by the reason of a rejection.
 fn is_rejected(value: &str) -> bool {
     value.starts_with(REJECTED_REQUEST)
 }
 
 impl JobFacts {
-    /// The facts of a job that runs: what its scheduler says, and where its nodes see it.
+    /// Collects the facts of a running job from its scheduler and its nodes.
     fn of(listed: Listed) -> Self {
         let Listed { job, devices } = listed;
         let limit = job.requested.wall_seconds.filter(|s| (0.0..1e10).contains(s));
@@ -77,8 +78,8 @@ impl JobFacts {
         }
     }
 
-    /// The expressions that the job asks for. What is dropped of its request stands among them as a reason, which the
-    /// owner's list of promotions shows.
+    /// Returns the expressions that the job requests. A dropped part of the request appears as a reason,
+    /// which the owner's list of promotions shows.
     fn expressions(&self) -> Vec<String> {
         let words = self.types.iter().flat_map(|words| words.split_whitespace());
         let by_words = words.filter_map(|word| match word.strip_prefix(WORD)? {
@@ -112,10 +113,10 @@ impl JobFacts {
 }
 
 impl Registry {
-    /// The facts of every job that runs.
+    /// Returns the facts of every running job.
     ///
     /// # Errors
-    /// SQLite fails, or more jobs run than a list may have.
+    /// SQLite fails, or the number of running jobs exceeds the registry's row limit.
     pub fn running_facts(&self) -> Result<Vec<JobFacts>, RegistryError> {
         let running = Filter { state: Some(JobState::Running), ..Filter::default() };
         let mut facts: Vec<_> = self.list(&running)?.into_iter().map(JobFacts::of).collect();
@@ -124,7 +125,7 @@ impl Registry {
             let run = job.start.map(|start| (job.key.clone(), start));
             job.monitor = run.and_then(|run| asked.remove(&run)).unwrap_or_default();
         }
-        // On which node a job of `jobmeter run` is its user says himself.
+        // The user of a job of `jobmeter run` states its node themselves, so only verified nodes count.
         if facts.iter().any(|job| job.key.cluster == ClusterId::local()) {
             let proven = self.proven_local()?;
             for job in facts.iter_mut().filter(|job| job.key.cluster == ClusterId::local()) {
@@ -135,32 +136,32 @@ impl Registry {
     }
 }
 
-/// A rule: whose metrics are promoted, without that anybody asks. What is empty or `None` is not looked at;
-/// a rule that looks at nothing of a job promotes on its nodes all the time.
+/// A rule that promotes metrics without a request. Empty and `None` conditions are ignored. A rule
+/// without job conditions promotes on its nodes permanently.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// Its name.
+    /// The rule's name.
     pub name: Box<str>,
-    /// What is promoted, as a regular expression that was checked.
+    /// The metrics, as a validated regular expression.
     pub metric: Box<str>,
-    /// Only on these nodes.
+    /// Limits the rule to these nodes.
     pub nodes: Option<NodeList>,
-    /// Only for jobs of these clusters.
+    /// Limits the rule to jobs of these clusters.
     pub clusters: Vec<ClusterId>,
-    /// Only for jobs of these users.
+    /// Limits the rule to jobs of these users.
     pub users: Vec<Box<str>>,
-    /// Only for jobs of these accounts.
+    /// Limits the rule to jobs of these accounts.
     pub accounts: Vec<Box<str>>,
-    /// Only for jobs of these projects.
+    /// Limits the rule to jobs of these projects.
     pub projects: Vec<Box<str>>,
-    /// Only for jobs of these queues.
+    /// Limits the rule to jobs of these queues.
     pub queues: Vec<Box<str>>,
-    /// For jobs at all, though none of the above says which.
+    /// Applies the rule to all jobs, even without the conditions above.
     pub jobs: bool,
 }
 
 impl Rule {
-    /// Whether it is for jobs, and not for nodes all the time.
+    /// Tests whether the rule applies to jobs, not permanently to nodes.
     pub fn is_of_jobs(&self) -> bool {
         let names = [&self.users, &self.accounts, &self.projects, &self.queues];
         self.jobs || !self.clusters.is_empty() || names.iter().any(|names| !names.is_empty())
@@ -178,35 +179,35 @@ impl Rule {
     }
 }
 
-/// A promotion that follows.
+/// A promotion that follows from a job or a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// On which nodes.
+    /// The nodes.
     pub nodes: NodeList,
-    /// What.
+    /// The metrics, as a regular expression.
     pub metric: Box<str>,
-    /// Until when at the latest.
+    /// Latest end.
     pub until: Option<Timestamp>,
-    /// By whom: the user, or the rule.
+    /// The source: the user or the rule.
     pub by: Box<str>,
-    /// From a job's own word or from a rule.
+    /// Whether a job's own request or a rule caused it.
     pub origin: Origin,
-    /// For which job.
+    /// The job, if any.
     pub job: Option<Box<str>>,
-    /// Whose job.
+    /// User ID of the job's owner.
     pub uid: Option<u32>,
-    /// When the job started: what was undone since stays so.
+    /// Start of the job. A promotion that a person ended since then stays ended.
     pub since: Option<Timestamp>,
 }
 
 impl Wanted {
-    /// What makes it another.
+    /// Returns the fields that identify the promotion.
     pub(super) fn key(&self) -> (Origin, &str, &str, Option<&str>) {
         (self.origin, self.nodes.as_str(), &self.metric, self.job.as_deref())
     }
 }
 
-/// Every promotion that follows from the jobs that run and the rules.
+/// Returns all promotions that follow from the running jobs and the rules.
 pub fn wanted(jobs: &[JobFacts], rules: &[Rule]) -> Vec<Wanted> {
     let mut all = Vec::new();
     for rule in rules.iter().filter(|rule| !rule.is_of_jobs()) {
@@ -234,7 +235,7 @@ pub fn wanted(jobs: &[JobFacts], rules: &[Rule]) -> Vec<Wanted> {
     all
 }
 
-/// The promotions of one expression on the nodes of a job.
+/// Builds the promotions of one expression on the nodes of a job.
 fn of_job(
     job: &JobFacts,
     only: Option<&NodeList>,
@@ -243,7 +244,7 @@ fn of_job(
     origin: Origin,
 ) -> Vec<Wanted> {
     let mut nodes: Vec<&str> = job.nodes.iter().map(DeviceId::as_str).collect();
-    // A name that would be read as several nodes' is none that a scheduler gives.
+    // Drop names that would parse as a list of several nodes. No scheduler uses such names.
     nodes.retain(|node| only.is_none_or(|only| only.has(node)) && NodeList::is_name(node));
     nodes.sort_unstable();
     nodes.dedup();

@@ -1,4 +1,4 @@
-//! What was changed, when and by whom: the beginnings and ends of everything that was asked of agents.
+//! History of requests to agents: what started or ended, when, and by whom.
 
 use super::changes::entries;
 use super::{Demand, DemandError};
@@ -6,32 +6,32 @@ use crate::common::registry::lock;
 use model::{NodeList, Timestamp};
 use rusqlite::{Row, params};
 
-/// Most bytes of text of the marks of one question.
+/// Maximum size of the text of all marks in a response: 64 MiB.
 const TEXT_BYTES_MAX: usize = 64 << 20;
 
-/// What happened.
+/// The kind of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MarkKind {
-    /// Settings were changed.
+    /// Settings were overridden.
     Set,
-    /// A change of settings was undone.
+    /// A person ended a setting override.
     Undone,
-    /// A change of settings ended by its time.
+    /// A setting override expired.
     Expired,
     /// Metrics were promoted.
     Promoted,
     /// A promotion ended.
     Demoted,
-    /// Nodes were asked for what a burst kept.
+    /// A burst buffer was requested from nodes.
     Flushed,
 }
 
 impl MarkKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 6] =
         [Self::Set, Self::Undone, Self::Expired, Self::Promoted, Self::Demoted, Self::Flushed];
 
-    /// Its word in answers.
+    /// Returns the kind's name in responses.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Set => "set",
@@ -44,40 +44,41 @@ impl MarkKind {
     }
 }
 
-/// Something that happened.
+/// A start or an end of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// When.
+    /// The time.
     pub at: Timestamp,
-    /// What.
+    /// The kind.
     pub kind: MarkKind,
-    /// The number of the change, promotion or flush.
+    /// The ID of the override, promotion or flush.
     pub number: i64,
-    /// To which nodes.
+    /// The nodes.
     pub nodes: NodeList,
-    /// What it says: settings, an expression, a source.
+    /// The content: settings, an expression, or a source.
     pub text: String,
-    /// By whom; `None` where it ended by itself.
+    /// The requester; `None` if the request expired.
     pub by: Option<Box<str>>,
-    /// The job it is for, `CLUSTER:ID`.
+    /// The job, `CLUSTER:ID`.
     pub job: Option<Box<str>>,
-    /// The number of the job's user, or of who asked.
+    /// The user ID of the job's owner or of the requester.
     pub uid: Option<u32>,
 }
 
-/// What becomes of a mark that was found.
+/// The caller's decision about a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// It is one of the answer's.
+    /// Include the mark.
     Take,
-    /// It is not.
+    /// Skip the mark.
     Pass,
-    /// No further one is looked for.
+    /// Stop the search.
     End,
 }
 
-/// `?1`, `?2`: from, to. The indexes give each part in the order of time, so that they are merged and none is
-/// sorted. `ended_by` tells who undid from what ended by its time.
+/// Selects all marks from `?1` to `?2`. The indexes return each part in order of time, so that SQLite
+/// merges the parts without a sort. `ended_by` distinguishes rows that a person ended from expired
+/// ones.
 const HAPPENED: &str = "
     SELECT made AS at, 0 AS kind, number, nodes, '' AS text, made_by AS by, NULL AS job, NULL AS uid
         FROM changes WHERE made BETWEEN ?1 AND ?2
@@ -92,9 +93,9 @@ const HAPPENED: &str = "
     ORDER BY at DESC, kind DESC, number DESC";
 
 impl Demand {
-    /// What happened from one instant to another, both inclusive, the oldest first: the newest of what `look`
-    /// takes, which is asked of each, the newest first, before its settings are read. As many as `most`, and as
-    /// many as have 64 MiB of text; whether there may be more.
+    /// Returns the latest marks between two instants, both inclusive, oldest first. `look` decides about
+    /// each mark, latest first, before its settings are read. The response has at most `most` marks and 64
+    /// MiB of text. The `bool` tells whether more may exist.
     ///
     /// # Errors
     /// SQLite fails.
@@ -131,7 +132,7 @@ impl Demand {
     }
 }
 
-/// A row of [`HAPPENED`]; `None` where a person wrote what is no list of nodes, and reached none.
+/// Parses a row of [`HAPPENED`]; `None` if a person wrote an invalid node list, which reached no node.
 fn mark(row: &Row<'_>) -> rusqlite::Result<Option<Mark>> {
     let kind = MarkKind::ALL.get(usize::from(row.get::<_, u8>(1)?)).copied();
     let nodes = NodeList::new(&row.get::<_, String>(3)?).ok();

@@ -1,4 +1,4 @@
-//! Promotions: optional metrics that are collected on a node, until a time or until a job ends.
+//! Promotions: optional metrics that a node collects until a time or until a job ends.
 
 use super::{BY_RULE_MAX, Demand, DemandError, DemandLimits, Wanted, count};
 use crate::common::registry::lock;
@@ -6,24 +6,24 @@ use model::{NodeList, Timestamp};
 use rusqlite::{Connection, Row, Transaction, params};
 use std::collections::{BTreeMap, HashMap};
 
-/// Who brought a promotion about.
+/// The cause of a promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
-    /// Somebody who asked the server.
+    /// A request to the server.
     Api,
-    /// A job, by the words it was submitted with.
+    /// A job's own request.
     Job,
-    /// A rule of the server's.
+    /// A rule of the server.
     Rule,
-    /// A row that somebody wrote into the file.
+    /// A row that a person wrote into the file.
     Hand,
 }
 
 impl Origin {
-    /// Every origin.
+    /// All origins.
     pub const ALL: [Self; 4] = [Self::Api, Self::Job, Self::Rule, Self::Hand];
 
-    /// Its word in the file and in answers.
+    /// Returns the origin's name in the file and in responses.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Api => "api",
@@ -38,78 +38,79 @@ impl Origin {
     }
 }
 
-/// A promotion that somebody asks the server for.
+/// A new promotion that a client requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPromotion {
-    /// Of which nodes.
+    /// The nodes.
     pub nodes: NodeList,
-    /// The names of metrics, as a regular expression that was checked.
+    /// The metric names, as a validated regular expression.
     pub metric: Box<str>,
-    /// Until when.
+    /// Time of expiry.
     pub until: Timestamp,
-    /// Who wants it.
+    /// The requester.
     pub by: Box<str>,
-    /// The user's number, where it is a user.
+    /// The user ID, if the requester is a user.
     pub uid: Option<u32>,
-    /// The job it ends with, if it ends with one.
+    /// The job whose end also ends the promotion, if any.
     pub job: Option<Box<str>>,
 }
 
-/// A promotion that holds.
+/// An active promotion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Promotion {
-    /// Its number.
+    /// The ID.
     pub number: i64,
-    /// Of which nodes.
+    /// The nodes.
     pub nodes: NodeList,
-    /// The names of metrics, as a regular expression; of a row written by hand nobody has checked it.
+    /// The metric names, as a regular expression. A row written by hand is not validated.
     pub metric: Box<str>,
-    /// Until when; `None`: until somebody or the end of its job ends it.
+    /// Time of expiry; `None`: until a person or the end of its job ends it.
     pub until: Option<Timestamp>,
-    /// Since when.
+    /// Time of creation.
     pub made: Timestamp,
-    /// By whom.
+    /// The requester.
     pub by: Box<str>,
-    /// How it came.
+    /// The cause.
     pub origin: Origin,
-    /// The job it is for, `CLUSTER:ID`.
+    /// The job, `CLUSTER:ID`.
     pub job: Option<Box<str>>,
-    /// The user's number.
+    /// The user ID.
     pub uid: Option<u32>,
 }
 
-/// How many promotions a user may ask the server for; what his jobs ask for has bounds of its own.
+/// Quota of a user's promotions by requests to the server. Promotions by their jobs have separate
+/// limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Whose.
+    /// The user ID.
     pub uid: u32,
-    /// At most so many that hold.
+    /// Maximum number of active promotions.
     pub most: u64,
 }
 
-/// Most promotions of one user on one node: what a node takes is shared with others.
+/// Maximum number of promotions of one user on one node. Users share a node's capacity.
 pub const PROMOTIONS_ON_NODE_MAX: u64 = 16;
 
-/// What became of the promotions that follow from jobs and rules.
+/// Counts of promotions by jobs and rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FromJobs {
-    /// Which were not there before.
+    /// New promotions.
     pub began: u64,
-    /// Which are wanted no more.
+    /// Ended promotions, no longer needed.
     pub ended: u64,
-    /// Which find no room: one user's jobs ask for too many, or all do.
+    /// Promotions beyond the limit of one user's jobs or of all jobs.
     pub left_out: u64,
 }
 
 const COLUMNS: &str = "number, device, metric, until, made, made_by, origin, job, uid";
-/// `?1`: now.
+/// Condition for active rows; `?1` is the current time.
 const HELD: &str = "ended IS NULL AND (until IS NULL OR until > ?1)";
 
 impl Demand {
-    /// Promotes, all of it or nothing; gives the numbers.
+    /// Adds promotions, all or none, and returns their IDs.
     ///
     /// # Errors
-    /// SQLite fails, or too many promotions hold, of the user or altogether.
+    /// SQLite fails, or the limit of active promotions is reached, of the user or in total.
     pub fn promote(
         &self,
         new: &[NewPromotion],
@@ -121,7 +122,7 @@ impl Demand {
             let mut most = self.limits.promotions_max;
             if let Some(quota) = quota {
                 within(change, new, quota, now)?;
-                // The last tenth is for administrators.
+                // The last tenth is reserved for administrators.
                 most -= most / 10;
             }
             if count(change, "promotions", now)?.saturating_add(more) > most {
@@ -132,10 +133,10 @@ impl Demand {
         })
     }
 
-    /// Promotes since a rule says so; gives the number. It ends by its time, whatever becomes of the rule.
+    /// Adds a promotion by a rule and returns its ID. It ends at its expiry, even if the rule is removed.
     ///
     /// # Errors
-    /// SQLite fails, or too many promotions hold, by this rule or altogether.
+    /// SQLite fails, or the limit of active promotions is reached, of this rule or in total.
     pub fn promote_by_rule(&self, new: &NewPromotion, now: Timestamp) -> Result<i64, DemandError> {
         self.write(|change| {
             let most = BY_RULE_MAX;
@@ -154,7 +155,7 @@ impl Demand {
         })
     }
 
-    /// Ends a promotion before its time. Whether it held.
+    /// Ends a promotion early. Returns whether it was active.
     ///
     /// # Errors
     /// SQLite fails.
@@ -162,10 +163,11 @@ impl Demand {
         self.end("promotions", number, by, now)
     }
 
-    /// Lets the promotions that come from jobs and rules be these and no others: what is new begins, what is
-    /// wanted no more ends. What somebody asked for and what was written by hand stays, but what was asked
-    /// for a job ends when `runs` says that the job does not run, and what a person undid of a job stays so until
-    /// it ends.
+    /// Makes the promotions by jobs and rules match `wanted`: adds missing ones and ends the others.
+    ///
+    /// - Promotions by requests and by hand stay. However, a promotion requested for a job ends when `runs`
+    ///   reports that the job does not run.
+    /// - A job's promotion that a person ended stays ended until the job ends.
     ///
     /// # Errors
     /// SQLite fails.
@@ -176,14 +178,14 @@ impl Demand {
         now: Timestamp,
     ) -> Result<FromJobs, DemandError> {
         let (held, _) = self.held(now)?;
-        // A job that still runs after its limit has had its time.
+        // Ignore jobs that still run after their time limit.
         let lasting = wanted.iter().filter(|one| one.until.is_none_or(|until| until > now));
         let mut missing: BTreeMap<_, _> = lasting.map(|one| (one.key(), one)).collect();
         let (mut over, mut moved) = (Vec::new(), Vec::new());
         for promotion in &held.promotions {
             let Promotion { number, nodes, metric, origin, job, .. } = promotion;
             match (origin, job.as_deref()) {
-                // A value brought it about, and it has an end: those that follow have a job or none.
+                // A value rule caused it, since it has an expiry and no job. The following arm handles other rules.
                 (Origin::Rule, None) if promotion.until.is_some() => {}
                 (Origin::Job | Origin::Rule, job) => {
                     match missing.remove(&(*origin, nodes.as_str(), metric, job)) {
@@ -240,7 +242,7 @@ impl Demand {
     }
 }
 
-/// Refuses what is more than a user may ask for, altogether and on one node.
+/// Checks a user's quota, in total and on each node.
 fn within(
     change: &Transaction<'_>,
     new: &[NewPromotion],
@@ -257,7 +259,7 @@ fn within(
     }
     let mut on: BTreeMap<&str, u64> = BTreeMap::new();
     let lists = own.iter().map(String::as_str).chain(new.iter().map(|new| new.nodes.as_str()));
-    // A user's are lists of plain names.
+    // Users' promotions have lists of plain node names.
     for node in lists.flat_map(|list| list.split(',')) {
         *on.entry(node).or_default() += 1;
     }
@@ -269,7 +271,7 @@ fn within(
     Ok(())
 }
 
-/// How many promotions jobs ask for by the words they were submitted with.
+/// Counts of promotions by the jobs' own requests (submission words and environment).
 #[derive(Debug, Default)]
 struct Words {
     all: u64,
@@ -284,7 +286,7 @@ impl Words {
         }
     }
 
-    /// Whether there is no room for one more: half of all is for what people and rules ask.
+    /// Tests whether the limit for jobs is reached. Half of the total is reserved for people and rules.
     fn are_full(&self, wanted: &Wanted, limits: &DemandLimits) -> bool {
         let own = self.by_user.get(&wanted.uid).copied().unwrap_or(0);
         wanted.origin == Origin::Job
@@ -292,10 +294,10 @@ impl Words {
     }
 }
 
-/// What came from a job or from a rule for it: the origin's word, the expression, and the job.
+/// Key of a promotion by a job or by a rule for a job: origin, expression and job.
 type OfJob = (String, Box<str>, Box<str>);
 
-/// When people last undid it.
+/// Returns the last time that a person ended each of them.
 fn undone(db: &Connection) -> rusqlite::Result<HashMap<OfJob, Timestamp>> {
     let mut find = db.prepare_cached(
         "SELECT origin, metric, job, max(ended) FROM promotions
@@ -308,7 +310,7 @@ fn undone(db: &Connection) -> rusqlite::Result<HashMap<OfJob, Timestamp>> {
     rows.collect()
 }
 
-/// What is written of a promotion.
+/// The written columns of a promotion.
 struct Line<'a> {
     nodes: &'a str,
     metric: &'a str,
@@ -363,7 +365,8 @@ fn insert(change: &Transaction<'_>, row: &Line<'_>, now: Timestamp) -> Result<i6
     ])?)
 }
 
-/// The promotions that hold at an instant; what of those written by hand is none goes to `passed_over`.
+/// Returns the promotions that are active at an instant. It adds a message for each invalid row written
+/// by hand to `passed_over`.
 pub(super) fn held(
     db: &Connection,
     now: Timestamp,
@@ -396,7 +399,7 @@ fn promotion(row: &Row<'_>) -> rusqlite::Result<Result<Promotion, String>> {
         until: row.get::<_, Option<i64>>(3)?.map(Timestamp),
         made: Timestamp(row.get(4)?),
         by: row.get(5)?,
-        // The table takes no other word.
+        // The table's constraint allows no other value.
         origin: Origin::from_word(&origin).unwrap_or(Origin::Hand),
         job: row.get(7)?,
         uid: row.get::<_, Option<i64>>(8)?.and_then(|uid| u32::try_from(uid).ok()),

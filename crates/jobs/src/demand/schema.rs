@@ -1,5 +1,5 @@
-//! The file's tables. A person may write rows of `promotions` with `sqlite3`: what he leaves out is as if he
-//! had written it by hand now, until he deletes it.
+//! Tables of the file. A person may add rows to `promotions` with `sqlite3`. The defaults mark such a
+//! row as written by hand now, without expiry.
 
 use crate::RegistryError;
 use rusqlite::Connection;
@@ -8,7 +8,7 @@ use std::path::Path;
 /// The version written to `PRAGMA user_version`.
 const VERSION: i64 = 1;
 
-/// "jbmd", so that `file` and SQLite tell whose file it is.
+/// Application ID "jbmd": `file` and SQLite recognize the file by it.
 const APPLICATION: i64 = 0x6a62_6d64;
 
 const TABLES: &str = "
@@ -57,14 +57,14 @@ CREATE INDEX promotions_made ON promotions (made);
 CREATE INDEX promotions_ended ON promotions (ended);
 ";
 
-/// What finds the rows that people ended of those that follow from jobs. Made where it is missing, as also in a
-/// file that an earlier program made and goes on using.
+/// Index of promotions by jobs that a person ended. The server creates it in any file that lacks it,
+/// including those that an earlier program still uses.
 const UNDONE: &str = "
 CREATE INDEX IF NOT EXISTS promotions_undone ON promotions (job, metric, origin, ended)
     WHERE ended_by IS NOT NULL AND job IS NOT NULL;
 ";
 
-/// Opens the file for writing, making it if need be.
+/// Opens the file for writing and creates it if it is missing.
 pub(super) fn open(path: &Path) -> Result<Connection, RegistryError> {
     let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
     let mut db = Connection::open(path).map_err(failed)?;

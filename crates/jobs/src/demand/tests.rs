@@ -1,4 +1,4 @@
-//! What is asked of agents: what holds when, what ends what, and what is told of it.
+//! Tests of requests to agents: activation, expiry, limits and marks.
 
 use super::*;
 use crate::{Limits, NodeShare, Record, Registry, Users};
@@ -99,7 +99,7 @@ fn changes_hold_until_their_time_or_until_they_are_undone() {
     assert_eq!(marks(&demand, Some("n3")), []);
     let text = demand.marks((at(0), at(0)), 1, |_| Look::Take).unwrap().0.remove(0).text;
     assert_eq!(text, "sources.load.period = \"1s\"");
-    // Another server finds the same in the file.
+    // A reopened file has the same marks.
     drop(demand);
     let demand = Demand::open(&dir.path().join("demand.sqlite"), DemandLimits::default()).unwrap();
     assert_eq!(marks(&demand, None), all);
@@ -131,7 +131,7 @@ fn users_have_a_quota_and_all_have_a_limit() {
     let other = [promotion("d", 100, 8, None)];
     demand.promote(&other, quota(8), at(1)).unwrap();
     assert!(matches!(demand.promote(&other, None, at(1)), Err(DemandError::Full { most: 3, .. })));
-    // What has ended counts no more.
+    // Ended promotions do not count.
     demand.promote(&one, quota(7), at(10)).unwrap();
     assert_eq!(metrics(&demand, at(10)), ["b", "d", "c"]);
 }
@@ -152,7 +152,7 @@ fn promotions_of_jobs_follow_the_jobs_and_touch_no_other() {
     assert_eq!(demand.follow(&jobs, runs, at(1)).unwrap(), moved(2, 0));
     assert_eq!(metrics(&demand, at(2)), ["hand", "api", "own", "x", "y"]);
     assert_eq!(demand.follow(&jobs, runs, at(2)).unwrap(), moved(0, 0), "nothing is new");
-    // The job was given more time.
+    // The scheduler extended the job.
     let jobs = [wish("x", "oar:1", Some(80)), wish("y", "oar:2", None)];
     assert_eq!(demand.follow(&jobs, runs, at(3)).unwrap(), moved(0, 0));
     assert_eq!(metrics(&demand, at(60)), ["hand", "api", "own", "x", "y"]);
@@ -185,12 +185,12 @@ fn words_of_jobs_are_bounded_by_user_and_count_for_no_quota() {
     assert_eq!(follow(&two, 1), FromJobs { began: 3, ended: 0, left_out: 2 });
     assert_eq!(follow(&two, 2), FromJobs { began: 0, ended: 0, left_out: 2 });
     assert_eq!(metrics(&demand, at(3)), ["a", "b", "e"]);
-    // Half of all is for those who ask.
+    // Half of the total is reserved for requests.
     let many = [two, vec![other("oar:3", 8), other("oar:4", 9)]].concat();
     assert_eq!(follow(&many, 4), FromJobs { began: 1, ended: 0, left_out: 3 });
     let quota = Some(Quota { uid: 1000, most: 2 });
     demand.promote(&[promotion("x", 900, 1000, None)], quota, at(5)).unwrap();
-    // What ends makes room.
+    // Ended promotions free capacity.
     assert_eq!(follow(&many[2..], 6), FromJobs { began: 2, ended: 2, left_out: 1 });
     assert!(all.words_per_user_max < all.promotions_max / 2);
 }
@@ -224,10 +224,10 @@ fn what_a_person_undid_of_a_job_stays_undone_until_it_ends() {
     assert_eq!(follow(&[word(), rule()], 4), moved(0, 0));
     assert_eq!(follow(&[word(), rule(), wish("z", "oar:1", None)], 5), moved(1, 0), "another word");
     assert_eq!(follow(&[wish("x", "oar:2", None)], 6), moved(1, 1), "another job");
-    // The number was given again.
+    // The scheduler reuses the job ID.
     let again = Wanted { since: Some(at(10)), ..word() };
     assert_eq!(follow(&[again], 11), moved(1, 1));
-    // What a rule ended and not a person comes back.
+    // A promotion that a rule ended, not a person, comes back.
     assert_eq!(follow(&[], 12), moved(0, 1));
     assert_eq!(follow(&[Wanted { since: Some(at(10)), ..word() }], 13), moved(1, 0));
 }
@@ -246,7 +246,7 @@ fn what_is_past_is_bounded() {
     assert_eq!((marks.len(), more), (2, true));
 }
 
-/// Who sees few of them gets as many as he may: those that he does not see count for nothing.
+/// A reader of few marks gets as many as allowed: marks that are not visible to them do not count.
 #[test]
 fn marks_are_counted_after_they_were_looked_at() {
     let (_dir, demand) = open(DemandLimits::default());
@@ -334,7 +334,7 @@ fn rules_about_values_have_a_quota_and_what_they_promote_follows_no_job() {
     demand.promote_by_rule(&new, at(100)).unwrap();
 }
 
-/// What a scheduler says of a job on two nodes, with the words it was submitted with.
+/// A scheduler record of a job on two nodes, with its submission words.
 fn record(id: i64, state: JobState, types: &[&str]) -> Record {
     let share = |name: &str| NodeShare {
         device: DeviceId::new(name).unwrap(),
@@ -358,13 +358,13 @@ fn record(id: i64, state: JobState, types: &[&str]) -> Record {
     }
 }
 
-/// Lets promotions follow what is known of the jobs.
+/// Makes promotions follow the known jobs.
 fn follow(demand: &Demand, registry: &Registry, now: Timestamp) -> FromJobs {
     let facts = registry.running_facts().unwrap();
     demand.follow(&wanted(&facts, &[]), |_| true, now).unwrap()
 }
 
-/// What a node says of a job, with what the job's environment there asks for.
+/// A node report of a job, with its environment request.
 fn seen(id: i64, node: &str, monitor: Option<&str>, stop: Option<Timestamp>) -> JobEvent {
     JobEvent {
         key: JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(id).unwrap() },
@@ -386,13 +386,14 @@ fn a_job_whose_environment_asks_for_metrics_has_them_until_it_ends() {
     let registry = Registry::open(&file, Limits::default(), Users::default).unwrap();
     let follow = |now| follow(&demand, &registry, now);
     let asked = |event: JobEvent| registry.apply(&[event], at(20)).unwrap().asked;
-    // It is here before its processes were looked at.
+    // The agent reports the job before it reads the job's processes.
     let news = [seen(7, "n1", None, None), seen(7, "n2", None, None), seen(8, "n1", None, None)];
     assert_eq!(registry.apply(&news, at(20)).unwrap().asked, 0);
     assert_eq!(follow(at(20)), moved(0, 0));
     assert_eq!(asked(seen(7, "n1", Some("perf_.*"), None)), 1);
     assert_eq!(follow(at(21)), moved(1, 0));
-    // The same of another node, and told again, is the same promotion; another value is not taken any more.
+    // The same request from another node or a duplicate is the same promotion. A later, different value is
+    // ignored.
     assert_eq!(asked(seen(7, "n2", Some("perf_.*"), None)), 1);
     assert_eq!(asked(seen(7, "n2", Some("perf_.*"), None)), 0);
     assert_eq!(asked(seen(7, "n2", Some("net_.*"), None)), 0);
@@ -400,7 +401,8 @@ fn a_job_whose_environment_asks_for_metrics_has_them_until_it_ends() {
     let held = demand.held(at(22)).unwrap().0.promotions.remove(0);
     assert_eq!((held.nodes.as_str(), &*held.metric), ("n1,n2", "perf_.*"));
     assert_eq!((held.origin, held.job.as_deref()), (Origin::Job, Some("oar:7")));
-    // Its scheduler's words count as well, and where it says the job is, a word of any other node does not.
+    // The scheduler's submission words count as well. Requests from nodes that the record does not name are
+    // ignored.
     let types = ["monitor=bmc_.*"];
     registry.tell(&[record(7, JobState::Running, &types)], at(23)).unwrap();
     assert_eq!(follow(at(23)), moved(1, 0));
@@ -413,7 +415,7 @@ fn a_job_whose_environment_asks_for_metrics_has_them_until_it_ends() {
     };
     follow(at(24));
     assert_eq!(metrics(at(24)), ["bmc_.*".into(), "perf_.*".into()]);
-    // What was undone stays so, and the rest ends with the job.
+    // The promotion that a person ended stays ended. The others end with the job.
     let number = demand.held(at(24)).unwrap().0.promotions[0].number;
     assert!(demand.demote(number, "alice", at(25)).unwrap());
     assert_eq!(follow(at(26)).began, 0);
@@ -430,7 +432,7 @@ fn what_an_environment_asks_for_stays_when_a_number_is_worked_out_anew_and_is_no
     let file = dir.path().join("jobs.sqlite");
     let registry = Registry::open(&file, Limits::default(), Users::default).unwrap();
     registry.apply(&[seen(7, "n1", Some(""), None)], at(20)).unwrap();
-    // An earlier visit, told late, has all of them written anew.
+    // A late report of an earlier visit rewrites all visits of the job.
     let earlier = JobEvent { start: at(5), ..seen(7, "n2", None, None) };
     registry.apply(&[earlier], at(21)).unwrap();
     let monitor = || registry.running_facts().unwrap().remove(0).monitor;
@@ -451,7 +453,7 @@ fn what_an_environment_asked_for_is_not_that_of_another_users_job_of_the_number(
     let (dir, _demand) = open(DemandLimits::default());
     let file = dir.path().join("jobs.sqlite");
     let registry = Registry::open(&file, Limits::default(), Users::default).unwrap();
-    // Its node went without a word of its end.
+    // The node disappeared without reporting the end.
     registry.apply(&[seen(7, "n5", Some(".*"), None)], at(20)).unwrap();
     let others =
         |monitor| JobEvent { uid: Some(2000), start: at(500), ..seen(7, "n1", monitor, None) };

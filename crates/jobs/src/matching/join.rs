@@ -1,29 +1,31 @@
-//! Which record belongs to which run.
+//! Assigns scheduler records to runs.
 //!
-//! A run's record is the one of its number that was running at the same time; of several, one that had
-//! started when the run began, and of those the one that started nearest. A record's times are the
-//! scheduler's and a run's the node's, so that they may miss each other by [`TOGETHER`] when what is known of
-//! the node's clock has been taken off.
+//! The record of a run has the same job ID and overlaps the run in time. Of several such records, those
+//! that had started when the run began come first. Of these, the record with the nearest start wins. A
+//! record's times come from the scheduler's clock, a run's times from the node's clock. After
+//! correction by the known clock offset, the two may be apart by up to [`TOGETHER`].
 //!
-//! Runs that have one record are one run: a job whose steps come and go has no cgroup between them, and its nodes may start
-//! far apart. Visits of two records are two runs, however close they are. A visit of a device that its record does not
-//! name, or of another user than it names, is a *stray*: it belongs to no run. See `docs/decisions/0026-runs-and-records.md`.
+//! Runs with the same record are one run. A job whose steps come and go has no cgroup between the
+//! steps, and its nodes may start far apart. Visits of two records are two runs, however close they
+//! are. A visit is a *stray* and belongs to no run if its record does not name its device, or names
+//! another user. See `docs/decisions/0026-runs-and-records.md`.
 
 use crate::matching::visits::{Run, Said, Stay, TOGETHER, Visit, runs, stops};
 use model::{DeviceId, Timestamp};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// From when until when a run was, or a record says that its job was.
+/// The time range of a run, or the time range that a record states for its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) start: Timestamp,
-    /// `None`: it goes on.
+    /// `None`: still open.
     pub(crate) stop: Option<Timestamp>,
 }
 
 impl Span {
-    /// As the server's clock shows it, of a clock that was so many microseconds ahead of it.
+    /// Converts the range to the server's clock. `ahead_us` is the offset of the source clock in
+    /// microseconds.
     pub(crate) fn by_the_server(self, ahead_us: i64) -> Self {
         let at = |at: Timestamp| at.plus(ahead_us.saturating_neg());
         Self { start: at(self.start), stop: self.stop.map(at) }
@@ -34,11 +36,13 @@ impl Span {
     }
 }
 
-/// How far a node's clock is believed to be off where its times are compared with a record's: the node states it.
+/// Maximum clock offset that a comparison with a record accepts: 24 h. The node itself states the
+/// offset.
 const CLOCK_OFF_MAX: i64 = 24 * 3600 * Timestamp::SECOND;
 
-/// The time of a run: what its nodes report, cut to the time of its record. A node that the record names could
-/// otherwise open to the owner what was counted under the same ID for others, before and after.
+/// Cuts the time range that the nodes report to the time range of the record. Otherwise a node that the
+/// record names could expose other users' samples of the same job ID, from before and after, to the
+/// owner.
 pub(crate) fn within(run: Span, record: Span, clock_us: i64) -> Span {
     let most = CLOCK_OFF_MAX.min(clock_us.saturating_abs()).saturating_add(TOGETHER);
     let start = run.start.max(record.start.plus(-most));
@@ -46,15 +50,17 @@ pub(crate) fn within(run: Span, record: Span, clock_us: i64) -> Span {
     Span { start, stop: run.stop.into_iter().chain(latest).min() }
 }
 
-/// When a run is shown to have begun and ended: as its nodes report, cut to [`within`] of its record. An end beyond that,
-/// or none although the record has one, is the record's. So no node moves the time of a job that others were on too.
+/// Returns the displayed start and end of a run: the nodes' times, cut to [`within`] of its record. The
+/// record's end replaces a node's end beyond that range, and a missing one. No single node can thus
+/// shift the times of a job that ran on other nodes too.
 pub(crate) fn shown(run: Span, record: Span, clock_us: i64) -> Span {
     let cut = within(run, record, clock_us);
     let stop = if cut.stop == run.stop { run.stop } else { record.stop };
     Span { start: cut.start, stop: stop.map(|stop| stop.max(cut.start)) }
 }
 
-/// The place of the record that a run has; `records` of `None` never started.
+/// Returns the index of the record of a run. `None` in `records` stands for a record that never
+/// started.
 pub(crate) fn pick(run: Span, records: &[Option<Span>]) -> Option<usize> {
     let rank = |record: &Span| {
         let common = run.end().min(record.end()).saturating_sub(run.start.0.max(record.start.0));
@@ -69,31 +75,32 @@ pub(crate) fn pick(run: Span, records: &[Option<Span>]) -> Option<usize> {
     ranked.max().map(|(_, place)| place.0)
 }
 
-/// A record as far as runs depend on it.
+/// The facts of a record that runs depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordSpan {
-    /// When its job ran; `None`: it never started.
+    /// Time range of the job; `None`: the job never started.
     pub(crate) span: Option<Span>,
-    /// The devices that it names; empty: it names none.
+    /// The devices that the record names; empty: it names none.
     pub(crate) devices: BTreeSet<DeviceId>,
-    /// The user that it names.
+    /// The user that the record names.
     pub(crate) who: Said,
 }
 
 impl RecordSpan {
-    /// Whether a visit may be of its job: of a device that it names, and of no other user.
+    /// Tests whether a visit may belong to the job: the record names its device or no device, and names no
+    /// other user.
     fn may_have(&self, visit: &Visit) -> bool {
         let named = self.devices.is_empty() || self.devices.contains(&visit.device);
         named && self.who.agrees(&visit.said)
     }
 }
 
-/// The runs of a number.
+/// The runs of a job ID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Joined {
     /// Ordered by start.
     pub(crate) runs: Vec<JoinedRun>,
-    /// Visits that the record of their time does not have, by device or user, with the place of that record.
+    /// Visits that the record of their time excludes by device or user, each with the index of that record.
     pub(crate) strays: Vec<(Visit, usize)>,
 }
 
@@ -101,19 +108,19 @@ pub(crate) struct Joined {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JoinedRun {
     pub(crate) run: Run,
-    /// When it is shown to have begun, or a microsecond after the start of the run before it: an ID and a start name
-    /// one run.
+    /// Displayed start. It is at least 1 µs after the start of the previous run, since an ID and a start
+    /// identify one run.
     pub(crate) start: Timestamp,
-    /// When it is shown to have ended.
+    /// Displayed end.
     pub(crate) stop: Option<Timestamp>,
-    /// The place of its record.
+    /// Index of the record.
     pub(crate) place: Option<usize>,
-    /// Whether the visits alone would make other runs, or other times of this one.
+    /// Whether the visits alone would produce different runs or different times of this run.
     pub(crate) merged: bool,
 }
 
 impl JoinedRun {
-    /// Works out when the run is shown to have begun and ended.
+    /// Sets the displayed start and end of the run.
     fn set_times(&mut self, records: &[RecordSpan]) {
         let run = Span { start: self.run.start(), stop: self.run.stop() };
         let record = self.place.and_then(|place| records.get(place)?.span);
@@ -125,15 +132,15 @@ impl JoinedRun {
 
 /// The record of one visit.
 enum Own {
-    /// The place of the record that was running.
+    /// Index of the record that was running.
     Of(usize),
-    /// None was.
+    /// No record was running.
     None,
-    /// The place of the one that was running and does not have the visit.
+    /// Index of the record that was running and excludes the visit.
     Stray(usize),
 }
 
-/// Makes the runs of a set of visits and records. The order of `visits` does not matter.
+/// Builds the runs from a set of visits and records. The order of `visits` does not matter.
 pub(crate) fn join(mut visits: Vec<Visit>, records: &[RecordSpan]) -> Joined {
     visits.sort_unstable();
     let stops = stops(&visits);
@@ -196,7 +203,8 @@ fn own_record(visit: &Visit, stop: Option<Timestamp>, records: &[RecordSpan]) ->
     of(true).map_or_else(|| of(false).map_or(Own::None, Own::Stray), Own::Of)
 }
 
-/// The stays of a run by record. One without a record of its own belongs to the record before it, or to the first.
+/// Splits a run by record. A visit without its own record takes the record of the visit before it, or
+/// the first record.
 fn split(
     run: Run,
     own: &BTreeMap<(DeviceId, Timestamp), usize>,
@@ -263,7 +271,7 @@ mod tests {
         RecordSpan { span: Some(span(start, stop)), devices, who: Said::default() }
     }
 
-    /// The devices of each run with the place of its record; the strays.
+    /// The devices of each run with the index of its record, and the strays.
     type Shape = (Vec<(Option<usize>, Vec<String>)>, Vec<String>);
 
     fn shape(visits: Vec<Visit>, records: &[RecordSpan]) -> Shape {
@@ -290,7 +298,7 @@ mod tests {
         let visits = vec![visit("n1", 101, Some(199)), visit("n2", 211, None)];
         let one = |place, device: &str| (Some(place), vec![device.to_owned()]);
         assert_eq!(shape(visits, &records).0, [one(0, "n1"), one(1, "n2")]);
-        // The end of the first was lost, on a device that has the second, too.
+        // The end of the first visit was lost, on a device that also has the second visit.
         let records = [told(100, Some(200), &["n1"]), told(210, None, &["n1", "n2"])];
         let visits = vec![visit("n1", 101, None), visit("n1", 211, None), visit("n2", 212, None)];
         let both = (Some(1), vec!["n1".to_owned(), "n2".to_owned()]);
@@ -305,17 +313,17 @@ mod tests {
         assert_eq!(shape(visits(), &records), (vec![n1], vec!["bad".to_owned()]));
         let ends: Vec<_> = join(visits(), &records).runs.iter().map(|j| j.run.stop()).collect();
         assert_eq!(ends, [span(0, Some(199)).stop], "it does not keep the run open");
-        // A record without devices names nobody, and rejects nobody.
+        // A record without devices excludes no device.
         let (runs, strays) = shape(visits(), &[told(100, Some(200), &[])]);
         assert_eq!((runs.len(), strays.len()), (1, 0));
-        // Two runs of one start differ by a microsecond, since an ID and a start name a run.
+        // Two runs with the same start differ by 1 µs, since an ID and a start identify a run.
         let mut other = visit("n2", 101, None);
         other.said.uid = Some(2);
         let mut one = visit("n1", 101, None);
         one.said.uid = Some(1);
         let starts: Vec<_> = join(vec![other, one], &[]).runs.iter().map(|j| j.start).collect();
         assert_eq!(starts, [span(101, None).start, span(101, None).start.plus(1)]);
-        // Of another time it is a run that no scheduler knows of.
+        // A visit at another time is a run without a scheduler record.
         let late = vec![visit("n1", 101, Some(199)), visit("bad", 900, None)];
         let (runs, strays) = shape(late, &records);
         assert_eq!((runs.len(), strays.len()), (2, 0));

@@ -1,6 +1,6 @@
-//! Which visits make one run, and which record belongs to it.
+//! Groups visits into runs and finds the record of each run.
 //!
-//! - `visits`: which visits are one run. `join`: which record belongs to it.
+//! - `visits`: groups visits into runs. `join`: assigns records to runs.
 
 pub(crate) mod join;
 pub(crate) mod visits;

@@ -1,52 +1,55 @@
-//! Which visits make one run of a job.
+//! Groups the visits of a job ID into runs.
 //!
-//! Sorted by start, a visit belongs to the run before it
-//! - when another device of that run is still there, or went less than [`TOGETHER`] before: a job's
-//!   nodes start and end one after another, and a scheduler may make the cgroup of a node only when a
-//!   step needs it;
-//! - when it is the same device and the visits start or follow each other within [`TOGETHER`];
-//! - and when both are of one user, as far as their nodes say whose they are: of two users' runs that go on at once it
-//!   joins its own.
+//! The visits are sorted by start. A visit joins an earlier run if one of these conditions holds:
+//! - Another device of that run is still in use, or ended less than [`TOGETHER`] before. The nodes of a
+//!   job start and end one after another. A scheduler may create the cgroup of a node only when a step
+//!   needs it.
+//! - The device is the same, and the visits start or follow each other within [`TOGETHER`].
 //!
-//! Otherwise the number was given again: a new run. Two cgroups of one number are never on one device
-//! at once, so a visit whose end nobody told ended when the next on its device began.
+//! In both cases the visit and the run must have the same user, as far as the nodes report users. Of
+//! two concurrent runs of two users, a visit joins the run of its own user.
+//!
+//! Otherwise the scheduler reused the job ID, and the visit starts a new run. One device never has two
+//! cgroups of one job ID at once. A visit without a reported end therefore ends when the next visit on
+//! its device begins.
 
 use model::{DeviceId, Timestamp};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// How far apart visits of one run may be, in microseconds: one minute. Schedulers wait longer before
-/// they run a number again (Slurm: two minutes), and the nodes of one start differ by less.
+/// Maximum distance between visits of one run, in microseconds: 1 min. Schedulers wait longer before
+/// they restart a job ID (Slurm: 2 min). The nodes of one start differ by less.
 pub(crate) const TOGETHER: i64 = 60 * Timestamp::SECOND;
 
-/// A cgroup of a job on a device, as it was told.
+/// A cgroup of a job on a device, as reported.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Visit {
-    /// When it was made.
+    /// Creation time of the cgroup.
     pub(crate) start: Timestamp,
-    /// Where.
+    /// The device.
     pub(crate) device: DeviceId,
-    /// When it went, where somebody said so.
+    /// Reported end of the cgroup, if any.
     pub(crate) told: Option<Timestamp>,
-    /// Who its node said it is.
+    /// The identity that the node reported.
     pub(crate) said: Said,
-    /// By how many microseconds the node's clock was ahead of the server's.
+    /// Offset of the node's clock to the server's in microseconds; positive if the node's clock is ahead.
     pub(crate) clock_us: i64,
-    /// What its user asks for by its environment there.
+    /// Value of the request environment variable of the job there.
     pub(crate) monitor: Option<Box<str>>,
 }
 
-/// Who a node says a job is: what is `None` it did not say.
+/// The job's identity in a node's report. `None` means not reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Said {
-    /// The number as it is spelled, where that is not the number.
+    /// The job ID in the scheduler's notation, if different from the ID.
     pub(crate) spelling: Option<Box<str>>,
     pub(crate) user: Option<Box<str>>,
     pub(crate) uid: Option<u32>,
 }
 
 impl Said {
-    /// Whether both may be of one user: numbers tell, else names, else nothing is known.
+    /// Tests whether both may have the same user. It compares user IDs if both are known, else names.
+    /// Without either, it returns `true`.
     pub(crate) fn agrees(&self, other: &Self) -> bool {
         match (self.uid.zip(other.uid), self.user.as_ref().zip(other.user.as_ref())) {
             (Some((one, other)), _) => one == other,
@@ -55,13 +58,13 @@ impl Said {
         }
     }
 
-    /// Whether both name one user.
+    /// Tests whether both name the same user.
     fn names_as(&self, other: &Self) -> bool {
         let same_user = || self.user.is_some() && self.user == other.user;
         self.agrees(other) && (self.uid.is_some() && self.uid == other.uid || same_user())
     }
 
-    /// Whether this says something that `other` does not.
+    /// Tests whether this identity has a fact that `other` lacks.
     pub(crate) fn adds_to(&self, other: &Self) -> bool {
         let more = |this: bool, other: bool| this && !other;
         more(self.spelling.is_some(), other.spelling.is_some())
@@ -69,7 +72,7 @@ impl Said {
             || more(self.uid.is_some(), other.uid.is_some())
     }
 
-    /// This, and of what it does not say what `later` does.
+    /// Fills the facts that this identity lacks from `later`.
     pub(crate) fn or(self, later: &Self) -> Self {
         Self {
             spelling: self.spelling.or_else(|| later.spelling.clone()),
@@ -79,37 +82,37 @@ impl Said {
     }
 }
 
-/// A visit with the end that counts.
+/// A visit with its effective end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stay {
     pub(crate) visit: Visit,
-    /// What was told, or the start of the next visit of the device; `None`: it is there.
+    /// The reported end, or the start of the next visit of the device. `None`: the cgroup still exists.
     pub(crate) stop: Option<Timestamp>,
 }
 
-/// The visits of one run, ordered by start and device.
+/// The visits of one run, sorted by start and device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) stays: Vec<Stay>,
 }
 
 impl Run {
-    /// When the first visit began.
+    /// Start of the first visit.
     pub(crate) fn start(&self) -> Timestamp {
         self.stays.first().map_or(Timestamp(0), |stay| stay.visit.start)
     }
 
-    /// Who it is: of each thing, what the first visit says that says it.
+    /// Returns the identity of the run. Each fact comes from the first visit that reports it.
     pub(crate) fn said(&self) -> Said {
         self.stays.iter().fold(Said::default(), |said, stay| said.or(&stay.visit.said))
     }
 
-    /// By how many microseconds the clock that told its start was ahead of the server's.
+    /// Returns the offset of the clock that measured the start, in microseconds ahead of the server's.
     pub(crate) fn clock_us(&self) -> i64 {
         self.stays.first().map_or(0, |stay| stay.visit.clock_us)
     }
 
-    /// When the last visit ended; `None` while one lasts.
+    /// Returns the end of the last visit; `None` while one is open.
     pub(crate) fn stop(&self) -> Option<Timestamp> {
         self.stays
             .iter()
@@ -120,9 +123,9 @@ impl Run {
 
 /// A run that a later visit may join.
 struct Growing {
-    /// Its place among the runs.
+    /// Index of the run.
     place: usize,
-    /// How long it reaches; `None`: it goes on.
+    /// Latest known end of its visits; `None`: a visit is open.
     reach: Option<Timestamp>,
     /// The latest start on each of its devices.
     latest: HashMap<DeviceId, Timestamp>,
@@ -130,8 +133,9 @@ struct Growing {
 }
 
 impl Growing {
-    /// How well a visit fits; `None`: not at all. A run that names the visit's user comes before one that might be of the
-    /// user, then the one that more devices saw: one node's word draws no visit away from a run of several.
+    /// Ranks how well a visit fits; `None`: it does not fit. A run that names the visit's user ranks before
+    /// a run of an unknown user. Next, the run with more devices ranks first. One node's report thus cannot
+    /// pull a visit away from a run of several nodes.
     fn fits(&self, visit: &Visit) -> Option<(bool, usize, Reverse<usize>)> {
         let near = |other: Timestamp| visit.start.since(other) <= TOGETHER;
         let again = self.latest.get(&visit.device).is_some_and(|start| near(*start));
@@ -140,15 +144,16 @@ impl Growing {
         joins.then_some((named, self.latest.len(), Reverse(self.place)))
     }
 
-    /// Whether a visit that begins then, or later, may still join.
+    /// Tests whether a visit that begins at `start` or later may still join.
     fn lasts(&self, start: Timestamp) -> bool {
         let near = |other: Timestamp| start.since(other) <= TOGETHER;
         self.reach.is_none_or(near) || self.latest.values().any(|latest| near(*latest))
     }
 }
 
-/// The runs that a set of visits makes, ordered by start. The order of `visits` does not matter. Visits of two users are
-/// two runs, and neither ends the other: a node that names another user would split the run of the others.
+/// Groups a set of visits into runs, sorted by start. The order of `visits` does not matter. Visits of
+/// two users form two runs, and neither ends the other. Otherwise a node that names another user could
+/// split the run of the others.
 pub(crate) fn runs(mut visits: Vec<Visit>) -> Vec<Run> {
     visits.sort_unstable();
     let stops = stops(&visits);
@@ -167,7 +172,7 @@ pub(crate) fn runs(mut visits: Vec<Visit>) -> Vec<Run> {
         let at = at.min(growing.len().saturating_sub(1));
         let Some(run) = growing.get_mut(at) else { continue };
         run.said = std::mem::take(&mut run.said).or(&visit.said);
-        // An end that nobody told says nothing about how long the run went on.
+        // An unreported end does not prove how long the run lasted.
         let seen = if visit.told.is_some() || stop.is_none() { stop } else { Some(visit.start) };
         run.reach = run.reach.zip(seen).map(|(reach, seen)| reach.max(seen));
         run.latest.insert(visit.device.clone(), visit.start);
@@ -178,7 +183,7 @@ pub(crate) fn runs(mut visits: Vec<Visit>) -> Vec<Run> {
     runs
 }
 
-/// The end of each visit of a sorted set.
+/// Returns the end of each visit of a sorted set.
 pub(crate) fn stops(visits: &[Visit]) -> Vec<Option<Timestamp>> {
     let mut next = HashMap::new();
     let mut stops: Vec<Option<Timestamp>> = Vec::with_capacity(visits.len());
@@ -259,7 +264,7 @@ mod tests {
             let all = runs(visits.clone());
             prop_assert_eq!(&all, &runs(other));
             prop_assert_eq!(all.iter().map(|run| run.stays.len()).sum::<usize>(), visits.len());
-            // Runs follow each other, and what ended ended after it began.
+            // Runs are sorted by start, and no run ends before it begins.
             for pair in all.windows(2) {
                 prop_assert!(pair[0].start() <= pair[1].start());
             }

@@ -1,4 +1,4 @@
-//! Nodes that administrators removed: a list of nodes leaves them out until they send again.
+//! Nodes that administrators removed. Lists of nodes omit them until they send data again.
 
 use crate::common::registry::lock;
 use crate::common::sql_parts::device;
@@ -7,7 +7,7 @@ use model::{DeviceId, Timestamp};
 use rusqlite::{TransactionBehavior, params};
 use std::collections::HashMap;
 
-/// Most nodes that are kept, the last to be forgotten; one takes about 50 bytes.
+/// Maximum number of stored nodes. The most recent ones stay. A node takes about 50 bytes.
 const FORGOTTEN_MAX: i64 = 100_000;
 
 /// The table.
@@ -20,10 +20,11 @@ CREATE INDEX forgotten_nodes_at ON forgotten_nodes (at);
 ";
 
 impl Registry {
-    /// Forgets a node with all that it sent until `at`, and that its agent stopped. On disk when this returns.
+    /// Marks a node as removed with all data that it sent until `at`, and deletes its shutdown notice. On
+    /// disk when this returns.
     ///
     /// # Errors
-    /// SQLite fails: then nothing of it is kept.
+    /// SQLite fails. Nothing is stored then.
     pub fn forget_node(&self, device: &DeviceId, at: Timestamp) -> Result<(), RegistryError> {
         let mut writer = lock(&self.writer);
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -42,7 +43,7 @@ impl Registry {
         Ok(change.commit()?)
     }
 
-    /// The nodes that were forgotten, each with the time.
+    /// Returns the removed nodes, each with the time of removal.
     ///
     /// # Errors
     /// SQLite fails.

@@ -1,6 +1,7 @@
-//! What is remembered of nodes: which stopped, which are retired, which rules fired there.
+//! Stored state of nodes.
 //!
-//! - `stopped`: agents that ended. `forgotten_nodes`: retired nodes. `rule_latches`: which rules fired and may not fire again yet.
+//! - `stopped`: agents that shut down. `forgotten_nodes`: nodes that administrators removed.
+//!   `rule_latches`: rules that fired and may not fire again yet.
 
 pub(crate) mod forgotten_nodes;
 pub(crate) mod rule_latches;

@@ -1,5 +1,5 @@
-//! Which rules about values have fired on a series that was not back since, so that a server that starts again does
-//! not take what has lasted for something new.
+//! Latches of value rules. A latch is set when a rule fires on a series, and released when the series
+//! recovers. A restarted server thus does not report a lasting condition as new.
 
 use crate::common::registry::lock;
 use crate::common::sql_parts::{device, key};
@@ -8,11 +8,11 @@ use model::{Labels, Series, Timestamp};
 use rusqlite::{TransactionBehavior, params};
 use std::sync::Arc;
 
-/// Most that are kept, the last to fire; one takes about 150 bytes.
+/// Maximum number of stored latches. The most recent ones stay. A latch takes about 150 bytes.
 pub const LATCHES_MAX: usize = 100_000;
 
-/// The table, made where it is missing, as also in a registry that an earlier program made and goes on using. A
-/// series of no job has an empty `cluster` and the `job` 0.
+/// The table. The server creates it in any registry that lacks it, including those that an earlier
+/// program still uses. A node series has an empty `cluster` and the `job` 0.
 pub(crate) const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS latches (
     rule TEXT NOT NULL,
@@ -28,22 +28,23 @@ CREATE TABLE IF NOT EXISTS latches (
 CREATE INDEX IF NOT EXISTS latches_at ON latches (at);
 ";
 
-/// A rule that has fired on a series.
+/// A rule that fired on a series.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Latch {
-    /// Its name.
+    /// The rule's name.
     pub rule: Box<str>,
-    /// What it asks for, as a number: one that was changed is another rule.
+    /// Digest of the rule's condition. A changed rule is a different rule.
     pub digest: i64,
-    /// Which series.
+    /// The series.
     pub series: Arc<Series>,
 }
 
 impl Registry {
-    /// Rules have fired on series, or these were back. On disk when this returns.
+    /// Sets latches of rules that fired, and releases those of series that recovered. On disk when this
+    /// returns.
     ///
     /// # Errors
-    /// SQLite fails: then nothing of it is kept.
+    /// SQLite fails. Nothing is stored then.
     pub fn note_latches(
         &self,
         latches: &[(Latch, bool)],
@@ -84,13 +85,12 @@ impl Registry {
         Ok(change.commit()?)
     }
 
-    /// The rules that have fired on series that were not back since. Those of jobs that ended are forgotten.
+    /// Returns the latches that are set. It deletes the latches of ended jobs.
     ///
     /// # Errors
-    /// SQLite fails, or what it has is no series.
+    /// SQLite fails, or a stored row is not a valid series.
     pub fn latches(&self) -> Result<Vec<Latch>, RegistryError> {
         let writer = lock(&self.writer);
-        // A job that ended has no more values.
         writer.execute(
             "DELETE FROM latches WHERE cluster <> '' AND NOT EXISTS (SELECT 1 FROM runs r
                  WHERE r.cluster = latches.cluster AND r.id = latches.job AND r.stop IS NULL)",
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(registry.latches().unwrap(), [busy.0, other.0.clone()]);
         registry.apply(&[of_job(Some(Timestamp::YEAR_2000))], Timestamp::YEAR_2000).unwrap();
         assert_eq!(registry.latches().unwrap(), [other.0], "the job of one of them ended");
-        // The last to fire are kept.
+        // The table keeps the most recent ones.
         let many: Vec<_> =
             (0..LATCHES_MAX).map(|n| (latch("hot", 3, &format!("x{n}"), None), true)).collect();
         registry.note_latches(&many, Timestamp(7)).unwrap();

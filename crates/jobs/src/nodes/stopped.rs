@@ -1,12 +1,12 @@
-//! Which agents said that they end, as it was asked of them, so that a server that starts again tells a node
-//! that was stopped from one that fell silent.
+//! Agents that announced a requested shutdown. A restarted server thus distinguishes stopped nodes from
+//! silent ones.
 
 use crate::common::registry::lock;
 use crate::{Registry, RegistryError};
 use model::{Origin, Timestamp};
 use rusqlite::{TransactionBehavior, params};
 
-/// Most agents that are kept, the last to stop; one takes about 50 bytes.
+/// Maximum number of stored agents. The most recent ones stay. An agent takes about 50 bytes.
 const STOPPED_MAX: i64 = 100_000;
 
 /// The table.
@@ -19,10 +19,10 @@ CREATE INDEX stopped_at ON stopped (at);
 ";
 
 impl Registry {
-    /// Agents said that they end, or came back. On disk when this returns.
+    /// Stores which agents announced a shutdown or came back. On disk when this returns.
     ///
     /// # Errors
-    /// SQLite fails: then nothing of it is kept.
+    /// SQLite fails. Nothing is stored then.
     pub fn note_stops(
         &self,
         stops: &[(Origin, bool)],
@@ -50,7 +50,7 @@ impl Registry {
         Ok(change.commit()?)
     }
 
-    /// The agents that said that they end and have not come back.
+    /// Returns the agents that announced a shutdown and have not come back.
     ///
     /// # Errors
     /// SQLite fails.
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(registry.stopped().unwrap(), [origin("n1"), origin("n2")]);
         registry.note_stops(&[(origin("n1"), false), (origin("n2"), true)], Timestamp(6)).unwrap();
         assert_eq!(registry.stopped().unwrap(), [origin("n2")]);
-        // The last to stop are kept.
+        // The table keeps the most recent ones.
         let many: Vec<_> = (0..STOPPED_MAX).map(|n| (origin(&format!("x{n}")), true)).collect();
         registry.note_stops(&many, Timestamp(7)).unwrap();
         let kept = registry.stopped().unwrap();

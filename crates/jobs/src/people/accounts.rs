@@ -1,9 +1,13 @@
-//! Accounts: who pays for a job, who belongs to it, and what its members see of each other's jobs.
+//! Accounts: who pays for a job, their members, and access between members.
 //!
-//! A member is a user whom a scheduler's record of a job of the account names, as long as it does and the last of them
-//! is not too long ago, or whom an administrator or manager added. What a node reports of a user makes nobody a member.
-//! Who was taken out stays out, whatever the scheduler tells. A manager sees all of the account's jobs, and
-//! says what its members see of them: nothing, as long as nobody says otherwise.
+//! A user becomes a member in one of two ways:
+//! - A scheduler's record of a job of the account names the user. The membership lasts while such
+//!   records exist and the last of them is recent enough.
+//! - An administrator or manager adds the user.
+//!
+//! Node reports create no members. A removed user stays removed, whatever the scheduler reports. A
+//! manager has access to all jobs of the account, and sets its members' access to each other's jobs.
+//! The default is no access.
 
 use crate::common::registry::lock;
 use crate::common::sql_parts::Clauses;
@@ -13,14 +17,14 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use std::{fmt, str::FromStr};
 
-/// Longest name of an account, in bytes.
+/// Maximum length of an account name, in bytes.
 const NAME_BYTES_MAX: usize = 100;
-/// Most accounts that people make; a scheduler's come with its jobs.
+/// Maximum number of accounts that people create. Accounts of schedulers arrive with jobs.
 const ACCOUNTS_MAX: i64 = 100_000;
-/// Most people of one account that people put there.
+/// Maximum number of users that people add to one account.
 const USERS_MAX: i64 = 10_000;
 
-/// The tables. A job that a user registered himself makes nobody a member: he could name any account.
+/// The tables. A job that a user registered themselves creates no member: they could name any account.
 pub(crate) const TABLES: &str = "
 CREATE TABLE accounts (
     cluster TEXT NOT NULL,
@@ -60,9 +64,10 @@ WHEN NEW.account IS NOT NULL AND NEW.uid IS NOT NULL AND NEW.registered = 0 BEGI
 END;
 ";
 
-/// Version 4: those of whom jobs tell leave with them. `runs` counts a user's runs on the account since he is in
-/// it, so that it is looked for another only when the last of them is another account's; `last` is when the
-/// newest of them began. The `+` keep the search with a user's runs, which are fewer than an account's.
+/// Version 4: members by job leave when their jobs do. `runs` counts the user's runs on the account
+/// since they joined. Only when it drops to 0 do the triggers search for another run there. `last` is the
+/// start of the latest run. Each `+` keeps SQLite on the index of a user's runs, which are fewer than an
+/// account's.
 pub(crate) const LEAVING: &str = "
 ALTER TABLE account_users ADD COLUMN runs INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE account_users ADD COLUMN last INTEGER NOT NULL DEFAULT 0;
@@ -106,8 +111,8 @@ WHEN OLD.account IS NOT NULL AND OLD.uid IS NOT NULL AND OLD.registered = 0 BEGI
 END;
 ";
 
-/// Version 7: a member is a user by a record's own word. `record_uid` is the number of a run's user as its record has it:
-/// `uid` may be a node's. Whoever is a member by what a node reported leaves.
+/// Version 7: only a record's own user ID creates a member. `record_uid` is the user ID in the run's
+/// record; `uid` may come from a node. The migration removes members by node reports.
 pub(crate) const BY_RECORD: &str = "
 DROP TRIGGER member_told;
 DROP TRIGGER member_told_later;
@@ -151,16 +156,16 @@ WHEN OLD.account IS NOT NULL AND OLD.record_uid IS NOT NULL AND OLD.registered =
 END;
 ";
 
-/// Which account: `slurm:physics`.
+/// The key of an account: `slurm:physics`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AccountKey {
-    /// Whose account.
+    /// The cluster of the account.
     pub cluster: ClusterId,
-    /// Its name there.
+    /// The account's name in the cluster.
     pub name: Box<str>,
 }
 
-/// Why a text names no account.
+/// The text is not an account key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` names no account: write CLUSTER:NAME, such as slurm:physics")]
 pub struct AccountKeyError(pub String);
@@ -180,31 +185,31 @@ impl FromStr for AccountKey {
     }
 }
 
-/// As it is read.
+/// Writes the form that the parser reads.
 impl fmt::Display for AccountKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.cluster, self.name)
     }
 }
 
-/// What somebody is in an account.
+/// The role of a user in an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A member by a recent job that a scheduler reported.
+    /// Member because a scheduler reported a recent job.
     Scheduler,
-    /// Somebody added him.
+    /// Member because an administrator or manager added them.
     Member,
-    /// He says what the members see, and sees everything.
+    /// Manager: has access to all jobs and sets the members' access.
     Manager,
-    /// He was taken out.
+    /// Removed by an administrator or manager.
     Removed,
 }
 
 impl Role {
-    /// Every role.
+    /// All roles.
     pub const ALL: [Self; 4] = [Self::Scheduler, Self::Member, Self::Manager, Self::Removed];
 
-    /// Its name in answers.
+    /// Returns the role's name in responses.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Scheduler => "scheduler",
@@ -214,17 +219,17 @@ impl Role {
         }
     }
 
-    /// The word in the registry's file.
+    /// Returns the role's name in the registry file.
     const fn stored(self) -> &'static str {
         if matches!(self, Self::Scheduler) { "told" } else { self.word() }
     }
 }
 
 impl Sees {
-    /// Every answer.
+    /// All levels.
     pub const ALL: [Self; 3] = [Self::Nothing, Self::Listed, Self::All];
 
-    /// The word by which an account's managers say it.
+    /// Returns the level's name in settings of an account.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
@@ -238,31 +243,31 @@ impl Sees {
     }
 }
 
-/// An account.
+/// An account with its users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Which.
+    /// The key.
     pub key: AccountKey,
-    /// What its members see of each other's jobs.
+    /// Access of members to each other's jobs.
     pub members_see: Sees,
-    /// Its people, by number.
+    /// The users, by user ID.
     pub users: Vec<(u32, Role)>,
 }
 
-/// What is to change of an account. The default changes nothing.
+/// A change of an account. The default changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountChange {
-    /// What its members see of each other's jobs.
+    /// Access of members to each other's jobs.
     pub members_see: Option<Sees>,
-    /// Who is to be what; the last word on a user counts.
+    /// New roles. The last entry of a user counts.
     pub users: Vec<(u32, Role)>,
 }
 
 impl Registry {
-    /// The accounts, by name: all, or those that this user belongs to.
+    /// Returns the accounts by name: all, or those of one user.
     ///
     /// # Errors
-    /// SQLite fails, or there are more than the registry's limit of rows.
+    /// SQLite fails, or the number exceeds the registry's row limit.
     pub fn accounts(&self, of: Option<u32>) -> Result<Vec<Account>, RegistryError> {
         let reader = lock(&self.reader);
         let limit = self.limits.rows_max;
@@ -282,7 +287,7 @@ impl Registry {
         if accounts.len() > limit { Err(RegistryError::TooMany(limit)) } else { Ok(accounts) }
     }
 
-    /// An account, if it is known.
+    /// Returns an account, if it is known.
     ///
     /// # Errors
     /// SQLite fails.
@@ -290,10 +295,10 @@ impl Registry {
         account(&lock(&self.reader), key)
     }
 
-    /// Changes an account, which it makes if need be. On disk when this returns.
+    /// Changes an account and creates it if it is missing. On disk when this returns.
     ///
     /// # Errors
-    /// SQLite fails, or there are too many accounts or too many people in it: then nothing is changed.
+    /// SQLite fails, or the limit of accounts or of users per account is exceeded. Nothing is changed then.
     pub fn change_account(
         &self,
         key: &AccountKey,
@@ -332,7 +337,7 @@ impl Registry {
         changed.ok_or_else(|| RegistryError::Damaged(key.to_string()))
     }
 
-    /// Deletes an account with its people; `None`: it is not known. On disk when this returns.
+    /// Deletes an account with its users; `None`: unknown account. On disk when this returns.
     ///
     /// # Errors
     /// SQLite fails.
@@ -347,8 +352,9 @@ impl Registry {
         Ok(deleted)
     }
 
-    /// Takes those out of accounts of whom only jobs told that they are in it, and whose last job there began
-    /// before an instant and runs or waits no more. How many left. They are back with their next job.
+    /// Removes members by job whose last job is too old, and returns their number. The last job on the
+    /// account must have started before `before`, and no job of theirs may run or wait there. The next job
+    /// makes them a member again.
     ///
     /// # Errors
     /// SQLite fails.
@@ -388,7 +394,7 @@ fn key(cluster: String, name: String) -> Result<AccountKey, RegistryError> {
     Ok(AccountKey { cluster, name: name.into() })
 }
 
-/// How much a reader sees of a run: of this user, on this account.
+/// Returns a reader's access to a run of this user on this account.
 pub(crate) fn sees(
     db: &Connection,
     reader: Reader,
@@ -411,7 +417,7 @@ pub(crate) fn sees(
     Ok(word.map_or(Sees::Nothing, |word| Sees::of_word(&word)))
 }
 
-/// Narrows a question about runs `r` to those that its reader sees at least so much of, looking at each.
+/// Limits a query of runs `r` to those with at least the access level `least`. It tests each row.
 pub(crate) fn narrow(clauses: &mut Clauses, reader: Reader, least: Sees) {
     if reader.sees_every_job() {
         return;
@@ -425,8 +431,8 @@ pub(crate) fn narrow(clauses: &mut Clauses, reader: Reader, least: Sees) {
     clauses.and_all(&clause, [uid.clone(), uid]);
 }
 
-/// Begins a question about runs `r` with those that its reader sees all of and that may have been somewhere
-/// between two times, scheduler's and nodes' times together.
+/// Starts a query of runs `r` from the runs to which the reader has full access. It selects runs that
+/// may overlap a time range, by scheduler times and node times together.
 pub(crate) fn begin(clauses: &mut Clauses, reader: Reader, (from, to): (i64, i64)) {
     let own = own(number(reader), (from, to));
     let accounts = format!(
@@ -441,7 +447,7 @@ pub(crate) fn begin(clauses: &mut Clauses, reader: Reader, (from, to): (i64, i64
     clauses.and_all(&clause, own.into_iter().chain([from.into(), to.into(), number(reader)]));
 }
 
-/// The same with the runs of a user.
+/// Starts a query from the runs of a user, in the same way.
 pub(crate) fn begin_with_own(clauses: &mut Clauses, uid: u32, between: (i64, i64)) {
     clauses.and_all(&format!("r.run IN ({OWN})"), own(Value::Integer(uid.into()), between));
 }
@@ -453,7 +459,7 @@ fn own(uid: Value, (from, to): (i64, i64)) -> [Value; 3] {
     [uid, from.into(), to.into()]
 }
 
-/// The accounts of whose jobs a user sees at least so much, so many at most.
+/// Returns the accounts whose jobs a user may access with at least `least`, up to the given number.
 pub(crate) fn shown(
     db: &Connection,
     uid: u32,
@@ -472,7 +478,8 @@ const fn enough(least: Sees) -> &'static str {
     if matches!(least, Sees::All) { " AND s.sees = 'all'" } else { "" }
 }
 
-/// Nothing equals NULL: who is no user sees no job.
+/// Returns the reader's user ID, or NULL for readers without one. NULL equals nothing, so they match no
+/// job.
 fn number(reader: Reader) -> Value {
     reader.uid().map_or(Value::Null, |uid| Value::Integer(uid.into()))
 }

@@ -1,15 +1,15 @@
-//! Tokens that people made: who may come with them, until when. Only the SHA-256 of each is kept.
+//! Tokens that people created: user, scope and expiry. Only the SHA-256 of each token is stored.
 
 use crate::common::registry::lock;
 use crate::{Registry, RegistryError};
 use model::Timestamp;
 use rusqlite::{Row, TransactionBehavior, params};
 
-/// Most tokens that can be used at a time.
+/// Maximum number of valid tokens.
 const TOKENS_MAX: i64 = 10_000;
-/// Most that one user may have at a time.
+/// Maximum number of valid tokens of one user.
 const TOKENS_PER_USER_MAX: i64 = 32;
-/// Tokens that have ended are told for so long.
+/// How long lists show expired and revoked tokens: 90 days.
 const TOLD_US: i64 = 90 * 86_400 * Timestamp::SECOND;
 
 /// The table.
@@ -29,50 +29,50 @@ CREATE TABLE tokens (
 CREATE INDEX tokens_uid ON tokens (uid);
 ";
 
-/// A token that is made.
+/// A token to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewToken {
     /// SHA-256 of the token.
     pub hash: [u8; 32],
-    /// What it is good for, as a line of the token file begins, users by number: `read:1000`.
+    /// The scope in the syntax of the token file, with users as user IDs: `read:1000`.
     pub scope: Box<str>,
-    /// Whose it is.
+    /// User ID of the token's owner.
     pub uid: Option<u32>,
-    /// What it is for, in its maker's words.
+    /// The purpose, as free text of its creator.
     pub note: Box<str>,
-    /// When it is made.
+    /// Time of creation.
     pub made: Timestamp,
-    /// By whom.
+    /// The creator.
     pub made_by: Box<str>,
-    /// Until when it is good.
+    /// Time of expiry.
     pub expires: Timestamp,
 }
 
-/// A token that was made.
+/// A stored token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptToken {
-    /// Its number, which no other gets.
+    /// The token's ID, never reused.
     pub id: i64,
-    /// What was made.
+    /// The token's data at creation.
     pub token: NewToken,
-    /// Since when it is good no more, before its time.
+    /// Time of revocation, if it was revoked.
     pub revoked: Option<Timestamp>,
-    /// When it was used last, to about an hour.
+    /// Time of the last use, to about 1 h.
     pub used: Option<Timestamp>,
 }
 
 impl KeptToken {
-    /// Whether it is good at an instant.
+    /// Tests whether the token is valid at an instant.
     pub fn is_good(&self, now: Timestamp) -> bool {
         self.revoked.is_none() && now < self.token.expires
     }
 }
 
 impl Registry {
-    /// Keeps a token and gives its number. On disk when this returns.
+    /// Stores a token and returns its ID. On disk when this returns.
     ///
     /// # Errors
-    /// SQLite fails, or there are too many, of this user or of all.
+    /// SQLite fails, or the limit of tokens is reached, in total or of this user.
     pub fn keep_token(&self, token: &NewToken) -> Result<i64, RegistryError> {
         let mut writer = lock(&self.writer);
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -109,7 +109,8 @@ impl Registry {
         Ok(id)
     }
 
-    /// The tokens, the newest first: all, or those of a user. Those that have ended are told for 90 days.
+    /// Returns the tokens, latest first: all, or those of one user. Expired and revoked tokens stay listed
+    /// for 90 days.
     ///
     /// # Errors
     /// SQLite fails.
@@ -123,7 +124,7 @@ impl Registry {
         Ok(tokens.collect::<Result<_, _>>()?)
     }
 
-    /// Ends a token before its time. On disk when this returns.
+    /// Revokes a token. On disk when this returns.
     ///
     /// # Errors
     /// SQLite fails.
@@ -134,7 +135,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Notes when tokens were used.
+    /// Stores when tokens were last used.
     ///
     /// # Errors
     /// SQLite fails.

@@ -1,6 +1,7 @@
 //! Users, accounts, tokens.
 //!
-//! - `accounts`: who pays and who is a member. `names`: login names and numbers. `made_tokens`: tokens that people made.
+//! - `accounts`: accounts and their members. `names`: login names and user IDs. `made_tokens`: tokens
+//!   that people created.
 
 pub(crate) mod accounts;
 pub(crate) mod made_tokens;

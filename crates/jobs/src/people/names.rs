@@ -1,13 +1,14 @@
-//! Who is who: login names and numbers of users, where the machine's own file does not have them.
+//! Login names and user IDs that the machine's own user file lacks.
 //!
-//! A site keeps its users in a directory service. Some schedulers tell name and number, some only the name, and
-//! the same scheduler the one while a job runs and the other afterwards. A pair that a scheduler told, or that
-//! the name service did, is kept, so that a name alone means the same user also after a restart. What a node
-//! tells is of its own jobs, and is not kept here: it must not say whose the jobs of other nodes are.
+//! A site keeps its users in a directory service. Some schedulers report both login name and user ID,
+//! some only the name. Some report one while a job runs and the other afterwards. The registry stores
+//! each pair that a scheduler or the name service reports. A name alone thus means the same user also
+//! after a restart. Pairs from nodes are not stored here: a node must not decide the owner of other
+//! nodes' jobs.
 //!
-//! A scheduler's pair holds for its own cluster: who may report jobs of one cluster takes over no job of another. The
-//! machine's file and the name service hold for all clusters, and come first. A pair that somebody pushed adds a name
-//! and never replaces one.
+//! A scheduler's pair applies to its own cluster. A sender for one cluster thus cannot take over jobs
+//! of another. The machine's file and the name service apply to all clusters and have precedence. A
+//! pushed pair adds a name and never replaces one.
 
 use crate::common::registry::{AskUsers, lock};
 use crate::{Registry, RegistryError};
@@ -15,12 +16,13 @@ use model::{ClusterId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::BTreeMap;
 
-/// Most names that are kept. Of the cluster that tells one more, the one that was told longest ago goes.
+/// Maximum number of stored names. When a cluster reports one more, the name that the same cluster
+/// reported longest ago is evicted.
 const NAMES_MAX: i64 = 200_000;
-/// What stands for a cluster where the name service told a name.
+/// The `cluster` value of names from the name service.
 const EVERY_CLUSTER: &str = "";
 
-/// Version 4. Version 7 makes the table again.
+/// Version 4 of the table. Version 7 replaces it.
 pub(crate) const TABLES: &str = "
 CREATE TABLE names (
     name TEXT PRIMARY KEY,
@@ -32,8 +34,8 @@ CREATE INDEX names_told ON names (told);
 CREATE INDEX runs_unnumbered ON runs (user) WHERE uid IS NULL AND user IS NOT NULL;
 ";
 
-/// Version 7: a name is known by cluster; `cluster` is empty where the name service told it. A name of before is kept
-/// for the clusters of which a record has the same pair.
+/// Version 7: names are stored by cluster. `cluster` is empty for names from the name service. The
+/// migration keeps an earlier name for each cluster that has a record with the same pair.
 pub(crate) const BY_CLUSTER: &str = "
 ALTER TABLE names RENAME TO names_before;
 CREATE TABLE names (
@@ -54,18 +56,19 @@ CREATE INDEX runs_unnumbered ON runs (user, cluster, record IS NULL)
     WHERE uid IS NULL AND user IS NOT NULL;
 ";
 
-/// Who reports that a name has a number.
+/// The source of a name and user ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameSource {
-    /// The name service: for every cluster.
+    /// The name service. Applies to every cluster.
     NameService,
-    /// The scheduler of a cluster, which the server polls, or its file.
+    /// The scheduler of a cluster: the server polls it or reads its file.
     Polled,
-    /// Somebody in the scheduler's place. It replaces nothing.
+    /// A push in place of the scheduler. It replaces nothing.
     Pushed,
 }
 
-/// The number of a login name in a cluster: as the machine or the name service has it, else as its scheduler told.
+/// Returns the user ID of a login name in a cluster. The machine and the name service have precedence
+/// over the cluster's scheduler.
 pub(crate) fn uid_of(
     db: &Connection,
     users: &AskUsers,
@@ -85,8 +88,8 @@ fn told(db: &Connection, cluster: &str, name: &str) -> rusqlite::Result<Option<u
     find.query_row([cluster, name], |row| row.get(0)).optional()
 }
 
-/// The login name of a number: as the machine or the name service has it, else as the scheduler of the cluster told
-/// last.
+/// Returns the login name of a user ID. The machine and the name service have precedence over the
+/// latest report of the cluster's scheduler.
 pub(crate) fn name_of(
     db: &Connection,
     users: &AskUsers,
@@ -96,7 +99,7 @@ pub(crate) fn name_of(
         return Ok(Some(name.to_owned()));
     }
     let cluster = cluster.map_or(EVERY_CLUSTER, ClusterId::as_str);
-    // The empty one comes first.
+    // The empty cluster sorts first.
     let mut find = db.prepare_cached(
         "SELECT name FROM names WHERE uid = ?1 AND cluster IN ('', ?2)
          ORDER BY cluster, told DESC LIMIT 1",
@@ -104,7 +107,7 @@ pub(crate) fn name_of(
     find.query_row(params![uid, cluster], |row| row.get(0)).optional()
 }
 
-/// Keeps what a scheduler or the name service told, where the machine does not have it.
+/// Stores a pair from a scheduler or the name service, unless the machine knows it.
 pub(crate) fn learn(
     db: &Connection,
     users: &AskUsers,
@@ -141,28 +144,29 @@ pub(crate) fn learn(
     Ok(())
 }
 
-/// A login name of jobs of a cluster, without a number.
+/// A login name in the jobs of a cluster without a user ID.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Nameless {
     /// The login name.
     pub name: Box<str>,
-    /// Of this cluster's jobs.
+    /// The cluster of the jobs.
     pub cluster: ClusterId,
 }
 
-/// Some of the names without a number.
+/// A page of names without a user ID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamelessPage {
-    /// Names of schedulers' records first; then those that only nodes report: the first of each node, the second of
-    /// each, and so on.
+    /// Names in scheduler records come first. Names that only nodes report follow in turn: the first of
+    /// each node, then the second of each, and so on.
     pub names: Vec<Nameless>,
-    /// After which name the next page begins; `None`: with the first.
+    /// Start of the next page: the name before it. `None`: start from the beginning.
     pub last: Option<Nameless>,
 }
 
 impl Registry {
-    /// Login names of users of jobs whose number nobody told: who they are cannot be told, so that they see no job of
-    /// theirs. At most so many, those that follow a name. No node keeps others' names from the front by many of its own.
+    /// Returns login names in jobs without a known user ID, after a given name and up to `limit`. Such
+    /// users cannot be identified and have access to none of their jobs. A node with many names does not
+    /// displace other nodes' names.
     ///
     /// # Errors
     /// SQLite fails.
@@ -173,7 +177,7 @@ impl Registry {
     ) -> Result<NamelessPage, RegistryError> {
         let reader = lock(&self.reader);
         let (mut of_records, mut of_nodes) = (Vec::new(), BTreeMap::<_, Vec<Nameless>>::new());
-        // One look-up for each name: some have many runs.
+        // One look-up for each name: some names have many runs.
         let mut find = reader.prepare_cached(
             "SELECT r.user, r.cluster, r.record IS NULL,
                  (SELECT v.device FROM visits v WHERE v.run = r.run LIMIT 1)
@@ -203,7 +207,7 @@ impl Registry {
         Ok(page)
     }
 
-    /// How many jobs name a user whose number nobody told.
+    /// Returns the number of jobs that name a user without a known user ID.
     ///
     /// # Errors
     /// SQLite fails.
@@ -215,7 +219,7 @@ impl Registry {
         Ok(count.unsigned_abs())
     }
 
-    /// The number of a login name in a cluster, as the machine has it or as it was told.
+    /// Returns the user ID of a login name in a cluster, from the machine or from stored reports.
     ///
     /// # Errors
     /// SQLite fails.

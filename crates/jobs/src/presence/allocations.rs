@@ -1,6 +1,8 @@
-//! Where jobs were, and when: as nodes saw them; on devices where no agent did, such as a node without one
-//! or a power meter, as the record of the run says. The record is asked when the question is, so that what
-//! it corrects late is right for everything that was measured before.
+//! Allocations of jobs: devices and times.
+//!
+//! Node reports come first. For devices without an agent, such as power meters, the record of the run
+//! states the allocation. Queries read the record each time, so that late corrections apply to all
+//! earlier samples.
 
 use crate::common::registry::lock;
 use crate::common::sql_parts::{Clauses, device, key};
@@ -11,65 +13,65 @@ use model::{Allocation, DeviceId, JobKey, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 
-/// Of a device of a record that no agent saw the run on.
+/// Selects devices of a record on which no agent observed the run.
 const UNSEEN: &str = "t.start IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM visits v WHERE v.run = r.run AND v.device = t.device)";
 
-/// Until when a run has a device of its record: until its nodes say that it is over, where the record does
-/// not say when.
+/// End of an allocation that only the record states. If the record has no end, the end of the run in
+/// the nodes' reports counts.
 const STOP: &str = "coalesce(t.stop, max(r.stop, t.start))";
 
-/// Which stays on devices are asked for. The default asks for all.
+/// Selects allocations. The default selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// For whom: of jobs that he sees all of.
+    /// The reader. Selects jobs with full access only.
     pub reader: Reader,
-    /// Only of this job.
+    /// Selects this job.
     pub job: Option<JobKey>,
-    /// Only of jobs of this user.
+    /// Selects jobs of this user.
     pub uid: Option<u32>,
-    /// Only on this device.
+    /// Selects this device.
     pub device: Option<DeviceId>,
-    /// That had not ended before.
+    /// Selects allocations that had not ended before.
     pub from: Option<Timestamp>,
-    /// That had started by then.
+    /// Selects allocations that had started by then.
     pub to: Option<Timestamp>,
-    /// Whether to look up what the run has of each device, too.
+    /// Whether to read the run's share of each device too.
     pub shares: bool,
 }
 
-/// What a run has of a device, where its record says it.
+/// The share of a device that a run has, if its record states it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// How many cores.
+    /// Number of cores.
     pub cpus: Option<u32>,
-    /// How many accelerators.
+    /// Number of accelerators.
     pub gpus: Option<u32>,
     /// Memory in bytes.
     pub memory_bytes: Option<u64>,
 }
 
-/// A job's stay on a device.
+/// An allocation of a device to a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// Which job.
+    /// The job.
     pub key: JobKey,
-    /// The user's number.
+    /// The user ID.
     pub uid: Option<u32>,
-    /// Which of its runs, by start.
+    /// Start of the run, which identifies it.
     pub run_start: Timestamp,
-    /// Where.
+    /// The device.
     pub device: DeviceId,
-    /// From when.
+    /// Start of the allocation.
     pub start: Timestamp,
-    /// Until when; `None` while it lasts.
+    /// End of the allocation; `None` while it lasts.
     pub stop: Option<Timestamp>,
-    /// What it has of the device; nothing where the window does not ask for it.
+    /// The share of the device; empty unless the window requests it.
     pub share: Share,
 }
 
 impl Registry {
-    /// Where a run of a job was, by device and start.
+    /// Returns the allocations of a run, sorted by device and start.
     ///
     /// # Errors
     /// SQLite fails.
@@ -88,10 +90,10 @@ impl Registry {
         stays_of(&reader, key, row.get(0)?)
     }
 
-    /// The stays of jobs on devices within a window, ordered by device, start and job.
+    /// Returns the allocations within a window, sorted by device, start and job.
     ///
     /// # Errors
-    /// SQLite fails, or there are more than the registry's limit of rows.
+    /// SQLite fails, or the number exceeds the registry's row limit.
     pub fn intervals(&self, window: &Window) -> Result<Vec<Interval>, RegistryError> {
         let (limit, mut intervals) = (self.limits.rows_max, Vec::new());
         let db = lock(&self.reader);
@@ -104,7 +106,7 @@ impl Registry {
 }
 
 impl Registry {
-    /// The owner whose jobs a window is limited to, if it is.
+    /// Returns the owner whose jobs the window is limited to, if any.
     pub(crate) fn owner_of(
         &self,
         db: &Connection,
@@ -115,7 +117,7 @@ impl Registry {
     }
 }
 
-/// Shows the stays within a window, ordered by device, start and job; `limit` and one more at most.
+/// Visits the allocations within a window, sorted by device, start and job; `limit` + 1 at most.
 pub(crate) fn each_stay(
     db: &Connection,
     (window, owner): (&Window, Option<Owner>),
@@ -147,17 +149,17 @@ pub(crate) fn each_stay(
     Ok(())
 }
 
-/// A table `t` of stays.
+/// The SQL parts for a table `t` of allocations.
 struct Stays {
     name: &'static str,
-    /// Whose run they are, and how it is found.
+    /// Join condition to the run, and how to find it.
     of_run: &'static str,
     runs: &'static str,
     by_device: &'static str,
     by_time: &'static str,
-    /// When one ends.
+    /// Expression for the end of an allocation.
     stop: &'static str,
-    /// What adds what the run has of the device, as `s`.
+    /// Join that adds the run's share of the device as `s`.
     share: &'static str,
 }
 
@@ -181,8 +183,8 @@ const SHARES: Stays = Stays {
     share: "",
 };
 
-/// Where stays of a window are looked for, and what they must be: from the job, from the device, from the runs
-/// that the reader or the user has, or from all that were there.
+/// Builds the `FROM` and `WHERE` clauses for a window. It starts from the job, the device, the runs of
+/// the reader or user, or all allocations of that time.
 fn within(window: &Window, stays: &Stays, owner: Option<&Owner>) -> Clauses {
     let Stays { name, of_run, runs, by_device, by_time, stop, share } = stays;
     let (from, to) = (window.from, window.to.map_or(i64::MAX, |to| to.0));
@@ -201,7 +203,7 @@ fn within(window: &Window, stays: &Stays, owner: Option<&Owner>) -> Clauses {
     let tables = if window.job.is_some() {
         format!("runs r INDEXED BY runs_key CROSS JOIN {name} t ON {of_run}")
     } else if by_run {
-        // By number.
+        // Look the runs up by row ID.
         format!("runs r NOT INDEXED CROSS JOIN {name} t ON {of_run}")
     } else {
         let (index, on) = match &window.device {
@@ -233,18 +235,18 @@ fn within(window: &Window, stays: &Stays, owner: Option<&Owner>) -> Clauses {
         clauses.and("t.device = ?", Value::Text(device.to_string()));
     }
     if let Some(from) = from {
-        // The first looks no run up.
+        // The first condition needs no look-up of the run.
         clauses.and("(t.stop IS NULL OR t.stop >= ?)", Value::Integer(from.0));
         clauses.and(&format!("({stop} IS NULL OR {stop} >= ?)"), Value::Integer(from.0));
     }
-    // Which also lets others follow.
+    // This condition is always present, so that callers can append more with `AND`.
     clauses.and("t.start <= ?", Value::Integer(to));
     values.extend(clauses.values);
     let share = if window.shares { *share } else { "" };
     Clauses { text: format!(" FROM {tables}{share}{}", clauses.text), values }
 }
 
-/// Where a run was, by device and start.
+/// Returns the allocations of a run, sorted by device and start.
 pub(crate) fn stays_of(
     db: &Connection,
     key: &JobKey,

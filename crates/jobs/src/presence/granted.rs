@@ -1,8 +1,8 @@
-//! Which devices of a run a user reads by whose word.
+//! Devices of a run that a user may read, by source of the grant.
 //!
-//! A scheduler's record that names the owner's number grants the whole run. Without it, a node's report grants its
-//! own device alone: a stolen token of one node would otherwise open another node's samples of any job ID. A
-//! registered local job has one device.
+//! A scheduler record with the owner's user ID grants the whole run. Without it, a node's report grants
+//! only that node's device. Otherwise a stolen token of one node would open another node's samples of
+//! any job ID. A registered local job has one device.
 
 use crate::common::registry::lock;
 use crate::people::names::name_of;
@@ -12,27 +12,28 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::BTreeSet;
 
-/// Of a run `r`: whether it is the owner's by a record or a registration, or is read for another reason (an account)
-/// than that it is `?`'s.
+/// Condition on a run `r`: a record or a registration makes it the owner's, or the access has another
+/// reason than the owner `?`, such as an account.
 const OF_RUN: &str = "r.uid IS NOT ? OR r.registered = 1
     OR EXISTS (SELECT 1 FROM records o WHERE o.record = r.record AND o.uid IS NOT NULL)";
-/// Of a visit `t`: whether its own node names the owner, by number (`?`) or by login name: `?` of every cluster, or
-/// one that the cluster gives the number `?`; in this or in another visit of the same run there.
+/// Condition on a visit `t`: its own node names the owner. The node names the user ID (`?`), the login
+/// name `?` of every cluster, or a name with the user ID `?` in the cluster. Another visit of the same
+/// run on the same device counts too.
 const OF_VISIT: &str = "EXISTS (SELECT 1 FROM visits v WHERE v.run = r.run AND v.device = t.device
     AND (v.uid = ? OR (v.uid IS NULL AND (v.user = ? OR EXISTS (SELECT 1 FROM names m
         WHERE m.cluster = r.cluster AND m.name = v.user AND m.uid = ?)))))";
 
-/// The devices of a run on which a reader reads what was counted for it.
+/// The devices of a run on which a reader may read the run's samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Granted {
-    /// All of them, those of which no visit is known included.
+    /// All devices, also those without a known visit.
     Everywhere,
-    /// These.
+    /// These devices.
     On(BTreeSet<DeviceId>),
 }
 
 impl Granted {
-    /// Whether a device is one of them.
+    /// Tests whether a device is included.
     pub fn has(&self, device: &DeviceId) -> bool {
         match self {
             Self::Everywhere => true,
@@ -41,28 +42,28 @@ impl Granted {
     }
 }
 
-/// When and where somebody reads a job of an ID that may have been used several times.
+/// Times and devices at which a reader may read a job ID. The ID may have several runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunsSeen {
-    /// From when until when (`None` while it lasts), and where, of each run that the reader sees all of. A run that
-    /// has not started has no time.
+    /// The time range (end `None` while it lasts) and devices of each run with full access. A run that has
+    /// not started has no time range.
     pub runs: Vec<(Option<Span>, Granted)>,
-    /// Whether there is no other run.
+    /// Whether the reader has full access to every run of the ID.
     pub every: bool,
 }
 
 impl RunsSeen {
-    /// When the job is read on a device, and whether each of its runs is read there.
+    /// Returns the readable time ranges on a device, and whether they cover each run of the ID there.
     pub fn on(&self, device: &DeviceId) -> (Vec<Span>, bool) {
         self.filtered(|granted| granted.has(device))
     }
 
-    /// The same on a device that no limited grant names.
+    /// Returns the same for a device that no limited grant names.
     pub fn elsewhere(&self) -> (Vec<Span>, bool) {
         self.filtered(|granted| *granted == Granted::Everywhere)
     }
 
-    /// The devices that limited grants name.
+    /// Returns the devices that limited grants name.
     pub fn devices(&self) -> BTreeSet<&DeviceId> {
         let limited = self.runs.iter().filter_map(|(_, granted)| match granted {
             Granted::Everywhere => None,
@@ -78,7 +79,7 @@ impl RunsSeen {
     }
 }
 
-/// The owner of the jobs that a question is about, as visits name them.
+/// The owner of the jobs in a query, as visits name them.
 pub(crate) struct Owner {
     uid: Value,
     name: Value,
@@ -90,7 +91,7 @@ impl Owner {
         Ok(Self { uid: Value::Integer(uid.into()), name })
     }
 
-    /// Narrows stays `t` of runs `r` to those that the owner is granted.
+    /// Builds a condition that limits allocations `t` of runs `r` to those granted to the owner.
     pub(crate) fn narrow(&self, is_visit: bool) -> (String, Vec<Value>) {
         if is_visit {
             let values = {
@@ -104,7 +105,8 @@ impl Owner {
 }
 
 impl Registry {
-    /// The devices of a run on which a reader, who sees all of it, reads what was counted for it.
+    /// Returns the devices of a run on which a reader may read its samples. The reader must have full
+    /// access to the run.
     ///
     /// # Errors
     /// SQLite fails.
@@ -112,7 +114,7 @@ impl Registry {
         if reader_of.sees_every_job() {
             return Ok(Granted::Everywhere);
         }
-        // A run that is not found, as it was made again meanwhile, grants nothing.
+        // A missing run grants nothing: the registry may have rebuilt it meanwhile.
         let nothing = || Ok(Granted::On(BTreeSet::new()));
         let db = lock(&self.reader);
         let run = "SELECT run FROM runs WHERE cluster = ?1 AND id = ?2 AND start = ?3";
@@ -124,12 +126,12 @@ impl Registry {
     }
 }
 
-/// What a reader is granted, run by run.
+/// Computes a reader's grants run by run.
 pub(crate) struct Grants<'a> {
     registry: &'a Registry,
     db: &'a Connection,
     reader: Reader,
-    /// The reader's names, once they are needed: to find them may take a read of the machine's users.
+    /// The reader's names, read on first use: this may read the machine's users.
     owner: Option<Owner>,
 }
 
@@ -138,7 +140,8 @@ impl<'a> Grants<'a> {
         Self { registry, db, reader, owner: None }
     }
 
-    /// The devices of a run on which the reader, who sees all of it, reads what was counted for it.
+    /// Returns the devices of a run on which the reader may read its samples. The reader must have full
+    /// access to the run.
     pub(crate) fn of(&mut self, run: i64) -> Result<Granted, RegistryError> {
         if self.reader.sees_every_job() {
             return Ok(Granted::Everywhere);

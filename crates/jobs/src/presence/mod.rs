@@ -1,6 +1,7 @@
-//! Where jobs were, when, and by whose report.
+//! Places and times of jobs, by source of the report.
 //!
-//! - `allocations`: where a job was, and when. `verified_presence`: by more than its user's report. `granted`: what a node's report opens.
+//! - `allocations`: places and times of a job. `verified_presence`: the part that an agent or the
+//!   kernel verified. `granted`: access that a node's report grants.
 
 pub(crate) mod allocations;
 pub(crate) mod granted;

@@ -1,8 +1,9 @@
-//! Where jobs were by more than their users' word.
+//! Allocations that an agent or the kernel verified.
 //!
-//! Who registers a local job says himself on which device it is. Its own samples are shown to him all the same,
-//! but what is counted on a node for no job, and the right to ask for more of it, follow only from what somebody
-//! else saw: the agent there, which read the job's cgroup, or the kernel of the server's own machine.
+//! The user who registers a local job states its device themselves. They may read the job's own samples
+//! in any case. Access to node samples, and the right to request more of them, require verification. It
+//! comes from the agent on the device, which reads the job's cgroup, or from the kernel of the server's
+//! own machine.
 
 use crate::common::registry::lock;
 use crate::presence::allocations::each_stay;
@@ -11,11 +12,12 @@ use model::{ClusterId, DeviceId, JobEvent, JobId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::{BTreeSet, HashMap};
 
-/// From when until when; `None` while it lasts.
+/// Start and end of a time range; the end is `None` while it lasts.
 pub type Span = (Timestamp, Option<Timestamp>);
 
-/// The table: of a registered run, from when until when somebody else than its user saw it on its device. A run
-/// that was registered before there was the table has no row, as nobody wrote down then who saw it.
+/// The table of verified presence of registered runs. It holds the time range in which an agent or the
+/// kernel observed the run on its device. Runs registered before this table existed have no row, as no
+/// verification was stored then.
 pub(crate) const TABLES: &str = "
 CREATE TABLE proven (
     run INTEGER PRIMARY KEY REFERENCES runs (run) ON DELETE CASCADE,
@@ -24,7 +26,7 @@ CREATE TABLE proven (
 ) STRICT;
 ";
 
-/// Notes what the node of a registered run tells of its cgroup. What was told first counts.
+/// Stores a node's report about the cgroup of a registered run. The first report counts.
 pub(crate) fn note(db: &Connection, run: i64, event: &JobEvent) -> rusqlite::Result<()> {
     let gone = event.stop.map(|stop| stop.max(event.start).0);
     db.prepare_cached(
@@ -35,7 +37,7 @@ pub(crate) fn note(db: &Connection, run: i64, event: &JobEvent) -> rusqlite::Res
     Ok(())
 }
 
-/// Notes that a run is where its user says, from its start on.
+/// Marks a run as verified from its start on.
 pub(crate) fn believe(db: &Connection, run: i64, start: Timestamp) -> rusqlite::Result<()> {
     db.prepare_cached("INSERT INTO proven (run, seen) VALUES (?1, ?2)")?
         .execute(params![run, start.0])?;
@@ -43,8 +45,8 @@ pub(crate) fn believe(db: &Connection, run: i64, start: Timestamp) -> rusqlite::
 }
 
 impl Registry {
-    /// The stays of [`Registry::intervals`] as far as others than the jobs' users saw them: those of registered
-    /// local jobs only between the instants at which the agent there saw their cgroups come and go.
+    /// Returns the verified part of the allocations of [`Registry::intervals`]. Registered local jobs count
+    /// only while the agent on the device observed their cgroups.
     ///
     /// # Errors
     /// As [`Registry::intervals`].
@@ -59,12 +61,12 @@ impl Registry {
         if proven.len() > limit { Err(RegistryError::TooMany(limit)) } else { Ok(proven) }
     }
 
-    /// When there was a job within a window by more than its user's word, of each device: spans, of which few
-    /// overlap others, whatever the number of stays that they are made of.
+    /// Returns the time ranges with a verified job within a window, by device. Few of them overlap,
+    /// whatever the number of allocations.
     ///
     /// # Errors
-    /// SQLite fails, or there are more spans than ten times the registry's limit of rows: a span is a tenth of
-    /// a row.
+    /// SQLite fails, or the number of ranges exceeds 10 times the registry's row limit. A range takes a
+    /// tenth of a row.
     pub fn spans(&self, window: &Window) -> Result<HashMap<DeviceId, Vec<Span>>, RegistryError> {
         let limit = self.limits.rows_max.saturating_mul(10);
         let (mut spans, mut count) = (HashMap::<DeviceId, Vec<Span>>::new(), 0_usize);
@@ -74,11 +76,11 @@ impl Registry {
             let Some(stay) = prove(&reader, stay)? else { return Ok(()) };
             let of_device = spans.entry(stay.device).or_default();
             match of_device.last_mut() {
-                // One that was cut may begin after those behind it.
+                // A cut range may begin later than the ranges after it.
                 Some((start, stop))
                     if *start <= stay.start && stop.is_none_or(|stop| stay.start < stop) =>
                 {
-                    // What has not ended is later than any end.
+                    // An open range ends later than any closed one.
                     *stop = stop.zip(stay.stop).map(|(one, other)| one.max(other));
                 }
                 _ => {
@@ -91,7 +93,7 @@ impl Registry {
         Ok(spans)
     }
 
-    /// The devices of local jobs that run, where more than their users' word says that they are there.
+    /// Returns the verified devices of running local jobs.
     ///
     /// # Errors
     /// SQLite fails.
@@ -113,7 +115,7 @@ impl Registry {
     }
 }
 
-/// What of a stay others than its job's user saw.
+/// Returns the verified part of an allocation.
 fn prove(db: &Connection, stay: Interval) -> Result<Option<Interval>, RegistryError> {
     if stay.key.cluster != ClusterId::local() {
         return Ok(Some(stay));
@@ -133,7 +135,7 @@ fn prove(db: &Connection, stay: Interval) -> Result<Option<Interval>, RegistryEr
     })
 }
 
-/// What of a stay lies between two instants; `None` where nothing does.
+/// Cuts an allocation to a time range; `None` if nothing remains.
 fn within(stay: Interval, seen: Timestamp, gone: Option<Timestamp>) -> Option<Interval> {
     let start = stay.start.max(seen);
     let stop = match (stay.stop, gone) {

@@ -1,4 +1,4 @@
-//! Questions to the registry: which jobs, and what is known of each.
+//! Queries that find jobs by name and return their facts.
 
 use crate::common::registry::lock;
 use crate::common::sql_parts::{Clauses, key};
@@ -23,35 +23,35 @@ pub(crate) const COLUMNS: &str = "r.run, r.record, r.visits > 0, r.told, r.clust
 
 pub(crate) const RUNS: &str = "runs r LEFT JOIN records o ON o.record = r.record";
 
-/// A run with everything that is known of it.
+/// A run with all known facts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Whole {
     /// The run.
     pub job: Job,
-    /// Where it was and when, by device and start: as its nodes saw it; for devices on which no agent did,
-    /// as its record says.
+    /// Allocations, sorted by device and start. Node reports come first. For devices without an agent, the
+    /// record states them.
     pub allocations: Vec<Allocation>,
-    /// What its record says of its devices.
+    /// The record's shares of devices.
     pub nodes: Vec<NodeShare>,
-    /// Its steps.
+    /// The steps.
     pub steps: Vec<Step>,
-    /// Its tasks that the kernel killed as memory was out, as its nodes read it in the kernel's log.
+    /// Tasks of the run that the kernel killed for lack of memory, from the nodes' kernel logs.
     pub oom_kills: Vec<Killed>,
 }
 
 impl Registry {
-    /// The job that a person means. A number that several clusters have names none of them: the caller may be about
-    /// to end one.
+    /// Returns the job that a name identifies. An ID that exists in several clusters is an error: the
+    /// caller may be about to end the job.
     ///
     /// # Errors
-    /// No job has the name, or it is that of the whole of several, or jobs of several clusters have it; or
-    /// SQLite fails.
+    /// No job has the name, the name is that of an array or heterogeneous job, or several clusters have it.
+    /// Or SQLite fails.
     pub fn resolve(&self, name: &JobName) -> Result<JobKey, RegistryError> {
         self.resolve_seen(name, Reader::Everything)
     }
 
-    /// The same among the jobs of which a reader may know: another's job is unknown to the reader, and makes no
-    /// name ambiguous.
+    /// Returns the job that a name identifies among the jobs visible to a reader. Other users' jobs are
+    /// unknown to the reader and make no name ambiguous.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -74,8 +74,9 @@ impl Registry {
         }
     }
 
-    /// The jobs of a number or, where there are none, of a spelling, of which a reader may know. A record's spelling wins
-    /// over a node's: no node makes the name of a recorded job ambiguous.
+    /// Returns the jobs with an ID that are visible to a reader; if there are none, those with this
+    /// notation. A record's notation has precedence over a node's. A node thus cannot make the name of a
+    /// recorded job ambiguous.
     fn keys_seen(&self, name: &JobName, reader_of: Reader) -> Result<Vec<JobKey>, RegistryError> {
         let by_id = name.id().map(|id| ("id = ?1", Value::Integer(id.get())));
         let by_spelling = ("spelling = ?1", Value::Text(name.spelling.to_string()));
@@ -97,7 +98,7 @@ impl Registry {
         Ok(Vec::new())
     }
 
-    /// The newest run of a job.
+    /// Returns the latest run of a job.
     ///
     /// # Errors
     /// SQLite fails.
@@ -105,7 +106,7 @@ impl Registry {
         Ok(self.runs(key)?.pop())
     }
 
-    /// The number of the user whose job it is, where it is known.
+    /// Returns the user ID of the job's owner, if known.
     ///
     /// # Errors
     /// SQLite fails.
@@ -118,7 +119,7 @@ impl Registry {
         Ok(rows.next()?.map(|row| row.get(0)).transpose()?.flatten())
     }
 
-    /// How much a reader sees of the newest run of a job.
+    /// Returns a reader's access to the latest run of a job.
     ///
     /// # Errors
     /// SQLite fails.
@@ -129,8 +130,7 @@ impl Registry {
         self.sees_run(reader, &job)
     }
 
-    /// How much a reader sees of any run of a job: of a number that was given again, of that which he sees
-    /// most of.
+    /// Returns a reader's highest access to any run of a job. A reused job ID has several runs.
     ///
     /// # Errors
     /// SQLite fails.
@@ -145,7 +145,7 @@ impl Registry {
         Ok(most)
     }
 
-    /// How much a reader sees of a run.
+    /// Returns a reader's access to a run.
     ///
     /// # Errors
     /// SQLite fails.
@@ -154,7 +154,7 @@ impl Registry {
         accounts::sees(&lock(&self.reader), reader, &job.key.cluster, whose)
     }
 
-    /// When a reader sees what is counted under a job's number.
+    /// Returns the time ranges in which a reader may read the samples of a job ID.
     ///
     /// # Errors
     /// SQLite fails.
@@ -162,7 +162,7 @@ impl Registry {
         let mut seen = RunsSeen { every: true, ..RunsSeen::default() };
         for run in self.runs(key)? {
             if self.sees_run(reader, &run)? == Sees::All {
-                // A job that has not started was nowhere.
+                // A job that has not started had no allocation.
                 let span = run.start.map(|start| self.within_record(&run, start)).transpose()?;
                 seen.runs.push((span, self.granted(reader, &run)?));
             } else {
@@ -172,7 +172,7 @@ impl Registry {
         Ok(seen)
     }
 
-    /// From when until when a run may be read: see [`within`].
+    /// Returns the time range in which a run may be read: see [`within`].
     fn within_record(&self, run: &Job, start: Timestamp) -> Result<crate::Span, RegistryError> {
         let span = Span { start, stop: run.stop };
         let reader = lock(&self.reader);
@@ -185,7 +185,7 @@ impl Registry {
             .query_row(place, |row| {
                 let stop = row.get::<_, Option<i64>>(1)?.map(Timestamp);
                 let record = Span { start: Timestamp(row.get(0)?), stop };
-                // Where the record's end is shown, nodes stated a later one, or none.
+                // If the record's end is displayed, the nodes reported a later end or none.
                 let span = Span { stop: span.stop.filter(|_| span.stop != stop), ..span };
                 Ok(within(span, record, row.get(2)?))
             })
@@ -194,7 +194,7 @@ impl Registry {
         Ok((start, stop))
     }
 
-    /// Every run of a job, the oldest first.
+    /// Returns all runs of a job, oldest first.
     ///
     /// # Errors
     /// SQLite fails.
@@ -212,7 +212,7 @@ impl Registry {
         Ok(jobs)
     }
 
-    /// The newest run of a job, with everything that is known of it.
+    /// Returns the latest run of a job with all known facts.
     ///
     /// # Errors
     /// SQLite fails.
@@ -220,8 +220,8 @@ impl Registry {
         self.whole_seen(key, None, Reader::Everything)
     }
 
-    /// The newest run of a job of those that a reader sees all of, and that had started, or were submitted, by
-    /// then, with everything that is known of it.
+    /// Returns the latest run of a job to which a reader has full access, with all known facts. With `by`,
+    /// the run must have started, or been submitted, by then.
     ///
     /// # Errors
     /// SQLite fails.
@@ -261,7 +261,7 @@ impl Registry {
         Ok(Some(Whole { job, allocations, nodes, steps: done, oom_kills }))
     }
 
-    /// The jobs of a number, of whatever cluster, in order.
+    /// Returns the jobs with an ID in all clusters, sorted.
     ///
     /// # Errors
     /// SQLite fails.
@@ -269,7 +269,7 @@ impl Registry {
         keys(&lock(&self.reader), "id = ?1", &Value::Integer(id.get()))
     }
 
-    /// How many local jobs of a user run, or have not ended before an instant; counted up to `most`.
+    /// Counts the local jobs of a user that run, or ended at `from` or later; counts up to `most`.
     ///
     /// # Errors
     /// SQLite fails.
@@ -290,7 +290,7 @@ impl Registry {
         Ok(usize::try_from(count).unwrap_or(usize::MAX))
     }
 
-    /// How many jobs run now.
+    /// Returns the number of running jobs.
     ///
     /// # Errors
     /// SQLite fails.
@@ -304,7 +304,7 @@ impl Registry {
     }
 }
 
-/// Ends the allocations of a job that is over which no node ended: the node is silent, or its cgroup lasts.
+/// Ends the open allocations of a job that is over. Their node is silent, or the cgroup still exists.
 fn end_open(allocations: &mut [Allocation], stop: Timestamp) {
     for open in allocations.iter_mut().filter(|allocation| allocation.stop.is_none()) {
         open.stop = Some(stop.max(open.start));
@@ -322,7 +322,8 @@ fn keys(db: &Connection, clause: &str, value: &Value) -> Result<Vec<JobKey>, Reg
     Ok(keys)
 }
 
-/// Keeps the jobs of which a record has the spelling, if one has: of the name's cluster, where it has one.
+/// Keeps only the jobs whose record has this notation, if any has it. A cluster in the name limits the
+/// records to that cluster.
 fn prefer_recorded(
     db: &Connection,
     name: &JobName,
@@ -345,7 +346,8 @@ fn prefer_recorded(
     Ok(())
 }
 
-/// Whether a name's number stands for the whole of several jobs, of which a reader may know one.
+/// Tests whether a name's ID is the ID of an array or heterogeneous job with a part that is visible to
+/// the reader.
 fn is_whole(db: &Connection, name: &JobName, reader: Reader) -> rusqlite::Result<bool> {
     let Some(id) = name.id() else { return Ok(false) };
     let mut clauses = Clauses::default();
@@ -371,7 +373,7 @@ pub(crate) fn job(row: &Row<'_>) -> Result<Job, RegistryError> {
     let user = row.get::<_, Option<Box<str>>>(10)?;
     let words: Option<String> = row.get(21)?;
     let failed = exit_code.unwrap_or(0) != 0 || told == Some(JobState::Failed);
-    // As `list::STATE` has it.
+    // The same rule as `list::STATE`.
     let state = match (told, stop) {
         (Some(told), _) if !seen => told,
         (_, None) => JobState::Running,

@@ -1,4 +1,4 @@
-//! Where schedulers and nodes disagree about the jobs of now.
+//! Disagreements between schedulers and nodes about current jobs.
 
 use crate::common::registry::lock;
 use crate::common::sql_parts::{device, key};
@@ -7,27 +7,27 @@ use model::{ClusterId, DeviceId, JobKey, JobState, Timestamp};
 use rusqlite::{Connection, Row, params};
 use std::collections::HashMap;
 
-/// How long a scheduler and a node may be apart before it counts: the scheduler is asked now and then, and
-/// makes and removes cgroups when it comes to it.
+/// How long a scheduler and a node may disagree before it counts: 60 s. The server polls the scheduler
+/// at intervals. The scheduler creates and removes cgroups with a delay.
 pub const PATIENCE: i64 = 60 * Timestamp::SECOND;
 
-/// What a scheduler and the nodes say differently.
+/// The kind of a disagreement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Difference {
-    /// It runs there, says the scheduler; the node reports, and has no cgroup of it.
+    /// The scheduler reports the job as running there. The node reports, but has no cgroup of the job.
     NotSeen,
-    /// The node has its cgroup; the scheduler, which tells of other jobs, knows no such job.
+    /// The node has a cgroup of the job. The scheduler reports other jobs, but does not know this one.
     NotKnown,
-    /// The node has its cgroup; the scheduler says that it is over, or has not started.
+    /// The node has a cgroup of the job. The scheduler reports that the job is over or has not started.
     NotRunning,
-    /// The node has its cgroup; the scheduler gave it other nodes.
+    /// The node has a cgroup of the job. The scheduler assigned other nodes.
     OtherNode,
-    /// The cgroup is one user's; the job is another's.
+    /// The cgroup and the job belong to different users.
     OtherUser,
 }
 
 impl Difference {
-    /// The word shown to people.
+    /// Returns the displayed name.
     pub const fn word(self) -> &'static str {
         match self {
             Self::NotSeen => "not_seen",
@@ -42,21 +42,21 @@ impl Difference {
 /// A job about which a scheduler and a node disagree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disagreement {
-    /// Which job.
+    /// The job.
     pub key: JobKey,
-    /// On which device.
+    /// The device.
     pub device: DeviceId,
-    /// What it is.
+    /// The kind.
     pub difference: Difference,
-    /// Since when it is so: of the cgroup or of the record, whichever came later.
+    /// Start of the disagreement: the time of the cgroup or of the record, whichever is later.
     pub since: Timestamp,
-    /// What the scheduler says.
+    /// The scheduler's report.
     pub scheduler: String,
-    /// What the node says.
+    /// The node's report.
     pub node: String,
 }
 
-/// A cgroup that is there.
+/// An existing cgroup.
 struct Seen {
     key: JobKey,
     device: DeviceId,
@@ -66,7 +66,7 @@ struct Seen {
     node_uid: Option<u32>,
 }
 
-/// What its record says.
+/// The facts of its record.
 struct RecordedState {
     state: Option<JobState>,
     state_word: String,
@@ -78,10 +78,10 @@ struct RecordedState {
 }
 
 impl Registry {
-    /// Where schedulers and nodes disagree about the jobs that are there or are said to be, for longer than
-    /// [`PATIENCE`], by job and device. `reports` says whether an agent on a device tells what it sees: where
-    /// none does, it proves nothing that no cgroup is told of. At most as many as the registry's limit of
-    /// rows.
+    /// Returns disagreements between schedulers and nodes about current jobs that last longer than
+    /// [`PATIENCE`]. They are sorted by job and device, and limited to the registry's row limit. `reports`
+    /// tells whether an agent on a device reports cgroups. Without such an agent, a missing cgroup proves
+    /// nothing.
     ///
     /// # Errors
     /// SQLite fails.
@@ -112,7 +112,7 @@ impl Registry {
     }
 }
 
-/// Whether anybody tells of this cluster's jobs.
+/// Tests whether this cluster has any record.
 fn tells_of_jobs(
     db: &Connection,
     cluster: &ClusterId,
@@ -124,7 +124,7 @@ fn tells_of_jobs(
     Ok(tells)
 }
 
-/// Cgroups that are there since before then.
+/// Returns existing cgroups created before an instant.
 fn seen(db: &Connection, before: i64) -> Result<Vec<Seen>, RegistryError> {
     let mut find = db.prepare_cached(
         "SELECT r.cluster, r.id, v.device, v.start, r.record, r.node_user, r.node_uid
@@ -163,7 +163,7 @@ fn told(row: &Row<'_>) -> rusqlite::Result<RecordedState> {
     })
 }
 
-/// What the scheduler says of a cgroup that is there.
+/// Compares an existing cgroup with its record.
 fn judge(
     db: &Connection,
     seen: &Seen,
@@ -215,14 +215,14 @@ fn judge(
     Ok(())
 }
 
-/// Nodes of running jobs that report and have no cgroup of them.
+/// Finds reporting nodes of running jobs that have no cgroup of the job.
 fn not_seen(
     db: &Connection,
     before: i64,
     reports: impl Fn(&DeviceId) -> bool,
     found: &mut Vec<Disagreement>,
 ) -> Result<(), RegistryError> {
-    // The newest visit of the device tells since when it is gone.
+    // The end of the latest visit of the device is when the cgroup disappeared.
     let mut find = db.prepare_cached(
         "SELECT r.cluster, r.id, s.device, s.start, o.state_word,
              (SELECT max(v.stop) FROM visits v WHERE v.run = r.run AND v.device = s.device)
@@ -258,7 +258,7 @@ fn not_seen(
     Ok(())
 }
 
-/// A state with the scheduler's own word for it.
+/// Formats a state with the scheduler's own name for it.
 fn said(state: &str, word: &str) -> String {
     if word.is_empty() { state.to_owned() } else { format!("{state} ({word})") }
 }

@@ -1,11 +1,11 @@
-//! Lists of jobs: the newest first, a page at a time.
+//! Lists of jobs: latest first, a page at a time.
 //!
-//! A list is made of *ways*: an index in the order of the list, with a key that its rows must have, such as a
-//! user. Several ways, none of whose rows are another's, are merged: a reader's own jobs and those of each
-//! account that is shown to him. What else is asked for is looked up row by row until the page is full.
+//! A list query uses *ways*. A way is an index in the order of the list, with a key such as a user.
+//! Several ways with disjoint rows are merged: the reader's own jobs and those of each account shared
+//! with them. Further conditions are tested row by row until the page is full.
 //!
-//! Of those that were there between two times, the ones that began within come first; they are followed by
-//! those that had begun before, which are found by [`crate::common::paths`].
+//! A list of jobs within a time range starts with the jobs that began in that range. Jobs that had
+//! begun before follow; [`crate::common::paths`] finds them.
 
 use crate::common::paths::FAILED;
 use crate::common::registry::lock;
@@ -19,15 +19,16 @@ use model::{ClusterId, DeviceId, Job, JobId, JobKey, JobState, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params, params_from_iter};
 
-/// The state of a run: a node that saw it knows best whether it is over.
+/// The state of a run. A node with a visit is the authority on whether the run is over.
 const STATE: &str = "CASE WHEN r.visits = 0 THEN r.told WHEN r.stop IS NULL THEN 'running'
     WHEN coalesce(r.exit_code, 0) <> 0 OR r.told IS 'failed' THEN 'failed' ELSE 'ended' END";
 
-/// Whether a run is or was on a device.
+/// Tests whether a run has or had a device.
 const ON: &str = "(EXISTS (SELECT 1 FROM visits v WHERE v.run = r.run AND v.device = ?)
     OR EXISTS (SELECT 1 FROM shares s WHERE s.record = r.record AND s.device = ?))";
 
-/// The runs with a stay on a device that was not over at a time, and those that have it told and never came.
+/// Selects runs with an allocation of a device that was open, or ended at a time or later. It
+/// includes runs whose record assigns the device but has no start.
 const STAYED: &str = "r.run IN (
     SELECT v.run FROM spans c CROSS JOIN visits v INDEXED BY visits_device
         ON v.device = ?1 AND v.class = c.class AND v.start >= ?2 - c.reach
@@ -40,80 +41,81 @@ const STAYED: &str = "r.run IN (
         CROSS JOIN runs x ON x.record = s.record
         WHERE s.device = ?1 AND s.class = 10 AND s.start IS NULL)";
 
-/// Whether a run is of a part of an array, or of a heterogeneous job.
+/// Selects runs of parts of an array or heterogeneous job.
 const PARTS: &str = "r.record IN (SELECT record FROM records WHERE part_of = ?)";
 
-/// Accounts whose jobs are merged; who sees more of them sees so many jobs that the newest are looked through.
+/// Maximum number of accounts whose jobs are merged. A reader of more accounts has access to so many
+/// jobs that the query scans all jobs, latest first, instead.
 const ACCOUNTS_MERGED: usize = 32;
 
-/// How far back the jobs of a device are looked for at first, in microseconds: an hour. Then four times as far
-/// each time, in nine steps for seven years; then from the beginning.
+/// First search distance for the jobs of a device, in microseconds: 1 h. The search takes 9 steps,
+/// each 4 times as far as the one before, up to 7 years. The last search starts from the beginning.
 const BACK: i64 = 3600 * Timestamp::SECOND;
 const STEPS_BACK: u32 = 9;
 
-/// Which jobs a list shows. The default shows all, the newest first.
+/// A filter of jobs. The default selects all, latest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// For whom: jobs that he may know of.
+    /// The reader. Selects jobs that are visible to them.
     pub reader: Reader,
-    /// In this state.
+    /// Selects this state.
     pub state: Option<JobState>,
-    /// Of this number, in whatever cluster.
+    /// Selects this job ID in any cluster.
     pub id: Option<JobId>,
-    /// Of this cluster.
+    /// Selects this cluster.
     pub cluster: Option<ClusterId>,
-    /// That are parts of this array, or of this heterogeneous job.
+    /// Selects parts of this array or heterogeneous job.
     pub part_of: Option<i64>,
-    /// Of the user of this login name, or number.
+    /// Selects the user with this login name or user ID.
     pub user: Option<String>,
-    /// Of the user of this number.
+    /// Selects the user with this user ID.
     pub uid: Option<u32>,
-    /// On this account.
+    /// Selects this account.
     pub account: Option<String>,
-    /// Of this project.
+    /// Selects this project.
     pub project: Option<String>,
-    /// Of this queue.
+    /// Selects this queue.
     pub queue: Option<String>,
-    /// Of this name.
+    /// Selects this job name.
     pub name: Option<String>,
-    /// That are or were on this device.
+    /// Selects jobs that have or had this device.
     pub device: Option<DeviceId>,
-    /// That had not ended before.
+    /// Selects jobs that had not ended before.
     pub from: Option<Timestamp>,
-    /// That had started by then.
+    /// Selects jobs that had started by then.
     pub to: Option<Timestamp>,
-    /// That are listed after this place: the next page.
+    /// Continues after this position: the next page.
     pub after: Option<ListPosition>,
-    /// So many at most; `None`: as many as the registry's limit.
+    /// Maximum number of jobs; `None`: the registry's limit.
     pub limit: Option<usize>,
 }
 
-/// Where a run is in a list.
+/// The position of a run in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListPosition {
-    /// When it started; of one that has not, when it was submitted.
+    /// Start of the run, or time of submission if it has not started.
     pub start: Timestamp,
-    /// Which job it is of.
+    /// The job.
     pub key: JobKey,
 }
 
-/// A run of a job, with the devices it has or had.
+/// A run of a job with its current and past devices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed {
     /// The run.
     pub job: Job,
-    /// Its devices, in order.
+    /// The devices, sorted.
     pub devices: Vec<DeviceId>,
 }
 
 impl Registry {
-    /// Jobs that pass the filter, the newest first.
+    /// Returns the jobs that match a filter, latest first.
     ///
     /// # Errors
     /// SQLite fails.
     pub fn list(&self, filter: &Filter) -> Result<Vec<Listed>, RegistryError> {
         let reader = lock(&self.reader);
-        // One state of the registry for all that is asked: a run that is worked out anew has another number.
+        // One transaction for all queries: a rebuilt run gets a new row ID.
         let reader = reader.unchecked_transaction()?;
         let limit = filter.limit.unwrap_or(usize::MAX).min(self.limits.rows_max);
         let mut listed = Vec::new();
@@ -128,10 +130,10 @@ impl Registry {
         Ok(listed)
     }
 
-    /// The runs that pass a filter, the newest first: all of them, whatever the filter's limit.
+    /// Returns all runs that match a filter, latest first, regardless of the filter's `limit`.
     ///
     /// # Errors
-    /// SQLite fails, or there are more than the registry's limit of rows.
+    /// SQLite fails, or the number exceeds the registry's row limit.
     pub fn every_run(&self, filter: &Filter) -> Result<Vec<Job>, RegistryError> {
         let reader = lock(&self.reader);
         let reader = reader.unchecked_transaction()?;
@@ -144,7 +146,7 @@ impl Registry {
     }
 }
 
-/// A run, and the number of its record.
+/// Returns a run and the row ID of its record.
 fn run_of(db: &Connection, run: i64) -> Result<(Job, Option<i64>), RegistryError> {
     let mut find = db.prepare_cached(&format!("SELECT {COLUMNS} FROM {RUNS} WHERE r.run = ?1"))?;
     let mut rows = find.query([run])?;
@@ -167,13 +169,13 @@ fn devices(db: &Connection, run: i64, record: Option<i64>) -> Result<Vec<DeviceI
     Ok(devices)
 }
 
-/// A way to runs.
+/// A way to find runs.
 struct Way {
-    /// The index in the order of the list.
+    /// Index in the order of the list.
     index: &'static str,
-    /// The one of what was there at a time; `None`: the first finds few.
+    /// Index for runs that cover a time; `None`: the first index finds few rows.
     by_time: Option<&'static str>,
-    /// Which of its rows.
+    /// Conditions on its rows.
     of: Clauses,
 }
 
@@ -192,7 +194,7 @@ impl Way {
     }
 }
 
-/// The numbers of the runs that pass, in the order of the list.
+/// Returns the row IDs of the matching runs in list order.
 fn found(db: &Connection, filter: &Filter, limit: usize) -> Result<Vec<i64>, RegistryError> {
     let most = [filter.to, filter.after.as_ref().map(|place| place.start)];
     let to = most.into_iter().flatten().min().map_or(i64::MAX, |to| to.0);
@@ -224,7 +226,7 @@ fn found(db: &Connection, filter: &Filter, limit: usize) -> Result<Vec<i64>, Reg
     Ok(runs)
 }
 
-/// Those of a number.
+/// Runs with this job ID.
 fn numbered(filter: &Filter) -> Way {
     let id = filter.id.map_or(Value::Null, |id| Value::Integer(id.get()));
     let mut way = Way::few("runs_id").of("r.id = ?", [id]);
@@ -232,7 +234,7 @@ fn numbered(filter: &Filter) -> Way {
     way
 }
 
-/// The parts of one.
+/// Runs of the parts of an array or heterogeneous job.
 fn parts(filter: &Filter) -> Way {
     let whole = filter.part_of.map_or(Value::Null, Value::Integer);
     let mut way = Way::few("runs_record").of(PARTS, [whole]);
@@ -240,21 +242,21 @@ fn parts(filter: &Filter) -> Way {
     way
 }
 
-/// All that are not over.
+/// Runs that are not over.
 fn open(reader: Reader) -> Way {
     let mut way = Way::few("runs_open").of("r.stop IS NULL", []);
     accounts::narrow(&mut way.of, reader, Sees::Listed);
     way
 }
 
-/// All of them.
+/// All runs.
 fn any(reader: Reader) -> Way {
     let mut way = Way::new("runs_newest", "runs_time");
     accounts::narrow(&mut way.of, reader, Sees::Listed);
     way
 }
 
-/// A user's own, and those of each account that is shown to him.
+/// A user's own runs and those of each account shared with them.
 fn seen(uid: u32, accounts: Vec<(String, String)>) -> Vec<Way> {
     let uid = Value::Integer(uid.into());
     let own = Way::new("runs_uid", "runs_uid_time").of("r.uid = ?", [uid.clone()]);
@@ -266,7 +268,7 @@ fn seen(uid: u32, accounts: Vec<(String, String)>) -> Vec<Way> {
     std::iter::once(own).chain(shown).collect()
 }
 
-/// By what is asked for that the fewest have, as a rule.
+/// Chooses the condition that usually matches the fewest runs.
 fn keyed(filter: &Filter) -> Vec<Way> {
     if let Some(uid) = filter.uid {
         return seen(uid, Vec::new());
@@ -301,12 +303,12 @@ fn keyed(filter: &Filter) -> Vec<Way> {
     vec![any(Reader::Everything)]
 }
 
-/// A user's number, as it is written.
+/// Parses a user ID in canonical form.
 fn number(user: &str) -> Option<u32> {
     user.parse().ok().filter(|uid: &u32| uid.to_string() == user)
 }
 
-/// Everything that is asked for, but for times and the reader.
+/// All conditions except times and reader.
 fn passes(filter: &Filter) -> Clauses {
     let mut clauses = Clauses::default();
     if let Some(state) = filter.state {
@@ -347,7 +349,8 @@ fn passes(filter: &Filter) -> Clauses {
     clauses
 }
 
-/// Of these ways, what began between the times; of one that finds few, what was there.
+/// Finds runs that began in the time range. For a way with few rows, it finds runs that overlap the
+/// range.
 fn began(
     db: &Connection,
     ways: &[Way],
@@ -378,7 +381,7 @@ fn began(
     ask(db, &text, values, limit)
 }
 
-/// What had begun before and was there at the first of the times.
+/// Finds runs that began before the time range and were open at its start.
 fn began_before(
     db: &Connection,
     ways: &[Way],
@@ -423,9 +426,10 @@ fn ask(
     Ok(runs.collect::<Result<_, _>>()?)
 }
 
-/// What began between the times and is or was on a device: of the last hour before the later one, and farther
-/// back until there are enough. A run that began within it was there afterwards; as far as its record tells,
-/// it may have left as long before as a scheduler's and a node's clock are apart.
+/// Finds runs that began in the time range and have or had a device. The search starts with the last
+/// hour of the range and goes back until the page is full. A run that began in the searched part was on
+/// the device after that part's start. By its record alone, it may have left earlier by the distance
+/// between the scheduler's and the node's clock.
 fn on_device(
     db: &Connection,
     device: &DeviceId,
@@ -443,13 +447,14 @@ fn on_device(
         } else {
             from.max(end.saturating_sub(BACK << (2 * step)))
         };
-        // The first two marks have numbers, as they are used again; those that follow go on from there.
+        // The first 2 placeholders are numbered because they are used twice. The following ones continue from
+        // there.
         let mut clauses = Clauses::default();
         let stayed = since.saturating_sub(TOGETHER);
         clauses.and_all(STAYED, [Value::Text(device.to_string()), Value::Integer(stayed)]);
         clauses.and_all("r.start BETWEEN ? AND ?", [since.into(), to.into()]);
         clauses.and_these(rest.clone());
-        // By number alone: not through all that began meanwhile.
+        // Use the row ID only, not a scan of all runs that began meanwhile.
         let text = format!("{SELECT} FROM runs r NOT INDEXED{}", clauses.text);
         let runs = ask(db, &text, clauses.values, limit)?;
         if runs.len() >= limit || since == from {

@@ -1,6 +1,7 @@
-//! Questions to the registry.
+//! Queries of the registry.
 //!
-//! - `ask`: one job. `list`: many, a page at a time. `check`: where schedulers and nodes disagree.
+//! - `ask`: one job. `list`: many jobs, a page at a time. `check`: disagreements between schedulers and
+//!   nodes.
 
 pub(crate) mod ask;
 pub(crate) mod check;

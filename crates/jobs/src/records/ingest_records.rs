@@ -1,4 +1,4 @@
-//! What schedulers say goes in.
+//! Ingests scheduler records.
 
 use crate::common::registry::lock;
 use crate::people::names::{NameSource, learn, uid_of};
@@ -9,37 +9,37 @@ use crate::{Limits, Record, Registry, RegistryError};
 use model::{ClusterId, JobState, Resources, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};
 
-/// Longest text of a record, in bytes; what is longer is cut.
+/// Maximum length of a text in a record, in bytes. Longer texts are cut.
 const TEXT_BYTES_MAX: usize = 1024;
-/// Longest login name and spelling of a number, in bytes.
+/// Maximum length of a login name and of a job ID as text, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// Longest list of cores or accelerators, in bytes; a longer one is left out, as a part of it would be wrong.
+/// Maximum length of a list of cores or accelerators, in bytes. A longer list is dropped, as a part of
+/// it would be wrong.
 const LIST_BYTES_MAX: usize = 8192;
-/// Most types of a job.
+/// Maximum number of types of a job.
 const TYPES_MAX: usize = 64;
-/// Most steps of a record.
+/// Maximum number of steps of a record.
 const STEPS_MAX: usize = 4096;
 
-/// What became of records.
+/// Counts of ingested records by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IngestStats {
-    /// Submissions that were not known.
+    /// New submissions.
     pub new: u64,
-    /// Records that took the place of what was said before.
+    /// Records that replaced an earlier record.
     pub changed: u64,
-    /// Records that said nothing new.
+    /// Duplicates.
     pub known: u64,
-    /// Records that were refused: of an impossible time or amount, of a local job, or one more than the
-    /// registry may hold; or somebody said that a job ended before it started.
+    /// Rejected records. Their time or amount is impossible, their job is local, or the registry is full.
+    /// Or their end precedes their start.
     pub refused: u64,
-    /// So many of the refused were said to end before they started.
+    /// The part of `refused` with an end before the start.
     pub backwards: u64,
-    /// Records that were kept without some of what they said: a text, a list of types, of nodes or of
-    /// steps was longer than its limit.
+    /// Records stored in part. A text, or a list of types, nodes or steps, exceeded its limit.
     pub cut: u64,
 }
 
-/// What became of one record.
+/// The outcome for one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     New,
@@ -50,17 +50,20 @@ pub(crate) enum Fate {
 }
 
 impl Registry {
-    /// Takes in what a scheduler, or somebody in its place, says, received at `received`, in one
-    /// transaction: on disk when this returns. A record takes the place of what was said before of the same
-    /// key and submission; said again it changes nothing. What is refused is counted and the rest is kept.
+    /// Stores records of a scheduler or a replacement in one transaction. They are on disk when this
+    /// returns. `received` is the time of reception. A record replaces the earlier record of the same key
+    /// and submission. A duplicate changes nothing. Rejected records are counted; the others are stored.
     ///
-    /// A record of a job that is over and does not say when, ended when this was first told. One that waits
-    /// has no start, and one that is not over no end, whatever it says. A user's number that it does not tell
-    /// is the one that it told before of that name, else the machine's, else the name service's, else the one that was
-    /// told last of that name in the cluster.
+    /// A job that is over without a reported end ended when the first such record was received. A waiting
+    /// job has no start, and a job that is not over has no end, whatever its record states. A missing user
+    /// ID comes from the first of these sources:
+    /// 1. The earlier record, if it has the same login name.
+    /// 2. The machine's users.
+    /// 3. The name service.
+    /// 4. The latest report of this login name in the cluster.
     ///
     /// # Errors
-    /// SQLite fails: then nothing of it is kept, and it can be told again.
+    /// SQLite fails. Nothing is stored then, and the caller can retry.
     pub fn tell(
         &self,
         records: &[Record],
@@ -79,7 +82,7 @@ impl Registry {
         Ok(heard)
     }
 
-    /// Takes in one record; also says whether it was cut.
+    /// Ingests one record. The `bool` of the result tells whether it was cut.
     pub(crate) fn take(
         &self,
         db: &Connection,
@@ -136,7 +139,7 @@ impl IngestStats {
     }
 }
 
-/// Makes times agree with the state.
+/// Makes the times consistent with the state.
 fn settle(record: &mut Record, stopped: Option<Timestamp>, received: Timestamp) {
     match record.state {
         JobState::Waiting => (record.start, record.stop) = (None, None),
@@ -151,8 +154,8 @@ fn settle(record: &mut Record, stopped: Option<Timestamp>, received: Timestamp) 
     }
 }
 
-/// A job of the last century, or of the day after tomorrow, is a mistake; so is a time that is no number.
-/// Local jobs are the registry's own.
+/// Tests whether times and amounts are plausible. Times must lie between the year 2000 and 24 h after
+/// reception. Only the registry itself stores local jobs.
 fn possible(record: &Record, received: Timestamp) -> bool {
     let latest = received.plus(24 * 3600 * Timestamp::SECOND);
     let range = Timestamp::YEAR_2000..=latest;
@@ -169,7 +172,7 @@ fn possible(record: &Record, received: Timestamp) -> bool {
         && amounts(&record.used)
 }
 
-/// Cuts what is longer than its limit; says whether anything was.
+/// Cuts parts that exceed their limits and returns whether it cut any.
 fn bound(record: &mut Record, limits: &Limits) -> bool {
     let most = usize::try_from(limits.visits_per_job_max).unwrap_or(usize::MAX);
     let lists = (record.types.len(), record.nodes.len(), record.steps.len());
@@ -203,7 +206,8 @@ fn bound(record: &mut Record, limits: &Limits) -> bool {
     cut
 }
 
-/// Cuts a text, and writes a space for each unprintable character: it is shown in terminals and kept by line.
+/// Cuts a text and replaces each unprintable character by a space. Terminals display these texts, and
+/// the tables store lists line by line.
 fn clean(text: &mut Box<str>, bytes_max: usize) -> bool {
     let long = text.len() > bytes_max;
     if long || text.contains(model::is_unprintable) {

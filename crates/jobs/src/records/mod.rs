@@ -1,6 +1,7 @@
-//! What schedulers report becomes records.
+//! Stores reports of schedulers as records.
 //!
-//! - `ingest_records`: what a scheduler reports. `update`: what a person or a file reports, piece by piece. `store_records`: the table.
+//! - `ingest_records`: complete records from a scheduler. `update`: partial records from a person or a
+//!   file. `store_records`: the table.
 
 pub(crate) mod ingest_records;
 pub(crate) mod store_records;

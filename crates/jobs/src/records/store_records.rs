@@ -1,4 +1,4 @@
-//! Records in the file: written, and read again.
+//! The tables of records: writes and reads.
 
 use crate::common::stable_hash::StableHash;
 use crate::{NodeShare, Record, RegistryError, Step};
@@ -6,7 +6,7 @@ use model::{DeviceId, JobKey, JobState, Resources, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 
-/// What stands in a row of `records`, but for its number, key, digest and time of reception.
+/// The columns of `records`, except row ID, key, digest and time of reception.
 pub(crate) const FACTS: [&str; 27] = [
     "spelling",
     "part_of",
@@ -37,7 +37,7 @@ pub(crate) const FACTS: [&str; 27] = [
     "used_cpu_seconds",
 ];
 
-/// A record as the file has it: its number, what was written, when it ended, and whose it is.
+/// A stored record: row ID, digest, end and owner.
 pub(crate) struct StoredRecord {
     pub(crate) record: i64,
     pub(crate) digest: i64,
@@ -46,7 +46,7 @@ pub(crate) struct StoredRecord {
     pub(crate) uid: Option<u32>,
 }
 
-/// The record of this key and submission.
+/// Returns the stored record of a key and submission.
 pub(crate) fn known(
     db: &Connection,
     key: &JobKey,
@@ -64,8 +64,8 @@ pub(crate) fn known(
     .optional()
 }
 
-/// A number that tells one record from another: a record with the number that is stored need not be written. It is
-/// stored, so it comes from what is written, and is the same on every machine.
+/// Computes a digest of a record. A record with the stored digest need not be written again. The digest
+/// is stored, so it depends only on written values and is the same on every machine.
 pub(crate) fn digest(record: &Record) -> i64 {
     let mut hash = StableHash::default();
     let shares = record.nodes.iter().flat_map(|share| share_values(record, share));
@@ -83,7 +83,7 @@ pub(crate) fn digest(record: &Record) -> i64 {
     hash.finish().cast_signed()
 }
 
-/// Writes a record that is new, or in the place of the one of that number.
+/// Writes a new record, or replaces the record with the row ID `place`.
 pub(crate) fn write(
     db: &Connection,
     record: &Record,
@@ -123,7 +123,7 @@ pub(crate) fn write(
 }
 
 fn write_shares(db: &Connection, record: &Record, number: i64) -> rusqlite::Result<()> {
-    // Of two that name one device the last counts.
+    // The last of two shares of one device counts.
     let mut insert = db.prepare_cached(
         "INSERT OR REPLACE INTO shares
          (record, device, start, stop, cpus, cpu_list, gpus, gpu_list, memory_bytes)
@@ -136,7 +136,7 @@ fn write_shares(db: &Connection, record: &Record, number: i64) -> rusqlite::Resu
     Ok(())
 }
 
-/// A row of `shares`, without its record's number.
+/// Builds a row of `shares` without the record's row ID.
 fn share_values(record: &Record, share: &NodeShare) -> [Value; 8] {
     [
         share.device.to_string().into(),
@@ -162,7 +162,7 @@ fn write_steps(db: &Connection, record: &Record, number: i64) -> rusqlite::Resul
     Ok(())
 }
 
-/// A row of `steps`, without its record's number.
+/// Builds a row of `steps` without the record's row ID.
 fn step_values(place: i64, step: &Step) -> [Value; 7] {
     [
         place.into(),
@@ -208,12 +208,12 @@ fn facts(record: &Record) -> Vec<Value> {
     values
 }
 
-/// Bytes as SQLite keeps them: what is past 8 exbibytes is that much.
+/// Converts bytes for SQLite. Values above 8 EiB saturate.
 fn bytes(bytes: Option<u64>) -> Option<i64> {
     bytes.map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX))
 }
 
-/// What was asked for or used, from six columns that begin at `at`.
+/// Reads requested or used resources from 6 columns, starting at `at`.
 pub(crate) fn resources(row: &Row<'_>, at: usize) -> rusqlite::Result<Resources> {
     let bytes: Option<i64> = row.get(at + 3)?;
     Ok(Resources {
@@ -226,17 +226,17 @@ pub(crate) fn resources(row: &Row<'_>, at: usize) -> rusqlite::Result<Resources>
     })
 }
 
-/// The words of a column `types`.
+/// Splits a `types` column into words.
 pub(crate) fn types(text: &str) -> Vec<Box<str>> {
     text.lines().map(Box::from).collect()
 }
 
-/// The state that a column names.
+/// Parses a state column.
 pub(crate) fn state(word: &str) -> Result<JobState, RegistryError> {
     JobState::from_word(word).ok_or_else(|| RegistryError::Damaged(word.to_owned()))
 }
 
-/// The records of a job, the earliest submission first, without nodes and steps.
+/// Returns the records of a job by submission, earliest first, without nodes and steps.
 pub(crate) fn records(db: &Connection, key: &JobKey) -> Result<Vec<(i64, Record)>, RegistryError> {
     let sql = format!(
         "SELECT record, submit, {} FROM records WHERE cluster = ?1 AND id = ?2 ORDER BY submit",
@@ -278,7 +278,7 @@ fn record(key: &JobKey, row: &Row<'_>) -> Result<Record, RegistryError> {
     })
 }
 
-/// What a record says of devices, in their order.
+/// Returns the shares of a record, sorted by device.
 pub(crate) fn shares(db: &Connection, record: i64) -> Result<Vec<NodeShare>, RegistryError> {
     let mut find = db.prepare_cached(
         "SELECT device, cpus, cpu_list, gpus, gpu_list, memory_bytes FROM shares
@@ -301,7 +301,7 @@ pub(crate) fn shares(db: &Connection, record: i64) -> Result<Vec<NodeShare>, Reg
     Ok(shares)
 }
 
-/// The steps of a record, as they were told.
+/// Returns the steps of a record in the reported order.
 pub(crate) fn steps(db: &Connection, record: i64) -> rusqlite::Result<Vec<Step>> {
     let mut find = db.prepare_cached(
         "SELECT step, name, state_word, start, stop, exit_code FROM steps

@@ -1,4 +1,5 @@
-//! What somebody in a scheduler's place says piece by piece: a job is submitted, starts, ends, is corrected.
+//! Partial records from scripts that replace a scheduler: a job is submitted, starts, ends, or is
+//! corrected.
 
 use crate::common::registry::lock;
 use crate::matching::visits::TOGETHER;
@@ -9,23 +10,26 @@ use crate::{IngestStats, NodeShare, Record, Registry, RegistryError, Step};
 use model::{JobKey, JobState, Resources, Timestamp};
 use rusqlite::{Connection, TransactionBehavior, params};
 
-/// Some of what a [`Record`] says; what is `None` stays as it was said before.
+/// A partial update of a [`Record`]. A `None` field keeps the earlier value.
 ///
-/// Without `submit` the newest submission of the job is meant; one that is over and ended before `start` is
-/// another's, and so is one of another user that started before `start`, whose end nobody told: it ended then
-/// at the latest. A new submission is made: at `start`, or at `stop`, or now. When it was submitted can be said
-/// later.
+/// Without `submit`, the update applies to the latest submission of the job, with two exceptions:
+/// - That submission is over and ended before `start`.
+/// - That submission belongs to another user, started before `start`, and has no reported end. It then
+///   ended at `start` at the latest.
 ///
-/// Without `state` the job is over when `stop` is told or was, failed where its exit code is not 0; it runs when
-/// `start` is; else it is what it was, at first waiting.
+/// In these cases, and if the job has no submission yet, the update creates one at `start`, else at `stop`,
+/// else now. A later update can report the time of submission.
 ///
-/// A `user` other than before has a number of his own: the one that is told with him, else the one he is known
-/// by; a `uid` other than before, a name of its own.
+/// Without `state`, the job is over if this update or an earlier one reports a `stop`. It failed if its
+/// exit code is nonzero. With `start` alone it runs. Otherwise it keeps its state, initially waiting.
+///
+/// A new `user` brings their own user ID: the `uid` of this update, else the known one. A new `uid`
+/// brings its own login name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Amendment {
-    /// Whose number, and which.
+    /// The cluster and the job ID.
     pub key: JobKey,
-    /// Which submission.
+    /// Time of submission.
     pub submit: Option<Timestamp>,
     /// See [`Record::spelling`].
     pub spelling: Option<Box<str>>,
@@ -33,44 +37,44 @@ pub struct Amendment {
     pub part_of: Option<i64>,
     /// See [`Record::array_index`].
     pub array_index: Option<i64>,
-    /// Login name.
+    /// The login name.
     pub user: Option<Box<str>>,
-    /// The user's number.
+    /// The user ID.
     pub uid: Option<u32>,
-    /// Who pays.
+    /// The account that pays.
     pub account: Option<Box<str>>,
     /// The project.
     pub project: Option<Box<str>>,
-    /// What the user called it.
+    /// The job name that the user chose.
     pub name: Option<Box<str>>,
     /// The queue or partition.
     pub queue: Option<Box<str>>,
-    /// What it is doing.
+    /// The state.
     pub state: Option<JobState>,
-    /// The scheduler's own word for that.
+    /// The scheduler's name of the state.
     pub state_word: Option<Box<str>>,
-    /// When it started.
+    /// Time of the start.
     pub start: Option<Timestamp>,
-    /// When it ended.
+    /// Time of the end.
     pub stop: Option<Timestamp>,
-    /// What it ended with.
+    /// The exit code.
     pub exit_code: Option<i32>,
-    /// Words that it was submitted with.
+    /// Words of the submission.
     pub types: Option<Vec<Box<str>>>,
-    /// What was asked for.
+    /// Requested resources.
     pub requested: Resources,
-    /// What was used.
+    /// Used resources.
     pub used: Resources,
-    /// Where: all of its devices.
+    /// All devices of the job.
     pub nodes: Option<Vec<NodeShare>>,
-    /// All of its steps.
+    /// All steps of the job.
     pub steps: Option<Vec<Step>>,
-    /// An end and no correction: a job that is over stays as it is.
+    /// The update reports an end and is not a correction: a job that is over stays unchanged.
     pub is_end: bool,
 }
 
 impl Amendment {
-    /// One that says nothing yet.
+    /// Creates an empty update.
     pub fn new(key: JobKey) -> Self {
         Self {
             key,
@@ -98,12 +102,12 @@ impl Amendment {
         }
     }
 
-    /// One that ends a job, unless it is over: how and when it ended stays as it was said first.
+    /// Creates an update that ends a job. It does not change how and when an ended job ended.
     pub fn end(key: JobKey, stop: Timestamp, exit_code: Option<i32>) -> Self {
         Self { stop: Some(stop), exit_code, is_end: true, ..Self::new(key) }
     }
 
-    /// The record as this amends it.
+    /// Applies the update to a record.
     fn onto(self, before: Option<Record>, received: Timestamp) -> Record {
         let submit = self.submit.or(self.start).or(self.stop).unwrap_or(received);
         let before =
@@ -114,7 +118,7 @@ impl Amendment {
             (None, None) => (before.user, before.uid),
             (Some(user), None) if before.user.as_ref() == Some(&user) => (Some(user), before.uid),
             (None, Some(uid)) if before.uid == Some(uid) => (before.user, Some(uid)),
-            // A job whose user's number was not known is still his.
+            // A job without a known user ID keeps its user name.
             (None, Some(uid)) if before.uid.is_none() => (before.user, Some(uid)),
             other => other,
         };
@@ -143,23 +147,23 @@ impl Amendment {
         }
     }
 
-    /// The state, where it is not said.
+    /// Derives a state that the update does not report.
     fn becomes(&self, before: &Record) -> JobState {
         if self.stop.is_none() && !before.state.is_over() {
             return if self.start.is_some() { JobState::Running } else { before.state };
         }
-        // Somebody's word that it failed, for which no exit code was the reason.
+        // The job was reported as failed for another reason than its exit code.
         let said_so = before.state == JobState::Failed && before.exit_code.unwrap_or(0) == 0;
         match self.exit_code.or(before.exit_code) {
             None | Some(0) if said_so => JobState::Failed,
             None | Some(0) => JobState::Ended,
-            // As a word that it ended, against the code that was known when it was said.
+            // The exit code was known when the state was reported, so the reported state stays.
             Some(_) if self.stop.is_none() && self.exit_code.is_none() => before.state,
             Some(_) => JobState::Failed,
         }
     }
 
-    /// Whether it tells of another user than a record does.
+    /// Tests whether the update names a different user than a record.
     fn is_anothers(&self, record: &Record) -> bool {
         match (self.uid.zip(record.uid), self.user.as_ref().zip(record.user.as_ref())) {
             (_, Some((one, other))) => one != other,
@@ -180,27 +184,27 @@ fn over(said: Resources, before: Resources) -> Resources {
     }
 }
 
-/// How far a file that grows was read.
+/// The read position in a growing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Followed {
-    /// The file system's number.
+    /// Device ID of the file system.
     pub disk: u64,
-    /// The file's number in it.
+    /// Inode of the file.
     pub inode: u64,
-    /// What tells a file that was given the number of one that went: a digest of its beginning.
+    /// Digest of the file's beginning. It detects a new file that reuses the inode of a deleted one.
     pub head: u64,
-    /// So many bytes were read.
+    /// Number of bytes read.
     pub bytes: u64,
-    /// In so many lines.
+    /// Number of lines read.
     pub lines: u64,
 }
 
 impl Registry {
-    /// Takes in what was said piece by piece, in that order and in one transaction: on disk when this
-    /// returns. Otherwise as [`Registry::tell`]; but a user's number that is known for a name stays.
+    /// Applies partial updates in the given order in one transaction. They are on disk when this returns.
+    /// The other rules are those of [`Registry::tell`]. However, a known user ID of a login name stays.
     ///
     /// # Errors
-    /// SQLite fails: then nothing of it is kept, and it can be said again.
+    /// SQLite fails. Nothing is stored then, and the caller can retry.
     pub fn amend(
         &self,
         amendments: Vec<Amendment>,
@@ -209,11 +213,11 @@ impl Registry {
         self.amend_and((amendments, NameSource::Pushed), received, |_| Ok(()))
     }
 
-    /// The same for what a file said, together with how far it was read now: what it says is taken once,
-    /// also over a crash.
+    /// Applies partial updates from a file and stores the new read position in the same transaction. Each
+    /// line thus takes effect once, even after a crash.
     ///
     /// # Errors
-    /// SQLite fails: then nothing of it is kept, and it can be read again.
+    /// SQLite fails. Nothing is stored then, and the caller can read the file again.
     pub fn follow(
         &self,
         path: &str,
@@ -234,7 +238,7 @@ impl Registry {
         })
     }
 
-    /// How far a file was read; `None`: never.
+    /// Returns the read position in a file; `None`: never read.
     ///
     /// # Errors
     /// SQLite fails.
@@ -280,7 +284,7 @@ impl Registry {
         let (guessed, is_new) = (amendment.submit.is_none(), before.is_none());
         let (start, stop) = (amendment.start, amendment.stop);
         let record = amendment.onto(before, received);
-        // The clocks of two machines may have told them; a minute is more than that.
+        // Start and end may come from two clocks. The tolerance is 1 min.
         let backwards = record.start.zip(record.stop).is_some_and(|(a, b)| b.plus(TOGETHER) < a);
         if backwards && start.or(stop).is_some() {
             return Ok((Fate::Backwards, false));
@@ -300,11 +304,11 @@ impl Registry {
     }
 }
 
-/// What an amendment is about.
+/// The submission that an update applies to.
 struct Meant {
-    /// The submission that is amended; `None`: it is a new one.
+    /// The submission to update; `None`: a new one.
     before: Option<Record>,
-    /// The one before a new one, whose end nobody told, as it ended.
+    /// The submission before a new one that had no reported end, with its end set.
     ended: Option<Record>,
 }
 
@@ -336,8 +340,9 @@ fn meant(db: &Connection, amendment: &Amendment) -> Result<Meant, RegistryError>
     Ok(Meant { before: Some(record), ended: None })
 }
 
-/// The record of a submission that was then, of which nobody had told when it was: the next after it, unless
-/// what is said is of another user, or of a job that was over before that one started.
+/// Finds the stored submission whose guessed time of submission this update corrects. Candidate is the
+/// next submission after `submit`. It does not match if the update names another user, or a job that
+/// was over before the candidate started.
 fn submitted_then(
     db: &Connection,
     known: Vec<(i64, Record)>,

@@ -1,4 +1,4 @@
-//! What nodes report of jobs goes into the registry.
+//! Ingests node reports about jobs.
 
 use crate::common::registry::lock;
 use crate::runs::store_visits::{Pending, Taking, Timed, VisitChange, tell};
@@ -7,28 +7,29 @@ use crate::{Registry, RegistryError};
 use model::{JobEvent, Timestamp};
 use rusqlite::TransactionBehavior;
 
-/// What became of events.
+/// Counts of ingested events by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Jobs that came to a device.
+    /// Jobs that started on a device.
     pub began: u64,
-    /// Jobs that left one.
+    /// Jobs that ended on a device.
     pub ended: u64,
-    /// Events that said nothing new of where a job is.
+    /// Events without new facts about allocations.
     pub known: u64,
-    /// Events, whatever else they said, by which a job's environment asks for metrics as nobody said before.
+    /// Events with a new request environment variable. Other counts may include them too.
     pub asked: u64,
-    /// Events that were refused: an impossible time, a local job that was registered for another device,
-    /// or one visit too many of its job, or of its job on its device.
+    /// Rejected events: an impossible time, a local job that was registered for another device, or too many
+    /// visits of the job, in total or on the device.
     pub refused: u64,
 }
 
 impl Registry {
-    /// Takes in what nodes saw, received at `received`, in one transaction: on disk when this returns.
-    /// Events may come twice, late and in any order; what is refused is counted and the rest is kept.
+    /// Stores node reports in one transaction. They are on disk when this returns. `received` is the time
+    /// of reception. Events may be duplicate, late and in any order. Rejected events are counted; the
+    /// others are stored.
     ///
     /// # Errors
-    /// SQLite fails or the registry is full: then nothing of it is kept, and it can be told again.
+    /// SQLite fails or the registry is full. Nothing is stored then, and the caller can retry.
     pub fn apply(
         &self,
         events: &[JobEvent],
@@ -37,8 +38,8 @@ impl Registry {
         self.apply_by(events, received, 0)
     }
 
-    /// The same of a node whose clock is known to be so many microseconds ahead of the server's: what it saw is
-    /// kept by its clock, and joined with what schedulers say by the server's.
+    /// Stores reports of a node with a known clock offset. The node's clock is that many microseconds ahead
+    /// of the server's. Visits keep the node's times; comparisons with records use the server's.
     ///
     /// # Errors
     /// As [`Registry::apply`].
@@ -82,12 +83,13 @@ impl Registry {
     }
 }
 
-/// How far ahead of the server's clock a start or an end may be: a job that begins or ends in the future has not yet.
+/// Maximum time by which a start or an end may be ahead of the server's clock: 60 s. Jobs do not begin
+/// or end in the future.
 const AHEAD_US: i64 = 60 * Timestamp::SECOND;
 
-/// A job of the last century, or of the day after tomorrow, is a clock's mistake; so is a start or an end that is more
-/// than [`AHEAD_US`] ahead by the server's clock. An end before the start is a clock that was set back, and taken as an
-/// end at the start.
+/// Tests whether the times are plausible. Times before the year 2000 or more than 24 h ahead are clock
+/// errors. So is a start or an end more than [`AHEAD_US`] ahead by the server's clock. An end before
+/// the start comes from a clock that was set back, and counts as an end at the start.
 fn possible(event: &JobEvent, clock_us: i64, received: Timestamp) -> bool {
     let latest = received.plus(24 * 3600 * Timestamp::SECOND);
     let range = Timestamp::YEAR_2000..=latest;
@@ -117,7 +119,7 @@ mod tests {
         }
     }
 
-    /// How many rows a registry writes for events, one frame after the other.
+    /// Returns the number of rows that a registry writes for events, frame by frame.
     fn rows(registry: &Registry, frames: &[&[JobEvent]]) -> i64 {
         let total = || -> i64 {
             lock(&registry.writer)
@@ -148,7 +150,7 @@ mod tests {
             assert!(many <= 9 * few, "{few} rows for 64 events, {many} for 512");
             assert!(many <= 20 * 512, "{many} rows for 512 events");
         }
-        // One visit more of a job with many, which has all of its runs worked out, writes its own rows.
+        // One more visit of a job with many visits recomputes all its runs, but writes only its own rows.
         let dir = tempfile::tempdir().unwrap();
         let registry = open(&dir);
         let nodes: Vec<_> = (0..512).map(|n| event(n % 7, &format!("n{n}"))).collect();

@@ -1,8 +1,9 @@
-//! What jobs ask for by their environment, as the agents of their nodes read it (`JOBMETER_MONITOR`).
+//! Requests of jobs by environment variable (`JOBMETER_MONITOR`), as the agents of their nodes read it.
 //!
-//! It stands beside the visit of the node that told it, and what was told first of a visit counts. The wish of one
-//! node is the whole job's: the first process of a job need not be on each of its nodes. Where a scheduler says on
-//! which nodes a job is, only these nodes' word counts, so that no other can ask for anything on them. A visit counts that names the job's owner.
+//! The request is stored with the visit of the reporting node. The first report of a visit counts. A
+//! request on one node applies to the whole job: the first process of a job need not run on each of its
+//! nodes. If a scheduler reports the job's nodes, only reports from these nodes count. No other node
+//! can thus request metrics on them. A visit counts only if it names the job's owner.
 
 use crate::common::registry::lock;
 use crate::common::sql_parts::key;
@@ -11,14 +12,14 @@ use model::{ClusterId, JobEvent, JobKey, Timestamp};
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
 
-/// Version 5: what the environment of a job asked for on a device; `NULL`: nobody read of any.
+/// Version 5: the request of a job on a device; `NULL`: none was read.
 pub(crate) const COLUMN: &str = "
 ALTER TABLE visits ADD COLUMN monitor TEXT;
 CREATE INDEX visits_monitor ON visits (run, monitor) WHERE monitor IS NOT NULL;
 ";
 
-/// Notes what an event says of its job's environment; whether that is more than was known of that visit. Whoever runs
-/// a local job asks for himself (`jobmeter promote`).
+/// Stores the request in an event and returns whether it is new for that visit. The owner of a local
+/// job sends requests themselves (`jobmeter promote`).
 pub(crate) fn note(db: &Connection, event: &JobEvent) -> rusqlite::Result<bool> {
     let JobEvent { key, device, start, monitor: Some(monitor), .. } = event else {
         return Ok(false);
@@ -36,13 +37,13 @@ pub(crate) fn note(db: &Connection, event: &JobEvent) -> rusqlite::Result<bool> 
     Ok(changed > 0)
 }
 
-/// The requests of a run, by job and start.
+/// The requests of each run, by job and start.
 pub(crate) type RequestsByRun = BTreeMap<(JobKey, Timestamp), Vec<Box<str>>>;
 
 impl Registry {
-    /// What the jobs that run ask for by their environment, by run: each value of a run once; of an ID that was used
-    /// again what its newest run asks for, as an earlier one whose end nobody told is over. So many values at most as a list
-    /// may have rows.
+    /// Returns the environment requests of running jobs, by run. Each value of a run occurs once. Of a
+    /// reused job ID, only the latest run counts: an earlier run without a reported end is over. The number
+    /// of values is limited to the registry's row limit.
     ///
     /// # Errors
     /// SQLite fails.

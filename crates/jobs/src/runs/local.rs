@@ -1,4 +1,4 @@
-//! Local jobs: those of `jobmeter run`, whose numbers are drawn here.
+//! Local jobs, created by `jobmeter run`. The registry assigns their IDs.
 
 use crate::common::registry::lock;
 use crate::presence::verified_presence;
@@ -7,43 +7,45 @@ use crate::{Registry, RegistryError};
 use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
-/// Most local jobs told to a device.
+/// Maximum number of local jobs in a response to a device's agent.
 const TOLD_MAX: i64 = 4096;
 
-/// The state word of a local job that was ended with its last sign of life.
+/// State word of a local job that ended because its heartbeats stopped.
 pub const SILENT: &str = "NO SIGN OF LIFE";
 
 /// A local job that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenLocal {
-    /// Which.
+    /// The job.
     pub key: JobKey,
-    /// When it began.
+    /// Start of the job.
     pub start: Timestamp,
 }
 
-/// A local job that begins.
+/// A new local job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// Whose it is: the caller's number, never what the caller says it is.
+    /// User ID of the owner. It is the caller's verified user ID, never a value from the request.
     pub uid: u32,
-    /// The login name of that number, where it has one.
+    /// The login name of the user ID, if it has one.
     pub user: Option<Box<str>>,
-    /// What the user calls it.
+    /// The job name that the user chose.
     pub name: Option<Box<str>>,
-    /// Where it runs.
+    /// The device.
     pub device: DeviceId,
-    /// When it starts.
+    /// Time of the start.
     pub start: Timestamp,
-    /// Whether it is there by more than its user's word; else that follows once the agent there saw its cgroup.
+    /// Whether the registering caller verified the job's device: an administrator, or a process on the
+    /// server's own machine. Otherwise verification follows when the agent there observes the job's
+    /// cgroup.
     pub is_proven: bool,
 }
 
 impl Registry {
-    /// Gives a local job its number, which no job had before. On disk when this returns.
+    /// Registers a local job with a new ID that no job had before. On disk when this returns.
     ///
     /// # Errors
-    /// SQLite fails, or the registry is full.
+    /// SQLite fails, the registry is full, or the user has too many open local jobs on the device.
     pub fn register_local(&self, job: &Registration) -> Result<JobKey, RegistryError> {
         let mut writer = lock(&self.writer);
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -78,11 +80,11 @@ impl Registry {
         Ok(JobKey { cluster: ClusterId::local(), id })
     }
 
-    /// Ends a local job, with what its command ended with. An end that a node told before stays; the
-    /// exit code that came first stays. Says whether anything changed.
+    /// Ends a local job with its exit code. An end that a node reported earlier stays, as does the first
+    /// exit code. Returns whether anything changed.
     ///
     /// # Errors
-    /// SQLite fails, or no local job of that number was registered.
+    /// SQLite fails, or no local job with that ID was registered.
     pub fn end_local(
         &self,
         id: JobId,
@@ -93,7 +95,7 @@ impl Registry {
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let found: Option<(i64, i64, Option<i64>)> = change
             .prepare_cached(
-                // An end without a sign of life is a guess, which gives way to a stated one.
+                // An end from missing heartbeats is a guess and gives way to a reported one.
                 "SELECT run, start, CASE registered WHEN 1 THEN stop END FROM runs
                  WHERE cluster = ?1 AND id = ?2 AND registered >= 1",
             )?
@@ -121,8 +123,8 @@ impl Registry {
         Ok(stopped.is_none() || coded > 0)
     }
 
-    /// Ends a local job that has no sign of life any more, with the last one, and marks it ([`SILENT`]). False:
-    /// it had ended.
+    /// Ends a local job whose heartbeats stopped, at its last heartbeat, and marks it ([`SILENT`]). Returns
+    /// false if it had already ended.
     ///
     /// # Errors
     /// SQLite fails.
@@ -145,7 +147,7 @@ impl Registry {
         Ok(true)
     }
 
-    /// Local jobs that have not ended and began before an instant: at most 4096, those that began first.
+    /// Returns open local jobs that began before an instant: at most 4096, oldest first.
     ///
     /// # Errors
     /// SQLite fails.
@@ -166,8 +168,8 @@ impl Registry {
         Ok(jobs)
     }
 
-    /// The local jobs registered for a device that have not ended, with the user of each: what an agent
-    /// there is told. At most 4096: of each user those that began last, as many of one as of another.
+    /// Returns the open local jobs registered for a device, each with its user ID. The server sends them to
+    /// the agent there. The limit is 4096 jobs. Each user contributes their latest jobs, in equal shares.
     ///
     /// # Errors
     /// SQLite fails.
@@ -193,9 +195,9 @@ impl Registry {
 }
 
 impl Registry {
-    /// The jobs on a device that nobody said have ended, each with when its cgroup was made there, but for
-    /// the registered local ones, which may have no cgroup: what an agent there is asked about. At most
-    /// 4096, those that began first.
+    /// Returns the jobs on a device without a reported end, each with the creation time of its cgroup. The
+    /// server asks the agent there whether they still exist. Registered local jobs are excluded, since they
+    /// may have no cgroup. The limit is 4096 jobs, oldest first.
     ///
     /// # Errors
     /// SQLite fails.
@@ -224,7 +226,7 @@ impl Registry {
     }
 }
 
-/// Checks that a user may have one more registered job on a device.
+/// Checks that the user may have one more open registered job on the device.
 fn check_open(db: &Connection, job: &Registration, max: i64) -> Result<(), RegistryError> {
     let mut count = db.prepare_cached(
         "SELECT count(*) FROM visits v INDEXED BY visits_open CROSS JOIN runs r ON r.run = v.run
@@ -237,7 +239,7 @@ fn check_open(db: &Connection, job: &Registration, max: i64) -> Result<(), Regis
     Err(RegistryError::OpenLocal { uid: job.uid, device: job.device.clone(), max })
 }
 
-/// The next number that no local job has, be it one that a node told of and nobody registered.
+/// Returns the next free local job ID. It skips IDs that a node reported without a registration.
 fn draw(db: &Connection) -> Result<JobId, RegistryError> {
     let last: i64 = db.query_row(
         "UPDATE counts SET value = value + 1 WHERE name = 'local' RETURNING value",

@@ -1,8 +1,10 @@
-//! What nodes report becomes visits and runs.
+//! Stores node reports as visits and runs.
 //!
-//! - `apply_events`: what nodes report. `store_visits`, `store_runs`: the tables. `strays`: visits that the record does not name.
-//! - `write_runs`: runs that were worked out anew. `user_numbers`: numbers of users for jobs that name them.
-//! - `local`: jobs of `jobmeter run`. `env_requests`: what jobs ask for. `oom_kills`: tasks that were killed.
+//! - `apply_events`: ingests node reports. `store_visits`, `store_runs`: the tables. `strays`: visits
+//!   that their record excludes.
+//! - `write_runs`: writes recomputed runs. `user_numbers`: adds user IDs to jobs that lack them.
+//! - `local`: jobs of `jobmeter run`. `env_requests`: request environment variables. `oom_kills`:
+//!   killed tasks.
 
 pub(crate) mod apply_events;
 pub(crate) mod env_requests;

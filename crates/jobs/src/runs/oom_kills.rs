@@ -1,7 +1,8 @@
-//! Tasks of jobs that the kernel killed as memory was out, as the agents of their nodes read it in the kernel's log.
+//! Tasks of jobs that the kernel killed for lack of memory, as the agents of their nodes read it in the
+//! kernel log.
 //!
-//! They are kept by job, device and instant, and found for a run by its allocations: which directories make a run
-//! may change, an instant does not.
+//! They are stored by job, device and instant. Queries assign them to a run by its allocations. The set
+//! of cgroups that form a run may change, an instant does not.
 
 use crate::common::registry::lock;
 use crate::common::sql_parts::key;
@@ -10,7 +11,7 @@ use model::{Allocation, DeviceId, Job, JobEvent, JobKey, OomKill, Timestamp};
 use rusqlite::{Connection, params};
 use std::collections::BTreeSet;
 
-/// The table. A file of any version gets it when it is opened.
+/// The table. The server creates it in a file of any version when it opens the file.
 pub(crate) const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS oom_kills (
     cluster TEXT NOT NULL,
@@ -26,27 +27,27 @@ CREATE TABLE IF NOT EXISTS oom_kills (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// Most kills kept of a job on one device; `cgroup_oom_kills_total` counts all.
+/// Maximum number of stored kills of a job on one device. `cgroup_oom_kills_total` counts all of them.
 const KILLS_MAX: i64 = 256;
-/// Most kills in an answer.
+/// Maximum number of kills in a response.
 const ANSWER_MAX: i64 = 1024;
-/// An agent that starts again reads the log again, and dates a kill by clocks that drift apart: one of the same
-/// process within this time is the same.
+/// Two kills of one process within this time are the same: 10 s. A restarted agent rereads the log, and
+/// dates a kill by clocks that drift apart.
 const SAME_US: i64 = 10 * Timestamp::SECOND;
-/// How far outside an allocation its kills may be dated: a cgroup's time, and the registration of a local job, are
-/// of other clocks.
+/// How far outside an allocation its kills may be dated: 10 s. Cgroup times and registrations of local
+/// jobs come from other clocks.
 const SLACK_US: i64 = 10 * Timestamp::SECOND;
 
-/// A kill, and where it was.
+/// A kill with its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Killed {
-    /// On which device.
+    /// The device.
     pub device: DeviceId,
-    /// The task.
+    /// The killed task.
     pub kill: OomKill,
 }
 
-/// Keeps the kills of an event.
+/// Stores the kills of an event.
 pub(crate) fn note(db: &Connection, event: &JobEvent) -> rusqlite::Result<()> {
     for kill in &event.oom_kills {
         let bytes = |bytes: Option<u64>| bytes.and_then(|bytes| i64::try_from(bytes).ok());
@@ -74,7 +75,7 @@ pub(crate) fn note(db: &Connection, event: &JobEvent) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The kills of a run, by its allocations, in order of device and time.
+/// Returns the kills of a run within its allocations, sorted by device and time.
 pub(crate) fn of_run(
     db: &Connection,
     key: &JobKey,
@@ -112,10 +113,10 @@ pub(crate) fn of_run(
 }
 
 impl Registry {
-    /// The jobs of which tasks were killed.
+    /// Returns the jobs with killed tasks.
     ///
     /// # Errors
-    /// SQLite fails, or there are more than the registry's limit of rows.
+    /// SQLite fails, or the number exceeds the registry's row limit.
     pub fn jobs_with_oom_kills(&self) -> Result<BTreeSet<JobKey>, RegistryError> {
         let (reader, limit) = (lock(&self.reader), self.limits.rows_max);
         let mut find =
@@ -128,8 +129,8 @@ impl Registry {
         if keys.len() > limit { Err(RegistryError::TooMany(limit)) } else { Ok(keys) }
     }
 
-    /// How many tasks of a run were killed on the devices on which a reader reads what was counted for it. `None`: the
-    /// reader does not see all of the run.
+    /// Returns the number of killed tasks of a run on the devices where the reader may read its samples.
+    /// `None`: the reader does not have full access to the run.
     ///
     /// # Errors
     /// SQLite fails.
@@ -190,11 +191,11 @@ mod tests {
         let registry = Registry::open(&path, Limits::default(), Users::default).unwrap();
         let told = [
             event("n1", (0, Some(100)), Vec::new()),
-            // It is read after the end was, and again by an agent that started again.
+            // The agent reads the kill after the end of the visit. A restarted agent reads it again.
             event("n1", (0, None), vec![kill(90, 41), kill(91, 42)]),
             event("n1", (0, None), vec![kill(92, 41)]),
             event("n2", (3, Some(100)), vec![kill(50, 41)]),
-            // The number is given again.
+            // The scheduler reuses the job ID.
             event("n1", (500, None), vec![kill(600, 41)]),
         ];
         registry.apply(&told, at(700)).unwrap();

@@ -1,7 +1,7 @@
-//! Runs in the file: worked out from visits, and joined with records.
+//! The table of runs: computed from visits and joined with records.
 //!
-//! A run without visits stands for a record that no node saw. Everything here follows from the set of visits
-//! and the set of records of a number, whatever came first.
+//! A run without visits stands for a record that no node observed. The result depends only on the
+//! visits and records of a job ID, not on the order of their arrival.
 
 use crate::RegistryError;
 use crate::common::registry::AskUsers;
@@ -15,17 +15,17 @@ use model::{DeviceId, JobKey, Timestamp};
 use rusqlite::{Connection, params};
 use std::collections::BTreeSet;
 
-/// A record with its number in the file.
+/// A record with its row ID.
 pub(crate) struct Recorded {
     pub(crate) record: i64,
-    /// When its job ran; `None`: it never started.
+    /// Time range of the job; `None`: the job never started.
     pub(crate) span: Option<Span>,
-    /// Its user.
+    /// The record's user.
     pub(crate) who: Said,
     submit: i64,
 }
 
-/// Joins the runs of a number with its records, after either changed.
+/// Joins the runs of a job ID with its records after a change of either.
 pub(crate) fn relate(db: &Connection, key: &JobKey, users: &AskUsers) -> Result<(), RegistryError> {
     let recorded = recorded(db, key)?;
     if recorded.is_empty() {
@@ -51,7 +51,7 @@ pub(crate) fn relate(db: &Connection, key: &JobKey, users: &AskUsers) -> Result<
     link(db, key, &recorded, &picks)
 }
 
-/// Works the runs of a number out from all its visits and records, and writes them anew.
+/// Recomputes the runs of a job ID from all its visits and records, and writes them.
 pub(crate) fn work_out(
     db: &Connection,
     key: &JobKey,
@@ -60,7 +60,7 @@ pub(crate) fn work_out(
     let recorded = recorded(db, key)?;
     let mut told = Vec::with_capacity(recorded.len());
     for one in &recorded {
-        // One that never started rejects nobody.
+        // A record that never started excludes no device.
         let devices = if one.span.is_some() { devices(db, one.record)? } else { BTreeSet::new() };
         told.push(RecordSpan { span: one.span, devices, who: one.who.clone() });
     }
@@ -73,7 +73,7 @@ pub(crate) fn work_out(
     link(db, key, &recorded, &picks)
 }
 
-/// The records of a number, by submission.
+/// Returns the records of a job ID by time of submission.
 pub(crate) fn recorded(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<Recorded>> {
     let mut find = db.prepare_cached(
         "SELECT record, start, stop, submit, user, uid FROM records
@@ -88,7 +88,7 @@ pub(crate) fn recorded(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<Re
     recorded.collect()
 }
 
-/// The devices that a record names.
+/// Returns the devices that a record names.
 fn devices(db: &Connection, record: i64) -> Result<BTreeSet<DeviceId>, RegistryError> {
     let mut find = db.prepare_cached("SELECT device FROM shares WHERE record = ?1")?;
     let mut rows = find.query([record])?;
@@ -99,13 +99,13 @@ fn devices(db: &Connection, record: i64) -> Result<BTreeSet<DeviceId>, RegistryE
     Ok(devices)
 }
 
-/// A run that nodes saw.
+/// A run with visits.
 struct Seen {
     run: i64,
-    /// By the clock of its nodes.
+    /// Times by the nodes' clock.
     span: Span,
     clock_us: i64,
-    /// Whether records made it of several, or cut its time.
+    /// Whether records joined several runs into this one, or cut its times.
     merged: bool,
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn insert_run(
     ])
 }
 
-/// What a record says of the run `?1`, where that changes; `?3` is the ID as its nodes spell it.
+/// Copies a record's facts to the run `?1`, if they differ. `?3` is the nodes' notation for the job ID.
 const LINK: &str = "
 UPDATE runs SET record = n.record, told = n.told, spelling = n.spelling, user = n.user, uid = n.uid,
     record_uid = n.record_uid, account = n.account, project = n.project, name = n.name, queue = n.queue,
@@ -167,10 +167,13 @@ WHERE runs.run = ?1 AND (runs.record, runs.told, runs.spelling, runs.user, runs.
     IS NOT (n.record, n.told, n.spelling, n.user, n.uid, n.record_uid, n.account,
     n.project, n.name, n.queue, n.exit_code, n.told_start, n.told_stop)";
 
-/// Writes which run has which record, and a run for each record that no node saw. A record's number is not put beside
-/// the name of another whom the node names. A record's name takes its number from a scheduler or the name service, never
-/// from a node: it would say whose the job is on other nodes. `told_start` and `told_stop` reach from the first to the last
-/// of what the record and the visits say, also of a run that is shown as shorter: indexes find its visits by them.
+/// Links each run to its record, and writes a run for each record without visits.
+///
+/// - A record's user ID is not combined with a different user's name from the node.
+/// - A record's login name gets its user ID from a scheduler or the name service, never from a node. A
+///   node would otherwise decide the job's owner on other nodes.
+/// - `told_start` and `told_stop` span the times of the record and of the visits, even if the displayed
+///   run is shorter. Indexes find the run's visits by them.
 fn link(
     db: &Connection,
     key: &JobKey,
@@ -205,7 +208,7 @@ fn link(
     Ok(())
 }
 
-/// When the runs of a number start.
+/// Returns the starts of the runs of a job ID.
 fn starts(db: &Connection, key: &JobKey) -> rusqlite::Result<BTreeSet<i64>> {
     let mut find = db.prepare_cached("SELECT start FROM runs WHERE cluster = ?1 AND id = ?2")?;
     let starts = find.query_map(params![key.cluster.as_str(), key.id.get()], |row| row.get(0))?;

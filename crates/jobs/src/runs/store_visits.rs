@@ -1,8 +1,8 @@
-//! Visits in the file, and the runs kept in step with them.
+//! The table of visits, and the incremental update of runs.
 //!
-//! What counts is [`crate::matching::visits::runs`] of all visits of a number. Most events need not ask it: a
-//! device that joins a run in progress, and one that leaves the newest run, change one row. So a start
-//! on ten thousand nodes costs ten thousand rows and not their square; a test compares both ways.
+//! [`crate::matching::visits::runs`] over all visits of a job ID defines the result. Most events do not
+//! need it. A device that joins a run in progress, or leaves the latest run, changes one row. A start
+//! on 10 000 nodes thus costs 10 000 rows and not their square. A test compares both ways.
 
 use crate::common::registry::AskUsers;
 use crate::matching::visits::{Said, TOGETHER};
@@ -15,22 +15,22 @@ use model::{JobEvent, JobKey};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::BTreeMap;
 
-/// What an event told.
+/// The effect of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VisitChange {
-    /// A job came to a device.
+    /// A job started on a device.
     Began,
-    /// It left.
+    /// A job ended on a device.
     Ended,
-    /// It came and left.
+    /// A job started and ended on a device.
     Both,
-    /// Nothing new.
+    /// No new fact.
     Known,
-    /// What cannot be.
+    /// The event is impossible and rejected.
     Refused,
 }
 
-/// What nodes say of a run, a name completed by its number and the other way round.
+/// The identity of a run by node reports. A missing name or user ID is looked up by the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Who {
     pub(crate) spelling: String,
@@ -38,7 +38,7 @@ pub(crate) struct Who {
     pub(crate) uid: Option<u32>,
 }
 
-/// The newest run of a number that a node saw or that was registered, as the file has it.
+/// The latest run of a job ID with a visit or a registration, as stored.
 pub(crate) struct Newest {
     run: i64,
     start: i64,
@@ -48,22 +48,23 @@ pub(crate) struct Newest {
     who: Who,
 }
 
-/// Most visits of one job to one device, strays included. The steps of a job that come and go are a few; an agent that
-/// reports more makes each of its events dear for the server.
+/// Maximum number of visits of one job to one device, strays included. Jobs whose steps come and go
+/// have few visits. An agent that reports more makes each of its events expensive for the server.
 pub(crate) const VISITS_ON_DEVICE_MAX: u64 = 1024;
 
-/// The jobs of a transaction that are worked out or related when all its events are in: once each, however many events
-/// are of one. Until then a job's visits may stand in any of its runs.
+/// Jobs whose runs must be recomputed or rejoined at the end of a transaction. Each job is processed
+/// once, whatever the number of its events. Until then, a job's visits may be stored with any of its
+/// runs.
 #[derive(Debug, Default)]
 pub(crate) struct Pending(BTreeMap<JobKey, bool>);
 
 impl Pending {
-    /// All runs of the job are worked out.
+    /// Marks the job's runs for recomputation.
     fn work_out(&mut self, key: &JobKey) {
         self.0.insert(key.clone(), true);
     }
 
-    /// The runs of the job stay, and are joined with its records.
+    /// Marks the job's runs for a join with its records.
     fn relate(&mut self, key: &JobKey) {
         self.0.entry(key.clone()).or_default();
     }
@@ -72,7 +73,7 @@ impl Pending {
         self.0.get(key).copied().unwrap_or_default()
     }
 
-    /// Does what is pending.
+    /// Processes all marked jobs.
     pub(crate) fn finish(self, db: &Connection, users: &AskUsers) -> Result<(), RegistryError> {
         for (key, anew) in self.0 {
             if anew {
@@ -85,21 +86,21 @@ impl Pending {
     }
 }
 
-/// What takes in events.
+/// State of an ingestion.
 pub(crate) struct Taking<'a> {
     pub(crate) limits: &'a Limits,
     pub(crate) users: &'a AskUsers,
     pub(crate) pending: Pending,
 }
 
-/// An event, and by how many microseconds the clock that its times are of is ahead of the server's.
+/// An event, with the offset of its clock to the server's in microseconds (positive: ahead).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed<'a> {
     pub(crate) event: &'a JobEvent,
     pub(crate) clock_us: i64,
 }
 
-/// Takes in one event.
+/// Ingests one event.
 pub(crate) fn tell(
     db: &Connection,
     timed: Timed<'_>,
@@ -137,7 +138,7 @@ pub(crate) fn tell(
         Some(known) if said.adds_to(&known.said) => {
             learn(db, event, known.run)?;
             taking.pending.work_out(&event.key);
-            // What it says of who it is, is known now.
+            // The event's identity is stored now.
             tell(db, timed, taking)
         }
         Some(known) if known.told >= told => Ok(VisitChange::Known),
@@ -149,7 +150,8 @@ pub(crate) fn tell(
     }
 }
 
-/// A local job has one device and one visit, which its registration made; a node only tells its end.
+/// Ingests an event of a registered local job. Such a job has one device and one visit, created by the
+/// registration. A node only reports its end.
 fn tell_registered(
     db: &Connection,
     newest: &Newest,
@@ -175,7 +177,7 @@ pub(crate) fn stop_registered(db: &Connection, run: i64, stop: i64) -> rusqlite:
     Ok(())
 }
 
-/// A visit that was not known, of a number that is.
+/// Stores a new visit of a known job ID.
 fn begin(
     db: &Connection,
     timed: Timed<'_>,
@@ -212,7 +214,8 @@ fn begin(
     Ok(begun)
 }
 
-/// Whether another run of the ID may have gone on when the newest began: of another user, as one of them joins neither.
+/// Tests whether another run of the job ID may have been open when the latest began. Such a run has
+/// another user: a visit joins only a run of its own user.
 fn is_beside_another(db: &Connection, newest: &Newest, key: &JobKey) -> rusqlite::Result<bool> {
     let mut find = db.prepare_cached(
         "SELECT 1 FROM runs WHERE cluster = ?1 AND id = ?2 AND run <> ?3 AND visits > 0
@@ -222,7 +225,7 @@ fn is_beside_another(db: &Connection, newest: &Newest, key: &JobKey) -> rusqlite
     find.exists(params![key.cluster.as_str(), key.id.get(), newest.run, since])
 }
 
-/// The end of a known visit, or a later one than was told before.
+/// Stores the end of a known visit, or a later end than before.
 fn end(
     db: &Connection,
     timed: Timed<'_>,
@@ -284,14 +287,15 @@ fn newest(db: &Connection, key: &JobKey) -> rusqlite::Result<Option<Newest>> {
     .optional()
 }
 
-/// Who an event says its job is.
+/// Returns the identity that an event reports.
 pub(crate) fn said(event: &JobEvent) -> Said {
     let spelled = !event.spelling.is_empty() && *event.spelling != event.key.id.to_string();
     let spelling = spelled.then(|| event.spelling.clone());
     Said { spelling, user: event.user.clone(), uid: event.uid }
 }
 
-/// OAR's cgroups are named after the login name, Slurm's after the number: each is completed by the other.
+/// Completes a login name by its user ID and vice versa. OAR names cgroups after the login name, Slurm
+/// after the user ID.
 pub(crate) fn who(
     db: &Connection,
     users: &AskUsers,
@@ -310,7 +314,8 @@ pub(crate) fn who(
 }
 
 impl Who {
-    /// Whether this is the same, and knows as much: a visit that says so changes nothing of who it is.
+    /// Tests whether this identity contains the user that `said` reports. Such a visit does not change
+    /// the run's identity.
     fn has(&self, said: &Said) -> bool {
         let same_uid = said.uid.is_none_or(|uid| self.uid == Some(uid));
         let name = said.user.as_deref();
@@ -318,7 +323,7 @@ impl Who {
     }
 }
 
-/// Keeps what an event adds to who a visit is.
+/// Stores the facts that an event adds to a visit's identity.
 fn learn(db: &Connection, event: &JobEvent, run: i64) -> rusqlite::Result<()> {
     let Said { spelling, user, uid } = said(event);
     db.prepare_cached(
@@ -330,14 +335,14 @@ fn learn(db: &Connection, event: &JobEvent, run: i64) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// A visit as it is known.
+/// A stored visit.
 struct KnownVisit {
     run: i64,
     told: Option<i64>,
     said: Said,
 }
 
-/// The visit that an event is of.
+/// Returns the stored visit of an event.
 fn visit(db: &Connection, event: &JobEvent) -> rusqlite::Result<Option<KnownVisit>> {
     let mut find = db.prepare_cached(
         "SELECT v.run, v.told, v.spelling, v.user, v.uid FROM runs r JOIN visits v ON v.run = r.run
@@ -352,10 +357,10 @@ fn visit(db: &Connection, event: &JobEvent) -> rusqlite::Result<Option<KnownVisi
     .optional()
 }
 
-/// How many visits and strays of the job the event's device has.
+/// Returns the number of visits and strays of the job on the event's device.
 fn visits_on(db: &Connection, event: &JobEvent) -> rusqlite::Result<u64> {
     let mut find = db.prepare_cached(
-        // By the job, which has few visits: the device may have had a million.
+        // Search by the job, which has few visits. The device may have had 1 000 000.
         "SELECT (SELECT count(*) FROM runs r INDEXED BY runs_key CROSS JOIN visits v ON v.run = r.run
                  WHERE r.cluster = ?1 AND r.id = ?2 AND v.device = ?3)
              + (SELECT count(*) FROM strays WHERE cluster = ?1 AND id = ?2 AND device = ?3)",

@@ -1,8 +1,9 @@
-//! Strays: visits of devices that the scheduler's record of their time does not name, or of another user than it names.
+//! Strays: visits that the scheduler's record of their time excludes. The record does not name the
+//! device, or names another user.
 //!
-//! A node with an agent's token could otherwise enter any job's report, end the job or keep it open. Strays belong to no
-//! run, so that nothing that reads runs and visits meets them. They are kept since a record may be corrected, and are
-//! reported as disagreements with the scheduler.
+//! Otherwise a node with an agent's token could enter any job's report, end the job or keep it open.
+//! Strays belong to no run, so that queries of runs and visits never return them. They stay stored
+//! because a record may be corrected. They appear as disagreements with the scheduler.
 
 use crate::RegistryError;
 use crate::common::sql_parts::device;
@@ -13,7 +14,8 @@ use crate::runs::store_visits::{Timed, VisitChange, said};
 use model::{DeviceId, JobEvent, JobKey, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
-/// The table. A file of any version gets it when it is opened. Strays count as visits.
+/// The table. The server creates it in a file of any version when it opens the file. Strays count as
+/// visits.
 pub(crate) const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS strays (
     cluster TEXT NOT NULL,
@@ -36,20 +38,20 @@ CREATE TRIGGER IF NOT EXISTS stray_out AFTER DELETE ON strays BEGIN
 END;
 ";
 
-/// Most strays of one job.
+/// Maximum number of strays of one job.
 const STRAYS_MAX: i64 = 1024;
 
-/// How an event fits the newest run of its number.
+/// How an event relates to the latest run of its job ID.
 pub(crate) enum Fit {
-    /// It joins the run, as far as records say.
+    /// The event joins the run, as far as records show.
     Joins,
-    /// The run's record does not name its device, or names another user.
+    /// The run's record does not name the device, or names another user.
     Stray(i64),
-    /// All records and visits together decide.
+    /// Only all records and visits together decide.
     Unclear,
 }
 
-/// Compares an event with the records of its number, of which `run` is the newest run.
+/// Compares an event with the records of its job ID. `run` is the latest run of the ID.
 pub(crate) fn fit(db: &Connection, timed: Timed<'_>, run: i64) -> Result<Fit, RegistryError> {
     let event = timed.event;
     let recorded = recorded(db, &event.key)?;
@@ -77,7 +79,7 @@ pub(crate) fn fit(db: &Connection, timed: Timed<'_>, run: i64) -> Result<Fit, Re
     })
 }
 
-/// Whether a record names an event's device, or none.
+/// Tests whether a record names an event's device, or no device.
 fn is_named(db: &Connection, record: i64, event: &JobEvent) -> rusqlite::Result<bool> {
     let mut find = db.prepare_cached(
         "SELECT NOT EXISTS (SELECT 1 FROM shares WHERE record = ?1)
@@ -86,7 +88,7 @@ fn is_named(db: &Connection, record: i64, event: &JobEvent) -> rusqlite::Result<
     find.query_row(params![record, event.device.as_str()], |row| row.get(0))
 }
 
-/// Whether a run has a visit of a device that this record does not name, or of another user.
+/// Tests whether a run has a visit that this record excludes by device or user.
 pub(crate) fn in_run(db: &Connection, run: i64, record: i64) -> rusqlite::Result<bool> {
     let mut find = db.prepare_cached(
         "SELECT EXISTS (SELECT 1 FROM shares WHERE record = ?2)
@@ -99,13 +101,14 @@ pub(crate) fn in_run(db: &Connection, run: i64, record: i64) -> rusqlite::Result
     find.query_row(params![run, record], |row| row.get(0))
 }
 
-/// Whether a number has strays.
+/// Tests whether a job ID has strays.
 pub(crate) fn any(db: &Connection, key: &JobKey) -> rusqlite::Result<bool> {
     let mut find = db.prepare_cached("SELECT 1 FROM strays WHERE cluster = ?1 AND id = ?2")?;
     find.exists(params![key.cluster.as_str(), key.id.get()])
 }
 
-/// Takes in an event of a stray that is known, and returns whether it says anything new. `None`: it is of none.
+/// Ingests an event of a known stray and returns whether it has new facts. `None`: the event belongs to
+/// no stray.
 pub(crate) fn tell(db: &Connection, event: &JobEvent) -> rusqlite::Result<Option<bool>> {
     let mut find = db.prepare_cached(
         "SELECT told, spelling, user, uid FROM strays
@@ -134,7 +137,7 @@ pub(crate) fn tell(db: &Connection, event: &JobEvent) -> rusqlite::Result<Option
     Ok(Some(true))
 }
 
-/// Takes in the first event of a stray.
+/// Stores the first event of a stray.
 pub(crate) fn begin(
     db: &Connection,
     Timed { event, clock_us }: Timed<'_>,
@@ -180,7 +183,7 @@ pub(crate) fn insert(
     Ok(())
 }
 
-/// The strays of a number, each with its record.
+/// Returns the strays of a job ID, each with the row ID of its record.
 pub(crate) fn all(db: &Connection, key: &JobKey) -> Result<Vec<(Visit, i64)>, RegistryError> {
     let mut find = db.prepare_cached(
         "SELECT device, start, told, spelling, user, uid, clock_us, record FROM strays

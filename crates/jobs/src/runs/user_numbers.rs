@@ -1,4 +1,4 @@
-//! Numbers of users go to the jobs that name them and have none.
+//! Adds user IDs to jobs that name a user without one.
 
 use crate::common::registry::{AskUsers, lock};
 use crate::common::sql_parts::key;
@@ -9,15 +9,16 @@ use model::{ClusterId, Timestamp};
 use rusqlite::{Connection, TransactionBehavior, params};
 use std::collections::BTreeSet;
 
-/// Most runs of one user that are given his number at a time.
+/// Maximum number of runs of one user that one call updates.
 const NUMBERED_MAX: i64 = 10_000;
 
 impl Registry {
-    /// Keeps a user's number as the name service has it, and gives it to the jobs of every cluster that name him and
-    /// have none: to at most 10 000 at a time. Says to how many. On disk when this returns.
+    /// Stores a user's ID from the name service and adds it to jobs of every cluster that name the user
+    /// without an ID. One call updates at most 10 000 runs and returns their number. On disk when this
+    /// returns.
     ///
     /// # Errors
-    /// SQLite fails: then nothing of it is kept.
+    /// SQLite fails. Nothing is stored then.
     pub fn number_user(
         &self,
         name: &str,
@@ -33,11 +34,11 @@ impl Registry {
         Ok(numbered)
     }
 
-    /// Gives a number that is known in a cluster to the jobs there that name the user and have none: to at most 10 000
-    /// at a time. Says to how many. On disk when this returns.
+    /// Adds a user ID that is known in a cluster to the jobs there that name the user without an ID. One
+    /// call updates at most 10 000 runs and returns their number. On disk when this returns.
     ///
     /// # Errors
-    /// SQLite fails: then nothing of it is kept.
+    /// SQLite fails. Nothing is stored then.
     pub fn number_user_of(&self, user: &Nameless, uid: u32) -> Result<u64, RegistryError> {
         let mut writer = lock(&self.writer);
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -48,7 +49,7 @@ impl Registry {
     }
 }
 
-/// Gives a number to the runs of a name in one cluster, or in all, that have none.
+/// Adds a user ID to the runs of a login name without one, in one cluster or in all.
 fn number(
     db: &Connection,
     users: &AskUsers,
@@ -82,7 +83,7 @@ fn number(
             recorded.insert(key(cluster, id)?);
         }
     }
-    // A visit that names another user than the record does is in no run of it.
+    // A visit that names another user than the record leaves the record's run.
     for key in recorded {
         relate(db, &key, users)?;
     }

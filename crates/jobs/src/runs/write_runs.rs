@@ -1,7 +1,7 @@
-//! Runs as they were worked out go into the file: only what changed is written.
+//! Writes recomputed runs: only the changed rows.
 //!
-//! A frame of one agent may make the runs of an ID anew, and an ID may have many visits. To delete and to insert all of
-//! them for each frame would write thousands of rows for one that changed.
+//! A frame of one agent may recompute the runs of a job ID, and an ID may have many visits. Deleting
+//! and inserting all of them for each frame would write thousands of rows for one change.
 
 use crate::RegistryError;
 use crate::common::registry::AskUsers;
@@ -15,14 +15,14 @@ use rusqlite::{Connection, params};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A visit as the file has it.
+/// A stored visit.
 pub(crate) struct Stored {
     run: i64,
     stop: Option<Timestamp>,
     pub(crate) visit: Visit,
 }
 
-/// The visits of an ID.
+/// Returns the stored visits of a job ID.
 pub(crate) fn stored(db: &Connection, key: &JobKey) -> Result<Vec<Stored>, RegistryError> {
     let mut find = db.prepare_cached(
         "SELECT v.device, v.start, v.told, v.spelling, v.user, v.uid, v.clock_us, v.monitor, v.run, v.stop
@@ -48,14 +48,14 @@ pub(crate) fn stored(db: &Connection, key: &JobKey) -> Result<Vec<Stored>, Regis
     Ok(visits)
 }
 
-/// A run that was written: its number in the file, the place of its record, and how its nodes spell its ID.
+/// A written run: row ID, index of its record, and the nodes' notation for its job ID.
 pub(crate) type Written = (i64, Option<usize>, Option<String>);
 
-/// Where each visit was.
+/// The stored visit at each device and start.
 type Before<'a> = HashMap<(&'a DeviceId, Timestamp), &'a Stored>;
 
-/// Writes what changed of the runs and strays of an ID. A run that no visit is of any more stays for the caller to delete.
-/// `strays_before` and `joined` name a stray's record by its number and its place in `records`.
+/// Writes the changed runs and strays of a job ID. The caller must delete runs that lost all their
+/// visits. `strays_before` names a stray's record by its row ID, `joined` by its index in `records`.
 pub(crate) fn write(
     db: &Connection,
     (key, users): (&JobKey, &AskUsers),
@@ -100,7 +100,8 @@ pub(crate) fn write(
     Ok(written)
 }
 
-/// The number of the run that most visits of this one are of, if no other has it.
+/// Returns the row ID of the stored run that shares most visits with this one, among the runs that
+/// no other run has taken.
 fn kept(one: &JoinedRun, place: &Before<'_>, taken: &BTreeSet<i64>) -> Option<i64> {
     let mut count = BTreeMap::<i64, usize>::new();
     let stays = one.run.stays.iter();

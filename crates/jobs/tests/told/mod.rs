@@ -1,4 +1,4 @@
-//! Records, events and a registry for tests of both.
+//! Records, events and a registry for tests.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -7,7 +7,7 @@ use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, Timestamp};
 
 pub(crate) const DAY: i64 = 1_767_657_600; // 2026-01-06
 
-/// Makes a file of version 7 one of version 3.
+/// Downgrades a file from version 7 to version 3.
 pub(crate) const TO_THE_THIRD: &str = "
 DROP INDEX runs_open; DROP INDEX runs_failed; DROP INDEX runs_cluster; DROP INDEX runs_uid;
 DROP INDEX runs_user; DROP INDEX runs_account; DROP INDEX runs_project; DROP INDEX runs_queue;
@@ -130,7 +130,7 @@ pub(crate) fn open(dir: &tempfile::TempDir) -> Registry {
 
 pub(crate) type Shape = Vec<(JobState, Option<i64>, Option<i64>, Option<String>, Vec<String>)>;
 
-/// State, start, stop, queue and devices with their times, of the runs of a job.
+/// State, start, stop, queue and devices with their times, for the runs of a job.
 pub(crate) fn shape(registry: &Registry, id: i64) -> Shape {
     let run = |job: model::Job| {
         let places = job.start.map(|start| registry.allocations(&key(id), start).unwrap());
