@@ -1,4 +1,4 @@
-//! The words of the command line.
+//! The command line: commands, options and arguments.
 
 use clap::builder::{NonEmptyStringValueParser, ValueParser};
 use clap::{Arg, ArgAction, Command, ValueHint};
@@ -13,7 +13,7 @@ mod operate;
 /// The programs, each with a command line and a manual page.
 pub(crate) const PROGRAMS: [&str; 3] = ["jobmeter", "jobmeter-agent", "jobmeter-server"];
 
-/// The whole command.
+/// The complete command.
 pub(crate) fn command() -> Command {
     groups::with_groups(without_empty_values(all()))
 }
@@ -55,8 +55,8 @@ fn all() -> Command {
         .after_help("Example: jobmeter run -- make -j2")
 }
 
-/// Rejects empty values of every option and argument: what a script passes on of an unset variable would else be read
-/// as nothing named.
+/// Rejects empty values of every option and argument. Otherwise an unset variable in a script would count as an
+/// omitted value.
 fn without_empty_values(command: Command) -> Command {
     let is_text = |arg: &Arg| {
         let parser = arg.get_value_parser();
@@ -71,7 +71,7 @@ fn without_empty_values(command: Command) -> Command {
     command.mut_subcommands(without_empty_values)
 }
 
-/// Flags that every command takes: the settings of [`config::client_settings`], `--config` and `-v`.
+/// Flags of every command: the settings of [`config::client_settings`], `--config` and `-v`.
 fn common() -> Vec<Arg> {
     let flags = config::flags(&config::client_settings());
     flags.into_iter().map(|flag| flag.global(true)).collect()
@@ -81,7 +81,7 @@ fn json() -> Arg {
     Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print JSON, for scripts")
 }
 
-/// For lists.
+/// The flag `--csv` of lists.
 fn csv() -> Arg {
     Arg::new("csv")
         .long("csv")
@@ -91,11 +91,11 @@ fn csv() -> Arg {
 }
 
 fn value(name: &'static str, word: &'static str, help: &'static str) -> Arg {
-    // A negative time is no unknown option: its reader says what is wrong with it.
+    // Accepts a negative time as a value, so that its parser reports the error.
     Arg::new(name).long(name).value_name(word).help(help).allow_hyphen_values(word == "TIME")
 }
 
-/// The beginning of an interval.
+/// The start of an interval.
 fn since(help: &'static str) -> Arg {
     value("since", "TIME", help).long_help(format!("{help}. {TIMES}"))
 }
@@ -105,12 +105,12 @@ fn until(help: &'static str) -> Arg {
     value("until", "TIME", help).long_help(format!("{help}. {TIMES}"))
 }
 
-/// An interval that ends now.
+/// The length of an interval that ends now.
 fn last(help: &'static str) -> Arg {
     value("last", "TIME", help).long_help(format!("{help}, such as 30s, 5m or 1h30m"))
 }
 
-/// How a time is written.
+/// Formats of a time.
 const TIMES: &str = "A time is 10m or 1h30m before now, 14:49 today, yesterday, `yesterday 14:49`, \
     2026-01-06 or `2026-01-06 14:49` in this machine's time zone, 2026-01-06T13:49:00Z, or seconds since 1970";
 
@@ -140,7 +140,7 @@ fn up() -> Command {
         .after_help("Example: jobmeter up --data .jobmeter --listen 127.0.0.1:8790 --period 1s")
 }
 
-/// The server's settings of how much is kept, with the flags that have their names.
+/// The server's retention settings, with the flags of the same names.
 pub(crate) fn retention() -> Vec<(config::Setting, Arg)> {
     let settings = config::server_settings().into_iter();
     let settings = settings.filter(|setting| setting.key.starts_with("retention."));
@@ -164,7 +164,7 @@ fn run() -> Command {
             Arg::new("command")
                 .required(true)
                 .num_args(1..)
-                // What comes before it is ours: an unknown option there is no command.
+                // Arguments before the command belong to `run`: an unknown option there is not a command.
                 .trailing_var_arg(true)
                 .value_name("COMMAND")
                 .value_hint(ValueHint::CommandWithArguments)
@@ -425,7 +425,7 @@ mod tests {
         let shell = ["sh", "-c", "exit 3"];
         assert_eq!(command_of(&["--json", "--", "sh", "-c", "exit 3"]).unwrap(), shell);
         assert_eq!(command_of(&["--json", "sh", "-c", "exit 3"]).unwrap(), shell);
-        // The command's own options are its own, those with our names too.
+        // The command's own options pass through, even if `run` has options of the same name.
         let ours = ["make", "--name", "-j2", "--", "--nmae"];
         assert_eq!(command_of(&ours).unwrap(), ours);
         assert_eq!(command_of(&["--", "--odd-name", "-x"]).unwrap(), ["--odd-name", "-x"]);

@@ -1,4 +1,5 @@
-//! Values for shell completion: jobs, nodes, metrics, sources and accounts, which a hidden command asks the server for.
+//! Values for shell completion: jobs, nodes, metrics, sources and accounts. A hidden command requests them from
+//! the server.
 
 use crate::server::client::{Client, path};
 use clap::{Arg, ArgMatches, Command};
@@ -9,13 +10,13 @@ use std::time::Duration;
 
 /// The hidden command.
 pub(crate) const WORD: &str = "complete-values";
-/// Values that a shell offers.
+/// Kinds of values that a shell can complete.
 const KINDS: [&str; 5] = ["jobs", "nodes", "metrics", "sources", "accounts"];
-/// A shell waits for no answer longer.
+/// Time limit for the server's answer: a shell must not wait longer.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Jobs that are offered, the newest.
+/// Maximum number of completed jobs, the newest ones.
 const JOBS: usize = 100;
-/// Which values an option takes.
+/// Options, with the kind of their values.
 const OPTIONS: [(&str, &str); 7] = [
     ("job", "jobs"),
     ("device", "nodes"),
@@ -25,7 +26,7 @@ const OPTIONS: [(&str, &str); 7] = [
     ("source", "sources"),
     ("account", "accounts"),
 ];
-/// Which values the first argument of a command takes.
+/// Commands, with the kind of their first argument.
 const ARGUMENTS: [(&str, &str); 5] = [
     ("job", "jobs"),
     ("explain", "metrics"),
@@ -34,7 +35,7 @@ const ARGUMENTS: [(&str, &str); 5] = [
     ("capture", "sources"),
 ];
 
-/// The same in zsh, whose script names the arguments.
+/// Argument names in zsh's script, with the kind of their values.
 const NAMED_ARGUMENTS: [(&str, &str); 5] = [
     ("id", "jobs"),
     ("metric", "metrics"),
@@ -48,7 +49,7 @@ pub(crate) fn command() -> Command {
     Command::new(WORD).hide(true).about("Prints values for shell completion, one a line").arg(kind)
 }
 
-/// Prints values; nothing at all where the server does not answer soon.
+/// Prints values; prints nothing if the server does not answer within 1 s.
 pub(crate) fn values(ask: &config::AskSettings, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let kind = matches.get_one::<String>("kind").map_or("", String::as_str).to_owned();
     let lines = if kind == "sources" {
@@ -56,7 +57,7 @@ pub(crate) fn values(ask: &config::AskSettings, matches: &ArgMatches) -> anyhow:
     } else {
         let (tell, told) = std::sync::mpsc::sync_channel(1);
         let client = crate::client(ask);
-        // The thread ends with the program.
+        // The thread ends with the process.
         std::thread::Builder::new().spawn(move || {
             let lines = client.and_then(|client| of_server(&client, &kind));
             tell.send(lines.unwrap_or_default()).ok();
@@ -70,7 +71,7 @@ pub(crate) fn values(ask: &config::AskSettings, matches: &ArgMatches) -> anyhow:
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether a shell may take a value as it is, and a command no value for an option: names come from users and nodes.
+/// Whether a value is safe as a shell word and cannot be parsed as an option. Names come from users and nodes.
 fn is_word(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:/+,@".contains(&byte);
     !text.is_empty() && !text.starts_with('-') && text.bytes().all(plain)
@@ -81,7 +82,7 @@ fn of_server(client: &Client, kind: &str) -> anyhow::Result<Vec<String>> {
         "jobs" => {
             let limit = ("limit", Some(JOBS.to_string()));
             let jobs: Vec<api::Job> = client.get(&path("/api/v1/jobs", &[limit]))?;
-            // The number alone first: a colon ends a word in bash.
+            // The bare ID comes first, because a colon ends a word in bash.
             let names = jobs.iter().map(|job| job.display_id.clone());
             names
                 .chain(jobs.iter().map(|job| format!("{}:{}", job.cluster, job.display_id)))
@@ -103,7 +104,7 @@ fn of_server(client: &Client, kind: &str) -> anyhow::Result<Vec<String>> {
     })
 }
 
-/// The script of a shell, with values where the server knows them.
+/// Adds completion of values from the server to a shell's script.
 pub(crate) fn with_values(shell: Shell, script: &str) -> String {
     match shell {
         Shell::Bash => bash(script),
@@ -117,7 +118,8 @@ fn of<'a>(list: &[(&str, &'a str)], name: &str) -> Option<&'a str> {
     list.iter().find(|(of, _)| *of == name).map(|(_, kind)| *kind)
 }
 
-/// An option's block begins with `--NAME)`; its next line completes files. A command's words are in `opts`.
+/// Adds values to bash's script. An option's block begins with `--NAME)`, and its next line completes files. The
+/// words of a command are in `opts`.
 fn bash(script: &str) -> String {
     let (mut out, mut option, mut argument) = (String::new(), None, None);
     for line in script.lines() {
@@ -152,8 +154,8 @@ fn bash(script: &str) -> String {
     out
 }
 
-/// An option is `'--NAME=[help]:VALUE:_default'`, an argument `':NAME -- help:_default'`; a function for each kind comes
-/// behind the first line.
+/// Adds values to zsh's script. An option is `'--NAME=[help]:VALUE:_default'`, an argument `':NAME --
+/// help:_default'`. The functions of the kinds follow the first line.
 fn zsh(script: &str) -> String {
     let mut out = String::new();
     for (place, line) in script.lines().enumerate() {
@@ -181,7 +183,7 @@ fn zsh(script: &str) -> String {
     out
 }
 
-/// An option is a line with `-l NAME`; arguments of commands are lines of their own.
+/// Adds values to fish's script. An option is a line with `-l NAME`; arguments of commands are separate lines.
 fn fish(script: &str) -> String {
     let mut out = String::new();
     for line in script.lines() {
@@ -227,7 +229,7 @@ mod tests {
             );
             assert!(script(Shell::Bash).contains(&asks), "{command}");
         }
-        // States are words of the command line.
+        // The states are fixed values of the command line.
         assert!(script(Shell::Bash).contains("compgen -W \"waiting running ended failed\""));
     }
 

@@ -1,5 +1,5 @@
-//! The command `jobmeter`: runs a command as a job, asks a server, shows what a node can tell, and
-//! starts the programs beside it.
+//! The command `jobmeter`: runs a command as a job, queries a server, shows what a node can measure, and starts
+//! the other jobmeter programs.
 
 mod change;
 mod cli;
@@ -24,10 +24,10 @@ use server::client::Client;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-/// Where the server of `jobmeter up` is when nothing records it.
+/// Server URL of `jobmeter up` if no server is recorded.
 const SERVER_DEFAULT: &str = "http://127.0.0.1:8790";
 
-/// Exit code of a command that could not be done.
+/// Exit code of a command that failed.
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         measure::exec::remove(rest);
         return ExitCode::SUCCESS;
     }
-    // No script, manual or help shows the command of completion.
+    // The completion command is hidden: it appears in no script, manual or help.
     let matches = match cli::command().subcommand(complete::command()).try_get_matches_from(words) {
         Ok(matches) => matches,
         Err(error) => return rejected(error),
@@ -55,11 +55,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what clap says instead of a command: a help, the version, or what is wrong with the words.
+/// Prints clap's output: help, version, or an error in the arguments.
 fn rejected(mut error: clap::Error) -> ExitCode {
     drop_misleading_tips(&mut error);
     let printed = if error.use_stderr() {
-        // The message repeats words of the command line, which may hold any byte.
+        // The message repeats arguments, which may contain any byte.
         let text = error.render().to_string();
         write!(io::stderr(), "{}", server::plain::plain_lines(&text))
     } else {
@@ -71,7 +71,7 @@ fn rejected(mut error: clap::Error) -> ExitCode {
     }
 }
 
-/// Drops clap's advice to write an option that a command lacks as an argument: it is none.
+/// Drops clap's misleading tip to pass an unknown option as an argument.
 fn drop_misleading_tips(error: &mut clap::Error) {
     let kind = ContextKind::Suggested;
     let Some(ContextValue::StyledStrs(tips)) = error.remove(kind) else { return };
@@ -82,7 +82,7 @@ fn drop_misleading_tips(error: &mut clap::Error) {
     }
 }
 
-/// The kind of an error of standard output: every other file, and a server, is named before its error.
+/// The I/O error kind if standard output failed. Errors of files and of the server name their source first.
 fn kind_at_stdout(error: &anyhow::Error) -> Option<io::ErrorKind> {
     let first = error.chain().next()?;
     if let Some(error) = first.downcast_ref::<csv::Error>() {
@@ -97,18 +97,18 @@ fn kind_at_stdout(error: &anyhow::Error) -> Option<io::ErrorKind> {
     first.downcast_ref::<io::Error>().map(io::Error::kind)
 }
 
-/// Whether an error of this kind is a full standard output.
+/// Whether the error kind indicates a full standard output.
 const fn is_full(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::WriteZero)
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {
-    // A reader that has seen enough (`| head`) is no fault.
+    // A reader may close the pipe early (`| head`): this is no error.
     let kind = kind_at_stdout(error);
     if kind == Some(io::ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }
-    // A closed or full standard error changes nothing of the exit code.
+    // A closed or full standard error does not change the exit code.
     let place = if kind.is_some_and(is_full) { "cannot write to standard output: " } else { "" };
     let error_text = format!("{place}{error:#}");
     server::plain::note(&error_text).ok();
@@ -118,7 +118,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 }
 
 fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    // What is told of the programs themselves, whatever their settings.
+    // These commands describe the programs, and read no settings.
     match matches.subcommand() {
         Some(("completions", matches)) => return manual::completions(matches),
         Some(("man", matches)) => return manual::man(matches),
@@ -131,7 +131,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let unknown = config::unknown_variables(&settings, std::env::vars_os().map(|(name, _)| name));
     let config = unknown.beside(config::load_client(&given))?.config;
     for line in &unknown.ignored {
-        // Nobody is told if standard error is closed.
+        // The error of a closed standard error is ignored.
         server::plain::note(line).ok();
     }
     config::log::set(&config.log, clock).context("opening the log")?;
@@ -169,8 +169,8 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
-/// The address of the server that a command asks: the one that was named, else the one that is recorded
-/// here.
+/// The URL of the server that a command queries: the configured one, otherwise the one recorded on this node,
+/// otherwise `SERVER_DEFAULT`.
 fn server_asked(ask: &config::AskSettings) -> String {
     let environment = |name: &str| std::env::var(name).ok();
     let root = rustix::process::geteuid().is_root();
@@ -183,7 +183,7 @@ fn client(ask: &config::AskSettings) -> anyhow::Result<Client> {
     Client::new(&server_asked(ask), token, ask)
 }
 
-/// This node's name in every sample.
+/// The node's name in every sample.
 fn device() -> anyhow::Result<String> {
     let device = match std::env::var("JOBMETER_DEVICE") {
         Ok(named) => DeviceId::new(&named).context("JOBMETER_DEVICE")?,
@@ -192,7 +192,7 @@ fn device() -> anyhow::Result<String> {
     Ok(device.to_string())
 }
 
-/// Becomes the server program beside this one.
+/// Replaces this process by the server program in the same directory.
 fn program(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let arguments =
         matches.get_many::<std::ffi::OsString>("arguments").unwrap_or_default().cloned();

@@ -1,4 +1,5 @@
-//! `jobmeter completions` and `jobmeter man`: what the command lines themselves tell, to shells and as pages.
+//! `jobmeter completions` and `jobmeter man`: completion scripts and manual pages generated from the command
+//! lines.
 
 use crate::cli;
 use anyhow::Context;
@@ -15,7 +16,7 @@ pub(crate) fn completions(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let text = |name| matches.get_one::<String>(name).map_or("", String::as_str);
     let shell: Shell = text("shell").parse().map_err(anyhow::Error::msg)?;
     let program = text("program");
-    // Written at once: the library panics where it cannot write.
+    // The script goes to memory first, because the library panics on a write error.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command_of(program), program, &mut script);
     let script = String::from_utf8(script).context("the library wrote no UTF-8")?;
@@ -40,7 +41,7 @@ pub(crate) fn man(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a file anew. It follows no link: in a folder of another user one could lead to any file.
+/// Replaces a file. It does not follow a link: in another user's folder a link could lead to any file.
 fn replace(path: &Path, page: &[u8]) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -57,7 +58,7 @@ fn command_of(program: &str) -> Command {
     }
 }
 
-/// Every page with its file's name: one for each program, and for each command of `jobmeter`.
+/// Every page with its file name: one per program, and one per command of `jobmeter`.
 fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut pages = Vec::new();
     for program in cli::PROGRAMS {
@@ -66,8 +67,8 @@ fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     Ok(pages)
 }
 
-/// A command as it is when its words are parsed, with the flags that all its commands share; and with the
-/// help of those that `-h` leaves out, which a page would leave out, too.
+/// The command with the shared flags of all its commands, as when arguments are parsed. It includes the help of
+/// options that `-h` hides, because a page would omit them, too.
 fn whole(command: Command) -> Command {
     let mut command = command.disable_help_subcommand(true);
     command = command.mut_args(|arg| arg.hide_short_help(false));
@@ -75,7 +76,7 @@ fn whole(command: Command) -> Command {
     command
 }
 
-/// `jobmeter server` is the program of that name, which has a page of its own.
+/// Excludes `jobmeter server`: it is a separate program with its own page.
 fn has_page(command: &Command) -> bool {
     command.get_name() != "server"
 }
@@ -129,7 +130,7 @@ mod tests {
         }
     }
 
-    /// What a command's page must have; gives the page's name.
+    /// Checks a command's page and returns the page's name.
     fn check(command: &Command, texts: &BTreeMap<String, String>) -> String {
         let name = format!("{}.1", command.get_display_name().unwrap_or(command.get_name()));
         let page = texts.get(&name).unwrap_or_else(|| panic!("no page {name}"));
@@ -140,7 +141,7 @@ mod tests {
                 (None, Some(short)) => format!("\\fB\\-{short}\\fR"),
                 (None, None) => format!("\\fI{}\\fR", arg.get_value_names().unwrap()[0]),
             };
-            // An entry begins with a tag; in the synopsis the word may stand, too.
+            // An entry begins with a tag; the option may also appear in the synopsis.
             let entries = page.split("\n.TP\n").skip(1).map(|entry| entry.split_once('\n'));
             let found: Vec<_> = entries.flatten().filter(|(tag, _)| tag.contains(&word)).collect();
             let [(_, said)] = &found[..] else { panic!("{name}: {word}: {found:?}\n{page}") };

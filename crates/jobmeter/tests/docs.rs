@@ -1,16 +1,16 @@
-//! The generated references say what the programs say. `make docs` rewrites them.
+//! Tests that the generated references match the programs. `make docs` rewrites them.
 #![expect(clippy::unwrap_used, reason = "tests end at the first surprise")]
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Whether a file of `docs/reference` is this text.
+/// Checks that a file of `docs/reference` has this text.
 fn fresh(name: &str, text: &str) {
     fresh_at(&format!("docs/reference/{name}"), text);
 }
 
-/// Whether a file of the repository is this text.
+/// Checks that a file of the repository has this text.
 fn fresh_at(name: &str, text: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
     if std::env::var_os("UPDATE_DOCS").is_some() {
@@ -74,7 +74,7 @@ fn the_reference_of_sources() {
     fresh_at("crates/server/src/ingest/declared_metrics.tsv", &declared_metrics(&text));
 }
 
-/// The metrics of the reference, a line each: the server may not use the crate that declares them.
+/// The metrics of the reference, one per line: the server may not depend on the crate that declares them.
 fn declared_metrics(reference: &str) -> String {
     let mut text = String::from(
         "# Metrics that sources declare: name, kind, unit, source, help. Generated from the sources by \

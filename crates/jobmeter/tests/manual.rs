@@ -1,4 +1,4 @@
-//! What the command tells to shells, and where it writes its pages.
+//! Tests completion scripts and manual pages.
 #![expect(clippy::unwrap_used, reason = "tests end at the first surprise")]
 
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 fn jobmeter(words: &[&str]) -> Output {
     #[expect(clippy::disallowed_methods, reason = "the program itself is tested")]
     let mut command = Command::new(env!("CARGO_BIN_EXE_jobmeter"));
-    // What tells of the programs reads no settings, also none that are wrong.
+    // These commands read no settings, not even invalid ones.
     command.env("JOBMETER_CLIENT_FILE", "/nonexistent").args(words).output().unwrap()
 }
 
@@ -17,7 +17,7 @@ fn told(words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Gives a shell a script and lines after it; what it prints.
+/// Runs a script and further lines in bash; returns the output.
 fn bash(arguments: &[&str], text: &str) -> String {
     #[expect(clippy::disallowed_methods, reason = "a shell reads what is for a shell")]
     let mut bash = Command::new("bash");
@@ -57,7 +57,7 @@ fn bash_completes_commands_and_flags() {
     assert_eq!(complete("jobmeter jobs --state run", 3), "running");
 }
 
-/// Whether a shell is installed; a test that needs one that is not says so and ends.
+/// Whether a shell is installed; a test that needs a missing shell prints a message and ends.
 fn has_shell(name: &str) -> bool {
     let dirs = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&dirs).any(|dir| dir.join(name).is_file());
@@ -69,14 +69,14 @@ fn has_shell(name: &str) -> bool {
     found
 }
 
-/// What a shell's program prints, with this command first in `PATH`.
+/// Output of a shell command with this program's directory first in `PATH`.
 fn shell(program: &str, arguments: &[&str]) -> String {
     let own = std::path::Path::new(env!("CARGO_BIN_EXE_jobmeter")).parent().unwrap().to_owned();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths([own].into_iter().chain(std::env::split_paths(&path))).unwrap();
     #[expect(clippy::disallowed_methods, reason = "a shell reads what is for a shell")]
     let mut command = Command::new(program);
-    // No file of the user's, and no server.
+    // The test uses no file of the user, and no server.
     let home = tempfile::tempdir().unwrap();
     command.env("HOME", home.path()).env("JOBMETER_SERVER", "http://127.0.0.1:1").env("PATH", path);
     let output = command.args(arguments).stdin(Stdio::null()).output().unwrap();
@@ -84,7 +84,7 @@ fn shell(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Lines with the word that a shell offers for each.
+/// Command lines, each with a word that a shell must offer.
 const OFFERED: [(&str, &str); 6] = [
     ("jobmeter comp", "completions"),
     ("jobmeter sql --form", "--format"),
@@ -110,7 +110,8 @@ fn fish_completes_commands_flags_and_values() {
     }
 }
 
-/// Prints what zsh, on a terminal of its own, offers for a line: `zsh -f -c ZSH_OFFERS zsh SCRIPT LINE`.
+/// Prints the completions that zsh offers for a line on its own terminal: `zsh -f -c ZSH_OFFERS zsh SCRIPT
+/// LINE`.
 const ZSH_OFFERS: &str = r#"
 zmodload zsh/zpty
 zpty shell zsh -f -i

@@ -1,4 +1,4 @@
-//! `jobmeter run` beside a server that fails, and with options that it rejects.
+//! Tests `jobmeter run` with a failing server, and with rejected options.
 #![expect(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -15,7 +15,7 @@ fn run(url: &str, words: &[&str]) -> Output {
     command.args(["run", "--server", url]).args(words).output().unwrap()
 }
 
-/// The path of a request, which is read to its end.
+/// Reads a whole request; returns its path.
 fn request(stream: &TcpStream) -> String {
     let mut reader = BufReader::new(stream);
     let (mut first, mut length) = (String::new(), 0);
@@ -51,7 +51,8 @@ fn an_end_that_no_server_answers_is_sent_again() {
             let body = match &*path {
                 "/api/v1/jobs" => r#"{"cluster":"local","id":7,"server":"ab12"}"#,
                 "/api/v1/nodes" => "[]",
-                // As a server that restarts; a refusal, which is not sent again, for everything else.
+                // The first ends fail as during a server restart. Other requests are rejected, which the command
+                // does not retry.
                 path if path.ends_with("/end") && ends < 3 => continue,
                 _ => r#"{"code":"404","message":"none","details":null,"hint":null}"#,
             };
@@ -79,7 +80,7 @@ fn a_rejected_limit_leaves_no_job() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    // Processors that no machine has; without a cgroup there is no such limit at all.
+    // Processors that no machine has. Without a cgroup the option is rejected, too.
     let output = run(&url, &["--cpus", "60000-60001", "--", "true"]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && errors.contains("--cpus"), "{errors}");

@@ -1,13 +1,13 @@
-//! What dataset B takes on disk, with everything that a server keeps of it: an hour of one agent with twenty
-//! jobs and all sources at a period of 5 s, recorded by `benches/dataset_b.py`.
+//! Disk usage of dataset B in a server's store: one hour of one agent with 20 jobs and all sources at a period
+//! of 5 s, recorded by `benches/dataset_b.py`.
 //!
 //! ```text
 //! cargo bench -p query --bench dataset_b -- [FRAMES [DIR]]
 //! ```
 //!
-//! FRAMES (a whole path) is `target/bench/dataset-b.frames` by default; where it is missing, it is said how to
-//! record it. In DIR the data folder is left, to be looked at; else it is a temporary one. Blocks are written every ten
-//! minutes as a server does, then merged into one, and rolled up.
+//! FRAMES (an absolute path) is `target/bench/dataset-b.frames` by default; if it is missing, the bench prints
+//! how to record it. The bench keeps the data folder in DIR for inspection; without DIR it uses a temporary
+//! folder. It writes blocks every 10 min as a server does, merges them into one, and rolls them up.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
 
@@ -21,7 +21,7 @@ use std::sync::mpsc::sync_channel;
 use store::{Incoming, Outcome, Selector, Settings, Store};
 use wire::{Decoder, Frames};
 
-/// How many blocks an hour has.
+/// Blocks per hour.
 const BLOCKS: usize = 6;
 
 fn main() {
@@ -71,7 +71,7 @@ fn say(line: &str) {
     out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")).unwrap();
 }
 
-/// Bytes of the files in a folder whose names end so.
+/// Total size in bytes of the files in a folder whose names end with `ending`.
 fn files(dir: &Path, ending: &str) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     let entries = entries.map(Result::unwrap).filter(|entry| entry.file_type().unwrap().is_file());
@@ -82,14 +82,14 @@ fn files(dir: &Path, ending: &str) -> u64 {
 struct Filled {
     samples: u64,
     series: usize,
-    /// Samples whose value is not that of the one before of its series.
+    /// Samples whose value differs from the series' previous value.
     changed: u64,
     seconds: f64,
-    /// Bytes of the blocks before they were merged.
+    /// Size in bytes of the blocks before merging.
     before: u64,
 }
 
-/// Takes the frames in as they came, and does for their blocks what is due in time.
+/// Ingests the frames in order, and runs the maintenance of their blocks as it becomes due.
 fn fill(dir: &Path, bytes: &[u8]) -> Filled {
     let mut decoder = Decoder::default();
     let mut batches: Vec<Incoming> = Vec::new();
@@ -100,7 +100,7 @@ fn fill(dir: &Path, bytes: &[u8]) -> Filled {
         received = decoded.ticks.iter().map(|tick| tick.at).fold(received, Timestamp::max);
         batches.push(Incoming { frame: frame.bytes.to_vec(), decoded, received });
     }
-    // A batch that tells of jobs alone has no instant; the first one may be such.
+    // A batch with jobs only has no instant; the first batch may be such a batch.
     let first = batches.iter().find_map(|batch| batch.decoded.ticks.first()).unwrap().at;
     batches.iter_mut().for_each(|batch| batch.received = batch.received.max(first));
     let last = received;

@@ -1,15 +1,17 @@
-//! Dataset A for a month: 100 nodes × 10 metrics × 1 Hz, 86.4 million samples a day, taken in, merged, rolled up
-//! and settled as a server would do it, then asked.
+//! Dataset A for a month: 100 nodes × 10 metrics × 1 Hz, 86.4 million samples a day. The bench ingests, merges,
+//! rolls up and settles the samples as a server would, then queries them.
 //!
 //! ```text
 //! cargo bench -p query --bench month -- [DIR [DAYS]]
 //! ```
 //!
-//! DIR (a whole path) is kept: where it holds so many days already, they are only asked. Without it, it is one
-//! day in a temporary directory. `make bench-month` takes 30 days below `target/bench`: 2.6 billion samples,
-//! 5 GB. The clock is the data's: a block is written each half an hour of it, as by a server. Taking in and
-//! asking each happen in a process of their own. Processor time is told by thread, since the one that makes the
-//! frames is no part of the store.
+//! DIR (an absolute path) is kept: if it already contains DAYS days, the bench only queries them. Without DIR,
+//! the bench uses one day in a temporary directory. `make bench-month` uses 30 days below `target/bench`: 2.6
+//! billion samples, 5 GB.
+//!
+//! Time is the data's time: the bench writes a block for each 30 min of it, as a server does. Ingestion and
+//! queries each run in a separate process. Processor time is reported per thread, because the thread that
+//! generates frames is not part of the store.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
 #![expect(clippy::disallowed_methods, reason = "a bench times, and starts itself")]
@@ -39,9 +41,9 @@ const DAY: i64 = 24 * HOUR;
 /// Seconds in a frame.
 const FRAME: i64 = 600;
 const ROUNDS_A_DAY: i64 = DAY / Timestamp::SECOND / FRAME;
-/// A block is written each so many rounds.
+/// Rounds per block.
 const ROUNDS_A_BLOCK: i64 = 3;
-/// What taking in came to, as text; its presence says that the directory is complete.
+/// File with the results of ingestion, as text. Its presence marks a complete directory.
 const TOLD: &str = "bench.txt";
 
 fn main() {
@@ -73,7 +75,7 @@ fn both(dir: &Path, days: i64) {
     child("ask", &place, days);
 }
 
-/// Runs a part in a process of its own.
+/// Runs a part in a separate process.
 fn child(part: &str, dir: &Path, days: i64) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let status = command.arg(part).arg(dir).arg(days.to_string()).status();
@@ -85,7 +87,7 @@ fn say(line: &str) {
     out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")).unwrap();
 }
 
-/// A number behind a name in one of this process's files below /proc/self.
+/// A named number in one of this process's files in `/proc/self`.
 fn own(file: &str, name: &str) -> u64 {
     let text = std::fs::read_to_string(Path::new("/proc/self").join(file)).unwrap();
     let line = text.lines().find(|line| line.starts_with(name)).unwrap();
@@ -97,7 +99,7 @@ fn resident() -> String {
     format!("{} MiB resident, {} at most so far", mib("VmRSS:"), mib("VmHWM:"))
 }
 
-/// Processor time of each thread so far, in seconds, by its name.
+/// Processor time of each thread in seconds, by thread name.
 fn threads() -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
     let main = std::process::id().to_string();
@@ -165,7 +167,7 @@ fn fill(dir: &Path, days: i64) {
     std::fs::write(dir.join(TOLD), told).unwrap();
 }
 
-/// Takes in what comes, as a server that runs meanwhile; tells the bytes of the frames.
+/// Ingests frames like a running server; returns the size of the frames in bytes.
 fn take_in(store: &Store, from: &Receiver<Vec<Vec<u8>>>, now: &AtomicI64) -> u64 {
     let (mut decoder, mut bytes, begin) = (Decoder::default(), 0, Instant::now());
     for (round, frames) in (1..).zip(from) {
@@ -204,7 +206,7 @@ fn take_in(store: &Store, from: &Receiver<Vec<Vec<u8>>>, now: &AtomicI64) -> u64
     bytes
 }
 
-/// What lies in the directory at the end.
+/// Reports the final contents of the directory.
 fn left(dir: &Path, samples: u64, written: u64, frames: u64) -> String {
     let (mut text, mut sum, mut files) = (String::new(), 0, 0);
     for folder in ["blocks", "rollups", "log", ""] {
@@ -227,10 +229,10 @@ fn left(dir: &Path, samples: u64, written: u64, frames: u64) -> String {
     text
 }
 
-/// A question of some run, which tells how many rows its answer has and how many bytes.
+/// The query of a run; returns the number of rows and bytes of its answer.
 type Answer<'a> = dyn Fn(i64) -> (usize, usize) + 'a;
 
-/// Asks so often, each time of something else; tells the first run apart, as nothing is in memory yet.
+/// Runs different queries `runs` times. The first run is reported separately, as its data is not in memory yet.
 fn time(store: &Store, what: &str, runs: i64, rows: usize, answer: &Answer<'_>) {
     let (mut times, mut bytes, before) = (Vec::new(), 0, store.stats().read);
     for run in 0..runs {
@@ -265,11 +267,11 @@ fn ask(dir: &Path, days: i64) {
     let temporary = tempfile::tempdir().unwrap();
     let path = temporary.path().join("registry.sqlite");
     let registry = Registry::open(&path, jobs::Limits::default(), jobs::Users::default).unwrap();
-    // A range of so many points is more than the page may ask for.
+    // A range with this many points exceeds the default limit.
     let settings = Settings { points_max: 2_000_000, ..Settings::default() };
     let questions = Questions::new(Arc::clone(&store), Arc::new(registry), settings);
     let asker = Asker::new(Reader::Everything, Timestamp(now.load(Ordering::SeqCst)));
-    // Each run asks for another day, some of them settled.
+    // Each run queries another day; some of the days are settled.
     let day = |run: i64| T0 + (run * 7 + 3) % days * DAY;
     time(&store, "one node, one hour: get_metrics", 40, 36_000, &|run| {
         let node = format!("node-{:04}", run * 13 % 100);

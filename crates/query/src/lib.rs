@@ -1,9 +1,12 @@
-//! The questions: each is one typed value, answered from the embedded store and the registry of jobs.
-//! Plain values and iterators: no HTTP, no async runtime, no SQL.
+//! Queries: each is one typed value, answered from the embedded store and the job registry. Plain values and
+//! iterators: no HTTP, no async runtime, no SQL.
 //!
-//! [`Questions`] holds what is asked; [`Asker`] says for whom, when, and how to stop. Kwollect's
-//! `get_metrics` is [`GetMetrics`] answered as pieces of JSON or CSV; the tables of SQL are [`Rows`];
-//! what `/api/v1` tells are the types of crate `api`.
+//! [`Questions`] holds the store and the registry. [`Asker`] states the reader, the current time, and how to
+//! cancel.
+//!
+//! - Kwollect's `get_metrics` is [`GetMetrics`]; the answer consists of pieces of JSON or CSV.
+//! - The SQL tables are [`Rows`].
+//! - Answers of `/api/v1` are types of crate `api`.
 //!
 //! ```text
 //! store ─► slices (by time; summary, rates) ─► own, alias rows ─► merged ─► encoder

@@ -1,4 +1,4 @@
-//! SQL's rows and `get_metrics` tell the same, from memory and from blocks, whatever the slices.
+//! Tests that SQL rows and `get_metrics` agree, from memory and from blocks, with slices of any size.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use store::JobSelector;
 
-/// Place among devices, metric, job, alias, and seconds of the samples.
+/// Indexes of device, metric, job and alias, and the seconds of the samples.
 type Fact = (usize, usize, usize, usize, Vec<u8>);
 
 const DEVICES: [&str; 3] = ["a", "b", "c"];
@@ -79,7 +79,7 @@ fn by_get_metrics(questions: &Questions, name: &str) -> Vec<String> {
     let rows: Vec<Value> = serde_json::from_slice(&text).unwrap();
     let times: Vec<&str> = rows.iter().filter_map(|row| row["timestamp"].as_str()).collect();
     assert!(times.is_sorted(), "ascending by time");
-    // The labels' own text, which a parser would reorder.
+    // The original text of the labels, which a parser would reorder.
     let text = String::from_utf8_lossy(&text).into_owned();
     let labels = text.split("\"labels\":").skip(1).map(|rest| {
         let end = rest.find("}, \n").or_else(|| rest.find("}]")).unwrap_or(0);
@@ -99,7 +99,7 @@ fn by_get_metrics(questions: &Questions, name: &str) -> Vec<String> {
     lines
 }
 
-/// Beginning in seconds of the day, metric and value of each window that `metrics_by_job_summary` has.
+/// Start in seconds of the day, metric and value of each window in `metrics_by_job_summary`.
 fn windows_by_rows(questions: &Questions, job: &model::JobKey) -> Vec<String> {
     let question = RowQuestion {
         view: View::ByJob,
@@ -139,7 +139,7 @@ fn windows_by_get_metrics(questions: &Questions, job: &model::JobKey) -> Vec<Str
     rows
 }
 
-/// The same by the rule of `conformance`.
+/// The same windows computed by the rule of `conformance`.
 fn windows_by_rule(
     of_job: &[(f64, f64)],
     of_node: &[(f64, f64)],
@@ -170,7 +170,7 @@ fn windows_by_rule(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Of short jobs too, wherever in a window they begin.
+    /// Includes short jobs that begin anywhere in a window.
     #[test]
     fn a_jobs_summary_has_the_windows_of_sql(
         start in 0_u16..900, long in 1_u16..900, every in 1_usize..40, ended in any::<bool>(),

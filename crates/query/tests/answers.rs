@@ -1,4 +1,4 @@
-//! What `/api/v1` and the tables of SQL are told.
+//! Tests the answers for `/api/v1` and for SQL tables.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -27,7 +27,7 @@ fn of_device(name: &str) -> Selector {
     Selector { devices: Some(BTreeSet::from([device(name)])), ..Selector::default() }
 }
 
-/// A local job from second 100 to 120 with what was counted for it, for another job, and for the node.
+/// A local job from second 100 to 120, with samples attributed to it, to another job, and to no job.
 fn measured_job(lab: &Lab) -> JobKey {
     let registration = Registration {
         uid: 1000,
@@ -64,7 +64,7 @@ fn measured_job(lab: &Lab) -> JobKey {
         },
         gauge("cgroup_memory_bytes", &[(105.0, 10.0), (115.0, 30.0)]),
         gauge("cgroup_memory_peak_bytes", &[(105.0, 11.0), (115.0, 35.0)]),
-        // Another job's, and the node's own.
+        // Samples of another job, and node samples.
         TestSeries {
             job: Some(key("local", 99)),
             ..counter("cgroup_cpu_seconds_total", &[(105.0, 77.0)])
@@ -245,7 +245,7 @@ fn lists_show_what_their_reader_may_see() {
     assert_eq!(questions.series(&of_device("n1"), from, to, &alice).unwrap().len(), 1);
     let few = lab.questions(Settings { series_max: 1, ..Settings::default() });
     assert_eq!(few.series(&of_device("n1"), from, to, &all()).unwrap_err().status(), 413);
-    // The first ones are had, however many there are.
+    // The first series are available, regardless of the total number.
     let first =
         |most| few.first_series(&of_device("n1"), (from, to), most, &all()).map(|all| all.len());
     assert_eq!((first(1).unwrap(), first(2).unwrap_err().status()), (1, 413));
@@ -391,7 +391,7 @@ fn of_a_number_that_was_given_again_each_user_reads_his_own_run() {
     assert_eq!(wall(Some(2999.0), Reader::Everything), Ok(first));
     assert_eq!(wall(Some(99.0), Reader::Everything), Err(404));
     assert_eq!(wall(Some(100.0), Reader::User(2000)), Err(404));
-    // Each run that the reader sees, the newest first, whichever is asked for.
+    // Every run visible to the reader, newest first, regardless of the requested run.
     let runs = |by: Option<f64>, reader| {
         let report = questions.run_report(&name, by.map(at), &asker(reader)).unwrap();
         let time = |at: Option<f64>| at.map(self::second);
@@ -403,7 +403,7 @@ fn of_a_number_that_was_given_again_each_user_reads_his_own_run() {
     assert_eq!(runs(None, Reader::User(1000)), std::slice::from_ref(&of_first));
     assert_eq!(runs(None, Reader::Everything), [of_second.clone(), of_first.clone()]);
     assert_eq!(runs(Some(100.0), Reader::Everything), [of_second, of_first]);
-    // What is to be done with it is for whom its newest run is.
+    // Operations on the job need permission for its newest run.
     assert!(questions.job_key(&name, &asker(Reader::User(1000))).is_err());
     assert!(questions.job_seen(&name, &asker(Reader::User(1000))).is_ok());
 }

@@ -1,4 +1,4 @@
-//! `get_metrics` from outside: Kwollect's meaning, and two jobs on a node that never merge.
+//! Tests `get_metrics`: compatibility with Kwollect, and separate results for two jobs on one node.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -10,7 +10,7 @@ use model::Kind;
 use query::{Asker, Format, GetMetrics, QueryError, Questions, Settings};
 use serde_json::{Value, json};
 
-/// Asks at two hours after the day began.
+/// Queries at 2 h after the start of the day.
 fn ask_as(
     questions: &Questions,
     reader: Reader,
@@ -168,7 +168,7 @@ fn aliases_are_summed_where_the_instants_are_the_same() {
     assert_eq!(port, [own("1", json!(5)), own("2.5", json!(6))]);
 }
 
-/// Jobs 7 and 8 on one node at once, and the node itself.
+/// Jobs 7 and 8 on one node at the same time, and node samples.
 fn two_jobs(lab: &Lab) {
     let counted = |job, value| TestSeries {
         metric: "cpu_seconds_total",
@@ -312,7 +312,7 @@ fn summaries_hold_five_minutes() {
 #[test]
 fn rates_of_five_minutes_are_over_the_seconds_that_samples_cover() {
     let lab = Lab::new();
-    // Two a second, from 07:30 to 10:40: the first and the last window are cut.
+    // 2 per second, from 07:30 to 10:40: the first and the last window are partial.
     let counter: Vec<(f64, f64)> =
         (45..=64).map(|i| (f64::from(i) * 10.0, 20.0 * f64::from(i))).collect();
     // One reading, 20 s after the counter's start.
@@ -379,7 +379,7 @@ fn what_is_not_seen_counts_for_no_limit() {
     let asked = |reader| ask_as(&questions, reader, &with(&[("nodes", "n1")]));
     assert_eq!(asked(Reader::Tenant(1000)).unwrap(), [json!(null); 0]);
     assert_eq!(asked(Reader::User(1000)).unwrap().len(), 1);
-    // Of what is seen there may be no more, and the answer ends there.
+    // The visible rows may be fewer, but the answer ends at the limit for both readers.
     for reader in [Reader::User(2000), Reader::Everything] {
         assert_eq!(asked(reader).unwrap_err().code(), "54000", "{reader:?}");
     }
@@ -432,7 +432,7 @@ fn between_two_runs_of_a_number_the_node_is_anothers() {
     assert_eq!(rows(&[("job_id", "9")]), own, "each device while the job was there");
     let others = rows(&[("job_id", "9"), ("nodes", "n3")]);
     assert_eq!(others, ["n3 01:45", "n3 02:35", "n3 50:05", "n3 50:55"], "while it ran");
-    // A bound that is given holds, where the job was not yet there too.
+    // A given bound also holds before the job's allocation.
     let before = rows(&[("job_id", "9"), ("start_time", "2026-01-06 00:00:50")]);
     assert_eq!(before[..2], ["n1 00:55", "n2 00:55"]);
     assert_eq!(before.len(), 8, "{before:?}");

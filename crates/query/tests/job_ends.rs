@@ -1,4 +1,4 @@
-//! Totals with their origins and coverage, and local jobs that end without a word.
+//! Tests totals with origins and coverage, and local jobs that end without an end event.
 
 mod lab;
 
@@ -19,8 +19,8 @@ fn all() -> Asker {
     asker(Reader::Everything)
 }
 
-/// A job that is queued again at once has a record for each run. The last reading of the first one's counters came when the
-/// second one's cgroup was there already.
+/// A job that is requeued at once has one record per run. Here the second run's cgroup exists already at the
+/// last reading of the first run's counters.
 #[test]
 fn a_run_has_no_sample_of_the_runs_before_and_after_it() {
     let lab = Lab::new();
@@ -82,9 +82,9 @@ fn totals_state_their_origins_and_the_nodes_that_they_cover() {
         told("n1", exits, &[(110.0, 5.0), (1000.0, 60.0)]),
         told("n1", "cgroup_unread_seconds", &[(1000.0, 0.5)]),
         told("n1", "taskstats_hiwater_rss_bytes", &[(1000.0, 4096.0)]),
-        // n2 fell silent, n3 never reported.
+        // n2 became unavailable, n3 never reported.
         told("n2", cgroup, &[(110.0, 5.0), (120.0, 6.0), (130.0, 7.0)]),
-        // Neither a reading before nor a start: nothing is known of its growth.
+        // Without a previous reading and a start, the growth is unknown.
         TestSeries { start: None, ..told("n2", "cgroup_oom_kills_total", &[(130.0, 2.0)]) },
     ]);
     let report =
@@ -102,7 +102,7 @@ fn totals_state_their_origins_and_the_nodes_that_they_cover() {
     let line = |name: &str| report.metrics.iter().find(|line| line.metric == name).unwrap();
     assert_eq!((line(cgroup).devices, line(cgroup).increase), (2, Some(57.0)));
     assert_eq!(line("cgroup_oom_kills_total").increase, None, "not known is not 0");
-    // A list shows the same of each job that its reader sees all of.
+    // A list shows the same usage for each job that is entirely visible to its reader.
     let listed = |reader| {
         let questions = lab.questions(Settings::default());
         questions.jobs_with_usage(&Filter::default(), &asker(reader)).unwrap()
@@ -135,7 +135,7 @@ fn local_jobs_without_a_sign_of_life_end_with_the_last_one() {
     };
     lab.put(&[
         told("cgroup_memory_bytes", &silent, &[(200.0, 1.0), (300.0, 1.0)]),
-        // Its `jobmeter run` was killed: the cgroup is still there, without a process.
+        // `jobmeter run` was killed: its cgroup still exists, without a process.
         told("cgroup_tasks", &empty, &[(200.0, 3.0), (400.0, 1.0), (7000.0, 0.0)]),
         told("cgroup_tasks", &alive, &[(200.0, 3.0), (7000.0, 1.0)]),
     ]);
@@ -150,7 +150,7 @@ fn local_jobs_without_a_sign_of_life_end_with_the_last_one() {
     assert_eq!((&*job.state, job.state_word.as_deref()), ("ended", Some("NO SIGN OF LIFE")));
     assert_eq!(job.stop.map(second), Some(300.0));
     assert_eq!(report(&alive).job.state, "running");
-    // A stated end replaces the guess.
+    // A reported end replaces the guess.
     lab.registry.end_local(silent.id, at(310.0), Some(0)).unwrap();
     let job = report(&silent).job;
     assert_eq!((job.stop.map(second), job.state_word), (Some(310.0), None));
@@ -172,11 +172,11 @@ fn the_mean_of_a_gauge_holds_its_last_value_until_the_last_process_ended() {
         ..TestSeries::default()
     };
     lab.put(&[
-        // Read at a tick, and once more after the last process ended.
+        // Read at a tick, and again after the last process ended.
         gauge("n1", "cgroup_memory_bytes", &[(101.0, 200.0), (101.875, 4.0)]),
         gauge("n1", "cgroup_memory_anon_bytes", &[(100.0, 100.0), (101.0, 200.0), (102.0, 0.0)]),
         gauge("n1", "cgroup_tasks", &[(101.0, 3.0), (101.875, 0.0)]),
-        // No process had ended at the last reading of the other node.
+        // On the other node, no process had ended at the last reading.
         gauge("n2", "cgroup_memory_file_bytes", &[(100.0, 0.0), (101.0, 100.0), (102.0, 0.0)]),
         gauge("n2", "cgroup_tasks", &[(100.0, 0.0), (102.0, 3.0)]),
     ]);

@@ -1,4 +1,4 @@
-//! A node with a hundred thousand series is explained, and its names are suggested, as any other.
+//! Tests that a node with 100 000 series is explained like any other, and that its names are suggested.
 
 mod lab;
 
@@ -8,7 +8,7 @@ use query::{Asker, Settings};
 use std::collections::BTreeSet;
 use store::Selector;
 
-/// Batches, and series of each.
+/// Number of batches, and of series per batch.
 const BATCHES: usize = 20;
 const SERIES: usize = 5000;
 
@@ -38,7 +38,7 @@ fn a_node_with_a_hundred_thousand_series_is_explained() {
 
     let whole = Selector { metrics: None, ..of("load_1m") };
     assert_eq!(lab.store.snapshot().last(&whole).len(), BATCHES * SERIES + 1);
-    // What `get` asks for before it suggests a name: whether the node is known, and the catalogue.
+    // The queries of `get` before it suggests a name: whether the node exists, and the catalogue.
     let one = questions.first_series(&whole, (at(0.0), at(7200.0)), 1, &asker).unwrap();
     assert_eq!(one.len(), 1);
     let names: Vec<String> = questions.catalogue().into_iter().map(|one| one.name).collect();

@@ -1,5 +1,5 @@
-//! What was measured beside a job's nodes: rows that know no job are the job's by what its record says of
-//! devices, also when it says so later.
+//! Tests out-of-band measurements, such as power meters: samples without a job belong to the job whose record
+//! lists the device, even if the record arrives later.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -28,7 +28,7 @@ fn share(name: &str) -> NodeShare {
     }
 }
 
-/// Says that a job was on these devices, in seconds of the day.
+/// Amends the job's record: the job ran on these devices at these seconds of the day.
 fn say(lab: &Lab, job: &JobKey, from: f64, to: Option<f64>, devices: &[&str]) {
     let amendment = Amendment {
         submit: Some(at(1.0)),
@@ -41,7 +41,7 @@ fn say(lab: &Lab, job: &JobKey, from: f64, to: Option<f64>, devices: &[&str]) {
     assert_eq!(heard.refused, 0);
 }
 
-/// How many rows of each device `get_metrics` gives for a job.
+/// Number of rows per device in `get_metrics` of a job.
 fn get(lab: &Lab, job: &str) -> BTreeMap<String, usize> {
     let question = GetMetrics::from_pairs([("job_id", job)]).unwrap();
     let questions = lab.questions(Settings::default());
@@ -55,7 +55,7 @@ fn get(lab: &Lab, job: &str) -> BTreeMap<String, usize> {
     counts
 }
 
-/// How many rows of each device `metrics_by_job` has for a job.
+/// Number of rows per device in `metrics_by_job` of a job.
 fn by_job(lab: &Lab, job: &JobKey) -> BTreeMap<String, usize> {
     let question = RowQuestion {
         view: View::ByJob,
@@ -81,7 +81,7 @@ fn counts(of: &[(&str, usize)]) -> BTreeMap<String, usize> {
     of.iter().map(|(name, rows)| ((*name).to_owned(), *rows)).collect()
 }
 
-/// A sample a second for two minutes, of a node, of a meter, of a board's computer that measures for the node.
+/// One sample per second for 2 min: of a node, of a meter, and of a BMC that measures for the node.
 fn lab() -> Lab {
     let lab = Lab::new();
     let samples: Vec<(f64, f64)> = (0..120).map(|second| (f64::from(second), 1.0)).collect();
@@ -100,11 +100,11 @@ fn lab() -> Lab {
 fn a_device_that_only_the_record_names_is_the_jobs() {
     let (lab, job) = (lab(), key("site", 7));
     say(&lab, &job, 9.5, Some(30.5), &["n1", "pdu-1-port-7"]);
-    // Of the node its load and what is measured for it; of the meter its own.
+    // For the node: its load and the BMC's samples for it. For the meter: its own samples.
     let told = counts(&[("n1", 42), ("pdu-1-port-7", 21)]);
     assert_eq!((get(&lab, "site:7"), by_job(&lab, &job)), (told.clone(), told));
 
-    // The node's agent knows better when the job was there.
+    // The node's agent has more precise times of the job.
     lab.job(&job, "n1", 1000, 14.5, Some(20.5));
     let told = counts(&[("n1", 12), ("pdu-1-port-7", 21)]);
     assert_eq!((get(&lab, "site:7"), by_job(&lab, &job)), (told.clone(), told));

@@ -1,5 +1,5 @@
-//! The integral of a range answer is the counter's increase, whatever the step and wherever it is cut; and its
-//! gaps are those of its series.
+//! Tests that the integral of a range answer is the counter's increase, for any step and any division of the
+//! range. Also tests that the gaps of an answer are those of its series.
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
@@ -13,7 +13,7 @@ use query::{Asker, Questions, RangeQuestion, Rate, Settings};
 use store::{JobSelector, Selector};
 
 const METRIC: &str = "c_seconds_total";
-/// Seconds of the day at which every series begins.
+/// Second of the day at which every series begins.
 const FIRST: f64 = -70_000.0;
 
 fn range(
@@ -38,14 +38,14 @@ fn integral(questions: &Questions, step: i64, span: (Timestamp, Timestamp)) -> f
     points.map(|(value, seconds)| value.unwrap_or(0.0) * seconds).sum()
 }
 
-/// Seconds to the next reading, growth, and whether the counter began again before it.
+/// Seconds to the next reading, growth, and whether the counter restarts before that reading.
 fn readings() -> impl Strategy<Value = Vec<(u32, u32, bool)>> {
     let distance = prop_oneof![8 => 1_u32..30, 1 => 100_u32..400, 1 => 400_u32..3000];
     let reading = (distance, 0_u32..500, prop::bool::weighted(0.1));
     prop::collection::vec(reading, 1..40)
 }
 
-/// Stores the readings, each run of the counter by itself.
+/// Stores the readings, one batch each, with the counter start that is valid at the reading.
 fn fill(lab: &Lab, readings: &[(u32, u32, bool)], flush: bool) -> Vec<Point> {
     let (mut second, mut value, mut start) = (FIRST, 0.0, FIRST);
     let mut points = Vec::new();

@@ -1,5 +1,5 @@
-//! A user who sees a node only while his job is there: two users share one, and nothing of the time of
-//! the one reaches the other, by no question and through no mean, rate or rollup.
+//! Tests a user who sees a node only during their own job. Two users share a node; no query reveals data of one
+//! user's time to the other, and no mean, rate or rollup does.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
 
@@ -17,11 +17,11 @@ use store::{JobSelector, Selector};
 
 const ALICE: Reader = Reader::Tenant(1000);
 const BOB: Reader = Reader::Tenant(2000);
-/// When their jobs are on n1, in seconds of the day.
+/// The times of their jobs on n1, in seconds of the day.
 const STAYS: [(f64, f64); 2] = [(100.0, 400.0), (300.0, 905.0)];
 
-/// A gauge that shows its second, and a counter that grows by one a second while alice's job is there and
-/// by a million a second otherwise.
+/// A gauge whose value is its second of the day, and a counter. The counter grows by 1 per second during alice's
+/// job, and by 1 million per second otherwise.
 fn shared(lab: &Lab) {
     let seconds = || (1..120).map(|tick| f64::from(tick) * 10.0);
     let gauge: Vec<(f64, f64)> = seconds().map(|second| (second, second)).collect();
@@ -128,7 +128,7 @@ fn rows_are_those_of_the_stay_by_every_table() {
             let ticks =
                 (1..120).filter(|tick| from < f64::from(tick * 10) && f64::from(tick * 10) < to);
             let ticks = ticks.count();
-            // The gauge, the counter, the job's own, and by name of the alias what the PDU measured.
+            // The gauge, the counter, the job's own series, and under the alias the PDU's samples.
             let series = if view == View::Metrics { 3 } else { 4 };
             assert_eq!(told.len(), series * ticks, "{reader:?} {view:?}");
             for (device, metric, at, _) in told {
@@ -150,10 +150,10 @@ fn five_minutes_at_the_edge_are_made_of_what_is_seen() {
         let mut told = rows(&questions, ALICE, view, true);
         told.retain(|row| row.1 == "load_1m" && row.0 == "n1");
         let mut means: Vec<(f64, f64)> = told.iter().map(|row| (row.2, row.3)).collect();
-        // By alias the PDU's are told, too.
+        // Under the alias, the PDU's samples are included.
         means.sort_by(|a, b| a.0.total_cmp(&b.0));
         means.dedup();
-        // 110 to 290, and 300 to 390.
+        // 110 s to 290 s, and 300 s to 390 s.
         assert_eq!(means, [(0.0, 200.0), (300.0, 345.0)], "{view:?}");
         let largest = rows(&questions, ALICE, view, true);
         let largest = largest.iter().filter(|row| row.1 == "c_seconds_total");
@@ -230,7 +230,7 @@ fn points_of_a_plot_are_made_of_what_is_seen_at_every_step() {
 
 #[test]
 fn two_stays_within_one_window_are_told_without_what_lies_between() {
-    // Two runs of one user with a hidden minute between them, within one window of five minutes.
+    // Two runs of one user with a hidden minute between them, within one window of 5 min.
     let lab = Lab::new();
     let gauge: Vec<(f64, f64)> =
         (0..60).map(|t| (f64::from(t) * 10.0, f64::from(t) * 10.0)).collect();
@@ -246,7 +246,7 @@ fn two_stays_within_one_window_are_told_without_what_lies_between() {
         rate: Rate::Raw,
     };
     let range = questions.range(&question, &as_reader(ALICE)).unwrap();
-    // 10 to 90, and 210 to 240.
+    // 10 s to 90 s, and 210 s to 240 s.
     let mean = (450.0 + 900.0) / 13.0;
     assert_eq!(range.series[0].values, [Some(mean)]);
     let stopped = as_reader(ALICE);
@@ -309,7 +309,7 @@ fn no_job_of_somebody_else_by_any_reader() {
     assert!(rows(&questions, Reader::Nodes, View::ByJob, false).is_empty());
 }
 
-/// What a question read that is others'.
+/// Records other users' jobs that a query reads.
 #[derive(Debug, Default)]
 struct Seen(Mutex<Vec<String>>);
 

@@ -1,4 +1,4 @@
-//! Commands about who may see what: token, account.
+//! Commands of access control: token, account.
 
 use crate::output::csv_rows;
 use crate::output::show::{self, Table};
@@ -46,7 +46,7 @@ fn create(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let api::Token { id, scope, created, expires, .. } = made.info;
     let mut out = io::stdout().lock();
     if let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush()) {
-        // A text, as a reader that has gone is no success here.
+        // The error is a text: a closed pipe must not count as success here.
         let what = format!("cannot write token {id} to standard output: {error}");
         let path = format!("/api/v1/tokens/{}/revoke", escape(&id.to_string()));
         match client.post::<api::Token>(&path, &serde_json::json!({})) {
@@ -58,15 +58,15 @@ fn create(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     }
     if !json {
         let age = show::seconds(expires - created);
-        // The token is printed: a closed standard error changes nothing.
+        // The token is printed: the error of a closed standard error is ignored.
         let line = format!("token {id} of `{scope}`, good for {age}; it is shown this once");
         writeln!(io::stderr(), "{}", plain_lines(&line)).ok();
     }
     Ok(())
 }
 
-/// Whether an output was closed when this program started: then it is `/dev/null`, opened for reading and writing by
-/// the standard library.
+/// Whether an output was closed at program start. In this case it is `/dev/null`, which the standard library
+/// opened for reading and writing.
 fn is_closed(output: BorrowedFd<'_>) -> bool {
     let of =
         |stat: &rustix::fs::Stat| (stat.st_rdev, rustix::fs::FileType::from_raw_mode(stat.st_mode));
@@ -191,7 +191,7 @@ fn accounts(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// `jobmeter account show`. A name without a cluster shows the accounts of that name of all clusters.
+/// `jobmeter account show`. A name without a cluster shows the accounts with that name on all clusters.
 fn one(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let name = text(matches, "account").context("name an account: CLUSTER:NAME")?;
     let accounts: Vec<api::Account> = client.get("/api/v1/accounts")?;
@@ -213,7 +213,7 @@ fn one(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     write(account, matches.get_flag("json"))
 }
 
-/// The account that is named, with its cluster: `physics` alone is the one of that name.
+/// The named account with its cluster: `physics` alone works if exactly one cluster has it.
 fn named(client: &Client, matches: &ArgMatches) -> anyhow::Result<String> {
     let name = text(matches, "account").context("name an account: CLUSTER:NAME")?;
     if name.contains(':') {
@@ -290,7 +290,7 @@ fn write(account: &api::Account, json: bool) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// A time from now.
+/// A time relative to now.
 fn relative(seconds: f64) -> String {
     if seconds < 0.0 {
         format!("{} ago", show::seconds(-seconds))

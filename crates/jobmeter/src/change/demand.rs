@@ -1,4 +1,4 @@
-//! `jobmeter set`, `flush` and `promote`: what is asked of nodes for a time.
+//! `jobmeter set`, `flush` and `promote`: change the settings of nodes for a time.
 
 use crate::change::nothing_matches;
 use crate::output::csv_rows;
@@ -17,7 +17,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Exit code of a change that concerns no node or no metric that is known.
+/// Exit code of a change that matches no known node or no known metric.
 const NOTHING: u8 = 1;
 
 fn text(matches: &ArgMatches, name: &str) -> Option<String> {
@@ -38,7 +38,7 @@ fn required(matches: &ArgMatches, name: &str) -> anyhow::Result<String> {
     text(matches, name).with_context(|| format!("--{name} is missing"))
 }
 
-/// Rejects `--csv` without `--list`: what a change answers is no list.
+/// Rejects `--csv` without `--list`: the answer to a change is not a list.
 fn csv_needs_list(matches: &ArgMatches) -> anyhow::Result<()> {
     if matches.get_flag("csv") && !matches.get_flag("list") {
         bail!("--csv goes with --list");
@@ -65,7 +65,7 @@ pub(crate) fn set(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
     Ok(code)
 }
 
-/// The change that the flags name.
+/// The change that the options describe.
 fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
     let lasts = time(matches, "for")?.context("--for says for how long, such as 30m")?;
     let mut set = Set {
@@ -120,7 +120,7 @@ fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
     Ok(set)
 }
 
-/// The sources that are meant where none is named: those that are read at each tick, and run no program.
+/// Default sources of a change: those that agents read at each tick, without running a program.
 fn read_at_each_tick() -> Vec<String> {
     let program = |spec: &&&sources::SourceSpec| {
         spec.options.iter().any(|option| matches!(option.kind, Kind::Command(_)))
@@ -175,14 +175,14 @@ fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::
     Ok(())
 }
 
-/// How many nodes took a change, and how many rejected some of it.
+/// Number of nodes that accepted a change, and number of nodes that rejected a part of it.
 fn taken_by(change: &SetChange) -> String {
     let rejected: BTreeSet<&str> = change.rejected.iter().map(|one| &*one.device).collect();
     let taken = format!("{} of {}", change.nodes_applied, change.nodes_known);
     if rejected.is_empty() { taken } else { format!("{taken}, rejected by {}", rejected.len()) }
 }
 
-/// The agents' keys at the beginning of a sentence as the options of `jobmeter set`.
+/// Replaces the agents' setting key at the start of a message by the option of `jobmeter set`.
 pub(crate) fn in_flags(why: &str) -> String {
     let Some((key, what)) = why.split_once(": ") else { return why.to_owned() };
     let parts: Vec<&str> = key.split('.').collect();
@@ -222,7 +222,7 @@ pub(crate) fn flush(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
     Ok(code)
 }
 
-/// Whether a change that holds gives some of these nodes a burst of a source.
+/// Whether an active change enables bursts of a source on some of these nodes.
 fn has_burst(client: &Client, nodes: &str, source: &str) -> bool {
     let Ok(changes) = client.get::<Vec<SetChange>>("/api/v1/settings") else { return true };
     let Ok(all) = client.get::<Vec<api::Node>>("/api/v1/nodes") else { return true };

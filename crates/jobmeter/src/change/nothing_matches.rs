@@ -1,4 +1,4 @@
-//! What of a promotion or a flush names nothing: no known metric, no node, no optional metric, no burst.
+//! Explains promotions and flushes without an effect: no known metric, no node, no optional metric, no burst.
 
 use crate::change::demand::in_flags;
 use crate::server::client::Client;
@@ -6,16 +6,17 @@ use api::{Promoted, SetChange};
 use config::MetricPattern;
 use model::NodeList;
 
-/// Why a node does not read a metric until it is promoted.
+/// Why a node does not read a metric before its promotion.
 const OPTIONAL: &str = "optional";
 
-/// What of new promotions names no known metric, no node that has reported, or no metric that waits for a promotion.
+/// Messages for new promotions without a known metric, a node that has reported, or a metric that needs
+/// promotion.
 pub(super) fn of_promotions(client: &Client, promoted: &[Promoted]) -> anyhow::Result<Vec<String>> {
     let Some(first) = promoted.first() else { return Ok(Vec::new()) };
     let mut lines = Vec::new();
     let catalogue: Vec<api::MetricInfo> = client.get("/api/v1/catalogue")?;
     let Ok(pattern) = MetricPattern::new(&first.metric) else { return Ok(lines) };
-    // An optional metric is in the catalogue once it was collected.
+    // The catalogue contains an optional metric only after its first sample.
     let declared =
         crate::node::describe::all().flat_map(|spec| spec.metrics).map(|metric| &*metric.name);
     let names = declared.chain(catalogue.iter().map(|metric| &*metric.name));
@@ -45,8 +46,8 @@ pub(super) fn of_promotions(client: &Client, promoted: &[Promoted]) -> anyhow::R
     Ok(lines)
 }
 
-/// Whether a node has an optional metric of these names that it does not read yet. A node whose agent the server has
-/// not received yet may have any.
+/// Whether a node has an unread optional metric with one of these names. A node that has not reported its
+/// sources yet may have any.
 fn may_wait(node: &api::Node, names: &[&str]) -> bool {
     let optional = node.sources_restricted.iter().filter(|one| one.reason == OPTIONAL);
     let mut patterns = optional.flat_map(|one| &one.optional);
@@ -57,7 +58,7 @@ fn may_wait(node: &api::Node, names: &[&str]) -> bool {
         })
 }
 
-/// The nodes that rejected the burst of a source, with their reasons, if no node of these can have one by a change.
+/// If no node of the list can record bursts of the source: the nodes that rejected it, with their reasons.
 pub(super) fn rejected_bursts(client: &Client, nodes: &str, source: &str) -> Vec<String> {
     let Ok(changes) = client.get::<Vec<SetChange>>("/api/v1/settings") else { return Vec::new() };
     let Ok(all) = client.get::<Vec<api::Node>>("/api/v1/nodes") else { return Vec::new() };

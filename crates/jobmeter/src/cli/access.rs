@@ -1,4 +1,4 @@
-//! The words of the commands about who may see what.
+//! The command lines of tokens, accounts and the audit log.
 
 use super::{csv, json, last, since, until, value};
 use clap::{Arg, ArgAction, Command};

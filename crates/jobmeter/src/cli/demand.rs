@@ -1,4 +1,4 @@
-//! The words of the commands that ask something of nodes for a time.
+//! The command lines of `set`, `flush` and `promote`, which change the settings of nodes for a time.
 
 use super::{csv, json, value};
 use clap::{Arg, ArgAction, Command};
@@ -15,7 +15,7 @@ fn list(help: &'static str) -> Arg {
     Arg::new("list").long("list").action(ArgAction::SetTrue).help(help)
 }
 
-/// What a change of settings names, and neither the list of them nor an end of one does.
+/// Options of a change of settings, which exclude `--list` and the end of a change.
 const CHANGED: [&str; 9] =
     ["nodes", "for", "source", "period", "enabled", "perf", "burst", "keep", "flush-on"];
 
@@ -54,7 +54,7 @@ pub(super) fn flush() -> Command {
         .after_help("Example: jobmeter flush --nodes 'dahu-*' --source cpu")
 }
 
-/// The same of a promotion.
+/// Options of a promotion, which exclude `--list` and the end of a promotion.
 const PROMOTED: [&str; 4] = ["metric", "nodes", "job", "for"];
 
 /// `jobmeter promote`.

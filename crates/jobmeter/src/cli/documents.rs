@@ -1,14 +1,14 @@
-//! Every command of README and the guides is one that the programs take, with options and arguments that they know.
+//! Tests that the programs accept every command in README and the guides, with its options and arguments.
 
 use std::path::Path;
 
 const DOCUMENTS: [&str; 4] =
     ["README.md", "docs/guide/user.md", "docs/guide/operator.md", "docs/guide/developer.md"];
-/// The names of the programs, as documents call them.
+/// Program names in the documents.
 const PROGRAMS: [&str; 4] = ["./jobmeter", "jobmeter", "jobmeter-agent", "jobmeter-server"];
 
-/// The words of the first command of a line, as a shell splits it: quotes hold blanks, and `#`, `|`, `;`, `&` and `>`
-/// end the command.
+/// The words of the first command in a line, split as by a shell. Quotes preserve blanks; `#`, `|`, `;`, `&` and
+/// `>` end the command.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote, mut is_word) = (Vec::new(), String::new(), None, false);
     for c in line.chars() {
@@ -35,8 +35,8 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// The commands of the programs in a document's blocks, indented or fenced, with their lines; a line that ends in `\\`
-/// goes on.
+/// The commands of the programs in a document's indented or fenced blocks, with their line numbers. A line that
+/// ends with `\\` continues.
 fn commands(text: &str) -> Vec<(usize, Vec<String>)> {
     let (mut found, mut is_fenced) = (Vec::new(), false);
     let mut lines = text.lines().enumerate();
@@ -49,7 +49,7 @@ fn commands(text: &str) -> Vec<(usize, Vec<String>)> {
             let more = lines.next().map_or("", |(_, line)| line.trim());
             command = format!("{begun} {more}");
         }
-        // What a command prints may be put into a variable.
+        // A command's output may be assigned to a variable.
         let command = command.split_once("=$(").map_or(&*command, |(_, command)| command);
         let words = words(command.strip_prefix("sudo ").unwrap_or(command));
         if words.first().is_some_and(|first| PROGRAMS.contains(&&**first)) {

@@ -1,14 +1,14 @@
-//! The help of `jobmeter` itself: its commands in groups, by what they are for.
+//! The help of `jobmeter` itself, with its commands grouped by purpose.
 
 use clap::Command;
 use std::fmt::Write as _;
 
-/// Columns of the list.
+/// Width of the list in columns.
 const WIDTH: usize = 80;
-/// Columns before a command's meaning.
+/// Columns before a command's description.
 const INDENT: usize = 15;
 
-/// Every command that help shows, in the order in which it shows them.
+/// Commands in the help, in their order.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Measure", &["up", "run", "job"]),
     ("Look", &["jobs", "nodes", "get", "sql", "top"]),
@@ -17,7 +17,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Diagnose", &["explain", "gaps", "doctor", "sources", "capture"]),
 ];
 
-/// The command with a help that has its commands in groups; the help of each of them is as it was.
+/// Adds a help text with grouped commands to the command. The help of each subcommand does not change.
 pub(super) fn with_groups(command: Command) -> Command {
     let mut text = String::new();
     for (title, names) in GROUPS {
@@ -41,7 +41,7 @@ pub(super) fn with_groups(command: Command) -> Command {
     command.override_help(help)
 }
 
-/// A text in lines that fit behind the name of a command.
+/// Wraps a text to the width beside the command names.
 fn wrapped(text: &str) -> String {
     let (mut out, mut column) = (String::new(), INDENT);
     for word in text.split(' ') {

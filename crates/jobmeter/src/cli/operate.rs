@@ -1,4 +1,4 @@
-//! The words of the commands about a node and a server themselves: their sources, files and folders.
+//! The command lines of node and server operation: sources, files and folders.
 
 use super::{PROGRAMS, csv, json, value};
 use clap::{Arg, ArgAction, Command};
@@ -23,7 +23,7 @@ pub(super) fn sources() -> Command {
         .after_help("Example: jobmeter sources cgroup")
 }
 
-/// Whose settings say what is read.
+/// The option for the agent's configuration file, which states what the agent reads.
 fn agent_file() -> Arg {
     value(
         "agent",
@@ -125,7 +125,7 @@ pub(super) fn man() -> Command {
         .after_help("Example: jobmeter man | man -l -")
 }
 
-/// A command that is another program.
+/// A command that starts another program.
 pub(super) fn beside(name: &'static str, about: &'static str) -> Command {
     Command::new(name).about(about).disable_help_flag(true).arg(
         Arg::new("arguments")

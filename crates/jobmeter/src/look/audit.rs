@@ -1,4 +1,4 @@
-//! `jobmeter audit`: who changed something, and who read others' jobs.
+//! `jobmeter audit`: lists changes, and reads of other users' jobs.
 
 use crate::output::csv_rows;
 use crate::output::show::Table;
@@ -7,7 +7,7 @@ use crate::server::client::{Client, path};
 use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
 
-/// Longest value that a row shows of what was changed, in characters; `--json` has all of it.
+/// Maximum length of a changed value in a row, in characters; `--json` prints the whole value.
 const CHARS_MAX: usize = 100;
 
 /// `jobmeter audit`.

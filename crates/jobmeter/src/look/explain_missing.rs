@@ -1,4 +1,4 @@
-//! Why a node has no series of a metric: how the source that would tell it stands there.
+//! Explains why a node has no series of a metric, from the state of the metric's source there.
 
 use crate::node::describe;
 use crate::server::client::{Client, path};
@@ -7,20 +7,21 @@ use model::NodeList;
 use model::setting::Kind;
 use sources::SourceSpec;
 
-/// 1 for each source that an agent reads and that gives samples, else 0; none of a source that it does not read.
+/// Metric of each source that an agent reads: 1 if the source yields samples, otherwise 0.
 const WORKING: &str = "agent_source_working";
-/// Most nodes that are told of.
+/// Maximum number of explained nodes.
 const NODES_MAX: usize = 20;
 
-/// The source of nodes that tells a metric of this name, if one does: not the agent's own account, nor that of
-/// `jobmeter run`, of which no agent says how they stand.
+/// The node source of a metric, if any. Metrics of the agent itself and of `jobmeter run` have none: agents do
+/// not report the state of these sources.
 pub(crate) fn source_of(metric: &str) -> Option<&'static SourceSpec> {
     let is_of_nodes = |spec: &&SourceSpec| sources::list::find(spec.name).is_some();
     let has = |spec: &&SourceSpec| spec.metrics.iter().any(|one| one.name == metric);
     describe::all().filter(is_of_nodes).find(has)
 }
 
-/// Why these devices, all nodes if none is named, have no series of one of its metrics; a sentence each.
+/// Explains why these devices have no series of one of the metric's names, in one sentence each. Without
+/// devices: all nodes.
 pub(crate) fn why(
     client: &Client,
     devices: Option<&str>,
@@ -48,7 +49,7 @@ pub(crate) fn why(
     Ok(lines)
 }
 
-/// Of each series that there is: whose word it is that its node does not read it any more, if somebody's is.
+/// For each series: the setting, change or promotion because of which its node no longer reads it, if any.
 pub(crate) fn read_no_more(
     client: &Client,
     nodes: &[api::Node],
@@ -66,7 +67,7 @@ pub(crate) fn read_no_more(
     Ok(explained.iter().map(|one| if is_read(one) { None } else { why(one) }).collect())
 }
 
-/// Of each series: what its node did not do of changes that concern its source, as far as the caller may see them.
+/// For each series: parts of visible setting changes for its source that its node rejected.
 pub(crate) fn not_done(client: &Client, explained: &[api::Explanation]) -> Vec<Vec<String>> {
     let changes: Vec<api::SetChange> = client.get("/api/v1/settings").unwrap_or_default();
     explained.iter().map(|one| not_done_of(one, &changes)).collect()
@@ -97,18 +98,18 @@ fn not_done_of(one: &api::Explanation, changes: &[api::SetChange]) -> Vec<String
     lines
 }
 
-/// Whether samples of it come: the newest is no older, when its node was heard last, than three of its periods.
+/// Whether samples still arrive: the newest is at most three periods older than the node's last report.
 fn is_read(one: &api::Explanation) -> bool {
     let heard = one.senders.iter().map(|sender| sender.last_seen).max_by(f64::total_cmp);
     let old = one.period_seconds.unwrap_or(0.0) * 3.0;
     heard.zip(one.time).is_some_and(|(heard, time)| heard - time <= old)
 }
 
-/// What is asked of nodes through the server now, as far as whoever asks may see it, and as far as it says why a
-/// source is not read.
+/// Current setting overrides and promotions, as far as they are visible to the user and explain a disabled
+/// source.
 #[derive(Default)]
 struct Asked {
-    /// The newest last; `None`: not for him to see.
+    /// Ascending by time; `None`: not visible to the user.
     changes: Option<Vec<api::SetChange>>,
     promotions: Vec<api::Promoted>,
 }
@@ -120,7 +121,7 @@ impl Asked {
         let says = |why: &str| unread.contains(&why);
         let mut asked = Self::default();
         if says("server") {
-            // Staff and administrators may.
+            // Only staff and administrators may read the settings.
             asked.changes = client.get("/api/v1/settings").ok();
         }
         if says("optional") {
@@ -129,7 +130,7 @@ impl Asked {
         Ok(asked)
     }
 
-    /// The change that switches a source off on a node.
+    /// The change that disables a source on a node.
     fn change(&self, device: &str, source: &str) -> Option<&api::SetChange> {
         let key = format!("sources.{source}.enabled = ");
         let of_it = |change: &&api::SetChange| {
@@ -139,7 +140,7 @@ impl Asked {
         last.settings.iter().any(|it| *it == format!("{key}false")).then_some(last)
     }
 
-    /// A promotion of a metric on a node.
+    /// The promotion of a metric on a node.
     fn promotion(&self, device: &str, metric: &str) -> Option<&api::Promoted> {
         self.promotions.iter().find(|it| means(&it.nodes, device) && matches(&it.metric, metric))
     }
@@ -149,7 +150,7 @@ fn means(nodes: &str, device: &str) -> bool {
     NodeList::new(nodes).is_ok_and(|nodes| nodes.has(device))
 }
 
-/// Whether an expression names a metric; one that is none names nothing.
+/// Whether an expression matches a metric; an invalid expression matches none.
 fn matches(pattern: &str, metric: &str) -> bool {
     MetricPattern::new(pattern).is_ok_and(|pattern| pattern.matches(metric))
 }
@@ -190,8 +191,7 @@ fn of_node(
     }
 }
 
-/// Whose word it is that a node does not read a metric, and what would have it read; `None`: nobody's that the node
-/// tells of.
+/// Why a node does not read a metric, and how to enable it. `None`: the node reports no such reason.
 fn unread(node: &api::Node, asked: &Asked, metric: &str, spec: &SourceSpec) -> Option<String> {
     let (device, source) = (&node.device, spec.name);
     let unread = node.sources_restricted.iter().find(|one| one.source == source)?;

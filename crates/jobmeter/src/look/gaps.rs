@@ -1,4 +1,4 @@
-//! `jobmeter gaps`: what is missing, of which nodes, and why.
+//! `jobmeter gaps`: lists gaps, with their nodes and causes.
 
 use crate::output::csv_rows;
 use crate::output::show::{self, Table};
@@ -10,7 +10,7 @@ use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-/// Exit code of a query about an unknown device, as of `jobmeter get`.
+/// Exit code for an unknown device, as in `jobmeter get`.
 const UNKNOWN: u8 = 1;
 
 /// `jobmeter gaps`.
@@ -27,7 +27,7 @@ pub(crate) fn gaps(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
     let mut out = BufWriter::new(io::stdout().lock());
     let text = client.text(&path, "application/json")?;
     let gaps: Vec<api::Gap> = client.understood(&path, &text)?;
-    // A mistyped device has no gaps either.
+    // An empty list may come from a mistyped device.
     let unknown = match gaps.is_empty() {
         true => unknown::names(client, device, None)?,
         false => Vec::new(),
@@ -35,7 +35,7 @@ pub(crate) fn gaps(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
     let code = ExitCode::from(if unknown.is_empty() { 0 } else { UNKNOWN });
     let columns = api::columns::<api::Gap>();
     if csv_rows::written(matches, &columns, || Ok(text.clone()), &mut out)? {
-        // Without a gap it has its columns alone.
+        // Without a gap, the output is the header only.
     } else if matches.get_flag("json") {
         writeln!(out, "{}", machine(&text))?;
     } else if unknown.is_empty() {

@@ -1,4 +1,4 @@
-//! Commands about jobs: which there are, what one used, and what is said of one in a scheduler's place.
+//! Commands about jobs: the list, the report of one job, and job registration in place of a scheduler.
 
 use crate::output::csv_rows;
 use crate::output::show::{self, Table};
@@ -11,21 +11,21 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 use std::str::FromStr;
 
-/// Nodes of a job that a row shows.
+/// Maximum nodes of a job in a row.
 const NODES_SHOWN: usize = 4;
-/// Exit code where schedulers and nodes disagree.
+/// Exit code for disagreements between schedulers and nodes.
 const DISAGREE: u8 = 1;
-/// Most nodes that are told of one job.
+/// Maximum nodes in the registration of a job.
 const NODES_MAX: usize = 65_536;
-/// Words of `job start` that only a scheduler's job has.
+/// Options of `job start` that are only valid for a scheduler's job.
 const TOLD: [&str; 5] = ["user", "account", "project", "queue", "nodes"];
 
-/// What a list may be asked for: options of `jobs`, and parameters of `/api/v1/jobs`.
+/// Filters of the job list: options of `jobs`, and parameters of `/api/v1/jobs`.
 pub(crate) const FILTERS: [&str; 10] =
     ["state", "cluster", "user", "account", "project", "queue", "name", "device", "after", "limit"];
-/// Longest list that shows what its jobs used.
+/// Maximum length of a list with the usage of its jobs.
 const WITH_USAGE_MAX: usize = 1000;
-/// Jobs of a page where nobody says how many.
+/// Default number of jobs per page.
 const LISTED: usize = 50;
 
 fn text(matches: &ArgMatches, name: &str) -> Option<String> {
@@ -46,7 +46,7 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
         _ => (name, text(matches, name)),
     });
     let span = [("start", span.from.map(parameter)), ("end", span.to.map(parameter))];
-    // What jobs used is read for lists of people's length.
+    // Usage is expensive, so the command requests it for short lists only.
     let short = limit.parse().is_ok_and(|limit: usize| limit <= WITH_USAGE_MAX);
     let usage = [("usage", short.then(|| "true".to_owned()))];
     let path = path("/api/v1/jobs", &[&filters[..], &span[..], &usage[..]].concat());
@@ -81,7 +81,7 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the list goes on behind a job.
+/// The position after a job, from which the next page continues.
 fn place(job: &api::Job) -> Option<String> {
     let start = job.start.or(job.submit)?;
     Some(format!("{}:{}@{start}", job.cluster, job.id))
@@ -117,7 +117,7 @@ fn write_jobs(jobs: &[api::Job], times: &Times, out: &mut impl Write) -> io::Res
         cells.map(Option::unwrap_or_default)
     };
     let rows: Vec<_> = jobs.iter().map(row).collect();
-    // What no job has is no column.
+    // Columns without a value in any row are omitted.
     let shown =
         |place: &usize| rows.iter().any(|row| row.get(*place).is_some_and(|c| !c.is_empty()));
     let places: Vec<usize> = (0..header.len()).filter(shown).collect();
@@ -130,13 +130,13 @@ fn write_jobs(jobs: &[api::Job], times: &Times, out: &mut impl Write) -> io::Res
     table.write(out)
 }
 
-/// How long a job ran: as `jobmeter run` reported it, or else from its registered start to its end or now.
+/// Wall time of a job: as `jobmeter run` reported it, otherwise from the registered start to the end or to now.
 fn wall(job: &api::Job, now: f64) -> Option<f64> {
     let reported = job.usage.and_then(|usage| usage.wall_seconds);
     reported.or_else(|| job.start.map(|start| (job.stop.unwrap_or(now) - start).max(0.0)))
 }
 
-/// Cores that a job kept busy, of those it has.
+/// Busy cores of a job, and its allocated cores.
 fn cores(job: &api::Job, now: f64) -> Option<String> {
     let wall = wall(job, now).filter(|wall| *wall > 0.0);
     let seconds = job.usage.and_then(|usage| usage.cpu_seconds);
@@ -145,7 +145,7 @@ fn cores(job: &api::Job, now: f64) -> Option<String> {
     of(used, has)
 }
 
-/// Memory that a job had at most, of what it may have.
+/// Peak memory of a job, and its memory limit.
 fn memory(job: &api::Job) -> Option<String> {
     let used = job.usage.and_then(|usage| usage.memory_peak_bytes).map(show::bytes);
     of(used, job.requested.memory_bytes.map(|bytes| show::bytes(bytes as f64)))
@@ -174,7 +174,7 @@ fn check(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         || Ok(serde_json::to_string(&found)?),
         &mut out,
     )? {
-        // As a table it ends with the same code.
+        // Both formats end with the same exit code.
     } else if matches.get_flag("json") {
         writeln!(out, "{}", machine_value(serde_json::to_value(&found)?))?;
     } else if found.is_empty() {
@@ -205,7 +205,7 @@ fn check(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     Ok(if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DISAGREE) })
 }
 
-/// `jobmeter job`, and its verbs.
+/// `jobmeter job` and its subcommands.
 pub(crate) fn job(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
     match matches.subcommand() {
         Some(("start", matches)) => return start(client, matches, device),
@@ -251,7 +251,8 @@ fn start(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<
     };
     let mut out = io::stdout().lock();
     let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush()) else { return Ok(()) };
-    // The caller has no number to end it with. A text, as a reader that has gone is no success here.
+    // Without the ID, the caller cannot end the job. The error is a text: a closed pipe must not count as
+    // success here.
     let what = format!("cannot write the number of job {job} to standard output: {error}");
     if matches.contains_id("id") {
         bail!("{what}; the job is registered");
@@ -265,7 +266,7 @@ fn start(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<
     }
 }
 
-/// What a prologue says of the job that it was called for.
+/// The job record from the options that a scheduler's prologue passes.
 fn told(id: &str, matches: &ArgMatches, device: &str) -> anyhow::Result<api::JobUpdate> {
     let wrong =
         || format!("`{id}` names no scheduler's job: write CLUSTER:NUMBER, such as site:42");
@@ -273,7 +274,7 @@ fn told(id: &str, matches: &ArgMatches, device: &str) -> anyhow::Result<api::Job
     let nodes = text(matches, "nodes").or_else(|| text(matches, "device"));
     let nodes = nodes.unwrap_or_else(|| device.to_owned());
     let nodes = model::expand_hosts(&nodes.replace(['\n', ' '], ","), NODES_MAX);
-    // A file of nodes names each as often as it has cores for the job.
+    // A node file lists each node once per allocated core.
     let names: std::collections::BTreeSet<String> = nodes.context("--nodes")?.into_iter().collect();
     let share = |device: String| api::NodeShare { device, ..Default::default() };
     Ok(api::JobUpdate {

@@ -1,6 +1,7 @@
-//! Commands that look: nodes, jobs, get, sql, explain, gaps, audit.
+//! Commands that read data: nodes, jobs, get, sql, explain, gaps, audit.
 //!
-//! - `nodes_command`, `jobs`, `gaps`, `audit`: lists. `questions`: get, sql. `explain_missing`: why a node has no series.
+//! - `nodes_command`, `jobs`, `gaps`, `audit`: lists. `questions`: get, sql. `explain_missing`: why a node has
+//!   no series.
 
 pub(crate) mod audit;
 pub(crate) mod explain_missing;

@@ -1,4 +1,4 @@
-//! How what reports stands: `jobmeter nodes`, and `jobmeter explain` for one series.
+//! Status of reporting components: `jobmeter nodes`, and `jobmeter explain` for one series.
 
 use crate::look::explain_missing;
 use crate::output::csv_rows;
@@ -10,19 +10,19 @@ use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-/// Exit code when a node is silent, or a series is not known.
+/// Exit code for a silent node, or for an unknown series.
 const NOT_WELL: u8 = 1;
-/// What to do where several agents send under one name.
+/// Advice if several agents send under one name.
 const CONFLICT: &str = "several agents send under this name, and their samples are mixed: give each node its own \
                         --device";
-/// How a source stands that costs more than it may.
+/// State of a throttled source, which exceeds its limit of processor time.
 const SLOWED: &str = "slowed";
-/// Where the server explains series.
+/// Path of the server's explanations.
 const EXPLAIN: &str = "/api/v1/explain";
-/// Most series that the server explains at once.
+/// Maximum number of series that the server explains at once.
 const TOLD_MAX: usize = 100;
 
-/// `jobmeter nodes`: exit code 1 when one that reported does not.
+/// `jobmeter nodes`: exit code 1 if a node has stopped reporting.
 pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     if let Some(node) = matches.get_one::<String>("forget") {
         return forget(client, node, matches.get_flag("json"));
@@ -120,7 +120,7 @@ fn source_states(node: &api::Node) -> String {
     if all.is_empty() { "all well".to_owned() } else { all.join("; ") }
 }
 
-/// What the node runs by of the settings that the server told.
+/// The generation of the server's settings that the node applies, or why it rejected them.
 fn settings(node: &api::Node) -> String {
     match (&node.config_rejected, node.config_generation) {
         (Some(why), _) => format!("refused: {why}"),
@@ -169,9 +169,9 @@ pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
 /// The interval that is explained.
 struct Interval {
     parameters: [(&'static str, Option<String>); 2],
-    /// In words.
+    /// Text of the interval in messages.
     during: &'static str,
-    /// Whether it ends now.
+    /// Whether the interval ends now.
     is_current: bool,
 }
 
@@ -186,7 +186,7 @@ impl Interval {
     }
 }
 
-/// Drops the senders that have nothing to do with a series: runs of other jobs on its node.
+/// Drops senders without a relation to the series: runs of other jobs on its node.
 fn drop_other_runs(one: &mut api::Explanation) {
     let job = one.series.job;
     one.senders.retain(|sender| {
@@ -230,7 +230,7 @@ fn write_all(
     Ok(())
 }
 
-/// What was asked for and has no series: everything, or some names of a list.
+/// Explains requested names without series: all of them, or some names in a list.
 fn lacking(
     client: &Client,
     matches: &ArgMatches,
@@ -259,7 +259,7 @@ fn lacking(
     Ok(lines)
 }
 
-/// Whether there are such series without the label, or without the job, that was named.
+/// Whether series exist without the requested label, or without the requested job.
 fn too_narrow(
     client: &Client,
     matches: &ArgMatches,
@@ -287,7 +287,7 @@ fn too_narrow(
     })
 }
 
-/// Why there is no such series: a name that nobody has, or how the metric's source stands on the nodes.
+/// Explains why no series matches: an unknown name, or the state of the metric's source on the nodes.
 fn why_none(
     client: &Client,
     device: Option<String>,
@@ -307,7 +307,7 @@ fn why_none(
     Ok(lines)
 }
 
-/// One series, a line for each thing that is known of it.
+/// Writes one series, with one line per known property.
 fn write(
     out: &mut impl Write,
     one: &api::Explanation,

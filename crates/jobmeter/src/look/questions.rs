@@ -1,4 +1,4 @@
-//! Commands that ask the server: get, sql.
+//! Commands that query samples: get, sql.
 
 use crate::output::blank_rows::BlankRows;
 use crate::output::show::Table;
@@ -15,12 +15,12 @@ use model::Timestamp;
 use std::io::{self, BufWriter, IsTerminal as _, Read, Write};
 use std::process::ExitCode;
 
-/// Rows by which the columns of a table get their widths; later rows may be wider.
+/// Number of first rows that determine a table's column widths; later rows may be wider.
 const ROWS_MEASURED: usize = 10_000;
 
-/// Time before now that a question without a time is about.
+/// Default time range of a query: this duration before now.
 const LAST: &str = "5m";
-/// Exit code of a question about an unknown name, or without a sample.
+/// Exit code for a query about an unknown name, or without a sample.
 const UNKNOWN: u8 = 1;
 
 fn text(matches: &ArgMatches, name: &str) -> Option<String> {
@@ -71,7 +71,7 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
             let line = whole(&job, what, &seen, of_job.as_ref(), &times);
             note(&line)?;
         }
-        // The others of a list hide one that is mistyped.
+        // The other names of a list hide a mistyped one.
         let list = |name| text(matches, name).filter(|names| names.contains(','));
         return tell(&unknown::names(client, list("device"), list("metric"))?);
     }
@@ -79,7 +79,8 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
         note(&format!("{}: nothing of that is in the time that was named", of_job.text(&times)))?;
         return Ok(ExitCode::from(UNKNOWN));
     }
-    // Kwollect's answer to an unknown name is the empty one. Here a mistyped name is an error.
+    // Kwollect answers a query for an unknown name with an empty list. This command reports a mistyped name as
+    // an error.
     let mut unknown = unknown::names(client, text(matches, "device"), text(matches, "metric"))?;
     if unknown.is_empty() {
         unknown.push(match job.filter(|_| summary) {
@@ -90,7 +91,7 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
     tell(&unknown)
 }
 
-/// Writes what an answer lacks; the exit code.
+/// Writes what an answer lacks; returns the exit code.
 fn tell(missing: &[String]) -> anyhow::Result<ExitCode> {
     for what in missing {
         note(what)?;
@@ -98,7 +99,7 @@ fn tell(missing: &[String]) -> anyhow::Result<ExitCode> {
     Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNKNOWN) })
 }
 
-/// That nothing was found of names that are known, and what says why.
+/// The message for known names without samples, with the command that explains them.
 fn no_samples(matches: &ArgMatches, span: Span, times: &Times) -> String {
     let of = |name: &str| text(matches, name).map(|value| format!(" of {name} {value}"));
     let what: String = ["metric", "device", "job"].iter().filter_map(|name| of(name)).collect();
@@ -118,7 +119,7 @@ fn no_samples(matches: &ArgMatches, span: Span, times: &Times) -> String {
     format!("no sample{what}{from}{to}; `{why}` shows what reports")
 }
 
-/// When a job ran: from the start of its first run to the end of its last one, or now.
+/// The times of a job: from the start of its first run to the end of its last one, or to now.
 struct OfJob {
     id: String,
     from: Timestamp,
@@ -143,13 +144,13 @@ impl OfJob {
         Ok(Self { id: id.to_owned(), from: at(from)?, to: at(to)?, runs_now })
     }
 
-    /// Whether the job did not run in a time.
+    /// Whether the job did not run in a time range.
     fn misses(&self, span: Span) -> bool {
         span.from.is_some_and(|from| from > self.to) || span.to.is_some_and(|to| to < self.from)
     }
 
-    /// The part of a time in which the job ran. A bound beyond the job's own is left to the server, which knows how
-    /// long before and after it samples are the job's; an empty part has its end before its start.
+    /// The part of a time range in which the job ran. A bound outside of the job's times is omitted, because the
+    /// server knows the tolerance before and after a job. If the job did not run, the end is before the start.
     fn within(&self, span: Span) -> Span {
         if self.misses(span) {
             return Span { from: Some(self.to), to: Some(self.to.plus(-Timestamp::SECOND)) };
@@ -167,10 +168,10 @@ impl OfJob {
     }
 }
 
-/// What a summary has.
+/// Content of a summary.
 const WINDOWS: &str = "five-minute windows";
 
-/// Why the summary of a job may be empty.
+/// The message for a job with an empty summary.
 fn no_window(job: &str) -> String {
     format!(
         "no {WINDOWS} of job {job}: those of its nodes are the job's if they begin while it runs; without --summary \
@@ -178,7 +179,7 @@ fn no_window(job: &str) -> String {
     )
 }
 
-/// What `get` of a job returned.
+/// The message about the time range that `get` returned for a job.
 fn whole(job: &str, what: &str, seen: &Seen, within: Option<&OfJob>, times: &Times) -> String {
     let show = |at: Option<Timestamp>| at.map(|at| times.show(at.seconds()));
     let span = match (show(seen.first()), show(seen.last())) {
@@ -191,14 +192,14 @@ fn whole(job: &str, what: &str, seen: &Seen, within: Option<&OfJob>, times: &Tim
     }
 }
 
-/// The beginning and the end of an answer, where its first and its last time stand.
+/// The start and the end of an answer, which contain its first and its last time.
 #[derive(Debug, Default)]
 struct Seen {
     head: Vec<u8>,
     tail: Vec<u8>,
 }
 
-/// Bytes of each: a row has far fewer.
+/// Size of each in bytes: a row is far smaller.
 const SEEN_BYTES: usize = 16 << 10;
 
 impl Seen {
@@ -218,11 +219,11 @@ impl Seen {
     }
 }
 
-/// A body of which the ends are remembered.
+/// A reader that keeps the start and the end of a body.
 struct Watched<'a, R> {
     body: R,
     seen: &'a mut Seen,
-    /// Until the first rows are there.
+    /// The progress line until the first rows arrive.
     progress: Option<Progress>,
 }
 
@@ -235,14 +236,14 @@ impl<R: Read> Read for Watched<'_, R> {
     }
 }
 
-/// Which time is meant: without a word the last five minutes, of a job all of its time.
+/// The time range of a query. Default: the last 5 min, or the whole time of a job.
 fn interval(times: &Times, matches: &ArgMatches, of_job: bool) -> anyhow::Result<Span> {
     let mut span = times.span(matches)?;
     if !of_job && span == Span::default() {
         span.from = Some(times.before(LAST)?);
     }
     if !of_job || text(matches, "last").is_some() {
-        // Without an end the server would take five minutes from the start.
+        // Without an end, the server would use 5 min from the start.
         span.to = span.to.or(Some(times.instant_now()));
     }
     Ok(span)
@@ -265,7 +266,7 @@ pub(crate) fn sql(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How rows are printed.
+/// Output format of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Table,
@@ -284,7 +285,7 @@ impl Format {
         }
     }
 
-    /// What the server is asked for.
+    /// The content type that the command requests.
     const fn accept(self) -> &'static str {
         match self {
             Self::Table | Self::Csv => "text/csv",
@@ -293,7 +294,7 @@ impl Format {
     }
 }
 
-/// Prints a body of CSV or JSON, CSV as a table when asked to, as it comes. Tells whether it has a row.
+/// Prints a streamed body of CSV or JSON, or CSV as a table. Returns whether the body has a row.
 fn print(body: impl Read, format: Format, cell: impl Fn(&str) -> String) -> anyhow::Result<bool> {
     let mut out = BufWriter::new(io::stdout().lock());
     let any = match format {
@@ -305,7 +306,7 @@ fn print(body: impl Read, format: Format, cell: impl Fn(&str) -> String) -> anyh
         Format::Json => {
             let passed = pass(body, &mut UtcTimes::json(Plain::new(&mut out)))?;
             writeln!(out)?;
-            // Without a row it is `[]`.
+            // Without rows, the body is `[]`.
             passed.marks > 2
         }
     };
@@ -313,7 +314,7 @@ fn print(body: impl Read, format: Format, cell: impl Fn(&str) -> String) -> anyh
     Ok(any)
 }
 
-/// Prints samples as CSV with times as every command writes them. Whether there is a row.
+/// Prints samples as CSV, with times in the format of every command. Returns whether there is a row.
 fn print_csv(body: impl Read) -> anyhow::Result<bool> {
     let mut reader = csv::ReaderBuilder::new().flexible(true).has_headers(false).from_reader(body);
     let mut writer = csv::WriterBuilder::new()
@@ -352,15 +353,15 @@ fn print_table(
     Ok(rows > 0)
 }
 
-/// What was passed on.
+/// Amount of text passed on.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Passed {
     lines: u64,
-    /// Bytes that are no blanks.
+    /// Number of non-blank bytes.
     marks: u64,
 }
 
-/// Passes a text on as it comes.
+/// Passes a streamed text on.
 fn pass(mut body: impl Read, out: &mut impl Write) -> io::Result<Passed> {
     let (mut passed, mut piece) = (Passed::default(), vec![0; 64 << 10]);
     loop {

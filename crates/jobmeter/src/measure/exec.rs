@@ -1,14 +1,14 @@
-//! The step between a fork and the program that is wanted: joins cgroups, ends with its parent, and
+//! The process between a fork and the requested program. It joins cgroups, arranges to end with its parent, and
 //! becomes the program.
 //!
-//! `jobmeter __exec [--end-with PID] [--listen] [--beside FD] [--join FILE]... -- PROGRAM ARGUMENTS...`, started by
-//! `up` and `run` alone. A process of its own does this, as code between fork and exec may do next to nothing; so
-//! everything the program does is counted in its cgroup, and nothing of ours.
+//! `jobmeter __exec [--end-with PID] [--listen] [--beside FD] [--join FILE]... -- PROGRAM ARGUMENTS...`, started
+//! by `up` and `run` only. It is a separate process, because code between fork and exec may do almost nothing.
+//! So the cgroup counts everything that the program does, and nothing of jobmeter itself.
 //!
-//! With `--beside` it begins a sibling, which becomes the program, and ends: the kernel counts for the program what
-//! its process used before, such as the largest memory of a process that it was forked from, and this one's is
-//! small. The descriptor is a socket: the sibling writes a line when it has joined, waits for one byte, and writes when
-//! it begins and what it had used by then ([`sibling::Begun`]).
+//! With `--beside` it starts a sibling process, which becomes the program, and ends. The kernel counts for the
+//! program what its process used before, such as the peak memory of the process that forked it. The peak memory
+//! of this process is small. The descriptor is a socket. The sibling writes a line when it has joined the
+//! cgroups, and waits for one byte. Then it writes its start time and its usage up to then ([`sibling::Begun`]).
 
 use anyhow::{Context, bail};
 use cgroups::Hierarchies;
@@ -25,29 +25,29 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The hidden word.
+/// The hidden argument of this step.
 pub(crate) const WORD: &str = "__exec";
-/// The hidden word of a process that removes directories after some milliseconds: `__remove MS DIR...`.
+/// The hidden argument of a process that removes directories after a delay in ms: `__remove MS DIR...`.
 pub(crate) const REMOVE: &str = "__remove";
 
-/// The first descriptor that a service manager passes on.
+/// The first descriptor that a service manager passes.
 const LISTEN_FD: RawFd = 3;
 
-/// A command that becomes `program` after these steps.
+/// Steps before the process becomes `program`.
 #[derive(Default)]
 pub(crate) struct Steps {
-    /// Files `cgroup.procs` to join.
+    /// Paths of the `cgroup.procs` files to join.
     pub(crate) join: Vec<PathBuf>,
     /// The socket of a sibling that becomes the program.
     pub(crate) beside: Option<i32>,
-    /// Whether to be told to end when this process is gone.
+    /// Whether the kernel signals the process when its parent ends.
     pub(crate) end_with_us: bool,
-    /// Whether standard input is a listening socket, which the program gets as sd_listen_fds(3) says.
+    /// Whether standard input is a listening socket, which the program receives according to sd_listen_fds(3).
     pub(crate) listen: bool,
 }
 
 impl Steps {
-    /// The command: this program, which becomes the other.
+    /// The command line of this program with the steps, which then becomes the other program.
     #[expect(clippy::disallowed_methods, reason = "up and run start programs")]
     pub(crate) fn command(
         &self,
@@ -74,7 +74,7 @@ impl Steps {
     }
 }
 
-/// Does the steps and becomes the program; returns only when that fails.
+/// Executes the steps and becomes the program; returns only if this fails.
 pub(crate) fn become_program(words: &[OsString]) -> anyhow::Result<std::convert::Infallible> {
     let (mut words, mut files, mut beside, mut listens) = (words.iter(), Vec::new(), None, false);
     while let Some(word) = words.next() {
@@ -112,7 +112,7 @@ fn exec(program: &OsStr, arguments: &[OsString], listens: bool) -> io::Error {
     #[expect(clippy::disallowed_methods, reason = "up and run start programs")]
     let mut command = Command::new(program);
     if listens {
-        // The program keeps this process's number.
+        // The program keeps the PID of this process.
         command.env("LISTEN_PID", std::process::id().to_string()).env("LISTEN_FDS", "1");
     }
     command.args(arguments).exec()
@@ -128,7 +128,8 @@ impl Beside {
         Ok(Self(file.context("--beside")?))
     }
 
-    /// Says that all is joined, waits to be let go, and becomes the program; returns only when that fails.
+    /// Reports that all cgroups are joined, waits for permission, and becomes the program; returns only if this
+    /// fails.
     fn begin(mut self, words: &[OsString]) -> io::Error {
         let joined = sibling::used();
         match self.0.write_all(b"joined\n").and_then(|()| self.0.read_exact(&mut [0])) {
@@ -138,18 +139,18 @@ impl Beside {
     }
 }
 
-/// Why a program did not start.
+/// The error of a program that did not start.
 #[derive(Debug, thiserror::Error)]
 #[error("{program}: {error}")]
 pub(crate) struct NotStarted {
     program: String,
-    /// Whether it is not there at all.
+    /// Whether the program does not exist.
     missing: bool,
     error: io::Error,
 }
 
 impl NotStarted {
-    /// What shells, env(1) and time(1) end with then.
+    /// The exit code of shells, env(1) and time(1) in this case.
     pub(crate) const fn exit_code(&self) -> u8 {
         if self.missing { 127 } else { 126 }
     }
@@ -159,11 +160,11 @@ fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Looks for a program as execvp(3) does, `path` being the value of `PATH`, before anything is made for
-/// it. What only shows when it is started, such as an interpreter that is missing, is told then.
+/// Checks for an executable program like execvp(3), with `path` as the value of `PATH`, before a job is created
+/// for it. Errors that only a start reveals, such as a missing interpreter, are reported then.
 ///
 /// # Errors
-/// It is not there, or may not be executed.
+/// The program does not exist, or is not executable.
 pub(crate) fn startable(program: &OsStr, path: Option<&OsStr>) -> Result<(), NotStarted> {
     let failed = |missing, error| {
         let program = program.to_string_lossy().into_owned();
@@ -202,9 +203,9 @@ fn executable(file: &Path) -> io::Result<()> {
     }
 }
 
-/// Starts a process that removes empty directories after a time. It has nothing of the terminal and of the pipes that
-/// this one writes to, so that nobody waits for it. Returns when it has left the cgroups of a `jobmeter run` around this
-/// one, which would wait for it.
+/// Starts a process that removes empty directories after a delay. It has no terminal and none of this process's
+/// output pipes, so that nothing waits for its end. The function returns when the process has left the cgroups
+/// of an enclosing `jobmeter run`, which would wait for it.
 pub(crate) fn remove_later(after: Duration, dirs: &[PathBuf]) -> anyhow::Result<()> {
     let own = std::env::current_exe().context("finding this program's own file")?;
     #[expect(
@@ -215,20 +216,20 @@ pub(crate) fn remove_later(after: Duration, dirs: &[PathBuf]) -> anyhow::Result<
     command.args([REMOVE, &after.as_millis().to_string()]).args(dirs).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
     let mut child = command.spawn().context("starting what removes the job's cgroup")?;
-    // It writes a byte, or ends.
+    // The process writes one byte, or ends.
     let mut left = child.stdout.take().context("the output of what removes the job's cgroup")?;
     left.read_exact(&mut [0]).context("waiting for what removes the job's cgroup")?;
     Ok(())
 }
 
-/// Removes directories after a time; those that still have a process stay.
+/// Removes directories after a delay; directories with a process remain.
 pub(crate) fn remove(words: &[OsString]) {
     let Some((after, dirs)) = words.split_first() else { return };
     let after = after.to_str().and_then(|text| text.parse().ok()).unwrap_or(0);
     if let Ok(root) = Root::live() {
         leave_jobs(&root);
     }
-    // The parent may have gone: then nobody waits for this.
+    // The parent may have ended already; the error is ignored.
     io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush()).ok();
     std::thread::sleep(Duration::from_millis(after));
     for dir in dirs {
@@ -236,7 +237,7 @@ pub(crate) fn remove(words: &[OsString]) {
     }
 }
 
-/// Moves this process from the cgroups of jobs that `jobmeter run` made to the root of each hierarchy.
+/// Moves this process from the cgroups of `jobmeter run` jobs to the root of each hierarchy.
 fn leave_jobs(root: &Root) {
     let mut own = Vec::new();
     let is_read = root.read("proc/self/cgroup", &mut own).is_ok();
@@ -256,7 +257,7 @@ fn end_with(pid: Option<&OsString>) -> anyhow::Result<()> {
     let pid =
         pid.and_then(|pid| pid.to_str()?.parse::<i32>().ok()).context("--end-with wants a pid")?;
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
-    // The parent may have ended before the kernel was told.
+    // The parent may have ended before the kernel received the request.
     if rustix::process::getppid().map(Pid::as_raw_nonzero).is_none_or(|parent| parent.get() != pid)
     {
         bail!("process {pid} ended before its program started");
@@ -264,14 +265,14 @@ fn end_with(pid: Option<&OsString>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Moves standard input to descriptor 3, the first one that sd_listen_fds(3) passes on, and leaves `/dev/null`.
+/// Moves standard input to descriptor 3, the first of sd_listen_fds(3), and replaces it by `/dev/null`.
 fn pass_stdin_on() -> anyhow::Result<()> {
     let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), LISTEN_FD)?;
     if socket.as_raw_fd() != LISTEN_FD {
         bail!("descriptor {LISTEN_FD} is taken, so that no socket can be passed on");
     }
     rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::empty())?;
-    // The program owns it from now on.
+    // The program owns the socket from now on.
     std::mem::forget(socket);
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
     Ok(())

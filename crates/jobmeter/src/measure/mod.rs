@@ -1,6 +1,6 @@
 //! Commands that measure: run.
 //!
-//! - `run`: a command as a job. `exec`: between fork and the command.
+//! - `run`: runs a command as a job. `exec`: the process between fork and the command.
 
 pub(crate) mod exec;
 pub(crate) mod run;

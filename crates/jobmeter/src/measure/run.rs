@@ -1,7 +1,7 @@
-//! `jobmeter run`: a command as a job of the cluster "local", with a report at its end.
+//! `jobmeter run`: runs a command as a job of the cluster "local", and prints a report at its end.
 //!
-//! The server gives the job its number; without one the command still runs, is measured and reported.
-//! Where an agent sends this node's samples, the job is in its hands; otherwise this process sends them.
+//! The server assigns the job ID. Without a server the command still runs, is measured and reported. If an agent
+//! sends this node's samples, that agent reports the job; otherwise this process sends the samples.
 
 mod child;
 mod measure;
@@ -29,58 +29,58 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How often the kernel's queues are emptied while nothing ends.
+/// Interval between reads of the kernel's queues while nothing ends.
 const STEP: Duration = Duration::from_millis(50);
-/// Longest time of a request: a server that does not answer must not hold the command's signals up.
+/// Time limit of a request: an unavailable server must not delay the command's signals.
 const REQUEST: Duration = Duration::from_secs(2);
-/// How long the end of the command is sent again to a server that does not answer.
+/// How long to retry the end of the command with an unavailable server.
 const END: Duration = Duration::from_secs(5);
-/// Time between two tries.
+/// Interval between retries.
 const AGAIN: Duration = Duration::from_millis(250);
-/// Smallest memory limit: less ends every command when it starts.
+/// Minimum memory limit: a smaller one kills every command at its start.
 const MEMORY_MIN: u64 = 1 << 20;
-/// Longest name of a job, in bytes: the server's limit.
+/// Maximum length of a job name in bytes: the server's limit.
 const NAME_BYTES_MAX: usize = 200;
-/// Exit codes that state a signal: 128 and its number.
+/// Exit codes that state a signal: 128 + the signal number.
 const SIGNALLED: std::ops::RangeInclusive<i32> = 129..=128 + 64;
-/// Time between two readings.
+/// Interval between readings.
 const READ_EVERY_US: u64 = 1_000_000;
 
-/// The report, as `--json` prints it.
+/// The report in the format of `--json`.
 #[derive(Serialize)]
 struct Report {
-    /// `local`, or `null` for a job that no server knows.
+    /// `local`, or `null` for a job without an ID from a server.
     cluster: Option<String>,
     id: Option<i64>,
     name: String,
     device: String,
     command: Vec<String>,
     exit_code: i32,
-    /// How it ended, as in the report of `jobmeter job`.
+    /// How the job ended, as in the report of `jobmeter job`.
     end: api::JobEnd,
     start: f64,
     stop: f64,
     #[serde(flatten)]
     totals: Totals,
-    /// Tasks that the kernel killed as memory was out.
+    /// Tasks that the kernel killed because memory ran out.
     oom_kills: Vec<api::OomKill>,
-    /// What could not be measured, and why.
+    /// Values that could not be measured, with reasons.
     left_out: Vec<String>,
 }
 
 struct Job {
     id: Option<JobId>,
-    /// The identity of the server that numbered it; empty: it has none.
+    /// The identity of the server that assigned the ID; empty: the job has no ID.
     server: String,
     name: String,
     device: DeviceId,
     start: Timestamp,
     stop: Option<Timestamp>,
-    /// When sending its end is given up, by [`monotonic_us`].
+    /// Deadline for sending the end, in time of [`monotonic_us`].
     give_up_us: u64,
 }
 
-/// Runs the command and reports.
+/// Runs the command and prints its report.
 pub(crate) fn run(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<ExitCode> {
     let words: Vec<OsString> = matches.get_many("command").unwrap_or_default().cloned().collect();
     let device = matches.get_one::<String>("device").map_or(device, String::as_str);
@@ -88,14 +88,14 @@ pub(crate) fn run(client: &Client, matches: &ArgMatches, device: &str) -> anyhow
     let name = matches.get_one::<String>("name").cloned().unwrap_or_else(|| base_name(&words));
     check_name(&name)?;
     let limits = limits(matches)?;
-    // Before there is a job: what cannot start is none.
+    // A command that cannot start must not create a job.
     if let Some(program) = words.first() {
         crate::measure::exec::startable(program, std::env::var_os("PATH").as_deref())?;
     }
     let root = Root::live()?;
     limits.check(&root)?;
     if limits.is_some() {
-        // A limit that this machine cannot set leaves no job.
+        // A limit that this machine cannot set must not create a job.
         drop(JobDirs::make(&root, &dir_name(None, "", false), &limits)?);
     }
     let client = &client.limited(REQUEST);
@@ -111,7 +111,7 @@ pub(crate) fn run(client: &Client, matches: &ArgMatches, device: &str) -> anyhow
     end(client, &job, exit_code, &mut left_out);
     let reported = report(matches.get_flag("json"), &job, &words, result?, left_out);
     if let Err(error) = reported {
-        // Scripts rely on the command's own exit code, whether or not there is a place for the report.
+        // Scripts rely on the command's own exit code, even if the report cannot be written.
         note(&format!("cannot write the report: {error}")).ok();
     }
     Ok(ExitCode::from(u8::try_from(exit_code).unwrap_or(1)))
@@ -122,7 +122,7 @@ fn base_name(words: &[OsString]) -> String {
     model::printable(first.rsplit('/').next().unwrap_or_default()).into_owned()
 }
 
-/// Rejects a name that a server would reject, before the command starts.
+/// Rejects an invalid name before the command starts.
 fn check_name(name: &str) -> anyhow::Result<()> {
     if name.len() > NAME_BYTES_MAX {
         bail!("--name: it has {} bytes; {NAME_BYTES_MAX} at most", name.len());
@@ -146,10 +146,10 @@ fn limits(matches: &ArgMatches) -> anyhow::Result<Limits> {
     })
 }
 
-/// Why a text is no size.
+/// Why a text is not a valid size.
 fn why_no_size(text: &str) -> &'static str {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    // A number with a known unit is too large.
+    // The unit is known, so the number is too large.
     let is_size = text != unit && config::parse_bytes(&format!("1{unit}")).is_some();
     match is_size {
         true => "it is more than 16 EiB, which no machine can address; write 512MiB or 2GiB",
@@ -157,7 +157,7 @@ fn why_no_size(text: &str) -> &'static str {
     }
 }
 
-/// How a command ended, in the words of a job's report.
+/// How a command ended, in the terms of a job's report.
 fn job_end(exit_code: i32, was_killed: bool) -> api::JobEnd {
     let (cause, detail) = match exit_code {
         0 => ("completed", String::new()),
@@ -179,7 +179,7 @@ fn shown_end(exit_code: i32) -> String {
     format!("exit code {exit_code} (signal {number}{name})")
 }
 
-/// The job's number and the server's identity, or why it has none.
+/// Registers the job; returns its ID and the server's identity, or why it has no ID.
 fn register(
     client: &Client,
     name: &str,
@@ -199,7 +199,7 @@ fn register(
 
 fn end(client: &Client, job: &Job, exit_code: i32, left_out: &mut Vec<String>) {
     let Some(id) = job.id else { return };
-    // Just after the last reading, which is the job's own.
+    // 1 µs after the last reading, which belongs to the job.
     let stop = job.stop.unwrap_or_else(crate::clock).plus(1).seconds();
     let end = api::End { exit_code: Some(exit_code), stop: Some(stop) };
     let path = format!("/api/v1/jobs/local:{id}/end");
@@ -208,7 +208,7 @@ fn end(client: &Client, job: &Job, exit_code: i32, left_out: &mut Vec<String>) {
     }
 }
 
-/// Sends something again while the server does not answer, up to an instant; at least once.
+/// Retries a request while the server is unavailable, up to a deadline; sends it at least once.
 fn again<T>(give_up_us: u64, mut send: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
     loop {
         let result = send();
@@ -220,7 +220,7 @@ fn again<T>(give_up_us: u64, mut send: impl FnMut() -> anyhow::Result<T>) -> any
     }
 }
 
-/// Starts the command in its cgroup, reads while it runs, and tells what it used.
+/// Starts the command in its cgroup, reads while it runs, and returns its usage.
 fn measured(
     client: &Client,
     root: &Root,
@@ -229,7 +229,7 @@ fn measured(
     limits: &Limits,
     left_out: &mut Vec<String>,
 ) -> anyhow::Result<Measured> {
-    // Decided once: an agent that starts later must not report the same series.
+    // The decision is final: an agent that starts later must not report the same series.
     let agent = job.id.is_some() && send::agent_alive(client, &job.device);
     let dir = dir_name(job.id, &job.server, agent);
     let boot = agent::boot_of(root)?;
@@ -241,13 +241,13 @@ fn measured(
     measure.begin(&key, &place, crate::clock());
     let agent = agent && !place.is_empty();
     let mut sender = send::Sender::new(client, job.id.map(|_| &key), &job.device, agent);
-    // What counts by task knows the command before it runs, however short that is.
+    // Per-task accounting must know the command before it runs, because it may be very short.
     let joined = || measure.joined(crate::clock());
     let mut command = Command::start(words, place.join_files(root), joined)?;
     measure.begun(command.begun());
     job.start = Timestamp(command.begun().wall_us);
     let Ended { exit_code, wall } = follow(&mut command, &mut measure, &mut sender, &place);
-    // By the clock that is never set.
+    // Uses the monotonic clock, which is never set.
     let stop = job.start.plus(i64::try_from(wall.as_micros()).unwrap_or(i64::MAX));
     job.stop = Some(stop);
     measure.end(&key, stop);
@@ -261,11 +261,11 @@ fn measured(
     measure.report(&totals, &key, stop);
     let (now_us, end_us) = (monotonic_us(), u64::try_from(END.as_micros()).unwrap_or(0));
     job.give_up_us = now_us + end_us;
-    // The samples' tries leave time for those of the end.
+    // Retries of samples leave time for retries of the end.
     sender.send(&mut measure, Some(now_us + end_us / 2));
     left_out.append(&mut place.left_out);
     left_out.append(&mut measure.left_out);
-    // An agent reads the last of the job meanwhile; nobody waits for that.
+    // An agent meanwhile takes its last reading of the job; this process does not wait for it.
     if !(sender.agent_sees() && place.remove_later()) {
         place.remove();
     }
@@ -275,17 +275,17 @@ fn measured(
     Ok(Measured { exit_code, totals, peak_note, oom_kills: measure.oom_kills })
 }
 
-/// What a command used, and how it ended.
+/// Usage of a command, and how it ended.
 struct Measured {
     exit_code: i32,
     totals: Totals,
-    /// What its peak memory is.
+    /// The note on the peak memory.
     peak_note: &'static str,
     oom_kills: Vec<api::OomKill>,
 }
 
-/// The name of the job's directories. An agent takes `job_*` for a job, and not `run_*`: a job without an ID, or one
-/// that no agent reports, has the second one.
+/// The name of the job's directories. Agents recognise `job_*` as a job, but not `run_*`. `run_*` is for jobs
+/// without an ID, and for jobs that no agent reports.
 fn dir_name(id: Option<JobId>, server: &str, agent: bool) -> String {
     let prefix = if agent { "job" } else { "run" };
     match id {
@@ -295,15 +295,15 @@ fn dir_name(id: Option<JobId>, server: &str, agent: bool) -> String {
     }
 }
 
-/// How a command ended.
+/// The end of a command.
 struct Ended {
     exit_code: i32,
-    /// From its start to the end of all it started.
+    /// Time from the start to the end of all started processes.
     wall: Duration,
 }
 
-/// Reads until the command and all it started have ended, or the user has waited long enough for what
-/// it left behind.
+/// Reads until the command and all processes that it started have ended. Ends earlier if the user interrupts the
+/// wait for leftover processes.
 fn follow(
     command: &mut Command,
     measure: &mut Measure,
@@ -314,7 +314,7 @@ fn follow(
     let mut read_us = begun_us;
     loop {
         let enough = command.tend();
-        // After it: what ended has ended by now.
+        // Read afterwards, so that processes that ended by now are included.
         let (now, steady_us) = (crate::clock(), monotonic_us());
         measure.set_ended(command.ended());
         if let Some(exit_code) = command.exit_code() {
@@ -369,7 +369,7 @@ fn report(
         let mut out = io::stdout().lock();
         return writeln!(out, "{}", machine_value(serde_json::to_value(&report)?));
     }
-    // The command's own output may be piped somewhere: the report goes beside it.
+    // The command's standard output may be piped, so the report goes to standard error.
     let mut out = io::stderr().lock();
     let number = report.id.map_or_else(|| "no number".to_owned(), |id| format!("local:{id}"));
     writeln!(out, "job {number} {}, {}", plain(&report.name), shown_end(exit_code))?;
@@ -388,7 +388,7 @@ fn report(
     Ok(())
 }
 
-/// Whether an error is the server's own word, and not that there is none.
+/// Whether the server sent the error, as opposed to being unavailable.
 pub(crate) fn is_refusal(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.is::<Refused>())
 }

@@ -1,11 +1,12 @@
-//! The settings of this node's agent, for commands that read what it would.
+//! The configuration of this node's agent, for commands that read what the agent would read.
 
 use agent::SourcePlan;
 use clap::ArgMatches;
 use config::{AgentConfig, ConfigErrors, ConfigFile, Given, place};
 use std::path::PathBuf;
 
-/// The file that `--agent` names, else the agent's own, and what it and the environment say.
+/// The path and the result of loading the agent's settings: from the file of `--agent` or the agent's default
+/// file, and from the environment.
 pub(crate) fn read(matches: &ArgMatches) -> (PathBuf, Result<AgentConfig, ConfigErrors>) {
     let environment = |name: &str| delivery::environment(name);
     let named = matches.get_one::<String>("agent").cloned();
@@ -16,13 +17,13 @@ pub(crate) fn read(matches: &ArgMatches) -> (PathBuf, Result<AgentConfig, Config
     (shown, loaded.map(|loaded| loaded.config))
 }
 
-/// The settings of an agent that was told nothing.
+/// The default settings of an agent.
 pub(crate) fn defaults() -> Result<AgentConfig, ConfigErrors> {
     let none = Given { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
     agent::load(&none).map(|loaded| loaded.config)
 }
 
-/// Why a source that is not enabled is not read.
+/// Why a source is not enabled.
 pub(crate) fn why_off(source: &SourcePlan) -> String {
     let name = source.spec.name;
     if source.off.is_empty() {

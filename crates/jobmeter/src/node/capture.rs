@@ -1,5 +1,5 @@
-//! `jobmeter capture`: the files that a source reads, or all of them, as a folder that a test or a maintainer
-//! can read with `--root`. Names of this machine, its users and its servers, and addresses are replaced.
+//! `jobmeter capture`: records the files that one or all sources read, as a folder for tests and maintainers
+//! (`--root`). Names of this machine, its users and its servers, and addresses are replaced.
 
 mod scrub;
 
@@ -17,20 +17,20 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
-/// Files that every recorded machine has: its boot time, its mounts.
+/// Files of every recorded machine: its boot time and its mounts.
 const ALWAYS: [&str; 2] = ["proc/stat", "proc/self/mounts"];
 
-/// Processor time that one reading should not pass: a bug report may take its time.
+/// Processor time limit of one reading; large, because a capture is not urgent.
 const READING_MAX: Duration = Duration::from_secs(10);
 
-/// Where the states of the sources stand.
+/// The file with the states of the sources.
 const STATES: &str = ".jobmeter/sources";
 
-/// Runs sources on a recording root as an agent would, and copies what they read to `out`, with the state of each.
-/// One that the settings switch off is read where it is the only one.
+/// Runs sources on a recording root as an agent would, and copies the files they read to `out`, with each
+/// source's state. A source that is disabled in the settings is read if it is the only one.
 ///
 /// # Errors
-/// The only one that was asked for gives nothing, or a file cannot be written.
+/// The only requested source yields nothing, or a file cannot be written.
 pub(crate) fn capture(
     sources: &[SourcePlan],
     find: cgroups::Config,
@@ -67,7 +67,7 @@ pub(crate) fn capture(
     }
     match cgroups::recorded_owners(root, &root.paths_read()) {
         Ok(owners) => write(&out.join(".jobmeter/owners"), &scrub.bytes(owners.as_bytes()))?,
-        // A recorded machine may have been recorded without its mounts.
+        // A recorded machine may lack its mounts.
         Err(error) if error.is_absent() => {}
         Err(error) => return Err(error.into()),
     }
@@ -90,7 +90,7 @@ pub(crate) fn capture(
     Ok(())
 }
 
-/// Opens a source and reads it once; how many samples it gave.
+/// Opens a source and reads it once; returns the number of samples.
 fn read(source: &SourcePlan, site: &Site, jobs: &Jobs) -> anyhow::Result<usize> {
     let mut probe = Probe::open(source.spec, &source.options, site);
     probe.read(site, jobs, READING_MAX);
@@ -100,8 +100,8 @@ fn read(source: &SourcePlan, site: &Site, jobs: &Jobs) -> anyhow::Result<usize> 
     }
 }
 
-/// Links to directories that were read as links, and through which files were read, too: both must work on the
-/// recorded machine, so the files are written where the link points.
+/// Directory links that sources read both as links and as parts of paths. Both must work on the recorded
+/// machine, so files are written at the target of the link.
 #[derive(Default)]
 struct Links(BTreeMap<String, String>);
 
@@ -112,10 +112,10 @@ impl Links {
         Self(paths.iter().filter_map(target).collect())
     }
 
-    /// The path without the links in it; of a path that is a link itself, the link's own place.
+    /// Resolves the directory links in a path. If the path itself is a link, the last component is not resolved.
     fn resolve(&self, path: &str) -> String {
         let mut path = path.to_owned();
-        // As many as the kernel follows (path_resolution(7)).
+        // The kernel's limit of followed links (path_resolution(7)).
         for _ in 0..40 {
             let through = path
                 .match_indices('/')
@@ -127,7 +127,7 @@ impl Links {
     }
 }
 
-/// Where a relative link points, from the root on; none for one that is absolute or leaves the root.
+/// The target of a relative link, from the root; `None` if the target is absolute or outside of the root.
 fn joined(link: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = link.split('/').collect();
     parts.pop();
@@ -143,7 +143,7 @@ fn joined(link: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Records where a link to a directory points. Nothing is done where a file or a directory was written.
+/// Records the target of a directory link. Does nothing if a file or directory exists at this path.
 fn link(root: &Root, path: &str, scrub: &Scrub, links: &Links, out: &Path) -> anyhow::Result<()> {
     let to = out.join(scrub.text(&links.resolve(path)));
     let Ok(target) = root.read_link(path) else { return Ok(()) };
@@ -158,7 +158,7 @@ fn link(root: &Root, path: &str, scrub: &Scrub, links: &Links, out: &Path) -> an
 
 fn copy(root: &Root, path: &str, scrub: &Scrub, links: &Links, out: &Path) -> anyhow::Result<bool> {
     let mut bytes = Vec::new();
-    // What was asked for and is not there, or is a directory, is recorded by its absence.
+    // A requested file that is missing, or that is a directory, is recorded by its absence.
     if root.read(path, &mut bytes).is_err() {
         return Ok(false);
     }
@@ -168,7 +168,7 @@ fn copy(root: &Root, path: &str, scrub: &Scrub, links: &Links, out: &Path) -> an
         _ if path.starts_with("proc/") && path.ends_with("/environ") => bytes = of_gpus(&bytes),
         _ => {}
     }
-    // Its records have a length that scrubbing as text would change.
+    // Its records have a fixed length, which text replacement would change.
     if path == "var/run/utmp" {
         write(&out.join(path), &kernel::utmp::without_names(&bytes))?;
         return Ok(true);
@@ -177,7 +177,7 @@ fn copy(root: &Root, path: &str, scrub: &Scrub, links: &Links, out: &Path) -> an
     Ok(true)
 }
 
-/// The lines of `/etc/passwd` that discovery asks for: whose directories hold jobs. Nobody else's.
+/// The lines of `/etc/passwd` for discovery: accounts whose directories contain jobs, and no others.
 fn schedulers(passwd: &[u8]) -> Vec<u8> {
     let kept = |line: &&[u8]| {
         ["root:", "oar:", "slurm:"].iter().any(|name| line.starts_with(name.as_bytes()))
@@ -185,7 +185,7 @@ fn schedulers(passwd: &[u8]) -> Vec<u8> {
     passwd.split_inclusive(|byte| *byte == b'\n').filter(kept).flatten().copied().collect()
 }
 
-/// The variables of a process that say which GPUs its job has. Others may hold passwords.
+/// The variables of a process with the GPUs of its job. Other variables may contain passwords.
 fn of_gpus(environ: &[u8]) -> Vec<u8> {
     let kept = |pair: &&[u8]| {
         ["SLURM_JOB_GPUS=", "SLURM_STEP_GPUS=", "CUDA_VISIBLE_DEVICES="]
@@ -205,7 +205,7 @@ fn write(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    /// Captures from a recorded machine as an agent with these settings would; what is told of the sources.
+    /// Captures from a recorded machine with these agent settings; returns the reported states of the sources.
     fn captured(from: &Path, settings: &str, out: &Path) -> String {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("agent.toml");

@@ -1,25 +1,25 @@
-//! The manual of a source: everything that it declares, for a terminal and for the reference of all sources.
+//! The manual of a source, from its declaration: for a terminal, and for the reference of all sources.
 
 use config::{Setting, SourceSettings};
 use model::Metric;
 use sources::{Every, SourceSpec};
 use std::io::{self, Write};
 
-/// What the manual is written for.
+/// Output format of the manual.
 #[derive(Clone, Copy)]
 pub(crate) enum Look {
     /// A terminal.
     Terminal,
-    /// The reference of all sources.
+    /// The Markdown reference of all sources.
     Markdown,
 }
 
-/// Every source with a manual: the agent's, with what the agent tells of itself, and that of `jobmeter run`.
+/// Every source with a manual: the agent's sources, the agent's own metrics, and the source of `jobmeter run`.
 pub(crate) fn all() -> impl Iterator<Item = &'static SourceSpec> {
     agent::sources().chain([&crate::measure::run::reported::SPEC])
 }
 
-/// The generated reference of every source.
+/// Writes the generated reference of all sources.
 pub(crate) fn reference(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "# Sources\n")?;
     writeln!(out, "What a node can tell. Generated from the sources themselves by `make docs`.\n")?;
@@ -30,7 +30,7 @@ pub(crate) fn reference(out: &mut impl Write) -> io::Result<()> {
     all().try_for_each(|spec| describe(spec, Look::Markdown, out))
 }
 
-/// The manual of one source.
+/// Writes the manual of one source.
 pub(crate) fn describe(spec: &SourceSpec, look: Look, out: &mut impl Write) -> io::Result<()> {
     look.title(spec.name, spec.help, out)?;
     look.fact("reads", &look.words(spec.reads), out)?;
@@ -114,7 +114,7 @@ fn row(cells: &[&str], out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "| {} |", cells.join(" | "))
 }
 
-/// The settings of a source with their names in its table; none of one that is not the agent's.
+/// The settings of a source with their names in its table; empty for a source without agent settings.
 fn settings(spec: &SourceSpec) -> Vec<(String, Setting)> {
     let of_agent = agent::source_settings();
     let own = of_agent.iter().find(|source| source.name == spec.name);
@@ -165,8 +165,8 @@ mod tests {
             let text = format!("[sources.{}]\n{}\n", spec.name, table.join("\n"));
             std::fs::write(&file, &text).unwrap();
             let mut told = load(config::ConfigFile::Given(file.clone()));
-            // What is written is exact, where the source's own wish is a lower bound; and who owns the file is
-            // another matter.
+            // A written period is exact, while the source's default is a lower bound. The test also ignores the
+            // owner of the file.
             for (name, source) in &mut told.sources {
                 (source.period, source.distrust) = (defaults.sources[name].period, None);
             }

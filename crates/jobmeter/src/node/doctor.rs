@@ -1,7 +1,7 @@
-//! `jobmeter doctor`: what keeps a node from telling all it can, what opens it, and what reading it costs.
+//! `jobmeter doctor`: lists what a node cannot measure, how to enable it, and the cost of reading.
 //!
-//! Each source is read as an agent with the node's settings would, in a thread of its own: one that hangs is
-//! told as such and holds nothing else up. What a reading costs is that thread's processor time.
+//! It reads each source as an agent with the node's settings would, in a separate thread. So a hanging source is
+//! reported as such and delays no other source. The cost of a reading is the processor time of its thread.
 
 mod facts;
 mod measure;
@@ -19,15 +19,15 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Exit code of a node of which something that is asked for is denied or broken.
+/// Exit code of a node with an enabled source that is denied or broken.
 const ILL: u8 = 1;
-/// How long the cost is measured when nobody says otherwise.
+/// Default duration of the cost measurement.
 const MEASURE: Duration = Duration::from_secs(60);
-/// The shorter time that a long measurement suggests.
+/// The shorter duration that the progress line of a long measurement suggests.
 const SHORT: Duration = Duration::from_secs(5);
 const DAY_SECONDS: f64 = 86_400.0;
 
-/// Everything that is told.
+/// The report.
 #[derive(Serialize)]
 struct Report {
     good: bool,
@@ -35,38 +35,38 @@ struct Report {
     sources: Vec<Line>,
 }
 
-/// A source or a part of one.
+/// A source, or a part of one.
 #[derive(Serialize)]
 struct Line {
     /// Source, or `source/part`.
     source: String,
     state: State,
-    /// What is missing.
+    /// The missing file, feature or permission.
     what: String,
-    /// What opens it.
+    /// How to enable it.
     grant: String,
     metrics: usize,
     series: usize,
     period_seconds: f64,
-    /// `None` for what is not read, and on a recorded machine.
+    /// `None` for a source that is not read, and on a recorded machine.
     cost: Option<Cost>,
 }
 
 /// Processor time of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Cost {
-    /// Of one reading, the mean.
+    /// Mean per reading.
     tick_seconds: f64,
-    /// Readings that were measured.
+    /// Number of measured readings.
     ticks: u64,
-    /// Of a day at the source's period, what is done between readings included.
+    /// Per day at the source's period, including work between readings.
     day_seconds: f64,
-    /// The same as a part of one core, in percent.
+    /// As a part of one core, in percent.
     core_percent: f64,
 }
 
 impl Cost {
-    /// Of measured readings; `None` if there was none.
+    /// Computes the cost from measured readings; `None` if there was none.
     fn of(measured: &Measured, period: Duration) -> Option<Self> {
         let ticks = measured.ticks;
         if ticks == 0 || measured.seconds <= 0.0 {
@@ -120,14 +120,14 @@ pub(crate) fn doctor(matches: &ArgMatches, device: &str) -> anyhow::Result<ExitC
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(ILL) })
 }
 
-/// The line on a terminal while the cost is measured.
+/// The progress line while the cost is measured.
 fn measuring(time: Duration) -> String {
     let shorter = if time > SHORT { "; --for 5s is shorter" } else { "" };
     let shown = model::setting::show_duration(time);
     format!("measuring for {shown} what each source costs{shorter}")
 }
 
-/// The agent's settings, and how they stand; where they are wrong, the defaults.
+/// The agent's settings and a fact about them; the defaults if the settings are invalid.
 fn settings(matches: &ArgMatches) -> anyhow::Result<(AgentConfig, Fact)> {
     let (shown, loaded) = agent_file::read(matches);
     let errors = match loaded {
@@ -145,7 +145,7 @@ fn settings(matches: &ArgMatches) -> anyhow::Result<(AgentConfig, Fact)> {
     Ok((agent_file::defaults()?, Fact::not("settings", State::Broken, what, &grant)))
 }
 
-/// What opens a source; of a failure that names nothing, where to look.
+/// How to enable a source; for an error without advice, where to look.
 fn grant(told: &SourceState, name: &str) -> String {
     if matches!(told.state, State::Denied | State::Broken) && told.grant.is_empty() {
         return format!("`jobmeter sources {name}` shows what it reads");
@@ -153,7 +153,7 @@ fn grant(told: &SourceState, name: &str) -> String {
     told.grant.clone()
 }
 
-/// A line for the source, and one for each of its parts that gives nothing.
+/// A line for the source, and one for each of its parts without samples.
 fn lines(name: &str, period: Duration, measured: &Measured, live: bool) -> Vec<Line> {
     let cost = if live { Cost::of(measured, period) } else { None };
     let line = |(source, told): &(String, SourceState)| {
@@ -257,7 +257,7 @@ mod tests {
         };
         let cost = Cost::of(&measured, Duration::from_secs(5)).unwrap();
         assert_eq!(cost.tick_seconds, 0.001);
-        // A millisecond each 5 s, and half a millisecond each second.
+        // 1 ms every 5 s, and 0.5 ms every second.
         assert!((cost.core_percent - 0.07).abs() < 1e-12, "{cost:?}");
         assert!((cost.day_seconds - 60.48).abs() < 1e-9, "{cost:?}");
         assert_eq!(Cost::of(&Measured::default(), Duration::from_secs(5)), None);

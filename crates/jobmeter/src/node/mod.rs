@@ -1,6 +1,8 @@
 //! Commands about this node: capture, doctor, sources, top.
 //!
-//! - `capture`: records files. `doctor`: what keeps a node from measuring. `sources_of_node`, `describe`, `probe`: sources. `agent_file`: the settings of the agent here. `top`.
+//! - `capture`: records the files that sources read. `doctor`: what a node cannot measure, and why. `top`:
+//!   live usage.
+//! - `sources_of_node`, `describe`, `probe`: sources. `agent_file`: the settings of this node's agent.
 
 pub(crate) mod agent_file;
 pub(crate) mod capture;

@@ -1,4 +1,4 @@
-//! A source that is opened and read outside the agent: for `jobmeter sources` and `jobmeter doctor`.
+//! Opens and reads a source outside of the agent, for `jobmeter sources` and `jobmeter doctor`.
 
 use cgroups::Jobs;
 use kernel::{Root, clock};
@@ -7,24 +7,24 @@ use serde::Serialize;
 use sources::{Context, Open, Options, PartState, Sink, Source, SourceError, SourceSpec};
 use std::time::Duration;
 
-/// How something stands.
+/// The state of a source, or of a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
-    /// It is there and read.
+    /// It exists and is readable.
     Ok,
     /// This machine does not have it.
     Absent,
-    /// It is there and closed to us.
+    /// It exists, but permission to read it is denied.
     Denied,
-    /// It is there and makes no sense, or does not work.
+    /// It exists, but its content is invalid or reading it fails.
     Broken,
-    /// The settings say that it is not read.
+    /// The settings disable it.
     Off,
 }
 
 impl State {
-    /// Its word.
+    /// The state's name in output.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -36,7 +36,7 @@ impl State {
     }
 }
 
-/// How a source, or a part of it, stands: what is missing, and what opens it.
+/// State of a source or of a part of it, with what is missing and how to enable it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SourceState {
     pub(crate) state: State,
@@ -48,7 +48,7 @@ impl SourceState {
     pub(crate) const OK: Self =
         Self { state: State::Ok, what: String::new(), grant: String::new() };
 
-    /// What an error says.
+    /// Converts an error to a state.
     pub(crate) fn of(error: &SourceError) -> Self {
         let (state, what, grant) = match error {
             SourceError::Absent(what) => (State::Absent, what, ""),
@@ -58,7 +58,7 @@ impl SourceState {
         Self { state, what: what.to_string(), grant: grant.to_owned() }
     }
 
-    /// In one sentence.
+    /// The reason in one sentence.
     pub(crate) fn reason(&self) -> String {
         match &*self.grant {
             "" => self.what.clone(),
@@ -67,7 +67,7 @@ impl SourceState {
     }
 }
 
-/// Of which machine a source tells.
+/// The machine that a source reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) root: Root,
@@ -76,14 +76,14 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// The machine of a root.
+    /// The machine at a root directory.
     pub(crate) fn new(root: Root, device: &str) -> anyhow::Result<Self> {
         let boot = agent::boot_of(&root)?;
         Ok(Self { root, device: DeviceId::new(device)?, boot })
     }
 }
 
-/// A source that was opened, and what came of its readings.
+/// An opened source, and the result of its readings.
 pub(crate) struct Probe {
     spec: &'static SourceSpec,
     source: Option<Box<dyn Source>>,
@@ -92,7 +92,7 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Opens a source; that it could not be is told with [`Self::told`].
+    /// Opens a source; [`Self::told`] reports an error.
     pub(crate) fn open(spec: &'static SourceSpec, options: &Options, site: &Site) -> Self {
         let sink = Sink::of_source(spec, site.device.clone());
         let opened = (spec.open)(&Open { root: &site.root, options, boot: site.boot });
@@ -103,9 +103,8 @@ impl Probe {
         Self { spec, source, sink, failed }
     }
 
-    /// Reads everything once, and gives the processor time that it took in microseconds; `None` where the
-    /// source is not open. One that is absent or closed to us is let go, as the agent does, which opens it
-    /// again later.
+    /// Reads the source once. Returns the used processor time in microseconds, or `None` if the source is not
+    /// open. Closes an absent or denied source, as the agent does, which reopens it later.
     pub(crate) fn read(&mut self, site: &Site, jobs: &Jobs, budget: Duration) -> Option<u64> {
         let source = self.source.as_mut()?;
         self.sink.sealed();
@@ -123,12 +122,12 @@ impl Probe {
         Some(cpu_us)
     }
 
-    /// How often the kernel's queue must be emptied between readings, if there is one.
+    /// Maximum interval between reads of the kernel's queue, if the source has one.
     pub(crate) fn drain_every(&self) -> Option<Duration> {
         self.source.as_ref()?.drain_every()
     }
 
-    /// Empties the kernel's queue; processor time as [`Self::read`].
+    /// Reads the kernel's queue; returns processor time like [`Self::read`].
     pub(crate) fn drain(&mut self, site: &Site, jobs: &Jobs) -> u64 {
         let Some(source) = self.source.as_mut() else { return 0 };
         let before = clock::thread_cpu_us();
@@ -147,7 +146,7 @@ impl Probe {
         clock::thread_cpu_us().saturating_sub(before)
     }
 
-    /// Why it could not be opened, or the last reading gave nothing.
+    /// The error of opening, or of a last reading without samples.
     pub(crate) const fn failed(&self) -> Option<&SourceError> {
         self.failed.as_ref()
     }
@@ -157,7 +156,7 @@ impl Probe {
         &self.sink
     }
 
-    /// Metrics that gave a sample in the last reading.
+    /// Number of metrics with a sample in the last reading.
     pub(crate) fn metrics(&self) -> usize {
         let mut names: Vec<&str> =
             self.sink.samples().map(|(entry, _, _)| &*entry.metric.name).collect();
@@ -166,7 +165,7 @@ impl Probe {
         names.len()
     }
 
-    /// How the source stands, then those of its parts that give nothing: each with its name.
+    /// The state of the source, then of each part without samples, with names.
     pub(crate) fn told(&self) -> Vec<(String, SourceState)> {
         let whole = self.failed.as_ref().map_or(SourceState::OK, SourceState::of);
         let mut all = vec![(self.spec.name.to_owned(), whole)];

@@ -1,4 +1,4 @@
-//! `jobmeter sources`: what this node can tell, and what to grant where it cannot.
+//! `jobmeter sources`: lists what this node can measure, and the permissions that are missing.
 
 use crate::node::agent_file;
 use crate::node::describe::{self, Look};
@@ -16,26 +16,26 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// Processor time that a reading should not pass.
+/// Processor time limit of a reading.
 const BUDGET: Duration = Duration::from_secs(1);
 
-/// The fields of [`Line`], as CSV has them.
+/// The fields of [`Line`] in CSV.
 const COLUMNS: [&str; 6] = ["source", "state", "cpu_seconds", "metrics", "reason", "samples"];
 
-/// One line of the table.
+/// A line of the table.
 #[derive(Serialize)]
 struct Line {
     /// Source, or `source/part`.
     source: String,
     /// `ok`, `absent`, `denied` or `broken`.
     state: &'static str,
-    /// What is missing, and what to grant.
+    /// What is missing, and how to enable it.
     reason: String,
-    /// Metrics that gave a sample.
+    /// Number of metrics with a sample.
     metrics: usize,
-    /// Samples of one tick.
+    /// Number of samples per tick.
     samples: usize,
-    /// Processor time of the second of two ticks, in seconds: what one costs.
+    /// Processor time of the second of two readings, in seconds: the cost of one tick.
     cpu_seconds: Option<f64>,
 }
 
@@ -54,11 +54,11 @@ pub(crate) fn sources(matches: &ArgMatches, device: &str) -> anyhow::Result<()> 
         asked.retain(|one| one.name == spec.name);
         if !json && !matches.get_flag("csv") {
             describe::describe(spec, Look::Terminal, &mut out)?;
-            // What the agent tells of itself, and what `jobmeter run` tells, is not to be read here.
+            // The agent's own metrics, and those of `jobmeter run`, cannot be read here.
             if !asked.is_empty() {
                 writeln!(out, "\n{}:", root.map_or("here", String::as_str))?;
             }
-            // One that hangs keeps nobody from its manual.
+            // Prints the manual first, because reading a source may hang.
             out.flush()?;
         }
     }
@@ -101,20 +101,20 @@ pub(crate) fn find(name: &str) -> anyhow::Result<&'static SourceSpec> {
     }
 }
 
-/// Opens and reads sources twice; the second reading is what a tick costs.
+/// Opens and reads sources twice; the second reading gives the cost of a tick.
 fn probe(asked: &[&'static SourceSpec], site: &Site) -> Vec<Line> {
     let jobs = jobs_of(&site.root, cgroups::Config::default(), crate::clock());
     asked.iter().flat_map(|spec| probe_one(spec, site, &jobs)).collect()
 }
 
-/// The jobs that an agent finds there that looks for these.
+/// The jobs that an agent with these discovery settings finds on the machine.
 pub(crate) fn jobs_of(root: &Root, find: cgroups::Config, now: Timestamp) -> Jobs {
     let mut jobs = Jobs::default();
     cgroups::Discovery::new(find).update(root, now, &mut jobs);
     jobs
 }
 
-/// The machine that was named, else this one.
+/// The root of the given recorded machine, otherwise of this machine.
 pub(crate) fn root_of(matches: &ArgMatches) -> anyhow::Result<Root> {
     Ok(match matches.get_one::<String>("root") {
         Some(dir) => agent::recorded(Path::new(dir))?,

@@ -1,4 +1,4 @@
-//! `jobmeter top`: what jobs and processes of this node, or jobs and nodes of a server, use; live in a terminal.
+//! `jobmeter top`: live usage of this node's jobs and processes, or of a server's jobs and nodes, in a terminal.
 
 mod ask;
 mod cluster;
@@ -21,29 +21,29 @@ use std::time::Duration;
 use table::{Asked, Head, Row, Shown, Words};
 use terminal::{Terminal, Woken};
 
-/// How often this node is read when nobody says otherwise.
+/// Default interval between readings of this node.
 const PERIOD: Duration = Duration::from_secs(2);
-/// How often a server is asked: agents' readings are 5 s apart when nobody says otherwise.
+/// Default interval between requests to a server: agents read every 5 s by default.
 const PERIOD_OF_SERVER: Duration = Duration::from_secs(5);
-/// Shorter makes the reading itself the load.
+/// Minimum interval: with a shorter one, the reading itself is the load.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
-/// The second reading comes soon: rates need two.
+/// Delay of the second reading, which the first rates need.
 const SOON_US: u64 = 500_000;
-/// While something is waited for the screen is looked at so often.
+/// Interval between screen updates while a reading or an answer is pending.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// What is looked at.
+/// The content of a screen.
 trait Scene {
-    /// Reads anew, or begins to.
+    /// Takes a new reading, or requests one.
     fn read(&mut self);
-    /// Takes what has come since; whether something is waited for still.
+    /// Processes new data; returns whether a reading or an answer is pending.
     fn is_waiting(&mut self) -> bool;
-    /// Shows something else, and says whether it does.
+    /// Changes the content; returns whether it did.
     fn turn_to(&mut self, asked: &Asked) -> bool;
-    /// What is shown, in no order.
+    /// The rows, unordered.
     fn rows(&self) -> &[Row];
     fn head(&self) -> Head;
-    /// What the rows are.
+    /// The title of the rows.
     fn title(&self) -> String;
     fn words(&self) -> Words;
 }
@@ -55,14 +55,14 @@ pub(crate) fn top(matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
     watch(&mut here, period)
 }
 
-/// `jobmeter top` of what a server knows.
+/// `jobmeter top` of a server's jobs and nodes.
 pub(crate) fn top_of_server(matches: &ArgMatches, client: Client) -> anyhow::Result<()> {
     let period = period(matches, PERIOD_OF_SERVER)?;
     let mut cluster = Cluster::new(client)?;
     watch(&mut cluster, period)
 }
 
-/// Whether all that a server knows is to be shown, and not this node alone.
+/// Whether to show a server's jobs and nodes instead of this node.
 pub(crate) fn is_of_server(matches: &ArgMatches) -> bool {
     matches.get_flag("cluster") || matches.get_one::<String>("server").is_some()
 }

@@ -10,16 +10,16 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Modes of what the data folder has no counterpart of: names of users and hashes of tokens are the server's alone.
+/// Mode of copies without an original: only the server may read user names and token hashes.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// Copies, and says what.
+/// Copies the data folder, and reports the copy.
 pub(crate) fn backup(matches: &ArgMatches) -> anyhow::Result<()> {
     let data = data_dir(matches)?;
     let _progress = crate::server::progress::Progress::start("copying");
     let to = matches.get_one::<String>("to").map(PathBuf::from).context("--to")?;
-    // Nobody else reads the copy while it is made.
+    // During the copy, nobody else can read it.
     rustix::process::umask(Mode::from_bits_truncate(0o077));
     if let Err(error) = fs::create_dir(&to) {
         let what = match error.kind() {
@@ -31,10 +31,10 @@ pub(crate) fn backup(matches: &ArgMatches) -> anyhow::Result<()> {
         };
         return Err(anyhow::Error::from(error).context(what));
     }
-    // Jobs first: one that the samples name and the registry does not know is told again by its nodes,
-    // while one that ended after its last sample is not.
+    // The registry comes first. Nodes report again a job that the samples contain and the registry lacks. They
+    // do not report again a job that ended after its last sample.
     jobs::backup(&data.join(JOBS_FILE), &to.join(JOBS_FILE))?;
-    // A server of an earlier version has none.
+    // A server of an earlier version does not have this file.
     let demand = data.join(DEMAND_FILE);
     if demand.try_exists().with_context(|| demand.display().to_string())? {
         jobs::backup(&demand, &to.join(DEMAND_FILE))?;
@@ -63,7 +63,7 @@ pub(crate) fn backup(matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Copies the audit log, the newest file first: one that is rotated meanwhile is copied twice rather than not at all.
+/// Copies the audit log, newest file first: a file rotated during the copy is copied twice rather than missed.
 fn copy_audit(data: &Path, to: &Path) -> anyhow::Result<()> {
     let entries = fs::read_dir(data).with_context(|| data.display().to_string())?;
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -81,13 +81,13 @@ fn copy_audit(data: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a file is one of the audit's: the newest of its kind, or one that was rotated.
+/// Whether a file is an audit log: a current or a rotated one.
 fn is_audit(name: &str) -> bool {
     [AUDIT_FILE, AUDIT_OF_USERS_FILE].iter().any(|file| name.starts_with(file))
 }
 
-/// Gives each file and folder of a copy the mode and the owner of its original; what has none there, those of the
-/// server's own.
+/// Gives each file and folder of a copy the mode and the owner of its original. Without an original, it gets the
+/// owner of the data folder.
 fn keep_rights(data: &Path, copy: &Path) -> anyhow::Result<()> {
     let server = fs::metadata(data).with_context(|| data.display().to_string())?;
     let mut waiting = vec![PathBuf::new()];
@@ -103,7 +103,7 @@ fn keep_rights(data: &Path, copy: &Path) -> anyhow::Result<()> {
                 waiting.push(below.join(entry.with_context(known)?.file_name()));
             }
         }
-        // A block that was merged, or a segment that was stored, has gone there.
+        // The original of a merged block, or of a stored log segment, may be deleted by now.
         let original = fs::symlink_metadata(data.join(&below)).ok();
         let new_mode = if own.is_dir() { FOLDER_MODE } else { FILE_MODE };
         let mode = original.as_ref().map_or(new_mode, |it| it.mode() & 0o7777);

@@ -1,5 +1,5 @@
-//! `jobmeter check`: everything that a program would reject of its configuration file at startup, in one run, and what
-//! results from the file.
+//! `jobmeter check`: lists all errors of a configuration file that a program would reject at startup, and the
+//! resulting settings.
 
 use crate::measure::exec::Steps;
 use crate::server::plain::plain_lines;
@@ -15,17 +15,17 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 
-/// The argument by which the server's program checks a file: what it reads, only it can.
+/// Argument of the server program that checks a file: only that program parses all of its settings.
 const OF_SERVER: &str = "check-settings";
 
-/// Exit code of a file with errors; 2 is kept for a check that could not be made.
+/// Exit code of a file with errors; 2 means that the check itself failed.
 const WRONG: u8 = 1;
 
-/// The programs that have a file.
+/// Programs with a configuration file.
 const PROGRAMS: [&str; 3] = ["agent", "server", "client"];
 
-/// Checks a file for a program: the one that is named, else the one that the file is named after, else
-/// the one that alone knows some of its keys.
+/// Checks a file for a program. The program is the given one, otherwise the one in the file's name, otherwise
+/// the only one that knows some of the file's keys.
 pub(crate) fn check(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let file = PathBuf::from(matches.get_one::<String>("file").cloned().unwrap_or_default());
     let named = matches.get_one::<String>("for").cloned();
@@ -40,7 +40,7 @@ pub(crate) fn check(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
             file.display()
         );
     };
-    // The environment is the program's own matter: what is checked is the file.
+    // The check ignores the environment: it checks the file only.
     let none = |_: &str| None;
     let file_given = ConfigFile::Given(file.clone());
     let given = Given { file: file_given, environment: &none, flags: Vec::new() };
@@ -52,19 +52,19 @@ pub(crate) fn check(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     report.write(&file, &program, matches.get_flag("json"))
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Default)]
 struct Report {
     errors: Vec<ConfigError>,
-    /// What keeps no program from starting.
+    /// Problems that do not prevent a program from starting.
     notes: Vec<String>,
-    /// The settings that result.
+    /// The resulting settings.
     settings: String,
 }
 
 impl Report {
-    /// What the text of a file says, and `more` of the files and the machine that it names. Of a text that is no
-    /// configuration nothing more can be said.
+    /// Collects the errors of a file's text, and calls `more` to check files and machine properties that it
+    /// names. If the text is not a valid configuration, `more` is not called.
     fn new<C>(read: Partly<C>, more: impl FnOnce(&Loaded<C>, &mut Self)) -> Self {
         let mut report = Self { errors: read.errors, ..Self::default() };
         if let Some(loaded) = read.loaded
@@ -133,7 +133,7 @@ fn of_client(given: &Given<'_>) -> Report {
     })
 }
 
-/// What the server's program finds: a setting, what is wrong with it, and whether it starts all the same.
+/// A finding of the server program: setting, problem, and whether the server starts anyway.
 #[derive(Deserialize)]
 struct Finding {
     key: String,
@@ -173,7 +173,7 @@ fn found_by_server(file: &Path) -> anyhow::Result<Vec<Finding>> {
         .with_context(|| format!("{} gives no answer; is it of this version?", program.display()))
 }
 
-/// The files that an agent or a command reads before it sends.
+/// Files that an agent or a command reads before it sends.
 struct Files<'a> {
     token_file: &'a Option<PathBuf>,
     ca: &'a Option<PathBuf>,
@@ -182,7 +182,7 @@ struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// What the program would reject of them: each by itself, so that one run lists all.
+    /// The errors of these files. Each file is checked separately, so that one run lists all errors.
     fn errors(&self, error: impl Fn(&str, &str) -> ConfigError) -> Vec<ConfigError> {
         let mut errors = Vec::new();
         let token = self.token_file.as_deref().map(Token::read);

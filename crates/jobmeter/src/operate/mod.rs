@@ -1,4 +1,4 @@
-//! Commands that operate: up, check, backup, verify.
+//! Commands of server operation: up, check, backup, verify.
 //!
 //! - `up`: server and agent. `check`: a configuration. `backup`, `verify`: the data folder.
 

@@ -1,9 +1,9 @@
-//! `jobmeter up`: server and agent on this machine, in the foreground. The whole line, cut nowhere: the
-//! two programs are those found beside this one, they get the signals that it gets, and all three end
-//! together.
+//! `jobmeter up`: runs server and agent on this machine, in the foreground.
 //!
-//! `up` holds the listening socket and passes it to the server. After a crash it starts the server again: nobody else
-//! gets the port meanwhile, and connections wait.
+//! It starts the two programs from its own directory, forwards its signals to them, and all three end together.
+//!
+//! `up` holds the listening socket and passes it to the server. After a crash it restarts the server: no other
+//! program can take the port meanwhile, and connections wait.
 
 use crate::measure::exec::Steps;
 use anyhow::{Context, bail};
@@ -20,18 +20,18 @@ use std::process::{Child, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-/// Pause before a server that crashed is started again.
+/// Pause before the restart of a crashed server.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-/// Ports tried after the default one, when that is taken and none was asked for.
+/// Number of ports tried after the default one, if that is taken and no port was given.
 const PORTS_TRIED: u16 = 100;
-/// Connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
-/// How long a program may take to end before it is ended.
+/// Time limit for a program to end before it is killed.
 const END_TIME_MAX: Duration = Duration::from_secs(20);
 
 enum Event {
     Signal(i32),
-    /// The server, started again, answers.
+    /// The restarted server answers.
     Ready,
     Ended(&'static str, io::Result<std::process::ExitStatus>),
 }
@@ -43,12 +43,12 @@ struct Program {
 
 impl Program {
     fn send(&self, signal: Signal) {
-        // It may have ended in between; then there is nobody to tell.
+        // The process may have ended meanwhile; the error is ignored.
         rustix::process::kill_process(self.pid, signal).ok();
     }
 }
 
-/// The file of a program beside this one.
+/// Path of a program in this program's directory.
 pub(crate) fn beside(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("finding this program's own file")?;
     let path = own.with_file_name(name);
@@ -77,7 +77,7 @@ pub(crate) fn up(matches: &ArgMatches, ask: &config::AskSettings) -> anyhow::Res
     std::fs::create_dir_all(&data).with_context(|| {
         format!("making {}; name a folder that can be made with --data", data.display())
     })?;
-    // Listens before anything starts, so that no signal is missed.
+    // Registers the signal handlers before any program starts, so that no signal is missed.
     let signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let (events, received) = sync_channel(8);
     let arguments = server_arguments(matches, &data, verbose);
@@ -100,9 +100,9 @@ pub(crate) fn up(matches: &ArgMatches, ask: &config::AskSettings) -> anyhow::Res
     follow(&received, &events, &holder, [server, agent])
 }
 
-/// The server's socket, and what the server is started with.
+/// The server's socket, and the arguments of the server.
 struct Holder {
-    /// `None`: the server opens its own, and says why it cannot.
+    /// `None`: the server opens its own socket, and reports why it cannot.
     listener: Option<TcpListener>,
     arguments: Vec<OsString>,
 }
@@ -113,13 +113,13 @@ impl Holder {
         start("jobmeter-server", &self.arguments, socket.map(OwnedFd::from))
     }
 
-    /// Starts the server again; `Ready` follows when it answers.
+    /// Restarts the server; `Ready` follows when it answers.
     fn start_again(&self, events: &SyncSender<Event>) -> anyhow::Result<Program> {
         let (mut child, server) = self.start()?;
         let stdout = child.stdout.take().context("the server's output")?;
         let told = events.clone();
         std::thread::spawn(move || {
-            // A server that is not ready ends, which is another event.
+            // A server that does not become ready ends, which is a separate event.
             if ready(stdout).is_ok() {
                 told.send(Event::Ready).ok();
             }
@@ -129,8 +129,8 @@ impl Holder {
     }
 }
 
-/// Listens where the server would. `None` where its settings are wrong, or the address cannot be had: the server
-/// says so itself.
+/// Opens the server's listening socket. `None`: the settings are wrong, or the address is unavailable; the
+/// server reports the error itself.
 fn listener(
     arguments: &[OsString],
     environment: &dyn Fn(&str) -> Option<String>,
@@ -148,12 +148,12 @@ fn listener(
     let last = if named { address.port() } else { address.port().saturating_add(PORTS_TRIED) };
     let listener = (address.port()..=last)
         .find_map(|port| TcpListener::bind(SocketAddr::new(address.ip(), port)).ok())?;
-    // The standard library lets fewer wait.
+    // The standard library's backlog is smaller.
     rustix::net::listen(&listener, BACKLOG).ok()?;
     Some(listener)
 }
 
-/// Rejects what the agent would, before anything starts.
+/// Rejects invalid agent settings before any program starts.
 fn check_agent(
     arguments: &[OsString],
     environment: &dyn Fn(&str) -> Option<String>,
@@ -197,7 +197,7 @@ fn verbosity(verbose: u8) -> Option<OsString> {
     (verbose > 0).then(|| format!("-{}", "v".repeat(verbose.min(3).into())).into())
 }
 
-/// Starts a program in a process group of its own: Ctrl-C reaches this one, which passes it on once.
+/// Starts a program in its own process group: only this program receives Ctrl-C, and forwards it once.
 fn start(
     name: &'static str,
     arguments: &[OsString],
@@ -214,7 +214,7 @@ fn start(
     Ok((child, Program { name, pid }))
 }
 
-/// The address in the server's line `ready: URL`; what else it prints is passed on.
+/// The URL in the server's line `ready: URL`; passes its other output on.
 fn ready(stdout: std::process::ChildStdout) -> anyhow::Result<String> {
     let mut lines = BufReader::new(stdout).lines();
     while let Some(line) = lines.next().transpose()? {
@@ -249,8 +249,8 @@ fn hear(mut signals: signal_hook::iterator::Signals, events: SyncSender<Event>) 
     });
 }
 
-/// Says what to do now. `asked` is the server that a command asks by itself: where that is another one,
-/// the line to copy names this one.
+/// Prints the next steps. `asked` is the default server of commands: if it is another one, the printed command
+/// line names this server.
 fn greet(url: &str, asked: &str, device: Option<&str>) -> io::Result<()> {
     let own = std::env::args().next().unwrap_or_else(|| "jobmeter".to_owned());
     let line = line_to_copy(&own, url, asked, device);
@@ -266,7 +266,7 @@ fn greet(url: &str, asked: &str, device: Option<&str>) -> io::Result<()> {
 
 fn line_to_copy(own: &str, url: &str, asked: &str, device: Option<&str>) -> String {
     let server = if url == asked { String::new() } else { format!(" --server {url}") };
-    // The job and the agent's samples have one name of the node.
+    // The job and the agent's samples must use the same node name.
     let device = device.map_or_else(String::new, |device| format!(" --device {device}"));
     format!("{own} run{server}{device} -- make -j2")
 }
@@ -294,7 +294,7 @@ fn follow(
                 let status = status?;
                 let [server, _] = &mut programs;
                 let crashed = name == server.name && !status.success() && !ending;
-                // One that does not come so far would not the next time.
+                // A server that crashed before it was ready would crash again.
                 if crashed && ready && holder.listener.is_some() {
                     log::error!("{name} ended ({status}); it is started again");
                     std::thread::sleep(RESTART_PAUSE);

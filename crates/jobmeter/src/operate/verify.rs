@@ -1,4 +1,4 @@
-//! `jobmeter verify`: checks a server's data folder, changing nothing.
+//! `jobmeter verify`: checks a server's data folder without changing it.
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use store::{Finding, RealDisk, Verified};
 
-/// Exit code of a folder with damage; 2 is kept for a check that could not be made.
+/// Exit code of a damaged folder; 2 means that the check itself failed.
 const DAMAGED: u8 = 1;
 
-/// The answer for scripts.
+/// The JSON answer for scripts.
 #[derive(Debug, Serialize)]
 struct Answer {
     good: bool,
@@ -35,7 +35,7 @@ struct Found {
     harmless: bool,
 }
 
-/// Checks, tells, and exits with 1 if something is lost.
+/// Checks the folder, reports the findings, and exits with 1 if data is lost.
 pub(crate) fn verify(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let data = data_dir(matches)?;
     let progress = crate::server::progress::Progress::start("checking");
@@ -43,7 +43,7 @@ pub(crate) fn verify(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let cost = "jobs, their users and their nodes; samples are untouched";
     verified.findings.extend(database(&data.join(JOBS_FILE), cost));
     let demand = data.join(DEMAND_FILE);
-    // A server of an earlier version has none.
+    // A server of an earlier version does not have this file.
     if demand.try_exists().with_context(|| demand.display().to_string())? {
         let cost = "what was asked of agents, and the marks of it; samples are untouched";
         verified.findings.extend(database(&demand, cost));
@@ -60,13 +60,13 @@ pub(crate) fn verify(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(if good { 0 } else { DAMAGED }))
 }
 
-/// A server's data folder: the one that is given, or the one in that of `up`.
+/// A server's data folder: the given one, or the one inside the folder of `up`.
 pub(crate) fn data_dir(matches: &ArgMatches) -> anyhow::Result<PathBuf> {
     let given = matches.get_one::<String>("data").map(PathBuf::from).context("--data")?;
     if let Some(found) = config::place::store_in(&given) {
         return Ok(found);
     }
-    // What cannot be read looks as if nothing were there.
+    // An unreadable folder must not count as an empty one.
     let shown = given.display();
     for dir in [given.clone(), given.join(STORE_DIR), given.join(SAMPLES_DIR)] {
         match std::fs::read_dir(&dir) {

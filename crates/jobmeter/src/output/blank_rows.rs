@@ -1,8 +1,8 @@
-//! Rows of CSV that hold one null, which are empty lines: a reader of CSV skips those.
+//! Quotes empty CSV rows: a row with one null is an empty line, which CSV readers skip.
 
 use std::io::{self, Read};
 
-/// Writes each empty line as an empty text in quotes.
+/// A reader that replaces each empty line by an empty quoted text.
 #[derive(Debug)]
 pub(crate) struct BlankRows<R> {
     inner: R,
@@ -26,7 +26,7 @@ impl<R: Read> BlankRows<R> {
             if *byte == b'\n' && self.line_start && !self.quoted {
                 self.ready.extend(b"\"\"");
             }
-            // A quote within quotes is two of them.
+            // A quote within quotes is doubled.
             self.quoted ^= *byte == b'"';
             self.line_start = *byte == b'\n';
             self.ready.push(*byte);

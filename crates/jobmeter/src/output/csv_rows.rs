@@ -1,12 +1,12 @@
-//! Lists of the server as CSV, for `--csv`.
+//! Lists from the server as CSV, for `--csv`.
 
 use crate::output::times::machine_value;
 use clap::ArgMatches;
 use serde_json::{Map, Value};
 use std::io::Write;
 
-/// Writes a list as CSV where `--csv` is given; whether it did. The columns are those of the list's type, so that
-/// a script finds the same ones in every answer, and a header in an empty one.
+/// Writes a list as CSV if `--csv` is given; returns whether it did. The columns come from the list's type:
+/// every answer has the same columns, and an empty answer has a header.
 pub(crate) fn written(
     matches: &ArgMatches,
     columns: &[String],
@@ -48,7 +48,7 @@ fn write(columns: &[String], list: Value, out: &mut impl Write) -> anyhow::Resul
     Ok(writer.flush()?)
 }
 
-/// A value as one cell: a list of simple values with blanks, anything deeper as JSON.
+/// A value as one cell: a list of simple values is separated by blanks, a nested value is JSON.
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),

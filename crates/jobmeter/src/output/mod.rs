@@ -1,7 +1,7 @@
 //! Numbers, times, tables and reports, for people and for scripts.
 //!
-//! - `show`: numbers and tables. `times`: in and out. `csv_rows`, `blank_rows`: CSV. `report`: what a job used. `names`: names in options.
-//!   `utc_times`: times of streamed rows.
+//! - `show`: numbers and tables. `times`: parsing and printing of times. `csv_rows`, `blank_rows`: CSV.
+//! - `report`: usage of a job. `names`: names in options. `utc_times`: times of streamed rows.
 
 pub(crate) mod blank_rows;
 pub(crate) mod csv_rows;

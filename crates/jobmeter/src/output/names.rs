@@ -1,11 +1,11 @@
-//! Names that options give, checked before anything is asked of a server.
+//! Validates names in options before a command sends a request.
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use model::DeviceId;
 use model::setting::Kind;
 
-/// The devices that `--device` lists with commas; each is a name that a device can have.
+/// The comma-separated devices of `--device`; each must be a valid device name.
 pub(crate) fn devices(matches: &ArgMatches) -> anyhow::Result<Option<String>> {
     let Some(list) = matches.get_one::<String>("device") else { return Ok(None) };
     for name in list.split(',').map(str::trim) {
@@ -14,7 +14,7 @@ pub(crate) fn devices(matches: &ArgMatches) -> anyhow::Result<Option<String>> {
     Ok(Some(list.clone()))
 }
 
-/// The job that `--job` names, as `[CLUSTER:]ID`: one of a list or of a pattern cannot be had.
+/// The job of `--job`, as `[CLUSTER:]ID`; lists and patterns are rejected.
 pub(crate) fn one_job(matches: &ArgMatches) -> anyhow::Result<Option<String>> {
     let Some(job) = matches.get_one::<String>("job") else { return Ok(None) };
     let id = job.rsplit(':').next().unwrap_or_default();
@@ -26,9 +26,9 @@ pub(crate) fn one_job(matches: &ArgMatches) -> anyhow::Result<Option<String>> {
     Ok(Some(job.clone()))
 }
 
-/// Rejects the name of a source that agents of this version do not have.
+/// Rejects a source that agents of this version do not have.
 pub(crate) fn check_source(name: &str) -> anyhow::Result<()> {
-    // The agent's own metrics are a source to whoever sets it.
+    // `agent`, the agent's own metrics, also has settings.
     let names = || sources::SOURCES.iter().map(|spec| spec.name).chain(["agent"]);
     if names().any(|known| known == name) {
         return Ok(());
@@ -38,7 +38,7 @@ pub(crate) fn check_source(name: &str) -> anyhow::Result<()> {
     bail!("--source {name}: there is no such source{meant} (`jobmeter sources` lists them)")
 }
 
-/// Rejects a source of which an agent can keep no burst.
+/// Rejects a source that cannot record bursts.
 pub(crate) fn check_may_burst(option: &str, name: &str) -> anyhow::Result<()> {
     if agent::may_burst(name) {
         return Ok(());
@@ -49,7 +49,7 @@ pub(crate) fn check_may_burst(option: &str, name: &str) -> anyhow::Result<()> {
     )
 }
 
-/// Rejects events that an agent's source `perf` does not know, as the agent would.
+/// Rejects events that the agent's source `perf` would reject.
 pub(crate) fn check_perf_events(events: &[String]) -> anyhow::Result<()> {
     let perf =
         sources::list::find("perf").context("agents of this version have no source `perf`")?;

@@ -1,4 +1,4 @@
-//! What a job used, for people: at the end of `jobmeter run`, and for `jobmeter job`.
+//! Usage of a job for terminals: at the end of `jobmeter run`, and for `jobmeter job`.
 
 use crate::output::show::{bytes, count, seconds};
 use crate::output::times::Times;
@@ -21,7 +21,7 @@ pub(crate) fn write(report: &JobReport, times: &Times, out: &mut impl Write) -> 
     for kill in &report.oom_kills {
         line(out, "OOM kill", Some(oom_kill(kill, times)))?;
     }
-    // What never started used nothing.
+    // A job that never started used nothing.
     if job.start.is_some() {
         totals(&report.totals, peak_note(report), out)?;
         line(out, "left out", Some(left_out(&report.totals)))?;
@@ -54,7 +54,7 @@ pub(crate) fn write(report: &JobReport, times: &Times, out: &mut impl Write) -> 
     Ok(())
 }
 
-/// The totals that nothing counted for the job: of a job without a cgroup, or of a node without the source.
+/// Totals without a value: the job has no cgroup, or the node lacks the source.
 fn left_out(totals: &Totals) -> String {
     let all = [
         ("processor time", totals.cpu_seconds),
@@ -77,13 +77,13 @@ fn left_out(totals: &Totals) -> String {
     )
 }
 
-/// What the peak memory is: what was charged to a cgroup, or the memory of one task.
+/// Note on the peak memory: memory charged to a cgroup, or memory of one task.
 fn peak_note(report: &JobReport) -> Option<&str> {
     let peak = report.origins.iter().find(|origin| origin.total == "memory_peak_bytes");
     peak.and_then(|origin| origin.note.as_deref())
 }
 
-/// Writes what restricts the totals: notes on their origins, and nodes that they do not cover.
+/// Writes limitations of the totals: notes on their origins, and nodes without data.
 fn origins(report: &JobReport, times: &Times, out: &mut impl Write) -> io::Result<()> {
     let note = |origin: &api::TotalOrigin| {
         let what = match &*origin.total {
@@ -101,12 +101,12 @@ fn origins(report: &JobReport, times: &Times, out: &mut impl Write) -> io::Resul
     let notes: Vec<String> = report.origins.iter().filter_map(note).collect();
     line(out, "note", Some(notes.join(", ")))?;
     let coverage = &report.coverage;
-    // The samples of the others may still come.
+    // Samples of the other nodes may still arrive.
     let text = (!coverage.silent.is_empty()).then(|| coverage.text(|at| times.show(at)));
     line(out, "covers", text)
 }
 
-/// Writes how much of its cores and memory the job used.
+/// Writes the used part of the job's cores and memory.
 fn efficiency(report: &JobReport, out: &mut impl Write) -> io::Result<()> {
     let (job, totals) = (&report.job, &report.totals);
     let by_node: u32 = report.nodes.iter().filter_map(|node| node.cpus).sum();
@@ -119,7 +119,7 @@ fn efficiency(report: &JobReport, out: &mut impl Write) -> io::Result<()> {
         "processor efficiency",
         cpu.map(|(used, cores)| format!("{} of {cores:.0} cores", share(used, cores))),
     )?;
-    // The peak is that of one node, the request that of all nodes.
+    // The peak is that of one node; the request is for all nodes.
     let nodes = job.used.nodes.or(job.requested.nodes).filter(|nodes| *nodes > 0);
     let nodes = nodes.map_or(report.nodes.len().max(1) as f64, f64::from);
     let limit = job.requested.memory_bytes.filter(|limit| *limit > 0);
@@ -159,7 +159,7 @@ pub(crate) fn oom_kill(kill: &OomKill, times: &Times) -> String {
     )
 }
 
-/// Writes what only a scheduler tells.
+/// Writes the fields that only a scheduler reports.
 fn told(job: &Job, out: &mut impl Write) -> io::Result<()> {
     line(out, "account", job.account.clone())?;
     line(out, "project", job.project.clone())?;
@@ -171,7 +171,7 @@ fn told(job: &Job, out: &mut impl Write) -> io::Result<()> {
     });
     line(out, "part of", part)?;
     line(out, "types", Some(job.types.join(", ")))?;
-    // Without a reported submission the registry has the start.
+    // Without a reported submission, the registry uses the start.
     let waited = job.start.zip(job.submit).filter(|(start, submit)| start > submit);
     let waited = waited.map(|(start, submit)| seconds(start - submit));
     line(out, "waited", waited)?;
@@ -192,7 +192,7 @@ fn amounts(of: &Resources) -> String {
     known.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// The devices, with what the job has of each.
+/// The devices, with the job's share of each.
 fn nodes(report: &JobReport) -> String {
     let share = |device: &String| {
         let share = report.nodes.iter().find(|share| share.device == *device);
@@ -205,7 +205,7 @@ fn nodes(report: &JobReport) -> String {
     report.job.devices.iter().map(share).collect::<Vec<_>>().join(", ")
 }
 
-/// Writes what was used, a line for each thing that is known.
+/// Writes the totals, one line per known value.
 pub(crate) fn totals(
     totals: &Totals,
     peak_note: Option<&str>,
@@ -315,7 +315,7 @@ mod tests {
             text.contains("  covers                1 of 2 nodes; n2 silent since 00:00:02"),
             "{text}"
         );
-        // No node is silent: the first sample of a job that has just started is on its way.
+        // No node is silent: the first sample of a newly started job has not arrived yet.
         let mut young = report;
         young.coverage = api::Coverage { nodes: 1, of: 2, silent: Vec::new() };
         let mut out = Vec::new();
@@ -348,7 +348,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|is| is == line), "{line}: {text}");
         }
-        // The peak of one node is compared with the request for one node.
+        // The peak of one node is compared with the request per node.
         let mut of_two = report;
         of_two.job.requested.nodes = Some(2);
         let mut out = Vec::new();

@@ -1,13 +1,13 @@
-//! Numbers and tables for people.
+//! Numbers and tables for terminals.
 
 use crate::server::plain::plain;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write};
 
-/// Headings of columns that hold a state: their cells have its colour.
+/// Headings of columns with states, whose cells are coloured.
 const STATE_COLUMNS: [&str; 2] = ["state", "difference"];
 
-/// A table: columns as wide as their widest cell, numbers to the right.
+/// A table: columns as wide as their widest cell, numbers right-aligned.
 pub(crate) struct Table {
     header: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -27,12 +27,12 @@ impl Table {
         self.rows.push(cells.iter().map(|cell| plain(cell).into_owned()).collect());
     }
 
-    /// Whether it has no row.
+    /// Whether the table has no rows.
     pub(crate) const fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Writes it, with colours where standard output is a terminal.
+    /// Writes the table, with colours if standard output is a terminal.
     pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let variable = |name: &str| std::env::var_os(name);
         let is_terminal = !cfg!(test) && io::stdout().is_terminal();
@@ -77,12 +77,12 @@ fn may_colour(no_color: Option<OsString>, term: Option<OsString>) -> bool {
     no_color.is_none_or(|text| text.is_empty()) && term.is_none_or(|term| term != "dumb")
 }
 
-/// Columns of a terminal that a text fills.
+/// Width of a text in terminal columns.
 pub(crate) fn width(text: &str) -> usize {
     unicode_width::UnicodeWidthStr::width(text)
 }
 
-/// The colour of a state: red for trouble, yellow for what is over early, green for what is well.
+/// The colour of a state: red for trouble, yellow for an early end, green for a good state.
 fn colour(cell: &str) -> Option<&'static str> {
     match cell.split(' ').next()? {
         "failed" | "silent" | "broken" | "denied" | "conflict" => Some("31"),
@@ -105,7 +105,7 @@ pub(crate) fn bytes(value: f64) -> String {
     if unit == "B" { format!("{scaled:.0} B") } else { format!("{scaled:.1} {unit}") }
 }
 
-/// A time: `1.23 s`, `2 min 3 s`, `1 h 2 min`, from two days on `2 d 3 h` or `365 d`.
+/// A duration: `1.23 s`, `2 min 3 s`, `1 h 2 min`; from two days on `2 d 3 h` or `365 d`.
 pub(crate) fn seconds(value: f64) -> String {
     if value < 60.0 {
         let digits = if value < 10.0 { 3 } else { 1 };
@@ -126,7 +126,7 @@ pub(crate) fn seconds(value: f64) -> String {
     }
 }
 
-/// A count with a thin grouping: `1 234 567`.
+/// A count in groups of three digits: `1 234 567`.
 pub(crate) fn count(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut grouped = String::new();
@@ -163,7 +163,7 @@ mod tests {
     fn a_terminal_has_colours_unless_it_wants_none() {
         let mut table = Table::new(&["job", "state"]);
         table.row(vec!["x".to_owned(), "failed".to_owned()]);
-        // A name is none of a state.
+        // A state's word in a column without states is not coloured.
         table.row(vec!["alive".to_owned(), "failed".to_owned()]);
         let mut out = Vec::new();
         table.write_as(true, &mut out).unwrap();

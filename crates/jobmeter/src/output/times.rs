@@ -1,4 +1,4 @@
-//! Times: as options take them, as people read them (local time), and as scripts read them (RFC 3339, UTC).
+//! Times: parsed from options, printed for people (local time) and for scripts (RFC 3339, UTC).
 
 use crate::server::client::Client;
 use crate::server::plain::plain_lines;
@@ -9,7 +9,7 @@ use model::Timestamp;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Keys of the server's JSON that hold seconds since 1970.
+/// Keys of the server's JSON whose values are seconds since 1970.
 const INSTANTS: [&str; 19] = [
     "at",
     "counter_start",
@@ -31,13 +31,13 @@ const INSTANTS: [&str; 19] = [
     "until",
     "last_used",
 ];
-/// Seconds since 1970 before which a number under such a key is no instant: the year 1980.
+/// Minimum value of an instant under these keys, in seconds since 1970: the year 1980.
 const EARLIEST: f64 = 315_532_800.0;
 
-/// Instants that a sample can have: from 1970 on, as far as a signed number of nanoseconds reaches.
+/// Instants that a sample can have: from 1970 to the limit of signed 64-bit nanoseconds.
 const STORED: std::ops::RangeInclusive<i64> = 0..=i64::MAX / 1000;
 
-/// The length of time that an option names.
+/// Parses an option's duration.
 pub(crate) fn duration(option: &str, text: &str) -> anyhow::Result<Duration> {
     if text.starts_with('-') {
         bail!("--{option} {text}: it is negative; write 30s, 5m or 1h30m");
@@ -57,7 +57,7 @@ pub(crate) struct Times {
     zone: TimeZone,
 }
 
-/// An interval; `None`: no bound was given.
+/// A time range; `None`: no bound is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) from: Option<Timestamp>,
@@ -72,7 +72,7 @@ impl Times {
         Ok(Self::at(now, TimeZone::system()))
     }
 
-    /// A clock that stands still.
+    /// A fixed clock, for tests and for local commands.
     pub(crate) const fn at(now: Timestamp, zone: TimeZone) -> Self {
         Self { now, zone }
     }
@@ -82,7 +82,7 @@ impl Times {
         self.now.seconds()
     }
 
-    /// Reads `--since` and `--until`, or `--last`.
+    /// Parses `--since` and `--until`, or `--last`.
     pub(crate) fn span(&self, matches: &ArgMatches) -> anyhow::Result<Span> {
         let text =
             |name: &str| matches.try_get_one::<String>(name).ok().flatten().map(String::as_str);
@@ -132,7 +132,7 @@ impl Times {
         Ok(span)
     }
 
-    /// The instant so long before now.
+    /// The instant that duration before now.
     pub(crate) fn before(&self, last: &str) -> anyhow::Result<Timestamp> {
         let length = duration("last", last)?;
         if length.is_zero() {
@@ -142,12 +142,12 @@ impl Times {
         Ok(self.now.plus(-micros).max(Timestamp(0)))
     }
 
-    /// The server's clock, as a bound.
+    /// The server's current time, as a bound.
     pub(crate) const fn instant_now(&self) -> Timestamp {
         self.now
     }
 
-    /// Local time to the second: of today the time of day, else the date as well.
+    /// Local time to the second: the time of day for today, otherwise with the date.
     pub(crate) fn show(&self, seconds: f64) -> String {
         let Some(at) = instant(seconds) else { return format!("{seconds:.0}") };
         let (Some(at), Some(now)) = (self.local(at), self.local(self.now)) else {
@@ -163,7 +163,7 @@ impl Times {
         local.map_or_else(|| at.to_string(), |at| at.strftime("%Y-%m-%d %H:%M:%S").to_string())
     }
 
-    /// Local time with its date, as precise as the text is: of a column of times. Another text stays as it is.
+    /// A column's time as local time with its date, with the precision of the text. Other texts are unchanged.
     pub(crate) fn show_text(&self, text: &str) -> String {
         let local = written_time(text).and_then(|at| self.local(at));
         local.map_or_else(|| text.to_owned(), |at| at.datetime().to_string().replace('T', " "))
@@ -175,31 +175,31 @@ impl Times {
     }
 }
 
-/// The whole seconds that a number of milliseconds, microseconds or nanoseconds since 1970 most likely means.
+/// The seconds in a number that is most likely milliseconds, microseconds or nanoseconds since 1970.
 fn seconds_of_finer(text: &str) -> Option<&str> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     (is_number && matches!(text.len(), 13 | 16 | 19)).then(|| text.get(..10))?
 }
 
-/// An instant as the server reads it, exact to the microsecond.
+/// An instant as an API parameter, exact to the microsecond.
 pub(crate) fn parameter(at: Timestamp) -> String {
     let sign = if at.0 < 0 { "-" } else { "" };
     let micros = at.0.unsigned_abs();
     format!("{sign}{}.{:06}", micros / 1_000_000, micros % 1_000_000)
 }
 
-/// An instant as machine formats have it: RFC 3339 in UTC, `2026-01-06T13:35:00.25Z`.
+/// An instant in machine formats: RFC 3339 in UTC, `2026-01-06T13:35:00.25Z`.
 pub(crate) fn utc(at: Timestamp) -> String {
     at.to_string().replace("+00:00", "Z")
 }
 
-/// A time of a column as RFC 3339 in UTC: the server's CSV has PostgreSQL's form. Another text stays as it is.
+/// A column's time as RFC 3339 in UTC: the server's CSV has PostgreSQL's format. Other texts are unchanged.
 pub(crate) fn rfc_3339(text: &str) -> String {
     written_time(text).map_or_else(|| text.to_owned(), utc)
 }
 
-/// The time that a text of a table is, as a server in any time zone writes it: `2026-01-06T13:35:00.25+01:00`, or with a
-/// blank and `+01`. A time without an offset is none: its zone is not known.
+/// Parses a time in a table, in the format of a server in any time zone: `2026-01-06T13:35:00.25+01:00`, or with
+/// a blank and `+01`. A time without an offset is rejected, because its zone is unknown.
 pub(crate) fn written_time(text: &str) -> Option<Timestamp> {
     let byte = |place: usize| text.as_bytes().get(place).copied();
     let is_date = byte(4) == Some(b'-') && byte(7) == Some(b'-');
@@ -210,7 +210,7 @@ pub(crate) fn written_time(text: &str) -> Option<Timestamp> {
     (is_date && is_time && has_offset).then(|| Timestamp::parse(text).ok())?
 }
 
-/// Every time in a text of the server's rows.
+/// All times in a text of the server's rows.
 pub(crate) fn written_times(text: &str) -> Vec<Timestamp> {
     let is_end = |c: char| !(c.is_ascii_digit() || matches!(c, ':' | '.' | '+' | '-' | 'Z'));
     let mut times = Vec::new();
@@ -225,12 +225,12 @@ pub(crate) fn written_times(text: &str) -> Vec<Timestamp> {
     times
 }
 
-/// The seconds since 1970 that a field of the server's JSON holds, if it is an instant.
+/// The seconds since 1970 in a field of the server's JSON, if the field is an instant.
 pub(crate) fn is_instant(key: &str, value: &Value) -> Option<f64> {
     value.as_f64().filter(|seconds| *seconds >= EARLIEST && INSTANTS.contains(&key))
 }
 
-/// JSON of the server with instants as RFC 3339 in UTC. What is no JSON stays as it is.
+/// Converts the server's JSON: instants become RFC 3339 in UTC. Text that is not JSON is unchanged.
 pub(crate) fn machine(json: &str) -> String {
     match serde_json::from_str::<Value>(json) {
         Ok(value) => plain_lines(&machine_value(value).to_string()).into_owned(),
@@ -238,7 +238,7 @@ pub(crate) fn machine(json: &str) -> String {
     }
 }
 
-/// The same of a value.
+/// Converts the instants in a JSON value to RFC 3339 in UTC.
 pub(crate) fn machine_value(mut value: Value) -> Value {
     dated(&mut value);
     value
@@ -272,7 +272,7 @@ pub(crate) fn instant(seconds: f64) -> Option<Timestamp> {
 mod tests {
     use super::*;
 
-    /// 2026-01-06T13:35:00.25Z, in Paris 14:35.
+    /// 2026-01-06T13:35:00.25Z, which is 14:35 in Paris.
     fn times() -> Times {
         Times::at(Timestamp(1_767_706_500_250_000), TimeZone::get("Europe/Paris").unwrap())
     }

@@ -1,30 +1,30 @@
-//! Times in streamed JSON and CSV, rewritten as RFC 3339 in UTC: a server writes them in its own time zone.
+//! Rewrites times in streamed JSON and CSV as RFC 3339 in UTC: a server writes them in its own time zone.
 
 use crate::output::times::written_time;
 use std::io::{self, Write};
 
-/// Longest text that can be a time, in bytes.
+/// Maximum length of a time, in bytes.
 const TIME_BYTES_MAX: usize = 40;
-/// Depth of a row's values in JSON: within a list and an object.
+/// Depth of a row's values in JSON: in a list and an object.
 const VALUE_DEPTH: usize = 2;
 
-/// How the rows are written.
+/// Format of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Csv,
     Json,
 }
 
-/// Passes rows on, each time in UTC. Every other byte stays as it is.
+/// A writer that converts each time to UTC. All other bytes are unchanged.
 #[derive(Debug)]
 pub(crate) struct UtcTimes<W: Write> {
     out: W,
     form: Form,
-    /// A text that may still be a time.
+    /// A text that may still become a time.
     held: Option<Vec<u8>>,
     is_quoted: bool,
     is_escaped: bool,
-    /// Whether a value of an object follows in JSON.
+    /// Whether the next JSON token is a value of an object.
     is_value: bool,
     depth: usize,
 }
@@ -43,7 +43,7 @@ impl<W: Write> UtcTimes<W> {
         Self { out, form, held, is_quoted, is_escaped, is_value, depth: 0 }
     }
 
-    /// Passes on what is held: a time in UTC, anything else as it is.
+    /// Writes the held text: a time in UTC, any other text unchanged.
     fn release(&mut self, out: &mut Vec<u8>) {
         let Some(held) = self.held.take() else { return };
         let text = std::str::from_utf8(&held).ok().filter(|text| is_server_time(text));
@@ -67,7 +67,7 @@ impl<W: Write> UtcTimes<W> {
     fn csv_byte(&mut self, byte: u8, out: &mut Vec<u8>) {
         match byte {
             b'"' => {
-                // A quoted field is no time of the server.
+                // A quoted field is not a time from the server.
                 out.extend(self.held.take().unwrap_or_default());
                 self.is_quoted = !self.is_quoted;
                 out.push(byte);
@@ -113,8 +113,8 @@ impl<W: Write> UtcTimes<W> {
     }
 }
 
-/// Whether a text has the exact form of a server's instant in JSON and SQL: `2026-01-06T13:35:00.25+01:00`.
-/// A text that a statement formatted itself stays as it is.
+/// Whether a text has the exact format of a server's instant in JSON and SQL: `2026-01-06T13:35:00.25+01:00`. A
+/// text that an SQL statement formatted itself does not match, and is not converted.
 pub(crate) fn is_server_time(text: &str) -> bool {
     let offset = text.len().checked_sub(6).and_then(|at| text.as_bytes().get(at..));
     let is_offset = offset.is_some_and(|offset| matches!(offset, [b'+' | b'-', _, _, b':', _, _]));
@@ -146,7 +146,7 @@ impl<W: Write> Write for UtcTimes<W> {
 mod tests {
     use super::*;
 
-    /// The text after it was written in pieces of one byte and in one piece.
+    /// The text after conversion, written in pieces of one byte and in one piece.
     fn passed(json: bool, text: &str) -> String {
         let of = |pieces: &mut dyn Iterator<Item = &[u8]>| {
             let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! The server, as a command asks it.
+//! HTTP client of the server.
 
 use crate::server::plain::plain_json;
 use crate::server::progress::Progress;
@@ -14,27 +14,27 @@ use std::time::Duration;
 use ureq::RequestBuilder;
 use ureq::unversioned::resolver::DefaultResolver;
 
-/// Longest time that a list, a report or a change may take.
+/// Time limit of a list, a report or a change.
 const LIST_TIME_MAX: Duration = Duration::from_secs(30);
-/// Longest answer that is read whole: lists and reports, never samples.
+/// Maximum size of an answer that is read as a whole: lists and reports, never samples.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 
-/// A server and what is shown to it.
+/// A server's URL, and the token that the client sends.
 pub(crate) struct Client {
     agent: ureq::Agent,
     url: String,
     token: Option<Token>,
-    /// Longest time of a request; `None`: no limit of what is streamed, and [`LIST_TIME_MAX`] of anything else.
+    /// Time limit of a request; `None`: no limit for streams, [`LIST_TIME_MAX`] for other requests.
     limit: Option<Duration>,
 }
 
-/// The body of an answer, as it comes.
+/// The streamed body of an answer.
 type Body = ureq::BodyReader<'static>;
 
-/// An answer of the server that says no.
+/// An error answer of the server.
 #[derive(Debug)]
 pub(crate) struct Refused {
-    /// What the server says.
+    /// The error that the server reports.
     pub(crate) problem: Problem,
 }
 
@@ -46,7 +46,7 @@ impl std::fmt::Display for Refused {
     }
 }
 
-/// Names of the API's fields with the options that give them.
+/// The API's field names, with the options that set them.
 const OPTIONS: [(&str, &str); 28] = [
     ("Missing 'devices', 'nodes' or 'job_id' argument", "name nodes or a job: --device or --job"),
     ("summary=true", "--summary"),
@@ -78,7 +78,7 @@ const OPTIONS: [(&str, &str); 28] = [
     ("`sources` or `bursts`", "--period, --enabled, --perf or --burst"),
 ];
 
-/// A sentence of the server in the words of the command line.
+/// Replaces the API's field names in a server message by the options of the command line.
 fn in_options(text: &str) -> String {
     OPTIONS.iter().fold(text.to_owned(), |text, (field, option)| text.replace(field, option))
 }
@@ -91,7 +91,7 @@ impl Client {
         let server = config::ServerUrl::new(url).map_err(anyhow::Error::msg)?;
         let mut builder = ureq::Agent::config_builder();
         if server.is_local() {
-            // What a proxy passes on comes from the proxy's user.
+            // Ignores proxy settings: an answer through a proxy may come from the proxy's user.
             builder = builder.proxy(None);
         }
         let config = builder
@@ -105,24 +105,24 @@ impl Client {
         Ok(Self { agent, url: url.trim_end_matches('/').to_owned(), token, limit: None })
     }
 
-    /// The same client, with a limit of time for each request.
+    /// The same client with a time limit for each request.
     pub(crate) fn limited(&self, limit: Duration) -> Self {
         let (agent, url, token) = (self.agent.clone(), self.url.clone(), self.token.clone());
         Self { agent, url, token, limit: Some(limit) }
     }
 
-    /// Where the server is.
+    /// The server's URL.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Asks for JSON.
+    /// Sends a GET request for JSON, and parses the answer.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let body = self.text(path, "application/json")?;
         self.understood(path, &body)
     }
 
-    /// What an answer in JSON says, its texts such as a terminal may have them.
+    /// Parses a JSON answer; its texts are made safe for terminals.
     pub(crate) fn understood<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -131,7 +131,7 @@ impl Client {
         serde_json::from_str(&plain_json(body)).with_context(|| self.strange(path))
     }
 
-    /// Asks for JSON and gives it as the server wrote it.
+    /// Sends a GET request, and returns the body as the server wrote it.
     pub(crate) fn text(&self, path: &str, accept: &str) -> anyhow::Result<String> {
         let _progress = Progress::start("waiting for the server's answer");
         let request = self.agent.get(format!("{}{path}", self.url)).header("Accept", accept);
@@ -143,7 +143,7 @@ impl Client {
         self.understood(path, &text)
     }
 
-    /// All of a body.
+    /// Reads the whole body.
     fn whole(&self, path: &str, body: Body) -> anyhow::Result<String> {
         let mut text = String::new();
         match body.take(ANSWER_BYTES_MAX).read_to_string(&mut text) {
@@ -155,7 +155,7 @@ impl Client {
         }
     }
 
-    /// A request that is answered in time or fails.
+    /// Adds the time limit to a request.
     fn in_time<T>(&self, request: RequestBuilder<T>) -> RequestBuilder<T> {
         request.config().timeout_global(Some(self.list_time_max())).build()
     }
@@ -169,13 +169,13 @@ impl Client {
         format!("{} gave no whole answer within {seconds} s; is it overloaded?", self.url)
     }
 
-    /// Asks, and gives the body as it comes.
+    /// Sends a GET request, and returns the streamed body.
     pub(crate) fn stream(&self, path: &str, accept: &str) -> anyhow::Result<Body> {
         let request = self.agent.get(format!("{}{path}", self.url)).header("Accept", accept);
         self.check(self.authorised(request).call())
     }
 
-    /// Sends JSON and gives the body of the answer as it comes.
+    /// Posts JSON, and returns the streamed body.
     pub(crate) fn post_stream(
         &self,
         path: &str,
@@ -187,7 +187,7 @@ impl Client {
         self.check(self.authorised(request).send(&serde_json::to_vec(body)?[..]))
     }
 
-    /// Sends JSON and reads JSON.
+    /// Posts JSON, and parses the JSON answer.
     pub(crate) fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -202,14 +202,14 @@ impl Client {
         self.read(path, reader)
     }
 
-    /// Ends something, and reads JSON.
+    /// Sends a DELETE request, and parses the JSON answer.
     pub(crate) fn delete<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let request = self.agent.delete(format!("{}{path}", self.url));
         let body = self.check(self.in_time(self.authorised(request)).call())?;
         self.read(path, body)
     }
 
-    /// The same server, for batches.
+    /// A client of the same server for batches.
     pub(crate) fn batches(&self) -> Http {
         Http::over(self.agent.clone(), &self.url, self.token.as_ref(), self.limit)
     }
@@ -222,7 +222,7 @@ impl Client {
         }
     }
 
-    /// The body of an answer that is no refusal.
+    /// Returns the body of a successful answer, and an error otherwise.
     fn check(
         &self,
         answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
@@ -241,7 +241,7 @@ impl Client {
         let text = answer.body_mut().read_to_string().unwrap_or_default();
         match serde_json::from_str(&text) {
             Ok(problem) => Err(Refused { problem }.into()),
-            // What is too long for a request is refused without a word of why.
+            // Servers reject too long requests without a message.
             Err(_) if matches!(status, 414 | 431) && text.is_empty() => {
                 bail!("{} answers {status}: the question is too long; name less in it", self.url)
             }
@@ -257,7 +257,7 @@ impl Client {
     }
 }
 
-/// A value within a query string.
+/// Percent-encodes a value for a query string.
 pub(crate) fn escape(text: &str) -> String {
     text.bytes().fold(String::new(), |mut out, byte| {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_server_that_does_not_answer_is_waited_for_in_vain_for_a_time() {
-        // It accepts connections, and says nothing.
+        // This server accepts connections and never answers.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         std::thread::spawn(move || listener.incoming().collect::<Vec<_>>());

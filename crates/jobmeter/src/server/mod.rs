@@ -1,7 +1,8 @@
-//! The server, as commands ask it; text of others made harmless, and a line on work that takes long.
+//! Requests to the server, safe output of untrusted text, and a progress line.
 //!
-//! - `client`: requests. `unreachable`, `unknown`: why one failed, and what was meant. `plain`: text made harmless. `progress`: long work.
-//!   `streamed`: answers that end early.
+//! - `client`: requests. `unreachable`, `unknown`: explanations of failures, and suggestions of names.
+//! - `plain`: untrusted text made safe for terminals. `progress`: a line during long work.
+//! - `streamed`: streamed answers that may end early.
 
 pub(crate) mod client;
 pub(crate) mod plain;

@@ -1,24 +1,27 @@
-//! Text of others made harmless for a terminal: names, helps, labels and details come from users, nodes and schedulers.
+//! Makes untrusted text safe for terminals: names, helps, labels and details come from users, nodes and
+//! schedulers.
 //!
-//! A control character can move the cursor, change the title or answer for the user; one of direction can show a text
-//! in another order than it has. Each is shown as `\u001b`, which JSON reads back as the character itself.
+//! A control character can move the cursor, change the title or type an answer. A direction character can
+//! reorder the shown text. Each appears as an escape such as `\u001b`, which JSON parses as the character
+//! itself.
 
 use model::is_unprintable;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Writes a message to standard error, such as a terminal may have it. Every message of the command goes through here.
+/// Writes a message to standard error, made safe for terminals. The command writes all its messages with this
+/// function.
 pub(crate) fn note(text: &str) -> io::Result<()> {
     writeln!(io::stderr(), "jobmeter: {}", plain_lines(text))
 }
 
-/// A value for one line of a terminal.
+/// Makes a value safe for one line of a terminal.
 pub(crate) fn plain(text: &str) -> Cow<'_, str> {
     made_plain(text, |_| false)
 }
 
-/// Several lines for a terminal.
+/// Makes several lines safe for a terminal.
 pub(crate) fn plain_lines(text: &str) -> Cow<'_, str> {
     made_plain(text, |c| matches!(c, '\n' | '\t'))
 }
@@ -40,7 +43,7 @@ fn made_plain(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// JSON of which every string, once read, is [`plain`].
+/// Rewrites JSON so that every parsed string is [`plain`].
 pub(crate) fn plain_json(json: &str) -> Cow<'_, str> {
     if !json.contains(|c| c == '\\' || is_unprintable(c)) {
         return Cow::Borrowed(json);
@@ -56,7 +59,8 @@ pub(crate) fn plain_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A part of JSON without escapes: what acts there stands within a string, but for the blanks around values.
+/// Appends a part of JSON without escapes. Control characters there are in strings, except for whitespace
+/// between values.
 fn raw(text: &str, out: &mut String) {
     for c in text.chars() {
         match c {
@@ -69,11 +73,11 @@ fn raw(text: &str, out: &mut String) {
     }
 }
 
-/// The escape that a text begins with; what follows it.
+/// Appends the escape at the start of a text; returns the rest of the text.
 fn escaped<'a>(text: &'a str, out: &mut String) -> &'a str {
     let length = if text.starts_with("\\u") { 6 } else { 2 };
     let Some((escape, rest)) = text.split_at_checked(length) else {
-        // No JSON: its reader says so.
+        // Invalid JSON: its parser reports the error.
         out.push_str(text);
         return "";
     };
@@ -94,10 +98,10 @@ fn escaped<'a>(text: &'a str, out: &mut String) -> &'a str {
     rest
 }
 
-/// Passes text on to a terminal, several lines of it, with what acts there shown. In JSON that changes no value.
+/// A writer that makes several lines safe for a terminal. In JSON, all values remain the same.
 pub(crate) struct Plain<W> {
     out: W,
-    /// The beginning of a character that is not complete.
+    /// The start of an incomplete character.
     part: Vec<u8>,
 }
 
@@ -129,7 +133,7 @@ impl<W: Write> Write for Plain<W> {
     }
 }
 
-/// Whether bytes can be the beginning of a character.
+/// Whether bytes are the start of an incomplete character.
 fn is_begun(bytes: &[u8]) -> bool {
     !bytes.is_empty() && std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
 }
@@ -149,7 +153,7 @@ mod tests {
         assert!(matches!(plain("an ordinary é"), Cow::Borrowed(_)));
         let mut out = Vec::new();
         let mut writer = Plain::new(&mut out);
-        // A character may come in two pieces.
+        // A character may arrive in two pieces.
         for byte in HOSTILE.as_bytes() {
             writer.write_all(&[*byte]).unwrap();
         }

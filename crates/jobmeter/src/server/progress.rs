@@ -1,29 +1,29 @@
-//! A line about work that takes longer than two seconds, on a terminal.
+//! Shows a progress line on a terminal for work that takes longer than 2 s.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Work that is done sooner shows no line.
+/// Delay before the first line.
 const AFTER: Duration = Duration::from_secs(2);
-/// Interval between two lines.
+/// Interval between updates.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Shows a line while it lives.
+/// Shows a line until it is dropped.
 pub(crate) struct Progress {
     shown: Option<(SyncSender<()>, JoinHandle<()>)>,
 }
 
 impl Progress {
-    /// Begins; without a terminal on standard error nothing is shown.
+    /// Starts the line. Without a terminal on standard error, nothing is shown.
     pub(crate) fn start(what: &'static str) -> Self {
         if !io::stderr().is_terminal() {
             return Self { shown: None };
         }
         let (stop, stopped) = sync_channel(1);
         let thread = std::thread::Builder::new().name("progress".to_owned());
-        // Work goes on without the line where no thread starts.
+        // If the thread does not start, the work continues without the line.
         let thread = thread.spawn(move || show(what, &stopped, &mut io::stderr(), (AFTER, EVERY)));
         Self { shown: thread.ok().map(|thread| (stop, thread)) }
     }
@@ -33,13 +33,13 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.shown.take() {
             drop(stop);
-            // A thread that panicked shows nothing more.
+            // A panicked thread has stopped writing.
             thread.join().ok();
         }
     }
 }
 
-/// Writes the line again and again until the other end is gone, and clears it then.
+/// Rewrites the line until the other end of the channel is dropped, then clears it.
 fn show(
     what: &str,
     stopped: &Receiver<()>,
@@ -58,7 +58,7 @@ fn show(
         }
     }
     if !passed.is_zero() {
-        // Nobody reads it if standard error is closed.
+        // The error of a closed standard error is ignored.
         write!(out, "\r\x1b[K").and_then(|()| out.flush()).ok();
     }
 }
@@ -67,7 +67,7 @@ fn show(
 mod tests {
     use super::*;
 
-    /// Keeps what is written, and says when a line is complete.
+    /// Stores written text, and signals each complete line.
     struct Lines {
         text: Vec<u8>,
         line: SyncSender<()>,
@@ -98,7 +98,7 @@ mod tests {
             );
             String::from_utf8(out.text).unwrap()
         });
-        // The work ends when two lines were shown.
+        // The work ends after two lines.
         lines.recv().unwrap();
         lines.recv().unwrap();
         drop(stop);

@@ -1,18 +1,18 @@
-//! A streamed answer that the server may end early: its last line then states the reason.
+//! Streamed answers: if the server ends one early, the last line states the reason.
 
 use std::io::{self, Read};
 
-/// How the last line of an answer begins that the server ended early.
+/// Start of the last line if the server ended the answer early.
 const ERROR: &[u8] = b"error: ";
-/// Longest reason that is held back.
+/// Maximum length of a held-back reason, in bytes.
 const REASON_BYTES_MAX: usize = 4096;
 
-/// Passes a body on. A last line `error: …` is held back until it is clear whether the answer ends there; if the
-/// connection breaks there, the line is the error.
+/// A reader that passes a body on. It holds back a last line `error: …` until the answer's end is clear. If the
+/// connection breaks there, the line becomes the error.
 #[derive(Debug)]
 pub(crate) struct Streamed<R> {
     body: R,
-    /// Bytes that can be passed on.
+    /// Bytes ready for the reader.
     ready: Vec<u8>,
     given: usize,
     /// A last line that may be the reason.
@@ -43,7 +43,7 @@ impl<R: Read> Streamed<R> {
         Ok(())
     }
 
-    /// Passes on all but a last line that begins as a reason does.
+    /// Adds a piece, and holds back a last line that begins like a reason.
     fn take(&mut self, piece: &[u8]) {
         let is_start = if self.held.is_empty() { self.is_line_start } else { true };
         let mut all = std::mem::take(&mut self.held);
@@ -62,7 +62,7 @@ impl<R: Read> Streamed<R> {
         self.ready = all;
     }
 
-    /// The error of an answer that was broken off.
+    /// The error of an aborted answer.
     fn ended(&mut self, error: &io::Error) -> io::Error {
         let held = std::mem::take(&mut self.held);
         let text = match held.strip_prefix(ERROR) {
@@ -92,7 +92,7 @@ impl<R: Read> Read for Streamed<R> {
 mod tests {
     use super::*;
 
-    /// Gives its pieces, then ends or breaks.
+    /// A test reader that returns its pieces, then ends or fails.
     struct Pieces(Vec<&'static str>, bool);
 
     impl Read for Pieces {

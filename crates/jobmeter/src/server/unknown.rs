@@ -1,13 +1,14 @@
-//! Names that the server does not know, and what was probably meant.
+//! Detects names that the server does not know, and suggests similar ones.
 
 use crate::server::client::{Client, path};
 
-/// Filters of `jobmeter jobs` that are names.
+/// Filters of `jobmeter jobs` whose values are names.
 const NAMES: [&str; 7] = ["cluster", "user", "account", "project", "queue", "name", "device"];
-/// So many jobs, the newest, have the names that are offered.
+/// Number of newest jobs whose names are suggested.
 const JOBS_SEEN: usize = 1000;
 
-/// What to say of each of these names that the server never had a sample of; both are lists with commas.
+/// Messages for devices and metrics without any samples on the server; both parameters are comma-separated
+/// lists.
 pub(crate) fn names(
     client: &Client,
     devices: Option<String>,
@@ -30,8 +31,8 @@ pub(crate) fn names(
     Ok(unknown)
 }
 
-/// What to say of each of these filters of jobs that no job passes. Whoever asks is offered names of jobs and nodes that
-/// they may see, and no other.
+/// Messages for job filters that match no job. Suggestions include only jobs and nodes that are visible to the
+/// user.
 pub(crate) fn filters(
     client: &Client,
     filters: &[(&'static str, Option<String>)],
@@ -63,7 +64,7 @@ pub(crate) fn filters(
     Ok(unknown.into_iter().map(line).collect())
 }
 
-/// What a job has that a filter of this name is compared with.
+/// The values of a job that a filter of this name compares.
 fn names_of(job: &api::Job, filter: &str) -> Vec<String> {
     let one = match filter {
         "cluster" => return vec![job.cluster.clone()],
@@ -80,17 +81,17 @@ fn names_of(job: &api::Job, filter: &str) -> Vec<String> {
     one.clone().into_iter().collect()
 }
 
-/// The names in a list with commas.
+/// The names in a comma-separated list.
 pub(crate) fn words(list: Option<&str>) -> impl Iterator<Item = &str> {
     list.unwrap_or_default().split(',').map(str::trim).filter(|word| !word.is_empty())
 }
 
-/// Whether anything was ever measured of a device, or of one that has it as its other name.
+/// Whether the server has samples of a device, or of a device with this alias.
 fn has_series(client: &Client, device: &str) -> anyhow::Result<bool> {
     let alias = serde_json::json!({ "_device_alias": device }).to_string();
     for (key, value) in [("device", device.to_owned()), ("labels", alias)] {
         let since = ("start", Some("0".to_owned()));
-        // A node may have more series than the server lists.
+        // The limit avoids an error: a node may have more series than the server lists.
         let one = ("limit", Some("1".to_owned()));
         let series: Vec<api::SeriesInfo> =
             client.get(&path("/api/v1/series", &[(key, Some(value)), since, one]))?;

@@ -1,10 +1,10 @@
-//! Why a server was not reached, and what to do about it.
+//! Explains why a server is unreachable, and what to do.
 
 use rustls::{CertificateError, Error as Tls};
 
 use std::io::ErrorKind;
 
-/// What to say of a server from which no answer came; the error itself is told after it.
+/// The explanation for a server that did not answer; the caller appends the error itself.
 pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> String {
     let tls = match error {
         ureq::Error::Rustls(error) => Some(error),
@@ -63,7 +63,7 @@ fn of_certificate(error: &CertificateError) -> &'static str {
     }
 }
 
-/// Whether somebody is there who speaks something else.
+/// Whether a program answers at this address with another protocol.
 fn answers_otherwise(error: &ureq::Error) -> bool {
     match error {
         ureq::Error::Protocol(_) => true,
@@ -82,7 +82,7 @@ mod tests {
     use std::sync::Arc;
     use ureq::tls::TlsConfig;
 
-    /// What is said of a server that answers with these bytes.
+    /// The explanation for a server that answers with these bytes.
     fn told(scheme: &str, answer: &'static [u8]) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("{scheme}://{}", listener.local_addr().unwrap());
@@ -92,7 +92,7 @@ mod tests {
             stream.write_all(answer).unwrap();
             asked
         });
-        // Nothing comes that could be verified.
+        // The answer contains no certificate to verify.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = TlsConfig::builder().disable_verification(true);
         let tls = tls.unversioned_rustls_crypto_provider(provider).build();
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_server_that_speaks_something_else() {
-        // A fatal alert, as a server with TLS answers what is none.
+        // A fatal TLS alert: the answer of a TLS server to plain HTTP.
         let told_of_tls = told("http", &[21, 3, 3, 0, 2, 2, 10]);
         assert!(told_of_tls.contains("if it has TLS, name it https://127.0.0.1:"), "{told_of_tls}");
         let closed = told("http", b"");

@@ -1,14 +1,15 @@
-//! Every command of the program runs to its end, or to a message: none panics because it reads an option that it does
-//! not have.
+//! Tests that every command ends normally or with a message, and that none panics because it reads an option
+//! that it does not have.
 
 use crate::serve::{HEALTH, serve};
 use std::process::{Command, Output, Stdio};
 
 const HOST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/hosts/bare-6.18/1");
 
-/// What a command needs to do its work; one that is not here needs nothing. `OUT` is a folder that is not there.
+/// Arguments that a command needs to work; commands without an entry need none. `OUT` is a folder that does not
+/// exist.
 const NEEDED: [(&str, &[&str]); 31] = [
-    // A folder that nobody can make.
+    // No user can create this folder.
     ("up", &["--data", "/proc/nowhere"]),
     ("run", &["--", "true"]),
     ("job", &["1"]),
@@ -48,7 +49,7 @@ fn jobmeter(words: &[&str]) -> Output {
     command.args(words).stdin(Stdio::null()).output().unwrap()
 }
 
-/// The commands in a help: lines of two blanks and a name, before the options.
+/// The commands in a help text: lines with two blanks and a name, before the options.
 fn commands_in(help: &str) -> Vec<String> {
     let list = help.split("\nOptions:").next().unwrap();
     let name = |line: &str| {
@@ -68,7 +69,7 @@ fn all() -> Vec<String> {
     };
     let mut names = Vec::new();
     for name in commands_in(&help(&[])) {
-        // That of another program, which need not be there.
+        // The server is a separate program, which may be missing.
         if name != "server" {
             let inner = commands_in(&help(&[&name]));
             names.extend(inner.iter().map(|inner| format!("{name} {inner}")));
@@ -92,7 +93,7 @@ fn no_command_panics() {
             needed.iter().map(|word| if *word == "OUT" { &*out } else { word }).collect();
         let server = ["--server", &*url];
         for arguments in [[&server[..], &words, &needed].concat(), [&server[..], &words].concat()] {
-            // What starts programs that stay, or looks at this machine for a minute.
+            // These start long-running programs, or measure this machine for 1 min.
             if arguments.len() == 3 && matches!(&**name, "up" | "server" | "doctor") {
                 continue;
             }

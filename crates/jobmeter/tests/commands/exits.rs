@@ -1,9 +1,9 @@
-//! What the command ends with where a script looks at it.
+//! Tests exit codes that scripts evaluate.
 
 use crate::serve::{HEALTH, serve};
 use std::process::Command;
 
-/// A port where nobody answers.
+/// A port without a server.
 const NOBODY: &str = "http://127.0.0.1:1";
 
 /// The exit code and both outputs.
@@ -11,7 +11,7 @@ fn jobmeter(server: &str, words: &[&str]) -> (i32, String, String) {
     jobmeter_with(&[], &[&["--server", server], words].concat())
 }
 
-/// The same with these variables.
+/// Runs the command with these environment variables.
 fn jobmeter_with(variables: &[(&str, &str)], words: &[&str]) -> (i32, String, String) {
     #[expect(clippy::disallowed_methods, reason = "the program itself is tested")]
     let mut command = Command::new(env!("CARGO_BIN_EXE_jobmeter"));
@@ -78,7 +78,7 @@ fn a_full_standard_output_is_an_error() {
             error.starts_with("jobmeter: cannot write ") && error.contains("to standard output: "),
             "{error}"
         );
-        // A job that nobody has the number of can be ended all the same.
+        // The message names the job, so that it can be ended although its ID was not printed.
         assert!(words[0] != "job" || error.contains("local:7"), "{error}");
     }
 }
@@ -171,7 +171,7 @@ fn a_name_that_nobody_has_is_told() {
     let (code, out, told) = get("lod_1m");
     assert_eq!((code, &*out), (1, "timestamp,device_id\n"), "{told}");
     assert_eq!(told, "jobmeter: no metric `lod_1m` is known here; is `load_1m` meant?\n");
-    // A name that is known, and nothing in that time.
+    // A known name without samples in that time range.
     let (code, _, told) = get("load_1m");
     assert!(
         code == 1 && told.starts_with("jobmeter: no sample of metric load_1m of device n1 from ")
@@ -197,7 +197,7 @@ fn one_unknown_name_of_a_list_is_told() {
     assert_eq!(get("load_1m").0, 0);
 }
 
-/// A server whose node n1 does not read all that there is; the address.
+/// A server with node n1, whose agent does not read all its metrics; returns the URL.
 fn lacking() -> String {
     serve(&[
         ("/api/v1/explain", "[]"),
@@ -273,7 +273,7 @@ fn a_metric_that_a_node_lacks_is_explained_by_its_source() {
     );
     let off = explain("disk_reads_total", &n1);
     assert!(off.contains("n1: source disk is not read: ") && off.contains("promote"), "{off}");
-    // Without a device every node is told of.
+    // Without a device, the command explains every node.
     let all = explain("disk_reads_total", &[]);
     assert!(all.lines().nth(1).unwrap().contains("n2: its agent tells nothing"), "{all}");
 }
@@ -370,7 +370,7 @@ fn a_mistyped_variable_is_not_ignored() {
     assert_eq!((code, &*out), (2, ""), "{told}");
     let want = "environment JOBMETER_SERVR: no setting has this name; is `JOBMETER_SERVER` meant?";
     assert!(told.contains(want), "{told}");
-    // Another program's, and what somebody else made.
+    // Variables of another program, and variables that another tool created.
     let others = [("JOBMETER_PERID", "1s"), ("JOBMETER_PORT", "tcp://10.0.0.1:80")];
     let (code, _, told) = jobmeter_with(&others, &list);
     assert_eq!(code, 0, "{told}");
@@ -430,7 +430,7 @@ fn a_check_lists_every_file_that_the_program_would_reject() {
     );
     for program in ["agent", "client"] {
         let file = path(&format!("{program}.toml"));
-        // An error of the text hides none of the files.
+        // An error in the text does not hide errors of the files.
         std::fs::write(&file, format!("{files}nosuch = 1\n")).unwrap();
         let (code, json, _) = jobmeter_with(&[], &["check", &file, "--json"]);
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();

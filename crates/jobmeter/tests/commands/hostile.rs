@@ -1,11 +1,11 @@
-//! No command lets a server's data act on the terminal: names, helps, labels and details come from users, nodes and
-//! schedulers.
+//! Tests that no command lets a server's data control the terminal: names, helps, labels and details come from
+//! users, nodes and schedulers.
 
 use crate::serve::serve_with;
 use serde_json::{Value, json};
 use std::process::Command;
 
-/// Changes the title, clears the screen, turns the direction round, and goes back to the line's beginning.
+/// Changes the title, clears the screen, reverses the text direction, and returns to the start of the line.
 const HOSTILE: &str = "HOSTILE\u{1b}]0;x\u{7}\u{9b}2J\u{202e}\u{2066}\r\n\u{7f}";
 
 fn gap() -> Value {
@@ -35,7 +35,7 @@ fn with(mut value: Value, more: Value) -> Value {
     value
 }
 
-/// The answer to a path, with `H` where hostile text stands.
+/// The answer to a path, with `H` in place of the hostile text.
 fn answer(path: &str) -> Value {
     let token = json!({"id": 1, "scope": "H", "uid": 1, "note": "H", "created_by": "H", "created": 1.0, "expires": 2.0,
         "revoked": null, "used": null});
@@ -94,7 +94,7 @@ fn answer(path: &str) -> Value {
         .map_or(Value::Null, |(_, value)| value)
 }
 
-/// The hostile text in the place of each `H`.
+/// Replaces each `H` by the hostile text.
 fn fill(value: &mut Value) {
     match value {
         Value::String(text) if text == "H" => *text = HOSTILE.to_owned(),
@@ -109,7 +109,7 @@ fn fill(value: &mut Value) {
     }
 }
 
-/// Status and body for a path; rows for those that answer with a table.
+/// Status and body for a path; rows for paths that answer with a table.
 fn body(path: &str, accept: &str) -> (&'static str, String) {
     if path.starts_with("/rpc/get_metrics") || path.starts_with("/api/v1/sql") {
         return match accept {
@@ -129,7 +129,7 @@ fn body(path: &str, accept: &str) -> (&'static str, String) {
     }
 }
 
-/// Both outputs of a command.
+/// Standard output and standard error of a command.
 fn said(url: &str, words: &[&str]) -> String {
     #[expect(clippy::disallowed_methods, reason = "the program itself is tested")]
     let mut command = Command::new(env!("CARGO_BIN_EXE_jobmeter"));
@@ -186,7 +186,7 @@ fn nothing_that_a_server_sends_acts_on_the_terminal() {
                     || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
         };
         assert!(!text.contains(acts), "{words:?}: {text:?}");
-        // Nor begins a line of its own.
+        // Hostile text does not begin a new line.
         assert!(!text.contains("HOSTILE\n"), "{words:?}: {text:?}");
         if words.contains(&"--json") {
             let line = text.lines().next().unwrap();

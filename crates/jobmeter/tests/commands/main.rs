@@ -1,4 +1,4 @@
-//! The commands beside servers that answer from a table: that they end, with which code, and what they print.
+//! Tests of commands with servers that answer from a table: termination, exit codes and output.
 #![expect(clippy::unwrap_used, reason = "tests end at the first surprise")]
 
 mod every_command;

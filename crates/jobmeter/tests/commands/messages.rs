@@ -1,4 +1,4 @@
-//! Messages to people: standard output that nobody reads, time zones, reasons, and names that nothing matches.
+//! Tests messages: closed standard output, time zones, reasons, and names without a match.
 
 use crate::serve::{HEALTH, serve, serve_with};
 use std::fs::File;
@@ -26,7 +26,7 @@ fn jobmeter(url: &str, words: &[&str]) -> (i32, String, String) {
     of(command(url, words).output().unwrap())
 }
 
-/// The write end of a pipe that nobody reads.
+/// The write end of a pipe without a reader.
 fn unread() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -146,7 +146,7 @@ fn gaps_of_an_unknown_device_name_the_near_one() {
     assert_eq!(jobmeter(&url, &["gaps"]).0, 0);
 }
 
-/// A node that has an optional source `vmstat`, and a change of which it rejected the burst.
+/// A node with an optional source `vmstat`, and a change whose burst it rejected.
 const OPTIONAL: &str = r#"[{"device":"n1","alive":true,"stopped":false,"last_seen":1.0,"period_seconds":5.0,
     "clock_offset_seconds":null,"agent_version":"0.1","config_generation":null,"config_rejected":null,
     "source_errors":[],"sources_restricted":[{"source":"vmstat","reason":"optional","optional":["vmstat_.*"]}],

@@ -1,4 +1,4 @@
-//! A server that answers from a table.
+//! A test server that answers from a table.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,14 +9,14 @@ pub(crate) const HEALTH: &str = r#"{"version":"","build":"","ready":true,"uptime
 
 /// A request.
 pub(crate) struct Request {
-    /// Its first line: `GET /api/v1/nodes HTTP/1.1`.
+    /// The request line: `GET /api/v1/nodes HTTP/1.1`.
     pub(crate) line: String,
-    /// The form that is wanted.
+    /// The `Accept` header.
     pub(crate) accept: String,
 }
 
-/// Answers each request, as long as the test runs, with the body of the first key that its first line has; with 404
-/// where it has none. Returns the address.
+/// Starts a server for the duration of the test, and returns its URL. The answer to a request is the body of the
+/// first key that the request line contains, or 404 without a match.
 pub(crate) fn serve(answers: &'static [(&'static str, &'static str)]) -> String {
     serve_with(move |request| {
         let found = answers.iter().find(|(key, _)| request.line.contains(key));
@@ -24,7 +24,7 @@ pub(crate) fn serve(answers: &'static [(&'static str, &'static str)]) -> String 
     })
 }
 
-/// The same with a status and a body for each request.
+/// Starts a server whose status and body come from a function.
 pub(crate) fn serve_with(
     answer: impl Fn(&Request) -> (&'static str, String) + Send + 'static,
 ) -> String {
@@ -38,14 +38,14 @@ pub(crate) fn serve_with(
             let head = format!(
                 "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
             );
-            // A command that has seen enough may be gone.
+            // The command may have closed the connection already.
             stream.write_all(format!("{head}{body}").as_bytes()).ok();
         }
     });
     url
 }
 
-/// Reads a request to its end.
+/// Reads a whole request.
 fn read(stream: &TcpStream) -> Request {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();

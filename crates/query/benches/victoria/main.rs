@@ -1,15 +1,20 @@
-//! The store beside VictoriaMetrics: the same samples in the same run, taken in, merged, asked for.
+//! Compares the store with VictoriaMetrics: ingestion, merging and queries of the same samples in the same run.
 //!
 //! ```text
 //! cargo bench -p query --bench victoria -- PROGRAM
 //! ```
 //!
-//! `benches/victoria.sh` gets the program and gives it. An hour of 100 nodes × 20 metrics × 1 Hz, dataset A's
-//! shapes; requests of 20 nodes with half a minute each (12 000 samples), two or more under way. Ours takes
-//! frames as agents send them, in this process and without HTTP: decoded, logged with fdatasync, put into memory,
-//! written as blocks, merged and rolled up. VictoriaMetrics takes Prometheus' remote write over loopback, made
-//! beforehand, not compressed (a snappy block may be one literal), and, as what it takes most easily, its own
-//! native export of the same. Processor time is each one's own, by its /proc/PID/stat. Both are asked in turn.
+//! `benches/victoria.sh` finds or downloads the program and passes its path. The data is 1 h of 100 nodes ×
+//! 20 metrics × 1 Hz in the shapes of dataset A. Requests contain 30 s of 20 nodes (12 000 samples); two or more are in
+//! flight.
+//!
+//! - jobmeter's store ingests agents' frames in this process, without HTTP. It decodes them, logs them with
+//!   fdatasync, keeps them in memory, writes, merges and rolls up blocks.
+//! - VictoriaMetrics ingests Prometheus remote write over loopback. The bodies are prebuilt and not compressed
+//!   (a snappy block may be one literal).
+//! - VictoriaMetrics also ingests its native export of the same samples, its cheapest input.
+//!
+//! Each program's processor time comes from its `/proc/PID/stat`. Queries alternate between the two.
 
 #![expect(clippy::unwrap_used, reason = "a bench that cannot go on fails")]
 #![expect(clippy::disallowed_methods, reason = "a bench times, and starts what it measures")]
@@ -35,10 +40,10 @@ pub(crate) const METRICS: u64 = 20;
 const SECONDS: i64 = 3600;
 /// Seconds in a frame.
 const FRAME: i64 = 30;
-/// Frames, so nodes, in a request.
+/// Frames per request, one per node.
 const A_REQUEST: usize = 20;
 const SAMPLES: u64 = NODES * METRICS * 3600;
-/// Ours writes so many blocks, which are then merged.
+/// Number of blocks that jobmeter's store writes and then merges.
 const BLOCKS: usize = 8;
 const ROUNDS: usize = 3;
 
@@ -66,7 +71,7 @@ fn main() {
     let mut all = Vec::new();
     let mut last = None;
     for round in 0..ROUNDS {
-        // What the round before left is measured and gone.
+        // The previous round is measured: this removes its data.
         drop(last.take());
         let ours = ours(&dir.join(format!("ours-{round}")), &frames);
         let theirs = theirs(&program, &dir.join(format!("theirs-{round}")), &bodies);
@@ -90,8 +95,7 @@ fn main() {
     ));
 }
 
-/// What one costs until some point: processor seconds and seconds by the clock, and the bytes that then lie on
-/// the disk.
+/// Cost of a step: processor seconds, elapsed seconds, and the bytes on disk afterwards.
 #[derive(Clone, Copy)]
 pub(crate) struct Cost {
     pub(crate) what: &'static str,
@@ -102,7 +106,7 @@ pub(crate) struct Cost {
 
 type Costs = Vec<Cost>;
 
-/// Costs since a point, as far as a program goes.
+/// Measures the cost of one program from a point on.
 pub(crate) struct Course {
     cpu: f64,
     wall: Instant,
@@ -120,7 +124,7 @@ impl Course {
     }
 }
 
-/// For each point the median of the rounds, and the least and most of processor time.
+/// Prints each step's median over the rounds, and the minimum and maximum processor time.
 fn report(name: &str, rounds: &[&Costs]) {
     say(name);
     let million = SAMPLES as f64 / 1e6;
@@ -185,7 +189,7 @@ fn theirs(program: &Path, dir: &Path, bodies: &[Vec<u8>]) -> (Costs, Peer) {
     (course.costs, peer)
 }
 
-/// The same samples from its own export.
+/// Ingests the same samples from VictoriaMetrics' native export.
 fn native(program: &Path, dir: &Path, from: &Peer) -> Costs {
     let export = from.get("/api/v1/export/native?match[]=%7B__name__!=%22%22%7D");
     let peer = Peer::start(program, dir);

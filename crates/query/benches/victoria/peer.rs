@@ -1,5 +1,5 @@
-//! VictoriaMetrics as a program of its own: started on a free port of loopback with a directory of its own,
-//! spoken to in HTTP/1.0 (a connection each), ended by its id.
+//! A VictoriaMetrics process on a free loopback port with its own directory. The bench sends HTTP/1.0 requests
+//! (one connection each) and stops the process by its PID.
 
 use crate::agents::T0;
 use std::io::{Read, Write};
@@ -15,7 +15,8 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Its defaults, but that it keeps old samples, shows the newest at once and caches no answers.
+    /// Starts it with its defaults, except: it keeps old samples, shows the latest samples at once and caches no
+    /// answers.
     pub(crate) fn start(program: &Path, dir: &Path) -> Self {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let address = free.to_string();
@@ -39,7 +40,7 @@ impl Peer {
         peer
     }
 
-    /// Processor time of the program so far, in seconds.
+    /// Processor time of the process, in seconds.
     pub(crate) fn cpu_seconds(&self) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
@@ -71,7 +72,7 @@ impl Peer {
         self.ask("POST", path, headers, body).unwrap()
     }
 
-    /// Asks by a form, whose values are percent-encoded here.
+    /// Sends a form; percent-encodes its values.
     pub(crate) fn form(&self, path: &str, pairs: &[(&str, &str)]) -> Vec<u8> {
         let encoded = |value: &str| value.bytes().map(|b| format!("%{b:02X}")).collect::<String>();
         let pairs: Vec<String> = pairs.iter().map(|(k, v)| format!("{k}={}", encoded(v))).collect();
@@ -79,10 +80,10 @@ impl Peer {
         self.post(path, headers, pairs.join("&").as_bytes())
     }
 
-    /// Merges all it has, and waits for that.
+    /// Merges all data, and waits for the end of the merge.
     pub(crate) fn merge(&self) {
         self.get("/internal/force_merge");
-        // The merge begins after the answer.
+        // The merge begins after the response.
         std::thread::sleep(Duration::from_millis(200));
         while self.is_merging() {
             std::thread::sleep(Duration::from_millis(50));
@@ -99,7 +100,7 @@ impl Peer {
         active.any(|line| !line.ends_with(" 0"))
     }
 
-    /// How many samples it has.
+    /// Number of stored samples.
     pub(crate) fn count(&self) -> u64 {
         let end = format!("{:.1}", T0 as f64 / 1e6 + 3599.5);
         let query = "sum(count_over_time({__name__=~\"bench_metric.*\"}[3600s]))";
@@ -109,7 +110,7 @@ impl Peer {
         count.unwrap().parse().unwrap()
     }
 
-    /// Ends it as its service does, and tells where its data lies.
+    /// Stops the process as its service does, and returns the path of its data.
     pub(crate) fn end(mut self) -> PathBuf {
         let kill = Command::new("kill").arg("-INT").arg(self.child.id().to_string()).status();
         assert!(kill.unwrap().success());
@@ -120,7 +121,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Ended already, or in the way of what comes.
+        // The process has exited, or must not disturb the next measurement.
         if self.child.try_wait().unwrap().is_none() {
             self.child.kill().unwrap();
             self.child.wait().unwrap();
@@ -128,7 +129,7 @@ impl Drop for Peer {
     }
 }
 
-/// Bytes of all files below a directory; one that goes meanwhile counts as gone.
+/// Size in bytes of all files below a directory; files that disappear meanwhile count as 0.
 pub(crate) fn files(dir: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     let bytes = entries.flatten().map(|entry| match entry.metadata() {

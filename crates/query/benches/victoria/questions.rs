@@ -1,4 +1,4 @@
-//! Three questions to both in turn, with their answers as JSON: ours in this process, theirs over loopback.
+//! Three queries to both in turn, with JSON answers: jobmeter in this process, VictoriaMetrics over loopback.
 
 use crate::agents::T0;
 use crate::measure::say;
@@ -55,10 +55,10 @@ pub(crate) fn ask(store: Store, peer: &Peer, dir: &Path) {
     turns("nothing: loopback and HTTP alone", &[("theirs", &|_| peer.get("/health").len())]);
 }
 
-/// Whose answer, and how to get it in some run, with its bytes.
+/// A name, and a function that runs the query of a run and returns the answer's size in bytes.
 type Answer<'a> = (&'a str, &'a dyn Fn(u64) -> usize);
 
-/// Asks in turn and tells the times of each.
+/// Runs the queries in turn and prints the times of each.
 fn turns(what: &str, answers: &[Answer<'_>]) {
     say(&format!("  {what}"));
     let mut all = vec![(Vec::new(), 0); answers.len()];
@@ -125,7 +125,7 @@ impl Asked<'_> {
         self.range((0..JOB).map(|number| format!("node-{number:04}")), 60, Rate::Counters)
     }
 
-    /// Gauges by their mean, counters by their rate, as ours.
+    /// Gauges as means, counters as rates, as in jobmeter's query.
     fn their_job(&self) -> Vec<u8> {
         let nodes: Vec<String> = (0..JOB).map(|number| format!("node-{number:04}")).collect();
         let nodes = nodes.join("|");
@@ -149,8 +149,8 @@ impl Asked<'_> {
         self.peer.form("/api/v1/query", &[("query", query), ("time", &time)])
     }
 
-    /// Both answer the same: all samples of one node, so many points and values; how many samples of it
-    /// VictoriaMetrics, which keeps decimals, gives back in other bits.
+    /// Checks that both return all samples of one node, with the same number of points and the same values.
+    /// Reports how many samples VictoriaMetrics, which stores decimals, returns with different bits.
     fn compare(&self) {
         let node = node(0);
         let rows: Vec<Value> = serde_json::from_slice(&self.hour(&node)).unwrap();

@@ -1,5 +1,5 @@
-//! Frames as bodies of Prometheus' remote write: `WriteRequest{timeseries: [{labels, samples}]}` in protocol
-//! buffers, in a snappy block of one literal.
+//! Converts frames to bodies of Prometheus remote write: `WriteRequest{timeseries: [{labels, samples}]}` in
+//! protocol buffers, as a snappy block with one literal.
 
 use std::collections::BTreeMap;
 use wire::{Decoder, Frames};
@@ -60,7 +60,7 @@ fn label(out: &mut Vec<u8>, name: &str, value: &str) {
 fn snappy(bytes: &[u8]) -> Vec<u8> {
     let mut block = Vec::with_capacity(bytes.len() + 16);
     varint(&mut block, bytes.len() as u64);
-    // A literal whose length less one stands in four bytes.
+    // A literal; its length minus 1 follows in 4 bytes.
     block.push(63 << 2);
     block.extend(u32::try_from(bytes.len() - 1).unwrap().to_le_bytes());
     block.extend(bytes);

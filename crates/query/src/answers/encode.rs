@@ -1,24 +1,24 @@
-//! Rows as text: PostgREST's JSON, which is PostgreSQL's `json_agg` of rows, and its CSV.
+//! Encodes rows as PostgREST's JSON (PostgreSQL's `json_agg` of rows) or as its CSV.
 
 use crate::common::print::{TimeStyle, Times, double, string};
 use crate::{Format, Line, RowBatch};
 use jiff::tz::TimeZone;
 
-/// Bytes of a piece, more or less a row.
+/// Size of a piece in bytes, exceeded by at most one row.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Turns batches into pieces of text.
+/// Encodes row batches as pieces of text.
 #[derive(Debug)]
 pub(crate) struct Encoder {
     format: Format,
     times: Times,
-    /// The instant printed last, and its text: neighbours often share it.
+    /// The last printed instant and its text: adjacent rows often share the instant.
     instant: Option<i64>,
     instant_text: Vec<u8>,
     batch: RowBatch,
-    /// The batch's row to be written next.
+    /// The next row of the batch.
     row: usize,
-    /// Of each line of the batch: what stands before the value, and after it.
+    /// For each line of the batch: the text before and after the value.
     lines: Vec<(Vec<u8>, Vec<u8>)>,
     out: Vec<u8>,
     rows_written: bool,
@@ -45,7 +45,7 @@ impl Encoder {
         }
     }
 
-    /// Takes the next batch; the one before must be written.
+    /// Accepts the next batch; the previous one must be written completely.
     pub(crate) fn take(&mut self, batch: RowBatch) {
         self.lines.clear();
         self.lines.extend(batch.lines.iter().map(|line| match self.format {
@@ -55,7 +55,7 @@ impl Encoder {
         (self.batch, self.row) = (batch, 0);
     }
 
-    /// Ends the text: there are no more batches.
+    /// Closes the text after the last batch.
     pub(crate) fn finish(&mut self) {
         if self.format == Format::Json {
             self.out.push(b']');
@@ -63,13 +63,13 @@ impl Encoder {
         self.last = true;
     }
 
-    /// Nothing more is written.
+    /// Discards the rest of the batch.
     pub(crate) fn stop(&mut self) {
         (self.batch, self.row) = (RowBatch::default(), 0);
         self.out.clear();
     }
 
-    /// The next piece; `None` when the next batch is wanted, or everything was given.
+    /// The next piece. `None`: the encoder needs the next batch, or the text is complete.
     pub(crate) fn piece(&mut self) -> Option<Vec<u8>> {
         while self.row < self.batch.len() && self.out.len() < PIECE_BYTES {
             self.write_row();
@@ -110,7 +110,7 @@ impl Encoder {
                 } else if value.is_finite() {
                     double(*value, out);
                 } else {
-                    // JSON has no such numbers; PostgreSQL writes them as strings.
+                    // JSON has no NaN or infinity; PostgreSQL writes them as strings.
                     out.push(b'"');
                     double(*value, out);
                     out.push(b'"');
@@ -152,7 +152,7 @@ fn csv_line(line: &Line) -> (Vec<u8>, Vec<u8>) {
     (before, after)
 }
 
-/// A field of CSV, in quotes where PostgreSQL's `record` puts some; a quote within is doubled.
+/// Writes a CSV field with PostgreSQL's quoting of a `record`; quotes in the text are doubled.
 fn field(text: &str, out: &mut Vec<u8>) {
     let text = &*api::csv_cell(text);
     let special = |c: char| matches!(c, '"' | '\\' | '(' | ')' | ',') || c.is_whitespace();
@@ -206,7 +206,7 @@ mod tests {
         String::from_utf8(text).unwrap()
     }
 
-    /// `json_agg` of a table of these rows, by PostgreSQL 15.20.
+    /// Output of PostgreSQL 15.20's `json_agg` for a table of these rows.
     const JSON: &str = concat!(
         r#"[{"timestamp":"2025-04-18T18:55:33.754307+02:00","device_id":"n1","metric_id":"load_1m","value":98,"labels":{}}, "#,
         "\n ",

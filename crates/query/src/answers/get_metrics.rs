@@ -1,4 +1,4 @@
-//! Kwollect's `get_metrics`: its parameters, their meaning, and the answer as a stream.
+//! Kwollect's `get_metrics`: parameters, their meaning, and the streamed answer.
 
 use crate::answers::encode::Encoder;
 use crate::common::time::SLACK;
@@ -14,34 +14,34 @@ use std::fmt;
 use std::sync::Arc;
 use store::JobSelector;
 
-/// What is asked for when a bound, or both, are left out: five minutes.
+/// Length of the time range if one or both bounds are omitted: 5 min.
 const DEFAULT_RANGE: i64 = 300 * Timestamp::SECOND;
 
-/// The parameters, as given: nothing is looked up yet.
+/// Parameters of `get_metrics` as given, before any lookup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GetMetrics {
-    /// Of which job.
+    /// The job.
     pub job: Option<JobName>,
-    /// The cluster of a job's number that several clusters have.
+    /// The cluster, if several clusters have a job with this ID.
     pub cluster: Option<ClusterId>,
-    /// Of which devices: `nodes` and `devices` together, cut at the first dot.
+    /// Devices: the union of `nodes` and `devices`; host names are cut at the first dot.
     pub devices: Vec<String>,
-    /// Of which metrics; none: of all.
+    /// Metrics; empty: all metrics.
     pub metrics: Vec<String>,
-    /// From when.
+    /// Start of the time range.
     pub start_time: Option<String>,
-    /// Until when.
+    /// End of the time range.
     pub end_time: Option<String>,
-    /// Values of five minutes each.
+    /// Returns 5 min aggregates.
     pub summary: bool,
-    /// Values as rates.
+    /// Whether values appear as rates.
     pub as_rate: AsRate,
 }
 
-/// The form of an answer.
+/// The format of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// An array of objects.
+    /// A JSON array of objects.
     #[default]
     Json,
     /// Comma-separated, with a header line.
@@ -49,7 +49,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The content type, as PostgREST says it.
+    /// The content type in PostgREST's form.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::Json => "application/json; charset=utf-8",
@@ -62,11 +62,11 @@ const PARAMETERS: &str =
     "job_id, cluster, nodes, devices, metrics, start_time, end_time, summary and as_rate";
 
 impl GetMetrics {
-    /// Reads parameters by name: of a query string, decoded, or of a JSON object whose values were
-    /// turned to text (`null`: left out). Of one given twice the last counts.
+    /// Parses parameters by name, from a decoded query string or from a JSON object with values converted to
+    /// text. A `null` counts as omitted. Of a duplicate parameter the last one counts.
     ///
     /// # Errors
-    /// A name is none, or a value is none of its type.
+    /// A parameter is unknown, or a value does not have its type.
     pub fn from_pairs<'a>(
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, QueryError> {
@@ -104,7 +104,7 @@ impl GetMetrics {
 fn job_name(text: &str) -> Result<JobName, QueryError> {
     let text = text.trim();
     let number = text.strip_prefix('-').unwrap_or(text);
-    // A number below 1 is one that no job has.
+    // A number below 1 is valid input, but no job has it.
     let none = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
         Ok(name) => Ok(name),
@@ -126,7 +126,7 @@ fn list(text: &str) -> Vec<String> {
     words.map(str::to_owned).collect()
 }
 
-/// A truth value as PostgreSQL reads it: also the beginning of a word that no other word has.
+/// Parses a boolean as PostgreSQL does: any unambiguous prefix of a word is valid.
 fn boolean(text: &str) -> Result<bool, QueryError> {
     let word = text.trim().to_ascii_lowercase();
     let begins = |full: &str, min: usize| word.len() >= min && full.starts_with(&word);
@@ -143,8 +143,8 @@ fn syntax(type_name: &'static str, text: &str) -> QueryError {
     QueryError::Syntax { type_name, text: text.chars().take(100).collect() }
 }
 
-/// The answer, in pieces of about 64 KiB. After an error it ends: what came before is no complete answer,
-/// and the connection must be broken off. The errors that can be known are told before the first piece.
+/// An answer in pieces of about 64 KiB. It ends after an error: the pieces before are incomplete, so the server
+/// must abort the connection. Errors that are known in advance are returned before the first piece.
 pub struct Answer {
     rows: Option<Batches>,
     encoder: Encoder,
@@ -159,7 +159,7 @@ impl fmt::Debug for Answer {
 }
 
 impl Answer {
-    /// How many rows were read for the pieces so far.
+    /// Number of rows read for the pieces so far.
     pub const fn rows(&self) -> u64 {
         self.rows_max.saturating_sub(self.rows_left)
     }
@@ -200,26 +200,26 @@ impl Iterator for Answer {
     }
 }
 
-/// What is asked, with everything looked up.
+/// A query with resolved job, devices and times.
 #[derive(Debug)]
 struct Resolved {
     devices: BTreeSet<DeviceId>,
     job: JobSelector,
     from: Timestamp,
     to: Timestamp,
-    /// When rows count that are counted for no job.
+    /// When node samples (not attributed to a job) are included.
     jobless: Jobless,
 }
 
 impl Questions {
     /// Kwollect's `get_metrics`: rows of `metrics_by_device`, ascending by time.
     ///
-    /// A job restricts the devices, unless some are given, and the time where a bound is left out; then
-    /// the rows are those counted for it and those of its devices that are counted for no job.
+    /// A job sets the devices, unless some are given, and each omitted time bound. The answer then contains the
+    /// rows attributed to the job and the node samples of its devices.
     ///
     /// # Errors
-    /// A parameter is wrong; the job is not known, ambiguous or somebody else's; the answer would be
-    /// too large; a block cannot be read.
+    /// A parameter is invalid. The job is unknown, ambiguous or owned by another user. The answer would be too
+    /// large. A block cannot be read.
     pub fn get_metrics(
         &self,
         question: &GetMetrics,
@@ -247,8 +247,9 @@ impl Questions {
             Box::new(std::iter::empty())
         } else {
             let reads = self.reads(&rows)?;
-            // The estimate may be half of the truth; what may be too much is counted before it is told. That
-            // counts what is there, so that for who does not see all of it the answer is broken off instead.
+            // The estimate may be half of the real number; a possibly too large answer is counted before it
+            // starts. The count includes rows that the reader may not see. So for restricted readers a too large
+            // answer is aborted instead.
             let all = asker.reader.sees_every_job() && asker.reader.sees_every_node();
             let counts = all && !question.summary;
             let near = counts && reads.estimate()?.saturating_mul(2) > rows_max;
@@ -263,7 +264,7 @@ impl Questions {
     fn resolve(&self, question: &GetMetrics, asker: &Asker) -> Result<Resolved, QueryError> {
         let mut resolved = self.resolve_exact(question, asker)?;
         if question.summary {
-            // A window stands at its beginning: the one that the start cuts is returned whole.
+            // A window carries its start time: a window that contains the start bound is returned whole.
             resolved.from = summary::window_of(resolved.from);
         }
         Ok(resolved)
@@ -298,10 +299,10 @@ impl Questions {
         }
         let jobless = match (start, end) {
             (Some(_), Some(_)) => Jobless::always(),
-            // A bound that is given holds, where the job was not there too.
+            // A given bound also holds outside the job's allocation.
             (start, end) => Jobless::new(stay.runs, stay.spans, (start, end)),
         };
-        // What was counted for the job is its own, be it read a moment before or after.
+        // Samples attributed to the job count up to 10 s before its start and after its end.
         let first = stay.from.plus(-SLACK);
         let from = start.unwrap_or(first);
         let to = end.unwrap_or(stay.to.plus(SLACK));
@@ -309,7 +310,7 @@ impl Questions {
         Ok(Resolved { devices, job: JobSelector::NoneOrIs(key), from, to, jobless })
     }
 
-    /// Where a job was in all its runs that the asker sees, and from when until when; now, if it is there.
+    /// Devices and time range of a job over all visible runs. A running job ends now.
     pub(crate) fn whole_stay(&self, key: &JobKey, asker: &Asker) -> Result<Stay, QueryError> {
         let now = asker.now;
         let mut runs = Vec::new();
@@ -322,7 +323,7 @@ impl Questions {
         let (devices, runs, spans) = (BTreeSet::new(), Vec::new(), HashMap::new());
         let mut stay = Stay { devices, from: now, to, runs, spans };
         for run in runs_of {
-            // A job that has not started was nowhere.
+            // A job that has not started has no devices.
             let Some(start) = run.start else { continue };
             let stop = run.stop.unwrap_or(now);
             stay.from = stay.from.min(start);
@@ -342,21 +343,21 @@ impl Questions {
     }
 }
 
-/// Where and when a job was.
+/// Devices and times of a job.
 #[derive(Debug)]
 pub(crate) struct Stay {
     pub(crate) devices: BTreeSet<DeviceId>,
     from: Timestamp,
     pub(crate) to: Timestamp,
-    /// From when until when its runs were.
+    /// Start and end of each run, in microseconds.
     runs: Vec<(i64, i64)>,
-    /// From when until when they were on each of the devices.
+    /// Start and end of each allocation per device, in microseconds.
     spans: HashMap<DeviceId, Vec<(i64, i64)>>,
 }
 
 impl Stay {
-    /// Excludes both bounds of every span, as `metrics_by_job_summary` does: a window of a node belongs to a
-    /// job that started before the window and stopped after its beginning.
+    /// Excludes both bounds of every time range, as `metrics_by_job_summary` does. A node's window belongs to a
+    /// job that started before the window and stopped after the start of the window.
     fn shrink_to_windows_within(&mut self) {
         for (start, stop) in self.runs.iter_mut().chain(self.spans.values_mut().flatten()) {
             (*start, *stop) = (start.saturating_add(1), stop.saturating_sub(1));
@@ -364,8 +365,8 @@ impl Stay {
     }
 }
 
-/// The device of a host name, and the device of that very name, should there be one with a dot. A name
-/// that no device can have is none.
+/// The device of a host name (cut at the first dot), and the device with exactly that name, if it has a dot. An
+/// invalid device name yields none.
 fn devices(name: &str) -> impl Iterator<Item = DeviceId> {
     let cut = name.split_once('.').map(|(host, _)| host);
     [cut, Some(name)].into_iter().flatten().filter_map(|name| DeviceId::new(name).ok())

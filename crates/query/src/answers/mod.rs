@@ -1,6 +1,6 @@
-//! Kwollect's get_metrics, and rows as JSON and CSV.
+//! Kwollect's `get_metrics`, and rows as JSON and CSV.
 //!
-//! - `get_metrics`: its parameters and rows. `encode`: rows as text.
+//! - `get_metrics`: parameters and rows. `encode`: rows as text.
 
 pub(crate) mod encode;
 pub(crate) mod get_metrics;

@@ -1,8 +1,8 @@
-//! Who may see what, asked once for each job and device of an answer, before a row of it is told.
+//! Access control: what a reader may see of each job and device, evaluated before a row is returned.
 //!
-//! A row belongs to the device under whose name it is told, or to the job it was counted for. It is seen
-//! always, never, or within spans of time: then a value made of several readings is made of those alone
-//! that lie within one span, and where such readings are no longer kept there is no value.
+//! A row belongs to the device under which it is listed, or to the job to which it is attributed. The reader
+//! sees it always, never, or within time ranges. In the last case a value made of several readings uses only
+//! readings within one range. If such readings are no longer stored, there is no value.
 
 use crate::common::time::SLACK;
 use crate::{Asker, QueryError, Questions};
@@ -11,23 +11,23 @@ use model::{DeviceId, Gap, JobKey, Timestamp};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Spans of time in order, none of which touches another; their bounds are no part of them.
+/// Sorted, disjoint time ranges in microseconds, bounds excluded; two ranges may share a bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spans(Vec<(i64, i64)>);
 
-/// When something is seen.
+/// When a reader may see a device or a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// Never.
     Never,
     /// Always.
     Always,
-    /// Within these.
+    /// Within these time ranges.
     During(Arc<Spans>),
 }
 
 impl Spans {
-    /// The union of spans, in any order.
+    /// The union of time ranges, in any order.
     fn of(mut spans: Vec<(i64, i64)>) -> Self {
         spans.sort_unstable();
         let mut joined: Vec<(i64, i64)> = Vec::new();
@@ -40,7 +40,7 @@ impl Spans {
         Self(joined)
     }
 
-    /// The span with something of an interval in it, bounds inclusive; the first of several.
+    /// The first range that overlaps an interval (bounds of the interval included).
     fn touching(&self, from: i64, to: i64) -> Option<(i64, i64)> {
         let place = self.0.partition_point(|(_, end)| *end <= from);
         self.0.get(place).copied().filter(|(begin, _)| *begin < to)
@@ -53,12 +53,12 @@ impl Seen {
         if spans.0.is_empty() { Self::Never } else { Self::During(Arc::new(spans)) }
     }
 
-    /// Whether an instant is seen.
+    /// Whether the instant is visible.
     pub(crate) fn at(&self, at: i64) -> bool {
         self.joins(at, at)
     }
 
-    /// Whether all of an interval is seen, bounds inclusive.
+    /// Whether the whole interval is visible, bounds included.
     pub(crate) fn joins(&self, from: i64, to: i64) -> bool {
         match self {
             Self::Never => false,
@@ -69,7 +69,7 @@ impl Seen {
         }
     }
 
-    /// Whether something of an interval may be seen, bounds inclusive.
+    /// Whether a part of the interval may be visible, bounds included.
     pub(crate) fn touches(&self, from: i64, to: i64) -> bool {
         match self {
             Self::Never => false,
@@ -78,7 +78,7 @@ impl Seen {
         }
     }
 
-    /// Whether two intervals of so many microseconds, one after the other, have something of one span.
+    /// Whether one visible range overlaps both of two successive intervals, each of `width` microseconds.
     pub(crate) fn connects(&self, before: i64, after: i64, width: i64) -> bool {
         let Self::During(spans) = self else { return *self == Self::Always };
         let last = |at: i64| at.saturating_add(width - 1);
@@ -94,7 +94,7 @@ impl Seen {
     }
 }
 
-/// When a job is seen: on devices whose own nodes alone name its owner, and on all others.
+/// When a job is visible: on devices where only the node itself names the job owner, and on all other devices.
 #[derive(Debug)]
 struct JobSeen {
     on: HashMap<DeviceId, Seen>,
@@ -107,7 +107,7 @@ impl JobSeen {
     }
 }
 
-/// When runs are seen that have these spans; always, where there is no other run.
+/// When runs with these time ranges are visible. Always, if `every` states that they are all runs of the job.
 fn seen_during((spans, every): (Vec<jobs::Span>, bool)) -> Seen {
     if every && !spans.is_empty() {
         return Seen::Always;
@@ -116,20 +116,20 @@ fn seen_during((spans, every): (Vec<jobs::Span>, bool)) -> Seen {
     Seen::within(spans.iter().map(|(a, b)| (a.plus(-SLACK).0, until(*b))).collect())
 }
 
-/// What a reader may see.
+/// What a reader may see in one query. Caches the permission per job and device.
 #[derive(Debug)]
 pub(crate) struct Sight {
     registry: Arc<Registry>,
     asker: Asker,
-    /// What stays are asked for.
+    /// Limits of the queries for allocations.
     window: Window,
     jobs: HashMap<JobKey, JobSeen>,
-    /// Of each device where jobs are that the reader sees; asked for when first needed.
+    /// Visibility of each device with a visible job; read from the registry on first use.
     devices: Option<HashMap<DeviceId, Seen>>,
 }
 
 impl Sight {
-    /// What an asker sees of an interval, of these devices or of all.
+    /// The permissions of a reader in an interval, for the given devices or for all.
     pub(crate) fn new(
         questions: &Questions,
         asker: &Asker,
@@ -144,7 +144,7 @@ impl Sight {
         Self { registry, asker, window, jobs: HashMap::new(), devices: None }
     }
 
-    /// When the reader sees what is told under the name of a device, counted for this job or for none.
+    /// When the reader sees samples of a device that are attributed to this job, or to no job.
     pub(crate) fn of(
         &mut self,
         device: &DeviceId,
@@ -156,7 +156,7 @@ impl Sight {
         }
     }
 
-    /// When the reader sees what was counted for a job on a device.
+    /// When the reader sees samples of a device that are attributed to the job.
     pub(crate) fn of_job(&mut self, device: &DeviceId, job: &JobKey) -> Result<Seen, QueryError> {
         if self.asker.reader.sees_every_job() {
             self.asker.meets(job);
@@ -174,7 +174,7 @@ impl Sight {
         Ok(here)
     }
 
-    /// When the reader sees what is counted on a device for no job.
+    /// When the reader sees the node samples of a device (not attributed to a job).
     pub(crate) fn of_node(&mut self, device: &DeviceId) -> Result<Seen, QueryError> {
         if self.asker.reader.sees_every_node() {
             return Ok(Seen::Always);
@@ -186,7 +186,7 @@ impl Sight {
         Ok(devices.get(device).cloned().unwrap_or(Seen::Never))
     }
 
-    /// What the reader sees of a gap: the whole of it, parts, or nothing.
+    /// The parts of a gap that the reader sees: the whole gap, pieces of it, or none.
     pub(crate) fn of_gap(&mut self, gap: Gap) -> Result<Vec<Gap>, QueryError> {
         let seen = match gap.origin.as_run() {
             Some((_, id)) if self.asker.reader != Reader::Everything => {
@@ -207,12 +207,12 @@ impl Sight {
     }
 }
 
-/// When an asker sees which nodes, for what is known of nodes elsewhere than in the store.
+/// Which nodes a reader sees and when, for node data outside of the store.
 #[derive(Debug)]
 pub struct NodeSight(Option<HashMap<DeviceId, Seen>>);
 
 impl NodeSight {
-    /// The nodes, of those that are meant, that are seen at an instant; `None`: every node, at all times.
+    /// The visible nodes that match `meant` at an instant. `None`: every node, at all times.
     pub fn at(&self, at: Timestamp, meant: impl Fn(&str) -> bool) -> Option<BTreeSet<&DeviceId>> {
         let devices = self.0.as_ref()?.iter();
         let seen = devices.filter(|(device, seen)| seen.at(at.0) && meant(device.as_str()));
@@ -221,7 +221,7 @@ impl NodeSight {
 }
 
 impl Questions {
-    /// When the asker sees which nodes in an interval.
+    /// Which nodes the reader sees in an interval, and when.
     ///
     /// # Errors
     /// The registry fails.
@@ -239,7 +239,7 @@ impl Questions {
     }
 }
 
-/// When jobs that a reader sees were on their devices, by more than their users' word.
+/// Allocations of the reader's visible jobs, verified by an agent or by the kernel.
 fn stays(registry: &Registry, window: &Window) -> Result<HashMap<DeviceId, Seen>, QueryError> {
     let spans = registry.spans(window)?.into_iter().map(|(device, spans)| {
         let until = |stop: Option<Timestamp>| stop.map_or(i64::MAX, |stop| stop.0);
@@ -267,7 +267,7 @@ mod tests {
         let seen = Seen::within(vec![(0, 10), (20, 30)]);
         assert!(seen.joins(1, 9) && !seen.joins(0, 9) && !seen.joins(1, 10) && !seen.joins(5, 25));
         assert!(seen.connects(2, 8, 1) && !seen.connects(8, 22, 1) && !seen.connects(2, 12, 1));
-        // Buckets of ten: the first has something of the first span, the third of the second.
+        // Buckets of 10 µs: the first overlaps only the first range, the third only the second.
         assert!(!seen.connects(0, 20, 10) && !seen.connects(0, 10, 10));
         assert!(Seen::within(vec![(5, 30)]).connects(0, 10, 10));
         assert!(Seen::Always.connects(0, 99, 1) && !Seen::Never.connects(0, 99, 1));

@@ -1,6 +1,6 @@
-//! Who asks what, and what he may see.
+//! Query types, and the permissions of their readers.
 //!
-//! - `questions`: what can be asked, and by whom. `access_filter`: which jobs, devices and times a reader may see.
+//! - `questions`: query types and readers. `access_filter`: which jobs, devices and times a reader may see.
 
 pub(crate) mod access_filter;
 pub(crate) mod questions;

@@ -1,4 +1,4 @@
-//! What can be asked, of what, and for whom.
+//! Query types, settings, and the reader of an answer.
 
 use crate::QueryError;
 use crate::asking::access_filter::Sight;
@@ -11,20 +11,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::{Selector, Store};
 
-/// The limits and habits of answers.
+/// Limits and defaults of answers.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The cluster whose jobs need no `_cluster` label.
     pub default_cluster: ClusterId,
-    /// The zone of times without one, and of the times that are printed.
+    /// Time zone of times without an offset, and of printed times.
     pub zone: TimeZone,
-    /// Most rows of an answer of `get_metrics`; more are refused before the first is sent.
+    /// Maximum rows of a `get_metrics` answer. A larger answer is rejected before its first row is sent.
     pub rows_max: u64,
-    /// Rows held in memory at once: about 100 bytes each.
+    /// Rows in memory at once; a row takes about 100 bytes.
     pub slice_rows: usize,
-    /// Most series of a range, a list of series or of last values.
+    /// Maximum series of a range, of a list of series or of a list of last values.
     pub series_max: usize,
-    /// Most points of a range, all series together.
+    /// Maximum points of a range, all series together.
     pub points_max: usize,
 }
 
@@ -41,62 +41,62 @@ impl Default for Settings {
     }
 }
 
-/// Stops a question: shared between the one who waits for its answer and the thread that works on it.
+/// Cancels a query. The client that waits and the thread that computes share it.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Asks the question to end; it answers [`QueryError::Cancelled`] within a slice.
+    /// Cancels the query, which returns [`QueryError::Cancelled`] within one slice.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether to go on.
+    /// Returns an error if the query was cancelled.
     ///
     /// # Errors
-    /// [`QueryError::Cancelled`]: somebody asked to end.
+    /// [`QueryError::Cancelled`]: the query was cancelled.
     pub fn check(&self) -> Result<(), QueryError> {
         if self.0.load(Ordering::Relaxed) { Err(QueryError::Cancelled) } else { Ok(()) }
     }
 }
 
-/// For whom a question is answered, and when.
+/// The reader of an answer, with the current time and a way to cancel.
 #[derive(Clone, Debug)]
 pub struct Asker {
-    /// Who reads the answer.
+    /// The reader, who limits what is visible.
     pub reader: Reader,
-    /// The time that counts as now.
+    /// The time that counts as "now".
     pub now: Timestamp,
-    /// How the question is stopped.
+    /// Cancels the query.
     pub cancel: Cancel,
-    /// Who is told which jobs it reads.
+    /// Receives the jobs that the query reads, for the audit log.
     pub watch: Option<Arc<dyn Watch>>,
-    /// Who asks, for the turns of questions: the same text for all that one asks.
+    /// Client key for fair scheduling of queries: the same text for all queries of one client.
     pub whose: Arc<str>,
 }
 
-/// Who wants to know which jobs a question reads for one who may read every job's.
+/// Receives the jobs that a query reads when its reader may read other users' jobs.
 pub trait Watch: fmt::Debug + Send + Sync {
-    /// It is about this job, which is that user's.
+    /// The query names this job of this owner.
     fn names(&self, job: &JobKey, owner: Option<u32>);
-    /// Its answer may tell of this job, or of any.
+    /// The answer may contain data of this job; `None`: of any job.
     fn meets(&self, job: Option<&JobKey>);
 }
 
 impl Asker {
-    /// An asker with a [`Cancel`] of its own.
+    /// A reader with a new [`Cancel`].
     pub fn new(reader: Reader, now: Timestamp) -> Self {
         Self { reader, now, cancel: Cancel::default(), watch: None, whose: Arc::from("") }
     }
 
-    /// The answer may tell of this job.
+    /// Records that the answer may contain data of this job.
     pub(crate) fn meets(&self, job: &JobKey) {
         if let Some(watch) = &self.watch {
             watch.meets(Some(job));
         }
     }
 
-    /// The answer may tell of any job.
+    /// Records that the answer may contain data of any job.
     pub fn meets_any(&self) {
         if let Some(watch) = &self.watch {
             watch.meets(None);
@@ -104,59 +104,64 @@ impl Asker {
     }
 }
 
-/// Whether counters are shown as they count, or as what they grew by.
+/// Whether counters appear as raw values or as rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rate {
-    /// Values as they were read.
+    /// Raw values.
     Raw,
-    /// Counters as growth per second, gauges as they are.
+    /// Counters as growth per second, gauges unchanged.
     #[default]
     Counters,
 }
 
-/// Points of series over time, to plot.
+/// Query for points of series over time, to plot.
 ///
-/// With a step, the time is cut into steps that begin at whole multiples of it since 1970, and a point
-/// stands at the beginning of its step: a gauge's is the mean of its samples in the step; a counter's
-/// rate is what it grew by between the readings that end in the step, over the time between these
-/// readings, so that it neither jumps when a step holds one reading more nor after a hole. Each such point
-/// states these seconds: the sum of rate × seconds is the counter's increase over the range, edge steps
-/// included, and ranges that follow each other add up. With [`Rate::Raw`] a counter's point is its last value
-/// in the step. The reading before the range is looked for within a day; without one, the first reading
-/// counts from the counter's start, where that lies within this day. Where more than 2.5 of the series' usual distances
-/// (or steps) lie between two points, a point without a value stands between them.
+/// With a step, time is divided into steps that begin at whole multiples of the step since 1970. A point carries
+/// the time at which its step begins:
+///
+/// - A gauge's point is the mean of its samples in the step.
+/// - A counter's rate is its growth between the readings that end in the step, over the time between these
+///   readings. So the rate does not jump when a step has one reading more, nor after a gap.
+/// - With [`Rate::Raw`] a counter's point is its last value in the step.
+///
+/// Each rate states its seconds. The sum of rate × seconds is the counter's increase over the range, edge steps
+/// included. Adjacent ranges add up.
+///
+/// The reading before the range is searched within one day. Without one, the first reading counts from the
+/// counter's start if that lies within this day. A point without a value separates two points that are more than
+/// 2.5 usual intervals of the series (or steps) apart.
 #[derive(Clone, Debug)]
 pub struct RangeQuestion {
-    /// Which series.
+    /// Selected series.
     pub select: Selector,
-    /// From when, inclusive.
+    /// Start of the range, inclusive.
     pub from: Timestamp,
-    /// Until when, inclusive.
+    /// End of the range, inclusive.
     pub to: Timestamp,
-    /// Step in microseconds; 0: every sample as it is.
+    /// Step in microseconds; 0: every sample unchanged.
     pub step_us: i64,
-    /// How counters are shown.
+    /// Whether counters appear as rates.
     pub rate: Rate,
 }
 
-/// The store and the registry, with everything that can be asked of them. Shared between threads; every
-/// call may wait for the disk, and works until its answer is complete or cancelled.
+/// The store and the registry, with every query on them. Shared between threads. A call may block on disk I/O;
+/// it runs until its answer is complete or cancelled.
 #[derive(Clone, Debug)]
 pub struct Questions {
     pub(crate) store: Arc<Store>,
     pub(crate) registry: Arc<Registry>,
-    /// What was asked of nodes, where somebody asks it.
+    /// Promotions, setting overrides and on-demand requests, if the server has them.
     pub(crate) demand: Option<Arc<Demand>>,
     pub(crate) settings: Arc<Settings>,
 }
 
 impl Questions {
-    /// Questions of a store and a registry.
+    /// Queries of a store and a registry.
     pub fn new(store: Arc<Store>, registry: Arc<Registry>, settings: Settings) -> Self {
         Self { store, registry, demand: None, settings: Arc::new(settings) }
     }
 
-    /// The same, also of what was asked of nodes.
+    /// Adds promotions, setting overrides and on-demand requests to the queries.
     #[must_use]
     pub fn with_demand(self, demand: Arc<Demand>) -> Self {
         Self { demand: Some(demand), ..self }
@@ -177,21 +182,21 @@ impl Questions {
         &self.store
     }
 
-    /// The job that a name means, if this reader may see its newest run: for what is to be done with it.
+    /// Resolves a job name for an operation on the job. The reader must be permitted to see its newest run.
     ///
     /// # Errors
-    /// There is none, there are several, or it is somebody else's.
+    /// No job or several jobs match, or the job belongs to another user.
     pub fn job_key(&self, name: &JobName, asker: &Asker) -> Result<JobKey, QueryError> {
         let key = self.registry.resolve_seen(name, asker.reader)?;
         let sees = self.registry.sees(asker.reader, &key)?;
         self.judged(name, key, sees, asker)
     }
 
-    /// The job that a name means, if this reader may see any run of it: for what is told of it, which is of
-    /// the runs that he sees.
+    /// Resolves a job name for reading. The reader must be permitted to see at least one run of it, and reads
+    /// only visible runs.
     ///
     /// # Errors
-    /// There is none, there are several, or each of its runs is somebody else's.
+    /// No job or several jobs match, or every run belongs to another user.
     pub fn job_seen(&self, name: &JobName, asker: &Asker) -> Result<JobKey, QueryError> {
         let key = self.registry.resolve_seen(name, asker.reader)?;
         let sees = self.registry.sees_any(asker.reader, &key)?;
@@ -208,7 +213,7 @@ impl Questions {
         match sees {
             Sees::All => {}
             Sees::Listed => return Err(QueryError::Listed(key)),
-            // As if there were none: its status and its words do not say that there is.
+            // As for a missing job: status and message must not reveal that the job exists.
             Sees::Nothing => return Err(QueryError::UnknownJob(name.to_string())),
         }
         if let Some(watch) = &asker.watch {
@@ -217,7 +222,7 @@ impl Questions {
         Ok(key)
     }
 
-    /// The jobs that pass a filter, as far as this reader may know of them, the newest first.
+    /// Jobs that pass a filter and are visible to this reader, newest first.
     ///
     /// # Errors
     /// The registry fails.
@@ -226,25 +231,25 @@ impl Questions {
         Ok(self.registry.list(&Filter { reader: asker.reader, ..filter.clone() })?)
     }
 
-    /// The runs that pass a filter, as far as this reader may know of them, the newest first: all of them.
+    /// All runs that pass a filter and are visible to this reader, newest first.
     ///
     /// # Errors
-    /// The registry fails, or there are more than its limit of rows.
+    /// The registry fails, or there are more rows than its limit.
     pub fn every_run(&self, filter: &Filter, asker: &Asker) -> Result<Vec<Job>, QueryError> {
         asker.meets_any();
         Ok(self.registry.every_run(&Filter { reader: asker.reader, ..filter.clone() })?)
     }
 
-    /// Where and when jobs were that this reader sees all of.
+    /// Allocations of jobs that are entirely visible to this reader.
     ///
     /// # Errors
-    /// The registry fails, or there are more than its limit of rows.
+    /// The registry fails, or there are more rows than its limit.
     pub fn stays(&self, window: &Window, asker: &Asker) -> Result<Vec<Interval>, QueryError> {
         asker.meets_any();
         Ok(self.registry.intervals(&Window { reader: asker.reader, ..window.clone() })?)
     }
 
-    /// What is missing in an interval, of one device or of all, as far as this reader may know of it.
+    /// Gaps in an interval, of one device or of all, as far as they are visible to this reader.
     ///
     /// # Errors
     /// The registry fails.
@@ -260,7 +265,7 @@ impl Questions {
         for gap in self.store.gaps(from, to, device) {
             gaps.extend(sight.of_gap(gap)?);
         }
-        // What was cut may lie outside.
+        // A gap cut to its visible parts may lie outside the interval.
         gaps.retain(|gap| gap.from <= to && gap.to >= from);
         Ok(gaps)
     }

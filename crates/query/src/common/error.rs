@@ -1,16 +1,16 @@
-//! Why a question has no answer, in the words and numbers of PostgREST.
+//! Errors of queries, with PostgREST's messages and codes.
 
 use jobs::{DemandError, RegistryError};
 use model::JobKey;
 use store::BlockError;
 
-/// Why a question has no answer. Codes are PostgreSQL's or PostgREST's where Kwollect has one.
+/// Error of a query. The codes are those of PostgreSQL or PostgREST where Kwollect returns one.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
-    /// Neither devices nor a job. Kwollect's own words.
+    /// Neither devices nor a job are given. The message is Kwollect's.
     #[error("Missing 'devices', 'nodes' or 'job_id' argument")]
     NoDevice,
-    /// A text that is no value of its type.
+    /// A text that is not valid for its type.
     #[error("invalid input syntax for type {type_name}: \"{text}\"")]
     Syntax {
         /// PostgreSQL's name of the type.
@@ -18,7 +18,7 @@ pub enum QueryError {
         /// The text.
         text: String,
     },
-    /// A time that has no place in the calendar.
+    /// A time outside of the calendar.
     #[error("timestamp out of range: \"{0}\"")]
     TimeRange(String),
     /// A parameter that the function does not have.
@@ -28,43 +28,43 @@ pub enum QueryError {
     Parameter {
         /// The function.
         function: &'static str,
-        /// What was given.
+        /// The given parameter.
         parameter: String,
-        /// What there is.
+        /// The known parameters.
         known: &'static str,
     },
-    /// A name of a device, metric, cluster or label that cannot be one.
+    /// An invalid name of a device, metric, cluster or label.
     #[error("{0}")]
     Name(String),
-    /// No job of that name, or none that this reader may see.
+    /// No job with that name, or none that is visible to this reader.
     #[error("no job {0} is known")]
     UnknownJob(String),
-    /// Several clusters have a job of that number, or it is that of an array.
+    /// Several clusters have a job with that ID, or the ID is that of a job array.
     #[error("{0}")]
     AmbiguousJob(String),
-    /// The job is somebody else's.
+    /// Another user owns the job.
     #[error("permission denied: job {0} belongs to another user")]
     Denied(JobKey),
-    /// The job is somebody else's, and its account's managers show that there is one.
+    /// Another user owns the job, and the managers of its account permit members to list it.
     #[error(
         "permission denied: of job {0} its account shows its members no more than the list of jobs"
     )]
     Listed(JobKey),
-    /// The answer is larger than the limit.
+    /// The answer has more rows than the limit.
     #[error(
         "the answer has more than {0} rows; ask for less time, fewer devices or metrics, or summary=true"
     )]
     TooManyRows(u64),
-    /// More than a limit of something else.
+    /// The answer exceeds another limit.
     #[error("{0}")]
     TooMuch(String),
-    /// The asker went away, or time was up.
+    /// The client disconnected, or the query timed out.
     #[error("the question was cancelled")]
     Cancelled,
-    /// The registry of jobs failed.
+    /// The job registry failed.
     #[error(transparent)]
     Registry(RegistryError),
-    /// The file of what is asked of nodes failed.
+    /// The file of promotions, setting overrides and on-demand requests failed.
     #[error(transparent)]
     Demand(DemandError),
     /// A block cannot be read.
@@ -73,7 +73,7 @@ pub enum QueryError {
 }
 
 impl QueryError {
-    /// The status of HTTP.
+    /// The HTTP status.
     pub const fn status(&self) -> u16 {
         match self {
             Self::NoDevice
@@ -88,7 +88,7 @@ impl QueryError {
         }
     }
 
-    /// The code that scripts may match.
+    /// A stable error code for scripts.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::NoDevice => "P0001",
@@ -105,13 +105,13 @@ impl QueryError {
         }
     }
 
-    /// The body of the answer.
+    /// The response body.
     pub fn problem(&self) -> api::Problem {
         let (code, message) = (self.code().to_owned(), self.to_string());
         api::Problem { code, message, details: None, hint: None }
     }
 
-    /// Whether the server is at fault, and should write it to its log.
+    /// Whether the error is internal, so that the server logs it.
     pub const fn is_internal(&self) -> bool {
         matches!(self, Self::Registry(_) | Self::Demand(_) | Self::Store(_))
     }

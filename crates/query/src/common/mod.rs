@@ -1,6 +1,6 @@
-//! Times, printed values and errors, as PostgreSQL and PostgREST have them.
+//! Times, printed values and errors, compatible with PostgreSQL and PostgREST.
 //!
-//! - `error`: why there is no answer. `print`: values and times. `time`: the parser of times.
+//! - `error`: query errors. `print`: values and times. `time`: the time parser.
 
 pub(crate) mod error;
 pub(crate) mod print;

@@ -1,15 +1,15 @@
-//! Values, times and labels as PostgreSQL prints them in JSON: what PostgREST's clients compare with.
+//! Prints values, times and labels as PostgreSQL does in JSON, because PostgREST's clients compare with them.
 
 use jiff::tz::TimeZone;
 use model::{DeviceId, JobKey, Labels, Timestamp};
 
-/// Values below are printed with an exponent, as PostgreSQL's shortest doubles are.
+/// Smaller values are printed with an exponent, like PostgreSQL's shortest doubles.
 const FIXED_MIN: f64 = 1e-4;
-/// Values from here on too.
+/// This value and larger ones are printed with an exponent, too.
 const FIXED_END: f64 = 1e15;
 
-/// Appends a double as PostgreSQL's `float8out` writes it (`extra_float_digits` 1): the shortest digits
-/// that give it back, `98`, `0.1`, `1e+15`, `1e-05`; `NaN` and `Infinity` without quotes.
+/// Appends a double in the format of PostgreSQL's `float8out` (`extra_float_digits` 1): the shortest digits that
+/// parse to the same double. Examples: `98`, `0.1`, `1e+15`, `1e-05`; `NaN` and `Infinity` without quotes.
 pub(crate) fn double(value: f64, out: &mut Vec<u8>) {
     if value.is_nan() {
         return out.extend_from_slice(b"NaN");
@@ -27,8 +27,8 @@ pub(crate) fn double(value: f64, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a value that is a whole number of millionths and has at most 15 digits: then these are its
-/// shortest digits, for no two decimals of 15 digits are one double. `false`: it is none.
+/// Appends a value that is a whole number of millionths with at most 15 digits. These are its shortest digits,
+/// because two different decimals of 15 digits are never the same double. `false`: the value does not qualify.
 fn short(size: f64, out: &mut Vec<u8>) -> bool {
     for (scale, places) in [(1.0, 0), (10.0, 1), (1e3, 3), (1e6, 6)] {
         let scaled = (size * scale).round();
@@ -49,7 +49,7 @@ fn short(size: f64, out: &mut Vec<u8>) -> bool {
     false
 }
 
-/// Appends `digits` with a dot before the last `places`, without zeros at the end.
+/// Appends `digits` with a dot before the last `places`, without trailing zeros.
 fn decimal(mut digits: u64, mut places: usize, out: &mut Vec<u8>) {
     while places > 0 && digits.is_multiple_of(10) {
         (digits, places) = (digits / 10, places - 1);
@@ -89,11 +89,11 @@ fn shortest(size: f64, out: &mut Vec<u8>) {
         out.extend_from_slice(format!("e{sign}{:02}", exponent.unsigned_abs()).as_bytes());
         return;
     }
-    // Rust's own `Display` is never exponential and prints the same digits.
+    // Rust's `Display` is never exponential and prints the same digits.
     out.extend_from_slice(size.to_string().as_bytes());
 }
 
-/// Appends a JSON string with the escapes that PostgreSQL writes.
+/// Appends a JSON string with PostgreSQL's escapes.
 pub(crate) fn string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     for byte in text.bytes() {
@@ -112,26 +112,26 @@ pub(crate) fn string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// What reading adds to the labels of a row.
+/// Labels that a query adds to those of a row, or removes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Added<'a> {
-    /// `_job_id`, and `_cluster` where it is not the default one.
+    /// Adds `_job_id`, and `_cluster` if it is not the default cluster.
     pub(crate) job: Option<&'a JobKey>,
-    /// Whether `_cluster` is to be told.
+    /// Whether to add `_cluster`.
     pub(crate) cluster: bool,
-    /// Takes `_device_alias` away.
+    /// Removes `_device_alias`.
     pub(crate) without_alias: bool,
-    /// `_device_orig`, sorted.
+    /// Adds `_device_orig`, sorted.
     pub(crate) origins: &'a [DeviceId],
 }
 
-/// The label by which a device's samples are also another's.
+/// The label that adds a device's samples to another device, the alias.
 pub(crate) const ALIAS: &str = "_device_alias";
-/// The label of samples that are read again at every scrape, which a summary leaves out.
+/// The label of samples that are read again at every scrape; a summary omits them.
 pub(crate) const SCRAPE_TIME: &str = "_metric_scrape_time";
 
-/// The labels of a row in jsonb's spelling, with what reading adds and takes away. A stored label of a
-/// name that reading adds gives way: nobody can pretend to be counted for a job.
+/// The labels of a row in jsonb's format, with added and removed labels. An added label replaces a stored label
+/// of the same name: stored labels cannot forge the attribution to a job.
 pub(crate) fn labels(stored: &Labels, added: &Added<'_>) -> String {
     if added.job.is_none() && !added.without_alias && added.origins.is_empty() {
         return stored.as_str().to_owned();
@@ -179,7 +179,7 @@ fn json_of(text: &str) -> Vec<u8> {
     json
 }
 
-/// How a time is written.
+/// Format of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimeStyle {
     /// `2025-04-18T18:55:33.75+02:00`.
@@ -188,8 +188,8 @@ pub(crate) enum TimeStyle {
     Text,
 }
 
-/// Prints times of a zone. A minute's prefix and offset are worked out once: no zone of this century
-/// changes its offset within a minute.
+/// Prints times of a zone. The prefix and the offset are computed once per minute, because no zone of this
+/// century changes its offset within a minute.
 #[derive(Clone, Debug)]
 pub(crate) struct Times {
     zone: TimeZone,
@@ -229,7 +229,7 @@ impl Times {
         out.extend_from_slice(&self.offset);
     }
 
-    /// Works out the text before the seconds, and the offset, of a minute since 1970.
+    /// Computes the text before the seconds, and the offset, for a minute since 1970.
     fn turn(&mut self, minute: i64) {
         let at = jiff::Timestamp::from_second(minute.saturating_mul(60)).unwrap_or_default();
         let offset = self.zone.to_offset(at);
@@ -272,7 +272,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// What PostgreSQL 15.20 prints for these doubles.
+    /// Output of PostgreSQL 15.20 for these doubles.
     #[test]
     fn doubles_as_postgresql_prints_them() {
         for (value, expected) in [
@@ -380,7 +380,7 @@ mod tests {
             let printed = text(value);
             let back: f64 = printed.parse().unwrap();
             prop_assert!(back.to_bits() == bits || value.is_nan(), "{printed}");
-            // The general way gives the same digits as the short one.
+            // The general algorithm gives the same digits as the short one.
             if value.is_finite() && value != 0.0 {
                 let mut out = if value < 0.0 { vec![b'-'] } else { Vec::new() };
                 shortest(value.abs(), &mut out);

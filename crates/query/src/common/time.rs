@@ -1,20 +1,20 @@
-//! Times of questions: the parser that all share, with the errors of PostgreSQL.
+//! The common time parser of queries, with PostgreSQL's errors.
 
 use crate::QueryError;
 use api::TimeError;
 use jiff::tz::TimeZone;
 use model::Timestamp;
 
-/// How far outside its stay a reading may lie that was counted for a job: a sample carries the instant
-/// of its tick, which is a little before the reading; and the last one is taken when the job has ended.
+/// How far outside its allocation a sample of a job may lie: 10 s. A sample carries the instant of its tick,
+/// which is a little before the reading. The last one is taken after the job has ended.
 pub(crate) const SLACK: i64 = 10 * Timestamp::SECOND;
 
 const TYPE: &str = "timestamp with time zone";
 
-/// Reads a time as [`api::parse_time`] does; the error is PostgreSQL's.
+/// Parses a time like [`api::parse_time`], with PostgreSQL's errors.
 ///
 /// # Errors
-/// The text is no time, or lies outside the calendar.
+/// The text is not a valid time, or lies outside the calendar.
 pub fn parse_time(text: &str, now: Timestamp, zone: &TimeZone) -> Result<Timestamp, QueryError> {
     api::parse_time(text, now, zone).map_err(|error| match error {
         TimeError::Syntax(text) => QueryError::Syntax { type_name: TYPE, text },

@@ -1,15 +1,15 @@
-//! Where schedulers and nodes disagree.
+//! Disagreements between schedulers and nodes.
 
 use crate::{Asker, QueryError, Questions};
 use jobs::Disagreement;
 use std::collections::HashSet;
 
 impl Questions {
-    /// Where schedulers and nodes disagree about the jobs of now. That a node has no cgroup counts where its
-    /// own agent is alive: a power meter, which others read, never has one.
+    /// Disagreements between schedulers and nodes about the current jobs. A missing cgroup counts only on a node
+    /// with a live agent of its own: a power meter, which other agents read, never has cgroups.
     ///
     /// # Errors
-    /// A block cannot be read; the registry fails; it was cancelled.
+    /// A block cannot be read; the registry fails; the query was cancelled.
     pub fn disagreements(&self, asker: &Asker) -> Result<Vec<api::Disagreement>, QueryError> {
         let origins = self.store.origins();
         let agents: HashSet<&str> = origins.iter().map(|origin| origin.origin.as_str()).collect();

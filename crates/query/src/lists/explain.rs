@@ -1,4 +1,4 @@
-//! Where a series comes from: which agent and source, how often, what is missing and what went wrong.
+//! Explains a series: its agent and source, its period, its gaps and errors.
 
 use crate::asking::access_filter::{Seen, Sight};
 use crate::lists::listing::{described, gap};
@@ -9,30 +9,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Chunk, JobSelector, Selector, SeriesInfo};
 
-/// Most series that are explained at once.
+/// Maximum series in one explanation.
 const SERIES_MAX: usize = 100;
-/// Most gaps told of a series, the newest.
+/// Maximum gaps listed per series, the newest ones.
 const GAPS_MAX: usize = 20;
-/// So many of its last instants tell a series' period.
+/// Number of the latest instants that determine a series' period.
 const PERIOD_OF: usize = 64;
-/// Counts the failed readings of each of a node's sources, and so names them.
+/// Metric that counts failed readings, with one series per source of a node.
 const ERRORS: &str = "agent_source_errors_total";
 const SOURCE: &str = "source";
 
-/// What the interval has of a series, as far as it is seen.
+/// The visible samples of a series in the interval.
 #[derive(Default)]
 struct Looked {
     samples: u64,
-    /// The last instants, ascending.
+    /// The latest instants, ascending.
     times: Vec<i64>,
     value: f64,
     start: Option<Timestamp>,
 }
 
-/// How often each source of a device failed in the interval.
+/// Number of failed readings in the interval, per device and source.
 type Failures = BTreeMap<DeviceId, BTreeMap<Arc<str>, f64>>;
 
-/// The interval that is explained.
+/// The explained interval.
 struct Interval {
     from: Timestamp,
     to: Timestamp,
@@ -40,19 +40,19 @@ struct Interval {
 }
 
 impl Questions {
-    /// Where the series of a selection come from, of those with samples in the interval (bounds inclusive); of more
-    /// than a hundred the first ones. All of it is made of what the asker sees alone. What an agent said of a source
-    /// in words, the store does not know: `last_error` is `None`.
+    /// Explains the selected series that have samples in the interval (bounds included); of more than 100, the
+    /// first ones. The explanation uses only data visible to the reader. `last_error` is `None`, because the
+    /// store does not have the agents' error texts.
     ///
     /// # Errors
-    /// A block cannot be read; the registry fails; it was cancelled.
+    /// A block cannot be read; the registry fails; the query was cancelled.
     pub fn explain(
         &self,
         select: &Selector,
         (from, to): (Timestamp, Timestamp),
         asker: &Asker,
     ) -> Result<Vec<api::Explanation>, QueryError> {
-        // Senders are those of now.
+        // The senders are the current ones.
         let until = to.max(asker.now);
         let mut sight = Sight::new(self, asker, (from, until), select.devices.as_ref());
         let mut series: BTreeMap<_, (Arc<SeriesInfo>, Looked)> = BTreeMap::new();
@@ -65,7 +65,7 @@ impl Questions {
                 continue;
             }
             let key = of.clone();
-            // Series come one after another.
+            // Chunks of one series are contiguous.
             if series.len() >= SERIES_MAX && !series.contains_key(&key) {
                 break;
             }
@@ -101,7 +101,7 @@ impl Questions {
         let device = &info.series.device;
         let source = source_of(&info.series.metric, interval.failures.get(device));
         let missing = self.gaps((interval.from, interval.to), Some(device), asker)?;
-        // A gap of a `jobmeter run` explains the series of its own job only.
+        // A gap of a `jobmeter run` explains only the series of its own job.
         let local = |id| Some(JobKey { cluster: ClusterId::local(), id });
         let of_it = missing.iter().filter(|gap| {
             gap.origin.as_run().is_none_or(|(_, id)| info.series.job == local(id))
@@ -127,8 +127,8 @@ impl Questions {
         })
     }
 
-    /// Who sends of a device, as far as the asker sees now what they are there for: a node, or a job that
-    /// `jobmeter run` began.
+    /// The senders for a device. The reader must now be permitted to see the node, or the job of a `jobmeter
+    /// run`.
     fn senders(
         &self,
         device: &DeviceId,
@@ -154,7 +154,7 @@ impl Questions {
         Ok(senders)
     }
 
-    /// How often each source of these devices failed.
+    /// Failed readings of each source of these devices.
     fn failures(
         &self,
         devices: BTreeSet<DeviceId>,
@@ -198,7 +198,7 @@ impl Questions {
 }
 
 impl Looked {
-    /// What is seen of a chunk.
+    /// Adds the visible samples of a chunk.
     fn take(&mut self, chunk: &Chunk, seen: &Seen) {
         for (at, value, start) in chunk.rows().filter(|(at, ..)| seen.at(at.0)) {
             self.samples = self.samples.saturating_add(1);
@@ -209,8 +209,8 @@ impl Looked {
     }
 }
 
-/// The source that a metric is of, by its name: the longest of the node's sources that it begins with, and how
-/// often that failed.
+/// The source of a metric and its number of failures: the longest source name of the node that is a prefix of
+/// the metric's name.
 fn source_of(metric: &str, sources: Option<&BTreeMap<Arc<str>, f64>>) -> Option<(Arc<str>, f64)> {
     let begins = |source: &str| {
         metric.strip_prefix(source).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))

@@ -1,4 +1,4 @@
-//! Lists: series, last values, jobs, the catalogue, gaps, what is measured now.
+//! Lists: series, latest values, jobs, metric catalogue, gaps, available metrics.
 
 use crate::asking::access_filter::{Seen, Sight};
 use crate::common::print::ALIAS;
@@ -10,12 +10,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{Chunk, JobSelector, Selector, SeriesInfo};
 
-/// How long before an instant a metric must have been seen to be available then.
+/// Maximum age of a metric's latest sample at an instant for the metric to count as available.
 const AVAILABLE_WITHIN: i64 = 60 * Timestamp::SECOND;
 
 impl Questions {
-    /// The series of a selection that were told about the interval: from indexes, so one that was silent
-    /// just then may be among them, but for a reader who sees them for a time only. At most [`crate::Settings::series_max`].
+    /// The selected series of an interval, at most [`crate::Settings::series_max`]. The list comes from indexes,
+    /// so it may include a series without a sample in the interval. For readers with time limits it is exact.
     ///
     /// # Errors
     /// There are more; a block cannot be read; the registry fails.
@@ -29,10 +29,11 @@ impl Questions {
         self.first_series(select, (from, to), usize::MAX, asker)
     }
 
-    /// The first `most` of these series; the rest is left out, however many there are.
+    /// The first `most` of these series; the others are omitted, regardless of their number.
     ///
     /// # Errors
-    /// `most` and the matches are more than [`crate::Settings::series_max`]; a block cannot be read; the registry fails.
+    /// The matches exceed both `most` and [`crate::Settings::series_max`]; a block cannot be read; the registry
+    /// fails.
     pub fn first_series(
         &self,
         select: &Selector,
@@ -47,7 +48,7 @@ impl Questions {
             let told = match &seen {
                 Seen::Never => false,
                 Seen::Always => true,
-                // An index tells also of what was there at other times.
+                // The index also lists series with samples at other times.
                 Seen::During(_) => self.told(&info, &seen, (from, to), asker)?,
             };
             if series.len() >= most {
@@ -61,7 +62,7 @@ impl Questions {
         Ok(series)
     }
 
-    /// Whether a series has a sample in an interval that is seen.
+    /// Whether a series has a visible sample in an interval.
     fn told(
         &self,
         info: &SeriesInfo,
@@ -81,13 +82,13 @@ impl Questions {
         Ok(false)
     }
 
-    /// The newest value of each living series of a selection.
+    /// The latest value of each active series of a selection.
     ///
     /// # Errors
     /// There are more than [`crate::Settings::series_max`]; the registry fails.
     pub fn last(&self, select: &Selector, asker: &Asker) -> Result<Vec<api::Last>, QueryError> {
         let newest = self.store.snapshot().last(select);
-        // Who sees nodes for a time only may have had many jobs: those of these instants are looked for.
+        // A reader with time limits may have had many jobs: only those at these instants are read.
         let times = || newest.iter().map(|last| last.at);
         let Some(span) = times().min().zip(times().max()) else { return Ok(Vec::new()) };
         let mut sight = Sight::new(self, asker, span, select.devices.as_ref());
@@ -113,7 +114,7 @@ impl Questions {
         Err(QueryError::TooMuch(text))
     }
 
-    /// The jobs that pass a filter and that this reader may see, the newest first.
+    /// Jobs that pass a filter and are visible to this reader, newest first.
     ///
     /// # Errors
     /// The registry fails.
@@ -121,7 +122,7 @@ impl Questions {
         Ok(self.listed(filter, asker)?.into_iter().map(shown).collect())
     }
 
-    /// Every metric known, by name.
+    /// Every known metric, by name.
     pub fn catalogue(&self) -> Vec<api::MetricInfo> {
         let info = |metric: Arc<model::Metric>| api::MetricInfo {
             name: metric.name.to_string(),
@@ -132,12 +133,12 @@ impl Questions {
         self.store.catalogue().into_iter().map(info).collect()
     }
 
-    /// Devices and metrics seen in the minute before `at`, aliases among them; of these devices, or of
-    /// the job's, at the latest when it ended. In Kwollect's order: names such as `node-12` first, by
-    /// name and number.
+    /// Devices and metrics with samples in the minute before `at`, aliases included. The devices are the given
+    /// ones, or those of the job; for a job, `at` is at most its end. Kwollect's order: names such as `node-12`
+    /// first, by name and number.
     ///
     /// # Errors
-    /// The job is not known or somebody else's; a block cannot be read.
+    /// The job is unknown or owned by another user; a block cannot be read.
     pub fn available_metrics(
         &self,
         at: Timestamp,
@@ -178,7 +179,7 @@ impl Questions {
     }
 }
 
-/// `node-2` before `node-10`, both before what has no number.
+/// Sorts `node-2` before `node-10`, and both before names without a number.
 fn by_number(a: &str, b: &str) -> Ordering {
     let parts = |name: &str| {
         let (host, number) = name.rsplit_once('-')?;
@@ -193,7 +194,7 @@ fn by_number(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// A series as `/api/v1` tells it.
+/// A series in the format of `/api/v1`.
 pub(crate) fn described(info: &SeriesInfo) -> api::SeriesInfo {
     let series = &info.series;
     api::SeriesInfo {
@@ -207,7 +208,7 @@ pub(crate) fn described(info: &SeriesInfo) -> api::SeriesInfo {
     }
 }
 
-/// A gap as `/api/v1` tells it.
+/// A gap in the format of `/api/v1`.
 pub fn gap(gap: &Gap) -> api::Gap {
     api::Gap {
         origin: gap.origin.to_string(),

@@ -1,8 +1,11 @@
-//! What was asked of nodes, when and by whom, as far as a reader may know of it.
+//! Marks of promotions, setting overrides and on-demand requests, as far as they are visible to a reader.
 //!
-//! A reader sees the marks of administrators' changes on the nodes that the reader sees at that time, without who
-//! made them. Marks of a user's promotions and requests say what the user measures: the user and those who read
-//! everything see them, nobody else. What a reader does not see is passed over before anything is counted.
+//! - A mark of an administrator's change is visible on the nodes that the reader sees at that time. It does
+//!   not name the administrator.
+//! - A mark of a user's promotion or request shows what the user measures. Only this user and readers with
+//!   full access see it.
+//!
+//! Invisible marks are skipped before marks are counted.
 
 use crate::asking::access_filter::NodeSight;
 use crate::{Asker, QueryError, Questions};
@@ -10,30 +13,29 @@ use jobs::{DemandError, Look, Mark, Reader};
 use model::{DeviceId, Timestamp};
 use std::collections::BTreeSet;
 
-/// A mark, as its reader is told of it: who and which job are `None` where they are not his to know.
+/// A mark as its reader sees it. User and job are `None` if they are not visible to the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenMark {
-    /// What happened.
+    /// The event.
     pub mark: Mark,
-    /// To which of its nodes that the reader sees: names with commas between, or the list that was asked.
+    /// The visible nodes of the mark: comma-separated names, or the requested node list.
     pub nodes: String,
 }
 
-/// The marks of an interval.
+/// The marks in an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeenMarks {
-    /// The newest, the oldest of them first.
+    /// The newest marks, in ascending order.
     pub marks: Vec<SeenMark>,
-    /// Whether there are older ones.
+    /// Whether there are older marks.
     pub more: bool,
 }
 
 impl Questions {
-    /// What was asked of nodes from one instant to another, both inclusive: of any of these devices, or of all.
-    /// The newest `most` that the asker sees.
+    /// The newest `most` visible marks between two instants, both inclusive: of any of these devices, or of all.
     ///
     /// # Errors
-    /// The registry or the file of what is asked of nodes fails; it was cancelled.
+    /// The registry or the file of promotions and requests fails; the query was cancelled.
     pub fn marks(
         &self,
         span: (Timestamp, Timestamp),
@@ -57,13 +59,14 @@ impl Questions {
     }
 }
 
-/// The nodes of a mark that a reader sees then; `None`: all that it names, by right or since it is his.
+/// The nodes of a mark that are visible at its time. `None`: all nodes of the mark, as the reader has full
+/// access or owns the mark.
 fn nodes<'a>(mark: &Mark, reader: Reader, sight: &'a NodeSight) -> Option<BTreeSet<&'a DeviceId>> {
     let here = || sight.at(mark.at, |node| mark.nodes.has(node));
     if reader.knows_of(mark.uid) { None } else { here() }
 }
 
-/// Whether a reader is told of a mark when he asks for these devices.
+/// Whether a mark is visible to a reader who requests these devices.
 fn is_seen(mark: &Mark, reader: Reader, sight: &NodeSight, devices: Option<&[DeviceId]>) -> bool {
     let is_of_user = mark.uid.is_some() || mark.job.is_some();
     if is_of_user && !reader.knows_of(mark.uid) {
@@ -73,7 +76,7 @@ fn is_seen(mark: &Mark, reader: Reader, sight: &NodeSight, devices: Option<&[Dev
         (None, None) => true,
         (None, Some(devices)) => devices.iter().any(|one| mark.nodes.has(one.as_str())),
         (Some(here), None) => !here.is_empty(),
-        // Not those that he does not see: else he would learn which list they stand in.
+        // Only visible devices count: otherwise readers would learn which node list contains a device.
         (Some(here), Some(devices)) => devices.iter().any(|one| here.contains(one)),
     }
 }

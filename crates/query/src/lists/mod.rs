@@ -1,7 +1,9 @@
 //! Lists: nodes, jobs, series, gaps, marks, where a series comes from.
 //!
-//! - `listing`: series, last values, jobs, metrics, gaps. `shown`: jobs as `api` has them. `nodes`: who reports. `marks`: what was asked of nodes.
-//! - `explain`: where a series comes from. `check`: where schedulers and nodes disagree. `silent`: local jobs without a sign of life.
+//! - `listing`: series, latest values, jobs, metrics, gaps. `shown`: jobs in the format of `api`.
+//! - `nodes`: reporting nodes. `marks`: promotions, setting overrides and on-demand requests.
+//! - `explain`: origin of a series. `check`: disagreements of schedulers and nodes. `silent`: local jobs
+//!   without a sign of life.
 
 pub(crate) mod check;
 pub(crate) mod explain;

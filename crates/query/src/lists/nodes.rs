@@ -1,4 +1,4 @@
-//! The nodes: who reports, since when not, and how busy each is.
+//! Nodes: which of them report, since when the others are unavailable, and their load.
 
 use crate::asking::access_filter::Sight;
 use crate::{Asker, QueryError, Questions};
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{BootInfo, JobSelector, OriginInfo, Selector};
 
-/// The times in which processors work; waiting, idling and what the hypervisor took are no work.
+/// Counters of busy processor time, without idle, I/O wait and steal.
 const BUSY: [&str; 5] = [
     "cpu_user_seconds_total",
     "cpu_nice_seconds_total",
@@ -20,26 +20,28 @@ const CORES: &str = "cpu_online";
 const MEMORY: &str = "memory_total_bytes";
 const MEMORY_AVAILABLE: &str = "memory_available_bytes";
 
-/// The time over which the load of a node and its period are judged.
+/// Window from which a node's load and period are computed.
 const RECENT: i64 = 120 * Timestamp::SECOND;
-/// Two starts of an agent that sent samples of the same time for so long are two agents: a clock that was set back by
-/// less is none.
+/// Minimum overlap of the sample times of two agent starts that indicates two agents. A shorter overlap may come
+/// from a clock that was set back.
 const AT_ONCE: i64 = 10 * Timestamp::SECOND;
-/// A node whose period is not known is alive when it reported so recently.
+/// Maximum age in seconds of the last sample of a live node with unknown period.
 const ALIVE: f64 = 60.0;
-/// Periods shorter than this are no reason to call a node silent sooner.
+/// Minimum period in seconds for the silence limit: shorter periods do not shorten the limit.
 const PERIOD_MIN: f64 = 2.0;
 
 impl Questions {
-    /// The devices that some agent sends or sent samples of, by name, as far as the reader sees what is
-    /// counted there now, without those that were forgotten since; what its agent said of itself is `None`, and whether it is alive is judged by how
-    /// often its samples come: [`judge`] does so by what the agent said.
+    /// Devices whose samples an agent sends or has sent, by name, without forgotten ones. The reader must be
+    /// permitted to see the node samples of the device now.
+    ///
+    /// Fields that only the agent itself reports are `None`. Liveness is computed from the period of the
+    /// samples; [`judge`] recomputes it with the agent's own data.
     ///
     /// # Errors
-    /// A block cannot be read; the registry fails; it was cancelled.
+    /// A block cannot be read; the registry fails; the query was cancelled.
     pub fn nodes(&self, asker: &Asker) -> Result<Vec<api::Node>, QueryError> {
         let mut nodes: BTreeMap<DeviceId, api::Node> = BTreeMap::new();
-        // A run of a user is no node's agent: what he sends makes no node of a name, and none alive.
+        // A user's run is not a node's agent: its samples neither create a node nor keep one alive.
         let mut agents = self.store.origins();
         agents.retain(|agent| agent.origin.as_run().is_none());
         for agent in &agents {
@@ -48,7 +50,8 @@ impl Questions {
                 seen(node, agent);
             }
         }
-        // Where a node has an agent of its own, it is alive as long as that is, whoever else measures it.
+        // A node with an agent of its own is alive as long as this agent reports, regardless of other agents
+        // that measure it.
         for agent in &agents {
             let own = DeviceId::new(agent.origin.as_str()).ok();
             if let Some(node) = own.and_then(|device| nodes.get_mut(&device)) {
@@ -83,7 +86,7 @@ impl Questions {
                 match &*last.series.series.metric {
                     CORES => node.cpu_cores = value,
                     MEMORY => node.memory_bytes = value,
-                    // An hour old, it is not what the node uses now.
+                    // An older value does not show the node's current usage.
                     MEMORY_AVAILABLE if last.at >= asker.now.plus(-RECENT) => {
                         node.memory_used_bytes = value;
                     }
@@ -92,7 +95,7 @@ impl Questions {
             }
         }
         for node in nodes.values_mut() {
-            // Until here this is what is available.
+            // Up to here the field holds the available memory.
             let available = node.memory_used_bytes.take();
             node.memory_used_bytes =
                 node.memory_bytes.zip(available).map(|(all, available)| all - available);
@@ -105,7 +108,7 @@ impl Questions {
         Ok(nodes.into_values().collect())
     }
 
-    /// The nodes that a reader does not see now.
+    /// Nodes that are not visible to a reader now.
     fn unseen(
         &self,
         nodes: &BTreeMap<DeviceId, api::Node>,
@@ -121,7 +124,7 @@ impl Questions {
         Ok(unseen)
     }
 
-    /// How many cores each node used lately, and how often it reports.
+    /// Adds each node's recent load in cores, and its period.
     fn add_load(
         &self,
         nodes: &mut BTreeMap<DeviceId, api::Node>,
@@ -137,7 +140,7 @@ impl Questions {
             let chunk = chunk?;
             let Some(node) = nodes.get_mut(&chunk.series.series.device) else { continue };
             let seen = sight.of_node(&chunk.series.series.device)?;
-            // What is seen now is seen since one instant: before it nothing counts.
+            // What is visible now has been visible since one instant: earlier samples do not count.
             let rows = chunk.rows().filter(|(at, ..)| seen.joins(at.0, asker.now.0));
             let points = rows.map(|(at, value, start)| Point { at, value, start });
             if let Some(rate) = rate(points) {
@@ -168,13 +171,13 @@ impl Questions {
     }
 }
 
-/// Says whether a node is alive: its last batch came no longer ago than three of its periods.
+/// Sets whether a node is alive: its last batch is not older than three of its periods.
 pub fn judge(node: &mut api::Node, now: Timestamp) {
     let silent = node.last_seen.map(|seen| now.seconds() - seen);
     node.alive = silent.is_some_and(|silent| silent <= patience(node.period_seconds));
 }
 
-/// How many seconds a node of a period may be silent: three of them; of one that is not known, a minute.
+/// Maximum silence in seconds of a live node: three periods, or 60 s if the period is unknown.
 pub fn patience(period_seconds: Option<f64>) -> f64 {
     period_seconds.map_or(ALIVE, |period| 3.0 * period.max(PERIOD_MIN))
 }
@@ -202,7 +205,7 @@ fn unknown(device: &DeviceId) -> api::Node {
     }
 }
 
-/// Notes that an origin sent samples of the node; of several, the last to do so.
+/// Records an origin of the node's samples; the latest sender wins.
 fn seen(node: &mut api::Node, origin: &OriginInfo) {
     let received = origin.received.seconds();
     if node.last_seen.is_none_or(|seen| seen < received) {
@@ -211,8 +214,8 @@ fn seen(node: &mut api::Node, origin: &OriginInfo) {
     }
 }
 
-/// Whether several agents send under one name: two starts send now, and their samples are of the same time. An agent
-/// that restarted sends its spool, too, whose samples are older.
+/// Whether several agents send under one name: samples of two recent starts overlap in time. A restarted agent
+/// also sends its spool, but the spool's samples are older.
 fn are_several(origin: &OriginInfo, now: Timestamp) -> bool {
     let sends = |boot: &BootInfo| now.since(boot.received) <= RECENT;
     let mut spans: Vec<_> =
@@ -226,7 +229,7 @@ fn are_several(origin: &OriginInfo, now: Timestamp) -> bool {
     pairs.any(|(end, (from, to))| end.min(*to).since(*from) >= AT_ONCE)
 }
 
-/// What a counter grew by per second from its first to its last point.
+/// Growth per second of a counter from its first to its last point.
 fn rate(points: impl Iterator<Item = Point>) -> Option<f64> {
     let (mut amount, mut ends): (f64, Option<(Point, Point)>) = (0.0, None);
     for point in points {
@@ -241,7 +244,7 @@ fn rate(points: impl Iterator<Item = Point>) -> Option<f64> {
     (seconds > 0.0).then_some(amount / seconds)
 }
 
-/// The distance between most neighbours, in seconds.
+/// The median interval between adjacent times, in seconds.
 pub(crate) fn usual_distance(times: &[i64]) -> Option<f64> {
     let pairs = times.iter().zip(times.iter().skip(1));
     let mut distances: Vec<i64> = pairs.map(|(a, b)| b.saturating_sub(*a)).collect();

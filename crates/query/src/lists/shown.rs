@@ -1,9 +1,9 @@
-//! Jobs as `/api/v1` tells them.
+//! Jobs in the format of `/api/v1`.
 
 use jobs::{Listed, NodeShare, Step};
 use model::{Allocation, DeviceId, Resources, Timestamp};
 
-/// A job as `/api/v1` tells it.
+/// Converts a job to the format of `/api/v1`.
 pub fn shown(listed: Listed) -> api::Job {
     let job = listed.job;
     api::Job {

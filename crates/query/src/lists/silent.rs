@@ -1,4 +1,4 @@
-//! Local jobs without a sign of life: their node fell silent, or their `jobmeter run` was killed.
+//! Ends local jobs without a sign of life: their node is unavailable, or their `jobmeter run` was killed.
 
 use crate::common::time::SLACK;
 use crate::{QueryError, Questions};
@@ -8,12 +8,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{JobSelector, Selector};
 
-/// Metrics that count the processes of a job: above 0 each sample is a sign of life. An empty cgroup that is left
-/// behind is none.
+/// Metrics that count the processes of a job: each sample above 0 is a sign of life. An empty leftover cgroup is
+/// not.
 const PROCESSES: [&str; 2] = ["cgroup_tasks", "run_processes"];
 
 impl Questions {
-    /// Ends the local jobs that have had no sign of life for so long: each with the last one, and marked as such.
+    /// Ends the local jobs without a sign of life for `silent_us`. Each ends at its last sign of life and is
+    /// marked.
     ///
     /// # Errors
     /// A block cannot be read; the registry fails.
@@ -33,7 +34,7 @@ impl Questions {
         Ok(ended)
     }
 
-    /// The last sign of life of a job: some that is not before `since`, or the very last.
+    /// The last sign of life of a job; any instant from `since` on may stand for a later one.
     fn sign_of_life(
         &self,
         job: &OpenLocal,

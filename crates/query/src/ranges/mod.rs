@@ -1,6 +1,7 @@
 //! Points over time, to plot.
 //!
-//! - `range`: the question. `range_line`: one series, cut into steps. `range_gaps`, `range_holes`: what is missing.
+//! - `range`: the query. `range_line`: points of one series. `range_gaps`: recorded gaps. `range_holes`:
+//!   points without a value where samples are missing.
 
 pub(crate) mod range;
 pub(crate) mod range_gaps;

@@ -1,4 +1,4 @@
-//! Points of series over time, to plot: cut into steps, counters as rates.
+//! Points of series over time, to plot: in steps, with counters as rates.
 
 use crate::asking::access_filter::Sight;
 use crate::ranges::range_line::LineOf;
@@ -9,20 +9,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use store::{Chunk, Selector, Snapshot, Store};
 
-/// How far back the reading before a range is looked for, so that its first point has a rate.
+/// How far to search for the reading before a range, so that the first point has a rate.
 const BEFORE_MIN: i64 = 120 * Timestamp::SECOND;
-/// How far back it is looked for where that finds none: the series is read rarely, or it had a gap.
+/// Extended search for the reading before a range, if the series is read rarely or had a gap.
 const BEFORE_MAX: i64 = 24 * HOUR;
 const HOUR: i64 = 3600 * Timestamp::SECOND;
 
 impl Questions {
-    /// Points of series over time. What passes the limits of series and points is cut, and said.
+    /// Points of series over time. The answer omits what exceeds the limits of series and points, and states so.
     ///
-    /// Steps that are whole multiples of a rollup's window are made of the longest such windows, and are
-    /// whole: the first and the last one reach beyond the range.
+    /// Steps that are whole multiples of a rollup's window use the longest such windows. These steps are whole:
+    /// the first and the last one extend beyond the range.
     ///
     /// # Errors
-    /// A block cannot be read; the registry fails; it was cancelled.
+    /// A block cannot be read; the registry fails; the query was cancelled.
     pub fn range(&self, question: &RangeQuestion, asker: &Asker) -> Result<api::Range, QueryError> {
         let devices = question.select.devices.as_ref();
         let mut sight = Sight::new(self, asker, reach(question), devices);
@@ -41,7 +41,7 @@ impl Questions {
                 take_samples(question, &snapshot, &mut sight, &mut shown, &asker.cancel)?;
             }
         }
-        // Points of rollups are whole steps: the answer states the range that they cover.
+        // Points from rollups are whole steps: the answer states the range that they cover.
         let (from, to) = match window {
             Some(_) => {
                 let whole = whole_steps(question, step);
@@ -61,7 +61,7 @@ impl Questions {
     }
 }
 
-/// Adds the lines of whole steps, made of rollups with this window.
+/// Adds points of whole steps, computed from rollups with this window.
 fn take_rolled(
     question: &RangeQuestion,
     window: i64,
@@ -90,7 +90,7 @@ fn take_rolled(
             line.set_before(reading_before(snapshot, &select, first)?);
         }
         if !line.take_windows(&found.windows) {
-            // Only gauges come here: they need no reading before.
+            // Only gauges reach this branch; they need no reading before the range.
             line = LineOf::new(&found.series, &whole, first, &seen);
             for chunk in snapshot.scan(&select, first, whole.to) {
                 line.take(&chunk?);
@@ -103,7 +103,7 @@ fn take_rolled(
     Ok(())
 }
 
-/// Adds the lines of steps made of samples.
+/// Adds points of steps computed from samples.
 fn take_samples(
     question: &RangeQuestion,
     snapshot: &Snapshot,
@@ -144,7 +144,7 @@ fn take_samples(
     Ok(())
 }
 
-/// From when samples are read, for a range that begins at `from`.
+/// Start of the samples to read for a range that begins at `from`.
 fn before(from: Timestamp, step: i64) -> Timestamp {
     from.plus(-BEFORE_MIN.max(step))
 }
@@ -154,8 +154,8 @@ fn first_reading(chunk: &Chunk) -> Option<Point> {
     Some(Point { at, value, start })
 }
 
-/// The last reading of a series before an instant, and back to when it was looked for: a day. It comes from
-/// samples back to the full hour, and from windows of an hour before that.
+/// The last reading of a series before an instant, and the limit of the search: one day back. The search uses
+/// samples back to the full hour, and windows of 1 h before that.
 fn reading_before(
     snapshot: &Snapshot,
     select: &Selector,
@@ -176,7 +176,7 @@ fn reading_before(
     Ok((found, since))
 }
 
-/// From when until when something may be read.
+/// Time range in which the query may read.
 fn reach(question: &RangeQuestion) -> (Timestamp, Timestamp) {
     let before = BEFORE_MIN.max(question.step_us.saturating_mul(2));
     (question.from.plus(-before), question.to.plus(question.step_us.max(0)))
@@ -193,7 +193,7 @@ pub(crate) fn whole_steps(question: &RangeQuestion, step: i64) -> RangeQuestion 
     }
 }
 
-/// The series that are shown, as far as there is room.
+/// The series in the answer, up to the limits.
 struct Shown<'a> {
     help: HashMap<&'a str, &'a Metric>,
     points_max: usize,
@@ -209,7 +209,7 @@ impl<'a> Shown<'a> {
         Self { help, points_max, series_max, points: 0, series: Vec::new(), truncated: false }
     }
 
-    /// Takes a line that is complete; false when there is no room.
+    /// Adds a complete line; `false` if a limit is exceeded.
     fn close(&mut self, line: LineOf) -> bool {
         let shown = line.finish(&self.help);
         if shown.times.is_empty() {

@@ -1,4 +1,4 @@
-//! Gaps that belong to a range: those of its series, and of no other node or job.
+//! Gaps that belong to a range: those of its series, not of other nodes or jobs.
 
 use crate::lists::listing::gap;
 use crate::{Asker, QueryError, Questions, RangeQuestion};
@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use store::JobSelector;
 
 impl Questions {
-    /// The gaps of the devices that were requested; without devices, those of the devices of the series that
-    /// were found, and of the devices of the requested job. A gap of a `jobmeter run` belongs to its job only.
+    /// Gaps of the requested devices. Without devices: gaps of the devices of the found series, and of the
+    /// requested job's devices. A gap of a `jobmeter run` belongs to its job only.
     pub(crate) fn gaps_of(
         &self,
         of: &RangeQuestion,

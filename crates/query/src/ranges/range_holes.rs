@@ -1,16 +1,16 @@
-//! Points without a value where samples are missing, so that a plot draws a hole.
+//! Points without a value where samples are missing, so that a plot shows a gap.
 
-/// So many distances to each side say what is usual around a place.
+/// Number of intervals on each side that determine the usual interval around a point.
 const AROUND: usize = 3;
-/// How many usual distances may lie between two points before a hole is drawn.
+/// Number of usual intervals between two points beyond which a plot shows a gap.
 const HOLE: f64 = 2.5;
 
-/// Points of a series, in the order of time.
+/// Points of a series, ascending by time.
 #[derive(Debug, Default)]
 pub(crate) struct Points {
     pub(crate) times: Vec<i64>,
     pub(crate) values: Vec<Option<f64>>,
-    /// The seconds that each value covers; 0 where there is no value.
+    /// Seconds that each value covers; 0 if there is no value.
     pub(crate) seconds: Vec<f64>,
 }
 
@@ -22,8 +22,8 @@ impl Points {
     }
 }
 
-/// The points with one without a value in the middle of each hole. A series that is read more often for a
-/// while has no holes where it is read as before: what counts is the distance that is usual around.
+/// Adds a point without a value in the middle of each gap. The usual interval is a local one: a series that is
+/// read more often for a while shows no gaps where it is read at its normal period.
 pub(crate) fn with_holes(
     times: &[i64],
     values: &[Option<f64>],
@@ -50,7 +50,7 @@ pub(crate) fn with_holes(
     points
 }
 
-/// The usual one of the three distances before a place and the three after it.
+/// The usual interval (median) of the three before a place and the three after it.
 fn usual_around(distances: &[i64], place: usize) -> i64 {
     let near = distances.iter().enumerate().skip(place.saturating_sub(AROUND)).take(2 * AROUND + 1);
     let mut others = [0; 2 * AROUND];
@@ -79,7 +79,7 @@ mod tests {
         let times: Vec<i64> = slow(0).chain(fast).chain(slow(34_000)).collect();
         let values: Vec<_> = times.iter().map(|at| Some(*at as f64)).collect();
         assert_eq!(with_holes(&times, &values, &vec![1.0; times.len()], 0).times, times);
-        // Of what is missing in either part, something is shown.
+        // A gap appears in either part.
         let missing = |at: &&i64| !(26_000..28_000).contains(*at) && !(4000..9000).contains(*at);
         let kept: Vec<i64> = times.iter().filter(missing).copied().collect();
         let (values, covers) = (vec![Some(1.0); kept.len()], vec![1.0; kept.len()]);

@@ -1,4 +1,4 @@
-//! The points of one series: samples or rollups cut into steps, counters as rates.
+//! Points of one series: samples or rollups in steps, counters as rates.
 
 use crate::asking::access_filter::Seen;
 use crate::lists::listing::described;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use store::{Chunk, SeriesInfo};
 
-/// A series being turned into points.
+/// A series during its conversion to points.
 #[derive(Debug)]
 pub(crate) struct LineOf {
     pub(crate) info: Arc<SeriesInfo>,
@@ -17,31 +17,31 @@ pub(crate) struct LineOf {
     from: i64,
     to: i64,
     step: i64,
-    /// From when samples are read: a counter that started later has no reading before its first.
+    /// Start of the samples read: a counter that started later has no reading before its first one.
     since: i64,
-    /// Whether a counter is shown as what it grows by.
+    /// Whether a counter appears as its growth per second.
     rate: bool,
-    /// The reading before the next one.
+    /// The previous reading.
     before: Option<Point>,
     bucket: Option<Bucket>,
     times: Vec<i64>,
     values: Vec<Option<f64>>,
-    /// Rates: the seconds that each value covers.
+    /// For rates: the seconds that each value covers.
     seconds: Vec<f64>,
 }
 
-/// A step being filled.
+/// A step during its aggregation.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     start: i64,
-    /// Gauges: the sum of the values. Rates: the growth. Counters as they are: the last value.
+    /// Gauges: sum of the values. Rates: growth. Raw counters: the last value.
     sum: f64,
-    /// Gauges: how many values. Rates: the seconds that the growth took.
+    /// Gauges: number of values. Rates: seconds covered by the growth.
     weight: f64,
 }
 
 impl LineOf {
-    /// A series without points, of which samples are read from `since` on.
+    /// A series without points, whose samples are read from `since` on.
     pub(crate) fn new(
         info: &Arc<SeriesInfo>,
         question: &RangeQuestion,
@@ -65,8 +65,8 @@ impl LineOf {
         }
     }
 
-    /// Sets the reading before the first. `None`: there is none back to that instant, so that a first reading
-    /// counts from any start since then.
+    /// Sets the reading before the first one. `None`: no reading since that instant, so a first reading counts
+    /// from a counter start after that instant.
     pub(crate) fn set_before(&mut self, (before, since): (Option<Point>, Timestamp)) {
         self.before = before;
         if before.is_none() {
@@ -74,7 +74,7 @@ impl LineOf {
         }
     }
 
-    /// Whether a rate needs the reading before this one, the first that was read, and it is not known.
+    /// Whether the first reading needs the unknown reading before it to give a rate.
     pub(crate) fn lacks_before(&self, first: Point) -> bool {
         let began = first.start.is_some_and(|start| start.0 >= self.since);
         self.rate && self.before.is_none() && first.at.0 >= self.from && !began
@@ -83,7 +83,7 @@ impl LineOf {
     pub(crate) fn take(&mut self, chunk: &Chunk) {
         let mut rows = chunk.rows().peekable();
         while let Some((at, value, start)) = rows.next() {
-            // Of one instant the last sample counts, as in rollups.
+            // Of several samples at one instant the last counts, as in rollups.
             let again = self.rate && rows.peek().is_some_and(|(next, ..)| *next == at);
             if again || !self.seen.at(at.0) {
                 continue;
@@ -96,7 +96,7 @@ impl LineOf {
         }
     }
 
-    /// The same for windows; false where they do not tell what is shown.
+    /// Adds rollup windows. `false`: the rollups have no sum, as for gauges named `*_total`.
     pub(crate) fn take_windows(&mut self, windows: &[(Timestamp, Rollup)]) -> bool {
         for (start, rollup) in windows {
             if start.0 >= self.from && start.0 <= self.to {
@@ -133,7 +133,7 @@ impl LineOf {
         self.put(point.at.0, sum, weight);
     }
 
-    /// Adds to the step that an instant lies in.
+    /// Adds a value to the step that contains an instant.
     fn put(&mut self, at: i64, sum: f64, weight: f64) {
         let start = if self.step > 0 { at.div_euclid(self.step) * self.step } else { at };
         match &mut self.bucket {
@@ -149,8 +149,8 @@ impl LineOf {
         }
     }
 
-    /// The growth of a counter since the reading before, and the seconds that it covers. A first reading counts
-    /// from the counter's start. `None`: neither is known, or the reader may not see all of the time between.
+    /// Growth of a counter since the previous reading, and the seconds that it covers. A first reading counts
+    /// from the counter's start. `None`: both are unknown, or a part of this time is not visible to the reader.
     fn growth(&self, point: Point) -> Option<(f64, f64)> {
         let before = match (self.before, point.start) {
             (Some(before), _) if self.seen.joins(before.at.0, point.at.0) => before,
@@ -236,7 +236,7 @@ mod tests {
     }
 
     proptest! {
-        /// Steps of an hour are the same, be they made of samples, of five minutes or of hours.
+        /// Steps of 1 h have the same points from samples, from windows of 5 min and from windows of 1 h.
         #[test]
         fn rollups_give_the_points_that_samples_give(
             steps in prop::collection::vec((1_i64..900, -50_i32..200, any::<bool>()), 1..120),
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_growth_over_the_time_it_took() {
-        // 2 a second, read every 2 s, shown in steps of 5 s, which hold two or three readings.
+        // 2 per second, read every 2 s, in steps of 5 s with two or three readings each.
         let rows: Vec<_> = (0..15).map(|i| (2 * i, 4.0 * i as f64, None)).collect();
         let shown = line(Kind::Counter, 10, 28, 5, &rows);
         assert_eq!(shown.times, [10.0, 15.0, 20.0, 25.0]);
@@ -309,7 +309,7 @@ mod tests {
     fn a_counter_that_begins_counts_from_its_start() {
         let rows = [(12, 6.0, Some(10)), (14, 10.0, Some(10))];
         assert_eq!(line(Kind::Counter, 10, 20, 0, &rows).values, [Some(3.0), Some(2.0)]);
-        // Begun before the range: its first reading tells nothing.
+        // The counter started before the range: its first reading yields no growth.
         assert_eq!(line(Kind::Counter, 11, 20, 0, &rows).values, [Some(2.0)]);
     }
 

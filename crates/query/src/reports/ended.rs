@@ -1,18 +1,19 @@
-//! How a job ended, by everything that is known of it.
+//! How a job ended, from all available sources.
 
 use jobs::Killed;
 use model::Job;
 
-/// Words of schedulers for a job that used its time up (Slurm).
+/// Slurm's states of a job that exceeded its time limit.
 const TIME_LIMIT: [&str; 2] = ["TIMEOUT", "DEADLINE"];
-/// Words of schedulers for a job that was killed as its memory was out.
+/// Slurm's state of a job that was killed because it ran out of memory.
 const OUT_OF_MEMORY: &str = "OUT_OF_MEMORY";
-/// Words of schedulers that say no more than the exit code does.
+/// Scheduler states without information beyond the exit code.
 const PLAIN: [&str; 5] = ["COMPLETED", "COMPLETING", "FAILED", "Terminated", "Error"];
-/// The exit code of a command that a signal ended is 128 and the signal.
+/// Exit codes of a command that a signal ended: 128 + the signal number.
 const SIGNALLED: std::ops::RangeInclusive<i32> = 129..=128 + 64;
 
-/// How a job ended, of which the kernel killed a task or not; `None` while it is not over, and where nothing is known.
+/// How a job ended; `was_killed`: the kernel killed a task of the job. `None`: the job runs, or the cause is
+/// unknown.
 pub fn how_it_ended(job: &Job, was_killed: bool) -> Option<api::JobEnd> {
     if !job.state.is_over() {
         return None;
@@ -36,7 +37,7 @@ pub fn how_it_ended(job: &Job, was_killed: bool) -> Option<api::JobEnd> {
     }
 }
 
-/// The kills as `/api/v1` has them.
+/// OOM kills in the format of `/api/v1`.
 pub(crate) fn oom_kills(kills: Vec<Killed>) -> Vec<api::OomKill> {
     let one = |Killed { device, kill }: Killed| api::OomKill {
         device: device.to_string(),
@@ -101,7 +102,7 @@ mod tests {
             (Some("CANCELLED"), Some(143), &[], "scheduler CANCELLED"),
             (Some("FAILED"), Some(139), &[], "signal 11"),
             (Some("FAILED"), Some(3), &[], "exit code 3"),
-            // A step of it was killed, and its script went on.
+            // The kernel killed a step; the batch script continued.
             (Some("COMPLETED"), Some(0), &kills, "completed "),
         ] {
             assert_eq!(cause(word, code, kills).as_deref(), Some(expected), "{word:?} {code:?}");

@@ -1,12 +1,12 @@
 //! The last sample of each gauge of a job, which may lie after the job's end.
 //!
-//! The agent reads a job once more when its last process has ended: its memory is nearly 0 then. A mean over the job
-//! must not go down to that value. So the value before it holds until that reading.
+//! The agent reads a job once more after its last process has ended. The memory is nearly 0 then, and the mean
+//! over the job must not include this drop. So the previous value holds until that reading.
 
 use model::{Point, Timestamp};
 use std::collections::BTreeMap;
 
-/// Metrics with the number of a job's tasks or processes: 0 after the last one ended.
+/// Metrics that count a job's tasks or processes: 0 after the last one has ended.
 const TASKS: [&str; 3] = ["cgroup_tasks", "taskstats_tasks", "run_processes"];
 
 /// The last two samples of one series of a gauge.
@@ -17,17 +17,17 @@ pub(crate) struct LastSamples {
 }
 
 impl LastSamples {
-    /// The two samples. The value of the last one is finite, as is that of the one before.
+    /// The last two samples, both with a finite value.
     pub(crate) const fn new(before: Point, last: Point) -> Self {
         Self { before, last }
     }
 
-    /// Value times seconds by a trapezoid.
+    /// The integral (value × seconds) by the trapezoidal rule.
     pub(crate) fn area(&self) -> f64 {
         (self.before.value + self.last.value) / 2.0 * self.seconds()
     }
 
-    /// The same, with the earlier value held if the job's last process had ended at the last sample.
+    /// The integral with the earlier value held if the job's last process had ended by the last sample.
     pub(crate) fn area_until(&self, end: Option<Timestamp>) -> f64 {
         if end.is_some_and(|end| self.last.at >= end) {
             self.before.value * self.seconds()
@@ -41,12 +41,12 @@ impl LastSamples {
     }
 }
 
-/// When a device was read after the last process of the job had ended.
+/// The first reading of each device after the last process of the job had ended.
 #[derive(Debug, Default)]
 pub(crate) struct Ends(BTreeMap<String, Timestamp>);
 
 impl Ends {
-    /// Notes the last sample of a series.
+    /// Records the last sample of a series.
     pub(crate) fn take(&mut self, device: &str, metric: &str, last: Point) {
         if TASKS.contains(&metric) && last.value == 0.0 {
             let end = self.0.entry(device.to_owned()).or_insert(last.at);
@@ -54,7 +54,7 @@ impl Ends {
         }
     }
 
-    /// When the device was read after the last process.
+    /// The time of the device's reading after the last process.
     pub(crate) fn of(&self, device: &str) -> Option<Timestamp> {
         self.0.get(device).copied()
     }

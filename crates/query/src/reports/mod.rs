@@ -1,6 +1,7 @@
-//! What one job used, and how it ended.
+//! Usage of one job, and how it ended.
 //!
-//! - `report`: one job. `totals`: the largest proven value of each origin (decision 0024). `ended`: how it ended.
+//! - `report`: one job. `totals`: the largest verified value of each origin (decision 0024). `ended`: how a
+//!   job ended.
 //! - `last_samples`: the mean of a gauge up to the job's end.
 
 pub(crate) mod ended;

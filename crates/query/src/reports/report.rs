@@ -1,4 +1,4 @@
-//! What one job used.
+//! Resource usage of one job.
 
 use crate::common::time::SLACK;
 use crate::lists::listing::gap;
@@ -14,20 +14,20 @@ use std::sync::Arc;
 use store::{Chunk, JobSelector, Selector, SeriesInfo};
 
 impl Questions {
-    /// What the newest run of a job used, of those that the asker sees: everything that was counted for it,
-    /// read within ten seconds of its stay. A counter's amount is [`model::increases`] over the run, its first
-    /// reading counting from its start.
+    /// Usage of the newest run of a job that is visible to the reader. It includes all samples attributed to the
+    /// run from 10 s before its start to 10 s after its end. A counter's amount is [`model::increases`] over the
+    /// run; its first reading counts from the counter's start.
     ///
     /// # Errors
-    /// The job is not known or somebody else's; a block cannot be read; it was cancelled.
+    /// The job is unknown or owned by another user; a block cannot be read; the query was cancelled.
     pub fn job_report(&self, name: &JobName, asker: &Asker) -> Result<api::JobReport, QueryError> {
         self.run_report(name, None, asker)
     }
 
-    /// The same of the newest run of those that had started by then: of a number that was given again.
+    /// Usage of the newest run that had started by `by`, for reused job IDs.
     ///
     /// # Errors
-    /// As [`Questions::job_report`]; none had started by then.
+    /// As [`Questions::job_report`]; no run had started by then.
     pub fn run_report(
         &self,
         name: &JobName,
@@ -44,7 +44,7 @@ impl Questions {
         let devices: BTreeSet<DeviceId> =
             allocations.iter().map(|allocation| allocation.device.clone()).collect();
         let stop = job.stop.unwrap_or(asker.now);
-        // What never started used nothing.
+        // A job that never started used nothing.
         let start = job.start.unwrap_or(stop);
         let reach = Reach::of(&self.registry.runs(&key)?, start, stop);
         let runs = self.runs_of(&key, asker)?;
@@ -84,10 +84,10 @@ impl Questions {
         })
     }
 
-    /// The jobs of a list, each that the asker sees all of with what it used.
+    /// The jobs of a list. Each job that is entirely visible to the reader has its usage.
     ///
     /// # Errors
-    /// The registry fails; a block cannot be read; it was cancelled.
+    /// The registry fails; a block cannot be read; the query was cancelled.
     pub fn jobs_with_usage(
         &self,
         filter: &Filter,
@@ -105,7 +105,7 @@ impl Questions {
         Ok(jobs)
     }
 
-    /// What a run used, from the metrics of [`USAGE_METRICS`] alone.
+    /// Usage of a run, from the metrics in [`USAGE_METRICS`] only.
     fn usage(
         &self,
         listed: &Listed,
@@ -134,7 +134,7 @@ impl Questions {
         })
     }
 
-    /// The runs of a number that the asker sees, the newest first.
+    /// The visible runs of a job ID, newest first.
     fn runs_of(&self, key: &JobKey, asker: &Asker) -> Result<Vec<api::Run>, QueryError> {
         let mut runs = Vec::new();
         for run in self.registry.runs(key)?.into_iter().rev() {
@@ -154,20 +154,20 @@ impl Questions {
     }
 }
 
-/// Most runs of a number that are told.
+/// Maximum runs listed per job ID.
 const RUNS_MAX: usize = 100;
 
-/// A node whose last sample is older than this, and than three of its usual distances, is silent.
+/// A node is silent if its last sample is older than this, and older than three of its usual intervals.
 const FRESH: i64 = 60 * Timestamp::SECOND;
-/// Most silent nodes that are listed.
+/// Maximum silent nodes listed.
 const SILENT_MAX: usize = 100;
 
-/// Whether a gap belongs to a job: that of its node's agent, or of its own `jobmeter run`.
+/// Whether a gap belongs to a job: it is the gap of its node's agent or of its own `jobmeter run`.
 fn is_of_job(gap: &Gap, key: &JobKey) -> bool {
     gap.origin.as_run().is_none_or(|(_, id)| key.cluster == ClusterId::local() && key.id == id)
 }
 
-/// Which nodes have samples until the end.
+/// Which nodes have samples until the end of the job.
 fn coverage(
     devices: &BTreeSet<DeviceId>,
     read: &BTreeMap<String, Read>,
@@ -191,23 +191,23 @@ fn coverage(
     coverage
 }
 
-/// When a device was read for the job.
+/// The readings of a device for the job.
 #[derive(Clone, Copy, Debug)]
 struct Read {
     last: i64,
-    /// The shortest mean distance between two samples of a series.
+    /// The shortest mean interval between samples of a series.
     distance: i64,
 }
 
-/// Which samples of an ID are those of one run: those within ten seconds of it, but for those of a run before or
-/// after it.
+/// Selects the samples of one run of a reused ID: those from 10 s before to 10 s after the run, without those of
+/// adjacent runs.
 #[derive(Clone, Copy, Debug)]
 struct Reach {
     from: Timestamp,
     to: Timestamp,
-    /// Counters that began earlier are those of the run before.
+    /// Counters that started earlier belong to the previous run.
     first: Timestamp,
-    /// Counters that began then or later are those of the run after.
+    /// Counters that started at this time or later belong to the next run.
     next: Timestamp,
 }
 
@@ -216,7 +216,7 @@ impl Reach {
         let (from, to) = (start.plus(-SLACK), stop.plus(SLACK));
         let near = runs.iter().filter(|run| run.stop.is_none_or(|stop| stop.plus(SLACK) > from));
         let starts = || near.clone().filter_map(|run| run.start);
-        // The node's clock and that of a scheduler are a little apart.
+        // The clocks of the node and of the scheduler may differ by up to 1 s.
         let cut = |earlier: Timestamp, later: Timestamp| {
             later.plus(-(later.since(earlier) / 2).min(Timestamp::SECOND))
         };
@@ -233,17 +233,18 @@ impl Reach {
     }
 
     fn has(&self, point: &Point) -> bool {
-        // A gauge has no start, and a counter may be read once more when the next run has begun.
+        // A gauge has no start, so its sample time counts. A counter may be read once more after the next run
+        // has begun.
         (self.first..self.next).contains(&point.start.unwrap_or(point.at))
     }
 }
 
-/// A job's samples being summed up, series by series.
+/// Aggregates a job's samples, series by series.
 #[derive(Debug)]
 struct Used {
     reach: Reach,
     at_hand: Option<OneSeries>,
-    /// Of each metric, and each device.
+    /// Sums per metric and device.
     metrics: BTreeMap<String, BTreeMap<String, MetricSum>>,
     read: BTreeMap<String, Read>,
     ends: Ends,
@@ -260,27 +261,27 @@ struct OneSeries {
     sum: SeriesSum,
 }
 
-/// What is known of one series, or of several together.
+/// Sums of one series, or of several.
 #[derive(Clone, Copy, Debug, Default)]
 struct SeriesSum {
     increase: f64,
-    /// Whether some growth is known: there was a reading before, or the counter's start.
+    /// Whether a growth is known: there was a previous reading, or the counter's start.
     grown: bool,
-    /// Value times seconds, by trapezoids.
+    /// The integral (value × seconds), by the trapezoidal rule.
     area: f64,
-    /// The last value, for a series of one sample.
+    /// The last value, for a series with one sample.
     last: f64,
     max: Option<f64>,
     samples: u64,
 }
 
-/// One metric of one device, over labels.
+/// One metric of one device, summed over its labels.
 #[derive(Clone, Debug)]
 struct MetricSum {
     unit: &'static str,
     kind: Kind,
     sum: SeriesSum,
-    /// Of each series of a gauge; their areas are not in the sum yet.
+    /// The last samples of each gauge series; their integrals are not in the sum yet.
     last_samples: Vec<LastSamples>,
     first: i64,
     last: i64,
@@ -328,7 +329,7 @@ impl Used {
         }
     }
 
-    /// Adds the series at hand to its metric.
+    /// Adds the current series to its metric.
     fn close(&mut self) {
         let Some(one) = self.at_hand.take() else { return };
         let series = &one.info.series;
@@ -396,7 +397,8 @@ impl MetricSum {
         self.sum.max = [self.sum.max, sum.max].into_iter().flatten().reduce(f64::max);
     }
 
-    /// Adds the areas before the last samples: up to the end of the job's last process, if it is known.
+    /// Adds the integrals up to the last samples, with the value held after the end of the job's last process,
+    /// if known.
     fn hold_until(&mut self, end: Option<Timestamp>) {
         let areas = self.last_samples.drain(..).map(|last| last.area_until(end));
         self.sum.area += areas.sum::<f64>();

@@ -1,47 +1,48 @@
-//! The totals of a job: on each node the largest value that an origin proves (decision 0024).
+//! Totals of a job: for each node the largest value that an origin verifies (decision 0024).
 
 use model::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Read from the job's cgroup.
 const CGROUP: &str = "cgroup";
-/// The kernel's accounting of the job's tasks, ended ones included.
+/// The kernel's accounting of the job's tasks, including ended tasks.
 const EXITS: &str = "exits";
-/// Charged to the job's cgroup at its limit, as the kernel stated when it killed a task.
+/// Memory charged to the job's cgroup at its limit, as the kernel reported it with an OOM kill.
 const KILL: &str = "kill";
-/// A killed task, or a full cgroup below the job's.
+/// Memory of a killed task, or of a full cgroup below the job's cgroup.
 const KILLED: &str = "killed";
-/// Read by `jobmeter run` of a command without a cgroup.
+/// Read by `jobmeter run` for a command without a cgroup.
 const RUN: &str = "run";
 
-/// What `jobmeter run` reported at its end.
+/// The final report of `jobmeter run`.
 const REPORT: &str = "report";
 
-/// A later origin wins only beyond this: smaller differences are two readings of one value.
+/// A later origin wins only if its value exceeds the earlier one by this factor. Smaller differences are two
+/// readings of one value.
 const SAME: f64 = 1.001;
 
 const CANCELLED: &str = "taskstats_cancelled_write_bytes_total";
-/// The largest memory that was charged to the job's cgroup.
+/// The peak memory charged to the job's cgroup.
 const CHARGED: &str = "cgroup_memory_peak_bytes";
 const UNREAD: &str = "cgroup_unread_seconds";
 const UNREAD_PRESSURE: &str = "cgroup_pressure_unread_seconds";
 const UNREAD_IO: &str = "cgroup_io_unread_seconds";
-/// What was charged when a task was killed at the job's own limit: no cgroup is charged more than its limit.
+/// Memory charged when a task was killed at the job's own limit: a cgroup is never charged more than its limit.
 const AT_LIMIT: &str = "cgroup_oom_charged_bytes";
-/// A part of the job's memory that a kill proves.
+/// A part of the job's memory that an OOM kill verifies.
 const KILLED_PART: &str = "cgroup_oom_part_bytes";
 
-/// What one metric comes to on one node.
+/// The total of one metric on one node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeSum {
     pub(crate) kind: Kind,
-    /// Counters: the growth. `None`: it is not known.
+    /// Growth, for counters. `None`: the growth is unknown.
     pub(crate) increase: Option<f64>,
-    /// The largest value of one series.
+    /// The largest value among the series.
     pub(crate) max: Option<f64>,
 }
 
-/// What every metric comes to on every node.
+/// The total of every metric on every node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ByNode(BTreeMap<String, BTreeMap<String, NodeSum>>);
 
@@ -63,18 +64,18 @@ impl Node<'_> {
         self.0.get(metric).filter(|sum| sum.kind == Kind::Gauge).and_then(|sum| sum.max)
     }
 
-    /// The largest value that is not 0: memory of 0 was read when no task was left, or never counted.
+    /// The largest value above 0. A memory of 0 was read after the last task had ended, or was never counted.
     fn some(&self, metric: &str) -> Option<f64> {
         self.most(metric).filter(|value| *value > 0.0)
     }
 
-    /// The sum of two counters, both of which are known.
+    /// The sum of two counters; `None` unless both are known.
     fn both(&self, one: &str, other: &str) -> Option<f64> {
         self.grew(one).zip(self.grew(other)).map(|(one, other)| one + other)
     }
 
-    /// What restricts written bytes of an origin. A write is cancelled if its file is deleted before it reaches a disk;
-    /// the kernel counts that for the task that deletes the file, whichever job wrote it.
+    /// The note on an origin's written bytes. The kernel cancels a write if its file is deleted before the data
+    /// reaches a disk. It counts the cancellation for the task that deletes the file, whichever job wrote it.
     fn cancelled(&self, origin: &str) -> Option<&'static str> {
         let cancelled = self.grew(CANCELLED);
         let written = self.grew("taskstats_write_bytes_total").unwrap_or(0.0);
@@ -88,7 +89,7 @@ impl Node<'_> {
         }
     }
 
-    /// What a counter grew more than another that counts a part of it; the whole where the part is not known.
+    /// Growth of a counter minus the growth of its part; the whole growth if the part is unknown.
     fn without(&self, whole: &str, part: &str) -> Option<f64> {
         let part = self.grew(part).unwrap_or(0.0);
         self.grew(whole).map(|whole| (whole - part).max(0.0))
@@ -107,7 +108,8 @@ const CPU: Origins = &[
         let ticks =
             node.both("taskstats_cpu_user_seconds_total", "taskstats_cpu_system_seconds_total");
         let tasks = node.grew("taskstats_cpu_run_virtual_seconds_total").or(ticks);
-        // The first is the larger one, but where no later agent than one that was killed read all tasks.
+        // The job's counter is the larger one, unless an agent was killed and its successor did not read all
+        // tasks.
         [node.grew("taskstats_job_cpu_seconds_total"), tasks].into_iter().flatten().reduce(f64::max)
     }),
     (RUN, |node| {
@@ -132,10 +134,10 @@ const MEMORY_PEAK: Origins = &[
     (EXITS, |node| node.some("taskstats_hiwater_rss_bytes")),
     (RUN, |node| node.some("run_memory_resident_bytes")),
 ];
-/// Peak memory where what was charged is known whole.
+/// Peak memory if the charged memory is known completely.
 const MEMORY_CHARGED: Origins =
     &[(CGROUP, |node| node.some(CHARGED)), (KILL, |node| node.some(AT_LIMIT))];
-/// What [`CPU`], [`MEMORY_PEAK`] and their notes are made of, and what `jobmeter run` reports of them.
+/// Metrics of [`CPU`], [`MEMORY_PEAK`], their notes, and the corresponding reports of `jobmeter run`.
 pub(crate) const USAGE_METRICS: [&str; 20] = [
     "run_report_wall_seconds",
     "run_report_cpu_seconds",
@@ -169,7 +171,7 @@ const IO_WRITE: Origins = &[
     (RUN, |node| node.grew("run_io_write_bytes_total")),
 ];
 const MINOR_FAULTS: Origins = &[
-    // The kernel's count of faults holds the major ones.
+    // The kernel's count of faults includes the major ones.
     (CGROUP, |node| {
         let major = node.grew("cgroup_page_faults_major_total")?;
         node.grew("cgroup_page_faults_total").map(|all| (all - major).max(0.0))
@@ -189,29 +191,30 @@ const WAITED_MEMORY: Origins =
 const WAITED_IO: Origins = &[(CGROUP, |node| node.grew("cgroup_pressure_io_some_seconds_total"))];
 const NOT_READ: Origins = &[(CGROUP, |node| node.most(UNREAD))];
 
-/// How the values of nodes become one.
+/// How the values of several nodes are combined.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Join {
     Sum,
     Largest,
 }
 
-/// The origin of a node's value, and the value.
+/// A node's value and its origin.
 #[derive(Clone, Copy)]
 struct Won {
     origin: &'static str,
     value: f64,
-    /// The cgroup's last reading was missed, and no other origin covers what came after it.
+    /// The cgroup's last reading was missed, and no other origin covers the time after the previous one.
     missed: bool,
-    /// Of pressure and transfers: the seconds before the job's end that no reading covers.
+    /// For pressure and transfers: the last seconds of the job without a reading.
     unread_seconds: Option<f64>,
-    /// Of written bytes.
+    /// For written bytes: the note on cancelled writes.
     cancelled: Option<&'static str>,
 }
 
 fn won(origins: Origins, node: &Node<'_>) -> Option<Won> {
     let unread = node.most(UNREAD).is_some_and(|seconds| seconds > 0.0);
-    // What a limit holds for is what was charged; the memory of a task has pages that are charged elsewhere.
+    // Charged memory is comparable with a limit. A task's resident memory includes pages charged to other
+    // cgroups.
     let charged = node.some(AT_LIMIT).or(node.some(CHARGED).filter(|_| !unread));
     let is_charged = std::ptr::eq(origins, MEMORY_PEAK) && charged.is_some();
     let mut best: Option<Won> = None;
@@ -242,7 +245,7 @@ fn won(origins: Origins, node: &Node<'_>) -> Option<Won> {
     })
 }
 
-/// Totals being made, and the origin of each.
+/// Totals during their computation, and the origin of each.
 struct Totals<'a> {
     nodes: Vec<Node<'a>>,
     origins: Vec<api::TotalOrigin>,
@@ -266,7 +269,7 @@ impl Totals<'_> {
     }
 }
 
-/// What the peak memory is that `jobmeter run` reported.
+/// The note on the peak memory that `jobmeter run` reported.
 fn reported_peak(nodes: &[Node<'_>], peak: Option<f64>) -> String {
     let most = |metric| nodes.iter().filter_map(|node| node.some(metric)).reduce(f64::max);
     let charged = most(CHARGED);
@@ -280,7 +283,7 @@ fn reported_peak(nodes: &[Node<'_>], peak: Option<f64>) -> String {
     note.to_owned()
 }
 
-/// What the peak memory of an origin is.
+/// The note on the peak memory of an origin.
 fn peak_note(origin: &str) -> Option<&'static str> {
     match origin {
         CGROUP => Some(api::PEAK_CHARGED),
@@ -316,7 +319,7 @@ fn note(origins: Origins, values: &[Won]) -> Option<String> {
     (!notes.is_empty()).then(|| notes.join("; "))
 }
 
-/// What a job used, and where each value comes from. `None` where no origin states it.
+/// Usage of a job, and the origin of each value. `None`: no origin has the value.
 pub(crate) fn totals(by_node: &ByNode, wall_seconds: f64) -> (api::Totals, Vec<api::TotalOrigin>) {
     let mut made = Totals { nodes: by_node.0.values().map(Node).collect(), origins: Vec::new() };
     let mut sum = |name, origins| made.total(name, origins, Join::Sum);
@@ -343,12 +346,12 @@ pub(crate) fn totals(by_node: &ByNode, wall_seconds: f64) -> (api::Totals, Vec<a
     let memory_peak_bytes = made.total("memory_peak_bytes", MEMORY_PEAK, Join::Largest);
     let unread_seconds = made.total("unread_seconds", NOT_READ, Join::Largest);
     let mut totals = api::Totals { memory_peak_bytes, unread_seconds, ..totals };
-    // Of a command of `jobmeter run` its own report holds: everybody answers with the same numbers.
+    // The report of `jobmeter run` overrides: every interface returns the same numbers for its command.
     let report =
         |metric: &str| made.nodes.iter().filter_map(|node| node.most(metric)).reduce(f64::max);
     let reported = totals.take_reported(report);
     if !reported.is_empty() {
-        // `jobmeter run` without a cgroup reads blocks, of which the kernel does not state the cancelled ones.
+        // Without a cgroup, `jobmeter run` reads block I/O, whose cancelled writes the kernel does not report.
         let is_blocks = made.nodes.iter().any(|node| node.grew("run_cpu_seconds_total").is_some());
         let peak_note = reported_peak(&made.nodes, totals.memory_peak_bytes);
         made.origins.retain(|origin| {

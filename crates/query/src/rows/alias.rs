@@ -1,5 +1,5 @@
-//! Rows of devices under the name of an alias: what several devices measured for it at one instant is
-//! summed, and `_device_orig` tells which they were.
+//! Rows of devices under an alias: the sum of several devices' samples for the alias at one instant.
+//! `_device_orig` lists these devices.
 
 use crate::asking::access_filter::Seen;
 use crate::common::print::ALIAS;
@@ -12,17 +12,17 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use store::{LabelMatch, Selector, SeriesInfo, Snapshot};
 
-/// The samples that are somebody's by alias.
+/// Samples that belong to a device by alias.
 #[derive(Clone, Debug)]
 pub(crate) struct Aliased {
-    /// Where they are read.
+    /// The series that have an alias.
     pub(crate) select: Selector,
-    /// Whose they may be.
+    /// The requested aliases; `None`: all.
     pub(crate) of: Option<BTreeSet<DeviceId>>,
 }
 
 impl Aliased {
-    /// What has to be read for the aliases of a question; `None`: nothing.
+    /// Selects the samples to read for the aliases of a query; `None`: none.
     pub(crate) fn find(
         snapshot: &Snapshot,
         question: &RowQuestion,
@@ -51,13 +51,13 @@ impl Aliased {
     }
 }
 
-/// The alias of a series, if it is one of those asked for.
+/// The alias of a series, if the query requests it.
 fn alias(info: &SeriesInfo, of: Option<&BTreeSet<DeviceId>>) -> Option<DeviceId> {
     let alias = DeviceId::new(&info.series.labels.get(ALIAS)?).ok()?;
     of.is_none_or(|of| of.contains(&alias)).then_some(alias)
 }
 
-/// What is summed: the rows of one instant that agree in all this.
+/// Key of a sum: rows of one instant that agree in all fields.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Group {
     device: DeviceId,
@@ -66,18 +66,18 @@ struct Group {
     labels: Labels,
 }
 
-/// A series of a group.
+/// A series in a group.
 #[derive(Clone, Debug)]
 struct Member {
     info: Arc<SeriesInfo>,
     group: Arc<Group>,
-    /// The group's line when this device alone measured.
+    /// The line for samples of this device only.
     alone: Arc<Line>,
     /// When its samples count; `None`: always.
     whiles: Option<Whiles>,
 }
 
-/// A sample of a group at the instant at hand.
+/// A group's sample at the current instant.
 #[derive(Clone, Debug)]
 struct Part {
     member: Member,
@@ -85,21 +85,21 @@ struct Part {
     valid: bool,
 }
 
-/// Rows in the order of time; those of one instant in the order of device, metric, job and labels.
+/// Rows ascending by time; rows of one instant ascending by device, metric, job and labels.
 #[derive(Debug)]
 pub(crate) struct AliasRows {
     slices: Slices,
     lines: Lines,
     of: Option<BTreeSet<DeviceId>>,
     jobless: Jobless,
-    /// By address; the member holds the series.
+    /// Members by address of the series; a member holds the series.
     members: HashMap<usize, Option<Member>>,
-    /// Series that are no members, held so that no other gets their address.
+    /// Series without an alias, held so that their addresses are not reused.
     others: Vec<Arc<SeriesInfo>>,
     together: HashMap<(Arc<Group>, Vec<DeviceId>), Arc<Line>>,
 }
 
-/// Series and lines kept; then they are forgotten and made anew.
+/// Maximum cached series and lines; beyond it, the cache is cleared.
 const KEPT_MAX: usize = 100_000;
 
 impl AliasRows {
@@ -141,10 +141,10 @@ impl AliasRows {
         Ok(out.batch)
     }
 
-    /// Turns the samples of one instant into rows.
+    /// Converts the samples of one instant to rows.
     fn sum(&mut self, parts: &mut Vec<Part>, instant: Option<i64>, out: &mut Out) {
         let Some(at) = instant else { return };
-        // Stable: the parts of a group stay in the order of their devices.
+        // The sort is stable: the samples in a group stay in the order of their devices.
         parts.sort_by(|a, b| a.member.group.cmp(&b.member.group));
         for parts in parts.chunk_by(|a, b| a.member.group == b.member.group) {
             let [first, rest @ ..] = parts else { continue };
@@ -152,7 +152,7 @@ impl AliasRows {
                 out.push(&first.member.alone, at, first.value, first.valid);
                 continue;
             }
-            // Of two values that one series tells for an instant the last counts.
+            // Of two samples of one series at one instant the last counts.
             let told = |(i, part): &(usize, &Part)| {
                 let next = parts.get(i + 1);
                 next.is_none_or(|next| !Arc::ptr_eq(&next.member.info, &part.member.info))
@@ -218,7 +218,7 @@ impl Iterator for AliasRows {
     }
 }
 
-/// A batch being filled.
+/// A batch during its construction.
 #[derive(Debug, Default)]
 struct Out {
     batch: RowBatch,

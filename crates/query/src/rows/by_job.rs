@@ -1,5 +1,5 @@
-//! `metrics_by_job`: each job with what was counted for it, and with what was measured on its devices
-//! for no job while it was there. Never with what was counted for another.
+//! `metrics_by_job`: each job with the samples attributed to it, and with the node samples of its devices during
+//! its allocation. Samples attributed to other jobs are never included.
 
 use crate::common::time::SLACK;
 use crate::rows::table_rows::Batches;
@@ -10,13 +10,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use store::JobSelector;
 
-/// So many jobs are looked up one by one; more, by looking through all.
+/// Maximum number of jobs to look up one by one; for more jobs, the query reads all allocations.
 const ASKED_ONE_BY_ONE: usize = 64;
 
-/// The jobs of an answer, and the step that tells rows of them.
+/// The jobs of an answer, and the conversion of device rows to job rows.
 #[derive(Debug)]
 pub(crate) struct JobRows {
-    /// Of each device, by start.
+    /// Allocations per device, ascending by start.
     stays: HashMap<DeviceId, Vec<Interval>>,
     jobs: JobSelector,
     from: i64,
@@ -24,7 +24,7 @@ pub(crate) struct JobRows {
 }
 
 impl JobRows {
-    /// What has to be read, and what to make of it; `None`: no job was there.
+    /// Plans what to read and how to convert it; `None`: no job matches.
     pub(crate) fn plan(
         questions: &Questions,
         question: &RowQuestion,
@@ -77,14 +77,15 @@ impl JobRows {
         Ok(Some((inner, Self { stays, jobs, from, to })))
     }
 
-    /// The rows of jobs of the rows of devices.
+    /// Converts rows of devices to rows of jobs.
     pub(crate) fn of(self, batches: Batches) -> impl Iterator<Item = Result<RowBatch, QueryError>> {
         batches.map(move |batch| Ok(self.tell(&batch?)))
     }
 
     fn tell(&self, batch: &RowBatch) -> RowBatch {
         let mut told = RowBatch::default();
-        // Of each line: the stays on its device that may be meant, and their lines' places, once made.
+        // For each line: the matching allocations on its device, and the index of their output line once it
+        // exists.
         let mut lines: Vec<Vec<(Option<&Interval>, Option<u32>)>> =
             batch.lines.iter().map(|line| self.meant(line)).collect();
         for (row, (place, at)) in batch.places.iter().zip(&batch.times).enumerate() {
@@ -122,18 +123,18 @@ impl JobRows {
             return Vec::new();
         }
         let own: Vec<_> = stays.iter().filter(|stay| stay.key == *job).map(Some).collect();
-        // Counted for the job on a device where nobody told of it: its row has no stay.
+        // The job has samples on a device without a known allocation: its row has no allocation.
         let own = if own.is_empty() { vec![None] } else { own };
         own.into_iter().map(|stay| (stay, None)).collect()
     }
 }
 
-/// Whether the instant lies within the stay, bounds excluded.
+/// Whether the instant lies within the allocation, bounds excluded.
 fn during(stay: &Interval, at: i64) -> bool {
     stay.start.0 < at && stay.stop.is_none_or(|stop| at < stop.0)
 }
 
-/// Which stay of a job a reading counted for it belongs to: the one that encloses it, else the nearest.
+/// The allocation of a job for a sample attributed to it: the enclosing one, otherwise the nearest.
 fn best(stays: &[(Option<&Interval>, Option<u32>)], at: i64) -> usize {
     let distance = |stay: &Option<&Interval>| {
         let Some(stay) = stay else { return 0 };
@@ -144,7 +145,7 @@ fn best(stays: &[(Option<&Interval>, Option<u32>)], at: i64) -> usize {
     places.min_by_key(|(_, (stay, _))| distance(stay)).map_or(0, |(place, _)| place)
 }
 
-/// The place of the line as told of one stay.
+/// The index of the output line for one allocation.
 fn place_of(told: &mut RowBatch, line: &Line, slot: &mut (Option<&Interval>, Option<u32>)) -> u32 {
     if let Some(place) = slot.1 {
         return place;

@@ -7,12 +7,12 @@ use crate::rows::slices::{Slice, Slices, leave};
 use crate::{Cancel, QueryError, RowBatch};
 use store::Scan;
 
-/// Rows in the order of time.
+/// Rows ascending by time.
 #[derive(Debug)]
 pub(crate) struct OwnRows {
     slices: Slices,
     lines: Lines,
-    /// When rows that are counted for no job count.
+    /// When node samples (not attributed to a job) are included.
     jobless: Jobless,
 }
 
@@ -23,7 +23,7 @@ impl OwnRows {
 
     fn rows_of(&mut self, slice: Slice) -> Result<RowBatch, QueryError> {
         let mut batch = RowBatch::default();
-        // Of each series of the slice: its place in the batch, and when its rows count; `None`: always.
+        // For each series of the slice: its index in the batch, and when its rows are included (`None`: always).
         let mut places = Vec::with_capacity(slice.series.len());
         let mut whole = true;
         let ends = slice.times.first().zip(slice.times.last());
@@ -40,7 +40,7 @@ impl OwnRows {
             }));
         }
         if whole && places.iter().all(Option::is_some) {
-            // Places in the slice and in the batch are the same: nothing to pick.
+            // The indexes in slice and batch are equal, so no rows are removed.
             let Slice { places, times, values, valid, .. } = slice;
             return Ok(RowBatch { places, times, values, valid, ..batch });
         }

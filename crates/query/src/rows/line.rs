@@ -1,4 +1,4 @@
-//! Lines of series, made once.
+//! Caches the lines of series.
 
 use crate::asking::access_filter::{Seen, Sight};
 use crate::common::print::{Added, labels};
@@ -9,19 +9,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use store::SeriesInfo;
 
-/// Lines kept; then they are forgotten and made anew.
+/// Maximum cached lines; beyond it, the cache is cleared.
 const KEPT_MAX: usize = 100_000;
 
-/// A series, when its reader sees it, and its line if he ever does.
+/// A series, its visibility, and its line unless the series is never visible.
 type Kept = (Arc<SeriesInfo>, Seen, Option<Arc<Line>>);
 
-/// Makes lines of series, for a reader.
+/// Creates the lines of series for a reader.
 #[derive(Debug)]
 pub(crate) struct Lines {
     sight: Sight,
     default_cluster: ClusterId,
     without_alias: bool,
-    /// By address: the series is held, so that no other gets it.
+    /// Lines by address of the series. The cache holds the series, so that its address is not reused.
     kept: HashMap<usize, Kept>,
 }
 
@@ -35,7 +35,7 @@ impl Lines {
         }
     }
 
-    /// The line of a series' own samples; `None` where the reader never sees them.
+    /// The line of a series' own samples; `None` if they are never visible to the reader.
     pub(crate) fn own(&mut self, info: &Arc<SeriesInfo>) -> Result<Option<Arc<Line>>, QueryError> {
         Ok(self.kept(info)?.1)
     }
@@ -61,7 +61,7 @@ impl Lines {
         Ok((seen, line))
     }
 
-    /// The line of what was measured for an alias by `origins`.
+    /// The line of samples that `origins` measured for an alias.
     pub(crate) fn alias(
         &self,
         info: &SeriesInfo,
@@ -72,7 +72,7 @@ impl Lines {
         Arc::new(self.line(info, alias, added))
     }
 
-    /// When the reader sees what a series measured for an alias.
+    /// When the reader sees the samples that a series measured for an alias.
     pub(crate) fn seen_as(
         &mut self,
         info: &SeriesInfo,

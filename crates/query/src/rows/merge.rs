@@ -1,10 +1,10 @@
-//! Two streams of rows, each in the order of time, as one.
+//! Merges two streams of rows, each ascending by time.
 
 use crate::rows::table_rows::Batches;
 use crate::{QueryError, RowBatch};
 use std::fmt;
 
-/// Rows of two streams in the order of time; of one instant the first stream's come first.
+/// Rows of two streams, ascending by time; at one instant the first stream's rows come first.
 pub(crate) struct MergeRows {
     first: Side,
     second: Side,
@@ -13,7 +13,7 @@ pub(crate) struct MergeRows {
 struct Side {
     batches: Batches,
     batch: RowBatch,
-    /// Rows of the batch that are given already.
+    /// Number of rows of the batch already emitted.
     given: usize,
     ended: bool,
 }
@@ -29,7 +29,7 @@ impl Side {
         Self { batches, batch: RowBatch::default(), given: 0, ended: false }
     }
 
-    /// Makes sure that there is a row to give, unless the stream has ended.
+    /// Ensures that the next row is available, unless the stream has ended.
     fn fill(&mut self) -> Result<(), QueryError> {
         while !self.ended && self.given >= self.batch.len() {
             match self.batches.next() {
@@ -44,18 +44,18 @@ impl Side {
         self.batch.times.get(self.given).copied()
     }
 
-    /// Rows of the batch that are not given yet.
+    /// Number of rows of the batch not emitted yet.
     fn left(&self) -> usize {
         self.batch.len().saturating_sub(self.given)
     }
 
-    /// The batch as it is, when none of it was given.
+    /// The whole batch, if none of its rows was emitted.
     fn rest(&mut self) -> Option<RowBatch> {
         let whole = self.given == 0 && !self.batch.is_empty();
         whole.then(|| std::mem::take(&mut self.batch))
     }
 
-    /// Gives the next row to `out`, whose lines of this side begin at `offset`.
+    /// Appends the next row to `out`, in which the lines of this side begin at `offset`.
     fn give(&mut self, offset: u32, out: &mut RowBatch) {
         let row = self.given;
         let place = self.batch.places.get(row).copied().unwrap_or_default();
@@ -89,7 +89,7 @@ impl MergeRows {
         out.lines.extend_from_slice(&self.second.batch.lines);
         let rows = self.first.left().saturating_add(self.second.left());
         out.reserve(rows);
-        // Up to the end of one batch: what follows it may come before the rest of the other.
+        // Stops at the end of a batch: its successor may precede the other stream's remaining rows.
         loop {
             match (self.first.next_time(), self.second.next_time()) {
                 (Some(first), Some(second)) if first <= second => self.first.give(0, &mut out),

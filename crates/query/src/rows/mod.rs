@@ -1,7 +1,8 @@
 //! Samples and rollups as rows: by device, by alias, by job.
 //!
-//! - `table_rows`: rows as the tables show them. `line`: texts of a series. `slices`, `summary`: samples, and five minutes each.
-//! - `device_rows`, `alias`, `by_job`, `node_rows_filter`, `merge`: whose rows, and in which order.
+//! - `table_rows`: rows of the tables. `line`: texts of a series. `slices`, `summary`: samples, and 5 min
+//!   aggregates.
+//! - `device_rows`, `alias`, `by_job`, `node_rows_filter`, `merge`: selection and order of rows.
 
 pub(crate) mod alias;
 pub(crate) mod by_job;

@@ -1,20 +1,20 @@
-//! When rows that are counted for no job belong to the answer about a job: while a run of it was there. Between
-//! two runs of a number the node was another's.
+//! Selects the node samples (not attributed to a job) for the answer about a job: those during its runs. Between
+//! two runs of a reused ID the node may belong to other jobs.
 
 use model::{DeviceId, Timestamp};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Spans of time in order, bounds inclusive, none of which has something of another.
+/// Sorted, disjoint time ranges, bounds included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Whiles(Arc<[(i64, i64)]>);
 
-/// When rows of devices count that are counted for no job.
+/// When node samples of each device are included.
 #[derive(Clone, Debug)]
 pub(crate) struct Jobless {
-    /// On devices where the job was.
+    /// On the job's devices.
     of: HashMap<DeviceId, Whiles>,
-    /// On the others.
+    /// On other devices.
     others: Whiles,
 }
 
@@ -38,26 +38,26 @@ impl Whiles {
         Self(joined.into())
     }
 
-    /// Whether all of an interval lies within one, bounds inclusive.
+    /// Whether one range contains the whole interval, bounds included.
     pub(crate) fn cover(&self, from: i64, to: i64) -> bool {
         let place = self.0.partition_point(|(_, end)| *end < from);
         self.0.get(place).is_some_and(|(begin, end)| *begin <= from && to <= *end)
     }
 
-    /// Whether an instant lies within one.
+    /// Whether a range contains the instant.
     pub(crate) fn have(&self, at: i64) -> bool {
         self.cover(at, at)
     }
 }
 
 impl Jobless {
-    /// Rows count whenever they were read.
+    /// Node samples are included at any time.
     pub(crate) fn always() -> Self {
         Self { of: HashMap::new(), others: Whiles(Arc::from([(i64::MIN, i64::MAX)])) }
     }
 
-    /// On each device while the job was there, on others while it ran; from a given start on before the first,
-    /// and until a given end after the last.
+    /// Node samples are included during the job's allocations of a device, and on other devices during its runs.
+    /// A given start extends the first range, a given end the last one.
     pub(crate) fn new(
         runs: Vec<(i64, i64)>,
         spans: HashMap<DeviceId, Vec<(i64, i64)>>,
@@ -68,7 +68,7 @@ impl Jobless {
         Self { of: of.collect(), others: Whiles::of(runs, bounds) }
     }
 
-    /// When rows told under the name of a device count.
+    /// When rows of a device name are included.
     pub(crate) fn on(&self, device: &DeviceId) -> Whiles {
         self.of.get(device).unwrap_or(&self.others).clone()
     }

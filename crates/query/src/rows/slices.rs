@@ -1,5 +1,5 @@
-//! Samples, or five minutes each, in the order of time, on their way to rows: read, cut to what their
-//! reader sees, turned to rates.
+//! Samples or 5 min aggregates, ascending by time, on their way to rows: reads them, removes invisible ones, and
+//! converts them to rates.
 
 use crate::asking::access_filter::Seen;
 use crate::rows::summary::{BUCKET, Growth, Summary};
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use store::{ByTime, SeriesInfo, TimeSlice};
 
-/// Samples in the order of time, those of one instant in the order of their series. No instant is cut.
+/// Samples ascending by time, those of one instant in the order of their series. One instant is never split.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slice {
     pub(crate) series: Vec<Arc<SeriesInfo>>,
@@ -17,20 +17,20 @@ pub(crate) struct Slice {
     pub(crate) times: Vec<i64>,
     pub(crate) values: Vec<f64>,
     pub(crate) starts: Vec<i64>,
-    /// Whether a row has a value at all; empty: each has.
+    /// Whether each row has a value; empty: all have one.
     pub(crate) valid: Vec<bool>,
-    /// What each row grew within its five minutes; empty: rows are samples.
+    /// The growth of each row within its 5 min; empty: rows are samples.
     pub(crate) growths: Vec<Growth>,
 }
 
 impl Slice {
-    /// The series of a row.
+    /// The series of a row, and its index.
     fn series_of(&self, row: usize) -> Option<(usize, &Arc<SeriesInfo>)> {
         let place = usize::try_from(*self.places.get(row)?).ok()?;
         Some((place, self.series.get(place)?))
     }
 
-    /// Leaves the rows that are seen; `seen` is that of each series.
+    /// Keeps the visible rows; `seen` has the visibility of each series.
     fn cut(&mut self, seen: &[Seen]) {
         let of = |place: &u32| usize::try_from(*place).ok().and_then(|place| seen.get(place));
         let rows = self.places.iter().zip(&self.times);
@@ -44,7 +44,7 @@ impl Slice {
     }
 }
 
-/// Leaves those that are kept.
+/// Keeps the elements with `true` in `kept`.
 pub(crate) fn leave<T>(list: &mut Vec<T>, kept: &[bool]) {
     let mut kept = kept.iter();
     list.retain(|_| kept.next().copied().unwrap_or(false));
@@ -57,24 +57,24 @@ impl From<TimeSlice> for Slice {
     }
 }
 
-/// Where slices come from.
+/// The source of slices.
 #[derive(Debug)]
 pub(crate) enum Walk {
     /// Samples.
     Samples(ByTime),
-    /// Five minutes each.
+    /// Aggregates of 5 min.
     Summary(Box<Summary>),
 }
 
-/// Tells when a series is seen.
+/// Looks up the visibility of a series.
 pub(crate) type SeenOf<'a> = dyn FnMut(&Arc<SeriesInfo>) -> Result<Seen, QueryError> + 'a;
 
-/// The stages in a row.
+/// The stages of a pipeline: read, access control, rates.
 #[derive(Debug)]
 pub(crate) struct Slices {
     walk: Walk,
     rates: Option<Rates>,
-    /// Whether the reader sees everything: then nothing is looked up.
+    /// Whether the reader sees everything, so that no lookup is needed.
     all: bool,
     cancel: Cancel,
     done: bool,
@@ -87,7 +87,7 @@ impl Slices {
         Self { walk, rates, all, cancel, done: false }
     }
 
-    /// The next slice: of each series what is seen of it. After an error it ends.
+    /// The next slice, with the visible part of each series. After an error the iteration ends.
     pub(crate) fn next(&mut self, seen: &mut SeenOf<'_>) -> Option<Result<Slice, QueryError>> {
         if self.done {
             return None;
@@ -101,7 +101,7 @@ impl Slices {
         self.cancel.check()?;
         let (slice, width) = match &mut self.walk {
             Walk::Samples(walk) => (walk.next().transpose()?.map(Slice::from), 1),
-            // Its values are made of what is seen.
+            // The aggregates contain only visible samples.
             Walk::Summary(summary) => (summary.next(seen).transpose()?, BUCKET),
         };
         let Some(mut slice) = slice else { return Ok(None) };
@@ -115,15 +115,15 @@ impl Slices {
     }
 }
 
-/// Where a series is found: the same for one series all through a walk, as long as somebody holds it.
+/// Address of a series: unique and constant during a scan, as long as a reference to it exists.
 pub(crate) fn address(info: &Arc<SeriesInfo>) -> usize {
     Arc::as_ptr(info).addr()
 }
 
-/// Whether values are shown as what they changed by, per second.
+/// Whether values appear as their change per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AsRate {
-    /// As they are.
+    /// Values unchanged.
     #[default]
     No,
     /// Every metric.
@@ -132,10 +132,12 @@ pub enum AsRate {
     Auto,
 }
 
-/// Values as what they changed by per second since the reading before: a counter by its
-/// [`model::increase`], anything else by its difference. The first reading of a series, the first of a time
-/// for which its reader sees it, and a second one of the same instant, have no value. Five minutes of a counter are
-/// what it grew by up to their last sample over the seconds between the samples.
+/// Converts values to their change per second since the previous reading. A counter uses [`model::increase`],
+/// any other metric its difference.
+///
+/// No value: the first reading of a series, the first one in a visible time range, and a second one at the same
+/// instant. An aggregate of 5 min of a counter is the growth up to its last sample, over the time between the
+/// samples.
 #[derive(Debug)]
 struct Rates {
     all: bool,
@@ -173,7 +175,7 @@ impl Rates {
             if before.is_none() {
                 self.held.push(Arc::clone(info));
             }
-            // The reader sees no growth since a reading, or since a counter's start, of a time that they do not see.
+            // Growth does not count if the previous reading or the counter's start is not visible to the reader.
             let zero = growth.and_then(|growth| growth.zero(*at));
             let mut before = before.into_iter().chain(zero);
             let before = before.find(|it| seen.connects(it.at.0, first.at.0, width));
@@ -189,15 +191,16 @@ impl Rates {
     }
 }
 
-/// Growth per second between two readings; `None` when they are of one instant.
+/// Growth per second between two readings; `None` if both have the same instant.
 fn rate(before: Point, now: Point, counter: bool) -> Option<f64> {
     let seconds = now.at.since(before.at) as f64 / 1e6;
     let change = if counter { increase(before, now).amount } else { now.value - before.value };
     (seconds > 0.0).then_some(change / seconds)
 }
 
-/// Growth per second of a window: since the last sample of the window before, or since the counter's start if that lies
-/// within the window, or else since the first sample. `None`: no time is covered.
+/// Growth per second of a window. It counts since the previous window's last sample. Without one, it counts
+/// since the counter's start if the window contains it, otherwise since the first sample. `None`: no time is
+/// covered.
 fn window_rate(before: Option<Point>, growth: Growth) -> Option<f64> {
     let (mut amount, mut covered_us) = (growth.amount, growth.covered_us);
     if let Some(before) = before {
@@ -244,7 +247,7 @@ mod tests {
             let valid = slice.valid.clone();
             slice.values.into_iter().zip(valid).map(|(v, ok)| ok.then_some(v)).collect::<Vec<_>>()
         };
-        // The counter begins anew: what it shows is what it counted since.
+        // The counter restarts: its value is its growth since the restart.
         let counter = [None, Some(3.0), None, Some(0.5)];
         let all = turned(AsRate::All);
         assert_eq!([all[1], all[3], all[4], all[5]], counter);

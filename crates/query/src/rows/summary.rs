@@ -1,9 +1,8 @@
-//! Values of five minutes each, in the order of time: the largest of a metric whose name ends in
-//! `_total`, the mean of any other, standing at the beginning of their five minutes. They are made from
-//! the store's rollups.
+//! Aggregates of 5 min from the store's rollups, ascending by time: the maximum of metrics named `*_total`, the
+//! mean of the others. Each carries the start of its 5 min.
 //!
-//! A value that is no number makes the mean none, as in PostgreSQL; the largest value passes it over. Of
-//! several samples of one instant the last counts.
+//! A NaN value makes the mean NaN, as in PostgreSQL; the maximum ignores it. Of several samples at one instant
+//! the last counts.
 
 use crate::asking::access_filter::Seen;
 use crate::common::print::SCRAPE_TIME;
@@ -15,26 +14,26 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use store::{Selector, SeriesInfo, Snapshot, TimeSlice, Windows};
 
-/// A summary's bucket, in microseconds.
+/// Length of an aggregate, in microseconds.
 pub(crate) const BUCKET: i64 = 300 * Timestamp::SECOND;
 
-/// The buckets of a selection, slice by slice. After an error it ends.
+/// The aggregates of a selection, slice by slice. After an error the iteration ends.
 #[derive(Debug)]
 pub(crate) struct Summary {
     snapshot: Snapshot,
     selector: Selector,
     cancel: Cancel,
-    /// Most rows of a slice, more only where one bucket alone has more.
+    /// Maximum rows of a slice; exceeded only if one 5 min bucket alone has more.
     rows_max: usize,
-    /// The first and the last bucket that are not told yet.
+    /// The first and the last bucket not returned yet.
     rest: Option<(i64, i64)>,
-    /// How many buckets the next slice is long.
+    /// Number of buckets in the next slice.
     width: i64,
     names: Names,
 }
 
-/// The series that are told: those of the store, and one for several that only the time of the scrape
-/// tells apart. Each is the same `Arc` in all slices.
+/// The series of the answer. Series that differ only in the scrape time become one. Each is the same `Arc` in
+/// all slices.
 #[derive(Debug, Default)]
 struct Names {
     places: HashMap<Series, usize>,
@@ -52,13 +51,13 @@ struct Bucket {
     growth: Growth,
 }
 
-/// What a counter grew between the first and the last sample of a bucket, as far as its samples are seen.
+/// Growth of a counter between the first and the last visible sample of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Growth {
     pub(crate) first: Point,
     pub(crate) last: Point,
     pub(crate) amount: f64,
-    /// The time between the samples that the amount covers, in microseconds.
+    /// Time between the samples that the amount covers, in microseconds.
     pub(crate) covered_us: i64,
 }
 
@@ -68,13 +67,13 @@ impl Growth {
         Self { first, last, amount: rollup.increase(), covered_us: last.at.since(first.at) }
     }
 
-    /// The counter's start as a reading of 0, where it lies in the window that begins at `from`.
+    /// The counter's start as a reading of 0, if it lies in the window that begins at `from`.
     pub(crate) fn zero(&self, from: i64) -> Option<Point> {
         let start = self.first.start.filter(|start| start.0 >= from && *start < self.first.at)?;
         Some(Point { at: start, value: 0.0, start: Some(start) })
     }
 
-    /// This one with a second part of the same bucket. What lies between the two is not covered.
+    /// Merges a second part of the same bucket. The time between the parts is not covered.
     fn join(&mut self, other: &Self) {
         self.amount += other.amount;
         self.covered_us = self.covered_us.saturating_add(other.covered_us);
@@ -88,7 +87,7 @@ impl Growth {
 }
 
 impl Summary {
-    /// The buckets that begin between two instants (bounds inclusive).
+    /// Buckets that begin between two instants (bounds included).
     pub(crate) fn new(
         snapshot: Snapshot,
         selector: &Selector,
@@ -103,11 +102,11 @@ impl Summary {
         let rest = rest.filter(|(first, last)| first <= last);
         let (selector, names) = (selector.clone(), Names::default());
         let rows_max = rows_max.max(1);
-        // A day at first: a hundred series fit.
+        // Begins with one day per slice, which fits about 100 series.
         Self { snapshot, selector, cancel, rows_max, rest, width: 288, names }
     }
 
-    /// The next slice: what is made of what is seen. After an error it ends.
+    /// The next slice, made of visible samples only. After an error the iteration ends.
     pub(crate) fn next(&mut self, seen: &mut SeenOf<'_>) -> Option<Result<Slice, QueryError>> {
         let next = self.slice(seen).transpose();
         if !matches!(next, Some(Ok(_))) {
@@ -135,7 +134,7 @@ impl Summary {
         Ok(None)
     }
 
-    /// The buckets between two; none when they are too many and could be fewer.
+    /// Buckets in an interval; `None` if they are too many and a smaller slice is possible.
     fn read(
         &mut self,
         (first, last): (i64, i64),
@@ -161,8 +160,8 @@ impl Summary {
     }
 }
 
-/// Windows as they are seen: one that is seen in part is made anew of the samples that are seen, as far as
-/// there still are samples, span by span.
+/// The visible part of windows. A partly visible window is recomputed from its visible samples, separately for
+/// each visible time range, as far as the samples are still stored.
 pub(crate) fn seen_windows(
     snapshot: &Snapshot,
     mut series: Windows,
@@ -185,7 +184,7 @@ pub(crate) fn seen_windows(
             let mut before = None;
             for chunk in snapshot.scan(&Selector::of(&series.series.series), span.0, span.1) {
                 for (at, value, start) in chunk?.rows().filter(|(at, ..)| seen.at(at.0)) {
-                    // Of two spans each has a part of its own: nothing is made of what lies between.
+                    // Separate visible ranges have separate parts: no value spans the time between them.
                     if before.is_some_and(|before: Timestamp| !seen.joins(before.0, at.0)) {
                         windows.extend(rolled.finish());
                     }
@@ -200,7 +199,7 @@ pub(crate) fn seen_windows(
     Ok(series)
 }
 
-/// The beginning of the window that contains an instant.
+/// The start of the window that contains an instant.
 pub(crate) const fn window_of(at: Timestamp) -> Timestamp {
     Timestamp(bucket(at.0))
 }
@@ -215,7 +214,7 @@ impl Bucket {
         Self { start: start.0, place, count, sum, max, growth: Growth::of(rollup) }
     }
 
-    /// This one with that of another series that is told under the same name.
+    /// Merges the bucket of another series with the same name in the answer.
     fn join(&mut self, other: &Self) {
         self.count += other.count;
         self.sum += other.sum;
@@ -246,7 +245,7 @@ impl Names {
         place
     }
 
-    /// Buckets as rows in the order of time, those of one instant in the order of their series.
+    /// Converts buckets to rows ascending by time; rows of one instant follow the order of their series.
     fn slice(&self, mut buckets: Vec<Bucket>) -> Slice {
         let series = |place: usize| self.infos.get(place).map(|info| &info.series);
         buckets.sort_by(|a, b| {
@@ -261,7 +260,7 @@ impl Names {
             same
         });
         let mut slice = Slice::default();
-        // The place of each series in this slice.
+        // The index of each series in this slice.
         let mut used: Vec<usize> = buckets.iter().map(|bucket| bucket.place).collect();
         used.sort_by(|a, b| series(*a).cmp(&series(*b)));
         used.dedup();

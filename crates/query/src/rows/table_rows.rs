@@ -1,5 +1,5 @@
-//! Rows as the tables show them: raw, by device with aliases, by job. The one place where aliases are
-//! summed and jobs kept apart; `get_metrics` and SQL both come through here.
+//! Rows of the tables: raw, by device with aliases, by job. `get_metrics` and SQL both use this module, which
+//! alone sums aliases and keeps jobs apart.
 
 use crate::asking::access_filter::Sight;
 use crate::rows::alias::{AliasRows, Aliased};
@@ -17,60 +17,60 @@ use std::fmt;
 use std::sync::Arc;
 use store::{JobSelector, Selector, Snapshot};
 
-/// Which table the rows are of.
+/// The table of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
-    /// `metrics`: what was stored.
+    /// `metrics`: stored samples.
     Metrics,
-    /// `metrics_by_device`: the same without `_device_alias`, and under the name of an alias the sum of
-    /// what was measured for it at one instant.
+    /// `metrics_by_device`: samples without `_device_alias`, and for each alias the sum of its samples at one
+    /// instant.
     ByDevice,
-    /// `metrics_by_job`: for each job what was counted for it, and what was measured on its devices for
-    /// no job while it was there.
+    /// `metrics_by_job`: for each job the samples attributed to it, and the node samples of its devices during
+    /// its allocation.
     ByJob,
 }
 
-/// Which rows.
+/// Query for rows of a table.
 #[derive(Clone, Debug)]
 pub struct RowQuestion {
-    /// Of which table.
+    /// The table.
     pub view: View,
-    /// Only of these devices (by alias too, except in [`View::Metrics`]).
+    /// Devices (also by alias, except in [`View::Metrics`]); `None`: all.
     pub devices: Option<BTreeSet<DeviceId>>,
-    /// Only of these metrics.
+    /// Metrics; `None`: all.
     pub metrics: Option<BTreeSet<Arc<str>>>,
-    /// Counted for which job; in [`View::ByJob`], told of which job.
+    /// The job to which samples are attributed; in [`View::ByJob`], the job of the rows.
     pub job: JobSelector,
-    /// From when, inclusive.
+    /// Start of the time range, inclusive.
     pub from: Timestamp,
-    /// Until when, inclusive.
+    /// End of the time range, inclusive.
     pub to: Timestamp,
-    /// Five minutes each instead of samples: the largest of a metric whose name ends in `_total`, the mean
-    /// of any other. A row stands at the beginning of its five minutes, and has all of them.
+    /// Returns 5 min aggregates instead of samples: the maximum of metrics named `*_total`, the mean of the
+    /// others. A row carries the start of its 5 min, and covers all of them.
     pub summary: bool,
 }
 
-/// What rows of one line have in common: everything but time and value.
+/// The common fields of rows of one series: all except time and value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The thing measured, or its alias.
+    /// The measured device, or its alias.
     pub device: DeviceId,
-    /// Name of the metric.
+    /// Metric name.
     pub metric: Arc<str>,
-    /// How its values move.
+    /// Counter or gauge.
     pub kind: Kind,
-    /// Labels as they are printed, with `_job_id`, `_cluster` and `_device_orig` where they apply.
+    /// Printed labels, with `_job_id`, `_cluster` and `_device_orig` where they apply.
     pub labels: Arc<str>,
-    /// The job for which it was counted; in [`View::ByJob`], the job of which the row is told.
+    /// The job to which samples are attributed; in [`View::ByJob`], the job of the row.
     pub job: Option<JobKey>,
-    /// In [`View::ByJob`]: when that job came to the device, and when it left.
+    /// In [`View::ByJob`]: start and end of the job's allocation of the device.
     pub stay: Option<(Timestamp, Option<Timestamp>)>,
 }
 
 /// A counter's start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartRow {
-    /// Of what.
+    /// The series.
     pub line: Arc<Line>,
     /// The first sample with this start.
     pub at: Timestamp,
@@ -78,28 +78,28 @@ pub struct StartRow {
     pub start: Timestamp,
 }
 
-/// Rows in the order of time.
+/// Rows ascending by time.
 #[derive(Clone, Debug, Default)]
 pub struct RowBatch {
-    /// What the rows are of.
+    /// The lines of the rows.
     pub lines: Vec<Arc<Line>>,
-    /// Each row's place in `lines`.
+    /// Each row's index in `lines`.
     pub places: Vec<u32>,
     /// Each row's instant, in microseconds since 1970.
     pub times: Vec<i64>,
     /// Each row's value.
     pub values: Vec<f64>,
-    /// Whether a row has a value; empty: each has.
+    /// Whether each row has a value; empty: all have one.
     pub(crate) valid: Vec<bool>,
 }
 
 impl RowBatch {
-    /// How many rows there are.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.times.len()
     }
 
-    /// Whether there are none.
+    /// Whether the batch has no rows.
     pub fn is_empty(&self) -> bool {
         self.times.is_empty()
     }
@@ -109,14 +109,14 @@ impl RowBatch {
         self.lines.get(usize::try_from(*self.places.get(row)?).ok()?)
     }
 
-    /// Makes room for so many more rows.
+    /// Reserves capacity for more rows.
     pub(crate) fn reserve(&mut self, rows: usize) {
         self.places.reserve(rows);
         self.times.reserve(rows);
         self.values.reserve(rows);
     }
 
-    /// Appends a row; its place must be one of `lines`.
+    /// Appends a row; its place must be an index of `lines`.
     pub(crate) fn push(&mut self, place: u32, at: i64, value: f64, valid: bool) {
         if !valid && self.valid.is_empty() {
             self.valid.resize(self.times.len(), true);
@@ -135,11 +135,11 @@ impl RowBatch {
     }
 }
 
-/// Batches of rows from one stage to the next.
+/// Row batches between two stages.
 pub(crate) type Batches = Box<dyn Iterator<Item = Result<RowBatch, QueryError>> + Send>;
 
-/// The rows of a table, batch by batch: each batch in the order of time, the batches in no order. After
-/// an error it ends.
+/// The rows of a table in batches: rows in a batch ascend by time, batches have no order. After an error the
+/// iteration ends.
 pub struct Rows {
     batches: Batches,
     done: bool,
@@ -164,15 +164,15 @@ impl Iterator for Rows {
     }
 }
 
-/// How the rows of `get_metrics` differ from those of the table.
+/// Options of `get_metrics` beyond those of the table.
 #[derive(Clone, Debug)]
 pub(crate) struct Treatment {
     pub(crate) as_rate: AsRate,
-    /// When rows that are counted for no job count.
+    /// When node samples (not attributed to a job) are included.
     pub(crate) jobless: Jobless,
 }
 
-/// What a question reads: the devices' own samples, and those that are theirs by alias.
+/// The data that a query reads: samples of the devices, and samples that are theirs by alias.
 pub(crate) struct Reads {
     snapshot: Snapshot,
     pub(crate) own: Selector,
@@ -183,7 +183,7 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// What a selection reads, in the order of time.
+    /// Reads a selection, ascending by time.
     fn walk(&self, select: &Selector, slice_rows: usize, asker: &Asker) -> Walk {
         let Self { snapshot, from, to, .. } = self;
         if !self.summary {
@@ -194,12 +194,12 @@ impl Reads {
         Walk::Summary(Box::new(summary))
     }
 
-    /// From when until when something of what is read may lie: a bucket reaches beyond its beginning.
+    /// Time range of the data to read: a bucket extends beyond its start.
     fn reach(&self) -> (Timestamp, Timestamp) {
         (self.from, if self.summary { self.to.plus(BUCKET) } else { self.to })
     }
 
-    /// About how many samples will be read.
+    /// Estimated number of samples to read.
     pub(crate) fn estimate(&self) -> Result<u64, QueryError> {
         let own = self.snapshot.estimate_rows(&self.own, self.from, self.to)?;
         let aliased = match &self.aliased {
@@ -209,7 +209,7 @@ impl Reads {
         Ok(own.saturating_add(aliased))
     }
 
-    /// Whether more than so many samples would be read: counted, as far as need be.
+    /// Whether the query would read more samples than `rows`; stops counting at the limit.
     pub(crate) fn more_than(&self, rows: u64, asker: &Asker) -> Result<bool, QueryError> {
         let mut left = rows;
         let aliased = self.aliased.as_ref().map(|aliased| &aliased.select);
@@ -242,8 +242,8 @@ impl Questions {
         Ok(Rows { batches, done: false })
     }
 
-    /// Where counters began anew, or told their start for the first time in the interval; ordered by
-    /// series, then time. [`RowQuestion::view`] does not matter.
+    /// Times at which counters restarted, or first reported their start in the interval; by series, then time.
+    /// [`RowQuestion::view`] is ignored.
     ///
     /// # Errors
     /// A block cannot be read; the registry fails.
@@ -267,7 +267,7 @@ impl Questions {
         Ok(rows)
     }
 
-    /// The rows of `metrics` or `metrics_by_device`: series by series, then what is summed for aliases.
+    /// Rows of `metrics` or `metrics_by_device`: series by series, then the sums of aliases.
     fn table(&self, question: &RowQuestion, asker: &Asker) -> Result<Batches, QueryError> {
         let reads = self.reads(question)?;
         let lines = || {
@@ -290,7 +290,7 @@ impl Questions {
         Ok(Box::new(own.chain(AliasRows::new(slices(&aliased.select), lines(), of, always))))
     }
 
-    /// The rows of `metrics_by_device` in the order of time.
+    /// Rows of `metrics_by_device`, ascending by time.
     pub(crate) fn by_time(&self, reads: &Reads, treatment: Treatment, asker: &Asker) -> Batches {
         let lines = || {
             let sight = Sight::new(self, asker, reads.reach(), reads.own.devices.as_ref());
@@ -307,7 +307,7 @@ impl Questions {
         Box::new(MergeRows::new(Box::new(own), Box::new(alias)))
     }
 
-    /// What a question reads.
+    /// The data that a query reads.
     pub(crate) fn reads(&self, question: &RowQuestion) -> Result<Reads, QueryError> {
         let RowQuestion { devices, metrics, job, from, to, view, summary } = question.clone();
         let snapshot = self.store.snapshot();

@@ -1,4 +1,4 @@
-//! A store and a registry filled by hand. Shared by the tests of `query` and `sql` and by the bench.
+//! A store and a registry with test data. Shared by the tests of `query` and `sql` and by the bench.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(dead_code, reason = "each test uses a part of it")]
@@ -15,10 +15,10 @@ use std::sync::mpsc::sync_channel;
 use store::{Incoming, Outcome, Store};
 use wire::{Decoder, Encoder, Frames};
 
-/// 2026-01-06T00:00:00Z, the day on which everything happens.
+/// 2026-01-06T00:00:00Z, the day of all test data.
 pub(crate) const DAY: i64 = 1_767_657_600;
 
-/// So many seconds after the day began.
+/// The instant that many seconds after the start of the day.
 pub(crate) fn at(second: f64) -> Timestamp {
     let micros = Timestamp::parse(&format!("{second:.6}")).unwrap().0;
     Timestamp::from_seconds(DAY).plus(micros)
@@ -32,7 +32,7 @@ pub(crate) fn key(cluster: &str, id: i64) -> JobKey {
     JobKey { cluster: ClusterId::new(cluster).unwrap(), id: JobId::new(id).unwrap() }
 }
 
-/// A store, a registry, and the directory they lie in.
+/// A store, a registry, and their directory.
 pub(crate) struct Lab {
     pub(crate) store: Arc<Store>,
     pub(crate) registry: Arc<Registry>,
@@ -41,7 +41,7 @@ pub(crate) struct Lab {
     dir: tempfile::TempDir,
 }
 
-/// What a series is and what it showed.
+/// A series and its samples.
 pub(crate) struct TestSeries<'a> {
     pub(crate) device: &'a str,
     pub(crate) metric: &'a str,
@@ -49,7 +49,7 @@ pub(crate) struct TestSeries<'a> {
     pub(crate) unit: Unit,
     pub(crate) job: Option<JobKey>,
     pub(crate) labels: &'a [(&'a str, &'a str)],
-    /// When the counter was zero, in seconds of the day.
+    /// The counter's start, in seconds of the day.
     pub(crate) start: Option<f64>,
     /// Seconds of the day, and values.
     pub(crate) samples: &'a [(f64, f64)],
@@ -84,7 +84,7 @@ impl Lab {
         Self { store, registry, demand: Arc::new(demand.unwrap()), seq: AtomicU64::new(0), dir }
     }
 
-    /// Another registry, that tells so many rows at most.
+    /// Another registry with a limit of `rows_max` rows per answer.
     pub(crate) fn registry_of_rows(&self, rows_max: usize) -> Arc<Registry> {
         let users = || jobs::Users::parse(b"alice:x:1000:1000::/home/alice:/bin/sh\n");
         let path = self.dir.path().join("another.sqlite");
@@ -92,7 +92,7 @@ impl Lab {
         Arc::new(Registry::open(&path, limits, users).unwrap())
     }
 
-    /// Where everything lies.
+    /// The directory of the lab.
     pub(crate) fn path(&self) -> &std::path::Path {
         self.dir.path()
     }
@@ -102,7 +102,7 @@ impl Lab {
             .with_demand(Arc::clone(&self.demand))
     }
 
-    /// Stores what was told, in one batch.
+    /// Stores the series in one batch.
     pub(crate) fn put(&self, told: &[TestSeries<'_>]) {
         let mut rows: Vec<(Timestamp, u32, f64)> = Vec::new();
         let mut entries = Vec::new();
@@ -141,7 +141,7 @@ impl Lab {
         });
     }
 
-    /// Stores a sample of a device that is of now, of somebody else than the lab.
+    /// Stores a current sample of a device, from another origin than the lab's.
     pub(crate) fn put_of(&self, origin: &str, node: &str) {
         let metric = Metric::gauge("load_1m", Unit::Count, "Load.");
         let entry = SeriesEntry {
@@ -193,7 +193,7 @@ impl Lab {
         assert!(outcomes.iter().all(fine), "{outcomes:?}");
     }
 
-    /// A node saw a job, from a second of the day until another.
+    /// Reports that a node observed a job between two seconds of the day.
     pub(crate) fn job(&self, key: &JobKey, node: &str, uid: u32, start: f64, stop: Option<f64>) {
         let event = JobEvent {
             key: key.clone(),

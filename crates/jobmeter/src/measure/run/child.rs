@@ -1,5 +1,5 @@
-//! The command itself: started in its cgroup, signalled as this process is, waited for with all it left
-//! behind.
+//! The command's process: starts in its cgroup, receives this process's signals, and is waited for with its
+//! leftover children.
 
 use crate::measure::exec::Steps;
 use anyhow::{Context, bail};
@@ -15,32 +15,32 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Signals that the command receives through this process.
+/// Signals that this process forwards to the command.
 const PASSED_ON: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
 /// A running command.
 pub(crate) struct Command {
     pid: Pid,
-    /// The process that began it, which is none of its own.
+    /// PID of the process that started the command; it is not a process of the command.
     beginner: i32,
     begun: Begun,
     exit_code: Option<i32>,
     childless: bool,
     ended: Usage,
     signals: signal_hook::iterator::Signals,
-    /// Readable after a signal, that of a child's end included.
+    /// Readable after a signal, including SIGCHLD.
     wake: UnixStream,
 }
 
 impl Command {
-    /// Starts a command that first joins these cgroups; `joined` is called then. Its standard streams are ours.
-    /// Returns when it runs.
+    /// Starts a command that first joins these cgroups, then calls `joined`. The command inherits the standard
+    /// streams. Returns when the command runs.
     pub(crate) fn start(
         words: &[OsString],
         join: Vec<PathBuf>,
         joined: impl FnOnce(),
     ) -> anyhow::Result<Self> {
-        // Orphans of the command become ours, so that nothing it started is lost sight of.
+        // Adopts orphans of the command, so that all its processes remain known.
         rustix::process::set_child_subreaper(rustix::process::getpid().into())?;
         let signals = signal_hook::iterator::Signals::new(PASSED_ON)?;
         let (wake, woken) = UnixStream::pair()?;
@@ -52,12 +52,12 @@ impl Command {
         let shown = program.to_string_lossy();
         let starting = || format!("starting {shown}");
         let (ours, its) = UnixStream::pair()?;
-        // Inherited by the process that begins the command, under this number.
+        // The process that starts the command inherits this descriptor, with the same number.
         rustix::io::fcntl_setfd(&its, rustix::io::FdFlags::empty())?;
         let steps = Steps { join, beside: Some(its.as_raw_fd()), ..Steps::default() };
         let beginner = steps.command(program, arguments)?.spawn().with_context(starting)?;
         drop(its);
-        // Its end is closed when the command begins, or cannot.
+        // The other end closes when the command begins, or when it fails to start.
         let (mut ours, mut line) = (BufReader::new(ours), String::new());
         ours.read_line(&mut line).with_context(starting)?;
         if line == "joined\n" {
@@ -79,27 +79,27 @@ impl Command {
         })
     }
 
-    /// The instant at which it began.
+    /// When the command began, and what its process had used by then.
     pub(crate) const fn begun(&self) -> &Begun {
         &self.begun
     }
 
-    /// What the command ended with, once it has: an exit code, or 128 plus a signal.
+    /// The command's exit code after its end, or 128 + the signal number.
     pub(crate) const fn exit_code(&self) -> Option<i32> {
         self.exit_code
     }
 
-    /// Whether nothing that it started lives.
+    /// Whether all processes that it started have ended.
     pub(crate) const fn is_childless(&self) -> bool {
         self.childless
     }
 
-    /// What all of its processes used that ended and were waited for.
+    /// Total usage of its ended processes that were waited for.
     pub(crate) const fn ended(&self) -> Usage {
         self.ended
     }
 
-    /// Waits for a signal, a child's end included, for so long at most.
+    /// Waits for a signal, including SIGCHLD, up to a time limit.
     pub(crate) fn wait(&mut self, limit: Duration) {
         let limit = Timespec::try_from(limit).ok();
         // A signal that interrupts the call has written to the pipe.
@@ -108,17 +108,17 @@ impl Command {
         while matches!(self.wake.read(&mut bytes), Ok(1..)) {}
     }
 
-    /// Takes what ended and passes on what was signalled. True when the user asked a second time for an
-    /// end, after the command itself had ended.
+    /// Reaps ended processes and forwards signals. Returns true if a signal requests the end after the command itself
+    /// has ended.
     pub(crate) fn tend(&mut self) -> bool {
         let mut enough = false;
         for signal in self.signals.pending() {
             if self.exit_code.is_some() {
                 enough |= matches!(signal, SIGINT | SIGTERM | SIGQUIT | SIGHUP);
             } else if from_terminal(signal) {
-                // The terminal sent it to the command as well, which is in our process group.
+                // The terminal sent the signal to the command, too, which is in this process group.
             } else if let Some(signal) = Signal::from_named_raw(signal) {
-                // It may have ended in between.
+                // The process may have ended meanwhile; the error is ignored.
                 rustix::process::kill_process(self.pid, signal).ok();
             }
         }
@@ -144,8 +144,8 @@ impl Command {
     }
 }
 
-/// Whether a signal comes from the keyboard, if there is one: the terminal sends these to the whole
-/// foreground process group, the command included.
+/// Whether a signal comes from the keyboard of a terminal. Terminals send these signals to the whole foreground
+/// process group, including the command.
 fn from_terminal(signal: i32) -> bool {
     let foreground = || {
         let group = rustix::termios::tcgetpgrp(rustix::stdio::stdin());

@@ -1,4 +1,4 @@
-//! What a job used, read by the same sources that an agent reads.
+//! Measures a job with the sources that an agent uses.
 
 use super::place::JobDirs;
 use super::reported;
@@ -13,47 +13,47 @@ use sources::{Context, Open, Options, Sink, Source, SourceError};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Sources that tell something of a job's cgroup.
+/// Sources that measure a job's cgroup.
 const SOURCES: [&str; 3] = ["cgroup", "taskstats", "process"];
 
-/// Most processor time that is taken for a task's own end, after the kernel has reported it.
+/// Maximum processor time of a task's own exit that the kernel counts after it has reported the end.
 const END_SECONDS_MAX: f64 = 0.005;
 
-/// Most OOM kills that a report names, as in the registry.
+/// Maximum OOM kills in a report, as in the registry.
 const OOM_KILLS_MAX: usize = 256;
 
-/// Processor time that one reading of `process` may take, so that a job of many processes is not
-/// slowed by being watched.
+/// Processor time limit of one `process` reading, so that measuring does not slow down a job with many
+/// processes.
 const BUDGET: Duration = Duration::from_millis(20);
 
-/// Largest memory of the process before the command that is reported for a command that used less: it is as small as
-/// that of a small program.
+/// Maximum peak memory of the process before the command that may stand in for a smaller command. It is about
+/// the memory of a small program.
 const FLOOR_KIB_MAX: u64 = 3072;
 
-/// The note on a job of which processes left the cgroup.
+/// The note on a job with processes that left the cgroup.
 const IN_OTHER_CGROUPS: &str = "processes that moved to another cgroup, such as the command of a `jobmeter run` within \
     this one: no number includes them; the report of that run does";
-/// The note on a job of which the kernel itself reaped processes.
+/// The note on a job with processes that the kernel itself reaped.
 const LOST: &str = "children of a process that ignores SIGCHLD: the kernel adds what they used to no count; processor \
     time holds what was last seen of them, and processor time, page faults and switches are lower bounds";
 
-/// The sources of one job, each with what it pushed last.
+/// The sources of one job, each with its last samples.
 pub(crate) struct Measure {
     root: Root,
     boot: Timestamp,
     jobs: Jobs,
     parts: Vec<Part>,
     tree: Option<Tree>,
-    /// Samples of this program's own: the tree's, and the report.
+    /// This program's own samples: those of the process tree, and the report.
     own_sink: Sink,
     last: BTreeMap<Last, f64>,
-    /// What the command's process used before the command began.
+    /// Usage of the command's process before the command began.
     before: Before,
-    /// What all processes used that ended and were waited for.
+    /// Usage of all ended processes that were waited for.
     ended: Usage,
-    /// Tasks of the job that the kernel killed as memory was out.
+    /// Tasks of the job that the kernel killed because memory ran out.
     pub(crate) oom_kills: Vec<OomKill>,
-    /// What had to be left out, and why.
+    /// Values that could not be measured, with reasons.
     pub(crate) left_out: Vec<String>,
 }
 
@@ -63,21 +63,21 @@ struct Part {
     sink: Sink,
 }
 
-/// What is counted for the command's process and is none of the command's.
+/// Usage that is counted for the command's process, but is not the command's.
 #[derive(Clone, Copy, Debug, Default)]
 struct Before {
-    /// Since its fork, which taskstats counts.
+    /// Since the fork; taskstats counts from there.
     all: Usage,
-    /// Since it joined the cgroups, which they count.
+    /// Since the process joined the cgroups; cgroups count from there.
     in_cgroup: Usage,
 }
 
-/// A metric and its labels, of which the largest value is kept: counters and peaks.
+/// A metric and its labels, with the maximum value: counters and peaks.
 type Last = (String, String);
 
 impl Measure {
-    /// Opens the sources and begins to listen, before the job's cgroup is made: of an older one they count
-    /// only what comes after them.
+    /// Opens the sources and starts listening before the job's cgroup is created. Sources count an older cgroup
+    /// only from this time on.
     pub(crate) fn open(root: &Root, boot: Timestamp, device: &DeviceId) -> Self {
         let mut measure = Self {
             root: root.clone(),
@@ -96,12 +96,12 @@ impl Measure {
             measure.open_source(name, device);
         }
         measure.drain(crate::clock());
-        // The kernel dates a directory by a clock that it moves at each of its ticks, of 10 ms at most.
+        // The kernel timestamps a directory with a clock that advances once per tick of at most 10 ms.
         std::thread::sleep(Duration::from_millis(10));
         measure
     }
 
-    /// Measures the job with these directories, or follows its processes where there are none.
+    /// Measures the job with these directories; without directories, follows its processes.
     pub(crate) fn begin(&mut self, key: &JobKey, place: &JobDirs, now: Timestamp) {
         if place.is_empty() {
             self.parts.clear();
@@ -136,40 +136,40 @@ impl Measure {
         }
     }
 
-    /// Empties the queues that the kernel fills between two readings.
+    /// Reads the queues that the kernel fills between two readings.
     pub(crate) fn drain(&mut self, now: Timestamp) {
         self.each(now, |source, cx, sink| source.drain(cx, sink));
     }
 
-    /// Reads what counts by task, when the command's process has joined its cgroups.
+    /// Reads the per-task counters after the command's process has joined its cgroups.
     pub(crate) fn joined(&mut self, now: Timestamp) {
-        // The tree would find this program's own step before the command.
+        // The process tree would find this program's own step before the command.
         if self.tree.is_none() {
             self.collect(now);
         }
     }
 
-    /// Takes what the command's process had used when the command began.
+    /// Records the usage of the command's process when the command began.
     pub(crate) const fn begun(&mut self, begun: &Begun) {
         self.before = Before { all: begun.used, in_cgroup: begun.since_joined };
     }
 
-    /// Looks at the processes of a command without a cgroup between two readings, as often as that is cheap: the kernel
-    /// keeps nothing of one that its parent does not wait for.
+    /// Reads the processes of a command without a cgroup between two readings, as often as that is cheap. The
+    /// kernel keeps no usage of a process that its parent does not wait for.
     pub(crate) fn glance(&mut self) {
         if let Some(tree) = &mut self.tree {
-            // A process list that cannot be read is an error of the next reading.
+            // The next reading reports an unreadable process list.
             tree.glance(&self.root).ok();
         }
     }
 
-    /// Reads everything once.
+    /// Reads all sources once.
     pub(crate) fn collect(&mut self, now: Timestamp) {
         self.each(now, |source, cx, sink| source.collect(cx, sink));
     }
 
-    /// Reads the job a last time: what its tasks had used when they ended, and its cgroup, which lasts
-    /// until it is removed.
+    /// Reads the job for the last time: the usage of its ended tasks, and its cgroup, which exists until its
+    /// removal.
     pub(crate) fn end(&mut self, job: &JobKey, now: Timestamp) {
         self.drain(now);
         if self.tree.is_some() {
@@ -216,13 +216,13 @@ impl Measure {
         }
     }
 
-    /// The sinks with their sources' names, for the one who sends or drops what they hold.
+    /// The sinks with their sources' names, to send or to drop their samples.
     pub(crate) fn sinks(&mut self) -> impl Iterator<Item = (&'static str, &mut Sink)> {
         let own = (reported::SPEC.name, &mut self.own_sink);
         self.parts.iter_mut().map(|part| (part.name, &mut part.sink)).chain([own])
     }
 
-    /// Takes what ended processes of the job used.
+    /// Records the usage of the job's ended processes.
     pub(crate) const fn set_ended(&mut self, ended: Usage) {
         self.ended = ended;
         if let Some(tree) = &mut self.tree {
@@ -230,12 +230,12 @@ impl Measure {
         }
     }
 
-    /// Has the report sent beside the samples.
+    /// Adds the report to the samples that are sent.
     pub(crate) fn report(&mut self, totals: &Totals, job: &JobKey, now: Timestamp) {
         reported::push(totals, job, now, &mut self.own_sink);
     }
 
-    /// Processes of the job that are alive; of a job with a cgroup those in it.
+    /// Number of the job's live processes; with a cgroup, the processes in it.
     pub(crate) fn alive(&mut self, place: &JobDirs) -> usize {
         match &mut self.tree {
             Some(tree) => tree.descendants(&self.root).unwrap_or(0),
@@ -243,7 +243,7 @@ impl Measure {
         }
     }
 
-    /// What the job used until now, `after_end` later than its end.
+    /// Usage of the job up to now, `after_end` later than its end.
     pub(crate) fn totals(&self, wall: Duration, after_end: Duration) -> Totals {
         let wall_seconds = wall.as_secs_f64();
         let mut totals = if self.tree.is_some() {
@@ -262,7 +262,7 @@ impl Measure {
         totals
     }
 
-    /// What the numbers do not include.
+    /// Notes on usage that the numbers do not include.
     pub(crate) fn not_included(&self) -> Vec<&'static str> {
         let mut notes = Vec::new();
         if let Some(tree) = &self.tree {
@@ -273,7 +273,7 @@ impl Measure {
         notes
     }
 
-    /// What the peak memory is.
+    /// The note on the peak memory.
     pub(crate) fn peak_note(&self) -> &'static str {
         if self.tree.is_some() {
             api::PEAK_OF_PROCESSES
@@ -300,7 +300,7 @@ impl Measure {
             memory_peak_bytes: one("cgroup_memory_peak_bytes"),
             io_read_bytes: first(&["cgroup_io_read_bytes_total", "taskstats_read_bytes_total"]),
             io_write_bytes: one("cgroup_io_write_bytes_total").or_else(|| {
-                // A write is cancelled if its file is deleted before it reaches a disk.
+                // The kernel cancels a write if its file is deleted before the data reaches a disk.
                 let cancelled = one("taskstats_cancelled_write_bytes_total").unwrap_or(0.0);
                 less("taskstats_write_bytes_total", cancelled)
             }),
@@ -321,12 +321,12 @@ impl Measure {
         }
     }
 
-    /// By what the kernel tells of ended children: exact for all that was waited for.
+    /// Totals from the kernel's accounting of ended children: exact for all processes that were waited for.
     fn of_tree(&self) -> Totals {
         let usage = self.tree.as_ref().map_or_else(Usage::default, |tree| tree.ended);
         let blocks = |blocks: u64| Some(blocks as f64 * 512.0);
         let count = |count: u64| Some(count as f64);
-        // The kernel keeps the larger one of the process before the command and of the command.
+        // The kernel keeps the maximum of the process before the command and of the command.
         let floor_kib = self.before.all.max_rss_kib;
         let is_own = usage.max_rss_kib > floor_kib || floor_kib <= FLOOR_KIB_MAX;
         let largest = if is_own { usage.max_rss_kib as f64 * 1024.0 } else { 0.0 };
@@ -347,14 +347,14 @@ impl Measure {
     }
 }
 
-/// Processor time and page faults of ended processes that are in no cgroup of the job, beyond what two ways to count the
-/// same processes differ by.
+/// Minimum usage of ended processes outside of the job's cgroups: processor time and page faults. Smaller
+/// differences come from two ways of counting the same processes.
 const LEFT_SECONDS: f64 = 0.05;
 const LEFT_FAULTS: f64 = 2000.0;
 const LEFT_PART: f64 = 0.05;
 
-/// Whether processes of the job left its cgroup, as the command of a `jobmeter run` within this one does. Peak memory
-/// and written bytes of those are not known here, so that no number includes them.
+/// Whether processes of the job left its cgroup, as the command of a nested `jobmeter run` does. Their peak
+/// memory and written bytes are unknown here, so no number includes these processes.
 fn has_left(totals: &Totals, ended: Usage) -> bool {
     let more = |counted: Option<f64>, ended: f64, least: f64| {
         counted.is_some_and(|counted| ended > counted * (1.0 + LEFT_PART) + least)
@@ -364,12 +364,14 @@ fn has_left(totals: &Totals, ended: Usage) -> bool {
         || more(totals.minor_faults, ended.minor_faults as f64, LEFT_FAULTS)
 }
 
-/// The larger of what the cgroup counted and what ended processes used, of processes that are all in the cgroup. Written
-/// blocks are left out, as they hold writes that the kernel cancelled, and peak memory is what was charged to the cgroup.
+/// The maximum of the cgroup's counts and of the usage of ended processes, if all processes are in the cgroup.
+/// Written blocks are not used, because they include cancelled writes. Peak memory is the memory charged to the
+/// cgroup.
 fn with_ended(totals: Totals, ended: Usage) -> Totals {
     let larger = |counted: Option<f64>, ended: f64| counted.map(|counted| counted.max(ended));
     let (user, system) = (ended.user_us as f64 / 1e6, ended.system_us as f64 / 1e6);
-    // The kernel scales both of a process to its exact run time; a cgroup of version 1 counts them in timer ticks.
+    // The kernel scales both times of a process to its exact run time; a version 1 cgroup counts them in timer
+    // ticks.
     let is_whole = totals.cpu_seconds.is_some_and(|cpu| user + system >= cpu * 0.999);
     let part = |counted: Option<f64>, ended| if is_whole { Some(ended) } else { counted };
     let largest_task = Some(ended.max_rss_kib).filter(|kib| *kib > FLOOR_KIB_MAX);
@@ -379,7 +381,8 @@ fn with_ended(totals: Totals, ended: Usage) -> Totals {
         cpu_seconds: larger(totals.cpu_seconds, user + system),
         cpu_user_seconds: part(totals.cpu_user_seconds, user),
         cpu_system_seconds: part(totals.cpu_system_seconds, system),
-        // A task's memory has pages that are charged elsewhere: it is reported only where nothing was charged.
+        // A task's resident memory includes pages charged elsewhere: it is reported only if no charged memory is
+        // known.
         memory_peak_bytes: charged.or(largest_task),
         io_read_bytes: larger(totals.io_read_bytes, ended.blocks_read as f64 * 512.0),
         minor_faults: larger(totals.minor_faults, ended.minor_faults as f64),
@@ -393,15 +396,15 @@ fn with_ended(totals: Totals, ended: Usage) -> Totals {
     }
 }
 
-/// Processor time of a command of one task is within its wall time. The kernel counts some of a task's end after it
-/// has reported the end, `after_end` at most: so long after it was the last reading.
+/// Limits the processor time of a command with one task to its wall time. The kernel counts a part of a task's
+/// exit after it has reported the end. This part is at most `after_end`, the delay of the last reading.
 fn within(cpu_seconds: f64, wall_seconds: f64, after_end: Duration) -> f64 {
     let excess = cpu_seconds - wall_seconds;
     let excess_max = after_end.as_secs_f64().min(END_SECONDS_MAX);
     if (0.0..=excess_max).contains(&excess) { wall_seconds } else { cpu_seconds }
 }
 
-/// Notes the kills in events that wait to be sent, each once.
+/// Adds the kills in unsent events, each once.
 fn note_kills(sink: &Sink, kills: &mut Vec<OomKill>) {
     for event in sink.events() {
         for kill in &event.oom_kills {
@@ -425,12 +428,12 @@ fn note_kills(sink: &Sink, kills: &mut Vec<OomKill>) {
 fn keep_last(sink: &Sink, last: &mut BTreeMap<Last, f64>) {
     for (entry, _, value) in sink.samples() {
         let key = (entry.metric.name.to_string(), entry.labels.as_str().to_owned());
-        // A last reading that is smaller, as of a directory that is being removed, takes nothing away.
+        // A smaller last reading, as from a directory during its removal, does not reduce the value.
         last.entry(key).and_modify(|last| *last = last.max(value)).or_insert(value);
     }
 }
 
-/// The largest value of a metric, summed over its labels.
+/// The sum of a metric's maximum values over its labels.
 fn sum(last: &BTreeMap<Last, f64>, name: &str) -> Option<f64> {
     let from = (name.to_owned(), String::new());
     let values = last.range(from..).take_while(|((metric, _), _)| metric == name).map(|(_, v)| *v);

@@ -1,5 +1,5 @@
-//! The cgroup of a job that `jobmeter run` starts: `jobmeter/job_N@SERVER` at the root of each
-//! hierarchy, with the identity of the server that numbered the job; `run_N@SERVER` if no agent reports it.
+//! The cgroup of a `jobmeter run` job: `jobmeter/job_N@SERVER` at the root of each hierarchy, with the identity
+//! of the server that assigned the ID. `run_N@SERVER` if no agent reports the job.
 
 use anyhow::{Context, bail};
 use cgroups::{Hierarchies, Hierarchy, JobDir};
@@ -12,8 +12,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Hierarchies of version 1 that count something, or limit the job when asked to. `freezer` and
-/// `devices` do neither.
+/// Version 1 hierarchies that count usage, or that can limit the job. `freezer` and `devices` do neither.
 const COUNTING: [Hierarchy; 7] = [
     Hierarchy::Unified,
     Hierarchy::Cpu,
@@ -24,35 +23,35 @@ const COUNTING: [Hierarchy; 7] = [
     Hierarchy::PerfEvent,
 ];
 
-/// Controllers of version 2 that a job's cgroup should have, as far as the kernel offers them.
+/// Version 2 controllers for a job's cgroup, as far as the kernel offers them.
 const CONTROLLERS: [&str; 5] = ["cpu", "memory", "io", "pids", "cpuset"];
 
-/// The processors that run, as a list.
+/// The file with the list of online processors.
 const ONLINE: &str = "sys/devices/system/cpu/online";
 
-/// A job's directory that is older and has no process was left behind.
+/// Minimum age of a job directory without processes that counts as left over.
 const LEFT_BEHIND: Duration = Duration::from_secs(60);
 
-/// How long an agent gets to read the last of a job before its cgroup goes: three times what it takes to
-/// see a cgroup of version 1 empty.
+/// Time for an agent's last reading of the job before its cgroup is removed. It is three times the delay until
+/// an agent detects an empty version 1 cgroup.
 const AGENT_READS: Duration = Duration::from_millis(300);
 
-/// Limits that the user asked for.
+/// Limits that the user requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Limits {
-    /// A list such as `0-3,8`.
+    /// Processor list such as `0-3,8`.
     pub(crate) cpus: Option<String>,
     /// Bytes.
     pub(crate) memory_bytes: Option<u64>,
 }
 
 impl Limits {
-    /// Whether there is any.
+    /// Whether a limit is set.
     pub(crate) const fn is_some(&self) -> bool {
         self.cpus.is_some() || self.memory_bytes.is_some()
     }
 
-    /// Rejects a list of processors that this machine does not have.
+    /// Rejects a list with processors that this machine does not have.
     pub(crate) fn check(&self, root: &Root) -> anyhow::Result<()> {
         let Some(list) = &self.cpus else { return Ok(()) };
         let mut online = Vec::new();
@@ -77,18 +76,18 @@ impl Limits {
 /// The directories of a job.
 #[derive(Debug, Default)]
 pub(crate) struct JobDirs {
-    /// One for each hierarchy that could be had.
+    /// One directory per usable hierarchy.
     pub(crate) dirs: Vec<JobDir>,
-    /// What had to be left out, and why.
+    /// Values that cannot be measured, with reasons.
     pub(crate) left_out: Vec<String>,
     made: Vec<PathBuf>,
 }
 
 impl JobDirs {
-    /// Makes the directories of a job's name, `job_7@3f2a91bc0d1e`.
+    /// Creates the directories of a job's name, such as `job_7@3f2a91bc0d1e`.
     ///
     /// # Errors
-    /// A limit was asked for and cannot be set: a job must not run without the limit it was given.
+    /// A requested limit cannot be set: a job must not run without its limit.
     pub(crate) fn make(root: &Root, name: &str, limits: &Limits) -> anyhow::Result<Self> {
         let mut place = Self::default();
         let hierarchies = match Hierarchies::read(root) {
@@ -98,7 +97,7 @@ impl JobDirs {
                 Hierarchies::default()
             }
         };
-        // Several hierarchies that refuse for one reason are told of once.
+        // Several hierarchies with the same error are reported together.
         let mut refused: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for mount in hierarchies.mounts() {
             let cpuset = limits.cpus.is_some() && mount.hierarchies.contains(&Hierarchy::Cpuset);
@@ -127,18 +126,18 @@ impl JobDirs {
         Ok(place)
     }
 
-    /// Whether there is no cgroup at all.
+    /// Whether the job has no cgroup.
     pub(crate) const fn is_empty(&self) -> bool {
         self.dirs.is_empty()
     }
 
-    /// When the first of its directories was made, as an agent tells it: the start of its counters.
+    /// Creation time of its first directory, as agents report it: the start of its counters.
     pub(crate) fn created(&self, root: &Root) -> Option<Timestamp> {
         let changed = self.dirs.iter().filter_map(|dir| root.stat(&dir.path).ok());
         changed.map(|stat| Timestamp(stat.changed_us)).min()
     }
 
-    /// The files that a process writes to, to join.
+    /// The files that a process writes to in order to join.
     pub(crate) fn join_files(&self, root: &Root) -> Vec<PathBuf> {
         let mut files: Vec<_> =
             self.dirs.iter().map(|dir| root.path().join(&dir.path).join("cgroup.procs")).collect();
@@ -146,7 +145,7 @@ impl JobDirs {
         files
     }
 
-    /// Processes in the job's directories, those below them included.
+    /// Number of processes in the job's directories and below them.
     pub(crate) fn processes(&self, root: &Root) -> usize {
         let count = |dir: &JobDir| count_processes(root, &root.path().join(&dir.path));
         self.dirs.iter().map(count).max().unwrap_or(0)
@@ -169,7 +168,7 @@ impl JobDirs {
         if cpuset {
             inherit_cpuset(&parent, dir)?;
         }
-        // Joining must be possible, or the directory counts nothing.
+        // Joining must be possible; otherwise the directory counts nothing.
         fs::OpenOptions::new().write(true).open(dir.join("cgroup.procs")).map(drop)
     }
 
@@ -211,8 +210,8 @@ impl JobDirs {
         self.left_out.join("; ")
     }
 
-    /// Has them removed when an agent has read the last of them, by a process that nobody waits for. False: it could
-    /// not be started.
+    /// Starts a detached process that removes the directories after an agent's last reading. Returns false if
+    /// that process cannot be started.
     pub(crate) fn remove_later(&mut self) -> bool {
         let started = self.made.is_empty()
             || crate::measure::exec::remove_later(AGENT_READS, &self.made).is_ok();
@@ -222,21 +221,21 @@ impl JobDirs {
         started
     }
 
-    /// Removes the directories; those that still have a process stay.
+    /// Removes the directories; those with a process remain.
     pub(crate) fn remove(&mut self) {
         self.made.retain(|dir| fs::remove_dir(dir).is_err());
     }
 }
 
-/// The job must not be left behind when something fails before its command ran.
+/// Removes the directories if an error occurs before the command runs.
 impl Drop for JobDirs {
     fn drop(&mut self) {
         self.remove();
     }
 }
 
-/// Removes what runs that were killed left behind: directories of jobs without a process, older than a
-/// minute, for one that is younger may be waiting for its first.
+/// Removes directories of killed runs: job directories without a process that are older than 1 min. A younger
+/// one may be waiting for its first process.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let prefixes = ["job_", "run_"];
@@ -245,13 +244,13 @@ fn sweep(parent: &Path) {
         let changed = entry.metadata().and_then(|metadata| metadata.modified());
         let old = changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= LEFT_BEHIND));
         if is_job && old {
-            // One that has a process is busy and stays.
+            // A directory with a process is busy and remains.
             fs::remove_dir(entry.path()).unwrap_or_default();
         }
     }
 }
 
-/// Processes in a directory and those below it. One that has ended and that its parent has not waited for is none.
+/// Number of processes in a directory and below it, without zombies.
 fn count_processes(root: &Root, dir: &Path) -> usize {
     let own = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
     let own = own.lines().filter(|pid| has_not_ended(root, pid)).count();
@@ -265,13 +264,13 @@ fn has_not_ended(root: &Root, pid: &str) -> bool {
     match root.read(&format!("proc/{pid}/stat"), &mut stat) {
         Ok(()) => process_stat(&stat)
             .map_or(true, |stat| !matches!(stat.state, State::Zombie | State::Dead)),
-        // 0: of another namespace of processes, and not to be seen from here.
+        // PID 0: the process is in another PID namespace and is not visible here.
         Err(error) => pid == "0" || !error.is_absent(),
     }
 }
 
-/// Gives the children of a directory of version 2 its controllers, each by itself: one that the kernel
-/// lacks, or that somebody else rules, must not cost the others.
+/// Enables controllers for the children of a version 2 directory, each separately. A missing controller, or one
+/// that another manager controls, must not prevent the others.
 fn enable_controllers(dir: &Path) {
     let file = dir.join("cgroup.subtree_control");
     let have = fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default();
@@ -282,7 +281,7 @@ fn enable_controllers(dir: &Path) {
     }
 }
 
-/// A cpuset of version 1 takes no process before it has processors and memory nodes.
+/// A version 1 cpuset accepts no process before its processors and memory nodes are set.
 fn inherit_cpuset(from: &Path, to: &Path) -> std::io::Result<()> {
     for name in ["cpuset.cpus", "cpuset.mems"] {
         let own = to.join(name);
@@ -360,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_hierarchy_that_takes_no_process_is_left_out() {
-        // A plain directory has no `cgroup.procs`, as one that the kernel does not rule.
+        // A plain directory has no `cgroup.procs`, like a directory outside of the kernel's control.
         let mounts = "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n";
         let (dir, root) = machine(mounts, &["sys/fs/cgroup/memory"]);
         let mut place = JobDirs::make(&root, "job_1", &Limits::default()).unwrap();

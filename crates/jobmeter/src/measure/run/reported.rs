@@ -1,4 +1,5 @@
-//! The numbers of a report as metrics, which the server answers with: `jobmeter job` shows what `jobmeter run` said.
+//! The totals of a `jobmeter run` report as metrics: `jobmeter job` shows the totals that `jobmeter run`
+//! reported.
 
 use super::tree::{CPU, CPU_SYSTEM, CPU_USER, MEMORY, PROCESSES, READ, THREADS, WRITTEN};
 use api::Totals;
@@ -9,10 +10,10 @@ macro_rules! reported {
     ($($name:ident $metric:literal $unit:ident $help:literal;)*) => {
         $(static $name: Metric = Metric::gauge($metric, Unit::$unit, $help);)*
 
-        /// The report's metrics.
+        /// Metrics of the report.
         static REPORT: &[&Metric] = &[$(&$name),*];
 
-        /// What `jobmeter run` measures itself, as any source declares it.
+        /// The source of `jobmeter run`'s own measurements, declared like any source.
         pub(crate) static SPEC: SourceSpec = SourceSpec {
             name: "run",
             help: "What `jobmeter run` reports of a command and, where no cgroup can be made for it, measures meanwhile.",
@@ -50,7 +51,7 @@ reported! {
     PRESSURE_IO "run_report_pressure_io_seconds" Seconds "Time that some task of the command waited for a disk.";
 }
 
-/// Puts a report into a sink.
+/// Adds a report to a sink.
 pub(super) fn push(totals: &Totals, job: &JobKey, now: Timestamp, sink: &mut Sink) {
     sink.begin(now);
     let mut out = sink.of_job(job);

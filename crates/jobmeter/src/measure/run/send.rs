@@ -1,4 +1,4 @@
-//! Delivery of what `jobmeter run` measured, where no agent of this node does.
+//! Sends the samples of `jobmeter run` if no agent of this node does.
 
 use super::measure::Measure;
 use crate::server::client::Client;
@@ -8,25 +8,24 @@ use model::{DeviceId, JobKey, Origin};
 use std::time::Duration;
 use wire::{AckStatus, Answer};
 
-/// Makes batches of a measure's samples and sends them in order, in the thread of its caller.
+/// Creates batches of samples and sends them in order, in the caller's thread.
 pub(crate) struct Sender {
     http: Http,
-    /// `None`: there is no server that knows the job.
+    /// `None`: no server knows the job.
     delivery: Option<Stepped>,
-    /// Whether an agent of this node reads the job's cgroup too.
+    /// Whether an agent of this node also reads the job's cgroup.
     agent: bool,
-    /// No request before this instant, by [`steady_us`].
+    /// Earliest instant of the next request, in time of [`steady_us`].
     rests_until_us: i64,
     /// Why samples were not stored.
     trouble: Option<String>,
-    /// The server will accept no samples from this caller.
+    /// Whether the server permanently rejects samples from this caller.
     is_rejected: bool,
 }
 
 impl Sender {
-    /// A sender for a job that has an ID. Where an `agent` of this node reads the job's cgroup, only the
-    /// last reading of that is sent, which the agent may come too late for: both read the same
-    /// counters, so the one continues the other.
+    /// A sender for a job with an ID. If an `agent` of this node also reads the job's cgroup, only the last reading
+    /// is sent, which the agent may take too late. Both read the same counters, so one continues the other.
     pub(crate) fn new(
         client: &Client,
         key: Option<&JobKey>,
@@ -41,11 +40,11 @@ impl Sender {
         Self { http, delivery, agent, rests_until_us: 0, trouble, is_rejected: false }
     }
 
-    /// Sends what the sources pushed since the last call. The last call has the instant up to which it tries again,
-    /// and tries at least once.
+    /// Sends new samples of the sources. The last call passes the deadline of its retries, and sends at least
+    /// once.
     pub(crate) fn send(&mut self, measure: &mut Measure, give_up_us: Option<u64>) {
         let is_last = give_up_us.is_some();
-        // What an agent reads too is sent of the cgroup alone; the report is our own.
+        // If an agent reads the cgroup too, only the cgroup's samples and the report are sent.
         let agent = self.agent;
         let Some(delivery) = self.delivery.as_mut().filter(|_| is_last || !agent) else {
             measure.sinks().for_each(|(_, sink)| {
@@ -68,7 +67,7 @@ impl Sender {
         while self.rests(give_up_us) && self.post() {}
     }
 
-    /// Waits until a request may be sent; false where that is too late.
+    /// Waits until a request may be sent; false if that is after the deadline.
     fn rests(&self, give_up_us: Option<u64>) -> bool {
         let left_us = self.rests_until_us.saturating_sub(steady_us());
         let give_up_us = give_up_us.map_or(0, signed);
@@ -82,7 +81,7 @@ impl Sender {
         true
     }
 
-    /// Sends one request; false where nothing is left, or no later one would be accepted.
+    /// Sends one request; false if no batch is left, or if the server will not accept later ones.
     fn post(&mut self) -> bool {
         let Some(delivery) = &mut self.delivery else { return false };
         let Some(sent) = delivery.send(crate::clock(), steady_us()) else { return false };
@@ -96,12 +95,12 @@ impl Sender {
         !self.is_rejected
     }
 
-    /// Whether an agent of this node reads the job's cgroup too.
+    /// Whether an agent of this node also reads the job's cgroup.
     pub(crate) const fn agent_sees(&self) -> bool {
         self.agent
     }
 
-    /// What went wrong, for the report.
+    /// The error for the report.
     pub(crate) fn trouble(self) -> Option<String> {
         match self.delivery.as_ref().map_or(0, Stepped::unsent_batches) {
             lost if lost > 0 && !self.is_rejected => {
@@ -136,7 +135,7 @@ fn trouble(answer: &Result<Answer, Failure>) -> Option<String> {
     }
 }
 
-/// Whether an agent of this node sends.
+/// Whether an agent of this node sends samples.
 pub(crate) fn agent_alive(client: &Client, device: &DeviceId) -> bool {
     let nodes: anyhow::Result<Vec<api::Node>> = client.get("/api/v1/nodes");
     nodes.is_ok_and(|nodes| nodes.iter().any(|node| node.alive && node.device == device.as_str()))

@@ -1,5 +1,5 @@
-//! The processes of a command that has no cgroup: followed by descent, as this process adopts what its
-//! children leave behind.
+//! The process tree of a command without a cgroup. This process adopts orphans, so that all descendants remain
+//! known.
 
 use kernel::clock::monotonic_us;
 use kernel::process::{State, process_io, process_stat, process_status};
@@ -47,16 +47,16 @@ pub(super) static WRITTEN: Metric = Metric::counter(
     "Bytes that the command's processes caused to be written to disks, as far as they were seen alive.",
 );
 
-/// Shortest time between two glances, in microseconds.
+/// Minimum interval between two glances, in microseconds.
 const GLANCE_US: u64 = 100_000;
-/// A glance that takes long is followed by so many times its duration without one.
+/// Pause after a glance, as a multiple of its duration.
 const GLANCE_PAUSE: u64 = 50;
-/// Ticks by which the kernel's counts of the same processes differ: it rounds each down.
+/// Difference in ticks between the kernel's counts of the same processes: it rounds each down.
 const ROUNDING_TICKS: f64 = 2.0;
 /// The bit of SIGCHLD in a mask of `/proc/PID/status`.
 const SIGCHLD_BIT: u64 = 1 << (signal_hook::consts::SIGCHLD - 1);
 
-/// The processes of a command, and what is known of those that ended.
+/// The processes of a command, and the usage of ended ones.
 #[derive(Debug)]
 pub(crate) struct Tree {
     top: u64,
@@ -64,29 +64,31 @@ pub(crate) struct Tree {
     start: Timestamp,
     ticks_per_second: f64,
     buf: Vec<u8>,
-    /// Last seen (read, written) bytes of each process, by pid and start; those of ended ones stay.
+    /// Last seen (read, written) bytes of each process, by PID and start; entries of ended processes remain.
     io: HashMap<(u64, u64), (u64, u64)>,
-    /// What ended and was waited for by us.
+    /// Usage of ended processes that this process waited for.
     pub(crate) ended: Usage,
-    /// Last seen times of each living process, by pid and start.
+    /// Last seen times of each live process, by PID and start.
     last: HashMap<(u64, u64), LastSeen>,
     /// Processor time of [`Self::ended`] when `last` was read, in seconds.
     ended_before: f64,
-    /// User and system time of processes that vanished at the last reading and that no process has inherited yet.
+    /// User and system time of processes that vanished at the last reading and whose time no process has
+    /// inherited yet.
     pending: (f64, f64),
-    /// The same of processes that the kernel reaped itself: nobody inherits it.
+    /// User and system time of processes that the kernel reaped itself: no process inherits it.
     lost: (f64, f64),
-    /// Whether a process ignores SIGCHLD: the kernel reaps its children and drops what they used.
+    /// Whether a process ignores SIGCHLD: the kernel reaps its children and drops their usage.
     is_ignoring: bool,
-    /// When the next glance is due, by [`monotonic_us`].
+    /// When the next glance is due, in time of [`monotonic_us`].
     glance_due_us: u64,
-    /// Largest sums so far of user time and of system time, in seconds.
+    /// Maximum sums so far of user time and of system time, in seconds.
     used: (f64, f64),
-    /// Largest resident memory seen at one reading.
+    /// Maximum resident memory at one reading.
     pub(crate) resident_bytes_max: f64,
 }
 
-/// User and system time of a process, with the children that it waited for, and those of the children alone; in ticks.
+/// User and system time in ticks: of a process with the children that it waited for, and of these children
+/// alone.
 #[derive(Clone, Copy, Debug)]
 struct LastSeen {
     all: (u64, u64),
@@ -99,12 +101,12 @@ struct Seen {
     start_ticks: u64,
     times: LastSeen,
     threads: u64,
-    /// It has ended, and its parent has not waited for it yet.
+    /// The process has ended, and its parent has not waited for it yet.
     is_zombie: bool,
 }
 
 impl Tree {
-    /// Follows what descends from the process `top`, which adopts orphans; `top` itself does not count.
+    /// Follows the descendants of the process `top`, which adopts orphans; `top` itself is not counted.
     pub(crate) fn new(top: u32, job: model::JobKey, start: Timestamp) -> Self {
         Self {
             top: top.into(),
@@ -125,12 +127,12 @@ impl Tree {
         }
     }
 
-    /// Processes alive that descend from the top.
+    /// Number of live descendants of `top`.
     pub(crate) fn descendants(&mut self, root: &Root) -> Result<usize, SourceError> {
         Ok(self.read(root)?.iter().filter(|seen| !seen.is_zombie).count())
     }
 
-    /// Looks at the processes between two readings, unless the last look was too short a time ago.
+    /// Reads the processes between two readings, unless the last glance is too recent.
     pub(crate) fn glance(&mut self, root: &Root) -> Result<(), SourceError> {
         let begun_us = monotonic_us();
         if begun_us < self.glance_due_us {
@@ -147,19 +149,20 @@ impl Tree {
         Ok(())
     }
 
-    /// After the last reading: nobody inherits any more what is pending.
+    /// Called after the last reading: pending time is lost, because no process can inherit it now.
     pub(crate) fn end(&mut self) {
         let (user, system) = std::mem::take(&mut self.pending);
         self.lost = (self.lost.0 + user, self.lost.1 + system);
     }
 
-    /// Whether the kernel may have dropped what some processes used.
+    /// Whether the kernel may have dropped the usage of some processes.
     pub(crate) fn has_lost(&self) -> bool {
         self.is_ignoring || self.lost.0 + self.lost.1 > 0.0
     }
 
-    /// Compares what vanished processes had used with what their parents and this process have inherited since. The
-    /// rest is lost, unless it is inherited until the next reading: processes end while they are read one by one.
+    /// Compares the usage of vanished processes with the time that their parents and this process have inherited
+    /// since. The difference is lost unless it is inherited by the next reading, because processes may end
+    /// during a reading.
     fn note_vanished(&mut self, seen: &[Seen]) {
         let now: HashMap<_, _> =
             seen.iter().map(|seen| ((seen.pid, seen.start_ticks), seen.times)).collect();
@@ -188,9 +191,9 @@ impl Tree {
         (self.last, self.ended_before) = (now, ended);
     }
 
-    /// Reads a process's resident memory in KiB, and whether it ignores SIGCHLD.
+    /// Reads a process's resident memory in KiB, and whether the process ignores SIGCHLD.
     fn read_status(&mut self, root: &Root, pid: u64) -> Option<u64> {
-        // A process that ended in between is no fault.
+        // A process that ended meanwhile is no error.
         root.read(&format!("proc/{pid}/status"), &mut self.buf).ok()?;
         self.is_ignoring |= is_ignoring(&self.buf);
         process_status(&self.buf).ok()?.vm_rss
@@ -207,7 +210,7 @@ impl Tree {
         })?;
         let mut all: Vec<Seen> = Vec::new();
         for pid in pids {
-            // A process that ended in between is no fault.
+            // A process that ended meanwhile is no error.
             if root.read(&format!("proc/{pid}/stat"), &mut self.buf).is_err() {
                 continue;
             }
@@ -243,7 +246,7 @@ impl Tree {
     }
 }
 
-/// Whether a process ignores SIGCHLD, by its `/proc/PID/status`.
+/// Whether a process ignores SIGCHLD, from its `/proc/PID/status`.
 fn is_ignoring(status: &[u8]) -> bool {
     let mut lines = status.split(|byte| *byte == b'\n');
     let mask = lines.find_map(|line| line.strip_prefix(b"SigIgn:"));
@@ -267,15 +270,15 @@ impl Source for Tree {
                 self.io.insert(key, (io.read_bytes, io.write_bytes));
             }
         }
-        // What ended and was waited for by us, plus what the living used and what they inherited from the
-        // children they waited for, plus what nobody inherits.
+        // The sum has three parts: ended processes that this process waited for, live processes with the
+        // children they waited for, and lost time.
         let ended = self.ended;
         let living = |ticks: fn(&Seen) -> u64| {
             seen.iter().map(ticks).sum::<u64>() as f64 / self.ticks_per_second
         };
         let user = ended.user_us as f64 / 1e6 + self.lost.0 + living(|seen| seen.times.all.0);
         let system = ended.system_us as f64 / 1e6 + self.lost.1 + living(|seen| seen.times.all.1);
-        // What is pending is in no sum.
+        // Pending time is in no sum, so a sum may decrease: the maximum counts.
         let (user, system) = (user.max(self.used.0), system.max(self.used.1));
         self.used = (user, system);
         self.resident_bytes_max = self.resident_bytes_max.max(resident);
@@ -285,7 +288,7 @@ impl Source for Tree {
         out.counter(&CPU_USER, &[], user, self.start);
         out.counter(&CPU_SYSTEM, &[], system, self.start);
         seen.retain(|seen| !seen.is_zombie);
-        // Nothing is known of processes that are gone.
+        // Vanished processes have no values.
         if resident > 0.0 {
             out.gauge(&MEMORY, &[], resident);
         }
@@ -328,13 +331,13 @@ mod tests {
             is_zombie: false,
         };
         tree.note_vanished(&[seen(7, 10, 0), seen(8, 100, 0), seen(9, 300, 0)]);
-        // 8 was waited for by 7, which was read before it did; 9 was not.
+        // Process 8 was waited for by 7, which was read before it did so; 9 was not.
         tree.note_vanished(&[seen(7, 10, 0)]);
         tree.note_vanished(&[seen(7, 10, 101)]);
         let lost = tree.lost.0;
         assert!((lost - 2.99).abs() < 1e-6, "{lost}");
         assert!(tree.has_lost());
-        // 7 ends and is waited for by this process: nothing more is lost.
+        // Process 7 ends and this process waits for it: no more time is lost.
         tree.ended = Usage { user_us: 1_115_000, ..Usage::default() };
         tree.note_vanished(&[]);
         tree.end();

@@ -1,15 +1,16 @@
-//! What of a recorded text is replaced: names of this machine, of its users and of the servers of its mounts,
-//! addresses of networks and of their cards. One name or address is always replaced by the same other one, so that
-//! what belongs together still does.
+//! Replaces identifying text in recordings: names of this machine, its users and its mounts' servers, network
+//! addresses, and hardware addresses. The same name or address always has the same replacement, so that
+//! references still match.
 
 use kernel::Root;
 use kernel::parse::lines;
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Where mounts stand, each with its server at the line's beginning or after `device `.
+/// Mount tables; a line has the server at its start or after `device `.
 const MOUNTS: [&str; 3] = ["proc/self/mounts", "proc/mounts", "proc/self/mountstats"];
-/// Words of the kernel's own tables: a machine of such a name keeps it there, or nothing could be read any more.
+/// Words of the kernel's own tables: a machine with such a name keeps it, because the tables must remain
+/// readable.
 const KERNEL_WORDS: [&str; 26] = [
     "all",
     "btime",
@@ -39,15 +40,15 @@ const KERNEL_WORDS: [&str; 26] = [
     "user",
 ];
 
-/// Names and what stands for them.
+/// Names with their replacements.
 pub(super) struct Scrub {
     names: Vec<(String, String)>,
-    /// Addresses that were met, in their order.
+    /// Addresses found so far, in order.
     met: RefCell<Vec<String>>,
 }
 
 impl Scrub {
-    /// The names that this machine knows.
+    /// Collects the names that this machine knows.
     pub(super) fn of(root: &Root) -> Self {
         let mut names = Vec::new();
         let host = root.read_text("proc/sys/kernel/hostname").unwrap_or_default();
@@ -60,7 +61,7 @@ impl Scrub {
             let mut fields = line.split(':');
             let name = fields.next()?;
             let uid: u32 = fields.nth(1)?.parse().ok()?;
-            // A user's name of two letters stands in too many words to be one.
+            // A login name of two letters occurs in too many words to be replaced.
             ((1000..65534).contains(&uid) && name.len() > 2).then(|| name.to_owned())
         });
         names.extend(people.zip(1..).map(|(name, n)| (name, format!("user{n}"))));
@@ -71,7 +72,7 @@ impl Scrub {
     }
 
     fn with(mut names: Vec<(String, String)>) -> Self {
-        // Digits alone are numbers, wherever they stand.
+        // A name of digits only would match numbers anywhere.
         names.retain(|(name, _)| name.bytes().any(|byte| !byte.is_ascii_digit()));
         names.retain(|(name, _)| !KERNEL_WORDS.contains(&&**name));
         names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
@@ -93,7 +94,7 @@ impl Scrub {
         }
     }
 
-    /// Replaces addresses: what stands alone and is made of hexadecimal digits, points and colons.
+    /// Replaces addresses: separate words of hexadecimal digits, points and colons.
     fn addresses(&self, text: &str) -> String {
         let part = |c: char| c.is_ascii_hexdigit() || matches!(c, '.' | ':');
         let (mut out, mut rest) = (String::with_capacity(text.len()), text);
@@ -104,7 +105,7 @@ impl Scrub {
             out.push_str(before);
             let joined = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
             if joined(out.chars().next_back()) {
-                // The end of a word, behind which an address may stand: `o2ib:10.0.0.1`.
+                // The word is glued to text before it, so an address may follow its first separator: `o2ib:10.0.0.1`.
                 let own = word.find(['.', ':']).map_or(word.len(), |place| place + 1);
                 let (own, _) = word.split_at_checked(own).unwrap_or((word, ""));
                 out.push_str(own);
@@ -121,7 +122,7 @@ impl Scrub {
         out + rest
     }
 
-    /// Writes a word, or what stands for it if it is an address; a port or a colon behind it stays.
+    /// Appends a word, replaced if it is an address; a following port or colon remains.
     fn address(&self, word: &str, out: &mut String) {
         let bare = word.trim_end_matches([':', '.']);
         let (host, port) = bare.split_once(':').unwrap_or((bare, ""));
@@ -138,7 +139,7 @@ impl Scrub {
         }
     }
 
-    /// What stands for an address; `None` for what is none, or says nothing of this machine.
+    /// The replacement of an address; `None` if the word is not an address, or does not identify this machine.
     fn other(&self, word: &str) -> Option<String> {
         if is_hardware(word) {
             let pairs = word.split(':').count();
@@ -151,7 +152,7 @@ impl Scrub {
             IpAddr::V4(ip) if ip.is_broadcast() || is_mask(ip) => None,
             IpAddr::V4(ip) => {
                 let number = self.number(&ip.to_string());
-                // Of what documents use (RFC 5737, RFC 2544) there is room for 131 072.
+                // The documentation and benchmark ranges (RFC 5737, RFC 2544) have 131 072 addresses.
                 let [_, b, c, d] = number.to_be_bytes();
                 Some(Ipv4Addr::new(198, 18 | b & 1, c, d).to_string())
             }
@@ -163,7 +164,7 @@ impl Scrub {
         }
     }
 
-    /// The number of an address among those that were met, from 1.
+    /// The index of an address among those found, from 1.
     fn number(&self, address: &str) -> u32 {
         let mut met = self.met.borrow_mut();
         let place = met.iter().position(|known| known == address).unwrap_or_else(|| {
@@ -174,8 +175,8 @@ impl Scrub {
     }
 }
 
-/// The names of the servers of mounts: of NFS and Lustre (`server:/path`, several with `:` or `,` between), of
-/// SMB (`//server/share`); each whole and without its domain.
+/// The names of the mounts' servers, complete and without the domain. NFS and Lustre use `server:/path`, with
+/// `:` or `,` between several servers; SMB uses `//server/share`.
 fn servers(root: &Root) -> Vec<[String; 2]> {
     let mut found: Vec<[String; 2]> = Vec::new();
     for path in MOUNTS {
@@ -189,7 +190,7 @@ fn servers(root: &Root) -> Vec<[String; 2]> {
                 (Some((hosts, _)), _) => hosts,
                 (None, None) => continue,
             };
-            // Behind an `@` stands a network of Lustre's.
+            // A Lustre network follows the `@`.
             let names = hosts.split([':', ',']).map(|host| host.split('@').next().unwrap_or(host));
             for name in names.filter(|name| name.parse::<IpAddr>().is_err()) {
                 let short = name.split('.').next().unwrap_or_default();
@@ -204,7 +205,7 @@ fn servers(root: &Root) -> Vec<[String; 2]> {
     found
 }
 
-/// The lines of `/proc/net/tcp` with their states, and nobody's addresses and ports.
+/// The lines of `/proc/net/tcp` with their states, without addresses and ports.
 pub(super) fn tcp(text: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(text);
     let mut out = String::with_capacity(text.len());
@@ -220,7 +221,7 @@ pub(super) fn tcp(text: &[u8]) -> Vec<u8> {
         let words: Vec<&str> = line.split(' ').collect();
         let mut sockets = 0;
         let shown = words.into_iter().map(|word| {
-            // The two addresses come first; queues look alike.
+            // The two addresses come first; queue columns have the same format.
             if sockets < 2 && is_socket(word) {
                 sockets += 1;
                 return blank(word);
@@ -232,7 +233,7 @@ pub(super) fn tcp(text: &[u8]) -> Vec<u8> {
     out.into_bytes()
 }
 
-/// Replaces a name where it stands alone, between characters that no name has.
+/// Replaces a name as a whole word, between characters that cannot be part of a name.
 fn whole_words(text: &str, name: &str, other: &str) -> String {
     let inside = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let (mut out, mut rest) = (String::new(), text);
@@ -246,7 +247,8 @@ fn whole_words(text: &str, name: &str, other: &str) -> String {
     out + rest
 }
 
-/// A card's address: pairs of hexadecimal digits between colons, 6 of Ethernet, 8 or 20 of InfiniBand.
+/// Whether a word is a hardware address: pairs of hexadecimal digits between colons, 6 for Ethernet, 8 or 20 for
+/// InfiniBand.
 fn is_hardware(word: &str) -> bool {
     matches!(word.split(':').count(), 6 | 8 | 20)
         && word
@@ -254,7 +256,7 @@ fn is_hardware(word: &str) -> bool {
             .all(|pair| pair.len() == 2 && pair.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-/// A mask of a network, `255.255.252.0`.
+/// Whether an address is a network mask such as `255.255.252.0`.
 fn is_mask(ip: Ipv4Addr) -> bool {
     let bits = u32::from(ip);
     bits.leading_ones() >= 8 && bits.leading_ones() + bits.trailing_zeros() == 32
@@ -301,7 +303,7 @@ mod tests {
             "198.18.0.4:/home addr=198.18.0.4,x 198.18.0.5@o2ib:198.18.0.4@tcp 198.18.0.4:2049"
         );
         assert_eq!(scrub.text("2 fe80::1:2/64 [2001:660::7]."), "2 2001:db8::6/64 [2001:db8::7].");
-        // Nothing of these tells of a machine.
+        // None of these identifies a machine.
         for text in [
             "12:34:56 1:2 0.52 1.2.3",
             "127.0.0.1:80 ::1 0.0.0.0 255.255.252.0",

@@ -1,4 +1,4 @@
-//! What of the machine and of its agent decides what can be told, beside the sources themselves.
+//! Facts about the machine and its agent that limit what can be measured, in addition to the sources.
 
 use crate::node::probe::State;
 use crate::output::show::bytes;
@@ -10,14 +10,14 @@ use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
 use serde::Serialize;
 use std::path::Path;
 
-/// One thing that is so.
+/// A fact in the report.
 #[derive(Serialize)]
 pub(super) struct Fact {
     pub(super) name: &'static str,
     pub(super) state: State,
-    /// How it is.
+    /// The current state.
     pub(super) what: String,
-    /// What to do where it is not as it could be.
+    /// How to improve it, if possible.
     pub(super) grant: String,
 }
 
@@ -31,7 +31,7 @@ impl Fact {
     }
 }
 
-/// Capabilities that a source asks for, by their numbers (include/uapi/linux/capability.h).
+/// Capabilities that sources may need, by number (include/uapi/linux/capability.h).
 const CAPABILITIES: [(u32, &str); 9] = [
     (1, "CAP_DAC_OVERRIDE"),
     (2, "CAP_DAC_READ_SEARCH"),
@@ -49,7 +49,8 @@ pub(super) fn of_machine(root: &Root) -> Vec<Fact> {
     vec![kernel_version(root), cgroups_mounted(root), delays(root), stalls(root), perf(root)]
 }
 
-/// Facts of this process, and of the agent on the live machine; whether it is to read what jobs ask for.
+/// Facts about this process, and about the agent on a live machine. `reads`: whether the agent reads requests in
+/// job environments.
 pub(super) fn of_agent(root: &Root, config: &AgentConfig, reads: bool) -> Vec<Fact> {
     let (may, clock) = (capabilities(root), clock_held());
     let (runs, spool) = (agent_runs(root), spool(&config.spool));
@@ -147,7 +148,7 @@ fn stalls(root: &Root) -> Fact {
     Fact::not(name, State::Absent, what, grant)
 }
 
-/// Documentation/admin-guide/sysctl/kernel.rst, perf_event_paranoid; Debian adds the level 3.
+/// Levels from Documentation/admin-guide/sysctl/kernel.rst, perf_event_paranoid; Debian adds level 3.
 fn perf(root: &Root) -> Fact {
     let name = "perf_event_paranoid";
     let level = root.read_text("proc/sys/kernel/perf_event_paranoid");
@@ -165,13 +166,13 @@ fn perf(root: &Root) -> Fact {
     Fact::ok(name, format!("level {}: {closed}", level.unwrap_or_default()))
 }
 
-/// The capabilities in effect, as `/proc/PID/status` has them in hexadecimal.
+/// The effective capabilities, in hexadecimal in `/proc/PID/status`.
 fn effective(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-/// Those that a source may ask for: which of them are there.
+/// The effective capabilities among those that sources may need.
 fn listed(effective: u64) -> String {
     let has = |number: u32| effective >> number & 1 == 1;
     let (there, missing): (Vec<_>, Vec<_>) =
@@ -193,8 +194,8 @@ fn capabilities(root: &Root) -> Fact {
     Fact::ok(name, format!("of this process (user {}): {list}", uid.as_raw()))
 }
 
-/// Whether what jobs ask for by their environment is read: other users' takes both (fs/proc/base.c: the file is its
-/// owner's, and showing a process's memory needs the rights to trace it).
+/// Whether request environment variables of jobs are readable. Other users' environments need two capabilities:
+/// the file is its owner's, and process memory needs permission to trace (fs/proc/base.c).
 fn environments(root: &Root, reads: bool) -> Fact {
     let name = "environments";
     if !reads {
@@ -285,7 +286,7 @@ fn server(config: &AgentConfig) -> Fact {
             )
         }
         Err(failure) => {
-            // What a server left behind that was killed is no fault of the node.
+            // A record left by a killed server is not an error of the node.
             if let Some(record) = delivery::stale_record(&config.server) {
                 let what = format!(
                     "none is named; {} records {shown}, which runs no more",
@@ -301,7 +302,7 @@ fn server(config: &AgentConfig) -> Fact {
     }
 }
 
-/// What to do about a server that rejects an agent.
+/// Advice for an agent that a server rejects.
 const fn rejected(status: u16, has_token: bool) -> &'static str {
     match (status, has_token) {
         (401, false) => {
@@ -326,7 +327,7 @@ fn spool(settings: &SpoolSettings) -> Fact {
         return Fact::not(name, State::Absent, what, "give `spool` in the agent's settings");
     };
     let shown = dir.display();
-    // A spool is made with all folders above it: what counts is the nearest that is there.
+    // The agent creates the spool with all parent folders: the nearest existing folder counts.
     let mut there = &*dir;
     while !there.try_exists().unwrap_or(false) {
         let Some(above) = there.parent().filter(|above| *above != Path::new("")) else { break };
@@ -363,7 +364,7 @@ fn spool(settings: &SpoolSettings) -> Fact {
     }
 }
 
-/// Bytes of the files in a folder.
+/// Total size of the files in a folder, in bytes.
 fn used(dir: &Path) -> u64 {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.metadata().ok()).map(|about| about.len()).sum()
@@ -376,7 +377,7 @@ mod tests {
     #[test]
     fn every_finding_has_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
-        // A machine on which nothing is found.
+        // A machine without any of these files.
         let root = Root::recorded(dir.path()).unwrap();
         let mut all = of_machine(&root);
         all.push(environments(&root, false));

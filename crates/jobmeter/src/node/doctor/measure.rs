@@ -1,4 +1,4 @@
-//! Reads each source for a while as the agent would, and takes what it costs.
+//! Reads each source for a time as the agent would, and measures its cost.
 
 use crate::node::agent_file::why_off;
 use crate::node::probe::{Probe, Site, SourceState, State};
@@ -10,36 +10,36 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a source may be late before it is told as one that hangs.
+/// Maximum delay of a source before it is reported as hanging.
 const LATE_MAX: Duration = Duration::from_secs(5);
-/// How often it is looked whether jobs came or went.
+/// Interval between job discoveries.
 const JOBS_EVERY: Duration = Duration::from_secs(1);
 
-/// What came of one source.
+/// The result for one source.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    /// How it and its parts stand.
+    /// State of the source and of its parts.
     pub(super) told: Vec<(String, SourceState)>,
     pub(super) metrics: usize,
     pub(super) series: usize,
-    /// Processor time of readings, the first not among them: it opens files and finds out what there is.
+    /// Processor time of all readings except the first, which opens and discovers files.
     pub(super) read_us: u64,
     pub(super) ticks: u64,
-    /// Processor time between readings, in so many seconds.
+    /// Processor time between readings, during `drain` time.
     pub(super) drain_us: u64,
     pub(super) seconds: f64,
 }
 
-/// What every source is read with.
+/// Data shared by the threads of all sources.
 struct Shared {
     site: Site,
     jobs: Mutex<Arc<Jobs>>,
     budget: Duration,
-    /// By [`clock::monotonic_us`].
+    /// Deadline, in time of [`clock::monotonic_us`].
     until_us: u64,
 }
 
-/// Reads each source of a plan for so long; a recorded machine twice, without waiting.
+/// Reads each source of a plan for a duration; reads a recorded machine twice, without waiting.
 pub(super) fn measure(
     plan: &Plan,
     find: cgroups::Config,
@@ -80,7 +80,7 @@ fn start(source: &SourcePlan, shared: &Arc<Shared>) -> anyhow::Result<Receiver<M
     Ok(receiver)
 }
 
-/// Waits for a source that is late; one that hangs is left behind.
+/// Waits for a late source, and gives up on a hanging one.
 fn take(source: &SourcePlan, answer: Option<&Receiver<Measured>>, until_us: u64) -> Measured {
     let not = |state, what: String| {
         let told = SourceState { state, what, grant: String::new() };
@@ -103,7 +103,7 @@ fn take(source: &SourcePlan, answer: Option<&Receiver<Measured>>, until_us: u64)
     }
 }
 
-/// Reads a source at its period, and empties its queue between.
+/// Reads a source at its period, and its queue in between.
 fn run(source: &SourcePlan, shared: &Shared, answer: &SyncSender<Measured>) {
     let site = &shared.site;
     let jobs = || Arc::clone(&shared.jobs.lock().unwrap_or_else(PoisonError::into_inner));
@@ -116,9 +116,9 @@ fn run(source: &SourcePlan, shared: &Shared, answer: &SyncSender<Measured>) {
         loop {
             let now_us = clock::monotonic_us();
             let over = !site.root.is_live() || now_us >= shared.until_us;
-            // At least one reading beside the first, be the time as short as it may.
+            // At least one reading in addition to the first, even if the duration is too short.
             if now_us >= due_us || (over && measured.ticks == 0) {
-                // What turned out to be absent costs nothing.
+                // The source is absent, so there is no cost to measure.
                 let Some(cpu_us) = probe.read(site, &jobs(), shared.budget) else { break };
                 measured.read_us += cpu_us;
                 measured.ticks += 1;
@@ -140,7 +140,7 @@ fn run(source: &SourcePlan, shared: &Shared, answer: &SyncSender<Measured>) {
     measured.told = probe.told();
     measured.metrics = probe.metrics();
     measured.series = probe.sink().series();
-    // Nobody waits any more for one that hung.
+    // If this source hung, the receiver has been dropped.
     answer.try_send(measured).ok();
 }
 

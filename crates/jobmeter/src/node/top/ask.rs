@@ -1,23 +1,23 @@
-//! What a server is asked: its nodes and running jobs, and what those that are shown used of late.
+//! Requests to a server for `top`: nodes, running jobs, and recent usage of those on the screen.
 
 use super::local::BUSY;
 use crate::server::client::{Client, path};
 use std::collections::{BTreeMap, HashMap};
 
-/// What is shown of a server.
+/// The view of a server's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum View {
     /// All jobs.
     Jobs,
-    /// Those that have this node, and what they use there.
+    /// Jobs on this node, with their usage there.
     JobsOn(String),
     /// All nodes.
     Nodes,
-    /// Those of this job, and what it uses there.
+    /// Nodes of this job, with its usage there.
     NodesOf(String),
 }
 
-/// What something uses; `None` is what is not known.
+/// Usage of a job, a node or both; `None`: unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Usage {
     pub(super) cpu: Option<f64>,
@@ -25,7 +25,7 @@ pub(super) struct Usage {
     pub(super) read: Option<f64>,
     pub(super) written: Option<f64>,
     pub(super) tasks: Option<f64>,
-    /// The same of its tasks, for a job whose cgroup counts no transfers.
+    /// Transfers of the tasks, for a job whose cgroup counts none.
     pub(super) read_of_tasks: Option<f64>,
     pub(super) written_of_tasks: Option<f64>,
 }
@@ -40,18 +40,18 @@ impl Usage {
     }
 }
 
-/// What a job uses of a node: the job's key, empty for the node itself, and the node.
+/// Key of a usage: the job's key (empty for the node itself) and the node.
 pub(super) type Pair = (String, String);
 
-/// What the server told.
+/// The data from the server.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) health: api::Health,
     pub(super) nodes: Vec<api::Node>,
-    /// Those that run.
+    /// Running jobs.
     pub(super) jobs: Vec<api::Job>,
     pub(super) usage: HashMap<Pair, Usage>,
-    /// Nodes that could not be asked about, or not about all, within the limits.
+    /// Nodes that were not queried, or only in part, because of the limits.
     pub(super) nodes_left_out: usize,
 }
 
@@ -64,30 +64,30 @@ const JOB_METRICS: [&str; 7] = [
     "cgroup_io_write_bytes_total",
     "cgroup_tasks",
 ];
-/// What a node moves; the rest is told of nodes by themselves.
+/// Transfer metrics of a node. The list of nodes contains its memory and its number of jobs.
 const NODE_METRICS: [&str; 2] = ["vmstat_paged_in_bytes_total", "vmstat_paged_out_bytes_total"];
-/// Most jobs that are shown.
+/// Maximum number of jobs on the screen.
 const JOBS_MAX: u64 = 10_000;
-/// Series that a job has on a node as a rule: some are one for each disk.
+/// Typical number of series of a job on a node; some metrics have one per disk.
 const SERIES_OF_JOB: usize = 9;
-/// Series of one question; a server tells 2000 at most.
+/// Maximum series per request; a server returns at most 2000.
 const SERIES_MAX: usize = 1500;
-/// Bytes of the names in one question; an address may have 64 KiB.
+/// Maximum bytes of node names per request; a URL may have 64 KiB.
 const NAMES_BYTES_MAX: usize = 16 << 10;
-/// Most questions about series in one round, so that no screen is a server's load.
+/// Maximum number of series requests per refresh, which limits the load on the server.
 const QUESTIONS_MAX: usize = 16;
-/// What is older than so many readings of a node, in seconds at least and at most, is not shown.
+/// Maximum age of a shown value, in reading periods of its node, with a minimum and a maximum in seconds.
 const READINGS: f64 = 3.0;
 const WINDOW_SECONDS: (f64, f64) = (60.0, 300.0);
-/// Readings within so many seconds are put together.
+/// Step of the queries: readings within it are aggregated.
 const STEP: &str = "5s";
 
-/// The key of a job as it is shown.
+/// The key of a job on the screen.
 pub(super) fn key_of(job: &api::Job) -> String {
     format!("{}:{}", job.cluster, job.id)
 }
 
-/// Asks all that a view needs.
+/// Requests all data of a view.
 pub(super) fn ask(client: &Client, view: &View) -> anyhow::Result<Answer> {
     let health: api::Health = client.get("/api/v1/health")?;
     let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
@@ -115,7 +115,7 @@ pub(super) fn ask(client: &Client, view: &View) -> anyhow::Result<Answer> {
     Ok(Answer { health, nodes, jobs, usage, nodes_left_out })
 }
 
-/// The nodes whose series are asked for, with how many they are about.
+/// The nodes whose series are requested, with their expected number of series.
 fn asked<'a>(
     view: &'a View,
     nodes: &'a [api::Node],
@@ -138,7 +138,7 @@ fn asked<'a>(
     asked
 }
 
-/// Whether a view is about this job.
+/// Whether a view includes this job.
 pub(super) fn concerns(view: &View, job: &api::Job) -> bool {
     match view {
         View::Jobs | View::Nodes => true,
@@ -147,18 +147,18 @@ pub(super) fn concerns(view: &View, job: &api::Job) -> bool {
     }
 }
 
-/// Whether a view is about this node.
+/// Whether a view includes this node.
 pub(super) fn concerns_node(view: &View, device: &str) -> bool {
     !matches!(view, View::JobsOn(only) if only != device)
 }
 
-/// Nodes that are asked about at once, the first ones last.
+/// Groups of nodes per request; the first groups come last.
 fn pieces<'a>(asked: &BTreeMap<&'a str, usize>) -> Vec<Vec<&'a str>> {
     let mut pieces: Vec<Vec<&str>> = Vec::new();
     let (mut series, mut bytes) = (usize::MAX, 0);
     for (device, of_device) in asked {
         series = series.saturating_add(*of_device);
-        // Escaped, a byte takes three at most.
+        // Percent-encoded, a byte takes at most three.
         bytes += 3 * device.len() + 3;
         match pieces.last_mut() {
             Some(piece) if series <= SERIES_MAX && bytes <= NAMES_BYTES_MAX => piece.push(device),
@@ -172,7 +172,7 @@ fn pieces<'a>(asked: &BTreeMap<&'a str, usize>) -> Vec<Vec<&'a str>> {
     pieces
 }
 
-/// How far back is looked for the newest readings of these nodes, in seconds.
+/// Time range of the query for the latest readings of these nodes, in seconds.
 fn window(piece: &[&str], nodes: &[api::Node]) -> f64 {
     let of_piece = nodes.iter().filter(|node| piece.contains(&&*node.device));
     let slowest = of_piece.filter_map(|node| node.period_seconds).fold(0.0, f64::max);
@@ -202,7 +202,7 @@ fn range(client: &Client, view: &View, devices: &[&str], start: f64) -> anyhow::
     ))
 }
 
-/// Adds the newest value of each series to what it is a part of.
+/// Adds the latest value of each series to its usage.
 fn add(range: &api::Range, usage: &mut HashMap<Pair, Usage>) {
     for line in &range.series {
         let Some(value) = line.values.iter().rev().find_map(|value| *value) else { continue };

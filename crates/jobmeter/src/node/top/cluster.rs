@@ -1,5 +1,5 @@
-//! The screen of a server: the jobs that run and the nodes. It is asked by a thread of its own, so that keys
-//! are obeyed however long an answer takes.
+//! The screen of a server: running jobs, and nodes. A separate thread sends the requests, so that keys work
+//! during a long request.
 
 use super::Scene;
 use super::ask::{Answer, Usage, View, ask, concerns, concerns_node, key_of};
@@ -10,33 +10,33 @@ use kernel::clock;
 use model::Timestamp;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
-/// The line of help.
+/// The help line.
 const HELP: &str =
     "q quit  ? help  c m r w t n u order  / filter  enter what belongs to it  j jobs  d nodes";
-/// An answer that takes longer is spoken of.
+/// Duration of a request after which the screen mentions it.
 const LONG_US: u64 = 10_000_000;
 
-/// What is shown of a server.
+/// The state of a server's screen.
 pub(super) struct Cluster {
     url: String,
     questions: SyncSender<View>,
     answers: Receiver<anyhow::Result<Answer>>,
     view: View,
-    /// When the question was put that is not answered yet.
+    /// Start of the pending request.
     since_us: Option<u64>,
-    /// Whether something else was wanted meanwhile.
+    /// Whether another view was requested meanwhile.
     again: bool,
     answer: Option<Answer>,
-    /// Why the last question has no answer.
+    /// The error of the last request.
     trouble: Option<String>,
     rows: Vec<Row>,
 }
 
 impl Cluster {
-    /// The screen of a server that answers.
+    /// The screen of a server; fails if the server does not answer.
     pub(super) fn new(client: Client) -> anyhow::Result<Self> {
         let url = client.url().to_owned();
-        // What is wrong with the server or the token is told before there is a screen.
+        // Errors of the server or of the token appear before the screen opens.
         client.get::<api::Health>("/api/v1/health")?;
         let (questions, wanted) = sync_channel::<View>(1);
         let (told, answers) = sync_channel(1);
@@ -69,14 +69,14 @@ impl Cluster {
                 self.answer = Some(answer);
                 self.trouble = None;
             }
-            // What was known before stays, under its own time.
+            // The previous data remains, with its own time.
             Err(error) => self.trouble = Some(format!("{error:#}")),
         }
     }
 }
 
 impl Scene for Cluster {
-    /// One question at a time: a slow server is not asked more often than it answers.
+    /// Sends one request at a time: a slow server receives no more requests than it answers.
     fn read(&mut self) {
         if self.since_us.is_none() && self.questions.try_send(self.view.clone()).is_ok() {
             self.since_us = Some(clock::monotonic_us());
@@ -192,7 +192,7 @@ fn head(answer: &Answer) -> Head {
     }
 }
 
-/// The rows of a view, as far as the answer knows them.
+/// The rows of a view, from the answer's data.
 fn rows(view: &View, answer: &Answer) -> Vec<Row> {
     match view {
         View::Jobs | View::JobsOn(_) => {
@@ -227,12 +227,12 @@ fn row_of_job(view: &View, job: &api::Job, answer: &Answer) -> Row {
 fn row_of_node(node: &api::Node, answer: &Answer) -> Row {
     let mut row = with_usage("", &node.device, answer);
     row.memory = node.memory_used_bytes.filter(|_| node.alive);
-    // No node has 2^53 jobs.
+    // Exact: a node never has 2^53 jobs.
     row.tasks = Some(node.jobs.len() as f64);
     row
 }
 
-/// The row of a node, with what a job uses there, or the node itself.
+/// The row of a node, with the usage of a job there or of the node itself.
 fn with_usage(key: &str, device: &str, answer: &Answer) -> Row {
     let node = answer.nodes.iter().find(|node| node.device == device);
     let state = node.map_or("unknown", |node| if node.alive { "alive" } else { "silent" });

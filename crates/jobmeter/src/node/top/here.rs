@@ -1,4 +1,4 @@
-//! The screen of this node: its jobs, or processes.
+//! The screen of this node: its jobs, or its processes.
 
 use super::Scene;
 use super::local::{Local, Whose};
@@ -6,14 +6,14 @@ use super::table::{Asked, Head, Row, Words};
 use crate::node::probe::Site;
 use model::Timestamp;
 
-/// The line of help.
+/// The help line.
 const HELP: &str =
     "q quit  ? help  c m r w t n u order  / filter  enter processes of job  p all  j jobs";
 
-/// What is shown of this node.
+/// The state of this node's screen.
 pub(super) struct Here {
     local: Local,
-    /// `None` for the jobs.
+    /// `None`: the screen shows jobs.
     whose: Option<Whose>,
     head: Head,
     jobs: Vec<Row>,
@@ -51,12 +51,12 @@ impl Scene for Here {
         false
     }
 
-    /// Jobs are known already, of processes at first all but their rates.
+    /// Job rows are available at once; process rows at first lack rates.
     fn turn_to(&mut self, asked: &Asked) -> bool {
         let whose = match asked {
             Asked::Jobs => None,
             Asked::Processes => Some(Whose::Node),
-            // A process has nothing below it.
+            // A process has no further detail.
             Asked::Of(id) if self.whose.is_none() => self.local.job(id).map(Whose::Job),
             Asked::Of(_) | Asked::Nodes | Asked::Quit => return false,
         };

@@ -1,4 +1,4 @@
-//! Bytes of a terminal as keys (ECMA-48; xterm's control sequences).
+//! Parses bytes from a terminal as keys (ECMA-48; xterm's control sequences).
 
 /// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(super) enum Key {
     Interrupt,
 }
 
-/// The keys in what was read; what is none is passed over.
+/// The keys in the input; unknown sequences are skipped.
 pub(super) fn keys(mut bytes: &[u8]) -> Vec<Key> {
     let mut keys = Vec::new();
     while let Some((first, rest)) = bytes.split_first() {
@@ -37,8 +37,8 @@ pub(super) fn keys(mut bytes: &[u8]) -> Vec<Key> {
     keys
 }
 
-/// What an escape begins: `ESC [ … letter`, `ESC O letter`, or the key alone. A terminal writes a sequence at
-/// once, so that what stands alone was typed.
+/// Parses the input after an escape: `ESC [ … letter`, `ESC O letter`, or the Escape key alone. A terminal sends
+/// a sequence in one write, so a single escape was typed.
 fn escape(rest: &[u8]) -> (Option<Key>, &[u8]) {
     let Some((b'[' | b'O', body)) = rest.split_first() else { return (Some(Key::Escape), rest) };
     let Some(end) = body.iter().position(|byte| (0x40..=0x7e).contains(byte)) else {

@@ -1,4 +1,4 @@
-//! This node, read by its own sources and `/proc`: no agent and no server is needed.
+//! Reads this node with its sources and `/proc`, without an agent or a server.
 
 use super::rates::{Rates, Values};
 use super::table::{Head, Row};
@@ -11,13 +11,13 @@ use model::{JobKey, Series, Timestamp};
 use sources::Options;
 use std::time::Duration;
 
-/// The sources that the screen is made of.
+/// Sources of the screen's data.
 const SOURCES: [&str; 7] = ["cgroup", "taskstats", "cpu", "memory", "load", "rapl", "hwmon"];
-/// Processor time that a reading should not pass.
+/// Processor time limit of a reading.
 const BUDGET: Duration = Duration::from_millis(200);
-/// Most processes that are read; the rest is left out, and told.
+/// Maximum number of processes read; the screen reports the number of others.
 const PROCESSES_MAX: usize = 20_000;
-/// Columns of the processor's time that are work; what the hypervisor took is none.
+/// Counters of busy processor time, without steal.
 pub(super) const BUSY: [&str; 5] = [
     "cpu_user_seconds_total",
     "cpu_nice_seconds_total",
@@ -26,16 +26,16 @@ pub(super) const BUSY: [&str; 5] = [
     "cpu_softirq_seconds_total",
 ];
 
-/// Whose processes are shown.
+/// The processes on the screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Whose {
-    /// Those of the whole node.
+    /// All processes of the node.
     Node,
-    /// Those of a job.
+    /// The processes of a job.
     Job(JobKey),
 }
 
-/// The node as it is read.
+/// The state of this node's readings.
 pub(super) struct Local {
     site: Site,
     probes: Vec<Probe>,
@@ -43,7 +43,7 @@ pub(super) struct Local {
     jobs: Jobs,
     rates: Rates<Series>,
     of_processes: Rates<(u32, &'static str)>,
-    /// The same of all processes of jobs of which no other source counts the transfers.
+    /// Transfer rates of all processes of jobs whose transfers no other source counts.
     of_jobs: Rates<(u32, &'static str)>,
     members: Members,
     users: Users,
@@ -87,7 +87,8 @@ impl Local {
                 user: user.or_else(|| job.uid.map(|uid| self.users.name(uid))).unwrap_or_default(),
                 cpu: get("cgroup_cpu_seconds_total"),
                 memory: get("cgroup_memory_bytes"),
-                // Without the io controller, or where a cgroup counts none, the tasks' own accounts.
+                // Without the io controller, or if a cgroup counts no transfers, the tasks' own counters are
+                // used.
                 read: get("cgroup_io_read_bytes_total")
                     .or_else(|| get("taskstats_read_bytes_total")),
                 written: get("cgroup_io_write_bytes_total")
@@ -103,15 +104,15 @@ impl Local {
         (self.head(now, &values), rows)
     }
 
-    /// Fills in what only the job's processes show: its user, and its transfers where no cgroup and no taskstats count
-    /// them.
+    /// Fills in values that only the job's processes have: its user, and its transfers if neither the cgroup nor
+    /// taskstats counts them.
     fn complete(&mut self, row: &mut Row) {
         if !row.user.is_empty() && row.read.is_some() && row.written.is_some() {
             return;
         }
         let Some(key) = self.job(&row.id) else { return };
         let Some(job) = self.jobs.get(&key) else { return };
-        // What could not be listed is missing from the sums.
+        // Processes that could not be listed are missing in the sums.
         cgroups::processes(&self.site.root, job, &mut self.members).ok();
         let mut pids = self.members.ids().to_vec();
         pids.sort_unstable();
@@ -134,7 +135,7 @@ impl Local {
         let busy: Option<Vec<f64>> = BUSY.iter().map(|metric| get(metric)).collect();
         let total = get("memory_total_bytes");
         let available = get("memory_available_bytes");
-        // What a platform counts has its packages in it; a package has its cores, and not its memory.
+        // The platform counter includes its packages. A package counter includes its cores, but not its memory.
         let packages = get("rapl_package_joules_total");
         let parts = packages.map(|watts| watts + get("rapl_dram_joules_total").unwrap_or(0.0));
         Head {
@@ -152,22 +153,22 @@ impl Local {
         }
     }
 
-    /// The job of a row's id.
+    /// The job with a row's ID.
     pub(super) fn job(&self, id: &str) -> Option<JobKey> {
         self.jobs.iter().find(|job| job.key.to_string() == id).map(|job| job.key.clone())
     }
 
-    /// Processes are not looked at for a while.
+    /// Drops the process readings, because processes leave the screen for a time.
     pub(super) fn forget_processes(&mut self) {
         self.of_processes.forget();
     }
 
-    /// Reads processes; an error is what a list of a job's said. Gives how many were left out, too.
+    /// Reads processes. Returns the rows and the number of omitted processes.
     pub(super) fn processes(&mut self, whose: &Whose, now: Timestamp) -> (Vec<Row>, usize) {
         let mut pids = Vec::new();
         match whose {
             Whose::Node => {
-                // Nothing but `/proc` being gone fails here; then there is nothing to show.
+                // This fails only if `/proc` is unavailable; then there are no rows.
                 let list = self.site.root.list("proc", |entry| {
                     pids.extend(entry.name.parse::<u32>().ok());
                 });
@@ -175,7 +176,7 @@ impl Local {
             }
             Whose::Job(key) => {
                 if let Some(job) = self.jobs.get(key) {
-                    // What could not be listed is missing from the screen as from the kernel's list.
+                    // Processes that could not be listed are missing on the screen.
                     cgroups::processes(&self.site.root, job, &mut self.members).ok();
                     pids.extend_from_slice(self.members.ids());
                     pids.sort_unstable();
@@ -191,7 +192,7 @@ impl Local {
         (rows, left_out)
     }
 
-    /// A process; `None` for one that is gone.
+    /// Reads a process; `None` if it has ended.
     fn process(&mut self, pid: u32, text: &mut Vec<u8>) -> Option<Row> {
         let root = &self.site.root;
         root.read(&format!("proc/{pid}/stat"), text).ok()?;

@@ -1,16 +1,16 @@
-//! Counters as rates: what grew since the reading before.
+//! Counters as rates: growth since the previous reading.
 
 use model::{JobKey, Kind, Point, Series, Timestamp, increases};
 use sources::Sink;
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The readings before, by what they are of.
+/// The previous readings, by key.
 #[derive(Debug)]
 pub(super) struct Rates<K> {
     before: HashMap<K, Point>,
     now: HashMap<K, Point>,
-    /// When the readings before were taken.
+    /// Time of the previous readings.
     from: Option<Timestamp>,
     at: Timestamp,
 }
@@ -29,8 +29,8 @@ impl<K: Eq + Hash> Rates<K> {
         self.at = at;
     }
 
-    /// The growth of a counter, in units a second; `None` in the first round, and where the counter is new
-    /// and older than that.
+    /// Growth of a counter per second. `None` in the first round, and for a new counter that started before the
+    /// previous round.
     pub(super) fn rate(&mut self, of: K, value: f64, start: Option<Timestamp>) -> Option<f64> {
         let point = Point { at: self.at, value, start };
         let before = self.before.get(&of).copied();
@@ -41,14 +41,14 @@ impl<K: Eq + Hash> Rates<K> {
         (is_known && seconds > 0.0).then(|| increases(before, from, [point]) / seconds)
     }
 
-    /// Forgets what was read: of something that was not looked at for a while there is no rate.
+    /// Drops the readings: after a pause there is no rate.
     pub(super) fn forget(&mut self) {
         self.now.clear();
     }
 }
 
-/// What sources tell: gauges as they are, counters as rates; of the series of one metric and job their sum
-/// and the largest.
+/// Values of sources: gauges unchanged, counters as rates. Series of one metric and job have their sum and their
+/// maximum.
 #[derive(Debug, Default)]
 pub(super) struct Values(HashMap<(String, Option<JobKey>), (f64, f64)>);
 
@@ -73,7 +73,7 @@ impl Values {
         self.0.get(&(metric.to_owned(), job.cloned())).map(|(sum, _)| *sum)
     }
 
-    /// The largest value that a part of the device has.
+    /// The maximum value among the device's parts.
     pub(super) fn largest(&self, metric: &str) -> Option<f64> {
         self.0.get(&(metric.to_owned(), None)).map(|(_, largest)| *largest)
     }
@@ -91,11 +91,11 @@ mod tests {
         assert_eq!(rates.rate("a", 100.0, Some(second(1))), None);
         rates.begin(second(12));
         assert_eq!(rates.rate("a", 103.0, Some(second(1))), Some(1.5));
-        // It began between the two readings; the other was only now found.
+        // Counter b started between the two readings; c is older and was found only now.
         assert_eq!(rates.rate("b", 4.0, Some(second(11))), Some(2.0));
         assert_eq!(rates.rate("c", 4.0, Some(second(1))), None);
         rates.begin(second(14));
-        // Another process of the same number.
+        // A different process with a reused PID.
         assert_eq!(rates.rate("a", 1.0, Some(second(13))), Some(0.5));
         rates.forget();
         rates.begin(second(16));

@@ -1,4 +1,4 @@
-//! What is on the screen: a head, rows in an order, one of them chosen, a line of help.
+//! The layout of the screen: a head, ordered rows with a selection, a help line.
 
 use super::keys::Key;
 use crate::output::show::bytes;
@@ -7,46 +7,46 @@ use jiff::tz::TimeZone;
 use model::Timestamp;
 use std::cmp::Ordering;
 
-/// A job or a process, and what it uses; `None` is what is not known (yet).
+/// A row: a job, process or node with its usage; `None`: unknown (yet).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Row {
-    /// What it is called by: a job's key, a process's number.
+    /// The ID: a job's key, a PID or a node name.
     pub(super) id: String,
-    /// What it is called besides.
+    /// An additional name.
     pub(super) name: String,
     pub(super) user: String,
-    /// Cores that it keeps busy.
+    /// Busy cores.
     pub(super) cpu: Option<f64>,
     /// Bytes.
     pub(super) memory: Option<f64>,
-    /// Bytes a second.
+    /// Bytes per second.
     pub(super) read: Option<f64>,
-    /// Bytes a second.
+    /// Bytes per second.
     pub(super) written: Option<f64>,
     pub(super) tasks: Option<f64>,
 }
 
-/// The node.
+/// The head of the screen: values of the node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Head {
     pub(super) device: String,
     pub(super) now: Timestamp,
     pub(super) jobs: usize,
     pub(super) load: Option<f64>,
-    /// Cores that are busy.
+    /// Busy cores.
     pub(super) busy: Option<f64>,
     pub(super) cores: Option<f64>,
     pub(super) memory_used: Option<f64>,
     pub(super) memory: Option<f64>,
-    /// Nodes that report, of those known; `None` for a node by itself.
+    /// Reporting nodes and known nodes; `None` for a single node.
     pub(super) nodes: Option<(u64, u64)>,
-    /// Watts by the processors' own energy counters.
+    /// Power in watts, from the processors' energy counters.
     pub(super) energy: Option<f64>,
-    /// Watts at the sensor that shows most.
+    /// Power in watts, from the sensor with the highest value.
     pub(super) sensor: Option<f64>,
 }
 
-/// What the rows are ordered by.
+/// Column that orders the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
     Name,
@@ -68,13 +68,13 @@ const COLUMNS: [(Column, char, &str, usize); 7] = [
     (Column::Written, 'w', "WRITTEN/s", 10),
     (Column::Tasks, 't', "TASKS", 6),
 ];
-/// Columns of a terminal that all of them fill, a blank between two.
+/// Total width of all columns, with a blank between two.
 const COLUMNS_WIDE: usize = 80;
-/// Most room that names have beyond that.
+/// Maximum additional width of names.
 const NAME_ROOM_MAX: usize = 40;
-/// Lines that are not rows: two of the head, one that tells what is shown, the headings, the help.
+/// Lines other than rows: two of the head, the title, the headings, the help line.
 const OTHER_LINES: usize = 5;
-/// What `?` shows.
+/// The help text of `?`.
 const KEYS: [&str; 14] = [
     "",
     "c m r w t  order by processor, memory, bytes read, bytes written, last column",
@@ -91,36 +91,36 @@ const KEYS: [&str; 14] = [
     "",
     "any key goes back",
 ];
-/// Longest filter.
+/// Maximum length of the filter.
 const FILTER_MAX: usize = 40;
 
-/// What a key asks for that is not the screen's own matter.
+/// A request of a key that the screen itself does not handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// The end.
+    /// Quit.
     Quit,
-    /// The jobs.
+    /// Show the jobs.
     Jobs,
-    /// All processes.
+    /// Show all processes.
     Processes,
-    /// All nodes.
+    /// Show all nodes.
     Nodes,
-    /// What belongs to this row.
+    /// Show the details of this row.
     Of(String),
 }
 
-/// What a screen calls things, where that depends on what it shows.
+/// Texts that depend on the content of the screen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words {
     /// Heading of the second column.
     pub(super) user: &'static str,
     /// Heading of the last column.
     pub(super) tasks: &'static str,
-    /// The keys.
+    /// The help line.
     pub(super) help: &'static str,
 }
 
-/// How the rows are shown.
+/// The state of the table: order, filter, selection.
 #[derive(Debug)]
 pub(super) struct Shown {
     order: Column,
@@ -145,7 +145,7 @@ impl Shown {
         }
     }
 
-    /// Does what a key says; `rows` as they are shown now.
+    /// Handles a key; `rows` are the rows on the screen.
     pub(super) fn key(&mut self, key: Key, rows: &[Row]) -> Option<Asked> {
         if self.is_typing {
             return self.typed(key);
@@ -213,7 +213,7 @@ impl Shown {
         }
     }
 
-    /// The rows that the filter lets through, in order.
+    /// The rows that match the filter, in order.
     pub(super) fn ordered(&self, rows: &[Row]) -> Vec<Row> {
         let has = |text: &str| text.contains(&*self.filter);
         let through = |row: &&Row| has(&row.id) || has(&row.name) || has(&row.user);
@@ -226,7 +226,7 @@ impl Shown {
         rows
     }
 
-    /// The largest first, names from A; what is not known comes last.
+    /// Compares rows: numbers descending, names ascending, unknown values last.
     fn compare(&self, a: &Row, b: &Row) -> Ordering {
         let number = |of: fn(&Row) -> Option<f64>| {
             let value = |row| of(row).unwrap_or(-1.0);
@@ -243,8 +243,8 @@ impl Shown {
         }
     }
 
-    /// The lines of the screen, each of so many columns at most. `title` tells what the rows are; `rows` are
-    /// those of [`Self::ordered`].
+    /// The lines of the screen, each at most `columns` wide. `title` describes the rows; `rows` are those of
+    /// [`Self::ordered`].
     pub(super) fn draw(
         &mut self,
         head: &Head,
@@ -313,13 +313,13 @@ impl Shown {
     }
 }
 
-/// Where there is room, names have it.
+/// Width of a column; names use the additional width of the terminal.
 fn widened(column: Column, width: usize, columns: usize) -> usize {
     let room = columns.saturating_sub(COLUMNS_WIDE).min(NAME_ROOM_MAX);
     if column == Column::Name { width + room } else { width }
 }
 
-/// By number where both are one, else as text.
+/// Compares as numbers if both are numbers, otherwise as text.
 fn natural(a: &str, b: &str) -> Ordering {
     match (a.parse::<u64>(), b.parse::<u64>()) {
         (Ok(a), Ok(b)) => a.cmp(&b),
@@ -327,7 +327,7 @@ fn natural(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Names to the left, numbers to the right; what is too long for its column is cut.
+/// Appends a cell: names left-aligned, numbers right-aligned, truncated to the column's width.
 fn push(line: &mut String, text: &str, column: Column, width: usize) {
     if !line.is_empty() {
         line.push(' ');
@@ -339,7 +339,7 @@ fn push(line: &mut String, text: &str, column: Column, width: usize) {
     }
 }
 
-/// A cell each; a name comes behind what it is called by, if that says more.
+/// The cells of a row. A name follows the ID if it differs.
 fn cells(row: &Row, columns: usize) -> String {
     let known =
         |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(|| "-".to_owned(), show);
@@ -390,7 +390,8 @@ fn usage(head: &Head) -> String {
     parts.join("   ")
 }
 
-/// A name may hold any byte, those that a terminal obeys and those of no width too.
+/// Replaces unsafe characters: a name may contain any byte, including control characters and characters of no
+/// width.
 fn clean(text: &str) -> String {
     text.chars().map(|c| if matches!(c, ' '..='~') { c } else { '?' }).collect()
 }
@@ -401,7 +402,7 @@ fn cut(line: &mut String, columns: usize) {
     }
 }
 
-/// In reverse, over the whole width.
+/// Displays a line in reverse over the whole width.
 fn marked(mut line: String, columns: usize) -> String {
     cut(&mut line, columns);
     format!("\x1b[7m{line:<columns$}\x1b[0m")

@@ -1,5 +1,4 @@
-//! The terminal while `top` has it: raw, on its other screen, without a cursor; given back as it was on every
-//! way out.
+//! The terminal during `top`: raw mode, alternate screen, no cursor. Every exit restores the previous state.
 
 use anyhow::{Context as _, bail};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -13,24 +12,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How the terminal was. A panic finds it here, too.
+/// The previous state of the terminal; also used by the panic hook.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// The other screen, no cursor, no line broken by itself.
+/// Enters the alternate screen, hides the cursor, disables automatic wrapping.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[?7l";
-/// All of that undone.
+/// Reverts `ENTER`.
 const LEAVE: &[u8] = b"\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// What woke [`Terminal::wait`].
+/// The event that ended [`Terminal::wait`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Woken {
-    /// Bytes of keys.
+    /// Input bytes.
     Typed(Vec<u8>),
-    /// The window has another size, or the terminal was somebody else's for a while.
+    /// The window's size changed, or this process was stopped and continued.
     Changed,
-    /// A signal asks for the end, or nobody is at the terminal any more.
+    /// A signal requests the end, or the terminal is closed.
     End,
-    /// Nothing within the time.
+    /// Timeout.
     Nothing,
 }
 
@@ -43,10 +42,10 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Takes the terminal.
+    /// Takes control of the terminal.
     ///
     /// # Errors
-    /// Standard input or output is none.
+    /// Standard input or output is not a terminal.
     pub(super) fn take() -> anyhow::Result<Self> {
         if !isatty(io::stdin()) || !isatty(io::stdout()) {
             bail!("`jobmeter top` needs a terminal; `jobmeter jobs` and `jobmeter get` do not");
@@ -70,7 +69,7 @@ impl Terminal {
         *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
         let told = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            // First, or the other screen takes the words with it.
+            // First restores the terminal; otherwise the message disappears with the alternate screen.
             give_back();
             told(panic);
         }));
@@ -86,7 +85,7 @@ impl Terminal {
         write(ENTER).context("writing to the terminal")
     }
 
-    /// Columns and rows; 80 and 24 where nobody knows.
+    /// Columns and rows; 80 and 24 if unknown.
     pub(super) fn size(&self) -> (usize, usize) {
         match tcgetwinsize(io::stdout()) {
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
@@ -96,7 +95,7 @@ impl Terminal {
         }
     }
 
-    /// Waits for keys or a signal, so long at most.
+    /// Waits for input or a signal, up to a time limit.
     ///
     /// # Errors
     /// The terminal cannot be read.
@@ -104,7 +103,7 @@ impl Terminal {
         let timeout = Timespec::try_from(at_most).ok();
         let stdin = io::stdin();
         let mut fds = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(&self.wakes, PollFlags::IN)];
-        // Interrupted by the very signal: what it said is looked at below.
+        // A signal may interrupt the call; the code below handles its effect.
         poll(&mut fds, timeout.as_ref()).ok();
         let typed = !fds.first().is_none_or(|fd| fd.revents().is_empty());
         let mut bytes = [0; 64];
@@ -126,13 +125,13 @@ impl Terminal {
             Ok(0) => Ok(Woken::End),
             Ok(length) => Ok(Woken::Typed(bytes.get(..length).unwrap_or_default().to_vec())),
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => Ok(Woken::Nothing),
-            // The window is gone.
+            // The terminal is closed.
             Err(rustix::io::Errno::IO) => Ok(Woken::End),
             Err(errno) => Err(errno).context("reading the terminal"),
         }
     }
 
-    /// Shows these lines, and nothing else.
+    /// Shows these lines and nothing else.
     ///
     /// # Errors
     /// The terminal cannot be written.
@@ -142,7 +141,8 @@ impl Terminal {
             if place > 0 {
                 bytes.extend_from_slice(b"\r\n");
             }
-            // What was there goes first: behind a line as wide as the window it would be its last letter.
+            // Clears before writing: after a line as wide as the window, clearing would erase its last
+            // character.
             let is_last = place + 1 == lines.len();
             bytes.extend_from_slice(if is_last { b"\x1b[J" } else { b"\x1b[K" });
             bytes.extend_from_slice(line.as_bytes());
@@ -158,11 +158,11 @@ impl Drop for Terminal {
     }
 }
 
-/// Leaves the terminal as it was, once.
+/// Restores the terminal, once.
 fn give_back() {
     let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(before) = before {
-        // Of a terminal that is gone nothing is left to give back.
+        // A closed terminal cannot be restored; the error is ignored.
         write(LEAVE).ok();
         tcsetattr(io::stdin(), OptionalActions::Now, &before).ok();
     }

@@ -1,9 +1,9 @@
-//! Login names of this node's users: of `/etc/passwd`. A user of another name service keeps the number.
+//! Login names of this node's users, from `/etc/passwd`. Users of other name services appear as user IDs.
 
 use kernel::Root;
 use std::collections::HashMap;
 
-/// Names by number.
+/// Names by user ID.
 #[derive(Debug, Default)]
 pub(super) struct Users(HashMap<u32, String>);
 
@@ -12,7 +12,7 @@ impl Users {
         let mut text = Vec::new();
         match root.read("etc/passwd", &mut text) {
             Ok(()) => Self::parse(&String::from_utf8_lossy(&text)),
-            // Numbers are shown.
+            // User IDs are shown instead.
             Err(_) => Self::default(),
         }
     }
@@ -23,7 +23,7 @@ impl Users {
             let mut fields = line.split(':');
             let (name, uid) = (fields.next(), fields.nth(1).and_then(|uid| uid.parse().ok()));
             if let (Some(name), Some(uid)) = (name, uid) {
-                // Of several names of a number the first counts, as in getpwuid(3).
+                // Of several names of a user ID the first counts, as in getpwuid(3).
                 names.entry(uid).or_insert_with(|| name.to_owned());
             }
         }

@@ -1,4 +1,4 @@
-//! Which value of which origin becomes a total.
+//! Tests: which origin's value becomes the total.
 
 use super::*;
 
@@ -90,7 +90,7 @@ fn pressure_and_transfers_state_the_seconds_that_are_not_read() {
     let read: &[_] = &[("cgroup_pressure_cpu_some_seconds_total", 1.0)];
     let of_two = note(&nodes(&[("n1", lost), ("n2", read)]), "pressure_cpu_seconds");
     assert_eq!(of_two.as_deref(), Some("last 0.87 s not read on 1 nodes"));
-    // The tasks' own accounting has the end.
+    // The tasks' own accounting covers the end.
     let exits = [lost, &[("taskstats_read_bytes_total", 8192.0)]].concat();
     assert_eq!(note(&nodes(&[("n1", &exits)]), "io_read_bytes"), None);
 }
@@ -102,11 +102,11 @@ fn exit_accounting_with_less_than_the_cgroup_does_not_cover_the_end() {
         let (totals, origins) = totals(&nodes(&[("n1", &[&cgroup, tasks].concat())]), 2.0);
         (totals.cpu_seconds, origin(&origins, "cpu_seconds").note.clone())
     };
-    // As an agent knows the tasks of a job that an earlier one, which was killed, had observed.
+    // As an agent knows the tasks of a job if the previous agent, which was killed, had observed them.
     let late = ("taskstats_cpu_run_virtual_seconds_total", 1.0);
     let missed = Some("last reading missed".to_owned());
     assert_eq!(cpu(&[late]), (Some(4.0), missed));
-    // With the cgroup's account up to then.
+    // With the cgroup's counter value up to that time.
     assert_eq!(cpu(&[late, ("taskstats_job_cpu_seconds_total", 4.5)]), (Some(4.5), None));
     assert_eq!(cpu(&[late, ("taskstats_job_cpu_seconds_total", 4.0)]), (Some(4.0), None));
 }

@@ -1,4 +1,4 @@
-//! What a run's readings come to.
+//! Tests of the totals from a run's readings.
 
 use super::*;
 
@@ -86,7 +86,7 @@ fn all_numbers_include_the_same_processes() {
     let missed = Totals { memory_peak_bytes: None, ..cgroup.clone() };
     assert_eq!(with_ended(missed, ended).memory_peak_bytes, Some(67_108_864.0));
     assert_eq!(totals.minor_faults, None, "what no cgroup and no source counts is not known");
-    // The cgroup has more: a process that was not waited for.
+    // The cgroup has counted more: it includes a process that was not waited for.
     let less = Usage { user_us: 50_000, max_rss_kib: 2200, ..Usage::default() };
     let totals = with_ended(cgroup, less);
     assert_eq!((totals.cpu_seconds, totals.cpu_user_seconds), (Some(0.1), Some(0.0)));
@@ -133,7 +133,7 @@ fn what_the_process_used_before_the_command_is_not_the_commands() {
     assert_eq!((totals.minor_faults, totals.voluntary_switches), (Some(49.0), Some(1.0)));
     assert_eq!(totals.io_write_bytes, Some(4000.0), "without cancelled writes");
     let key = JobKey { cluster: model::ClusterId::local(), id: model::JobId::new(1).unwrap() };
-    // Its own memory is no reading of the command's.
+    // The memory of jobmeter's own process must not count as the command's.
     measure.tree = Some(Tree::new(1, key, Timestamp(0)));
     measure.joined(Timestamp(0));
     assert_eq!(measure.tree.as_ref().map(|tree| tree.resident_bytes_max), Some(0.0));

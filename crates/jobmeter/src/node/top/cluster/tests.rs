@@ -1,4 +1,4 @@
-//! Rows of a server's answer.
+//! Tests of the rows from a server's answer.
 
 use super::*;
 use std::collections::HashMap;

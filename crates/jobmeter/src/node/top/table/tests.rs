@@ -1,4 +1,4 @@
-//! Orders, filters and lines of the screen.
+//! Tests of order, filter and lines of the screen.
 
 use super::*;
 use proptest::prelude::*;
