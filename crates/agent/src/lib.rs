@@ -1,8 +1,8 @@
-//! The agent: ticks and readings. It is `jobmeter-agent`; the command `jobmeter` names the machine and reads its
-//! settings by the same code.
+//! The agent `jobmeter-agent`: ticks and readings of sources. The command `jobmeter` uses the same code to name the
+//! machine and read settings.
 //!
-//! The way of a sample: `sampler` decides what is read when, `work` reads it, and the crate `delivery` seals, keeps
-//! and sends it.
+//! A sample passes three parts: `sampler` decides when to read a source, `work` reads it, and the crate `delivery`
+//! seals, stores and sends the batch.
 
 mod common;
 mod jobs;
@@ -18,7 +18,7 @@ pub use reading::plan::{
     source_settings, sources,
 };
 
-/// The agent's program, as the kernel shows it in `/proc/PID/comm`: shorter than the 15 bytes there.
+/// Name of the agent's program in `/proc/PID/comm`. It fits the limit of 15 bytes.
 pub const PROGRAM: &str = "jobmeter-agent";
 
 use config::AgentConfig;
@@ -26,9 +26,9 @@ use config::AgentConfig;
 /// Runs an agent as configured: once, or until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// It cannot begin, or not all of the one run was done.
+/// The agent cannot start, or `--once` did not complete.
 pub fn begin(config: AgentConfig, reload: Reload) -> Result<(), StartError> {
-    // Before there is a second thread.
+    // This must precede the second thread.
     kernel::heap::share();
     config::log::set(&config.log, delivery::wall).map_err(|e| StartError::machine("log", &e))?;
     if config.run.once {

@@ -1,4 +1,4 @@
-//! `jobmeter-agent`: samples this node and sends what it finds.
+//! `jobmeter-agent`: samples this node and sends the samples to the server.
 
 use agent::StartError;
 use clap::ArgMatches;
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     match start(config::agent_settings(&sources), matches) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nothing is left to be told if standard error is closed.
+            // Standard error may be closed: there is no other place to report to.
             writeln!(std::io::stderr(), "jobmeter-agent: {error}").ok();
             let is_config = matches!(error, StartError::Config(_));
             ExitCode::from(if is_config { 2 } else { 1 })
@@ -34,7 +34,7 @@ fn start(settings: Vec<config::Setting>, matches: ArgMatches) -> Result<(), Star
     };
     let config = unknown.beside(load())?;
     for line in &unknown.ignored {
-        // Nobody is told if standard error is closed.
+        // Standard error may be closed.
         writeln!(std::io::stderr(), "jobmeter-agent: {line}").ok();
     }
     agent::begin(config, Box::new(load))

@@ -1,4 +1,4 @@
-//! `jobmeter-agent` itself, against a server that answers as it is told.
+//! Tests of `jobmeter-agent` with a scripted server.
 
 #![expect(clippy::disallowed_methods, reason = "a real program in real time")]
 #![expect(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
@@ -40,7 +40,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// A help that goes nowhere is an error, except to a reader that has seen enough.
+/// Help that cannot be written is an error, unless the reader closed the pipe.
 #[test]
 fn a_help_that_cannot_be_printed_is_an_error() {
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
@@ -63,12 +63,12 @@ struct Agent {
 }
 
 impl Agent {
-    /// An agent of a recorded machine with a period of 200 ms.
+    /// Starts an agent on a recorded machine with a period of 200 ms.
     fn start(url: &str, more: &[&str]) -> Self {
         Self::of(url, &[&["--period", "200ms"], more].concat())
     }
 
-    /// An agent of a recorded machine.
+    /// Starts an agent on a recorded machine.
     fn of(url: &str, more: &[&str]) -> Self {
         let machine = machine();
         let root = machine.path().to_str().unwrap().to_owned();
@@ -85,7 +85,7 @@ impl Agent {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Ends it; how long that took, and what it said.
+    /// Ends the agent. Returns its status, the duration of the shutdown, and its standard error.
     fn end(self) -> (ExitStatus, Duration, String) {
         let begin = Instant::now();
         self.signal(Signal::TERM);
@@ -167,8 +167,8 @@ fn wrong_settings_are_all_told_and_end_it() {
     assert_eq!((status.code(), String::from_utf8(stderr).unwrap().lines().count()), (Some(1), 1));
 }
 
-/// A recorded machine, or a tick that is printed, never reaches the store that a file, a variable or a server of
-/// this machine names.
+/// With `--root` or `--print`, the agent sends samples only to a server on the command line. A server in a file, in
+/// a variable or on this machine receives none.
 #[test]
 fn samples_for_reading_are_sent_only_by_the_command_line() {
     let server = Server::start(Box::new(|_, _| Reply::All(AckStatus::Stored)));
@@ -191,7 +191,7 @@ fn samples_for_reading_are_sent_only_by_the_command_line() {
     }
     let once = ["--once", "--print", "--sources-load-enabled=true"];
     assert!(agent(&once).output().unwrap().status.success());
-    // One that runs on: it has read three ticks when it is ended.
+    // Without `--once`, the agent runs on. It has read 3 ticks when it is ended.
     let mut child = agent(&["--root", root, "--print"]).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     assert_eq!(lines.filter(|line| line.starts_with("load_1m")).take(3).count(), 3);
@@ -213,7 +213,7 @@ fn it_samples_and_sends_and_ends_when_told() {
     until("three batches", || server.seqs().len() >= 3);
     let spool = agent.machine.path().join("spool");
     let before = server.seqs().len();
-    // Two ticks that are not sealed yet.
+    // Two ticks are not sealed yet.
     std::thread::sleep(Duration::from_millis(450));
     agent.signal(Signal::TERM);
     let Agent { mut child, machine } = agent;
@@ -328,7 +328,7 @@ fn it_says_which_sources_give_nothing_and_why_until_they_do() {
     fs::write(&load, "0.50 0.25 0.10 1/123 4567\n").unwrap();
     agent.signal(Signal::HUP);
     until("the end of it", || said(&server.posts()).is_none());
-    // A part of a source that gives something all the same.
+    // One part of the source is broken; another one still gives samples.
     for (zone, temperature) in [("thermal_zone0", "42000"), ("thermal_zone1", "warm")] {
         let zone = agent.machine.path().join("sys/class/thermal").join(zone);
         fs::create_dir_all(&zone).unwrap();
@@ -342,7 +342,7 @@ fn it_says_which_sources_give_nothing_and_why_until_they_do() {
     agent.end();
 }
 
-/// What the server asks for while jobs run: optional metrics, bursts, and an end of each by itself.
+/// Remote changes while jobs run: optional metrics and bursts. Each expires by itself.
 #[test]
 fn what_is_asked_for_on_demand_comes_at_once_and_ends_by_itself() {
     let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
@@ -379,7 +379,7 @@ fn what_is_asked_for_on_demand_comes_at_once_and_ends_by_itself() {
     let (load, others) = (server.times("load_1m"), server.times("load_15m"));
     let last = load.last().copied().unwrap();
     let end_us = i64::try_from(end * 1_000_000).unwrap();
-    // The tick of that instant may be the last.
+    // The tick at that instant may be the last.
     assert!(last <= end_us && end_us - last <= 1_100_000, "{last} but {end_us}");
     assert_eq!(others, [0; 0], "it was not named");
     assert!(server.gaps().iter().all(|gap| gap != "load"), "an end is no gap");
@@ -395,7 +395,7 @@ fn what_is_asked_for_on_demand_comes_at_once_and_ends_by_itself() {
     each.sort_unstable();
     each.dedup();
     assert_eq!(each.len(), once.len(), "nothing comes twice");
-    // The same number again, in another text, asks for nothing.
+    // The same request number in a different text has no effect.
     *asked.lock().unwrap() = (9, format!("{flush}\n"));
     let count = between(&once);
     std::thread::sleep(Duration::from_millis(2500));

@@ -1,9 +1,9 @@
-//! What `/api/v1` takes and answers, as JSON. One definition for the server that writes it and the
-//! command that reads it: the operations, their parameters, and the types of bodies. [`openapi()`] tells all of it
-//! as an OpenAPI document.
+//! Requests and responses of `/api/v1` as JSON. The server that writes them and the command that reads them share
+//! this definition: operations, their parameters, and the types of bodies. [`openapi()`] describes all of it as an
+//! OpenAPI document.
 //!
-//! Times are numbers: seconds since 1970 with a fraction. What is unknown is `null`, never 0 or -1.
-//! Reading passes over keys it does not know, so that an older command reads a newer server.
+//! Times are numbers: seconds since 1970 with a fraction. An unknown value is `null`, never 0 or -1. Reading
+//! ignores unknown keys, so that an older command can read from a newer server.
 
 mod access;
 mod demand;

@@ -1,4 +1,4 @@
-//! The OpenAPI document (3.1) of the server, made of [`Operation`]s and of the types of their bodies.
+//! The OpenAPI document (3.1) of the server, built from [`Operation`]s and the types of their bodies.
 
 use crate::Problem;
 use crate::operation::{About, Access, Answer, Body, Method, Operation, PATH_JOB, PATH_PARTS};
@@ -230,7 +230,7 @@ fn links(operation: Operation) -> Option<Value> {
 
 /// Statuses of errors that an operation may answer.
 fn statuses(operation: Operation, about: &About) -> BTreeSet<u16> {
-    // Of every request: its header, its caller, its host.
+    // Every request may fail because of its headers, its caller or its host.
     let mut all = BTreeSet::from([400, 401, 421, 500]);
     if about.access != Access::Anyone {
         all.extend([403, 408, 413, 429]);

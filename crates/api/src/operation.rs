@@ -1,5 +1,5 @@
-//! The operations of the HTTP API: path, parameters, body and answer of each. The server's routes, its check of
-//! parameter names and the OpenAPI document are derived from this one declaration.
+//! The operations of the HTTP API: path, parameters, body and response of each. The server's routes, its check of
+//! parameter names and the OpenAPI document are derived from this single declaration.
 
 use crate::param::{Form, Param, param};
 use crate::{

@@ -1,4 +1,4 @@
-//! The parameters of questions: what each is called, what it means, and which texts it takes.
+//! Parameters of requests: their names, meanings and accepted texts.
 
 use serde_json::{Value, json};
 
@@ -264,7 +264,7 @@ impl Form {
                 choices.extend(more.iter().map(|kind| json!({"type": kind})));
                 json!({"anyOf": choices})
             }
-            // No operation takes these in a body.
+            // No operation accepts these in a body.
             Self::Devices
             | Self::Metrics
             | Self::JobOrNone

@@ -1,15 +1,16 @@
-//! The one parser of times, for the command line and for every parameter of the server.
+//! The parser of times for the command line and for all server parameters.
 //!
-//! Accepted:
+//! Accepted forms:
 //! - `now`, `today`, `yesterday`, `tomorrow`, each also with a time of day (`yesterday 14:49`), and `epoch`;
 //! - a duration before now: `10m`, `1h30m`, `-10m`; `+10m` is after now;
 //! - a time of day, today: `14:49`, `14:49:05.25`;
-//! - an ISO 8601 or RFC 3339 date with or without a time: `2021-06-08`, `2021-06-08 15:00:00.25`, `20210608T150000`;
-//! - seconds since 1970: `1767706500.25`. A number alone is this, never a duration.
+//! - an ISO 8601 or RFC 3339 date with or without a time: `2021-06-08`, `2021-06-08 15:00:00.25`,
+//!   `20210608T150000`;
+//! - seconds since 1970: `1767706500.25`. A number alone always means seconds since 1970, never a duration.
 //!
-//! Nothing, `Z`, an offset (`+02`, `+0200`, `+02:00`) or the name of a zone follows a date or a time of day.
-//! A blank in the place of an offset's `+` is one: that is what is left of it in a query string that was not
-//! encoded. The rest of PostgreSQL's forms (`June 8 2021`, `3:00 PM`) is rejected.
+//! A date or a time of day may be followed by `Z`, an offset (`+02`, `+0200`, `+02:00`) or the name of a zone. A
+//! blank may replace the `+` of an offset, because a `+` in a query string that was not encoded becomes a blank.
+//! PostgreSQL's other forms (`June 8 2021`, `3:00 PM`) are rejected.
 
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
@@ -92,7 +93,7 @@ fn epoch(text: &str) -> Option<Option<Timestamp>> {
         return Some(Some(at));
     }
     let micros = (seconds * 1e6).round();
-    // 9999-12-31 and 1 BC: the calendar of `jiff`.
+    // The calendar of `jiff` ends at 9999-12-31. The lower limit is the start of year 1.
     if !(-62_135_596_800e6..253_402_300_800e6).contains(&micros) {
         return Some(None);
     }
@@ -199,7 +200,8 @@ impl Fields {
 
     fn at(&self, place: &OffsetOrZone) -> Option<Timestamp> {
         let Clock { hour, minute, second, micros: fraction } = self.clock;
-        // 24:00:00 and a leap second are the next day's and minute's beginning, as in PostgreSQL.
+        // Like PostgreSQL, 24:00:00 means the start of the next day, and a leap second the start of the next
+        // minute.
         let whole_hour = (minute, second) == (0, 0) && fraction == 0;
         let ok = minute < 60 && second <= 60 && (hour < 24 || hour == 24 && whole_hour);
         if !ok {
@@ -348,10 +350,10 @@ mod tests {
             ("20210608T150000", "2021-06-08T13:00:00+00:00"),
             ("2021-06-08 24:00:00", "2021-06-08T22:00:00+00:00"),
             ("2021-06-08T15:00:60", "2021-06-08T13:01:00+00:00"),
-            // Clocks went from 02:00 to 03:00, and from 03:00 back to 02:00.
+            // At these changes the clocks skip from 02:00 to 03:00, and repeat from 03:00 back to 02:00.
             ("2021-03-28 02:30", "2021-03-28T01:30:00+00:00"),
             ("2021-10-31 02:30", "2021-10-31T01:30:00+00:00"),
-            // A plus that was not encoded in the query string.
+            // A `+` that was not encoded in the query string.
             ("2021-06-08T15:00:00 02:00", "2021-06-08T13:00:00+00:00"),
             ("1606389005.1234", "2020-11-26T11:10:05.1234+00:00"),
             ("1606389005", "2020-11-26T11:10:05+00:00"),

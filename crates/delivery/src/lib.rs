@@ -1,8 +1,10 @@
-//! Everything between samples and the server's acknowledgement: sealing, queue, outbox, spool, sending.
+//! Delivery: the path from samples to the server's acknowledgement through sealing, queue, outbox, spool and
+//! sender.
 //!
-//! The way of a sample: a [`sources::Sink`] has it; [`Sealer`] makes batches; the keeper makes frames; the outbox and
-//! the spool hold them; the sender sends them, and the server's answer forgets them. [`Delivery`] runs this in two
-//! threads. [`Stepped`] is the same without threads, for callers that give the time and carry the requests.
+//! A [`sources::Sink`] collects samples, and [`Sealer`] makes batches of them. The keeper encodes the batches as
+//! frames. The outbox and the spool store the frames until the sender has sent them and the server has acknowledged
+//! them. [`Delivery`] runs this in two threads. [`Stepped`] does the same without threads, for callers that provide
+//! the time and perform the requests.
 
 mod batches;
 mod common;

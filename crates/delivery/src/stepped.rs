@@ -1,6 +1,6 @@
-//! A delivery without threads, clock and connection: the way of a sample from its sink to the server's ack,
-//! one step at a time. Its caller gives the time, carries the requests and may stop anywhere, as
-//! a kill does. [`Delivery`](crate::Delivery) runs the same parts in threads.
+//! A delivery without threads, clock and connection, advanced step by step. The caller provides the time, performs
+//! the requests and may stop at any step, like a kill. [`Delivery`](crate::Delivery) runs the same parts in
+//! threads.
 
 use crate::batches::notes::Notes;
 use crate::batches::seal::{Sealer, Sinks};
@@ -27,7 +27,7 @@ pub struct Stepped {
     clock: Arc<GivenClock>,
     sealer: Sealer,
     keeper: Keeper,
-    /// Batches that the keeper has taken from its queue.
+    /// Number of batches that the keeper has taken from its queue.
     kept: u64,
     kept_until: Option<Timestamp>,
     outbox: Arc<Outbox>,
@@ -39,12 +39,12 @@ pub struct Stepped {
     body: Vec<u8>,
 }
 
-/// What was sent and is not answered.
+/// A request that was sent and has no response yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// The frames, one after another.
+    /// The frames of the request.
     pub body: Vec<u8>,
-    /// Whether they come from the spool.
+    /// Whether the frames come from the spool.
     pub spooled: bool,
 }
 
@@ -55,8 +55,8 @@ impl std::fmt::Debug for Stepped {
 }
 
 impl Stepped {
-    /// Starts with what the spool holds of earlier starts; without settings there is no spool. `device`: the one whose samples are missing where a gap
-    /// names no other. `steady_us`: microseconds of a clock that is never set.
+    /// Starts with the frames that earlier starts spooled. Without settings there is no spool. `device` is the
+    /// default device of gaps. `steady_us` is the time of a monotonic clock in microseconds.
     ///
     /// # Errors
     /// The spool cannot be opened.
@@ -94,23 +94,22 @@ impl Stepped {
         })
     }
 
-    /// Reports as a gap the time between what an earlier start kept and the first tick of this one.
+    /// Reports the time between what an earlier start kept and the first tick of this one as a gap.
     pub fn note_down(&self, first: Timestamp, period: Duration) {
         self.notes.add_down(self.kept_until, first, period);
     }
 
-    /// Empties the sinks into batches, with what waits beside samples.
+    /// Moves the samples of the sinks and the waiting notes into batches.
     pub fn seal(&mut self, now: Timestamp, steady_us: i64, sinks: &mut dyn Sinks) {
         self.clock.show(now, steady_us);
         self.sealer.seal(sinks);
     }
 
-    /// The turn of the thread that keeps: takes every batch that was sealed, and moves to the spool what
-    /// has waited too long.
+    /// Does a step of the keeper thread: takes every sealed batch, and spools frames that waited too long.
     pub fn keep(&mut self, now: Timestamp, steady_us: i64) {
         self.clock.show(now, steady_us);
         let sealed = self.sealer.counts.batches;
-        // At least once: what was kept before is seen to, though nothing new came.
+        // At least one step: older frames need maintenance even without a new batch.
         loop {
             self.keeper.step(Duration::ZERO);
             if self.kept >= sealed {
@@ -120,8 +119,7 @@ impl Stepped {
         }
     }
 
-    /// The turn of the thread that sends: the next request, if there is something to send and none is
-    /// unanswered.
+    /// Does a step of the sender thread. Returns the next request, unless there is none or one has no response yet.
     pub fn send(&mut self, now: Timestamp, steady_us: i64) -> Option<Sent> {
         self.clock.show(now, steady_us);
         if self.sending.is_some() {
@@ -135,8 +133,7 @@ impl Stepped {
         Some(Sent { body: self.body.clone(), spooled })
     }
 
-    /// What became of the request: the server's answer, or why there is none. Returns how long
-    /// to wait before the next one.
+    /// Handles the server's response, or the failure. Returns the delay before the next request.
     pub fn answered(
         &mut self,
         now: Timestamp,
@@ -156,12 +153,12 @@ impl Stepped {
         }
     }
 
-    /// The next failure is the first again, so that the wait after it is the shortest.
+    /// Resets the retry delay to the shortest one.
     pub const fn renew(&mut self) {
         self.dispatch.renew();
     }
 
-    /// Batches that were sealed and that the server neither stored nor rejected.
+    /// Number of sealed batches that the server neither stored nor rejected.
     pub fn unsent_batches(&self) -> u64 {
         let counters = &self.counters;
         let counted = [&counters.sent_batches, &counters.refused_batches];
@@ -169,7 +166,7 @@ impl Stepped {
         self.sealer.counts.batches.saturating_sub(settled)
     }
 
-    /// Whether nothing is left to be reported or sent of what was sealed.
+    /// Whether no sealed batch and no note is left to send.
     pub fn is_drained(&self) -> bool {
         let counted = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         self.notes.is_empty()
@@ -179,7 +176,7 @@ impl Stepped {
             && counted(&self.counters.spool_bytes) == 0
     }
 
-    /// Ends as a program that is told to: what is sealed and the server has not got goes to the spool.
+    /// Shuts down like a program after SIGTERM: unacknowledged batches go to the spool.
     pub fn end(mut self, now: Timestamp, steady_us: i64) {
         self.keep(now, steady_us);
         self.outbox.end(Duration::ZERO);

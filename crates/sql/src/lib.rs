@@ -1,9 +1,8 @@
-//! SQL over the store: SELECT statements, planned and run by DataFusion on tables whose rows come from
-//! crate `query`, so that SQL and `get_metrics` agree. The types of DataFusion that leave this crate are
-//! re-exported as [`arrow`].
+//! SQL over the store. DataFusion plans and runs SELECT statements on tables. Their rows come from crate `query`,
+//! so that SQL and `get_metrics` agree. [`arrow`] re-exports the types of DataFusion in this crate's interface.
 //!
-//! A statement may read, and nothing else: DDL, DML, SET, COPY and files are refused. EXPLAIN tells how a SELECT
-//! is answered. What a statement may take is bounded by [`Limits`]. The tables are described in `docs/reference/tables.md`.
+//! A statement may only read: DDL, DML, SET, COPY and files are rejected. EXPLAIN shows how a SELECT is processed.
+//! [`Limits`] bounds the resources of a statement. `docs/reference/tables.md` describes the tables.
 
 mod common;
 mod functions;
@@ -17,7 +16,7 @@ pub use statements::engine::{Limits, Piece, Sql, SqlRows};
 pub use statements::worker::child::{Encode, NewEncoder, WorkerBounds, run as run_worker};
 pub use statements::worker::pool::Launch;
 
-/// The names of the tables.
+/// Names of the tables.
 pub fn tables() -> impl Iterator<Item = &'static str> {
     common::schema::Table::ALL.into_iter().map(common::schema::Table::name)
 }

@@ -1,4 +1,4 @@
-//! EXPLAIN from outside: what reaches the store, what it took, and who is told of it.
+//! Tests of EXPLAIN: conditions that reach the store, the cost, and its visibility.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
@@ -12,7 +12,7 @@ use lab::{Lab, TestSeries, key};
 use sql::{Limits, Sql, SqlError};
 use std::time::Duration;
 
-/// 20 nodes of 100 samples in a block; job 7 of user 1000 on n1, with 100 of its own.
+/// 20 nodes with 100 samples each in a block. Job 7 of user 1000 on n1 has 100 samples.
 fn filled() -> Lab {
     let lab = Lab::new();
     let samples: Vec<(f64, f64)> = (0..100_u8).map(|i| (f64::from(i) * 10.0, 1.0)).collect();
@@ -29,7 +29,7 @@ fn filled() -> Lab {
     lab
 }
 
-/// Kinds and lines.
+/// Runs a statement, and splits each line into kind and text.
 async fn ask(sql: &Sql, reader: Reader, text: &str) -> Result<Vec<(String, String)>, SqlError> {
     let lines = asked::ask_as(sql, reader, text).await?;
     let pair = |line: &String| {
@@ -39,7 +39,7 @@ async fn ask(sql: &Sql, reader: Reader, text: &str) -> Result<Vec<(String, Strin
     Ok(lines.iter().map(pair).collect())
 }
 
-/// The line of a table in a plan.
+/// Returns the line of a table in a plan.
 fn table(lines: &[(String, String)]) -> &str {
     let found: Vec<_> =
         lines.iter().filter(|line| line.1.trim_start().starts_with("TableExec: ")).collect();
@@ -48,7 +48,7 @@ fn table(lines: &[(String, String)]) -> &str {
     line.trim_start()
 }
 
-/// What follows the only line of a kind.
+/// Returns the text of the only line of a kind.
 fn only<'a>(lines: &'a [(String, String)], kind: &str) -> Option<&'a str> {
     let mut found = lines.iter().filter(|line| line.0 == kind).map(|line| line.1.as_str());
     let first = found.next();
@@ -78,7 +78,7 @@ async fn a_plan_tells_what_reaches_the_store_and_reads_nothing() {
             "SELECT value FROM metrics WHERE device_id = 'no,name'",
             "TableExec: metrics, nothing: no row can meet the conditions",
         ),
-        // What the store does not answer by itself stays with the engine.
+        // The engine checks the conditions that the store does not support.
         ("SELECT value FROM metrics WHERE value > 2", "TableExec: metrics"),
         ("SELECT name FROM jobs WHERE name LIKE 'a%'", "TableExec: jobs"),
         ("SELECT name FROM jobs WHERE job_id = 7", "TableExec: jobs, job_id in [7]"),
@@ -127,7 +127,7 @@ async fn nobody_learns_of_what_is_somebody_elses() {
     assert_eq!(only(&own, "rows"), Some("100"));
     assert_eq!(only(&other, "rows"), Some("0"));
     assert!(table(&other).ends_with("metrics=[output_rows=0]"), "{other:?}");
-    // Rows of others are read before they are left out: how many there were stays untold.
+    // The data read includes rows of other users. The amount is therefore hidden.
     assert_eq!((only(&own, "read"), only(&other, "read")), (None, None));
 }
 

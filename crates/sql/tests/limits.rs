@@ -1,4 +1,4 @@
-//! What a statement may take: the limits, what is told at each, and that everything is given back.
+//! Tests of the limits of statements: errors, and release of all resources.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
@@ -13,7 +13,7 @@ use query::{Asker, Format};
 use sql::{Limits, Sql};
 use std::time::Duration;
 
-/// Two hundred thousand rows.
+/// 204 000 rows.
 fn large() -> Lab {
     let lab = Lab::new();
     let samples: Vec<(f64, f64)> = (0..6000).map(|s| (f64::from(s), f64::from(s % 97))).collect();
@@ -49,7 +49,7 @@ async fn limits_end_what_is_too_much() {
     assert_eq!(refused(&sql, &format!("SELECT 1 FROM {many}")).await.0, 400);
     let told: Vec<&str> = ended(&sql).into_iter().map(|(limit, _)| limit).collect();
     assert!(["length", "memory", "rows"].iter().all(|limit| told.contains(limit)), "{told:?}");
-    // Everything is given back: the next statement runs.
+    // All resources are released: the next statement runs.
     assert_eq!(ask(&sql, "SELECT count(*) FROM metrics").await, ["204000"]);
     given_back(&sql).await;
 }
@@ -77,7 +77,7 @@ async fn a_slow_statement_is_ended_and_its_place_given_back() {
         assert_eq!(slow.0, 413, "{text}: {}", slow.1);
         assert!(slow.1.contains("more than 2 s"), "{text}: {}", slow.1);
         assert!(began.elapsed() < Duration::from_secs(3), "{text}: {:?}", began.elapsed());
-        // The thread that worked on it comes free soon.
+        // The thread of the statement soon becomes free.
         let mut free = false;
         for _ in 0..50 {
             free = ask_as(&sql, Reader::Everything, "SELECT 1").await.is_ok();
@@ -107,7 +107,7 @@ async fn more_statements_than_may_run_wait_and_more_than_may_wait_are_refused() 
         let (status, message) = refused(&sql, "SELECT 1").await;
         assert_eq!((status, message.contains("1 statements run")), (429, true), "{message}");
         assert_eq!((sql.load().running, sql.load().waiting), (1, 1));
-        // Dropping the rows stops the statement, and the one that waits has its turn.
+        // Dropping the rows stops the statement, and the waiting one gets its turn.
         drop(first);
     };
     let (second, ()) = tokio::join!(ask(&sql, "SELECT 2"), last);
@@ -115,7 +115,7 @@ async fn more_statements_than_may_run_wait_and_more_than_may_wait_are_refused() 
     assert_eq!(ended(&sql), [("statements", 1)]);
 }
 
-/// Waits until no statement runs, none waits and none holds memory: their threads end a moment after the answer.
+/// Waits until no statement runs, waits or holds memory. Their threads end a moment after the result.
 async fn given_back(sql: &Sql) {
     for _ in 0..250 {
         let load = sql.load();
@@ -127,7 +127,7 @@ async fn given_back(sql: &Sql) {
     panic!("still held: {:?}", sql.load());
 }
 
-/// The limits at which statements ended.
+/// Limits at which statements ended, with counts.
 fn ended(sql: &Sql) -> Vec<(&'static str, u64)> {
     let counts = sql.load().ended.into_iter();
     counts.filter(|(_, count)| *count > 0).map(|(limit, count)| (limit.word(), count)).collect()
@@ -198,7 +198,7 @@ async fn jobs_and_their_stays_are_found_among_more_than_may_be_told() {
         assert_eq!(ask(&sql, text).await, [want], "{text}");
     }
     assert_eq!(refused(&sql, "SELECT * FROM jobs").await.0, 413);
-    // Who sees a node while his jobs are there sees what is there then, however many they were.
+    // A user who sees a node during their jobs sees its samples of that time, for any number of jobs.
     let tick = |id: i32| (f64::from(id) * 10.0 + 2.0, 1.0);
     let samples: Vec<(f64, f64)> = (1..=30).map(tick).chain([(900.0, 1.0)]).collect();
     lab.put(&[TestSeries { samples: &samples, ..TestSeries::default() }]);

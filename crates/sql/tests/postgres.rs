@@ -1,4 +1,4 @@
-//! What a statement may be written like, as PostgreSQL reads it.
+//! Tests of syntax that PostgreSQL accepts.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -12,7 +12,7 @@ use lab::{Lab, TestSeries};
 use query::Settings;
 use sql::Limits;
 
-/// Two cores and a node.
+/// Two processor cores and a node.
 fn filled() -> Lab {
     let lab = Lab::new();
     lab.put(&[
@@ -93,7 +93,7 @@ async fn times_as_people_write_them() {
             "SELECT count(*) FROM metrics WHERE timestamp BETWEEN '2026-01-06' AND '2026-01-06T02:00'",
             "4",
         ),
-        // Skipped by daylight saving, and repeated by it: PostgreSQL's answers.
+        // Times that daylight saving time skips or repeats. The expected values are PostgreSQL's.
         ("SELECT '2026-03-29 02:30'::timestamptz", "2026-03-29T03:30:00+02:00"),
         ("SELECT '2026-10-25 02:30'::timestamptz", "2026-10-25T02:30:00+01:00"),
         ("SELECT (TIMESTAMP '2026-10-25 02:30')::timestamptz", "2026-10-25T02:30:00+01:00"),
@@ -126,7 +126,7 @@ async fn tables_and_columns_are_listed() {
     let described = ask(&sql, "DESCRIBE metrics").await;
     assert_eq!(described.first().unwrap(), "timestamp timestamp with time zone NO");
     assert_eq!(described.last().unwrap(), "cluster text YES");
-    // For every reader the same, and nothing but our tables.
+    // The tables are the same for every user, and include only ours.
     let text = "SELECT count(DISTINCT table_name) FROM information_schema.columns";
     let count = tables.len().to_string();
     assert_eq!(ask_as(&sql, Reader::Nodes, text).await.unwrap(), [count]);

@@ -1,5 +1,5 @@
-//! What a user who sees a node only while his job is there gets of each table. A table that is added says
-//! here what that is.
+//! Tests of access control: rows of each table for a user who may see a node only during their job. Each new table
+//! must be added here.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -13,8 +13,8 @@ use lab::{Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, JobEvent, Kind, NodeList, OomKill, Origin, Unit};
 use sql::Limits;
 
-/// Alice's job is on n1 from second 100 to 400, bob's from 300 to 900. What nobody else may see is told in
-/// millions, and under names with `secret` in them.
+/// Alice's job is on n1 from second 100 to 400, Bob's from 300 to 900. Values that other users may not see are in
+/// the millions, and their names contain `secret`.
 fn shared() -> Lab {
     let lab = Lab::new();
     let tick = |tick: i32| {
@@ -79,15 +79,15 @@ async fn every_table_tells_a_tenant_what_is_of_his_time_alone() {
         let nobody = ask_as(&sql, Reader::Tenant(9), &text).await.unwrap();
         let (rows, of_all) = match table {
             "metrics" | "metrics_by_device" | "metrics_by_job" => (30, false),
-            // 105 to 295, and 305 to 395.
+            // Samples from 105 to 295, and from 305 to 395.
             "metrics_summary" | "metrics_by_device_summary" => (2, false),
-            // What begins while the job is there.
+            // The summary that begins during the job.
             "metrics_by_job_summary" => (1, false),
             "nodetime_per_job" | "nodetime_by_job" | "jobs" | "allocations" | "gaps" => (1, false),
             "counter_starts" => (0, false),
-            // What was asked of her node in her time, and for her job at any.
+            // Marks of her node during her job, and of her job at any time.
             "marks" => (2, false),
-            // What could be measured, and not what was.
+            // The catalogue lists metrics that can be measured, not data.
             "catalogue" => (3, true),
             _ => panic!("say what a tenant sees of {table}"),
         };
@@ -145,7 +145,7 @@ async fn kills_are_of_the_nodes_that_the_reader_reads() {
             limit_bytes: None,
         }],
     };
-    // Of n2 no scheduler's record and no word of its own says that the job there is alice's.
+    // Neither a scheduler's record nor an agent's event states on n2 that its job is Alice's.
     let told = [event("n1", Some(1000), 1), event("n2", None, 2)];
     lab.registry.apply(&told, at(7200.0)).unwrap();
     let sql = engine(&lab, Limits::default());

@@ -1,4 +1,4 @@
-//! SQL from outside: the tables, and what is refused.
+//! Tests of SQL: the tables, and rejected statements.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -13,7 +13,7 @@ use model::{Cause, DeviceId, Gap, JobState, Kind, Origin, Unit};
 use query::Settings;
 use sql::Limits;
 
-/// Jobs 7 and 8 on n1 at once, the node itself, and a port that is n1's by alias.
+/// Jobs 7 and 8 on n1 at the same time, the node itself, and a port that an alias assigns to n1.
 fn filled() -> Lab {
     let lab = Lab::new();
     let counted = |job, samples| TestSeries {
@@ -95,7 +95,7 @@ async fn summaries_are_five_minutes_of_the_same_rows() {
         assert!(rows.len() > 3, "{rows:?}");
         assert_eq!(rows, ask(&sql, &same).await);
     }
-    // A condition does not cut the five minutes: those that begin within it are told, whole.
+    // A condition does not split a 5-minute summary. Summaries that begin in the range are returned whole.
     let cut = "SELECT count(*) FROM metrics_summary WHERE timestamp > '2026-01-06T00:00:00Z'";
     assert_eq!(ask(&sql, cut).await, ["0"]);
     let by_job = "SELECT DISTINCT job_id FROM metrics_by_job_summary WHERE job_id = 7";
@@ -118,7 +118,7 @@ async fn jobs_have_theirs_and_their_nodes_but_never_another_jobs() {
             format!("2026-01-06T00:00:20Z cpu_seconds_total 27.0 {stay}"),
         ]
     );
-    // Both jobs at once: the node's rows are told of each, a job's rows of that job alone.
+    // Both jobs run at the same time: rows of the node are attributed to both, rows of a job to that job alone.
     let both = "SELECT job_id, metric_id, count(*), sum(value) FROM metrics_by_job GROUP BY 1, 2 ORDER BY 1, 2";
     assert_eq!(
         ask(&sql, both).await,
@@ -197,7 +197,7 @@ async fn an_allocation_tells_what_the_job_has_of_the_device() {
     lab.registry.tell(&[record], at(30.0)).unwrap();
     let sql = engine(&lab, Limits::default());
     let text = "SELECT job_id, device_id, cpus, gpus, memory_bytes FROM allocations ORDER BY 1, 2";
-    // Of 7 no scheduler says anything; what is past 8 exbibytes is that much.
+    // No scheduler reports anything about job 7. A value above 8 EiB is capped.
     assert_eq!(
         ask(&sql, text).await,
         ["7 n1 - - -", "8 n1 16 2 68719476736", "8 n2 8 - 9223372036854775807"]
@@ -389,7 +389,7 @@ async fn a_reader_sees_no_job_of_somebody_else() {
     }
 }
 
-/// What [`std::path::Path::try_exists`] says, a failure being one of the test.
+/// [`std::path::Path::try_exists`] with a failure of the test for an error.
 trait Exists {
     fn exists_or_fails(&self) -> bool;
 }

@@ -1,4 +1,4 @@
-//! What is said of a statement that is wrong.
+//! Tests of the error messages for wrong statements.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,6 +1,7 @@
-//! What every part uses: when something is due, and the error of a start.
+//! Types that every part of the agent uses.
 //!
-//! - `schedule`: when something is due. `start_error`: why the agent does not start.
+//! - `schedule`: instants at which periodic work is due.
+//! - `start_error`: reasons why the agent does not start.
 
 pub(crate) mod schedule;
 pub(crate) mod start_error;

@@ -1,27 +1,27 @@
-//! When something is due: at the multiples of its period since 1970, so that ticks of different nodes
-//! and sources fall together.
+//! Instants at which periodic work is due: multiples of its period since 1970. Ticks of different nodes and sources
+//! therefore coincide.
 
 use model::Timestamp;
 use std::time::Duration;
 
-/// The instants at which something is due.
+/// Instants at which periodic work is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Schedule {
     period_us: i64,
     due: Timestamp,
 }
 
-/// An instant that has come.
+/// A due instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
-    /// The last instant that was due. Earlier ones that nobody took are not caught up with.
+    /// The latest due instant. The agent does not make up for earlier ones.
     pub(crate) at: Timestamp,
-    /// How many those were.
+    /// Number of earlier instants that were missed.
     pub(crate) missed: u64,
 }
 
 impl Schedule {
-    /// The first instant is the next multiple of the period, or `now` if it is one.
+    /// Creates a schedule. The first instant is the next multiple of the period, or `now` if it is one.
     pub(crate) fn new(period: Duration, now: Timestamp) -> Self {
         let period_us = i64::try_from(period.as_micros()).unwrap_or(i64::MAX).max(1);
         let mut schedule = Self { period_us, due: now };
@@ -39,7 +39,7 @@ impl Schedule {
         self.due
     }
 
-    /// Takes what is due, if anything is.
+    /// Takes the latest due instant, if there is one.
     pub(crate) fn take(&mut self, now: Timestamp) -> Option<Due> {
         let late = now.since(self.due);
         if late < 0 {
@@ -47,19 +47,19 @@ impl Schedule {
         }
         let missed = late / self.period_us;
         let at = self.due.plus(missed * self.period_us);
-        // After one out of its turn too, the next is a multiple again.
+        // After a forced instant, the next one is a multiple of the period again.
         let next = at.plus(self.period_us);
         self.due = next.plus(-next.0.rem_euclid(self.period_us));
         Some(Due { at, missed: missed.unsigned_abs() })
     }
 
-    /// Starts again from `now`: the clock was set, so that nothing was missed.
+    /// Restarts from `now` after the clock was set. No instant counts as missed.
     pub(crate) fn align(&mut self, now: Timestamp) {
         let over = now.0.rem_euclid(self.period_us);
         self.due = if over == 0 { now } else { now.plus(self.period_us - over) };
     }
 
-    /// Goes on with another period. What is due already stays due, and no instant comes twice.
+    /// Changes the period. An instant that is already due stays due, and no instant occurs twice.
     pub(crate) fn change(&mut self, period: Duration, now: Timestamp) {
         let taken = self.due.plus(-self.period_us);
         let (due, is_due) = (self.due, self.due <= now);
@@ -69,14 +69,14 @@ impl Schedule {
         }
     }
 
-    /// Makes something due at `now`, out of its turn.
+    /// Makes an extra instant due at `now`.
     pub(crate) fn force(&mut self, now: Timestamp) {
         self.due = now;
     }
 }
 
-/// The instant that a reading's samples carry: the scheduled one, or the real one when the reading
-/// begins later than a tenth of the period.
+/// Timestamp of a reading's samples. It is the scheduled instant, or `now` if the reading begins later than a tenth
+/// of the period.
 pub(crate) const fn stamp(scheduled: Timestamp, period_us: i64, now: Timestamp) -> Timestamp {
     let late = now.since(scheduled);
     if late > period_us / 10 { now } else { scheduled }
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(schedule.due(), at(60_000));
         schedule.change(5 * SECOND, at(31_000));
         assert_eq!(schedule.due(), at(35_000));
-        // What has come and was not taken stays, though it is none of the new ones.
+        // A due instant that was not taken stays due, even if it is no multiple of the new period.
         schedule.change(60 * SECOND, at(35_001));
         assert_eq!(schedule.take(at(35_002)), Some(Due { at: at(35_000), missed: 0 }));
         schedule.force(at(120_000));

@@ -1,18 +1,18 @@
-//! Why an agent does not run.
+//! Reasons why an agent does not run.
 
 use config::ConfigErrors;
 use delivery::DeliveryError;
 
-/// Why an agent does not run.
+/// Reason why an agent does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
-    /// What was sampled could not be sent or kept.
+    /// The samples could not be sent or stored.
     #[error(transparent)]
     Delivery(#[from] DeliveryError),
-    /// Something of the machine is not as it must be: what, and what to do.
+    /// The machine lacks something that the agent needs. The text states the cause and the remedy.
     #[error("{0}")]
     Machine(String),
 }

@@ -1,7 +1,7 @@
-//! The accounting state: what sources need to continue the counters of living jobs after a restart.
+//! Accounting states: data that sources need to continue the counters of running jobs after a restart.
 //!
-//! The file `accounting` beside the spool is written at a clean end and removed by the next start, so that no
-//! state is used twice. See `docs/decisions/0022-accounting-state.md` for the format.
+//! The agent writes the file `accounting` beside the spool at a clean shutdown. The next start removes it, so that
+//! no state is used twice. See `docs/decisions/0022-accounting-state.md` for the format.
 
 use delivery::crc32c;
 use kernel::Root;
@@ -10,15 +10,15 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// First bytes of the file, with the version of the format.
+/// First bytes of the file, with the format version.
 const MAGIC: &[u8] = b"jobmeter accounting 1\n";
 /// Largest file that is read or written.
 const BYTES_MAX: usize = 8 << 20;
 
-/// The states of sources by name.
+/// Source names with their states.
 pub(crate) type States = Vec<(String, Vec<u8>)>;
 
-/// The file.
+/// The file `accounting`.
 #[derive(Debug)]
 pub(crate) struct Accounting {
     path: PathBuf,
@@ -26,8 +26,8 @@ pub(crate) struct Accounting {
 }
 
 impl Accounting {
-    /// Takes the state of the last clean end, and removes it. One that is rejected is logged; returns how many are.
-    /// `None` where the machine's boot has no ID.
+    /// Reads the state of the last clean shutdown and removes the file. A rejected state is logged and counted in
+    /// the last returned value. Returns `None` if the kernel has no boot ID.
     pub(crate) fn open(dir: &Path, root: &Root) -> Option<(Self, (States, u64))> {
         let (accounting, states) = Self::try_open(dir, root)?;
         let left = states.map(|states| (states, 0)).unwrap_or_else(|e| {
@@ -53,7 +53,7 @@ impl Accounting {
         let mut bytes = Vec::new();
         let limit = u64::try_from(BYTES_MAX).unwrap_or(u64::MAX) + 1;
         let read = File::open(&self.path)?.take(limit).read_to_end(&mut bytes);
-        // Even one that is damaged: it must not be read twice.
+        // Also removes a damaged file: it must not be read twice.
         fs::remove_file(&self.path)?;
         read.map(|_| bytes)
     }
@@ -61,7 +61,7 @@ impl Accounting {
     /// Writes the states atomically.
     ///
     /// # Errors
-    /// The disk refuses, or they exceed the limit.
+    /// The disk rejects the write, or the states exceed `BYTES_MAX`.
     pub(crate) fn write(&self, states: &States) -> io::Result<()> {
         let mut bytes = MAGIC.to_vec();
         for part in [self.boot.as_bytes()]

@@ -1,9 +1,9 @@
-//! When the directories of jobs were made, remembered over a restart: the kernel does not tell, and the
-//! counters of a job begin with its directory.
+//! Creation times of job cgroups, kept across restarts. The kernel does not report them, and a job's counters start
+//! with its cgroup.
 //!
-//! The file `known` beside the spool is text: the machine's boot on the first line, then a line for each
-//! directory, its inode number and microseconds since 1970. It is written beside its name and moved there,
-//! and thrown away when the machine has booted since.
+//! The file `known` beside the spool is text. Its first line is the machine's boot ID. Each further line is a
+//! directory's inode number and its creation time in microseconds since 1970. The agent writes a temporary file
+//! beside it and renames it. It ignores the file of an earlier boot.
 
 use kernel::Root;
 use model::Timestamp;
@@ -14,20 +14,20 @@ use std::path::{Path, PathBuf};
 /// Largest file that is read.
 const BYTES_MAX: u64 = 4 << 20;
 
-/// The directories that were known.
+/// Inode numbers of cgroup directories with their creation times.
 pub(crate) type Directories = Vec<(u64, Timestamp)>;
 
-/// The file.
+/// The file `known`.
 #[derive(Debug)]
 pub(crate) struct BirthCache {
     path: PathBuf,
     boot: String,
-    /// Which state of the jobs was written last.
+    /// Generation of the jobs that was written last.
     generation: u64,
 }
 
 impl BirthCache {
-    /// Reads what an earlier start since this machine's boot has left. `None` where the boot has no name.
+    /// Reads the file of an earlier start within this boot. Returns `None` if the kernel has no boot ID.
     pub(crate) fn open(dir: &Path, root: &Root) -> Option<(Self, Directories)> {
         let boot = root.read_text("proc/sys/kernel/random/boot_id").ok()?;
         let path = dir.join("known");
@@ -41,12 +41,12 @@ impl BirthCache {
         Some((Self { path, boot, generation: 0 }, found))
     }
 
-    /// Which state of the jobs was written last; 0 for none.
+    /// Generation of the jobs that was written last; 0 for none.
     pub(crate) const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Writes what is known.
+    /// Writes the known directories.
     pub(crate) fn write(&mut self, generation: u64, directories: &[(u64, Timestamp)]) {
         if let Err(e) = self.write_now(directories) {
             log::warn!("{} cannot be written: {e}", self.path.display());

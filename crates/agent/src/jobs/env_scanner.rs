@@ -1,10 +1,10 @@
-//! What jobs ask for by their environment: the variable `JOBMETER_MONITOR` of one of a job's processes, as
-//! `/proc/PID/environ` shows it. Slurm's own interfaces do not.
+//! On-demand requests of jobs: the environment variable `JOBMETER_MONITOR` of one of a job's processes. The agent
+//! reads it from `/proc/PID/environ`, because Slurm's own interfaces do not report it.
 //!
-//! A job is looked at when it gets its first process, and again, each time after twice as long, for a quarter of a
-//! minute: its first processes may be its scheduler's, which know nothing of what the user set. Once a value is found,
-//! or that time is over, nothing of a job is read any more. Only processes of the job's user count. Where the agent
-//! may not read them, which takes root, or CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, nothing is found.
+//! The agent scans a job when it gets its first process. It repeats the scan at doubling intervals for about 16 s:
+//! the first processes may be the scheduler's, which lack the user's variables. The agent stops once it finds a
+//! value or the time is over. It reads only processes of the job's user. This takes root, or CAP_SYS_PTRACE and
+//! CAP_DAC_READ_SEARCH; without them the agent finds nothing.
 
 use crate::jobs::finder::event;
 use crate::reading::work::Machine;
@@ -15,39 +15,39 @@ use model::{ClusterId, DeviceId, JobEvent, JobKey, REJECTED_REQUEST, Timestamp};
 use std::sync::Arc;
 use wire::MONITOR_BYTES_MAX;
 
-/// The variable.
+/// Name of the environment variable.
 const VARIABLE: &str = "JOBMETER_MONITOR";
-/// From the first look at a job to the second; from each to the next twice as long as before.
+/// Time between the first and the second scan of a job. Each further interval is twice as long.
 const SECOND_LOOK_US: i64 = 250_000;
-/// Looks at a job: the last is 15.75 s after the first.
+/// Maximum number of scans of a job. The last is 15.75 s after the first.
 const LOOKS_MAX: u32 = 7;
-/// Most processes of a job whose owners are looked at in one look.
+/// Maximum number of a job's processes that are checked for their owner in one scan.
 const OWNERS_MAX: usize = 1024;
-/// Most processes of a job whose environment is read in one look.
+/// Maximum number of a job's processes that are read for their environment in one scan.
 const PROCESSES_MAX: usize = 64;
-/// So much of an environment is read; the kernel's limit for one variable is as large.
+/// Maximum number of bytes read of an environment. The kernel's limit for one variable is the same.
 const ENVIRON_BYTES_MAX: usize = 128 * 1024;
 
-/// The jobs that are to be looked at.
+/// The jobs waiting for a scan of their environment.
 #[derive(Debug, Default)]
 pub(crate) struct Wishes {
-    /// This node is to read none.
+    /// The plan disables scans on this node.
     is_off: bool,
     waiting: Vec<Waiting>,
-    /// A look is being made: there is one at a time, as one may hang.
+    /// A scan is in progress. The agent makes one at a time, as it may hang.
     is_away: bool,
 }
 
 #[derive(Debug)]
 struct Waiting {
     key: JobKey,
-    /// Another run of the number has another.
+    /// Creation time of the job. It tells runs with a reused job ID apart.
     created: Timestamp,
     looks: u32,
     due_us: i64,
 }
 
-/// A look at a job about to be made.
+/// A scan of a job that is about to start.
 pub(crate) struct Looking {
     pub(crate) key: JobKey,
     pub(crate) jobs: Arc<Jobs>,
@@ -55,18 +55,18 @@ pub(crate) struct Looking {
     pub(crate) device: DeviceId,
 }
 
-/// What a look found.
+/// The result of a scan.
 pub(crate) struct Looked {
     key: JobKey,
-    /// Nothing more is to be looked for.
+    /// The job needs no further scans.
     is_known: bool,
-    /// The job, told again with what it asks for.
+    /// The job event, sent again with the request.
     pub(crate) event: Option<JobEvent>,
 }
 
 impl Wishes {
-    /// Takes note of jobs that got their first process, and forgets those that ended. The user of a local job asks
-    /// for himself.
+    /// Queues jobs that got their first process, and drops those that ended. Local jobs are skipped: their users
+    /// request metrics with `jobmeter run`.
     pub(crate) fn note(&mut self, populated: &[JobKey], jobs: &Jobs, steady_us: i64) {
         let is_here = |one: &Waiting| jobs.get(&one.key).is_some_and(|j| j.created == one.created);
         self.waiting.retain(is_here);
@@ -80,7 +80,7 @@ impl Wishes {
         }
     }
 
-    /// Reads environments from now on, those of the jobs that are here too, or none.
+    /// Switches scans on or off. Switching them on also queues the jobs that are running.
     pub(crate) fn set(&mut self, reads: bool, jobs: &Jobs, steady_us: i64) {
         let was_off = std::mem::replace(&mut self.is_off, !reads);
         if self.is_off {
@@ -91,7 +91,7 @@ impl Wishes {
         }
     }
 
-    /// The job to be looked at now, if there is one; [`Self::take`] takes back what was found.
+    /// Returns the job to scan now, if there is one. [`Self::take`] takes the result.
     pub(crate) fn next(&mut self, steady_us: i64) -> Option<JobKey> {
         let due = self.due_us().is_some_and(|due_us| due_us <= steady_us);
         let next = self.waiting.iter().min_by_key(|one| one.due_us).filter(|_| due)?;
@@ -99,12 +99,12 @@ impl Wishes {
         Some(next.key.clone())
     }
 
-    /// When the next look is to be made, by the steady clock; none where none is, or while one is being made.
+    /// Monotonic time of the next scan. Returns `None` if no job waits or a scan is in progress.
     pub(crate) fn due_us(&self) -> Option<i64> {
         self.waiting.iter().map(|one| one.due_us).min().filter(|_| !self.is_away)
     }
 
-    /// Takes back a look that was made.
+    /// Takes the result of a scan.
     pub(crate) fn take(&mut self, looked: &Looked, steady_us: i64) {
         self.is_away = false;
         self.waiting.retain_mut(|one| {
@@ -119,7 +119,7 @@ impl Wishes {
 }
 
 impl Looking {
-    /// Looks, in the time it takes: a process that is stuck may hold up whoever reads its memory.
+    /// Scans the job. This may take long: a stuck process may block each reader of its memory.
     pub(crate) fn make(self) -> Looked {
         let Self { key, jobs, machine, device } = self;
         let found = jobs.get(&key).and_then(|job| find(&machine.root, job));
@@ -127,7 +127,7 @@ impl Looking {
         let event = found.and_then(|found| {
             let value = found.unwrap_or_else(|why| {
                 log::warn!("{VARIABLE} of job {key} is rejected: {why}");
-                // The server shows it to the job's owner.
+                // The server shows the reason to the job owner.
                 format!("{REJECTED_REQUEST}{VARIABLE}: {why}").into()
             });
             log::info!("job {key} asks for metrics by its environment");
@@ -138,16 +138,16 @@ impl Looking {
     }
 }
 
-/// What the first process of the job's user that has the variable has in it.
+/// Value of the variable in the first process of the job's user that has it.
 fn find(root: &Root, job: &JobCgroup) -> Option<Result<Box<str>, String>> {
     let mut members = Members::default();
-    // Of lists that cannot be read, what the others have.
+    // Some process lists may be unreadable. The others are used.
     processes(root, job, &mut members).ok();
     let dir = job.dirs.first().and_then(|dir| root.stat(&dir.path).ok());
     let is_users = |uid: u32| match job.uid {
         Some(user) => uid == user,
-        // The cgroups of OAR 2 and of Slurm in version 2 name no number. The scheduler's own processes are root's, or of
-        // the account that makes the cgroups.
+        // The cgroup names of OAR 2 and of Slurm on cgroup v1 may carry no user ID. The scheduler's own processes
+        // belong to root or to the owner of the cgroup.
         None => uid != 0 && dir.is_some_and(|dir| uid != dir.uid),
     };
     let owned = |pid: &&u32| root.stat(&format!("proc/{pid}")).is_ok_and(|stat| is_users(stat.uid));
@@ -157,7 +157,7 @@ fn find(root: &Root, job: &JobCgroup) -> Option<Result<Box<str>, String>> {
         let Ok(is_whole) = file.read_start(&mut environ, ENVIRON_BYTES_MAX) else { continue };
         let text = if is_whole { &environ[..] } else { whole_entries(&environ) };
         let Some(value) = variable(text, VARIABLE) else { continue };
-        // The number of a process that ended meanwhile may be another job's process by now.
+        // A process ID may have been reused meanwhile. Check that it still belongs to the job.
         processes(root, job, &mut again).ok();
         if again.ids().contains(pid) {
             return Some(checked(value));
@@ -166,7 +166,7 @@ fn find(root: &Root, job: &JobCgroup) -> Option<Result<Box<str>, String>> {
     None
 }
 
-/// The value as it is sent; whether it holds regular expressions the server decides.
+/// Checks the value before it is sent. The server checks the regular expressions.
 fn checked(value: &[u8]) -> Result<Box<str>, String> {
     let value = std::str::from_utf8(value).map_err(|_| "it is not UTF-8".to_owned())?.trim();
     if value.len() > MONITOR_BYTES_MAX {
@@ -191,7 +191,7 @@ mod tests {
 
     const DIR: &str = "cg/job_7";
 
-    /// A machine with a job of these processes: the number and the environment of each.
+    /// A test machine with one job. Each process has an ID and an environment.
     struct Machine {
         dir: tempfile::TempDir,
         root: Root,
@@ -278,7 +278,7 @@ mod tests {
         let own = machine.job.uid.unwrap();
         machine.job.uid = Some(own + 1);
         assert_eq!(machine.find(), None);
-        // Without a number: neither root's nor of the account that made the cgroup.
+        // Without a user ID, neither root's processes nor those of the cgroup's owner count.
         machine.job.uid = None;
         assert_eq!(machine.find(), None);
         if own == 0 {
@@ -324,7 +324,7 @@ mod tests {
         wishes.set(true, &jobs, now + 5);
         wishes.next(now).unwrap();
         wishes.take(&looked(true), now);
-        // Of one that ended, and of an earlier run of its number, nothing is looked for.
+        // Ended jobs and earlier runs of a job ID are not scanned.
         wishes.note(std::slice::from_ref(&key), &jobs, now);
         let later = JobCgroup { created: Timestamp(6), ..machine.job.clone() };
         wishes.note(&[], &Jobs::new(vec![later], Vec::new()), now);

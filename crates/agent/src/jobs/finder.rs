@@ -1,4 +1,4 @@
-//! Which jobs are on this node, looked for in the cgroups.
+//! Finds the jobs of this node by their cgroups.
 
 use crate::jobs::cgroup_birth_cache::Directories;
 use crate::jobs::job_sightings::Sightings;
@@ -11,53 +11,53 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest time between two looks, so that a job is seen within a second where nothing is noted.
+/// Longest time between two searches. Without inotify events a job is found within 1 s.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long after the start a job that is not seen may still come to light.
+/// Time after the start within which existing jobs may still be found.
 const SETTLED_US: i64 = 5 * Timestamp::SECOND;
-/// Most jobs remembered whose end was told.
+/// Maximum number of remembered jobs with a reported end.
 const GONE_MAX: usize = 4096;
 
-/// What finds jobs.
+/// Finds jobs and reports their starts and ends.
 #[derive(Debug)]
 pub(crate) struct Finder {
     discovery: Discovery,
     mine: Jobs,
     jobs: Arc<Jobs>,
     presence: Duration,
-    /// When jobs were seen last, by this start and earlier ones.
+    /// Times when this start and earlier ones last saw jobs.
     sightings: Sightings,
-    /// When this one looked first.
+    /// Time of this start's first search.
     begun: Option<Timestamp>,
-    /// Jobs from before that are told as ended.
+    /// Jobs whose end was already reported.
     gone: BTreeSet<JobKey>,
-    /// Jobs that are here as far as the server knows; looked at once.
+    /// Jobs that the server lists as running here. The agent compares the list once.
     open: Option<Vec<(JobKey, Timestamp)>>,
 }
 
-/// What a look found.
+/// The result of a search.
 pub(crate) struct Found {
     pub(crate) finder: Box<Finder>,
     pub(crate) jobs: Arc<Jobs>,
-    /// Jobs to be read for the last time: they ended, or their last process did.
+    /// Jobs that need a last reading: they ended, or their last process did.
     pub(crate) ended: Vec<JobKey>,
     /// Jobs that got their first process.
     pub(crate) populated: Vec<JobKey>,
-    /// Jobs that came or went, to be told to the server.
+    /// Starts and ends of jobs, to be sent to the server.
     pub(crate) events: Vec<JobEvent>,
 }
 
 impl Finder {
-    /// Looks for jobs in the cgroups, knowing when some of their directories were made, and when
-    /// earlier starts of the agent saw jobs last.
+    /// Creates a finder that searches the cgroups. `known` holds creation times of cgroup directories, `sightings`
+    /// the times when earlier starts last saw jobs.
     pub(crate) fn discovering(
         config: Config,
         (known, sightings): (Directories, Sightings),
     ) -> Self {
         let presence = config.presence;
         let mut discovery = Discovery::new(config);
-        // Until the server states its identity, no job that carries one is known to be its own.
+        // Until the server states its identity, no job that names a server is recognized as its own.
         discovery.set_server("");
         discovery.recall(known);
         let (mine, jobs) = (Jobs::default(), Arc::default());
@@ -69,14 +69,14 @@ impl Finder {
         Arc::clone(&self.jobs)
     }
 
-    /// How often to look. Version 1 of the cgroups does not tell when a job's last process ends: where nobody
-    /// else `hears` of ends of tasks, it is asked often.
+    /// Interval between searches. cgroup v1 does not report the end of a job's last process. Unless a source
+    /// `hears` of ends of tasks, the agent polls such jobs often.
     pub(crate) fn every(&self, tick: Duration, hears: bool) -> Duration {
         let usual = tick.min(LOOK_EVERY);
         self.presence().filter(|_| !hears).unwrap_or(usual)
     }
 
-    /// How soon to look for the end of jobs that the kernel does not tell of; `None`: there are none.
+    /// Poll interval for jobs whose end the kernel does not report. Returns `None` if there are no such jobs.
     pub(crate) fn presence(&self) -> Option<Duration> {
         let only_asked = self.jobs.iter().any(|job| {
             job.populated && job.dirs.iter().all(|dir| dir.hierarchy != Hierarchy::Unified)
@@ -84,7 +84,7 @@ impl Finder {
         only_asked.then_some(self.presence)
     }
 
-    /// What becomes readable when there is something to look at.
+    /// File descriptor that becomes readable when a watched directory changes.
     pub(crate) fn fd(&self) -> Option<OwnedFd> {
         let fd = self.discovery.fd()?;
         match fd.try_clone_to_owned() {
@@ -96,20 +96,19 @@ impl Finder {
         }
     }
 
-    /// What the next start should know, and of which state of the jobs it is.
+    /// Creation times for the next start, with their generation.
     pub(crate) fn known(&self) -> (u64, Directories) {
         (self.mine.generation(), self.discovery.known().collect())
     }
 
-    /// What the server says of jobs: the users' own that it registered, and those that are here as far as it
-    /// was told.
+    /// Applies the server's lists: registered local jobs and jobs that it lists as running here.
     pub(crate) fn set_told(&mut self, told: WantedJobs) {
         self.discovery.set_registered(told.local);
         self.discovery.set_server(&told.server);
         self.open = Some(told.open);
     }
 
-    /// Looks.
+    /// Searches for jobs that started or ended.
     pub(crate) fn find(
         mut self: Box<Self>,
         root: &Root,
@@ -124,7 +123,8 @@ impl Finder {
         }
         for job in &changes.ended {
             log::info!("job {job} has ended");
-            // A killed `jobmeter run` leaves its cgroup behind: the job ended before that is noticed.
+            // A killed `jobmeter run` leaves its cgroup behind. Its job ended at the last process, before this
+            // search.
             let last = changes.last_processes.iter().find(|(of, _)| of == job);
             let stop = last.map_or(now, |(_, at)| *at);
             events.extend(event(&self.mine, job, device, Some(stop)));
@@ -146,9 +146,9 @@ impl Finder {
 }
 
 impl Finder {
-    /// Tells the end of jobs that went while no agent looked: the server knows them, they are not here, and
-    /// they were there before this start. They ended at some moment since an earlier start saw them last;
-    /// that one is told, as nothing was measured after it.
+    /// Reports jobs that ended while no agent ran. The server lists them, they started before the agent, and the
+    /// finder does not see them. Their true end is unknown. The report states the last time an earlier start saw
+    /// them, because nothing was measured later.
     fn tell_gone(&mut self, device: &DeviceId, now: Timestamp, events: &mut Vec<JobEvent>) {
         let begun = self.begun.unwrap_or(now);
         if now.since(begun) < SETTLED_US || self.discovery.unresolved() > 0 {
@@ -180,8 +180,7 @@ impl Finder {
         self.sightings.settle(&ended, &listed);
     }
 
-    /// Remembers a job of before this start whose end was told, so that an answer that was on its way
-    /// does not make it told again.
+    /// Remembers a reported end, so that an acknowledgement under way does not make the agent report it again.
     fn note_gone(&mut self, key: &JobKey) {
         if self.gone.len() >= GONE_MAX {
             self.gone.pop_first();
@@ -190,7 +189,7 @@ impl Finder {
     }
 }
 
-/// What the server is told of a job that came or went.
+/// Event for the server about a job that started or ended.
 pub(crate) fn event(
     jobs: &Jobs,
     key: &JobKey,

@@ -1,8 +1,9 @@
-//! When the jobs of this node were seen last, over several starts of the agent.
+//! Times when the jobs of this node were last seen, across restarts of the agent.
 //!
-//! A job may end while no agent runs. The next start reports its end once it has looked for 5 s and knows the server's
-//! list of running jobs. A start that is killed before that has reported nothing, but has moved forward how far the
-//! agent kept everything (`kept`). The file `sightings` beside the spool therefore holds what the next start needs:
+//! A job may end while no agent runs. The next start reports the end after 5 s of searching, once it has the
+//! server's list of running jobs. A start that is killed earlier has reported nothing, but has advanced the time
+//! until which the agent kept everything (`kept`). The file `sightings` beside the spool therefore stores the state
+//! for the next start:
 //!
 //! ```text
 //! jobmeter sightings 1
@@ -12,11 +13,11 @@
 //! crc 89abcdef
 //! ```
 //!
-//! - `before`: until when the last start looked that reported every end. No such line: this start has reported all.
-//! - `here`: a job that the start saw at its last look.
-//! - A time: a job that is gone, and when it was seen last. The line remains until the server has the end.
+//! - `before`: the last time seen by the latest start that reported every end. Absent once this start reported all.
+//! - `here`: a job that the start saw in its latest search.
+//! - A time: the last time an ended job was seen. The line remains until the server has the end.
 //!
-//! Times are microseconds since 1970. The agent writes the file when it changes, beside its name, and moves it there.
+//! Times are microseconds since 1970. At each change the agent writes a temporary file and renames it.
 
 use cgroups::Jobs;
 use delivery::{crc32c, write_private};
@@ -26,36 +27,36 @@ use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// First line of the file, with the version of the format.
+/// First line of the file, with the format version.
 const TITLE: &str = "jobmeter sightings 1\n";
 /// Largest file that is read.
 const BYTES_MAX: u64 = 1 << 20;
 /// Maximum number of jobs in the file.
 const JOBS_MAX: usize = 8192;
 
-/// When a job was seen last.
+/// When a job was last seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Here,
     Until(Timestamp),
 }
 
-/// When the jobs of this node were seen last.
+/// Times when the jobs of this node were last seen.
 #[derive(Debug, Default)]
 pub(crate) struct Sightings {
     path: Option<PathBuf>,
-    /// Until when the last start looked that reported every end.
+    /// Last time seen by the latest start that reported every end.
     before: Option<Timestamp>,
-    /// Jobs that later starts saw, and jobs with an end that the server may lack.
+    /// Jobs seen by later starts, and jobs with an end that the server may lack.
     jobs: BTreeMap<JobKey, Seen>,
     /// Whether this start has reported every end.
     is_settled: bool,
-    /// Whether the file has all of this.
+    /// Whether the file is up to date.
     is_written: bool,
 }
 
 impl Sightings {
-    /// Reads the file in a folder. `kept_until`: until when the start before this one kept everything.
+    /// Reads the file in a folder. `kept_until` is the time until which the previous start kept everything.
     pub(crate) fn open(dir: Option<&Path>, kept_until: Option<Timestamp>) -> Self {
         let Some(path) = dir.map(|dir| dir.join("sightings")) else {
             return Self { before: kept_until, ..Self::default() };
@@ -72,7 +73,7 @@ impl Sightings {
         Self { path: Some(path), before: before.or(kept_until), jobs, ..Self::default() }
     }
 
-    /// Notes a look at the jobs.
+    /// Records the jobs that a search found.
     pub(crate) fn look(&mut self, here: &Jobs, now: Timestamp) {
         self.before.get_or_insert(now);
         if !self.is_settled {
@@ -92,7 +93,7 @@ impl Sightings {
         self.write();
     }
 
-    /// When a job that is gone was seen last; not before its start.
+    /// Returns when an ended job was last seen, but not before its start.
     pub(crate) fn last(&self, key: &JobKey, start: Timestamp) -> Timestamp {
         let of_job = match self.jobs.get(key) {
             // An earlier run had the same ID.
@@ -102,7 +103,8 @@ impl Sightings {
         of_job.or(self.before).unwrap_or(start).max(start)
     }
 
-    /// This start has reported the ends of these jobs, and there are no others. The server lists `open` as running.
+    /// Records that this start has reported all ends. `ended` are the reported jobs; the server lists `open` as
+    /// running.
     pub(crate) fn settle(&mut self, ended: &[(JobKey, Timestamp)], open: &BTreeSet<JobKey>) {
         self.is_settled = true;
         self.jobs.retain(|key, seen| *seen != Seen::Here && open.contains(key));
@@ -228,7 +230,7 @@ mod tests {
         fourth.settle(&ended, &listed);
         let mut fifth = open(410);
         assert_eq!(last(&fifth), [100, 210, 301]);
-        // The server has them: what ends later was seen by that start.
+        // The server has the ends. The fourth start saw the jobs that end later.
         fifth.look(&here(&[4]), Timestamp(500));
         fifth.settle(&[], &BTreeSet::new());
         assert_eq!(open(510).last(&key(4), Timestamp(500)), Timestamp(510));

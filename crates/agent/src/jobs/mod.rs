@@ -1,6 +1,8 @@
-//! The jobs on this node: found, remembered over a restart, and what their environment asks for.
+//! The jobs of this node: detection, state across restarts, and requests in their environment.
 //!
-//! - `finder`: which jobs are here. `cgroup_birth_cache`, `job_sightings`, `accounting`: what survives a restart. `env_scanner`: `JOBMETER_MONITOR`.
+//! - `finder`: detection of jobs.
+//! - `cgroup_birth_cache`, `job_sightings`, `accounting`: state that survives a restart.
+//! - `env_scanner`: the environment variable `JOBMETER_MONITOR`.
 
 pub(crate) mod accounting;
 pub(crate) mod cgroup_birth_cache;

@@ -1,36 +1,36 @@
-//! What the server changes: until when, and what it asked for only once.
+//! Changes that the server makes to the configuration, with their expiry and its one-time flush requests.
 
 use crate::reading::plan::{NO_BURST, may_burst, source_settings};
 use config::{AgentConfig, RemoteChange, read_remote};
 use model::Timestamp;
 use std::collections::VecDeque;
 
-/// Requests to send what a burst kept that are remembered, so that none is obeyed twice.
+/// Maximum number of remembered flush requests. The agent ignores a request that it remembers.
 const SEEN_MAX: usize = 256;
 
-/// What the server changes.
+/// Changes that the server makes.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     change: Option<RemoteChange>,
     seen: VecDeque<(String, u64)>,
 }
 
-/// What is to be done of what the server wants.
+/// Actions that result from a change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// Sources of which what is kept is to be sent.
+    /// Sources that send their burst samples.
     pub(crate) flushes: Vec<String>,
-    /// What the node does not allow.
+    /// Parts of the change that the node's own configuration rejects.
     pub(crate) refused: Vec<String>,
 }
 
 impl Changes {
-    /// What holds now, if anything does.
+    /// The change in effect, if there is one.
     pub(crate) const fn change(&self) -> Option<&RemoteChange> {
         self.change.as_ref()
     }
 
-    /// The server wants another configuration: what the node's own file allows of it holds from now on.
+    /// Applies a change from the server, as far as the node's own file allows it.
     pub(crate) fn take(
         &mut self,
         generation: u64,
@@ -71,12 +71,12 @@ impl Changes {
         !self.seen.contains(flush)
     }
 
-    /// Forgets what has ended. Whether anything has.
+    /// Removes expired parts. Returns whether there were any.
     pub(crate) fn expire(&mut self, now: Timestamp) -> bool {
         self.change.as_mut().is_some_and(|change| change.expire(now))
     }
 
-    /// When something ends next.
+    /// Time at which the next part expires.
     pub(crate) fn next_end(&self) -> Option<Timestamp> {
         self.change.as_ref().and_then(RemoteChange::next_end)
     }

@@ -1,4 +1,4 @@
-//! The whole agent: its threads, its signals, its end.
+//! The running agent: threads, signals and shutdown.
 
 use crate::common::schedule::Schedule;
 use crate::common::start_error::StartError;
@@ -19,14 +19,14 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the main thread sleeps at most: what repeats is told of by it.
+/// Longest sleep of the main thread. It also reports repeated log lines.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How often memory that is not used any more is given back.
+/// Interval at which unused memory is returned to the kernel.
 const TIDY_US: i64 = 60 * Timestamp::SECOND;
-/// How long a source that is being read is given at the end.
+/// Grace period for a reading under way at shutdown.
 const LAST_READING: Duration = Duration::from_secs(1);
 
-/// Reads the configuration anew: its file may have changed.
+/// Reads the configuration again after SIGHUP.
 pub type Reload = Box<dyn Fn() -> Result<AgentConfig, ConfigErrors>>;
 
 /// A running agent.
@@ -39,20 +39,20 @@ struct Program {
     changes: Changes,
     known: Option<BirthCache>,
     accounting: Option<Accounting>,
-    /// Which sources should give samples and give none, as the server was told.
+    /// Sources that give too few samples, as last reported to the server.
     troubles: String,
-    /// When unused memory is given back next, by the clock that is never set.
+    /// Monotonic time at which unused memory is returned next.
     tidy_us: i64,
 }
 
-/// Runs an agent until it is told to end by SIGTERM or SIGINT.
+/// Runs an agent until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// It cannot begin.
+/// The agent cannot start.
 pub(crate) fn run(config: AgentConfig, reload: Reload) -> Result<(), StartError> {
     let signals = Signals::new().map_err(|e| StartError::machine("signals", &e))?;
     let waker = signals.waker().map_err(|e| StartError::machine("signals", &e))?;
-    // Panics of sources are caught, and those of our own threads at least told of where the rest is.
+    // Panics of sources are caught. This hook logs panics of the agent's own threads, too.
     std::panic::set_hook(Box::new(|panic| log::error!("{panic}")));
     let mut program = Program::start(config, reload, waker)?;
     program.tell_unread();
@@ -120,13 +120,12 @@ impl Program {
         })
     }
 
-    /// What is to be done now and then.
+    /// Does periodic housekeeping of the main thread.
     fn look_around(&mut self) {
         config::log::tell_repeated();
         let steady_us = self.clock.steady_us();
         if steady_us >= self.tidy_us {
-            // Starting, and each change of the jobs, takes memory for a moment that is not needed after, and
-            // runs code that nothing else does.
+            // Startup and each change of the jobs need memory and code pages for a moment only.
             kernel::heap::give_back();
             kernel::code::give_back();
             self.tidy_us = steady_us.saturating_add(TIDY_US);
@@ -153,14 +152,14 @@ impl Program {
         }
     }
 
-    /// How long the main thread may sleep: what ends by itself ends at its time.
+    /// How long the main thread may sleep. A change that expires ends the sleep.
     fn patience(&self) -> Duration {
         let left_us = self.changes.next_end().map(|end| end.since(self.clock.wall()).max(0));
         let left = left_us.and_then(|left_us| u64::try_from(left_us).ok());
         left.map_or(LOOK_EVERY, |left_us| Duration::from_micros(left_us).min(LOOK_EVERY))
     }
 
-    /// The server wants another configuration: what the node's own file allows of it is done.
+    /// Applies a change from the server, as far as the node's own file allows it.
     fn take_change(&mut self, generation: u64, text: &[u8]) {
         let taken = self.changes.take(generation, text, &self.config, self.clock.wall());
         let refused = taken.refused.join("; ");
@@ -171,7 +170,7 @@ impl Program {
         }
     }
 
-    /// SIGHUP: the configuration anew. A bad one is told of, and the old one kept.
+    /// Reloads the configuration after SIGHUP. An invalid one is logged, and the old one stays in effect.
     fn reload(&mut self) {
         let config = match (self.reload)() {
             Ok(config) => config,
@@ -205,14 +204,14 @@ impl Program {
         }
     }
 
-    /// Which sources are not read by the settings that hold is said with each batch from now on.
+    /// Reports the sources that the settings disable. The server receives them with each following batch.
     fn tell_unread(&self) {
         self.delivery.order(Order::Unread(unread(&self.config, self.changes.change())));
     }
 
-    /// Seals what was read, gives the server a moment to take it, and spools the rest.
+    /// Seals the last samples, gives the server a moment to accept them, and spools the rest.
     fn end(self) {
-        // First, so that the last batch goes with the word that the agent ends.
+        // This comes first, so that the last batch announces the end of the agent.
         self.delivery.order(Order::End);
         self.sampling.end(LAST_READING);
         if let Some(accounting) = &self.accounting
@@ -222,7 +221,7 @@ impl Program {
                 "the accounting state cannot be written: {e}; counters of jobs will begin anew"
             );
         }
-        // A thread that still reads holds what it started.
+        // A hung reading thread still owns the processes that it started.
         kernel::command::kill_all();
         self.delivery.end();
         log::info!("agent ends");

@@ -1,6 +1,9 @@
-//! The whole agent: start, signals, changes by the server, end.
+//! The agent as a program: startup, signals, changes by the server, and shutdown.
 //!
-//! - `main_loop`: start, threads, end. `signals`. `change`: what the server changes. `once`: one tick.
+//! - `main_loop`: startup, threads and shutdown.
+//! - `signals`: SIGTERM, SIGINT and SIGHUP.
+//! - `change`: changes by the server.
+//! - `once`: `--once`.
 
 pub(crate) mod change;
 pub(crate) mod main_loop;

@@ -1,4 +1,4 @@
-//! `--once`: one tick of each given machine, with no thread and no clock but the given one.
+//! `--once`: one tick of each given machine, without threads and with a given clock.
 
 use crate::common::start_error::StartError;
 use crate::jobs::job_sightings::Sightings;
@@ -11,17 +11,17 @@ use model::Batch;
 use std::sync::Arc;
 use wire::{AckStatus, Encoder};
 
-/// Takes one tick of each machine that the configuration names, a period after the other, or of this one;
-/// prints it if told to, and sends it if a server is named.
+/// Makes one tick of each recorded machine in the configuration, one period apart, or one tick of this machine.
+/// Prints the samples if configured, and sends them if a server is set.
 ///
 /// # Errors
-/// A machine cannot be read, or the server does not take the batches.
+/// A machine cannot be read, or the server does not accept the batches.
 pub(crate) fn once(config: &AgentConfig) -> Result<(), StartError> {
     let site = Site::open(config)?;
     let clock = Arc::new(GivenClock::new(config.run.now.unwrap_or_else(|| MachineClock.wall())));
     let sealed = Sealed::default();
     let mut plan = plan(config, None).map_err(StartError::Machine)?;
-    // What the agent costs is nobody's business but a running one's, and differs from run to run.
+    // The agent's own cost matters only for a running agent, and it differs from run to run.
     plan.own = None;
     let given: Arc<dyn Clock> = Arc::clone(&clock) as Arc<dyn Clock>;
     let mut sampler = site.sampler(
@@ -31,7 +31,7 @@ pub(crate) fn once(config: &AgentConfig) -> Result<(), StartError> {
         Box::new(sealed.clone()),
         (Vec::new(), Sightings::default()),
     )?;
-    // The sampler's own root shows what this one is stepped to.
+    // The sampler's own root follows the steps of this one.
     let Site { root: mut shown, .. } = site;
     let mut later = config.run.root.iter().skip(1);
     loop {
@@ -70,7 +70,7 @@ fn tick(sampler: &mut Sampler, clock: &dyn Clock) {
     }
 }
 
-/// Sends batches to the server that was named, if one was.
+/// Sends batches to the configured server, if there is one.
 fn send(config: &AgentConfig, batches: &[Batch]) -> Result<(), StartError> {
     let Some(url) = &config.server.server else { return Ok(()) };
     let mut frames = Vec::new();

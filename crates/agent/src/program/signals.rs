@@ -1,5 +1,5 @@
-//! SIGTERM and SIGINT end the agent, SIGHUP makes it read its configuration anew. The same again while it
-//! ends, ends it at once.
+//! Signals: SIGTERM and SIGINT end the agent, SIGHUP reloads its configuration. A second SIGTERM or SIGINT during
+//! shutdown ends it at once.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What a signal asks for.
+/// The action that a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     End,
     Reload,
 }
 
-/// The signals that came.
+/// Signals received by the agent.
 #[derive(Debug)]
 pub(crate) struct Signals {
     end: Arc<AtomicBool>,
@@ -28,10 +28,10 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Takes the signals over from now on.
+    /// Installs the signal handlers.
     ///
     /// # Errors
-    /// No file descriptor is left.
+    /// No file descriptor is available.
     pub(crate) fn new() -> io::Result<Self> {
         let (end, reload) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (wakes, waker) = UnixStream::pair()?;
@@ -47,19 +47,19 @@ impl Signals {
         Ok(Self { end, reload, wakes, waker })
     }
 
-    /// What wakes [`Self::wait`] as a signal does.
+    /// Returns a socket that wakes [`Self::wait`] like a signal.
     ///
     /// # Errors
-    /// No file descriptor is left.
+    /// No file descriptor is available.
     pub(crate) fn waker(&self) -> io::Result<UnixStream> {
         self.waker.try_clone()
     }
 
-    /// Waits for a signal or for the waker, so long at most.
+    /// Waits for a signal or for the waker, at most the given time.
     pub(crate) fn wait(&self, at_most: Duration) -> Option<Signal> {
         let timeout = Timespec::try_from(at_most).ok();
         let mut fds = [PollFd::new(&self.wakes, PollFlags::IN)];
-        // Interrupted by the very signal: what it said is looked at below.
+        // A signal may interrupt the poll. Its flag is read below.
         poll(&mut fds, timeout.as_ref()).ok();
         let mut bytes = [0; 64];
         while matches!((&self.wakes).read(&mut bytes), Ok(1..)) {}

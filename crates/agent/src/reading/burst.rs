@@ -1,5 +1,5 @@
-//! What is read of a source between its ticks, and kept in memory until something wants it sent. The samples
-//! themselves are in the source's sink; here is when they are read, and which of them are wanted.
+//! Bursts: readings of a source between its ticks, kept in memory until something requests them. The source's sink
+//! holds the samples. This module schedules the readings and records which samples were requested.
 
 use crate::common::schedule::{Due, Schedule};
 use crate::reading::pace::Pace;
@@ -8,14 +8,14 @@ use model::Timestamp;
 use sources::{Keep, Sink};
 use std::time::Duration;
 
-/// Why what is kept may be wanted.
+/// Event that may request burst samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trigger {
-    /// A job came to the node.
+    /// A job started on the node.
     JobStart,
     /// A job ended.
     JobEnd,
-    /// Somebody asked.
+    /// The server requested a flush.
     Asked,
 }
 
@@ -25,11 +25,11 @@ pub(crate) struct Burst {
     plan: BurstPlan,
     schedule: Schedule,
     pace: Pace,
-    /// What was read up to here is wanted.
+    /// Samples up to here are requested.
     until: Option<Timestamp>,
-    /// How often it was.
+    /// Number of requests that had an effect.
     pub(crate) flushes: u64,
-    /// Since when that is counted.
+    /// Start of that counter.
     pub(crate) since: Timestamp,
 }
 
@@ -47,7 +47,7 @@ impl Burst {
         self.plan.keep
     }
 
-    /// Up to when what was read is wanted and not yet sent.
+    /// End of the samples that are requested and not yet sent.
     pub(crate) const fn wanted(&self) -> Option<Timestamp> {
         self.until
     }
@@ -68,7 +68,7 @@ impl Burst {
         self.schedule.align(now);
     }
 
-    /// Takes what a reading cost; how often it is read from now on, and that in words, if it changes.
+    /// Records the cost of a reading. If the pace changes, returns the new period and its description.
     pub(crate) fn reading(
         &mut self,
         cpu_us: u64,
@@ -83,7 +83,7 @@ impl Burst {
         Some((paced, self.pace.rate()))
     }
 
-    /// Something happened: whether that wants what is kept.
+    /// Handles an event. Returns whether it requests the samples.
     pub(crate) fn trigger(&mut self, trigger: Trigger, now: Timestamp) -> bool {
         let wants = match trigger {
             Trigger::JobStart => self.plan.flush_on.job_start,
@@ -97,7 +97,7 @@ impl Burst {
         wants
     }
 
-    /// Moves what is wanted, so many samples at once, to what is sealed next. Whether more is left.
+    /// Moves requested samples, `most` at a time, into the next batch. Returns whether more are left.
     pub(crate) fn release(&mut self, sink: &mut Sink, most: usize) -> bool {
         let Some(until) = self.until else { return false };
         let more = sink.release(until, most);

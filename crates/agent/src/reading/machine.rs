@@ -1,4 +1,4 @@
-//! What is asked of the machine once, at the start.
+//! Facts about the machine that the agent reads once, at startup.
 
 use crate::common::start_error::StartError;
 use crate::reading::work::Machine;
@@ -7,10 +7,10 @@ use model::{DeviceId, Timestamp};
 use std::fmt::Display;
 use std::path::Path;
 
-/// The name of a machine: its host name up to the first dot.
+/// Returns the device name of a machine: its host name up to the first dot.
 ///
 /// # Errors
-/// It has none that can name a device.
+/// The machine has no host name that is a valid device name.
 pub fn device_of(root: &Root) -> Result<DeviceId, StartError> {
     let nameless = |why: &dyn Display| {
         StartError::Machine(format!("this machine has no usable name: {why}; give `device`"))
@@ -22,10 +22,10 @@ pub fn device_of(root: &Root) -> Result<DeviceId, StartError> {
     DeviceId::new(name.split('.').next().unwrap_or_default()).map_err(|e| nameless(&e))
 }
 
-/// The machine that is recorded in a folder, as `jobmeter capture` writes it.
+/// Opens a recorded machine in a folder that `jobmeter capture` wrote.
 ///
 /// # Errors
-/// None is: the folder has no `proc`. Where it holds ticks of one, each in a folder, those are named.
+/// The folder has no `proc`. If it contains folders of single ticks, the error lists them.
 pub fn recorded(dir: &Path) -> Result<Root, StartError> {
     let shown = dir.display();
     let root = Root::recorded(dir).map_err(|e| match e.is_absent() {
@@ -55,10 +55,10 @@ pub fn recorded(dir: &Path) -> Result<Root, StartError> {
     }))
 }
 
-/// Most folders named where one was to be chosen.
+/// Maximum number of tick folders that an error lists.
 const TICKS_NAMED_MAX: usize = 16;
 
-/// A machine with the instant of its boot.
+/// A machine with its boot time.
 pub(crate) fn machine(root: Root, now: Timestamp) -> Machine {
     let boot = boot_of(&root).unwrap_or_else(|why| {
         log::warn!("{why}; its counters start now");
@@ -67,10 +67,10 @@ pub(crate) fn machine(root: Root, now: Timestamp) -> Machine {
     Machine { root, boot }
 }
 
-/// When a machine booted: the start of its counters.
+/// Reads the boot time of a machine, which is the start of its counters.
 ///
 /// # Errors
-/// `/proc/stat` does not tell.
+/// `/proc/stat` cannot be read, or it lacks the boot time.
 pub fn boot_of(root: &Root) -> Result<Timestamp, StartError> {
     let mut text = Vec::new();
     let wrong = |why: &dyn Display| StartError::machine("when this machine booted", why);

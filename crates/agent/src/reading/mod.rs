@@ -1,7 +1,13 @@
-//! One source: when it is due, how it is read, what it costs.
+//! One source: when it is due, how it is read, and what it costs.
 //!
-//! - `plan`: what is read. `source_state`: one source: when, how it is, what it cost; `part_status`: its parts; `pace`: when it costs too much.
-//! - `work`: one reading, which may hang. `burst`, `queues`: between ticks. `own`: the agent as a source. `machine`, `unread`: at start.
+//! - `plan`: sources and periods derived from the configuration.
+//! - `source_state`: schedule, status and cost of one source.
+//! - `part_status`: status of its parts.
+//! - `pace`: throttling of a source that costs too much.
+//! - `work`: one reading, which may hang.
+//! - `burst`, `queues`: readings between ticks.
+//! - `own`: the agent's own metrics.
+//! - `machine`, `unread`: facts determined at startup.
 
 pub(crate) mod burst;
 pub(crate) mod machine;

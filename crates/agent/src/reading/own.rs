@@ -1,5 +1,5 @@
-//! The agent's own metrics: what each source costs, and what waits to be sent. A source like the others
-//! to its readers; it reads nothing of the machine, so it is taken by the tick itself.
+//! The agent's own metrics: the cost of each source, and the data waiting to be sent. For readers of the metrics
+//! they are a source like any other. They read nothing of the machine, so the tick takes them directly.
 
 use crate::common::schedule::Schedule;
 use crate::reading::plan::Plan;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The agent's own metrics as a source: for the manual, the name checks and the configuration.
+/// The agent's own metrics as a source, for the manual, the checks of names and the configuration.
 pub(crate) static SPEC: SourceSpec = SourceSpec {
     name: "agent",
     help: "What the agent itself costs, source by source, and what it has not sent yet.",
@@ -212,7 +212,7 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// Of a device, by an agent that started at this instant.
+    /// Creates the metrics of a device, for an agent that started at `start`.
     pub(crate) fn new(device: DeviceId, counters: Arc<Counters>, start: Timestamp) -> Self {
         let sink = Sink::new(device);
         Self { sink, schedule: None, counters, start, clock_steps: 0, states_rejected: 0 }
@@ -234,17 +234,17 @@ impl Own {
         }
     }
 
-    /// How often it is read, if it is.
+    /// Period of the metrics, if they are enabled.
     pub(crate) fn period_us(&self) -> Option<i64> {
         self.schedule.map(Schedule::period_us)
     }
 
-    /// Until the next batch at the longest, as the server was or will be told.
+    /// Longest time until the next batch, as reported to the server.
     pub(crate) fn wait_us(&self) -> i64 {
         self.counters.wait_us.load(Ordering::Relaxed)
     }
 
-    /// The same, from now on.
+    /// Sets the longest time until the next batch.
     pub(crate) fn set_wait_us(&self, wait_us: i64) {
         self.counters.wait_us.store(wait_us, Ordering::Relaxed);
     }
@@ -284,7 +284,7 @@ impl Own {
         let mut out = self.sink.of_device();
         let one = |is: bool| f64::from(u8::from(is));
         out.gauge(&WORKING, labels, one(entry.state == State::Working));
-        // Of one that this machine does not have there is nothing else to tell.
+        // A source that this machine lacks has no further metrics.
         if matches!(entry.state, State::Failing(SourceError::Absent(_))) && stats.samples == 0 {
             return;
         }

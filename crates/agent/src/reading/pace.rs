@@ -1,13 +1,14 @@
-//! How often a source is read when it costs more than it may: half as often, and again, until it costs less.
+//! Throttling of sources that cost too much. The interval between readings doubles until the cost is within the
+//! limit.
 
-/// Readings in a row that must cost too much, or little enough, before anything changes: one that met a
-/// cold cache or a burst of processes changes nothing.
+/// Consecutive readings above the limit before the source is throttled. A single one with a cold cache or many new
+/// processes has no effect.
 const READINGS_OVER: u32 = 8;
 const READINGS_UNDER: u32 = 64;
-/// A source is read no more rarely than once in so many periods.
+/// Largest factor: a throttled source is read at least once in this number of periods.
 const FACTOR_MAX: u32 = 1 << (RATES.len() - 1);
-/// How often it is read once it is half as often so many times. In words: the log takes texts that differ in digits
-/// alone for one fault that repeats, and each step is to be told.
+/// Descriptions of the throttled rates, by the number of halvings. They are words, because the log treats texts
+/// that differ in digits alone as one repeated fault. Each step must be logged.
 const RATES: [&str; 9] = [
     "as often as it should be",
     "half as often",
@@ -23,13 +24,13 @@ const RATES: [&str; 9] = [
 /// The pace of one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
-    /// It is read once in so many of its periods.
+    /// Interval between readings, in periods of the source.
     pub(crate) factor: u32,
     over: u32,
     under: u32,
 }
 
-/// What changes.
+/// A change of pace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Slower,
@@ -41,19 +42,19 @@ impl Pace {
         Self { factor: 1, over: 0, under: 0 }
     }
 
-    /// How often it is read, in words.
+    /// The rate in words.
     pub(crate) fn rate(&self) -> &'static str {
         let steps = usize::try_from(self.factor.trailing_zeros()).unwrap_or(usize::MAX);
         RATES.get(steps).copied().unwrap_or_default()
     }
 
-    /// Whether it is read more rarely than it should be.
+    /// Whether the source is throttled.
     pub(crate) const fn is_slowed(&self) -> bool {
         self.factor > 1
     }
 
-    /// Takes what a reading cost in processor time, of a source with this period that may take so many
-    /// hundredths of a processor.
+    /// Records the processor time of a reading. `percent` is the limit for a source with this period, in hundredths
+    /// of a processor.
     pub(crate) fn reading(
         &mut self,
         cpu_us: u64,
@@ -70,7 +71,7 @@ impl Pace {
             return None;
         }
         self.over = 0;
-        // At twice the pace it would still cost less than half of what it may.
+        // At twice the rate the source would still need less than half of its limit.
         self.under = if cpu_us < may_us / 4 { self.under + 1 } else { 0 };
         if self.under >= READINGS_UNDER && self.factor > 1 {
             *self = Self { factor: self.factor / 2, ..Self::new() };
@@ -87,7 +88,7 @@ mod tests {
     #[test]
     fn a_source_that_costs_too_much_is_read_more_rarely_and_then_again_as_before() {
         let mut pace = Pace::new();
-        // 300 µs a millisecond, of which it may take a tenth.
+        // 300 µs per millisecond, with a limit of a tenth.
         let slower =
             (0..100).filter(|_| pace.reading(300, 1000, 10) == Some(Change::Slower)).count();
         assert_eq!((slower, pace.factor), (2, 4), "300 of 4000 µs is less than a tenth");

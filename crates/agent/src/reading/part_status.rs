@@ -1,8 +1,8 @@
-//! Parts of a source that give nothing: told in the log when that begins or ends, not at each reading.
+//! Status of the parts of a source. The log reports each change, not each reading.
 
 use sources::{PartState, SourceError};
 
-/// How a part stood when it was last told of.
+/// Status of a part when it was last logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stands {
     Ok,
@@ -22,13 +22,13 @@ impl Stands {
     }
 }
 
-/// The parts of a source, as they were told.
+/// The parts of a source with their logged status.
 #[derive(Debug, Default)]
 pub(crate) struct Parts(Vec<(&'static str, PartState)>);
 
 impl Parts {
-    /// Tells of those that stand otherwise than before. What this machine lacks is worth a warning only where the
-    /// source was told what to read.
+    /// Logs the parts with a changed status. A part that this machine lacks is a warning only if the source's
+    /// options are not the defaults.
     pub(crate) fn tell(
         &mut self,
         source: &str,
@@ -58,7 +58,7 @@ impl Parts {
         }
     }
 
-    /// Those that this machine has and that are closed or broken, and why.
+    /// Returns the parts that are denied or broken, with the error. Parts that this machine lacks are no errors.
     pub(crate) fn wrong(&self) -> impl Iterator<Item = (&'static str, &SourceError)> {
         self.0.iter().filter_map(|(part, state)| match state {
             PartState::Ok | PartState::Not(SourceError::Absent(_)) => None,

@@ -1,4 +1,4 @@
-//! From the configuration to what the tick reads.
+//! The plan: sources, periods and options that the sampler uses, derived from the configuration.
 
 use crate::reading::own;
 use cgroups::{LayoutConfig, Pattern};
@@ -12,66 +12,66 @@ use sources::{Every, Keep, Options, SOURCES, SourceSpec};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most sources of which something is kept by the node's own file.
+/// Maximum number of sources with bursts in the node's own file.
 const BURSTS_MAX: usize = 4;
-/// Why nothing is kept of a source.
+/// Reason why a source can have no burst.
 pub(crate) const NO_BURST: &str = "tells some things once only, or asks others: it has no burst";
 
-/// How a source is to be read.
+/// Settings for reading one source.
 #[derive(Clone, Debug)]
 pub struct SourcePlan {
-    /// Which.
+    /// The source.
     pub spec: &'static SourceSpec,
     /// Whether it is read.
     pub enabled: bool,
-    /// How often.
+    /// Interval between readings.
     pub period: Duration,
-    /// How often while no job is on the node, if it is another time.
+    /// Interval between readings while the node has no job, if it differs.
     pub period_idle: Option<Duration>,
-    /// Its optional metrics that nobody wants now.
+    /// Optional metrics that no promotion enables now.
     pub off: Arc<[&'static Metric]>,
-    /// What is read between its ticks and kept.
+    /// Burst between the ticks, if there is one.
     pub burst: Option<BurstPlan>,
-    /// Its checked options.
+    /// Checked options of the source.
     pub options: Arc<Options>,
 }
 
-/// What is read of a source between its ticks and kept, until something wants it sent.
+/// Settings of a burst: readings of a source between its ticks, kept in memory until an event requests them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BurstPlan {
-    /// How often, how long and in how much memory.
+    /// Interval, duration and memory limit of the samples.
     pub keep: Keep,
-    /// What wants it.
+    /// Events that request the samples.
     pub flush_on: FlushOn,
 }
 
-/// How everything is to be read.
+/// Settings for reading all sources.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Each source, in the order of reading.
+    /// Settings of each source, in the order of reading.
     pub sources: Vec<SourcePlan>,
     /// Period of the tick.
     pub period: Duration,
-    /// Whether the agent's own metrics are taken, and how often.
+    /// Interval of the agent's own metrics, if they are enabled.
     pub own: Option<Duration>,
-    /// Those of them that are optional and that nobody wants now.
+    /// Optional metrics of the agent that no promotion enables now.
     pub own_off: Arc<[&'static Metric]>,
-    /// Longest time a source may take; its period, and a second at least, where there is none.
+    /// Longest time that a source may take. The default is its period, at least 1 s.
     pub source_time_max: Option<Duration>,
-    /// Processor time that one reading should not pass.
+    /// Processor time that one reading should not exceed.
     pub budget: Duration,
-    /// Hundredths of a processor that a source may take; beyond, it is read more rarely.
+    /// Limit of a source in hundredths of a processor. A source above it is throttled.
     pub source_percent_max: u64,
-    /// Whether it is read what jobs ask for by their environment: where nothing is promoted, nobody asks.
+    /// Whether the agent reads `JOBMETER_MONITOR` of jobs. Without promotions it does not.
     pub environments: bool,
 }
 
-/// Every source, that of the agent itself last.
+/// Returns every source. The agent's own metrics come last.
 pub fn sources() -> impl Iterator<Item = &'static SourceSpec> {
     SOURCES.iter().copied().chain([&own::SPEC])
 }
 
-/// Every source as the configuration sees it.
+/// Returns the settings of every source for the configuration.
 pub fn source_settings() -> Vec<SourceSettings> {
     let settings = |spec: &'static SourceSpec| SourceSettings {
         name: spec.name,
@@ -85,15 +85,15 @@ pub fn source_settings() -> Vec<SourceSettings> {
     sources().map(settings).collect()
 }
 
-/// The checked configuration of an agent, from its file, the environment and flags.
+/// Loads and checks the agent's configuration from its file, the environment and flags.
 ///
 /// # Errors
-/// All that is wrong with it.
+/// Lists all errors of the configuration.
 pub fn load(given: &Given<'_>) -> Result<Loaded<AgentConfig>, ConfigErrors> {
     read(given).complete()
 }
 
-/// The same of one with errors.
+/// Reads a configuration like `load`, and also returns one with errors.
 pub fn read(given: &Given<'_>) -> Partly<AgentConfig> {
     let mut partly = config::read_agent(given, &source_settings());
     let Partly { loaded: Some(loaded), errors } = &mut partly else { return partly };
@@ -109,11 +109,11 @@ pub fn read(given: &Given<'_>) -> Partly<AgentConfig> {
     partly
 }
 
-/// What of a configuration is wrong on this machine, though it is written as it should be: a PMU that no kernel
-/// has, a user whom it does not know. An agent starts all the same, and tells of the sources that it is about.
+/// Checks a configuration against this machine, for example PMUs that the kernel lacks or unknown users. An agent
+/// starts despite such errors and reports the affected sources.
 ///
 /// # Errors
-/// All of it.
+/// Lists all errors.
 pub fn check_here(loaded: &Loaded<AgentConfig>, root: &Root) -> Result<(), ConfigErrors> {
     let mut errors = Vec::new();
     for spec in sources() {
@@ -129,10 +129,10 @@ pub fn check_here(loaded: &Loaded<AgentConfig>, root: &Root) -> Result<(), Confi
     if errors.is_empty() { Ok(()) } else { Err(ConfigErrors(errors)) }
 }
 
-/// What is read, and how often: as configured, and with the change that the server asked for.
+/// Builds the plan from the configuration and the server's change.
 ///
 /// # Errors
-/// An option does not fit its source.
+/// An option is invalid for its source.
 pub fn plan(config: &AgentConfig, change: Option<&RemoteChange>) -> Result<Plan, String> {
     let base = config.sampling.period;
     let (mut list, mut own, mut own_off) = (Vec::new(), None, Arc::default());
@@ -140,10 +140,10 @@ pub fn plan(config: &AgentConfig, change: Option<&RemoteChange>) -> Result<Plan,
         let Some(source) = config.sources.get(spec.name) else { continue };
         let asked = change.and_then(|change| change.sources.get(spec.name));
         let asked = asked.cloned().unwrap_or_default();
-        // A source that the server switches on is wanted, all of it.
+        // If the server enables a source, all of its metrics are enabled.
         let all = asked.enabled == Some(true);
         let off = if all { Arc::default() } else { off(spec, &source.optional, change) };
-        // Of a source that has nothing to give now nothing is read.
+        // A source without an enabled metric is not read.
         let wanted = off.is_empty() || off.len() < spec.metrics.len();
         let enabled = asked.enabled.unwrap_or(source.enabled) && wanted;
         let period = asked.period.or(source.period).unwrap_or(match spec.every {
@@ -154,7 +154,7 @@ pub fn plan(config: &AgentConfig, change: Option<&RemoteChange>) -> Result<Plan,
             (own, own_off) = (enabled.then_some(period), off);
             continue;
         }
-        // What the server asks for now holds with jobs and without.
+        // The server's period applies with and without jobs.
         let idle = source.period_idle.or(config.sampling.period_idle);
         let period_idle = idle.filter(|_| asked.period.is_none()).map(|idle| idle.max(period));
         let options = options(spec, source, &asked)?;
@@ -173,7 +173,7 @@ pub fn plan(config: &AgentConfig, change: Option<&RemoteChange>) -> Result<Plan,
     })
 }
 
-/// The optional metrics of a source that no promotion asks for.
+/// Returns the optional metrics of a source that no promotion enables.
 pub(crate) fn off(
     spec: &SourceSpec,
     optional: &[MetricPattern],
@@ -199,7 +199,7 @@ fn options(
     Ok(Arc::new(options.distrusted(source.distrust.clone())))
 }
 
-/// What is read of a source between its ticks: as the server asks, or else as the node's own file says.
+/// Returns the burst of a source. The server's settings take precedence over the node's own file.
 fn burst(name: &str, config: &AgentConfig, change: Option<&RemoteChange>) -> Option<BurstPlan> {
     let own = &config.burst;
     let asked = change.and_then(|change| change.bursts.get(name));
@@ -211,13 +211,13 @@ fn burst(name: &str, config: &AgentConfig, change: Option<&RemoteChange>) -> Opt
     Some(BurstPlan { keep: Keep { time, period, bytes_max }, flush_on })
 }
 
-/// Whether what a source gives may be kept: not where it gives something once and never again, nor where
-/// asking it is a program's or another computer's work.
+/// Returns whether a source may have a burst. Sources that report some data only once may not, nor those that query
+/// another program or computer.
 pub fn may_burst(source: &str) -> bool {
     !matches!(source, "agent" | "exec" | "ipmi" | "process" | "taskstats")
 }
 
-/// Whether the bursts of the node's own file can be.
+/// Checks the burst settings of the node's own file.
 fn bursts(config: &AgentConfig) -> Result<(), String> {
     let names = &config.burst.sources;
     if names.len() > BURSTS_MAX {
@@ -236,10 +236,10 @@ fn bursts(config: &AgentConfig) -> Result<(), String> {
     Ok(())
 }
 
-/// Which jobs are looked for, and where.
+/// Returns the settings for finding jobs.
 ///
 /// # Errors
-/// A pattern is none, or a cluster has no name.
+/// A pattern is invalid, or a cluster name is invalid.
 pub fn discovery(config: &AgentConfig) -> Result<cgroups::Config, String> {
     let jobs = &config.jobs;
     let looked_for = |name: &str| jobs.schedulers.iter().any(|scheduler| scheduler == name);

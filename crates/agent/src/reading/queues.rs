@@ -1,33 +1,33 @@
-//! The queues in the kernel that sources empty: whether something came into one of them.
+//! Kernel queues that sources drain, watched with epoll for new data.
 
 use rustix::event::epoll::{CreateFlags, EventData, EventFlags, add, create};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A set of queues. One whose source was closed has left it.
+/// A set of watched queues. Closing a source removes its queue from the set.
 #[derive(Debug)]
 pub(crate) struct Queues {
     set: OwnedFd,
 }
 
 impl Queues {
-    /// An empty set.
+    /// Creates an empty set.
     ///
     /// # Errors
-    /// No file descriptor is left.
+    /// No file descriptor is available.
     pub(crate) fn new() -> Result<Self, Errno> {
         Ok(Self { set: create(CreateFlags::CLOEXEC)? })
     }
 
-    /// What is readable while something is in one of them.
+    /// File descriptor that is readable while a queue holds data.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.set.as_fd()
     }
 
-    /// Watches a queue from now on, if it is not watched yet.
+    /// Watches a queue. Has no effect if it is already watched.
     ///
     /// # Errors
-    /// The kernel watches no more of them, or not this one.
+    /// The kernel rejects the queue, or its limit of watched files is reached.
     pub(crate) fn watch(&self, queue: BorrowedFd<'_>) -> Result<(), Errno> {
         match add(&self.set, queue, EventData::new_u64(0), EventFlags::IN) {
             Err(Errno::EXIST) => Ok(()),

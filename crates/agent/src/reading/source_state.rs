@@ -1,4 +1,4 @@
-//! What the agent knows of a source: when it is due, how it is, what it cost, what it failed to give.
+//! State of a source in the agent: schedule, status, cost and gaps.
 
 mod demand;
 mod drains;
@@ -19,89 +19,89 @@ use sources::{Options, SourceError, SourceSpec};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a source that could not be opened, or goes on failing, is left alone.
+/// Delay before the next attempt after a source failed to open or failed repeatedly.
 const RETRY_US: i64 = 60 * Timestamp::SECOND;
-/// Failures in a row after which a source is opened anew, at the next tick.
+/// Consecutive failures after which the next tick reopens a source.
 const FAILURES_REOPEN: u32 = 2;
-/// Failures in a row after which it is left alone for a while.
+/// Consecutive failures after which a source pauses for `RETRY_US`.
 const FAILURES_RETRY: u32 = 4;
-/// Times that a source may be set aside for taking too long; then it is off.
+/// Timeouts after which a source is switched off.
 pub(crate) const PARKS_MAX: u32 = 8;
-/// Ticks missed within less than this make no gap: at a period of a millisecond they are everyday.
+/// Shortest gap for missed ticks. With a period of 1 ms, shorter ones occur all the time.
 const HOLE_MIN_US: i64 = Timestamp::SECOND;
 
-/// How a source is.
+/// Status of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It was never read.
+    /// The source was never read.
     New,
-    /// It gives samples.
+    /// The source gives samples.
     Working,
-    /// It gives none, for this reason.
+    /// The source gives no samples, for this reason.
     Failing(SourceError),
-    /// It is being read for longer than it may take, aside from the others.
+    /// The reading exceeded its time limit and continues aside from the others.
     Parked,
-    /// It was set aside too often.
+    /// The source exceeded its time limit too often.
     Off,
 }
 
-/// What a source cost and did.
+/// Cost and results of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stats {
-    /// Readings.
+    /// Number of readings.
     pub(crate) reads: u64,
-    /// Samples they gave.
+    /// Number of samples from the readings.
     pub(crate) samples: u64,
-    /// Readings that failed.
+    /// Number of failed readings.
     pub(crate) errors: u64,
-    /// Those of them that panicked.
+    /// Number of readings that panicked.
     pub(crate) panics: u64,
-    /// Readings that took longer than they may.
+    /// Number of readings that exceeded their time limit.
     pub(crate) timeouts: u64,
-    /// Ticks that came too late to be taken.
+    /// Number of ticks that were missed.
     pub(crate) missed: u64,
     /// Processor time of all readings.
     pub(crate) cpu_us: u64,
-    /// Time of all readings.
+    /// Elapsed time of all readings.
     pub(crate) wall_us: u64,
-    /// Bytes of samples that are kept of readings between its ticks.
+    /// Bytes of burst samples in memory.
     pub(crate) kept_bytes: usize,
-    /// Samples of those that had to make room before their time.
+    /// Number of burst samples that were evicted early to stay within the memory limit.
     pub(crate) kept_cut: u64,
-    /// Samples that its sink refused.
+    /// Number of samples that the sink rejected.
     pub(crate) refused: u64,
-    /// Accounting states that it rejected.
+    /// Number of accounting states that the source rejected.
     pub(crate) states_rejected: u64,
-    /// How late the last tick's reading began.
+    /// Delay of the latest tick's reading.
     pub(crate) late_us: i64,
-    /// Processor time of the last reading.
+    /// Processor time of the latest reading.
     pub(crate) last_cpu_us: u64,
 }
 
-/// A source.
+/// A source with its state.
 pub(crate) struct Entry {
     pub(crate) spec: &'static SourceSpec,
     pub(crate) options: Arc<Options>,
     pub(crate) enabled: bool,
     pub(crate) schedule: Schedule,
-    /// What the configuration says; the schedule's is longer where the source costs too much.
+    /// Configured period. The schedule's period is longer while the source is throttled.
     period: Duration,
-    /// While no job is on the node.
+    /// Configured period while the node has no job.
     period_idle: Option<Duration>,
     is_idle: bool,
-    /// Metrics that nobody wants now.
+    /// Optional metrics that no promotion enables now.
     pub(crate) off: Arc<[&'static Metric]>,
-    /// What is read between the ticks.
+    /// Burst between the ticks.
     pub(crate) burst: Option<Burst>,
     pace: Pace,
-    /// Hundredths of a processor that it may take.
+    /// Limit in hundredths of a processor.
     percent_max: u64,
-    /// Away while the source is being read.
+    /// The source and its samples. `None` while the source is being read.
     pub(crate) slot: Option<Box<Slot>>,
     pub(crate) state: State,
     pub(crate) stats: Stats,
     pub(crate) series: usize,
-    /// Since when, by the steady clock, it is read aside from the others, and how long it may be.
+    /// Monotonic start of a reading that continues aside from the others, and its time limit.
     aside: Option<(i64, i64)>,
     drains: Drains,
     retry_us: i64,
@@ -141,7 +141,7 @@ impl Entry {
         }
     }
 
-    /// Gives a source that was off another chance.
+    /// Enables a source again that was switched off after timeouts.
     pub(crate) fn forgive(&mut self) {
         self.parks = 0;
         self.retry_us = i64::MIN;
@@ -150,8 +150,7 @@ impl Entry {
         }
     }
 
-    /// Takes what has come: a tick, or a reading between two. `None`: there is nothing to read, and nothing
-    /// to be said.
+    /// Takes a due tick or burst reading. Returns `None` if there is nothing to read.
     pub(crate) fn take_tick(
         &mut self,
         now: Timestamp,
@@ -192,19 +191,19 @@ impl Entry {
         }
     }
 
-    /// The source is slow: its thread goes on reading it aside, and another one with the rest of the tick.
+    /// Sets a slow source aside. Its thread goes on reading it, and another thread continues the tick.
     pub(crate) fn set_aside(&mut self, since_us: i64, limit_us: i64) {
         self.aside = Some((since_us, limit_us));
         log::debug!("source {} is slow; the others go on without it", self.spec.name);
     }
 
-    /// When a source that is read aside will have taken longer than it may.
+    /// Monotonic time at which a reading that was set aside exceeds its limit.
     pub(crate) fn overrun_us(&self) -> Option<i64> {
         let (since_us, limit_us) = self.aside.filter(|_| self.state != State::Parked)?;
         Some(since_us.saturating_add(limit_us))
     }
 
-    /// The source takes longer than it may: what it reads will be too old.
+    /// Marks a reading that exceeded its time limit. Its samples will be too old.
     pub(crate) fn park(&mut self, steady_us: i64) {
         let limit_us = self.aside.map_or(0, |(_, limit_us)| limit_us);
         self.parks += 1;
@@ -215,7 +214,7 @@ impl Entry {
         self.open_hole(Cause::SourceTimeout, what, steady_us);
     }
 
-    /// A thread that read the source aside has come back.
+    /// Takes back a source from a thread that read it aside.
     pub(crate) fn come_back(&mut self, read: Read, steady_us: i64, notes: &Notes) {
         self.aside = None;
         if self.state == State::Parked {
@@ -227,7 +226,7 @@ impl Entry {
 
     fn unpark(&mut self, read: Read) {
         let Read { mut slot, mark, .. } = read;
-        // What it read is older than it says.
+        // The samples are older than their timestamps.
         slot.sink.cut_back(mark);
         if !self.enabled {
             drop_source(&mut slot);
@@ -288,9 +287,9 @@ impl Entry {
         match outcome {
             Outcome::Good => self.good(&task, at, notes),
             Outcome::Closed(error) => self.closed(error, at, steady_us, notes),
-            // A job that is gone before its last reading is no fault of the source.
+            // A job may be gone before its last reading. That is no fault of the source.
             Outcome::Failed(_) if matches!(task, Task::Ended(_)) => {}
-            // What was there when it was opened has gone, or was never looked for: that is no fault.
+            // The hardware or file has disappeared since the source was opened. That is no fault.
             Outcome::Failed(error @ SourceError::Absent(_)) => {
                 if let Some(slot) = &mut self.slot {
                     drop_source(slot);
@@ -302,7 +301,7 @@ impl Entry {
         }
     }
 
-    /// Reads it more rarely if it costs more than it may, and as often as it should again if it does not.
+    /// Throttles a source that costs too much, and restores its rate when it costs less.
     fn keep_pace(&mut self, cpu_us: u64, at: Timestamp) {
         let period_us = u64::try_from(self.base().as_micros()).unwrap_or(u64::MAX);
         let Some(change) = self.pace.reading(cpu_us, period_us, self.percent_max) else { return };
@@ -328,7 +327,7 @@ impl Entry {
         }
         self.state = State::Working;
         self.failures = 0;
-        // What is read between the ticks may never be sent: a hole goes on to the next tick.
+        // Burst samples may never be sent, so a gap lasts until the next tick.
         if *is_between {
             return;
         }
@@ -343,7 +342,7 @@ impl Entry {
         if matches!(error, SourceError::Broken(_)) {
             self.stats.errors += 1;
         }
-        // Something that this machine has no more is no gap; something that is closed or broken is.
+        // A source that the machine no longer has leaves no gap. A denied or broken source does.
         if matches!(error, SourceError::Absent(_)) {
             self.tell_hole_at_end(at, notes);
             self.last = None;
@@ -377,7 +376,7 @@ impl Entry {
         self.fail(SourceError::broken(what));
     }
 
-    /// Says what keeps the source from working, when it is something new.
+    /// Records an error of the source, and logs it if it is new.
     fn fail(&mut self, error: SourceError) {
         let name = self.spec.name;
         let known = matches!(&self.state, State::Failing(old) if *old == error);
@@ -394,7 +393,7 @@ impl Entry {
     }
 }
 
-/// Whether the settings say what a source is to read: then it is no matter of course that the machine lacks it.
+/// Whether options of a source differ from the defaults. Then a warning is due if the machine lacks it.
 fn is_told_what(spec: &SourceSpec, options: &Options) -> bool {
     !options.are_defaults(spec.options)
 }

@@ -1,19 +1,19 @@
-//! What an agent does not read though it knows how, and whose word that is: `ipmi file | load server | process
-//! optional process_io_.*`. The server tells it to whoever misses a metric.
+//! Sources that the settings disable, and the origin of the setting: `ipmi file | load server | process optional
+//! process_io_.*`. The server shows it to users who miss a metric.
 
 use crate::reading::plan::{off, sources};
 use crate::reading::source_state::BETWEEN;
 use config::{AgentConfig, MetricPattern, RemoteChange};
 
-/// The node's own file, or what stands in its place, switches the source off.
+/// The node's own configuration disables the source.
 const FILE: &str = "file";
-/// The server does.
+/// The server disables the source.
 const SERVER: &str = "server";
-/// Metrics that the node's own file calls optional, as the expressions behind this word say, and of which some
-/// are wanted by nobody now.
+/// The node's own configuration marks metrics as optional, and no promotion enables some of them now. Expressions
+/// for the metrics follow.
 const OPTIONAL: &str = "optional";
 
-/// The sources that are not read, or not all of, by these settings.
+/// Lists the sources that these settings disable entirely or in part.
 pub(crate) fn unread(config: &AgentConfig, change: Option<&RemoteChange>) -> String {
     let mut unread = Vec::new();
     for spec in sources() {
@@ -74,7 +74,7 @@ mod tests {
             promotions: vec![promoted("uptime_.*")],
             ..RemoteChange::default()
         };
-        // What the server lets go of is still off by the file.
+        // The server disables `memory`, too, but it is off by the file anyway.
         assert_eq!(told(Some(&change)), ["cpu server", "memory file"]);
         let change = RemoteChange { promotions: vec![promoted("x")], ..RemoteChange::default() };
         assert!(told(Some(&change)).contains(&"uptime optional uptime_idle.* x".to_owned()));

@@ -1,5 +1,5 @@
-//! One reading of one source: the part of a tick that may hang or panic. It owns all it touches, so that
-//! the rest of the agent can go on without it.
+//! One reading of one source: the part of a tick that may hang or panic. It owns all its data, so that the rest of
+//! the agent can go on without it.
 
 use crate::common::schedule::stamp;
 use cgroups::Jobs;
@@ -11,49 +11,50 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// The machine that is read.
+/// The machine that the agent reads.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) root: Root,
-    /// When it booted: the start of its counters.
+    /// Boot time, which is the start of the machine's counters.
     pub(crate) boot: Timestamp,
 }
 
-/// A source with its samples: it moves to whichever thread reads it.
+/// A source with its samples. It moves to the thread that reads it.
 pub(crate) struct Slot {
     pub(crate) source: Option<Box<dyn Source>>,
     pub(crate) sink: Sink,
     /// The options that the source was opened with.
     opened_with: Option<Arc<Options>>,
-    /// What an earlier start left for the source, until it is opened; later what it leaves for the next.
+    /// Accounting state: until the source is opened, that of the earlier start; later, the state for the next
+    /// start.
     pub(crate) state: Vec<u8>,
-    /// Until when samples of an earlier start exist.
+    /// End of the samples of an earlier start.
     pub(crate) until: Option<Timestamp>,
-    /// States that the source rejected.
+    /// Number of states that the source rejected.
     pub(crate) rejected: u64,
 }
 
-/// What a source is to do.
+/// A task for a source.
 #[derive(Clone, Debug)]
 pub(crate) enum Task {
-    /// Read everything, for the tick of this instant, or between two ticks to be kept.
+    /// Read everything, either for the tick of this instant or as a burst reading between two ticks.
     Collect { scheduled: Timestamp, period_us: i64, is_between: bool },
-    /// Empty the kernel's queue.
+    /// Drain the kernel's queue.
     Drain,
     /// Read these jobs for the last time.
     Ended(Arc<[JobKey]>),
-    /// Read everything for the last time: the agent ends.
+    /// Read everything for the last time, because the agent ends.
     Finish,
 }
 
-/// A reading about to be made.
+/// A reading that is about to start.
 pub(crate) struct Reading {
     pub(crate) place: usize,
     pub(crate) spec: &'static SourceSpec,
     pub(crate) task: Task,
     pub(crate) slot: Box<Slot>,
     pub(crate) options: Arc<Options>,
-    /// Metrics that nobody wants now.
+    /// Optional metrics that no promotion enables now.
     pub(crate) off: Arc<[&'static Metric]>,
     pub(crate) keep: Option<Keep>,
     pub(crate) machine: Arc<Machine>,
@@ -61,33 +62,33 @@ pub(crate) struct Reading {
     pub(crate) budget_us: u64,
 }
 
-/// A reading that was made.
+/// A completed reading.
 pub(crate) struct Read {
     pub(crate) place: usize,
     pub(crate) task: Task,
     pub(crate) slot: Box<Slot>,
-    /// The instant that its samples carry.
+    /// Timestamp of its samples.
     pub(crate) at: Timestamp,
-    /// Where the sink stood before.
+    /// Position of the sink before the reading.
     pub(crate) mark: Mark,
     pub(crate) samples: usize,
     pub(crate) late_us: i64,
     pub(crate) steady_us: i64,
     pub(crate) cpu_us: i64,
     pub(crate) outcome: Outcome,
-    /// Which state of the jobs it knew.
+    /// Generation of the jobs that the reading used.
     pub(crate) jobs: u64,
 }
 
-/// How a reading went.
+/// The result of a reading.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Good,
     /// The source could not be opened.
     Closed(SourceError),
-    /// The source was open, and gave nothing or not all.
+    /// The source was open, but gave no samples or not all.
     Failed(SourceError),
-    /// A panic, in its own words. The source is gone, and what it had pushed with it.
+    /// The reading panicked with this message. The source and the samples it had pushed are lost.
     Panicked(String),
 }
 
@@ -98,7 +99,7 @@ impl Slot {
 }
 
 impl Reading {
-    /// Makes the reading, in the time it takes.
+    /// Makes the reading. This may take long.
     pub(crate) fn make(mut self, clock: &dyn Clock) -> Read {
         let now = clock.wall();
         let (at, late_us) = match self.task {
@@ -185,7 +186,7 @@ impl Reading {
     }
 }
 
-/// Lets go of a source, which may panic in doing so.
+/// Closes a source, which may panic.
 pub(crate) fn drop_source(slot: &mut Slot) {
     let source = slot.source.take();
     if catch_unwind(AssertUnwindSafe(|| drop(source))).is_err() {

@@ -1,4 +1,4 @@
-//! Who samples what: the machine, its name, and what every part of the agent shares.
+//! The sampling context: the machine, its device name, and state that all parts of the agent share.
 
 use crate::common::start_error::StartError;
 use crate::jobs::cgroup_birth_cache::Directories;
@@ -26,10 +26,10 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// The machine that the configuration names; the live one if it names none.
+    /// Opens the machine that the configuration names, by default the live one.
     ///
     /// # Errors
-    /// It is not there, has no name, or gives no random numbers.
+    /// The machine does not exist, has no name, or provides no random numbers.
     pub(crate) fn open(config: &AgentConfig) -> Result<Self, StartError> {
         let root = match config.run.root.first() {
             Some(first) => recorded(first)?,
@@ -45,11 +45,11 @@ impl Site {
         Ok(Self { root, device, origin, boot: draw_boot()?, notes, counters })
     }
 
-    /// Its tick, by this clock and plan; what is sealed goes into the outlet. `known`: what earlier
-    /// starts knew of the jobs' directories, and when they saw jobs last.
+    /// Creates the sampler with this clock and plan. It passes sealed batches to the outlet. `known` holds creation
+    /// times of job cgroups, and the times when earlier starts last saw jobs.
     ///
     /// # Errors
-    /// The jobs to be looked for are not told as they should.
+    /// The settings for finding jobs are invalid.
     pub(crate) fn sampler(
         &self,
         config: &AgentConfig,

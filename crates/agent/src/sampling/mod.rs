@@ -1,6 +1,9 @@
-//! The tick: what is read next, the thread that reads, and what all of it shares.
+//! The tick: the choice of the next reading, the thread that reads, and their shared context.
 //!
-//! - `sampler`: what to do next, as a machine of steps. `reader_thread`: the thread that does it. `waiter`: until the next instant. `context`: what all share.
+//! - `sampler`: the choice of the next step, as a state machine.
+//! - `reader_thread`: the thread that makes the steps.
+//! - `waiter`: waiting for the next instant.
+//! - `context`: what all of them share.
 
 pub(crate) mod context;
 pub(crate) mod reader_thread;

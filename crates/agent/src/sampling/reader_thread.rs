@@ -1,5 +1,4 @@
-//! The thread that reads, and the watch over it: when a source is slow, another thread goes on with the
-//! rest of the tick.
+//! The reading thread and its watchdog. If a source is slow, another thread continues the tick.
 
 use crate::reading::queues::Queues;
 use crate::sampling::sampler::{Sampler, Step};
@@ -11,14 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A reading thread needs little: its buffers are on the heap.
+/// Stack of a reading thread. It is small because the buffers are on the heap.
 const STACK_BYTES: usize = 512 * 1024;
-/// Least time between two looks of the watch.
+/// Shortest time between two checks of the watchdog.
 const WATCH_MIN_US: u64 = 5_000;
-/// Least time between two looks for jobs that something noted asks for.
+/// Shortest time between two job searches that watched directories trigger.
 const NOTED_EVERY_US: i64 = 10_000;
 
-/// The reading thread, whichever it is now.
+/// The reading thread. The watchdog may replace it.
 #[derive(Clone)]
 pub(crate) struct Sampling {
     shared: Arc<Shared>,
@@ -28,7 +27,7 @@ struct Shared {
     sampler: Mutex<Sampler>,
     ended: Mutex<bool>,
     end: Condvar,
-    /// No thread reads, as none could be started.
+    /// No thread reads, because none could be started.
     lacking: AtomicBool,
     bell: Bell,
     queues: Arc<Queues>,
@@ -36,10 +35,10 @@ struct Shared {
 }
 
 impl Sampling {
-    /// Starts to read.
+    /// Starts the reading thread.
     ///
     /// # Errors
-    /// No thread or file descriptor is left.
+    /// No thread or file descriptor is available.
     pub(crate) fn start(sampler: Sampler) -> io::Result<Self> {
         let (clock, queues) = (Arc::clone(&sampler.clock), Arc::new(Queues::new()?));
         let shared = Shared {
@@ -63,12 +62,12 @@ impl Sampling {
             .name(format!("read-{generation}"))
             .stack_size(STACK_BYTES)
             .spawn(move || or_end(|| shared.read_on(generation, &waiter)))?;
-        // Never joined: a source that hangs may keep its thread for ever.
+        // Never joined: a source that hangs may block its thread forever.
         drop(thread);
         Ok(())
     }
 
-    /// Lets another thread go on where a source is slow. Tells how long this need not be asked again.
+    /// Lets another thread continue if a source is slow. Returns the time until the next check.
     pub(crate) fn watch(&self, at_most: Duration) -> Duration {
         let mut sampler = self.shared.sampler();
         let lacking = self.shared.lacking.swap(false, Ordering::Relaxed);
@@ -82,19 +81,19 @@ impl Sampling {
         at_most.min(Duration::from_micros(u64::try_from(left_us).unwrap_or(0).max(WATCH_MIN_US)))
     }
 
-    /// Changes how it is read.
+    /// Changes the sampler, and wakes the reading thread.
     pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Sampler) -> T) -> T {
         let result = change(&mut self.shared.sampler());
         self.shared.bell.ring();
         result
     }
 
-    /// Asks without changing anything.
+    /// Reads from the sampler without a change.
     pub(crate) fn look<T>(&self, ask: impl FnOnce(&Sampler) -> T) -> T {
         ask(&self.shared.sampler())
     }
 
-    /// Ends: what was read is sealed. A source that is being read is given this long.
+    /// Ends sampling and seals the last samples. A reading under way gets a grace period of `patience`.
     pub(crate) fn end(&self, patience: Duration) {
         self.with(Sampler::finish);
         let ended = self.shared.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +116,7 @@ impl Shared {
         self.sampler.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads until the end, or until this thread has lost its turn.
+    /// Reads until the end, or until another thread replaces this one.
     fn read_on(&self, generation: u64, waiter: &Waiter) {
         let mut noting: Option<OwnedFd> = None;
         let mut noted_us = 0;
@@ -149,7 +148,7 @@ impl Shared {
                     self.sampler().looked(looked, generation);
                 }
                 Step::Wait(mut until) => {
-                    // Many jobs that start at once are looked for together.
+                    // Many jobs that start at once are found in one search.
                     let quiet_us = noted_us + NOTED_EVERY_US - self.clock.steady_us();
                     if waiting && quiet_us <= 0 {
                         waiting = false;

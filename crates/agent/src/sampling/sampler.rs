@@ -1,6 +1,5 @@
-//! The tick, as a machine of steps: what to do next, and what was done. It reads no clock but the one it
-//! is given, starts no thread and never waits, so that tests own the time and a source that hangs holds
-//! up nobody but the thread that reads it.
+//! The tick as a state machine: its steps and their results. It reads only the given clock, starts no thread and
+//! never waits. Tests can therefore control the time, and a source that hangs blocks only the thread that reads it.
 
 mod aside;
 mod demand;
@@ -25,26 +24,26 @@ use sources::Sink;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A wall clock that moves this much against the steady one was set by somebody.
+/// A difference between wall clock and monotonic clock above this means that the clock was set.
 const CLOCK_STEP_US: i64 = 100_000;
-/// Least time between two sealings.
+/// Shortest time between two batches.
 const SEAL_MIN: Duration = Duration::from_secs(1);
 
-/// What to do next.
+/// The next step.
 pub(crate) enum Step {
-    /// Read a source; [`Sampler::done`] takes it back.
+    /// Read a source; [`Sampler::done`] takes the result.
     Read(Reading),
-    /// Look for jobs; [`Sampler::found`] takes it back.
+    /// Search for jobs; [`Sampler::found`] takes the result.
     Find(Finding),
-    /// Look at what a job asks for; [`Sampler::looked`] takes it back.
+    /// Scan a job for an on-demand request; [`Sampler::looked`] takes the result.
     Look(Looking),
-    /// Nothing until this instant, unless something is noted.
+    /// Wait until this instant, or until a watched directory changes.
     Wait(Timestamp),
-    /// Everything is sealed and nothing more will come.
+    /// Everything is sealed, and no further step follows.
     End,
 }
 
-/// A look for jobs about to be made.
+/// A search for jobs that is about to start.
 pub(crate) struct Finding {
     finder: Box<Finder>,
     machine: Arc<Machine>,
@@ -53,37 +52,37 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    /// Looks, in the time it takes.
+    /// Searches for jobs. This may take long.
     pub(crate) fn make(self) -> Found {
         self.finder.find(&self.machine.root, &self.device, self.now)
     }
 }
 
-/// What a thread is doing now.
+/// The step that a thread is making now.
 #[derive(Clone, Copy, Debug)]
 struct Running {
-    /// Which source; `None`: looking for jobs, or at one.
+    /// Position of the source; `None` for a search or scan of jobs.
     place: Option<usize>,
     since_us: i64,
-    /// After so long another thread goes on with the others.
+    /// Time after which another thread continues with the other sources.
     hand_us: i64,
-    /// After so long what it reads is too old.
+    /// Time limit of the reading. Later samples would be too old.
     limit_us: i64,
 }
 
-/// Jobs that ended, and the next source to be told so.
+/// Jobs that ended, and the next source to read for them.
 struct Ended {
     keys: Arc<[JobKey]>,
     next: usize,
 }
 
-/// The agent's tick.
+/// The sampler: it decides each step of the tick.
 pub(crate) struct Sampler {
     pub(crate) clock: Arc<dyn Clock>,
     machine: Arc<Machine>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) jobs: Arc<Jobs>,
-    /// Whose sources are quiet; none: those are drained as often as others.
+    /// Watched queues of quiet sources. With `None`, quiet sources are drained as often as others.
     queues: Option<Arc<Queues>>,
     finder: Option<Box<Finder>>,
     finds: Schedule,
@@ -94,26 +93,26 @@ pub(crate) struct Sampler {
     told: Option<WantedJobs>,
     turn: usize,
     running: Option<Running>,
-    /// Grows with each thread that is set aside: the one whose number differs has lost its turn.
+    /// Grows with each thread that is set aside. A thread with another generation has been replaced.
     pub(crate) generation: u64,
     sealer: Sealer,
     seals: Schedule,
     sealed_us: i64,
-    /// The last sealing was out of its turn.
+    /// The last batch was sealed early.
     sealed_early: bool,
     own: Own,
-    /// No job is on the node.
+    /// The node has no job.
     is_idle: bool,
     ahead_us: i64,
     period: Duration,
     budget_us: u64,
     source_time_max: Option<Duration>,
     ending: bool,
-    /// The next source to be read for the last time.
+    /// The next source for its last reading.
     last: Option<usize>,
 }
 
-/// The sinks of the sources and of the agent itself.
+/// The sinks of the sources and of the agent's own metrics.
 struct AllSinks<'a> {
     entries: &'a mut [Entry],
     own: &'a mut Sink,
@@ -175,7 +174,7 @@ impl Sampler {
         .with_seals(now)
     }
 
-    /// What to do now.
+    /// Returns the next step.
     pub(crate) fn step(&mut self) -> Step {
         let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
         self.notice_set_clock(now, steady_us);
@@ -207,7 +206,7 @@ impl Sampler {
         self.next_look(steady_us).unwrap_or_else(|| Step::Wait(self.next_instant(now, steady_us)))
     }
 
-    /// Takes back a source that was read by a thread of this generation.
+    /// Takes back a source that a thread of this generation read.
     pub(crate) fn done(&mut self, read: Read, generation: u64) {
         let (place, jobs) = (read.place, read.jobs);
         let Some(entry) = self.entries.get_mut(place) else { return };
@@ -220,7 +219,8 @@ impl Sampler {
         }
         if let Some(queues) = &self.queues {
             entry.listen(queues, self.clock.wall(), steady_us);
-            // It found something, or was away when jobs came: those that wait for others' queues go along.
+            // The source found data in its queue, or jobs started during its reading. Sources that wait for the
+            // queues of others are drained, too.
             if entry.hears() && !entry.listens() || jobs != self.jobs.generation() {
                 let now = self.clock.wall();
                 self.entries.iter_mut().for_each(|entry| entry.go_along(now, steady_us));
@@ -232,7 +232,7 @@ impl Sampler {
         }
     }
 
-    /// Takes back what was found.
+    /// Takes the result of a job search.
     pub(crate) fn found(&mut self, found: Found, generation: u64) {
         if generation == self.generation {
             self.running = None;
@@ -246,13 +246,13 @@ impl Sampler {
             self.seal_soon();
         }
         if !found.ended.is_empty() {
-            // Those of before that not every source was told of are gone: they stay first.
+            // Jobs of an earlier search that some source has not read yet come first.
             let before = self.ended.take().map(|ended| ended.keys);
             let keys = before.iter().flat_map(|keys| keys.iter()).chain(&found.ended);
             self.ended = Some(Ended { keys: keys.cloned().collect(), next: 0 });
         }
         if found.jobs.generation() != self.jobs.generation() {
-            // So that they follow a job from its beginning.
+            // Sources are drained so that they follow a job from its start.
             let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
             self.entries.iter_mut().for_each(|entry| entry.go_along(now, steady_us));
             self.heard_of_end();
@@ -261,36 +261,36 @@ impl Sampler {
         self.notice_idle();
     }
 
-    /// Waits for the queues of sources that are quiet, instead of looking into them ten times a second.
+    /// Makes quiet sources wait for data in their queues. Otherwise they are drained ten times per second.
     pub(crate) fn with_queues(mut self, queues: Arc<Queues>) -> Self {
         self.queues = Some(queues);
         self
     }
 
-    /// Whether a source waits for what comes into its queue. While it does not, what comes stays there until its
-    /// next drain, and nobody is to be woken for it.
+    /// Whether a source waits for data in its own queue. If none does, data stays in the queues until the next
+    /// drain and wakes no thread.
     pub(crate) fn listens(&self) -> bool {
         self.entries.iter().any(|entry| entry.listens() && entry.hears())
     }
 
-    /// Something came into a queue: all that wait are drained at once, as what comes is told to each.
+    /// Handles data in a queue: all waiting sources are drained at once, because the kernel sends it to each.
     pub(crate) fn ring(&mut self) {
         let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
         self.entries.iter_mut().for_each(|entry| entry.ring(now, steady_us));
         self.heard_of_end();
     }
 
-    /// Something came or went in a watched directory.
+    /// Records that a watched directory changed.
     pub(crate) const fn note(&mut self) {
         self.noted = true;
     }
 
-    /// Seals what is there and ends; a source being read is not waited for.
+    /// Seals the pending samples and ends, without waiting for a reading under way.
     pub(crate) const fn end(&mut self) {
         self.ending = true;
     }
 
-    /// Makes every source due now: one tick, out of turn.
+    /// Makes every source due now, for one extra tick.
     pub(crate) fn force(&mut self) {
         let now = self.clock.wall();
         self.noted = true;
@@ -299,36 +299,36 @@ impl Sampler {
         }
     }
 
-    /// Seals now, out of turn.
+    /// Seals a batch now.
     pub(crate) fn seal_now(&mut self) {
         self.seal(self.clock.wall(), self.clock.steady_us());
     }
 
-    /// What the server says of jobs.
+    /// Sets the jobs that the server sent.
     pub(crate) fn set_jobs(&mut self, told: WantedJobs) {
         self.told = Some(told);
         self.noted = true;
     }
 
-    /// What the next start should know of jobs, if it is another state of them than this one.
+    /// Returns the cgroup creation times for the next start, if the jobs have changed since `generation`.
     pub(crate) fn known(&self, generation: u64) -> Option<(u64, Directories)> {
         let news = self.jobs.generation() != generation;
         self.finder.as_ref().filter(|_| news).map(|finder| finder.known())
     }
 
-    /// Adds a batch without samples: the last that an agent sends, with the word that it ends.
+    /// Adds a batch without samples: the agent's last one, which announces its end.
     pub(crate) fn seal_end(&mut self) {
         self.sealer.seal_empty();
     }
 
-    /// Which sources, or parts of them, should give samples and give none or fewer, and why: `perf denied: … |
+    /// Lists the sources, or parts of them, that give too few samples, with the reason: `perf denied: … |
     /// rapl/zones denied: … | exec broken: …`.
     pub(crate) fn troubles(&self) -> String {
         let troubles: Vec<_> = self.entries.iter().filter_map(Entry::trouble).collect();
         troubles.join(BETWEEN)
     }
 
-    /// Gives sources that are off another chance.
+    /// Enables sources again that were switched off.
     pub(crate) fn forgive(&mut self) {
         self.entries.iter_mut().for_each(Entry::forgive);
     }
@@ -344,7 +344,7 @@ impl Sampler {
         self.running = Some(Running { place, since_us, hand_us, limit_us });
     }
 
-    /// When somebody sets the clock, the ticks begin anew: none was missed.
+    /// Detects that the clock was set. The ticks then restart, and none counts as missed.
     fn notice_set_clock(&mut self, now: Timestamp, steady_us: i64) {
         let ahead_us = now.0.saturating_sub(steady_us);
         let step_us = ahead_us.saturating_sub(self.ahead_us);
@@ -397,8 +397,8 @@ impl Sampler {
         })
     }
 
-    /// The next source whose tick has come, or whose queue is to be emptied; each in its turn, so that
-    /// one of a short period does not starve the others.
+    /// Returns the next source with a due tick or drain. Sources take turns, so that a short period does not starve
+    /// the others.
     fn next_due(&mut self, now: Timestamp, steady_us: i64) -> Option<(usize, Task)> {
         let count = self.entries.len();
         for step in 0..count {
@@ -432,7 +432,7 @@ impl Sampler {
         self.sealer.seal(&mut AllSinks { entries: &mut self.entries, own });
         let wait_us = self.longest_wait_us();
         self.own.set_wait_us(wait_us);
-        // Who goes silent for longer than was said says so before.
+        // The wait grew beyond the reported one: an empty batch reports the new one in time.
         if said_us > 0 && wait_us > said_us && self.sealer.counts.batches == batches {
             self.sealer.seal_empty();
         }
@@ -441,7 +441,8 @@ impl Sampler {
         }
     }
 
-    /// Until the next batch at the longest: the period of the source read most often of those that give samples.
+    /// Longest time until the next batch: the shortest period of the sources that give samples, at least the interval
+    /// between batches.
     fn longest_wait_us(&self) -> i64 {
         let gives =
             |entry: &&Entry| entry.enabled && matches!(entry.state, State::New | State::Working);
@@ -450,7 +451,7 @@ impl Sampler {
         shortest.max(self.seals.period_us())
     }
 
-    /// What ended jobs used is wanted before the next tick.
+    /// Seals a batch early: the final usage of ended jobs should not wait for the next tick.
     fn seal_soon(&mut self) {
         let now = self.clock.wall();
         let at = now.plus(self.seal_wait_us(self.clock.steady_us()).max(0));
@@ -459,8 +460,8 @@ impl Sampler {
         }
     }
 
-    /// Just after a sealing out of turn there is none in its turn: there is one a second later, or only
-    /// the next in its turn where that is as soon.
+    /// Postpones a batch that follows an early one. It comes 1 s later, or at the next regular instant if that is
+    /// as soon.
     fn put_off(&mut self, now: Timestamp, steady_us: i64) -> bool {
         let wait_us = self.seal_wait_us(steady_us);
         if !self.sealed_early || wait_us <= 0 {

@@ -1,4 +1,4 @@
-//! Waiting for an instant of the wall clock, for something noted in the cgroups, or for being called.
+//! Waiting for an instant of the wall clock, a readable file descriptor, or the bell.
 
 use model::Timestamp;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -9,54 +9,54 @@ use rustix::time::{
 };
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Calls a waiting thread.
+/// Wakes a waiting thread.
 #[derive(Debug)]
 pub(crate) struct Bell {
     fd: OwnedFd,
 }
 
 impl Bell {
-    /// A bell that does not ring.
+    /// Creates a bell that does not ring.
     ///
     /// # Errors
-    /// No file descriptor is left.
+    /// No file descriptor is available.
     pub(crate) fn new() -> Result<Self, Errno> {
         Ok(Self { fd: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }
 
-    /// Wakes whoever waits, or will wait next.
+    /// Wakes the thread that waits now or next.
     pub(crate) fn ring(&self) {
-        // A full counter rings already.
+        // A full counter already rings.
         rustix::io::write(&self.fd, &1_u64.to_ne_bytes()).ok();
     }
 
     fn quiet(&self) {
         let mut count = [0; 8];
-        // An empty counter is quiet already.
+        // An empty counter is already quiet.
         rustix::io::read(&self.fd, &mut count).ok();
     }
 }
 
-/// Waits. Its timer follows the wall clock: when somebody sets that, the wait ends.
+/// Waits. Its timer follows the wall clock: setting the clock ends the wait.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     timer: OwnedFd,
 }
 
 impl Waiter {
-    /// A waiter for one thread.
+    /// Creates a waiter for one thread.
     ///
     /// # Errors
-    /// No file descriptor is left.
+    /// No file descriptor is available.
     pub(crate) fn new() -> Result<Self, Errno> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(Self { timer: timerfd_create(TimerfdClockId::Realtime, flags)? })
     }
 
-    /// Waits until the instant, the bell, or one of these becomes readable; tells which did.
+    /// Waits until the instant, the bell, or until one of `others` is readable. Returns the cause.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel rejects the wait.
     pub(crate) fn wait(
         &self,
         until: Timestamp,

@@ -1,4 +1,4 @@
-//! Many jobs that come and go: what a node sees in an hour of short jobs, in less than a minute.
+//! Many jobs that start and end: an hour of short jobs on a node, in less than a minute.
 
 use crate::{Agent, alone, program, root, until};
 use std::collections::{BTreeMap, VecDeque};
@@ -7,19 +7,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// Jobs, unless the environment's `JOBS` says otherwise.
+/// Number of jobs, unless the environment variable `JOBS` sets another.
 const JOBS: u32 = 1000;
-/// The largest memory seen at the ends of so many, after as many before, is compared with that at the last.
+/// Number of jobs in a sample of the memory use. The test compares the maximum of an early sample with that of the
+/// last.
 const SOME: usize = 100;
-/// From one job's start to the next one's.
+/// Time between the starts of two jobs.
 const EVERY: Duration = Duration::from_millis(40);
-/// A job has two ticks at least: its agent's period is a second.
+/// Lifetime of a job: at least two ticks of the agent, which has a period of 1 s.
 const ALIVE: Duration = Duration::from_millis(2500);
-/// Most KiB that memory may grow in both halves of the run. A busy machine lets jobs live longer, and what they take
-/// meanwhile stays with the allocator, but in one half only. The series of 400 ended jobs would be more than twice as much.
+/// Maximum memory growth in KiB. The test fails if both halves of the run exceed it. On a busy machine jobs live
+/// longer, and the allocator keeps their memory, but in one half only. The series of 400 ended jobs would take more
+/// than twice as much.
 const GROWTH_KIB_MAX: u64 = 2048;
 
-/// The test's own directory in each hierarchy; removed with what is in it.
+/// The test's own directory in each hierarchy. It is removed with its content.
 struct Ground(Vec<PathBuf>);
 
 impl Ground {
@@ -57,7 +59,7 @@ fn is_hierarchy(mount: &Path) -> bool {
     mount.join("cgroup.procs").exists()
 }
 
-/// A job with one process that sleeps.
+/// A job with one sleeping process.
 struct Job {
     dirs: Vec<PathBuf>,
     child: Child,
@@ -79,7 +81,7 @@ impl Job {
         Self { dirs, child, end: Instant::now() + ALIVE }
     }
 
-    /// The processor time of it so far, as the kernel counts it for its cgroup.
+    /// Processor time of the job so far, as its cgroup reports it.
     fn cpu_seconds(&self) -> f64 {
         let read = |name| self.dirs.iter().find_map(|dir| fs::read_to_string(dir.join(name)).ok());
         let of_version_1 =
@@ -100,7 +102,7 @@ impl Job {
     }
 }
 
-/// What came of a job.
+/// Results of a job.
 #[derive(Clone, Copy, Debug, Default)]
 struct JobOutcome {
     began: u32,
@@ -128,7 +130,7 @@ fn told(agent: &Agent) -> BTreeMap<i64, JobOutcome> {
     told
 }
 
-/// What was told last of a metric of a job, or of the device.
+/// Last value sent for a metric of a job or of the device.
 fn told_last(agent: &Agent, id: Option<i64>, metric: &str) -> Option<f64> {
     let mut last = None;
     for batch in agent.server.posts().iter().flat_map(|post| &post.batches) {
@@ -174,7 +176,7 @@ fn a_job_between_two_readings_whose_cgroup_goes_at_once_is_told_to_a_second() {
         let told = told_last(&agent, Some(id), "cgroup_cpu_seconds_total").unwrap_or(0.0);
         println!("job {id} used {used:.3} s, of which {told:.3} s were told");
         assert!(told <= used + 0.1, "no more than it used: {told} of {used}");
-        // A second between two looks, and one that a busy machine makes late.
+        // 1 s between two polls, and up to 0.5 s of delay on a busy machine.
         assert!(told >= used - 1.5, "told are {told} s of {used}");
     }
 }
@@ -191,7 +193,7 @@ fn a_thousand_jobs_leave_nothing_behind_and_none_is_missed() {
     let arguments = ["--period", "1s", "--jobs-schedulers", "oar", "--jobs-oar-roots", place];
     let mut command = program();
     for spec in sources::SOURCES {
-        // Each has opened all it needs of the node at the first tick.
+        // All sources have opened their files by the first tick.
         command.env(format!("JOBMETER_SOURCES_{}_PERIOD", spec.name.to_uppercase()), "1s");
     }
     let agent = Agent::start(command, &arguments);

@@ -1,5 +1,5 @@
-//! A node of 256 processors, 8 GPUs, 4 adapters of InfiniBand, 64 disks, 64 jobs and 2000 mounts, written from the
-//! recorded machines: what a tick of all sources reads there.
+//! Costs of a tick on a large node: 256 processors, 8 GPUs, 4 InfiniBand adapters, 64 disks, 64 jobs and 2000
+//! mounts, built from the recorded machines.
 
 use crate::{Agent, alone, program, until};
 use std::collections::BTreeMap;
@@ -16,18 +16,18 @@ const ADAPTERS: u32 = 4;
 const DISKS: u32 = 64;
 const JOBS: u32 = 64;
 const MOUNTS: u32 = 2000;
-/// Of these, on disks of their own, so that they are asked how full they are.
+/// Mounts with their own disk, for which the agent queries the usage.
 const ON_DISKS: u32 = 40;
-/// Ticks over which is counted.
+/// Number of measured ticks.
 const TICKS: u64 = 5;
-/// Calls that read, a series and tick: 0.63 when this was written. A recorded machine's files are opened at each
-/// tick, and each is read twice: all, and the end of it.
+/// Maximum number of read calls per series and tick. It was 0.63 when the test was written. The files of a recorded
+/// machine are opened at each tick and take two reads each: the content and the end of file.
 const READS_MAX: f64 = 0.8;
-/// Bytes read, a series and tick: 82 when this was written, two fifths of them the list of mounts, which two sources
-/// read.
+/// Maximum number of bytes read per series and tick. It was 82 when the test was written. Two fifths were the list
+/// of mounts, which two sources read.
 const BYTES_MAX: f64 = 110.0;
 
-/// The node's files.
+/// The files of the node.
 struct Node(PathBuf);
 
 impl Node {
@@ -101,7 +101,7 @@ impl Node {
         }
     }
 
-    /// Each of two packages tells the temperature of its cores.
+    /// Both packages have temperature sensors for their cores.
     fn sensors(&self) {
         for package in 0..2 {
             let dir = format!("sys/class/hwmon/hwmon{package}");
@@ -141,7 +141,7 @@ impl Node {
                 }
                 1 => format!("auto.home /misc/place{other} autofs rw,relatime,fd=6,timeout=300"),
                 2 => format!("overlay /var/lib/containers/{other}/merged overlay rw,relatime"),
-                // What a container sees of a disk is the disk once more.
+                // A bind mount in a container shows the same disk again.
                 _ => format!("/dev/vda /var/lib/containers/{other}/etc ext4 rw,relatime"),
             };
             writeln!(mounts, "{line} 0 0").unwrap();
@@ -209,14 +209,14 @@ fn copy(from: &Path, to: &Path) {
     assert!(copied.success(), "{}", from.display());
 }
 
-/// What it has read so far: calls and bytes. The kernel counts what its threads send in neither.
+/// Number of read calls and bytes so far. The kernel's counters exclude what the threads send.
 fn read(agent: &Agent) -> (u64, u64) {
     let io = fs::read_to_string(agent.proc("io")).unwrap();
     let of = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse();
     (of("syscr: ").unwrap(), of("rchar: ").unwrap())
 }
 
-/// Instants at which the load was sampled.
+/// Number of ticks of the load source.
 fn ticks(agent: &Agent) -> u64 {
     let posts = agent.server.posts();
     let batches = posts.iter().flat_map(|post| &post.batches);
@@ -228,7 +228,7 @@ fn ticks(agent: &Agent) -> u64 {
     u64::try_from(found.sum::<usize>()).unwrap()
 }
 
-/// How many series each metric has.
+/// Number of series by metric.
 fn series(agent: &Agent) -> BTreeMap<String, usize> {
     let mut of: BTreeMap<String, usize> = BTreeMap::new();
     let posts = agent.server.posts();
@@ -243,7 +243,7 @@ fn series(agent: &Agent) -> BTreeMap<String, usize> {
     of
 }
 
-/// Processor time that it has taken, as the kernel tells it in hundredths of a second.
+/// Processor time of the agent so far. The kernel reports it in units of 10 ms.
 fn cpu(agent: &Agent) -> Duration {
     let stat = fs::read_to_string(agent.proc("stat")).unwrap();
     let (_, after_name) = stat.rsplit_once(')').unwrap();

@@ -1,4 +1,4 @@
-//! `jobmeter-agent` itself on nodes that are larger, busier or read more often than the usual one.
+//! Tests of `jobmeter-agent` on nodes that are larger, busier or read more often than usual.
 
 #![expect(clippy::disallowed_methods, reason = "a real program in real time")]
 #![expect(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use wire::AckStatus;
 
-/// An agent that sends to a server of ours, which takes everything.
+/// An agent and its test server, which accepts everything.
 struct Agent {
     child: Child,
     server: Server,
@@ -26,7 +26,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// Starts it; `command` may wrap the program, whose own arguments follow.
+    /// Starts the agent. `command` may wrap the program; the program's arguments follow.
     fn start(mut command: Command, arguments: &[&str]) -> Self {
         let server = Server::start(Box::new(|_, _| Reply::All(AckStatus::Stored)));
         let dir = tempfile::tempdir().unwrap();
@@ -37,17 +37,17 @@ impl Agent {
         Self { child, server, dir }
     }
 
-    /// The number of KiB that the kernel tells of it by this name.
+    /// Value in KiB of a line in `/proc/PID/status`.
     fn kib(&self, name: &str) -> u64 {
         let status = fs::read_to_string(self.proc("status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.trim_matches([':', ' ', '\t', 'k', 'B']).parse().unwrap()
     }
 
-    /// What its descriptors are.
+    /// Targets of the agent's file descriptors.
     fn descriptors(&self) -> Vec<String> {
         let links = fs::read_dir(self.proc("fd")).unwrap().flatten();
-        // One may be closed meanwhile.
+        // A descriptor may close meanwhile.
         links
             .filter_map(|link| Some(fs::read_link(link.path()).ok()?.display().to_string()))
             .collect()
@@ -72,9 +72,9 @@ impl Drop for Agent {
     }
 }
 
-/// The program, to be wrapped or started.
+/// Command that runs the program.
 fn program() -> Command {
-    // What is stated in docs/performance.md is that of a release build.
+    // The figures in docs/performance.md are those of a release build.
     let given = std::env::var_os("JOBMETER_AGENT_PROGRAM");
     let built = || env!("CARGO_BIN_EXE_jobmeter-agent").into();
     Command::new(given.map_or_else(built, |path| repository().join(path)))
@@ -92,13 +92,13 @@ fn until(what: &str, limit: Duration, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// One of these tests at a time: each keeps a processor busy, and what is not read in time is missed.
+/// Lock that runs these tests one at a time. Each keeps a processor busy, and late ticks would be missed.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the tests run as root; what needs it says so and is listed in docs/testing.md.
+/// Whether the tests run as root. Tests that need root report that they did not run; docs/testing.md lists them.
 fn root(test: &str) -> bool {
     use std::os::unix::fs::MetadataExt;
     let root = fs::metadata("/proc/self").is_ok_and(|of| of.uid() == 0);

@@ -1,4 +1,4 @@
-//! A source read a thousand times a second beside others that are read once.
+//! A source with 1000 readings per second, beside others with one.
 
 use crate::{Agent, alone, program, until};
 use model::Timestamp;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const SECONDS: i64 = 6;
 
-/// The instants at which a metric has samples, and its values, by source where it has that label.
+/// Samples of a metric with these labels: timestamps and values.
 fn samples(agent: &Agent, metric: &str, labels: &str) -> BTreeMap<Timestamp, f64> {
     let mut found = BTreeMap::new();
     for batch in agent.server.posts().iter().flat_map(|post| &post.batches) {
@@ -27,7 +27,7 @@ fn samples(agent: &Agent, metric: &str, labels: &str) -> BTreeMap<Timestamp, f64
 #[test]
 fn a_thousand_readings_a_second_disturb_no_other_source_and_make_no_more_batches() {
     let _alone = alone();
-    // That it takes more of a processor than it may is another test's.
+    // Another test covers the throttling of such a source.
     let arguments = [
         &["--period", "1s", "--sources-uptime-period", "1ms", "--source-percent-max", "100"][..],
         &["--sources-agent-period", "1s"],
@@ -37,7 +37,7 @@ fn a_thousand_readings_a_second_disturb_no_other_source_and_make_no_more_batches
     until("so many seconds", Duration::from_secs(60), || {
         i64::try_from(load().len()).unwrap() > SECONDS
     });
-    // The first second has the opening of every source in it.
+    // The first second includes the opening of every source.
     let load: Vec<Timestamp> = load().into_keys().skip(1).collect();
     let (first, last) = (*load.first().unwrap(), *load.last().unwrap());
     let seconds = last.since(first) / Timestamp::SECOND;
@@ -66,9 +66,9 @@ fn a_thousand_readings_a_second_disturb_no_other_source_and_make_no_more_batches
         batches.len()
     );
     assert!(read > 0);
-    // Each tick is read or counted as missed; at the edges of the seconds a few are of either side.
+    // Each tick is read or counted as missed. At the edges of the seconds a few may belong to either side.
     let told = read as f64 + missed;
-    // A busy machine has one tick late by up to a second, which counts what it missed past the edge.
+    // On a busy machine one tick may be up to 1 s late. Its missed ticks are then counted after the edge.
     let slack = 0.05 * due as f64 + 1000.0;
     assert!((told - due as f64).abs() <= slack, "{told} of {due} ticks are told of");
 }

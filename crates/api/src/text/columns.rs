@@ -1,4 +1,4 @@
-//! The columns of lists as CSV: the fields of an element's type, whatever rows there are.
+//! CSV columns of lists: the fields of the element's type, independent of the rows.
 
 use schemars::{JsonSchema, SchemaGenerator};
 

@@ -1,4 +1,4 @@
-//! Text cells of CSV that a spreadsheet does not take for a formula.
+//! Text cells of CSV that a spreadsheet does not interpret as a formula.
 
 use model::is_unprintable;
 use std::borrow::Cow;

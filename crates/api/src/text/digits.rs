@@ -1,4 +1,4 @@
-//! Numbers beyond 53 bits, as texts of digits: JavaScript would round them.
+//! Numbers above 53 bits as strings of digits, because JavaScript would round them.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serializer};

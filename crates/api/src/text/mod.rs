@@ -1,4 +1,4 @@
-//! Cells of CSV, columns, digits.
+//! Encoding of text: CSV cells, columns of lists and large numbers.
 
 pub(crate) mod columns;
 pub(crate) mod csv;

@@ -1,9 +1,9 @@
-//! Frames of the wire as the spool and the sender see them.
+//! Wire frames in the spool and the sender.
 
 use model::{Batch, Gap, JobEvent, Timestamp};
 use wire::{Decoder, Frames};
 
-/// From the first to the last sample of something.
+/// Times of the first and the last sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) first: Timestamp,
@@ -11,7 +11,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Of a batch; `None` if it has no sample.
+    /// Span of a batch; `None` if it has no sample.
     pub(crate) fn of(batch: &Batch) -> Option<Self> {
         Self::of_instants(batch.ticks.iter().map(|tick| tick.at))
     }
@@ -20,18 +20,18 @@ impl Span {
         Some(Self { first: instants.clone().min()?, last: instants.max()? })
     }
 
-    /// Both.
+    /// Smallest span that contains both.
     pub(crate) fn and(self, other: Self) -> Self {
         Self { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
 
-    /// The instants just outside: the gap that is left when it is lost.
+    /// Instants just outside the span: the bounds of the gap if the samples are lost.
     pub(crate) const fn outside(self) -> (Timestamp, Timestamp) {
         (self.first.plus(-1), self.last.plus(1))
     }
 }
 
-/// What a frame holds, for when it is lost.
+/// Content of a frame, needed if the frame is lost.
 pub(crate) struct Inside {
     pub(crate) span: Option<Span>,
     pub(crate) samples: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Inside {
     pub(crate) jobs: Vec<JobEvent>,
 }
 
-/// Looks into a frame; `None` if it is none.
+/// Decodes a frame. Returns `None` if it is invalid.
 pub(crate) fn inside(bytes: &[u8]) -> Option<Inside> {
     let frame = Frames::of(bytes).next()?.ok()?;
     let batch = Decoder::default().decode(&frame).ok()?;

@@ -1,7 +1,11 @@
-//! Samples and notes become batches, and batches frames of the wire.
+//! Batches: samples and notes become batches, and batches become wire frames.
 //!
-//! - `notes`: gaps and events of jobs, until a batch carries them. `tables`: series. `seal`: samples become batches. `frames`: batches on the wire.
-//! - `sealed`: batches for callers that send by themselves. `print`: samples as lines.
+//! - `notes`: gaps and job events that wait for a batch.
+//! - `tables`: series tables of the batches.
+//! - `seal`: samples become batches.
+//! - `frames`: batches on the wire.
+//! - `sealed`: batches for callers that send them on their own.
+//! - `print`: samples as lines of text.
 
 pub(crate) mod frames;
 pub(crate) mod notes;

@@ -1,16 +1,16 @@
-//! What a program's parts note beside samples, until a batch carries it: gaps, and jobs that came or went.
+//! Notes: gaps and job events that wait until a batch carries them.
 
 use model::{Batch, Cause, DeviceId, Gap, JobEvent, Origin, Timestamp};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Most gaps that wait; beyond, the two oldest of one source and cause become one.
+/// Maximum number of waiting gaps. Above it, the two oldest of one source and cause are merged.
 const WAITING_MAX: usize = 4096;
-/// Most events of jobs that wait; beyond, the oldest goes: it is told again at the next start.
+/// Maximum number of waiting job events. Above it, the oldest is dropped. The next start reports it again.
 const JOBS_MAX: usize = 16_384;
 
-/// What waits for a batch.
+/// Gaps and job events that wait for a batch.
 #[derive(Debug)]
 pub struct Notes {
     origin: Origin,
@@ -22,17 +22,17 @@ pub struct Notes {
 struct State {
     waiting: VecDeque<Gap>,
     jobs: VecDeque<JobEvent>,
-    /// For each batch with gaps that is on its way to the thread that keeps: where the first begins.
+    /// Start of the first gap of each batch that has gaps and is on its way to the keeper thread.
     carried: VecDeque<Timestamp>,
 }
 
 impl Notes {
-    /// None yet.
+    /// Creates an empty set of notes.
     pub fn new(origin: Origin, device: DeviceId) -> Self {
         Self { origin, device, state: Mutex::default() }
     }
 
-    /// Notes that samples of `source` (all, if empty) between two instants are missing.
+    /// Notes that samples of `source` between two instants are missing. An empty `source` means all sources.
     pub fn add(
         &self,
         source: &str,
@@ -45,9 +45,9 @@ impl Notes {
         self.put(Gap { origin, device, source, from, to, cause, detail });
     }
 
-    /// Notes the time between what an earlier start kept and the first tick that no program ran. One that does not
-    /// know until when (no spool, or a new one) says no more than its period, and the store, which has the last
-    /// batch, lets the gap begin there if it is longer than that.
+    /// Notes the time in which no program ran: from the end of what an earlier start kept to the first tick.
+    /// Without a spool, or with a new one, that end is unknown. The gap then starts one period after 1970, which only
+    /// states the period. The store moves the start to its last batch if that gap is longer than the period.
     pub fn add_down(&self, kept_until: Option<Timestamp>, first: Timestamp, period: Duration) {
         let period = i64::try_from(period.as_micros()).unwrap_or(i64::MAX);
         let from = kept_until.unwrap_or(Timestamp(period));
@@ -67,7 +67,7 @@ impl Notes {
             gap.detail
         );
         let waiting = &mut self.state().waiting;
-        // The common long hole is told in pieces that touch: one gap says the same.
+        // A long gap is reported in adjacent pieces. They merge into one gap.
         let touches = |old: &&mut Gap| {
             (&old.source, old.cause, &old.device) == (&gap.source, gap.cause, &gap.device)
                 && old.to == gap.from
@@ -83,7 +83,7 @@ impl Notes {
         waiting.push_back(gap);
     }
 
-    /// Notes that a job came or went.
+    /// Notes that a job started or ended.
     pub fn put_job(&self, event: JobEvent) {
         let mut state = self.state();
         if state.jobs.len() >= JOBS_MAX {
@@ -93,8 +93,7 @@ impl Notes {
         state.jobs.push_back(event);
     }
 
-    /// Moves what waits, oldest first and as far as there is room, into a batch on its way to the thread
-    /// that keeps.
+    /// Moves notes into a batch on its way to the keeper thread, oldest first and up to the wire's limits.
     pub(crate) fn take(&self, batch: &mut Batch) {
         let mut state = self.state();
         let count = state.waiting.len().min(wire::GAPS_MAX);
@@ -106,7 +105,7 @@ impl Notes {
         }
     }
 
-    /// Takes back what was moved last: the batch had no room on its way.
+    /// Takes back the notes of the last batch, because the queue rejected it.
     pub(crate) fn take_back(&self, batch: &mut Batch) {
         if !batch.gaps.is_empty() {
             self.state().carried.pop_back();
@@ -114,25 +113,25 @@ impl Notes {
         self.put_all(std::mem::take(&mut batch.gaps), std::mem::take(&mut batch.jobs));
     }
 
-    /// Notes again what a batch carried that is lost.
+    /// Restores the notes of a lost batch.
     pub(crate) fn put_all(&self, gaps: Vec<Gap>, jobs: Vec<JobEvent>) {
         gaps.into_iter().for_each(|gap| self.put(gap));
         jobs.into_iter().for_each(|event| self.put_job(event));
     }
 
-    /// A batch with gaps has come to the thread that keeps.
+    /// Records that a batch with gaps has reached the keeper thread.
     pub(crate) fn arrived(&self) {
         self.state().carried.pop_front();
     }
 
-    /// Where the first gap begins that nobody keeps yet.
+    /// Start of the earliest gap that is not yet kept.
     pub(crate) fn earliest(&self) -> Option<Timestamp> {
         let state = self.state();
         let waiting = state.waiting.iter().map(|gap| gap.from);
         waiting.chain(state.carried.iter().copied()).min()
     }
 
-    /// Whether nothing waits.
+    /// Whether no notes wait.
     pub(crate) fn is_empty(&self) -> bool {
         let state = self.state();
         state.waiting.is_empty() && state.jobs.is_empty()
@@ -143,8 +142,8 @@ impl Notes {
     }
 }
 
-/// Makes room: the oldest gap takes in the next one of its source and cause, or, if it is the only one,
-/// the next of any: what is missing is said too widely rather than not at all.
+/// Merges the oldest gap with the next one of its source and cause, or with the next gap of any kind if there is
+/// none. A gap that is too wide is better than a missing one.
 fn merge_two(waiting: &mut VecDeque<Gap>) {
     let Some(oldest) = waiting.pop_front() else { return };
     let alike =

@@ -7,14 +7,14 @@
 //! cpu_s…     n1  slurm:12  {"cpu": "0"}    2026-01-06T13:35:00+00:00  2026-01-06T13:00:00+00:00  8.25
 //! ```
 //!
-//! `job` is `-` for the whole device and `start` is `-` where there is none; `value` is the shortest text
-//! that reads back as the same double. The lines of one sealing are sorted.
+//! `job` is `-` for samples of the whole device, and `start` is `-` if there is none. `value` is the shortest text
+//! that parses to the same double. The printer sorts the lines of each sealing.
 
 use model::{SeriesEntry, Timestamp};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Prints samples.
+/// Prints samples as text.
 pub struct Printer {
     out: Box<dyn Write + Send>,
     lines: Vec<String>,
@@ -27,12 +27,12 @@ impl std::fmt::Debug for Printer {
 }
 
 impl Printer {
-    /// Prints to `out`.
+    /// Creates a printer that writes to `out`.
     pub fn new(out: Box<dyn Write + Send>) -> Self {
         Self { out, lines: Vec::new() }
     }
 
-    /// Notes a sample for the next [`Self::print`].
+    /// Adds a sample to the next [`Self::print`].
     pub(crate) fn add(&mut self, entry: &SeriesEntry, at: Timestamp, value: f64) {
         let mut line = String::new();
         let (metric, device, labels) = (&entry.metric.name, &entry.device, entry.labels.as_str());
@@ -49,10 +49,10 @@ impl Printer {
         self.lines.push(line);
     }
 
-    /// Prints what was noted, so that it has left this process when this returns.
+    /// Prints the added samples and flushes the output.
     ///
     /// # Errors
-    /// Nobody reads it any more, or the disk is full.
+    /// The reader has closed the pipe, or the disk is full.
     pub(crate) fn print(&mut self) -> io::Result<()> {
         self.lines.sort_unstable();
         let text = self.lines.concat();

@@ -1,4 +1,4 @@
-//! The samples of all sinks as batches.
+//! Sealing: the samples of all sinks become batches.
 
 use crate::batches::frames::Span;
 use crate::batches::notes::Notes;
@@ -8,21 +8,21 @@ use model::{Batch, Boot, Cause, Origin, SAMPLES_PER_BATCH_MAX, SeriesTable, Tick
 use sources::Sink;
 use std::sync::Arc;
 
-/// Where sealed batches go.
+/// Destination of sealed batches.
 pub trait Outlet: Send {
-    /// Takes a batch, or gives it back: there is no room.
+    /// Accepts a batch, or returns it if the queue is full.
     ///
     /// # Errors
-    /// There is no room.
+    /// The queue is full.
     fn put(&mut self, batch: Batch) -> Result<(), Box<Batch>>;
 
-    /// A batch that nobody needs any more, for its memory.
+    /// Returns a used batch, to reuse its memory.
     fn spare(&mut self) -> Option<Batch>;
 }
 
-/// The sinks of all sources; one that is away, because its source is being read, is `None`.
+/// The sinks of all sources. A sink is `None` while its source is being read.
 pub trait Sinks {
-    /// Shows each, in an order that stays.
+    /// Shows each sink, always in the same order.
     fn each(&mut self, show: &mut dyn FnMut(Option<&mut Sink>));
 }
 
@@ -38,7 +38,7 @@ impl Sinks for Vec<&mut Sink> {
     }
 }
 
-/// Makes batches.
+/// Builds batches.
 pub struct Sealer {
     origin: Origin,
     boot: Boot,
@@ -47,24 +47,24 @@ pub struct Sealer {
     outlet: Box<dyn Outlet>,
     printer: Option<Printer>,
     tables: Tables,
-    /// One batch being filled for each table.
+    /// One batch under construction for each table.
     filling: Vec<Batch>,
     spare: Vec<Batch>,
     nothing: Arc<SeriesTable>,
-    /// What was sealed since the start.
+    /// Totals since the start.
     pub counts: SealCounts,
 }
 
-/// What was sealed.
+/// Totals of the sealed batches.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SealCounts {
-    /// Batches.
+    /// Number of batches.
     pub batches: u64,
-    /// Their samples.
+    /// Number of samples.
     pub samples: u64,
-    /// Samples for which there was no room.
+    /// Number of samples that were dropped because the queue was full.
     pub dropped: u64,
-    /// Their gaps.
+    /// Number of gaps.
     pub gaps: u64,
 }
 
@@ -75,7 +75,8 @@ impl std::fmt::Debug for Sealer {
 }
 
 impl Sealer {
-    /// Makes batches of an origin, numbered from 0, with what `notes` has, and hands them to the outlet.
+    /// Creates a sealer for an origin. Its batches are numbered from 0, carry the waiting `notes` and go to the
+    /// outlet.
     pub fn new(
         origin: Origin,
         boot: Boot,
@@ -98,12 +99,12 @@ impl Sealer {
         }
     }
 
-    /// What waits for the next batch.
+    /// Gaps and job events that wait for the next batch.
     pub fn notes(&self) -> &Notes {
         &self.notes
     }
 
-    /// Empties the sinks into batches and hands these on.
+    /// Moves the samples of the sinks into batches and passes these to the outlet.
     pub fn seal(&mut self, sinks: &mut dyn Sinks) {
         self.update_tables(sinks);
         let mut place = 0;
@@ -133,7 +134,7 @@ impl Sealer {
         }
     }
 
-    /// Hands on a batch without samples: the status headers go with it.
+    /// Passes on a batch without samples, so that the server receives the status headers.
     pub fn seal_empty(&mut self) {
         let batch = self.new_batch(Arc::clone(&self.nothing));
         self.put(batch);
@@ -190,7 +191,7 @@ impl Sealer {
         }
     }
 
-    /// The batch being filled of a table, with room for a sample.
+    /// Batch under construction for a table, with room for a sample.
     fn batch_of(&mut self, table: usize) -> Option<&mut Batch> {
         while self.filling.len() <= table {
             let of = Arc::clone(self.tables.tables.get(self.filling.len())?);
@@ -203,7 +204,7 @@ impl Sealer {
         self.filling.get_mut(table)
     }
 
-    /// Hands on a batch being filled, and puts an empty one in its place.
+    /// Passes on a batch under construction and replaces it with an empty one.
     fn put_filled(&mut self, at: usize) {
         let Some(table) = self.filling.get(at).map(|batch| Arc::clone(&batch.table)) else {
             return;
@@ -234,7 +235,7 @@ impl Sealer {
         batch
     }
 
-    /// Numbers a batch and hands it on, if there is room; else its samples are a gap.
+    /// Numbers a batch and passes it on. If the queue is full, its samples become a gap.
     fn put(&mut self, mut batch: Batch) -> bool {
         batch.seq = self.seq;
         self.notes.take(&mut batch);
@@ -264,7 +265,7 @@ impl Sealer {
     }
 }
 
-/// Empties a batch, keeping its memory.
+/// Empties a batch and keeps its memory.
 fn empty(batch: &mut Batch) {
     batch.ticks.clear();
     batch.index.clear();

@@ -1,4 +1,4 @@
-//! Sealed batches that wait in memory for a caller that sends them by itself, such as a single tick.
+//! Sealed batches in memory, for a caller that sends them on its own, such as `--once`.
 
 use crate::batches::seal::Outlet;
 use model::Batch;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Sealed(Arc<Mutex<Vec<Batch>>>);
 
 impl Sealed {
-    /// Takes what was sealed since the last call.
+    /// Takes the batches that were sealed since the last call.
     pub fn take(&self) -> Vec<Batch> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

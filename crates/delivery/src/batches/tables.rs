@@ -1,26 +1,26 @@
-//! The series of all sources as the tables of batches: shared while they stay the same, cut where the
-//! wire's limits are.
+//! Series tables of the batches. Batches share a table until the series change. The wire's limits split the series
+//! into several tables.
 
 use crate::batches::seal::Sinks;
 use model::{Metric, SeriesEntry, SeriesTable};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Most series in one table; the wire takes twice as many.
+/// Maximum number of series in one table. The wire accepts twice as many.
 const SERIES_MAX: usize = 32_768;
-/// Most metrics in one table; the wire takes twice as many.
+/// Maximum number of metrics in one table. The wire accepts twice as many.
 const METRICS_MAX: usize = 2048;
-/// Most bytes in one table, as estimated; the wire takes twice as many.
+/// Maximum estimated size of one table in bytes. The wire accepts twice as much.
 const BYTES_MAX: usize = 4 << 20;
 
-/// Where a series stands: in which table, and which entry.
+/// Position of a series: its table and entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TableEntry {
     pub(crate) table: u32,
     pub(crate) entry: u32,
 }
 
-/// The tables, and for each sink where its series stand in them.
+/// The tables, and the positions of each sink's series in them.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) tables: Vec<Arc<SeriesTable>>,
@@ -28,20 +28,20 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Where the series of a sink stand.
+    /// Positions of a sink's series.
     pub(crate) fn places(&self, sink: usize) -> &[TableEntry] {
         self.places.get(sink).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the series of a sink that is here now were left out last time.
+    /// Whether the tables lack the series of a sink that was absent when they were built.
     pub(crate) fn lacks(&self, sink: usize, series: usize) -> bool {
         series > 0 && self.places(sink).is_empty()
     }
 
-    /// Makes the tables of these sinks; those that are away are left out.
+    /// Builds the tables of these sinks, without those that are absent.
     pub(crate) fn build(&mut self, sinks: &mut dyn Sinks) {
-        // A table is the largest thing an agent holds: the old one goes first, the new one has no spare
-        // room.
+        // A table is the largest object of an agent. The old one is freed first, and the new one has no spare
+        // capacity.
         self.tables.clear();
         self.places.clear();
         let mut series = 0;
@@ -62,14 +62,14 @@ impl Tables {
 struct Making {
     done: Vec<Arc<SeriesTable>>,
     entries: Vec<SeriesEntry>,
-    /// The addresses of their metrics.
+    /// Addresses of the metrics in the table.
     metrics: HashSet<*const Metric>,
     bytes: usize,
 }
 
 impl Making {
     fn add(&mut self, entry: &SeriesEntry) -> TableEntry {
-        // The numbers of an entry, its labels and, at worst, a metric of its own.
+        // Fixed fields of an entry, its labels and, at worst, its own metric.
         let bytes = 64 + entry.labels.as_str().len() + entry.metric.name.len();
         let metric = Arc::as_ptr(&entry.metric);
         let many_metrics = self.metrics.len() >= METRICS_MAX && !self.metrics.contains(&metric);

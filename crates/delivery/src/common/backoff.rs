@@ -1,13 +1,13 @@
-//! How long to wait before trying again: twice as long after each failure, with a part left to chance so
-//! that a thousand nodes do not come back at the same instant.
+//! Delays between retries. The delay doubles after each failure, with a random part so that 1000 nodes do not retry
+//! at the same instant.
 
 use std::time::Duration;
 
-/// The first waiting time of a sender.
+/// First delay of a sender.
 pub(crate) const FIRST: Duration = Duration::from_millis(250);
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Waiting times.
+/// Delays between retries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -16,18 +16,18 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// `seed`: anything that differs from node to node.
+    /// Creates the delays. `seed` is any number that differs between nodes.
     pub(crate) const fn new(first: Duration, seed: u64) -> Self {
         Self { first, next: first, chance: seed | 1 }
     }
 
-    /// It worked: the next failure is the first again.
+    /// Resets the delay after a success.
     pub(crate) const fn reset(&mut self) {
         self.next = self.first;
     }
 
-    /// It failed: how long to wait, from half of the present time to one and a half of it, or as long as
-    /// the server asks for, a minute at most.
+    /// Returns the delay after a failure. It is 0.5 to 1.5 times the current delay, or the delay that the server
+    /// requests, at most 60 s.
     pub(crate) fn failed(&mut self, asked: Option<Duration>) -> Duration {
         let half = self.next / 2;
         let thousandths = u32::try_from(self.random() % 1000).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The random bits of a start: they distinguish its batches from those of every other start.
+//! Random ID of a start. It distinguishes its batches from those of every other start.
 
 use crate::common::error::DeliveryError;
 use model::Boot;
@@ -7,7 +7,7 @@ use rustls::crypto::ring;
 /// Draws 128 random bits.
 ///
 /// # Errors
-/// The kernel gives none.
+/// The kernel provides no random bits.
 pub fn draw_boot() -> Result<Boot, DeliveryError> {
     let mut bits = [0; 16];
     let drawn = ring::default_provider().secure_random.fill(&mut bits);
@@ -15,7 +15,7 @@ pub fn draw_boot() -> Result<Boot, DeliveryError> {
     Ok(Boot(bits))
 }
 
-/// A number that differs at each start.
+/// Derives a number that differs at each start.
 pub(crate) fn chance(boot: &Boot) -> u64 {
     boot.0.iter().fold(0, |seed, byte| seed << 8 ^ u64::from(*byte))
 }

@@ -1,19 +1,19 @@
-//! The clocks, taken in this one place; everything else is given the time.
+//! Clocks. Only this module reads them; all other code receives the time.
 
 use model::Timestamp;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// What tells the time.
+/// Source of the time.
 pub trait Clock: Send + Sync + Debug {
-    /// The wall clock, by which samples are stamped.
+    /// Wall clock, which gives samples their timestamps.
     fn wall(&self) -> Timestamp;
 
-    /// Microseconds of a clock that is never set, and goes on while the machine sleeps.
+    /// Microseconds of a monotonic clock that also runs during suspend.
     fn steady_us(&self) -> i64;
 
-    /// Microseconds of processor time that the calling thread has used.
+    /// Processor time of the calling thread in microseconds.
     fn thread_cpu_us(&self) -> i64;
 }
 
@@ -35,12 +35,12 @@ impl Clock for MachineClock {
     }
 }
 
-/// Microseconds of processor time that this process has used.
+/// Processor time of this process in microseconds.
 pub fn process_cpu_us() -> i64 {
     micros(clock_gettime(ClockId::ProcessCPUTime))
 }
 
-/// What the machine's wall clock shows.
+/// Time of the machine's wall clock.
 pub fn wall() -> Timestamp {
     MachineClock.wall()
 }
@@ -49,8 +49,8 @@ fn micros(time: Timespec) -> i64 {
     time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_nsec / 1000)
 }
 
-/// A clock that stands still until it is told to go on: that of recorded machines, and of tests. Its
-/// steady clock and its wall clock may be moved apart, as when somebody sets the time.
+/// A clock that advances only on request, for recorded machines and tests. Its monotonic clock and its wall clock
+/// may diverge, as after a change of the system time.
 #[derive(Debug)]
 pub struct GivenClock {
     wall_us: AtomicI64,
@@ -58,24 +58,24 @@ pub struct GivenClock {
 }
 
 impl GivenClock {
-    /// A clock that shows this instant.
+    /// Creates a clock that shows this instant.
     pub const fn new(now: Timestamp) -> Self {
         Self { wall_us: AtomicI64::new(now.0), steady_us: AtomicI64::new(0) }
     }
 
-    /// Lets time pass.
+    /// Advances both clocks.
     pub fn pass(&self, micros: i64) {
         self.wall_us.fetch_add(micros, Ordering::Relaxed);
         self.steady_us.fetch_add(micros, Ordering::Relaxed);
     }
 
-    /// Lets it show these times.
+    /// Sets both clocks.
     pub fn show(&self, now: Timestamp, steady_us: i64) {
         self.set(now);
         self.steady_us.store(steady_us, Ordering::Relaxed);
     }
 
-    /// Sets the wall clock, without time passing.
+    /// Sets only the wall clock.
     pub fn set(&self, now: Timestamp) {
         self.wall_us.store(now.0, Ordering::Relaxed);
     }

@@ -1,26 +1,26 @@
-//! What the parts behind the seal count, for whoever measures them.
+//! Counters of the outbox, the spool and the sender, for the program's own metrics.
 
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
-/// Each counter is set by one part and read by the program's own metrics.
+/// Counters of a delivery. One component updates each, and the program's own metrics read it.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Bytes of frames in memory.
     pub unsent_bytes: AtomicU64,
-    /// Bytes of the spool.
+    /// Bytes in the spool.
     pub spool_bytes: AtomicU64,
-    /// Files of the spool.
+    /// Number of segments in the spool.
     pub spool_segments: AtomicU64,
-    /// Instant of the oldest sample that is not acknowledged; 0 if all are.
+    /// Time of the oldest sample that is not acknowledged; 0 if all are.
     pub oldest_unacked_us: AtomicI64,
-    /// Batches that the server acknowledged.
+    /// Number of batches that the server acknowledged.
     pub sent_batches: AtomicU64,
-    /// Batches that the server rejected permanently.
+    /// Number of batches that the server rejected permanently.
     pub refused_batches: AtomicU64,
-    /// Samples that the server rejected of batches that it stored.
+    /// Number of samples that the server rejected in stored batches.
     pub refused_samples: AtomicU64,
-    /// Samples without room in memory or in the spool, too old, or of rejected batches.
+    /// Number of lost samples: no room in memory or spool, too old, or in rejected batches.
     pub dropped_samples: AtomicU64,
-    /// Longest time until the next batch, by what was sealed last; 0 before that.
+    /// Longest time until the next batch, as of the last sealing; 0 before that.
     pub wait_us: AtomicI64,
 }

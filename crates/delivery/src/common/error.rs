@@ -1,23 +1,23 @@
-//! Why a delivery does not start.
+//! Reasons why a delivery does not start.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why a delivery does not start.
+/// Reason why a delivery does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliveryError {
     /// The spool's folder cannot be used.
     #[error("spool {}: {why}", dir.display())]
     Spool {
-        /// Which.
+        /// The folder.
         dir: PathBuf,
-        /// The system's reason.
+        /// The error of the operating system.
         why: io::Error,
     },
-    /// The system starts no thread.
+    /// The operating system cannot start a thread.
     #[error("a thread: {0}")]
     Thread(#[from] io::Error),
-    /// The system gives no random bits.
+    /// The operating system provides no random bits.
     #[error("the kernel gives no random bits")]
     Random,
 }

@@ -1,11 +1,11 @@
-//! Private files, and checksums of what is in them.
+//! Private files and their checksums.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Writes a file that its owner alone reads: samples, and what the server says of them, are not for every user.
+/// Writes a file that only its owner can read. Samples and the server's messages are not for all users.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -15,7 +15,8 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
-/// CRC-32C (Castagnoli), bit by bit: eight bytes a second, and a state at each start, need no table.
+/// Computes CRC-32C (Castagnoli) bit by bit. Inputs are 8 bytes per second and a state at each start, so a table
+/// would not pay.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32, _| if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
     !bytes.iter().fold(!0, |crc: u32, byte| (0..8).fold(crc ^ u32::from(*byte), step))

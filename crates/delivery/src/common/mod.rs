@@ -1,7 +1,12 @@
-//! What every part uses: clocks, waits, counters, private files, threads, errors.
+//! Utilities of all parts: clocks, delays, counters, private files, threads and errors.
 //!
-//! - `clock`: all that reads a clock. `backoff`: how long to wait. `counters`: what the parts count. `boot`: random bits of a start.
-//! - `files`: private files and checksums. `threads`: one that fails ends the program. `error`: why a delivery does not start.
+//! - `clock`: all code that reads a clock.
+//! - `backoff`: delays between retries.
+//! - `counters`: counters of the parts.
+//! - `boot`: random ID of a start.
+//! - `files`: private files and checksums.
+//! - `threads`: threads whose panic ends the program.
+//! - `error`: reasons why a delivery does not start.
 
 pub(crate) mod backoff;
 pub(crate) mod boot;

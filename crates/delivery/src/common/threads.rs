@@ -1,10 +1,10 @@
-//! Threads of a program: one that fails ends the whole.
+//! Threads whose panic ends the program.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 
-/// Exit code of an agent of which a part fell; that of a panic in Rust.
+/// Exit code after a thread panicked. It equals that of a panic in Rust.
 const FALLEN: i32 = 101;
 
 pub(crate) fn thread(
@@ -15,8 +15,8 @@ pub(crate) fn thread(
     builder.spawn(|| or_end(run))
 }
 
-/// Runs a part of the agent. Where it falls, the agent ends, rather than going on with a part missing:
-/// what is not acknowledged is told as a gap by the next start.
+/// Runs a part of the agent. If it panics, the agent exits instead of running without that part. The next start
+/// reports samples that were not acknowledged as a gap.
 pub fn or_end(run: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(run)).is_err() {
         log::error!("a part of the agent fell; it ends, to be started again");

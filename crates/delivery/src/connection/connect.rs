@@ -1,19 +1,18 @@
-//! Which server, and what is shown to it: shared by the thread that reads the settings and the one that
-//! sends.
+//! Server and credentials. The thread that reads the settings shares them with the sender thread.
 
 use crate::connection::endpoints::server_asked;
 use crate::connection::http::Http;
 use config::{AgentConfig, ServerSettings, ServerUrl, SpoolSettings};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How and where a program delivers.
+/// Settings of a delivery.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings<'a> {
-    /// The server, and what is shown to it.
+    /// The server and the credentials for it.
     pub server: &'a ServerSettings,
-    /// The spool's limits.
+    /// Limits of the spool.
     pub spool: &'a SpoolSettings,
-    /// Whether samples stay here, so that no server is looked for.
+    /// Whether samples stay on this machine, so that no server is used.
     pub local: bool,
 }
 
@@ -33,9 +32,9 @@ pub(crate) struct Connect {
 struct State {
     settings: ServerSettings,
     spool_bytes_per_second: u64,
-    /// Whether samples stay here, so that no server is looked for.
+    /// Whether samples stay on this machine, so that no server is used.
     local: bool,
-    /// Where the last client sends to.
+    /// Server of the last client.
     used: Option<ServerUrl>,
 }
 
@@ -44,19 +43,19 @@ impl Connect {
         Self { state: Mutex::new(State::new(settings, None)) }
     }
 
-    /// Takes other settings.
+    /// Replaces the settings.
     pub(crate) fn set(&self, settings: Settings<'_>) {
         let mut state = self.state();
         *state = State::new(settings, state.used.take());
     }
 
-    /// How fast the spool may be sent.
+    /// Rate limit for sending the spool.
     pub(crate) fn spool_bytes_per_second(&self) -> u64 {
         self.state().spool_bytes_per_second
     }
 
-    /// A new client; its token and certificates are read anew. `None`, and said why, if there is no
-    /// server or something of it cannot be read.
+    /// Creates a client and reads its token and certificates again. Returns `None`, and logs the reason, without a
+    /// server or if a file cannot be read.
     pub(crate) fn client(&self) -> Option<Http> {
         let mut state = self.state();
         let Some(url) = state.url() else {
@@ -85,7 +84,7 @@ impl Connect {
         }
     }
 
-    /// Whether the server that runs here is at another address than the one last used.
+    /// Whether the address of the local server differs from the one last used.
     pub(crate) fn has_moved(&self) -> bool {
         let state = self.state();
         state.url() != state.used

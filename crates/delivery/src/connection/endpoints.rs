@@ -1,5 +1,4 @@
-//! Where an agent stands by its settings: to whom it sends, what it keeps where. Asked by `jobmeter doctor`
-//! without an agent.
+//! Server and spool that the settings select. `jobmeter doctor` reads them without an agent.
 
 use crate::connection::http::{Failure, Http};
 use config::{ServerSettings, ServerUrl, Spool, SpoolSettings, place};
@@ -7,35 +6,35 @@ use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::path::PathBuf;
 
-/// The environment, as the configuration wants it; what is not UTF-8 is not there.
+/// Reads an environment variable for the configuration. A value that is not UTF-8 counts as unset.
 pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Whether this process is root's.
+/// Whether this process runs as root.
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// To whom batches go: to the server that is named, else to the one that runs here, if one does.
+/// Server that receives the batches: the configured one, otherwise a server running on this machine.
 pub fn server_asked(settings: &ServerSettings) -> Option<ServerUrl> {
     settings.server.clone().or_else(|| place::server_here(is_root(), &environment))
 }
 
-/// The runtime file that alone says to whom batches go, if the server that wrote it has ended: while one runs, it
-/// holds the file locked.
+/// Runtime file of a local server that has ended, if only this file selects the server. A running server holds a
+/// lock on the file.
 pub fn stale_record(settings: &ServerSettings) -> Option<PathBuf> {
     if settings.server.is_some() {
         return None;
     }
     let (file, _) = place::server_record(is_root(), &environment)?;
-    // Let go at once, with the file: a server that starts wants the lock for itself.
+    // The lock is released at once with the file: a starting server needs it.
     let lock = |file: &File| flock(file, FlockOperation::NonBlockingLockShared);
     File::open(&file).is_ok_and(|file| lock(&file).is_ok()).then_some(file)
 }
 
-/// Where batches are kept that the server has not taken: `None` where none are, or a user without a home
-/// has no place for them.
+/// Folder for batches that the server has not acknowledged. `None` if the spool is disabled, or if a user has no
+/// home directory.
 pub fn spool_dir(settings: &SpoolSettings) -> Option<PathBuf> {
     match &settings.spool {
         Some(Spool::None) => None,
@@ -44,10 +43,10 @@ pub fn spool_dir(settings: &SpoolSettings) -> Option<PathBuf> {
     }
 }
 
-/// Asks a server, as an agent with these settings would, whether it takes batches; sends none.
+/// Checks whether a server would accept batches of an agent with these settings. Sends none.
 ///
 /// # Errors
-/// It is not reached, does not take them from here, or a token or certificate cannot be read.
+/// The server is unreachable, rejects the agent, or a token or certificate cannot be read.
 pub fn knock(url: &ServerUrl, settings: &ServerSettings) -> Result<(), Failure> {
     Http::new(url, settings).map_err(Failure::Unreached)?.knock()
 }

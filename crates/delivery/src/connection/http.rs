@@ -1,4 +1,4 @@
-//! Frames to a server and its answer back, over HTTP.
+//! HTTP client: sends frames to a server and reads its acknowledgements.
 
 use crate::connection::loopback::connector;
 use crate::connection::resolve::Addresses;
@@ -15,16 +15,16 @@ use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pe
 use ureq::typestate::WithBody;
 use wire::Answer;
 
-/// Longest answer that is read.
+/// Maximum size of a response body.
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
-/// Longest reason that is kept of an answer that is none.
+/// Maximum length of the reason kept from an invalid response.
 const REASON_BYTES_MAX: u64 = 300;
-/// Longest text in a header.
+/// Maximum length of a header value.
 const HEADER_CHARS_MAX: usize = 1000;
-/// A connection needs little: frames are sent from the sender's own memory.
+/// Buffer size of a connection. It is small because frames are sent from the sender's memory.
 const BUFFER_BYTES: usize = 16 << 10;
 
-/// The bundles of certificates that distributions keep.
+/// Paths of the CA bundles in Linux distributions.
 const SYSTEM_ROOTS: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -32,7 +32,7 @@ const SYSTEM_ROOTS: &[&str] = &[
     "/etc/ssl/cert.pem",
 ];
 
-/// A server, as one connection after another.
+/// Client of one server. It reconnects as needed.
 #[derive(Debug)]
 pub struct Http {
     agent: ureq::Agent,
@@ -40,30 +40,30 @@ pub struct Http {
     url: String,
     authorization: Option<Authorization>,
     user_agent: String,
-    /// Longest time of a request.
+    /// Time limit of a request.
     time_max: Option<Duration>,
 }
 
-/// What a program reports of itself with a request.
+/// Status that a program reports with each request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StatusHeaders<'a> {
-    /// What its clock shows.
+    /// Its wall clock.
     pub now: Timestamp,
-    /// The generation of the server's configuration that it runs by.
+    /// Generation of the server's configuration that it uses.
     pub generation: u64,
-    /// What it refused of that.
+    /// Parts of that configuration that it rejected.
     pub refused: &'a str,
-    /// Its sources that should give samples and give none, or fewer.
+    /// Sources that give no or too few samples.
     pub troubles: &'a str,
-    /// Its sources that are not read, or not all of, and whose word that is.
+    /// Sources that the settings disable entirely or in part, with the origin of the setting.
     pub unread: &'a str,
-    /// Microseconds until its next batch at the longest; 0 when it does not know.
+    /// Longest time until its next batch in microseconds; 0 if unknown.
     pub wait_us: i64,
-    /// It ends: what it has left comes with this request.
+    /// Whether the program ends, and this request carries its remaining batches.
     pub stops: bool,
 }
 
-/// The header's text; never shown.
+/// Value of the `Authorization` header. Its `Debug` output hides it.
 struct Authorization(String);
 
 impl std::fmt::Debug for Authorization {
@@ -72,25 +72,25 @@ impl std::fmt::Debug for Authorization {
     }
 }
 
-/// Why frames were not taken.
+/// Reason why frames were not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The server was not reached, or its answer makes no sense.
+    /// The server is unreachable, or its response is invalid.
     Unreached(String),
-    /// It does not take them now.
+    /// The server rejects the frames temporarily.
     Later {
-        /// The status of its answer.
+        /// HTTP status of the response.
         status: u16,
-        /// What it says.
+        /// Reason in the response.
         reason: String,
-        /// How long it asks to wait, if it does.
+        /// Delay that the server requests, if any.
         after: Option<Duration>,
     },
-    /// It will never take them as they are.
+    /// The server rejects the frames permanently.
     Never {
-        /// The status of its answer.
+        /// HTTP status of the response.
         status: u16,
-        /// What it says.
+        /// Reason in the response.
         reason: String,
     },
 }
@@ -107,10 +107,10 @@ impl std::fmt::Display for Failure {
 }
 
 impl Http {
-    /// A client of a server; nothing is sent yet. `None` for `url`: of the one that runs here.
+    /// Creates a client of a server, without sending a request.
     ///
     /// # Errors
-    /// A certificate, key or token cannot be read: which, and why.
+    /// A certificate, key or token cannot be read. The text names the file and the reason.
     pub fn new(url: &ServerUrl, settings: &ServerSettings) -> Result<Self, String> {
         let token = settings.token_file.as_deref().map(Token::read).transpose();
         let token = token.map_err(|e| e.to_string())?;
@@ -136,7 +136,7 @@ impl Http {
         Ok(Self::with(agent, addresses, url.as_str(), token.as_ref(), program, time_max))
     }
 
-    /// The command's own client of a server, as it is, for batches too.
+    /// Wraps an existing HTTP client of the command, to send batches with it.
     pub fn over(
         agent: ureq::Agent,
         url: &str,
@@ -174,16 +174,16 @@ impl Http {
         }
     }
 
-    /// Where it sends to.
+    /// URL that the client sends to.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Asks whether batches would be taken, and sends none: the server looks at who asks first, then at the
-    /// kind of the body, and refuses this one as no kind that it knows, without counting anything.
+    /// Checks whether the server would accept batches, without sending any. The server first authenticates the
+    /// client, then checks the content type. It rejects the unknown type of this request and counts nothing.
     ///
     /// # Errors
-    /// It is not reached, or does not take batches from here.
+    /// The server is unreachable, or does not accept batches from this client.
     pub(crate) fn knock(&self) -> Result<(), Failure> {
         let request = self.request("application/x-jobmeter-knock");
         let unreached =
@@ -202,10 +202,10 @@ impl Http {
         Err(refusal(status, &body, after))
     }
 
-    /// Sends frames, with what the agent says of itself, and waits for the answer.
+    /// Sends frames with the agent's status and waits for the response.
     ///
     /// # Errors
-    /// They were not taken.
+    /// The server did not accept the frames.
     pub fn post(&self, frames: &[u8], status: &StatusHeaders<'_>) -> Result<Answer, Failure> {
         let mut request = self
             .request("application/x-jobmeter-batches")
@@ -243,7 +243,7 @@ impl Http {
     }
 }
 
-/// What a status other than success means for the frames.
+/// Maps an HTTP status other than success to a failure.
 fn refusal(status: StatusCode, body: &[u8], after: Option<Duration>) -> Failure {
     let reason = String::from_utf8_lossy(body).trim().to_owned();
     let reason = if reason.is_empty() {
@@ -258,7 +258,7 @@ fn refusal(status: StatusCode, body: &[u8], after: Option<Duration>) -> Failure 
     }
 }
 
-/// A text that a header may hold.
+/// Replaces characters that are invalid in a header, and truncates the text.
 fn header_text(text: &str) -> String {
     let safe = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
     text.chars().map(safe).take(HEADER_CHARS_MAX).collect()
@@ -269,15 +269,15 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// What keeps a connection from being trusted.
+/// Reason why a TLS connection cannot be set up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TlsError(String);
 
-/// TLS to a server: by the certificates of `ca` or the system's, showing `cert` with `key` if given.
+/// Creates the TLS settings: CA certificates from `ca` or the system, and the client certificate `cert` with `key`.
 ///
 /// # Errors
-/// A file cannot be read or does not hold what it should: which, and why.
+/// A file cannot be read or has invalid content. The text names the file and the reason.
 pub fn tls(
     ca: Option<&Path>,
     cert: Option<&Path>,

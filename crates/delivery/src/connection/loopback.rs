@@ -1,8 +1,8 @@
-//! Connections to a server. On loopback without TLS, the user who owns the other end is checked before anything is
-//! sent: whoever listens on the port could be any user, and a request holds a token.
+//! Connections to a server. On loopback without TLS, the client checks which user owns the other end before it
+//! sends anything: any user could listen on the port, and a request contains a token.
 //!
-//! A server over TLS proves itself by its certificate. Why the owner found is the one of this connection:
-//! `docs/decisions/0019-local-callers.md`.
+//! A server with TLS authenticates with its certificate. `docs/decisions/0019-local-callers.md` explains why the
+//! owner found is that of this connection.
 
 use config::place::is_private;
 use kernel::Root;
@@ -18,17 +18,18 @@ use ureq::unversioned::transport::{
     RustlsConnector, TcpConnector, Transport,
 };
 
-/// Folder that systemd makes for the server of the unit `jobmeter-server.service`: its owner is that server's user.
+/// Folder that systemd creates for the unit `jobmeter-server.service`. Its owner is the server's user.
 const UNIT_FOLDER: &str = "jobmeter-server";
-/// Where it makes it.
+/// Parent of that folder.
 const RUN: &str = "/run";
-/// Longest wait for a program to accept the connection, where the request has no limit of its own.
+/// Maximum time for a program to accept the connection, if the request has no time limit.
 const ACCEPT_TIME_MAX: Duration = Duration::from_secs(5);
-/// Pauses between two readings of the kernel's list, while no program has accepted the connection yet.
+/// Shortest and longest pause between two reads of the kernel's socket list, until a program accepts the
+/// connection.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
 
-/// A connector for the server at a host. `server_uids`: users who may own a server on loopback, besides root, the
-/// caller, and the owner of the unit's folder.
+/// Creates a connector for the server at a host. `server_uids` are users that may own a server on loopback, besides
+/// root, the caller and the owner of the unit's folder.
 pub fn connector(host: &str, server_uids: &[u32]) -> impl Connector<(), Out: Transport> {
     let own = rustix::process::geteuid().as_raw();
     let users = [0, own]
@@ -39,13 +40,13 @@ pub fn connector(host: &str, server_uids: &[u32]) -> impl Connector<(), Out: Tra
     ().chain(ConnectProxyConnector::default()).chain(checked).chain(RustlsConnector::default())
 }
 
-/// The owner of the unit's folder, if nobody but root could make it: `run` is root's, and closed to others' writing.
+/// Owner of the unit's folder, if only root can have created it: root owns `run`, and others cannot write to it.
 fn unit_owner(run: &Path, root: u32) -> Option<u32> {
     let about = std::fs::symlink_metadata(run.join(UNIT_FOLDER)).ok()?;
     (about.is_dir() && is_private(run, root)).then(|| about.uid())
 }
 
-/// Opens connections, and checks those that stay within this machine.
+/// Opens connections, and checks those within this machine.
 #[derive(Debug)]
 struct Checked {
     host: Box<str>,
@@ -91,7 +92,7 @@ impl<In: Transport> Connector<In> for Checked {
 }
 
 impl Checked {
-    /// Checks that the other end belongs to a user who may own a server.
+    /// Checks that a trusted user owns the other end.
     fn check(&self, stream: &TcpStream, wait: Duration) -> io::Result<()> {
         let ends = Ends { theirs: stream.peer_addr()?, ours: stream.local_addr()? };
         let root = Root::live().map_err(io::Error::other)?;
@@ -165,14 +166,14 @@ impl Transport for Plain {
     }
 
     fn is_open(&mut self) -> bool {
-        // An idle connection has nothing to read. What comes, an end included, makes it useless.
+        // An idle connection has nothing to read. Any data, or its end, makes the connection unusable.
         let idle = self.stream.set_nonblocking(true).and_then(|()| self.stream.peek(&mut [0]));
         let idle = idle.is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
         idle && self.stream.set_nonblocking(false).is_ok()
     }
 }
 
-/// The time that is left for a transfer.
+/// Remaining time for a transfer.
 fn limit(timeout: &NextTimeout) -> io::Result<Option<Duration>> {
     if timeout.after.is_zero() {
         return Err(ErrorKind::TimedOut.into());
@@ -199,7 +200,7 @@ mod tests {
         let own = rustix::process::geteuid().as_raw();
         let trusting = |users: &[u32]| Checked { host: "localhost".into(), users: users.to_vec() };
         let short = Duration::from_millis(30);
-        // Before the program accepts, the kernel prints root as the owner, whoever listens.
+        // Until the program accepts, the kernel reports root as the owner, whichever user listens.
         let error = trusting(&[0, own]).check(&client, short).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         let _served = listener.accept().unwrap();

@@ -1,6 +1,10 @@
-//! The connection to the server: addresses, who listens there, HTTP.
+//! The connection to the server: addresses, owner check and HTTP.
 //!
-//! - `endpoints`: which server, by the settings. `resolve`: its addresses. `loopback`: who listens there. `http`: frames and acks. `connect`: token and TLS.
+//! - `endpoints`: server and spool that the settings select.
+//! - `resolve`: addresses of the server.
+//! - `loopback`: check of the server's owner on loopback.
+//! - `http`: frames and acknowledgements.
+//! - `connect`: server and credentials.
 
 pub(crate) mod connect;
 pub(crate) mod endpoints;

@@ -1,5 +1,5 @@
-//! The server's addresses: asked for once, not with every batch. ureq asks for them before it looks whether
-//! a connection is open, in a thread made for it: a question to the name server, and a thread, a second.
+//! Addresses of the server, resolved once instead of for every batch. ureq resolves the name before it checks for
+//! an open connection, in a new thread. This would cost a DNS query and a thread per second.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
 
-/// The addresses of the one server that a client sends to; clones share them.
+/// Addresses of the one server of a client. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Addresses(Arc<Mutex<Resolved>>);
 
@@ -20,8 +20,8 @@ struct Resolved {
 }
 
 impl Addresses {
-    /// The server was not reached: its name is asked for anew. Where nobody answers that, the old addresses
-    /// are tried again.
+    /// Marks the addresses as doubtful after a failed connection. The name is then resolved again. If that fails,
+    /// the old addresses are used.
     pub(crate) fn doubt(&self) {
         self.known().doubted = true;
     }

@@ -1,9 +1,9 @@
-//! How far everything is acknowledged or in the spool, kept beside the spool so that the next start can say
-//! what was lost between.
+//! Durable watermark: the time until which all samples are acknowledged or spooled. The file beside the spool lets
+//! the next start report what was lost.
 //!
-//! The file `kept` is 12 bytes: microseconds since 1970 and their CRC-32C, both little endian, written in
-//! one call. A kill between two writes leaves the older time, which is earlier, as what takes it back is
-//! written at once: the gap is then told too wide, never too narrow.
+//! The file `kept` is 12 bytes: microseconds since 1970 and their CRC-32C, both little-endian, in one write. A
+//! decrease is written at once. A kill between two writes therefore leaves an earlier time: the gap may be too
+//! wide, but never too narrow.
 
 use crate::common::files::crc32c;
 use model::Timestamp;
@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The file.
+/// The file `kept`.
 #[derive(Debug)]
 pub(crate) struct Kept {
     file: File,
@@ -20,10 +20,10 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Opens the file in a folder, and reads what an earlier start left in it.
+    /// Opens the file in a folder. Also returns the time that an earlier start wrote.
     ///
     /// # Errors
-    /// It cannot be opened or read.
+    /// The file cannot be opened or read.
     pub(crate) fn open(dir: &Path) -> io::Result<(Self, Option<Timestamp>)> {
         let path = dir.join("kept");
         let mut options = File::options();
@@ -38,15 +38,15 @@ impl Kept {
         Ok((Self { file, written: found }, found))
     }
 
-    /// What stands there.
+    /// Time in the file.
     pub(crate) const fn written(&self) -> Option<Timestamp> {
         self.written
     }
 
-    /// Writes how far everything is kept, if that is news.
+    /// Writes the watermark if it changed.
     ///
     /// # Errors
-    /// The disk refuses.
+    /// The disk rejects the write.
     pub(crate) fn write(&mut self, until: Timestamp) -> io::Result<()> {
         if self.written == Some(until) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The folders behind the memory, as the settings name them.
+//! The folders on disk, opened as the settings say.
 
 use crate::batches::notes::Notes;
 use crate::common::counters::Counters;
@@ -12,21 +12,21 @@ use model::Timestamp;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The folders behind the memory, if there are any.
+/// The folders on disk, if the settings enable them.
 #[derive(Debug, Default)]
 pub struct Folders {
     pub(crate) spool: Option<Spool>,
     pub(crate) kept: Option<Kept>,
-    /// How far an earlier start kept everything.
+    /// Time until which an earlier start kept everything.
     pub kept_until: Option<Timestamp>,
     pub(crate) refused: Option<Refused>,
 }
 
 impl Folders {
-    /// Opens the folders. The default one may be missing, one that is named may not.
+    /// Opens the folders. An unusable default folder is only logged; a configured one must be usable.
     ///
     /// # Errors
-    /// The folder that the settings name cannot be used, or others may write in it.
+    /// The configured folder cannot be used, or other users may write to the folder.
     pub fn open(
         settings: &SpoolSettings,
         notes: &Arc<Notes>,
@@ -63,7 +63,7 @@ impl Folders {
         }
     }
 
-    /// The spool's folder.
+    /// Folder of the spool.
     pub fn dir(&self) -> Option<&Path> {
         self.spool.as_ref().map(Spool::dir)
     }

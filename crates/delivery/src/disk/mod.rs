@@ -1,6 +1,8 @@
-//! What is on disk: frames that the server has not acknowledged, and those that it rejected.
+//! Data on disk: frames that the server has not acknowledged, and those that it rejected permanently.
 //!
-//! - `spool`: frames in segments. `durable_watermark`: how far everything is kept. `refused`: batches that the server rejected.
+//! - `spool`: unacknowledged frames in segments.
+//! - `durable_watermark`: time until which everything is kept.
+//! - `refused`: permanently rejected batches.
 //! - `folders`: all three, opened as the settings say.
 
 pub(crate) mod durable_watermark;

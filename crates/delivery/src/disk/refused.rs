@@ -1,7 +1,7 @@
-//! Batches that the server refused for good, set aside for people to look at.
+//! Batches that the server rejected permanently, kept for inspection.
 //!
-//! `refused/NUMBER.jmb` is one frame of the wire, `refused/NUMBER.txt` the server's reason. The folder is
-//! bounded: the oldest go first, and each that goes is counted.
+//! `refused/NUMBER.jmb` is one wire frame, and `refused/NUMBER.txt` is the server's reason. The folder has a size
+//! limit: the oldest batches are deleted first, and each deletion is counted.
 
 use crate::common::files::write_private;
 use std::fs::DirBuilder;
@@ -9,21 +9,21 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// The folder of refused batches.
+/// The folder of rejected batches.
 #[derive(Debug)]
 pub(crate) struct Refused {
     dir: PathBuf,
     bytes_max: u64,
-    /// Number and bytes, oldest first.
+    /// Numbers and sizes of the files, oldest first.
     files: std::collections::VecDeque<(u64, u64)>,
     next: u64,
 }
 
 impl Refused {
-    /// Opens the folder below a spool's; it is made when the first batch is set aside.
+    /// Opens the folder below a spool. The first rejected batch creates it.
     ///
     /// # Errors
-    /// It is there and cannot be read.
+    /// The folder exists and cannot be read.
     pub(crate) fn open(spool: &Path, bytes_max: u64) -> io::Result<Self> {
         let dir = spool.join("refused");
         let mut files = Vec::new();
@@ -46,10 +46,10 @@ impl Refused {
         Ok(Self { dir, bytes_max, files: files.into(), next })
     }
 
-    /// Sets a batch aside.
+    /// Stores a rejected batch.
     ///
     /// # Errors
-    /// The disk refuses.
+    /// The disk rejects the write.
     pub(crate) fn keep(&mut self, frame: &[u8], reason: &str) -> io::Result<()> {
         let bytes = u64::try_from(frame.len()).unwrap_or(u64::MAX);
         if bytes > self.bytes_max {

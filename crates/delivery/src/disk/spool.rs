@@ -1,4 +1,4 @@
-//! What the server has not acknowledged, on the disk.
+//! The spool: frames on disk that the server has not acknowledged.
 //!
 //! ```text
 //! DIR/lock                       held by the agent that writes here
@@ -8,14 +8,15 @@
 //! DIR/refused/                   what the server refused for good: see `refused.rs`
 //! ```
 //!
-//! A segment `NUMBER-TIME.jmb` is frames of the wire, one after another and nothing else: `NUMBER` counts
-//! up over all starts of the agent, `TIME` is that of its oldest sample in microseconds since 1970. One
-//! segment is written at a time, at its end only; a frame whose writing fails is cut off again. Segments
-//! are sent oldest first, and a segment is removed when the server has all of it: after a restart its
-//! frames are sent again from its start, and the server knows those that it has.
+//! A segment `NUMBER-TIME.jmb` is a plain sequence of wire frames. `NUMBER` increases across all starts of the
+//! agent. `TIME` is the time of the oldest sample in microseconds since 1970. The agent appends to one segment at a
+//! time, and truncates it after a failed write.
 //!
-//! A write survives a crash of the agent; one of the node only with `spool_sync`. What is found damaged,
-//! does not fit or is too old becomes a gap.
+//! The agent sends the oldest segment first. It removes a segment once the server has all of it. After a restart it
+//! sends a partly sent segment from its beginning, and the server recognizes duplicates.
+//!
+//! A write survives a crash of the agent. It survives a crash of the node only with `spool_sync`. Damaged frames,
+//! and those that do not fit or are too old, become gaps.
 
 mod segment;
 
@@ -34,23 +35,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Length at which a segment is closed and the next one begun.
+/// Size at which a segment is closed and the next one started.
 const SEGMENT_BYTES: u64 = 512 << 10;
-/// Most frames remembered that the server acknowledged while they were being spooled.
+/// Maximum number of remembered frames that the server acknowledged while they were being spooled.
 const DONE_MAX: usize = 4096;
 
 /// Limits of the spool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SpoolLimits {
-    /// Most bytes; the oldest segment goes first.
+    /// Maximum size in bytes. The oldest segment is deleted first.
     pub(crate) bytes_max: u64,
-    /// Oldest sample, in microseconds.
+    /// Maximum age of a sample in microseconds.
     pub(crate) age_max_us: i64,
-    /// Whether each write is forced to the disk.
+    /// Whether each write is synced to the disk.
     pub(crate) sync: bool,
 }
 
-/// Where a frame stands in the spool.
+/// Position of a frame in the spool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Spot {
     segment: u64,
@@ -62,23 +63,23 @@ pub(crate) struct Spot {
 pub(crate) struct Spool {
     dir: PathBuf,
     limits: SpoolLimits,
-    /// Held as long as this lives: one agent a folder.
+    /// Lock on the folder, held by one agent at a time.
     _lock: File,
-    /// Oldest first; the last one is written if `writing` has it open.
+    /// Segments, oldest first. The last one is open for writing if `writing` is set.
     segments: VecDeque<Segment>,
     writing: Option<File>,
     next_number: u64,
-    /// Frames that the server has, though they are here.
+    /// Spooled frames that the server already has.
     done: HashSet<Spot>,
     notes: Arc<Notes>,
     counters: Arc<Counters>,
 }
 
 impl Spool {
-    /// Opens a spool, made if it is not there, with what earlier starts left in it.
+    /// Opens a spool with the segments of earlier starts. Creates the folder if necessary.
     ///
     /// # Errors
-    /// The folder cannot be made, read or locked.
+    /// The folder cannot be created, read or locked.
     pub(crate) fn open(
         dir: &Path,
         limits: SpoolLimits,
@@ -113,7 +114,7 @@ impl Spool {
         Ok(spool)
     }
 
-    /// The folder.
+    /// Folder of the spool.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -123,7 +124,7 @@ impl Spool {
         self.limits = limits;
     }
 
-    /// Bytes of all segments.
+    /// Total size of all segments in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes).sum()
     }
@@ -133,10 +134,10 @@ impl Spool {
         self.segments.front().map(|segment| segment.first)
     }
 
-    /// Appends a frame. Where there is no room, the oldest segment becomes a gap.
+    /// Appends a frame. If the spool is full, the oldest segment becomes a gap.
     ///
     /// # Errors
-    /// The disk fails, or is full with nothing of ours left on it to remove.
+    /// The disk fails, or it is full and the spool has no segment left to remove.
     pub(crate) fn append(&mut self, frame: &[u8], span: Span) -> io::Result<Spot> {
         let bytes = u64::try_from(frame.len()).unwrap_or(u64::MAX);
         while self.bytes().saturating_add(bytes) > self.limits.bytes_max
@@ -186,8 +187,7 @@ impl Spool {
         Ok(file)
     }
 
-    /// The next frames to be sent, oldest first, about so many bytes of them. Damage found on the way
-    /// becomes gaps.
+    /// Returns the next frames to send, oldest first, about `bytes` in total. Damaged parts become gaps.
     pub(crate) fn next(&mut self, bytes: usize) -> Option<Piece> {
         loop {
             let piece = self.read_oldest(bytes)?;
@@ -199,7 +199,7 @@ impl Spool {
         }
     }
 
-    /// Reads on in the oldest segment: `None` if there is none, `Some(None)` if nothing is left in it.
+    /// Reads on in the oldest segment. Returns `None` without a segment, `Some(None)` at its end.
     fn read_oldest(&mut self, bytes: usize) -> Option<Option<Piece>> {
         let next_first = self.segments.get(1).map(|next| next.first);
         let oldest = self.segments.front_mut()?;
@@ -221,7 +221,8 @@ impl Spool {
         Some(piece)
     }
 
-    /// The server has a segment up to here, or will never take it.
+    /// Marks a segment as sent up to `end`, and removes it if nothing is left. The server has the frames or rejected
+    /// them permanently.
     pub(crate) fn forget(&mut self, segment: u64, end: u64) {
         let Some(oldest) = self.segments.front_mut().filter(|oldest| oldest.number == segment)
         else {
@@ -236,15 +237,15 @@ impl Spool {
         self.tell_counters();
     }
 
-    /// The server has this frame, which was spooled while it was being sent.
+    /// Marks a frame that was spooled while it was being sent, and that the server has.
     pub(crate) fn mark_done(&mut self, spot: Spot) {
-        // Beyond the limit a frame is sent twice, and known by the server.
+        // Frames above the limit are sent again, and the server recognizes the duplicate.
         if self.done.len() < DONE_MAX {
             self.done.insert(spot);
         }
     }
 
-    /// Removes what is too old.
+    /// Removes segments that are too old.
     pub(crate) fn drop_aged(&mut self, now: Timestamp) {
         let oldest_kept = now.plus(-self.limits.age_max_us);
         while self.segments.front().is_some_and(|oldest| oldest.last() < oldest_kept) {
@@ -253,8 +254,7 @@ impl Spool {
         self.tell_counters();
     }
 
-    /// Removes the oldest segment; what the server has not got of it becomes a gap, and so do the gaps
-    /// that were on their way in it.
+    /// Removes the oldest segment. Its unsent samples become a gap, and its unsent gaps are noted again.
     fn drop_oldest(&mut self, why: &str) {
         let Some(number) = self.segments.front().map(|oldest| oldest.number) else { return };
         let mut lost: Option<Span> = None;

@@ -1,4 +1,4 @@
-//! The two threads of a delivery: one keeps what is sealed, one sends it.
+//! The two threads of a delivery: the keeper stores sealed batches, and the sender sends them.
 
 use crate::batches::notes::Notes;
 use crate::common::backoff::{Backoff, FIRST};
@@ -20,7 +20,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The threads that deliver what is sealed.
+/// The threads that deliver sealed batches.
 #[derive(Debug)]
 pub struct Delivery {
     outbox: Arc<Outbox>,
@@ -32,11 +32,11 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Starts both threads. The inlet is where sealed batches go. `period`: how often they are sealed. `waker`
-    /// gets a byte when the server wants something.
+    /// Starts both threads. The returned inlet accepts sealed batches. `period` is the interval between batches.
+    /// `waker` receives a byte when the server requests something.
     ///
     /// # Errors
-    /// The system starts no thread.
+    /// The operating system cannot start a thread.
     pub fn start(
         settings: Settings<'_>,
         folders: Folders,
@@ -61,13 +61,13 @@ impl Delivery {
         );
         let keeper = Keeper::new(batches, &outbox, notes, counters, clock);
         let keeper = thread("keep", move || keeper.run())?;
-        // Not joined: it may wait for an answer for as long as the settings allow.
+        // Not joined: the thread may wait for a response as long as the settings allow.
         drop(thread("send", move || sender.run())?);
         let queue = inlet.end();
         Ok((Self { outbox, keeper, queue, orders, wanted, connect }, inlet))
     }
 
-    /// Gives an order to the thread that sends.
+    /// Sends an order to the sender thread.
     pub fn order(&self, order: Order) {
         if self.orders.try_send(order).is_err() {
             log::error!("the sending thread does not listen");
@@ -75,12 +75,12 @@ impl Delivery {
         self.outbox.ring();
     }
 
-    /// What the server wants, if it wants something new.
+    /// Returns a new request of the server, if there is one.
     pub fn wanted(&self) -> Option<Wanted> {
         self.wanted.try_recv().ok()
     }
 
-    /// Takes other settings; the token and the certificates are read again.
+    /// Applies new settings. The token and the certificates are read again.
     pub fn set(&self, settings: Settings<'_>) {
         self.connect.set(settings);
         self.order(Order::Renew);
@@ -88,8 +88,8 @@ impl Delivery {
         self.outbox.with_spool(|spool| spool.set_limits(limits));
     }
 
-    /// Ends after everything that was sealed is kept: the server is given a moment to take it, and the rest goes
-    /// to the spool.
+    /// Ends the delivery after all sealed batches are stored. The server gets a moment to accept them, and the rest
+    /// goes to the spool.
     pub fn end(self) {
         self.queue.end();
         if self.keeper.join().is_err() {
@@ -98,8 +98,8 @@ impl Delivery {
     }
 }
 
-/// How long after its batch this program sends: somewhere in a tenth of its period, and of 500 ms at most, so
-/// that a cluster's agents, which tick together, do not come to the server together.
+/// Delay between sealing and sending. It is a random part of a tenth of the period, at most 500 ms. The agents of a
+/// cluster tick at the same instants, and this spreads their requests.
 fn phase(period: Duration, chance: u64) -> Duration {
     let longest = u64::try_from(period.as_micros() / 10).unwrap_or(u64::MAX).min(500_000);
     Duration::from_micros(chance % (longest + 1))

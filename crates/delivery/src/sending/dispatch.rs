@@ -1,5 +1,5 @@
-//! What is sent next, what an answer means for it, and how long to wait after: the decisions of the thread
-//! that sends, without its thread, its clock and its connection.
+//! Decisions of the sender: what to send next, how to handle the response, and how long to wait. They need no
+//! thread, clock or connection.
 
 use crate::common::backoff::Backoff;
 use crate::common::counters::Counters;
@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::Answer;
 
-/// Most frames of one request, before any was refused.
+/// Maximum number of frames in a request, before the server rejected any.
 const FRAMES_MAX: usize = 512;
-/// How often the spool may send where its rate allows more bytes than one request has.
+/// Minimum interval between spool requests if the rate limit allows more than one request's bytes.
 const SPOOL_EVERY_US: i64 = 1_000_000;
 
 /// Decides what is sent.
@@ -31,27 +31,27 @@ impl Dispatch {
         Self { outbox, counters, backoff, frames_max, spool_from_us }
     }
 
-    /// Waits for a request, `most` at most; the spool has its turn only when its rate allows it, and none
-    /// when the agent ends.
+    /// Waits up to `most` for a request. The spool is used only if its rate limit allows it, and not while the
+    /// agent ends.
     pub(crate) fn next(&self, now_us: i64, most: Duration, ending: bool) -> Option<Request> {
-        // Until the spool's turn comes, and no longer where there is no such turn.
+        // Wait until the spool may send again, if it must wait.
         let left_us = self.spool_from_us.saturating_sub(now_us);
         let left = Duration::from_micros(u64::try_from(left_us).unwrap_or(0));
         let patience = if left_us > 0 { most.min(left) } else { most };
         self.outbox.next(patience, left_us <= 0 && !ending)
     }
 
-    /// Keeps of a request what may be sent at once.
+    /// Reduces a request to the number of frames that may be sent at once.
     pub(crate) fn cut(&self, request: &mut Request) {
         request.cut(self.frames_max.max(1));
     }
 
-    /// The next failure is the first again: the server may be another.
+    /// Resets the retry delay, because the server may be a different one.
     pub(crate) const fn renew(&mut self) {
         self.backoff.reset();
     }
 
-    /// The server answered: what it has is forgotten. A wait if it wants one.
+    /// Handles a response: frames that the server has are removed. Returns a delay if the server requests one.
     pub(crate) fn answered(&mut self, request: &Request, answer: &Answer) -> Option<Duration> {
         let fates: Vec<Fate> = answer.acks.iter().map(Fate::from).collect();
         self.outbox.settle(request, &fates);
@@ -67,8 +67,7 @@ impl Dispatch {
         None
     }
 
-    /// The spool waits for as long as the bytes of its request take at its rate, so that live frames get
-    /// through.
+    /// Delays the next spool request by the time that its bytes take at the rate limit. Live frames pass meanwhile.
     pub(crate) fn pace_spool(&mut self, request: &Request, bytes: usize, rate: u64, now_us: i64) {
         if !matches!(request, Request::Spooled(_)) {
             return;
@@ -79,11 +78,11 @@ impl Dispatch {
         self.spool_from_us = now_us.saturating_add(takes_us);
     }
 
-    /// The server did not take the frames: how long to wait before the next try.
+    /// Handles a rejected or failed request. Returns the delay before the next attempt.
     pub(crate) fn failed(&mut self, request: &Request, failure: &Failure) -> Duration {
         if let Failure::Never { reason, .. } = failure {
             if request.count() > 1 {
-                // One of them is bad, or all are too many at once: fewer, down to one.
+                // One frame is invalid, or the request is too large. Send half as many, down to one.
                 self.frames_max = request.count() / 2;
                 self.outbox.settle(request, &[]);
                 return Duration::ZERO;
@@ -97,7 +96,7 @@ impl Dispatch {
     }
 }
 
-/// Checks that an answer is one to this request.
+/// Checks that a response belongs to this request.
 pub(crate) fn matching(answer: Answer, request: &Request) -> Result<Answer, Failure> {
     let right = answer.acks.len() == request.count()
         && match request {

@@ -1,4 +1,4 @@
-//! The thread that makes frames of batches and sees to it that they are kept.
+//! The keeper thread: it encodes batches as frames and stores them.
 
 use crate::batches::frames::Span;
 use crate::batches::notes::Notes;
@@ -12,10 +12,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::Encoder;
 
-/// How long the server is given at the end to take what is in memory.
+/// Time for the server to accept the frames in memory at shutdown.
 const LAST_PATIENCE: Duration = Duration::from_millis(1500);
 
-/// The keeping thread's own.
+/// State of the keeper thread.
 pub(crate) struct Keeper {
     batches: Queued,
     outbox: Arc<Outbox>,
@@ -47,7 +47,7 @@ impl Keeper {
         }
     }
 
-    /// Keeps until the queue ends.
+    /// Runs until the queue ends.
     pub(crate) fn run(mut self) {
         let mut patience = Some(Duration::ZERO);
         while let Some(most) = patience {
@@ -56,8 +56,8 @@ impl Keeper {
         self.outbox.end(LAST_PATIENCE);
     }
 
-    /// Keeps the next batch, if one comes in time, and sees to those kept before. Tells how long the next
-    /// call may wait; `None`: the queue has ended.
+    /// Stores the next batch, if one arrives within `patience`, and maintains the outbox. Returns how long the next
+    /// call may wait, or `None` once the queue has ended.
     pub(crate) fn step(&mut self, patience: Duration) -> Option<Duration> {
         if let Some(batch) = self.batches.next(patience).ok()? {
             self.keep(&batch);

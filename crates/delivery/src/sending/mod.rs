@@ -1,7 +1,10 @@
-//! From a sealed batch to the server's acknowledgement.
+//! Sending: from a sealed batch to the server's acknowledgement.
 //!
-//! - `queue`, `keeper`: sealed batches become frames. `outbox`: frames in memory, with the spool behind. `dispatch`: what is sent next.
-//! - `sender`: the thread that sends. `delivery_threads`: both threads, started and ended together.
+//! - `queue`, `keeper`: sealed batches become frames.
+//! - `outbox`: frames in memory, with the spool behind it.
+//! - `dispatch`: choice of the next request.
+//! - `sender`: the sender thread.
+//! - `delivery_threads`: startup and shutdown of both threads.
 
 pub(crate) mod delivery_threads;
 pub(crate) mod dispatch;

@@ -1,8 +1,8 @@
-//! What is to be sent: frames in memory, and the spool behind them.
+//! The outbox: unacknowledged frames in memory, and the spool behind it.
 //!
-//! A frame is in memory until the server has it, for two seconds at most; then it is in the spool. The
-//! thread that keeps ([`Outbox::push`], [`Outbox::tend`]) and the thread that sends ([`Outbox::next`],
-//! [`Outbox::settle`]) meet here.
+//! A frame stays in memory until the server has it, but at most 2 s; then it moves to the spool. The keeper thread
+//! ([`Outbox::push`], [`Outbox::tend`]) and the sender thread ([`Outbox::next`], [`Outbox::settle`]) share the
+//! outbox.
 
 use crate::batches::frames::{Span, inside};
 use crate::batches::notes::Notes;
@@ -18,49 +18,49 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use wire::{Ack, AckStatus};
 
-/// How long a frame waits in memory for its acknowledgement.
+/// Maximum time of a frame in memory without acknowledgement.
 const LIVE_US: i64 = 2_000_000;
-/// Most bytes of frames in memory.
+/// Maximum size of the frames in memory.
 const LIVE_BYTES_MAX: usize = 1 << 20;
-/// About how many bytes of the spool are sent in one request.
+/// Approximate number of spool bytes in one request.
 const PIECE_BYTES: usize = 256 << 10;
-/// How often what is kept is written down, and old segments are looked for.
+/// Interval at which the watermark is written and old segments are removed.
 const TEND_US: i64 = 500_000;
 
-/// A batch as bytes.
+/// An encoded batch.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveFrame {
     pub(crate) boot: Boot,
     pub(crate) seq: u64,
     pub(crate) bytes: Arc<[u8]>,
-    /// `None`: it has gaps only.
+    /// Times of its samples; `None` if it has gaps only.
     pub(crate) span: Option<Span>,
     pub(crate) samples: u64,
-    /// Where the first of its gaps begins.
+    /// Start of its first gap.
     pub(crate) gaps_from: Option<Timestamp>,
 }
 
 #[derive(Debug)]
 struct Live {
     frame: LiveFrame,
-    /// The order of sealing.
+    /// Position in the order of sealing.
     id: u64,
     since_us: i64,
-    /// Everything up to here was kept before this frame, and it tells of no gap before.
+    /// Time until which everything was kept before this frame, and before its first gap.
     before: Option<Timestamp>,
 }
 
-/// Frames for one request.
+/// Frames of one request.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// From memory: each with the order of its sealing.
+    /// Frames from memory, each with its position in the order of sealing.
     Live(Vec<(u64, LiveFrame)>),
-    /// From the spool.
+    /// Frames from the spool.
     Spooled(Piece),
 }
 
 impl Request {
-    /// How many frames.
+    /// Number of frames.
     pub(crate) fn count(&self) -> usize {
         match self {
             Self::Live(frames) => frames.len(),
@@ -68,7 +68,7 @@ impl Request {
         }
     }
 
-    /// The frames' bytes, one after another.
+    /// Writes the frames' bytes into `body`.
     pub(crate) fn body(&self, body: &mut Vec<u8>) {
         body.clear();
         match self {
@@ -77,7 +77,7 @@ impl Request {
         }
     }
 
-    /// Keeps the first frames only.
+    /// Keeps only the first `count` frames.
     pub(crate) fn cut(&mut self, count: usize) {
         match self {
             Self::Live(frames) => frames.truncate(count),
@@ -86,14 +86,14 @@ impl Request {
     }
 }
 
-/// What became of a frame.
+/// Result of sending a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// The server has it.
+    /// The server has the frame.
     Stored,
-    /// The server will never take it, and says why.
+    /// The server rejected the frame permanently, for this reason.
     Refused(String),
-    /// Not now.
+    /// The server did not accept the frame yet.
     Later,
 }
 
@@ -111,26 +111,26 @@ impl From<&Ack> for Fate {
 struct State {
     live: VecDeque<Live>,
     next_id: u64,
-    /// The last sample that was sealed.
+    /// Time of the last sealed sample.
     last: Option<Timestamp>,
-    /// Frames of a request on its way that were spooled meanwhile.
+    /// Frames of a request under way that were spooled meanwhile.
     moved: Vec<(u64, Spot)>,
     sending: Vec<u64>,
     spool: Option<Spool>,
     kept: Option<Kept>,
     refused: Option<Refused>,
     live_turn: bool,
-    /// Whoever waits for something to send is to look around.
+    /// The sender must check its orders.
     rung: bool,
     /// The last request failed.
     failed: bool,
-    /// Nothing more will be sent.
+    /// The sender has ended.
     no_sender: bool,
     tended_us: i64,
     ending: bool,
 }
 
-/// What is to be sent.
+/// Frames that wait to be sent.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     state: Mutex<State>,
@@ -167,7 +167,7 @@ impl Outbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a frame to be sent. Where memory is full, the oldest go to the spool.
+    /// Adds a frame. If memory is full, the oldest frames move to the spool.
     pub(crate) fn push(&self, frame: LiveFrame, now_us: i64) {
         let mut state = self.state();
         let first = frame.span.map(|span| span.first.plus(-1));
@@ -190,10 +190,10 @@ impl Outbox {
         self.ready.notify_all();
     }
 
-    /// Moves to the spool what has waited too long. Tells when it wants to be called again.
+    /// Moves frames that waited too long to the spool. Returns the time until the next call.
     pub(crate) fn tend(&self, now: Timestamp, now_us: i64) -> Duration {
         let mut state = self.state();
-        // Without a spool a frame waits in memory for as long as there is room.
+        // Without a spool, a frame stays in memory as long as the memory limit permits.
         while state.spool.is_some()
             && state
                 .live
@@ -217,7 +217,7 @@ impl Outbox {
             .clamp(Duration::from_millis(10), Duration::from_secs(2))
     }
 
-    /// Waits for something to send, until `patience` is over; from the spool only if `spool_too`.
+    /// Waits up to `patience` for frames to send. Uses the spool only with `spool_too`.
     pub(crate) fn next(&self, patience: Duration, spool_too: bool) -> Option<Request> {
         let mut state = self.state();
         let nothing = |state: &mut State| {
@@ -254,19 +254,19 @@ impl Outbox {
         request
     }
 
-    /// Ends the wait of [`Self::next`]: there is an order to the sender.
+    /// Ends the wait of [`Self::next`] because of an order to the sender.
     pub(crate) fn ring(&self) {
         self.state().rung = true;
         self.ready.notify_all();
     }
 
-    /// Whether no more will come and nothing is left in memory: the sender may end.
+    /// Whether all batches arrived and memory is empty, so that the sender may end.
     pub(crate) fn is_ended(&self) -> bool {
         let state = self.state();
         state.ending && state.live.is_empty()
     }
 
-    /// Takes back what became of each frame of a request.
+    /// Handles the result of each frame of a request.
     pub(crate) fn settle(&self, request: &Request, fates: &[Fate]) {
         let mut state = self.state();
         state.failed = fates.iter().all(|fate| *fate == Fate::Later);
@@ -307,18 +307,18 @@ impl Outbox {
         self.settled.notify_all();
     }
 
-    /// No more will be sent.
+    /// Records that the sender has ended.
     pub(crate) fn no_sender(&self) {
         self.state().no_sender = true;
         self.settled.notify_all();
     }
 
-    /// No more will come. What the server does not take within `patience`, or before the next request fails, goes
-    /// to the spool.
+    /// Ends the outbox: no further batches follow. Frames that the server does not accept within `patience`, or
+    /// before a request fails, go to the spool.
     pub(crate) fn end(&self, patience: Duration) {
         let mut state = self.state();
         state.ending = true;
-        // One more request is worth a try, the first one of a new connection too.
+        // One more request is worth an attempt, even the first one on a new connection.
         state.failed = false;
         self.ready.notify_all();
         let unsent =
@@ -335,15 +335,15 @@ impl Outbox {
         self.ready.notify_all();
     }
 
-    /// Changes the limits of the spool.
+    /// Changes the spool, for example its limits.
     pub(crate) fn with_spool(&self, change: impl FnOnce(&mut Spool)) {
         if let Some(spool) = &mut self.state().spool {
             change(spool);
         }
     }
 
-    /// Moves the oldest frame in memory to the spool; without one, or when the disk refuses, its samples
-    /// are a gap.
+    /// Moves the oldest frame in memory to the spool. Without a spool, or if the write fails, its samples become a
+    /// gap.
     fn spill_oldest(&self, state: &mut State, now: &str) {
         let Some(Live { frame, id, .. }) = state.live.pop_front() else { return };
         let last = state.last.unwrap_or_default();
@@ -376,7 +376,8 @@ impl Outbox {
             log::error!("the refused batch cannot be set aside: {e}");
         }
         let Some(inside) = inside(frame) else { return };
-        // Its gaps and jobs are told again, unless they are all it has: they may be what is refused.
+        // Its gaps and jobs are noted again, unless it has no samples: then they may be the reason for the
+        // rejection.
         if let Some(span) = inside.span {
             self.notes.add("", span.outside(), Cause::Refused, reason);
             self.notes.put_all(inside.gaps, inside.jobs);
@@ -408,7 +409,7 @@ impl State {
         self.live.iter().map(|live| live.frame.bytes.len()).sum()
     }
 
-    /// The server has the frame, or never will.
+    /// Removes a frame that the server has or rejected permanently.
     fn done(&mut self, id: u64) {
         if let Some(at) = self.live.iter().position(|live| live.id == id) {
             self.live.remove(at);
@@ -419,14 +420,14 @@ impl State {
         }
     }
 
-    /// How far everything is acknowledged or in the spool.
+    /// Time until which everything is acknowledged or spooled.
     fn kept_until(&self, notes: &Notes) -> Option<Timestamp> {
         let live = self.live.iter().filter_map(|live| live.before);
         live.chain(self.last).chain(notes.earliest()).min()
     }
 
-    /// Writes at once that less is kept than was written: the spool lost what it had, or the server refused
-    /// it, and a kill now would leave nobody who tells that gap.
+    /// Writes a decreased watermark at once, after the spool lost frames or the server rejected them. Otherwise no
+    /// start would report the gap after a kill.
     fn draw_kept_back(&mut self, notes: &Notes) {
         let written = self.kept.as_ref().and_then(Kept::written);
         if self.kept_until(notes).zip(written).is_some_and(|(until, written)| until < written) {
@@ -434,7 +435,7 @@ impl State {
         }
     }
 
-    /// Writes how far everything is kept.
+    /// Writes the watermark.
     fn write_kept(&mut self, notes: &Notes) {
         let until = self.kept_until(notes);
         if let (Some(until), Some(kept)) = (until, &mut self.kept)

@@ -1,5 +1,5 @@
-//! Sealed batches on their way to the thread that keeps them: bounded in bytes, and without memory asked
-//! for from tick to batch, as each batch comes back empty when it is sent.
+//! The queue of sealed batches between the tick and the keeper thread. It is bounded in bytes. Batches return after
+//! use, so that the tick allocates no memory.
 
 use crate::batches::seal::Outlet;
 use model::{Batch, SeriesTable};
@@ -8,27 +8,27 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-/// Most bytes of batches on their way.
+/// Maximum number of bytes in the queue.
 const BYTES_MAX: usize = 1 << 20;
-/// Most batches on their way.
+/// Maximum number of batches in the queue.
 const BATCHES_MAX: usize = 64;
-/// Bytes of a sample: its place and its value.
+/// Bytes of a sample: its index and its value.
 const SAMPLE_BYTES: usize = 12;
 
-/// No batch will come any more.
+/// The queue has ended: no further batch follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the queue of batches has ended")]
 pub struct QueueEnded;
 
-/// What is on its way.
+/// An item in the queue.
 #[derive(Debug)]
 enum Item {
     Batch(Batch),
-    /// Nothing more will come.
+    /// The end of the queue.
     End,
 }
 
-/// The end that the tick has.
+/// Sending side of the queue, owned by the tick.
 #[derive(Debug)]
 pub struct Inlet {
     to: SyncSender<Item>,
@@ -36,7 +36,7 @@ pub struct Inlet {
     bytes: Arc<AtomicUsize>,
 }
 
-/// The end that the keeping thread has.
+/// Receiving side of the queue, owned by the keeper thread.
 #[derive(Debug)]
 pub struct Queued {
     from: Receiver<Item>,
@@ -45,7 +45,7 @@ pub struct Queued {
     nothing: Arc<SeriesTable>,
 }
 
-/// A queue.
+/// Creates a queue.
 pub fn queue() -> (Inlet, Queued) {
     let (to, from) = sync_channel(BATCHES_MAX);
     let (give, spare) = sync_channel(BATCHES_MAX);
@@ -60,23 +60,23 @@ fn bytes(batch: &Batch) -> usize {
     batch.values.len() * SAMPLE_BYTES
 }
 
-/// Ends a queue from outside of the tick.
+/// Handle that ends a queue from outside the tick.
 #[derive(Debug)]
 pub(crate) struct End {
     to: SyncSender<Item>,
 }
 
 impl Inlet {
-    /// What ends the queue.
+    /// Returns the handle that ends the queue.
     pub(crate) fn end(&self) -> End {
         End { to: self.to.clone() }
     }
 }
 
 impl End {
-    /// Nothing more will come than what is on its way already.
+    /// Ends the queue after the batches in it.
     pub(crate) fn end(self) {
-        // A thread that keeps no more needs no telling.
+        // A keeper thread that has ended needs no message.
         self.to.send(Item::End).ok();
     }
 }
@@ -85,7 +85,7 @@ impl Outlet for Inlet {
     fn put(&mut self, batch: Batch) -> Result<(), Box<Batch>> {
         let bytes = bytes(&batch);
         let there = self.bytes.load(Ordering::Relaxed);
-        // One large batch alone always fits.
+        // A single large batch always fits.
         if there > 0 && there.saturating_add(bytes) > BYTES_MAX {
             return Err(Box::new(batch));
         }
@@ -108,10 +108,10 @@ impl Outlet for Inlet {
 }
 
 impl Queued {
-    /// The next batch; `Ok(None)` when none came in time.
+    /// Returns the next batch, or `Ok(None)` if none arrives in time.
     ///
     /// # Errors
-    /// None will come any more.
+    /// The queue has ended.
     pub fn next(&self, patience: Duration) -> Result<Option<Batch>, QueueEnded> {
         match self.from.recv_timeout(patience) {
             Ok(Item::Batch(batch)) => {
@@ -123,11 +123,11 @@ impl Queued {
         }
     }
 
-    /// Gives a batch back for its memory.
+    /// Returns a batch for reuse of its memory.
     pub fn give_back(&self, mut batch: Batch) {
-        // Its table may be an old one that nobody else holds.
+        // No other component may hold this old table any more.
         batch.table = Arc::clone(&self.nothing);
-        // With enough of them there, this one's memory is freed.
+        // If enough batches are spare, this one is freed.
         self.spare.try_send(batch).ok();
     }
 }

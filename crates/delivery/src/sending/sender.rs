@@ -1,4 +1,4 @@
-//! The thread that sends: live frames as they come, the spool beside them at a bounded rate, oldest first.
+//! The sender thread. It sends live frames as they arrive, and the spool at a limited rate, oldest first.
 
 use crate::common::backoff::Backoff;
 use crate::common::clock::Clock;
@@ -16,55 +16,55 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
 use std::time::Duration;
 use wire::{Ack, AckStatus, Answer};
 
-/// How long the sender waits for something to send before it looks around.
+/// Maximum wait for frames before the sender checks its orders.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the sender is told.
+/// An order for the sender.
 #[derive(Debug)]
 pub enum Order {
-    /// The settings are others.
+    /// The settings changed.
     Renew,
-    /// The generation of the server's configuration that the node has taken, and what it refused of it.
+    /// The node applied a generation of the server's configuration.
     Generation {
-        /// Which.
+        /// The generation.
         generation: u64,
-        /// What it refused.
+        /// Parts of it that the node rejected.
         refused: String,
     },
-    /// Which sources should give samples and give none, and why.
+    /// Sources that give no or too few samples, with the reason.
     Troubles(String),
-    /// Which sources are not read, or not all of, and whose word that is.
+    /// Sources that the settings disable entirely or in part, with the origin of the setting.
     Unread(String),
-    /// End when memory is empty.
+    /// End once memory is empty.
     End,
 }
 
-/// What the server wants of the node.
+/// A request from the server to the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Another configuration.
+    /// A new configuration.
     Config {
-        /// Its generation.
+        /// Generation of the configuration.
         generation: u64,
-        /// Its TOML.
+        /// Configuration as TOML.
         text: Vec<u8>,
     },
-    /// That these jobs be known.
+    /// Lists of jobs.
     Jobs(WantedJobs),
 }
 
-/// What the server says of the node's jobs.
+/// Jobs of the node that the server reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WantedJobs {
-    /// Jobs of users that it registered, by number and user.
+    /// Registered local jobs: job ID and user ID.
     pub local: Vec<(JobId, u32)>,
-    /// Jobs that are here as far as it was told, and since when.
+    /// Jobs that the server lists as running here, with their start times.
     pub open: Vec<(JobKey, Timestamp)>,
     /// The identity of the server.
     pub server: String,
 }
 
-/// The sending thread's own.
+/// State of the sender thread.
 pub(crate) struct Sender {
     outbox: Arc<Outbox>,
     clock: Arc<dyn Clock>,
@@ -81,7 +81,7 @@ pub(crate) struct Sender {
     troubles: String,
     unread: String,
     jobs: WantedJobs,
-    /// Whether the last request was answered.
+    /// Whether the last request had a response.
     reached: bool,
     ending: bool,
 }
@@ -117,7 +117,7 @@ impl Sender {
         }
     }
 
-    /// Sends until an order ends it.
+    /// Sends until an order ends the thread.
     pub(crate) fn run(mut self) {
         self.send_on();
         self.outbox.no_sender();
@@ -142,7 +142,7 @@ impl Sender {
             let now_us = self.clock.steady_us();
             let request = self.dispatch.next(now_us, PATIENCE, self.ending);
             let Some(mut request) = request else { continue };
-            // All nodes seal at the same instants: each sends at one of its own.
+            // All nodes seal at the same instants. A delay per node spreads their requests.
             if matches!(request, Request::Live(_)) && !self.phase.is_zero() && !self.ending {
                 self.rest(self.phase);
             }
@@ -201,7 +201,7 @@ impl Sender {
         }
     }
 
-    /// Waits, but for an order; false when there is nothing more to do.
+    /// Waits, but handles an order at once. Returns `false` when the thread should end.
     fn rest(&mut self, wait: Duration) -> bool {
         if self.ending {
             return false;
@@ -214,7 +214,7 @@ impl Sender {
         true
     }
 
-    /// The server answered. A wait if it wants one.
+    /// Handles a response. Returns a delay if the server requests one.
     fn settle(&mut self, request: &Request, answer: &Answer, bytes: usize) -> Option<Duration> {
         if !self.reached {
             log::info!("the server takes batches");
@@ -252,23 +252,23 @@ impl Sender {
     }
 
     fn want(&self, wanted: Wanted) -> bool {
-        // Full: the server will say it again with its next answer.
+        // If the channel is full, the server repeats its request in the next response.
         let told = self.wanted.try_send(wanted).is_ok();
         if told {
-            // A full pipe wakes already.
+            // A full pipe already wakes the reader.
             (&self.waker).write_all(&[0]).ok();
         }
         told
     }
 
-    /// The server did not take the frames: how long to wait before the next try.
+    /// Handles a rejected or failed request. Returns the delay before the next attempt.
     fn failed(&mut self, request: &Request, failure: &Failure) -> Duration {
         match failure {
             Failure::Never { .. } => {}
-            // The token file may have another token by now.
+            // The token file may contain a new token.
             Failure::Later { status: 401 | 403, .. } => self.http = None,
             Failure::Later { .. } => {}
-            // `jobmeter up` may have come back at another address.
+            // `jobmeter up` may have restarted at another address.
             Failure::Unreached(_) if self.connect.has_moved() => self.http = None,
             Failure::Unreached(_) => {}
         }

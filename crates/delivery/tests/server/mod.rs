@@ -1,4 +1,4 @@
-//! A server that answers as it is told.
+//! A scripted HTTP server for tests.
 
 #![allow(dead_code, reason = "each of the test programs uses its part")]
 #![allow(clippy::unwrap_used, reason = "a server that cannot serve fails the test")]
@@ -10,30 +10,30 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use wire::{Ack, AckStatus, Answer, Decoder, Frames};
 
-/// A request as the server saw it.
+/// A request that the server received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Post {
     pub(crate) connection: usize,
     pub(crate) head: Vec<String>,
     pub(crate) frames: Vec<(Boot, u64)>,
     pub(crate) batches: Vec<Arc<Batch>>,
-    /// Metric and instant of each sample.
+    /// Metric and timestamp of each sample.
     pub(crate) samples: Vec<(String, i64)>,
     /// The source of each gap.
     pub(crate) gaps: Vec<String>,
 }
 
-/// What the server does with a request.
+/// Reply of the server to a request.
 pub(crate) enum Reply {
-    /// The same for each frame.
+    /// The same acknowledgement for each frame.
     All(AckStatus),
-    /// An answer of its own.
+    /// A given answer.
     Answer(Answer),
-    /// A status with a body.
+    /// An HTTP status with a body.
     Status(u16, &'static str),
-    /// Nothing, until the client gives up.
+    /// No reply, until the client gives up.
     Silence,
-    /// The connection is closed.
+    /// Closes the connection.
     Close,
 }
 
@@ -45,12 +45,12 @@ pub(crate) struct Server {
 pub(crate) type Script = Box<dyn FnMut(usize, &Post) -> Reply + Send>;
 
 impl Server {
-    /// A server that does what the script says of its n-th request.
+    /// Starts a server. `script` determines the reply to the n-th request.
     pub(crate) fn start(script: Script) -> Self {
         Self::over("http", script, |stream| stream)
     }
 
-    /// A server over TLS, or whatever `wrap` makes of a connection.
+    /// Starts a server with TLS, or with another transport that `wrap` makes of a connection.
     pub(crate) fn over<S: Read + Write>(
         scheme: &str,
         script: Script,
@@ -78,7 +78,7 @@ impl Server {
         self.posts.lock().unwrap().clone()
     }
 
-    /// The instants of all samples of a metric, in microseconds, in the order of coming.
+    /// Timestamps of all samples of a metric in microseconds, in the order received.
     pub(crate) fn times(&self, metric: &str) -> Vec<i64> {
         let posts = self.posts();
         let samples = posts.iter().flat_map(|post| &post.samples);
@@ -90,13 +90,13 @@ impl Server {
         self.posts().iter().flat_map(|post| post.gaps.clone()).collect()
     }
 
-    /// The numbers of all frames, in the order of coming.
+    /// Sequence numbers of all frames, in the order received.
     pub(crate) fn seqs(&self) -> Vec<u64> {
         self.posts().iter().flat_map(|post| post.frames.iter().map(|(_, seq)| *seq)).collect()
     }
 }
 
-/// Serves one request; `None` when the connection is over.
+/// Serves one request. Returns `None` once the connection has ended.
 fn serve(
     stream: &mut (impl Read + Write),
     connection: usize,

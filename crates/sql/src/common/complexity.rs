@@ -1,38 +1,38 @@
-//! Bounds the size and the depth of a statement before anything parses it.
+//! Limits on the size and the depth of a statement, checked before anything parses it.
 //!
-//! A parser, a planner and every pass of an optimiser recurse once for each level of a statement. The text bounds
-//! that depth: each level needs at least one token of its own, and only a comma or a closing bracket starts
-//! another branch. So the depth of the tree is at most the number of tokens on the longest path from the start of
-//! the statement into its brackets. The path counts every token, whatever it means: operators, `NOT`, `::`, `CASE`,
-//! `JOIN`, `UNION`, `EXPLAIN`. No kind of nesting escapes it.
+//! A parser, a planner and every pass of an optimizer recurse once for each level of a statement. The text bounds
+//! this depth: each level needs at least one token, and only a comma or a closing bracket starts another branch.
+//! The depth of the tree is therefore at most the number of tokens on the longest path from the statement's start
+//! into its brackets. The path counts every token of any meaning: operators, `NOT`, `::`, `CASE`, `JOIN`, `UNION`,
+//! `EXPLAIN`. No kind of nesting escapes it.
 //!
-//! Two kinds of commas do chain what they separate, and start no branch: those behind `FROM`, whose tables are
-//! joined from left to right, and those between the queries of `WITH`, each of which may contain the one before.
+//! Two kinds of commas chain their elements and start no branch. Tables after `FROM` are joined from left to right,
+//! and each query of `WITH` may contain the one before.
 
 use crate::SqlError;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
-/// Most tokens of a statement, blanks and comments not counted.
+/// Maximum number of tokens of a statement, without blanks and comments.
 const TOKENS_MAX: usize = 16_384;
-/// Most tokens on the longest path into a statement's brackets.
+/// Maximum number of tokens on the longest path into a statement's brackets.
 const PATH_MAX: usize = 2048;
-/// Most brackets inside each other.
+/// Maximum nesting depth of brackets.
 const BRACKETS_MAX: usize = 48;
-/// Most queries that a statement names by `WITH`.
+/// Maximum number of queries that a statement names with `WITH`.
 const NAMED_QUERIES_MAX: usize = 32;
 
 /// The part of a statement inside one pair of brackets.
 #[derive(Debug, Default)]
 struct Level {
-    /// Tokens since the last comma that starts another branch.
+    /// Number of tokens since the last comma that starts another branch.
     tokens: usize,
-    /// The longest path of the brackets inside, since that comma.
+    /// Longest path of the inner brackets since that comma.
     inside: usize,
-    /// The longest path of the branches before.
+    /// Longest path of the earlier branches.
     longest: usize,
-    /// Whether commas chain what they separate.
+    /// Whether commas chain their elements.
     chained: bool,
 }
 
@@ -47,10 +47,10 @@ impl Level {
     }
 }
 
-/// Rejects a statement that is larger or deeper than the engine's stack can bear.
+/// Rejects a statement that is larger or deeper than the engine's stack permits.
 ///
 /// # Errors
-/// A bound is exceeded, or the text has no tokens of SQL.
+/// A limit is exceeded, or the text cannot be split into SQL tokens.
 pub(crate) fn check(text: &str) -> Result<(), SqlError> {
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize();
     let tokens = tokens

@@ -1,16 +1,16 @@
-//! Why a statement has no answer.
+//! Reasons why a statement has no result.
 
 use crate::common::words;
 use datafusion::error::DataFusionError;
 use query::QueryError;
 
-/// Why a statement has no answer.
+/// Reason why a statement has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum SqlError {
-    /// Not SQL, or not of our tables.
+    /// The text is not valid SQL, or it refers to unknown tables or columns.
     #[error("{0}")]
     Statement(String),
-    /// A statement that is no SELECT.
+    /// The statement is not a SELECT.
     #[error("only SELECT is answered here, and this is {0}")]
     NotSelect(String),
     /// The text is longer than a statement may be.
@@ -19,36 +19,36 @@ pub enum SqlError {
     /// The statement is nested too deeply, or has too many parts.
     #[error("the statement is too complex: {0}")]
     TooComplex(String),
-    /// As many statements run and wait as may, or none of them ended in time.
+    /// The limits of running and waiting statements are reached, or no turn became free in time.
     #[error("{0} statements run already, and others wait; come again in a moment")]
     Busy(usize),
-    /// The answer is larger than the limit.
+    /// The result has more rows than the limit.
     #[error("the answer has more than {0} rows; add LIMIT, or ask for less")]
     TooManyRows(u64),
-    /// It took too long.
+    /// The statement exceeded its time limit.
     #[error("the statement took more than {0} s; ask for less time or fewer devices")]
     TooSlow(u64),
-    /// It needs more memory than its part of that of all statements, in MiB.
+    /// The statement needs more than its share of the memory, in MiB.
     #[error(
         "the statement needs more than {0} MiB of memory; ask for less time or fewer devices, or later, alone"
     )]
     Memory(usize),
-    /// A value that the statement met while it ran, such as a text that is no number.
+    /// The statement met an invalid value while it ran, such as text that is not a number.
     #[error("{0}")]
     Value(String),
     /// The rows cannot be read.
     #[error(transparent)]
     Query(QueryError),
-    /// The engine broke at this statement, or its worker did.
+    /// The engine or its worker crashed on this statement.
     #[error("the engine broke at this statement: {0}; write it in another way")]
     Died(String),
-    /// A fault of ours.
+    /// An internal error of this crate.
     #[error("the statement failed: {0}")]
     Internal(String),
 }
 
 impl SqlError {
-    /// The status of HTTP.
+    /// HTTP status of the error.
     pub const fn status(&self) -> u16 {
         match self {
             Self::Statement(_) | Self::Value(_) | Self::Died(_) => 400,
@@ -64,7 +64,7 @@ impl SqlError {
         }
     }
 
-    /// The code that scripts may match: PostgreSQL's.
+    /// PostgreSQL's error code, which scripts may match.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Statement(_) => "42601",
@@ -80,7 +80,7 @@ impl SqlError {
         }
     }
 
-    /// What the engine answered, in our words.
+    /// Converts an error of the engine, with text for the statement's author.
     pub(crate) fn of(error: DataFusionError, memory_mib: usize) -> Self {
         match error {
             DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
@@ -106,7 +106,8 @@ impl SqlError {
         }
     }
 
-    /// An engine that cannot answer a statement says so in its own words: the statement is at fault, not the server.
+    /// Converts an engine error of another kind. If the engine cannot process a statement, the statement is at
+    /// fault, not the server.
     fn other(error: &DataFusionError) -> Self {
         match error {
             DataFusionError::Internal(text) => {
@@ -128,7 +129,7 @@ impl SqlError {
         }
     }
 
-    /// The same of an error that several wait for: what it holds cannot be taken out.
+    /// Converts an error that several tasks share. Its content cannot be moved out.
     fn of_shared(error: &DataFusionError, memory_mib: usize) -> Self {
         match error.find_root() {
             DataFusionError::ResourcesExhausted(_) => Self::Memory(memory_mib),
@@ -148,7 +149,7 @@ impl SqlError {
     }
 }
 
-/// The first line, without a dot at its end.
+/// Returns the first line, without a final dot.
 fn first_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     line.strip_suffix('.').unwrap_or(line).chars().take(1000).collect()

@@ -1,14 +1,14 @@
-//! The memory of all statements, and the part of it that each gets.
+//! Memory of all statements, and each statement's share of it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The memory that statements have together. A statement gets half of what is left, as far as that leaves each other
-/// statement that may run beside it its smallest part.
+/// The memory for all statements together. A statement gets half of the free memory. It leaves at least the
+/// smallest share for each other statement that may run beside it.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
     all: usize,
     smallest: usize,
-    /// Free bytes, and statements that run.
+    /// Free bytes, and the number of running statements.
     state: Arc<Mutex<(usize, usize)>>,
     statements_max: usize,
 }
@@ -20,7 +20,7 @@ impl Memory {
         Self { all, smallest, state: Arc::new(Mutex::new((all, 0))), statements_max }
     }
 
-    /// A part for one statement.
+    /// Grants a share to one statement.
     pub(crate) fn grant(&self) -> Grant {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (free, running) = *state;
@@ -32,13 +32,13 @@ impl Memory {
         Grant { memory: self.clone(), bytes }
     }
 
-    /// What statements have now.
+    /// Memory granted now.
     pub(crate) fn granted(&self) -> usize {
         self.all - self.state.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
-/// The part of one statement, until this is dropped.
+/// Share of one statement. Dropping it frees the memory.
 #[derive(Debug)]
 pub(crate) struct Grant {
     memory: Memory,
@@ -68,7 +68,7 @@ mod tests {
         let mut grants: Vec<Grant> = (0..4).map(|_| memory.grant()).collect();
         assert_eq!(grants.iter().map(Grant::bytes).collect::<Vec<_>>(), [512, 256, 128, 128]);
         assert_eq!(memory.granted(), 1024);
-        // Whatever ends first, four never have more than there is, and none has less than the eighth.
+        // In any order of ends, 4 statements never exceed the total, and each gets at least an eighth of it.
         for turn in 0..100 {
             drop(grants.swap_remove(turn * 7 % 4));
             grants.push(memory.grant());

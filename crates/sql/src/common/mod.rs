@@ -1,6 +1,8 @@
-//! Tables' columns, errors, and the bounds of memory and of turns.
+//! Table columns, errors, and limits on statements.
 //!
-//! - `schema`: tables and columns. `error`, `words`: errors in the words of who wrote the statement. `complexity`, `memory`, `turns`: bounds.
+//! - `schema`: tables and columns.
+//! - `error`, `words`: errors, with text for the statement's author.
+//! - `complexity`, `memory`, `turns`: limits.
 
 pub(crate) mod complexity;
 pub(crate) mod error;

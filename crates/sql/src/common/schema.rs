@@ -1,4 +1,4 @@
-//! The tables and their columns. What each means is told in `docs/reference/tables.md`.
+//! Tables and their columns. `docs/reference/tables.md` describes their meaning.
 
 use Column::{Number, Text, Time, Value};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
@@ -24,7 +24,7 @@ pub(crate) enum Table {
     Catalogue,
 }
 
-/// What a column holds.
+/// Kind of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Column {
     Time,
@@ -51,7 +51,7 @@ impl Table {
         Self::Catalogue,
     ];
 
-    /// Its name.
+    /// Name of the table.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Metrics => "metrics",
@@ -71,7 +71,7 @@ impl Table {
         }
     }
 
-    /// Of a table of samples, or of five minutes each: which rows, and whether of five minutes.
+    /// View of a table of samples or of 5-minute summaries. The flag is set for summaries.
     pub(crate) const fn view(self) -> Option<(View, bool)> {
         match self {
             Self::Metrics => Some((View::Metrics, false)),
@@ -84,7 +84,7 @@ impl Table {
         }
     }
 
-    /// Names, kinds, and whether a value may be missing.
+    /// Columns with name, kind and nullability.
     pub(crate) const fn columns(self) -> Columns {
         match self {
             Self::Metrics
@@ -102,7 +102,7 @@ impl Table {
         }
     }
 
-    /// The columns as the engine knows them, times in a zone.
+    /// Columns as the engine's schema, with times in a zone.
     pub(crate) fn schema(self, zone: &Arc<str>) -> SchemaRef {
         let field = |(name, column, nullable): &(&str, Column, bool)| {
             let data_type = match column {
@@ -117,7 +117,7 @@ impl Table {
     }
 }
 
-/// Name, kind, and whether a value may be missing.
+/// Name, kind and nullability of columns.
 type Columns = &'static [(&'static str, Column, bool)];
 
 const METRICS: Columns = &[
@@ -236,7 +236,7 @@ const CATALOGUE: Columns =
 mod tests {
     use super::*;
 
-    /// The manual names every table with every column, in order.
+    /// The manual names every table with all columns in order.
     #[test]
     fn the_manual_tells_every_column() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/tables.md");

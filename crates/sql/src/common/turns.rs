@@ -1,4 +1,4 @@
-//! The turns of statements: so many run at a time, so many wait, and each that ends at a limit is counted.
+//! Turns: limits on running and waiting statements. Statements that end at a limit are counted.
 
 use crate::SqlError;
 use std::collections::HashMap;
@@ -8,20 +8,20 @@ use std::time::Duration;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// A limit that a statement may end at.
+/// A limit at which a statement may end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// The text is too long.
     Length,
     /// The statement is nested too deeply, or has too many parts.
     Complexity,
-    /// Too many run and wait already.
+    /// The limits of running and waiting statements are reached.
     Statements,
-    /// It took too long.
+    /// The statement exceeded its time limit.
     Time,
-    /// It needs more memory than is left.
+    /// The statement needs more than its share of the memory.
     Memory,
-    /// The answer has too many rows.
+    /// The result has too many rows.
     Rows,
 }
 
@@ -30,7 +30,7 @@ impl Limit {
     pub const ALL: [Self; 6] =
         [Self::Length, Self::Complexity, Self::Statements, Self::Time, Self::Memory, Self::Rows];
 
-    /// The word by which it is told.
+    /// Name of the limit in metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Length => "length",
@@ -55,18 +55,18 @@ impl Limit {
     }
 }
 
-/// What the statements take now, and how many ended at a limit.
+/// Current load of the statements, and counts of those that ended at a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Statements that run.
+    /// Number of running statements.
     pub running: usize,
-    /// Statements that wait for their turn.
+    /// Number of statements that wait for their turn.
     pub waiting: usize,
-    /// Memory that they may use, in bytes.
+    /// Memory granted to them in bytes.
     pub memory_bytes: usize,
-    /// Statements that ended at a limit, since the start.
+    /// Statements that ended at each limit since startup.
     pub ended: Vec<(Limit, u64)>,
-    /// Workers that died of their statement, since the start.
+    /// Number of workers that crashed on their statement since startup.
     pub deaths: u64,
 }
 
@@ -88,8 +88,7 @@ impl Ended {
     }
 }
 
-/// Who runs and who waits: so many at a time and so many that wait, of which one asker has half, so that
-/// one who takes all he can get leaves room for the others.
+/// Limits on running and waiting statements. One user may take half of each, so that others are not starved.
 #[derive(Debug)]
 pub struct Turns {
     free: Arc<Semaphore>,
@@ -99,7 +98,7 @@ pub struct Turns {
     askers: Askers,
 }
 
-/// A turn; the next begins when it is dropped.
+/// A turn. Dropping it lets the next statement run.
 #[derive(Debug)]
 pub struct Turn {
     _one: OwnedSemaphorePermit,
@@ -107,16 +106,16 @@ pub struct Turn {
     _asker: Present,
 }
 
-/// Why there is no turn.
+/// Reason why a statement got no turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoTurn {
-    /// As many wait as may.
+    /// The limit of waiting statements is reached.
     Full,
-    /// None came in time.
+    /// No turn became free in time.
     Late,
 }
 
-/// One who asks: his turns, how many of his questions are here, and how many of them wait.
+/// State of one user: their turns, and the number of their present and waiting statements.
 #[derive(Debug)]
 struct One {
     turns: Arc<Semaphore>,
@@ -126,7 +125,7 @@ struct One {
 
 type Askers = Arc<Mutex<HashMap<Arc<str>, One>>>;
 
-/// A question that is here, as long as it is.
+/// Registers a statement of a user until it is dropped.
 #[derive(Debug)]
 struct Present {
     whose: Arc<str>,
@@ -134,7 +133,7 @@ struct Present {
 }
 
 impl Present {
-    /// Does something with who asks.
+    /// Calls a function with the state of the user.
     fn with<T>(&self, does: impl FnOnce(&mut One) -> T) -> Option<T> {
         let mut askers = self.askers.lock().unwrap_or_else(PoisonError::into_inner);
         askers.get_mut(&self.whose).map(does)
@@ -153,7 +152,7 @@ impl Drop for Present {
     }
 }
 
-/// Counts one who waits, as long as he does.
+/// Counts a waiting statement until it is dropped.
 struct Waiting<'a>(&'a AtomicUsize, &'a Present);
 
 impl Drop for Waiting<'_> {
@@ -164,17 +163,17 @@ impl Drop for Waiting<'_> {
 }
 
 impl Turns {
-    /// So many at a time, and so many that wait.
+    /// Creates the limits of running and waiting statements.
     pub fn new(running_max: usize, waiting_max: usize) -> Self {
         let free = Arc::new(Semaphore::new(running_max));
         let waiting = AtomicUsize::new(0);
         Self { free, running_max, waiting, waiting_max, askers: Askers::default() }
     }
 
-    /// A turn of this asker, when it comes within this time.
+    /// Takes a turn for this user, at most within the given time.
     ///
     /// # Errors
-    /// Too many wait already, or none came in time.
+    /// Too many statements wait already, or no turn became free in time.
     pub async fn take(&self, whose: &Arc<str>, within: Duration) -> Result<Turn, NoTurn> {
         let (asker, own) = self.enter(whose);
         let free = Arc::clone(&self.free);
@@ -201,7 +200,7 @@ impl Turns {
             };
             Ok::<_, AcquireError>((own, free.acquire_owned().await?))
         };
-        // The semaphores are never closed: no turn came in time.
+        // The semaphores are never closed. `None` therefore means a timeout.
         let both = timeout(within, both).await.ok().and_then(Result::ok);
         drop(waiting);
         let (own, one) = both.ok_or(NoTurn::Late)?;
@@ -221,18 +220,18 @@ impl Turns {
         (Present { whose: Arc::clone(whose), askers: Arc::clone(&self.askers) }, turns)
     }
 
-    /// How many run.
+    /// Number of running statements.
     pub fn running(&self) -> usize {
         self.running_max.saturating_sub(self.free.available_permits())
     }
 
-    /// How many wait.
+    /// Number of waiting statements.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 }
 
-/// What one asker may have of what there is.
+/// Share of one user.
 fn half(all: usize) -> usize {
     (all / 2).max(1)
 }

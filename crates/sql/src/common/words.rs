@@ -1,15 +1,16 @@
-//! What the engine says of a statement, in words for who wrote it: our tables, and none of its own names.
+//! Converts the engine's errors to text for the statement's author: with our table names, without the engine's
+//! internal names.
 
 use crate::common::schema::Table;
 use datafusion::common::SchemaError;
 use datafusion::sql::sqlparser::parser::ParserError;
 use std::collections::BTreeSet;
 
-/// The engine's names for where our tables are.
+/// Prefix of our tables in the engine.
 const CATALOGUE: &str = "datafusion.";
 const SCHEMA: &str = "public.";
 
-/// A text that is no SQL.
+/// Text for invalid SQL.
 pub(crate) fn of_text(error: &ParserError) -> String {
     let what = match error {
         ParserError::TokenizerError(what) | ParserError::ParserError(what) => what,
@@ -21,7 +22,7 @@ pub(crate) fn of_text(error: &ParserError) -> String {
     format!("this is no SQL: {what}")
 }
 
-/// A plan that cannot be made.
+/// Text for a plan that cannot be built.
 pub(crate) fn of_plan(text: &str) -> String {
     let quoted = |before: &str| {
         let name = text.strip_prefix(before)?.strip_suffix("' not found")?;
@@ -39,7 +40,7 @@ pub(crate) fn of_plan(text: &str) -> String {
     plain(text)
 }
 
-/// Columns that are not there, or not alone of their name.
+/// Text for unknown or ambiguous columns.
 pub(crate) fn of_columns(error: &SchemaError) -> String {
     match error {
         SchemaError::FieldNotFound { field, valid_fields } => {

@@ -1,10 +1,11 @@
-//! Ends a statement that would go on without ever looking up.
+//! Ends statements that would otherwise ignore their deadline.
 //!
-//! The engine's operators give way when their inputs make them wait. A join may make much of little: it
-//! can work for hours on what it holds in memory, and no time limit is looked at meanwhile. So a last
-//! step of planning puts [`Guarded`] above every operator that multiplies rows, which looks at the clock
-//! for each batch and gives way now and then, and [`GuardedFilter`] around what a join compares, where
-//! it may search long without finding a row.
+//! The engine's operators yield while they wait for their inputs. A join may produce many rows from few: it can
+//! compute for hours on data in memory without checking a time limit. The last planning step therefore adds two
+//! checks:
+//!
+//! - [`Guarded`] above every operator that multiplies rows. It checks the clock for each batch and yields at times.
+//! - [`GuardedFilter`] around join conditions, which may search long without finding a row.
 
 use crate::SqlError;
 use datafusion::arrow::datatypes::{FieldRef, Schema};
@@ -29,7 +30,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Operators that can make many rows of few.
+/// Operators that can produce many rows from few.
 const MULTIPLIERS: [&str; 8] = [
     "CrossJoinExec",
     "HashJoinExec",
@@ -41,12 +42,12 @@ const MULTIPLIERS: [&str; 8] = [
     "UnnestExec",
 ];
 
-/// Until when a statement may work.
+/// Deadline of a statement.
 #[derive(Clone, Debug)]
 pub(crate) struct Guard {
     pub(crate) cancel: Cancel,
     pub(crate) deadline: Instant,
-    /// The limit that the deadline comes from, for people.
+    /// Time limit behind the deadline in seconds, for error messages.
     pub(crate) seconds: u64,
 }
 
@@ -62,7 +63,7 @@ impl Guard {
     }
 }
 
-/// The last step of planning.
+/// The last planning step.
 #[derive(Debug)]
 pub(crate) struct GuardPlans(pub(crate) Arc<Guard>);
 
@@ -116,7 +117,7 @@ impl GuardPlans {
     }
 }
 
-/// Passes rows on until the statement is to end.
+/// Passes rows on until the statement must end.
 #[derive(Debug)]
 struct Guarded {
     input: Arc<dyn ExecutionPlan>,
@@ -173,7 +174,7 @@ impl ExecutionPlan for Guarded {
     }
 }
 
-/// A join's condition that ends when the statement is to end.
+/// A join condition that fails once the statement must end.
 #[derive(Debug)]
 struct GuardedFilter {
     inner: Arc<dyn PhysicalExpr>,

@@ -1,4 +1,4 @@
-//! The names of an answer's columns: short, as PostgreSQL chooses them, and each once.
+//! Column names of a result: short, like PostgreSQL's, and unique.
 
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::logical_expr::expr::{Alias, Cast, TryCast};
@@ -8,13 +8,13 @@ use datafusion::sql::sqlparser::ast::{Expr as Term, Ident, SelectItem, SetExpr, 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// A column that has no name of its own.
+/// Name of a column without its own name.
 const UNNAMED: &str = "?column?";
-/// Encloses the position in the alias that [`distinct`] gives.
+/// Delimiter of the position in an alias of [`distinct`].
 const MARK: char = '\u{1}';
 
-/// Gives an alias to each column of the outer SELECT that another one equals: PostgreSQL allows `max(a), max(a)`, the
-/// planner does not. [`of`] removes the alias again.
+/// Adds an alias to each duplicate column of the outer SELECT. PostgreSQL allows `max(a), max(a)`, but the planner
+/// does not. [`of`] removes the alias again.
 pub(crate) fn distinct(statement: &mut Parsed) {
     let Parsed::Statement(statement) = statement else { return };
     let Statement::Query(query) = &mut **statement else { return };
@@ -38,7 +38,7 @@ pub(crate) fn distinct(statement: &mut Parsed) {
     }
 }
 
-/// The planner names a cast column as the column.
+/// Removes casts: the planner names a cast column like the column itself.
 fn without_cast(term: &Term) -> &Term {
     match term {
         Term::Cast { expr, .. } | Term::Nested(expr) => without_cast(expr),
@@ -57,7 +57,7 @@ fn name_of_term(term: &Term) -> String {
     }
 }
 
-/// The names of a plan's columns; `None`: they stay as they are.
+/// Column names of a plan. `None` leaves them unchanged.
 pub(crate) fn of(plan: &LogicalPlan) -> Option<Vec<String>> {
     match plan {
         LogicalPlan::Sort(sort) => of(&sort.input),
@@ -70,7 +70,7 @@ pub(crate) fn of(plan: &LogicalPlan) -> Option<Vec<String>> {
     }
 }
 
-/// A name that no other column has: a JSON object has each key once.
+/// Makes a name unique: a JSON object has each key once.
 fn once(name: String, seen: &mut HashSet<String>) -> String {
     let mut unique = name.clone();
     let mut nth = 1_u32;
@@ -83,13 +83,13 @@ fn once(name: String, seen: &mut HashSet<String>) -> String {
 
 fn name(expr: &Expr) -> String {
     match expr {
-        // The planner's own alias of that aggregate.
+        // The planner itself adds this alias to the aggregate.
         Expr::Alias(Alias { name, .. }) if name == "count(*)" => "count".to_owned(),
         Expr::Alias(Alias { name, .. }) => {
             let own = name.strip_prefix(MARK).and_then(|rest| rest.split_once(MARK));
             own.map_or_else(|| name.clone(), |(_, own)| own.to_owned())
         }
-        // An aggregate of the step below: `max(metrics.value)`.
+        // An aggregate of the plan below, such as `max(metrics.value)`.
         Expr::Column(column) if column.relation.is_none() => function(&column.name),
         Expr::Column(column) => column.name.clone(),
         Expr::ScalarFunction(call) if call.func.name() == "joined" => UNNAMED.to_owned(),
@@ -102,7 +102,7 @@ fn name(expr: &Expr) -> String {
     }
 }
 
-/// The function's name of `name(arguments)…`; any other name as it is.
+/// Function name of `name(arguments)…`. Any other name stays unchanged.
 fn function(text: &str) -> String {
     match text.split_once('(') {
         Some((name, rest))
@@ -116,7 +116,7 @@ fn function(text: &str) -> String {
     }
 }
 
-/// A schema with these names.
+/// Renames the columns of a schema.
 pub(crate) fn named(schema: &SchemaRef, names: Option<&[String]>) -> SchemaRef {
     let Some(names) = names.filter(|names| names.len() == schema.fields().len()) else {
         return Arc::clone(schema);

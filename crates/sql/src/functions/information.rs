@@ -1,6 +1,6 @@
-//! `information_schema`, `SHOW TABLES` and `DESCRIBE`: our tables and their columns, and nothing else.
+//! `information_schema`, `SHOW TABLES` and `DESCRIBE`: our tables and their columns only.
 //!
-//! They are the same for every reader: what rows a table has for whom, access control decides.
+//! They are the same for every user. Access control applies to the rows of the tables.
 
 use crate::SqlError;
 use crate::common::schema::{Column, Table};
@@ -14,7 +14,7 @@ use datafusion::sql::parser::Statement as Parsed;
 use datafusion::sql::sqlparser::ast::{ShowStatementOptions, Statement};
 use std::sync::Arc;
 
-/// The SELECT that answers `SHOW TABLES` or `DESCRIBE TABLE`; `None`: the statement is something else.
+/// Returns the SELECT for `SHOW TABLES` or `DESCRIBE TABLE`, or `None` for other statements.
 pub(crate) fn as_select(statement: &Parsed) -> Result<Option<String>, SqlError> {
     let Parsed::Statement(statement) = statement else { return Ok(None) };
     match &**statement {

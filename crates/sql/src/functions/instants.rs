@@ -1,7 +1,8 @@
-//! Times that a statement writes as text: without seconds, too, and where daylight saving skips or repeats them.
+//! Times that a statement writes as text. They may omit seconds, or fall where daylight saving time skips or
+//! repeats local times.
 //!
-//! The rule is PostgreSQL's. A local time that does not exist counts by the offset before the change; one that
-//! exists twice is the second of the two.
+//! The rule is PostgreSQL's. A skipped local time uses the offset before the change. A repeated one is the second
+//! of the two.
 
 use chrono::{Duration, LocalResult, NaiveDate, NaiveDateTime, NaiveTime, Offset, TimeZone};
 use datafusion::arrow::array::timezone::Tz;
@@ -17,27 +18,27 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use std::sync::Arc;
 
-/// A time zone, from the tables in this program.
+/// A time zone from the tables in this program.
 #[derive(Clone, Copy, Debug)]
 pub struct Zone(Tz);
 
 impl Zone {
-    /// The zone of a column: a name, or an offset.
+    /// Parses the zone of a column: a name or an offset.
     ///
     /// # Errors
-    /// There is no such zone.
+    /// The zone is unknown.
     pub fn parse(name: &str) -> Result<Self, ArrowError> {
         name.parse().map(Self)
     }
 
-    /// Its offset from UTC at an instant, in seconds.
+    /// Offset from UTC at an instant in seconds.
     pub fn offset_seconds(&self, micros: i64) -> i32 {
         let at = chrono::DateTime::from_timestamp_micros(micros).unwrap_or_default();
         self.0.offset_from_utc_datetime(&at.naive_utc()).fix().local_minus_utc()
     }
 }
 
-/// Reads the texts that become times. Runs behind the rule that decides which do.
+/// Converts text literals to times. Runs after the engine's rule that determines the types.
 #[derive(Debug)]
 pub(crate) struct Instants;
 
@@ -81,7 +82,7 @@ fn instant(expr: &Expr) -> Option<ScalarValue> {
         (Some(offset), Some(_)) => written.local - Duration::seconds(offset),
         (None, Some(name)) => of_local(&written.local, &zone_of(name)?)?,
         (None, None) => written.local,
-        // PostgreSQL passes over the offset; the engine does not. Left to it.
+        // PostgreSQL ignores the offset, the engine does not. The conversion is left to the engine.
         (Some(_), None) => return None,
     };
     let micros = micros.and_utc().timestamp_micros();
@@ -101,7 +102,7 @@ fn instant(expr: &Expr) -> Option<ScalarValue> {
     })
 }
 
-/// The instant of a local time, as a time in UTC.
+/// Converts a local time to UTC.
 pub(crate) fn of_local(local: &NaiveDateTime, zone: &Tz) -> Option<NaiveDateTime> {
     let seconds = |offset: i32| Duration::seconds(i64::from(offset));
     match zone.offset_from_local_datetime(local) {
@@ -121,16 +122,16 @@ pub(crate) fn of_local(local: &NaiveDateTime, zone: &Tz) -> Option<NaiveDateTime
     }
 }
 
-/// A time as it is written.
+/// A time as written in the statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Written {
     local: NaiveDateTime,
-    /// Its own offset from UTC, in seconds.
+    /// Offset from UTC in seconds, if written.
     offset: Option<i64>,
 }
 
 impl Written {
-    /// A time without a zone, which another rule has read already.
+    /// A time without a zone that another rule has already parsed.
     fn of(value: &ScalarValue) -> Option<Self> {
         let micros = match value {
             ScalarValue::TimestampSecond(Some(at), None) => at.checked_mul(1_000_000)?,
@@ -143,7 +144,7 @@ impl Written {
         Some(Self { local, offset: None })
     }
 
-    /// `YYYY-MM-DD[ HH:MM[:SS[.ffffff]]][Z|±HH[[:]MM]]`; a `T` may stand for the blank.
+    /// Parses `YYYY-MM-DD[ HH:MM[:SS[.ffffff]]][Z|±HH[[:]MM]]`. A `T` may replace the blank.
     fn read(text: &str) -> Option<Self> {
         let (date, rest) = text.split_at_checked(10)?;
         let [year, month, day] = numbers(date, '-')?;
@@ -168,7 +169,7 @@ impl Written {
     }
 }
 
-/// Numbers of two digits at least, separated so.
+/// Parses separated numbers of at least two digits each.
 fn numbers<const N: usize>(text: &str, between: char) -> Option<[u32; N]> {
     let number = |part: &str| {
         let good = part.len() >= 2 && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -178,7 +179,7 @@ fn numbers<const N: usize>(text: &str, between: char) -> Option<[u32; N]> {
     parts?.try_into().ok()
 }
 
-/// `Some(None)`: there is no offset; `None`: it cannot be read.
+/// Parses an offset. Returns `Some(None)` if there is none, and `None` if it is invalid.
 fn offset(text: &str) -> Option<Option<i64>> {
     if text.is_empty() {
         return Some(None);
@@ -223,9 +224,9 @@ mod tests {
             ("2026-11-22 14:49+02", Some("11-22 12:49:00")),
             ("2026-11-22 14:49:00 -0130", Some("11-22 16:19:00")),
             ("2026-11-22 14:49Z", Some("11-22 14:49:00")),
-            // Skipped: PostgreSQL 17 answers 01:30 UTC, which is 03:30 there.
+            // Skipped: PostgreSQL 17 returns 01:30 UTC, which is 03:30 local time.
             ("2026-03-29 02:30", Some("03-29 01:30:00")),
-            // Repeated: the second, of winter time.
+            // Repeated: the second one, in winter time.
             ("2026-10-25 02:30", Some("10-25 01:30:00")),
             ("2026-10-25 01:59", Some("10-24 23:59:00")),
             ("2026-13-01 00:00", None),

@@ -1,4 +1,4 @@
-//! Functions on labels: `label(labels, 'cpu')`, and `labels->>'cpu'`, which is the same.
+//! Functions on labels, such as `label(labels, 'cpu')` and its equivalent `labels->>'cpu'`.
 
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, StringViewArray, StringViewBuilder,
@@ -17,10 +17,10 @@ use model::Labels;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Functions left out: they make something large of something small, and the engine does not count the
-/// memory of a single value.
+/// Excluded functions. They make large values from small ones, and the engine does not count the memory of a single
+/// value.
 pub(crate) const UNCOUNTED: [&str; 15] = [
-    // Ours takes the place of the engine's, which writes a format of any length for each row.
+    // Our version replaces the engine's, which writes a format of any length for each row.
     "to_char",
     "repeat",
     "lpad",
@@ -38,8 +38,8 @@ pub(crate) const UNCOUNTED: [&str; 15] = [
     "generate_series",
 ];
 
-/// `label(labels, key)`: the value of a label, or null where there is none. Labels are text in jsonb's
-/// spelling; of the value `["a", "b"]` of `_device_orig` it gives that text.
+/// `label(labels, key)`: the value of a label, or null if it is absent. Labels are JSON text as jsonb prints it.
+/// For `_device_orig` with the value `["a", "b"]` the result is that text.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Label {
     signature: Signature,
@@ -84,7 +84,7 @@ impl ScalarUDFImpl for Label {
 fn values(labels: &ArrayRef, key: &str) -> Result<ArrayRef> {
     let labels = cast(labels, &DataType::Utf8View)?;
     let labels: &StringViewArray = labels.as_string_view();
-    // Rows of one series share their labels, so few texts are read.
+    // Rows of one series share their labels, so that few texts need parsing.
     let mut known: HashMap<&str, Option<String>> = HashMap::new();
     let mut values = StringViewBuilder::with_capacity(labels.len());
     for text in labels {
@@ -99,18 +99,18 @@ fn values(labels: &ArrayRef, key: &str) -> Result<ArrayRef> {
     Ok(Arc::new(values.finish()))
 }
 
-/// Label sets remembered within a batch.
+/// Maximum number of label sets cached within a batch.
 const KNOWN_MAX: usize = 4096;
 
 fn value_of(text: &str, key: &str) -> Option<String> {
     match Labels::from_canonical(text) {
         Ok(labels) => labels.get(key),
-        // Only `_device_orig` is no string: an array, which stands last among the keys reading adds.
+        // Only `_device_orig` is not a string but an array. It is the last of the keys that the query adds.
         Err(_) => without_origins(text, key),
     }
 }
 
-/// The same of labels that hold `_device_orig`.
+/// Looks up a label in labels that contain `_device_orig`.
 fn without_origins(text: &str, key: &str) -> Option<String> {
     const ORIGINS: &str = "\"_device_orig\": [";
     let (before, rest) = text.split_once(ORIGINS)?;
@@ -124,7 +124,7 @@ fn without_origins(text: &str, key: &str) -> Option<String> {
     Labels::from_canonical(&format!("{before}{between}{after}")).ok()?.get(key)
 }
 
-/// Where an array of strings ends, its bracket included.
+/// Returns the end of an array of strings, after its bracket.
 fn end_of_array(text: &str) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     for (place, c) in text.char_indices() {
@@ -139,7 +139,7 @@ fn end_of_array(text: &str) -> Option<usize> {
     None
 }
 
-/// `labels_contain(labels, object)`: whether labels have each key of a JSON object, with its value.
+/// `labels_contain(labels, object)`: whether labels contain each key of a JSON object with its value.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Contain {
     signature: Signature,
@@ -180,7 +180,7 @@ impl ScalarUDFImpl for Contain {
         let has = |text: &str| {
             wanted.iter().all(|(key, value)| match value {
                 serde_json::Value::String(value) => value_of(text, key).as_ref() == Some(value),
-                // Every label is a text.
+                // Every label value is a string.
                 _ => false,
             })
         };

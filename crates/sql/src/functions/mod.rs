@@ -1,6 +1,9 @@
-//! What a statement may call, and how its texts, times and names are read.
+//! Functions of statements, and handling of their texts, times and column names.
 //!
-//! - `label_functions`, `to_char`, `string_limits`: functions. `instants`: times in texts. `headers`: names of columns. `guard`: ends a statement.
+//! - `label_functions`, `to_char`, `string_limits`: functions.
+//! - `instants`: times in texts.
+//! - `headers`: column names.
+//! - `guard`: deadline of a statement.
 //! - `information`: `SHOW TABLES`, `DESCRIBE`.
 
 pub(crate) mod guard;

@@ -1,6 +1,6 @@
-//! Functions that copy and join texts, in bounds: the engine counts the memory of what operators hold, and not
-//! that of the values an expression makes. So each of these functions may make its share of the memory in a
-//! batch, as many as the statement has of them, and looks whether the statement is to end.
+//! Limits on functions that copy and join texts. The engine counts the memory of operators, but not that of values
+//! in expressions. Each call of such a function may therefore produce only its share of the memory per batch. The
+//! calls also check the deadline.
 
 use crate::functions::guard::Guard;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringViewArray, StringViewBuilder};
@@ -16,7 +16,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The functions that are bounded. Those that tell a part of a text share its memory.
+/// Limited functions. Functions that return a part of a text share its memory and are not in the list.
 const COPYING: [&str; 14] = [
     "concat",
     "concat_ws",
@@ -33,21 +33,21 @@ const COPYING: [&str; 14] = [
     "string_to_array",
     "array_to_string",
 ];
-/// Aggregates that hold all they met: as a window's they would hold it once for each row.
+/// Aggregates that keep all their inputs. As window functions they would keep them once per row.
 const GATHERING: [&str; 2] = ["string_agg", "array_agg"];
-/// `a || b`, as a function.
+/// Name of the function for `a || b`.
 const JOINED: &str = "joined";
-/// The part of the memory of all statements that texts of one may take: the fourth.
+/// Divisor for the memory that texts of one statement may take: a fourth of its memory.
 const PART: usize = 4;
 
-/// What the texts of a statement may take.
+/// Memory limit for the texts of a statement.
 #[derive(Debug)]
 pub(crate) struct Texts {
     guard: Arc<Guard>,
-    /// Of all functions on all threads together.
+    /// Limit for all functions on all threads together.
     bytes_max: usize,
     threads: usize,
-    /// How many such functions the statement has.
+    /// Number of limited functions in the statement.
     calls: AtomicUsize,
 }
 
@@ -57,7 +57,7 @@ impl Texts {
         Self { guard, bytes_max, threads, calls: AtomicUsize::new(1) }
     }
 
-    /// Takes notice of a plan's functions, and refuses what cannot be bounded.
+    /// Counts the limited functions of a plan, and rejects functions that cannot be limited.
     pub(crate) fn look(&self, plan: &LogicalPlan) -> Result<()> {
         let mut calls = 0_usize;
         plan.apply_with_subqueries(|node| {
@@ -80,7 +80,7 @@ impl Texts {
         Ok(())
     }
 
-    /// Whether a function may make so many bytes of a batch.
+    /// Checks whether a function may produce this number of bytes per batch.
     fn check(&self, bytes: usize) -> Result<()> {
         self.guard.check()?;
         let calls = self.calls.load(Ordering::Relaxed).saturating_mul(self.threads);
@@ -101,7 +101,7 @@ fn refuse_gathering(function: &WindowFunctionDefinition) -> Result<()> {
     Ok(())
 }
 
-/// The function in bounds, if it is one of those that need some.
+/// Wraps a function with a limit, if it needs one.
 pub(crate) fn bounded(function: Arc<ScalarUDF>, texts: &Arc<Texts>) -> Arc<ScalarUDF> {
     if !COPYING.contains(&function.name()) {
         return function;
@@ -109,7 +109,7 @@ pub(crate) fn bounded(function: Arc<ScalarUDF>, texts: &Arc<Texts>) -> Arc<Scala
     Arc::new(ScalarUDF::from(Bounded { inner: function, texts: Arc::clone(texts) }))
 }
 
-/// A function of the engine, in bounds.
+/// A function of the engine with a limit.
 #[derive(Debug)]
 struct Bounded {
     inner: Arc<ScalarUDF>,
@@ -159,7 +159,7 @@ impl ScalarUDFImpl for Bounded {
         let (values, rows) = (&args.args, args.number_rows);
         let all =
             values.iter().fold(0, |sum: usize, value| sum.saturating_add(bytes_of(value, rows)));
-        // What stands between the others stands there once for each of them.
+        // A separator is copied once for each of the other values.
         let between = match (self.inner.name(), values.as_slice()) {
             ("concat_ws", [separator, others @ ..]) => {
                 rows.saturating_mul(others.len()).saturating_mul(longest(separator))
@@ -176,7 +176,7 @@ impl ScalarUDFImpl for Bounded {
     }
 }
 
-/// The bytes of a value's texts in all rows.
+/// Total size of a value's texts over all rows in bytes.
 fn bytes_of(value: &ColumnarValue, rows: usize) -> usize {
     match value {
         ColumnarValue::Array(array) => bytes(array),
@@ -199,7 +199,7 @@ fn lengths(texts: &StringViewArray) -> impl Iterator<Item = usize> {
     texts.lengths().map(|length| usize::try_from(length).unwrap_or(usize::MAX))
 }
 
-/// The values of a list's rows.
+/// Values of all lists in a column.
 fn within(array: &ArrayRef) -> ArrayRef {
     let list = array.as_list::<i32>();
     let offsets = list.value_offsets();
@@ -208,7 +208,7 @@ fn within(array: &ArrayRef) -> ArrayRef {
     list.values().slice(first, last.saturating_sub(first))
 }
 
-/// How many values the lists of all rows have.
+/// Number of values in the lists of all rows.
 fn elements(list: &ColumnarValue, rows: usize) -> usize {
     let (array, times) = match list {
         ColumnarValue::Array(array) => (Arc::clone(array), 1),
@@ -221,7 +221,7 @@ fn elements(list: &ColumnarValue, rows: usize) -> usize {
     if is_list { within(&array).len().saturating_mul(times) } else { 0 }
 }
 
-/// The bytes of the longest text of a value.
+/// Size of the longest text of a value in bytes.
 fn longest(value: &ColumnarValue) -> usize {
     match value {
         ColumnarValue::Scalar(scalar) => scalar.try_as_str().flatten().map_or(0, str::len),
@@ -232,7 +232,7 @@ fn longest(value: &ColumnarValue) -> usize {
     }
 }
 
-/// `a || b` of texts, and of what can be told as text: null where one of them is.
+/// `a || b` of texts and values that convert to text. Null if one of them is null.
 #[derive(Debug)]
 pub(crate) struct Joined {
     signature: Signature,
@@ -265,7 +265,7 @@ impl ScalarUDFImpl for Joined {
         JOINED
     }
 
-    /// The column is called as it was written.
+    /// Names the column as written in the statement.
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
         let names: Vec<String> = args.iter().map(|arg| arg.schema_name().to_string()).collect();
         Ok(names.join(" || "))

@@ -1,4 +1,4 @@
-//! `to_char(time, format)` with the patterns of PostgreSQL.
+//! `to_char(time, format)` with PostgreSQL's patterns.
 
 use chrono::{DateTime, Datelike, Offset, TimeZone, Timelike};
 use datafusion::arrow::array::timezone::Tz;
@@ -12,10 +12,10 @@ use datafusion::logical_expr::{
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Most bytes of a format: a longer one would make much text of each row.
+/// Maximum size of a format in bytes. A longer one would produce much text per row.
 const FORMAT_MAX: usize = 256;
 
-/// The patterns, each before those that it begins with.
+/// The patterns. Each comes before its own prefixes.
 const PATTERNS: [&str; 33] = [
     "YYYY", "IYYY", "YY", "MONTH", "Month", "month", "MON", "Mon", "mon", "MM", "MI", "MS", "DDD",
     "DD", "DAY", "Day", "day", "DY", "Dy", "dy", "D", "ID", "IW", "HH24", "HH12", "HH", "SS", "US",
@@ -61,7 +61,7 @@ fn parts(format: &str) -> Vec<Part> {
     parts
 }
 
-/// Writes a name as its pattern is written: `MONTH`, `Month` or `month`, padded to nine characters in long form.
+/// Writes a name in the case of its pattern: `MONTH`, `Month` or `month`. The long form is padded to 9 characters.
 fn name(long: &str, pattern: &str, bare: bool) -> String {
     let short = !matches!(pattern.to_ascii_uppercase().as_str(), "MONTH" | "DAY");
     let word = if short { long.get(..3).unwrap_or(long) } else { long };
@@ -196,7 +196,7 @@ fn texts(times: &ArrayRef, parts: &[Part]) -> Result<ArrayRef> {
 mod tests {
     use super::*;
 
-    /// As PostgreSQL writes them.
+    /// The expected texts are PostgreSQL's.
     #[test]
     fn patterns() {
         let zone: Tz = "Europe/Paris".parse().unwrap();

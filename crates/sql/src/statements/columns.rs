@@ -1,4 +1,4 @@
-//! Columns of a table being filled.
+//! Builders for the columns of a table.
 
 use crate::common::schema::Column;
 use datafusion::arrow::array::{
@@ -9,7 +9,7 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use std::sync::Arc;
 
-/// A value of a row.
+/// A value in a row.
 #[derive(Clone, Debug)]
 pub(crate) enum Cell {
     Time(i64),
@@ -29,7 +29,7 @@ impl Cell {
     }
 }
 
-/// The rows of a small table as one batch: of each row all columns, of which some are kept.
+/// Builds a batch from the rows of a small table. Each row has all columns; `kept` selects some.
 pub(crate) fn batch_of_rows(
     rows: &[Vec<Cell>],
     kept: &[(usize, Column)],
@@ -74,7 +74,7 @@ pub(crate) fn batch_of_rows(
     finish(kept.iter().enumerate().map(array).collect(), rows.len(), schema)
 }
 
-/// Times in the zone of their column.
+/// Sets the time zone of a time column.
 pub(crate) fn time_array(
     times: TimestampMicrosecondArray,
     schema: &SchemaRef,
@@ -87,7 +87,7 @@ pub(crate) fn time_array(
     Arc::new(times.with_timezone_opt(zone))
 }
 
-/// One text for each line, of which each row has one.
+/// Builds a text column. `places` gives the position of each row's text.
 pub(crate) fn text_array<'a>(
     texts: impl Iterator<Item = Option<&'a str>>,
     places: &[u32],
@@ -113,7 +113,7 @@ pub(crate) fn text_array<'a>(
     Ok(Arc::new(builder.finish()))
 }
 
-/// One number for each line, of which each row has one.
+/// Builds a number column. `places` gives the position of each row's number.
 pub(crate) fn number_array(numbers: &[Option<i64>], places: &[u32]) -> Int64Array {
     let number = |place: &u32| {
         let place = usize::try_from(*place).ok()?;
@@ -122,12 +122,12 @@ pub(crate) fn number_array(numbers: &[Option<i64>], places: &[u32]) -> Int64Arra
     places.iter().map(number).collect()
 }
 
-/// Values.
+/// Builds a value column.
 pub(crate) fn value_array(values: Vec<f64>) -> ArrayRef {
     Arc::new(Float64Array::from(values))
 }
 
-/// A batch of columns; of none, too, for `count(*)`.
+/// Builds a batch from columns. For `count(*)` it may have none.
 pub(crate) fn finish(
     columns: Vec<ArrayRef>,
     rows: usize,

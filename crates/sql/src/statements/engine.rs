@@ -1,4 +1,4 @@
-//! One statement, from its text to its answer.
+//! The SQL engine: runs a statement from its text to its result.
 
 use crate::SqlError;
 use crate::common::complexity;
@@ -25,22 +25,22 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
-/// What a statement may take.
+/// Resource limits of statements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most bytes of a statement.
+    /// Maximum size of a statement in bytes.
     pub statement_bytes_max: usize,
-    /// Most rows of an answer.
+    /// Maximum number of rows in a result.
     pub rows_max: u64,
-    /// Longest time from the statement's turn to its last row; so long it may wait for its turn before.
+    /// Maximum time from a statement's turn to its last row. It is also the maximum wait for the turn.
     pub time_max: Duration,
-    /// Most memory of all statements together, in bytes.
+    /// Maximum memory of all statements together in bytes.
     pub memory_bytes_max: usize,
-    /// Most statements at once.
+    /// Maximum number of statements that run at once.
     pub statements_max: usize,
-    /// Most statements that wait for their turn; one more is refused.
+    /// Maximum number of statements that wait for their turn. Further ones are rejected.
     pub waiting_max: usize,
-    /// Threads that work on statements.
+    /// Number of threads that process statements.
     pub threads: usize,
 }
 
@@ -59,15 +59,15 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The time limit in seconds, rounded up.
+    /// Time limit in seconds, rounded up.
     pub(crate) const fn seconds(&self) -> u64 {
         let more = self.time_max.subsec_nanos() > 0;
         self.time_max.as_secs().saturating_add(if more { 1 } else { 0 })
     }
 }
 
-/// The engine. Shared between tasks. Workers answer statements; threads of its own read for them, so that a heavy
-/// statement holds up no other part of the server.
+/// The SQL engine, shared between tasks. Workers process the statements. Separate threads read their data, so that
+/// an expensive statement does not block other parts of the server.
 #[derive(Debug)]
 pub struct Sql {
     questions: Questions,
@@ -82,18 +82,18 @@ pub struct Sql {
 }
 
 impl Sql {
-    /// An engine over a store and a registry. Times are shown, and those without a zone are read, in the
-    /// zone of the questions, if it has a name; else in UTC.
+    /// Creates an engine over a store and a registry. It shows times in the zone of `questions` and reads times
+    /// without a zone in it. If that zone has no name, the engine uses UTC.
     ///
     /// # Errors
-    /// Its threads cannot be started.
+    /// The threads cannot be started.
     pub fn new(questions: Questions, limits: Limits, launch: Launch) -> Result<Self, SqlError> {
         let name = questions.settings().zone.iana_name().unwrap_or("+00:00");
         let zone = if name.parse::<Tz>().is_ok() { name } else { "+00:00" };
         let zone = Arc::from(zone);
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
-            // Of each statement one for each table, and one that starts or ends its worker.
+            // Per statement: one thread for each table, and one that starts or ends its worker.
             .max_blocking_threads(limits.statements_max.saturating_mul(TABLES_MAX + 2))
             .thread_name("sql")
             .enable_all()
@@ -107,7 +107,7 @@ impl Sql {
         Ok(Self { questions, limits, memory, turns, ended, deaths, zone, pool, runtime })
     }
 
-    /// What the statements take now, and how many ended at a limit.
+    /// Current load of the statements, and counts of those that ended at a limit.
     pub fn load(&self) -> Load {
         Load {
             running: self.turns.running(),
@@ -118,10 +118,10 @@ impl Sql {
         }
     }
 
-    /// Starts a statement, when its turn comes; its answer is text of this format.
+    /// Runs a statement once it has a turn. The result is text in this format.
     ///
     /// # Errors
-    /// It is no SELECT of our tables, or a limit is reached.
+    /// The statement is not a SELECT of our tables, or a limit is reached.
     pub async fn query(
         &self,
         text: &str,
@@ -189,7 +189,7 @@ impl Sql {
     }
 }
 
-/// The runtime's threads are not waited for: a statement may be at work on one.
+/// Drops the runtime without waiting for its threads, because a statement may still use one.
 impl Drop for Sql {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
@@ -198,7 +198,7 @@ impl Drop for Sql {
     }
 }
 
-/// Stops a statement when nobody wants its answer any more.
+/// Stops a statement when its result is dropped.
 #[derive(Debug)]
 struct Stop {
     task: AbortHandle,
@@ -212,7 +212,7 @@ impl Drop for Stop {
     }
 }
 
-/// The text of an answer, piece by piece. Dropping it stops the statement.
+/// Text of a result, in pieces. Dropping it stops the statement.
 #[derive(Debug)]
 pub struct SqlRows {
     first: Option<Vec<u8>>,
@@ -226,22 +226,22 @@ pub struct SqlRows {
 }
 
 impl SqlRows {
-    /// What is read from blocks for them.
+    /// Counts of the data that the statement reads from blocks.
     pub const fn reads(&self) -> &Reads {
         &self.reads
     }
 }
 
-/// A piece of an answer.
+/// A piece of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Rows that begin in it.
+    /// Number of rows that begin in this piece.
     pub rows: u64,
-    /// Its text.
+    /// Text of the piece.
     pub text: Vec<u8>,
 }
 
-/// After an error it ends: what came before is no complete answer.
+/// Yields the pieces. The stream ends after an error, and the result is then incomplete.
 impl Stream for SqlRows {
     type Item = Result<Piece, SqlError>;
 

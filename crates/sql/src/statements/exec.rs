@@ -1,4 +1,4 @@
-//! Rows of a table, on their way from the server to the engine.
+//! Table scan in the engine's plan: receives rows from the server.
 
 use crate::common::schema::Table;
 use crate::statements::worker::link::Link;
@@ -18,10 +18,10 @@ use futures::StreamExt;
 use std::fmt;
 use std::sync::Arc;
 
-/// Rows of a batch for the engine: its default.
+/// Number of rows in a batch: the engine's default.
 const ROWS_AT_ONCE: usize = 8192;
 
-/// A table's rows as a leaf of a plan.
+/// A table scan as a leaf of a plan.
 #[derive(Debug)]
 pub(crate) struct TableExec {
     request: ScanRequest,
@@ -92,7 +92,7 @@ impl ExecutionPlan for TableExec {
         let rows = MetricBuilder::new(&self.metrics).output_rows(partition);
         let mut left = self.request.limit.unwrap_or(usize::MAX);
         let batches = self.link.scan(self.request.clone(), Arc::clone(&self.schema))?;
-        // In pieces of the engine's own size, so that it looks up as often as it means to.
+        // Split batches to the engine's size, so that its operators yield as often as designed.
         let pieces = batches.flat_map(move |batch| {
             let mut pieces = Vec::new();
             match batch {

@@ -1,6 +1,7 @@
-//! `EXPLAIN SELECT …` and `EXPLAIN ANALYZE SELECT …`: how a SELECT is answered, and what that took.
+//! `EXPLAIN SELECT …` and `EXPLAIN ANALYZE SELECT …`: the plan of a SELECT and its cost.
 //!
-//! What is explained is planned as if it were asked: by the same limits and rights. Each line is a row.
+//! The explained statement is planned with the same limits and permissions as a SELECT. Each line of the plan is a
+//! row.
 
 use crate::SqlError;
 use crate::statements::worker::link::Link;
@@ -19,18 +20,18 @@ use futures::StreamExt;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// What is wanted of a SELECT.
+/// Requested result of a SELECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// Its rows.
     Rows,
-    /// How it would be answered.
+    /// Its plan.
     Plan,
-    /// How it was answered.
+    /// Its plan and cost after running it.
     Analysis,
 }
 
-/// What is wanted, and of which statement.
+/// Returns the requested result, and the statement that EXPLAIN contains.
 pub(crate) fn wanted(statement: Parsed) -> Result<(Wanted, Parsed), SqlError> {
     let Parsed::Explain(ExplainStatement { options, statement }) = statement else {
         return Ok((Wanted::Rows, statement));
@@ -43,14 +44,14 @@ pub(crate) fn wanted(statement: Parsed) -> Result<(Wanted, Parsed), SqlError> {
     Ok((if analyze { Wanted::Analysis } else { Wanted::Plan }, *statement))
 }
 
-/// The lines of a plan.
+/// Returns the lines of a plan.
 pub(crate) fn plan(plan: &Arc<dyn ExecutionPlan>) -> Result<SendableRecordBatchStream> {
     let lines = Lines::of(&DisplayableExecutionPlan::new(plan.as_ref()));
     let batch = lines.batch();
     Ok(stream(async move { batch }))
 }
 
-/// The lines of a plan and of what it took, once it is answered.
+/// Returns the lines of a plan and its cost, after it has run.
 pub(crate) fn analysis(
     plan: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
@@ -72,7 +73,7 @@ pub(crate) fn analysis(
         let seconds = began.elapsed().as_secs_f64();
         let mut lines = Lines::of(&DisplayableExecutionPlan::with_metrics(plan.as_ref()));
         lines.add("rows", &count.to_string());
-        // How much was read tells of rows that others may not see: those are read, too, and left out.
+        // The amount of data read includes rows that the user may not see. They are read and then filtered out.
         if reports_reads {
             let read = link.read_so_far();
             let (bytes, rows, groups) = (read.bytes, read.rows, read.row_groups);
@@ -95,7 +96,7 @@ fn stream(
     Box::pin(RecordBatchStreamAdapter::new(schema(), futures::stream::once(batch)))
 }
 
-/// Rows in the making.
+/// Output rows under construction.
 #[derive(Debug, Default)]
 struct Lines {
     kinds: Vec<&'static str>,

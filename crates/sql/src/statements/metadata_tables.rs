@@ -1,5 +1,4 @@
-//! The tables that are small: jobs and where they were, gaps, starts of counters, what was asked of nodes,
-//! the catalogue.
+//! Small tables: jobs, their node time and allocations, gaps, counter starts, marks and the catalogue.
 
 use crate::common::schema::Table;
 use crate::statements::columns::Cell;
@@ -12,10 +11,10 @@ use query::{QueryError, SeenMark, View};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Most jobs that are looked up one by one.
+/// Maximum number of jobs that are looked up one by one.
 const LOOKED_UP: usize = 1000;
 
-/// The rows of a table, all columns of each.
+/// Returns the rows of a table with all columns.
 pub(crate) fn rows(
     table: Table,
     narrow: &Narrow,
@@ -44,7 +43,7 @@ fn time(at: Timestamp) -> Cell {
     Cell::Time(at.0)
 }
 
-/// Those of the jobs that are asked for, or more; with what they have of devices, or without.
+/// Returns the intervals of at least the requested jobs, on request with their shares of devices.
 fn stays(narrow: &Narrow, scope: &Scope, shares: bool) -> Result<Vec<Interval>, QueryError> {
     let Filter { uid, ref device, from, to, .. } = narrow.jobs;
     let device = || device.clone();
@@ -59,7 +58,7 @@ fn stays(narrow: &Narrow, scope: &Scope, shares: bool) -> Result<Vec<Interval>, 
     Ok(stays)
 }
 
-/// The numbers of jobs that are asked for, where they are so few that each is looked up.
+/// Returns the requested job IDs, if they are few enough to look up each.
 fn few(narrow: &Narrow) -> Option<&BTreeSet<JobId>> {
     narrow.ids.as_ref().filter(|ids| ids.len() <= LOOKED_UP)
 }
@@ -182,10 +181,10 @@ fn gaps(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
     Ok(found.into_iter().map(row).collect())
 }
 
-/// Most marks that a statement goes through.
+/// Maximum number of marks that a statement reads.
 const MARKS_MAX: usize = 100_000;
 
-/// Of the time that the statement names; the engine looks at the other conditions.
+/// Returns the marks of the statement's time range. The engine checks the other conditions.
 fn marks(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
     if narrow.nothing {
         return Ok(Vec::new());
@@ -214,7 +213,7 @@ fn marks(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
     Ok(found.marks.into_iter().map(row).collect())
 }
 
-/// `CLUSTER:ID`; a person may have written something else into the file.
+/// Parses `CLUSTER:ID`. The file may contain other text that a person wrote.
 fn job_of(text: &str) -> Option<JobKey> {
     let name: JobName = text.parse().ok()?;
     Some(JobKey { id: name.id()?, cluster: name.cluster? })

@@ -1,7 +1,11 @@
-//! A statement: from the conditions that the store answers to the rows of the answer.
+//! A statement, from the conditions that the store evaluates to the rows of the result.
 //!
-//! - `engine`: from a text to an answer. `worker`: the process that executes it; `run`, `state`: in there. `explain`.
-//! - `provider`, `exec`: tables for the engine. `narrow`, `of_jobs`, `scan_request`: what the store answers. `metadata_tables`, `columns`: small tables.
+//! - `engine`: from the text to the result.
+//! - `worker`: the process that runs a statement; `run` and `state` are its parts.
+//! - `explain`: EXPLAIN.
+//! - `provider`, `exec`: tables for the engine.
+//! - `narrow`, `of_jobs`, `scan_request`: conditions that the store evaluates.
+//! - `metadata_tables`, `columns`: small tables.
 
 pub(crate) mod columns;
 pub(crate) mod engine;

@@ -1,6 +1,6 @@
-//! What of a WHERE clause the store answers by itself: devices, metrics, jobs, clusters and times.
+//! Conditions of a WHERE clause that the store evaluates: devices, metrics, jobs, clusters and times.
 //!
-//! Every condition understood here is answered exactly, so the engine does not check it again.
+//! The store evaluates each supported condition exactly, so that the engine does not check it again.
 
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
@@ -10,26 +10,26 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// What rows must have. The default asks for nothing.
+/// Conditions that rows must meet. The default has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Narrow {
-    /// One of these devices.
+    /// Allowed devices.
     pub(crate) devices: Option<BTreeSet<DeviceId>>,
-    /// One of these metrics.
+    /// Allowed metrics.
     pub(crate) metrics: Option<BTreeSet<Arc<str>>>,
-    /// One of these job numbers.
+    /// Allowed job IDs.
     pub(crate) ids: Option<BTreeSet<JobId>>,
-    /// One of these clusters.
+    /// Allowed clusters.
     pub(crate) clusters: Option<BTreeSet<ClusterId>>,
-    /// Whether it must be counted for a job, or for none.
+    /// Whether the sample must be attributed to a job, or to none.
     pub(crate) of_a_job: Option<bool>,
-    /// Not before.
+    /// Earliest time.
     pub(crate) from: Timestamp,
-    /// Not after.
+    /// Latest time.
     pub(crate) to: Timestamp,
-    /// Conditions that exclude each other: no row has them all.
+    /// The conditions exclude each other, and no row meets them.
     pub(crate) nothing: bool,
-    /// Of a table of jobs: no others have all that is asked for.
+    /// Registry filter for a table of jobs. Jobs outside it do not meet the conditions.
     pub(crate) jobs: Filter,
 }
 
@@ -63,12 +63,12 @@ enum Condition {
 }
 
 impl Narrow {
-    /// Whether the condition is understood, for a table whose time column is called so.
+    /// Whether the store supports the condition.
     pub(crate) fn understands(condition: &Expr) -> bool {
         read(condition).is_some()
     }
 
-    /// What conditions that are understood ask for together.
+    /// Combines the supported conditions.
     pub(crate) fn of(conditions: &[Expr]) -> Self {
         let mut narrow = Self::default();
         for condition in conditions.iter().filter_map(read) {
@@ -104,7 +104,7 @@ impl Narrow {
     }
 }
 
-/// What reaches the store, as EXPLAIN tells it: `, device_id in [n1], from 2026-01-06T13:35:00+00:00`.
+/// Prints the conditions for EXPLAIN: `, device_id in [n1], from 2026-01-06T13:35:00+00:00`.
 impl fmt::Display for Narrow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.nothing {
@@ -138,7 +138,7 @@ fn named<T: fmt::Display>(
     set: Option<&BTreeSet<T>>,
 ) -> fmt::Result {
     let Some(set) = set else { return Ok(()) };
-    // A name may hold anything, and a plan has a line for each of its steps.
+    // A name may contain any character, but each step of a plan is one line.
     let names: Vec<String> =
         set.iter().map(|name| name.to_string().escape_debug().to_string()).collect();
     write!(f, ", {column} in [{}]", names.join(", "))
@@ -175,7 +175,7 @@ fn read(condition: &Expr) -> Option<Condition> {
     }
 }
 
-/// `a = 1 OR a = 2`, as the optimiser writes a short list.
+/// `a = 1 OR a = 2`, which the optimizer writes for a short list.
 fn either(left: &Expr, right: &Expr) -> Option<Condition> {
     match (read(left)?, read(right)?) {
         (Condition::Devices(a), Condition::Devices(b)) => Some(Condition::Devices(&a | &b)),
@@ -211,7 +211,7 @@ fn compare(column: &str, op: Operator, value: &ScalarValue) -> Option<Condition>
     }
 }
 
-/// A name that no device, cluster or job can have is in no row, and leaves the set empty.
+/// Reads a list of values for a column. Invalid names of devices, clusters or jobs match no row and are omitted.
 fn one_of(column: &str, values: &[ScalarValue]) -> Option<Condition> {
     let texts =
         || values.iter().map(|value| value.try_as_str().flatten()).collect::<Option<Vec<_>>>();
@@ -237,10 +237,10 @@ fn one_of(column: &str, values: &[ScalarValue]) -> Option<Condition> {
     }
 }
 
-/// An instant in whole microseconds, rounded down.
+/// A time in whole microseconds, rounded down.
 pub(crate) struct Nanos {
     pub(crate) micros: i64,
-    /// Whether it lies beyond that microsecond.
+    /// Whether the time is later than that microsecond.
     beyond: bool,
 }
 

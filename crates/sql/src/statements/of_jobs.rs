@@ -1,7 +1,7 @@
-//! What a statement asks of a table of jobs, as far as the registry finds it by an index.
+//! Conditions on tables of jobs that the registry evaluates with an index.
 //!
-//! A registry may hold more jobs than a statement may read; one that names a job, a user, a node or a time reads
-//! those alone. What is found so may be more than what is asked for, and is looked through by the engine.
+//! A registry may hold more jobs than a statement may read. A statement that names a job, a user, a node or a time
+//! reads only matching jobs. The registry may return more jobs than requested, and the engine filters them.
 
 use crate::statements::narrow::{Narrow, nanos};
 use datafusion::common::ScalarValue;
@@ -9,12 +9,12 @@ use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use jobs::Filter;
 use model::{ClusterId, DeviceId, JobState, Timestamp};
 
-/// Whether a condition on a table of jobs leaves fewer.
+/// Whether a condition on a table of jobs reduces the jobs to read.
 pub(crate) fn understands(condition: &Expr) -> bool {
     by_number(condition) || add(condition, &mut Filter::default()).is_some()
 }
 
-/// What conditions leave.
+/// Combines the conditions that the registry supports.
 pub(crate) fn narrow(conditions: &[Expr]) -> Narrow {
     let numbers: Vec<Expr> = conditions.iter().filter(|one| by_number(one)).cloned().collect();
     let mut narrow = Narrow::of(&numbers);
@@ -24,7 +24,7 @@ pub(crate) fn narrow(conditions: &[Expr]) -> Narrow {
     narrow
 }
 
-/// Numbers of jobs: one, or a list.
+/// Whether the condition selects one job ID or a list.
 fn by_number(condition: &Expr) -> bool {
     Narrow::understands(condition) && Narrow::of(std::slice::from_ref(condition)).ids.is_some()
 }
@@ -43,7 +43,8 @@ fn add(condition: &Expr, filter: &mut Filter) -> Option<()> {
     }
 }
 
-/// What started or stopped after a time had not ended before it; what did before it had started by then.
+/// Adds a condition on a start or end time. A job that started or stopped after a time had not ended before it. A
+/// job that did so before a time had started by then.
 fn add_time(op: Operator, micros: i64, filter: &mut Filter) -> Option<()> {
     let (from, to) = match op {
         Operator::Gt | Operator::GtEq => (Some(micros), None),
@@ -55,7 +56,7 @@ fn add_time(op: Operator, micros: i64, filter: &mut Filter) -> Option<()> {
         filter.from = filter.from.max(Some(Timestamp(from)));
     }
     if let Some(to) = to {
-        // Nanoseconds were cut.
+        // Nanoseconds were truncated.
         let to = Timestamp(to.saturating_add(1));
         filter.to = Some(filter.to.map_or(to, |before| before.min(to)));
     }

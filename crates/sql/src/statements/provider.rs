@@ -1,4 +1,4 @@
-//! A table as the engine asks for it.
+//! A table as the engine's table provider.
 
 use crate::common::schema::Table;
 use crate::statements::exec::TableExec;
@@ -13,7 +13,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use std::sync::Arc;
 
-/// A table, for one statement.
+/// A table for one statement.
 #[derive(Debug)]
 pub(crate) struct Provider {
     table: Table,
@@ -26,7 +26,7 @@ impl Provider {
         Self { table, schema: table.schema(zone), link: Arc::clone(link) }
     }
 
-    /// Whether it is of jobs, and conditions on it reach the registry.
+    /// Whether this is a table of jobs, whose conditions reach the registry.
     const fn is_of_jobs(&self) -> bool {
         matches!(
             self.table,
@@ -60,7 +60,7 @@ impl TableProvider for Provider {
             } else if self.is_of_jobs() && of_jobs::understands(filter) {
                 TableProviderFilterPushDown::Inexact
             } else if self.table == Table::Marks && Narrow::understands(filter) {
-                // Of what is understood only the time narrows them.
+                // For marks, the store evaluates only the time.
                 TableProviderFilterPushDown::Inexact
             } else {
                 TableProviderFilterPushDown::Unsupported

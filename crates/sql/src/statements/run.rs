@@ -1,4 +1,4 @@
-//! A statement at work, in a worker.
+//! Runs a statement in a worker.
 
 use crate::SqlError;
 use crate::functions::guard::Guard;
@@ -25,14 +25,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Most tables in a statement, one named twice counted twice: each is read by a thread of the server.
+/// Maximum number of tables in a statement; repeated tables count again. A thread of the server reads each.
 pub(crate) const TABLES_MAX: usize = 16;
-/// Rows that are written as text at once.
+/// Number of rows that are encoded as text at once.
 const ENCODED_ROWS: usize = 1024;
-/// Bytes of text in one message.
+/// Maximum text in one message in bytes.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// A statement to be worked on.
+/// A statement to run.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) begin: Begin,
@@ -43,7 +43,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Plans, sends the rows as text, and returns what stands behind them.
+    /// Plans the statement and sends the rows as text. Returns the text after the last row.
     pub(crate) async fn run(self) -> Result<&'static [u8], SqlError> {
         let deadline = Instant::now() + Duration::from_millis(self.begin.left_ms);
         let seconds = self.begin.seconds;
@@ -80,7 +80,8 @@ impl Work {
         }
         only_select(wanted, &statement)?;
         let plan = state.statement_to_plan(statement).await.map_err(|e| self.failed(e))?;
-        // Said again of the plan: `SELECT … INTO` makes a table, and plans may hold what no text shows.
+        // Repeats the check for the plan: `SELECT … INTO` creates a table, and a plan may contain more than the
+        // text shows.
         SQLOptions::new()
             .with_allow_ddl(false)
             .with_allow_dml(false)
@@ -124,7 +125,7 @@ impl Work {
                 }
                 self.send_text(&mut *encoder, &batch.slice(first, count))?;
                 first += count;
-                // The encoder never waits: others on this thread may.
+                // The encoder never waits, but other tasks on this thread must run.
                 tokio::task::yield_now().await;
             }
         }
@@ -140,7 +141,7 @@ impl Work {
         Ok(())
     }
 
-    /// Fails when the server is gone.
+    /// Sends a message. Fails if the server has closed the socket.
     fn send(&self, message: &[u8]) -> Result<(), SqlError> {
         let gone = |_: io::Error| SqlError::Query(QueryError::Cancelled);
         self.link.send(message).map_err(gone)
@@ -159,7 +160,7 @@ fn only_select(wanted: Wanted, statement: &Parsed) -> Result<(), SqlError> {
     Err(SqlError::NotSelect(format!("{explain}{}", words.join(" "))))
 }
 
-/// How many tables a plan reads, those of subqueries included.
+/// Counts the tables that a plan reads, including subqueries.
 fn tables(plan: &LogicalPlan) -> Result<usize, DataFusionError> {
     let mut tables = 0;
     plan.apply_with_subqueries(|node| {

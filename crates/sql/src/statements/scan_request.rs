@@ -1,4 +1,4 @@
-//! What is asked of the store for the conditions of a statement.
+//! Store queries for the conditions of a statement.
 
 use crate::statements::narrow::Narrow;
 use crate::statements::worker::scan::Scope;
@@ -8,7 +8,7 @@ use query::{QueryError, RowQuestion, View};
 use std::collections::BTreeSet;
 use store::{JobSelector, Selector};
 
-/// The question for a table of samples; `None`: its conditions exclude each other.
+/// Returns the query for a table of samples, or `None` if its conditions exclude each other.
 pub(crate) fn question(
     view: View,
     summary: bool,
@@ -29,7 +29,7 @@ pub(crate) fn question(
     }))
 }
 
-/// The jobs that numbers and clusters mean.
+/// Returns the jobs that the job IDs and clusters select.
 fn jobs(view: View, narrow: &Narrow, scope: &Scope) -> Result<JobSelector, QueryError> {
     let keys: BTreeSet<JobKey> = match (&narrow.ids, &narrow.clusters) {
         (None, None) => {
@@ -40,7 +40,7 @@ fn jobs(view: View, narrow: &Narrow, scope: &Scope) -> Result<JobSelector, Query
             });
         }
         (Some(ids), Some(clusters)) => pairs(ids, clusters),
-        // Rows of this table are told of jobs that the registry knows.
+        // Rows of this table are attributed to jobs in the registry.
         (Some(ids), None) if view == View::ByJob => {
             let mut keys = BTreeSet::new();
             for id in ids {
@@ -67,8 +67,7 @@ fn pairs(ids: &BTreeSet<JobId>, clusters: &BTreeSet<ClusterId>) -> BTreeSet<JobK
     clusters.iter().flat_map(of).collect()
 }
 
-/// A number or a cluster alone: which jobs have it, the series tell, also of jobs that the registry does
-/// not know.
+/// Resolves a job ID or a cluster alone. The series also know jobs that the registry does not.
 fn named_by_series(narrow: &Narrow, scope: &Scope) -> Result<BTreeSet<JobKey>, QueryError> {
     scope.asker.cancel.check()?;
     let (metrics, job) = (narrow.metrics.clone(), JobSelector::Some);

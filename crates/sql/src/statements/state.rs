@@ -1,4 +1,4 @@
-//! What a statement finds: our tables, and the engine's functions.
+//! Engine state for a statement: our tables and the allowed functions.
 
 use crate::SqlError;
 use crate::common::schema::Table;
@@ -21,7 +21,7 @@ use datafusion::execution::{SessionState, SessionStateBuilder, SessionStateDefau
 use datafusion::prelude::SessionConfig;
 use std::sync::Arc;
 
-/// The state in which a statement is planned: our tables, and the engine's functions without those of [`UNCOUNTED`].
+/// Creates the state for planning a statement: our tables, and the engine's functions without [`UNCOUNTED`].
 pub(crate) fn state(
     begin: &Begin,
     threads: usize,
@@ -30,7 +30,7 @@ pub(crate) fn state(
     texts: &Arc<Texts>,
 ) -> Result<SessionState, SqlError> {
     let failed = |error| SqlError::of(error, begin.memory_mib());
-    // What does not fit into memory is refused, not written to files of this machine.
+    // Data that exceeds the memory is an error. The engine must not write it to files.
     let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
     let memory = usize::try_from(begin.memory_bytes).unwrap_or(usize::MAX);
     let environment = RuntimeEnvBuilder::new()

@@ -1,4 +1,4 @@
-//! An engine over a lab, and its answers as texts.
+//! An SQL engine over a test lab, with results as text.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -12,7 +12,7 @@ use sql::arrow::error::ArrowError;
 use sql::arrow::util::display::{ArrayFormatter, FormatOptions};
 use sql::{Encode, Launch, Limits, Sql, SqlError};
 
-/// Writes each row on a line of its own, its values separated by blanks.
+/// Writes each row on its own line, with values separated by blanks.
 struct Lines;
 
 pub(crate) fn lines(_: Format, _: &Schema) -> (Box<dyn Encode>, Vec<u8>) {
@@ -47,7 +47,7 @@ pub(crate) fn engine_with(lab: &Lab, settings: Settings, limits: Limits) -> Sql 
     Sql::new(lab.questions(settings), limits, Launch::Threads(lines)).unwrap()
 }
 
-/// The rows as texts, one line each, values divided by blanks.
+/// Runs a statement. Returns a line per row, with values separated by blanks.
 pub(crate) async fn ask_as(sql: &Sql, reader: Reader, text: &str) -> Result<Vec<String>, SqlError> {
     let mut rows = sql.query(text, Asker::new(reader, at(7200.0)), Format::Json).await?;
     let mut text = Vec::new();

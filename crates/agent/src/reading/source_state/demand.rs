@@ -1,4 +1,4 @@
-//! What is wanted of a source, as it changes while it runs: how often, which metrics, what is kept.
+//! Demand for a source, which changes while it runs: period, metrics and burst.
 
 use super::{Entry, State};
 use crate::common::schedule::Due;
@@ -11,13 +11,13 @@ use sources::{Keep, SourceError};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest words on what is wrong with a source.
+/// Maximum length of an error text of a source, in characters.
 const TROUBLE_CHARS_MAX: usize = 200;
 
-/// What stands between two of them, of one source or of several.
+/// Separator between the error texts of one or several sources.
 pub(crate) const BETWEEN: &str = " | ";
 
-/// Words that are not too long.
+/// Truncates a text to `TROUBLE_CHARS_MAX`.
 fn cut(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(TROUBLE_CHARS_MAX) {
         text.truncate(end);
@@ -26,7 +26,7 @@ fn cut(mut text: String) -> String {
 }
 
 impl Entry {
-    /// Changes how the source is read; what it has stays.
+    /// Changes how the source is read. Its samples and state are kept.
     pub(crate) fn apply(&mut self, source: &SourcePlan, percent_max: u64, now: Timestamp) {
         let SourcePlan { enabled, period, period_idle, .. } = *source;
         if (period, percent_max) != (self.period, self.percent_max) {
@@ -60,7 +60,7 @@ impl Entry {
         }
     }
 
-    /// Nobody wants the source: what it holds open is closed, what is kept of it is forgotten.
+    /// Disables the source: closes what it holds open and drops its burst samples.
     pub(super) fn let_go(&mut self) {
         if let Some(slot) = &mut self.slot {
             drop_source(slot);
@@ -78,8 +78,8 @@ impl Entry {
         })
     }
 
-    /// Why the source, or a part of it, gives no samples or fewer than it should, though this machine has it and it is
-    /// wanted, if so.
+    /// Describes why the source or a part of it gives too few samples. Returns `None` if it is disabled, works, or
+    /// if the machine lacks it.
     pub(crate) fn trouble(&self) -> Option<String> {
         let name = self.spec.name;
         let text = match &self.state {
@@ -98,18 +98,18 @@ impl Entry {
         Some(cut(text))
     }
 
-    /// Whether no job is on the node.
+    /// Sets whether the node has no job.
     pub(crate) fn set_idle(&mut self, is_idle: bool, now: Timestamp) {
         self.is_idle = is_idle;
         self.reschedule(now);
     }
 
-    /// How often the source is read, but for what it costs.
+    /// Configured period of the source, before throttling.
     pub(crate) fn base(&self) -> Duration {
         self.period_idle.filter(|_| self.is_idle).unwrap_or(self.period)
     }
 
-    /// The next tick is one of the period that holds now.
+    /// Aligns the next tick with the current period.
     fn reschedule(&mut self, now: Timestamp) {
         let period = self.base().saturating_mul(self.pace.factor);
         if i64::try_from(period.as_micros()) != Ok(self.schedule.period_us()) {
@@ -117,7 +117,7 @@ impl Entry {
         }
     }
 
-    /// The clock was set: what is due begins anew.
+    /// Realigns the schedules after the clock was set.
     pub(crate) fn align(&mut self, now: Timestamp) {
         self.schedule.align(now);
         if let Some(burst) = &mut self.burst {
@@ -125,23 +125,23 @@ impl Entry {
         }
     }
 
-    /// When the source is to be read next.
+    /// Time of the next reading of the source.
     pub(crate) fn due(&self) -> Timestamp {
         let between = self.burst.as_ref().map(Burst::due);
         between.into_iter().chain([self.schedule.due()]).min().unwrap_or_default()
     }
 
-    /// Whether a tick of the source has come, or a reading between two.
+    /// Whether a tick or a burst reading of the source is due.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         self.enabled && now >= self.due()
     }
 
-    /// What is to be kept of the source.
+    /// Burst settings of the source, if it is enabled.
     pub(crate) fn keep(&self) -> Option<Keep> {
         self.burst.as_ref().filter(|_| self.enabled).map(Burst::keep)
     }
 
-    /// Takes a reading between two ticks.
+    /// Takes a burst reading between two ticks.
     pub(super) fn take_between(
         &mut self,
         due: Due,
@@ -162,7 +162,7 @@ impl Entry {
         Some(Task::Collect { scheduled: due.at, period_us, is_between: true })
     }
 
-    /// Reads it more rarely between its ticks if that costs more than it may.
+    /// Throttles the burst readings if they cost too much.
     pub(super) fn keep_burst_pace(&mut self, cpu_us: u64, at: Timestamp) {
         let (name, percent) = (self.spec.name, self.percent_max);
         let Some(burst) = &mut self.burst else { return };
@@ -175,14 +175,13 @@ impl Entry {
         }
     }
 
-    /// Something happened: whether what is kept of the source is wanted.
+    /// Handles an event. Returns whether it requests the burst samples.
     pub(crate) fn trigger(&mut self, trigger: Trigger, now: Timestamp) -> bool {
         let burst = self.burst.as_mut().filter(|_| self.enabled);
         burst.is_some_and(|burst| burst.trigger(trigger, now))
     }
 
-    /// Moves of what is kept what is wanted, so many samples at once, to what is sealed next. Whether more
-    /// is left.
+    /// Moves requested burst samples, `most` at a time, into the next batch. Returns whether more are left.
     pub(crate) fn release(&mut self, most: usize) -> bool {
         match (&mut self.burst, &mut self.slot) {
             (Some(burst), Some(slot)) => burst.release(&mut slot.sink, most),

@@ -1,4 +1,4 @@
-//! When a source's queues in the kernel are to be emptied, between its ticks.
+//! Schedule for draining a source's kernel queues between its ticks.
 
 use super::Entry;
 use crate::reading::queues::Queues;
@@ -6,33 +6,33 @@ use crate::reading::work::Task;
 use model::Timestamp;
 use sources::Source;
 
-/// The part of the time between two drains by which one may be early.
+/// A drain may come early by the interval divided by this.
 const ALONG: i64 = 4;
 
-/// How often a source wants its queues emptied, and when that is next.
+/// Interval and schedule of a source's drains.
 #[derive(Debug, Default)]
 pub(super) struct Drains {
-    /// `None`: never.
+    /// Interval between drains; `None` for a source without them.
     every_us: Option<i64>,
-    /// By the steady clock.
+    /// Monotonic time of the next drain.
     due_us: i64,
-    /// When the last was, by the same.
+    /// Monotonic time of the last drain.
     last_us: i64,
-    /// It waits for what comes into the queues.
+    /// The next drain waits for data in the queues.
     listens: bool,
-    /// A queue of its own is watched.
+    /// One of the source's own queues is watched.
     hears: bool,
 }
 
 impl Entry {
-    /// Whether the source wants its queues in the kernel emptied now.
+    /// Whether the source's kernel queues are due to be drained.
     pub(crate) fn is_drain_due(&self, steady_us: i64) -> bool {
-        // One that is nearly due is taken along: waking costs more than emptying.
+        // A drain that is nearly due comes early: waking up costs more than draining.
         let along_us = self.drains.along_us();
         self.drain_due_us().is_some_and(|due_us| steady_us.saturating_add(along_us) >= due_us)
     }
 
-    /// When it does, if ever.
+    /// Monotonic time of the next drain, if one is scheduled.
     pub(crate) fn drain_due_us(&self) -> Option<i64> {
         let is_open = self.enabled && self.source().is_some();
         self.drains.every_us.filter(|_| is_open).map(|_| self.drains.due_us)
@@ -43,29 +43,29 @@ impl Entry {
         Task::Drain
     }
 
-    /// Reading a source empties its queues too.
+    /// Records a drain. Reading a source drains its queues, too.
     pub(super) fn drained(&mut self, now: Timestamp, steady_us: i64) {
         (self.drains.listens, self.drains.last_us) = (false, steady_us);
-        // One that was early was that of the next instant.
+        // An early drain replaces the one of the next instant.
         let early_us = self.drains.along_us();
         let until_us = self.drains.until_us(now.plus(early_us)).saturating_add(early_us);
         self.drains.due_us = steady_us.saturating_add(until_us);
     }
 
-    /// The source was read, and may have another wish since.
+    /// Updates the drain interval after a reading, as the source may request another one.
     pub(super) fn wish_for_drains(&mut self, steady_us: i64) {
         let every = self.source().and_then(Source::drain_every);
         let every_us =
             every.map(|every| i64::try_from(every.as_micros()).unwrap_or(i64::MAX).max(1));
         if let (Some(us), true) = (every_us, every_us != self.drains.every_us) {
-            // What it wished for before has no instant of now.
+            // The schedule of the earlier interval does not apply.
             self.drains.due_us = self.drains.due_us.min(steady_us.saturating_add(us));
         }
         self.drains.every_us = every_us;
     }
 
-    /// Where nothing but what comes into its queues can need a drain, that waits for it: on a node whose tasks
-    /// only work, nothing wakes ten times a second.
+    /// Lets the next drain wait for data, if only data in its queues can require one. On a node whose tasks only
+    /// compute, the agent then does not wake ten times per second.
     pub(crate) fn listen(&mut self, queues: &Queues, now: Timestamp, steady_us: i64) {
         self.drains.hears &= self.drains.every_us.is_some();
         let quiet = self.source().and_then(Source::quiet);
@@ -84,7 +84,7 @@ impl Entry {
         let at_most_us = i64::try_from(quiet.at_most.as_micros()).unwrap_or(i64::MAX);
         let along_us = self.drains.along_us();
         let latest = now.plus(at_most_us);
-        // At a whole second if it can be: there other things wake too.
+        // Prefer a whole second, because other work wakes the agent then.
         let whole = Timestamp(latest.0.saturating_sub(latest.0.rem_euclid(Timestamp::SECOND)));
         let until = if at_most_us >= Timestamp::SECOND && whole > now.plus(along_us) {
             whole
@@ -99,17 +99,17 @@ impl Entry {
         self.drains.due_us = self.drains.due_us.saturating_add(put_off_us);
     }
 
-    /// Whether its next drain waits for what comes into its queues.
+    /// Whether the next drain waits for data in the queues.
     pub(crate) fn listens(&self) -> bool {
         self.drains.listens && self.enabled && self.source().is_some()
     }
 
-    /// Whether a queue of its own is watched, so that it hears of what comes.
+    /// Whether one of the source's own queues is watched, so that new data wakes the agent.
     pub(crate) fn hears(&self) -> bool {
         self.drains.hears && self.enabled && self.source().is_some()
     }
 
-    /// Something came into a queue, or jobs came or went: the next drain is at its usual instant.
+    /// Handles data in a queue or a change of the jobs: the next drain returns to its usual instant.
     pub(crate) fn ring(&mut self, now: Timestamp, steady_us: i64) {
         if std::mem::take(&mut self.drains.listens) {
             let due_us = steady_us.saturating_add(self.drains.until_us(now));
@@ -117,8 +117,8 @@ impl Entry {
         }
     }
 
-    /// Jobs came or went, or another source found something in its queue: this one, if it waits, is drained now, or at
-    /// the next instant where it just was.
+    /// Drains a waiting source now, because jobs changed or another source found data in its queue. If it was just
+    /// drained, the next drain is at the usual instant.
     pub(crate) fn go_along(&mut self, now: Timestamp, steady_us: i64) {
         let along_us = self.drains.along_us();
         let was_not = steady_us.saturating_sub(self.drains.last_us) >= along_us;
@@ -134,13 +134,13 @@ impl Entry {
 }
 
 impl Drains {
-    /// By how much a drain may be early.
+    /// Time by which a drain may be early.
     fn along_us(&self) -> i64 {
         self.every_us.map_or(0, |every_us| every_us / ALONG)
     }
 
-    /// How long until the next multiple of what is wanted, where ticks and looks for jobs are too, so that one
-    /// waking does for all.
+    /// Time until the next multiple of the drain interval. Ticks and job searches use the same instants, so that
+    /// one wake-up serves all.
     fn until_us(&self, now: Timestamp) -> i64 {
         self.every_us.map_or(i64::MAX, |every_us| every_us - now.0.rem_euclid(every_us))
     }

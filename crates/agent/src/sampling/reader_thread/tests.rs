@@ -1,4 +1,4 @@
-//! Tests of the sampling.
+//! Tests of the reading thread.
 
 use super::*;
 use crate::jobs::finder::Finder;
@@ -50,7 +50,7 @@ impl Source for Reads {
     }
 }
 
-// A pipe that nobody writes to: opening it hangs, as a mount does whose server is away.
+// Nothing writes to the pipe. Opening it hangs, like a mount with an unreachable server.
 source!(HANGS, "hangs", HANGING, |cx| {
     cx.root.read_text("pipe")?;
     Ok(())
@@ -117,18 +117,18 @@ fn a_source_that_hangs_and_one_that_panics_do_not_delay_the_others() {
     }
     let steady = times(&batches, "steady");
     assert!(steady.len() >= 8, "{steady:?}");
-    // 8 ticks without one missing, each at most as late as the machine is busy.
+    // 8 ticks and none missing. The load of the machine may delay each.
     for pair in steady.windows(2) {
         let [a, b] = pair else { continue };
         assert!((300_000..=900_000).contains(&b.since(*a)), "{steady:?}");
     }
     assert_eq!(times(&batches, "hanging"), []);
     assert_eq!(times(&batches, "panicking"), []);
-    // Neither source ever gave a sample, so that none is missing.
+    // Neither source ever gave a sample, so there are no gaps.
     let causes: Vec<Cause> =
         batches.iter().flat_map(|batch| &batch.gaps).map(|gap| gap.cause).collect();
     assert!(!causes.contains(&Cause::MissedTicks), "{causes:?}");
-    // The thread that hangs is let go; it closes the pipe, perhaps before all is written.
+    // This releases the thread that hangs. It closes the pipe, perhaps before all is written.
     std::thread::spawn(move || std::fs::write(pipe, "at last").ok()).join().unwrap();
 }
 
@@ -137,7 +137,7 @@ fn from_tick_to_sealed_batch_nothing_is_allocated() {
     let given = Given { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
     let config = config::load_agent(&given, &source_settings()).unwrap().config;
     let mut plan = plan_of(&config, None).unwrap();
-    // What is rare by default is no exception: everything at every tick.
+    // Sources with a long default period are read at every tick, too.
     for source in &mut plan.sources {
         source.period = plan.period;
     }
@@ -162,8 +162,7 @@ fn from_tick_to_sealed_batch_nothing_is_allocated() {
             queue.give_back(batch);
         }
     }
-    // The machine is a real one: a process or a mount may come in any tick, and its series are new. In
-    // most ticks nothing does.
+    // The machine is a real one: a new process or mount may add series in any tick. Most ticks have none.
     let (warm_up, steady) = counts.split_at(10);
     let quiet = steady.iter().filter(|count| **count == 0).count();
     assert!(quiet >= 10, "allocations a tick: {warm_up:?} then {steady:?}");

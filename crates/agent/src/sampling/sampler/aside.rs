@@ -1,16 +1,16 @@
-//! Sources that are slow: they are read aside, so that the others go on.
+//! Slow sources: their readings are set aside, so that the other sources go on.
 
 use super::{Running, Sampler, micros};
 use crate::reading::source_state::Entry;
 use std::time::Duration;
 
-/// After a tenth of the tick, within these, the sources that follow are not kept waiting by a slow one.
+/// Bounds of the time after which the other sources stop waiting for a slow one. It is a tenth of the tick.
 const HAND_OVER_MIN: Duration = Duration::from_millis(50);
 const HAND_OVER_MAX: Duration = Duration::from_millis(500);
 
 impl Sampler {
-    /// Sets aside the reading that is being made if it is slow, so that another thread may go on, and
-    /// gives up those aside that have taken longer than they may. Whether another thread is needed.
+    /// Sets a slow reading aside, and gives up set-aside readings that exceed their time limit. Returns whether
+    /// another thread is needed.
     pub(crate) fn watch(&mut self) -> bool {
         let steady_us = self.clock.steady_us();
         for entry in &mut self.entries {
@@ -25,8 +25,7 @@ impl Sampler {
         true
     }
 
-    /// When [`Self::watch`] may have something to do, by the steady clock: once in each tick, as long as
-    /// no source is slow.
+    /// Monotonic time of the next check by [`Self::watch`]: once per tick while no source is slow.
     pub(crate) fn watch_us(&self) -> i64 {
         let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
         let running = match self.running {
@@ -41,12 +40,13 @@ impl Sampler {
         self.entries.iter().filter_map(Entry::overrun_us).chain([running]).min().unwrap_or(running)
     }
 
-    /// Within a tenth of the tick, those that follow a slow source still carry its scheduled instant.
+    /// Time after which a slow reading is set aside. Within a tenth of the tick, the following readings still carry
+    /// the scheduled instant.
     pub(super) fn hand_us(&self) -> i64 {
         micros((self.period / 10).clamp(HAND_OVER_MIN, HAND_OVER_MAX))
     }
 
-    /// Gives up every reading that is being made, however long it has taken: the agent ends.
+    /// Gives up all readings under way, because the agent ends.
     pub(crate) fn give_up(&mut self) {
         let steady_us = self.clock.steady_us();
         if let Some(running) = self.running.take() {

@@ -1,5 +1,4 @@
-//! What is wanted, as it changes while the agent runs: another plan, jobs that come and go, and what bursts
-//! kept.
+//! Demand that changes while the agent runs: a new plan, jobs that start and end, and flushes of bursts.
 
 use super::{SEAL_MIN, Sampler, micros};
 use crate::common::schedule::Schedule;
@@ -8,11 +7,11 @@ use crate::reading::plan::Plan;
 use model::{JobEvent, JobKey, Timestamp};
 use std::time::Duration;
 
-/// About how many samples that a burst kept go into what is sealed at once: half of a batch.
+/// Approximate number of burst samples that one batch takes: half of a batch.
 const RELEASE_SAMPLES: usize = 32 * 1024;
 
 impl Sampler {
-    /// Reads by another plan from now on; nothing that was read is lost.
+    /// Applies a new plan. Samples that were read are kept.
     pub(crate) fn apply(&mut self, plan: &Plan) {
         let now = self.clock.wall();
         for source in &plan.sources {
@@ -31,28 +30,28 @@ impl Sampler {
         self.say_if_longer(before_us);
     }
 
-    /// Where it is longer than before from one sealing to the next, one comes at once: the server is to know
-    /// of it before it would miss a batch.
+    /// Seals a batch soon if the interval between batches grew. The server must learn this before it misses a
+    /// batch.
     fn say_if_longer(&mut self, before_us: i64) {
         if self.seals.period_us() > before_us {
             self.seal_soon();
         }
     }
 
-    /// Seals at its pace from now on.
+    /// Sets the schedule of the batches.
     pub(super) fn with_seals(mut self, now: Timestamp) -> Self {
         self.seals = Schedule::new(self.seal_period(), now);
         self
     }
 
-    /// Samples are sealed at the pace of the source read most often, and once a second at most.
+    /// Interval between batches: the shortest period of the enabled sources, at least 1 s.
     fn seal_period(&self) -> Duration {
         let enabled = self.entries.iter().filter(|entry| entry.enabled);
         let shortest = enabled.map(|entry| entry.base()).min();
         shortest.unwrap_or(self.period).max(SEAL_MIN)
     }
 
-    /// Reads at the pace of a node with jobs, or of one without.
+    /// Switches between the periods for a node with jobs and for an idle one.
     pub(super) fn notice_idle(&mut self) {
         let is_idle = self.jobs.iter().len() == 0;
         if is_idle == self.is_idle {
@@ -68,7 +67,7 @@ impl Sampler {
         }
     }
 
-    /// Has what is kept sent where jobs that came or ended ask for it.
+    /// Requests burst samples if the started or ended jobs trigger that.
     pub(super) fn trigger_bursts(&mut self, events: &[JobEvent], ended: &[JobKey]) {
         if events.iter().any(|event| event.stop.is_none()) {
             self.trigger(Trigger::JobStart, None);
@@ -78,7 +77,7 @@ impl Sampler {
         }
     }
 
-    /// Has what is kept of a source sent.
+    /// Requests the burst samples of a source.
     pub(crate) fn flush(&mut self, source: &str) {
         self.trigger(Trigger::Asked, Some(source));
     }
@@ -96,7 +95,7 @@ impl Sampler {
         }
     }
 
-    /// Moves what is wanted of what is kept to what is sealed next, a part at once. Whether more is left.
+    /// Moves a part of the requested burst samples into the next batch. Returns whether more are left.
     pub(super) fn release(&mut self) -> bool {
         let most = if self.ending { usize::MAX } else { RELEASE_SAMPLES };
         let mut more = false;

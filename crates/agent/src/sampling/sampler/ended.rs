@@ -1,5 +1,4 @@
-//! Jobs that came and jobs that ended, between two looks for them: what each asks for by its environment, and who is
-//! told of the end.
+//! Jobs that started or ended: scans for their on-demand requests, and the last readings after their end.
 
 use super::{Sampler, Step};
 use crate::jobs::env_scanner::{Looked, Looking};
@@ -9,13 +8,13 @@ use crate::reading::work::Task;
 use std::sync::Arc;
 
 impl Sampler {
-    /// Reads what jobs ask for, if the plan says so.
+    /// Enables scans for on-demand requests, if the plan says so.
     pub(super) fn with_wishes(mut self, plan: &Plan) -> Self {
         self.wishes.set(plan.environments, &self.jobs, self.clock.steady_us());
         self
     }
 
-    /// The next look at what a job asks for, after what is due of everything else.
+    /// Returns the next scan of a job, once nothing else is due.
     pub(super) fn next_look(&mut self, steady_us: i64) -> Option<Step> {
         let key = self.wishes.next(steady_us)?;
         let (jobs, machine) = (Arc::clone(&self.jobs), Arc::clone(&self.machine));
@@ -23,7 +22,7 @@ impl Sampler {
         Some(Step::Look(Looking { key, jobs, machine, device: self.own.device().clone() }))
     }
 
-    /// Takes back what a job asks for.
+    /// Takes the result of a scan.
     pub(crate) fn looked(&mut self, looked: Looked, generation: u64) {
         if generation == self.generation {
             self.running = None;
@@ -35,8 +34,8 @@ impl Sampler {
         }
     }
 
-    /// Once every source was told of the ended jobs, what is there now is looked for again before anything
-    /// else is read: a job that got an ended one's number is found then.
+    /// Forgets the ended jobs once every source has read them. A job search follows before any other reading, so
+    /// that a new job with a reused ID is found.
     pub(super) fn forget_ended(&mut self) {
         let Some(ended) = &self.ended else { return };
         let waits = |entry: &Entry| {
@@ -48,7 +47,7 @@ impl Sampler {
         }
     }
 
-    /// The next source to be told of ended jobs.
+    /// Returns the next source that must read the ended jobs.
     pub(super) fn next_ended(&mut self) -> Option<(usize, Task)> {
         let ended = self.ended.as_mut()?;
         while let Some(entry) = self.entries.get(ended.next) {

@@ -1,4 +1,4 @@
-//! The start and the end of an agent: the accounting states that sources get, and leave.
+//! Startup and shutdown of the agent: accounting states that sources receive and leave.
 
 use super::Sampler;
 use crate::jobs::accounting::States;
@@ -7,13 +7,13 @@ use crate::reading::work::{Reading, Task};
 use model::Timestamp;
 
 impl Sampler {
-    /// Ends as [`Self::end`], after each source was read for the last time.
+    /// Ends like [`Self::end`], after a last reading of each source.
     pub(crate) const fn finish(&mut self) {
         self.ending = true;
         self.last = Some(0);
     }
 
-    /// Gives sources what an earlier start left for them, of which samples exist until then.
+    /// Gives sources the accounting states of an earlier start. `until` is the end of that start's samples.
     pub(crate) fn resume(
         &mut self,
         (mut states, rejected): (States, u64),
@@ -30,17 +30,17 @@ impl Sampler {
         }
     }
 
-    /// What the sources leave for the next start.
+    /// Returns the accounting states for the next start.
     pub(crate) fn states(&mut self) -> States {
         let slots =
             self.entries.iter_mut().filter_map(|entry| Some((entry.spec, entry.slot.as_mut()?)));
         let states =
             slots.map(|(spec, slot)| (spec.name.to_owned(), std::mem::take(&mut slot.state)));
-        // One that was never opened keeps what the earlier start left.
+        // A source that was never opened keeps the state of the earlier start.
         states.filter(|(_, state)| !state.is_empty()).collect()
     }
 
-    /// The next source to be read for the last time.
+    /// Returns the next source for its last reading.
     pub(super) fn next_last(&mut self) -> Option<Reading> {
         let place = self.last?;
         let is_open = |entry: &Entry| {

@@ -1,25 +1,24 @@
-//! When jobs are looked at whose last process ends without a word of the kernel: those of version 1 of the
-//! cgroups. Where a source hears of the ends of tasks, they are looked at when there was one; else ten times a
-//! second.
+//! Polling of cgroup v1 jobs: the kernel does not report the end of their last process. If a source hears of ends
+//! of tasks, the agent polls after each end, otherwise ten times per second.
 
 use super::Sampler;
 use crate::jobs::finder::Finder;
 use crate::reading::source_state::Entry;
 use model::Timestamp;
 
-/// Looks after a word of an end: the kernel gives it before the task has left its cgroup.
+/// Polls after the end of a task. The kernel reports the end before the task has left its cgroup.
 const LOOKS: u8 = 2;
 
-/// How the ends of such jobs are seen.
+/// State of the polling.
 #[derive(Debug, Default)]
 pub(super) struct Presence {
-    /// Between two looks, in microseconds; `None`: no job needs them.
+    /// Interval between two polls in microseconds; `None` if no job needs them.
     every_us: Option<i64>,
     left: u8,
 }
 
 impl Sampler {
-    /// The finder came back, or a source did that may hear of ends now, or no longer.
+    /// Updates the schedule after a job search, or after a change in whether sources hear of ends of tasks.
     pub(super) fn plan_finds(&mut self) {
         let Some(finder) = &self.finder else { return };
         let hears = self.entries.iter().any(Entry::hears);
@@ -34,13 +33,13 @@ impl Sampler {
         }
     }
 
-    /// A task ended, perhaps a job's last.
+    /// Handles the end of a task, which may be a job's last.
     pub(super) fn heard_of_end(&mut self) {
         self.presence.left = LOOKS - 1;
         self.look_soon();
     }
 
-    /// At the next instant at which other things wake too.
+    /// Polls at the next instant at which other work also wakes the agent.
     fn look_soon(&mut self) {
         let Some(every_us) = self.presence.every_us else { return };
         let now = self.clock.wall();

@@ -21,7 +21,7 @@ static FIRST_VALUE: Metric = Metric::gauge("first_value", Unit::Count, "");
 static SECOND_VALUE: Metric = Metric::gauge("second_value", Unit::Count, "");
 static LAST_WORD: Metric = Metric::gauge("second_last", Unit::Count, "");
 
-/// Two sources that do what the file of their name says: `ok`, `panic`, `broken`, `denied`.
+/// Two sources, controlled by the content of the file with their name: `ok`, `panic`, `broken`, `denied`.
 static FIRST: SourceSpec =
     spec("first", &[&FIRST_VALUE], |open| obedient(open, "first", &FIRST_VALUE));
 static SECOND: SourceSpec =
@@ -50,7 +50,7 @@ struct Obedient {
     file: &'static str,
     metric: &'static Metric,
     reads: u32,
-    /// Told to `begin`, it is to be looked at once more before its next tick.
+    /// After `begin` the source requests one more drain before its next tick.
     has_begun: bool,
 }
 
@@ -175,7 +175,7 @@ impl Bench {
         std::fs::write(path, text).unwrap();
     }
 
-    /// Does everything that is due now; tells when the next thing is.
+    /// Does all work that is due now. Returns when the next work is due.
     fn work(&mut self) -> Timestamp {
         loop {
             let generation = self.sampler.generation;
@@ -189,7 +189,7 @@ impl Bench {
         }
     }
 
-    /// Lets so much time pass, doing everything at its time.
+    /// Advances the clock, and does all work at its time.
     fn pass(&mut self, micros: i64) {
         let end = self.clock.wall().plus(micros);
         loop {
@@ -204,7 +204,7 @@ impl Bench {
         }
     }
 
-    /// Lets time pass until the next reading of a source is to be made, and takes it.
+    /// Advances the clock until a reading of the source is due, and returns it.
     fn reading(&mut self, name: &str) -> Reading {
         loop {
             let generation = self.sampler.generation;
@@ -282,7 +282,7 @@ fn ticks_that_came_too_late_are_counted_and_told_and_not_caught_up_with() {
     bench.pass(1_000_000);
     let batches = bench.batches();
     let samples = Bench::samples(&batches);
-    // At 4.45 s the tick of 4 s is taken, with its real time; then 5 s.
+    // At 4.45 s the tick of 4 s is taken, with its real time. Then follows 5 s.
     assert_eq!(samples["first_value"], [(0.0, 1.0), (1.0, 2.0), (4.45, 3.0), (5.0, 4.0)]);
     let gaps = Bench::gaps(&batches);
     assert_eq!(gaps.len(), 1);
@@ -319,7 +319,7 @@ fn a_source_that_panics_costs_itself_alone_and_is_opened_again() {
     let batches = bench.batches();
     let samples = Bench::samples(&batches);
     let first = &samples["first_value"];
-    // The sample pushed before the panic is gone, and the new source counts from 1.
+    // The sample pushed before the panic is lost, and the new source counts from 1.
     assert_eq!(first[..3], [(0.0, 1.0), (1.0, 2.0), (62.0, 1.0)]);
     let second_values = samples["second_value"].iter().filter(|(at, _)| at.fract() == 0.0);
     assert!(second_values.count() >= 63, "the other source was read at every tick");

@@ -1,4 +1,4 @@
-//! Tests of the seal.
+//! Tests of sealing.
 
 use super::*;
 use crate::batches::print::Printer;
@@ -9,7 +9,7 @@ use std::sync::Mutex;
 static LOAD: Metric = Metric::gauge("load_1m", Unit::Count, "");
 static CPU: Metric = Metric::counter("cpu_seconds_total", Unit::Seconds, "");
 
-/// A batch of so many samples of one gauge, one a second.
+/// A batch with this number of samples of one gauge, one per second.
 pub(crate) fn batch(samples: u32) -> Batch {
     let entry = model::SeriesEntry {
         metric: Arc::new(LOAD.clone()),
@@ -33,7 +33,7 @@ pub(crate) fn batch(samples: u32) -> Batch {
     }
 }
 
-/// Keeps what is sealed, as long as there is room.
+/// An outlet that keeps batches up to a capacity.
 #[derive(Clone, Default)]
 struct Room {
     sealed: Arc<Mutex<Vec<Batch>>>,

@@ -1,4 +1,4 @@
-//! One file of the spool.
+//! A segment: one file of the spool.
 
 use crate::batches::frames::{Span, inside};
 use model::Timestamp;
@@ -10,27 +10,27 @@ use std::path::Path;
 use std::time::UNIX_EPOCH;
 use wire::Frames;
 
-/// A segment: frames one after another.
+/// A segment: a sequence of frames.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) number: u64,
-    /// Of its oldest sample, as its name tells.
+    /// Time of its oldest sample, from the file name.
     pub(super) first: Timestamp,
     pub(super) bytes: u64,
     /// Bytes that need not be sent any more.
     pub(super) sent: u64,
     last: Timestamp,
-    /// The last good sample of what was read, a microsecond before the first one at the start.
+    /// Time of the last valid sample read so far. Initially it is 1 µs before the first sample.
     before: Timestamp,
 }
 
-/// Frames that follow each other in a segment, read to be sent.
+/// Consecutive frames of a segment, read for sending.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) segment: u64,
-    /// The frames that are to be sent: where each lies in `bytes`, and where it ends in the segment.
+    /// Frames to send: the range of each in `bytes`, and its end in the segment.
     pub(crate) frames: Vec<(Range<usize>, u64)>,
-    /// Where the piece ends in the segment.
+    /// End of the piece in the segment.
     pub(crate) end: u64,
     bytes: Vec<u8>,
 }
@@ -41,14 +41,14 @@ impl Piece {
         self.frames.iter().filter_map(|(range, _)| self.bytes.get(range.clone()))
     }
 
-    /// Keeps the first frames only.
+    /// Keeps only the first `count` frames.
     pub(crate) fn cut(&mut self, count: usize) {
         self.frames.truncate(count);
         self.end = self.frames.last().map_or(self.end, |(_, end)| *end);
     }
 }
 
-/// From the last good sample before some damage to the first one after it, if that is known.
+/// A damaged part: the last valid sample before it, and the first one after it if known.
 pub(super) type Damage = (Timestamp, Option<Timestamp>);
 
 impl Segment {
@@ -56,7 +56,7 @@ impl Segment {
         Self { number, first, bytes: 0, sent: 0, last: first, before: first.plus(-1) }
     }
 
-    /// The segment of a folder's entry, if it is one.
+    /// Returns the segment for a folder entry. Returns `None` for other files.
     pub(super) fn found(entry: &DirEntry) -> io::Result<Option<Self>> {
         let name = entry.file_name();
         let stem = name.to_str().and_then(|name| name.strip_suffix(".jmb"));
@@ -79,22 +79,22 @@ impl Segment {
         format!("{:012}-{}.jmb", self.number, self.first.0)
     }
 
-    /// The time of its last sample, or of its last writing if an earlier start wrote it.
+    /// Time of its last sample. For a segment of an earlier start, it is the time of its last write.
     pub(super) const fn last(&self) -> Timestamp {
         self.last
     }
 
-    /// Whether nothing is left to be sent.
+    /// Whether everything has been sent.
     pub(super) const fn is_read(&self) -> bool {
         self.sent >= self.bytes
     }
 
-    /// What was not read of it, as damage: its file cannot be read.
+    /// The unread rest as a damaged part, because the file cannot be read.
     pub(super) const fn rest(&self) -> Damage {
         (self.before, None)
     }
 
-    /// Appends a frame; one whose writing fails is cut off again.
+    /// Appends a frame. Truncates the file again if the write fails.
     pub(super) fn append(
         &mut self,
         mut file: &File,
@@ -113,9 +113,8 @@ impl Segment {
         Ok(())
     }
 
-    /// Reads what was not sent, about `want` bytes of it and one frame at least, but for the frames that
-    /// `is_done` knows by where they start. What is damaged is passed over and told, once. `None`: there
-    /// is nothing more.
+    /// Reads unsent frames: at least one, about `want` bytes. `is_done` skips frames by their start offset. Skips
+    /// damaged parts and reports each once. Returns `None` at the end.
     pub(super) fn read(
         &mut self,
         dir: &Path,
@@ -168,7 +167,7 @@ fn read_at(file: &File, offset: u64, count: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The good frames at the start of some bytes, or behind the damage that they start with.
+/// Valid frames at the start of the bytes, or after the damaged part at their start.
 struct Walk {
     good: Vec<Range<usize>>,
     begins_damaged: bool,

@@ -27,7 +27,7 @@ impl Bench {
         Spool::open(self.dir.path(), limits, notes, counters).unwrap()
     }
 
-    /// The modes of the folder and of every file in it.
+    /// File modes of the folder and of every file in it.
     fn modes(&self, dir: &Path) -> Vec<u32> {
         use std::os::unix::fs::PermissionsExt;
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -52,7 +52,7 @@ impl Bench {
     }
 }
 
-/// A frame whose one sample is so many seconds after 1970.
+/// A frame with one sample at this number of seconds after 1970.
 fn frame(second: i64) -> (Vec<u8>, Span) {
     let mut one = batch(1);
     one.ticks[0].at = Timestamp::from_seconds(second);
@@ -70,7 +70,7 @@ fn inside_of(bytes: &[u8]) -> frames::Inside {
     frames::inside(bytes).unwrap()
 }
 
-/// Takes everything out of the spool.
+/// Removes all frames from the spool.
 fn drain(spool: &mut Spool) -> Vec<i64> {
     let mut all = Vec::new();
     while let Some(piece) = spool.next(200) {
@@ -184,7 +184,7 @@ fn every_flipped_byte_costs_one_frame_and_is_told_once() {
         bad[at] ^= 0x55;
         std::fs::write(bench.dir.path().join("000000000000-1000000.jmb"), &bad).unwrap();
         let mut spool = bench.open(LIMITS);
-        // Asked twice without taking: as when the server is down.
+        // Two reads without an acknowledgement, as when the server is down.
         drop(spool.next(1 << 20));
         drop(spool.next(1 << 20));
         let ends = frames.iter().scan(0, |end, (bytes, _)| {
@@ -274,7 +274,7 @@ fn other_users_read_nothing_of_the_spool() {
     spool.append(&frame, Span { first: at, last: at }).unwrap();
     crate::disk::durable_watermark::Kept::open(&dir).unwrap();
     crate::disk::refused::Refused::open(&dir, 1 << 20).unwrap().keep(&frame, "too long").unwrap();
-    // The folder, then the lock, the segment, `kept`, and the folder `refused`.
+    // The folder, the lock, the segment, `kept`, and the folder `refused`.
     let mut modes = bench.modes(&dir);
     modes.sort_unstable();
     assert_eq!(modes, [0o600, 0o600, 0o600, 0o700, 0o700]);

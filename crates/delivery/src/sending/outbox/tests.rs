@@ -13,7 +13,7 @@ pub(crate) struct Bench {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// An outbox with a spool in a folder of its own.
+/// Creates an outbox with a spool in a new folder.
 pub(crate) fn bench() -> Bench {
     bench_in(tempfile::tempdir().unwrap(), true)
 }
@@ -39,12 +39,12 @@ fn bench_in(dir: tempfile::TempDir, spooling: bool) -> Bench {
 }
 
 impl Bench {
-    /// Pushes a frame of one sample, so many seconds after 1970.
+    /// Pushes a frame with one sample at this number of seconds after 1970.
     pub(crate) fn push(&self, second: i64) {
         self.push_batch(of_second(second), second * 1_000_000);
     }
 
-    /// Puts frames into the spool as if the server had been away.
+    /// Spools frames, as if the server had been unreachable.
     pub(crate) fn spool(&self, seconds: std::ops::RangeInclusive<i64>) {
         for second in seconds {
             let batch = of_second(second);
@@ -216,7 +216,7 @@ fn at_the_end_everything_is_in_the_spool_and_the_next_start_sends_it() {
 fn without_a_spool_the_oldest_in_memory_becomes_a_gap() {
     let bench = bench_in(tempfile::tempdir().unwrap(), false);
     let mut large = of_second(1);
-    // Values that do not compress: about half of what memory holds.
+    // Values that do not compress: about half of the memory limit.
     let mut chance = 1_u64;
     for _ in 0..65_000 {
         chance ^= chance << 13;
@@ -249,7 +249,7 @@ fn what_the_spool_loses_is_at_once_kept_no_more() {
     let limits = SpoolLimits { bytes_max: 300, age_max_us: i64::MAX / 4, sync: false };
     bench.outbox.with_spool(|spool| spool.set_limits(limits));
     bench.push(5);
-    // Too soon to write what is kept in its turn.
+    // The regular write of the watermark is not due yet.
     bench.outbox.tend(Timestamp::from_seconds(10), 10_100_000);
     assert_eq!(bench.gaps().len(), 1);
     assert_eq!(bench.kept(), Some(Timestamp(999_999)));

@@ -67,7 +67,7 @@ impl Rig {
     }
 }
 
-/// Waits until something is true, ten seconds at most.
+/// Waits until a condition is true, at most 10 s.
 fn until(what: &str, mut is: impl FnMut() -> bool) {
     for _ in 0..1000 {
         if is() {
@@ -210,7 +210,7 @@ fn the_spool_is_sent_at_its_rate_and_live_batches_get_through() {
     let server = Server::start(Box::new(|_, _| Reply::All(AckStatus::Stored)));
     let config = config(&server.url, &[("spool_send_bytes_per_second", "1KiB")]);
     let rig = Rig::new(&config);
-    // Before there is a server to them, these are in the spool.
+    // These frames are in the spool before the first server starts.
     let bench = &rig.bench;
     bench.spool(1..=20);
     until("the spool", || server.seqs().contains(&1));
@@ -233,7 +233,7 @@ fn it_ends_while_the_server_is_away_and_what_it_has_is_spooled() {
     assert!(counters.spool_bytes.load(Ordering::Relaxed) > 0);
 }
 
-/// A certificate authority of the test's own.
+/// A certificate authority for tests.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
@@ -243,7 +243,7 @@ impl Authority {
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    /// A certificate for a name, and its key.
+    /// Issues a certificate with its key for a name.
     fn issue(&self, name: &str) -> Issued {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new([name.to_owned()]).unwrap();
@@ -253,8 +253,8 @@ impl Authority {
 
 type Issued = (rcgen::Certificate, KeyPair);
 
-/// A server over TLS that wants a certificate of the authority, if one is given, from its clients; how many connections
-/// it had.
+/// Starts a server with TLS. With `of_clients` it requires client certificates of that authority. Also returns the
+/// number of connections.
 fn tls_server(
     (certificate, key): &Issued,
     of_clients: Option<&Authority>,
@@ -313,7 +313,7 @@ fn an_agent_sends_no_token_to_a_server_of_an_unknown_authority_or_another_name()
     let head = trusted.posts()[0].head.join("\n").to_lowercase();
     assert!(head.contains("authorization: bearer s3cret"), "{head}");
     for ((server, connections), rig) in servers.iter().zip(&rigs) {
-        // The second follows a first that failed.
+        // The second attempt follows a failed one.
         until("attempts", || connections.load(Ordering::Relaxed) > 1);
         assert_eq!((rig.sent(), server.posts().len()), (0, 0));
     }

@@ -1,6 +1,7 @@
-//! Values as bytes, and back. Both ends are the same build of the same program, so nothing is versioned.
+//! Encoding of values as bytes. Both ends run the same build of the same program, so that the format has no
+//! version.
 //!
-//! Reading trusts nothing: a length is compared with what is there before anything is allocated.
+//! Decoding trusts no input: it compares each length with the remaining bytes before it allocates memory.
 
 use std::io::{self, Read};
 
@@ -9,12 +10,12 @@ use std::io::{self, Read};
 pub(crate) struct Put(Vec<u8>);
 
 impl Put {
-    /// A message of this kind, its length in front.
+    /// Starts a message of this kind, with space for its length in front.
     pub(crate) fn message(kind: u8) -> Self {
         Self(vec![0, 0, 0, 0, kind])
     }
 
-    /// The bytes to send.
+    /// Returns the complete message.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         let length = u32::try_from(self.0.len().saturating_sub(4)).unwrap_or(u32::MAX);
         if let Some(place) = self.0.first_chunk_mut() {
@@ -77,7 +78,7 @@ impl Put {
     }
 }
 
-/// Takes values from a message; `None`: it is not what it should be.
+/// Reads values from a message. Returns `None` if the message is invalid.
 #[derive(Debug)]
 pub(crate) struct Take<'a>(&'a [u8]);
 
@@ -146,7 +147,7 @@ impl<'a> Take<'a> {
         if self.flag()? { take(self).map(Some) } else { Some(None) }
     }
 
-    /// Several values, each of one byte at least.
+    /// Reads several values of at least one byte each.
     pub(crate) fn all<T, C: FromIterator<T>>(
         &mut self,
         mut take: impl FnMut(&mut Self) -> Option<T>,
@@ -155,13 +156,13 @@ impl<'a> Take<'a> {
         (0..count).map(|_| take(self)).collect()
     }
 
-    /// Whether nothing is left.
+    /// Whether the message is fully read.
     pub(crate) const fn is_done(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Reads one message from a blocking stream, without its length; `None` at the stream's end.
+/// Reads one message from a blocking stream, without its length. Returns `None` at the end of the stream.
 pub(crate) fn read_message(stream: &mut impl Read, longest: usize) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 4];
     match stream.read_exact(&mut length) {
@@ -174,7 +175,7 @@ pub(crate) fn read_message(stream: &mut impl Read, longest: usize) -> io::Result
     Ok(Some(message))
 }
 
-/// The length of a message, if it may be so long.
+/// Decodes the length of a message, and checks it against the limit.
 pub(crate) fn length_of(bytes: [u8; 4], longest: usize) -> io::Result<usize> {
     let length = usize::try_from(u32::from_le_bytes(bytes)).unwrap_or(usize::MAX);
     if length > longest {

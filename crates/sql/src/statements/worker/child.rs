@@ -1,4 +1,4 @@
-//! A worker: plans and answers one statement, with rows that the server sends, and ends.
+//! The worker process: plans and runs one statement with rows from the server, and exits.
 
 use super::bytes::read_message;
 use super::link::{CancelOnDrop, Link};
@@ -15,41 +15,41 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use tokio::runtime::Builder;
 
-/// Stack of a thread that parses and plans: enough for the deepest statement that `complexity` accepts.
+/// Stack size of a thread that parses and plans: enough for the deepest statement that `complexity` accepts.
 const STACK_BYTES: usize = 128 << 20;
-/// Memory of a worker beside its part of the statements' memory: what parsing and planning take.
+/// Memory of a worker for parsing and planning, in addition to its share of the statements' memory.
 const PLANNING_BYTES: u64 = 64 << 20;
-/// Processor time beside that of the statement's time limit.
+/// Processor time in addition to the statement's time limit.
 const SPARE_SECONDS: u64 = 2;
 
-/// Writes the rows of an answer as text.
+/// Encodes the rows of a result as text.
 pub trait Encode: Send {
-    /// The rows of a batch.
+    /// Encodes the rows of a batch.
     ///
     /// # Errors
-    /// A value has no text.
+    /// A value has no text form.
     fn rows(&mut self, batch: &RecordBatch) -> Result<Vec<u8>, ArrowError>;
-    /// What stands behind the last row.
+    /// Returns the text after the last row.
     fn end(&self) -> &'static [u8];
 }
 
-/// Makes an encoder for an answer, and what stands before its first row.
+/// Creates an encoder for a result, and the text before its first row.
 pub type NewEncoder = fn(Format, &Schema) -> (Box<dyn Encode>, Vec<u8>);
 
-/// What a worker may take for a statement, beside what it has at its start.
+/// Resource limits of a worker, in addition to its use at startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerBounds {
-    /// Memory.
+    /// Memory in bytes.
     pub memory_bytes: u64,
-    /// Processor time of all threads together.
+    /// Processor time of all threads together in seconds.
     pub processor_seconds: u64,
 }
 
-/// Answers the statement that comes through a socket. Before it reads one word of the statement, `bound` confines
-/// the worker. Returns when the server closes the socket.
+/// Runs the statement that arrives through a socket. `bound` confines the worker before it reads any of the
+/// statement. Returns when the server closes the socket.
 ///
 /// # Errors
-/// Threads do not start, the bounds cannot be set, or the socket fails.
+/// Threads cannot be started, the limits cannot be set, or the socket fails.
 pub fn run(
     socket: UnixStream,
     encoder: NewEncoder,
@@ -62,7 +62,7 @@ pub fn run(
         .thread_stack_size(STACK_BYTES)
         .enable_time()
         .build()?;
-    // Made once for the process, while no statement waits for them.
+    // Initialized once per process, while no statement waits.
     drop(SessionStateDefaults::default_scalar_functions());
     let mut from = socket.try_clone()?;
     let Some(message) = read_message(&mut from, TO_WORKER_MAX)? else { return Ok(()) };
@@ -87,7 +87,7 @@ pub fn run(
     received
 }
 
-/// Answers the statement. A panic of the engine is an answer, too.
+/// Runs the statement. A panic of the engine becomes an error result.
 async fn answer(
     begin: Begin,
     link: Arc<Link>,
@@ -101,7 +101,7 @@ async fn answer(
         Ok(Err(error)) => messages::failed(&error),
         Err(error) => messages::failed(&SqlError::Died(panic_text(error))),
     };
-    // A server that is gone needs no answer.
+    // The server may be gone, and then needs no result.
     link.send(&last).ok();
 }
 

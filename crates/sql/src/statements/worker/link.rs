@@ -1,4 +1,4 @@
-//! A worker's end of the socket: scans are requested through it, and their rows come back.
+//! The worker's end of the socket. It sends scan requests and receives their rows.
 
 use super::bytes::read_message;
 use super::messages::{self, CREDIT, ROWS_AT, ReadSoFar, ScanRequest, TO_WORKER_MAX, ToWorker};
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
-/// What comes for a scan.
+/// A message for a scan.
 #[derive(Debug)]
 enum Event {
     Rows(Vec<u8>),
@@ -23,7 +23,7 @@ enum Event {
     Failed,
 }
 
-/// A worker's end of the socket.
+/// The worker's end of the socket.
 #[derive(Debug)]
 pub(crate) struct Link {
     socket: Mutex<UnixStream>,
@@ -46,17 +46,17 @@ impl Link {
         }
     }
 
-    /// Sends a message. A server that does not read holds the worker up: it has nothing else to do.
+    /// Sends a message. If the server does not read, the worker blocks: it has nothing else to do.
     pub(crate) fn send(&self, message: &[u8]) -> io::Result<()> {
         locked(&self.socket).write_all(message)
     }
 
-    /// What the server has read from blocks, as far as it reported it.
+    /// Amount that the server has read from blocks, as last reported.
     pub(crate) fn read_so_far(&self) -> ReadSoFar {
         *locked(&self.read)
     }
 
-    /// Passes messages on to their scans until the server closes the socket.
+    /// Passes messages to their scans until the server closes the socket.
     pub(crate) fn receive(&self, mut from: impl io::Read) -> io::Result<()> {
         while let Some(message) = read_message(&mut from, TO_WORKER_MAX)? {
             let (scan, event) = match ToWorker::read(&message) {
@@ -70,7 +70,7 @@ impl Link {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "an unknown message"));
                 }
             };
-            // A scan that has been stopped meanwhile is not there. Its credit bounds what waits for one that is.
+            // A stopped scan is no longer in the map. The credit of a scan bounds its queue.
             if let Some(to) = locked(&self.scans).get(&scan) {
                 to.try_send(event).ok();
             }
@@ -78,14 +78,14 @@ impl Link {
         Ok(())
     }
 
-    /// The rows of a table.
+    /// Requests the rows of a table.
     pub(crate) fn scan(
         self: &Arc<Self>,
         request: ScanRequest,
         schema: SchemaRef,
     ) -> Result<impl Stream<Item = Result<RecordBatch>> + Send + 'static> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        // Its credit, and the end.
+        // Capacity for the credit and the end message.
         let (to, events) = mpsc::channel(CREDIT + 1);
         locked(&self.scans).insert(id, to);
         let scan = Scan { link: Arc::clone(self), id, events, request, schema };
@@ -101,12 +101,12 @@ impl Link {
     }
 }
 
-/// The server has closed the socket: nobody waits for the answer.
+/// Error for a closed socket: the server no longer waits for the result.
 fn gone(_: io::Error) -> DataFusionError {
     DataFusionError::External(Box::new(QueryError::Cancelled))
 }
 
-/// A scan of a worker, until it is dropped.
+/// A scan of the worker. Dropping it stops the scan.
 #[derive(Debug)]
 struct Scan {
     link: Arc<Link>,
@@ -127,7 +127,7 @@ impl Scan {
                 Ok(Some(batch))
             }
             Some(Event::End) => Ok(None),
-            // The server knows the reason, and reports it itself.
+            // The server knows the cause and reports it itself.
             Some(Event::Failed) | None => Err(gone(io::ErrorKind::BrokenPipe.into())),
         }
     }
@@ -140,7 +140,7 @@ impl Drop for Scan {
     }
 }
 
-/// Cancels a statement when its server is gone.
+/// Cancels a statement when the connection to its server ends.
 #[derive(Debug)]
 pub(crate) struct CancelOnDrop(pub(crate) Cancel);
 

@@ -1,12 +1,12 @@
-//! The messages between the server and a worker.
+//! Messages between the server and a worker.
 //!
 //! ```text
 //! server → worker   Begin, then of each scan: Rows …, ScanEnd or ScanFailed
 //! worker → server   Scan, More, Stop of each scan; Begins, Text …, then End or Failed
 //! ```
 //!
-//! A scan has credit for [`CREDIT`] messages of rows. Each `More` adds one, so that a scan that the engine does
-//! not read holds up no other on the same socket.
+//! A scan has credit for [`CREDIT`] messages of rows. Each `More` adds one. A scan that the engine does not read
+//! therefore blocks no other scan on the same socket.
 
 use super::bytes::{Put, Take};
 use crate::SqlError;
@@ -17,21 +17,21 @@ use model::{ClusterId, DeviceId, JobId, JobState, Timestamp};
 use query::Format;
 use std::sync::Arc;
 
-/// Messages of rows that a scan may send before the worker has read the first.
+/// Number of row messages that a scan may send before the worker has read the first.
 pub(crate) const CREDIT: usize = 2;
-/// Longest message from a worker: a piece of text, or a scan with the names of a whole statement.
+/// Maximum size of a message from a worker: a piece of text, or a scan request with the names of a whole statement.
 pub(crate) const FROM_WORKER_MAX: usize = 2 << 20;
-/// Longest message to a worker. The server builds them, and the worker's memory bounds them.
+/// Maximum size of a message to a worker. The server builds these messages, and the worker's memory bounds them.
 pub(crate) const TO_WORKER_MAX: usize = u32::MAX as usize;
 
-/// Starts a statement: everything that a worker learns beside rows.
+/// Starts a statement, with all data that the worker needs except rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Begin {
     pub(crate) text: String,
     pub(crate) zone: String,
     pub(crate) now: i64,
     pub(crate) csv: bool,
-    /// Whether EXPLAIN ANALYZE reports how much was read.
+    /// Whether EXPLAIN ANALYZE reports the amount of data read.
     pub(crate) reports_reads: bool,
     pub(crate) rows_max: u64,
     pub(crate) left_ms: u64,
@@ -44,26 +44,26 @@ impl Begin {
         if self.csv { Format::Csv } else { Format::Json }
     }
 
-    /// The statement's memory in MiB, rounded up.
+    /// Memory of the statement in MiB, rounded up.
     pub(crate) fn memory_mib(&self) -> usize {
         usize::try_from(self.memory_bytes.div_ceil(1 << 20)).unwrap_or(usize::MAX)
     }
 }
 
-/// Where the rows of a message begin: behind its kind and its scan.
+/// Offset of the rows in a message, after its kind and its scan.
 pub(crate) const ROWS_AT: usize = 5;
 
-/// A message to a worker, read.
+/// A decoded message to a worker.
 #[derive(Debug)]
 pub(crate) enum ToWorker {
     Begin(Begin),
-    /// Rows of a scan; they follow [`ROWS_AT`]: see `rows.rs`.
+    /// Rows of a scan. They start at [`ROWS_AT`]; `rows.rs` describes the format.
     Rows(u32),
     ScanEnd(u32, ReadSoFar),
     ScanFailed(u32),
 }
 
-/// What the server has read from blocks for the statement.
+/// Amount that the server has read from blocks for the statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReadSoFar {
     pub(crate) bytes: u64,
@@ -85,7 +85,7 @@ pub(crate) fn begin(begin: &Begin) -> Vec<u8> {
     put.finish()
 }
 
-/// The beginning of a message of rows.
+/// Starts a message of rows.
 pub(crate) fn rows(scan: u32) -> Put {
     let mut put = Put::message(1);
     put.u32(scan);
@@ -134,37 +134,37 @@ impl ToWorker {
     }
 }
 
-/// What a worker wants of a table.
+/// A worker's request for the rows of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ScanRequest {
     pub(crate) table: Table,
-    /// The table's columns that are wanted, in this order.
+    /// Requested columns of the table, in this order.
     pub(crate) kept: Vec<usize>,
     pub(crate) narrow: Narrow,
     pub(crate) limit: Option<usize>,
 }
 
-/// A message from a worker, read.
+/// A decoded message from a worker.
 #[derive(Debug)]
 pub(crate) enum FromWorker {
     Scan(u32, Box<ScanRequest>),
     More(u32),
     Stop(u32),
-    /// The statement is planned: what stands before its first row.
+    /// The statement is planned. Carries the text before its first row.
     Begins(Vec<u8>),
-    /// So many rows, as text.
+    /// Number of rows, and their text.
     Text(u64, Vec<u8>),
-    /// What stands behind the last row.
+    /// The text after the last row.
     End(Vec<u8>),
     Failed(Failure),
 }
 
-/// Why a worker has no answer.
+/// Reason why a worker has no result.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// An error of the statement.
     Statement(SqlError),
-    /// A scan failed; the server knows why.
+    /// A scan failed. The server knows the cause.
     Scan,
 }
 
@@ -210,7 +210,7 @@ pub(crate) fn end(text: &[u8]) -> Vec<u8> {
     put.finish()
 }
 
-/// Longest message of an error.
+/// Maximum size of an error message in bytes.
 const ERROR_BYTES_MAX: usize = 4096;
 
 pub(crate) fn failed(error: &SqlError) -> Vec<u8> {
@@ -224,7 +224,7 @@ pub(crate) fn failed(error: &SqlError) -> Vec<u8> {
         SqlError::Value(words) => (5, 0, words.clone()),
         SqlError::Died(words) => (6, 0, words.clone()),
         SqlError::TooComplex(words) => (7, 0, words.clone()),
-        // A scan's error; it stands in the server.
+        // An error of a scan. The server has the details.
         SqlError::Query(_) => (8, 0, String::new()),
         other => (9, 0, other.to_string()),
     };
@@ -303,7 +303,7 @@ fn put_narrow(put: &mut Put, narrow: &Narrow) {
     }
 }
 
-/// Names are checked again: the server believes no worker.
+/// Decodes conditions. Names are validated again, because the server does not trust workers.
 fn take_narrow(take: &mut Take<'_>) -> Option<Narrow> {
     let device = |take: &mut Take<'_>| DeviceId::new(take.text()?).ok();
     let cluster = |take: &mut Take<'_>| ClusterId::new(take.text()?).ok();

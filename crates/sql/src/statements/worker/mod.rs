@@ -1,4 +1,4 @@
-//! SQL in processes of its own: see decision 0020.
+//! SQL in separate worker processes. See decision 0020.
 
 pub(crate) mod bytes;
 pub(crate) mod child;

@@ -1,7 +1,7 @@
-//! Workers: processes that each answer one statement and end.
+//! Workers: each process runs one statement and exits.
 //!
-//! One or two wait for the next statements, so that nobody waits for a process to start. None starts before the
-//! first statement.
+//! Up to two idle workers wait for the next statements, so that no statement waits for a process to start. The
+//! first statement starts the first worker.
 
 use super::child::{self, NewEncoder};
 use std::ffi::OsString;
@@ -16,17 +16,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// Workers that wait for statements.
+/// Maximum number of idle workers.
 const IDLE_MAX: usize = 2;
-/// What is read of a dead worker's last words.
+/// Maximum number of bytes read from the standard error of a crashed worker.
 const WORDS_MAX: u64 = 4096;
 
-/// How workers are started.
+/// Method for starting workers.
 #[derive(Clone)]
 pub enum Launch {
-    /// As processes of a program: these arguments, and then the number of threads. Its standard input is the socket.
+    /// Processes of a program. The number of threads follows these arguments. Standard input is the socket.
     Program(PathBuf, Vec<OsString>),
-    /// As threads of this process, which nothing confines: for tests.
+    /// Threads of this process without confinement, for tests.
     Threads(NewEncoder),
 }
 
@@ -39,7 +39,7 @@ impl fmt::Debug for Launch {
     }
 }
 
-/// A worker that has not ended.
+/// A worker that has not exited.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) socket: UnixStream,
@@ -52,11 +52,11 @@ enum Body {
     Thread(JoinHandle<()>),
 }
 
-/// How a worker ended.
+/// Exit of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ending {
     pub(crate) signal: Option<i32>,
-    /// What it wrote to standard error.
+    /// Text that the worker wrote to standard error.
     pub(crate) words: String,
 }
 
@@ -71,14 +71,14 @@ impl Worker {
                 )]
                 let mut command = Command::new(path);
                 command.args(arguments).arg(threads.to_string());
-                // Without the environment of the server, which may hold tokens.
+                // The worker does not inherit the server's environment, which may contain tokens.
                 command.env_clear().env("MALLOC_ARENA_MAX", "2").current_dir("/");
                 command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::piped());
                 Body::Process(command.spawn()?)
             }
             Launch::Threads(encoder) => {
                 let encoder = *encoder;
-                // What goes wrong in it, the server sees at its end of the socket.
+                // The server sees errors of the worker at its end of the socket.
                 let work = move || {
                     child::run(theirs, encoder, threads, |_| Ok(())).ok();
                 };
@@ -95,7 +95,8 @@ impl Worker {
         }
     }
 
-    /// Waits until it is gone; ends it before, unless it ends by itself. Blocks for as long as the kernel needs.
+    /// Waits until the worker has exited. Kills it first, unless it exits by itself. Blocks as long as the kernel
+    /// needs.
     pub(crate) fn end(self, by_itself: bool) -> Ending {
         self.socket.shutdown(Shutdown::Both).ok();
         let mut child = match self.body {
@@ -130,7 +131,7 @@ impl Pool {
         Self { launch, threads, idle: Mutex::default() }
     }
 
-    /// A worker that waits for a statement. May block while one starts.
+    /// Takes an idle worker, or starts one. May block during the start.
     pub(crate) fn take(&self) -> io::Result<Worker> {
         loop {
             let waiting = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -144,21 +145,21 @@ impl Pool {
         }
     }
 
-    /// Starts workers for the next statements. May block while they start.
+    /// Starts idle workers for the next statements. May block during the start.
     pub(crate) fn refill(self: &Arc<Self>) {
         let missing = || {
             let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             idle.len() < IDLE_MAX
         };
         while missing() {
-            // The next statement reports what hinders it.
+            // The next statement reports the cause of a failed start.
             let Ok(worker) = Worker::start(&self.launch, self.threads) else { return };
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
         }
     }
 }
 
-/// Workers that wait end with their sockets; these threads and processes are waited for.
+/// Ends the idle workers by closing their sockets, and waits for their threads and processes.
 impl Drop for Pool {
     fn drop(&mut self) {
         let idle = self.idle.get_mut().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
-//! Rows of a table as a message, and the columns that a worker makes of them.
+//! Encoding of table rows as messages, and decoding into columns in the worker.
 //!
-//! Samples of one series share their texts: each text is sent once for a message, and each row names its place.
+//! Samples of one series share their texts. A message contains each text once, and each row refers to its position.
 
 use super::bytes::{Put, Take};
 use crate::common::schema::{Column, Table};
@@ -14,10 +14,10 @@ use datafusion::arrow::record_batch::RecordBatch;
 use query::{Line, RowBatch};
 use std::sync::Arc;
 
-/// Rows of samples, and rows of cells.
+/// Kinds of row messages: samples or cells.
 const SAMPLES: u8 = 0;
 const CELLS: u8 = 1;
-/// Kinds of columns of samples.
+/// Kinds of sample columns.
 const TIMES: u8 = 0;
 const VALUES: u8 = 1;
 const TEXTS: u8 = 2;
@@ -68,7 +68,7 @@ fn number(column: &str, line: &Line) -> Option<i64> {
     }
 }
 
-/// Appends rows of a small table: of each, the columns that are wanted.
+/// Appends rows of a small table with the requested columns.
 pub(crate) fn put_cells(put: &mut Put, kept: &[usize], rows: &[Vec<Cell>]) {
     put.byte(CELLS);
     put.all(rows.iter(), |put, row| {
@@ -93,12 +93,12 @@ pub(crate) fn put_cells(put: &mut Put, kept: &[usize], rows: &[Vec<Cell>]) {
                 Some(Cell::Missing) | None => put.byte(0),
             }
         }
-        // A row of no columns is one byte, too: a message holds no more rows than bytes.
+        // A row without columns also takes one byte, so that a message has no more rows than bytes.
         put.byte(0);
     });
 }
 
-/// The rows of a message as columns of the engine.
+/// Decodes the rows of a message into columns of the engine.
 pub(crate) fn batch(
     message: &[u8],
     table: Table,
@@ -115,7 +115,7 @@ pub(crate) fn batch(
     read.filter(|_| take.is_done()).unwrap_or_else(broken)
 }
 
-/// A column of samples, before the rows' places are known.
+/// A column of samples before the rows' positions are decoded.
 enum Read {
     Done(ArrayRef),
     Texts(Vec<Option<String>>),

@@ -1,4 +1,4 @@
-//! A scan that a worker requested: read on a thread of the server, by the rights of the statement's user.
+//! A scan that a worker requested. A thread of the server reads it with the permissions of the statement's user.
 
 use super::messages::{self, ReadSoFar, ScanRequest};
 use super::rows::{put_cells, put_samples};
@@ -11,22 +11,22 @@ use store::Reads;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 
-/// For whom a statement is answered, and from what.
+/// User and data sources of a statement.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     pub(crate) questions: Questions,
     pub(crate) asker: Asker,
-    /// What is read for it.
+    /// Counts of the data read for the statement.
     pub(crate) reads: Reads,
 }
 
-/// The first error of a statement's scans.
+/// First error of a statement's scans.
 pub(crate) type ScanError = Arc<Mutex<Option<QueryError>>>;
 
-/// Rows of a small table in one message.
+/// Number of rows of a small table in one message.
 const CELL_ROWS: usize = 4096;
 
-/// A scan at work.
+/// A running scan.
 #[derive(Debug)]
 pub(crate) struct Scan {
     pub(crate) id: u32,
@@ -37,11 +37,11 @@ pub(crate) struct Scan {
     pub(crate) error: ScanError,
 }
 
-/// The worker wants no more rows, or is gone.
+/// The worker needs no more rows, or has exited.
 struct Unwanted;
 
 impl Scan {
-    /// Reads and sends until the end, the limit, or until the worker wants no more. Runs on a thread that may block.
+    /// Reads and sends rows until the end, a limit, or a stop by the worker. Runs on a thread that may block.
     pub(crate) fn run(self, runtime: &Handle) {
         let scope = Arc::clone(&self.scope);
         let last = match scope.reads.during(|| self.send_rows(runtime)) {
@@ -53,7 +53,7 @@ impl Scan {
                 messages::scan_failed(self.id)
             }
         };
-        // A worker that is gone needs no end.
+        // A worker that has exited needs no end message.
         runtime.block_on(self.to_worker.send(last)).ok();
     }
 
@@ -96,7 +96,7 @@ impl Scan {
 
     fn send(&self, runtime: &Handle, message: Vec<u8>) -> Result<(), Unwanted> {
         runtime.block_on(async {
-            // Closed when the worker stops the scan, or the statement ends.
+            // The semaphore closes when the worker stops the scan or the statement ends.
             self.credit.acquire().await.map_err(|_| Unwanted)?.forget();
             self.to_worker.send(message).await.map_err(|_| Unwanted)
         })

@@ -1,4 +1,4 @@
-//! The server's end of a statement: a worker, its scans, and the text that it sends.
+//! The server's end of a statement: its worker, scans and result text.
 
 use super::bytes::length_of;
 use super::messages::{self, Begin, CREDIT, FROM_WORKER_MAX, Failure, FromWorker, ScanRequest};
@@ -17,30 +17,30 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-/// Scans that a worker may have open at once.
+/// Maximum number of open scans of a worker.
 const SCANS_MAX: usize = 256;
-/// Messages to a worker that wait for the socket.
+/// Maximum number of messages to a worker that wait for the socket.
 const WAITING: usize = 4;
-/// Signals by which workers die.
+/// Signals that kill a worker.
 const SIGKILL: i32 = 9;
 const SIGXCPU: i32 = 24;
 
-/// A part of an answer.
+/// A part of a result.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// So many rows, as text.
+    /// Number of rows, and their text.
     Text(u64, Vec<u8>),
-    /// What stands behind the last row.
+    /// The text after the last row.
     End(Vec<u8>),
-    /// There will be no more.
+    /// The statement failed, and no further part follows.
     Failed(SqlError),
 }
 
-/// What a statement holds. Its turn and its memory come back when its worker is gone, not before.
+/// Resources of a statement. Its turn and memory are freed only after its worker has exited.
 #[derive(Debug)]
 pub(crate) struct Held {
     worker: Option<Worker>,
-    /// The memory comes back before the turn, so that who has a turn finds memory.
+    /// The memory is freed before the turn, so that the next statement finds memory.
     turn: Option<(Grant, Turn)>,
     runtime: Handle,
 }
@@ -63,7 +63,7 @@ impl Drop for Held {
     }
 }
 
-/// A statement that a worker answers.
+/// A statement that a worker runs.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) scope: Arc<Scope>,
@@ -74,7 +74,7 @@ pub(crate) struct Session {
     pub(crate) to_rows: mpsc::Sender<Message>,
 }
 
-/// The scans of a worker. When it is dropped, they end.
+/// The scans of a worker. Dropping it ends them.
 #[derive(Debug, Default)]
 struct Scans {
     open: HashMap<u32, Arc<Semaphore>>,
@@ -90,7 +90,7 @@ impl Drop for Scans {
 type First = oneshot::Sender<Result<Vec<u8>, SqlError>>;
 
 impl Session {
-    /// Answers: first what stands before the rows, or why there are none, and then the rows.
+    /// Runs the statement. Sends the text before the rows or an error to `first`, and then the rows.
     pub(crate) async fn run(mut self, first: First) {
         let mut first = Some(first);
         let last = self.answer(&mut first).await;
@@ -117,7 +117,7 @@ impl Session {
         to_worker.send(messages::begin(&self.begin)).await.ok();
         let mut scans = Scans::default();
         loop {
-            // A message that is too long, or none: the worker is at its end.
+            // A message that is too long, or none: the worker has failed.
             let Ok(Some(message)) = receive(&mut from).await else {
                 return Err(self.died().await);
             };
@@ -147,7 +147,7 @@ impl Session {
         }
     }
 
-    /// Takes a worker, and starts another for the next statement.
+    /// Takes a worker, and starts another one for the next statement.
     async fn start(&mut self) -> io::Result<UnixStream> {
         let pool = Arc::clone(&self.pool);
         let taken = self.held.runtime.spawn_blocking(move || pool.take()).await;
@@ -179,11 +179,11 @@ impl Session {
         Ok(())
     }
 
-    /// Why the worker is gone.
+    /// Determines why the worker exited.
     async fn died(&mut self) -> SqlError {
         let Some(worker) = self.held.worker.take() else { return broken() };
         let turn = self.held.turn.take();
-        // The turn goes back when the worker is gone, even if nobody waits for this answer any more.
+        // The turn is freed once the worker has exited, even if the client no longer waits for this result.
         let ending = self.held.runtime.spawn_blocking(move || {
             let ending = worker.end(true);
             drop(turn);
@@ -216,19 +216,20 @@ impl Session {
     }
 }
 
-/// A worker that does not keep to the protocol.
+/// Error for a worker that violates the protocol.
 fn broken() -> SqlError {
     SqlError::Died("its process sent a message out of turn".to_owned())
 }
 
 async fn write(mut to: OwnedWriteHalf, mut messages: mpsc::Receiver<Vec<u8>>) {
     while let Some(message) = messages.recv().await {
-        // A worker that is gone shows at the other half.
+        // The read half reports that the worker has exited.
         if to.write_all(&message).await.is_err() {
             return;
         }
     }
-    // Without this the socket would be shut down, and the worker think that nobody waits for its answer.
+    // Otherwise the socket would be shut down, and the worker would assume that the server had dropped the
+    // statement.
     to.forget();
 }
 

@@ -1,4 +1,4 @@
-//! What is wanted changes while the sampler runs: promotions, idle nodes, bursts.
+//! Tests of changing demand: promotions, idle nodes and bursts.
 
 use super::*;
 use crate::reading::plan::BurstPlan;
@@ -8,7 +8,7 @@ use sources::Keep;
 const JOB: &str = "sys/fs/cgroup/system.slice/slurmstepd.scope/job_7";
 const TENTH: i64 = 100_000;
 
-/// The first source, kept between its ticks ten times a second for three seconds.
+/// The first source with a burst: 10 readings per second, kept for 3 s.
 fn with_burst(flush_on: FlushOn) -> Plan {
     let mut plan = first_only();
     let keep = Keep {
@@ -116,7 +116,7 @@ fn a_longer_wait_for_the_next_batch_is_said_with_a_batch_before_it() {
     bench.pass(1_500_000);
     assert_eq!(wait(&bench), 20);
     assert!(!bench.batches().is_empty(), "what says so is sent at once");
-    // A plan that reads more rarely, with nothing to send until then.
+    // The plan has a longer period, and no data is sent until then.
     bench.pass(3_000_000);
     bench.batches();
     let mut slow = first_only();
@@ -156,7 +156,7 @@ fn a_burst_is_sent_once_when_it_is_asked_for_and_never_what_the_ticks_sent() {
     let mut flushed: Vec<i64> =
         sent.iter().flat_map(Batch::samples).map(|(_, at, _)| tenth(at)).collect();
     flushed.sort_unstable();
-    // Three seconds before, without the ticks that were sent; then the ticks that followed.
+    // The 3 s before, without the ticks already sent; then the ticks that followed.
     let mut want: Vec<i64> = (29..60).filter(|tenth| tenth % 10 != 0).collect();
     want.extend([70, 80]);
     assert_eq!(flushed, want);

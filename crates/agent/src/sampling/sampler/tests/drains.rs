@@ -1,4 +1,4 @@
-//! Queues of sources that are emptied between their ticks.
+//! Tests of queues that are drained between the ticks of their source.
 
 use super::*;
 use rustix::event::PollFlags;
@@ -41,7 +41,7 @@ fn listen(open: &Open<'_>, at_most_ms: u64) -> Result<Box<dyn Source>, SourceErr
     Ok(Box::new(Listening { queue, found: 0, at_most: Duration::from_millis(at_most_ms) }))
 }
 
-/// Counts the bytes that come into a queue, and tells how many at each drain.
+/// A source that counts the bytes in its queue at each drain.
 struct Listening {
     queue: File,
     found: usize,
@@ -69,7 +69,7 @@ impl Source for Listening {
     }
 }
 
-/// That source alone, and its queue.
+/// A bench with this source alone, and its queue.
 fn listening(spec: &'static SourceSpec, period_s: u64) -> (Bench, File) {
     let mut plan = first_only();
     plan.sources[0].spec = spec;
@@ -82,13 +82,13 @@ fn listening(spec: &'static SourceSpec, period_s: u64) -> (Bench, File) {
     (bench, queue)
 }
 
-/// When it was drained, and what it found.
+/// Times of the drains, and the bytes found.
 fn drains(bench: &mut Bench) -> Vec<(f64, f64)> {
     bench.sampler.seal_now();
     Bench::samples(&bench.batches()).remove("listening_heard").unwrap_or_default()
 }
 
-/// The same, where at these instants in milliseconds so many bytes come.
+/// The drains, if the given numbers of bytes arrive at the given instants in milliseconds.
 fn heard(spec: &'static SourceSpec, comes: &[(i64, usize)], until_ms: i64) -> Vec<(f64, f64)> {
     let (mut bench, mut queue) = listening(spec, 2);
     let mut now_ms = 0;
@@ -129,7 +129,7 @@ fn a_queue_into_which_much_comes_is_looked_into_as_often_as_is_wanted() {
     let comes: Vec<_> = (1..40).map(|at| (at * 10 + 5, 1)).collect();
     let heard = heard(&LISTENING, &comes, 900);
     let times: Vec<f64> = heard.iter().map(|(at, _)| *at).collect();
-    // The bench wakes when something comes: what is nearly due is taken along.
+    // The bench wakes when data arrives, and nearly due drains join.
     assert_eq!(times, [0.0, 0.075, 0.175, 0.275, 0.375, 0.5, 0.6]);
     let all: f64 = heard.iter().map(|(_, bytes)| bytes).sum();
     assert_eq!(all, 39.0);
@@ -185,7 +185,7 @@ fn the_end_of_a_job_that_the_kernel_does_not_tell_is_looked_for_when_a_task_ende
         [4_100, 4_200, 4_300, 5_000, 6_000],
         "until none ended since"
     );
-    // Nobody hears any more.
+    // No source hears of ends any more.
     bench.sampler.entries[0].enabled = false;
     let often = finds(&mut bench, 2_000);
     assert_eq!(often[..3], [7_000, 7_100, 7_200], "{often:?}");
@@ -194,7 +194,7 @@ fn the_end_of_a_job_that_the_kernel_does_not_tell_is_looked_for_when_a_task_ende
 static SEEN: Metric = Metric::gauge("companion_seen", Unit::Count, "");
 static COMPANION: SourceSpec = spec("companion", &[&SEEN], |_| Ok(Box::new(Companion)));
 
-/// Has no queue of its own, and waits for those of others.
+/// A source without its own queue that waits for the queues of others.
 struct Companion;
 
 impl Source for Companion {
@@ -232,7 +232,7 @@ fn who_waits_for_anothers_queue_goes_along_and_does_not_turn_round_and_round() {
         let mut fds = [rustix::event::PollFd::from_borrowed_fd(queues.fd(), PollFlags::IN)];
         rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
     };
-    // A process is made shortly before an instant of drains and ends two milliseconds later; and another.
+    // Twice, a process starts shortly before an instant of drains and ends 2 ms later.
     let mut comes = vec![3_080, 3_082, 4_695, 4_697];
     let (mut wakes, end) = (0, second(0).plus(6_000_000));
     while bench.clock.wall() < end {

@@ -1,4 +1,4 @@
-//! Jobs that come and go, as the sampler tells of them.
+//! Tests of jobs that start and end.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn jobs_that_went_while_no_agent_looked_are_told_as_ended() {
     };
     assert_eq!(ends(&bench.batches()), [], "what comes to light late is not gone");
     bench.pass(9_000_000);
-    // One that an answer on its way still names is not told twice.
+    // A job that a delayed acknowledgement still lists is not reported twice.
     bench.sampler.set_jobs(told());
     bench.pass(12_000_000);
     let ended = ends(&bench.batches());
@@ -70,7 +70,7 @@ fn what_a_jobs_environment_asks_for_is_told_once_it_is_there() {
     bench.write(".jobmeter/owners", &format!("0 {} {job}\n", START - 9));
     bench.write(&format!("{job}/cgroup.procs"), "");
     bench.write(&format!("{job}/step_batch/cgroup.procs"), "3\n");
-    // At first only a process of the scheduler's is there.
+    // At first the job has only a process of the scheduler.
     bench.write("proc/3/environ", "HOME=/\0");
     bench.pass(2_000_000);
     let told = |bench: &Bench| -> Vec<_> {
@@ -83,7 +83,7 @@ fn what_a_jobs_environment_asks_for_is_told_once_it_is_there() {
     bench.write("proc/4/environ", "A=1\0JOBMETER_MONITOR=perf_.*\0");
     bench.pass(5_000_000);
     assert_eq!(told(&bench), [("slurm:7".to_owned(), None, Some("perf_.*".into()))]);
-    // It is known, and no process is looked at any more.
+    // The request is known, so no process is read any more.
     bench.write("proc/4/environ", "JOBMETER_MONITOR=net_.*\0");
     bench.pass(30_000_000);
     assert_eq!(told(&bench), []);

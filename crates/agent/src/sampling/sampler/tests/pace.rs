@@ -1,9 +1,9 @@
-//! A source that costs more than it may: what is told of it, and how often it is read.
+//! Tests of throttled sources: the report and the period.
 
 use super::*;
 use config::{ConfigFile, Given, Raw};
 
-/// Readings that cost so much each.
+/// Makes readings that each cost the given processor time.
 fn readings(bench: &mut Bench, count: u32, cpu_us: i64) {
     for _ in 0..count {
         let generation = bench.sampler.generation;
@@ -25,7 +25,7 @@ fn every_step_of_a_source_that_costs_too_much_is_told_and_its_return() {
     plan.source_percent_max = 10;
     let mut bench = Bench::new(&plan);
 
-    // 900 ms of each second: a tenth of a processor is taken at 16 s between two readings.
+    // 900 ms per reading: with 16 s between two readings the source stays below a tenth of a processor.
     readings(&mut bench, 7, 900_000);
     assert_eq!(bench.sampler.troubles(), "");
     readings(&mut bench, 1, 900_000);
