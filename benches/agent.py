@@ -120,7 +120,7 @@ def cpu_ns(pid):
             with open(f"/proc/{one}/stat", encoding="ascii", errors="replace") as file:
                 ended = file.read().rpartition(")")[2].split()[13:15]
         except OSError:
-            # It ended meanwhile.
+            # The process ended in the meantime.
             continue
         total += sum(map(int, ended)) * 10**9 // os.sysconf("SC_CLK_TCK")
     return total
@@ -241,7 +241,7 @@ def cells(rounds):
     if not good:
         return f"{words} | | | | | | | "
     cpu = spread([result.ms_per_tick for result in good], 2)
-    # One tick more or less is what a busy machine shifts over the edge of a measurement.
+    # A busy machine may shift one tick over the edge of a measurement.
     late = [result for result in good if abs(result.ticks - result.ticks_due) > 1]
     if late:
         cpu += f", {late[0].ticks} ticks in {late[0].seconds:.0f} s"
@@ -298,7 +298,7 @@ def goals(results, settings):
         goal = f"{where}, no taskstats polling, no /proc/PID:"
         at_most(goal, case, "agent-light", lambda it: it.ms_per_tick, 0.5, " ms")
         for name in ("agent-default", "agent-all"):
-            # Megabytes in the goal, so in the answer.
+            # The goal is in megabytes, so the result is too.
             most = 16 if count > 505 else 8
             rss = lambda it: it.memory["VmRSS"] * 1.048576
             at_most(f"{where}, {name}: RSS", case, name, rss, most, " MB")
@@ -333,7 +333,7 @@ def beside_peers(results, settings, case, where):
 def main():
     """Measures and prints."""
     settings = Settings.read()
-    # So that being ended also ends the programs and removes the jobs.
+    # SIGTERM exits through `sys.exit`, so that the clean-up ends the programs and removes the jobs.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     before, made, since = node_state()
     results = measure_all(settings)

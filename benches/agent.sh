@@ -1,27 +1,32 @@
 #!/usr/bin/env bash
-# What an agent costs: jobmeter-agent beside colmet-node, prometheus-node-exporter, netdata and collectd,
-# on jobs of sleeping tasks that this makes and removes. The tables go to standard output, all else to standard
-# error. What stands in docs/performance.md was printed by this.
+# Measures the cost of an agent: jobmeter-agent beside colmet-node, prometheus-node-exporter, netdata and
+# collectd.
 #
-# Needs root (cgroups, taskstats) and a Linux with OAR's kind of cgroups: version 1 with cpuset, or
-# version 2 alone, where colmet-node finds no jobs, which is then printed. Needs python3 with venv,
-# libzstd.so.1 (Debian's libzstd1, there on every Debian), the network for the first run, some
-# 2 GB of memory for 5000 processes, and a release build of the agent
-# (`make programs`) or JOBMETER_AGENT_PROGRAM naming another.
+# The bench creates jobs of sleeping tasks and removes them afterwards. Standard output receives the tables,
+# and standard error everything else. This program printed the figures in docs/performance.md.
 #
-# The peers are put below target/bench: colmet-node from PyPI in a virtual environment, and the
-# programs out of Debian's packages, which are unpacked there and not installed, so that no service of
-# them is ever started or enabled.
+# Requirements:
+# - root, for cgroups and taskstats
+# - Linux with cgroups as OAR uses them: version 1 with cpuset, or version 2 alone. With version 2 alone
+#   colmet-node finds no jobs, and the output states this.
+# - python3 with venv, and libzstd.so.1 (Debian's libzstd1, part of every Debian)
+# - network access for the first run
+# - about 2 GB of memory for 5000 processes
+# - a release build of the agent (`make programs`), or its path in JOBMETER_AGENT_PROGRAM
 #
-#   SECONDS=12   seconds of a measurement; the agent's defaults take 30 at least, the period of
-#                their slowest source
-#   WARMUP=4     seconds before it
-#   ROUNDS=3     each program is measured so often, in turn
-#   TASKS=5,505,5000         tasks in both jobs together
-#   KINDS=threads,processes  what the tasks are; `spread`: threads in 20 processes
-#   PERIODS=1                seconds between two ticks, of every program; `5,1`: both in turn
-#   PROGRAMS=...             only these: agent-default agent-all agent-light colmet node-exporter
-#                            netdata collectd
+# The peers are below target/bench: colmet-node from PyPI in a virtual environment, and the other programs
+# from Debian's packages. The packages are unpacked but not installed, so that no service of theirs is ever
+# enabled or started.
+#
+#     SECONDS=12   seconds of a measurement; the agent's defaults take at least 30, the period of
+#                  their slowest source
+#     WARMUP=4     seconds before it
+#     ROUNDS=3     measurements of each program, in turn
+#     TASKS=5,505,5000         tasks in both jobs together
+#     KINDS=threads,processes  kinds of tasks; `spread`: threads in 20 processes
+#     PERIODS=1                seconds between two ticks of every program; `5,1`: both in turn
+#     PROGRAMS=...             only these: agent-default agent-all agent-light colmet node-exporter
+#                              netdata collectd
 set -eu
 cd "$(dirname "$0")/.."
 place=target/bench
@@ -37,8 +42,8 @@ if [ ! -x "$agent" ]; then
     exit 1
 fi
 
-# Only what its node program imports: the rest of colmet's requirements is its collector's.
-# `asyncore` left Python with 3.12.
+# Installs only the packages that colmet's node program imports. The other requirements of colmet belong to
+# its collector. `asyncore` is not part of Python since 3.12.
 colmet() {
     [ -x "$place/colmet/bin/colmet-node" ] && return
     python3 -m venv "$place/colmet"
@@ -47,7 +52,7 @@ colmet() {
     "${install[@]}" --no-deps "colmet==$colmet_version"
 }
 
-# With what they need and this machine lacks.
+# Unpacks the peers' packages with the dependencies that this machine lacks.
 debian() {
     local packages=(prometheus-node-exporter netdata-core netdata-plugins-bash collectd-core) all
     [ -e "$place/peers/unpacked" ] && return
@@ -55,7 +60,7 @@ debian() {
     mkdir -p "$place/packages"
     apt-get -o DPkg::Lock::Timeout=300 update -q
     mapfile -t all < <(apt-get install -s --no-install-recommends "${packages[@]}" | awk '/^Inst/ {print $2}')
-    # One that is installed is not listed.
+    # The list above lacks packages that are installed already, so add the peers' packages to it.
     mapfile -t all < <(printf '%s\n' "${all[@]}" "${packages[@]}" | sort -u)
     (cd "$place/packages" && apt-get download -q "${all[@]}")
     for package in "$place"/packages/*.deb; do

@@ -16,7 +16,7 @@ ROOT = "jobmeter-bench"
 JOBS = (1001, 1002)
 CONTROLLERS = ("cpuset", "cpu", "cpuacct", "memory", "blkio", "pids")
 CGROUPS = "/sys/fs/cgroup"
-# What the tasks are, in words.
+# Descriptions of the kinds of tasks.
 KINDS = {
     "threads": "threads of one process a job",
     "spread": "threads in 20 processes",
@@ -99,7 +99,7 @@ def roots():
         mount = os.path.join(CGROUPS, controller)
         if os.path.exists(os.path.join(mount, "tasks")):
             roots.append(os.path.join(mount, ROOT))
-    # With version 1 the unified tree has a job's pressure; without it, it is all there is.
+    # With version 1, the unified hierarchy has a job's pressure. Without version 1, it is the only hierarchy.
     for mount in (CGROUPS, os.path.join(CGROUPS, "unified")):
         if os.path.exists(os.path.join(mount, "cgroup.procs")) and not os.path.exists(
             os.path.join(mount, "tasks")
@@ -189,7 +189,7 @@ def _spawn(kind, count, directories):
     for directory in directories:
         with open(os.path.join(directory, "cgroup.procs"), "w", encoding="ascii") as procs:
             procs.write(str(os.getpid()))
-    # How many tasks each process has; the first is this one.
+    # Number of tasks in each process; the first process is this one.
     counts = {
         "threads": [count],
         "spread": [len(range(one, count, SPREAD_PROCESSES)) for one in range(min(SPREAD_PROCESSES, count))],

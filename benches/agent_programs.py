@@ -17,7 +17,7 @@ class Program:
 
     name = ""
     what = ""
-    # A measurement takes at least so long: a whole period of what the program does seldom.
+    # Minimum seconds of a measurement: one whole period of the program's slowest activity.
     seconds_min = 0
 
     def __init__(self, jobs, period):
@@ -87,7 +87,7 @@ class Agent(Program):
     """jobmeter-agent sending to a sink over HTTP, with its spool."""
 
     options = []
-    # What has to be seen at every tick.
+    # Metrics that every tick must contain.
     at_every_tick = []
 
     def start(self):
@@ -117,7 +117,7 @@ class Agent(Program):
             seen = len({second // self.period for second in self.sink.seconds[metric, ""]})
             if set(values) != set(JOBS):
                 return f"{metric} came for {len(values)} jobs"
-            # The first ticks may come before the jobs are found.
+            # The agent may find the jobs only after the first ticks.
             if seen < ticks - 2:
                 return f"{metric} came at {seen} of {ticks} ticks"
         return ""
@@ -211,7 +211,7 @@ class Netdata(Program):
     def start(self):
         """All its folders are the bench's; `-D`: in the foreground."""
         port = free_port()
-        # It is asked not to tell its makers of itself.
+        # Disable netdata's anonymous statistics.
         for name in ("netdata.conf", ".opt-out-from-anonymous-statistics"):
             with open(os.path.join(self.folder, name), "w", encoding="ascii") as file:
                 file.write(NETDATA.format(folder=self.folder, port=port, period=self.period, **FOLDERS))
@@ -315,7 +315,7 @@ LoadPlugin write_graphite
   </Node>
 </Plugin>
 """
-# First those of Debian's configuration.
+# The first plugins are those of Debian's configuration.
 COLLECTD_PLUGINS = (
     *("battery", "cpu", "df", "disk", "entropy", "interface", "irq", "load", "memory"),
     *("processes", "swap", "users"),

@@ -52,7 +52,7 @@ class Batches:
         self._ticks = set()
         self.bytes = 0
         self._samples = 0
-        # By (metric, labels): by job, the last value, and the seconds that had one.
+        # Keyed by (metric, labels), then by job: the last value, and the seconds that have a value.
         self.values = defaultdict(dict)
         self.seconds = defaultdict(set)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -119,7 +119,7 @@ class Batches:
         refs, place, now = iter(packed(batch, 7)), -1, 0
         for delta, count in zip(packed(batch, 5), packed(batch, 6)):
             now += _unzigzag(delta)
-            # What follows a slow source within a tick may have an instant of its own.
+            # Samples that follow a slow source within a tick may have a different instant.
             second = now // 1_000_000
             self._ticks.add(second // self._period)
             self._samples += count
@@ -373,7 +373,7 @@ def _unzigzag(value):
     return value >> 1 ^ -(value & 1)
 
 
-# The records of colmet 0.6: a header of 526 bytes and a body whose size hangs on the backend.
+# Records of colmet 0.6: a header of 526 bytes, and a body whose size depends on the backend.
 HEADER = struct.Struct("<255s255sQQ")
 SIZES = {"taskstats_default": 762, "procstats_default": 9202, "jobprocstats_default": 606}
 

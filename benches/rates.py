@@ -27,10 +27,10 @@ from agent_sinks import Batches
 
 SECONDS = int(os.environ.get("SECONDS") or 20)
 FAST = ["--sources-uptime-period", "1ms"]
-# Only what is measured: the rest has a second.
+# Only the measured sources; the others have a period of 1 s.
 OWN = ["--sources-agent-period", "20ms", "--source-percent-max", "100"]
 FIFO = ["chrt", "-f", "50"]
-# Read every second, as the rest of the sources is not.
+# Read once a second, unlike the other sources.
 OTHERS = [f'"{name}"' for name in ("cpu", "memory", "load", "disk", "network", "vmstat", "pressure")]
 
 
@@ -99,7 +99,7 @@ def measure(wrapped, options, spinners):
             time.sleep(SECONDS)
             cpu, took = cpu_ns(program.process.pid) - cpu, time.monotonic() - begin
             end_us = begin_us + took * 1e6
-            # What was read last is sealed within a second.
+            # The agent seals its last samples within 1 s.
             time.sleep(2.5)
             if fault := program.fault() or program.death():
                 return fault
@@ -117,7 +117,7 @@ def told(sink, begin_us, end_us, percent):
     others = f"{statistics.median(sink.others_late):.0f} / {max(sink.others_late):.0f}"
     if len(instants) < 100:
         return ["", "", "", "", "", others, f"{percent:.2f}"]
-    # Up to a tenth of the period late, an instant is the scheduled one.
+    # For delays below a tenth of the period, a sample's instant is the scheduled one.
     late = sorted(at % 1000 for at in instants)
     pause_us = max(second - first for first, second in zip(instants, instants[1:]))
     missed = [count for at, count in sink.missed if begin_us <= at < end_us]

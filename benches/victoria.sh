@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The store beside VictoriaMetrics, on the same samples in the same run: crates/query/benches/victoria. What
-# stands in docs/performance.md was printed by this.
+# Compares the store with VictoriaMetrics on the same samples in the same run: crates/query/benches/victoria.
+# This program printed the figures in docs/performance.md.
 #
-# VictoriaMetrics is the program of Debian's package victoria-metrics. One that is installed is used as it is;
-# else the package is unpacked below target/bench and not installed, so that no service of it is ever started or
-# enabled. It needs libzstd.so.1 (Debian's libzstd1, there on every Debian). It listens on a free port of
-# loopback, keeps its data in a directory of its own, and is ended with the bench.
+# VictoriaMetrics comes from Debian's package victoria-metrics. An installed one is used as it is. Otherwise
+# the package is unpacked below target/bench but not installed, so that no service of it is ever enabled or
+# started. It needs libzstd.so.1 (Debian's libzstd1, part of every Debian). It listens on a free loopback
+# port, keeps its data in a directory of its own, and ends with the bench.
 #
 # Arguments: none. VICTORIA_PROGRAM names another program.
 set -eu
@@ -20,7 +20,7 @@ if [ ! -x "$program" ]; then
         exit 1
     fi
     mkdir -p "$place/victoria"
-    # Lists that are old name a package that is there no more; who is not root lives with them.
+    # Old package lists name a package version that the mirror no longer has. Only root can update them.
     [ "$(id -u)" != 0 ] || apt-get -o DPkg::Lock::Timeout=300 update -q >&2
     (cd "$place/victoria" && apt-get download -q "$package" >&2) || {
         echo "$package is missing: as root, type: apt-get update" >&2

@@ -49,7 +49,7 @@ def failed_tests(lines):
                 return [], f"{program} ended without a result"
             program, listed, finished = running and running[1], False, False
         elif line == "failures:":
-            # The list comes twice: with the output of each test, then the names alone.
+            # The list occurs twice: with the output of each test, then with the names alone.
             listed, failed = True, [pair for pair in failed if pair[0] != program]
         elif line.startswith("test result:"):
             if program is None and line.startswith("test result: FAILED"):

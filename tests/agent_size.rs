@@ -1,14 +1,15 @@
-//! The agent's budget: its file, and the memory of its start.
+//! Size limits of the agent: its executable, and its memory during startup.
 
 use crate::programs::{NO_SERVER, Running, agent, program, until};
 use std::process::Stdio;
 use std::time::Duration;
 
-/// Largest file of the release build.
+/// Maximum size of the release build's executable, in bytes.
 const FILE_MAX: u64 = 5_000_000;
-/// Most memory of the release build until its first ticks are over, with shared pages of its file.
+/// Maximum memory of the release build until its first ticks are over, in bytes. Shared pages of its
+/// executable count.
 const START_MAX: u64 = 8_000_000;
-/// Most of it that no other program shares, in any build.
+/// Maximum memory at startup that no other program shares, in bytes, of any build.
 const START_ANONYMOUS_MAX: u64 = 6_000_000;
 
 #[test]

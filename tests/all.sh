@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Everything that `make test` does, part by part, with the time of each. `all.sh check` is the quick
-# part, `all.sh soak` the long one. A part that cannot run on this machine says why and is listed in
-# docs/testing.md; none is passed over in silence.
+# Runs every part of `make test` and prints the time of each. `all.sh check` is the quick part, `all.sh soak`
+# the long one. A part that cannot run on this machine prints the reason and is listed in docs/testing.md. No
+# part is skipped silently.
 set -u
 cd "$(dirname "$0")/.."
 export CARGO_TERM_PROGRESS_WHEN=never CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
@@ -11,8 +11,9 @@ results=() passed=0 failed=0
 unstable=$(mktemp)
 trap 'rm -f "$unstable"' EXIT
 
-# part NAME COMMAND...: runs it, notes its time and whether it passed. What `once_more` can try again is tried
-# again, alone: a busy machine is no defect of the program. What passed only then is listed at the end.
+# part NAME COMMAND...: runs a part, and records its time and its result. If it fails, `once_more` runs its
+# failed tests again, alone, because a busy machine is no defect of the program. The end of the output lists
+# tests that passed only then.
 part() {
     local name=$1 start end log
     shift
@@ -33,7 +34,7 @@ part() {
     rm -f "$log"
 }
 
-# once_more PART LOG: whether the failed tests of the part pass now, with nothing beside them.
+# once_more PART LOG: succeeds if the failed tests of the part pass now, with nothing beside them.
 once_more() {
     case $1 in
         crates) python3 -B tests/again.py "$2" "$unstable" "${crates[@]}" ;;
@@ -45,7 +46,7 @@ once_more() {
 crates=(--locked --workspace --exclude whole)
 whole=(--locked -p whole)
 
-# Debian packages by the command that shows they are there.
+# Maps each missing command to its Debian package and installs these packages.
 packages() {
     local missing=()
     command -v chromium >/dev/null || missing+=(chromium)
@@ -76,13 +77,13 @@ packages() {
     [ ${#missing[@]} = 0 ] && { echo "every package is there"; return; }
     local sudo=
     [ "$(id -u)" = 0 ] || sudo=sudo
-    # No service is started by the installation.
+    # RUNLEVEL=1: the installation starts no service.
     $sudo apt-get -o DPkg::Lock::Timeout=300 update -q &&
         $sudo env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -o DPkg::Lock::Timeout=300 \
             install -y --no-install-recommends "${missing[@]}"
 }
 
-# Python packages, in a folder of their own.
+# Installs the Python packages in a virtual environment below target/.
 python() {
     local stamp=target/python/installed
     cmp -s tests/requirements.txt "$stamp" && { echo "every package is there"; return; }
@@ -91,7 +92,7 @@ python() {
         cp tests/requirements.txt "$stamp"
 }
 fetch() { cargo fetch --locked; }
-# The modules that a macro names are not reached by cargo.
+# cargo fmt does not reach modules that only a macro names.
 format() {
     cargo fmt --all --check &&
         rustfmt --edition 2024 --check --config-path . \
@@ -99,14 +100,15 @@ format() {
 }
 lints() { cargo clippy --locked --workspace --all-targets -- -D warnings; }
 build() {
-    # As the Makefile builds it.
+    # Same build options as in the Makefile.
     cargo build --locked --workspace --bins &&
         CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_OPT_LEVEL=s \
             cargo build --locked --release -p agent
 }
 crates() { cargo test "${crates[@]}" --no-fail-fast; }
 whole() { JOBMETER_AGENT_PROGRAM=$agent cargo test "${whole[@]}" -- "$@"; }
-# Real schedulers, and a hundred jobs at a load of 6, keep both processors busy: one after the other, and nothing beside them.
+# Real schedulers, and a hundred jobs at a load of 6, keep both processors busy. So these tests run one after
+# the other, alone.
 schedulers() { whole --test-threads=1 oar:: slurm:: truth_table::; }
 page() { node --test ui/ && node tests/browser/page.mjs; }
 rustdoc() { RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --exclude whole; }

@@ -1,4 +1,5 @@
-//! Whom a command trusts over TLS: a server whose certificate comes from a known authority and names the server.
+//! Verification of TLS certificates by commands: a known authority must have signed the certificate, and it
+//! must name the server.
 
 use crate::programs::{Server, output, program};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -14,7 +15,7 @@ fn authority() -> Authority {
     Authority::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// Writes a file that only its owner reads, and gives its path.
+/// Writes a file with mode 0600, and returns its path.
 fn file(dir: &Path, name: &str, text: &str) -> String {
     let path = dir.join(name);
     std::fs::write(&path, text).unwrap();
@@ -22,7 +23,7 @@ fn file(dir: &Path, name: &str, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A server with a certificate for a name, of an authority or of its own.
+/// Starts a server with a certificate for a name, signed by an authority or self-signed.
 fn server(dir: &Path, name: &str, authority: Option<&Authority>) -> Server {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new([name.to_owned()]).unwrap();
@@ -49,7 +50,7 @@ fn a_command_sends_nothing_to_a_server_of_an_unknown_authority_or_another_name()
         output(&mut command)
     };
     let good = server(dir.path(), "127.0.0.1", Some(&ours));
-    // The server answers whom it gets the token of: it does not know this one.
+    // TLS succeeds, so the server receives the token, which it does not know.
     let (code, _, error) = ask(&good, Some(&ca));
     assert!(code != 0 && error.contains("token"), "{error}");
     assert!(!error.contains("TLS with"), "{error}");
@@ -58,7 +59,7 @@ fn a_command_sends_nothing_to_a_server_of_an_unknown_authority_or_another_name()
     let own = server(own.path(), "127.0.0.1", None);
     for (server, ca, why) in [
         (&good, Some(&*wrong), "certificate"),
-        // The authorities of the system.
+        // Without `ca`, the command uses the system's authorities.
         (&good, None, "certificate"),
         (&misnamed, Some(&*ca), "is for another name"),
         (&own, Some(&*ca), "certificate"),
@@ -67,7 +68,7 @@ fn a_command_sends_nothing_to_a_server_of_an_unknown_authority_or_another_name()
         let (code, out, error) = ask(server, ca);
         assert!(code != 0 && out.is_empty(), "{out}");
         assert!(error.contains(why), "{error}");
-        // Nothing but TLS was refused: no request reached the server, and so no token did.
+        // The failure is one of TLS: no request reached the server, and so no token did.
         assert!(error.contains("TLS with") || error.contains("certificates to check"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! A copy of a data folder, made while its server writes, is a data folder.
+//! A backup of a data folder, made while its server writes, is a complete data folder.
 
 use crate::line::jobmeter;
 use crate::programs::{Running, Server, output, program, root, until};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Every path below a folder, with its mode, owner and group.
+/// Returns every path below a folder, with its mode, owner and group.
 fn rights(dir: &Path) -> BTreeMap<PathBuf, (u32, u32, u32)> {
     let (mut found, mut waiting) = (BTreeMap::new(), vec![PathBuf::new()]);
     while let Some(below) = waiting.pop() {
@@ -36,7 +36,7 @@ fn a_copy_is_closed_to_others_keeps_its_owner_and_has_the_audit_log() {
         let status = Command::new("chown").args(["-R", "65534:65534"]).arg(&data).status().unwrap();
         assert!(status.success());
     }
-    // As most users have it, and an administrator's shell.
+    // The usual umask of an administrator's shell.
     let mut backup = Command::new("sh");
     backup.args(["-c", "umask 022; exec \"$@\"", "sh"]).arg(program("jobmeter"));
     backup.arg("backup").arg("--data").arg(&data).arg("--to").arg(&copy);

@@ -1,5 +1,5 @@
-//! Nothing is lost unseen: what each agent printed is what is stored, plus what a gap tells of, whatever
-//! is killed and whenever.
+//! Every sample that an agent printed is stored or covered by a gap, even if processes are killed at any
+//! time.
 
 use crate::line::jobmeter;
 use crate::programs::{Running, Server, get, program, until};
@@ -10,10 +10,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Series and instant.
+/// Fields that identify a sample: metric, device, job, labels and instant.
 type Key = (String, String, String, String, String);
 
-/// A small generator with a seed that is printed, so that a failure can be had again.
+/// A small random generator; it prints its seed, so that `SEED` reproduces a failure.
 struct Random(u64);
 
 impl Random {
@@ -44,7 +44,7 @@ fn agent(url: &str, dir: &Path, printed: &Path) -> Running {
 
 fn printed(file: &Path) -> BTreeMap<Key, String> {
     let text = std::fs::read_to_string(file).unwrap();
-    // A line that a kill cut is no sample that was printed.
+    // A kill may cut the last line, which is not a printed sample.
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let mut samples = BTreeMap::new();
     for line in whole.lines() {
@@ -78,7 +78,7 @@ fn stored(url: &str) -> BTreeMap<Key, Vec<f64>> {
     samples
 }
 
-/// The labels as they were sent: a job's row shows its job beside them.
+/// Returns the labels that the agent sent, without the job's labels, which the server adds to a job's row.
 fn own_labels(labels: &Value) -> String {
     let text = labels.as_str().map_or_else(|| labels.to_string(), str::to_owned);
     let pairs: serde_json::Map<String, Value> = serde_json::from_str(&text).unwrap();
@@ -95,7 +95,7 @@ struct Gap {
     device: String,
     from: f64,
     to: f64,
-    /// Cause, source and detail, for whoever reads a failure.
+    /// Cause, source and detail, for the message of a failure.
     #[expect(dead_code, reason = "shown by a failure")]
     why: String,
 }
@@ -114,7 +114,7 @@ fn gaps(url: &str) -> Vec<Gap> {
     rows.iter().map(gap).collect()
 }
 
-/// Seconds since 1970 of a printed time, by the one who knows times.
+/// Converts a printed time to seconds since 1970 with `date`.
 fn seconds(at: &str) -> f64 {
     let (status, out, _) =
         crate::programs::output(Command::new("date").args(["-u", "-d", at, "+%s.%N"]));
@@ -122,7 +122,7 @@ fn seconds(at: &str) -> f64 {
     out.trim().parse().unwrap()
 }
 
-/// Printed = stored + gaps, each once; and nothing is stored that was not printed.
+/// Checks that every printed sample is stored once or lies in a gap, and that no other sample is stored.
 pub(crate) fn check(url: &str, file: &Path, device: &str, rounds: u64) {
     let printed = printed(file);
     let want = printed.len();
@@ -177,7 +177,7 @@ fn killed_at_any_moment_nothing_is_lost_unseen() {
     }
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(running.end(), 0, "{}", running.errors());
-    // What the agent spooled at its end is sent by the next one.
+    // The next agent sends the samples that this one spooled when it stopped.
     let mut last = agent(&server.url, &spool, &file);
     std::thread::sleep(Duration::from_secs(8));
     assert_eq!(last.end(), 0);

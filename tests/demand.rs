@@ -1,4 +1,4 @@
-//! What a server asks of an agent that runs: optional metrics, and what it read often and kept.
+//! On-demand requests to a running agent: optional metrics, and flushes of its burst buffer.
 
 use crate::layers::repository;
 use crate::programs::{Running, Server, get, program, until};
@@ -10,7 +10,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// The instants of all samples of a metric, in the server's words.
+/// Returns the timestamps of all samples of a metric, in the server's format.
 fn times(server: &Server, metric: &str) -> Vec<String> {
     let (_, body) = get(&server.url, &format!("/rpc/get_metrics?devices=n1&metrics={metric}"));
     let rows: Value = serde_json::from_str(&body).unwrap();
@@ -18,7 +18,7 @@ fn times(server: &Server, metric: &str) -> Vec<String> {
     rows.iter().map(|row| row["timestamp"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Those between two ticks of a second.
+/// Counts timestamps with a fraction of a second, which lie between two ticks.
 fn between(times: &[String]) -> usize {
     times.iter().filter(|at| at.contains('.')).count()
 }

@@ -1,9 +1,10 @@
-//! The documents lead nowhere that is not there. That the generated ones say what the programs say is
-//! tested beside the command, in `crates/jobmeter/tests/docs.rs`.
+//! The documents have no broken links.
+//!
+//! `crates/jobmeter/tests/docs.rs` checks that generated documents match the programs.
 
 use crate::layers::repository;
 
-/// Links within the documents lead to files that are there.
+/// Links within the documents lead to existing files.
 #[test]
 fn links_lead_somewhere() {
     let mut broken = Vec::new();

@@ -1,5 +1,5 @@
-//! `jobmeter doctor`: on this machine as root and as an ordinary user, on recorded machines, with settings that
-//! ask for what is not there.
+//! Tests of `jobmeter doctor`: on this machine as root and as an ordinary user, on recorded machines, and
+//! with settings that request missing devices.
 
 use crate::layers::repository;
 use crate::programs::{Server, output, program, root};
@@ -8,7 +8,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::Command;
 
-/// The report and the exit code.
+/// Runs the command, and returns its exit code and its report.
 fn doctor(command: &mut Command, arguments: &[&str]) -> (i32, Value) {
     let (code, out, errors) = output(command.args(["doctor", "--json"]).args(arguments));
     let report = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{errors}"));
@@ -19,7 +19,7 @@ fn jobmeter() -> Command {
     Command::new(program("jobmeter"))
 }
 
-/// The same as nobody: who may be asked for by number everywhere.
+/// Runs the command as UID 65534 (nobody), which every machine has.
 fn as_nobody() -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
@@ -39,7 +39,8 @@ fn sources(report: &Value) -> &Vec<Value> {
     report["sources"].as_array().unwrap()
 }
 
-/// What every report holds to: the code is what its lines say, and every state has its words.
+/// Checks that the exit code matches the report's lines, and that every state is known. A state other than
+/// `ok` must have an explanation, and `denied` also a remedy.
 fn is_sound(code: i32, report: &Value) {
     let all = report["machine"].as_array().unwrap().iter().chain(sources(report));
     let mut ill = false;
@@ -77,7 +78,7 @@ fn doctor_tells_what_this_machine_lacks_and_what_reading_it_costs() {
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     assert_eq!(line(&report, "kernel")["what"], format!("Linux {}", kernel.trim()));
 
-    // What is not there is not read, and costs nothing.
+    // An absent source is not read, so it has no cost.
     let costs = |line: &&Value| line["state"] != "ok" && !line["cost"].is_null();
     assert_eq!(sources(&report).iter().find(costs), None);
 
@@ -113,7 +114,7 @@ fn doctor_of_a_recorded_machine_tells_of_that_one() {
     assert_eq!(psi["state"], "absent");
     assert!(psi["grant"].as_str().unwrap().contains("psi=1"), "{psi}");
     assert_eq!(line(&report, "pressure")["state"], "absent");
-    // What reading a recording costs is nobody's business, nor is this machine's agent.
+    // The report of a recording has no costs, and no lines about this machine's agent and server.
     assert!(sources(&report).iter().all(|line| line["cost"].is_null()), "{report}");
     let told =
         |name: &str| report["machine"].as_array().unwrap().iter().any(|it| it["name"] == name);
@@ -149,7 +150,7 @@ fn doctor_looks_at_what_the_agent_was_told() {
     assert!(!spool.parent().unwrap().try_exists().unwrap(), "it makes nothing");
     assert_eq!(line(&report, "taskstats")["state"], "off");
     assert_eq!(line(&report, "load")["period_seconds"], 30.0);
-    // The question is counted as no frame, good or bad.
+    // The server does not count doctor's request as a frame, neither valid nor malformed.
     let (_, metrics) = crate::programs::get(&server.url, "/metrics");
     let malformed = metrics.lines().find(|line| {
         line.starts_with("jobmeter_ingest_frames_total") && line.contains("malformed")
@@ -197,7 +198,7 @@ fn the_record_of_a_server_that_was_killed_is_no_fault_of_the_node() {
     assert!(what.contains(record.to_str().unwrap()) && what.contains("runs no more"), "{stale}");
     assert!(record.try_exists().unwrap(), "doctor changes nothing");
 
-    // A server that runs holds its record locked: that it does not answer is a fault.
+    // A running server holds a lock on its record, so a server without a response is an error.
     let held = File::open(&record).unwrap();
     held.lock().unwrap();
     let silent = ask();

@@ -1,5 +1,5 @@
-//! The real agent with a program of the site's (`[sources.exec]`): by whom it may be named, whose rights it has, and
-//! that one which hangs holds up nobody.
+//! Tests of the agent with a site's program (`[sources.exec]`): permissions to configure it, its rights, and
+//! that a hanging program delays no other source.
 
 use crate::programs::{self, NO_SERVER, Running, output, program};
 use std::fs::Permissions;
@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A file that names a program, in a folder that everybody may read; only root has one that counts.
+/// Writes a settings file that names a program, in a folder that everybody may read. Returns none without
+/// root, because only root's file may name programs.
 fn file(dir: &Path, command: &str, more: &str) -> Option<PathBuf> {
     std::fs::set_permissions(dir, Permissions::from_mode(0o755)).unwrap();
     let file = dir.join("agent.toml");
@@ -27,7 +28,7 @@ fn agent(file: &Path) -> Command {
     command
 }
 
-/// What one tick tells of the program: its samples, and the log.
+/// Runs one tick, and returns the program's samples and the log.
 fn once(command: &mut Command) -> (Vec<String>, String) {
     let (code, out, errors) = output(command.args(["--once", "-v"]));
     assert_eq!(code, 0, "{errors}");
@@ -47,7 +48,7 @@ fn a_sites_program_is_run_with_an_ordinary_users_rights() {
     let dir = tempfile::tempdir().unwrap();
     let Some(file) = file(dir.path(), IDS, MATCH) else { return };
     let (samples, errors) = once(&mut agent(&file));
-    // The shell itself sets PWD, and no more.
+    // The shell itself sets only PWD.
     let told = |uid| {
         [
             "exec_value {\"name\": \"uid\"} UID".replace("UID", uid),
@@ -59,7 +60,7 @@ fn a_sites_program_is_run_with_an_ordinary_users_rights() {
         lines
     };
     assert_eq!(sorted(samples), sorted(told("65534").to_vec()), "{errors}");
-    // An agent that is no root runs it with its own rights, if that is what the file says, and no others.
+    // An agent without root runs the program with its own rights if the file says so, and with no others.
     let as_user = |id: &str| {
         let mut command = Command::new("setpriv");
         command.args([&format!("--reuid={id}"), &format!("--regid={id}"), "--clear-groups"]);
@@ -75,7 +76,7 @@ fn a_sites_program_is_run_with_an_ordinary_users_rights() {
     }
 }
 
-/// Not where it is built in a folder that is closed to them.
+/// Returns false if the agent's executable is in a folder that other users cannot enter.
 fn others_can_run_the_agent() -> bool {
     let mut other = Command::new("setpriv");
     other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
@@ -95,7 +96,7 @@ fn a_program_is_taken_from_no_file_that_others_can_write_and_from_nowhere_else()
     let (samples, errors) = once(&mut agent(&file));
     assert!(samples.is_empty() && errors.contains("belongs to user 65534"), "{errors}");
     chown(&file, Some(0), None).unwrap();
-    // Who can write to its folder can put another one there.
+    // A user who can write to the folder could replace the file.
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o775)).unwrap();
     let (samples, errors) = once(&mut agent(&file));
     assert!(samples.is_empty() && errors.contains("chmod go-w"), "{errors}");
@@ -123,7 +124,7 @@ fn what_is_asked_for_and_not_there_is_told_without_being_asked() {
     let (code, _, errors) = output(programs::agent().args(["--spool", "none"]).args(pmu));
     assert_eq!(code, 0, "{errors}");
     assert!(errors.contains("this machine has no PMU `nosuch`"), "{errors}");
-    // What nobody asked for is no matter.
+    // A missing device matters only if a setting requests it.
     let (_, _, errors) = output(programs::agent().args(["--spool", "none", "--once"]));
     assert!(!errors.contains("absent"), "{errors}");
 }
@@ -155,12 +156,13 @@ fn a_check_of_the_file_tells_what_is_written_wrongly_and_what_this_machine_does_
     std::fs::set_permissions(&tool, Permissions::from_mode(0o777)).unwrap();
     let (code, errors) = check(&format!("[sources.exec]\ncommand = [\"{}\"]\n", tool.display()));
     assert!(code == 1 && errors.contains("`sources.exec.command`: "), "{errors}");
-    // What only this machine lacks is no mistake.
+    // A device that only this machine lacks is no error of the file.
     let events = "[sources.perf]\nevents = [\"amd_df/event=0x1/\", \"task_clock\"]\n";
     assert_eq!(check(events).0, 0);
 }
 
-/// Be it waited for, as at the first reading, or only looked at, as at later ones.
+/// A running program ends with the agent, whether the agent waits for it (first reading) or only polls it
+/// (later readings).
 #[test]
 fn a_program_that_runs_ends_with_the_agent() {
     for (script, is_first) in
@@ -196,7 +198,7 @@ fn until(what: &str, has_come: impl Fn() -> bool) {
     }
 }
 
-/// Another source every 20 ms beside a program that hangs until it is killed.
+/// Reads another source every 20 ms beside a program that hangs until the agent kills it.
 #[test]
 fn a_program_that_hangs_holds_up_no_other_source() {
     let dir = tempfile::tempdir().unwrap();
@@ -217,7 +219,7 @@ fn a_program_that_hangs_holds_up_no_other_source() {
     let out = std::fs::read_to_string(out).unwrap();
     assert!(!out.contains("exec_value"), "{out}");
     let loads = out.lines().filter(|line| line.starts_with("load_1m\t")).count();
-    // Four seconds of it are 200; while a reading begins anew the others wait for a twentieth of a second.
+    // Four seconds have 200 readings. While a reading restarts, the other sources wait 50 ms.
     assert!(loads >= 100, "{loads} readings of load");
     let left = output(Command::new("pgrep").args(["-fx", "sleep 1013", "-u", "nobody"]));
     assert_eq!(left.1, "", "a program that was killed is alive");

@@ -1,4 +1,4 @@
-//! Faults of a node that must not spread.
+//! Faults of a node that must not affect other sources or nodes.
 
 use crate::layers::repository;
 use crate::programs::{Running, Server, get, program, root, until};
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-/// Mounts a FUSE file system that nobody serves, in a mount namespace of its own, and becomes the agent.
+/// Mounts a FUSE file system without a daemon, in a mount namespace of its own, and executes the agent.
 const HANGING: &str = "exec 3<>/dev/fuse; \
     mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 hanging $0 && exec \"$@\"";
 
@@ -47,7 +47,7 @@ fn a_mount_that_hangs_delays_no_other_source() {
     assert_eq!(told("agent_source_timeouts_total\t"), Some(1.0));
 }
 
-/// The seconds at which a metric was printed.
+/// Returns the seconds at which a metric was printed.
 fn seconds_of(printed: &Path, metric: &str) -> Vec<i64> {
     let text = std::fs::read_to_string(printed).unwrap();
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
@@ -62,7 +62,8 @@ fn seconds_of(printed: &Path, metric: &str) -> Vec<i64> {
         .collect()
 }
 
-/// A job's directory goes while its agent is dead: the next start tells its end, as of when the agent died.
+/// A job's cgroup disappears while its agent is dead. The next agent reports the job's end, with the time of
+/// the agent's death.
 #[test]
 fn a_job_that_ends_while_its_agent_is_dead_has_ended() {
     let dir = tempfile::tempdir().unwrap();
@@ -97,7 +98,7 @@ fn a_job_that_ends_while_its_agent_is_dead_has_ended() {
     assert_eq!(agent.end(), 0, "{}", agent.errors());
 }
 
-/// Without a spool an agent does not know since when it was down; the server does.
+/// Without a spool, an agent does not know since when it was down. The server does, and reports the gap.
 #[test]
 fn an_agent_without_a_spool_that_was_down_leaves_a_gap_that_is_told() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,14 +1,16 @@
-//! The formulas of docs/reference/mapping.md, computed with what the metrics were between two readings: every
-//! metric is an interval, and so is the result. What lies in it agrees within what time skew explains.
+//! Evaluates the formulas of docs/reference/mapping.md on two readings of the metrics.
+//!
+//! Each metric is the interval between its two values, and so is the result. A value in that interval agrees
+//! within the time skew of the readings.
 
 use std::collections::BTreeMap;
 
 /// A series: its labels as JSON, and its value.
 pub(crate) type Series = (serde_json::Value, f64);
-/// The series of the device by metric.
+/// The device's series, by metric.
 pub(crate) type Reading = BTreeMap<String, Vec<Series>>;
 
-/// From the smallest to the largest that it may be.
+/// Smallest and largest possible value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Interval(pub(crate) f64, pub(crate) f64);
 
@@ -32,13 +34,13 @@ impl Interval {
     }
 }
 
-/// What a metric stands for, with a label if one is named.
+/// Returns the interval of a metric, with a label if the formula names one.
 type Metrics<'a> = &'a dyn Fn(&str, Option<Label<'_>>) -> Option<Interval>;
-/// A label's name and text.
+/// A label's name and value.
 type Label<'a> = (&'a str, &'a str);
 
-/// Computes a formula; `value` gives what a metric, with a label if one is named, stands for. `None` if one of
-/// them has no value.
+/// Computes a formula; `value` returns the interval of a metric, with a label if the formula names one.
+/// `None` if one of the metrics has no value.
 pub(crate) fn compute(formula: &str, value: Metrics<'_>) -> Option<Interval> {
     let mut rest = formula;
     let result = sum(&mut rest, value);
@@ -88,7 +90,7 @@ fn atom(rest: &mut &str, value: Metrics<'_>) -> Option<Interval> {
     value(word, Some(label.split_once("=\"").expect("a label has a value")))
 }
 
-/// The sum of a metric's series in a reading; `None` if there is none.
+/// Sums a metric's series in a reading; `None` if it has none.
 pub(crate) fn total(reading: &Reading, metric: &str, label: Option<Label<'_>>) -> Option<f64> {
     let is = |labels: &serde_json::Value| label.is_none_or(|(name, text)| labels[name] == text);
     let series = reading.get(metric)?.iter().filter(|(labels, _)| is(labels));

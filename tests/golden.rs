@@ -1,4 +1,4 @@
-//! The real agent on recorded machines prints the golden lines, which `make golden` rewrites.
+//! The agent prints the golden lines of every recorded machine. `make golden` rewrites them.
 
 use crate::layers::repository;
 use crate::programs::{self, output};
@@ -31,7 +31,7 @@ fn the_agent_prints_the_golden_lines_of_every_recorded_machine() {
         let (code, out, errors) = output(&mut command);
         assert_eq!(code, 0, "{name}: {errors}");
         let mut printed: Vec<String> = out.lines().map(|line| line.replace('\t', " ")).collect();
-        // The agent's own cost is no part of the recorded machine.
+        // The agent's own usage does not belong to the recorded machine.
         printed.retain(|line| !line.starts_with("agent_"));
         printed.sort();
         let golden =

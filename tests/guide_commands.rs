@@ -1,5 +1,7 @@
-//! The commands of README and the user's guide run as they are written. A block that cannot run in a test says why in its
-//! info string: ```` ```sh not run: REASON ````; one that runs is ```` ```sh run ````.
+//! The commands of README and of the user guide run as written.
+//!
+//! The info string of a shell block is ```` ```sh run ````, or ```` ```sh not run: REASON ```` if a test
+//! cannot run the block.
 
 use crate::layers::repository;
 use crate::line::{node_alive, programs_together};
@@ -9,11 +11,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 const DOCUMENTS: [&str; 2] = ["README.md", "docs/guide/user.md"];
-/// The user `nobody`, as whom root runs everything a second time.
+/// UID of `nobody`. Root runs all commands a second time as this user.
 const NOBODY: &str = "65534";
 
-/// The lines of the blocks that run, each with its document and number; every block of shell commands says whether it
-/// does.
+/// Returns the lines of the blocks that run, each with its document and line number. Fails if a shell block's
+/// info string does not say whether it runs.
 fn lines() -> Vec<(String, String)> {
     let mut found = Vec::new();
     for document in DOCUMENTS {
@@ -44,7 +46,7 @@ fn lines() -> Vec<(String, String)> {
     found
 }
 
-/// A program as this user, or as nobody.
+/// Returns a program's command that runs as the current user, or as nobody.
 fn as_user(is_nobody: bool, program: &Path) -> Command {
     if !is_nobody {
         return Command::new(program);
@@ -54,7 +56,7 @@ fn as_user(is_nobody: bool, program: &Path) -> Command {
     command
 }
 
-/// Runs every line in a folder of the user's, with a server and an agent of the user's own.
+/// Runs every line in a folder that the user owns, with a server and an agent that run as this user.
 fn run_all(is_nobody: bool) {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("Makefile"), "all:\n\ttrue\n").unwrap();
@@ -92,8 +94,8 @@ fn run_all(is_nobody: bool) {
         shell.args(["-c", &line]);
         at_home(&mut shell, &url, &path);
         let (code, out, errors) = output(&mut shell);
-        // The job of the guide has no samples, and an agent without root no metrics of cgroups. The guide names times of
-        // day: at some of them the job has already begun.
+        // Accepted errors: the guide's job has no samples, and an agent without root has no cgroup metrics.
+        // The guide names times of day, and the job may start after them.
         let empty = [
             "jobmeter: no sample",
             "jobmeter: no five-minute windows",
@@ -115,7 +117,7 @@ fn the_commands_of_the_guide_run_as_written() {
 #[test]
 fn the_commands_of_the_guide_run_as_an_ordinary_user() {
     if !crate::programs::root("the_commands_of_the_guide_run_as_an_ordinary_user") {
-        // As an ordinary user the other test is this one.
+        // For an ordinary user the other test does the same.
         return;
     }
     let programs = programs_together();

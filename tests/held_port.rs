@@ -1,4 +1,5 @@
-//! `up` holds the server's port: after a crash nobody else gets it, connections wait, and the server comes back.
+//! `up` holds the server's port. After the server crashes, no other process can bind the port, connections
+//! wait, and a new server accepts them.
 
 use crate::line::Up;
 use crate::programs::{get, until};
@@ -6,7 +7,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
-/// The server that runs below a data folder, by its command line.
+/// Returns the command line of the server that uses a data folder.
 fn server_of(data: &Path) -> Option<String> {
     let of = |entry: std::fs::DirEntry| {
         let pid = entry.file_name().into_string().ok()?;
@@ -29,14 +30,14 @@ fn a_crash_of_the_server_does_not_free_its_port() {
     until("the server's end", Duration::from_secs(20), || {
         (server_of(dir.path()).as_ref() != Some(&first)).then_some(())
     });
-    // Nobody else can listen there, before the new server does and after.
+    // No other process can listen on the port, neither before nor after the new server starts.
     let address = up.url.trim_start_matches("http://").to_owned();
     assert!(TcpListener::bind(&address).is_err(), "{address} is free");
-    // A request that comes while no server runs is answered by the next one.
+    // The next server answers a request that arrives while no server runs.
     assert_eq!(get(&up.url, "/api/v1/ready").0, 200);
     assert!(server_of(dir.path()).is_some_and(|second| second != first));
     assert!(TcpListener::bind(&address).is_err(), "{address} is free");
-    // The agent goes on.
+    // The agent continues.
     until("the node", Duration::from_secs(30), || {
         get(&up.url, "/api/v1/nodes").1.contains("\"alive\":true").then_some(())
     });

@@ -1,5 +1,5 @@
-//! Hostile statements, frames and requests at once, again and again, while honest clients are served. `make test` goes through
-//! the corpus once, `make soak` for an hour.
+//! Hostile statements, frames and requests run in parallel, repeatedly, while the server serves honest
+//! clients. `make test` runs the corpus once, `make soak` for one hour.
 
 use crate::hostile_corpus::{frames, requests, statements};
 use crate::layers::repository;
@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Sends a body of frames; the status.
+/// Sends a body of frames, and returns the status.
 fn post(url: &str, body: &[u8]) -> u16 {
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
@@ -22,7 +22,7 @@ fn post(url: &str, body: &[u8]) -> u16 {
     answer.status().as_u16()
 }
 
-/// Sends bytes, takes the beginning of an answer, if there is one soon, and goes away.
+/// Sends bytes, reads the start of a response for up to 200 ms, and closes the connection.
 fn connect(url: &str, bytes: &[u8]) {
     let mut stream = TcpStream::connect(url.trim_start_matches("http://")).unwrap();
     stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
@@ -74,7 +74,7 @@ fn whatever_is_sent_others_are_served() {
         }
     });
     println!("{} rounds of hostile input, {served} of honest clients", hostile.into_inner());
-    // Were they held up by a statement, they would be served about as often as those end.
+    // If a statement blocked honest clients, they would be served about as often as statements end.
     assert!(served > 2 * statements.len(), "{served}");
     let acks = |outcome: &str| {
         metric(url, &format!("jobmeter_ingest_frames_total{{outcome=\"{outcome}\"}}"))

@@ -1,7 +1,8 @@
-//! What an attacker sends: statements, frames and requests, each by what it is. The whole-program tests go through it, and the
-//! bench `http --attacks` measures what others notice of it.
+//! Inputs of an attacker: statements, frames and requests, each with a description. The whole-program tests
+//! send them, and the bench `http --attacks` measures their effect on other clients.
 
-/// Statements that need more memory or time than one may have, each in a way that the engine does not count.
+/// Statements that exceed the memory or time limit of a statement, each in a way that the SQL engine does not
+/// account.
 pub(crate) fn statements() -> Vec<(&'static str, String)> {
     let lists =
         (0..12).fold("1".to_owned(), |inner, _| format!("[{}]", [inner.as_str(); 2].join(",")));
@@ -48,10 +49,10 @@ pub(crate) fn statements() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Bodies for `POST /v1/batches`.
+/// Request bodies for `POST /v1/batches`.
 pub(crate) fn frames() -> Vec<(&'static str, Vec<u8>)> {
     let whole = frame(&zeros(b"", 1 << 20));
-    // Of the origin n1: field 7 of a batch, the places of samples, longer than a batch may be.
+    // A batch of the origin n1: field 7, the indices of its samples, is longer than a batch may be.
     let head = b"\x0a\x02n1\x12\x10sixteen-bytes-id\x3a\x80\x80\x80\x07";
     let samples = frame(&zeros(head, 14 << 20));
     let damaged = whole.iter().rev().skip(1).rev().chain(b"x").copied().collect();
@@ -65,13 +66,13 @@ pub(crate) fn frames() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// A frame with a payload, as `proto/batch.proto` has it.
+/// Builds a frame with a payload, as in `proto/batch.proto`.
 fn frame(payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
     [b"JMB1", &length[..], &crc32c(payload).to_le_bytes(), payload].concat()
 }
 
-/// A payload that zstd expands to a begin and so many zeros: RFC 8878, blocks of one repeated byte.
+/// Builds a zstd payload that expands to a prefix and `count` zeros (RFC 8878, blocks of one repeated byte).
 fn zeros(begin: &[u8], count: usize) -> Vec<u8> {
     const BLOCK: usize = 128 << 10;
     let header = |kind: usize, size: usize, last: bool| {
@@ -92,7 +93,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
 }
 
-/// Bytes for a connection of their own.
+/// Bytes of requests, each for a separate connection.
 pub(crate) fn requests() -> Vec<(&'static str, Vec<u8>)> {
     let post = |path: &str, headers: &str, body: &str| {
         format!(

@@ -1,5 +1,7 @@
-//! The real agent and the board's own computer, in a nested machine: one that qemu simulates, and one of our own behind
-//! qemu's device for those outside, which knows DCMI and Dell's commands.
+//! The agent reads a board's controller (BMC) in a nested machine.
+//!
+//! One BMC is simulated by qemu. The other is a BMC of this test behind qemu's device for external BMCs, with
+//! DCMI and Dell's commands.
 
 use crate::nested::{nested, samples};
 use crate::programs::program;
@@ -7,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
-/// A full sensor record (§43.1): number, unit of measure, M, B and the exponents, name.
+/// Builds a full sensor record (§43.1): number, unit of measure, M, B and the exponents, name.
 fn record(id: u8, number: u8, unit: u8, (m, b, exponents): (u8, u8, u8), name: &str) -> Vec<u8> {
     let mut record = vec![0; 48];
     record[..5].copy_from_slice(&[id, 0, 0x51, 0x01, u8::try_from(43 + name.len()).unwrap()]);
@@ -25,7 +27,8 @@ fn compact(number: u8) -> Vec<u8> {
     record
 }
 
-/// The machine's script with the agent and the drivers, and a board's computer as qemu is told of it.
+/// Runs the nested machine's script with the agent, the drivers, and a BMC in the form of qemu's arguments;
+/// returns its output.
 fn told(bmc: &str) -> String {
     nested("ipmi.sh", &[program("jobmeter-agent")], |command: &mut Command| {
         command.env("NESTED_MODULES", "ipmi_msghandler ipmi_devintf ipmi_si");
@@ -33,7 +36,8 @@ fn told(bmc: &str) -> String {
     })
 }
 
-/// The printed values of both runs, by metric and labels; how often each was told in the second.
+/// Checks the printed values of both runs, by metric and labels, and the number of readings in the second
+/// run.
 fn check(out: &str, wanted: &[(&str, &str, f64)]) {
     let (once, then) = out.split_once("THEN").unwrap();
     for part in [once, then] {
@@ -45,7 +49,7 @@ fn check(out: &str, wanted: &[(&str, &str, f64)]) {
         }
         assert_eq!(values.len(), wanted.len(), "{out}");
     }
-    // Six seconds, of which the agent's start and the first reading take some.
+    // The run takes six seconds, but the agent's startup and the first reading take some of them.
     let (first, ..) = wanted[0];
     let times = then.lines().filter(|line| line.starts_with(&format!("{first}\t"))).count();
     assert!(times >= 3, "{first} was told {times} times\n{out}");
@@ -55,12 +59,12 @@ fn check(out: &str, wanted: &[(&str, &str, f64)]) {
 fn the_sensors_of_a_simulated_boards_computer_are_told() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("sdr");
-    // Its readings are 0: what is told is B by its exponent.
+    // The simulated readings are 0, so the value is B with its exponent.
     let records = [
         record(0, 5, 1, (1, 25, 0), "Inlet"),
         record(1, 6, 4, (6, 121, 0xf0), "12V rail"),
         record(2, 7, 18, (100, 42, 0x02), "Fan"),
-        // It has only sensors of which it has a compact record (§43.2), too.
+        // The simulator creates a sensor only if it also has a compact record (§43.2).
         compact(5),
         compact(6),
         compact(7),
@@ -81,9 +85,9 @@ fn the_sensors_of_a_simulated_boards_computer_are_told() {
 fn dcmi_and_dells_commands_are_told_by_one_of_our_own() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    // Ends with its connection, and with the test at last.
+    // The thread ends with its connection, and at the latest with the test.
     std::thread::spawn(move || serve(listener.accept().unwrap().0));
-    // Without `reconnect` this qemu connects before its device is ready, and falls.
+    // Without `reconnect`, this version of qemu connects before its device is ready, and crashes.
     let out = told(&format!(
         "-chardev socket,id=c0,host=127.0.0.1,port={port},reconnect=1 \
          -device ipmi-bmc-extern,id=b0,chardev=c0"
@@ -106,8 +110,8 @@ const END: u8 = 0xa0;
 const COMMAND: u8 = 0xa1;
 const ESCAPE: u8 = 0xaa;
 
-/// Speaks with qemu as OpenIPMI's serial interface of the kind `VM` does: messages end in A0h, commands to the
-/// machine in A1h; the byte after AAh has its bit 4 set.
+/// Speaks OpenIPMI's serial protocol `VM` with qemu. A message ends with A0h, and a command to the machine
+/// with A1h. After AAh, the next byte has its bit 4 set.
 fn serve(mut line: TcpStream) {
     let records = [
         record(0, 0x17, 6, (2, 0, 0), "Pwr"),
@@ -115,7 +119,7 @@ fn serve(mut line: TcpStream) {
         record(2, 0x02, 1, (1, 0, 0), "Off"),
     ];
     let (mut message, mut is_escaped, mut byte) = (Vec::new(), false, [0]);
-    // The machine's end closes the connection.
+    // The connection closes when the nested machine ends.
     while line.read_exact(&mut byte).is_ok() {
         match byte[0] {
             END => {
@@ -135,7 +139,7 @@ fn serve(mut line: TcpStream) {
     }
 }
 
-/// The bytes of an answer to a message: its number, function and unit, command, data, checksum.
+/// Returns the bytes of a response: number, function and unit, command, data, checksum.
 fn answer_to(message: &[u8], records: &[Vec<u8>]) -> Option<Vec<u8>> {
     assert_eq!(message.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)), 0, "{message:x?}");
     let [number, function, command, data @ .., _] = message else { return None };
@@ -154,17 +158,17 @@ fn answer_to(message: &[u8], records: &[Vec<u8>]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The completion code and data of an answer.
+/// Returns the completion code and the data of a response.
 fn data_of(function: u8, command: u8, data: &[u8], records: &[Vec<u8>]) -> Vec<u8> {
     match (function, command, data) {
-        // Get Device ID: made by Dell. Global enables, flags: what the driver asks for.
+        // Get Device ID: manufacturer Dell. Then the global enables and the flags that the driver requests.
         (0x06, 0x01, _) => vec![0, 0x20, 0x81, 3, 5, 2, 0xbf, 0xa2, 2, 0, 0, 1],
         (0x06, 0x2f | 0x31, _) => vec![0, 0],
         (0x06, 0x2e | 0x30, _) => vec![0],
         (0x0a, 0x22, _) => vec![0, 7, 0],
         (0x0a, 0x23, [7, 0, id, 0, from, count]) => {
             let Some(record) = records.get(usize::from(*id)) else { return vec![0xcb] };
-            // As many BMCs it gives no more than 8 bytes at once.
+            // Like many BMCs, it returns at most 8 bytes at once.
             if *count > 8 {
                 return vec![0xca];
             }
@@ -175,7 +179,7 @@ fn data_of(function: u8, command: u8, data: &[u8], records: &[Vec<u8>]) -> Vec<u
         }
         (0x04, 0x2d, [0x17]) => vec![0, 123, 0xc0, 0],
         (0x04, 0x2d, [0x01]) => vec![0, 45, 0xc0, 0],
-        // A processor that is not there.
+        // Sensor of a missing processor.
         (0x04, 0x2d, [0x02]) => vec![0, 0, 0xe0, 0],
         (0x2c, 0x02, [0xdc, 1, 0, 0]) => {
             vec![0, 0xdc, 245, 0, 2, 0, 0xd4, 1, 184, 0, 0, 0, 0, 0, 0xe8, 3, 0, 0, 0x40]

@@ -1,11 +1,11 @@
-//! The table of crates in ARCHITECTURE.md is what cargo says.
+//! The tables of crates and folders in ARCHITECTURE.md match cargo's metadata and the code.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The repository.
+/// Returns the repository's root.
 pub(crate) fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
@@ -38,7 +38,7 @@ pub(crate) fn metadata(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Whether a package is a station of the line, and not a way to test it.
+/// Returns whether a package belongs to the product; the others only test it.
 fn is_station(name: &&str) -> bool {
     !["fuzz", "memdisk", "sim", "whole"].contains(name)
 }
@@ -68,7 +68,8 @@ fn crates_use_what_the_table_says() {
     }
 }
 
-/// The order of the folders and files of a crate's `src`, lowest first, from the second table of ARCHITECTURE.md.
+/// Returns the order of the folders and files in each crate's `src`, lowest first, from ARCHITECTURE.md's
+/// second table.
 fn folder_orders() -> Vec<(String, Vec<String>)> {
     let text = std::fs::read_to_string(repository().join("ARCHITECTURE.md")).unwrap();
     let (_, text) =
@@ -80,7 +81,7 @@ fn folder_orders() -> Vec<(String, Vec<String>)> {
     text.lines().map_while(row).collect()
 }
 
-/// The production code of every file below a folder or of one file.
+/// Returns the production code of a file, or of every file below a folder.
 fn sources(path: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     if path.is_dir() {
@@ -139,7 +140,7 @@ fn datafusion_stays_in_one_crate() {
     }
 }
 
-/// No GPL or LGPL in what is linked; one TLS provider; one HTTP stack for each side.
+/// No linked crate is under the GPL or LGPL; there is one TLS provider, and one HTTP stack on each side.
 #[test]
 fn licences_and_bans() {
     let metadata = metadata(&[]);
@@ -157,7 +158,7 @@ fn licences_and_bans() {
     }
 }
 
-/// The agent has a budget: no async runtime, no engine.
+/// The agent depends neither on an async runtime nor on an SQL engine.
 #[test]
 fn the_agent_stays_small() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

@@ -1,1 +1,1 @@
-//! Whole-program tests live in `main.rs`; this crate has no code of its own.
+//! The whole-program tests are in `main.rs`; this crate has no code of its own.

@@ -1,4 +1,5 @@
-//! The whole line on this machine: `jobmeter up`, a command run as a job, and every way to ask for it.
+//! The whole pipeline on this machine: `jobmeter up`, a command that runs as a job, and every way to query
+//! the job.
 
 use crate::programs::{self, Running, get, output, program, root, until};
 use serde_json::Value;
@@ -14,11 +15,11 @@ pub(crate) struct Up {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Held by who has a server and runs jobs in cgroups: the first job of each server is number 1, and its cgroup is
-/// named by that, so that on one node two would meet in it (docs/guide/operator.md).
+/// Serializes tests that have a server and run jobs in cgroups. The first job of every server has ID 1, and
+/// the ID names its cgroup. So two servers on one node would share a cgroup (docs/guide/operator.md).
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Waits until nobody else has a server and an agent.
+/// Waits until no other test has a server and an agent.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -35,12 +36,12 @@ impl Up {
     }
 }
 
-/// The three programs side by side, as an installation has them.
+/// Links the three programs into one folder, as in an installation.
 pub(crate) fn programs_together() -> std::path::PathBuf {
     let dir = program("jobmeter").parent().unwrap().join("together");
     std::fs::create_dir_all(&dir).unwrap();
     for name in ["jobmeter", "jobmeter-server", "jobmeter-agent"] {
-        // Tests run at the same time: the link is made beside its place and moved there in one step.
+        // Tests run in parallel: create each link under a temporary name, and rename it in one step.
         let own = dir.join(format!(".{name}.{:?}", std::thread::current().id()));
         std::fs::remove_file(&own).ok();
         std::fs::hard_link(program(name), &own)
@@ -71,7 +72,8 @@ fn json(url: &str, arguments: &[&str]) -> Value {
     serde_json::from_str(&out).unwrap_or_else(|e| panic!("{arguments:?}: {e}: {out}"))
 }
 
-/// Two seconds of work on one core, less where others work too, 64 MiB of memory and 8 MiB of files, in the shell's children.
+/// Load in children of the shell: 64 MiB of memory, 8 MiB of files, and 2 s of work on one core. On a busy
+/// machine these 2 s have less processor time.
 const LOAD: &str = "dd if=/dev/zero of=$0/f bs=1M count=8 conv=fsync 2>/dev/null; \
     head -c 64M /dev/zero | tail -c 64M >/dev/null; \
     end=$(($(date +%s%N) + 2000000000)); while [ $(date +%s%N) -lt $end ]; do :; done; exit 3";
@@ -106,7 +108,7 @@ fn a_command_run_as_a_job_is_found_by_every_question() {
     assert!(cpu > 0.2 && cpu < report["wall_seconds"].as_f64().unwrap() * 2.0, "{report}");
     assert!(report["memory_peak_bytes"].as_f64().unwrap() > 30e6, "{report}");
 
-    // The agent's own samples of the job reach the store, and say the same.
+    // The agent's own samples of the job reach the store, with the same processor time.
     let stored = until("the job's last samples", Duration::from_secs(15), || {
         let job = json(&up.url, &["job", &format!("local:{id}"), "--json"]);
         let stored = job["totals"]["cpu_seconds"].as_f64()?;
@@ -152,7 +154,7 @@ fn a_command_run_as_a_job_is_found_by_every_question() {
     assert_eq!(up.running.end(), 0, "{}", up.running.errors());
 }
 
-/// Ended with SIGKILL, `up` leaves nothing behind.
+/// After a SIGKILL of `up`, none of its programs remains.
 #[test]
 fn the_programs_end_with_up() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A user listens on a port where others expect a server, and receives nothing of theirs.
+//! A user who listens on a port on which other users expect a server receives none of their data.
 
 use crate::programs::{self, agent, output, program, until};
 use std::io::{BufRead, BufReader};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const USER: &str = "65534";
 
-/// Accepts connections as another user: prints its port, then what it receives.
+/// Accepts connections as another user; prints its port, then the received bytes.
 const LISTENER: &str = r#"
 import os, socket
 os.setgroups([])
@@ -68,7 +68,7 @@ fn nothing_is_sent_to_a_port_of_another_user() {
     assert_eq!(lines.next().unwrap().unwrap(), "b''");
     drop(sending);
 
-    // Who trusts that user says so.
+    // `--server-uids` makes the command trust that user.
     let asked = [&asked[..], &["--server-uids", USER]].concat();
     output(Command::new(program("jobmeter")).args(asked));
     let got = lines.map(Result::unwrap).find(|got| got != "b''").unwrap();

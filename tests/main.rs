@@ -1,6 +1,6 @@
-//! Whole-program tests: one binary that links no part of jobmeter, and drives the programs.
+//! Whole-program tests: one binary that links no part of jobmeter and runs its programs.
 //!
-//! The programs are those of the build folder this binary lies in; `make test` builds them first.
+//! The programs are in the same build folder as this binary; `make test` builds them first.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

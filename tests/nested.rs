@@ -1,5 +1,5 @@
-//! What this machine's kernel may lack, in a nested machine: the agent on all of cgroup version 2, the store on
-//! a disk that fails.
+//! Tests in a nested machine for kernel features that this machine may lack: the agent on full cgroup version
+//! 2, and the store on a failing disk.
 
 use crate::layers::repository;
 use crate::programs::{output, program};
@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs a script in the nested machine with programs, after the command was changed; what it prints.
+/// Runs a script in the nested machine with programs, and returns its output. `change` adjusts the command
+/// first.
 pub(crate) fn nested(
     script: &str,
     programs: &[PathBuf],
@@ -27,7 +28,7 @@ pub(crate) fn nested(
     out
 }
 
-/// The value of a printed sample: metric, job, labels.
+/// Returns the values of printed samples, by metric, job and labels.
 pub(crate) fn samples(out: &str) -> BTreeMap<(String, String, String), f64> {
     let mut samples = BTreeMap::new();
     for line in out.lines() {
@@ -39,7 +40,7 @@ pub(crate) fn samples(out: &str) -> BTreeMap<(String, String, String), f64> {
     samples
 }
 
-/// A number that the script tells, mostly from the kernel itself.
+/// Returns a number from the script's output, mostly from the kernel itself.
 fn kernel(out: &str, name: &str) -> f64 {
     let line = out.lines().find_map(|line| line.strip_prefix(&format!("KERNEL {name} ")));
     line.unwrap_or_else(|| panic!("the script tells no {name}:\n{out}")).trim().parse().unwrap()
@@ -53,7 +54,7 @@ fn jobs_of_cgroup_version_2_are_counted_as_the_kernel_counts_them() {
         let key = (metric.to_owned(), job.to_owned(), "{}".to_owned());
         *samples.get(&key).unwrap_or_else(|| panic!("no {metric} of {job}:\n{out}"))
     };
-    // The load had ended when the agent read: the numbers are the kernel's own.
+    // The load has ended before the agent reads, so the values equal the kernel's.
     assert_eq!(of("cgroup_cpu_seconds_total", "slurm:7"), kernel(&out, "usage_usec") / 1e6);
     assert_eq!(of("cgroup_memory_peak_bytes", "slurm:7"), kernel(&out, "memory.peak"));
     assert_eq!(
@@ -62,16 +63,15 @@ fn jobs_of_cgroup_version_2_are_counted_as_the_kernel_counts_them() {
     );
     assert!(of("cgroup_pressure_cpu_some_seconds_total", "slurm:7") > 0.0);
     assert!(of("cgroup_memory_limit_bytes", "slurm:7") > 0.0);
-    // The scope of a user that is not root is no scheduler's job.
+    // A cgroup below an unprivileged user's scope is no job of the scheduler.
     assert!(!samples.keys().any(|(_, job, _)| job == "slurm:8"), "{out}");
 }
 
-/// The store's write side on ext4 on dm-flakey: writes that go nowhere, as when the power goes, and writes that
-/// fail.
+/// The store's writer on ext4 on dm-flakey, with dropped writes, as in a power cut, and with failing writes.
 #[test]
 fn a_disk_that_loses_power_or_fails_costs_nothing_acknowledged() {
     let rounds: u64 = std::env::var("POWER_CUTS").map_or(2, |rounds| rounds.parse().unwrap());
-    // Built by the tests of the store, beside which it lies.
+    // The store's tests build this example.
     let own = std::env::current_exe().unwrap();
     let numbered = own.parent().unwrap().parent().unwrap().join("examples/numbered");
     let programs = [numbered, "/usr/sbin/dmsetup".into(), "/usr/sbin/mkfs.ext4".into()];

@@ -1,5 +1,5 @@
-//! The real agent with a library of our own in the place of NVIDIA's, whose GPUs answer as bad ones do
-//! (`testdata/nvml/stub.c`). A real GPU is no part of any test.
+//! The agent with a stub in place of NVIDIA's library (`testdata/nvml/stub.c`), whose GPUs answer like
+//! defective ones. No test needs a real GPU.
 
 use crate::layers::repository;
 use crate::programs::{self, NO_SERVER, Running, output};
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Builds the stub where the dynamic linker is told to look for it.
+/// Builds the stub in a folder that the dynamic linker searches.
 fn stub(dir: &Path, defines: &[&str]) {
     let built = Command::new("cc")
         .args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"])
@@ -82,17 +82,18 @@ fn blank_lost_and_divided_gpus_give_true_numbers_or_none() {
     assert_eq!(throttled("power_cap"), Some(1.0));
     assert_eq!(throttled("software_thermal"), Some(1.0));
     assert_eq!(throttled("hardware_slowdown"), Some(0.0));
-    // Of the GPU whose numbers are blank only the processes are known.
+    // For the GPU with blank values, only the number of processes is available.
     let of_blank: Vec<_> = told.iter().filter(|(_, labels, _)| labels.contains(blank)).collect();
     assert_eq!(of_blank.len(), 1, "{of_blank:?}");
     assert_eq!(of_blank[0].0, "nvidia_processes");
     assert!(!told.iter().any(|(_, labels, _)| labels.contains("GPU-stub-2")), "it is lost");
-    // Slices, where they are; the divided GPU has no use of its own to tell.
+    // MIG instances have memory values; the partitioned GPU has no utilization of its own.
     assert_eq!(value("nvidia_memory_used_bytes", r#""MIG-stub-2""#), Some(200.0));
     assert_eq!(value("nvidia_memory_size_bytes", r#""slice": "1""#), Some(1000.0));
     assert_eq!(value("nvidia_use_ratio", r#""GPU-stub-3""#), None);
     assert_eq!(value("nvidia_processes", r#""GPU-stub-3""#), None);
-    // A fraction is no count, and bytes in 32 bits go round too soon; its other fields are told.
+    // A fraction is no valid count, and a 32-bit byte counter wraps too soon. The GPU's other fields are
+    // sampled.
     assert_eq!(value("nvidia_nvlink_replays_total", good), None);
     for metric in ["nvidia_pcie_sent_bytes_total", "nvidia_nvlink_received_bytes_total"] {
         assert_eq!(value(metric, r#""GPU-stub-3""#), None, "{metric}");

@@ -1,6 +1,5 @@
-//! Real OAR 2.5 of Debian's packages: its jobs are seen, measured while they run, and accounted, and OAR, its
-//! database, the server and the agent are restarted meanwhile. `oar/machine.sh` runs it, in namespaces of this
-//! test's own.
+//! OAR 2.5 from Debian's packages: its jobs are discovered, measured and accounted while OAR, its database,
+//! the server and the agent restart. `oar/machine.sh` runs OAR in namespaces of this test.
 
 mod orders;
 
@@ -16,8 +15,11 @@ use std::process::Command;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-/// What the job does: 64 MiB, 31 s of processor time or more, and when it is told so, 32 MiB written past the page
-/// cache, whose writing version 1 counts for no job: only an agent that listens meanwhile learns of what ended.
+/// The job's load: 64 MiB of memory, at least 31 s of processor time, and on a signal file 32 MiB of direct
+/// I/O.
+///
+/// The writes bypass the page cache, because cgroup version 1 attributes the writeback of cached pages to no
+/// job. `dd` exits after its writes, and only an agent that listens at that time receives its accounting.
 const LOAD: &str = r#"
 my $memory = "x" x (64 << 20);
 my ($i, $written);
@@ -33,7 +35,7 @@ while (used() < 31 or not $written) {
 const CPUACCT: &str = "/sys/fs/cgroup/cpuacct/oar";
 const MIB: f64 = (1 << 20) as f64;
 
-/// OAR, its database and its node, ended with the test.
+/// OAR, its database and its node. They end with the test.
 struct Machine {
     holder: Running,
     folder: tempfile::TempDir,
@@ -41,7 +43,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// `None` where it cannot run.
+    /// Starts OAR; `None` if it cannot run here.
     fn start(test: &str) -> Option<Self> {
         if !root(test) {
             return None;
@@ -52,7 +54,7 @@ impl Machine {
         }
         let alone = crate::line::alone();
         let folder = tempfile::tempdir().unwrap();
-        // PostgreSQL, OAR and the jobs' users look in there.
+        // PostgreSQL, OAR and the jobs' users read this folder.
         std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
         let mut unshare = Command::new("unshare");
         let holder = Running::start(unshare.args(["--net", "--mount", "sleep", "1000"]));
@@ -67,12 +69,12 @@ impl Machine {
         Some(machine)
     }
 
-    /// Where OAR's own files lie.
+    /// Returns the folder of OAR's own files.
     fn dir(&self) -> PathBuf {
         self.folder.path().join("oar")
     }
 
-    /// A command within the namespaces of OAR.
+    /// Returns a command that runs in OAR's namespaces.
     fn within(&self, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         let pid = self.holder.child.id().to_string();
@@ -83,7 +85,7 @@ impl Machine {
     fn run(&self, what: &str) {
         let script = repository().join("tests/oar/machine.sh");
         let mut command = self.within(script.to_str().unwrap());
-        // Files, and not pipes: what it starts stays, and would keep them open.
+        // Use files instead of pipes: processes that the script starts remain and would keep pipes open.
         let log = std::fs::File::create(self.dir().join("script.log")).unwrap();
         command.arg(what).arg(self.dir()).stderr(log.try_clone().unwrap()).stdout(log);
         let status = command.status().unwrap();
@@ -91,7 +93,7 @@ impl Machine {
         assert!(status.success(), "{what}: {log}");
     }
 
-    /// What OAR's database answers, without a heading.
+    /// Runs a query on OAR's database, and returns its result without a header.
     fn told(&self, select: &str) -> String {
         let mut command = self.within("psql");
         command.args(["-h", "127.0.0.1", "-p", "15432", "-U", "oar", "oar", "-A", "-t", "-c"]);
@@ -99,7 +101,7 @@ impl Machine {
         out + &errors
     }
 
-    /// Submits as a user, and gives the jobs' numbers.
+    /// Submits a job as a user, and returns the IDs of the jobs.
     fn submit(&self, user: &str, arguments: &str) -> Vec<i64> {
         let line = format!("cd && oarsub {arguments}");
         let (code, out, errors) = output(self.within("su").args([user, "-c", &line]));
@@ -125,19 +127,20 @@ impl Drop for Machine {
     }
 }
 
-/// Seconds of processor time of a job's cgroup, as the kernel counts it; `None`: it is not there.
+/// Returns the processor time of a job's cgroup in seconds, as the kernel counts it; `None` if the cgroup
+/// does not exist.
 fn cgroup_seconds(name: &str) -> Option<f64> {
     let text = std::fs::read_to_string(format!("{CPUACCT}/{name}/cpuacct.usage")).ok()?;
     Some(text.trim().parse::<f64>().unwrap() / 1e9)
 }
 
-/// The agent of OAR's node.
+/// Starts the agent of OAR's node.
 fn agent(url: &str, spool: &Path) -> Running {
-    // What is used after the last reading is lost with the cgroup: of 31 s no more than one in a hundred.
+    // Usage after the last reading is lost with the cgroup. At 100 ms, that is less than 1 % of 31 s.
     Running::start(agent_of(url, spool).args(["--sources-cgroup-period", "100ms"]))
 }
 
-/// The same, not started, with the periods that any has.
+/// Returns the agent's command with the default source periods.
 fn agent_of(url: &str, spool: &Path) -> Command {
     let mut command = Command::new(program("jobmeter-agent"));
     command.args(["--server", url, "--device", "oarnode1", "--period", "1s"]);
@@ -145,7 +148,7 @@ fn agent_of(url: &str, spool: &Path) -> Command {
     command
 }
 
-/// How the server asks OAR: by the socket of its database, which no namespace hides.
+/// Returns the server's settings for OAR: it connects to the database's socket, which no namespace hides.
 fn settings(machine: &Machine) -> [String; 6] {
     let password = machine.folder.path().join("password");
     std::fs::write(&password, "oar_ro\n").unwrap();
@@ -165,13 +168,13 @@ fn report(url: &str, id: i64) -> Option<Value> {
     crate::orders::report(url, &format!("oar:{id}"))
 }
 
-/// How the asking of OAR goes.
+/// Returns the status of the server's OAR poller.
 fn scheduler(url: &str) -> Value {
     let all: Value = serde_json::from_str(&get(url, "/api/v1/schedulers").1).unwrap();
     all[0].clone()
 }
 
-/// Waits until a job is over: both the node and its scheduler say so, in either order.
+/// Waits until both the node and the scheduler report the job's end, in either order.
 fn over(url: &str, id: i64) -> Value {
     until(&format!("job {id} is over"), Duration::from_secs(60), || {
         let job = report(url, id)?;
@@ -212,7 +215,7 @@ fn jobs_of_a_real_oar_are_known_measured_and_accounted() {
 
     let watch = std::thread::spawn(move || last_seconds(&cgroup));
 
-    // One after another, while the job runs.
+    // Restarts the parts one after another while the job runs.
     machine.run("database_stop");
     until("the server says that OAR fails", Duration::from_secs(10), || {
         (scheduler(&server.url)["state"] == "failing").then_some(())
@@ -249,7 +252,7 @@ fn jobs_of_a_real_oar_are_known_measured_and_accounted() {
     assert_eq!(agent_of_node.end(), 0);
 }
 
-/// Within two seconds of its cgroup's making the node has told of the job, and measures it.
+/// Checks that the agent reports the job within two seconds of its cgroup's creation, and measures it.
 fn seen(url: &str, id: i64, made: Instant) {
     let mut known = None;
     let job = until("the job is measured", Duration::from_secs(4), || {
@@ -268,7 +271,7 @@ fn seen(url: &str, id: i64, made: Instant) {
     running(url, id);
 }
 
-/// The scheduler and the node agree that it runs, each with what it knows.
+/// Checks that the scheduler and the node both report the job as running, each with its own data.
 fn running(url: &str, id: i64) {
     until("the job runs, and its records say whose it is", Duration::from_secs(30), || {
         let (code, out, errors) =
@@ -289,7 +292,7 @@ fn running(url: &str, id: i64) {
     });
 }
 
-/// Seconds that a cgroup had used when it was last there.
+/// Returns the last processor time in seconds that a cgroup had before it disappeared.
 fn last_seconds(cgroup: &str) -> f64 {
     let mut last = 0.0;
     while let Some(seconds) = cgroup_seconds(cgroup) {
@@ -312,7 +315,7 @@ fn check_heavy(job: &Value, used: f64) {
     assert_eq!(job["allocations"].as_array().unwrap().len(), 1, "{}", job["allocations"]);
     let share = &job["nodes"][0];
     assert_eq!((&share["device"], &share["cpus"]), (&"oarnode1".into(), &1.into()), "{share}");
-    // Each core of the node has an accelerator of the same number.
+    // Each core of the node has an accelerator with the same number.
     assert_eq!((&share["gpus"], &share["gpu_list"]), (&1.into(), &share["cpu_list"]), "{share}");
     assert!(share["cpu_list"] == "0" || share["cpu_list"] == "1", "{share}");
     let requested = &job["job"]["requested"];
@@ -327,7 +330,7 @@ fn check_heavy(job: &Value, used: f64) {
     assert!((32.0..40.0).contains(&(number("io_write_bytes") / MIB)), "{job}");
 }
 
-/// OAR's REST API tells a second server the same of every job.
+/// A second server that uses OAR's REST API has the same data of every job.
 fn by_rest(machine: &Machine, url: &str) {
     machine.run("rest_start");
     let mut command = machine.within(program("jobmeter-server").to_str().unwrap());

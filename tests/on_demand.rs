@@ -1,4 +1,4 @@
-//! What is asked of agents while they run: a real server, a real agent, and the command.
+//! On-demand requests to running agents, with a server, an agent and the command.
 
 use crate::line::{alone, jobmeter};
 use crate::programs::{Running, Server, get, output, program, until};
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Between two ticks of the agent, in seconds.
+/// Seconds between two ticks of the agent.
 const TICK: f64 = 2.0;
 
 fn now() -> f64 {
@@ -28,7 +28,7 @@ fn agent_each(period: &str, server: &Server, device: &str, config: &Path, text: 
     Running::start(&mut command)
 }
 
-/// The times of a metric's samples of the last minute.
+/// Returns the times of a metric's samples in the last minute.
 fn times(server: &Server, device: &str, metric: &str) -> Vec<f64> {
     let start = now() - 60.0;
     let path = format!("/api/v1/range?device={device}&metric={metric}&start={start:.3}");
@@ -36,7 +36,7 @@ fn times(server: &Server, device: &str, metric: &str) -> Vec<f64> {
     assert_eq!(status, 200, "{body}");
     let range: Value = serde_json::from_str(&body).unwrap();
     let list = |key: &str| range["series"][0][key].as_array().cloned().unwrap_or_default();
-    // A point without a value says that samples are missing there.
+    // A point without a value marks missing samples.
     let points = list("times").into_iter().zip(list("values"));
     points.filter(|(_, value)| !value.is_null()).filter_map(|(time, _)| time.as_f64()).collect()
 }
@@ -69,7 +69,8 @@ fn a_period_reaches_a_running_agent_within_a_tick_and_ends_by_itself() {
     });
     let took = first - answered;
     println!("first sample at the new rate {took:.2} s after the answer; ticks of {TICK} s");
-    // The ack of the next batch carries it: a tick, and a moment to send the batch and to begin.
+    // The acknowledgement of the next batch carries the setting. So it takes one tick, plus the time to send
+    // the batch and to apply the setting.
     assert!(took < TICK + 1.0, "{took}");
     let held = &list(&server, "set")[0];
     assert_eq!(
@@ -102,11 +103,11 @@ fn a_changed_period_makes_no_node_silent_that_reports_and_a_killed_one_is() {
         done(&server, &["set", "--nodes", "n1", "--period", period, "--for", "5m"]);
     };
     reports_until(&server, "each second", 10.0, period(1.0));
-    // Ticks are at whole tens: from just after one it is longest until there are samples again.
+    // Ticks are at multiples of 10 s, so the next sample takes longest just after one.
     until("a whole ten", Duration::from_secs(11), || (now() % 10.0 < 0.3).then_some(()));
     set("10s");
     reports_until(&server, "each ten seconds", 10.0, period(10.0));
-    // Nothing came for longer than would be silent at the period before.
+    // No sample arrives for longer than the silence limit of the previous period.
     reports_until(&server, "nothing comes", 30.0, |node| {
         now() - node["last_seen"].as_f64().unwrap() > SILENT_AFTER + 0.2
     });
@@ -125,21 +126,22 @@ fn a_changed_period_makes_no_node_silent_that_reports_and_a_killed_one_is() {
     assert!(took < SILENT_AFTER + 1.0, "{took}");
 }
 
-/// Three periods of an agent that sends each second, which count as two seconds: how long nothing may come, in seconds.
+/// Seconds without a batch after which the node is silent: three periods of the agent. A period of 1 s counts
+/// as 2 s.
 const SILENT_AFTER: f64 = 6.0;
 
-/// Whether the first node is alive by the command, and what is told of it.
+/// Returns whether the command lists the first node as alive, and the node's entry in the API.
 fn first_alive(server: &Server) -> (bool, Value) {
     let (code, out, errors) = jobmeter(&server.url, &["nodes", "--json"]);
     let nodes: Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}{errors}"));
     let alive = nodes[0]["alive"].as_bool().unwrap_or_else(|| panic!("{nodes}"));
     assert_eq!(code == 0, alive, "{nodes}");
-    // The command writes times for scripts, the API as seconds.
+    // The command prints times as text for scripts, the API as seconds.
     let nodes: Value = serde_json::from_str(&get(&server.url, "/api/v1/nodes").1).unwrap();
     (alive, nodes[0].clone())
 }
 
-/// Looks three times a second until the first node is as wanted, and alive at each look.
+/// Polls until the first node meets the condition, and checks that the node is alive at each poll.
 fn reports_until(server: &Server, what: &str, seconds: f64, wanted: impl Fn(&Value) -> bool) {
     let (began, mut looks) = (now(), 0);
     until(what, Duration::from_secs_f64(seconds), || {
@@ -170,7 +172,7 @@ fn what_a_node_refuses_is_shown_and_a_change_is_undone() {
     assert!(why.contains("`remote.allow` has no `periods`"), "{why}");
     let told = done(&server, &["set", "--list"]);
     assert!(told.contains("0 of 1, rejected by 1") && told.contains("n1 refuses: "), "{told}");
-    // The other part of it is done: the source is read no more.
+    // The agent applies the other part: it no longer reads the source.
     std::thread::sleep(Duration::from_secs_f64(2.0 * TICK));
     let stopped = times(&server, "n1", "load_1m").pop().unwrap();
     assert!(now() - stopped > TICK, "{stopped}");
@@ -210,7 +212,7 @@ fn a_promoted_metric_is_collected_while_its_job_runs() {
     until("the promotion to end with the job", Duration::from_secs(15), || {
         list(&server, "promote").as_array()?.is_empty().then_some(())
     });
-    // What was under way may still come; then no more.
+    // A batch in flight may still arrive; after that there are none.
     std::thread::sleep(Duration::from_secs_f64(3.0 * TICK));
     let last = times(&server, "n1", "load_1m").pop().unwrap();
     assert!(last >= promoted && now() - last > TICK, "{last}");
@@ -246,7 +248,7 @@ fn a_flush_sends_what_a_burst_kept_and_nothing_before() {
     assert_eq!(server.running.end(), 0, "{}", server.running.errors());
 }
 
-/// A rule of the server about a number that the test itself writes; both programs are ended and started between.
+/// A server rule about a value that the test writes. Both programs restart in between.
 #[test]
 fn a_rule_about_a_value_flushes_and_promotes_once_until_the_value_was_back() {
     let dir = tempfile::tempdir().unwrap();
@@ -278,7 +280,8 @@ fn a_rule_about_a_value_flushes_and_promotes_once_until_the_value_was_back() {
     let once = fired(&server);
     let want = ["flushed,load,rule hot", "promoted,memory_.*,rule hot"];
     assert_eq!(once.lines().skip(1).collect::<Vec<_>>(), want);
-    // It stays so, goes a little down and up, and another server starts: nothing new.
+    // While the value stays high, drops slightly and rises again, and while another server starts, the rule
+    // does not fire again.
     until("the promotion's end", Duration::from_secs(20), || {
         list(&server, "promote").as_array()?.is_empty().then_some(())
     });
@@ -300,7 +303,7 @@ fn a_rule_about_a_value_flushes_and_promotes_once_until_the_value_was_back() {
     assert_eq!(did, ["flush", "promote", "flush", "promote"]);
     assert_eq!((&audit[0]["source"], &audit[0]["address"]), (&"load".into(), &"server".into()));
 
-    // A node that was stopped is told from one that fell silent, after a restart of the server too.
+    // The server distinguishes a stopped node from a silent one, also after its own restart.
     assert_eq!(node.end(), 0, "{}", node.errors());
     assert_eq!(server.running.end(), 0, "{}", server.running.errors());
     server.again(&data, &[&rules]);
@@ -310,7 +313,7 @@ fn a_rule_about_a_value_flushes_and_promotes_once_until_the_value_was_back() {
     until("it is back", Duration::from_secs(30), || {
         (first_node(&server) == (false, true)).then_some(())
     });
-    // The value is as it was before the server ended: nothing new, until it was back.
+    // The value is the same as before the server stopped. The rule fires again only after the value was back.
     let seen = || times(&server, "n1", "exec_value").len();
     let before = seen();
     until("the same value", Duration::from_secs(20), || (seen() > before + 3).then_some(()));
@@ -325,20 +328,20 @@ fn a_rule_about_a_value_flushes_and_promotes_once_until_the_value_was_back() {
     assert_eq!(server.running.end(), 0, "{}", server.running.errors());
 }
 
-/// The number as the first node sent it last.
+/// Returns the first node's last value.
 fn last(server: &Server) -> Option<f64> {
     let (_, body) = get(&server.url, "/api/v1/last?device=n1&metric=exec_value");
     let told: Value = serde_json::from_str(&body).unwrap();
     told[0]["value"].as_f64()
 }
 
-/// What was flushed and promoted.
+/// Returns the flushes and promotions as CSV.
 fn fired(server: &Server) -> String {
     let select = "SELECT kind, text, actor FROM marks WHERE kind IN ('flushed', 'promoted') ORDER BY timestamp, kind";
     done(server, &["sql", "--format", "csv", select])
 }
 
-/// The flag of a server that flushes and promotes where a number is above 90.
+/// Returns the flag for a server with a rule that flushes and promotes if a value exceeds 90.
 fn hot_rule(dir: &Path) -> String {
     let rules = dir.join("rules.toml");
     let rule = "[[when]]\nname = \"hot\"\nmetric = \"exec_value\"\nnodes = \"n*\"\nabove = 90\nback = 80\n\
@@ -347,7 +350,7 @@ fn hot_rule(dir: &Path) -> String {
     format!("--promotions-rules={}", rules.display())
 }
 
-/// An agent's settings for the number of a file, a burst, and a source that is wanted only where it is promoted.
+/// Returns an agent's settings with a value from a file, a burst, and an optional source.
 fn reads_a_number(value: &Path) -> String {
     format!(
         "[remote]\nallow = [\"bursts\", \"promotions\"]\n[burst]\nsources = [\"load\"]\nperiod = \"200ms\"\nkeep = \"20s\"\n\
@@ -357,7 +360,7 @@ fn reads_a_number(value: &Path) -> String {
     )
 }
 
-/// Whether the first node was stopped, and whether it reports.
+/// Returns whether the first node was stopped, and whether it is alive.
 fn first_node(server: &Server) -> (bool, bool) {
     let (_, nodes) = get(&server.url, "/api/v1/nodes");
     let nodes: Value = serde_json::from_str(&nodes).unwrap();

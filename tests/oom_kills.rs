@@ -1,4 +1,5 @@
-//! A real OOM kill in a memory cgroup, from the kernel's log to the report of `jobmeter run`, `jobmeter job` and SQL.
+//! An OOM kill in a memory cgroup, from the kernel's log to the reports of `jobmeter run`, `jobmeter job` and
+//! SQL.
 
 use crate::line::{alone, jobmeter, node_alive};
 use crate::programs::{Running, Server, program, root, until};
@@ -8,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// A child that takes more memory than the limit is killed; its parent survives and ends with 3.
+/// A child that allocates more memory than the limit is killed. Its parent survives, and exits with 3.
 const LOAD: &str = r"
 import os, sys
 pid = os.fork()
@@ -19,7 +20,7 @@ status = os.waitpid(pid, 0)[1]
 os._exit(3 if os.WIFSIGNALED(status) else 4)
 ";
 
-/// What the kernel states of a kill in a memory cgroup of 64 MiB.
+/// Checks the kernel's data of a kill in a memory cgroup of 64 MiB.
 fn check(kill: &Value, place: &str) {
     assert_eq!((&kill["device"], &kill["uid"]), (&"oom".into(), &0.into()), "{place}: {kill}");
     assert_eq!(kill["limit_bytes"], 64 << 20, "{place}: {kill}");
@@ -28,12 +29,12 @@ fn check(kill: &Value, place: &str) {
     assert!(!kill["time"].is_null(), "{place}: {kill}");
 }
 
-/// Runs the load with this limit; what `jobmeter run` reported.
+/// Runs the load with a limit of 64 MiB, and returns the report of `jobmeter run`.
 fn run(url: &str, device: &str) -> Option<Value> {
     let own = ["run", "--json", "--device", device, "--memory", "64MiB", "--"];
     let (code, out, errors) = jobmeter(url, &[&own[..], &[&python(), "-c", LOAD]].concat());
     if code == 4 {
-        // As where swap takes what is beyond the limit.
+        // For example, swap may absorb the memory beyond the limit.
         println!("no task was killed at its memory limit here");
         return None;
     }

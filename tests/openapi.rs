@@ -1,5 +1,5 @@
-//! The server does what its OpenAPI document says, and refuses what the document does not allow: schemathesis
-//! reads the document and asks.
+//! The server conforms to its OpenAPI document, and rejects requests that violate it. schemathesis generates
+//! the requests from the document.
 
 use crate::layers::repository;
 use crate::programs::{Running, Server, get, output, program, until};
@@ -7,10 +7,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
-/// What schemathesis says of its run; fails with its failures.
+/// Runs schemathesis, and returns its output; fails if it finds an error.
 fn asked(server: &Server, token: &str, arguments: &[&str]) -> String {
     let tests = repository().join("tests");
-    // What it keeps for later runs lies beside its configuration: none must change what this one asks.
+    // schemathesis stores data for later runs beside its configuration. A temporary copy keeps runs
+    // independent.
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("schemathesis.toml");
     std::fs::copy(tests.join("schemathesis.toml"), &config).unwrap();
@@ -24,7 +25,7 @@ fn asked(server: &Server, token: &str, arguments: &[&str]) -> String {
     out
 }
 
-/// How many cases a run had.
+/// Returns the number of generated cases.
 fn cases(out: &str) -> u32 {
     let line = out.lines().find_map(|line| line.split_once(" generated,"));
     line.unwrap_or_else(|| panic!("{out}")).0.trim().parse().unwrap()
@@ -58,7 +59,7 @@ fn the_server_answers_as_its_openapi_document_says() {
 
     let everything = asked(&server, "token-of-admins", &[]);
     assert!(cases(&everything) > 1000, "{everything}");
-    // An administrator's token names no user, who alone may begin a job.
+    // An administrator's token names no user, but only a user may start a job.
     let own = asked(&server, "token-of-nobody", &["--include-path-regex", "^/api/v1/jobs"]);
     assert!(cases(&own) > 200, "{own}");
     let (_, metrics) = get(&server.url, "/metrics");

@@ -1,7 +1,8 @@
-//! Scheduler, agent and server restarted in every order while a job runs: first each after the other, then all of
-//! them away together and back in that order. Each job is known, measured and accounted, and of what the agent
-//! printed nothing is stored twice or missing without a gap that tells of it. `slurm/orders.rs` and
-//! `oar/orders.rs` bring a scheduler each.
+//! Restarts of scheduler, agent and server in every order while a job runs.
+//!
+//! First each part restarts after the other. Then all of them stop together, and start in that order. Each
+//! job is known, measured and accounted. No printed sample is stored twice, and none is missing without a
+//! gap. `slurm/orders.rs` and `oar/orders.rs` add a scheduler each.
 
 use crate::conservation::check;
 use crate::programs::{Running, Server, get, until};
@@ -13,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(40);
-/// A scheduler that was away tells of an end when it has come to itself.
+/// Limit for the end of a job: a restarted scheduler reports it only after it has recovered.
 const LATE: Duration = Duration::from_secs(150);
 
 #[derive(Clone, Copy, Debug)]
@@ -35,45 +36,45 @@ const ORDERS: [Order; 6] = [
     [Store, Agent, Scheduler],
 ];
 
-/// A real scheduler of one node, idle at first.
+/// A scheduler with one node, initially idle.
 pub(crate) trait RealScheduler {
-    /// What its jobs' names begin with.
+    /// Cluster name, the prefix of its jobs' keys.
     const CLUSTER: &str;
-    /// The node's name.
+    /// Name of the node.
     const NODE: &str;
 
-    /// Flags for the server that asks it.
+    /// Flags of a server that polls this scheduler.
     fn settings(&self) -> Vec<String>;
 
-    /// The node's agent, with the periods that any has and a spool in that folder.
+    /// Returns the command of the node's agent, with default source periods and its spool in that folder.
     fn agent(&self, server: &Server, dir: &Path) -> Command;
 
-    /// Ends the scheduler, at once where it can be killed.
+    /// Stops the scheduler. `kill` stops it at once, if that is possible.
     fn end(&mut self, kill: bool);
 
     fn start(&mut self);
 
-    /// A file that its jobs see.
+    /// Returns the path of a file that the jobs can see.
     fn path(&self, name: &str) -> PathBuf;
 
-    /// Submits a job `through` of five minutes at most, which works until there is such a file, and then rests for
-    /// longer than a period, so that all of its work is read.
+    /// Submits a job `through` of at most five minutes. It works until the file exists, then rests for longer
+    /// than a source's period, so that the agent reads all of its work.
     fn submit(&self, file: &Path) -> i64;
 
-    /// Reads a job's own counter of processor time until its cgroup goes, in seconds.
+    /// Reads a job's own counter of processor time, in seconds, until its cgroup disappears.
     fn counter(&self, id: i64) -> JoinHandle<f64>;
 
-    /// Whether a job has what this scheduler alone knows: whose it is.
+    /// Returns whether a job has data that only this scheduler has, such as its owner.
     fn owned(job: &Value) -> bool;
 
-    /// Whether it has what this scheduler says of a job that is over.
+    /// Returns whether a job has the data that this scheduler reports of ended jobs.
     fn accounted(job: &Value) -> bool;
 
-    /// Seconds of processor time that the scheduler itself counted; `None`: it counts none.
+    /// Returns the processor time in seconds that the scheduler counted; `None` if it counts none.
     fn told_cpu_seconds(&self, id: i64) -> Option<f64>;
 }
 
-/// A cluster of one node, with everything that is restarted.
+/// A cluster of one node, with every part that restarts.
 struct Site<S> {
     server: Server,
     agent: Running,
@@ -92,7 +93,7 @@ impl<S: RealScheduler> Site<S> {
         Self { server, agent, settings, data, scheduler }
     }
 
-    /// The scheduler saves its state when it is asked to end; the others are killed where that is wanted.
+    /// Stops a part. The scheduler saves its state when it stops cleanly; the others can be killed.
     fn end(&mut self, part: Part, kill: bool) {
         let running = match part {
             Scheduler => return self.scheduler.end(kill),
@@ -129,7 +130,7 @@ impl<S: RealScheduler> Site<S> {
     }
 }
 
-/// The node's agent, which prints what it samples.
+/// Starts the node's agent, which also prints its samples.
 fn agent(scheduler: &impl RealScheduler, server: &Server, data: &Path) -> Running {
     let mut command = scheduler.agent(server, data);
     let file = File::options().create(true).append(true).open(printed(data)).unwrap();
@@ -140,21 +141,21 @@ fn printed(data: &Path) -> PathBuf {
     data.join("printed")
 }
 
-/// A job that was restarted around, and what its cgroup had used when it went.
+/// A job that runs during the restarts, and the last value of its cgroup's counter.
 struct Through {
     id: i64,
     order: Order,
     counter: JoinHandle<f64>,
 }
 
-/// Restarts everything in every order, a job for each.
+/// Runs a job for every order, and restarts all parts during it.
 pub(crate) fn in_every_order<S: RealScheduler>(scheduler: S) {
     let mut site = Site::start(scheduler);
     let jobs: Vec<Through> = ORDERS.map(|order| through(&mut site, order)).into();
     for job in jobs {
         accounted(&site, job);
     }
-    // What the agent spooled at its end is sent by the next one.
+    // The next agent sends the samples that this one spooled when it stopped.
     assert_eq!(site.agent.end(), 0, "{}", site.agent.errors());
     site.again(Agent);
     std::thread::sleep(Duration::from_secs(5));
@@ -162,14 +163,15 @@ pub(crate) fn in_every_order<S: RealScheduler>(scheduler: S) {
     check(&site.server.url, &printed(site.data.path()), S::NODE, 2 * 6);
 }
 
-/// A job that works from before the restarts until after them.
+/// Runs a job from before the restarts until after them.
 fn through<S: RealScheduler>(site: &mut Site<S>, order: Order) -> Through {
     let began = Instant::now();
     let after = format!("after-{order:?}").replace([' ', ','], "");
     let after = site.scheduler.path(&after);
     let id = site.scheduler.submit(&after);
     let name = format!("{}:{id}", S::CLUSTER);
-    // Before the scheduler says so it may not have given the job to its node, which a restart then breaks off.
+    // Until the scheduler reports the job as running, its node may not have it yet, and a restart would abort
+    // it.
     within(SOON, &site.server, &name, "it is measured, and told to run", |report| {
         let told = report["job"]["state_word"].as_str().unwrap_or_default();
         report["totals"]["cpu_seconds"].as_f64() > Some(0.2) && told.eq_ignore_ascii_case("running")
@@ -192,7 +194,7 @@ fn through<S: RealScheduler>(site: &mut Site<S>, order: Order) -> Through {
     Through { id, order, counter }
 }
 
-/// One run on the node, with what the scheduler says of it.
+/// Checks that the job has one run on the node, with the scheduler's data.
 fn whole<S: RealScheduler>(report: &Value, order: Order) {
     let (job, stays) = (&report["job"], report["allocations"].as_array().unwrap());
     assert!(S::owned(job) && job["name"] == "through", "{order:?}: {report}");
@@ -200,7 +202,7 @@ fn whole<S: RealScheduler>(report: &Value, order: Order) {
     assert!(stays.len() == 1 && stays[0]["device"] == S::NODE, "{order:?}: {report}");
 }
 
-/// The job has ended, and what is told of it is what the kernel and the scheduler counted.
+/// Waits for the end of the job, and checks that its report matches the kernel's and the scheduler's counts.
 fn accounted<S: RealScheduler>(site: &Site<S>, job: Through) {
     let Through { id, order, counter } = job;
     let name = format!("{}:{id}", S::CLUSTER);
@@ -214,7 +216,7 @@ fn accounted<S: RealScheduler>(site: &Site<S>, job: Through) {
     let stored = ended["totals"]["cpu_seconds"].as_f64().unwrap();
     let (used, told) = (counter.join().unwrap(), site.scheduler.told_cpu_seconds(id));
     println!("{order:?}: job {id} used {stored} s, {used} s by its cgroup, {told:?} s as told");
-    // Its shell's start and what ends it are work, too.
+    // The start of the job's shell and its end use processor time too.
     assert!((stored - used).abs() <= 0.1 + used * 0.01, "{order:?}: {stored} s of {used} s");
     if let Some(told) = told {
         assert!((stored - told).abs() <= 0.3 + told * 0.01, "{order:?}: {stored} s of {told} s");
@@ -226,13 +228,13 @@ fn accounted<S: RealScheduler>(site: &Site<S>, job: Through) {
     assert_eq!(runs, 1, "{order:?}: {jobs}");
 }
 
-/// The report of a job, `CLUSTER:ID`, once the registry has it.
+/// Returns the report of a job, `CLUSTER:ID`; `None` if the registry does not have the job.
 pub(crate) fn report(url: &str, job: &str) -> Option<Value> {
     let (status, body) = get(url, &format!("/api/v1/jobs/{job}"));
     (status == 200).then(|| serde_json::from_str(&body).unwrap())
 }
 
-/// The report of a job, `CLUSTER:ID`, as soon as it is as wanted.
+/// Returns the report of a job, `CLUSTER:ID`, as soon as it meets the condition.
 pub(crate) fn within(
     limit: Duration,
     server: &Server,
@@ -253,7 +255,7 @@ pub(crate) fn within(
     panic!("{job}: not within {limit:?}: {what}: {last:?}\n{schedulers}");
 }
 
-/// Waits for a sample of the job, `CLUSTER:ID`, that is of now.
+/// Waits for a new sample of the job, `CLUSTER:ID`.
 pub(crate) fn measured_anew(url: &str, job: &str) {
     let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let began = now().as_secs_f64();

@@ -1,5 +1,5 @@
-//! No program panics on closed or full standard output or standard error, and `jobmeter run` ends with the exit code of
-//! its command all the same.
+//! No program panics on a closed or full standard output or standard error. Even then `jobmeter run` exits
+//! with the code of its command.
 
 use crate::layers::repository;
 use crate::programs::{self, Server, output, program};
@@ -10,13 +10,13 @@ use std::process::{Command, Stdio};
 /// Exit code of a panic.
 const PANIC: i32 = 101;
 
-/// What an output can be.
+/// State of an output.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stream {
     Good,
     /// `/dev/full`: every write fails.
     Full,
-    /// A pipe that nobody reads.
+    /// A pipe without a reader.
     Closed,
 }
 
@@ -30,7 +30,7 @@ impl Stream {
     }
 }
 
-/// Both outputs, at least one of them bad.
+/// Pairs of standard output and standard error, at least one of them bad.
 const STREAMS: [(Stream, Stream); 6] = [
     (Stream::Full, Stream::Good),
     (Stream::Closed, Stream::Good),
@@ -40,7 +40,7 @@ const STREAMS: [(Stream, Stream); 6] = [
     (Stream::Closed, Stream::Closed),
 ];
 
-/// The exit code of a program with these outputs.
+/// Returns the exit code of a program with these outputs.
 fn code(command: &mut Command, (out, errors): (Stream, Stream)) -> i32 {
     let status = command.stdin(Stdio::null()).stdout(out.stdio()).stderr(errors.stdio()).status();
     status.unwrap().code().unwrap_or_else(|| panic!("{command:?} {out:?} {errors:?}: a signal"))
@@ -52,11 +52,11 @@ fn jobmeter(server: &Server, words: &[&str]) -> Command {
     command
 }
 
-/// The subcommands that `jobmeter --help` lists.
+/// Returns the subcommands that `jobmeter --help` lists.
 fn listed() -> BTreeSet<String> {
     let (_, help, _) = output(Command::new(program("jobmeter")).arg("--help"));
     let (commands, _) = help.split_once("\nOptions:").unwrap();
-    // A description that is wrapped stands further to the right; the heading of a group begins the line.
+    // A wrapped description has a larger indentation, and a group's heading has none.
     let names = commands.lines().filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     names.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
 }
@@ -106,7 +106,7 @@ fn no_command_panics_on_a_closed_or_full_output() {
         vec!["--version"],
         vec!["jobs", "--no-such-option"],
     ];
-    // These run on, or write a folder: each gets its own words below.
+    // These commands run on or write a folder; separate cases below test them.
     let own = ["run", "up", "server", "backup", "capture"];
     let tested: BTreeSet<String> =
         commands.iter().map(|words| words[0]).chain(own).map(str::to_owned).collect();
@@ -124,7 +124,7 @@ fn no_command_panics_on_a_closed_or_full_output() {
             assert!(matches!(is, 0..=2), "{words:?} {streams:?}: {is}");
         }
     }
-    // A server, and `up` with it, ends where nobody can be told its address; it does not panic.
+    // A server, also below `up`, exits without a panic if it cannot print its address.
     for (n, bad) in [Stream::Full, Stream::Closed].into_iter().enumerate() {
         for words in [["up"], ["server"]] {
             let data = path(&format!("{}-{n}", words[0]));
@@ -154,7 +154,7 @@ fn run_ends_with_the_exit_code_of_its_command_whatever_becomes_of_its_output() {
             }
         }
     }
-    // What it says while it waits for what the command left behind goes to the same place.
+    // Messages about processes that the command left behind go to the same outputs.
     let mut command = Command::new(program("jobmeter"));
     command.args(["run", "--server", &server.url, "--", "sh", "-c", "sleep 0.3 & exit 3"]);
     assert_eq!(code(&mut command, (Stream::Full, Stream::Full)), 3);

@@ -1,4 +1,4 @@
-//! The page of a real job in a real browser shows what the API gives.
+//! The page of a job in a browser shows the data of the API.
 
 use crate::layers::repository;
 use crate::line::Up;
@@ -27,7 +27,7 @@ fn the_page_of_a_real_job_shows_its_name_and_the_values_that_the_api_gives() {
     let (code, out, errors) = output(page.current_dir(repository()));
     assert_eq!(code, 0, "{out}\n{errors}");
     println!("{out}");
-    // The signal is passed on to the command, whose end is the job's.
+    // `run` forwards the signal to the command, and the command's end is the job's.
     assert_eq!(job.end(), 143);
     assert_eq!(up.running.end(), 0);
 }

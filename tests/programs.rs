@@ -1,4 +1,4 @@
-//! The programs, started and ended by the tests: each on ports and in folders of its own, ended by pid.
+//! Starts and stops the programs for the tests. Each has its own ports and folders, and is stopped by PID.
 
 use crate::layers::repository;
 use std::io::{BufRead, BufReader, Read};
@@ -7,31 +7,33 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Where a program of the build lies. `make test` builds the agent in release and says where.
+/// Returns the path of a program of the build. `make test` builds the agent in release mode, and sets a
+/// variable to its path.
 pub(crate) fn program(name: &str) -> PathBuf {
     let variable = format!("{}_PROGRAM", name.replace('-', "_").to_uppercase());
     if let Some(path) = std::env::var_os(variable) {
         return repository().join(path);
     }
-    // This binary lies in target/PROFILE/deps.
+    // This binary is in target/PROFILE/deps.
     let own = std::env::current_exe().unwrap();
     let path = own.parent().unwrap().parent().unwrap().join(name);
     assert!(path.is_file(), "{} is not built; `make test` builds it", path.display());
     path
 }
 
-/// An agent that knows no server but one that it is given: neither this machine's settings nor a server that
-/// happens to run here count.
+/// Returns the command of an agent that ignores this machine's settings and any server that runs here by
+/// chance.
 pub(crate) fn agent() -> Command {
     let mut command = Command::new(program("jobmeter-agent"));
     command.env("JOBMETER_AGENT_FILE", "/dev/null").env_remove("JOBMETER_SERVER");
     command
 }
 
-/// The address of no server: for agents that go on running, which else send to one that runs here.
+/// Flags with the address of no server. Without them, an agent that keeps running sends to a server on this
+/// machine.
 pub(crate) const NO_SERVER: [&str; 2] = ["--server", "http://127.0.0.1:9"];
 
-/// A program that is ended when the test is.
+/// A program that ends with the test.
 pub(crate) struct Running {
     name: String,
     pub(crate) child: Child,
@@ -50,7 +52,7 @@ impl Running {
         running
     }
 
-    /// What it wrote to standard error so far.
+    /// Returns the program's standard error so far.
     pub(crate) fn errors(&self) -> String {
         self.errors.lock().unwrap().clone()
     }
@@ -62,13 +64,13 @@ impl Running {
         assert!(status.success(), "kill -s {signal} {pid}");
     }
 
-    /// Ends it at once, as a power cut of the process would.
+    /// Kills the program, like a power cut of the process.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Asks it to end and waits for its exit code.
+    /// Sends SIGTERM, and waits for the exit code.
     pub(crate) fn end(&mut self) -> i32 {
         self.signal("TERM");
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -100,7 +102,7 @@ impl Drop for Running {
 fn collect(stream: impl Read, into: &Mutex<String>) {
     for line in BufReader::new(stream).lines().map_while(Result::ok) {
         let mut text = into.lock().unwrap();
-        // Enough to see what went wrong, whatever a program writes.
+        // 1 MiB is enough to diagnose a failure, however much a program writes.
         if text.len() < 1 << 20 {
             text.push_str(&line);
             text.push('\n');
@@ -108,7 +110,7 @@ fn collect(stream: impl Read, into: &Mutex<String>) {
     }
 }
 
-/// A server on a port of its own.
+/// A server on a free port.
 pub(crate) struct Server {
     pub(crate) running: Running,
     pub(crate) url: String,
@@ -126,7 +128,7 @@ impl Server {
         Self { running, url }
     }
 
-    /// The same server again on the same address, after it ended.
+    /// Starts the server again on the same address, after it ended.
     pub(crate) fn again(&mut self, data: &Path, arguments: &[&str]) {
         let address = self.url.trim_start_matches("http://").to_owned();
         let arguments: Vec<&str> =
@@ -135,14 +137,14 @@ impl Server {
     }
 }
 
-/// Waits for the line `ready: URL`.
+/// Waits for the line `ready: URL`, and returns the URL.
 pub(crate) fn ready(running: &mut Running) -> String {
     let mut lines = BufReader::new(running.child.stdout.take().unwrap()).lines();
     let mut seen = String::new();
     while let Some(Ok(line)) = lines.next() {
         if let Some(url) = line.strip_prefix("ready: ") {
             let url = url.to_owned();
-            // What else it prints must not fill the pipe.
+            // Drain further output, so that the pipe does not fill up.
             running.readers.push(std::thread::spawn(move || lines.for_each(drop)));
             return url;
         }
@@ -151,7 +153,7 @@ pub(crate) fn ready(running: &mut Running) -> String {
     panic!("it ended before it was ready: {seen}\n{}", running.errors());
 }
 
-/// Status and body of a request.
+/// Requests a path, and returns the status and the body.
 pub(crate) fn get(url: &str, path: &str) -> (u16, String) {
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
@@ -162,14 +164,14 @@ pub(crate) fn get(url: &str, path: &str) -> (u16, String) {
     (answer.status().as_u16(), answer.body_mut().read_to_string().unwrap())
 }
 
-/// Runs a program to its end.
+/// Runs a program to its end, and returns its exit code, standard output and standard error.
 pub(crate) fn output(command: &mut Command) -> (i32, String, String) {
     let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
 }
 
-/// Asks again until the answer is there, for so long.
+/// Polls until the closure returns a value, and panics after `limit`.
 pub(crate) fn until<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + limit;
     loop {
@@ -181,7 +183,8 @@ pub(crate) fn until<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Opt
     }
 }
 
-/// Whether the tests run as root; what needs it says so and is listed in docs/testing.md.
+/// Returns whether the tests run as root. A test that needs root prints that it did not run, and
+/// docs/testing.md lists it.
 pub(crate) fn root(test: &str) -> bool {
     let root = std::fs::metadata("/proc/self").is_ok_and(|m| {
         use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! Blocks are read where they lie: DuckDB and pandas give the values that the server gives.
+//! DuckDB and pandas read the blocks in place, with the same values as the server.
 
 use crate::layers::repository;
 use crate::line::jobmeter;
@@ -24,14 +24,14 @@ fn duckdb_and_pandas_read_the_values_that_the_server_gives() {
     });
     assert_eq!(agent.end(), 0, "{}", agent.errors());
     assert_eq!(server.running.end(), 0, "{}", server.running.errors());
-    // What was in memory is in the log, and stays there: a copy of the blocks is what others read.
+    // At shutdown, samples in memory remain in the log. The other programs read a copy of the blocks.
     let mut reader = Command::new(repository().join("target/python/bin/python"));
     reader.arg(repository().join("tests/readers.py")).arg(&blocks);
     let (code, out, errors) = output(&mut reader);
     assert_eq!(code, 0, "{errors}");
     let rows: Vec<Vec<Value>> =
         out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    // Jobs of other tests may be seen too: what belongs to the device is compared.
+    // Jobs of other tests may be in the blocks too, so compare only the device's own series.
     let of_device = rows.iter().filter(|row| row[3].is_null());
     let read: BTreeMap<(String, String, i64), f64> = of_device
         .map(|row| {
@@ -57,7 +57,7 @@ fn duckdb_and_pandas_read_the_values_that_the_server_gives() {
     }
     assert_eq!(compared, read.len(), "each sample of the blocks is the server's");
 
-    // While the server runs, and after a byte of a block was flipped.
+    // Verify while the server runs, and again after a byte of a block is flipped.
     let verify = || {
         let data = ["verify", "--json", "--data", dir.path().to_str().unwrap()];
         let (code, out, errors) = output(Command::new(program("jobmeter")).args(data));
@@ -115,7 +115,7 @@ fn duckdb_and_pandas_read_the_rollups_that_the_server_answers_from() {
         if row[3] != Value::Null || row[1] != "n1" {
             continue;
         }
-        // The largest of a total, the mean of anything else.
+        // The maximum of a `_total` metric, the mean of any other.
         let metric = text(&row[0]);
         let value = row[if metric.ends_with("_total") { 7 } else { 6 }].as_f64().unwrap();
         let served = told[&(metric, text(&row[4]), row[5].as_i64().unwrap())];

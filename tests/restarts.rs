@@ -1,5 +1,5 @@
-//! Restarts of the agent beside a living job: the counters of exit accounting continue, or a gap covers what is
-//! missing.
+//! Restarts of the agent during a running job: the counters of taskstats (accounting of exited tasks)
+//! continue, or a gap covers the missing part.
 
 use crate::line::{alone, jobmeter, node_alive};
 use crate::orders::report;
@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Works, writes and waits until it is told to end; then it says what it used: processor time, voluntary switches,
-/// bytes given to write calls.
+/// Computes and writes until a stop file exists. Then it reports its processor time in seconds, its voluntary
+/// context switches, and the bytes of its write calls.
 const LOAD: &str = r#"
 import os, resource, sys, time
 out = os.open(sys.argv[1] + "/written", os.O_WRONLY | os.O_CREAT)
@@ -42,7 +42,7 @@ fn start_load(url: &str, dir: &Path) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Ends the load, waits for the job's last samples, and returns its ID and what it used.
+/// Ends the load, waits for the job's last samples, and returns the job's ID and the load's own counts.
 fn end_load(load: Child, dir: &Path) -> (i64, [f64; 3]) {
     std::fs::write(dir.join("stop"), "").unwrap();
     let output = load.wait_with_output().unwrap();
@@ -58,7 +58,7 @@ const METRICS: [&str; 3] = [
     "taskstats_write_char_bytes_total",
 ];
 
-/// The last value of each counter, once the job's end is stored.
+/// Returns the last value of each counter, once the job's end is stored.
 fn stored(url: &str, id: i64) -> [f64; 3] {
     until("the job's last samples", Duration::from_secs(30), || {
         let query = format!(
@@ -74,7 +74,7 @@ fn stored(url: &str, id: i64) -> [f64; 3] {
     })
 }
 
-/// The growth of a counter over the job, over all its starts.
+/// Returns the increase of a counter over the job, across all starts of the agent.
 fn increase(url: &str, id: i64, metric: &str) -> f64 {
     let report = report(url, &format!("local:{id}")).unwrap();
     let line = report["metrics"].as_array().unwrap().iter().find(|line| line["metric"] == metric);
@@ -94,7 +94,7 @@ fn counters_survive_restarts_and_gaps_cover_kills() {
     if !root("counters_survive_restarts_and_gaps_cover_kills") {
         return;
     }
-    // `make soak` restarts and kills 50 times.
+    // `make soak` restarts and kills the agent 50 times.
     let restarts = std::env::var("RESTARTS").ok().and_then(|it| it.parse().ok()).unwrap_or(3);
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
@@ -117,7 +117,7 @@ fn counters_survive_restarts_and_gaps_cover_kills() {
     println!("{restarts} restarts: stored {found:?}, used {used:?}");
     assert!((found[0] - used[0]).abs() <= used[0] * 0.01 + 0.02, "{found:?}, used {used:?}");
     assert!((found[1] - used[1]).abs() <= used[1] * 0.02 + 5.0, "{found:?}, used {used:?}");
-    // What it says of itself is written, too, and the kernel tells whole KiB.
+    // The report of the load itself is written too, and the kernel reports whole KiB.
     assert!((found[2] - used[2]).abs() <= 2048.0, "{found:?}, used {used:?}");
     let clean = gap_causes(&server.url, "taskstats").len();
     assert!(clean >= 1, "a restart is reported");
@@ -137,7 +137,7 @@ fn counters_survive_restarts_and_gaps_cover_kills() {
         assert!(*found <= used * 1.01 + 2048.0, "{found} of {used}");
     }
     assert!(found[0] <= used[0] * 1.01 + 0.02, "no time counts twice: {found:?}, used {used:?}");
-    // With the cgroup's account of the time in which no agent observed the tasks.
+    // Includes the cgroup's counts for the time in which no agent observed the tasks.
     let whole = increase(&server.url, id, "taskstats_job_cpu_seconds_total");
     assert!((whole - used[0]).abs() <= used[0] * 0.01 + 0.02, "{whole}, used {used:?}");
     let causes = gap_causes(&server.url, "taskstats");

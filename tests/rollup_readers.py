@@ -48,7 +48,7 @@ for one, other in zip(order.itertuples(index=False), frame.itertuples(index=Fals
     if not all(same(a, b) for a, b in zip(one, other)):
         sys.exit(f"DuckDB has {one}, pandas {other}")
 
-# A file of rollups has the windows of the block of its name.
+# A rollup file has the windows of the block with the same name.
 SAMPLES = "SELECT *, coalesce(step / divisor, real) AS value, time_bucket(INTERVAL 5 minutes, timestamp) AS bucket FROM '{}'"
 compared = 0
 for name in glob.glob("rollups/*-300s.parquet"):
@@ -75,7 +75,7 @@ for name in glob.glob("rollups/*-300s.parquet"):
     ).fetchall()
     for row in pairs:
         for want, told in zip(row[::2], row[1::2]):
-            # What is not kept of a total is no value at all.
+            # Skip columns that the rollups of this series do not store: they are null.
             if told is None and row[7] is None and row[1] is not None:
                 continue
             if told is None or not math.isclose(want, told, rel_tol=1e-12, abs_tol=1e-9):

@@ -1,4 +1,5 @@
-//! `jobmeter run` reports the command's own numbers, as root and as an ordinary user, and `jobmeter job` the same ones.
+//! `jobmeter run` reports the command's own usage, as root and as an ordinary user, and `jobmeter job`
+//! reports the same.
 
 use crate::line::{Up, alone, jobmeter as as_root, node_alive};
 use crate::programs::{Running, Server, output, program, root, until};
@@ -6,14 +7,14 @@ use serde_json::Value;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Who runs the command.
+/// The user who runs the command.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum User {
     Root,
     Nobody,
 }
 
-/// `jobmeter` as a user.
+/// Runs `jobmeter` as a user.
 fn jobmeter(user: User, words: &[&str]) -> (i32, String, String) {
     let own = program("jobmeter");
     let mut command = match user {
@@ -34,7 +35,7 @@ fn run(user: User, url: &str, words: &[&str]) -> Value {
     serde_json::from_str(&out).unwrap()
 }
 
-/// Those who can run the program: not others where it is built in a folder that is closed to them.
+/// Returns the users who can run the program. Other users cannot if the build folder is closed to them.
 fn users() -> Vec<User> {
     let can = |user: &User| jobmeter(*user, &["--version"]).0 == 0;
     [User::Root, User::Nobody].into_iter().filter(can).collect()
@@ -44,7 +45,7 @@ fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
-/// Seconds since 1970 of a time in RFC 3339.
+/// Converts an RFC 3339 time to seconds since 1970.
 fn seconds(time: &Value) -> f64 {
     let text = time.as_str().unwrap_or_else(|| panic!("{time} is no text"));
     assert!(text.ends_with('Z'), "{text} is not in UTC");
@@ -54,7 +55,7 @@ fn seconds(time: &Value) -> f64 {
     out.trim().parse().unwrap()
 }
 
-/// Processor time, 40 MiB of memory and 4 MiB of a file, in a child.
+/// Processor time, 40 MiB of memory, and a file of 4 MiB, in a child.
 const LOAD: &str = "head -c 40M /dev/zero | tail -c 40M > /dev/null; \
     f=$(mktemp); head -c 4M /dev/zero > $f; sync $f; rm $f; \
     i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
@@ -67,7 +68,7 @@ fn a_command_and_its_job_have_the_same_numbers_and_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let up = Up::start(&dir.path().join("data"), &["--period", "1s", "--device", "runs"]);
     for user in users() {
-        // The program's own memory and page faults are no part of the command's.
+        // The memory and page faults of `jobmeter run` itself do not count for the command.
         let small = run(user, &up.url, &["true"]);
         let number = |name: &str| small[name].as_f64().unwrap_or_else(|| panic!("{name}: {small}"));
         assert!(number("memory_peak_bytes") < f64::from(8 << 20), "{user:?}: {small}");
@@ -75,7 +76,7 @@ fn a_command_and_its_job_have_the_same_numbers_and_its_own() {
         let report = run(user, &up.url, &["sh", "-c", LOAD]);
         let peak = report["memory_peak_bytes"].as_f64().unwrap();
         assert!((40.0..60.0).contains(&(peak / f64::from(1 << 20))), "{user:?}: {report}");
-        // At once, and when the agent has read and sent what it knows.
+        // Compare at once, and again after the agent has read and sent its samples.
         for wait in [0, 2] {
             std::thread::sleep(Duration::from_secs(wait));
             for report in [&small, &report] {
@@ -109,17 +110,18 @@ fn the_wall_time_is_the_commands_and_run_returns_when_it_ended() {
             let report = run(user, &up.url, &["true"]);
             let returned = now();
             let wall = report["wall_seconds"].as_f64().unwrap();
-            // One task: what its process used before the command is not the command's.
+            // One task: the processor time of its process before the command does not count.
             let cpu = report["cpu_seconds"].as_f64().unwrap();
             assert!(cpu <= wall, "{user:?}: {report}");
             (shortest, soonest) =
                 (shortest.min(wall), soonest.min(returned - seconds(&report["stop"])));
         }
-        // Of ten tries one met a machine with time to spare. Looked at every 50 ms, the shortest was 46 ms; and the
-        // agent was waited for during 300 ms.
+        // At least one of ten attempts runs on an idle machine. With polling every 50 ms the shortest time
+        // was 46 ms. Waiting for the agent took 300 ms.
         assert!(shortest < 0.04, "{user:?}: {shortest} s");
         assert!(soonest < 0.25, "{user:?}: returned {soonest} s after the end");
-        // What the command does lies between its start and its end, what it left behind included.
+        // The command's actions are between its start and its end, including those of processes that it left
+        // behind.
         let script = "date +%s.%N; (sleep 0.2; date +%s.%N) &";
         let begun = now();
         let own =
@@ -136,7 +138,7 @@ fn the_wall_time_is_the_commands_and_run_returns_when_it_ended() {
     }
 }
 
-/// An agent for the device `runs`.
+/// Starts an agent for the device `runs`.
 fn start_agent(url: &str, spool: &std::path::Path) -> Running {
     let mut command = Command::new(program("jobmeter-agent"));
     command.env("JOBMETER_AGENT_FILE", "/dev/null");
@@ -144,7 +146,7 @@ fn start_agent(url: &str, spool: &std::path::Path) -> Running {
     Running::start(command.stdout(Stdio::null()))
 }
 
-/// Rows of a SQL query.
+/// Returns the rows of an SQL query.
 fn sql(url: &str, query: &str) -> Vec<Value> {
     let (code, out, errors) = as_root(url, &["sql", "--format", "json", query]);
     assert_eq!(code, 0, "{errors}");
@@ -169,7 +171,7 @@ fn an_agent_that_starts_during_a_run_does_not_report_it_again() {
     until("samples of the run", Duration::from_secs(60), stored);
     let mut agent = start_agent(&server.url, &dir.path().join("spool"));
     node_alive(&server.url);
-    // Three readings of an agent that looks for jobs every second.
+    // Three readings of an agent that searches for jobs every second.
     let readings = "SELECT count(*) AS n FROM metrics WHERE metric_id = 'load_1m'";
     until("readings of the agent", Duration::from_secs(60), || {
         sql(&server.url, readings)[0]["n"].as_i64().filter(|count| *count >= 3)
@@ -178,7 +180,7 @@ fn an_agent_that_starts_during_a_run_does_not_report_it_again() {
     let out = command.wait_with_output().unwrap();
     let report: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(agent.end(), 0, "{}", agent.errors());
-    // An agent reads at whole seconds; this run reads when a second of its own is over.
+    // An agent reads at whole seconds. `run` reads at seconds since its own start.
     let query = "SELECT count(*) AS n FROM metrics WHERE job_id = 1 AND timestamp = date_trunc('second', timestamp)";
     assert_eq!(sql(&server.url, query)[0]["n"], 0, "{report}");
     assert!(!agent.errors().contains("job local:1 is here"), "{}", agent.errors());

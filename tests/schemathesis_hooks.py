@@ -12,8 +12,8 @@ frames = strategies.binary() | strategies.binary(max_size=200).map(lambda rest: 
 schemathesis.openapi.media_type(FRAMES, frames)
 schemathesis.serializer.alias(FRAMES, "application/octet-stream")
 
-# How parameters must stand together, and times that depend on the clock: OpenAPI has no words for it. No other
-# refusal of a valid request is passed over.
+# Constraints between parameters, and times that depend on the clock, which OpenAPI cannot express. The checks
+# tolerate no other rejection of a valid request.
 TOGETHER = {
     "`start` is after `end`",
     "`cluster` needs `job` beside it",
@@ -24,7 +24,7 @@ TOGETHER = {
     "`stop` is seconds since 1970, from 2000 to a day from now",
     "a change changes something of `sources` or `bursts`",
     "`nodes` or `job` says where metrics are promoted",
-    # Of an administrator, who is no user.
+    # An administrator asks for a `read` token without a user's name.
     "`read` wants the user whose sight it is: read:NAME",
     # `promotions.time_max` of this server.
     "`for_seconds` is 1 to 604800 seconds",
@@ -33,9 +33,10 @@ TOGETHER = {
     "`submit` is seconds since 1970, from 2000 to a day from now",
     "`steps` is seconds since 1970, from 2000 to a day from now",
 }
-# JSON Schema takes 1.0 for a whole number and any hour for an offset; the server and PostgreSQL do not. A list in a
-# form, where the document has none, is sent as the same name twice.
-# What is a list of nodes, also of a scheduler's job, or a regular expression, has no short pattern; which users there are, no document tells.
+# Rejections that the schema cannot express. JSON Schema accepts 1.0 as an integer and any hour as a UTC
+# offset; the server and PostgreSQL do not. A list in a form field that the document defines as a single value
+# becomes the same name twice. Node lists, also of a scheduler's job, and regular expressions have no short
+# pattern. The document cannot list the existing users.
 WORDS = re.compile(
     "(?s)`.*` is no list of nodes such as |`nodes`: |`metric` is (no|a) regular expression|the parameter `.*` is given twice|"
     "no user `.*` (is known here|in /etc/passwd); write the user's number|job [0-9]+ is known in several clusters|[0-9_]+ is .* and .*; write which"
@@ -52,7 +53,7 @@ def valid_requests_are_accepted(ctx, response, case):
         message = response.json()["message"]
         if message in TOGETHER or WORDS.match(message):
             return
-    # What bytes are a frame, and what text is a statement, only the server can say.
+    # Only the server can tell whether bytes are a frame, and whether a text is an SQL statement.
     if case.operation.path in ("/v1/batches", "/api/v1/sql"):
         return
     positive_data_acceptance(ctx, response, case)
@@ -60,10 +61,11 @@ def valid_requests_are_accepted(ctx, response, case):
 
 @schemathesis.check
 def invalid_requests_are_refused(ctx, response, case):
-    # An object in place of a list is sent as what Python prints of it, which may be a right name, or as nothing.
+    # schemathesis sends an object in place of a list as Python's text of it, which may be a valid name, or as
+    # nothing.
     if any(str(value).startswith("{'") for value in (case.query or {}).values()):
         return
-    # A list of empty names is sent as an empty list is: nothing, and commas.
+    # A list of empty names is sent like an empty list: as nothing, or as commas.
     def is_empty(value):
         names = value if isinstance(value, list) else [value]
         return all(isinstance(name, str) and not name.strip(",") for name in names)

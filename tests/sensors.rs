@@ -1,5 +1,7 @@
-//! psutil beside us on the same machine: each of FrUCToSA's 20 sensors, computed from our metrics by the formulas
-//! of docs/reference/mapping.md, is what psutil says, within what we read before and after it.
+//! psutil beside the agent on the same machine: each of FrUCToSA's 20 sensors matches jobmeter's metrics.
+//!
+//! The formulas of docs/reference/mapping.md compute the sensors. psutil's value must lie in the interval of
+//! the agent's readings before and after it.
 
 use crate::formula::{Interval, Reading, compute, total};
 use crate::layers::repository;
@@ -11,12 +13,12 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// How often is tried before two that differ do not agree: gauges go up and down between two looks.
+/// Maximum number of attempts until a sensor must agree: gauges rise and fall between two readings.
 const TRIES: usize = 40;
-/// Between the two readings of what grows.
+/// Time between the two readings of a counter.
 const BETWEEN: Duration = Duration::from_millis(1500);
 
-/// What a field is here.
+/// jobmeter's equivalent of a field.
 #[derive(Clone, Debug)]
 enum Ours {
     Is(String),
@@ -25,7 +27,7 @@ enum Ours {
     Nothing(String),
 }
 
-/// Sensor, field, and what it is here, as the page has them.
+/// Returns the equivalent of each sensor's fields from the mapping page.
 fn mapping() -> BTreeMap<(String, String), Ours> {
     let page = std::fs::read_to_string(repository().join("docs/reference/mapping.md")).unwrap();
     let (_, ours) = page.split_once("## FrUCToSA\n").unwrap();
@@ -54,7 +56,7 @@ fn mapping() -> BTreeMap<(String, String), Ours> {
     all
 }
 
-/// A running psutil.
+/// A running psutil process.
 struct Beside {
     child: Child,
     stdin: ChildStdin,
@@ -62,7 +64,7 @@ struct Beside {
 }
 
 impl Beside {
-    /// Starts it; gives the fields of each sensor, too.
+    /// Starts psutil, and returns the fields of each sensor too.
     fn start() -> (Self, Value) {
         let mut python = Command::new(repository().join("target/python/bin/python"));
         python.arg(repository().join("tests/sensors.py"));
@@ -92,7 +94,7 @@ impl Drop for Beside {
     }
 }
 
-/// What the agent reads of the device now.
+/// Reads the device's metrics with one tick of the agent.
 fn read(settings: &Path) -> Reading {
     let mut agent = programs::agent();
     agent.args(["--once", "--print", "--spool", "none", "--config"]).arg(settings);
@@ -109,7 +111,7 @@ fn read(settings: &Path) -> Reading {
     reading
 }
 
-/// What was read around two answers of psutil.
+/// Two responses of psutil, each with the agent's readings before and after it.
 struct Round {
     before: [Reading; 2],
     said: [Value; 2],
@@ -129,8 +131,8 @@ impl Round {
         Self { before: [before_1, before_2], said: [said_1, said_2], after: [after_1, after_2] }
     }
 
-    /// Where a metric was while psutil looked the second time. A gauge that moves goes up and down between
-    /// two looks: it may have been as far outside them as it moved between any two of ours.
+    /// Returns the interval of a metric at psutil's second reading. A gauge may exceed the agent's two
+    /// readings, so the interval is wider by its largest change between any two readings.
     fn value(&self, metric: &str, label: Option<(&str, &str)>) -> Option<Interval> {
         let at = |reading: &Reading| total(reading, metric, label);
         let (before, after) = (at(&self.before[1])?, at(&self.after[1])?);
@@ -140,7 +142,7 @@ impl Round {
         Some(Interval(before.min(after) - moved, before.max(after) + moved))
     }
 
-    /// How much a metric grew between psutil's two looks.
+    /// Returns the interval of a metric's increase between psutil's two readings.
     fn growth(&self, metric: &str, label: Option<(&str, &str)>) -> Option<Interval> {
         let at = |reading: &Reading| total(reading, metric, label);
         let least = at(&self.before[1])? - at(&self.after[0])?;
@@ -148,7 +150,7 @@ impl Round {
         Some(Interval(least, most))
     }
 
-    /// Whether a field of a sensor that answers numbers agrees; else what was found.
+    /// Checks a field of a sensor with numbers; the error describes the difference.
     fn number(&self, sensor: &str, field: &str, ours: &Ours) -> Result<(), String> {
         let said = &self.said[1][sensor];
         let found = |formula: &str, grows: bool| {
@@ -171,7 +173,7 @@ impl Round {
                 let found = found(formula, matches!(ours, Ours::Grows(_)));
                 match said[field].as_f64() {
                     Some(said) => vec![(said, found)],
-                    // What psutil has no answer for, this machine lacks for us, too.
+                    // If psutil has no value, this machine has none for jobmeter either.
                     None if found.is_none() => vec![],
                     None => return Err(format!("psutil has none, we {found:?}")),
                 }
@@ -181,8 +183,8 @@ impl Round {
         each.into_iter().try_for_each(|(said, found)| agrees(said, found, sensor, field))
     }
 
-    /// Whether a list has as many entries of each state as a metric counts. Other programs open and close sockets
-    /// meanwhile, so that each count is an interval.
+    /// Checks that a list has as many entries of each state as a metric counts. Other programs open and close
+    /// sockets meanwhile, so each count is an interval.
     fn counts(&self, metric: &str, label: &str, said: &[Value]) -> Result<(), String> {
         let ours = self.after[1].get(metric).map_or(&[][..], Vec::as_slice);
         let states =
@@ -197,7 +199,7 @@ impl Round {
         Ok(())
     }
 
-    /// Whether what the entries of a list say is what our series say, in any order.
+    /// Checks that the entries of a list equal jobmeter's series, in any order.
     fn list(&self, sensor: &str, field: &str, ours: &Ours) -> Result<(), String> {
         let said = self.said[1][sensor][field].as_array().unwrap();
         match ours {
@@ -222,11 +224,11 @@ impl Round {
                 let mut said: Vec<f64> = said.iter().filter_map(Value::as_f64).collect();
                 found.sort_by(f64::total_cmp);
                 said.sort_by(f64::total_cmp);
-                // psutil has zeroes where Linux has nothing.
+                // psutil returns zero if Linux has no value.
                 let missing = said.len().saturating_sub(found.len());
                 let zeroes = said.iter().take_while(|value| **value == 0.0).count();
                 said.drain(..missing.min(zeroes));
-                // A sensor may move by a step between the two looks: a degree, a revolution, a megahertz.
+                // A sensor may change by one step between the two readings: 1 °C, 1 rpm, 1 MHz.
                 let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 0.02 * b.abs() + 1.0;
                 let same = found.len() == said.len() && found.iter().zip(&said).all(near);
                 if same { Ok(()) } else { Err(format!("psutil {said:?}, we {found:?}")) }
@@ -236,13 +238,13 @@ impl Round {
     }
 }
 
-/// A label's value as psutil has it.
+/// Returns a label's value in psutil's format.
 fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Whether a number lies where it was found to be. psutil rounds percentages to tenths and cuts milliseconds,
-/// and its doubles are not always ours in the last bit.
+/// Checks that a number lies in its interval. psutil rounds percentages to tenths and truncates milliseconds.
+/// Its doubles may differ in the last bit.
 fn agrees(said: f64, found: Option<Interval>, sensor: &str, field: &str) -> Result<(), String> {
     let slack = match (sensor, field) {
         ("CPUPercent" | "CPUTimesPercent", _) | (_, "percent") => 0.05 + 1e-9,
@@ -251,7 +253,7 @@ fn agrees(said: f64, found: Option<Interval>, sensor: &str, field: &str) -> Resu
     };
     match found {
         Some(Interval(least, most)) if (least - slack..=most + slack).contains(&said) => Ok(()),
-        // psutil has zeroes where Linux has nothing, and where nothing is a part of nothing.
+        // psutil returns zero if Linux has no value, and for 0 / 0.
         None | Some(Interval(f64::INFINITY, _)) if said == 0.0 => Ok(()),
         other => Err(format!("psutil {said}, we {other:?}")),
     }
@@ -261,7 +263,7 @@ fn agrees(said: f64, found: Option<Interval>, sensor: &str, field: &str) -> Resu
 fn every_sensor_of_psutil_is_what_our_metrics_say() {
     let mapping = mapping();
     let (mut psutil, fields) = Beside::start();
-    // Completeness: each field that psutil has is on the page, and nothing else.
+    // Completeness: the page has exactly psutil's fields.
     let theirs = fields.as_object().unwrap().iter().flat_map(|(sensor, fields)| {
         let of = move |field: &Value| (sensor.clone(), field.as_str().unwrap().to_owned());
         fields.as_array().unwrap().iter().map(of)
@@ -281,7 +283,7 @@ fn every_sensor_of_psutil_is_what_our_metrics_say() {
         }
     }
     std::fs::write(&settings, text).unwrap();
-    // The first answer of what is counted between two answers is of no known time.
+    // psutil's first response covers an unknown time for fields that it computes between two responses.
     psutil.ask();
     let mut open = mapping.clone();
     let mut differ = Vec::new();

@@ -1,4 +1,5 @@
-//! A real Slurm, its jobs seen by agents on its nodes and told by itself: the two agree on one record of each job.
+//! Slurm jobs that agents discover on their nodes and that Slurm reports: both result in one record of each
+//! job.
 
 mod cluster;
 mod orders;
@@ -11,18 +12,18 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(40);
-/// Thirty seconds of a processor, on a machine that others work on too.
+/// Limit for 30 s of processor time on a machine that other processes use too.
 const LATE: Duration = Duration::from_secs(150);
 
-/// An agent on a virtual node: a host name of its own, and only the cgroups of that node's slurmd.
+/// Starts an agent on a virtual node, with its own host name and only the cgroups of that node's slurmd.
 fn agent(node: &str, server: &Server, dir: &Path) -> Running {
     let mut command = agent_of(node, server, dir);
-    // slurmstepd removes the cgroup with the last process: what is used after the last reading is not seen.
+    // slurmstepd removes the cgroup with the last process, so usage after the last reading is lost.
     command.args(["--sources-cgroup-period", "100ms"]);
     Running::start(&mut command)
 }
 
-/// The same, not started, with the periods that any has.
+/// Returns the agent's command with the default source periods.
 fn agent_of(node: &str, server: &Server, dir: &Path) -> Command {
     let agent = program("jobmeter-agent");
     let mut command = Command::new("unshare");
@@ -34,12 +35,12 @@ fn agent_of(node: &str, server: &Server, dir: &Path) -> Command {
     command
 }
 
-/// The report of a job, once the registry has it.
+/// Returns the report of a job; `None` if the registry does not have the job.
 fn report(server: &Server, id: i64) -> Option<Value> {
     crate::orders::report(&server.url, &format!("slurm:{id}"))
 }
 
-/// The report as soon as it is as wanted.
+/// Returns the report as soon as it meets the condition.
 fn reported(server: &Server, id: i64, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     within(SOON, server, id, what, wanted)
 }
@@ -66,7 +67,7 @@ fn freezer(node: &str, id: i64) -> PathBuf {
     format!("/sys/fs/cgroup/freezer/slurm_{node}/uid_0/job_{id}").into()
 }
 
-/// Waits for the cgroup of a job, then for the registry to say that the job runs on that node.
+/// Waits for the cgroup of a job, then for the registry to list the job as running on that node.
 fn seen_within_two_seconds(server: &Server, node: &str, id: i64) {
     let dir = freezer(node, id);
     until("its cgroup", SOON, || dir.is_dir().then_some(()));
@@ -79,7 +80,7 @@ fn seen_within_two_seconds(server: &Server, node: &str, id: i64) {
     assert!(took < Duration::from_secs(2), "job {id} was seen {took:?} after its cgroup was made");
 }
 
-/// The last value of the job's own counter before its cgroup goes, in seconds.
+/// Returns the last value of the job's own counter before its cgroup disappears, in seconds.
 fn cgroup_cpu_seconds(node: &str, id: i64) -> std::thread::JoinHandle<f64> {
     let file = format!("/sys/fs/cgroup/cpuacct/slurm_{node}/uid_0/job_{id}/cpuacct.usage");
     std::thread::spawn(move || {
@@ -92,11 +93,11 @@ fn cgroup_cpu_seconds(node: &str, id: i64) -> std::thread::JoinHandle<f64> {
     })
 }
 
-/// What else runs on this machine shall not decide how long a job takes, nor the job whether anything else runs: at -15
-/// Slurm itself got no answer for as long as it worked.
+/// Raises the job's autogroup priority, so that other processes do not determine its duration. At -15 instead
+/// of -4, Slurm's own daemons starved while the job worked.
 const FIRST: &str = "echo -4 > /proc/self/autogroup;";
 
-/// Two processes that each take so many seconds of a processor.
+/// Returns a script with two processes that use this many seconds of processor time each.
 fn spin(seconds: u32) -> String {
     let one =
         format!("/usr/bin/python3 -c 'import time\nwhile time.process_time() < {seconds}: pass'");
@@ -110,11 +111,11 @@ fn near(what: &str, value: f64, other: f64) {
     );
 }
 
-/// sacct's processor time of a job, in seconds.
+/// Returns sacct's processor time of a job, in seconds.
 fn sacct_cpu_seconds(cluster: &Cluster, id: i64) -> f64 {
     let id = id.to_string();
     let text = cluster.ask("sacct", &["-n", "-P", "-j", &id, "--format=TotalCPU"]);
-    // The job's own line is the first; its steps follow.
+    // The first line is the job's; the lines of its steps follow.
     let text = text.lines().next().unwrap();
     text.split(':').fold(0.0, |sum, part| sum * 60.0 + part.parse::<f64>().unwrap())
 }
@@ -135,7 +136,7 @@ fn slurm_on_one_node_through_restarts_of_everything() {
     let mut server = Server::start(data.path(), &settings);
     let mut on_node = agent("n1", &server, data.path());
 
-    // Each of them goes and comes back while the job runs.
+    // Every part stops and restarts while the job runs.
     let job = cluster.submit(
         &[
             "-J",
@@ -218,7 +219,7 @@ fn memory_files_and_an_exit_code(cluster: &Cluster, server: &Server) {
     assert_eq!(cancelled["job"]["start"], Value::Null, "it never started: {cancelled}");
 }
 
-/// Each agent has its own node's part of a job, and no other's.
+/// Checks that each agent has its own node's part of a job, and no other node's.
 fn parts_of_four_nodes(server: &Server, wide: i64) {
     let query = format!("/api/v1/series?job={wide}&cluster=slurm&metric=cgroup_cpu_seconds_total");
     let (status, series) = get(&server.url, &query);
@@ -231,7 +232,7 @@ fn parts_of_four_nodes(server: &Server, wide: i64) {
     assert_eq!(devices, ["n1", "n2", "n3", "n4"]);
 }
 
-/// Waits until these are the promotions, each once, on these nodes and by the job's own word.
+/// Waits until these promotions exist, each once, on these nodes, and requested by the job itself.
 pub(crate) fn promoted(server: &Server, job: &str, nodes: &str, metrics: &[&str]) {
     let mut last = String::new();
     let deadline = Instant::now() + SOON;

@@ -1,4 +1,4 @@
-//! Hostile statements against the server program: each costs its own answer at most.
+//! Hostile SQL statements against the server: each costs at most its own response.
 
 use crate::hostile_corpus;
 use crate::programs::{Running, Server, get, program, ready, until};
@@ -6,10 +6,10 @@ use serde_json::json;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// Longest statement that the server accepts.
+/// Maximum length of a statement that the server accepts, in bytes.
 const STATEMENT_BYTES_MAX: usize = 64 << 10;
 
-/// Sends a statement; its status and what the server answered.
+/// Sends a statement, and returns the status and the body of the response.
 pub(crate) fn sql(url: &str, statement: &str) -> (u16, String) {
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .http_status_as_error(false)
@@ -22,12 +22,12 @@ pub(crate) fn sql(url: &str, statement: &str) -> (u16, String) {
         let begin: String = statement.chars().take(80).collect();
         panic!("no answer to {begin}: {error}")
     });
-    // An answer that is broken off has a status, and no whole body.
+    // An aborted response has a status, but no complete body.
     let body = answer.body_mut().read_to_string().unwrap_or_default();
     (answer.status().as_u16(), body)
 }
 
-/// A statement of so many levels.
+/// Returns a statement with this many nested levels.
 type Nest = fn(usize) -> String;
 
 fn around(before: &str, inner: &str, after: &str, count: usize) -> String {
@@ -38,7 +38,7 @@ fn chain(count: usize, between: &str, part: impl Fn(usize) -> String) -> String 
     (0..count.max(1)).map(part).collect::<Vec<_>>().join(between)
 }
 
-/// Every way that SQL has to put one thing into another.
+/// All kinds of nesting in SQL.
 const NESTINGS: [(&str, Nest); 38] = [
     ("addition", |n| format!("SELECT {}", ["1"].repeat(n).join("+"))),
     ("subtraction", |n| format!("SELECT {}", ["value"].repeat(n).join("-") + " FROM metrics")),
@@ -91,7 +91,7 @@ const NESTINGS: [(&str, Nest); 38] = [
     ("is null", |n| format!("SELECT 1{}", " IS NULL".repeat(n))),
 ];
 
-/// More of them, with words that only some statements have.
+/// More kinds of nesting, with keywords that only some statements have.
 const MORE_NESTINGS: [(&str, Nest); 10] = [
     ("explain", |n| format!("{}SELECT 1", "EXPLAIN ".repeat(n))),
     ("interval", |n| format!("SELECT {}'1 day'", "INTERVAL ".repeat(n))),
@@ -108,7 +108,7 @@ const MORE_NESTINGS: [(&str, Nest); 10] = [
     ("windows", |n| format!("SELECT {}", around("sum(", "1", ") OVER ()", n))),
 ];
 
-/// The largest number of levels with which a statement has the longest text that is accepted.
+/// Returns the maximum number of levels within the length limit of a statement.
 fn longest(nest: Nest) -> usize {
     let (mut low, mut high) = (1, STATEMENT_BYTES_MAX);
     while low < high {
@@ -141,7 +141,7 @@ fn no_nesting_ends_the_server() {
         }
         assert_eq!(get(&server.url, "/api/v1/ready").0, 200, "{kind}");
     }
-    // Both happened, so neither is a matter of course.
+    // Both outcomes occurred, so the test covers both.
     assert!(counts.iter().all(|count| *count > 10), "{counts:?}");
     assert_eq!(sql(&server.url, "SELECT 1 AS a"), (200, "[{\"a\":1}]".to_owned()));
 }
@@ -152,15 +152,15 @@ pub(crate) fn metric(url: &str, name: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no {name} in {page}")).parse().unwrap()
 }
 
-/// Memory of a process, in MiB.
+/// Returns the peak memory of a process, in MiB.
 pub(crate) fn resident_mib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     kib.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
 }
 
-/// Two clients send every hostile statement. Meanwhile `ready` is answered before any of them ends at its limit,
-/// and afterwards the server has neither grown nor kept anything.
+/// Two clients send every hostile statement. Meanwhile the server answers `ready` before any statement
+/// reaches its limit. Afterwards the server's memory has not grown, and no statement remains.
 #[test]
 fn hostile_statements_cost_their_own_answers() {
     let dir = tempfile::tempdir().unwrap();
@@ -185,7 +185,7 @@ fn hostile_statements_cost_their_own_answers() {
         let answers = clients.into_iter().flat_map(|client| client.join().unwrap());
         (waiting, answers.collect::<Vec<_>>())
     });
-    // Were `ready` held up by a statement, it would be answered about as often as statements are.
+    // If statements blocked `ready`, it would be answered about as often as statements are.
     assert!(waiting > 2 * answers.len(), "{waiting} answers of `ready`");
     for (kind, (status, body)) in &answers {
         let begin: String = body.chars().take(200).collect();
@@ -202,7 +202,8 @@ fn hostile_statements_cost_their_own_answers() {
     assert_eq!(sql(url, "SELECT 1 AS a"), (200, "[{\"a\":1}]".to_owned()));
 }
 
-/// A process that answers SQL has no store, no environment and no privilege, and its death costs one answer.
+/// A process that executes SQL has no store, no environment and no privilege, and its death costs one
+/// response.
 #[test]
 fn a_worker_is_confined_and_its_death_is_one_answer() {
     let dir = tempfile::tempdir().unwrap();
@@ -239,7 +240,8 @@ fn a_worker_is_confined_and_its_death_is_one_answer() {
     assert_eq!(sql(&server.url, "SELECT 1 AS a").0, 200);
 }
 
-/// The child of the server that answers a statement: the limits of one that waits are not set yet.
+/// Returns the PID of the worker process that executes a statement. An idle worker does not have its limits
+/// yet.
 fn busy_worker(server: u32) -> Option<String> {
     let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children"));
     let tasks = std::fs::read_dir(format!("/proc/{server}/task")).unwrap();
@@ -254,7 +256,7 @@ fn busy_worker(server: u32) -> Option<String> {
     })
 }
 
-/// A worker writes times in the zone of its server, although it can open no file of time zones.
+/// A worker writes times in the server's time zone, although it cannot open time zone files.
 #[test]
 fn a_worker_knows_the_zone_of_its_server() {
     let dir = tempfile::tempdir().unwrap();

@@ -36,7 +36,7 @@ def opened(port, uid=0):
     finally:
         os.seteuid(0)
     one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Closing it resets the connection.
+    # With this option, closing the socket resets the connection.
     one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
     one.settimeout(20)
     if port:
@@ -94,7 +94,7 @@ def main():
     program, folder, tries = sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3])
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").write_text(f"{PORTS[0]} {PORTS[-1]}")
-    # Tries come faster than connections that ended are forgotten.
+    # Attempts are faster than the kernel's removal of connections in TIME_WAIT.
     pathlib.Path("/proc/sys/net/ipv4/tcp_max_tw_buckets").write_text("0")
     command = [program, "--data", folder / "data", "--listen", "127.0.0.1:8790"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -114,7 +114,7 @@ def main():
             status, body = answer(root, who)
             root.close()
             wrong += status != 200 or json.loads(body).get("uid") != 0
-        # What is still under way ends.
+        # Wait for the requests in flight.
         time.sleep(0.3)
         _, body = ask(server, 0, request("GET", "/api/v1/tokens"))
         tokens = [token for token in json.loads(body) if token["scope"] == "admin"]

@@ -1,11 +1,12 @@
-//! A user races root for a source port of a loopback connection, and no request of the user runs with root's rights.
+//! A user who races root for the source port of a loopback connection gets no request executed with root's
+//! rights.
 
 use crate::layers::repository;
 use crate::programs::{self, output, program};
 use serde_json::Value;
 use std::process::Command;
 
-/// Tries of `make test`; `RACES` asks for more.
+/// Number of attempts in `make test`; `RACES` sets more.
 const TRIES: &str = "200";
 
 #[test]
@@ -29,12 +30,12 @@ fn a_user_who_races_for_roots_port_gets_none_of_roots_rights() {
     println!("{}", out.trim());
     let told: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
     let number = |name: &str| told[name].as_f64().unwrap();
-    // The request that is raced with is root's alone.
+    // Only root may send the request that the test races with.
     assert_eq!((number("user"), number("root")), (403.0, 200.0));
     assert_eq!(number("tries").to_string(), tries);
     assert_eq!(number("as_root"), 0.0, "{out}{errors}");
-    // Root is served meanwhile, and known.
+    // Meanwhile the server recognizes and serves root.
     assert_eq!(number("root_not_known"), 0.0, "{out}");
-    // The race took place: connections were gone before their caller was known.
+    // The race took place: connections closed before the server had identified their caller.
     assert!(number("gone") > 0.0, "{out}");
 }

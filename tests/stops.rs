@@ -1,5 +1,5 @@
-//! An agent that SIGTERM ends is shown as stopped, whenever the signal comes: before the first batch, during a
-//! connection, between two batches; with TLS and without.
+//! After SIGTERM the server shows an agent as stopped, whenever the signal arrives: before the first batch,
+//! during a connection, or between two batches, with and without TLS.
 
 use crate::programs::{Running, Server, agent, output, program, until};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -7,14 +7,16 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Agents of each kind that `make test` stops; `STOPS` asks for more.
+/// Number of agents of each kind that `make test` stops; `STOPS` sets more.
 const STOPS: u64 = 12;
-/// Agents that run at a time.
+/// Number of agents that run in parallel.
 const AT_A_TIME: u64 = 4;
-/// The last agent of a round is stopped so long after its start; the others are spread before it.
+/// Latest stop of an agent after its start, in milliseconds; the other stops are spread over the time before
+/// it.
 const LATEST_MS: u64 = 2400;
 
-/// Starts agents, and stops each at another moment after its start. Returns the nodes that are not shown as stopped.
+/// Starts agents, and stops each at a different time after its start. Returns the nodes that the server does
+/// not show as stopped.
 fn not_stopped(server: &Server, dir: &Path, more: &[&str]) -> Vec<String> {
     let stops = std::env::var("STOPS").map_or(STOPS, |stops| stops.parse().unwrap());
     let start = |i: u64| {
@@ -29,7 +31,7 @@ fn not_stopped(server: &Server, dir: &Path, more: &[&str]) -> Vec<String> {
             for i in round {
                 scope.spawn(move || {
                     let mut agent = start(i);
-                    // Its signal handlers are there before its spool is.
+                    // The agent installs its signal handlers before it creates its spool.
                     until("the agent's spool", Duration::from_secs(20), || {
                         dir.join(format!("spool-{i}/lock")).is_file().then_some(())
                     });
@@ -44,7 +46,7 @@ fn not_stopped(server: &Server, dir: &Path, more: &[&str]) -> Vec<String> {
     println!("{out}{errors}");
     let nodes: Vec<&str> =
         out.lines().filter(|line| line.starts_with('n') && !line.starts_with("node")).collect();
-    // An agent that ends before its first reading has sent no sample, and is no node.
+    // An agent that stops before its first reading has sent no sample, so it is no node.
     let enough = usize::try_from(stops / 2).unwrap();
     assert!(nodes.len() >= enough, "{} of {stops} agents are known:\n{out}", nodes.len());
     nodes.into_iter().filter(|line| !line.contains("stopped")).map(str::to_owned).collect()

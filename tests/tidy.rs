@@ -1,11 +1,11 @@
-//! Style that a machine can check: length of files, words we do not use, no unfinished work.
+//! Style checks: length of files, size of folders, banned names, unfinished work, and `unsafe`.
 
 use crate::layers::repository;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Files that git knows or would know: neither ignored nor generated.
+/// Returns the files that git tracks or would track, without ignored and generated ones.
 pub(crate) fn files() -> Vec<PathBuf> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -40,7 +40,7 @@ fn files_are_short() {
     assert!(long.is_empty(), "{}", long.join("\n"));
 }
 
-/// Every source is a file in this folder.
+/// Folders with one file for each source.
 const LARGE_FOLDERS: [&str; 1] = ["crates/sources/src/list"];
 
 #[test]
@@ -87,9 +87,9 @@ fn files_say_what_they_are() {
 
 #[test]
 fn no_unfinished_work_and_no_banned_names() {
-    // Spelt apart, so that this file does not find itself.
+    // Concatenated, so that this file does not match itself.
     let unfinished = [["TO", "DO"].concat(), ["FIX", "ME"].concat(), ["XX", "X"].concat()];
-    // Where a name is given, not where another's is used.
+    // Keywords before a definition's name; uses of foreign names are no match.
     let given = ["struct ", "enum ", "trait ", "type ", "mod ", "class ", "fn ", "function "];
     let names = ["Manager", "Helper", "Util", "util"];
     let mut found = Vec::new();
@@ -129,7 +129,7 @@ fn nothing_names_a_machine_of_ours() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// `unsafe` stands in one crate only, and each block of it says why it is sound.
+/// Only one crate contains `unsafe`, and each block states why it is sound.
 #[test]
 fn unsafe_stays_in_kernel() {
     for file in files().iter().filter(|f| is(f, &["rs"])) {

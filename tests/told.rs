@@ -1,5 +1,5 @@
-//! Jobs of a scheduler that jobmeter does not know, told by a followed file, over HTTP, by a prologue and an
-//! epilogue: the examples of `packaging/jobs`, run as they are.
+//! Jobs of a scheduler without a poller, reported by a followed file, over HTTP, and by a prologue and an
+//! epilogue. The test runs the examples of `packaging/jobs` unchanged.
 
 use crate::layers::repository;
 use crate::line::{Up, jobmeter, programs_together};
@@ -28,7 +28,7 @@ fn append(path: &Path, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
-/// The example's job, as its four lines leave it.
+/// Returns whether a report matches the example's job after all four lines.
 fn is_the_examples(report: &Value) -> bool {
     let job = &report["job"];
     job["account"] == "chemistry"
@@ -51,7 +51,7 @@ fn a_file_that_is_followed_tells_of_jobs() {
     append(&file, &std::fs::read_to_string(example("jobs.jsonl")).unwrap());
     until("the example's job", SOON, || report(&server.url, "site:1041").filter(is_the_examples));
 
-    // A bad line is told with its number, and stops nothing.
+    // A malformed line is logged with its number, and later lines are still read.
     append(&file, "{\"cluster\":\"site\"}\n{\"cluster\":\"site\",\"id\":2,\"start\":1767706400}\n");
     until("the next job", SOON, || report(&server.url, "site:2"));
     let told = until("the bad line's number", SOON, || {
@@ -69,7 +69,7 @@ fn a_file_that_is_followed_tells_of_jobs() {
         assert!(metrics.contains(line), "{line}\n{metrics}");
     }
 
-    // Moved away while the server was killed; what stood in it and was not read is.
+    // The file is renamed while the server is dead. The server reads its unread lines, then the new file.
     server.running.kill();
     append(&file, "{\"cluster\":\"site\",\"id\":2,\"stop\":1767706500,\"exit_code\":9}\n");
     std::fs::rename(&file, dir.path().join("jobs.jsonl.1")).unwrap();
@@ -97,7 +97,7 @@ fn prologue_epilogue_and_http_tell_of_jobs() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(dir.path(), &[]);
     let path = format!("{}:{}", programs_together().display(), std::env::var("PATH").unwrap());
-    // A token that is good for this alone.
+    // A token that permits only reports of this cluster's jobs.
     let arguments = ["token", "create", "--scope", "jobs:site", "--note", "prologue"];
     let (code, token, errors) = jobmeter(&server.url, &arguments);
     assert_eq!(code, 0, "{errors}");
@@ -133,7 +133,7 @@ fn prologue_epilogue_and_http_tell_of_jobs() {
     assert!(shown.contains("account               physics"), "{shown}");
     let (_, table, _) = jobmeter(&server.url, &["jobs"]);
     assert!(table.contains("account") && table.contains("n1,n2"), "{table}");
-    // What is a scheduler's job and what is one's own is not mixed up.
+    // The command distinguishes a scheduler's job from a user's own.
     let start = |arguments: &[&str]| {
         let mut command = Command::new(programs_together().join("jobmeter"));
         command.args(["job", "start", "--server", &server.url]).args(arguments);
@@ -190,7 +190,7 @@ fn what_scheduler_and_nodes_disagree_in_is_listed() {
     let (code, table, errors) = jobmeter(&up.url, &["jobs", "--check"]);
     assert_eq!(code, 1, "{table}{errors}");
     let found: Vec<&str> = table.lines().skip(1).collect();
-    // The meter has no agent, and proves nothing.
+    // The meter pdu-1 has no agent, so a missing cgroup proves nothing there.
     assert!(
         found.len() == 1 && found[0].contains("site:5") && found[0].contains("not_seen"),
         "{table}"
@@ -198,7 +198,7 @@ fn what_scheduler_and_nodes_disagree_in_is_listed() {
     let (code, json, _) = jobmeter(&up.url, &["jobs", "--check", "--json"]);
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!((code, &json[0]["device"]), (1, &"node-9".into()));
-    // Others may not look.
+    // Other users have no access.
     let mut curl = Command::new("setpriv");
     curl.args(["--reuid=65534", "--clear-groups", "curl", "--silent", "--output", "/dev/null"]);
     curl.args(["--write-out", "%{http_code}", &format!("{}/api/v1/jobs/check", up.url)]);

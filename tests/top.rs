@@ -1,5 +1,5 @@
-//! `jobmeter top` in a terminal of tmux: a job comes into the screen, keys order and filter, and whatever ends
-//! it, the terminal is as it was.
+//! `jobmeter top` in a tmux terminal: a job appears, keys sort and filter, and every exit restores the
+//! terminal.
 
 use crate::line::{Up, alone};
 use crate::programs::{Server, output, program, root, until};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// A tmux server of this test's own, with one window of a shell.
+/// A tmux server of this test, with one window that runs a shell.
 struct Window {
     dir: tempfile::TempDir,
 }
@@ -30,7 +30,7 @@ impl Window {
         out
     }
 
-    /// Presses keys by their names.
+    /// Presses keys, given by their tmux names.
     fn press(&self, keys: &[&str]) {
         self.tmux(&[&["send-keys"][..], keys].concat());
     }
@@ -44,7 +44,7 @@ impl Window {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// Waits until the screen has this, and gives it.
+    /// Waits until the screen contains the text, and returns the screen.
     fn wait(&self, text: &str) -> String {
         self.wait_for(text, |screen| screen.contains(text))
     }
@@ -60,7 +60,7 @@ impl Window {
         screen.unwrap_or_else(|_| panic!("{what} is not to be seen:\n{last}"))
     }
 
-    /// The terminal's settings, which a program without care leaves raw.
+    /// Returns the terminal's settings. A program that exits without care leaves the terminal raw.
     fn settings(&self, file: &str) -> String {
         let path = self.dir.path().join(file);
         self.line(&format!("stty -a > {}", path.display()));
@@ -78,9 +78,9 @@ impl Window {
         self.wait("q quit");
     }
 
-    /// `top` has ended with this code, and left nothing on the screen.
+    /// Checks that `top` exited with this code and left nothing on the screen.
     fn ended(&self, code: &str) {
-        // What is typed before is still its own.
+        // `top` still receives keys that are typed before it exits.
         self.wait_for("the shell", |screen| !screen.contains("q quit"));
         self.press(&["C-l"]);
         self.line("echo code=$?.");
@@ -96,20 +96,21 @@ impl Drop for Window {
     }
 }
 
-/// A job that keeps a processor busy until it is told to end: what `top` calls it.
+/// Starts a job that keeps a processor busy until a stop file exists. Returns the job's key as `top` shows
+/// it.
 fn load(window: &Window, flags: &str) -> String {
     let stop = window.dir.path().join("stop");
     let work = format!("until [ -e {} ]; do :; done", stop.display());
     let jobmeter = program("jobmeter");
     let run = format!("{} run {flags} -- bash -c '{work}'", jobmeter.display());
     window.line(&format!("{run} 2>/dev/null >&2 &"));
-    // Jobs of other tests run on this machine, too: its own cgroup says which one it is.
+    // Jobs of other tests run on this machine too, so the job's cgroup identifies it.
     until("the job's cgroup", SOON, || {
         let pattern = format!("^bash -c until .*{}", stop.display());
         let (_, pids, _) = output(Command::new("pgrep").args(["-f", &pattern]));
         let pid = pids.lines().next()?;
         let cgroups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-        // `run_N` where no agent of this name reports the job.
+        // The cgroup is `run_N` if no agent of this name reports the job.
         let of_job = cgroups.split_once("/jobmeter/job_");
         let (_, rest) = of_job.or_else(|| cgroups.split_once("/jobmeter/run_"))?;
         let (number, _server) = rest.lines().next()?.split_once('@')?;
@@ -117,17 +118,18 @@ fn load(window: &Window, flags: &str) -> String {
     })
 }
 
-/// The line of a job or a process, and its processor time in percent, where that is known.
+/// Returns the row of a job or a process: `Some(percent)` of processor time, or `Some(None)` if that is
+/// unknown.
 fn row(screen: &str, begins: &str, has: &str) -> Option<Option<f64>> {
-    // Below the head and the headings.
+    // Skip the head and the column headings.
     let mut lines = screen.lines().skip(4);
     let line = lines.find(|line| line.starts_with(begins) && line.contains(has))?;
-    // Behind 21 columns of the name and 9 of the user, with a blank after each.
+    // The name has 21 columns and the user 9, each followed by a blank.
     Some(line.get(32..40)?.trim().parse().ok())
 }
 
 fn is_busy(row: Option<Option<f64>>) -> bool {
-    // A processor that others use, too.
+    // Other processes use the processor too.
     row.flatten().is_some_and(|percent| (2.0..=110.0).contains(&percent))
 }
 
@@ -150,12 +152,13 @@ fn top_shows_a_job_while_it_runs_and_gives_the_terminal_back() {
     let usage = screen.lines().nth(1).unwrap();
     assert!(usage.starts_with("cpu ") && usage.contains(" cores   memory "), "{screen}");
 
-    // By memory, then the other way round.
+    // Sort by memory, then in reverse order.
     window.press(&["m"]);
     window.wait("MEMORYv");
     window.press(&["m"]);
     window.wait("MEMORY^");
-    // What the filter keeps out is not there, and comes back; what it lets through is alone.
+    // The filter hides rows that do not match. Without the filter they return; with the job's key only its
+    // row remains.
     window.press(&["/", "n", "o", "s", "u", "c", "h"]);
     window.wait_for("an empty list", |screen| {
         screen.contains("filter: nosuch_") && !screen.contains("local:")
@@ -164,7 +167,7 @@ fn top_shows_a_job_while_it_runs_and_gives_the_terminal_back() {
     window.tmux(&["send-keys", "-l", &job]);
     window.press(&["Enter"]);
     window.wait(&format!("filter: {job} ("));
-    // The one that is first is chosen. Its processes, those of the node, and back.
+    // The first row is selected. Open its processes, then those of the node, and go back.
     window.press(&["n", "Enter"]);
     let screen = window.wait(&format!("processes of {job}"));
     assert!(!screen.contains("tmux"), "{screen}");
@@ -174,7 +177,7 @@ fn top_shows_a_job_while_it_runs_and_gives_the_terminal_back() {
     window.press(&["/", "t", "m", "u", "x", "Enter"]);
     window.wait_for("all processes", |screen| row(screen, "", " tmux").is_some());
     window.press(&["Escape", "j"]);
-    // Another size.
+    // Resize the terminal.
     window.tmux(&["resize-window", "-x", "60", "-y", "12"]);
     window.wait_for("twelve lines", |screen| {
         screen.lines().nth(11).is_some_and(|line| line.starts_with("q quit"))
@@ -202,7 +205,7 @@ fn top_shows_jobs_and_nodes_of_a_server() {
     let job = load(&window, &format!("--server {} --device node-7 --name fit", up.url));
     let name = format!("{job} ");
     window.top_with(&format!("--server {}", up.url));
-    // What the node's processors did is known from its second reading on.
+    // The node's processor usage is known after its second reading.
     let is_told = |screen: &str| {
         is_busy(row(screen, &name, "fit"))
             && screen.lines().nth(1).is_some_and(|line| line.starts_with("cpu "))
@@ -213,7 +216,7 @@ fn top_shows_jobs_and_nodes_of_a_server() {
     let usage = screen.lines().nth(1).unwrap();
     assert!(usage.starts_with("cpu ") && usage.contains(" cores   memory "), "{screen}");
 
-    // The nodes, of which there is one; its jobs; the nodes of the first of these.
+    // Open the list of nodes, which has one node; then its jobs; then the nodes of the first job.
     window.press(&["d"]);
     let is_node = |screen: &str| row(screen, "node-7 ", " alive ").flatten().is_some();
     let screen = window.wait_for("the node", is_node);
@@ -227,7 +230,7 @@ fn top_shows_jobs_and_nodes_of_a_server() {
     window.wait(&format!("nodes of {job}"));
     window.wait_for("its node", |screen| is_busy(row(screen, "node-7 ", " alive ")));
     window.press(&["Escape"]);
-    // A filter, and an order.
+    // Filter and sort.
     window.press(&["/", "n", "o", "n", "e", "Enter"]);
     window.wait_for("an empty list", |screen| row(screen, &name, "").is_none());
     window.press(&["Escape", "m"]);
@@ -236,7 +239,7 @@ fn top_shows_jobs_and_nodes_of_a_server() {
     std::fs::write(window.dir.path().join("stop"), "").unwrap();
     window.wait_for("the job's end", |screen| row(screen, &name, "").is_none());
     window.wait("no job runs");
-    // A server that goes is told of, and what it said before stays.
+    // `top` shows that the server is unreachable, and keeps the last data.
     window.press(&["d"]);
     window.wait_for("the node", is_node);
     assert_eq!(up.running.end(), 0);

@@ -1,5 +1,5 @@
-//! A known load as a job: what `jobmeter run` reports, and what the agent beside it has stored, is what the
-//! kernel tells the command itself.
+//! A known load as a job: the report of `jobmeter run` and the agent's stored samples match the kernel's own
+//! counts of the command.
 
 use crate::line::{Up, jobmeter};
 use crate::programs::{output, root, until};
@@ -8,9 +8,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Two processes at once, about two seconds of processor time each; 64 MiB touched; 32 MiB written and
-/// synced. At its end it writes what getrusage(2) says of itself and of the processes it waited for, and leaves
-/// without tidying its memory up, which would take page faults more.
+/// Two parallel processes with about 2 s of processor time each, 64 MiB of touched memory, and 32 MiB written
+/// and synced.
+///
+/// At its end the load writes getrusage(2) of itself and of its reaped children. It exits without freeing its
+/// memory, because that would cause more page faults.
 const LOAD: &str = r#"
 import os, resource, sys, time
 def work(seconds):
@@ -37,7 +39,7 @@ with open(sys.argv[1] + "/used", "w") as file:
 os._exit(0)
 "#;
 
-/// Seconds of processor time, and page faults that needed no disk, by the load's own account.
+/// Returns the load's own processor time in seconds, and its minor page faults.
 fn used(dir: &Path) -> (f64, f64) {
     let text = std::fs::read_to_string(dir.join("used")).unwrap();
     let (cpu, faults) = text.split_once(' ').unwrap();
@@ -59,7 +61,8 @@ fn a_known_load_is_reported_as_the_kernel_counts_it() {
         assert_eq!(code, 0, "{errors}");
         serde_json::from_str::<Value>(&out).unwrap()
     };
-    // Beside an agent that sees the job, and without one, when `run` measures and sends all itself.
+    // Once beside an agent that discovers the job, and once without, when `run` itself measures and sends
+    // everything.
     for more in [&["--device", "truth"][..], &["--device", "elsewhere"]] {
         let report = run(more);
         let (used, faults) = used(dir.path());
@@ -68,7 +71,7 @@ fn a_known_load_is_reported_as_the_kernel_counts_it() {
         };
         let cpu = number("cpu_seconds");
         assert!(used > 4.0, "{used}");
-        // The load works on after its own account: two ticks of 10 ms at most.
+        // The load continues after its own report: for at most two ticks of 10 ms.
         assert!(
             (cpu - used).abs() <= used * 0.01 + 0.02,
             "reported {cpu} s, used {used} s: {report}"
@@ -80,22 +83,21 @@ fn a_known_load_is_reported_as_the_kernel_counts_it() {
         assert!((32.0..34.0).contains(&written), "{written} MiB: {report}");
         assert!(faults > 16384.0, "{faults}");
         let reported = number("minor_faults");
-        // And takes page faults: those of a program's end.
+        // The exit of the program causes page faults too.
         assert!(
             (reported - faults).abs() <= faults * 0.05 + 100.0,
             "{reported} of {faults}: {report}"
         );
         assert!(number("voluntary_switches") > 0.0, "{report}");
     }
-    // Several, as it is by chance whether a job's first process is listed before its fork is heard of. Other
-    // tests' agents run on this machine at the same time, and their first jobs have the numbers of the first
-    // ones here.
+    // Repeat the run: a job's first process may fork before or after the agent lists it. Agents of other
+    // tests run on this machine too, and their first jobs have the same IDs.
     for _ in 0..3 {
         stored_once(&up, dir.path(), run);
     }
 }
 
-/// The agent reads the load's tasks while they live and hears of their ends: each counts once.
+/// The agent reads the load's tasks while they live, and receives their exits. Each counts once.
 fn stored_once(up: &Up, dir: &Path, run: impl Fn(&[&str]) -> Value) {
     let report = run(&["--device", "truth"]);
     let (used, faults) = used(dir);
@@ -103,7 +105,7 @@ fn stored_once(up: &Up, dir: &Path, run: impl Fn(&[&str]) -> Value) {
         "SELECT metric_id, max(value) AS value FROM metrics WHERE job_id = {} GROUP BY metric_id",
         report["id"]
     );
-    // Of the job's end: the load and its two processes.
+    // The job's last samples include the exits of the load and of its two processes.
     let rows = until("the job's last samples", Duration::from_secs(20), || {
         let (_, out, _) = jobmeter(&up.url, &["sql", "--format", "json", &query]);
         let rows: Value = serde_json::from_str(&out).ok()?;
@@ -120,12 +122,12 @@ fn stored_once(up: &Up, dir: &Path, run: impl Fn(&[&str]) -> Value) {
     let found = value("taskstats_minor_faults_total");
     println!("stored {found} faults, {faults} by getrusage");
     assert!((found - faults).abs() <= faults * 0.01 + 50.0, "{found} faults of {faults}");
-    // The kernel tells whole KiB of a task; what else the load writes is less than one.
+    // The kernel reports whole KiB of a task, and the load's other writes are less than 1 KiB.
     assert_eq!(value("taskstats_write_char_bytes_total"), f64::from(32 << 20));
 }
 
-/// The interpreter itself: a wrapper around it would start processes that nobody waits for, so that
-/// getrusage(2) does not have them.
+/// Returns the path of the interpreter itself. A wrapper would start processes that nothing reaps, so
+/// getrusage(2) would not include them.
 pub(crate) fn python() -> String {
     let name = ["-c", "import sys; print(sys.executable)"];
     let (code, out, errors) = output(Command::new("python3").args(name));

@@ -97,7 +97,7 @@ pid = fork(lambda: run(base))
 _, status, usage = os.wait4(pid, 0)
 cpu = usage.ru_utime + usage.ru_stime - float(os.read(read, 100))
 if not cgroups:
-    # This process is in the job, too.
+    # This process is also part of the job.
     cpu = used()
 written = mib("write") + value("tasks") * (value("task_write") << 10)
 with open(out, "w") as file:

@@ -1,7 +1,7 @@
-//! The table of truths: what jobs used by their own account (getrusage(2)), beside what jobmeter reports of them.
+//! Truth table: usage of jobs by their own account (getrusage(2)) beside jobmeter's reports.
 //!
-//! `make test` prints it. `UPDATE_DOCS=1` writes it to `docs/truth.md`; without, the test holds that every row
-//! is within its bound and that the page has the same cases.
+//! `make test` prints the table. `UPDATE_DOCS=1` writes it to `docs/truth.md`. Without that, the test checks
+//! that every row is within its bound and that the page has the same cases.
 
 mod ends;
 mod usage;
@@ -27,11 +27,11 @@ struct Row {
     unit: &'static str,
     truth: f64,
     reported: Option<f64>,
-    /// The largest error, as a share of the truth, and beside it in the unit.
+    /// Maximum relative error, and an absolute error in the unit that is added to it.
     bound: (f64, f64),
 }
 
-/// A row of a case: its quantity and unit, the truth, what is reported, and the bound.
+/// Builds a row from its case, quantity and unit, the truth, the reported value, and the bound.
 fn row(
     [case, quantity, unit]: [&'static str; 3],
     truth: f64,
@@ -70,7 +70,7 @@ impl Row {
     }
 }
 
-/// A server and an agent of the test's own.
+/// A server and an agent of this test.
 struct Site {
     dir: tempfile::TempDir,
     server: Server,
@@ -81,7 +81,7 @@ struct Site {
 impl Site {
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        // Users who are not root run commands here.
+        // Other users than root run commands in this folder.
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
             .unwrap();
         let server = Server::start(&dir.path().join("data"), &[]);
@@ -93,7 +93,7 @@ impl Site {
         Self { dir, server, agent, slurm }
     }
 
-    /// Makes the cgroups of a job of Slurm in version 1, with a step.
+    /// Creates the cgroups of a Slurm job in cgroup version 1, with one step.
     fn job(&self, id: i64) -> Job {
         let dirs = HIERARCHIES
             .map(|hierarchy| PathBuf::from(format!("{hierarchy}/{}/uid_0/job_{id}", self.slurm)));
@@ -102,7 +102,8 @@ impl Site {
         job
     }
 
-    /// Starts a load, JSON as `truth_table.py` has it, in a step of a job; where it will state what it used.
+    /// Starts a load in a step of a job. `load` is the JSON that `truth_table.py` expects. The load writes
+    /// its own usage to the file `out` of the result.
     fn load(&self, command: Command, load: &Value, job: &Job, step: &str) -> Load {
         let out = self.dir.path().join(format!("{}-{step}", job.id));
         let mut load = command_of(command, &out, load);
@@ -110,14 +111,14 @@ impl Site {
         Load { child: load.spawn().unwrap(), out }
     }
 
-    /// The report of a job that is over.
+    /// Waits for the end of a job, and returns its report.
     fn ended(&self, job: &Job) -> Value {
         until(&job.name, SOON, || {
             report(&self.server.url, &job.name).filter(|report| report["job"]["stop"].is_number())
         })
     }
 
-    /// Reports a job as its scheduler does.
+    /// Reports a job like its scheduler does.
     fn record(&self, record: &Value) {
         let request = ureq::post(format!("{}/api/v1/jobs", self.server.url));
         let request = request.header("content-type", "application/json");
@@ -125,7 +126,7 @@ impl Site {
         assert!(answer.status().is_success(), "{answer:?}");
     }
 
-    /// Waits until the server has a reading of the job from after this moment.
+    /// Waits until the server has a reading of the job that is later than now.
     fn read_again(&self, job: &Job) {
         let (now, metric) = (now(), "cgroup_cpu_seconds_total");
         let path = format!("/rpc/get_metrics?job_id={}&metrics={metric}&start_time={now}", job.id);
@@ -136,7 +137,7 @@ impl Site {
     }
 }
 
-/// The cgroups of a job of Slurm.
+/// The cgroups of a Slurm job.
 struct Job {
     id: i64,
     name: String,
@@ -152,13 +153,13 @@ impl Job {
         self.steps(step).for_each(|dir| std::fs::create_dir_all(dir).unwrap());
     }
 
-    /// The path of a file in the job's own directory, by its hierarchy.
+    /// Returns the path of a file in the job's own cgroup, by hierarchy.
     fn file(&self, hierarchy: &str, file: &str) -> PathBuf {
         let dir = self.dirs.iter().find(|dir| dir.starts_with(hierarchy)).unwrap();
         dir.join(file)
     }
 
-    /// Removes a step as slurmstepd does, right after its last process.
+    /// Removes a step right after its last process, like slurmstepd.
     fn remove_step(&self, step: &str) {
         self.steps(step).for_each(|dir| removed(&dir));
     }
@@ -172,7 +173,7 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // What a test that failed leaves.
+        // Clean up after a failed test.
         for dir in &self.dirs {
             let steps = std::fs::read_dir(dir).into_iter().flatten().flatten();
             steps.for_each(|step| drop(std::fs::remove_dir(step.path())));
@@ -182,11 +183,11 @@ impl Drop for Job {
 }
 
 fn removed(dir: &Path) {
-    // A task that just ended may still be counted for an instant.
+    // A cgroup may count a task for an instant after its exit.
     until("an empty cgroup", SOON, || std::fs::remove_dir(dir).ok());
 }
 
-/// A load that runs.
+/// A running load.
 struct Load {
     child: Child,
     out: PathBuf,
@@ -200,12 +201,12 @@ impl Drop for Load {
 }
 
 impl Load {
-    /// Waits for its end; whether it was not killed.
+    /// Waits for the load's end, and returns whether it exited successfully.
     fn wait(&mut self) -> bool {
         self.child.wait().unwrap().success()
     }
 
-    /// What it used by its own account.
+    /// Returns the load's usage by its own account.
     fn own(&self, field: &str) -> f64 {
         own_account(&self.out, field)
     }
@@ -226,7 +227,7 @@ impl Drop for Site {
 const CPU: &str = "/sys/fs/cgroup/cpu";
 const MEMORY: &str = "/sys/fs/cgroup/memory";
 const HIERARCHIES: [&str; 3] = ["/sys/fs/cgroup/cpuacct", CPU, MEMORY];
-/// The step of a job that has no other.
+/// The only step of a job, or its first.
 const FIRST: &str = "step_0";
 
 fn agent(url: &str, dir: &Path, slurm: &str) -> Running {
@@ -243,19 +244,19 @@ fn script() -> PathBuf {
     repository().join("tests/truth_table.py")
 }
 
-/// The interpreter itself, which is looked for once.
+/// Returns the path of the interpreter itself, which is determined once.
 fn python() -> &'static str {
     static PYTHON: LazyLock<String> = LazyLock::new(crate::truth::python);
     &PYTHON
 }
 
-/// Adds the load to a command that it ends: the interpreter, or what starts it.
+/// Appends the load's arguments to the interpreter's command, which may start with a wrapper.
 fn command_of(mut command: Command, out: &Path, load: &Value) -> Command {
     command.arg(script()).arg(out).arg(load.to_string());
     command
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
 }
@@ -323,7 +324,7 @@ fn page(rows: &[Row]) -> String {
     text + LIMITS
 }
 
-/// What no row holds.
+/// Limitations that the table's rows do not show.
 const LIMITS: &str = "
 ## Limits
 
@@ -341,7 +342,7 @@ const LIMITS: &str = "
   `at least, by an OOM kill`.
 ";
 
-/// The published page has these cases, no more and no fewer.
+/// Checks that the published page has exactly these cases.
 fn published(rows: &[Row], table: &str) {
     let file = repository().join("docs/truth.md");
     if std::env::var_os("UPDATE_DOCS").is_some() {

@@ -1,5 +1,5 @@
-//! Two servers on one node, each with an agent: the first local job of each has number 1, and both run at the same
-//! time. Neither agent reports the other server's job.
+//! Two servers on one node, each with an agent. Both run their first local job, which has ID 1, at the same
+//! time, and neither agent reports the other server's job.
 
 use crate::line::{alone, jobmeter, node_alive};
 use crate::programs::{Running, Server, agent, program, root, until};
@@ -9,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(60);
-/// Waits until the other job has begun, so that both are there at once; then uses so many seconds of processor time.
+/// Waits until the other job has begun, so that both run at once. Then it uses this many seconds of processor
+/// time.
 const LOAD: &str = r#"
 import os, sys, time
 own, other, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
@@ -84,7 +85,7 @@ fn servers_on_one_node_do_not_attribute_each_others_jobs() {
             let has_ended = last("taskstats_ended_tasks_total") >= Some(1.0);
             last("cgroup_cpu_seconds_total").filter(|_| has_ended)
         });
-        // Of the interpreter's start, too.
+        // The upper bound includes the start of the interpreter.
         let own = site.seconds * 0.99..site.seconds + 1.0;
         assert!(own.contains(&cpu), "{}: {cpu} s", site.name);
         assert_eq!(last("taskstats_ended_tasks_total"), Some(1.0), "{}", site.name);

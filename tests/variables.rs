@@ -1,4 +1,4 @@
-//! Variables of the environment that are no settings, given to the programs.
+//! Environment variables that are no settings make the programs fail.
 
 use crate::programs::{agent, output, program};
 use std::process::Command;

@@ -1,6 +1,6 @@
 /**
- * Questions to the server. The shapes are those of `crates/api`: times are seconds since 1970, what
- * is unknown is `null`.
+ * HTTP client of the server's API. The types mirror `crates/api`: times are seconds since 1970, and `null`
+ * means unknown.
  */
 
 import { keepValue, kept } from './storage.js';
@@ -55,10 +55,10 @@ import { keepValue, kept } from './storage.js';
 const TIMEOUT_MS = 15000;
 const TOKEN_KEY = 'jobmeter-token';
 
-/** The server did not answer. */
+/** The server cannot be reached. */
 export class Unreachable extends Error {}
 
-/** The server answered with an error; the message is its own. */
+/** The server answers with an error status; `message` comes from the server. */
 export class Refused extends Error {
   /**
    * @param {number} status
@@ -71,7 +71,7 @@ export class Refused extends Error {
 }
 
 /**
- * The address of a question.
+ * Returns the URL of a request.
  * @param {string} path below `api/v1/`
  * @param {Query} [query] what is null, undefined or false is left out
  */
@@ -82,39 +82,39 @@ export function address(path, query = {}) {
 }
 
 /**
- * A job's key as the API writes it.
+ * Returns the API's key of a job, `CLUSTER:ID`.
  * @param {{cluster: string, id: number}} job
  */
 export const jobKey = (job) => `${job.cluster}:${job.id}`;
 
 export class Api {
   constructor() {
-    /** Server's clock minus ours, in seconds. */
+    /** Server clock minus browser clock, in seconds. */
     this.clockAhead = 0;
     this.token = kept('sessionStorage', TOKEN_KEY);
     /** @type {Me|null} who asks, as far as the server has said */
     this.me = null;
   }
 
-  /** Whether nodes are shown for the time of one's own jobs only. */
+  /** True if access control limits the user to the nodes of their own jobs, while these jobs run. */
   get seesOwnNodes() {
     return this.me?.sees_nodes === 'own';
   }
 
   /**
-   * Asks who asks.
+   * Requests the identity and permissions of the user.
    * @param {AbortSignal} [signal]
    */
   async whoAmI(signal) {
     try {
       this.me = await this.get('me', {}, signal);
     } catch (error) {
-      // A server of an earlier version does not say.
+      // A server of an earlier version has no route `me` and answers 404.
       if (!(error instanceof Refused) || error.status !== 404) throw error;
     }
   }
 
-  /** The server's time now. */
+  /** Returns the server's current time, in seconds since 1970. */
   now() {
     return Date.now() / 1000 + this.clockAhead;
   }
@@ -222,7 +222,7 @@ function answer(response, body) {
     if (response.ok) throw new Refused(response.status, 'the server answered what is no JSON');
   }
   if (response.ok) return value;
-  // A proxy answers these while the server behind it is away.
+  // A proxy answers with 502 to 504 while the server behind it is unreachable.
   if (value === null && response.status >= 502 && response.status <= 504) {
     throw new Unreachable(`the proxy answers ${response.status}`);
   }

@@ -1,4 +1,4 @@
-/** The page: its frame, its address, its keys, and what all views share. */
+/** Entry point of the page: frame, routing, keyboard shortcuts and state that all views share. */
 
 import { Api } from './api.js';
 import { fill, h, setText } from './dom.js';
@@ -17,7 +17,7 @@ import { TokenBox } from './token.js';
 /** @typedef {import('./api.js').Health} Health */
 
 /**
- * What a view gets.
+ * What a view receives from the frame.
  * @typedef {object} Page
  * @property {Api} api
  * @property {Live} live
@@ -30,7 +30,7 @@ import { TokenBox } from './token.js';
  */
 
 /**
- * A view on the screen.
+ * A view that is on the screen.
  * @typedef {object} View
  * @property {string} title
  * @property {HTMLElement} element
@@ -77,7 +77,7 @@ function healthSeen(health) {
 }
 
 /**
- * Who asks, and what is shown to him.
+ * Returns a text with the user's name and with the jobs and nodes that access control shows them.
  * @param {import('./api.js').Me} me
  */
 function sight(me) {
@@ -156,7 +156,7 @@ function pressed(event) {
   act();
 }
 
-/** Says that the server is away, and since when. */
+/** Shows a banner while the server is unreachable, with the time since when. */
 function watchConnection() {
   const banner = find('banner');
   const text = h('span');
@@ -219,6 +219,6 @@ async function start() {
   show(true);
 }
 
-// For tests and for the curious: what the plots on the screen show.
+// Browser tests and the console read the data of the plots on the screen here.
 Object.assign(window, { jobmeter: { plots: () => view?.data?.() ?? [] } });
 start();

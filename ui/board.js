@@ -1,4 +1,4 @@
-/** The plots of a page: which of them this machine can show, and why not the others. */
+/** The plots of a page, and a list of the plots that have no samples. */
 
 import { fill, h } from './dom.js';
 import { Panel } from './panel.js';
@@ -23,7 +23,7 @@ export class Plots {
   }
 
   /**
-   * Shows what these metrics allow. A plot that is shown stays.
+   * Shows the plots that these metrics allow. A plot stays on the page once it is shown.
    * @param {Set<string>} metrics those that have series here
    */
   offer(metrics) {
@@ -67,7 +67,7 @@ export class Plots {
         [i > 0 ? ', ' : '', h('code', {}, metric)])))));
   }
 
-  /** Adds a plot that is in no list. @param {PlotSpec} spec @param {HTMLElement} place */
+  /** Toggles an extra plot outside the list of `specs`. @param {PlotSpec} spec @param {HTMLElement} place */
   add(spec, place) {
     const known = this.panels.get(spec.id);
     if (known) {

@@ -1,4 +1,4 @@
-/** Sums and averages over nodes, with the nodes that they cover. */
+/** Sums and averages over nodes, with the number of nodes that they cover. */
 
 import { isValue } from './series.js';
 
@@ -17,14 +17,15 @@ import { isValue } from './series.js';
  * @typedef {{nodes: number, of: number, silent: Silent[]}} Coverage
  */
 
-/** A node without a value for so long is silent; until then its value may still arrive. */
+/** A node without a value for longer than this is silent. Until then its value may still arrive. */
 export const PATIENCE_S = 60;
-/** Silent nodes that a text names. */
+/** Maximum number of silent nodes that a text names. */
 const NAMED = 3;
 
 /**
- * The sum over nodes, or for shares the average. A node whose value may still arrive makes the value unknown. A
- * silent node is left out, and is missing from `covers`.
+ * Joins the rows of several nodes into their sum, or into their average if the values are shares. A node
+ * whose value may still arrive makes the value unknown. A silent node is left out and does not count in the
+ * first number of `covers`.
  * @param {Part[]} parts
  * @param {number[]} times
  * @param {object} about
@@ -67,7 +68,7 @@ export function joinNodes(parts, times, { expected, share = false, patience = PA
 }
 
 /**
- * Nodes without a value up to the last time at which they should have one.
+ * Lists nodes that have no value up to the last time at which they should have one.
  * @param {Part[]} parts
  * @param {string[]} devices every node, those without any series too
  * @param {number[]} times
@@ -89,7 +90,8 @@ export function coverageOf(parts, devices, times, expected, patience = PATIENCE_
 }
 
 /**
- * `63 of 64 nodes; n017 silent since 14:58`, and nothing where every node is covered.
+ * Returns a text such as `63 of 64 nodes; n017 silent since 14:58`. The text is empty if every node is
+ * covered.
  * @param {Coverage} coverage
  * @param {(time: number) => string} when
  */

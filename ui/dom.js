@@ -1,9 +1,9 @@
-/** Elements from script. Text always goes in as text: nothing here ever parses markup. */
+/** Helpers that create elements. They insert text as text nodes only and never parse markup. */
 
 /** @typedef {Node|string|number|null|undefined|false} Child */
 
 /**
- * An element with attributes, listeners (`onclick: f`) and children.
+ * Creates an element with attributes, listeners (`onclick: f`) and children.
  * @param {string} tag
  * @param {Record<string, any>} [attributes] false, null and undefined leave one out; true sets it empty
  * @param {...(Child|Child[])} children
@@ -27,7 +27,7 @@ const present = (child) => child !== null && child !== undefined && child !== fa
 const asNode = (child) => (child instanceof Node ? child : document.createTextNode(String(child)));
 
 /**
- * Replaces what an element holds.
+ * Replaces the children of an element.
  * @param {Element} element
  * @param {...(Child|Child[])} children
  */
@@ -36,7 +36,7 @@ export function fill(element, ...children) {
 }
 
 /**
- * Sets text only when it changes, so that a selection survives a refresh.
+ * Sets text only if it differs, so that a selection survives a refresh.
  * @param {Element} element
  * @param {string} text
  */
@@ -47,7 +47,7 @@ export function setText(element, text) {
 const SVG = 'http://www.w3.org/2000/svg';
 
 /**
- * An SVG element.
+ * Creates an SVG element.
  * @param {string} tag
  * @param {Record<string, string|number>} attributes
  * @param {...Element} children
@@ -60,7 +60,7 @@ export function svg(tag, attributes, ...children) {
 }
 
 /**
- * A bar with its text: how much of a whole is used.
+ * Creates a bar with a text that shows the used part of a whole.
  * @param {number|null} part
  * @param {number|null} whole
  * @param {string} text
@@ -75,7 +75,7 @@ export function bar(part, whole, text) {
 }
 
 /**
- * A line without axes, as wide as its cell.
+ * Creates a sparkline: a line without axes, as wide as its cell.
  * @param {Array<number|null|undefined>} values
  * @param {number} max
  */

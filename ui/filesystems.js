@@ -1,4 +1,4 @@
-/** How full a node's file systems are. */
+/** Table of a node's file systems with their used and total bytes. */
 
 import { bar, h } from './dom.js';
 import { Table } from './table.js';

@@ -1,4 +1,4 @@
-/** What is missing, and why, as a list. */
+/** List of gaps with their causes. */
 
 import { h } from './dom.js';
 import { duration, fullInstant, instant } from './time.js';

@@ -1,4 +1,4 @@
-/** The list of keys. */
+/** Dialog that lists the keyboard shortcuts. */
 
 import { h } from './dom.js';
 

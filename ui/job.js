@@ -1,4 +1,4 @@
-/** One job's page: who, where, what it used in all, and what it uses while it runs. */
+/** Page of one job: owner, nodes, totals, and current usage while the job runs. */
 
 import { jobKey, Refused } from './api.js';
 import { Plots } from './board.js';
@@ -21,13 +21,13 @@ import { bytes, count, digits, meaningOf, quantity, show } from './units.js';
 
 const RUNNING_MS = 10000;
 const ENDED_MS = 120000;
-/** Most OOM kills that the page names. */
+/** Maximum number of OOM kills that the page names. */
 const KILLS_SHOWN = 8;
-/** A job that ended has late samples for a while. */
+/** Late samples of an ended job may arrive for this long. */
 const SETTLED_S = 60;
 
 /**
- * A task that the kernel killed, on which node, its size, and the limit that was met.
+ * Describes an OOM kill: task, PID, node, size of the task, and the memory limit that the task exceeded.
  * @param {import('./api.js').OomKill} kill
  */
 export const killText = (kill) => [
@@ -37,7 +37,7 @@ export const killText = (kill) => [
 ].filter((text) => text !== '').join(', ');
 
 /**
- * How much was asked for or used, of what is told.
+ * Lists requested or used resources, without the unknown ones.
  * @param {import('./api.js').Resources} of
  */
 export const amounts = (of) => [
@@ -50,7 +50,7 @@ export const amounts = (of) => [
 ].filter((text) => text !== '').join(', ');
 
 /**
- * What the job has of a node, as its scheduler says.
+ * Describes the job's share of a node, as the scheduler reports it.
  * @param {import('./api.js').NodeShare[]} nodes
  * @param {string} device
  */
@@ -99,7 +99,7 @@ export class JobPage {
     const report = await this.page.api.report(name, query.get('start'), signal);
     const had = this.report;
     this.report = report;
-    // Built anew when a waiting job begins: until then there is no time to show.
+    // Rebuild the page when a waiting job starts: before that there is no time range to plot.
     const begins = had !== null && had.job.start === null && report.job.start !== null;
     if (had === null || begins) await this.open(report, signal);
     this.problem.hidden = true;
@@ -120,7 +120,7 @@ export class JobPage {
   }
 
   /**
-   * Builds what needs the report to know what there is.
+   * Builds the parts that depend on the report.
    * @param {JobReport} report
    * @param {AbortSignal} signal
    */
@@ -228,12 +228,12 @@ export class JobPage {
   /** @param {JobReport} report */
   showTotals({ totals, origins = [] }) {
     const t = (/** @type {string} */ key) => totals[key] ?? null;
-    // What restricts a total stands beside it: `largest task`, `last reading missed`.
+    // Append the note that qualifies a total, for example `largest task` or `last reading missed`.
     const noted = (/** @type {string} */ key, /** @type {string} */ text) => {
       const note = origins.find(({ total }) => total === key)?.note ?? null;
       return [text, note ?? ''].filter((part) => part !== '').join('; ');
     };
-    // A part that nothing tells is left out of its note.
+    // Leave unknown parts out of the note.
     const parts = (/** @type {Array<[string, number|null, (value: number|null) => string]>} */ ...all) =>
       all.filter(([, value]) => value !== null).map(([text, value, told]) => text.replace('%', told(value))).join(', ');
     const cores = t('cores_used');

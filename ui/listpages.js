@@ -1,4 +1,4 @@
-/** The pages of all nodes and of all jobs. */
+/** Pages with the list of all nodes and the list of all jobs. */
 
 import { fill, h, setText } from './dom.js';
 import { jobTable, nodeTable, orderJobs, orderNodes, paceMs } from './lists.js';

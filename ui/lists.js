@@ -1,4 +1,4 @@
-/** The columns of the lists of nodes and jobs, and their order. */
+/** Columns and sort order of the lists of nodes and jobs. */
 
 import { jobKey } from './api.js';
 import { bar, h, spark } from './dom.js';
@@ -17,7 +17,8 @@ import { bytes, bytesOf, cores } from './units.js';
  */
 
 /**
- * A state with its mark; the mark's shape differs too, for those who do not see the colour.
+ * Creates a badge for a state. Its dot differs in shape as well as in colour, for users who cannot see the
+ * colour.
  * @param {string} state
  * @param {string} [text]
  */
@@ -34,24 +35,24 @@ export function nodeState(node, now) {
 }
 
 /**
- * Seconds between two samples of a node, as far as its batches tell: they come once a second at most, so
- * that a shorter period cannot be seen and is 0 here.
+ * Returns the seconds between two samples of a node, or 0 if the period is 1.5 s or shorter. Batches arrive
+ * once a second at most, so a shorter period cannot be observed.
  * @param {NodeInfo} node
  */
 export const periodOf = ({ period_seconds: period }) => (period !== null && period > 1.5 ? Math.round(period) : 0);
 
 const PACE_MS = 5000;
-/** With so many nodes a list of them is some hundred kilobytes. */
+/** Above this number of nodes, a list of nodes is several hundred kilobytes. */
 const NODES_MANY = 300;
 
 /**
- * How often a list of nodes is asked for.
+ * Returns the milliseconds between two requests for a list of nodes.
  * @param {number} nodes how many there are
  */
 export const paceMs = (nodes) => (nodes > NODES_MANY ? 3 * PACE_MS : PACE_MS);
 
 /**
- * The silent ones first, then by name.
+ * Sorts nodes that are not alive first, then by name.
  * @param {NodeInfo[]} nodes
  */
 export const orderNodes = (nodes) => [...nodes].sort((a, b) =>
@@ -110,7 +111,7 @@ export function wallOf(job, now) {
   return (job.stop ?? now) - job.start;
 }
 
-/** The job's name for people: its own, else its number. @param {Job} job */
+/** Returns the job's name, or `job ID` if it has none. @param {Job} job */
 export const nameOf = (job) => job.name ?? `job ${job.display_id}`;
 
 /** @param {string[]} devices */
@@ -122,7 +123,8 @@ export function devicesText(devices) {
 const RANK = new Map([['running', 0], ['waiting', 1]]);
 
 /**
- * Running ones first, each kind by what came to it last.
+ * Sorts running jobs first, then waiting jobs, then the others; within each group the latest event comes
+ * first.
  * @param {Job[]} jobs
  */
 export const orderJobs = (jobs) => [...jobs].sort((a, b) =>
@@ -193,7 +195,7 @@ export function jobTable(now, usage, without = []) {
 }
 
 /**
- * The nodes that a job's sum covers, where it does not cover all.
+ * Returns the number of nodes that a job's sum covers, or null if it covers all of them.
  * @param {number|undefined} nodes
  * @param {Job} job
  */
@@ -209,5 +211,5 @@ function coresCell(usage, job) {
   return h('span', { class: 'with-spark' }, line, h('span', {}, cores(usage.cores)), partOf(usage.nodes, job));
 }
 
-/** When something was, and how long ago. @param {number|null} at @param {number} now */
+/** Formats a time and its age. @param {number|null} at @param {number} now */
 export const seenText = (at, now) => (at === null ? 'never' : `${instant(at, now)} (${ago(at, now)})`);

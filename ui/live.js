@@ -1,6 +1,7 @@
 /**
- * When to ask again. Tasks run one after another at their own pace, stop while the tab is hidden,
- * and wait while the server does not answer; then only one question, with back-off, looks for it.
+ * Poller of the page. Each task repeats at its own period and stops while the tab is hidden or the server is
+ * unreachable. While the server is unreachable, a single health request with exponential back-off checks for
+ * it.
  */
 
 import { Refused, Unreachable } from './api.js';
@@ -9,11 +10,11 @@ import { Refused, Unreachable } from './api.js';
 
 const BACKOFF_FIRST_MS = 2000;
 const BACKOFF_MAX_MS = 30000;
-/** After an error of its own, a task waits this many of its periods. */
+/** After an error response, a task waits for its period times this factor. */
 const REFUSED_FACTOR = 4;
 
 /**
- * Something asked again and again.
+ * A request that repeats.
  * @typedef {object} Task
  * @property {() => void} now run as soon as possible
  * @property {(on: boolean) => void} pause hold it, or let it go on
@@ -45,7 +46,7 @@ export class Live {
     document.addEventListener('visibilitychange', () => this.resume());
   }
 
-  /** Whether questions may be asked now. */
+  /** True if tasks may send requests now. */
   get open() {
     return this.connection.up && !document.hidden;
   }
@@ -56,7 +57,7 @@ export class Live {
   }
 
   /**
-   * Runs a task now and then again `periodMs` after each end.
+   * Runs a task now, and then again `periodMs` after each run ends.
    * @param {number|(() => number)} periodMs
    * @param {(signal: AbortSignal) => Promise<void>} work
    * @param {(error: Error) => void} [failed] told of errors that are the server's answer
@@ -135,7 +136,7 @@ export class Live {
       return;
     }
     if (!(error instanceof Refused)) {
-      // A mistake of this page: it belongs in the console, and the task goes on.
+      // A bug of this page: report it to the console and keep the task.
       reportError(error);
     } else if (error.status === 401) {
       this.onunauthorized(error);
@@ -159,7 +160,7 @@ export class Live {
     this.probe = window.setTimeout(() => this.retry(), this.backoffMs);
   }
 
-  /** Looks for the server now. */
+  /** Checks now whether the server is reachable. */
   async retry() {
     clearTimeout(this.probe);
     if (this.connection.up) return;

@@ -1,10 +1,13 @@
-/** What was asked of nodes, as lines in the plots: when settings were changed, by whom, and when that ended. */
+/**
+ * Vertical lines in the plots for events of nodes: changes of settings, promotions, their ends, and requested
+ * bursts.
+ */
 
 import { Refused } from './api.js';
 
 /** @typedef {import('./api.js').Mark} Mark */
 
-/** So long an answer is taken for fresh by all plots of a page. */
+/** Seconds for which all plots of a page share one response. */
 const FRESH_S = 5;
 
 export class Marks {
@@ -20,7 +23,7 @@ export class Marks {
   }
 
   /**
-   * The marks of a time, asked for once by all plots that show it.
+   * Returns the marks in a time range. All plots that show this range share one request.
    * @param {number} start
    * @param {number} end
    * @returns {Promise<Mark[]>}
@@ -30,7 +33,7 @@ export class Marks {
     const { asked } = this;
     const covers = asked !== null && asked.start <= start && Math.min(end, now - FRESH_S) <= asked.end &&
       now - asked.at < FRESH_S;
-    // Plots of one page begin a step apart.
+    // The start times of the plots on a page differ by up to one step, so request a little more.
     const early = Math.floor(start - (end - start) / 20);
     const answer = covers ? asked.answer : this.ask(early, Math.ceil(end), now);
     return answer.then((marks) => marks.filter(({ at }) => start <= at && at <= end));
@@ -40,7 +43,7 @@ export class Marks {
   ask(start, end, now) {
     const device = this.devices().join(',');
     const answer = device === '' ? Promise.resolve([]) : this.api.marks({ device, start, end });
-    // Plots without marks are better than no plots; an older server has none.
+    // Show plots without marks rather than no plots. An older server has no route for marks.
     const drawn = answer.catch((error) => {
       if (error instanceof Refused && error.status !== 401) return [];
       throw error;
@@ -56,7 +59,7 @@ const WORDS = {
   flushed: 'burst asked for',
 };
 
-/** A mark in words. @param {Mark} mark */
+/** Describes a mark. @param {Mark} mark */
 export function markText({ kind, id, text, actor, job }) {
   const who = actor === null ? '' : ` by ${actor}`;
   const whose = job === null ? '' : ` for ${job}`;
@@ -64,7 +67,7 @@ export function markText({ kind, id, text, actor, job }) {
 }
 
 /**
- * The marks so near to a time that they are meant.
+ * Returns the marks within `reach` seconds of a time.
  * @param {Mark[]} marks
  * @param {number} time
  * @param {number} reach in seconds, to both sides

@@ -1,4 +1,4 @@
-/** Every metric that a job or node has, to be read about and plotted. */
+/** Table of every metric of a job or a node, with its help text and a button that plots it. */
 
 import { h, setText } from './dom.js';
 import { plotOf } from './plots.js';

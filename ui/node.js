@@ -1,4 +1,4 @@
-/** One node's page: is it alive, what runs on it, what it is busy with. */
+/** Page of one node: whether it is alive, its jobs, and its plots. */
 
 import { Refused } from './api.js';
 import { Plots } from './board.js';
@@ -20,10 +20,13 @@ import { readUsage } from './usage.js';
 
 const SLOW_MS = 30000;
 const JOBS_MAX = 200;
-/** Of a server just started, an hour would be an empty hour. */
+/**
+ * While the server's uptime is below this, the page shows a shorter range than an hour, which would be mostly
+ * empty.
+ */
 const NEW_S = 1200;
 const GAPS_SINCE_S = 7 * 86400;
-/** Less is no clock that is wrong, only a slow answer. */
+/** A smaller clock offset is a slow response, not a wrong clock. */
 const CLOCK_OFF_S = 2;
 
 export class NodePage {
@@ -134,7 +137,8 @@ export class NodePage {
   }
 
   /**
-   * Metrics that this node has series of; all that are known where it has too many to list.
+   * Returns the metrics that have series on this node, or all known metrics if the node has too many series
+   * to list.
    * @param {AbortSignal} signal
    */
   async metricNames(signal) {

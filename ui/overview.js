@@ -1,4 +1,4 @@
-/** The first page: what there is, what runs, and how to begin where nothing runs. */
+/** First page: nodes, running jobs, and how to start a first job. */
 
 import { bar, fill, h, setText } from './dom.js';
 import { jobTable, nodeTable, orderJobs, orderNodes, paceMs } from './lists.js';
@@ -9,10 +9,10 @@ import { readUsage } from './usage.js';
 /** @typedef {import('./app.js').Page} Page */
 
 const USAGE_MS = 10000;
-/** More than that are on the page of their own. */
+/** Longer lists are on their own pages. */
 const NODES_SHOWN = 12;
 const JOBS_SHOWN = 15;
-/** A cluster's services would bury its jobs. */
+/** With more nodes than this, the overview hides systemd units, because they would bury the jobs. */
 const NODES_WITH_UNITS = 3;
 
 const RUN_LINE = './jobmeter run -- make -j2';
@@ -105,7 +105,7 @@ export class Overview {
 }
 
 /**
- * The sum over nodes; null where no node tells.
+ * Sums a figure over nodes; null if no node reports it.
  * @param {import('./api.js').NodeInfo[]} nodes
  * @param {'cpu_cores_used'|'cpu_cores'|'memory_used_bytes'|'memory_bytes'} key
  */
@@ -115,7 +115,7 @@ function total(nodes, key) {
 }
 
 /**
- * The nodes that a sum covers, where it does not cover all.
+ * Returns the number of nodes that a sum covers, or an empty text if it covers all.
  * @param {import('./api.js').NodeInfo[]} alive
  * @param {'cpu_cores_used'|'memory_used_bytes'} key
  * @param {import('./api.js').NodeInfo[]} nodes
@@ -136,7 +136,7 @@ export function tile(name, value, note, mood = '') {
     h('div', { class: 'tile-value' }, value), h('div', { class: 'tile-note' }, note));
 }
 
-/** What to type where no job was ever seen. */
+/** Shows the command to run a job while the server has no job yet. */
 function startHere() {
   const said = h('span', { role: 'status', class: 'muted' });
   const copy = h('button', {

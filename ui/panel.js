@@ -1,4 +1,4 @@
-/** A plot on the page: its card, legend, meaning, and the questions that keep it fresh. */
+/** A plot on the page: its card, its legend, its help texts, and the requests that refresh it. */
 
 import { address } from './api.js';
 import { fill, h, setText } from './dom.js';
@@ -15,7 +15,7 @@ import { quantity, scaleFor, show } from './units.js';
 /** @typedef {ReturnType<typeof compose>} Composed */
 
 /**
- * What the panels of a page share.
+ * State that all panels of a page share.
  * @typedef {object} Board
  * @property {import('./api.js').Api} api
  * @property {import('./live.js').Live} live
@@ -29,13 +29,13 @@ import { quantity, scaleFor, show } from './units.js';
  * @property {(series: import('./api.js').RangeSeries) => string} jobName
  */
 
-/** Pixels of width for each point asked for. */
+/** Width in pixels of each requested point. */
 const POINT_PX = 2.5;
 const REFRESH_MIN_MS = 2000;
 const REFRESH_MAX_MS = 60000;
-/** Older values are never shown as current. */
+/** Older values never appear as current, in seconds. */
 const FRESH_S = 90;
-/** A range that ends in the past changes only when late data comes. */
+/** A range that ends in the past changes only when late samples arrive. */
 const REFRESH_PAST_MS = 300000;
 
 export class Panel {
@@ -54,9 +54,9 @@ export class Panel {
     this.marks = [];
     /** @type {string[]} */
     this.colors = [];
-    /** Of what is drawn. */
+    /** Time range and step of the drawn data. */
     this.asked = { start: 0, end: 0, step: 1 };
-    /** Whether the range ends now. */
+    /** True if the range ends now. */
     this.live = false;
     /** What the legend's entries were made for. @type {string|null} */
     this.labels = null;
@@ -101,7 +101,7 @@ export class Panel {
       this.about, this.host, this.state, this.legend);
   }
 
-  /** The helps of the plot's metrics, for the tooltip. */
+  /** Help texts of the plot's metrics, for the tooltip. */
   meaning() {
     return this.lines.map(({ metric }) => this.help(metric)).join('\n');
   }
@@ -123,7 +123,7 @@ export class Panel {
   }
 
   /**
-   * What is asked: every metric of the plot at once, counters as rates.
+   * Builds the query for all metrics of the plot at once, with counters as rates.
    * @param {{start: number, end: number, step: number}} when
    */
   query({ start, end, step }) {
@@ -131,13 +131,16 @@ export class Panel {
     return { ...this.board.selector, ...this.narrower(), metric, start, end, step, rate: true };
   }
 
-  /** On a node's page, the plots of jobs have their series, and the others those of no job. */
+  /**
+   * On a node's page, plots of jobs query the series of jobs; the other plots query series that belong to no
+   * job.
+   */
   narrower() {
     const ofJobs = this.spec.by === 'job' || this.spec.by === 'series' || 'job' in this.board.selector;
     return ofJobs ? {} : { job: 'none' };
   }
 
-  /** The address of what is drawn. */
+  /** Returns the URL of the drawn data. */
   question() {
     return address('range', this.query(this.asked));
   }
@@ -153,7 +156,7 @@ export class Panel {
     const { start, end, live } = board.range.window(board.api.now());
     const width = this.host.clientWidth || 400;
     const step = stepFor(end - start, width / POINT_PX);
-    // The step that runs now is asked for as far as it has come.
+    // Request the current step only up to now, because it is incomplete.
     const asked = {
       start: exact(Math.floor(start / step) * step),
       end: live ? Math.ceil(end) : exact(Math.ceil(end / step) * step),
@@ -209,7 +212,8 @@ export class Panel {
   }
 
   /**
-   * The value of a line under the cursor, else its last; none where that is too old to be current.
+   * Returns the value of a line at the cursor. Without a cursor it returns the last value, or none if that is
+   * too old to be current.
    * @param {number} line
    * @param {number|null} index
    */
@@ -263,7 +267,8 @@ export class Panel {
   }
 
   /**
-   * A line keeps its colour while the page is open, whatever comes and goes beside it.
+   * Returns the palette index of a label. A line keeps its colour while the page is open, whichever lines
+   * appear beside it.
    * @param {string} label
    */
   colorOf(label) {
@@ -272,7 +277,7 @@ export class Panel {
     return index % COLORS;
   }
 
-  /** What is drawn, for tests and for the curious. */
+  /** Returns the drawn data, for browser tests and for the console. */
   data() {
     const lines = this.picture?.lines ?? [];
     return {
@@ -295,13 +300,14 @@ export class Panel {
 }
 
 /**
- * Without the dust of a division: the API's times are whole microseconds.
+ * Rounds away the error of a floating-point division: the API's times are whole microseconds.
  * @param {number} time
  */
 const exact = (time) => Number(time.toFixed(6));
 
 /**
- * The value at a place, or the last before it where only faster series have one.
+ * Returns the value at an index. If only faster series have a point there, it returns the last value before
+ * it.
  * @param {import('./series.js').Row} values
  * @param {number} index
  * @returns {number|null}

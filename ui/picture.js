@@ -1,4 +1,4 @@
-/** From a plot's definition and the server's answers to the lines that are drawn. */
+/** Composes the drawn lines of a plot from its definition and the server's response. */
 
 import { coverageOf, joinNodes } from './coverage.js';
 import { average, gapsOf, grid, isValue, labelText, mean, place, sum } from './series.js';
@@ -9,7 +9,7 @@ import { quantity } from './units.js';
 /** @typedef {import('./series.js').Row} Row */
 
 /**
- * One metric of a plot.
+ * A metric of a plot.
  * @typedef {object} Wanted
  * @property {string} metric
  * @property {string} [label] its name in the legend; the metric's own when left out
@@ -18,7 +18,7 @@ import { quantity } from './units.js';
  */
 
 /**
- * A plot's definition.
+ * Definition of a plot.
  * @typedef {object} PlotSpec
  * @property {string} id
  * @property {string} title
@@ -31,15 +31,15 @@ import { quantity } from './units.js';
  */
 
 /**
- * A line with what is told about it.
+ * A line with its metric, its help text and its coverage.
  * @typedef {import('./plot.js').Line & {metric: string, help: string,
  *   covers?: Array<[number, number]>, coverage?: import('./coverage.js').Coverage}} ToldLine
  */
 
-/** Lines drawn at most; the palette has as many colours. */
+/** Maximum number of drawn lines; the palette has as many colours. */
 const LINES_MAX = 8;
 
-/** The legend's name of what was put together beyond that. */
+/** Name in the legend of the line that joins all further lines. */
 const REST = 'others';
 
 /**
@@ -75,7 +75,7 @@ export function compose(spec, wanted, answer, about) {
 }
 
 /**
- * The coverage of the line that covers the fewest nodes.
+ * Returns the coverage of the line that covers the fewest nodes.
  * @param {ToldLine[]} lines
  */
 function worst(lines) {
@@ -84,7 +84,7 @@ function worst(lines) {
 }
 
 /**
- * At each time, the nodes of the line that covers the fewest.
+ * Returns, for each time, the node counts of the line that covers the fewest nodes.
  * @param {ToldLine[]} lines
  * @param {number[]} times
  * @returns {Array<[number, number]>}
@@ -95,7 +95,7 @@ const fewest = (lines, times) => times.map((_, i) => lines.reduce((least, { cove
 }, /** @type {[number, number]} */ ([0, 0])));
 
 /**
- * The unit of a plot: a rate's, where only its limit is none.
+ * Returns the unit of a plot. If rates and limits differ, it is the unit of the rate.
  * @param {RangeSeries[]} series
  */
 function wordOf(series) {
@@ -104,7 +104,7 @@ function wordOf(series) {
 }
 
 /**
- * The lines of one metric: one for each group.
+ * Returns the lines of one metric, one for each group.
  * @param {PlotSpec} spec
  * @param {Wanted} wanted
  * @param {RangeSeries[]} series
@@ -161,7 +161,8 @@ function groupOf(by, series, jobName, told) {
 }
 
 /**
- * Amounts are added up. Shares are averaged, weighted by the time that they are shares of.
+ * Joins the series of a group. It adds amounts, and averages shares weighted by the time that each of them
+ * covers.
  * @param {RangeSeries[]} members
  * @param {number[]} times
  * @param {PlotSpec} spec
@@ -181,13 +182,13 @@ function total(members, times, spec, { expected, devices = [], step = 0 }) {
   const parts = [...nodes].map(([device, node]) =>
     ({ device, row: join(node.rows), weights: average(node.weights) }));
   const { row, covers } = joinNodes(parts, times, { expected, share });
-  // A group of one node, of one job or disk, is no sum over nodes.
+  // A group of one node, job or disk is no sum over nodes.
   const whole = spec.by === undefined ? devices : [];
   return { values: row, covers, coverage: coverageOf(parts, whole, times, expected) };
 }
 
 /**
- * How much of each step the values cover: the first and the last one in part.
+ * Returns the covered share of each step. The first and the last step are covered in part.
  * @param {RangeSeries} series
  * @param {number} step
  */
@@ -198,9 +199,9 @@ const weights = ({ values, seconds }, step) => values.map((value, i) => {
 });
 
 /**
- * The lines with the highest average, when there are too many: the others of a stack are added up
- * into one, those of a plain plot are left out, and counted. Lines that are zero throughout go
- * first where each stands for a part of its own.
+ * Selects the lines with the highest averages if there are too many. In a stacked plot it adds the others up
+ * into one line. In a plain plot it leaves the others out and counts them. If each line is a part of its own
+ * (`by`), it drops lines that are zero throughout first.
  * @param {PlotSpec} spec
  * @param {ToldLine[]} lines
  */

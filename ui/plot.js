@@ -1,4 +1,4 @@
-/** One plot: uPlot with our colours, axes, stacks, gaps and synchronous cursor. */
+/** A plot: uPlot with the page's colours, axes, stacks, gaps and synchronous cursor. */
 
 import uPlot from './vendor/uPlot.esm.js';
 import { h, setText } from './dom.js';
@@ -22,7 +22,7 @@ import { axisSteps, scaleFor } from './units.js';
  */
 
 /**
- * What a plot shows.
+ * Contents of a plot.
  * @typedef {object} Picture
  * @property {number[]} times
  * @property {Line[]} lines
@@ -36,22 +36,22 @@ import { axisSteps, scaleFor } from './units.js';
 
 const HEIGHT_PX = 172;
 const AXIS_PX = 54;
-/** Between two texts of the time axis. */
+/** Possible distances between two labels of the time axis, in seconds. */
 const TIME_STEPS_S = [
   0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 20, 30, 60, 120, 180, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 14400, 21600,
   43200, 86400, 2 * 86400, 7 * 86400, 14 * 86400, 28 * 86400,
 ];
-/** How near the cursor comes to a mark to tell it, in pixels. */
+/** Distance in pixels within which the cursor shows a mark's text. */
 const MARK_PX = 5;
 const SYNC = uPlot.sync('time');
-/** A gap's cause is written into it when it has room for the words. */
+/** Font of a gap's cause, which is written into the gap if it is wide enough. */
 const GAP_FONT = '11px system-ui, sans-serif';
 
 /** @param {string} name of a custom property of the style sheet */
 const css = (name) =>
   getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** How many colours the palette has. */
+/** Number of colours in the palette. */
 export const COLORS = 8;
 
 /** @param {number} index */
@@ -135,7 +135,7 @@ export class Plot {
     this.chart = new uPlot(this.options(), this.data(), this.canvas);
   }
 
-  /** Rows as uPlot draws them: layers of a stack added up, from the bottom. */
+  /** Returns the rows that uPlot draws. Layers of a stack are added up from the bottom. */
   data() {
     const { times, lines, stacked } = /** @type {Picture} */ (this.picture);
     if (!stacked) return [times, ...lines.map((line) => line.values)];
@@ -236,7 +236,8 @@ export class Plot {
   }
 
   /**
-   * The layer's values are looked up when it is drawn, as they are others then.
+   * Returns a path function that looks up the layer's values at drawing time, because they change with each
+   * refresh.
    * @param {string} label
    */
   layerOf(label) {
@@ -290,7 +291,7 @@ export class Plot {
   }
 
   /**
-   * Arrow keys move the cursor from point to point.
+   * Moves the cursor from point to point with the arrow keys.
    * @param {KeyboardEvent} event
    */
   pressed(event) {
@@ -323,7 +324,7 @@ export class Plot {
   }
 
   /**
-   * The marks under the cursor, in words.
+   * Returns the texts of the marks under the cursor.
    * @param {any} u
    * @param {number|null} time
    */
@@ -345,7 +346,8 @@ export class Plot {
 }
 
 /**
- * The largest value that the scale has to show. A ceiling counts when the lines come near it.
+ * Returns the largest value that the scale has to show. A ceiling counts if it is below twice the lines'
+ * maximum.
  * @param {Picture} picture
  */
 function top({ lines, stacked }) {
@@ -356,8 +358,8 @@ function top({ lines, stacked }) {
 }
 
 /**
- * Draws a layer of a stack: its area reaches down to the layer below, wherever that is, and stops at
- * the layer's own holes.
+ * Draws a layer of a stack. Its area reaches down to the layer below, and it is interrupted where the layer
+ * has no values.
  * @param {Row} values the layer's own, not added up
  * @param {any} u
  * @param {number} index of the series
@@ -390,7 +392,8 @@ function layer(values, u, index, from, to) {
 }
 
 /**
- * Values with a hole on both sides, which no line reaches: only they get a dot.
+ * Returns the indices of isolated values. No line reaches a value with a hole on both sides, so it gets a
+ * dot.
  * @param {any} u
  * @param {number} index of the series
  * @returns {number[]}
@@ -413,7 +416,8 @@ const SECONDS = new Intl.DateTimeFormat(undefined, {
 const DAYS = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
 
 /**
- * Texts of the time axis: the day where a day begins, else the time as fine as the steps.
+ * Formats the labels of the time axis: the date at midnight, else the time with the precision that the steps
+ * need.
  * @param {number[]} splits
  */
 function ticks(splits) {

@@ -1,6 +1,6 @@
 /**
- * The plots of the page of a job and of a node. A metric that a machine lacks leaves its line out, and
- * a plot without any of its metrics is named below the others.
+ * Definitions of the plots of a job's page and of a node's page. A line without its metric is left out. The
+ * page lists the plots that have none of their metrics below the others.
  */
 
 /** @typedef {import('./picture.js').PlotSpec} PlotSpec */
@@ -12,7 +12,7 @@ export const JOB_PLOTS = [
     lines: [
       { metric: 'cgroup_cpu_user_seconds_total', label: 'user' },
       { metric: 'cgroup_cpu_system_seconds_total', label: 'system' },
-      // A command of `jobmeter run` for which no cgroup could be made has these instead.
+      // A command of `jobmeter run` without a cgroup of its own has these metrics instead.
       { metric: 'run_cpu_user_seconds_total', label: 'user' },
       { metric: 'run_cpu_system_seconds_total', label: 'system' },
     ],
@@ -212,7 +212,7 @@ export const NODE_PLOTS = [
 ];
 
 /**
- * A plot of any metric, one line for each series.
+ * Defines the plot of any metric, with one line for each series.
  * @param {import('./api.js').MetricInfo} metric
  * @param {import('./units.js').Meaning} meaning
  * @returns {PlotSpec}

@@ -1,4 +1,4 @@
-/** The processes of a job with the highest load, from the source `process`. */
+/** Table of the job's processes with the highest load, from the source `process`. */
 
 import { h, setText } from './dom.js';
 import { isValue } from './series.js';
@@ -11,7 +11,7 @@ import { meaningOf, quantity, show } from './units.js';
 const PREFIX = 'process_top_';
 const TITLES = new Map([['process_top_cpu_seconds_total', 'Cores'], ['process_top_rss_bytes', 'Memory']]);
 const REFRESH_MS = 10000;
-/** The source reads each process every 30 s by itself. */
+/** The source reads each process every 30 s by default. */
 const STEP_S = 30;
 const FRESH_S = 150;
 
@@ -72,7 +72,7 @@ export class Processes {
 }
 
 /**
- * The processes of each node's last reading; those of earlier ones may have ended.
+ * Returns the processes of each node's latest reading. Processes of earlier readings may have ended.
  * @param {import('./api.js').RangeSeries[]} series
  * @returns {Map<string, Process>}
  */

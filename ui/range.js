@@ -1,4 +1,4 @@
-/** The time that the plots of a page show. Kept in the address, so that a link shows the same. */
+/** Time range of a page's plots. The URL contains it, so that a link shows the same range. */
 
 import { fill, h } from './dom.js';
 import { keep } from './route.js';
@@ -27,13 +27,13 @@ const CHOICES = [
 ];
 const WHOLE = 'whole';
 
-/** A job of a second is still shown in a range that has an axis. */
+/** Minimum length in seconds of the range of a whole job, so that a job of 1 s still gets a time axis. */
 const WHOLE_MIN_S = 20;
 const ZOOM_MIN_S = 1;
 const STANDARD_S = 3600;
 
 /**
- * The time that a choice stands for. What ended is seen from its end, not from now.
+ * Returns the time range of a choice. The range of an ended job ends with the job, not now.
  * @param {string} chosen `5m`, `1h`, …, `whole`
  * @param {[number, number]|null} fixed a zoom, which goes before the choice
  * @param {Span|null} whole
@@ -120,7 +120,7 @@ export class RangeControl {
     this.changed();
   }
 
-  /** Leaves a zoom. */
+  /** Resets the zoom. */
   back() {
     if (this.fixed !== null) this.choose(this.chosen);
   }

@@ -1,11 +1,13 @@
 /**
- * Addresses of the page: `#/`, `#/nodes`, `#/jobs`, `#/node/NAME`, `#/job/CLUSTER:ID`, with what the
- * view keeps after a `?`: `#/job/local:7?range=1h`, `#/job/oar:7?start=1767706500` for an older run of that number.
+ * URL fragments of the page: `#/`, `#/nodes`, `#/jobs`, `#/node/NAME` and `#/job/CLUSTER:ID`.
+ *
+ * A `?` separates the parameters of the view, for example `#/job/local:7?range=1h`.
+ * `#/job/oar:7?start=1767706500` selects an earlier run of a reused job ID.
  */
 
 import { jobKey } from './api.js';
 
-/** Runs of a job's number that are linked. */
+/** Maximum number of other runs of a job ID that the page links. */
 const RUNS_MAX = 10;
 
 /**
@@ -55,8 +57,8 @@ export function jobHash(key, start = null) {
 }
 
 /**
- * The runs of the job's number but the one that is shown, each with when it began, or was submitted, and its address;
- * the newest first.
+ * Returns the runs of the job ID other than the shown one, latest first. Each has its start time, or else its
+ * submission time, and its URL fragment.
  * @param {import('./api.js').Job} job
  * @param {import('./api.js').Run[]} runs the newest first
  */
@@ -67,7 +69,7 @@ export const otherRuns = (job, runs) => runs
   .map(({ at, place }) => ({ at, hash: jobHash(jobKey(job), place === 0 ? null : at) }));
 
 /**
- * The same address with other things kept; it makes no new entry in the history.
+ * Changes parameters of the current URL without a new entry in the history.
  * @param {Record<string, string|null>} changes null takes one out
  */
 export function keep(changes) {

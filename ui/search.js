@@ -1,4 +1,4 @@
-/** The search field: nodes and jobs by any part of their name, number or user. */
+/** Search field that finds nodes and jobs by any part of their name, ID or user. */
 
 import { jobKey } from './api.js';
 import { fill, h } from './dom.js';
@@ -51,7 +51,7 @@ export class Search {
       [this.nodes, this.jobs] = await Promise.all([this.api.nodes(), this.api.jobs({ limit: JOBS_MAX })]);
       this.typed();
     } catch {
-      // The view asks all the time and tells when the server is away; the next focus tries again.
+      // Ignore the error: the view polls the server and shows when it is unreachable. The next focus retries.
       this.loaded = 0;
     }
   }

@@ -1,8 +1,8 @@
 /**
- * Arithmetic on the answers of `/api/v1/range`: one grid of times, sums, gaps, stacks.
+ * Arithmetic on responses of `/api/v1/range`: a common time grid, sums, gaps and stacks.
  *
- * In a row of values, a number is a value, `null` is a hole that is drawn as a hole, and `undefined`
- * is a place between two values of a slower series, over which the line goes on.
+ * In a row, a number is a value. `null` is a hole, which interrupts the line. `undefined` is a point between
+ * two values of a slower series, and the line continues over it.
  */
 
 /** @typedef {import('./api.js').RangeSeries} RangeSeries */
@@ -16,7 +16,7 @@
 export const isValue = (value) => typeof value === 'number' && Number.isFinite(value);
 
 /**
- * All times of some series, ascending.
+ * Returns the sorted times of all series.
  * @param {Array<{times: number[]}>} pieces
  * @returns {number[]}
  */
@@ -26,8 +26,9 @@ export function grid(pieces) {
 }
 
 /**
- * A series on a grid. The server puts a point without a value into each hole; then there is nothing from
- * the value before it to the one after. Elsewhere the line goes on over times of faster series.
+ * Places a series on a grid. The server inserts a point without a value into each hole. There the line is
+ * interrupted from the value before to the value after. Elsewhere the line continues over times of faster
+ * series.
  * @param {{times: number[], values: Row}} piece
  * @param {number[]} times the grid
  * @returns {Row}
@@ -53,9 +54,8 @@ export function place(piece, times) {
 }
 
 /**
- * The sum of rows at each time. A row before its first and after its last value adds nothing; one
- * that has a hole makes the sum unknown there. Where only slower rows lie between two values, their
- * last value counts.
+ * Sums rows at each time. A row adds nothing before its first and after its last value. A hole in a row makes
+ * the sum unknown. Between two values of a slower row, its last value counts.
  * @param {Row[]} rows
  * @returns {Row}
  */
@@ -84,7 +84,7 @@ export function sum(rows) {
 }
 
 /**
- * The average of rows at each time, over those that have a value.
+ * Averages rows at each time, over the rows that have a value.
  * @param {Row[]} rows
  * @returns {Row}
  */
@@ -97,7 +97,7 @@ export function average(rows) {
 }
 
 /**
- * Rows laid upon each other, the first at the bottom. A hole in one is a hole of its own layer only.
+ * Stacks rows, the first at the bottom. A hole in a row interrupts only its own layer.
  * @param {Row[]} rows
  * @returns {Row[]}
  */
@@ -122,7 +122,7 @@ export function stack(rows) {
 }
 
 /**
- * The largest value of some rows.
+ * Returns the largest value of all rows.
  * @param {Row[]} rows
  * @returns {number} 0 when there is none
  */
@@ -135,7 +135,7 @@ export function largest(rows) {
 }
 
 /**
- * The last value of a row.
+ * Returns the last value of a row.
  * @param {Row} row
  * @returns {number|null}
  */
@@ -145,7 +145,7 @@ export function lastValue(row) {
 }
 
 /**
- * The average of the values of a row; 0 when there is none.
+ * Returns the average of a row's values, or 0 if it has none.
  * @param {Row} row
  */
 export function mean(row) {
@@ -154,7 +154,7 @@ export function mean(row) {
 }
 
 /**
- * Gaps that a metric's source or its whole device has, each once.
+ * Returns the distinct gaps of the metrics' sources and of whole devices in a time range.
  * @param {Gap[]} gaps
  * @param {string[]} metrics
  * @param {number} start
@@ -172,14 +172,14 @@ export function gapsOf(gaps, metrics, start, end) {
   });
 }
 
-/** Steps that people read well, in seconds. */
+/** Round step lengths in seconds. */
 const STEPS_S = [
   0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400,
 ];
 
 /**
- * The step for a range drawn so many points wide: the next round one. Where the data comes slower, the
- * server answers with the points that there are.
+ * Returns the smallest round step for which a range has at most `points` points. If samples are sparser, the
+ * server returns the existing points.
  * @param {number} seconds length of the range
  * @param {number} points most points wanted
  */
@@ -189,7 +189,7 @@ export function stepFor(seconds, points) {
 }
 
 /**
- * Labels as text: `{device="sda", mode="user"}` without the frame.
+ * Formats labels without braces, such as `device=sda mode=user`; a single label is only its value.
  * @param {Record<string, string>} labels
  */
 export function labelText(labels) {

@@ -1,4 +1,4 @@
-/** What the page remembers; a browser that forbids storage only forgets. */
+/** Browser storage of the page's settings. A browser that forbids storage only loses them. */
 
 /** @param {'localStorage'|'sessionStorage'} kind @param {string} key @returns {string|null} */
 export function kept(kind, key) {
@@ -15,6 +15,6 @@ export function keepValue(kind, key, value) {
     if (value === null) window[kind].removeItem(key);
     else window[kind].setItem(key, value);
   } catch {
-    // Forbidden or full: the choice holds until the page is left.
+    // Storage is forbidden or full: the value holds until the user leaves the page.
   }
 }

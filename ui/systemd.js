@@ -1,4 +1,4 @@
-/** systemd's units as parts of a node: which services use what. */
+/** Table of systemd units with the processor time and memory that they use on a node. */
 
 import { h } from './dom.js';
 import { nodeHash } from './route.js';

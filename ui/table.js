@@ -1,6 +1,6 @@
 /**
- * Tables that stay where they are while their numbers change: rows are kept by key, cells are
- * replaced only when their text changes. Arrow keys go from row to row, Enter follows the row's link.
+ * Tables that keep their rows in place while values change. Rows are kept by key, and a cell is replaced only
+ * when its text changes. The arrow keys move from row to row, and Enter follows the row's link.
  */
 
 import { fill, h, setText } from './dom.js';
@@ -123,7 +123,7 @@ export class Table {
     event.preventDefault();
   }
 
-  /** Puts the focus on the first row. */
+  /** Focuses the first row. */
   focus() {
     focusable(this.body.firstElementChild)?.focus();
   }

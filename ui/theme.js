@@ -1,4 +1,7 @@
-/** Light or dark: the system's choice unless the reader made one, which is kept. */
+/**
+ * Light or dark theme. The theme follows the system until the user chooses one, and the browser stores that
+ * choice.
+ */
 
 import { keepValue, kept } from './storage.js';
 
@@ -13,10 +16,10 @@ const first = kept('localStorage', KEY);
 /** @type {Choice} */
 let chosen = first === 'light' || first === 'dark' ? first : 'system';
 
-/** The reader's choice. */
+/** Returns the user's choice. */
 export const choice = () => chosen;
 
-/** The theme on the screen. */
+/** Returns the theme on the screen. */
 const seen = () => (chosen === 'system' ? systems() : chosen);
 
 /** @returns {'light'|'dark'} */
@@ -27,7 +30,10 @@ function apply() {
   for (const watcher of watchers) watcher();
 }
 
-/** The next choice: first the theme that is not the system's, then its own, then to follow it. */
+/**
+ * Advances to the next choice. From `system` it goes to the opposite of the system's theme, then to the
+ * system's theme as a fixed choice, then back to `system`.
+ */
 export function toggle() {
   const other = systems() === 'dark' ? 'light' : 'dark';
   if (chosen === 'system') chosen = other;

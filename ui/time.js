@@ -1,4 +1,4 @@
-/** Instants and durations as text. Times are seconds since 1970, as in the API. */
+/** Formats instants and durations. Times are seconds since 1970, as in the API. */
 
 const DAY_S = 86400;
 
@@ -14,7 +14,7 @@ const FULL = new Intl.DateTimeFormat(undefined, {
 });
 
 /**
- * An instant, short: the time of day within the last 18 hours, else the day and the time.
+ * Formats an instant: the time of day if it is within 18 hours of now, else date and time.
  * @param {number} at
  * @param {number} now
  */
@@ -24,19 +24,19 @@ export function instant(at, now) {
 }
 
 /**
- * An instant in full, for tooltips.
+ * Formats an instant in full, for tooltips.
  * @param {number} at
  */
 export const fullInstant = (at) => FULL.format(at * 1000);
 
 /**
- * The time of day.
+ * Formats the time of day.
  * @param {number} at
  */
 export const clock = (at) => CLOCK.format(at * 1000);
 
 /**
- * A duration in two parts: `4 min 12 s`, `3 d 4 h`; with a fraction below ten seconds.
+ * Formats a duration in two parts such as `4 min 12 s` or `3 d 4 h`. Durations below 1 min have decimals.
  * @param {number|null|undefined} seconds
  */
 export function duration(seconds) {
@@ -65,7 +65,7 @@ function pair(big, bigUnit, small, smallUnit) {
 }
 
 /**
- * How long ago, coarse: `now`, `40 s ago`, `3 h ago`.
+ * Formats an age coarsely: `now`, `40 s ago`, `3 h ago`.
  * @param {number} at
  * @param {number} now
  */

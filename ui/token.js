@@ -1,4 +1,4 @@
-/** Asks for a token where the server wants one. */
+/** Dialog that asks the user for a token if the server requires one. */
 
 import { h } from './dom.js';
 

@@ -1,19 +1,19 @@
 /**
- * From a value and its unit to text: prefixes, symbols, digits.
+ * Formats values with their units: prefixes, symbols, digits.
  *
- * The server answers in base units with the words of the catalogue (`bytes`, `seconds/s`, …). This
- * file is the only place that turns them into what a person reads.
+ * The server returns base units with the catalogue's words (`bytes`, `seconds/s`, …). Only this file turns
+ * them into text for users.
  */
 
 /**
- * What a plot or a cell shows: a family of units, and the symbol after the prefix.
+ * Unit of a plot or cell: a family of units, and the symbol after the prefix.
  * @typedef {object} Quantity
  * @property {'binary'|'si'|'count'|'time'|'percent'|'plain'} family
  * @property {string} symbol
  */
 
 /**
- * A quantity with its prefix chosen: `value / divide` is followed by `symbol`.
+ * A unit with its prefix: `value / divide` is followed by `symbol`.
  * @typedef {object} Scale
  * @property {number} divide
  * @property {string} symbol
@@ -54,7 +54,7 @@ const WORDS = {
 };
 
 /**
- * The quantity of a unit word of the API.
+ * Returns the quantity of the API's unit word.
  * @param {string} word the API's `value_unit`, such as `bytes/s`; empty for a plain count
  * @param {Meaning} [meaning] of seconds per second: busy cores, a share of time, tasks on average
  * @param {string} [things] what a plain count counts, such as `faults`
@@ -72,7 +72,8 @@ export function quantity(word, meaning, things = '') {
 }
 
 /**
- * What seconds per second of a metric mean: busy cores for processor time, tasks that wait for delays.
+ * Returns the meaning of a metric's seconds per second: busy cores for processor time, tasks for delays, a
+ * share for pressure.
  * @param {string} metric
  * @returns {Meaning}
  */
@@ -83,7 +84,7 @@ export function meaningOf(metric) {
 }
 
 /**
- * The scale in which a value of this size is read best.
+ * Returns the scale that suits a value of this size.
  * @param {Quantity} of
  * @param {number} size the largest value that the scale is for
  * @returns {Scale}
@@ -127,7 +128,7 @@ function si(symbol, abs, least, from = 1000) {
 }
 
 /**
- * A number with about three digits, without an exponent.
+ * Formats a number with about three digits and without an exponent.
  * @param {number} value
  * @returns {string}
  */
@@ -142,7 +143,7 @@ export function digits(value) {
 }
 
 /**
- * A value with its unit, such as `3.42 GiB/s`; `–` where there is none.
+ * Formats a value with its unit, such as `3.42 GiB/s`, or `–` without a value.
  * @param {number|null|undefined} value
  * @param {Quantity} of
  * @param {Scale} [scale] when several values share one
@@ -167,8 +168,8 @@ function join(text, symbol) {
 }
 
 /**
- * The steps that an axis of this quantity may have, in base units, ascending: powers of two for
- * bytes, so that ticks are whole numbers of KiB, MiB, …; minutes and hours for time.
+ * Returns the possible steps of an axis in base units, ascending. Bytes have powers of two, so that ticks are
+ * whole KiB, MiB and so on. Times have minutes and hours.
  * @param {Quantity} of
  * @returns {number[]}
  */
@@ -185,13 +186,13 @@ export function axisSteps(of) {
 }
 
 /**
- * Bytes, as `12.1 GiB`.
+ * Formats bytes, such as `12.1 GiB`.
  * @param {number|null|undefined} value
  */
 export const bytes = (value) => show(value, WORDS.bytes);
 
 /**
- * A part and its whole in one unit, as `12.1 / 64.0 GiB`.
+ * Formats a part and its whole in one unit, such as `12.1 / 64.0 GiB`.
  * @param {number|null} part
  * @param {number|null} whole
  */
@@ -202,14 +203,14 @@ export function bytesOf(part, whole) {
 }
 
 /**
- * A count, as `12.3 k`.
+ * Formats a count, such as `12.3 k`.
  * @param {number|null|undefined} value
  * @param {string} [things]
  */
 export const count = (value, things) => show(value, quantity('', undefined, things));
 
 /**
- * Cores in use, as `3.20`, without the word.
+ * Formats a number of used cores, such as `3.20`, without a unit.
  * @param {number|null|undefined} value
  */
 export const cores = (value) =>

@@ -1,4 +1,4 @@
-/** What every running job uses now: two questions for all of them. */
+/** Current usage of every running job, from two requests for all jobs. */
 
 import { isValue, place, sum } from './series.js';
 
@@ -10,7 +10,7 @@ const CPU = 'cgroup_cpu_seconds_total';
 const MEMORY = 'cgroup_memory_bytes';
 const STEP_S = 20;
 const RECENT_S = 600;
-/** Older values are not "now". */
+/** Older values do not count as current, in seconds. */
 const FRESH_S = 90;
 
 /**
@@ -49,7 +49,7 @@ export async function readUsage(api, catalogue, usage, device, signal) {
     const rows = series.map((one) => place(one, times));
     const fresh = rows.map((row) => row.findLast((value, i) => isValue(value) && times[i] >= end - FRESH_S));
     found.recent = sum(rows);
-    // A silent node is left out, and the cell states how many nodes the sum covers.
+    // Leave silent nodes out; the cell shows the number of nodes that the sum covers.
     const current = series.flatMap((one, i) => (isValue(fresh[i]) ? [one.device] : []));
     found.nodes = new Set(current).size;
     found.cores = current.length === 0 ? null : fresh.filter(isValue).reduce((a, b) => a + b, 0);

@@ -1,7 +1,7 @@
-//! Fuzz targets: every parser and decoder as a function of bytes that must return, whatever they are.
+//! Fuzz targets: each parser and decoder as a function that must return for any bytes.
 //!
-//! `make fuzz` runs them under libFuzzer. What it finds is kept in `corpus/TARGET/`, and `make test`
-//! replays every file there through its target.
+//! `make fuzz` runs the targets under libFuzzer. `corpus/TARGET/` keeps the inputs that it finds, and `make
+//! test` replays every input through its target.
 
 use kernel::parse::Fields;
 use wire::{Decoder, Frames};
@@ -9,7 +9,7 @@ use wire::{Decoder, Frames};
 /// A function that must return for any bytes.
 pub type Target = fn(&[u8]);
 
-/// Every target by its name, which is also the folder of its corpus.
+/// Every target with its name, which is also the directory of its corpus.
 pub static TARGETS: &[(&str, Target)] = &[
     ("answer", answer),
     ("cgroup", cgroup),
@@ -24,7 +24,7 @@ pub static TARGETS: &[(&str, Target)] = &[
     ("users", users),
 ];
 
-/// The target of a name.
+/// Returns the target with a name.
 pub fn target(name: &str) -> Option<Target> {
     TARGETS.iter().find(|(known, _)| *known == name).map(|(_, target)| *target)
 }
@@ -48,7 +48,7 @@ fn text(bytes: &[u8], call: impl FnOnce(&str)) {
     }
 }
 
-/// What is taken comes back as it was written.
+/// Accepted labels keep their text unchanged.
 fn labels(bytes: &[u8]) {
     text(bytes, |text| {
         if let Ok(labels) = model::Labels::from_canonical(text) {
@@ -85,7 +85,7 @@ fn node(bytes: &[u8]) {
     drop(kernel::cgroup::cgroup_mounts(bytes));
 }
 
-/// A sensor's record, and a reading of it: what is a number is one.
+/// Decodes a sensor's record and a reading of it; every returned number is finite.
 fn ipmi(bytes: &[u8]) {
     use kernel::ipmi::{DcmiPower, DellPower, Identity, Record, find};
     find(bytes, &[0x18, 0x01]).ok();
@@ -123,7 +123,7 @@ fn filesystems(bytes: &[u8]) {
     each(kernel::mounts::mounts(bytes));
 }
 
-/// Where a file is cut into parts does not matter.
+/// The result does not depend on where the file is split into parts.
 fn sockets(bytes: &[u8]) {
     kernel::sockets::sockstat(bytes, |_, _, _| {}).ok();
     let (mut whole, mut parts) = (kernel::sockets::TcpStates::default(), Default::default());

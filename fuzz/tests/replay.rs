@@ -1,4 +1,4 @@
-//! Every kept input runs through its target.
+//! Replays every input of the corpus through its target.
 #![expect(clippy::print_stdout, reason = "a test tells what it did")]
 
 use std::path::Path;

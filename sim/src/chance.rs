@@ -1,4 +1,4 @@
-//! All randomness, from one seed.
+//! Random numbers of the simulation, all from one seed.
 
 /// Draws numbers: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! A node: its clock, its spool and its agent, start after start.
+//! A simulated node: its clock, its spool, and the starts of its agent.
 
 use crate::chance::{Chance, mix};
 use config::{AgentConfig, Bytes, Spool};
@@ -41,13 +41,13 @@ pub(crate) struct Made {
 #[derive(Debug)]
 pub(crate) struct Agent {
     sink: Sink,
-    /// The next tick, by its clock.
+    /// Time of the next tick, by the node's clock.
     due: Timestamp,
     pub(crate) delivery: Stepped,
 }
 
 impl Agent {
-    /// Takes the instant that is due, if one is; instants that have passed are not made up for.
+    /// Returns the due instant, if any; skipped instants are not repeated.
     fn take_due(&mut self, now: Timestamp, period_us: i64) -> Option<Timestamp> {
         let late = now.since(self.due);
         (late >= 0).then(|| {
@@ -64,10 +64,10 @@ pub(crate) struct Node {
     pub(crate) device: DeviceId,
     config: AgentConfig,
     dir: Option<PathBuf>,
-    /// How far its clock is ahead.
+    /// Offset of the node's clock from the world's clock, in microseconds.
     skew_us: i64,
     pub(crate) agent: Option<Agent>,
-    /// Grows with each start.
+    /// Number of the agent's current start; it grows with each start.
     pub(crate) life: u64,
     start: Timestamp,
     boot: Boot,
@@ -75,16 +75,16 @@ pub(crate) struct Node {
     /// Content of a lost spool, from starts before the last one: its batches are lost up to this time. Neither the
     /// server nor the agent knows of them, so no gap can be reported.
     pub(crate) unreportable: Vec<(Timestamp, Timestamp)>,
-    /// Whether it may lose samples at all.
+    /// True if the node may lose samples at all.
     pub(crate) harmed: bool,
     /// The unanswered request.
     pub(crate) pending: Option<u64>,
     pub(crate) rests_until: i64,
-    /// Its history, for messages.
+    /// History of the node, for error messages.
     pub(crate) story: Vec<String>,
 }
 
-/// A series' value at an instant, whole and exact as a double.
+/// Returns a series' value at an instant: an integer that a double represents exactly.
 pub(crate) fn value(node: usize, life: u64, at: Timestamp, series: usize) -> f64 {
     let of = u64::try_from(node).unwrap() << 40 | life << 8 | u64::try_from(series).unwrap();
     let drawn = mix(mix(of) ^ at.0.unsigned_abs());
@@ -168,7 +168,7 @@ impl Node {
         (self.pending, self.rests_until) = (None, 0);
     }
 
-    /// Makes the tick, if it is due.
+    /// Produces the tick, if it is due.
     pub(crate) fn tick(&mut self, now: i64) {
         let (wall, number, life, start) = (self.wall(now), self.number, self.life, self.start);
         let period_us = micros(self.config.sampling.period);
@@ -203,7 +203,7 @@ impl Node {
         self.agent.as_mut().filter(|_| now >= self.rests_until)?.delivery.send(wall, now)
     }
 
-    /// Passes the result of its request. Returns how long it pauses.
+    /// Passes the result of the node's request to the agent, and returns the length of the agent's pause.
     pub(crate) fn answered(&mut self, now: i64, answer: Result<&[u8], Failure>) -> i64 {
         let wall = self.wall(now);
         self.pending = None;
@@ -215,7 +215,7 @@ impl Node {
         wait
     }
 
-    /// Whether everything is sent.
+    /// True if the agent has sent everything.
     pub(crate) fn is_drained(&self) -> bool {
         self.agent
             .as_ref()
@@ -262,7 +262,7 @@ impl Node {
         self.date_spool(now);
     }
 
-    /// The spool's content from earlier starts: samples and gaps.
+    /// Returns the time ranges of samples and gaps in the spool that belong to earlier starts.
     fn earlier_starts(&self) -> Vec<(Timestamp, Timestamp)> {
         let mut decoder = Decoder::default();
         let mut held = Vec::new();

@@ -1,4 +1,4 @@
-//! The server: the store on a failing disk, and the answers of the route for batches.
+//! The simulated server: the store on a failing disk, and the replies of the route for batches.
 
 use crate::chance::Chance;
 use memdisk::{Fault, MemDisk};
@@ -13,8 +13,8 @@ use wire::{Ack, AckStatus, Answer, Decoder, Frames};
 /// Directory of the store on the disk.
 pub(crate) const DIR: &str = "/data";
 
-/// Small sizes, so that a minute has segments, blocks and merges; and no automatic flush, so that the
-/// disk's calls come in one order.
+/// Small sizes, so that a minute has segments, blocks and merges. Automatic flushes are off, so that the
+/// order of the disk's calls is deterministic.
 fn settings() -> Settings {
     Settings {
         segment_bytes: 24 << 10,
@@ -31,9 +31,9 @@ fn settings() -> Settings {
 /// The reply to a request.
 #[derive(Clone, Debug, Hash)]
 pub(crate) enum Reply {
-    /// 200 and the bytes of an answer.
+    /// Status 200 and the bytes of an acknowledgement.
     Answer(Vec<u8>),
-    /// 503 or 507.
+    /// Status 503 or 507: a temporary rejection.
     Later(u16, String),
     /// The connection breaks: there is no server, or it died during the request.
     Broken,
@@ -56,7 +56,7 @@ pub(crate) struct Server {
     store: Option<Store>,
     clock: Arc<AtomicI64>,
     decoder: Decoder,
-    /// The disk's call at which the process dies.
+    /// The disk's call during which the process dies.
     dies_at: Option<u64>,
     pub(crate) done: Done,
 }
@@ -104,7 +104,7 @@ impl Server {
         self.dies_at = None;
     }
 
-    /// Whether the process died at a call of the disk.
+    /// True if the process died during a call of the disk.
     pub(crate) fn has_died(&self) -> bool {
         self.dies_at.is_some_and(|call| self.disk.plan().calls() >= call)
     }
@@ -125,8 +125,8 @@ impl Server {
         self.done.deaths += 1;
     }
 
-    /// Writes a block. If the disk fails, it is repaired and the write is repeated at once: left alone, the
-    /// store would try again at a time of its own.
+    /// Writes a block. If the disk fails, repairs it and repeats the write at once, because the store alone
+    /// would retry at a time of its own choice.
     pub(crate) fn flush(&mut self) {
         self.done.flushes += 1;
         while self.store().flush().is_err() && !self.has_died() {

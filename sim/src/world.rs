@@ -20,11 +20,11 @@ use std::time::Duration;
 const BEGIN: i64 = 1_767_225_600_250_000;
 const SECOND: i64 = Timestamp::SECOND;
 const NODES: usize = 100;
-/// How often the agents' threads check for work without a wake-up.
+/// Interval in microseconds at which the agents' threads check for work without a wake-up.
 const LOOK: i64 = 500_000;
-/// How long the agents may send their remaining batches after all faults are over.
+/// Time that the agents have to send their remaining batches after all faults are over.
 const DRAIN: i64 = 3600 * SECOND;
-/// Longer than a hole in a boot's numbers may be before it counts as a gap.
+/// Longer than the time after which a missing batch number of a boot counts as a gap.
 const GRACE: i64 = 120 * SECOND;
 
 #[derive(Debug)]
@@ -51,7 +51,7 @@ enum Event {
         request: u64,
         body: Rc<Vec<u8>>,
     },
-    /// An answer, or its absence, reaches the requesting node.
+    /// A reply, or a broken connection, reaches the requesting node.
     Answered {
         node: usize,
         request: u64,
@@ -85,7 +85,7 @@ struct Weather {
     answer_lost: u64,
     twice: u64,
     slow: u64,
-    /// How long an agent waits for an answer.
+    /// Time that an agent waits for a reply.
     patience: i64,
     slow_max: i64,
 }
@@ -112,7 +112,7 @@ struct World {
     weather: Weather,
     requests: u64,
     trace: DefaultHasher,
-    /// No more ticks are made.
+    /// True once no more ticks occur.
     over: bool,
 }
 
@@ -183,8 +183,8 @@ impl World {
             let wait = world.chance.between(0, SECOND / 2);
             world.after(wait, Event::Start { node });
         }
-        // The server knows all agents before the faults begin: if it never received from an agent, and
-        // the agent's spool is lost, the missing samples are unknown.
+        // Let every agent reach the server before the faults begin. The server cannot know of samples of an
+        // agent that it has never received from and whose spool is lost.
         let period = i64::try_from(world.period().as_micros()).unwrap();
         world.pass(BEGIN + 2 * period + 2 * SECOND);
         world
@@ -199,7 +199,7 @@ impl World {
         self.events.insert((self.now + wait.max(0), self.order), event);
     }
 
-    /// Draws the faults.
+    /// Draws the faults at random.
     fn plan_troubles(&mut self) {
         let chance = &mut self.chance;
         let mut percent = |most: usize| u64::try_from(chance.below(most + 1)).unwrap();
@@ -349,7 +349,7 @@ impl World {
     fn answered(&mut self, node: usize, request: u64, reply: Reply) {
         let (now, of) = (self.now, &mut self.nodes[node]);
         if of.pending != Some(request) {
-            // It waits no longer, or is another start.
+            // The agent no longer waits for this reply, or has restarted.
             return;
         }
         let unreached = || Failure::Unreached("the connection broke".to_owned());
@@ -409,7 +409,7 @@ impl World {
         self.after(wait, Event::StartServer);
     }
 
-    /// Removes a process that died at a call of the disk.
+    /// Removes the server's process if it died during a call of the disk.
     fn remove_dead(&mut self) {
         if self.server.is_up() && self.server.has_died() {
             let power = self.chance.happens(60);

@@ -1,4 +1,4 @@
-//! Runs seeds: each is a world, and each must end well.
+//! Runs the simulation with many seeds; each must end without lost or additional samples.
 #![expect(clippy::print_stdout, reason = "a test reports what it did")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Default number of seeds of a run: always the same ones.
+/// Default number of seeds of a run; the seeds are always the same.
 const SEEDS: u64 = 200;
 
 fn number(name: &str) -> Option<u64> {
@@ -15,7 +15,7 @@ fn number(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
-/// Spools are in memory if possible.
+/// Creates the folder of the spools, in memory if possible.
 fn folder() -> tempfile::TempDir {
     let shared = Path::new("/dev/shm");
     let place = if shared.is_dir() { PathBuf::from(shared) } else { std::env::temp_dir() };
@@ -27,7 +27,7 @@ fn one(seed: u64) -> Result<Report, String> {
     run(seed, folder.path()).map_err(|e| format!("SEED={seed}: {e}"))
 }
 
-/// The sum of all statistics.
+/// Sums the statistics of all reports.
 fn sum(all: &[Report]) -> Report {
     let mut sum = Report::default();
     for report in all {

@@ -1,9 +1,9 @@
-/** What must hold on every server. */
+/** Checks that hold against every server. */
 
 import assert from 'node:assert/strict';
 import { digits, quantity, show } from '../../ui/units.js';
 
-/** An answer of the API, asked from here and not by the page. */
+/** Requests a resource of the API directly, not through the page. */
 export async function ask(where, path) {
   const response = await fetch(new URL(path, where.url));
   assert.equal(response.status, 200, path);
@@ -12,7 +12,7 @@ export async function ask(where, path) {
 
 const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
-/** Opens an address of the page and waits for its heading. */
+/** Opens a URL of the page and waits for its heading. */
 export async function open(page, where, hash) {
   await page.open(`${where.url}${hash}`);
   await page.waitFor(`the page ${hash}`, () => document.querySelector('main h1')?.textContent);
@@ -20,7 +20,7 @@ export async function open(page, where, hash) {
 
 const hashOf = (key) => `#/job/${key}`;
 
-/** The first page names the nodes, the job and the version as the API does. */
+/** The first page shows the nodes, the job and the version that the API returns. */
 export async function lists(page, where) {
   const [health, nodes, report] = await Promise.all([
     ask(where, 'api/v1/health'), ask(where, 'api/v1/nodes'), ask(where, `api/v1/jobs/${where.key}`)]);
@@ -49,7 +49,7 @@ export async function lists(page, where) {
   assert.equal(footer.includes('development build'), health.build === 'development', footer);
 }
 
-/** The page of a job: its name, its totals, and plots whose values are the API's. */
+/** A job's page shows the job's name, its totals, and plots with the values of the API. */
 export async function jobPage(page, where) {
   await open(page, where, hashOf(where.key));
   const { job } = await ask(where, `api/v1/jobs/${where.key}`);
@@ -68,7 +68,7 @@ export async function jobPage(page, where) {
   }));
 }
 
-/** The tiles are those of the report, which may grow between the two questions. */
+/** The tiles show the totals of the report, which may grow between the two requests. */
 async function totals(page, where) {
   const before = await ask(where, `api/v1/jobs/${where.key}`);
   const shown = await page.evaluate(() => Object.fromEntries([...document.querySelectorAll('.tile')].map((tile) =>
@@ -79,7 +79,7 @@ async function totals(page, where) {
   assert.ok(Object.keys(shown).length >= 7, 'tiles');
 }
 
-/** Asks what the page asked and compares point by point; the newest points may still move. */
+/** Repeats the page's requests and compares point by point. The latest points may still change. */
 async function samePlots(page, where) {
   const plots = await page.evaluate(() => window.jobmeter.plots());
   const compared = new Set();
@@ -88,7 +88,7 @@ async function samePlots(page, where) {
     const until = plot.times.at(-1) - 2 * plot.step;
     const { series } = await ask(where, plot.question);
     for (const line of plot.lines) {
-      // A line of its own for each label is compared where its metric has only one.
+      // Skip metrics with one line for each label: a line is compared only if its metric has a single line.
       if (/^others/.test(line.label) || plot.lines.filter(({ metric }) => metric === line.metric).length > 1) continue;
       const parts = series.filter(({ metric }) => metric === line.metric);
       let points = 0;
@@ -109,7 +109,7 @@ async function samePlots(page, where) {
   return compared;
 }
 
-/** The legend's text is the last value with its unit, and the axis names that unit. */
+/** The legend shows the last value with its unit, and the axis shows that unit. */
 async function legend(page, plot) {
   const shown = await page.evaluate((id) => {
     const card = document.querySelector(`[data-plot="${id}"]`);
@@ -130,7 +130,7 @@ async function legend(page, plot) {
   });
 }
 
-/** Every view opens, has plots where it should, and every control has a name. */
+/** Every view opens and has its plots, and every control has an accessible name. */
 export async function everyPage(page, where) {
   const nodes = await ask(where, 'api/v1/nodes');
   const node = nodes.find(({ alive }) => alive) ?? nodes[0];
@@ -160,7 +160,7 @@ const theme = (page) => page.evaluate(() => ({
   background: getComputedStyle(document.body).backgroundColor,
 }));
 
-/** The system's theme is followed until the reader chooses; the choice outlives a reload. */
+/** The page follows the system's theme until the user chooses one. The choice survives a reload. */
 export async function themes(page, where) {
   await page.prefers('dark');
   await open(page, where, '');
@@ -181,11 +181,11 @@ export async function themes(page, where) {
   assert.equal((await theme(page)).theme, 'light', 'back to the system');
 }
 
-/** Waits until a view that was gone to is there; the address is there before it. */
+/** Waits until a view is on the screen; the URL changes before that. */
 const shown = (page, hash) => page.waitFor(`the view ${hash}`, (wanted) =>
   document.querySelector('main').dataset.hash === wanted && document.activeElement?.tagName === 'H1', hash);
 
-/** Everything can be reached by keys alone. */
+/** The keyboard alone reaches everything. */
 export async function keyboard(page, where) {
   const { job } = await ask(where, `api/v1/jobs/${where.key}`);
   await open(page, where, '#/jobs');
@@ -226,7 +226,7 @@ export async function keyboard(page, where) {
   await shown(page, '#/');
 }
 
-/** On a phone nothing has to be scrolled sideways. */
+/** No page needs horizontal scrolling on a phone. */
 export async function narrow(page, where) {
   await page.size(360, 740, true);
   const [node] = await ask(where, 'api/v1/nodes');

@@ -1,6 +1,6 @@
 /**
- * Drives headless Chromium over its DevTools pipe: file descriptors 3 and 4, messages of JSON that end
- * with a zero byte. No package is needed for that.
+ * Drives headless Chromium over its DevTools pipe, without any package. The pipe is file descriptors 3 and 4,
+ * which carry JSON messages that end with a zero byte.
  */
 
 import { spawn } from 'node:child_process';
@@ -14,16 +14,16 @@ const ANSWER_MS = 20000;
 const WAIT_MS = 15000;
 const POLL_MS = 50;
 
-/** Where Chromium is: `$CHROMIUM`, else the usual places; undefined where there is none. */
+/** Returns the path of Chromium: `$CHROMIUM`, else one of the usual paths, else undefined. */
 export const chromiumPath = () => [process.env.CHROMIUM, ...PLACES].find((path) => path && existsSync(path));
 
 export class Browser {
-  /** Starts a browser of its own, with a profile of its own. */
+  /** Starts a browser process with a new profile. */
   static async launch() {
     const path = chromiumPath();
     if (path === undefined) throw new Error('no Chromium: install the package `chromium`, or set CHROMIUM');
     const profile = await mkdtemp(join(tmpdir(), 'jobmeter-page-'));
-    // Root may not use Chromium's sandbox; it opens nothing here but our own page.
+    // Root cannot use Chromium's sandbox. The browser opens only the project's own page.
     const child = spawn(path, [
       '--headless=new', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run',
       '--disable-background-networking', '--disable-component-update', '--disable-sync', '--disable-extensions',
@@ -74,7 +74,7 @@ export class Browser {
     });
   }
 
-  /** A new tab of this size. */
+  /** Opens a new tab of this size. */
   async page(width = 1440, height = 900) {
     const { targetId } = await this.send('Target.createTarget', { url: 'about:blank' });
     const { sessionId } = await this.send('Target.attachToTarget', { targetId, flatten: true });
@@ -97,9 +97,9 @@ export class Page {
     this.browser = browser;
     this.sessionId = sessionId;
     this.targetId = targetId;
-    /** What stands in the console as an error, and what was thrown and not caught. */
+    /** Errors of the console, and uncaught exceptions. */
     this.errors = [];
-    /** Addresses that were asked, in order. */
+    /** Requested URLs, in order. */
     this.asked = [];
   }
 
@@ -128,12 +128,12 @@ export class Page {
     return this.send('Emulation.setDeviceMetricsOverride', { width, height, mobile, deviceScaleFactor: mobile ? 2 : 1 });
   }
 
-  /** What the system prefers: `light` or `dark`. */
+  /** Sets the preferred colour scheme of the system: `light` or `dark`. */
   prefers(scheme) {
     return this.send('Emulation.setEmulatedMedia', { features: [{ name: 'prefers-color-scheme', value: scheme }] });
   }
 
-  /** Runs a function in the page, with arguments that JSON can carry. */
+  /** Runs a function in the page, with arguments that JSON can represent. */
   async evaluate(fn, ...args) {
     const { result, exceptionDetails } = await this.send('Runtime.evaluate', {
       expression: `(${fn})(${args.map((arg) => JSON.stringify(arg)).join(',')})`,
@@ -143,7 +143,7 @@ export class Page {
     return result.value;
   }
 
-  /** Waits until a function of the page gives something true, and gives it back. */
+  /** Waits until a function in the page returns a truthy value, and returns that value. */
   async waitFor(what, fn, ...args) {
     const until = Date.now() + WAIT_MS;
     for (;;) {
@@ -167,7 +167,7 @@ export class Page {
     for (const char of text) await this.key(char);
   }
 
-  /** Moves the mouse, and with `drag` holds its button from the first point to the second. */
+  /** Moves the mouse. With `to`, it drags from the first point to the second. */
   async mouse(from, to = undefined) {
     const at = (type, { x, y }, buttons = 0) =>
       this.send('Input.dispatchMouseEvent', { type, x, y, button: buttons ? 'left' : 'none', buttons, clickCount: 1 });
@@ -179,7 +179,7 @@ export class Page {
     await this.send('Input.dispatchMouseEvent', { type: 'mouseReleased', ...to, button: 'left', buttons: 0, clickCount: 1 });
   }
 
-  /** Writes what is seen to a PNG. */
+  /** Writes a screenshot to a PNG file. */
   async screenshot(path) {
     const { data } = await this.send('Page.captureScreenshot', { format: 'png' });
     await writeFile(path, Buffer.from(data, 'base64'));

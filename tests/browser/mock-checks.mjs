@@ -1,4 +1,4 @@
-/** What only the mock can show: gaps, an absent server, hostile names, a quiet laptop. */
+/** Checks that need the mock: gaps, an unreachable server, hostile names, and a laptop without jobs. */
 
 import assert from 'node:assert/strict';
 import { ask, open } from './checks.mjs';
@@ -7,7 +7,7 @@ import { startMock } from './mock.mjs';
 const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 const questions = (page) => page.asked.filter((address) => address.includes('/api/'));
 
-/** Plots out of sight ask nothing until they are scrolled to. */
+/** Plots outside the window send no requests until the user scrolls to them. */
 export async function onlyVisible(page, where) {
   await open(page, where, '#/node/node-3');
   await page.waitFor('the first plot', () => window.jobmeter.plots()[0]?.lines.length > 0);
@@ -20,7 +20,7 @@ export async function onlyVisible(page, where) {
   assert.match(missing, /Swapping – no samples of node-3 for vmstat_swapped_in_pages_total/);
 }
 
-/** A hidden tab asks nothing; shown again, it asks at once. */
+/** A hidden tab sends no requests. When it is visible again, it sends them at once. */
 export async function hidden(page, where) {
   const hide = (on) => page.evaluate((value) => {
     Object.defineProperty(document, 'hidden', { configurable: true, get: () => value });
@@ -38,7 +38,10 @@ export async function hidden(page, where) {
   assert.ok(questions(page).length > before, 'asked nothing when shown again');
 }
 
-/** A gap is left out of a sum, stated under the cursor; dragging zooms all plots, Escape goes back. */
+/**
+ * A sum leaves a gap's node out, and the text at the cursor names the gap. Dragging zooms all plots, and
+ * Escape resets the zoom.
+ */
 export async function zoom(page, where) {
   await open(page, where, '#/job/slurm:81234?range=1h');
   const plot = await page.waitFor('the plot', () => {
@@ -48,7 +51,7 @@ export async function zoom(page, where) {
   const [gap] = (await ask(where, 'api/v1/gaps?device=node-2'));
   const inside = plot.times.map((time, i) => [time, plot.lines[0].values[i]])
     .filter(([time]) => time > gap.from + plot.step && time < gap.to - plot.step);
-  // The node with the gap is left out of the sum over nodes.
+  // The sum over nodes leaves the node with the gap out.
   assert.ok(inside.length > 0 && inside.every(([, value]) => value !== null), 'the sum goes on without one node');
   const box = await page.evaluate(() => {
     const { left, top, width, height } = document.querySelector('[data-plot="cpu"] .u-over').getBoundingClientRect();
@@ -73,7 +76,7 @@ export async function zoom(page, where) {
   await page.waitFor('the range before', () => location.hash === '#/job/slurm:81234?range=1h');
 }
 
-/** A number that was given again: its other runs are linked, there and back. */
+/** The page of a reused job ID links its other runs, in both directions. */
 export async function givenAgain(page, where) {
   const link = () => page.waitFor('the other run', () =>
     [...document.querySelectorAll('.facts a')].find(({ href }) => href.includes('#/job/'))?.hash);
@@ -87,7 +90,7 @@ export async function givenAgain(page, where) {
   assert.equal(await link(), '#/job/slurm:81234');
 }
 
-/** What was asked of a node is a line in its plots, told under the cursor. */
+/** A mark is a line in the node's plots, and the cursor shows its text. */
 export async function marked(page, where) {
   await open(page, where, '#/node/node-1?range=1h');
   const plot = await page.waitFor('the plot', () => {
@@ -107,7 +110,7 @@ export async function marked(page, where) {
     document.querySelector('[data-plot="cpu"] .plot-note').textContent.includes('changed by root: sources.load.period'));
 }
 
-/** A job that waits has a page, without plots of 1970. */
+/** A waiting job has a page, without plots that start in 1970. */
 export async function waiting(page, where) {
   await open(page, where, '#/job/slurm:81250');
   await page.waitFor('its state', () => document.querySelector('main .badge.waiting'));
@@ -118,7 +121,7 @@ export async function waiting(page, where) {
   assert.doesNotMatch(facts, /Wall time|Started/);
 }
 
-/** A machine without jobs says what to type, and shows its services. */
+/** A machine without jobs shows the command that runs one, and its systemd services. */
 export async function laptop(page) {
   const mock = await startMock({ scene: 'laptop' });
   await open(page, mock, '');
@@ -135,7 +138,7 @@ export async function laptop(page) {
   await mock.close();
 }
 
-/** Names are text, whatever is in them. */
+/** Names appear as text, even if they contain markup. */
 export async function markup(page) {
   const mock = await startMock({ scene: 'markup' });
   const name = '<img src=x onerror=alert(1)>';
@@ -148,7 +151,7 @@ export async function markup(page) {
   await mock.close();
 }
 
-/** A server that wants a token gets one, and a wrong one is asked for again. */
+/** A server that requires a token makes the page ask for one, and ask again after a wrong one. */
 export async function token(page) {
   const mock = await startMock({ token: 'right' });
   await page.open(mock.url);
@@ -167,7 +170,7 @@ export async function token(page) {
   await mock.close();
 }
 
-/** A server that goes is told of, asked less and less, and found again. */
+/** The page shows that the server is unreachable, retries with back-off, and recovers. */
 export async function away(page) {
   let mock = await startMock();
   await open(page, mock, '#/job/slurm:81240?range=5m');

@@ -1,9 +1,9 @@
 /**
- * A cluster that never was, for the page's tests and screenshots: nodes, jobs, services and what they
- * use, as functions of time. The shapes are those of `crates/api`.
+ * Data of an invented cluster for the page's tests and screenshots: nodes, jobs, services and their usage as
+ * functions of time. The types mirror `crates/api`.
  */
 
-/** A number in 0..1 that hangs on a text and a whole number only. */
+/** Returns a pseudo-random number in 0..1 that depends only on a text and an integer. */
 function chance(seed, n) {
   let hash = 2166136261 ^ n;
   for (const char of seed) hash = Math.imul(hash ^ char.charCodeAt(0), 16777619);
@@ -12,7 +12,7 @@ function chance(seed, n) {
   return ((hash ^ (hash >>> 16)) >>> 0) / 4294967296;
 }
 
-/** Something that wanders between 0 and 1, with a wave of `period` seconds. */
+/** Returns a smooth pseudo-random value in 0..1 that changes with a period of `period` seconds. */
 function wander(seed, t, period) {
   const at = t / period;
   const n = Math.floor(at);
@@ -24,7 +24,10 @@ function wander(seed, t, period) {
 const GIB = 1024 ** 3;
 const MIB = 1024 ** 2;
 
-/** How a program behaves: cores, memory and io as shares of what it has, by the second of its life. */
+/**
+ * Behaviour of a program at each second of its run: cores and memory as shares of the job's, and I/O in bytes
+ * per second.
+ */
 const KINDS = {
   solver: (t, s) => ({
     cpu: 0.9 + 0.1 * wander(s, t, 11), system: 0.03, memory: 0.35 + 0.3 * (1 - Math.exp(-t / 900)),
@@ -103,7 +106,7 @@ export const CATALOGUE = [
   ['filesystem_available_bytes', 'bytes', 'gauge', 'What is free for users.'],
 ].map(([name, unit, kind, help]) => ({ name, unit, kind, help }));
 
-/** The machines and jobs of a scene, at the moment the mock starts. */
+/** Returns the nodes and jobs of a scene at the time when the mock starts. */
 export function scene(name, now) {
   if (name === 'laptop') {
     return { nodes: [node('laptop', 8, 16, 1)], jobs: [], gaps: [], units: true };
@@ -146,7 +149,7 @@ function job(cluster, id, name, user, kind, devices, cores, gib, start, stop, di
   };
 }
 
-/** What a job uses on one of its nodes. */
+/** Returns the usage of a job on one of its nodes. */
 export function used(of, device, t) {
   const seed = `${of.id}${device}`;
   const life = KINDS[of.kind](t - of.start, seed);
@@ -179,7 +182,7 @@ export function used(of, device, t) {
   };
 }
 
-/** What a node's own counters say, given what its jobs use. */
+/** Returns the node's own counters, which include the usage of its jobs. */
 export function ofNode(of, jobs, t) {
   const own = 0.3 + 0.6 * wander(of.device, t, 20);
   const sum = (metric) => jobs.reduce((total, one) => total + (used(one, of.device, t)[metric] ?? 0), 0);
@@ -214,7 +217,7 @@ export function ofNode(of, jobs, t) {
   };
 }
 
-/** Sources read more slowly than the tick, in seconds. */
+/** Periods in seconds of sources that are read less often than once a tick, by prefix of the metric. */
 export const SLOW = [['process_', 30], ['filesystem_', 30], ['taskstats_', 30]];
 
 const UNITS = [['user@1000.service', 1.4, 2.1], ['session-2.scope', 0.6, 3.4], ['docker.service', 0.12, 0.4],

@@ -1,5 +1,5 @@
 /**
- * A server with the API of jobmeter and invented data, to work on the page without one.
+ * HTTP server with jobmeter's API and invented data, for work on the page without a jobmeter server.
  *
  *     node mock.mjs [PORT] [cluster|laptop]
  */
@@ -17,7 +17,7 @@ const HEADERS = { 'content-security-policy': "default-src 'self'", 'x-content-ty
 const KINDS = new Map(CATALOGUE.map((metric) => [metric.name, metric]));
 
 const SELECTION = ['device', 'metric', 'job', 'cluster', 'labels'];
-/** What each question may be asked with; the server refuses others. */
+/** Permitted parameters of each route. Like the server, the mock rejects others. */
 const PARAMETERS = {
   health: [], nodes: [], catalogue: [], last: SELECTION, gaps: ['device', 'start', 'end'],
   marks: ['device', 'start', 'end'],
@@ -95,7 +95,7 @@ function api(world, started, path, query) {
   }
 }
 
-/** Somebody changed the settings of node-1 ten minutes ago. */
+/** Returns one mark: ten minutes ago, root changed the settings of the first node. */
 function marks(world, query, now) {
   const node = world.nodes[0].name ?? world.nodes[0].device;
   const one = { at: now - 600, kind: 'set', id: 3, nodes: node, text: 'sources.load.period = "1s"', actor: 'root', job: null };
@@ -138,7 +138,7 @@ function jobs(world, query) {
   return found.sort((a, b) => b.start - a.start).slice(0, Number(query.get('limit') ?? 100)).map(jobInfo);
 }
 
-/** A scheduler tells of its jobs; of a command that was run as one, nobody does. */
+/** Adds what a scheduler reports of its jobs. A `local` job has no scheduler. */
 function jobInfo({ kind, cores, memory, start, ...job }) {
   const unknown = { nodes: null, cpus: null, gpus: null, memory_bytes: null, wall_seconds: null, cpu_seconds: null };
   const told = job.cluster !== 'local';
@@ -160,7 +160,7 @@ function shares({ cluster, devices, cores }) {
     { device, cpus: cores / devices.length, cpu_list: '', gpus: null, gpu_list: '', memory_bytes: null }));
 }
 
-/** Every series of the scene, each with a function of time. */
+/** Returns every series of the scene, each with a function of time. */
 function everySeries(world, now) {
   const found = [];
   const add = (device, job, metric, labels, at) => {
@@ -196,7 +196,7 @@ function everySeries(world, now) {
   return found;
 }
 
-/** As the server selects: lists with commas, `job=none` for what was counted for no job. */
+/** Selects series like the server: comma-separated lists, and `job=none` for series that belong to no job. */
 function asked({ device, job, metric }, query) {
   const among = (key, value) => !query.get(key) || query.get(key).split(',').includes(value);
   const wanted = query.get('job');
@@ -210,7 +210,7 @@ function info({ device, job, metric, labels }) {
   return { device, metric, cluster: job?.cluster ?? null, job: job?.id ?? null, labels, unit, kind };
 }
 
-/** The value at a time, or null where the scene has no sample. */
+/** Returns the value at a time, or null if the scene has no sample there. */
 function valueAt(world, one, t, now) {
   const node = world.nodes.find(({ device }) => device === one.device);
   const lost = world.gaps.some((gap) => gap.device === one.device && gap.from < t && t < gap.to &&
@@ -244,7 +244,7 @@ function range(world, query, now) {
   };
 }
 
-/** Points as the server gives them: only where there are samples, and one without a value in each hole. */
+/** Returns points like the server: only where samples exist, and one point without a value in each hole. */
 function points(world, one, start, end, step, now) {
   const node = world.nodes.find(({ device }) => device === one.device);
   const period = SLOW.find(([prefix]) => one.metric.startsWith(prefix))?.[1] ?? node.period;
@@ -265,7 +265,7 @@ function points(world, one, start, end, step, now) {
   return { times, values };
 }
 
-/** The runs of a number, the newest first: one was given again. */
+/** Returns the runs of a job ID, latest first. The ID 81234 is reused. */
 const runsOf = (job) => (job.id !== 81234 ? [job]
   : [job, { ...job, start: job.start - 86400, stop: job.start - 82800, state: 'ended' }]);
 

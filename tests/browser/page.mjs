@@ -1,8 +1,8 @@
 /**
- * The page in headless Chromium.
+ * Tests of the page in headless Chromium.
  *
- *     node page.mjs URL CLUSTER:ID    against a server, with a job that has run for some seconds on it
- *     node page.mjs                   against the mock, with what only a mock can show
+ *     node page.mjs URL CLUSTER:ID    against a server with a job that has run for some seconds
+ *     node page.mjs                   against the mock, with the checks that need the mock
  */
 
 import assert from 'node:assert/strict';
@@ -18,7 +18,7 @@ if (url !== undefined && key === undefined) {
 }
 
 /**
- * Runs a check on a page of its own. No check may leave an error in the console but those it expects.
+ * Runs a check in a new tab. The check fails if the console has errors that do not match `expected`.
  * @param {Browser} browser
  * @param {(page: import('./chromium.mjs').Page, where: {url: string, key: string}) => Promise<void>} check
  * @param {{url: string, key: string}} where

@@ -1,9 +1,9 @@
 /**
- * The pictures of the documentation.
+ * Takes the screenshots of the documentation.
  *
  *     node shots.mjs FOLDER [URL CLUSTER:ID NODE]
  *
- * Without an address they show the invented cluster of the mock.
+ * Without a URL they show the mock's invented cluster.
  */
 
 import { join } from 'node:path';
@@ -20,7 +20,7 @@ const mock = url === undefined ? await startMock() : null;
 const where = { url: mock?.url ?? new URL('/', url).href };
 const job = `#/job/${key ?? 'slurm:81240'}`;
 
-/** Name, address, theme, width, height, and whether it is a phone. */
+/** Name, URL fragment, theme, width, height, and whether the device is a phone. */
 const SHOTS = [
   ['overview', '', 'light', 1440, 1180],
   ['job', job, 'light', 1440, 1240],

@@ -1,4 +1,4 @@
-# A Slurm job in cgroup version 2, one that a user pretends, and what the agent says of them.
+# A Slurm job in cgroup version 2, one that a user fakes, and the agent's samples of both.
 cg=/sys/fs/cgroup
 for c in cpu memory io pids; do echo "+$c" > $cg/cgroup.subtree_control; done
 scope=$cg/system.slice/slurmstepd.scope
@@ -9,7 +9,7 @@ for c in cpu memory io pids; do echo "+$c" > $scope/job_7/cgroup.subtree_control
 mkdir $scope/job_7/step_0
 echo "30000 100000" > $scope/job_7/cpu.max
 echo 268435456 > $scope/job_7/memory.max
-# A user's own directory of the same name, outside root's.
+# A directory of the same name that a user owns, outside root's directories.
 mkdir -p $cg/user.slice/user-1000.slice/system.slice/slurmstepd.scope/job_8
 chown -R 1000 $cg/user.slice/user-1000.slice/system.slice
 # The job: a load, then a process that sleeps while the agent reads.

@@ -1,8 +1,8 @@
-# The store's write side on a disk that loses power, and on one that fails for a while: ext4 on dm-flakey
-# on a disk in memory. `numbered` writes and checks (crates/store/examples/numbered). The argument: how many
-# rounds.
+# Tests the store's writer on a disk that loses power, and on a disk that fails for a while. The disk is ext4
+# on dm-flakey on a RAM disk. `numbered` writes and checks (crates/store/examples/numbered). The argument is
+# the number of rounds.
 set -u
-# What the kernel says of failed writes is as expected.
+# The kernel's messages about failed writes are expected, so keep them off the console.
 dmesg -n 1
 for module in crc16 crc32c_generic mbcache jbd2 ext4 dm-mod dm-flakey; do
     insmod "/modules/$module.ko" || exit 1
@@ -13,8 +13,8 @@ ln -s /proc/mounts /etc/mtab
 sectors=$(cat /sys/block/ram0/size)
 mkfs.ext4 -q -F /dev/ram0 || exit 1
 
-# state UP DOWN [FEATURES]: what becomes of writes from now on; nothing in flight is waited for, and what the
-# file system has not written yet it writes to the disk as it is then.
+# state UP DOWN [FEATURES]: sets the behaviour of later writes. It does not wait for writes in flight
+# (--noflush), and does not make the file system write its dirty pages first (--nolockfs).
 state() {
     local up=$1 down=$2
     shift 2
@@ -24,15 +24,15 @@ state() {
 }
 dmsetup create flakey --table "0 $sectors flakey /dev/ram0 0 3600 0" || exit 1
 
-# start: mounts what is on the disk, and goes on writing.
+# start: mounts the disk and continues to write.
 start() {
     mount -t ext4 /dev/dm-0 /disk || exit 1
     numbered write /disk/data >>/tmp/printed 2>>/tmp/told &
     writer=$!
     usleep $((300000 + RANDOM % 20 * 100000))
 }
-# stop WHAT: ends the writer at once, lets the file system go while nothing reaches the disk, then lets the
-# disk work again and checks that what was acknowledged by then is there, once.
+# stop REASON: kills the writer and unmounts the file system while no write reaches the disk. Then it makes
+# the disk work again, and checks that everything acknowledged by /tmp/by_then is stored exactly once.
 stop() {
     kill -9 $writer
     wait $writer 2>/dev/null
@@ -52,13 +52,14 @@ touch /tmp/printed
 round=0
 while [ $round -lt "$1" ]; do
     round=$((round + 1))
-    # The power goes: what is not on the disk by now never will be, and what is acknowledged later is not.
+    # Power cut: data that has not reached the disk by now is lost, and no later write may be acknowledged.
     start
     cp /tmp/printed /tmp/by_then
     state 0 3600 drop_writes
     usleep $((RANDOM % 5 * 100000))
     stop "power cut"
-    # Writes fail, twice where the file system stands it: what is acknowledged between and meanwhile counts.
+    # Failing writes, twice if the file system survives the first time. Data acknowledged in between or
+    # meanwhile counts.
     start
     state 0 3600 error_writes
     usleep $((100000 + RANDOM % 5 * 100000))

@@ -1,4 +1,4 @@
-# What the agent says of the board's computer: once, and every second for some seconds.
+# Runs the agent's IPMI source on the board's controller (BMC): once, then every second for some seconds.
 for module in ipmi_msghandler ipmi_devintf ipmi_si; do insmod /modules/$module.ko || exit 1; done
 tries=0
 while [ ! -e /dev/ipmi0 ]; do

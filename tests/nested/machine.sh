@@ -1,20 +1,19 @@
 #!/usr/bin/env bash
-# A nested machine: Debian's kernel under qemu's own emulation, with all of cgroup v2, which the tests'
-# machine may not have. Runs a script inside it, with the programs given, and prints what the script
-# prints.
+# Runs a script in a virtual machine with Debian's kernel and full cgroup v2, which the test machine may lack.
+# It emulates the machine with qemu, copies the given programs into it, and prints the script's output.
 #
 #     machine.sh SCRIPT PROGRAM...
 #
-# The script runs under busybox sh as /init's child, with the words of NESTED_ARGUMENTS; the programs lie in
-# /bin, and the kernel modules that NESTED_MODULES names in /modules. NESTED_DEVICES are
-# more words for qemu. Packages: qemu-system-x86,
-# busybox-static, cpio and the package of Debian's current kernel, unpacked and not installed.
+# The script runs under busybox sh as a child of /init, with NESTED_ARGUMENTS as its arguments. The programs
+# are in /bin, and the kernel modules of NESTED_MODULES in /modules. NESTED_DEVICES are further arguments of
+# qemu. Required packages: qemu-system-x86, busybox-static, cpio, and the package of Debian's current kernel,
+# which is unpacked but not installed.
 set -eu
 script=$1
 shift
 cache=${NESTED_CACHE:-target/nested}
 mkdir -p "$cache"
-# Of several that run at once, one fetches the kernel.
+# If several run at once, only one downloads the kernel.
 exec 9>"$cache/lock"
 flock 9
 if ! ls "$cache"/kernel/boot/vmlinuz-* >/dev/null 2>&1; then
@@ -30,7 +29,7 @@ mkdir -p "$tree"/{bin,proc,sys,dev,tmp,run,etc,lib64}
 cp /bin/busybox "$tree/bin/busybox"
 for program in "$@"; do
     cp "$program" "$tree/bin/"
-    # A program linked against the system's libraries brings them along.
+    # Copy the shared libraries of a dynamically linked program too.
     for library in $(ldd "$program" 2>/dev/null | grep -o '/[^ ]*'); do
         mkdir -p "$tree$(dirname "$library")"
         cp -n "$library" "$tree$library"

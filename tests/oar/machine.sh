@@ -1,13 +1,14 @@
 #!/bin/bash
-# OAR 2.5 of Debian's packages, run for a test: `machine.sh COMMAND DIR`, within a network and a mount
-# namespace of the test's own (`unshare --net --mount`), as root. Whatever OAR and its packages read or
-# write outside DIR is covered by bind mounts, so that the machine stays as it is; OAR's server, which binds
-# every address, has the loopback of the namespace alone. Cgroups are the machine's.
+# Runs OAR 2.5 from Debian's packages for a test: `machine.sh COMMAND DIR`.
+#
+# It runs as root in a network and a mount namespace of the test (`unshare --net --mount`). Bind mounts cover
+# every path outside DIR that OAR and its packages read or write, so the machine does not change. OAR's server
+# binds every address, but the namespace has only a loopback. The cgroups are the machine's.
 set -eu
 command=$1 dir=$2
 postgres=$(echo /usr/lib/postgresql/*/bin) port=15432
 
-# Users of jobs are some that every Debian has, so that their numbers are known outside as well.
+# Jobs run as users that every Debian has, so that their UIDs are known outside too.
 users='games news'
 
 cover() {
@@ -30,7 +31,8 @@ cover() {
     mount --bind "$dir/etc" /etc/oar
     mount --bind "$dir/lib" /var/lib/oar
     mount --bind "$dir/run" /run/oar
-    # OAR's server may lose a job's end near its own start; who told it tells again after 900 s, here after 5.
+    # OAR's server may lose a job's end near its own start. oarexec retries after 900 s by default, and here
+    # after 5 s.
     sed -e 's/max_wait_time = 900;/max_wait_time = 5;/' -e 's/ \$wait_time = 30;/ $wait_time = 1;/' \
         /usr/lib/oar/oarexec > "$dir/oarexec"
     mount --bind "$dir/oarexec" /usr/lib/oar/oarexec
@@ -42,10 +44,10 @@ configure() {
         -e 's/^DB_BASE_PASSWD_RO=.*/DB_BASE_PASSWD_RO="oar_ro"/' \
         -e 's/^SERVER_HOSTNAME=.*/SERVER_HOSTNAME="oarserver"/' \
         -e "s,^LOG_LEVEL=.*,LOG_LEVEL=3," -e "s,^LOG_FILE=.*,LOG_FILE=\"$dir/log/oar.log\"," /etc/oar/oar.conf
-    # Who asks for a round of the scheduler within five seconds of the last one waits ten.
+    # By default, a request for a scheduler round within 5 s of the last one waits 10 s.
     echo 'SCHEDULER_MIN_TIME_BETWEEN_2_CALLS="0"' >> /etc/oar/oar.conf
-    # Memory and input/output are counted by job where the site says so. The weight that OAR gives them went
-    # with Linux 5.0; what it would write there goes to a file that takes any number.
+    # Count memory and block I/O by job, which OAR does only if the site enables it. Linux 5.0 removed the
+    # block I/O weight that OAR writes, so write it to a file that accepts any number.
     sed -i -e 's/^\(my $Enable_\(mem\|blkio\)_cg\) = "NO"/\1 = "YES"/' \
         -e "s,^\\(my @Tmp_dir_to_clear\\) = .*,\\1 = ();," -e 's,/blkio\.weight,/blkio.reset_stats,' /etc/oar/job_resource_manager_cgroups.pl
 }
@@ -59,13 +61,13 @@ database_stop() {
     su postgres -c "$postgres/pg_ctl -w -m fast -D $dir/pg/data stop" > /dev/null
 }
 
-# As a crash leaves it: what it finds at its next start it has to recover.
+# Stops PostgreSQL like a crash, so that its next start has to recover.
 database_kill() {
     su postgres -c "$postgres/pg_ctl -w -m immediate -D $dir/pg/data stop" > /dev/null
 }
 
-# OAR's tables, with the job type `monitor` allowed, as sites of Kwollect have it, and a job that ended long
-# ago, of which nothing should be told.
+# Creates OAR's tables and allows the job type `monitor`, as sites with Kwollect do. It also adds a job that
+# ended long ago, which jobmeter should not report.
 database_create() {
     su postgres -c "$postgres/initdb -D $dir/pg/data -A trust -E UTF8 --locale=C.UTF-8" > "$dir/log/initdb"
     database_start
@@ -99,7 +101,7 @@ server_start() {
 listens() { [ -n "$(ss -Hltn 'sport = :6666')" ]; }
 gone() { ! listens; }
 
-# Everyone of the server's session; another one cannot start before its port is free.
+# Kills every process of the server's session. A new server cannot start before its port is free.
 server_stop() {
     local session
     session=$(cat "$dir/run/almighty.pid")
@@ -107,7 +109,7 @@ server_stop() {
     soon 'is the port free?' gone
 }
 
-# soon QUESTION COMMAND...: waits until it is so.
+# soon QUESTION COMMAND...: waits until the command succeeds.
 soon() {
     local question=$1
     shift
@@ -142,7 +144,7 @@ stop)
         [ ! -f "$pid" ] || kill "$(cat "$pid")" || true
     done
     database_stop
-    # What jobs left.
+    # Remove processes and cgroups that jobs left behind.
     for tasks in /sys/fs/cgroup/cpu/oar/*/tasks; do
         [ ! -f "$tasks" ] || xargs -r kill -KILL < "$tasks" || true
     done

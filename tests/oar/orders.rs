@@ -1,4 +1,4 @@
-//! OAR and its database restarted with the agent and the server: the orders are those of `../orders.rs`.
+//! Restarts of OAR and its database together with the agent and the server, in the orders of `../orders.rs`.
 
 use super::{Machine, agent_of, last_seconds, settings};
 use crate::orders::{RealScheduler, in_every_order};
@@ -21,7 +21,7 @@ impl RealScheduler for Machine {
         agent_of(&server.url, &dir.join("spool"))
     }
 
-    /// OAR's server keeps nothing, so that it is always killed; its database may be asked to end.
+    /// OAR's server keeps no state, so the test always kills it. Its database may stop cleanly.
     fn end(&mut self, kill: bool) {
         self.run("server_stop");
         self.run(if kill { "database_kill" } else { "database_stop" });
@@ -41,7 +41,8 @@ impl RealScheduler for Machine {
         let script = format!("until [ -e {} ]; do :; done; sleep 3", file.display());
         let line = format!("-n through --project climate {wanted} '{script}'");
         let id = Self::submit(self, "games", &line)[0];
-        // OAR's server that is killed while it ends a job leaves it at that: not what is tried here.
+        // If OAR's server is killed while it ends a job, it never completes that end. That is outside this
+        // test, so wait for it.
         let others =
             format!("SELECT count(*) FROM jobs WHERE state <> 'Terminated' AND job_id <> {id}");
         until("the end of the job before", Duration::from_secs(60), || {
@@ -62,7 +63,7 @@ impl RealScheduler for Machine {
         job["state_word"] == "Terminated" && job["used"]["wall_seconds"].is_number()
     }
 
-    /// OAR counts no processor time.
+    /// OAR does not count processor time.
     fn told_cpu_seconds(&self, _id: i64) -> Option<f64> {
         None
     }

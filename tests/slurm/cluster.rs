@@ -1,4 +1,4 @@
-//! A real Slurm from Debian's packages: every server on loopback, on ports and in a folder of the test's own.
+//! Slurm from Debian's packages: every daemon on loopback, with the test's own ports and folder.
 
 use crate::programs::{Running, output, until};
 use std::net::TcpListener;
@@ -8,11 +8,11 @@ use std::process::{Command, Stdio};
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-/// Who runs slurmrestd, which refuses root and Slurm's own user.
+/// UID that runs slurmrestd, which refuses root and Slurm's own user.
 const NOBODY: u32 = 65_534;
 
 pub(crate) struct Cluster {
-    // Ended in this order.
+    // Dropped in this order.
     rest: Option<Running>,
     nodes: Vec<Running>,
     pub(crate) controller: Option<Running>,
@@ -23,7 +23,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Nodes `n1` to `nN` of this machine, idle; `None` where the packages are not installed.
+    /// Starts nodes `n1` to `nN` on this machine, idle; `None` if a package is not installed.
     pub(crate) fn start(test: &str, count: usize) -> Option<Self> {
         let alone = crate::line::alone();
         for program in
@@ -73,28 +73,28 @@ impl Cluster {
         self.dir.path().join(name)
     }
 
-    /// One of Slurm's programs, for this Slurm.
+    /// Returns the command of a Slurm program for this cluster.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("SLURM_CONF", self.conf()).env("TZ", "UTC").current_dir(self.dir.path());
         command
     }
 
-    /// What one of Slurm's programs writes.
+    /// Runs a Slurm program, and returns its output.
     pub(crate) fn ask(&self, program: &str, arguments: &[&str]) -> String {
         let (code, out, errors) = output(self.command(program).args(arguments));
         assert_eq!(code, 0, "{program} {arguments:?}: {errors}");
         out.trim().to_owned()
     }
 
-    /// Submits a script and gives the job's number.
+    /// Submits a script, and returns the job's ID.
     pub(crate) fn submit(&self, options: &[&str], script: &str) -> i64 {
         let arguments =
             [&["--parsable", "--output=/dev/null"], options, &["--wrap", script]].concat();
         self.ask("sbatch", &arguments).parse().unwrap()
     }
 
-    /// slurmrestd, on a socket.
+    /// Starts slurmrestd on a socket, and returns the socket's path.
     pub(crate) fn start_rest(&mut self) -> PathBuf {
         let folder = self.path("rest");
         std::fs::create_dir(&folder).unwrap();
@@ -124,7 +124,7 @@ impl Cluster {
         self.nodes.push(Running::start(command.args(["-D", "-N", node]).stdout(Stdio::null())));
     }
 
-    /// munge, MariaDB and slurmdbd, one after another.
+    /// Starts munge, MariaDB and slurmdbd, one after another.
     fn start_database(&mut self) {
         let at = |name: &str| self.path(name).display().to_string();
         let mut munge = Command::new("/usr/sbin/munged");
@@ -208,7 +208,7 @@ impl Cluster {
         std::fs::set_permissions(&database, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
 
-    /// Slurm's own cgroups of these nodes.
+    /// Returns the cgroups that Slurm created for these nodes.
     fn trees(&self) -> Vec<PathBuf> {
         let hierarchies = std::fs::read_dir("/sys/fs/cgroup").unwrap();
         let names = self.names();
@@ -226,7 +226,7 @@ impl Drop for Cluster {
                 println!("-- {log}, its last lines, the last first\n{}", last.join("\n"));
             }
         }
-        // slurmd leaves what runs of jobs alone when it ends.
+        // slurmd does not end jobs when it exits.
         output(self.command("scancel").arg("--user=root"));
         for _ in 0..100 {
             let (_, jobs, _) = output(self.command("squeue").args(["-h", "-t", "R,CG"]));
@@ -237,7 +237,7 @@ impl Drop for Cluster {
         }
         let order = [self.rest.take(), self.controller.take()].into_iter().flatten();
         for mut running in order.chain(self.nodes.drain(..)).chain(self.database.drain(..)) {
-            // What does not end by itself is killed, as everything is that a test leaves.
+            // Kill a process that does not exit on SIGTERM, so that the test leaves none behind.
             let mut rounds = 0..100;
             output(Command::new("kill").arg(running.child.id().to_string()));
             while matches!(running.child.try_wait(), Ok(None)) && rounds.next().is_some() {
@@ -250,7 +250,7 @@ impl Drop for Cluster {
     }
 }
 
-/// A tree of cgroups that has no process any more.
+/// Removes a cgroup hierarchy without processes.
 fn remove(tree: &Path) {
     let Ok(below) = std::fs::read_dir(tree) else { return };
     for entry in below.flatten().filter(|entry| entry.path().is_dir()) {
@@ -259,7 +259,7 @@ fn remove(tree: &Path) {
     std::fs::remove_dir(tree).ok();
 }
 
-/// Ports that nobody has; all are held until the last is found.
+/// Returns free ports; it holds all of them until the last is found.
 fn free_ports(count: usize) -> Vec<u16> {
     let held: Vec<TcpListener> =
         (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();

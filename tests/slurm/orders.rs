@@ -1,4 +1,4 @@
-//! Slurm restarted with the agent and the server: the orders are those of `../orders.rs`.
+//! Restarts of Slurm together with the agent and the server, in the orders of `../orders.rs`.
 
 use super::cluster::Cluster;
 use super::{FIRST, agent_of, cgroup_cpu_seconds, sacct_cpu_seconds};
@@ -24,7 +24,7 @@ impl RealScheduler for Cluster {
         agent_of(Self::NODE, server, dir)
     }
 
-    /// Slurm saves its state when it is asked to end, and is always asked.
+    /// Slurm saves its state only when it stops cleanly, so the test never kills it.
     fn end(&mut self, _kill: bool) {
         self.end_controller();
     }

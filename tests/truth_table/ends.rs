@@ -1,4 +1,4 @@
-//! Jobs whose end, or an end of a part of them, is hard to observe.
+//! Jobs whose end, or the end of a part, is hard to observe.
 
 use super::{FIRST, Job, Load, MEMORY, MIB, Row, SOON, Site, agent, interpreter, now, row, total};
 use crate::orders::report;
@@ -6,19 +6,20 @@ use crate::programs::{get, until};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 
-/// Jobs whose cgroup is removed at once.
+/// Number of jobs whose cgroup is removed at once.
 const REMOVED: i64 = 100;
-/// So many of them at a time, each with one task that computes: the load of the machine.
+/// Number of these jobs that run in parallel, each with one task that computes: the load of the machine.
 const AT_A_TIME: usize = 6;
 
-/// Waits for a job's last process and removes its cgroups.
+/// Waits for a job's last process, and removes its cgroups.
 fn gone_at_once((job, mut load): (Job, Load)) -> (Job, Load) {
     assert!(load.wait());
     job.remove();
     (job, load)
 }
 
-/// Jobs whose cgroup goes with their last process: the worst of them by each quantity.
+/// Jobs whose cgroup disappears with their last process. Returns the row with the largest error of each
+/// quantity.
 pub(super) fn removed_at_once(site: &mut Site) -> Vec<Row> {
     const CASE: &str = "cgroup removed with the last process";
     let mut jobs = Vec::new();
@@ -44,7 +45,8 @@ pub(super) fn removed_at_once(site: &mut Site) -> Vec<Row> {
                 [CASE, "peak memory, worst of 100 jobs", "MiB"],
                 load.own("peak") / MIB,
                 total(&report, "memory_peak_bytes").map(|bytes| bytes / MIB),
-                // The interpreter's pages from before it joined are counted where they were touched.
+                // Pages that the interpreter touched before it joined the job count for the cgroup in which
+                // it touched them.
                 (0.05, 8.0),
             ),
         ]
@@ -63,7 +65,7 @@ pub(super) fn removed_at_once(site: &mut Site) -> Vec<Row> {
     [0, 1].into_iter().filter_map(worst).collect()
 }
 
-/// A task takes more memory than its job's limit, and its cgroup goes with it.
+/// A task exceeds its job's memory limit, and its cgroup disappears with it.
 pub(super) fn oom_kill(site: &mut Site) -> Vec<Row> {
     const CASE: &str = "OOM kill, cgroup removed at once";
     let job = site.job(2000);
@@ -72,7 +74,7 @@ pub(super) fn oom_kill(site: &mut Site) -> Vec<Row> {
     assert!(!load.wait(), "the kernel kills the load at its limit");
     job.remove();
     let kills = |report: &Value| report["oom_kills"].as_array().map_or(0, Vec::len);
-    // The registry has the kill a moment before the store has the samples of its batch.
+    // The registry has the kill slightly before the store has the samples of the same batch.
     let report = until("the job's OOM kill and peak memory", SOON, || {
         let is_known = |report: &Value| total(report, "memory_peak_bytes").is_some();
         Some(site.ended(&job)).filter(|report| kills(report) > 0 && is_known(report))
@@ -83,17 +85,17 @@ pub(super) fn oom_kill(site: &mut Site) -> Vec<Row> {
     vec![
         row([CASE, "killed tasks", "tasks"], 1.0, Some(kills(&report) as f64), (0.0, 0.0)),
         row([CASE, "limit", "MiB"], 32.0, limit, (0.0, 0.0)),
-        // What is charged ends at the limit.
+        // The charged memory cannot exceed the limit.
         row([CASE, "peak memory", "MiB"], 32.0, peak, (0.05, 0.0)),
     ]
 }
 
-/// A task takes more memory than its step's limit, which is less than what the step before it used.
+/// A task exceeds its step's memory limit, which is less than the usage of an earlier step.
 pub(super) fn oom_kill_in_step(site: &mut Site) -> Vec<Row> {
     const CASE: &str = "OOM kill in the smaller step";
     let job = site.job(2100);
     job.make_step("step_1");
-    // Longer than the agent's period, so that what was charged to the step is read.
+    // Longer than the agent's period, so that the agent reads the step's charged memory.
     let load = json!({"cpu": 1.5, "memory": 128});
     let mut large = site.load(interpreter(), &load, &job, "step_1");
     assert!(large.wait());
@@ -108,18 +110,20 @@ pub(super) fn oom_kill_in_step(site: &mut Site) -> Vec<Row> {
         Some(site.ended(&job)).filter(is_killed)
     });
     let peak = total(&report, "memory_peak_bytes").map(|bytes| bytes / MIB);
-    // Either the largest task, with its pages from before it joined, or what was charged to the job.
+    // Either the largest task, with its pages from before it joined, or the memory charged to the job.
     vec![row([CASE, "peak memory", "MiB"], large.own("peak") / MIB, peak, (0.05, 8.0))]
 }
 
-/// A job's processor time, where a cgroup goes with each last process. A task frees its memory after the kernel sent its
-/// accounting (kernel/exit.c, `do_exit`, Linux 6.18), and the cgroup that counts that time is gone: 1 to 8 ms
-/// have been seen for 64 MiB. On a busy machine 19 ms were missing once in 400 jobs.
+/// Builds the row for the processor time of a job whose cgroups disappear with their last processes.
+///
+/// A task frees its memory after the kernel sent its accounting (kernel/exit.c, `do_exit`, Linux 6.18). By
+/// then the cgroup that counts this time is gone: 1 to 8 ms were measured for 64 MiB. On a busy machine 19 ms
+/// were missing once in 400 jobs.
 fn cpu(case: &'static str, truth: f64, report: &Value) -> Row {
     row([case, "processor time", "s"], truth, total(report, "cpu_seconds"), (0.01, 0.02))
 }
 
-/// Two steps after each other, of which the first is gone before the second one comes.
+/// Two consecutive steps; the first is removed before the second starts.
 pub(super) fn steps(site: &mut Site) -> Vec<Row> {
     let job = site.job(3300);
     let mut truth = 0.0;
@@ -136,8 +140,8 @@ pub(super) fn steps(site: &mut Site) -> Vec<Row> {
     vec![cpu("two steps, each removed with its last process", truth, &site.ended(&job))]
 }
 
-/// Two runs of one ID right after each other, as of a job that is queued again: less than a second lies between their
-/// starts. The scheduler's record states when each ran.
+/// Two consecutive runs of one job ID, like a requeued job, with starts less than 1 s apart. The scheduler's
+/// record has the times of both runs.
 pub(super) fn reused_id(site: &mut Site) -> Vec<Row> {
     let runs = [("job ID used twice, first run", 0.6), ("job ID used twice, second run", 0.3)];
     let runs = runs.map(|(case, seconds)| {
@@ -166,7 +170,7 @@ pub(super) fn reused_id(site: &mut Site) -> Vec<Row> {
     rows.into()
 }
 
-/// The agent is killed, then the server ends and comes back, while a job runs.
+/// While a job runs, the agent is killed, then the server stops and restarts.
 pub(super) fn restarts(site: &mut Site) -> Vec<Row> {
     let job = site.job(200);
     let load = json!({"cpu": 5, "children": 1, "memory": 16});

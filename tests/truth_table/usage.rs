@@ -1,4 +1,4 @@
-//! Shapes of usage.
+//! Kinds of usage.
 
 use super::{
     CPU, FIRST, Load, MIB, Row, SOON, Site, command_of, interpreter, own_account, python, row,
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use std::io::Write as _;
 use std::process::Command;
 
-/// What a job sends over the network, as datagrams of 1 KiB.
+/// KiB that a job sends over the network, as datagrams of 1 KiB.
 const SENT_KIB: u32 = 4096;
 
-/// `jobmeter run`, as root beside the agent, and as an ordinary user whom no agent sees.
+/// `jobmeter run` as root beside the agent, and as an ordinary user whose job no agent discovers.
 pub(super) fn commands(site: &mut Site) -> Vec<Row> {
     let mut rows = Vec::new();
     let data = site.dir.path().join("user");
@@ -51,9 +51,9 @@ pub(super) fn commands(site: &mut Site) -> Vec<Row> {
         let of_report = |field: &str| report[field].as_f64();
         let mib = |field: &str| of_report(field).map(|bytes| bytes / MIB);
         let own = |field: &str| own_account(&out, field);
-        // What the interpreter itself used before the load took its base.
+        // Processor time of the interpreter before the load read its base values, in seconds.
         let start = 0.1;
-        // With a cgroup: the two children and the pages of the written file beside the largest task.
+        // With a cgroup, the peak also includes the two children and the page cache of the written file.
         let peak_bound = if user.is_none() { (0.05, 48.0) } else { (0.05, 1.0) };
         let (peak, written) = (mib("memory_peak_bytes"), mib("io_write_bytes"));
         let cpu = of_report("cpu_seconds");
@@ -66,7 +66,7 @@ pub(super) fn commands(site: &mut Site) -> Vec<Row> {
     rows
 }
 
-/// A job with a limit of a fifth of a processor, beside the counter of its cgroup as the test reads it.
+/// A job with a limit of 20 % of a processor, compared with its cgroup's own counter.
 pub(super) fn throttled(site: &mut Site) -> Vec<Row> {
     let job = site.job(3000);
     std::fs::write(job.file(CPU, "cpu.cfs_quota_us"), "20000").unwrap();
@@ -75,15 +75,15 @@ pub(super) fn throttled(site: &mut Site) -> Vec<Row> {
     let stat = std::fs::read_to_string(job.file(CPU, "cpu.stat")).unwrap();
     let time = stat.lines().find_map(|line| line.strip_prefix("throttled_time ")).unwrap();
     let truth = time.parse::<f64>().unwrap() / 1e9;
-    // No counter but the cgroup's has it.
+    // Only the cgroup's counter has the throttled time.
     site.read_again(&job);
     job.remove();
     let reported = total(&site.ended(&job), "throttled_seconds");
     vec![row(["processor limit", "throttled time", "s"], truth, reported, (0.0, 0.001))]
 }
 
-/// A job with a network namespace of its own, which sends over a veth pair to another one. The truth is counted by the
-/// other end's interface.
+/// A job with its own network namespace sends over a veth pair to another one. The interface at the other end
+/// counts the truth.
 pub(super) fn network(site: &mut Site) -> Vec<Row> {
     let own = |end: &str| format!("jobmeter-{}-{end}", std::process::id());
     let (near, far) = (Namespace::make(own("near")), Namespace::make(own("far")));
@@ -97,7 +97,8 @@ pub(super) fn network(site: &mut Site) -> Vec<Row> {
     let mut command = Command::new("nsenter");
     command.args([&format!("--net=/run/netns/{}", near.0), python()]);
     let mut load = site.load(command, &json!({"send": SENT_KIB}), &job, FIRST);
-    // Bytes count from the first reading of the namespace, and up to the last one in which a process is left.
+    // The agent counts bytes from its first reading of the namespace to the last reading in which a process
+    // of it is left.
     site.read_again(&job);
     let before = far.received();
     let sent = || {
@@ -122,7 +123,7 @@ pub(super) fn network(site: &mut Site) -> Vec<Row> {
     vec![row(names, truth / MIB, reported, (0.001, 0.0))]
 }
 
-/// A network namespace, removed at the end.
+/// A network namespace that is removed on drop.
 struct Namespace(String);
 
 impl Namespace {
@@ -137,7 +138,7 @@ impl Namespace {
         assert_eq!(code, 0, "ip {arguments:?}: {errors}");
     }
 
-    /// Bytes that the interface has received.
+    /// Returns the bytes that the interface has received.
     fn received(&self) -> f64 {
         let file = "/proc/net/dev";
         let mut command = Command::new("ip");
@@ -155,14 +156,14 @@ impl Drop for Namespace {
 }
 
 impl Load {
-    /// Lets a load that waits go on.
+    /// Lets a waiting load continue.
     fn go_on(&mut self) {
         self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
 }
 
-/// A process that works, then is moved into a job that runs, as `pam_slurm_adopt` does, and starts others there. What it
-/// writes itself before the agent sees the move is not known: the kernel reports no moves.
+/// A process works, then moves into a running job, as with `pam_slurm_adopt`, and starts others there. The
+/// kernel reports no moves, so its own writes before the agent observes the move are not counted.
 pub(super) fn moved(site: &mut Site) -> Vec<Row> {
     const CASE: &str = "process moved into a running job";
     let job = site.job(3200);
@@ -185,7 +186,7 @@ pub(super) fn moved(site: &mut Site) -> Vec<Row> {
     ]
 }
 
-/// Many tasks that end between two readings.
+/// Many tasks that exit between two readings.
 pub(super) fn short_tasks(site: &mut Site) -> Vec<Row> {
     let job = site.job(3250);
     let load = json!({"tasks": 200, "task_write": 64});
@@ -194,6 +195,6 @@ pub(super) fn short_tasks(site: &mut Site) -> Vec<Row> {
     job.remove();
     let written = total(&site.ended(&job), "io_write_bytes").map(|bytes| bytes / MIB);
     let names = ["200 short tasks", "written bytes", "MiB"];
-    // Blocks of the directory that grows are the tasks' own writes, too.
+    // Blocks of the growing directory are writes of the tasks too.
     vec![row(names, load.own("written") / MIB, written, (0.0, 0.25))]
 }

@@ -6,7 +6,7 @@ import { JOB_PLOTS, NODE_PLOTS } from '../plots.js';
 
 const at = (path) => new URL(`../../${path}`, import.meta.url);
 
-/** Every Rust file below a folder, as one text. */
+/** Returns the text of every Rust file below a folder. */
 function rust(folder) {
   return readdirSync(at(folder), { withFileTypes: true }).map((entry) => {
     const path = `${folder}/${entry.name}`;

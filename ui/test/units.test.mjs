@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { axisSteps, bytes, bytesOf, count, digits, meaningOf, quantity, scaleFor, show } from '../units.js';
 
-/** With plain blanks, as a reader types them. */
+/** Replaces no-break spaces with plain spaces. */
 const plain = (text) => text.replaceAll('\u00a0', ' ');
 const told = (value, ...of) => plain(show(value, quantity(...of)));
 
