@@ -193,7 +193,7 @@ fn jobs_of_a_real_oar_are_known_measured_and_accounted() {
     let mut server = Server::start(&data, &settings);
     let mut agent_of_node = agent(&server.url, &spool);
     until("OAR answers", Duration::from_secs(10), || {
-        (scheduler(&server.url)["state"] == "good").then_some(())
+        (scheduler(&server.url)["state"] == "ok").then_some(())
     });
 
     let load = machine.dir().join("load.pl");
@@ -224,7 +224,7 @@ fn jobs_of_a_real_oar_are_known_measured_and_accounted() {
     machine.run("server_stop");
     machine.run("server_start");
     until("OAR answers again", Duration::from_secs(40), || {
-        (scheduler(&server.url)["state"] == "good").then_some(())
+        (scheduler(&server.url)["state"] == "ok").then_some(())
     });
     running(&server.url, heavy);
     server.running.kill();
@@ -243,11 +243,7 @@ fn jobs_of_a_real_oar_are_known_measured_and_accounted() {
     check_heavy(&job, used);
     check_array(&server.url, &array);
     let asked = scheduler(&server.url);
-    assert_eq!(
-        (&asked["state"], &asked["records_rejected"]),
-        (&"good".into(), &0.into()),
-        "{asked}"
-    );
+    assert_eq!((&asked["state"], &asked["records_rejected"]), (&"ok".into(), &0.into()), "{asked}");
     by_rest(&machine, &server.url);
     assert_eq!(agent_of_node.end(), 0);
 }

@@ -183,7 +183,7 @@ fn through<S: RealScheduler>(site: &mut Site<S>, order: Order) -> Through {
     until(&format!("the scheduler answers after {order:?}"), SOON, || {
         let all: Value =
             serde_json::from_str(&get(&site.server.url, "/api/v1/schedulers").1).unwrap();
-        (all[0]["state"] == "good").then_some(())
+        (all[0]["state"] == "ok").then_some(())
     });
     let report = report(&site.server.url, &name).unwrap();
     assert_eq!(report["job"]["state"], "running", "{order:?}: {report}");
