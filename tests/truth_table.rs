@@ -128,9 +128,17 @@ impl Site {
 
     /// Waits until the server has a reading of the job that is later than now.
     fn read_again(&self, job: &Job) {
-        let (now, metric) = (now(), "cgroup_cpu_seconds_total");
-        let path = format!("/rpc/get_metrics?job_id={}&metrics={metric}&start_time={now}", job.id);
-        until("a reading of the job", SOON, || {
+        self.later(&format!("job_id={}", job.id), "cgroup_cpu_seconds_total");
+    }
+
+    /// Waits until the server has a reading of the node that is later than now.
+    fn read_node(&self) {
+        self.later("devices=truth", "cpu_user_seconds_total");
+    }
+
+    fn later(&self, of: &str, metric: &str) {
+        let path = format!("/rpc/get_metrics?{of}&metrics={metric}&start_time={}", now());
+        until("a later reading", SOON, || {
             let (status, rows) = get(&self.server.url, &path);
             (status == 200 && rows.contains(metric)).then_some(())
         });

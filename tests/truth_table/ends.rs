@@ -150,18 +150,21 @@ pub(super) fn reused_id(site: &mut Site) -> Vec<Row> {
         let mut load = site.load(interpreter(), &json!({"cpu": seconds}), &job, FIRST);
         assert!(load.wait());
         job.remove();
-        let (id, stop) = (job.id, now());
-        site.record(&json!({
-            "cluster": "slurm", "id": id, "submit": start, "start": start, "stop": stop,
-        }));
-        (case, start, load.own("cpu"), job)
+        (case, start, now(), load.own("cpu"), job)
     });
+    // The agent has sent what it read of both.
+    site.read_node();
+    for (_, start, stop, _, job) in &runs {
+        site.record(&json!({
+            "cluster": "slurm", "id": job.id, "submit": start, "start": start, "stop": stop,
+        }));
+    }
     until("both runs", SOON, || {
-        let runs = site.ended(&runs[0].3)["runs"].as_array().unwrap().clone();
+        let runs = site.ended(&runs[0].4)["runs"].as_array().unwrap().clone();
         let is_over = runs.iter().all(|run| run["stop"].is_number());
         (runs.len() == 2 && is_over).then_some(())
     });
-    let rows = runs.map(|(case, start, truth, job)| {
+    let rows = runs.map(|(case, start, _, truth, job)| {
         let path = format!("/api/v1/jobs/{}?start={}", job.name, start + 0.1);
         let (status, report) = get(&site.server.url, &path);
         assert_eq!(status, 200, "{report}");

@@ -124,7 +124,8 @@ const CLUSTER: Param =
 const RUN: Param = param(
     "start",
     Form::Time,
-    "For a reused job ID: the latest run that had started by then, to the second.",
+    "For a reused job ID: the latest run that had started by then. Whole seconds or milliseconds include runs that \
+         started within them.",
 );
 const LABELS: Param =
     param("labels", Form::Labels, "Only with these labels; null: only without that label.");

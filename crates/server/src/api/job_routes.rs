@@ -161,10 +161,13 @@ pub(crate) async fn report(
 ) -> Result<Response, Refusal> {
     let params = known(query, Operation::Report)?;
     let name = job(&part(name)?, &params)?;
-    // A start in whole or rounded seconds also selects its run.
+    // A start cut to seconds or milliseconds also selects its run; an exact one selects no run that began later.
     let by = |text: String| parse_time(&text, app.now(), &app.questions.settings().zone);
     let by = params.text("start")?.map(by).transpose()?;
-    let by = by.map(|by| by.plus(Timestamp::SECOND - 1));
+    let by = by.map(|by| {
+        let unit = [Timestamp::SECOND, Timestamp::SECOND / 1000].into_iter();
+        by.plus(unit.filter(|unit| by.0 % unit == 0).map(|unit| unit - 1).next().unwrap_or(0))
+    });
     let asked = Asked::new(&app, "job report", &caller, &name.to_string());
     ask_long(
         &app,
