@@ -342,7 +342,7 @@ const LIMITS: &str = "
   second, counts up to the last reading of its job's cgroup. The report states the seconds after that as `unread_seconds`.
 - A process that is moved to another job counts its transfers of up to a second for the job that it left, until the agent
   notices the move. Processor time is cut to what the job's cgroup counted.
-- Runs of one ID are told apart by their cgroups, however soon they follow. Without a record of a scheduler, two cgroups of one ID
+- The cgroups of an ID distinguish its runs, at any distance in time. Without a record of a scheduler, two cgroups of one ID
   within 60 s on a node are one run, which has what both used.
 - Counters of a run begin with its cgroup. A gauge belongs to the run in which it was read. Where two runs of one ID begin less than 2 s
   apart, the records of their scheduler and the node's clock must agree within half of that time.

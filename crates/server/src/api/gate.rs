@@ -41,13 +41,9 @@ pub(crate) async fn gate(
     let admitted = admit(&app, &request);
     let told = log::log_enabled!(log::Level::Trace)
         .then(|| format!("{} {} of {admitted:?}", request.method(), request.uri().path()));
-    let mut slot = None;
+    let admitted = admitted.and_then(|caller| Ok((request_slot(&app, &caller)?, caller)));
     let mut response = match admitted {
-        Ok(caller) if is_flood(&app, &caller, &mut slot) => {
-            let most = app.limits.requests_per_user_max;
-            Refusal::busy(format!("one user has {most} requests under way at most")).into_response()
-        }
-        Ok(caller) => {
+        Ok((_slot, caller)) => {
             let (doer, changes) = (caller.doer.clone(), changes(&request));
             // This includes tokens of scope `jobs`: a prologue in a loop must not displace administrators' entries.
             let is_user = matches!(
@@ -92,14 +88,16 @@ pub(crate) async fn gate(
     response
 }
 
-/// Whether a user has as many open requests as one user may have.
+/// Takes one of a user's slots for concurrent requests; agents, administrators and tokens of scope `jobs` need none.
 ///
-/// The limit bounds how long agents and administrators wait for shared resources, such as the registry.
-fn is_flood(app: &App, caller: &Caller, slot: &mut Option<Slot<Arc<str>>>) -> bool {
-    let is_bounded =
-        !matches!(caller.rights, Rights::Admin(_) | Rights::Agent(_) | Rights::Telling(_));
-    *slot = is_bounded.then(|| app.requests.take(caller.doer.whose())).flatten();
-    is_bounded && slot.is_none()
+/// The limit bounds how long these wait for shared resources, such as the registry.
+fn request_slot(app: &App, caller: &Caller) -> Result<Option<Slot<Arc<str>>>, Refusal> {
+    if matches!(caller.rights, Rights::Admin(_) | Rights::Agent(_) | Rights::Telling(_)) {
+        return Ok(None);
+    }
+    let most = app.limits.requests_per_user_max;
+    let full = || Refusal::busy(format!("one user has {most} requests under way at most"));
+    app.requests.take(caller.doer.whose()).map(Some).ok_or_else(full)
 }
 
 /// Whether a request changes something, by its method and route.

@@ -165,8 +165,8 @@ pub(crate) async fn report(
     let by = |text: String| parse_time(&text, app.now(), &app.questions.settings().zone);
     let by = params.text("start")?.map(by).transpose()?;
     let by = by.map(|by| {
-        let unit = [Timestamp::SECOND, Timestamp::SECOND / 1000].into_iter();
-        by.plus(unit.filter(|unit| by.0 % unit == 0).map(|unit| unit - 1).next().unwrap_or(0))
+        let mut units = [Timestamp::SECOND, Timestamp::SECOND / 1000].into_iter();
+        by.plus(units.find(|unit| by.0 % unit == 0).map_or(0, |unit| unit - 1))
     });
     let asked = Asked::new(&app, "job report", &caller, &name.to_string());
     ask_long(
