@@ -1,7 +1,7 @@
 /** Checks that hold against every server. */
 
 import assert from 'node:assert/strict';
-import { digits, quantity, show } from '../../ui/units.js';
+import { digits, quantity, show } from '../../ui/values/units.js';
 
 /** Requests a resource of the API directly, not through the page. */
 export async function ask(where, path) {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Refused } from '../api.js';
-import { Marks, markText, nearMarks } from '../marks.js';
+import { Refused } from '../server/api.js';
+import { Marks, markText, nearMarks } from '../plots/marks.js';
 
 const mark = (at, more = {}) =>
   ({ at, kind: 'set', id: 3, nodes: 'n1', text: 'sources.load.period = "1s"', actor: 'root', job: null, ...more });

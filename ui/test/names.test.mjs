@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
 import { CATALOGUE } from '../../tests/browser/mock-data.mjs';
-import { JOB_PLOTS, NODE_PLOTS } from '../plots.js';
+import { JOB_PLOTS, NODE_PLOTS } from '../plots/plots.js';
 
 const at = (path) => new URL(`../../${path}`, import.meta.url);
 
@@ -20,7 +20,7 @@ const defined = rust('crates/sources/src') + rust('crates/jobmeter/src/measure/r
 
 test('every metric that the page asks for is one of a source, of the agent or of `jobmeter run`', () => {
   const asked = [...JOB_PLOTS, ...NODE_PLOTS].flatMap(({ lines }) => lines.map(({ metric }) => metric));
-  for (const file of ['usage', 'systemd', 'filesystems', 'processes']) {
+  for (const file of ['values/usage', 'lists/systemd', 'lists/filesystems', 'lists/processes']) {
     const text = readFileSync(at(`ui/${file}.js`), 'utf8');
     asked.push(...[...text.matchAll(/'([a-z0-9]+_[a-z0-9_]*[a-z0-9])'/g)].map(([, name]) => name));
   }

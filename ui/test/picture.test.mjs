@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { compose } from '../picture.js';
-import { windowOf } from '../range.js';
-import { jobHash, nodeHash, parse } from '../route.js';
+import { compose } from '../plots/picture.js';
+import { windowOf } from '../values/range.js';
+import { jobHash, nodeHash, parse } from '../server/route.js';
 
 const TIMES = [0, 10, 20, 30];
 const series = (metric, values, more = {}) => ({

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { jobHash, otherRuns, parse } from '../route.js';
+import { jobHash, otherRuns, parse } from '../server/route.js';
 
 const job = { cluster: 'oar', id: 7, start: 200, submit: 190 };
 

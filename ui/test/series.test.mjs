@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { coverageOf, coverageText, joinNodes } from '../coverage.js';
+import { coverageOf, coverageText, joinNodes } from '../values/coverage.js';
 import {
   average, gapsOf, grid, isValue, labelText, largest, lastValue, place, stack, stepFor, sum,
-} from '../series.js';
+} from '../values/series.js';
 
 const piece = (times, values) => ({ times, values });
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ago, duration, instant } from '../time.js';
+import { ago, duration, instant } from '../values/time.js';
 
 const plain = (text) => text.replaceAll('\u00a0', ' ');
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { axisSteps, bytes, bytesOf, count, digits, meaningOf, quantity, scaleFor, show } from '../units.js';
+import { axisSteps, bytes, bytesOf, count, digits, meaningOf, quantity, scaleFor, show } from '../values/units.js';
 
 /** Replaces no-break spaces with plain spaces. */
 const plain = (text) => text.replaceAll('\u00a0', ' ');

@@ -1,10 +1,10 @@
 /** Table of a node's file systems with their used and total bytes. */
 
-import { bar, h } from './dom.js';
-import { Table } from './table.js';
-import { bytes, bytesOf } from './units.js';
+import { bar, h } from '../elements/dom.js';
+import { Table } from '../elements/table.js';
+import { bytes, bytesOf } from '../values/units.js';
 
-/** @typedef {import('./app.js').Page} Page */
+/** @typedef {import('../frame/app.js').Page} Page */
 /** @typedef {{mount: string, type: string, size: number|null, free: number|null, available: number|null}} Mount */
 
 /** @type {Array<['size'|'free'|'available', string]>} */

@@ -1,6 +1,6 @@
 /** The plots of a page, and a list of the plots that have no samples. */
 
-import { fill, h } from './dom.js';
+import { fill, h } from '../elements/dom.js';
 import { Panel } from './panel.js';
 
 /** @typedef {import('./picture.js').PlotSpec} PlotSpec */

@@ -1,16 +1,16 @@
 /** Columns and sort order of the lists of nodes and jobs. */
 
-import { jobKey } from './api.js';
-import { bar, h, spark } from './dom.js';
-import { jobHash, nodeHash } from './route.js';
-import { largest } from './series.js';
-import { Table } from './table.js';
-import { ago, duration, fullInstant, instant } from './time.js';
-import { bytes, bytesOf, cores } from './units.js';
+import { jobKey } from '../server/api.js';
+import { bar, h, spark } from '../elements/dom.js';
+import { jobHash, nodeHash } from '../server/route.js';
+import { largest } from '../values/series.js';
+import { Table } from '../elements/table.js';
+import { ago, duration, fullInstant, instant } from '../values/time.js';
+import { bytes, bytesOf, cores } from '../values/units.js';
 
-/** @typedef {import('./api.js').NodeInfo} NodeInfo */
-/** @typedef {import('./api.js').Job} Job */
-/** @typedef {import('./series.js').Row} Row */
+/** @typedef {import('../server/api.js').NodeInfo} NodeInfo */
+/** @typedef {import('../server/api.js').Job} Job */
+/** @typedef {import('../values/series.js').Row} Row */
 /**
  * @typedef {{cores: number|null, memory: number|null, recent: Row, nodes: number, memoryNodes: number}} Usage what a
  *   job uses now, its cores lately, and the nodes that both sums cover
@@ -62,7 +62,7 @@ export const orderNodes = (nodes) => [...nodes].sort((a, b) =>
 const share = (part, whole) => (part === null || !whole ? null : part / whole);
 
 /**
- * @param {import('./api.js').Api} api
+ * @param {import('../server/api.js').Api} api
  * @returns {Table<NodeInfo>}
  */
 export function nodeTable(api) {
@@ -147,7 +147,7 @@ export function stateText(job) {
  */
 export function jobTable(now, usage, without = []) {
   const used = (/** @type {Job} */ job) => (job.state === 'running' ? usage.get(jobKey(job)) : undefined);
-  /** @type {import('./table.js').Column<Job>[]} */
+  /** @type {import('../elements/table.js').Column<Job>[]} */
   const columns = [
     {
       id: 'job', title: 'Job', class: 'main', text: (job) => `${nameOf(job)} ${jobKey(job)}`,

@@ -1,12 +1,12 @@
 /** Table of systemd units with the processor time and memory that they use on a node. */
 
-import { h } from './dom.js';
-import { nodeHash } from './route.js';
-import { isValue } from './series.js';
-import { Table } from './table.js';
-import { bytes, cores } from './units.js';
+import { h } from '../elements/dom.js';
+import { nodeHash } from '../server/route.js';
+import { isValue } from '../values/series.js';
+import { Table } from '../elements/table.js';
+import { bytes, cores } from '../values/units.js';
 
-/** @typedef {import('./app.js').Page} Page */
+/** @typedef {import('../frame/app.js').Page} Page */
 /** @typedef {{device: string, unit: string, cores: number|null, memory: number|null}} UnitRow */
 
 const CPU = 'cgroup_unit_cpu_seconds_total';

@@ -1,10 +1,10 @@
 /** Dialog that asks the user for a token if the server requires one. */
 
-import { h } from './dom.js';
+import { h } from '../elements/dom.js';
 
 export class TokenBox {
   /**
-   * @param {import('./api.js').Api} api
+   * @param {import('../server/api.js').Api} api
    * @param {() => void} done called when a token was given
    */
   constructor(api, done) {

@@ -213,8 +213,8 @@ export const NODE_PLOTS = [
 
 /**
  * Defines the plot of any metric, with one line for each series.
- * @param {import('./api.js').MetricInfo} metric
- * @param {import('./units.js').Meaning} meaning
+ * @param {import('../server/api.js').MetricInfo} metric
+ * @param {import('../values/units.js').Meaning} meaning
  * @returns {PlotSpec}
  */
 export function plotOf(metric, meaning) {

@@ -1,11 +1,11 @@
 /** Table of the job's processes with the highest load, from the source `process`. */
 
-import { h, setText } from './dom.js';
-import { isValue } from './series.js';
-import { Table } from './table.js';
-import { meaningOf, quantity, show } from './units.js';
+import { h, setText } from '../elements/dom.js';
+import { isValue } from '../values/series.js';
+import { Table } from '../elements/table.js';
+import { meaningOf, quantity, show } from '../values/units.js';
 
-/** @typedef {import('./app.js').Page} Page */
+/** @typedef {import('../frame/app.js').Page} Page */
 /** @typedef {{device: string, pid: string, command: string, values: Map<string, number|null>}} Process */
 
 const PREFIX = 'process_top_';
@@ -73,7 +73,7 @@ export class Processes {
 
 /**
  * Returns the processes of each node's latest reading. Processes of earlier readings may have ended.
- * @param {import('./api.js').RangeSeries[]} series
+ * @param {import('../server/api.js').RangeSeries[]} series
  * @returns {Map<string, Process>}
  */
 function latest(series) {
@@ -95,7 +95,7 @@ function latest(series) {
 
 /**
  * @param {Map<string, Process>} found
- * @param {import('./api.js').RangeSeries} series
+ * @param {import('../server/api.js').RangeSeries} series
  * @returns {Process}
  */
 function processOf(found, { device, labels }) {
@@ -108,8 +108,8 @@ function processOf(found, { device, labels }) {
 }
 
 /**
- * @param {import('./api.js').MetricInfo} metric
- * @returns {import('./table.js').Column<Process>}
+ * @param {import('../server/api.js').MetricInfo} metric
+ * @returns {import('../elements/table.js').Column<Process>}
  */
 function column({ name, unit, kind, help }) {
   const what = quantity(kind === 'counter' ? `${unit}/s` : unit, meaningOf(name));

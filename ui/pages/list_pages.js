@@ -1,11 +1,11 @@
 /** Pages with the list of all nodes and the list of all jobs. */
 
-import { fill, h, setText } from './dom.js';
-import { jobTable, nodeTable, orderJobs, orderNodes, paceMs } from './lists.js';
-import { keep } from './route.js';
-import { readUsage } from './usage.js';
+import { fill, h, setText } from '../elements/dom.js';
+import { jobTable, nodeTable, orderJobs, orderNodes, paceMs } from '../lists/lists.js';
+import { keep } from '../server/route.js';
+import { readUsage } from '../values/usage.js';
 
-/** @typedef {import('./app.js').Page} Page */
+/** @typedef {import('../frame/app.js').Page} Page */
 
 const REFRESH_MS = 5000;
 const JOBS_MAX = 500;

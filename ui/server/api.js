@@ -3,7 +3,7 @@
  * means unknown.
  */
 
-import { keepValue, kept } from './storage.js';
+import { keepValue, kept } from '../frame/storage.js';
 
 /**
  * @typedef {{version: string, build: string, ready: boolean, uptime_seconds: number, now: number,
@@ -32,7 +32,7 @@ import { keepValue, kept } from './storage.js';
  *   cause: string, detail: string}} Gap
  * @typedef {{start: number|null, submit: number|null, stop: number|null, state: string}} Run
  * @typedef {{job: Job, runs: Run[], allocations: Allocation[], nodes: NodeShare[], steps: Step[],
- *   totals: Record<string, number|null>, origins?: TotalOrigin[], coverage?: import('./coverage.js').Coverage,
+ *   totals: Record<string, number|null>, origins?: TotalOrigin[], coverage?: import('../values/coverage.js').Coverage,
  *   metrics: MetricTotal[], series: SeriesRef[], gaps: Gap[],
  *   end?: {cause: string, detail: string}|null, oom_kills?: OomKill[]}} JobReport
  * @typedef {{total: string, origins: string[], note: string|null, nodes: number}} TotalOrigin

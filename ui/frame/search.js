@@ -1,12 +1,12 @@
 /** Search field that finds nodes and jobs by any part of their name, ID or user. */
 
-import { jobKey } from './api.js';
-import { fill, h } from './dom.js';
-import { badge, nameOf, orderJobs, orderNodes } from './lists.js';
-import { jobHash, nodeHash } from './route.js';
+import { jobKey } from '../server/api.js';
+import { fill, h } from '../elements/dom.js';
+import { badge, nameOf, orderJobs, orderNodes } from '../lists/lists.js';
+import { jobHash, nodeHash } from '../server/route.js';
 
-/** @typedef {import('./api.js').Job} Job */
-/** @typedef {import('./api.js').NodeInfo} NodeInfo */
+/** @typedef {import('../server/api.js').Job} Job */
+/** @typedef {import('../server/api.js').NodeInfo} NodeInfo */
 /** @typedef {{hash: string, text: string, note: string, state: string}} Found */
 
 const JOBS_MAX = 1000;
@@ -16,7 +16,7 @@ const KEPT_MS = 15000;
 export class Search {
   /**
    * @param {HTMLElement} field
-   * @param {import('./api.js').Api} api
+   * @param {import('../server/api.js').Api} api
    * @param {() => boolean} open whether the server answers
    */
   constructor(field, api, open) {

@@ -1,9 +1,9 @@
 /** List of gaps with their causes. */
 
-import { h } from './dom.js';
-import { duration, fullInstant, instant } from './time.js';
+import { h } from '../elements/dom.js';
+import { duration, fullInstant, instant } from '../values/time.js';
 
-/** @typedef {import('./api.js').Gap} Gap */
+/** @typedef {import('../server/api.js').Gap} Gap */
 
 const GAPS_SHOWN = 20;
 

@@ -1,7 +1,7 @@
 /** Time range of a page's plots. The URL contains it, so that a link shows the same range. */
 
-import { fill, h } from './dom.js';
-import { keep } from './route.js';
+import { fill, h } from '../elements/dom.js';
+import { keep } from '../server/route.js';
 import { instant } from './time.js';
 
 /**

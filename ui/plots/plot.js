@@ -1,16 +1,16 @@
 /** A plot: uPlot with the page's colours, axes, stacks, gaps and synchronous cursor. */
 
-import uPlot from './vendor/uPlot.esm.js';
-import { h, setText } from './dom.js';
+import uPlot from '../vendor/uPlot.esm.js';
+import { h, setText } from '../elements/dom.js';
 import { markText, nearMarks } from './marks.js';
-import { isValue, largest, stack } from './series.js';
-import { onTheme } from './theme.js';
-import { axisSteps, scaleFor } from './units.js';
+import { isValue, largest, stack } from '../values/series.js';
+import { onTheme } from '../frame/theme.js';
+import { axisSteps, scaleFor } from '../values/units.js';
 
-/** @typedef {import('./series.js').Row} Row */
-/** @typedef {import('./units.js').Quantity} Quantity */
-/** @typedef {import('./api.js').Gap} Gap */
-/** @typedef {import('./api.js').Mark} Mark */
+/** @typedef {import('../values/series.js').Row} Row */
+/** @typedef {import('../values/units.js').Quantity} Quantity */
+/** @typedef {import('../server/api.js').Gap} Gap */
+/** @typedef {import('../server/api.js').Mark} Mark */
 
 /**
  * A line to draw.

@@ -1,16 +1,16 @@
 /** Table of every metric of a job or a node, with its help text and a button that plots it. */
 
-import { h, setText } from './dom.js';
-import { plotOf } from './plots.js';
-import { Table } from './table.js';
-import { meaningOf } from './units.js';
+import { h, setText } from '../elements/dom.js';
+import { plotOf } from '../plots/plots.js';
+import { Table } from '../elements/table.js';
+import { meaningOf } from '../values/units.js';
 
-/** @typedef {import('./api.js').MetricInfo} MetricInfo */
+/** @typedef {import('../server/api.js').MetricInfo} MetricInfo */
 /** @typedef {MetricInfo & {told: string}} MetricRow */
 
 export class Metrics {
   /**
-   * @param {import('./board.js').Plots} plots
+   * @param {import('../plots/board.js').Plots} plots
    * @param {string} [told] title of a column with what is known of each metric
    */
   constructor(plots, told) {

@@ -1,32 +1,32 @@
 /** A plot on the page: its card, its legend, its help texts, and the requests that refresh it. */
 
-import { address } from './api.js';
-import { fill, h, setText } from './dom.js';
-import { coverageText } from './coverage.js';
+import { address } from '../server/api.js';
+import { fill, h, setText } from '../elements/dom.js';
+import { coverageText } from '../values/coverage.js';
 import { compose } from './picture.js';
 import { COLORS, Plot } from './plot.js';
-import { isValue, stepFor } from './series.js';
-import { instant } from './time.js';
-import { quantity, scaleFor, show } from './units.js';
+import { isValue, stepFor } from '../values/series.js';
+import { instant } from '../values/time.js';
+import { quantity, scaleFor, show } from '../values/units.js';
 
 /** @typedef {import('./picture.js').PlotSpec} PlotSpec */
 /** @typedef {import('./picture.js').Wanted} Wanted */
-/** @typedef {import('./api.js').MetricInfo} MetricInfo */
+/** @typedef {import('../server/api.js').MetricInfo} MetricInfo */
 /** @typedef {ReturnType<typeof compose>} Composed */
 
 /**
  * State that all panels of a page share.
  * @typedef {object} Board
- * @property {import('./api.js').Api} api
- * @property {import('./live.js').Live} live
+ * @property {import('../server/api.js').Api} api
+ * @property {import('../server/live.js').Live} live
  * @property {Map<string, MetricInfo>} catalogue
- * @property {import('./range.js').RangeControl} range
- * @property {import('./api.js').Query} selector device, job and cluster of every question
+ * @property {import('../values/range.js').RangeControl} range
+ * @property {import('../server/api.js').Query} selector device, job and cluster of every question
  * @property {import('./marks.js').Marks} marks
  * @property {(device: string, time: number) => boolean} expected
  * @property {() => string[]} [devices] the nodes that sums are of
  * @property {number} period seconds between two samples; 0 where that is a second or less
- * @property {(series: import('./api.js').RangeSeries) => string} jobName
+ * @property {(series: import('../server/api.js').RangeSeries) => string} jobName
  */
 
 /** Width in pixels of each requested point. */
@@ -50,7 +50,7 @@ export class Panel {
     this.lines = lines;
     /** @type {Composed|null} */
     this.picture = null;
-    /** @type {import('./api.js').Mark[]} */
+    /** @type {import('../server/api.js').Mark[]} */
     this.marks = [];
     /** @type {string[]} */
     this.colors = [];
@@ -174,7 +174,7 @@ export class Panel {
     this.draw(picture, { start, end, marks });
   }
 
-  /** @param {Composed} picture @param {{start: number, end: number, marks: import('./api.js').Mark[]}} around */
+  /** @param {Composed} picture @param {{start: number, end: number, marks: import('../server/api.js').Mark[]}} around */
   draw(picture, around) {
     this.picture = picture;
     if (picture.lines.length === 0) {
@@ -224,7 +224,7 @@ export class Panel {
     return show(value, picture.quantity, scaleFor(picture.quantity, value ?? 0));
   }
 
-  /** @param {import('./series.js').Row} values */
+  /** @param {import('../values/series.js').Row} values */
   latest(values) {
     const { times } = /** @type {Composed} */ (this.picture);
     const index = values.findLastIndex(isValue);
@@ -308,7 +308,7 @@ const exact = (time) => Number(time.toFixed(6));
 /**
  * Returns the value at an index. If only faster series have a point there, it returns the last value before
  * it.
- * @param {import('./series.js').Row} values
+ * @param {import('../values/series.js').Row} values
  * @param {number} index
  * @returns {number|null}
  */

@@ -2,9 +2,9 @@
 
 import { isValue, place, sum } from './series.js';
 
-/** @typedef {import('./api.js').Api} Api */
-/** @typedef {import('./api.js').RangeSeries} RangeSeries */
-/** @typedef {import('./lists.js').Usage} Usage */
+/** @typedef {import('../server/api.js').Api} Api */
+/** @typedef {import('../server/api.js').RangeSeries} RangeSeries */
+/** @typedef {import('../lists/lists.js').Usage} Usage */
 
 const CPU = 'cgroup_cpu_seconds_total';
 const MEMORY = 'cgroup_memory_bytes';

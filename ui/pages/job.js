@@ -1,23 +1,23 @@
 /** Page of one job: owner, nodes, totals, and current usage while the job runs. */
 
-import { jobKey, Refused } from './api.js';
-import { Plots } from './board.js';
-import { coverageText } from './coverage.js';
-import { fill, h, setText } from './dom.js';
-import { gapList } from './gaps.js';
-import { Marks } from './marks.js';
-import { badge, nameOf, periodOf, stateText, wallOf } from './lists.js';
-import { Metrics } from './metrics.js';
+import { jobKey, Refused } from '../server/api.js';
+import { Plots } from '../plots/board.js';
+import { coverageText } from '../values/coverage.js';
+import { fill, h, setText } from '../elements/dom.js';
+import { gapList } from '../lists/gaps.js';
+import { Marks } from '../plots/marks.js';
+import { badge, nameOf, periodOf, stateText, wallOf } from '../lists/lists.js';
+import { Metrics } from '../lists/metrics.js';
 import { tile } from './overview.js';
-import { JOB_PLOTS } from './plots.js';
-import { Processes } from './processes.js';
-import { RangeControl } from './range.js';
-import { nodeHash, otherRuns } from './route.js';
-import { duration, fullInstant, instant } from './time.js';
-import { bytes, count, digits, meaningOf, quantity, show } from './units.js';
+import { JOB_PLOTS } from '../plots/plots.js';
+import { Processes } from '../lists/processes.js';
+import { RangeControl } from '../values/range.js';
+import { nodeHash, otherRuns } from '../server/route.js';
+import { duration, fullInstant, instant } from '../values/time.js';
+import { bytes, count, digits, meaningOf, quantity, show } from '../values/units.js';
 
-/** @typedef {import('./app.js').Page} Page */
-/** @typedef {import('./api.js').JobReport} JobReport */
+/** @typedef {import('../frame/app.js').Page} Page */
+/** @typedef {import('../server/api.js').JobReport} JobReport */
 
 const RUNNING_MS = 10000;
 const ENDED_MS = 120000;
@@ -28,7 +28,7 @@ const SETTLED_S = 60;
 
 /**
  * Describes an OOM kill: task, PID, node, size of the task, and the memory limit that the task exceeded.
- * @param {import('./api.js').OomKill} kill
+ * @param {import('../server/api.js').OomKill} kill
  */
 export const killText = (kill) => [
   `${kill.task} (process ${kill.pid}) on ${kill.device}`,
@@ -38,7 +38,7 @@ export const killText = (kill) => [
 
 /**
  * Lists requested or used resources, without the unknown ones.
- * @param {import('./api.js').Resources} of
+ * @param {import('../server/api.js').Resources} of
  */
 export const amounts = (of) => [
   of.nodes === null ? '' : `${of.nodes} ${of.nodes === 1 ? 'node' : 'nodes'}`,
@@ -51,7 +51,7 @@ export const amounts = (of) => [
 
 /**
  * Describes the job's share of a node, as the scheduler reports it.
- * @param {import('./api.js').NodeShare[]} nodes
+ * @param {import('../server/api.js').NodeShare[]} nodes
  * @param {string} device
  */
 export function shareText(nodes, device) {
@@ -196,7 +196,7 @@ export class JobPage {
   showFacts({ job, runs, nodes, coverage, end = null, oom_kills: kills = [] }, now) {
     const covered = coverage === undefined || job.start === null ? ''
       : coverageText(coverage, (time) => instant(time, now));
-    const fact = (/** @type {string} */ name, /** @type {import('./dom.js').Child[]} */ ...value) =>
+    const fact = (/** @type {string} */ name, /** @type {import('../elements/dom.js').Child[]} */ ...value) =>
       h('span', { class: 'fact' }, h('span', { class: 'muted' }, `${name} `), value);
     const when = (/** @type {number} */ at) => h('time', { title: fullInstant(at) }, instant(at, now));
     fill(this.facts,

@@ -1,6 +1,6 @@
 /** Dialog that lists the keyboard shortcuts. */
 
-import { h } from './dom.js';
+import { h } from '../elements/dom.js';
 
 /** @type {Array<[string, string]>} */
 const KEYS = [

@@ -1,12 +1,12 @@
 /** First page: nodes, running jobs, and how to start a first job. */
 
-import { bar, fill, h, setText } from './dom.js';
-import { jobTable, nodeTable, orderJobs, orderNodes, paceMs } from './lists.js';
-import { bytes, count, digits } from './units.js';
-import { UnitTable, unitMetrics } from './systemd.js';
-import { readUsage } from './usage.js';
+import { bar, fill, h, setText } from '../elements/dom.js';
+import { jobTable, nodeTable, orderJobs, orderNodes, paceMs } from '../lists/lists.js';
+import { bytes, count, digits } from '../values/units.js';
+import { UnitTable, unitMetrics } from '../lists/systemd.js';
+import { readUsage } from '../values/usage.js';
 
-/** @typedef {import('./app.js').Page} Page */
+/** @typedef {import('../frame/app.js').Page} Page */
 
 const USAGE_MS = 10000;
 /** Longer lists are on their own pages. */
@@ -74,8 +74,8 @@ export class Overview {
   }
 
   /**
-   * @param {import('./api.js').Health} health
-   * @param {import('./api.js').NodeInfo[]} nodes
+   * @param {import('../server/api.js').Health} health
+   * @param {import('../server/api.js').NodeInfo[]} nodes
    */
   showTiles(health, nodes) {
     const alive = nodes.filter((node) => node.alive);
@@ -106,7 +106,7 @@ export class Overview {
 
 /**
  * Sums a figure over nodes; null if no node reports it.
- * @param {import('./api.js').NodeInfo[]} nodes
+ * @param {import('../server/api.js').NodeInfo[]} nodes
  * @param {'cpu_cores_used'|'cpu_cores'|'memory_used_bytes'|'memory_bytes'} key
  */
 function total(nodes, key) {
@@ -116,9 +116,9 @@ function total(nodes, key) {
 
 /**
  * Returns the number of nodes that a sum covers, or an empty text if it covers all.
- * @param {import('./api.js').NodeInfo[]} alive
+ * @param {import('../server/api.js').NodeInfo[]} alive
  * @param {'cpu_cores_used'|'memory_used_bytes'} key
- * @param {import('./api.js').NodeInfo[]} nodes
+ * @param {import('../server/api.js').NodeInfo[]} nodes
  */
 function telling(alive, key, nodes) {
   const covered = alive.filter((node) => node[key] !== null).length;
@@ -128,7 +128,7 @@ function telling(alive, key, nodes) {
 /**
  * @param {string} name
  * @param {string} value
- * @param {import('./dom.js').Child} note
+ * @param {import('../elements/dom.js').Child} note
  * @param {string} [mood]
  */
 export function tile(name, value, note, mood = '') {

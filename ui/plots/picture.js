@@ -1,12 +1,12 @@
 /** Composes the drawn lines of a plot from its definition and the server's response. */
 
-import { coverageOf, joinNodes } from './coverage.js';
-import { average, gapsOf, grid, isValue, labelText, mean, place, sum } from './series.js';
-import { quantity } from './units.js';
+import { coverageOf, joinNodes } from '../values/coverage.js';
+import { average, gapsOf, grid, isValue, labelText, mean, place, sum } from '../values/series.js';
+import { quantity } from '../values/units.js';
 
-/** @typedef {import('./api.js').Range} Range */
-/** @typedef {import('./api.js').RangeSeries} RangeSeries */
-/** @typedef {import('./series.js').Row} Row */
+/** @typedef {import('../server/api.js').Range} Range */
+/** @typedef {import('../server/api.js').RangeSeries} RangeSeries */
+/** @typedef {import('../values/series.js').Row} Row */
 
 /**
  * A metric of a plot.
@@ -26,14 +26,14 @@ import { quantity } from './units.js';
  * @property {string} [by] one line for each value of this label, or for each `device`, `job` or
  *   `series`; else all series of a metric are added up
  * @property {boolean} [stacked]
- * @property {import('./units.js').Meaning} [meaning]
+ * @property {import('../values/units.js').Meaning} [meaning]
  * @property {string} [things] what a plain count counts
  */
 
 /**
  * A line with its metric, its help text and its coverage.
  * @typedef {import('./plot.js').Line & {metric: string, help: string,
- *   covers?: Array<[number, number]>, coverage?: import('./coverage.js').Coverage}} ToldLine
+ *   covers?: Array<[number, number]>, coverage?: import('../values/coverage.js').Coverage}} ToldLine
  */
 
 /** Maximum number of drawn lines; the palette has as many colours. */

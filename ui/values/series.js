@@ -5,8 +5,8 @@
  * two values of a slower series, and the line continues over it.
  */
 
-/** @typedef {import('./api.js').RangeSeries} RangeSeries */
-/** @typedef {import('./api.js').Gap} Gap */
+/** @typedef {import('../server/api.js').RangeSeries} RangeSeries */
+/** @typedef {import('../server/api.js').Gap} Gap */
 /** @typedef {Array<number|null|undefined>} Row */
 
 /**

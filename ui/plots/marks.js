@@ -3,16 +3,16 @@
  * bursts.
  */
 
-import { Refused } from './api.js';
+import { Refused } from '../server/api.js';
 
-/** @typedef {import('./api.js').Mark} Mark */
+/** @typedef {import('../server/api.js').Mark} Mark */
 
 /** Seconds for which all plots of a page share one response. */
 const FRESH_S = 5;
 
 export class Marks {
   /**
-   * @param {import('./api.js').Api} api
+   * @param {import('../server/api.js').Api} api
    * @param {() => string[]} devices whose marks are drawn
    */
   constructor(api, devices) {

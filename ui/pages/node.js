@@ -1,22 +1,22 @@
 /** Page of one node: whether it is alive, its jobs, and its plots. */
 
-import { Refused } from './api.js';
-import { Plots } from './board.js';
-import { fill, h, setText } from './dom.js';
-import { Filesystems } from './filesystems.js';
-import { gapList } from './gaps.js';
-import { Marks } from './marks.js';
-import { badge, jobTable, nodeState, orderJobs, paceMs, periodOf, seenText } from './lists.js';
-import { Metrics } from './metrics.js';
-import { NODE_PLOTS } from './plots.js';
-import { RangeControl } from './range.js';
-import { UnitTable, unitMetrics } from './systemd.js';
-import { duration } from './time.js';
-import { readUsage } from './usage.js';
+import { Refused } from '../server/api.js';
+import { Plots } from '../plots/board.js';
+import { fill, h, setText } from '../elements/dom.js';
+import { Filesystems } from '../lists/filesystems.js';
+import { gapList } from '../lists/gaps.js';
+import { Marks } from '../plots/marks.js';
+import { badge, jobTable, nodeState, orderJobs, paceMs, periodOf, seenText } from '../lists/lists.js';
+import { Metrics } from '../lists/metrics.js';
+import { NODE_PLOTS } from '../plots/plots.js';
+import { RangeControl } from '../values/range.js';
+import { UnitTable, unitMetrics } from '../lists/systemd.js';
+import { duration } from '../values/time.js';
+import { readUsage } from '../values/usage.js';
 
-/** @typedef {import('./app.js').Page} Page */
-/** @typedef {import('./api.js').NodeInfo} NodeInfo */
-/** @typedef {import('./api.js').Job} Job */
+/** @typedef {import('../frame/app.js').Page} Page */
+/** @typedef {import('../server/api.js').NodeInfo} NodeInfo */
+/** @typedef {import('../server/api.js').Job} Job */
 
 const SLOW_MS = 30000;
 const JOBS_MAX = 200;
@@ -53,7 +53,7 @@ export class NodePage {
       api: page.api, live: page.live, catalogue: page.catalogue, range: this.range,
       marks: new Marks(page.api, () => [this.device]),
       selector: { device: this.device }, expected: () => true, period: 0,
-      jobName: (/** @type {import('./api.js').RangeSeries} */ series) => this.nameOf(series),
+      jobName: (/** @type {import('../server/api.js').RangeSeries} */ series) => this.nameOf(series),
     };
     this.plots = new Plots(NODE_PLOTS, this.board, this.device);
     this.metrics = new Metrics(this.plots);
@@ -76,7 +76,7 @@ export class NodePage {
     this.problem.hidden = false;
   }
 
-  /** @param {import('./api.js').RangeSeries} series */
+  /** @param {import('../server/api.js').RangeSeries} series */
   nameOf({ cluster, job }) {
     const known = this.recent.find((one) => one.id === job && one.cluster === cluster);
     const key = `${cluster}:${known?.display_id ?? job}`;

@@ -1,29 +1,29 @@
 /** Entry point of the page: frame, routing, keyboard shortcuts and state that all views share. */
 
-import { Api } from './api.js';
-import { fill, h, setText } from './dom.js';
+import { Api } from '../server/api.js';
+import { fill, h, setText } from '../elements/dom.js';
 import { Help } from './help.js';
-import { JobPage } from './job.js';
-import { JobsPage, NodesPage } from './listpages.js';
-import { Live } from './live.js';
-import { NodePage } from './node.js';
-import { Overview } from './overview.js';
-import { parse } from './route.js';
+import { JobPage } from '../pages/job.js';
+import { JobsPage, NodesPage } from '../pages/list_pages.js';
+import { Live } from '../server/live.js';
+import { NodePage } from '../pages/node.js';
+import { Overview } from '../pages/overview.js';
+import { parse } from '../server/route.js';
 import { Search } from './search.js';
 import { choice, onTheme, toggle } from './theme.js';
-import { clock, duration } from './time.js';
+import { clock, duration } from '../values/time.js';
 import { TokenBox } from './token.js';
 
-/** @typedef {import('./api.js').Health} Health */
+/** @typedef {import('../server/api.js').Health} Health */
 
 /**
  * What a view receives from the frame.
  * @typedef {object} Page
  * @property {Api} api
  * @property {Live} live
- * @property {Map<string, import('./api.js').MetricInfo>} catalogue metrics by name; it fills up as they come
+ * @property {Map<string, import('../server/api.js').MetricInfo>} catalogue metrics by name; it fills up as they come
  * @property {number} uptime seconds since the server's start, when it was last asked
- * @property {import('./route.js').Route} route
+ * @property {import('../server/route.js').Route} route
  * @property {(error: Error) => void} say shows an answer that is an error
  * @property {(health: Health) => void} healthSeen
  * @property {(title: string) => void} retitle
@@ -35,7 +35,7 @@ import { TokenBox } from './token.js';
  * @property {string} title
  * @property {HTMLElement} element
  * @property {() => void} close
- * @property {import('./range.js').RangeControl} [range]
+ * @property {import('../values/range.js').RangeControl} [range]
  * @property {(list: 'nodes'|'jobs') => void} [focusList]
  * @property {() => unknown[]} [data] what its plots show
  */
@@ -45,7 +45,7 @@ const CATALOGUE_MS = 60000;
 
 const api = new Api();
 const live = new Live(api);
-/** @type {Map<string, import('./api.js').MetricInfo>} */
+/** @type {Map<string, import('../server/api.js').MetricInfo>} */
 const catalogue = new Map();
 const find = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
 const main = find('main');
@@ -78,7 +78,7 @@ function healthSeen(health) {
 
 /**
  * Returns a text with the user's name and with the jobs and nodes that access control shows them.
- * @param {import('./api.js').Me} me
+ * @param {import('../server/api.js').Me} me
  */
 function sight(me) {
   const who = me.role === 'nobody' ? 'you are not known here' : `you are ${me.user ?? me.caller}`;
