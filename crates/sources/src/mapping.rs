@@ -98,7 +98,7 @@ pub fn reference() -> String {
 
 A formula contains our metrics, numbers, `+ - * /` and parentheses. A metric means the sum of its series; `{label=\"value\"}`
 selects the series with this label. For a job, only its own series count. After `growth:` each counter means its growth
-between two readings. `tests/sensors.rs` uses the formulas of this page to compare with psutil on the same machine.
+between two readings. `tests/node/sensors.rs` uses the formulas of this page to compare with psutil on the same machine.
 ",
     );
     for (program, groups) in programs() {

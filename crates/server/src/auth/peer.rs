@@ -4,7 +4,7 @@
 //! the same ports towards the same address. The owner is therefore that of our connection as long as our
 //! own socket holds the ports. After a reset it does not, and another user may get the port. The caller of
 //! [`Owners::of`] thus checks afterwards that its socket still has a peer address.
-//! `docs/decisions/0019-local-callers.md`; `tests/stolen_port.py` is the attack.
+//! `docs/decisions/0019-local-callers.md`; `tests/attacks/stolen_port.py` is the attack.
 
 use kernel::Root;
 pub(crate) use kernel::tcp_owners::Ends;

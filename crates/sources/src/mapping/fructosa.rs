@@ -299,7 +299,7 @@ static USERS: Group = Group {
 mod tests {
     use super::*;
 
-    /// `tests/sensors.rs` reads every field that psutil returns.
+    /// `tests/node/sensors.rs` reads every field that psutil returns.
     #[test]
     fn there_are_twenty_sensors() {
         assert_eq!(GROUPS.len(), 20);

@@ -20,7 +20,7 @@
 mod agents;
 mod attacks;
 mod client;
-#[path = "../../../../tests/hostile_corpus.rs"]
+#[path = "../../../../tests/attacks/hostile_corpus.rs"]
 mod hostile_corpus;
 mod program;
 mod swarm;

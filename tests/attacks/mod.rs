@@ -1,0 +1,8 @@
+//! Attacks by an ordinary user, each of which must fail.
+
+pub(crate) mod authorities;
+pub(crate) mod hostile;
+pub(crate) mod hostile_corpus;
+pub(crate) mod listener;
+pub(crate) mod statements;
+pub(crate) mod stolen_port;

@@ -1,0 +1,6 @@
+//! The command line.
+
+pub(crate) mod guide_commands;
+pub(crate) mod outputs;
+pub(crate) mod top;
+pub(crate) mod variables;

@@ -1,0 +1,5 @@
+//! Programs, servers and nested machines that the tests start.
+
+pub(crate) mod nested;
+pub(crate) mod programs;
+pub(crate) mod up;

@@ -1,0 +1,8 @@
+//! Reported numbers beside independent counters.
+
+pub(crate) mod conservation;
+pub(crate) mod oom_kills;
+pub(crate) mod runs;
+pub(crate) mod truth;
+pub(crate) mod truth_table;
+pub(crate) mod two_servers;

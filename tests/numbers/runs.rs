@@ -1,0 +1,187 @@
+//! `jobmeter run` reports the command's own usage, as root and as an ordinary user, and `jobmeter job`
+//! reports the same.
+
+use crate::common::programs::{Running, Server, output, program, root, until};
+use crate::common::up::{Up, alone, jobmeter as as_root, node_alive};
+use serde_json::Value;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The user who runs the command.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum User {
+    Root,
+    Nobody,
+}
+
+/// Runs `jobmeter` as a user.
+fn jobmeter(user: User, words: &[&str]) -> (i32, String, String) {
+    let own = program("jobmeter");
+    let mut command = match user {
+        User::Root => Command::new(own),
+        User::Nobody => {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(own);
+            command
+        }
+    };
+    output(command.env("HOME", "/").env_remove("XDG_RUNTIME_DIR").args(words))
+}
+
+fn run(user: User, url: &str, words: &[&str]) -> Value {
+    let own = ["run", "--device", "runs", "--json", "--server", url, "--"];
+    let (code, out, errors) = jobmeter(user, &[&own[..], words].concat());
+    assert_eq!(code, 0, "{errors}");
+    serde_json::from_str(&out).unwrap()
+}
+
+/// Returns the users who can run the program. Other users cannot if the build folder is closed to them.
+fn users() -> Vec<User> {
+    let can = |user: &User| jobmeter(*user, &["--version"]).0 == 0;
+    [User::Root, User::Nobody].into_iter().filter(can).collect()
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+/// Converts an RFC 3339 time to seconds since 1970.
+fn seconds(time: &Value) -> f64 {
+    let text = time.as_str().unwrap_or_else(|| panic!("{time} is no text"));
+    assert!(text.ends_with('Z'), "{text} is not in UTC");
+    let mut date = Command::new("date");
+    let (code, out, errors) = output(date.args(["-d", text, "+%s.%N"]));
+    assert_eq!(code, 0, "{errors}");
+    out.trim().parse().unwrap()
+}
+
+/// Processor time, 40 MiB of memory, and a file of 4 MiB, in a child.
+const LOAD: &str = "head -c 40M /dev/zero | tail -c 40M > /dev/null; \
+    f=$(mktemp); head -c 4M /dev/zero > $f; sync $f; rm $f; \
+    i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done";
+
+#[test]
+fn a_command_and_its_job_have_the_same_numbers_and_its_own() {
+    if !root("a_command_and_its_job_have_the_same_numbers_and_its_own") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let up = Up::start(&dir.path().join("data"), &["--period", "1s", "--device", "runs"]);
+    for user in users() {
+        // The memory and page faults of `jobmeter run` itself do not count for the command.
+        let small = run(user, &up.url, &["true"]);
+        let number = |name: &str| small[name].as_f64().unwrap_or_else(|| panic!("{name}: {small}"));
+        assert!(number("memory_peak_bytes") < f64::from(8 << 20), "{user:?}: {small}");
+        assert!(number("minor_faults") < 350.0, "{user:?}: {small}");
+        let report = run(user, &up.url, &["sh", "-c", LOAD]);
+        let peak = report["memory_peak_bytes"].as_f64().unwrap();
+        assert!((40.0..60.0).contains(&(peak / f64::from(1 << 20))), "{user:?}: {report}");
+        // Compare at once, and again after the agent has read and sent its samples.
+        for wait in [0, 2] {
+            std::thread::sleep(Duration::from_secs(wait));
+            for report in [&small, &report] {
+                let id = format!("local:{}", report["id"]);
+                let (code, out, errors) =
+                    jobmeter(user, &["job", &id, "--json", "--server", &up.url]);
+                assert_eq!(code, 0, "{errors}");
+                let job: Value = serde_json::from_str(&out).unwrap();
+                let totals = job["totals"].as_object().unwrap();
+                let known: Vec<_> =
+                    totals.iter().filter(|(name, _)| !report[*name].is_null()).collect();
+                assert!(known.len() >= 9, "{user:?}: {report}");
+                for (name, value) in known {
+                    assert_eq!(*value, report[name], "{user:?} {name}: {report} {totals:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_wall_time_is_the_commands_and_run_returns_when_it_ended() {
+    if !root("the_wall_time_is_the_commands_and_run_returns_when_it_ended") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let up = Up::start(&dir.path().join("data"), &["--period", "1s", "--device", "runs"]);
+    for user in users() {
+        let (mut shortest, mut soonest) = (f64::MAX, f64::MAX);
+        for _ in 0..10 {
+            let report = run(user, &up.url, &["true"]);
+            let returned = now();
+            let wall = report["wall_seconds"].as_f64().unwrap();
+            // One task: the processor time of its process before the command does not count.
+            let cpu = report["cpu_seconds"].as_f64().unwrap();
+            assert!(cpu <= wall, "{user:?}: {report}");
+            (shortest, soonest) =
+                (shortest.min(wall), soonest.min(returned - seconds(&report["stop"])));
+        }
+        // At least one of ten attempts runs on an idle machine. With polling every 50 ms the shortest time
+        // was 46 ms. Waiting for the agent took 300 ms.
+        assert!(shortest < 0.04, "{user:?}: {shortest} s");
+        assert!(soonest < 0.25, "{user:?}: returned {soonest} s after the end");
+        // The command's actions are between its start and its end, including those of processes that it left
+        // behind.
+        let script = "date +%s.%N; (sleep 0.2; date +%s.%N) &";
+        let begun = now();
+        let own =
+            ["run", "--device", "runs", "--json", "--server", &up.url, "--", "sh", "-c", script];
+        let (code, out, errors) = jobmeter(user, &own);
+        let ended = now();
+        assert_eq!(code, 0, "{errors}");
+        let lines: Vec<&str> = out.lines().collect();
+        let report: Value = serde_json::from_str(lines[2]).unwrap();
+        let time = |name: &str| seconds(&report[name]);
+        let [first, last] = [lines[0], lines[1]].map(|line| line.parse::<f64>().unwrap());
+        let order = [begun, time("start"), first, last, time("stop"), ended];
+        assert!(order.is_sorted(), "{user:?}: {order:?}");
+    }
+}
+
+/// Starts an agent for the device `runs`.
+fn start_agent(url: &str, spool: &std::path::Path) -> Running {
+    let mut command = Command::new(program("jobmeter-agent"));
+    command.env("JOBMETER_AGENT_FILE", "/dev/null");
+    command.args(["--server", url, "--period", "1s", "--device", "runs", "--spool"]).arg(spool);
+    Running::start(command.stdout(Stdio::null()))
+}
+
+/// Returns the rows of an SQL query.
+fn sql(url: &str, query: &str) -> Vec<Value> {
+    let (code, out, errors) = as_root(url, &["sql", "--format", "json", query]);
+    assert_eq!(code, 0, "{errors}");
+    serde_json::from_str(&out).unwrap()
+}
+
+#[test]
+fn an_agent_that_starts_during_a_run_does_not_report_it_again() {
+    if !root("an_agent_that_starts_during_a_run_does_not_report_it_again") {
+        return;
+    }
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&dir.path().join("data"), &[]);
+    let stop = dir.path().join("stop");
+    let script = format!("while [ ! -e {} ]; do :; done", stop.display());
+    let mut command = Command::new(program("jobmeter"));
+    command.args(["run", "--server", &server.url, "--device", "runs", "--json", "--"]);
+    let command = command.args(["sh", "-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+    let own = "SELECT count(*) AS n FROM metrics WHERE job_id = 1 AND metric_id LIKE 'cgroup_cpu%'";
+    let stored = || sql(&server.url, own)[0]["n"].as_i64().filter(|count| *count > 0);
+    until("samples of the run", Duration::from_secs(60), stored);
+    let mut agent = start_agent(&server.url, &dir.path().join("spool"));
+    node_alive(&server.url);
+    // Three readings of an agent that searches for jobs every second.
+    let readings = "SELECT count(*) AS n FROM metrics WHERE metric_id = 'load_1m'";
+    until("readings of the agent", Duration::from_secs(60), || {
+        sql(&server.url, readings)[0]["n"].as_i64().filter(|count| *count >= 3)
+    });
+    std::fs::write(&stop, "").unwrap();
+    let out = command.wait_with_output().unwrap();
+    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(agent.end(), 0, "{}", agent.errors());
+    // An agent reads at whole seconds. `run` reads at seconds since its own start.
+    let query = "SELECT count(*) AS n FROM metrics WHERE job_id = 1 AND timestamp = date_trunc('second', timestamp)";
+    assert_eq!(sql(&server.url, query)[0]["n"], 0, "{report}");
+    assert!(!agent.errors().contains("job local:1 is here"), "{}", agent.errors());
+}
