@@ -6,6 +6,7 @@ use crate::auth::authentication::{AuthContext, authenticate, nobody};
 use crate::auth::caller::{Caller, Rights};
 use crate::common::counts::Route;
 use crate::common::problem::{Refusal, Why};
+use crate::http::compression::{Coding, compress};
 use crate::http::connection_limits::Slot;
 use axum::extract::{Request, State};
 use axum::http::header::{self, HeaderName};
@@ -38,11 +39,12 @@ pub(crate) async fn gate(
 ) -> Response {
     let (began, _under_way) = (Instant::now(), app.counts.begins());
     let route = Route::of(request.uri().path());
+    let coding = Coding::accepted(request.headers());
     let admitted = admit(&app, &request);
     let told = log::log_enabled!(log::Level::Trace)
         .then(|| format!("{} {} of {admitted:?}", request.method(), request.uri().path()));
     let admitted = admitted.and_then(|caller| Ok((request_slot(&app, &caller)?, caller)));
-    let mut response = match admitted {
+    let response = match admitted {
         Ok((_slot, caller)) => {
             let (doer, changes) = (caller.doer.clone(), changes(&request));
             // This includes tokens of scope `jobs`: a prologue in a loop must not displace administrators' entries.
@@ -73,6 +75,7 @@ pub(crate) async fn gate(
         log::trace!("{told}: {}", response.status());
     }
     app.counts.answered(route, response.status().as_u16(), began.elapsed());
+    let mut response = compress(coding, response);
     let headers = response.headers_mut();
     for (name, value) in ON_EVERY_ANSWER {
         headers.entry(name).or_insert(HeaderValue::from_static(value));

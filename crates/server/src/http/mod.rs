@@ -2,9 +2,10 @@
 //!
 //! - `listen`: sockets. `connection_limits`: number of connections. `body`: bodies, limited per sender.
 //! - `params`, `selection`: parameters, and what they select. `query_executor`: queries on threads, with a
-//!   time limit.
+//!   time limit. `compression`: gzip and Zstandard.
 
 pub(crate) mod body;
+pub(crate) mod compression;
 pub(crate) mod connection_limits;
 pub(crate) mod listen;
 pub(crate) mod params;

@@ -52,6 +52,24 @@ fn the_same_rows_by_every_way() {
 }
 
 #[test]
+fn long_answers_are_compressed_for_clients_that_accept_it() {
+    let site = Site::start();
+    let plain = site.get("/metrics");
+    assert_eq!(plain.header("content-encoding"), None);
+    let headers = "Host: localhost\r\nAccept-Encoding: gzip\r\n";
+    let answer = site.ask("GET /metrics", headers, b"");
+    assert_eq!(answer.header("content-encoding"), Some("gzip"), "{}", answer.head);
+    assert_eq!(answer.header("cache-control"), Some("no-store"));
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&answer.body[..]).read_to_string(&mut text).unwrap();
+    let names = |text: &str| text.lines().filter(|line| line.starts_with('#')).count();
+    assert_eq!(names(&text), names(plain.text()));
+    assert!(answer.body.len() * 3 < text.len(), "{} of {}", answer.body.len(), text.len());
+    let short = site.ask("GET /api/v1/ready", headers, b"");
+    assert_eq!(short.header("content-encoding"), None);
+}
+
+#[test]
 fn what_is_wrong_is_told_as_postgrest_does() {
     let site = Site::start();
     for (path, status, code, hint) in [
