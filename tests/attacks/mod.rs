@@ -1,6 +1,7 @@
 //! Attacks by an ordinary user, each of which must fail.
 
 pub(crate) mod authorities;
+pub(crate) mod forged_oom_kill;
 pub(crate) mod hostile;
 pub(crate) mod hostile_corpus;
 pub(crate) mod listener;

@@ -2,6 +2,7 @@
 
 use super::Site;
 use super::ingest::{batch, frame, post, statuses};
+use std::io::Read;
 use wire::AckStatus;
 
 const JSON: &str = "Host: localhost\r\nContent-Type: application/json\r\n";
