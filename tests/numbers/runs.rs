@@ -14,18 +14,30 @@ enum User {
     Nobody,
 }
 
+impl User {
+    fn id(self) -> u32 {
+        if self == Self::Root { 0 } else { 65534 }
+    }
+
+    /// The command `jobmeter` of the user.
+    fn command(self) -> Command {
+        let own = program("jobmeter");
+        let mut command = match self {
+            Self::Root => Command::new(own),
+            Self::Nobody => {
+                let mut command = Command::new("setpriv");
+                command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(own);
+                command
+            }
+        };
+        command.env("HOME", "/").env_remove("XDG_RUNTIME_DIR");
+        command
+    }
+}
+
 /// Runs `jobmeter` as a user.
 fn jobmeter(user: User, words: &[&str]) -> (i32, String, String) {
-    let own = program("jobmeter");
-    let mut command = match user {
-        User::Root => Command::new(own),
-        User::Nobody => {
-            let mut command = Command::new("setpriv");
-            command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(own);
-            command
-        }
-    };
-    output(command.env("HOME", "/").env_remove("XDG_RUNTIME_DIR").args(words))
+    output(user.command().args(words))
 }
 
 fn run(user: User, url: &str, words: &[&str]) -> Value {
@@ -144,6 +156,57 @@ fn start_agent(url: &str, spool: &std::path::Path) -> Running {
     command.env("JOBMETER_AGENT_FILE", "/dev/null");
     command.args(["--server", url, "--period", "1s", "--device", "runs", "--spool"]).arg(spool);
     Running::start(command.stdout(Stdio::null()))
+}
+
+/// A run that ends while its server is down is kept, and the user's next run sends it: samples, report and end.
+#[test]
+fn a_run_that_ends_while_the_server_is_down_is_sent_by_the_next_one() {
+    if !root("a_run_that_ends_while_the_server_is_down_is_sent_by_the_next_one") {
+        return;
+    }
+    let _alone = alone();
+    for user in users() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut server = Server::start(&dir.path().join("data"), &[]);
+        let state = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(state.path(), user.id(), user.id()).unwrap();
+        let [begun, stop] = ["begun", "stop"].map(|name| state.path().join(name));
+        let script = format!(
+            "touch {}; while [ ! -e {} ]; do :; done; exit 3",
+            begun.display(),
+            stop.display()
+        );
+        let words = ["run", "--server", &server.url, "--device", "runs", "--json", "--"];
+        let mut command = user.command();
+        command.env("XDG_STATE_HOME", state.path()).args(words).args(["sh", "-c", &script]);
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        until("the command", Duration::from_secs(60), || begun.exists().then_some(()));
+        server.running.kill();
+        // At least one reading without a server.
+        std::thread::sleep(Duration::from_millis(1500));
+        std::fs::write(&stop, "").unwrap();
+        let out = command.wait_with_output().unwrap();
+        let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+        let kept = &report["left_out"].as_array().unwrap()[0];
+        assert!(out.status.code() == Some(3), "{user:?}: {report}");
+        assert!(kept.as_str().unwrap().contains("your next `jobmeter run` sends it"), "{report}");
+
+        server.again(&dir.path().join("data"), &[]);
+        let words = ["run", "--server", &server.url, "--device", "runs", "--json", "--", "true"];
+        let next = output(user.command().env("XDG_STATE_HOME", state.path()).args(words));
+        assert!(next.0 == 0 && next.2.contains("local:1"), "{user:?}: {next:?}");
+        let (_, job, _) = as_root(&server.url, &["job", "local:1", "--json"]);
+        let job: Value = serde_json::from_str(&job).unwrap();
+        assert_eq!(job["job"]["exit_code"], 3, "{job}");
+        assert!((seconds(&job["job"]["stop"]) - seconds(&report["stop"])).abs() < 0.01, "{job}");
+        let totals = job["totals"].as_object().unwrap();
+        for (name, value) in totals.iter().filter(|(name, _)| !report[*name].is_null()) {
+            assert_eq!(*value, report[name], "{user:?} {name}: {report}");
+        }
+        assert_eq!(sql(&server.url, "SELECT count(*) AS n FROM gaps")[0]["n"], 0);
+        let again = output(user.command().env("XDG_STATE_HOME", state.path()).args(words));
+        assert!(!again.2.contains("local:1"), "it is sent once: {again:?}");
+    }
 }
 
 /// Returns the rows of an SQL query.

@@ -24,6 +24,7 @@ mod rollups;
 mod sender;
 mod stages;
 mod subject;
+mod window_growth;
 
 pub use answers::*;
 pub use gaps::*;
@@ -34,6 +35,7 @@ pub use retention::*;
 pub use rollups::*;
 pub use sender::{S, Sender, Spec, T0, device, job, spec};
 pub use subject::{Clock, JobFilter, Outcome, Query, Rules, Sample, Subject, Window};
+pub use window_growth::window_growth;
 
 /// Every check as a test of the named store.
 #[macro_export]

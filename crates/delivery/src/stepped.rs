@@ -176,6 +176,21 @@ impl Stepped {
             && counted(&self.counters.spool_bytes) == 0
     }
 
+    /// Ends a start without a spool: opens this spool, and moves unacknowledged batches to it.
+    ///
+    /// # Errors
+    /// The spool cannot be opened.
+    pub fn end_in(
+        self,
+        settings: &SpoolSettings,
+        now: Timestamp,
+        steady_us: i64,
+    ) -> Result<(), DeliveryError> {
+        self.outbox.set_folders(Folders::open(settings, &self.notes, &self.counters)?);
+        self.end(now, steady_us);
+        Ok(())
+    }
+
     /// Shuts down like a program after SIGTERM: unacknowledged batches go to the spool.
     pub fn end(mut self, now: Timestamp, steady_us: i64) {
         self.keep(now, steady_us);
@@ -267,5 +282,30 @@ mod tests {
         let sent = again.send(Timestamp::from_seconds(1021), 21_000_000).unwrap();
         assert_eq!((sent.spooled, Frames::of(&sent.body).count()), (true, 2));
         assert!(!again.is_drained(), "it tells since when it was down");
+    }
+
+    #[test]
+    fn a_start_without_a_spool_leaves_unsent_batches_in_one_at_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings =
+            SpoolSettings::of_command(dir.path().join("7"), 1 << 20, Duration::from_secs(60));
+        let (origin, device) = (Origin::new("n").unwrap(), DeviceId::new("n").unwrap());
+        let at = Timestamp::from_seconds(1000);
+        let stepped = |settings: Option<&SpoolSettings>, boot| {
+            let identity = (origin.clone(), Boot([boot; 16]));
+            Stepped::start(settings, identity, device.clone(), at, 0).unwrap()
+        };
+        let mut agent = Agent { stepped: stepped(None, 1), sink: Sink::new(device.clone()) };
+        tick(&mut agent, 1000, 0);
+        let mut ended = agent.stepped;
+        ended.send(at, 0).unwrap();
+        ended.answered(at, 0, Err(Failure::Unreached("away".to_owned())));
+        assert_eq!(ended.unsent_batches(), 1);
+        ended.end_in(&settings, at, 0).unwrap();
+        let mut again = stepped(Some(&settings), 2);
+        let sent = again.send(at, 0).unwrap();
+        assert_eq!((sent.spooled, Frames::of(&sent.body).count()), (true, 1));
+        again.answered(at, 0, Ok(stored(&sent.body)));
+        assert!(again.is_drained(), "no gap: nothing is lost");
     }
 }

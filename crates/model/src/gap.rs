@@ -42,7 +42,7 @@ pub enum Cause {
     SpoolDamaged,
     /// The server rejected a batch permanently.
     Refused,
-    /// The server rejected one series of the batch: too many series, or an impossible time.
+    /// The agent or the server rejected a series: too many series, or an impossible time.
     SeriesRefused,
     /// Batches are missing between two that arrived.
     BatchesLost,
@@ -70,8 +70,16 @@ impl Cause {
         Self::LogDamaged,
     ];
 
-    /// Causes that `jobmeter run` reports; only agents and the server report the others.
-    pub const OF_RUNS: [Self; 2] = [Self::SourceBroken, Self::EventsLost];
+    /// Causes that `jobmeter run` and its delivery report; only agents and the server report the others.
+    pub const OF_RUNS: [Self; 7] = [
+        Self::SourceBroken,
+        Self::EventsLost,
+        Self::SpoolFull,
+        Self::SpoolDamaged,
+        Self::BatchesLost,
+        Self::Refused,
+        Self::SeriesRefused,
+    ];
 
     /// The words shown to people and stored in the table `gaps`.
     pub const fn words(self) -> &'static str {

@@ -1,6 +1,6 @@
 //! Growth of counters: the only place that handles resets.
 
-use crate::Timestamp;
+use crate::{SEGMENT_MAX_US, Timestamp};
 
 /// A value of a counter, with the time at which it was zero, if known.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -11,6 +11,18 @@ pub struct Point {
     pub value: f64,
     /// Start of the count.
     pub start: Option<Timestamp>,
+}
+
+impl Point {
+    /// The counter's start as a reading of 0 before this first reading, for windows of time.
+    ///
+    /// `None`: the start is unknown, or too long ago. Then most of the count is older than the observation of the
+    /// counter, such as that of a node since its boot before an agent was installed, and belongs to no window.
+    pub fn zero(&self) -> Option<Self> {
+        let start = self.start.filter(|start| *start < self.at)?;
+        let is_observed = self.at.since(start) <= SEGMENT_MAX_US;
+        is_observed.then_some(Self { at: start, value: 0.0, start: Some(start) })
+    }
 }
 
 /// Growth of a counter between two readings.
@@ -101,6 +113,16 @@ mod tests {
     fn the_first_reading_counts_from_its_start() {
         assert_eq!(increases(None, Timestamp(0), [point(5, 2.0, 1), point(6, 3.0, 1)]), 3.0);
         assert_eq!(increases(None, Timestamp(3), [point(5, 2.0, 1), point(6, 3.0, 1)]), 1.0);
+    }
+
+    #[test]
+    fn a_start_long_before_the_first_reading_is_no_reading() {
+        let at = |seconds: i64| seconds * Timestamp::SECOND;
+        let zero = point(at(0), 0.0, at(0));
+        assert_eq!(point(at(600), 2.0, at(0)).zero(), Some(zero));
+        assert_eq!(point(at(601), 2.0, at(0)).zero(), None, "since the boot of a node");
+        assert_eq!(point(at(5), 2.0, at(5)).zero(), None, "no time");
+        assert_eq!(Point { start: None, ..zero }.zero(), None);
     }
 
     proptest! {

@@ -7,14 +7,15 @@ mod lab;
 
 use jobs::Reader;
 use lab::{Lab, TestSeries, at, device, key};
-use model::{Cause, Gap, Kind, Origin, Point, Timestamp, increases};
+use model::{Cause, Gap, Kind, Origin, Point, Timestamp};
 use proptest::prelude::*;
-use query::{Asker, Questions, RangeQuestion, Rate, Settings};
+use query::{Asker, Format, GetMetrics, Questions, RangeQuestion, Rate, Settings};
 use store::{JobSelector, Selector};
 
 const METRIC: &str = "c_seconds_total";
 /// Second of the day at which every series begins.
 const FIRST: f64 = -70_000.0;
+const DAY: i64 = 86_400 * Timestamp::SECOND;
 
 fn range(
     questions: &Questions,
@@ -45,9 +46,10 @@ fn readings() -> impl Strategy<Value = Vec<(u32, u32, bool)>> {
     prop::collection::vec(reading, 1..40)
 }
 
-/// Stores the readings, one batch each, with the counter start that is valid at the reading.
-fn fill(lab: &Lab, readings: &[(u32, u32, bool)], flush: bool) -> Vec<Point> {
-    let (mut second, mut value, mut start) = (FIRST, 0.0, FIRST);
+/// Stores the readings, one batch each, with the counter start that is valid at the reading. The counter began some
+/// seconds before the series.
+fn fill(lab: &Lab, readings: &[(u32, u32, bool)], older: f64, flush: bool) -> Vec<Point> {
+    let (mut second, mut value, mut start) = (FIRST, older * 3.0, FIRST - older);
     let mut points = Vec::new();
     for (distance, growth, restarts) in readings {
         if *restarts {
@@ -80,8 +82,9 @@ proptest! {
         readings in readings(), cut in 0_i64..60_000, flush in any::<bool>(),
     ) {
         let lab = Lab::new();
-        let points = fill(&lab, &readings, flush);
-        let increase = increases(None, at(FIRST), points.iter().copied());
+        let points = fill(&lab, &readings, 0.0, flush);
+        let windows = conformance::window_growth(&points, Timestamp::SECOND);
+        let increase = windows.values().map(|(amount, _)| amount).sum::<f64>();
         let questions = lab.questions(Settings::default());
         for step in [0, 7, 60, 300, 900, 3600] {
             let whole_steps = |at: Timestamp| {
@@ -96,6 +99,62 @@ proptest! {
             let before = integral(&questions, step, (first, cut.plus(-1)));
             let after = integral(&questions, step, (cut, at(7200.0)));
             prop_assert!(near(before + after), "step {step}, cut at {cut}: {before} + {after} for {increase}");
+        }
+    }
+}
+
+/// Rate and seconds of each window of a range answer.
+fn rates_of_range(questions: &Questions) -> Vec<(f64, f64)> {
+    let answer = range(questions, Selector::default(), 300, (at(FIRST).plus(-DAY), at(7200.0)));
+    let one = answer.series.first();
+    let points = one.iter().flat_map(|one| one.times.iter().zip(&one.values));
+    points.filter_map(|(time, value)| Some((*time, (*value)?))).collect()
+}
+
+/// Rate of each window of `get_metrics` with `summary`.
+fn rates_of_summary(questions: &Questions) -> Vec<(f64, f64)> {
+    let pairs = [
+        ("devices", "n1"),
+        ("summary", "true"),
+        ("as_rate", "auto"),
+        ("start_time", "2026-01-03"),
+        ("end_time", "2026-01-06T02:00"),
+    ];
+    let asker = Asker::new(Reader::Everything, at(7200.0));
+    let question = GetMetrics::from_pairs(pairs).unwrap();
+    let answer = questions.get_metrics(&question, Format::Json, &asker).unwrap();
+    let text = answer.map(Result::unwrap).collect::<Vec<_>>().concat();
+    let rows: Vec<serde_json::Value> = serde_json::from_slice(&text).unwrap();
+    let rate = |row: &serde_json::Value| {
+        let start = Timestamp::parse(row["timestamp"].as_str().unwrap()).unwrap();
+        Some((start.seconds(), row["value"].as_f64()?))
+    };
+    rows.iter().filter_map(rate).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Windows of ranges and of summaries have the growth of the rule, also of a counter that is older than its
+    /// observation, such as one of a node since its boot.
+    #[test]
+    fn ranges_and_summaries_count_by_one_rule(
+        readings in readings(), older in prop_oneof![Just(0.0), 1.0..2000.0, 2000.0..80_000.0],
+        flush in any::<bool>(),
+    ) {
+        let lab = Lab::new();
+        let points = fill(&lab, &readings, older, flush);
+        let questions = lab.questions(Settings::default());
+        let rule = conformance::window_growth(&points, 300 * Timestamp::SECOND);
+        let rule: Vec<_> = rule.iter()
+            .map(|(start, (amount, seconds))| (Timestamp(*start).seconds(), amount / seconds))
+            .collect();
+        for rates in [rates_of_range(&questions), rates_of_summary(&questions)] {
+            prop_assert_eq!(rates.len(), rule.len(), "{:?} for {:?}", rates, rule);
+            for (have, want) in rates.iter().zip(&rule) {
+                prop_assert_eq!(have.0, want.0);
+                prop_assert!((have.1 - want.1).abs() <= 1e-9 * want.1.max(1.0), "{:?} for {:?}", have, want);
+            }
         }
     }
 }

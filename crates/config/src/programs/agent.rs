@@ -113,6 +113,20 @@ settings! {
     }
 }
 
+impl SpoolSettings {
+    /// The spool of one command that ended while its server was unavailable. It is sent at full rate.
+    pub const fn of_command(folder: PathBuf, bytes_max: u64, age_max: Duration) -> Self {
+        Self {
+            spool: Some(Spool::Folder(folder)),
+            spool_sync: false,
+            spool_bytes_max: Bytes(bytes_max),
+            spool_age_max: age_max,
+            spool_send_bytes_per_second: Bytes(TIB),
+            refused_bytes_max: Bytes(0),
+        }
+    }
+}
+
 settings! {
     /// What the server may change.
     RemoteSettings, REMOTE, "What the server may change" {

@@ -335,6 +335,12 @@ impl Outbox {
         self.ready.notify_all();
     }
 
+    /// Sets the folders of an outbox that began without them.
+    pub(crate) fn set_folders(&self, folders: Folders) {
+        let state = &mut *self.state();
+        (state.spool, state.kept, state.refused) = (folders.spool, folders.kept, folders.refused);
+    }
+
     /// Changes the spool, for example its limits.
     pub(crate) fn with_spool(&self, change: impl FnOnce(&mut Spool)) {
         if let Some(spool) = &mut self.state().spool {

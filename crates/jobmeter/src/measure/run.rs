@@ -4,6 +4,7 @@
 //! sends this node's samples, that agent reports the job; otherwise this process sends the samples.
 
 mod child;
+mod kept_runs;
 mod measure;
 mod place;
 pub(crate) mod reported;
@@ -18,11 +19,13 @@ use api::Totals;
 use child::Command;
 use clap::ArgMatches;
 use jiff::tz::TimeZone;
+use kept_runs::KeptRun;
 use kernel::Root;
 use kernel::clock::monotonic_us;
 use measure::Measure;
 use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
 use place::{JobDirs, Limits};
+use send::Sender;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -106,9 +109,10 @@ pub(crate) fn run(client: &Client, matches: &ArgMatches, device: &str) -> anyhow
         Default::default()
     });
     let mut job = Job { id, server, name, device, start, stop: None, give_up_us: 0 };
-    let result = measured(client, &root, &mut job, &words, &limits, &mut left_out);
+    let mut result = measured(client, &root, &mut job, &words, &limits, &mut left_out);
     let exit_code = result.as_ref().map_or(127, |measured| measured.exit_code);
-    end(client, &job, exit_code, &mut left_out);
+    let sender = result.as_mut().ok().and_then(|measured| measured.sender.take());
+    left_out.extend(end(client, &job, exit_code, sender));
     let reported = report(matches.get_flag("json"), &job, &words, result?, left_out);
     if let Err(error) = reported {
         // Scripts rely on the command's own exit code, even if the report cannot be written.
@@ -197,15 +201,42 @@ fn register(
     }
 }
 
-fn end(client: &Client, job: &Job, exit_code: i32, left_out: &mut Vec<String>) {
-    let Some(id) = job.id else { return };
+/// Ends the job at the server, and sends what earlier runs kept. If the server is unavailable, keeps the end and the
+/// unsent samples. Returns lines for the report.
+fn end(client: &Client, job: &Job, exit_code: i32, sender: Option<Sender>) -> Vec<String> {
+    let Some(id) = job.id else { return Vec::new() };
     // 1 µs after the last reading, which belongs to the job.
     let stop = job.stop.unwrap_or_else(crate::clock).plus(1).seconds();
     let end = api::End { exit_code: Some(exit_code), stop: Some(stop) };
     let path = format!("/api/v1/jobs/local:{id}/end");
-    if let Err(error) = again(job.give_up_us, || client.post::<api::Job>(&path, &end)) {
-        left_out.push(format!("sending the job's end to the server: {error:#}"));
+    let ended = again(job.give_up_us, || client.post::<api::Job>(&path, &end));
+    let lost = sender.as_ref().map_or(0, Sender::unsent_batches);
+    let (unsent, trouble) = sender.map(Sender::into_unsent).unwrap_or_default();
+    let mut lines = Vec::from_iter(trouble);
+    let is_unavailable = ended.as_ref().is_err_and(|error| !is_refusal(error));
+    if is_unavailable || unsent.is_some() {
+        let (server, device) = (job.server.clone(), job.device.to_string());
+        let kept = KeptRun { id: id.get(), server, device, end }.keep(unsent);
+        match kept {
+            Ok(line) => lines.push(line),
+            Err(error) => lines.push(format!(
+                "the job's end and {lost} batches of samples: no server took them, and they cannot be kept: {error:#}"
+            )),
+        }
+        return lines;
     }
+    if let Err(error) = ended {
+        lines.push(format!("sending the job's end to the server: {error:#}"));
+    }
+    let sent = kept_runs::send_kept(client, &job.server, job.give_up_us);
+    if !sent.is_empty() {
+        note(&format!(
+            "sent what earlier runs kept while the server was unavailable: {}",
+            sent.join(", ")
+        ))
+        .ok();
+    }
+    lines
 }
 
 /// Retries a request while the server is unavailable, up to a deadline; sends it at least once.
@@ -240,7 +271,7 @@ fn measured(
     let key = JobKey { cluster: ClusterId::local(), id };
     measure.begin(&key, &place, crate::clock());
     let agent = agent && !place.is_empty();
-    let mut sender = send::Sender::new(client, job.id.map(|_| &key), &job.device, agent);
+    let mut sender = Sender::new(client, job.id.map(|_| &key), &job.device, agent);
     // Per-task accounting must know the command before it runs, because it may be very short.
     let joined = || measure.joined(crate::clock());
     let mut command = Command::start(words, place.join_files(root), joined)?;
@@ -269,10 +300,10 @@ fn measured(
     if !(sender.agent_sees() && place.remove_later()) {
         place.remove();
     }
-    left_out.extend(sender.trouble());
     left_out.extend(measure.not_included().into_iter().map(str::to_owned));
     let peak_note = measure.peak_note();
-    Ok(Measured { exit_code, totals, peak_note, oom_kills: measure.oom_kills })
+    let (oom_kills, sender) = (measure.oom_kills, Some(sender));
+    Ok(Measured { exit_code, totals, peak_note, oom_kills, sender })
 }
 
 /// Usage of a command, and how it ended.
@@ -282,6 +313,8 @@ struct Measured {
     /// The note on the peak memory.
     peak_note: &'static str,
     oom_kills: Vec<api::OomKill>,
+    /// Its samples that are not sent yet.
+    sender: Option<Sender>,
 }
 
 /// The name of the job's directories. Agents recognise `job_*` as a job, but not `run_*`. `run_*` is for jobs
@@ -307,7 +340,7 @@ struct Ended {
 fn follow(
     command: &mut Command,
     measure: &mut Measure,
-    sender: &mut send::Sender,
+    sender: &mut Sender,
     place: &JobDirs,
 ) -> Ended {
     let (begun_us, mut told) = (command.begun().steady_us, false);
@@ -348,7 +381,7 @@ fn report(
     json: bool,
     job: &Job,
     words: &[OsString],
-    Measured { exit_code, totals, peak_note, oom_kills }: Measured,
+    Measured { exit_code, totals, peak_note, oom_kills, .. }: Measured,
     left_out: Vec<String>,
 ) -> io::Result<()> {
     let report = Report {

@@ -66,7 +66,7 @@ impl LineOf {
     }
 
     /// Sets the reading before the first one. `None`: no reading since that instant, so a first reading counts
-    /// from a counter start after that instant.
+    /// from a counter start after that instant ([`Point::zero`]).
     pub(crate) fn set_before(&mut self, (before, since): (Option<Point>, Timestamp)) {
         self.before = before;
         if before.is_none() {
@@ -76,8 +76,12 @@ impl LineOf {
 
     /// Whether the first reading needs the unknown reading before it to give a rate.
     pub(crate) fn lacks_before(&self, first: Point) -> bool {
-        let began = first.start.is_some_and(|start| start.0 >= self.since);
-        self.rate && self.before.is_none() && first.at.0 >= self.from && !began
+        self.rate && self.before.is_none() && first.at.0 >= self.from && self.zero(first).is_none()
+    }
+
+    /// The counter's start as a reading of 0, if no reading can lie between it and this first one.
+    fn zero(&self, first: Point) -> Option<Point> {
+        first.zero().filter(|zero| zero.at.0 >= self.since)
     }
 
     pub(crate) fn take(&mut self, chunk: &Chunk) {
@@ -152,13 +156,8 @@ impl LineOf {
     /// Growth of a counter since the previous reading, and the seconds that it covers. A first reading counts
     /// from the counter's start. `None`: both are unknown, or a part of this time is not visible to the reader.
     fn growth(&self, point: Point) -> Option<(f64, f64)> {
-        let before = match (self.before, point.start) {
-            (Some(before), _) if self.seen.joins(before.at.0, point.at.0) => before,
-            (_, Some(start)) if start.0 >= self.since && self.seen.joins(start.0, point.at.0) => {
-                Point { at: start, value: 0.0, ..point }
-            }
-            _ => return None,
-        };
+        let mut before = self.before.into_iter().chain(self.zero(point));
+        let before = before.find(|before| self.seen.joins(before.at.0, point.at.0))?;
         let seconds = point.at.since(before.at) as f64 / 1e6;
         (seconds > 0.0).then(|| (increase(before, point).amount, seconds))
     }

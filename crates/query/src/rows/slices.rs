@@ -176,7 +176,7 @@ impl Rates {
                 self.held.push(Arc::clone(info));
             }
             // Growth does not count if the previous reading or the counter's start is not visible to the reader.
-            let zero = growth.and_then(|growth| growth.zero(*at));
+            let zero = growth.and_then(|growth| growth.zero);
             let mut before = before.into_iter().chain(zero);
             let before = before.find(|it| seen.connects(it.at.0, first.at.0, width));
             let rate = match growth {
@@ -199,8 +199,8 @@ fn rate(before: Point, now: Point, counter: bool) -> Option<f64> {
 }
 
 /// Growth per second of a window. It counts since the previous window's last sample. Without one, it counts
-/// since the counter's start if the window contains it, otherwise since the first sample. `None`: no time is
-/// covered.
+/// since the counter's start if that was observed ([`model::Point::zero`]), otherwise since the first sample. `None`:
+/// no time is covered.
 fn window_rate(before: Option<Point>, growth: Growth) -> Option<f64> {
     let (mut amount, mut covered_us) = (growth.amount, growth.covered_us);
     if let Some(before) = before {

@@ -25,6 +25,8 @@ pub(crate) struct Summary {
     cancel: Cancel,
     /// Maximum rows of a slice; exceeded only if one 5 min bucket alone has more.
     rows_max: usize,
+    /// The first bucket of the query.
+    first: i64,
     /// The first and the last bucket not returned yet.
     rest: Option<(i64, i64)>,
     /// Number of buckets in the next slice.
@@ -59,18 +61,16 @@ pub(crate) struct Growth {
     pub(crate) amount: f64,
     /// Time between the samples that the amount covers, in microseconds.
     pub(crate) covered_us: i64,
+    /// The counter's start as a reading of 0, if no sample can lie between it and the first sample.
+    pub(crate) zero: Option<Point>,
 }
 
 impl Growth {
-    fn of(rollup: &Rollup) -> Self {
+    /// The growth in a window of a query that reads all samples since an instant.
+    fn of(rollup: &Rollup, since: i64) -> Self {
         let Rollup { first, last, .. } = *rollup;
-        Self { first, last, amount: rollup.increase(), covered_us: last.at.since(first.at) }
-    }
-
-    /// The counter's start as a reading of 0, if it lies in the window that begins at `from`.
-    pub(crate) fn zero(&self, from: i64) -> Option<Point> {
-        let start = self.first.start.filter(|start| start.0 >= from && *start < self.first.at)?;
-        Some(Point { at: start, value: 0.0, start: Some(start) })
+        let zero = first.zero().filter(|zero| zero.at.0 >= since);
+        Self { first, last, amount: rollup.increase(), covered_us: last.at.since(first.at), zero }
     }
 
     /// Merges a second part of the same bucket. The time between the parts is not covered.
@@ -78,7 +78,7 @@ impl Growth {
         self.amount += other.amount;
         self.covered_us = self.covered_us.saturating_add(other.covered_us);
         if other.first.at < self.first.at {
-            self.first = other.first;
+            (self.first, self.zero) = (other.first, other.zero);
         }
         if other.last.at > self.last.at {
             self.last = other.last;
@@ -103,7 +103,7 @@ impl Summary {
         let (selector, names) = (selector.clone(), Names::default());
         let rows_max = rows_max.max(1);
         // Begins with one day per slice, which fits about 100 series.
-        Self { snapshot, selector, cancel, rows_max, rest, width: 288, names }
+        Self { snapshot, selector, cancel, rows_max, first, rest, width: 288, names }
     }
 
     /// The next slice, made of visible samples only. After an error the iteration ends.
@@ -151,7 +151,8 @@ impl Summary {
             }
             let windows = seen_windows(&self.snapshot, series, &seen, BUCKET, &self.cancel)?;
             let place = self.names.place(&windows.series);
-            buckets.extend(windows.windows.iter().map(|window| Bucket::of(place, window)));
+            buckets
+                .extend(windows.windows.iter().map(|window| Bucket::of(place, window, self.first)));
             if buckets.len() > self.rows_max && first < last {
                 return Ok(None);
             }
@@ -209,9 +210,9 @@ const fn bucket(at: i64) -> i64 {
 }
 
 impl Bucket {
-    fn of(place: usize, (start, rollup): &(Timestamp, Rollup)) -> Self {
+    fn of(place: usize, (start, rollup): &(Timestamp, Rollup), since: i64) -> Self {
         let Rollup { count, sum, max, .. } = *rollup;
-        Self { start: start.0, place, count, sum, max, growth: Growth::of(rollup) }
+        Self { start: start.0, place, count, sum, max, growth: Growth::of(rollup, since) }
     }
 
     /// Merges the bucket of another series with the same name in the answer.
@@ -304,7 +305,7 @@ mod tests {
             count,
             sum,
             max,
-            growth: Growth::of(&Rollup::of(point)),
+            growth: Growth::of(&Rollup::of(point), 0),
         }
     }
 

@@ -211,13 +211,18 @@ fn a_user_reports_only_gaps_that_run_notes() {
         let mut batch =
             of_metrics(&origin, seq, Some(&own), &[metric("run_threads", Unit::Count, "")]);
         batch.gaps = vec![Gap { cause, ..gap(&origin, crate::now()) }];
-        let taken = matches!(cause, Cause::SourceBroken | Cause::EventsLost);
+        let of_the_node = matches!(
+            cause,
+            Cause::AgentDown | Cause::MissedTicks | Cause::SourceTimeout | Cause::PermissionLost
+        );
+        let taken = Cause::OF_RUNS.contains(&cause);
+        assert!(!(taken && of_the_node), "{cause:?}");
         let status = if taken { Stored } else { RefusedForGood };
         assert_eq!(statuses(&post(&site, USER, &frame(&batch))), [status], "{cause:?}");
     }
     let gaps = site.get("/api/v1/gaps").json();
     let causes: Vec<_> = gaps.as_array().unwrap().iter().map(|gap| gap["cause"].clone()).collect();
-    assert_eq!(causes, ["source broken", "events lost"]);
+    assert_eq!(causes, Cause::OF_RUNS.map(Cause::words));
 }
 
 #[test]

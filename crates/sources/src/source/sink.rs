@@ -21,7 +21,7 @@ use model::{
 use series_ref::SeriesRef;
 use std::sync::Arc;
 
-/// Maximum number of live series of a source; samples of further series are counted and rejected.
+/// Maximum number of live series of a source; samples of further series are counted and become a gap.
 pub const SERIES_PER_SOURCE_MAX: usize = 100_000;
 
 /// Number of seals after which a series without a sample is removed.
@@ -37,6 +37,8 @@ const ENDED_SEALS_MAX: u32 = 1;
 pub struct Sink {
     device: DeviceId,
     now: Timestamp,
+    /// The time of the samples before those of `now`.
+    before: Timestamp,
     known: Vec<Option<KnownSeries>>,
     free: Vec<u32>,
     find: HashTable<u32>,
@@ -153,6 +155,7 @@ impl Sink {
         Self {
             device,
             now: Timestamp(0),
+            before: Timestamp(0),
             known: Vec::new(),
             free: Vec::new(),
             find: HashTable::new(),
@@ -187,6 +190,9 @@ impl Sink {
 
     /// Sets the time of the following samples.
     pub fn begin(&mut self, now: Timestamp) {
+        if now != self.now {
+            self.before = self.now;
+        }
         self.now = now;
     }
 
@@ -325,11 +331,11 @@ impl Sink {
     }
 
     fn add(&mut self, series: &SeriesRef<'_>, start: Option<Timestamp>, hash: u64) -> Option<u32> {
+        let SeriesRef { metric, device, job, labels } = *series;
         if self.find.len() >= SERIES_PER_SOURCE_MAX {
-            self.counts.series_refused += 1;
+            self.refuse_series(device);
             return None;
         }
-        let SeriesRef { metric, device, job, labels } = *series;
         let Ok(canonical) = Labels::new(labels.iter().copied()) else {
             self.counts.labels_refused += 1;
             return None;

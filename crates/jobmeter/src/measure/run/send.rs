@@ -2,9 +2,11 @@
 
 use super::measure::Measure;
 use crate::server::client::Client;
+use config::SpoolSettings;
 use delivery::{Failure, Http, StatusHeaders, Stepped, draw_boot};
 use kernel::clock::monotonic_us;
 use model::{DeviceId, JobKey, Origin};
+use sources::Sink;
 use std::time::Duration;
 use wire::{AckStatus, Answer};
 
@@ -32,12 +34,37 @@ impl Sender {
         device: &DeviceId,
         agent: bool,
     ) -> Self {
-        let (delivery, trouble) = match key.map(|key| start(key, device)).transpose() {
+        let (delivery, trouble) = match key.map(|key| start(None, key, device)).transpose() {
             Ok(delivery) => (delivery, None),
             Err(error) => (None, Some(error.to_string())),
         };
         let http = client.batches();
         Self { http, delivery, agent, rests_until_us: 0, trouble, is_rejected: false }
+    }
+
+    /// A sender for the batches of an earlier run in this spool.
+    pub(crate) fn of_kept(
+        client: &Client,
+        key: &JobKey,
+        device: &DeviceId,
+        spool: &SpoolSettings,
+    ) -> anyhow::Result<Self> {
+        let delivery = start(Some(spool), key, device)?;
+        Ok(Self { delivery: Some(delivery), ..Self::new(client, None, device, false) })
+    }
+
+    /// Sends the batches in the spool until a deadline. Returns whether the server has all of them.
+    pub(crate) fn flush(&mut self, give_up_us: u64) -> bool {
+        while let Some(delivery) = self.delivery.as_mut().filter(|_| monotonic_us() < give_up_us) {
+            let (now, steady) = (crate::clock(), steady_us());
+            // Damage to the spool becomes a gap in a batch of its own.
+            delivery.seal(now, steady, &mut Vec::<&mut Sink>::new());
+            delivery.keep(now, steady);
+            if !(self.rests(Some(give_up_us)) && self.post()) {
+                break;
+            }
+        }
+        self.delivery.as_ref().is_some_and(Stepped::is_drained)
     }
 
     /// Sends new samples of the sources. The last call passes the deadline of its retries, and sends at least
@@ -100,23 +127,31 @@ impl Sender {
         self.agent
     }
 
-    /// The error for the report.
-    pub(crate) fn trouble(self) -> Option<String> {
-        match self.delivery.as_ref().map_or(0, Stepped::unsent_batches) {
-            lost if lost > 0 && !self.is_rejected => {
-                Some(format!("{lost} batches of samples, which no server took"))
-            }
-            _ => self.trouble,
+    /// Number of batches that no server took, and may take later.
+    pub(crate) fn unsent_batches(&self) -> u64 {
+        let unsent = self.delivery.as_ref().map_or(0, Stepped::unsent_batches);
+        if self.is_rejected { 0 } else { unsent }
+    }
+
+    /// The batches that no server took, and why it stored no others.
+    pub(crate) fn into_unsent(self) -> (Option<Stepped>, Option<String>) {
+        match self.unsent_batches() {
+            0 => (None, self.trouble),
+            _ => (self.delivery, None),
         }
     }
 }
 
-fn start(key: &JobKey, device: &DeviceId) -> anyhow::Result<Stepped> {
+fn start(
+    spool: Option<&SpoolSettings>,
+    key: &JobKey,
+    device: &DeviceId,
+) -> anyhow::Result<Stepped> {
     let identity = (Origin::of_run(device, key.id)?, draw_boot()?);
-    Ok(Stepped::start(None, identity, device.clone(), crate::clock(), steady_us())?)
+    Ok(Stepped::start(spool, identity, device.clone(), crate::clock(), steady_us())?)
 }
 
-fn steady_us() -> i64 {
+pub(super) fn steady_us() -> i64 {
     signed(monotonic_us())
 }
 
