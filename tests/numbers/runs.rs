@@ -169,7 +169,7 @@ fn a_run_that_ends_while_the_server_is_down_is_sent_by_the_next_one() {
         let dir = tempfile::tempdir().unwrap();
         let mut server = Server::start(&dir.path().join("data"), &[]);
         let state = tempfile::tempdir().unwrap();
-        std::os::unix::fs::chown(state.path(), user.id(), user.id()).unwrap();
+        std::os::unix::fs::chown(state.path(), Some(user.id()), Some(user.id())).unwrap();
         let [begun, stop] = ["begun", "stop"].map(|name| state.path().join(name));
         let script = format!(
             "touch {}; while [ ! -e {} ]; do :; done; exit 3",
@@ -247,4 +247,64 @@ fn an_agent_that_starts_during_a_run_does_not_report_it_again() {
     let query = "SELECT count(*) AS n FROM metrics WHERE job_id = 1 AND timestamp = date_trunc('second', timestamp)";
     assert_eq!(sql(&server.url, query)[0]["n"], 0, "{report}");
     assert!(!agent.errors().contains("job local:1 is here"), "{}", agent.errors());
+}
+
+/// Uses memory in MiB and processor time in seconds, then writes its processor time to a file.
+const USE: &str = r#"
+import sys, time
+seconds, data = float(sys.argv[2]), b"x" * (int(sys.argv[1]) << 20)
+while time.process_time() < seconds:
+    sum(range(10000))
+open(sys.argv[3], "w").write(str(time.process_time()))
+"#;
+
+/// A run within a run that uses less processor time than the outer one, and more memory. With a cgroup of its own it is
+/// in no number of the outer run, which says so; without one it is in each.
+#[test]
+fn the_report_of_an_outer_run_is_true_for_every_nesting() {
+    if !root("the_report_of_an_outer_run_is_true_for_every_nesting") {
+        return;
+    }
+    let jobmeter = program("jobmeter").display().to_string();
+    let python = crate::truth::python();
+    let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+    let has_nobody = users().contains(&User::Nobody);
+    let cases = [(User::Root, ""), (User::Root, nobody), (User::Nobody, "")];
+    for (outer, change) in cases.into_iter().filter(|case| has_nobody || *case == (User::Root, ""))
+    {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).unwrap();
+        let [script, own, nested, report] =
+            ["use.py", "own", "nested", "report"].map(|name| dir.path().join(name));
+        std::fs::write(&script, USE).unwrap();
+        let (script, shown) =
+            (script.display(), |path: &std::path::PathBuf| path.display().to_string());
+        let run = "run --server http://127.0.0.1:9 --json --";
+        let inner = format!(
+            "{python} {script} 24 0.5 {}; {change} {jobmeter} {run} {python} {script} 96 0.1 {} > {}",
+            shown(&own),
+            shown(&nested),
+            shown(&report)
+        );
+        let mut command = outer.command();
+        command.args(run.split(' ')).args(["sh", "-c", &inner]);
+        let (code, out, errors) = output(&mut command);
+        assert_eq!(code, 0, "{errors}");
+        let whole: Value = serde_json::from_str(&out).unwrap();
+        let inner: Value =
+            serde_json::from_str(&std::fs::read_to_string(&report).unwrap()).unwrap();
+        let used = |path| -> f64 { std::fs::read_to_string(path).unwrap().parse().unwrap() };
+        let (own, nested) = (used(&own), used(&nested));
+        let number = |report: &Value, name: &str| report[name].as_f64().unwrap();
+        let case = format!("{outer:?} {change}: {whole} {inner}");
+        assert!((number(&inner, "cpu_seconds") - nested).abs() < 0.02 + 0.05 * nested, "{case}");
+        let is_apart = outer == User::Root && change.is_empty();
+        let notes = whole["left_out"].to_string();
+        assert_eq!(notes.contains("moved to another cgroup"), is_apart, "{case}");
+        let least = if is_apart { own } else { own + nested };
+        assert!((least..least + 0.3).contains(&number(&whole, "cpu_seconds")), "{least} {case}");
+        let peak_mib = number(&whole, "memory_peak_bytes") / f64::from(1 << 20);
+        assert_eq!(peak_mib > 96.0, !is_apart, "{case}");
+        assert!(peak_mib > 24.0 && peak_mib < 200.0, "{case}");
+    }
 }

@@ -188,3 +188,35 @@ fn the_mean_of_a_gauge_holds_its_last_value_until_the_last_process_ended() {
     assert_eq!(average("cgroup_memory_anon_bytes"), Some(175.0));
     assert_eq!(average("cgroup_memory_file_bytes"), Some(50.0));
 }
+
+#[test]
+fn a_gauge_that_was_read_only_after_the_last_process_has_no_value_of_the_job() {
+    let lab = Lab::new();
+    let job = key("slurm", 5);
+    lab.job(&job, "n1", 1000, 100.0, Some(102.0));
+    let gauge = |metric, samples| TestSeries {
+        metric,
+        kind: Kind::Gauge,
+        job: Some(job.clone()),
+        samples,
+        ..TestSeries::default()
+    };
+    lab.put(&[
+        gauge("cgroup_memory_bytes", &[(101.875, 4.0)]),
+        gauge("cgroup_memory_limit_bytes", &[(101.875, 64.0)]),
+        gauge("cgroup_memory_anon_bytes", &[(101.0, 7.0)]),
+        gauge("cgroup_tasks", &[(101.875, 0.0)]),
+        gauge("taskstats_hiwater_rss_bytes", &[(101.875, 32.0)]),
+    ]);
+    let report =
+        lab.questions(Settings::default()).job_report(&"5".parse().unwrap(), &all()).unwrap();
+    let line = |name: &str| {
+        let line = report.metrics.iter().find(|line| line.metric == name).unwrap();
+        (line.average, line.max)
+    };
+    assert_eq!(line("cgroup_memory_bytes"), (None, None));
+    assert_eq!(line("cgroup_memory_limit_bytes"), (Some(64.0), Some(64.0)));
+    assert_eq!(line("cgroup_memory_anon_bytes"), (Some(7.0), Some(7.0)));
+    // The remaining pages are not the peak.
+    assert_eq!(report.totals.memory_peak_bytes, Some(32.0));
+}

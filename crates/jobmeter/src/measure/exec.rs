@@ -13,6 +13,7 @@
 use anyhow::{Context, bail};
 use cgroups::Hierarchies;
 use kernel::Root;
+use kernel::rusage::Usage;
 use kernel::sibling::{self, Side};
 use rustix::process::{Pid, Signal};
 use std::ffi::{OsStr, OsString};
@@ -36,7 +37,7 @@ const LISTEN_FD: RawFd = 3;
 /// Steps before the process becomes `program`.
 #[derive(Default)]
 pub(crate) struct Steps {
-    /// Paths of the `cgroup.procs` files to join.
+    /// Paths of the `cgroup.procs` files to join, the one that counts processor time last.
     pub(crate) join: Vec<PathBuf>,
     /// The socket of a sibling that becomes the program.
     pub(crate) beside: Option<i32>,
@@ -97,11 +98,13 @@ pub(crate) fn become_program(words: &[OsString]) -> anyhow::Result<std::convert:
     {
         std::process::exit(0);
     }
-    for file in files {
-        join(file)?;
-    }
+    let counting = files.pop();
+    files.into_iter().try_for_each(join)?;
+    // The kernel has counted the usage up to now for the previous cgroup.
+    let before = sibling::used();
+    counting.into_iter().try_for_each(join)?;
     let error = match beside {
-        Some(beside) => beside.begin(words),
+        Some(beside) => beside.begin(words, before),
         None => exec(program, arguments, listens),
     };
     let program = program.to_string_lossy().into_owned();
@@ -129,9 +132,8 @@ impl Beside {
     }
 
     /// Reports that all cgroups are joined, waits for permission, and becomes the program; returns only if this
-    /// fails.
-    fn begin(mut self, words: &[OsString]) -> io::Error {
-        let joined = sibling::used();
+    /// fails. `joined`: the usage just before the last cgroup.
+    fn begin(mut self, words: &[OsString], joined: Usage) -> io::Error {
         match self.0.write_all(b"joined\n").and_then(|()| self.0.read_exact(&mut [0])) {
             Ok(()) => sibling::become_program(words, &self.0, joined),
             Err(error) => error,

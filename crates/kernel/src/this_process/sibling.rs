@@ -77,7 +77,7 @@ pub struct Begun {
     pub steady_us: u64,
     /// The usage of the process before it.
     pub used: Usage,
-    /// The part of `used` since it had joined its cgroups, which count it too.
+    /// The part of `used` since just before it joined the cgroup that counts processor time, which counts it too.
     pub since_joined: Usage,
 }
 
@@ -128,7 +128,7 @@ impl Begun {
 
 /// Becomes a program found like execvp(3), and writes [`Begun`] just before. Little of this process's memory is
 /// resident then, as the kernel counts its maximum for the program. `words`: the program and its arguments;
-/// `joined`: the usage of this process when it had joined its cgroups. Returns only when it fails.
+/// `joined`: the usage of this process just before it joined its last cgroup. Returns only when it fails.
 pub fn become_program(words: &[OsString], output: &File, joined: Usage) -> io::Error {
     let Ok(words) =
         words.iter().map(|word| CString::new(word.as_bytes())).collect::<Result<Vec<_>, _>>()

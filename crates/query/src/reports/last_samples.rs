@@ -1,13 +1,23 @@
 //! The last sample of each gauge of a job, which may lie after the job's end.
 //!
 //! The agent reads a job once more after its last process has ended. The memory is nearly 0 then, and the mean
-//! over the job must not include this drop. So the previous value holds until that reading.
+//! over the job must not include this drop. So the previous value holds until that reading. A gauge that was read only
+//! then has no value of the job.
 
 use model::{Point, Timestamp};
 use std::collections::BTreeMap;
 
 /// Metrics that count a job's tasks or processes: 0 after the last one has ended.
 const TASKS: [&str; 3] = ["cgroup_tasks", "taskstats_tasks", "run_processes"];
+
+/// Parts of the names of gauges that hold for the whole job, whenever they are read.
+const OF_WHOLE_JOB: [&str; 7] =
+    ["_peak", "_limit", "hiwater", "unread", "_oom_", "run_report_", "taskstats_"];
+
+/// Whether the only sample of a gauge's series, at this time, is a value of the job.
+pub(crate) fn is_of_job(metric: &str, at: Timestamp, end: Option<Timestamp>) -> bool {
+    end.is_none_or(|end| at < end) || OF_WHOLE_JOB.iter().any(|part| metric.contains(part))
+}
 
 /// The last two samples of one series of a gauge.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use crate::common::time::SLACK;
 use crate::lists::listing::gap;
 use crate::lists::shown::{allocation, share, shown, step};
 use crate::reports::ended;
-use crate::reports::last_samples::{Ends, LastSamples};
+use crate::reports::last_samples::{self, Ends, LastSamples};
 use crate::reports::totals::{ByNode, NodeSum, USAGE_METRICS, totals};
 use crate::{Asker, QueryError, Questions};
 use jobs::{Filter, JobName, Listed, Sees, Whole};
@@ -283,6 +283,8 @@ struct MetricSum {
     sum: SeriesSum,
     /// The last samples of each gauge series; their integrals are not in the sum yet.
     last_samples: Vec<LastSamples>,
+    /// The only samples of series of gauges; they are not in the sum yet.
+    single_samples: Vec<Point>,
     first: i64,
     last: i64,
 }
@@ -348,10 +350,19 @@ impl Used {
             kind: one.info.kind,
             sum: SeriesSum::default(),
             last_samples: Vec::new(),
+            single_samples: Vec::new(),
             first: one.first,
             last,
         });
-        metric.take(&one.sum, one.first, last);
+        let is_single = one.info.kind != Kind::Counter && one.sum.samples == 1;
+        match one.before.filter(|_| is_single) {
+            Some(point) => {
+                let sum = SeriesSum { samples: 1, ..SeriesSum::default() };
+                metric.take(&sum, one.first, last);
+                metric.single_samples.push(point);
+            }
+            None => metric.take(&one.sum, one.first, last),
+        }
         metric.last_samples.extend(one.last_samples.filter(|_| one.info.kind != Kind::Counter));
         if self.series.len() < self.series_max {
             self.series.push(api::SeriesRef {
@@ -370,7 +381,7 @@ impl Used {
             let count = u32::try_from(devices.len()).unwrap_or(u32::MAX);
             let mut whole: Option<MetricSum> = None;
             for (device, mut metric) in devices {
-                metric.hold_until(self.ends.of(&device));
+                metric.hold_until(&name, self.ends.of(&device));
                 by_node.insert(&device, &name, metric.of_node());
                 match &mut whole {
                     Some(whole) => whole.take(&metric.sum, metric.first, metric.last),
@@ -398,10 +409,17 @@ impl MetricSum {
     }
 
     /// Adds the integrals up to the last samples, with the value held after the end of the job's last process,
-    /// if known.
-    fn hold_until(&mut self, end: Option<Timestamp>) {
+    /// if known; and single samples before that end.
+    fn hold_until(&mut self, metric: &str, end: Option<Timestamp>) {
         let areas = self.last_samples.drain(..).map(|last| last.area_until(end));
         self.sum.area += areas.sum::<f64>();
+        for point in self.single_samples.drain(..) {
+            if point.value.is_finite() && last_samples::is_of_job(metric, point.at, end) {
+                self.sum.last += point.value;
+                let max = self.sum.max.map_or(point.value, |max| max.max(point.value));
+                self.sum.max = Some(max);
+            }
+        }
     }
 
     fn of_node(&self) -> NodeSum {

@@ -347,21 +347,24 @@ impl Measure {
     }
 }
 
-/// Minimum usage of ended processes outside of the job's cgroups: processor time and page faults. Smaller
-/// differences come from two ways of counting the same processes.
-const LEFT_SECONDS: f64 = 0.05;
+/// Minimum usage of ended processes outside of the job's cgroups: processor time and page faults. Both ways of
+/// counting read the same exact run times; they differ by what the process used to join the last cgroup. Page faults
+/// of ended processes include those of files that other cgroups are charged for.
+const LEFT_SECONDS: f64 = 0.003;
+const LEFT_SECONDS_PART: f64 = 0.001;
 const LEFT_FAULTS: f64 = 2000.0;
-const LEFT_PART: f64 = 0.05;
+const LEFT_FAULTS_PART: f64 = 0.05;
 
 /// Whether processes of the job left its cgroup, as the command of a nested `jobmeter run` does. Their peak
 /// memory and written bytes are unknown here, so no number includes these processes.
 fn has_left(totals: &Totals, ended: Usage) -> bool {
-    let more = |counted: Option<f64>, ended: f64, least: f64| {
-        counted.is_some_and(|counted| ended > counted * (1.0 + LEFT_PART) + least)
+    let more = |counted: Option<f64>, ended: f64, part: f64, least: f64| {
+        counted.is_some_and(|counted| ended > counted * (1.0 + part) + least)
     };
     let cpu = (ended.user_us + ended.system_us) as f64 / 1e6;
-    more(totals.cpu_seconds, cpu, LEFT_SECONDS)
-        || more(totals.minor_faults, ended.minor_faults as f64, LEFT_FAULTS)
+    let faults = ended.minor_faults as f64;
+    more(totals.cpu_seconds, cpu, LEFT_SECONDS_PART, LEFT_SECONDS)
+        || more(totals.minor_faults, faults, LEFT_FAULTS_PART, LEFT_FAULTS)
 }
 
 /// The maximum of the cgroup's counts and of the usage of ended processes, if all processes are in the cgroup.
@@ -369,6 +372,11 @@ fn has_left(totals: &Totals, ended: Usage) -> bool {
 /// cgroup.
 fn with_ended(totals: Totals, ended: Usage) -> Totals {
     let larger = |counted: Option<f64>, ended: f64| counted.map(|counted| counted.max(ended));
+    // The run times of ended processes are exact. The cgroup counts a little more: the start of the command and the
+    // exits of its tasks. It counts much more if the kernel itself reaped tasks.
+    let exact = |counted: Option<f64>, ended: f64| {
+        counted.map(|counted| if counted - ended <= END_SECONDS_MAX { ended } else { counted })
+    };
     let (user, system) = (ended.user_us as f64 / 1e6, ended.system_us as f64 / 1e6);
     // The kernel scales both times of a process to its exact run time; a version 1 cgroup counts them in timer
     // ticks.
@@ -378,7 +386,7 @@ fn with_ended(totals: Totals, ended: Usage) -> Totals {
     let largest_task = largest_task.map(|kib| kib as f64 * 1024.0);
     let charged = totals.memory_peak_bytes.filter(|bytes| *bytes > 0.0);
     Totals {
-        cpu_seconds: larger(totals.cpu_seconds, user + system),
+        cpu_seconds: exact(totals.cpu_seconds, user + system),
         cpu_user_seconds: part(totals.cpu_user_seconds, user),
         cpu_system_seconds: part(totals.cpu_system_seconds, system),
         // A task's resident memory includes pages charged elsewhere: it is reported only if no charged memory is

@@ -137,12 +137,15 @@ impl JobDirs {
         changed.map(|stat| Timestamp(stat.changed_us)).min()
     }
 
-    /// The files that a process writes to in order to join.
+    /// The files that a process writes to in order to join, in this order. The last one is that of the hierarchy that
+    /// counts processor time: what the process uses to join the others is not the command's.
     pub(crate) fn join_files(&self, root: &Root) -> Vec<PathBuf> {
-        let mut files: Vec<_> =
-            self.dirs.iter().map(|dir| root.path().join(&dir.path).join("cgroup.procs")).collect();
-        files.dedup();
-        files
+        let counting = [Hierarchy::Cpuacct, Hierarchy::Unified];
+        let last = counting.into_iter().find_map(|hierarchy| self.dir(hierarchy));
+        let dirs = || self.dirs.iter().map(|dir| dir.path.as_str());
+        let mut dirs: Vec<_> = dirs().filter(|dir| Some(*dir) != last).chain(last).collect();
+        dirs.dedup();
+        dirs.into_iter().map(|dir| root.path().join(dir).join("cgroup.procs")).collect()
     }
 
     /// Number of processes in the job's directories and below them.
@@ -323,6 +326,27 @@ mod tests {
         let limits = Limits { memory_bytes: Some(1 << 20), ..Limits::default() };
         let error = JobDirs::make(&root, "job_1", &limits).unwrap_err().to_string();
         assert!(error.contains("--memory"), "{error}");
+    }
+
+    #[test]
+    fn the_hierarchy_that_counts_processor_time_is_joined_last() {
+        let (_dir, root) = machine("", &[]);
+        let joined = |dirs: &[(Hierarchy, &str)]| -> Vec<String> {
+            let dir = |(hierarchy, path): &(Hierarchy, &str)| JobDir {
+                hierarchy: *hierarchy,
+                path: (*path).to_owned(),
+            };
+            let place = JobDirs { dirs: dirs.iter().map(dir).collect(), ..JobDirs::default() };
+            let name = |file: &PathBuf| {
+                let dir = file.parent().and_then(Path::file_name).unwrap();
+                dir.to_str().unwrap().to_owned()
+            };
+            place.join_files(&root).iter().map(name).collect()
+        };
+        use Hierarchy::{Cpu, Cpuacct, Memory, Unified};
+        let mixed = [(Unified, "unified"), (Cpu, "cpu"), (Cpuacct, "cpu"), (Memory, "memory")];
+        assert_eq!(joined(&mixed), ["unified", "memory", "cpu"]);
+        assert_eq!(joined(&[(Unified, "job")]), ["job"]);
     }
 
     #[test]

@@ -78,7 +78,9 @@ fn all_numbers_include_the_same_processes() {
     let faults = Totals { minor_faults: Some(100.0), ..Totals::default() };
     let many = Usage { minor_faults: 90_000, ..Usage::default() };
     assert!(has_left(&faults, many) && !has_left(&faults, Usage::default()));
-    let whole = Totals { cpu_seconds: Some(1.99), ..cgroup.clone() };
+    let little = Totals { cpu_seconds: Some(1.99), ..cgroup.clone() };
+    assert!(has_left(&little, ended), "10 ms of a nested run");
+    let whole = Totals { cpu_seconds: Some(1.999), ..cgroup.clone() };
     assert!(!has_left(&whole, ended));
     let totals = with_ended(whole, ended);
     assert_eq!((totals.cpu_seconds, totals.cpu_user_seconds), (Some(2.0), Some(1.5)));
@@ -104,6 +106,16 @@ fn a_short_command_has_no_more_processor_time_than_wall_time() {
         "more than the time until the last reading"
     );
     assert_eq!(within(2.0, 1.0, Duration::from_secs(60)), 2.0, "two tasks");
+}
+
+#[test]
+fn the_exact_times_of_ended_processes_count_without_the_costs_of_the_cgroup() {
+    let counted = |cpu| Totals { cpu_seconds: Some(cpu), ..Totals::default() };
+    let ended = Usage { user_us: 1_000, system_us: 500, ..Usage::default() };
+    assert_eq!(with_ended(counted(0.0033), ended).cpu_seconds, Some(0.0015));
+    assert_eq!(with_ended(counted(0.0013), ended).cpu_seconds, Some(0.0015));
+    let reaped_by_the_kernel = with_ended(counted(0.0315), ended).cpu_seconds;
+    assert_eq!(reaped_by_the_kernel, Some(0.0315));
 }
 
 #[test]
