@@ -342,6 +342,10 @@ const LIMITS: &str = "
   second, counts up to the last reading of its job's cgroup. The report states the seconds after that as `unread_seconds`.
 - A process that is moved to another job counts its transfers of up to a second for the job that it left, until the agent
   notices the move. Processor time is cut to what the job's cgroup counted.
+- A process that began less than 2 s before the cgroup of the job that it joins counts with all that it used: it was started to run the
+  job. Processor time is cut to what the job's cgroup counted; transfers and page faults are not.
+- The processor time of a job with more than 1024 tasks at once, or 128 when another one joins it, is the larger of two accounts: that of
+  its cgroup up to the last reading, and that of its tasks. What a moved task used before the move was noticed is in the first one only.
 - The cgroups of an ID distinguish its runs, at any distance in time. Without a record of a scheduler, two cgroups of one ID
   within 60 s on a node are one run, which has what both used.
 - Counters of a run begin with its cgroup. A gauge belongs to the run in which it was read. Where two runs of one ID begin less than 2 s
