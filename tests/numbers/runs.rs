@@ -266,7 +266,7 @@ fn the_report_of_an_outer_run_is_true_for_every_nesting() {
         return;
     }
     let jobmeter = program("jobmeter").display().to_string();
-    let python = crate::truth::python();
+    let python = crate::numbers::truth::python();
     let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups";
     let has_nobody = users().contains(&User::Nobody);
     let cases = [(User::Root, ""), (User::Root, nobody), (User::Nobody, "")];
