@@ -1,4 +1,4 @@
-//! Growth of a counter by window of time (decision 0024): the single rule for ranges and for rates of
+//! Growth of a counter by window of time (decision 0031): the single rule for ranges and for rates of
 //! `get_metrics` with `summary`.
 
 use model::{Point, SEGMENT_MAX_US, Timestamp, increase};
