@@ -6,6 +6,7 @@ use model::{
     Batch, Cause, ClusterId, DeviceId, Gap, JobId, JobKey, Kind, Labels, Metric, SeriesEntry,
     SeriesTable, Tick, Timestamp, Unit,
 };
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use wire::AckStatus::{self, RefusedForGood, RefusedForNow, Stored};
 
@@ -221,8 +222,8 @@ fn a_user_reports_only_gaps_that_run_notes() {
         assert_eq!(statuses(&post(&site, USER, &frame(&batch))), [status], "{cause:?}");
     }
     let gaps = site.get("/api/v1/gaps").json();
-    let causes: Vec<_> = gaps.as_array().unwrap().iter().map(|gap| gap["cause"].clone()).collect();
-    assert_eq!(causes, Cause::OF_RUNS.map(Cause::words));
+    let causes = gaps.as_array().unwrap().iter().map(|gap| gap["cause"].as_str().unwrap());
+    assert_eq!(BTreeSet::from_iter(causes), BTreeSet::from(Cause::OF_RUNS.map(Cause::words)));
 }
 
 #[test]

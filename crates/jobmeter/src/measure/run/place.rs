@@ -336,7 +336,8 @@ mod tests {
                 hierarchy: *hierarchy,
                 path: (*path).to_owned(),
             };
-            let place = JobDirs { dirs: dirs.iter().map(dir).collect(), ..JobDirs::default() };
+            let mut place = JobDirs::default();
+            place.dirs = dirs.iter().map(dir).collect();
             let name = |file: &PathBuf| {
                 let dir = file.parent().and_then(Path::file_name).unwrap();
                 dir.to_str().unwrap().to_owned()

@@ -139,6 +139,7 @@ fn what_the_process_used_before_the_command_is_not_the_commands() {
     let in_cgroup = Usage { user_us: 500, system_us: 1500, minor_faults: 60, ..Usage::default() };
     let all = Usage { voluntary_switches: 3, minor_faults: 90, ..in_cgroup };
     measure.before = Before { all, in_cgroup };
+    measure.set_ended(Usage { system_us: 1000, ..Usage::default() });
     let totals = measure.totals(Duration::from_millis(2), Duration::ZERO);
     assert!(totals.cpu_seconds.is_some_and(|cpu| (cpu - 0.001).abs() < 1e-9), "{totals:?}");
     assert_eq!(totals.cpu_user_seconds, Some(0.0), "never negative");
