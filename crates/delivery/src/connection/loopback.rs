@@ -7,8 +7,10 @@
 use config::place::is_private;
 use kernel::Root;
 use kernel::tcp_owners::{Ends, owners};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
@@ -61,69 +63,106 @@ impl<In: Transport> Connector<In> for Checked {
         details: &ConnectionDetails<'_>,
         chained: Option<In>,
     ) -> Result<Option<Self::Out>, Error> {
-        let local = details.addrs.iter().any(|address| address.ip().to_canonical().is_loopback());
+        let (within, beyond): (Vec<SocketAddr>, Vec<SocketAddr>) =
+            details.addrs.iter().partition(|address| is_within(**address));
         // A proxy on loopback is not the server.
         let to_server = details.uri.host() == Some(&*self.host);
-        if chained.is_some() || details.needs_tls() || !local || !to_server {
+        if chained.is_some() || details.needs_tls() || within.is_empty() || !to_server {
             return Ok(TcpConnector::default().connect(details, chained)?.map(Either::A));
         }
         let wait = details.timeout.not_zero().map_or(ACCEPT_TIME_MAX, |wait| *wait);
-        let mut last = Error::HostNotFound;
-        for address in details.addrs.iter() {
-            let connected = TcpStream::connect_timeout(address, wait).and_then(|stream| {
-                if address.ip().to_canonical().is_loopback() {
-                    self.check(&stream, wait.min(ACCEPT_TIME_MAX))?;
-                }
-                stream.set_nodelay(details.config.no_delay())?;
-                Ok(stream)
-            });
-            match connected {
-                Ok(stream) => {
-                    let config = details.config;
-                    let sizes = (config.input_buffer_size(), config.output_buffer_size());
-                    let buffers = LazyBuffers::new(sizes.0, sizes.1);
-                    return Ok(Some(Either::B(Plain { stream, buffers })));
-                }
-                Err(error) => last = error.into(),
-            }
-        }
-        Err(last)
+        let connected = self.connect_within(&within, wait.min(ACCEPT_TIME_MAX)).or_else(|error| {
+            let mut beyond = beyond.iter();
+            beyond.find_map(|at| TcpStream::connect_timeout(at, wait).ok()).ok_or(error)
+        });
+        let (stream, config) = (connected?, details.config);
+        stream.set_nodelay(config.no_delay())?;
+        let sizes = (config.input_buffer_size(), config.output_buffer_size());
+        let buffers = LazyBuffers::new(sizes.0, sizes.1);
+        Ok(Some(Either::B(Plain { stream, buffers })))
+    }
+}
+
+/// Tests whether a connection to an address stays within this machine. Linux connects to the unspecified address
+/// as to loopback.
+fn is_within(address: SocketAddr) -> bool {
+    let ip = address.ip().to_canonical();
+    ip.is_loopback() || ip.is_unspecified()
+}
+
+/// Starts to connect, without waiting.
+fn start(address: SocketAddr) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket.into()),
+        Err(error) => Err(error.into()),
     }
 }
 
 impl Checked {
-    /// Checks that a trusted user owns the other end.
-    fn check(&self, stream: &TcpStream, wait: Duration) -> io::Result<()> {
-        let ends = Ends { theirs: stream.peer_addr()?, ours: stream.local_addr()? };
+    /// Connects to all addresses at once. Returns the first connection with a trusted user at the other end: a
+    /// listener of another user on one address (`localhost` often has two) then neither receives a request nor delays it.
+    fn connect_within(&self, addresses: &[SocketAddr], wait: Duration) -> io::Result<TcpStream> {
         let root = Root::live().map_err(io::Error::other)?;
         let ([mut pause, longest], mut waited) = (PAUSES, Duration::ZERO);
-        let owner = loop {
-            let owner = owners(&root, &[ends]).into_iter().next().flatten();
-            if owner.is_some() || waited >= wait {
-                break owner;
+        let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
+        // The most useful error is that of another user's listener.
+        let mut note = |error: io::Error| {
+            if last.kind() != ErrorKind::PermissionDenied {
+                last = error;
+            }
+        };
+        let started = addresses.iter().map(|at| Ok((*at, start(*at)?)));
+        let mut open: Vec<(SocketAddr, TcpStream)> =
+            started.filter_map(|one: io::Result<_>| one.map_err(&mut note).ok()).collect();
+        loop {
+            let mut undecided = Vec::with_capacity(open.len());
+            for (at, stream) in open {
+                match self.check(&root, &stream) {
+                    Ok(true) => return stream.set_nonblocking(false).map(|()| stream),
+                    Ok(false) => undecided.push((at, stream)),
+                    Err(error) => note(error),
+                }
+            }
+            if undecided.is_empty() || waited >= wait {
+                for (at, _) in undecided {
+                    let why = format!(
+                        "no program accepted the connection to {at}, or /proc/net/tcp does not show it"
+                    );
+                    note(io::Error::new(ErrorKind::TimedOut, why));
+                }
+                return Err(last);
             }
             std::thread::sleep(pause);
             waited += pause;
             pause = (pause * 2).min(longest);
+            open = undecided;
+        }
+    }
+
+    /// Returns whether a trusted user owns the other end; false while no program has accepted the connection.
+    fn check(&self, root: &Root, stream: &TcpStream) -> io::Result<bool> {
+        if let Some(error) = stream.take_error()? {
+            return Err(error);
+        }
+        let theirs = match stream.peer_addr() {
+            Err(error) if error.kind() == ErrorKind::NotConnected => return Ok(false),
+            theirs => theirs?,
         };
-        let at = ends.theirs;
-        let (kind, why) = match owner {
-            Some(user) if self.users.contains(&user) => return Ok(()),
-            Some(user) => (
+        let ends = Ends { theirs, ours: stream.local_addr()? };
+        match owners(root, &[ends]).into_iter().next().flatten() {
+            None => Ok(false),
+            Some(user) if self.users.contains(&user) => Ok(true),
+            Some(user) => Err(io::Error::new(
                 ErrorKind::PermissionDenied,
                 format!(
-                    "the server at {at} belongs to user {user}, not to root or you; nothing was sent; if you trust \
-                     that user, set `server_uids = [{user}]`"
+                    "the server at {theirs} belongs to user {user}, not to root or you; nothing was sent; if you \
+                     trust that user, set `server_uids = [{user}]`"
                 ),
-            ),
-            None => (
-                ErrorKind::TimedOut,
-                format!(
-                    "no program accepted the connection to {at}, or /proc/net/tcp does not show it"
-                ),
-            ),
-        };
-        Err(io::Error::new(kind, why))
+            )),
+        }
     }
 }
 
@@ -193,34 +232,50 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
+    const SHORT: Duration = Duration::from_millis(30);
+
+    fn trusting(users: &[u32]) -> Checked {
+        Checked { host: "localhost".into(), users: users.to_vec() }
+    }
+
+    fn own() -> u32 {
+        rustix::process::geteuid().as_raw()
+    }
+
+    /// Listens on a port of 127.0.0.1 that is free on `[::1]`; returns both addresses, `[::1]` first as most
+    /// machines resolve `localhost`.
+    fn two_addresses() -> (TcpListener, [SocketAddr; 2]) {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = server.local_addr().unwrap();
+        (server, [SocketAddr::new(std::net::Ipv6Addr::LOCALHOST.into(), at.port()), at])
+    }
+
     #[test]
     fn the_owner_of_the_other_end_decides() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let own = rustix::process::geteuid().as_raw();
-        let trusting = |users: &[u32]| Checked { host: "localhost".into(), users: users.to_vec() };
-        let short = Duration::from_millis(30);
+        let at = listener.local_addr().unwrap();
         // Until the program accepts, the kernel reports root as the owner, whichever user listens.
-        let error = trusting(&[0, own]).check(&client, short).unwrap_err();
+        let error = trusting(&[0, own()]).connect_within(&[at], SHORT).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
-        let _served = listener.accept().unwrap();
-        trusting(&[own]).check(&client, short).unwrap();
-        let error = trusting(&[own + 1]).check(&client, short).unwrap_err();
+        let served =
+            std::thread::spawn(move || [listener.accept(), listener.accept(), listener.accept()]);
+        trusting(&[own()]).connect_within(&[at], ACCEPT_TIME_MAX).unwrap();
+        let error = trusting(&[own() + 1]).connect_within(&[at], ACCEPT_TIME_MAX).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
-        assert!(error.to_string().contains(&format!("belongs to user {own}")), "{error}");
+        assert!(error.to_string().contains(&format!("belongs to user {}", own())), "{error}");
+        served.join().unwrap();
     }
 
     #[test]
     fn the_units_folder_names_a_user_only_where_root_alone_could_make_it() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
-        let own = rustix::process::geteuid().as_raw();
-        assert_eq!(unit_owner(dir.path(), own), None, "no folder");
+        assert_eq!(unit_owner(dir.path(), own()), None, "no folder");
         std::fs::create_dir(dir.path().join(UNIT_FOLDER)).unwrap();
-        assert_eq!(unit_owner(dir.path(), own), Some(own));
-        assert_eq!(unit_owner(dir.path(), own + 1), None, "of another user");
+        assert_eq!(unit_owner(dir.path(), own()), Some(own()));
+        assert_eq!(unit_owner(dir.path(), own() + 1), None, "of another user");
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
-        assert_eq!(unit_owner(dir.path(), own), None, "everybody writes there");
+        assert_eq!(unit_owner(dir.path(), own()), None, "everybody writes there");
     }
 
     #[test]
@@ -228,8 +283,72 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         drop(listener);
-        let own = rustix::process::geteuid().as_raw();
-        let checked = Checked { host: "localhost".into(), users: vec![0, own] };
-        assert!(checked.check(&client, Duration::from_millis(30)).is_err());
+        let checked = trusting(&[0, own()]).check(&Root::live().unwrap(), &client);
+        assert!(!checked.is_ok_and(|trusted| trusted));
+    }
+
+    #[test]
+    fn a_listener_that_does_not_accept_on_the_other_address_of_localhost_delays_nobody() {
+        let (server, [v6, v4]) = two_addresses();
+        let Ok(silent) = TcpListener::bind(v6) else { return };
+        // With a backlog of one connection that is full, the kernel does not even answer a new one.
+        rustix::net::listen(&silent, 0).unwrap();
+        let _full = [TcpStream::connect(v6), start(v6), start(v6)];
+        let served = std::thread::spawn(move || server.accept());
+        // Without an address that works, this would wait for an hour.
+        let wait = Duration::from_secs(3600);
+        let stream = trusting(&[own()]).connect_within(&[v6, v4], wait).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), v4);
+        served.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn another_users_listener_on_the_other_address_of_localhost_receives_nothing() {
+        if own() != 0 {
+            eprintln!("skipped: only root can listen as two users");
+            return;
+        }
+        let (server, [v6, v4]) = two_addresses();
+        let (send, bound) = std::sync::mpsc::channel();
+        let squatter = std::thread::spawn(move || {
+            let user = rustix::thread::Uid::from_raw(65_534);
+            // Of this thread alone; the owner of a socket is the thread that creates it.
+            rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+            let Ok(listener) = TcpListener::bind(v6) else { return Vec::new() };
+            send.send(()).unwrap();
+            let read = |_| {
+                let mut got = Vec::new();
+                listener.accept().unwrap().0.read_to_end(&mut got).ok();
+                got
+            };
+            (0..2).flat_map(read).collect()
+        });
+        if bound.recv().is_err() {
+            return;
+        }
+        // The server is down, then it is there.
+        let error = trusting(&[0]).connect_within(&[v6], ACCEPT_TIME_MAX).unwrap_err();
+        assert!(error.to_string().contains("belongs to user 65534"), "{error}");
+        let served = std::thread::spawn(move || server.accept());
+        let mut stream = trusting(&[0]).connect_within(&[v6, v4], ACCEPT_TIME_MAX).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), v4);
+        stream.write_all(b"a token").unwrap();
+        served.join().unwrap().unwrap();
+        drop(stream);
+        assert_eq!(squatter.join().unwrap(), b"");
+    }
+
+    #[test]
+    fn the_unspecified_address_is_checked_as_loopback() {
+        for (text, within) in [
+            ("127.0.0.1:1", true),
+            ("[::1]:1", true),
+            ("0.0.0.0:1", true),
+            ("[::]:1", true),
+            ("[::ffff:127.0.0.2]:1", true),
+            ("192.0.2.1:1", false),
+        ] {
+            assert_eq!(is_within(text.parse().unwrap()), within, "{text}");
+        }
     }
 }
