@@ -4,7 +4,7 @@ use crate::common::paths;
 use crate::nodes::{forgotten_nodes, rule_latches, stopped};
 use crate::people::{accounts, made_tokens, names};
 use crate::presence::verified_presence;
-use crate::runs::{env_requests, oom_kills, strays};
+use crate::runs::{env_requests, oom_kills, strays, visit_shares};
 use crate::{Limits, Registry, RegistryError, Users};
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
@@ -233,7 +233,8 @@ pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {
     db.pragma_update(None, "cache_size", -32_768).map_err(failed)?;
     let found = check_version(&db, path)?;
     upgrade(&mut db, found).map_err(failed)?;
-    let tables = [rule_latches::TABLES, oom_kills::TABLE, strays::TABLE].concat();
+    let tables =
+        [rule_latches::TABLES, oom_kills::TABLE, strays::TABLE, visit_shares::TABLE].concat();
     db.execute_batch(&format!("BEGIN; {tables} COMMIT;")).map_err(failed)?;
     Ok(db)
 }

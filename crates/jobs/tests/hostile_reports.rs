@@ -6,10 +6,11 @@
 mod told;
 
 use jobs::{
-    AccountChange, AccountKey, Amendment, JobName, Nameless, Reader, Record, Registry, Sees,
+    AccountChange, AccountKey, Amendment, JobName, Limits, Nameless, Reader, Record, Registration,
+    Registry, RegistryError, Sees, Users,
 };
 use model::{ClusterId, JobEvent, JobId, JobKey};
-use told::{at, event, key, open, record, seconds};
+use told::{at, device, event, key, open, record, seconds};
 
 /// User ID of the attacker.
 const MALLORY: u32 = 65_533;
@@ -273,4 +274,49 @@ fn visits_of_one_job_to_one_device_are_bounded_and_counted() {
     let strays: Vec<_> = (0..1030).map(|n| of(1000, 8, "n1", 100 * n)).collect();
     assert_eq!(registry.apply(&strays, at(200_000)).unwrap().refused, 6);
     assert_eq!(registry.apply(&strays[1029..], at(200_000)).unwrap().refused, 1);
+}
+
+/// A registry with room for 64 visits: 32 for all, and a share of 4 in the other half.
+fn small(dir: &tempfile::TempDir) -> Registry {
+    let limits = Limits { visits_max: 64, ..Limits::default() };
+    Registry::open(&dir.path().join("registry.sqlite"), limits, Users::default).unwrap()
+}
+
+#[test]
+fn one_nodes_visits_leave_room_for_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = small(&dir);
+    let apply = |node: &str, ids: std::ops::Range<i64>| {
+        let events: Vec<_> = ids.map(|id| of(1000, id, node, 10)).collect();
+        let applied = registry.apply(&events, at(20)).unwrap();
+        (applied.began, applied.refused)
+    };
+    assert_eq!(apply("n1", 100..200), (32, 68));
+    assert_eq!(apply("n2", 200..210), (4, 6));
+    assert_eq!(apply("n3", 300..303), (3, 0));
+    // A job that the scheduler gave to the node needs no share, a job of another node does.
+    registry.tell(&[record(1, 10, None, &["n1"]), record(2, 10, None, &["n9"])], at(20)).unwrap();
+    assert_eq!(apply("n1", 1..3), (1, 1));
+    // Events of known visits are accepted.
+    let ended = JobEvent { stop: Some(at(15)), ..of(1000, 100, "n1", 10) };
+    assert_eq!(registry.apply(&[ended], at(20)).unwrap().ended, 1);
+}
+
+#[test]
+fn one_users_local_jobs_leave_room_for_others_and_for_their_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = small(&dir);
+    let run = |uid| {
+        let (device, start) = (device("n1"), at(10));
+        let job = Registration { uid, user: None, name: None, device, start, is_proven: false };
+        let key = registry.register_local(&job)?;
+        registry.end_local(key.id, at(11), Some(0))
+    };
+    let runs = |uid| (0..100).take_while(|_| run(uid).is_ok()).count();
+    assert_eq!(runs(MALLORY), 32);
+    let refused = run(MALLORY).unwrap_err();
+    assert!(matches!(refused, RegistryError::FullForUser { uid: MALLORY, max: 4 }), "{refused}");
+    assert_eq!(runs(1000), 4);
+    let events: Vec<_> = (0..4).map(|id| of(1000, 100 + id, "n1", 10)).collect();
+    assert_eq!(registry.apply(&events, at(20)).unwrap().began, 4);
 }

@@ -138,7 +138,7 @@ fn impossible_times_and_too_many_visits_are_refused_and_counted() {
     assert_eq!(refused(&[event("oar", 1, "n1", 200_000, None)]), 1);
     let nodes: Vec<JobEvent> = ["a", "b", "c"].map(|node| event("oar", 1, node, 10, None)).to_vec();
     assert_eq!(refused(&nodes), 1, "three visits of one job");
-    assert_eq!(refused(&[event("oar", 2, "a", 10, None), event("oar", 3, "a", 10, None)]), 1);
+    assert_eq!(refused(&[event("oar", 2, "d", 10, None), event("oar", 3, "e", 10, None)]), 1);
     let full = registry.register_local(&registration(1, "a", 20));
     assert!(matches!(full, Err(RegistryError::Full(3))));
 }

@@ -172,7 +172,8 @@ settings! {
 settings! {
     /// Retention by age and size.
     RetentionSettings, RETENTION, "Retention" {
-        /// Most bytes of samples on disk; beyond, the server deletes the oldest.
+        /// Most bytes of samples on disk; beyond, the server deletes the oldest. Samples of the current hour and the
+        /// hour before stay, however many there are: their rollups are not final yet.
         "retention.samples_bytes_max" samples_bytes_max: Option<Bytes> = ""
             or "a tenth of the file system, 10 GB at most", Kind::Bytes { min: 1 << 20, max: 1024 * TIB };
         /// The server deletes samples that are older.

@@ -263,7 +263,7 @@ mod tests {
         let error = trusting(&[own() + 1]).connect_within(&[at], ACCEPT_TIME_MAX).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
         assert!(error.to_string().contains(&format!("belongs to user {}", own())), "{error}");
-        served.join().unwrap();
+        drop(served.join().unwrap());
     }
 
     #[test]

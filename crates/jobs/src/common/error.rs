@@ -57,6 +57,16 @@ pub enum RegistryError {
     /// The registry holds its maximum of visits.
     #[error("the registry is full: it holds {0} visits of jobs to devices")]
     Full(u64),
+    /// The registry is half full, and this user has the maximum of local jobs, ended ones included.
+    #[error(
+        "user {uid} has registered {max} local jobs, the limit in a registry that is half full"
+    )]
+    FullForUser {
+        /// The user ID.
+        uid: u32,
+        /// The limit.
+        max: u64,
+    },
     /// A limit on a number of objects is reached: the limit, and the kind of object.
     #[error("there are {0} {1}, and no more may be")]
     TooManyOf(i64, &'static str),

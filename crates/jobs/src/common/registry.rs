@@ -74,6 +74,13 @@ impl Registry {
     }
 }
 
+/// Returns a number of the table of counts.
+pub(crate) fn count(db: &Connection, name: &str) -> rusqlite::Result<u64> {
+    let mut find = db.prepare_cached("SELECT value FROM counts WHERE name = ?1")?;
+    let value: i64 = find.query_row([name], |row| row.get(0))?;
+    Ok(value.unsigned_abs())
+}
+
 /// Locks a connection. A thread that panicked while it held the lock rolled its transaction back, so
 /// the connection stays usable.
 pub(crate) fn lock(db: &Mutex<Connection>) -> MutexGuard<'_, Connection> {

@@ -1,10 +1,9 @@
 //! Ingests scheduler records.
 
-use crate::common::registry::lock;
+use crate::common::registry::{count, lock};
 use crate::people::names::{NameSource, learn, uid_of};
 use crate::records::store_records::{digest, known, write};
 use crate::runs::store_runs::relate;
-use crate::runs::store_visits::count;
 use crate::{Limits, Record, Registry, RegistryError};
 use model::{ClusterId, JobState, Resources, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};

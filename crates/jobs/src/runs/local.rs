@@ -2,7 +2,8 @@
 
 use crate::common::registry::lock;
 use crate::presence::verified_presence;
-use crate::runs::store_visits::{count, stop_registered};
+use crate::runs::store_visits::stop_registered;
+use crate::runs::visit_shares;
 use crate::{Registry, RegistryError};
 use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
@@ -49,9 +50,7 @@ impl Registry {
     pub fn register_local(&self, job: &Registration) -> Result<JobKey, RegistryError> {
         let mut writer = lock(&self.writer);
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        if count(&change, "visits")? >= self.limits.visits_max {
-            return Err(RegistryError::Full(self.limits.visits_max));
-        }
+        visit_shares::check_user(&change, &self.limits, job.uid)?;
         check_open(&change, job, self.limits.open_local_max)?;
         let id = draw(&change)?;
         let user = job.user.clone().or_else(|| (self.users)().name(job.uid).map(Box::from));

@@ -4,7 +4,7 @@
 //!   that their record excludes.
 //! - `write_runs`: writes recomputed runs. `user_numbers`: adds user IDs to jobs that lack them.
 //! - `local`: jobs of `jobmeter run`. `env_requests`: request environment variables. `oom_kills`:
-//!   killed tasks.
+//!   killed tasks. `visit_shares`: quotas of nodes and users.
 
 pub(crate) mod apply_events;
 pub(crate) mod env_requests;
@@ -14,4 +14,5 @@ pub(crate) mod store_runs;
 pub(crate) mod store_visits;
 pub(crate) mod strays;
 pub(crate) mod user_numbers;
+pub(crate) mod visit_shares;
 pub(crate) mod write_runs;

@@ -10,6 +10,7 @@ use crate::people::names::{name_of, uid_of};
 use crate::presence::verified_presence;
 use crate::runs::store_runs::{insert_run, relate, work_out};
 use crate::runs::strays::{self, Fit};
+use crate::runs::visit_shares;
 use crate::{Limits, RegistryError};
 use model::{JobEvent, JobKey};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -122,7 +123,7 @@ pub(crate) fn tell(
     let told = event.stop.map(|stop| stop.max(event.start).0);
     let said = said(event);
     let Some(newest) = newest else {
-        let full = count(db, "visits")? >= taking.limits.visits_max;
+        let full = !visit_shares::has_room(db, taking.limits, event)?;
         if full || visits_on(db, event)? >= VISITS_ON_DEVICE_MAX {
             return Ok(VisitChange::Refused);
         }
@@ -186,7 +187,7 @@ fn begin(
 ) -> Result<VisitChange, RegistryError> {
     let event = timed.event;
     let on_device = visits_on(db, event)?;
-    let full = count(db, "visits")? >= taking.limits.visits_max
+    let full = !visit_shares::has_room(db, taking.limits, event)?
         || on_device >= VISITS_ON_DEVICE_MAX
         || visits_of(db, &event.key)? >= taking.limits.visits_per_job_max;
     if full {
@@ -379,12 +380,6 @@ fn visits_of(db: &Connection, key: &JobKey) -> rusqlite::Result<u64> {
     )?;
     let sum: i64 = find.query_row(params![key.cluster.as_str(), key.id.get()], |row| row.get(0))?;
     Ok(sum.unsigned_abs())
-}
-
-pub(crate) fn count(db: &Connection, name: &str) -> rusqlite::Result<u64> {
-    let mut find = db.prepare_cached("SELECT value FROM counts WHERE name = ?1")?;
-    let value: i64 = find.query_row([name], |row| row.get(0))?;
-    Ok(value.unsigned_abs())
 }
 
 fn insert_visit(

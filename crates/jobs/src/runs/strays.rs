@@ -165,8 +165,11 @@ pub(crate) fn insert(
 ) -> rusqlite::Result<()> {
     let Said { spelling, user, uid } = &visit.said;
     db.prepare_cached(
-        "INSERT OR REPLACE INTO strays (cluster, id, device, start, told, spelling, user, uid, clock_us, record)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        // Not `OR REPLACE`, which would count the stray again.
+        "INSERT INTO strays (cluster, id, device, start, told, spelling, user, uid, clock_us, record)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+         ON CONFLICT DO UPDATE SET told = excluded.told, spelling = excluded.spelling, user = excluded.user,
+             uid = excluded.uid, clock_us = excluded.clock_us, record = excluded.record",
     )?
     .execute(params![
         key.cluster.as_str(),

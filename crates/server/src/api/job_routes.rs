@@ -397,9 +397,9 @@ fn ended_job(registry: &Registry, key: &JobKey) -> Result<Option<api::Job>, Regi
 /// Converts the error of a registration.
 fn refusal(error: RegistryError) -> Refusal {
     match error {
-        RegistryError::Full(_) => {
+        RegistryError::Full(_) | RegistryError::FullForUser { .. } => {
             let status = StatusCode::INSUFFICIENT_STORAGE;
-            Refusal::new(status, "53100", Why::Full, "the registry of jobs is full")
+            Refusal::new(status, "53100", Why::Full, error.to_string())
         }
         RegistryError::OpenLocal { .. } => Refusal::busy(error.to_string()),
         error => QueryError::from(error).into(),

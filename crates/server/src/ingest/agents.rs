@@ -1,6 +1,7 @@
 //! State that agents report in the headers of their requests: version, clock, applied settings and source
 //! status.
 
+use crate::common::counts::Counter;
 use api::{Node, RestrictedSource, SourceError};
 use axum::http::{HeaderMap, header};
 use model::{DeviceId, NodeList, Origin, Timestamp};
@@ -24,8 +25,12 @@ const STOP: &str = "x-jobmeter-stop";
 const WAIT: &str = "x-jobmeter-wait";
 /// Maximum accepted value of this time: the longest period of a source.
 const WAIT_MAX: i64 = 24 * 3600 * Timestamp::SECOND;
-/// Maximum number of remembered agents.
+/// Maximum number of remembered agents; beyond it, the longest silent ones are evicted.
 const AGENTS_MAX: usize = 100_000;
+/// Part of them that is evicted at once, so that the search for them is rare.
+const EVICTED_SHARE: usize = 64;
+/// If all agents report, the next search for silent ones follows after this time.
+const SEARCH_AGAIN_US: i64 = 10 * Timestamp::SECOND;
 /// Maximum length of a remembered version, in characters.
 const VERSION_CHARS_MAX: usize = 64;
 /// Maximum length of a remembered rejection, in characters.
@@ -40,6 +45,12 @@ const OFFSET_TOLD_US: i64 = 2 * Timestamp::SECOND;
 #[derive(Debug, Default)]
 pub(crate) struct Agents {
     known: Mutex<HashMap<Origin, Agent>>,
+    /// Time of the latest search for silent agents that found none.
+    all_reported: Mutex<Timestamp>,
+    /// Evicted agents.
+    pub(crate) evicted: Counter,
+    /// Requests of agents that are not remembered, because all others report.
+    pub(crate) not_remembered: Counter,
 }
 
 #[derive(Debug, Default)]
@@ -119,7 +130,7 @@ impl Agents {
     pub(crate) fn stopped_before(stopped: Vec<Origin>) -> Self {
         let agent = || Agent { stopped: true, ..Agent::default() };
         let known = stopped.into_iter().take(AGENTS_MAX).map(|origin| (origin, agent())).collect();
-        Self { known: Mutex::new(known) }
+        Self { known: Mutex::new(known), ..Self::default() }
     }
 
     /// Forgets the agent of a node.
@@ -153,7 +164,8 @@ impl Agents {
         let program = text(header::USER_AGENT.as_str());
         let version = program.map(|program| program.split_once('/').map_or(program, |(_, v)| v));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= AGENTS_MAX && !known.contains_key(origin) {
+        if !known.contains_key(origin) && !self.make_room(&mut known, AGENTS_MAX, received) {
+            self.not_remembered.add(1);
             return None;
         }
         let agent = known.entry(origin.clone()).or_default();
@@ -180,6 +192,31 @@ impl Agents {
             log::warn!("{origin} refused settings that it was told: {why}");
         }
         news
+    }
+
+    /// Makes room for one more agent. Evicts the longest silent ones, never one that reports: otherwise invented
+    /// agents would displace real ones. Returns false if there is no room.
+    fn make_room(&self, known: &mut HashMap<Origin, Agent>, max: usize, now: Timestamp) -> bool {
+        if known.len() < max {
+            return true;
+        }
+        let mut all_reported = self.all_reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if (0..SEARCH_AGAIN_US).contains(&now.since(*all_reported)) {
+            return false;
+        }
+        let silent = known.iter().filter(|(_, agent)| !agent.reports(now));
+        let mut silent: Vec<(Timestamp, Origin)> =
+            silent.map(|(origin, agent)| (agent.seen, origin.clone())).collect();
+        silent.sort_unstable();
+        silent.truncate(max.div_ceil(EVICTED_SHARE));
+        for (_, origin) in &silent {
+            known.remove(origin);
+        }
+        self.evicted.add(silent.len());
+        if silent.is_empty() {
+            *all_reported = now;
+        }
+        known.len() < max
     }
 
     /// Adds the state reported by its agent to a node. The reported clock offset replaces the estimate from
@@ -304,195 +341,4 @@ fn remember(kept: &mut Option<String>, said: Option<&str>, chars_max: usize) -> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use axum::http::HeaderName;
-
-    fn node() -> Node {
-        Node {
-            device: "n1".to_owned(),
-            alive: true,
-            stopped: false,
-            conflict: false,
-            last_seen: None,
-            period_seconds: None,
-            clock_offset_seconds: Some(-9.0),
-            agent_version: None,
-            config_generation: None,
-            config_rejected: None,
-            source_errors: Vec::new(),
-            sources_restricted: Vec::new(),
-            series: 0,
-            jobs: Vec::new(),
-            cpu_cores_used: None,
-            cpu_cores: None,
-            memory_used_bytes: None,
-            memory_bytes: None,
-        }
-    }
-
-    #[test]
-    fn what_an_agent_said_last() {
-        let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());
-        let told = |headers: &[(&'static str, &str)]| {
-            let headers = headers
-                .iter()
-                .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
-            agents.met(&n1, &headers.collect(), Timestamp(10_000_000));
-            let mut node = node();
-            agents.tell(&mut node, Timestamp(0));
-            (node.agent_version, node.clock_offset_seconds)
-        };
-        let version = |text: &str| Some(text.to_owned());
-        let all = [("user-agent", "jobmeter-agent/0.1.0"), (NOW, "13500000")];
-        assert_eq!(told(&all), (version("0.1.0"), Some(3.5)));
-        assert_eq!(told(&[("user-agent", "curl")]), (version("curl"), Some(-9.0)));
-        assert_eq!(told(&[(NOW, "x")]), (None, Some(-9.0)));
-        let far_behind = [(NOW, "-9223372036854775808")];
-        assert_eq!(told(&far_behind).1, Some(-9.0), "a single request may have waited");
-        assert_eq!(told(&far_behind).1, Some(-9_223_372_036_854.775));
-        // A request delayed by 4 s during the server's startup does not change the offset.
-        assert_eq!(told(&[(NOW, "10000000")]).1, Some(0.0));
-        assert_eq!(told(&[(NOW, "6000000")]).1, Some(0.0));
-    }
-
-    #[test]
-    fn an_agent_that_ends_says_so_and_what_its_sources_lack() {
-        let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());
-        let told = |name: &'static str, value: &'static str| {
-            let headers = [(HeaderName::from_static(name), value.parse().unwrap())];
-            agents.met(&n1, &headers.into_iter().collect(), Timestamp(0));
-            let mut node = node();
-            agents.tell(&mut node, Timestamp(0));
-            (node.alive, node.stopped, node.source_errors)
-        };
-        let (alive, stopped, source_errors) =
-            told(SOURCES, "perf denied: counters; grant CAP_PERFMON | exec broken: a: b | x");
-        assert_eq!((alive, stopped, source_errors.len()), (true, false, 2));
-        assert_eq!((&*source_errors[0].source, &*source_errors[0].state), ("perf", "denied"));
-        assert_eq!((&*source_errors[1].source, &*source_errors[1].reason), ("exec", "a: b"));
-        assert_eq!(told(STOP, "1"), (false, true, Vec::new()));
-        assert_eq!(told(NOW, "1"), (true, false, Vec::new()), "it is back");
-    }
-
-    #[test]
-    fn what_an_agent_does_not_read_and_why() {
-        let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());
-        let told = |value: &'static str| {
-            let headers = [(HeaderName::from_static(UNREAD), value.parse().unwrap())];
-            agents.met(&n1, &headers.into_iter().collect(), Timestamp(0));
-            let mut node = node();
-            agents.tell(&mut node, Timestamp(0));
-            let one =
-                |it: RestrictedSource| format!("{} {} {:?}", it.source, it.reason, it.optional);
-            node.sources_restricted.into_iter().map(one).collect::<Vec<_>>()
-        };
-        let text =
-            "load file | ipmi server | process optional process_io_(a|b).* x{1,3} | x | y later | ";
-        assert_eq!(
-            told(text),
-            [
-                "load file []",
-                "ipmi server []",
-                r#"process optional ["process_io_(a|b).*", "x{1,3}"]"#
-            ]
-        );
-        assert_eq!(told(""), [""; 0], "all is read again");
-    }
-
-    #[test]
-    fn that_an_agent_ends_is_news_once_and_known_from_before() {
-        let origin = |name: &str| Origin::new(name).unwrap();
-        let agents = Agents::stopped_before(vec![origin("n1")]);
-        let mut before = node();
-        agents.tell(&mut before, Timestamp(0));
-        assert_eq!((before.alive, before.stopped), (false, true));
-        let ends: HeaderMap =
-            [(HeaderName::from_static(STOP), "1".parse().unwrap())].into_iter().collect();
-        let runs = HeaderMap::new();
-        let met = |name: &str, headers| agents.met(&origin(name), headers, Timestamp(0));
-        assert_eq!((met("n1", &ends), met("n1", &runs)), (None, Some(false)));
-        assert_eq!((met("n1", &runs), met("n2", &ends)), (None, Some(true)));
-        assert_eq!((met("n2", &ends), met("n3", &runs)), (None, None));
-    }
-
-    #[test]
-    fn a_node_is_silent_after_three_of_the_periods_that_its_agent_said_last() {
-        let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());
-        let alive = |wait: &'static str, seconds: i64| {
-            let headers = [(HeaderName::from_static(WAIT), wait.parse().unwrap())];
-            agents.met(&n1, &headers.into_iter().collect(), Timestamp(0));
-            // Its batches came once a second until now.
-            let mut node = Node { last_seen: Some(0.0), period_seconds: Some(1.0), ..node() };
-            query::judge(&mut node, Timestamp::from_seconds(seconds));
-            agents.tell(&mut node, Timestamp::from_seconds(seconds));
-            (node.alive, node.period_seconds)
-        };
-        assert_eq!(alive("20000000", 60), (true, Some(20.0)));
-        assert_eq!(alive("20000000", 61), (false, Some(20.0)));
-        assert_eq!(alive("300000000", 900), (true, Some(300.0)));
-        let counted = |second| {
-            let all = NodeList::new("n[1-9]").unwrap();
-            let Counted { known, reporting } =
-                agents.counted(&all, Timestamp::from_seconds(second));
-            (known, reporting)
-        };
-        assert_eq!((counted(900), counted(901)), ((1, 1), (1, 0)));
-        for none in ["0", "-5", "x", "90000000000"] {
-            assert_eq!(alive(none, 6), (true, Some(1.0)), "{none}");
-            assert_eq!(alive(none, 7), (false, Some(1.0)), "{none}");
-        }
-    }
-
-    #[test]
-    fn the_last_trouble_of_a_source_is_remembered_when_it_is_over() {
-        let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());
-        let say = |second: i64, text: Option<&str>| {
-            let header = |text: &str| (HeaderName::from_static(SOURCES), text.parse().unwrap());
-            let at = Timestamp::from_seconds(second);
-            agents.met(&n1, &text.map(header).into_iter().collect(), at);
-        };
-        let last = |source: &str| {
-            let last = agents.last_error("n1", source)?;
-            Some((last.error.state, last.error.reason, last.at.seconds()))
-        };
-        let told = |why: &str, at: f64| Some(("broken".to_owned(), why.to_owned(), at));
-        say(1, Some("exec broken: a"));
-        say(2, Some("exec broken: a"));
-        assert_eq!(last("exec"), told("a", 2.0), "it lasts");
-        say(3, Some("exec broken: b | perf broken: c"));
-        assert_eq!((last("exec"), last("perf")), (told("b", 3.0), told("c", 3.0)));
-        say(4, None);
-        say(5, None);
-        assert_eq!(
-            (last("exec"), last("perf"), last("cpu")),
-            (told("b", 3.0), told("c", 3.0), None)
-        );
-        for round in 0..100 {
-            say(round, Some(&format!("s{round} off: x")));
-        }
-        assert_eq!(agents.known.lock().unwrap()[&n1].ended.len(), SOURCES_MAX);
-    }
-
-    #[test]
-    fn what_an_agent_took_of_its_settings() {
-        let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());
-        let told = |generation: &'static str, refused: Option<&str>| {
-            let mut headers = HeaderMap::new();
-            headers.insert(GENERATION, generation.parse().unwrap());
-            if let Some(refused) = refused {
-                headers.insert(REFUSED, refused.parse().unwrap());
-            }
-            agents.met(&n1, &headers, Timestamp(0));
-            let mut node = node();
-            agents.tell(&mut node, Timestamp(0));
-            (node.config_generation, node.config_rejected)
-        };
-        let why = "sources.disk.period_ms: 10ms is below 1s".to_owned();
-        assert_eq!(told("3", Some(&why)), (Some(3), Some(why)));
-        let long = "x".repeat(REFUSED_CHARS_MAX + 1);
-        assert_eq!(told("3", Some(&long)).1, Some("x".repeat(REFUSED_CHARS_MAX)));
-        assert_eq!(told("4", None), (Some(4), None));
-        assert_eq!(told("-1", None), (None, None));
-    }
-}
+mod tests;

@@ -11,6 +11,8 @@ use store::{ArchiveSettings, Keep, Stats, Store};
 
 /// Default limit of samples, in bytes, or a tenth of the file system if that is less.
 const SAMPLES_BYTES: u64 = 10_000_000_000;
+/// Smallest limit of a merged block, in bytes.
+const BLOCK_BYTES: u64 = 1 << 20;
 const DAY: f64 = 86_400.0;
 
 /// Returns the settings of the store.
@@ -40,7 +42,7 @@ pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
             kept(hours_bytes_max, hours_age_max),
         ],
         // The store deletes samples block by block: the oldest block must be a small part of the whole.
-        block_bytes_max: (samples.bytes_max / 32).clamp(32 << 20, default.block_bytes_max),
+        block_bytes_max: (samples.bytes_max / 32).clamp(BLOCK_BYTES, default.block_bytes_max),
         ..default
     }
 }

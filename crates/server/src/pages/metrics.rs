@@ -134,6 +134,12 @@ fn ingest(app: &App, page: &mut Page) {
     for (name, help, counter) in each {
         page.counter(name, help, counter.get());
     }
+    let name = "jobmeter_agents_evicted_total";
+    let help = "Silent agents that the server dropped from memory for others.";
+    page.counter(name, help, app.agents.evicted.get());
+    let name = "jobmeter_agents_not_remembered_total";
+    let help = "Requests of agents for which memory had no room, as all others report.";
+    page.counter(name, help, app.agents.not_remembered.get());
     let name = "jobmeter_ingest_seconds";
     page.head(name, "summary", "From the last byte of a request of frames to its acks.");
     page.timing(name, "", counts.ingest.get());

@@ -106,7 +106,7 @@ fn near(view: &View, settings: &Settings, now: Timestamp, archives: bool) -> Opt
             Some(_) => surplus.file().filter(|_| archives).map(Work::Archive),
         };
     }
-    // Samples of the current hour stay, however many there are.
+    // Samples of the current hour and the hour before stay, however many there are.
     let to = floor(oldest.to.0, GRAIN_US).saturating_add(GRAIN_US);
     let is_due = surplus.is_much && to <= now.0.saturating_sub(GRAIN_US);
     is_due.then(|| settle_to(view, settings, to)).flatten()
