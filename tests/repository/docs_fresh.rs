@@ -30,7 +30,7 @@ fn links_lead_somewhere() {
 #[test]
 fn security_names_tests_that_exist() {
     let read = |path: &std::path::Path| std::fs::read_to_string(repository().join(path)).unwrap();
-    let code: String = crate::tidy::files()
+    let code: String = crate::repository::tidy::files()
         .iter()
         .filter(|f| f.extension().is_some_and(|e| e == "rs"))
         .map(|f| read(f))

@@ -5,8 +5,25 @@ use crate::serve::serve_with;
 use serde_json::{Value, json};
 use std::process::Command;
 
-/// Changes the title, clears the screen, reverses the text direction, and returns to the start of the line.
-const HOSTILE: &str = "HOSTILE\u{1b}]0;x\u{7}\u{9b}2J\u{202e}\u{2066}\r\n\u{7f}";
+/// Changes the title, clears the screen, reverses the text direction, returns to the start of the line, has
+/// characters without width, and ends a line.
+const HOSTILE: &str =
+    "HOSTILE\u{1b}]0;x\u{7}\u{9b}2J\u{202e}\u{2066}\r\n\u{7f}\u{200b}\u{200f}\u{feff}\u{2028}";
+
+/// Commands that print nothing of a server, or have a test of their own (`top`).
+const OTHERS: [&str; 11] = [
+    "up",
+    "top",
+    "server",
+    "check",
+    "backup",
+    "verify",
+    "completions",
+    "man",
+    "doctor",
+    "sources",
+    "capture",
+];
 
 fn gap() -> Value {
     json!({"origin": "H", "device": "H", "source": "H", "from": 1.0, "to": 2.0, "cause": "H", "detail": "H", "job": null})
@@ -86,6 +103,7 @@ fn answer(path: &str) -> Value {
         ),
         ("/api/v1/catalogue", json!([{"name": "H", "unit": "H", "kind": "H", "help": "H"}])),
         ("/api/v1/series", json!([series()])),
+        ("/api/v1/gaps", json!([gap()])),
         ("/api/v1/last", json!([])),
     ];
     known
@@ -159,6 +177,9 @@ fn nothing_that_a_server_sends_acts_on_the_terminal() {
         &["nodes", "--json"],
         &["explain", "load_1m"],
         &["explain", "load_1m", "--json"],
+        &["gaps"],
+        &["gaps", "--json"],
+        &["gaps", "--csv"],
         &["set", "--list"],
         &["set", "--list", "--json"],
         &["promote", "--list"],
@@ -177,13 +198,20 @@ fn nothing_that_a_server_sends_acts_on_the_terminal() {
         &["flush", "--nodes", "n1", "--source", "cpu"],
         &["run", "--", "true"],
     ];
+    let help = said(&url, &["--help"]);
+    let all = help.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let all = all.filter(|word| word.starts_with(|c: char| c.is_ascii_lowercase()));
+    let listed =
+        |word: &&str| commands.iter().any(|words| words[0] == *word) || OTHERS.contains(word);
+    let missing: Vec<&str> = all.filter(|word| !listed(word)).collect();
+    assert_eq!(missing, [""; 0], "commands without a hostile value");
     for words in commands {
         let text = said(&url, words);
         assert!(text.contains("HOSTILE"), "{words:?} prints none of it: {text}");
         let acts = |c: char| {
             c != '\n'
                 && (c.is_control()
-                    || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
+                    || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'))
         };
         assert!(!text.contains(acts), "{words:?}: {text:?}");
         // Hostile text does not begin a new line.

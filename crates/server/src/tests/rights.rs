@@ -73,6 +73,18 @@ fn somebody_behind_a_proxy_has_no_rights_without_a_token() {
         assert_eq!(answer.status, want, "{line}");
         assert_eq!(answer.header("www-authenticate").is_some(), want == 401);
     }
+    // Each of these alone shows that the connection's user is a proxy's.
+    for header in [
+        "Forwarded: for=192.0.2.1",
+        "Via: 1.1 proxy",
+        "X-Real-IP: 192.0.2.1",
+        "X-Client-IP: 192.0.2.1",
+        "CF-Connecting-IP: 192.0.2.1",
+        "True-Client-IP: 192.0.2.1",
+    ] {
+        let headers = format!("Host: localhost\r\n{header}\r\n");
+        assert_eq!(site.ask("GET /api/v1/nodes", &headers, b"").status, 401, "{header}");
+    }
     let token = format!("{proxied}Authorization: Bearer token-of-admins\r\n");
     assert_eq!(site.ask("GET /api/v1/nodes", &token, b"").status, 200);
 }
