@@ -6,6 +6,7 @@ use crate::runs::{env_requests, oom_kills};
 use crate::{Registry, RegistryError};
 use model::{JobEvent, Timestamp};
 use rusqlite::TransactionBehavior;
+use std::collections::BTreeSet;
 
 /// Counts of ingested events by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +57,7 @@ impl Registry {
         let mut writer = lock(&self.writer);
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let pending = Pending::default();
+        let mut killed_on = BTreeSet::new();
         let mut taking = Taking { limits: &self.limits, users: &self.users, pending };
         for event in events {
             let told = if possible(event, clock_us, received) {
@@ -65,7 +67,9 @@ impl Registry {
             };
             if told != VisitChange::Refused {
                 applied.asked += u64::from(env_requests::note(&change, event)?);
-                oom_kills::note(&change, event)?;
+                if oom_kills::note(&change, event)? {
+                    killed_on.insert(&event.device);
+                }
             }
             match told {
                 VisitChange::Began => applied.began += 1,
@@ -78,6 +82,9 @@ impl Registry {
             }
         }
         taking.pending.finish(&change, &self.users)?;
+        for device in killed_on {
+            oom_kills::cut(&change, device)?;
+        }
         change.commit()?;
         Ok(applied)
     }

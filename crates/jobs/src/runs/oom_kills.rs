@@ -5,11 +5,10 @@
 //! of cgroups that form a run may change, an instant does not.
 
 use crate::common::registry::lock;
-use crate::common::sql_parts::key;
 use crate::{Reader, Registry, RegistryError, Sees};
 use model::{Allocation, DeviceId, Job, JobEvent, JobKey, OomKill, Timestamp};
 use rusqlite::{Connection, params};
-use std::collections::BTreeSet;
+use std::collections::HashMap;
 
 /// The table. The server creates it in a file of any version when it opens the file.
 pub(crate) const TABLE: &str = "
@@ -25,12 +24,17 @@ CREATE TABLE IF NOT EXISTS oom_kills (
     limit_bytes INTEGER,
     PRIMARY KEY (cluster, id, device, at, pid)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS oom_kills_device ON oom_kills (device, at);
 ";
 
 /// Maximum number of stored kills of a job on one device. `cgroup_oom_kills_total` counts all of them.
 const KILLS_MAX: i64 = 256;
-/// Maximum number of kills in a response.
-const ANSWER_MAX: i64 = 1024;
+/// Maximum number of stored kills on one device; beyond it, its oldest are deleted. Otherwise one node could fill the
+/// disk with kills of invented jobs.
+const KILLS_ON_DEVICE_MAX: i64 = 16_384;
+/// Maximum number of kills in a response, and of kills of a job ID that are read for it.
+const ANSWER_MAX: usize = 1024;
+const READ_MAX: i64 = 65_536;
 /// Two kills of one process within this time are the same: 10 s. A restarted agent rereads the log, and
 /// dates a kill by clocks that drift apart.
 const SAME_US: i64 = 10 * Timestamp::SECOND;
@@ -47,11 +51,13 @@ pub struct Killed {
     pub kill: OomKill,
 }
 
-/// Stores the kills of an event.
-pub(crate) fn note(db: &Connection, event: &JobEvent) -> rusqlite::Result<()> {
+/// Stores the kills of an event. Returns whether one is new: then the caller must [`cut`] the device's at the end.
+pub(crate) fn note(db: &Connection, event: &JobEvent) -> rusqlite::Result<bool> {
+    let mut new = 0;
     for kill in &event.oom_kills {
         let bytes = |bytes: Option<u64>| bytes.and_then(|bytes| i64::try_from(bytes).ok());
-        db.prepare_cached(
+        new += db
+            .prepare_cached(
             "INSERT OR IGNORE INTO oom_kills
              SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9
              WHERE (SELECT count(*) FROM oom_kills WHERE cluster = ?1 AND id = ?2 AND device = ?3) < ?10
@@ -72,6 +78,17 @@ pub(crate) fn note(db: &Connection, event: &JobEvent) -> rusqlite::Result<()> {
             SAME_US
         ])?;
     }
+    Ok(new > 0)
+}
+
+/// Deletes the oldest kills of a device beyond the limit.
+pub(crate) fn cut(db: &Connection, device: &DeviceId) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "DELETE FROM oom_kills WHERE (cluster, id, device, at, pid) IN
+             (SELECT cluster, id, device, at, pid FROM oom_kills WHERE device = ?1
+              ORDER BY at DESC LIMIT -1 OFFSET ?2)",
+    )?
+    .execute(params![device.as_str(), KILLS_ON_DEVICE_MAX])?;
     Ok(())
 }
 
@@ -85,19 +102,25 @@ pub(crate) fn of_run(
         "SELECT device, at, pid, uid, task, task_bytes, limit_bytes FROM oom_kills
          WHERE cluster = ?1 AND id = ?2 ORDER BY device, at LIMIT ?3",
     )?;
-    let mut rows = find.query(params![key.cluster.as_str(), key.id.get(), ANSWER_MAX])?;
+    let mut of_device: HashMap<&DeviceId, Vec<&Allocation>> = HashMap::new();
+    for stay in allocations {
+        of_device.entry(&stay.device).or_default().push(stay);
+    }
+    let mut rows = find.query(params![key.cluster.as_str(), key.id.get(), READ_MAX])?;
     let mut found = Vec::new();
-    while let Some(row) = rows.next()? {
+    // Kills of other runs of the ID, or of devices that are not in this run, displace none.
+    while found.len() < ANSWER_MAX
+        && let Some(row) = rows.next()?
+    {
         let device: String = row.get(0)?;
         let device = DeviceId::new(&device).map_err(|_| RegistryError::Damaged(device))?;
         let at = Timestamp(row.get(1)?);
         let bytes = |bytes: Option<i64>| bytes.map(i64::unsigned_abs);
-        let is_in = |stay: &Allocation| {
-            stay.device == device
-                && stay.start.plus(-SLACK_US) <= at
+        let is_in = |stay: &&Allocation| {
+            stay.start.plus(-SLACK_US) <= at
                 && stay.stop.is_none_or(|stop| at <= stop.plus(SLACK_US))
         };
-        if allocations.iter().any(is_in) {
+        if of_device.get(&device).is_some_and(|stays| stays.iter().any(is_in)) {
             let kill = OomKill {
                 at,
                 pid: row.get(2)?,
@@ -112,23 +135,13 @@ pub(crate) fn of_run(
     Ok(found)
 }
 
-impl Registry {
-    /// Returns the jobs with killed tasks.
-    ///
-    /// # Errors
-    /// SQLite fails, or the number exceeds the registry's row limit.
-    pub fn jobs_with_oom_kills(&self) -> Result<BTreeSet<JobKey>, RegistryError> {
-        let (reader, limit) = (lock(&self.reader), self.limits.rows_max);
-        let mut find =
-            reader.prepare_cached("SELECT DISTINCT cluster, id FROM oom_kills LIMIT ?1")?;
-        let mut rows = find.query([i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1)])?;
-        let mut keys = BTreeSet::new();
-        while let Some(row) = rows.next()? {
-            keys.insert(key(row.get(0)?, row.get(1)?)?);
-        }
-        if keys.len() > limit { Err(RegistryError::TooMany(limit)) } else { Ok(keys) }
-    }
+/// Tests whether a job ID has killed tasks.
+fn any(db: &Connection, key: &JobKey) -> rusqlite::Result<bool> {
+    let mut find = db.prepare_cached("SELECT 1 FROM oom_kills WHERE cluster = ?1 AND id = ?2")?;
+    find.exists(params![key.cluster.as_str(), key.id.get()])
+}
 
+impl Registry {
     /// Returns the number of killed tasks of a run on the devices where the reader may read its samples.
     /// `None`: the reader does not have full access to the run.
     ///
@@ -143,6 +156,9 @@ impl Registry {
             return Ok(None);
         }
         let Some(start) = job.start else { return Ok(Some(0)) };
+        if !any(&lock(&self.reader), &job.key)? {
+            return Ok(Some(0));
+        }
         let granted = self.granted(reader_of, job)?;
         let mut allocations = self.allocations(&job.key, start)?;
         allocations.retain(|allocation| granted.has(&allocation.device));
@@ -209,7 +225,6 @@ mod tests {
         let first = vec![n1(kill(90, 41)), n1(kill(91, 42)), ("n2".to_owned(), kill(50, 41))];
         assert_eq!(of(200), (Some(at(100)), first), "its end stands");
         assert_eq!(of(700), (None, vec![n1(kill(600, 41))]));
-        assert!(registry.jobs_with_oom_kills().unwrap().contains(&key()));
         let counts = |reader: Reader| {
             let count = |run: &Job| registry.oom_kills_seen(reader, run).unwrap();
             registry.runs(&key()).unwrap().iter().map(count).collect::<Vec<_>>()
@@ -224,5 +239,34 @@ mod tests {
             Ok(KILLS_MAX - 2),
             "with the two of the run before"
         );
+    }
+
+    #[test]
+    fn kills_of_one_node_are_bounded_and_displace_no_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let registry =
+            Registry::open(&dir.path().join("registry.sqlite"), Limits::default(), Users::default)
+                .unwrap();
+        registry.apply(&[event("n2", (0, None), vec![kill(10, 41)])], at(20)).unwrap();
+        // n1 reports 64 kills of each of 300 invented jobs, and the most kills that a job may have of this one.
+        let kills = |count: u32| (0..count).map(|pid| kill(15, 1000 + pid)).collect::<Vec<_>>();
+        let mut flood: Vec<JobEvent> = (100..400)
+            .map(|id| {
+                let key = JobKey { id: JobId::new(id).unwrap(), ..key() };
+                JobEvent { key, ..event("n1", (0, None), kills(64)) }
+            })
+            .collect();
+        flood.extend([event("n1", (0, Some(16)), kills(256))]);
+        registry.apply(&flood, at(20)).unwrap();
+        let stored = || -> i64 {
+            let count = "SELECT count(*) FROM oom_kills";
+            lock(&registry.writer).query_row(count, [], |row| row.get(0)).unwrap()
+        };
+        assert_eq!(stored(), KILLS_ON_DEVICE_MAX + 1);
+        let run = registry.runs(&key()).unwrap().remove(0);
+        let allocations = registry.allocations(&key(), run.start.unwrap()).unwrap();
+        let n2: Vec<_> =
+            allocations.into_iter().filter(|one| one.device.as_str() == "n2").collect();
+        assert_eq!(of_run(&lock(&registry.reader), &key(), &n2).unwrap().len(), 1);
     }
 }

@@ -133,7 +133,9 @@ fn check(app: &App, sending: &Sending, batch: &Decoded, before: usize) -> Result
     }
     let sender =
         user.map_or_else(|| format!("origin {}", batch.origin), |uid| format!("user {uid}"));
-    let taken = app.send_limits.take_samples(&sender, batch, received);
+    let limits = &app.send_limits;
+    let taken = limits.take_events(&sender, batch, received);
+    let taken = taken.and_then(|()| limits.take_samples(&sender, batch, received));
     taken.map_err(|TooFast { why, later }| {
         app.counts.samples_refused.add(if later { 0 } else { batch.index.len() });
         Rejected { fate: counts::Frame::Limited, why, later }

@@ -1,5 +1,5 @@
-//! Limits for each sender: samples per second of an origin or user, and gaps, series and commands of a
-//! user.
+//! Limits for each sender: samples and job events per second of an origin or user, and gaps, series and
+//! commands of a user.
 
 use config::KeepSettings;
 use model::{JobId, Timestamp};
@@ -11,10 +11,13 @@ use wire::Decoded;
 
 /// Senders may accumulate unused samples for this long, so that an agent catches up faster after an outage.
 const BURST_SECONDS: f64 = 60.0;
+/// Maximum number of job events, and of killed tasks in them, per second of one sender. All senders share the
+/// registry's writer.
+const EVENTS_PER_SECOND_MAX: f64 = 200.0;
 /// A batch whose latest sample is older than this is backlog: its sender keeps it and retries later.
 const BACKLOG_US: i64 = 60 * Timestamp::SECOND;
-/// Maximum number of remembered senders; beyond it, senders with little use are evicted.
-const SENDERS_MAX: usize = 50_000;
+/// Maximum number of remembered senders, of samples and of events; beyond it, those with little use are evicted.
+const SENDERS_MAX: usize = 100_000;
 
 /// Maximum number of gaps in a user's batch, and of a user's gaps within [`USER_TIME_US`].
 const USER_BATCH_GAPS_MAX: usize = 64;
@@ -39,12 +42,20 @@ pub(crate) struct TooFast {
 pub(crate) struct SendLimits {
     /// Maximum number of samples per second of one sender.
     samples_max: u64,
-    /// Samples that each sender may still send, and the time of this value.
-    rates: Mutex<HashMap<String, (f64, Timestamp)>>,
+    /// Samples and job events that each sender may still send.
+    rates: Mutex<HashMap<String, Rate>>,
     users: Mutex<HashMap<u32, UserUse>>,
     /// Maximum number of a user's series and commands within [`USER_TIME_US`].
     user_series_max: usize,
     user_runs_max: usize,
+}
+
+/// An amount that a sender may still send, at a time.
+#[derive(Debug)]
+struct Rate {
+    left: f64,
+    at: Timestamp,
+    max_per_second: f64,
 }
 
 #[derive(Debug, Default)]
@@ -95,30 +106,56 @@ impl SendLimits {
         batch: &Decoded,
         now: Timestamp,
     ) -> Result<(), TooFast> {
-        let max = self.samples_max;
-        let (samples, max_per_second) = (batch.index.len() as f64, max as f64);
+        let (max, samples) = (self.samples_max, batch.index.len() as f64);
+        if self.take(sender, samples, max as f64, now) {
+            return Ok(());
+        }
+        let newest = batch.ticks.iter().map(|tick| tick.at).max().unwrap_or(now);
+        let why = format!(
+            "{sender} sends more than {max} samples per second; `samples_per_second_max` of the server allows more"
+        );
+        Err(TooFast { why, later: now.since(newest) > BACKLOG_US })
+    }
+
+    /// Counts the job events of a sender's batch.
+    ///
+    /// # Errors
+    /// The sender exceeds the limit of events per second: it must send the batch again later.
+    pub(crate) fn take_events(
+        &self,
+        sender: &str,
+        batch: &Decoded,
+        now: Timestamp,
+    ) -> Result<(), TooFast> {
+        let events: usize = batch.jobs.iter().map(|event| 1 + event.oom_kills.len()).sum();
+        let key = format!("events of {sender}");
+        if events == 0 || self.take(&key, events as f64, EVENTS_PER_SECOND_MAX, now) {
+            return Ok(());
+        }
+        let why = format!("{sender} sends more than {EVENTS_PER_SECOND_MAX} job events per second");
+        Err(TooFast { why, later: true })
+    }
+
+    /// Takes an amount of what a sender may send, if it has so much left.
+    fn take(&self, key: &str, amount: f64, max_per_second: f64, now: Timestamp) -> bool {
         let burst = max_per_second * BURST_SECONDS;
         let mut rates = lock(&self.rates);
-        if rates.len() >= SENDERS_MAX && !rates.contains_key(sender) {
-            rates.retain(|_, (left, at)| left_at(*left, *at, now, max_per_second) < burst);
+        if rates.len() >= SENDERS_MAX && !rates.contains_key(key) {
+            rates.retain(|_, rate| rate.left_at(now) < rate.max_per_second * BURST_SECONDS);
             if rates.len() >= SENDERS_MAX {
                 rates.clear();
             }
         }
-        let (left, at) = rates.entry(sender.to_owned()).or_insert((burst, now));
-        let available = left_at(*left, *at, now, max_per_second);
-        (*left, *at) = (available, (*at).max(now));
-        // A batch larger than the whole burst passes if the sender used nothing else.
-        if samples > available && available < burst {
-            let newest = batch.ticks.iter().map(|tick| tick.at).max().unwrap_or(now);
-            let why = format!(
-                "{sender} sends more than {max} samples per second; \
-                 `samples_per_second_max` of the server allows more"
-            );
-            return Err(TooFast { why, later: now.since(newest) > BACKLOG_US });
+        let full = || Rate { left: burst, at: now, max_per_second };
+        let rate = rates.entry(key.to_owned()).or_insert_with(full);
+        let available = rate.left_at(now);
+        (rate.left, rate.at) = (available, rate.at.max(now));
+        // An amount larger than the whole burst passes if the sender used nothing else.
+        let passes = amount <= available || available >= burst;
+        if passes {
+            rate.left = available - amount;
         }
-        *left = available - samples;
-        Ok(())
+        passes
     }
 
     /// Counts a batch of a user's command.
@@ -197,10 +234,13 @@ impl UserUse {
     }
 }
 
-/// Returns the samples that a sender may send now, from the value at an earlier time.
-fn left_at(left: f64, at: Timestamp, now: Timestamp, max_per_second: f64) -> f64 {
-    let seconds = Timestamp(now.since(at).max(0)).seconds();
-    (left + seconds * max_per_second).min(max_per_second * BURST_SECONDS)
+impl Rate {
+    /// Returns the amount that the sender may send now.
+    fn left_at(&self, now: Timestamp) -> f64 {
+        let seconds = Timestamp(now.since(self.at).max(0)).seconds();
+        let left = self.left + seconds * self.max_per_second;
+        left.min(self.max_per_second * BURST_SECONDS)
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

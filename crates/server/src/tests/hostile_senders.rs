@@ -281,6 +281,34 @@ fn a_flood_of_samples_of_one_node_leaves_room_for_others() {
 }
 
 #[test]
+fn a_flood_of_job_events_of_one_node_is_cut_and_others_go_on() {
+    let site = Site::start();
+    let event = |node: &str| model::JobEvent {
+        key: JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(7).unwrap() },
+        spelling: "7".into(),
+        device: DeviceId::new(node).unwrap(),
+        user: None,
+        uid: None,
+        start: crate::now(),
+        stop: None,
+        monitor: None,
+        oom_kills: Vec::new(),
+    };
+    let send = |token: &str, node: &str, seq, count| {
+        let jobs = vec![event(node); count];
+        statuses(&post(&site, token, &frame(&Batch { jobs, ..batch(node, seq) })))
+    };
+    // A minute's worth at once are 12 000 events. The node keeps what exceeds it, and sends it later.
+    let all: Vec<AckStatus> = (0..8).flat_map(|seq| send(NODE, "n1", seq, 4096)).collect();
+    assert_eq!(all[..2], [Stored; 2]);
+    assert!(all[2..].contains(&RefusedForNow), "{all:?}");
+    assert!(all.iter().all(|status| [Stored, RefusedForNow].contains(status)), "{all:?}");
+    let agents = "Authorization: Bearer token-of-agents\r\n";
+    assert_eq!(send(agents, "n2", 0, 1), [Stored]);
+    assert_eq!(send(NODE, "n1", 20, 0), [Stored], "batches without events");
+}
+
+#[test]
 fn a_request_ends_at_so_many_forbidden_frames() {
     let site = Site::start();
     let (key, origin) = job(&site);

@@ -94,12 +94,8 @@ fn allocations(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryEr
 fn jobs(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
     let text = |text: Option<Box<str>>| Cell::maybe(text, |text| Cell::text(&text));
     let registry = scope.questions.registry();
-    let killed = registry.jobs_with_oom_kills()?;
     let row = |job: model::Job| {
-        let kills = match killed.contains(&job.key) || !scope.asker.reader.sees_every_job() {
-            true => registry.oom_kills_seen(scope.asker.reader, &job)?,
-            false => Some(0),
-        };
+        let kills = registry.oom_kills_seen(scope.asker.reader, &job)?;
         let end = query::how_it_ended(&job, kills.is_some_and(|kills| kills > 0));
         let (cause, detail) = end.map(|end| (end.cause, end.detail)).unzip();
         let types = (!job.types.is_empty()).then(|| job.types.join("\n").into());
