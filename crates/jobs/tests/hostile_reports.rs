@@ -7,7 +7,7 @@ mod told;
 
 use jobs::{
     AccountChange, AccountKey, Amendment, JobName, Limits, Nameless, Reader, Record, Registration,
-    Registry, RegistryError, Sees, Users,
+    Registry, RegistryError, Sees, Users, Window,
 };
 use model::{ClusterId, JobEvent, JobId, JobKey};
 use told::{at, device, event, key, open, record, seconds};
@@ -131,7 +131,7 @@ fn many_names_of_one_node_keep_no_others_name_waiting() {
     let named = |id, node: &str, name: String| JobEvent {
         user: Some(name.into()),
         uid: None,
-        ..event(id, node, 10, None)
+        ..event(id, node, 10, Some(15))
     };
     let flood: Vec<_> = (0..4200).map(|n| named(1000 + n, "n1", format!("!{n:05}"))).collect();
     registry.apply(&flood, at(20)).unwrap();
@@ -319,4 +319,35 @@ fn one_users_local_jobs_leave_room_for_others_and_for_their_node() {
     assert_eq!(runs(1000), 4);
     let events: Vec<_> = (0..4).map(|id| of(1000, 100 + id, "n1", 10)).collect();
     assert_eq!(registry.apply(&events, at(20)).unwrap().began, 4);
+}
+
+#[test]
+fn one_nodes_running_jobs_are_bounded_and_fail_no_query_of_others() {
+    let dir = tempfile::tempdir().unwrap();
+    // Queries fail beyond 12 rows.
+    let limits = Limits { open_visits_max: 8, rows_max: 12, ..Limits::default() };
+    let path = dir.path().join("registry.sqlite");
+    let registry = Registry::open(&path, limits, Users::default).unwrap();
+    let apply = |node: &str, ids: std::ops::Range<i64>| {
+        let events: Vec<_> = ids.map(|id| of(1000, id, node, 10)).collect();
+        let applied = registry.apply(&events, at(20)).unwrap();
+        (applied.began, applied.refused)
+    };
+    assert_eq!(apply("n1", 100..120), (8, 12));
+    assert_eq!(apply("n2", 200..202), (2, 0));
+    // Of a job that the scheduler gave to the node, and of a visit that has ended.
+    registry.tell(&[record(1, 10, None, &["n1"])], at(20)).unwrap();
+    assert_eq!(apply("n1", 1..2), (1, 0));
+    let over = JobEvent { stop: Some(at(12)), ..of(1000, 300, "n1", 10) };
+    assert_eq!(registry.apply(&[over], at(20)).unwrap().refused, 0);
+    let now = Window { from: Some(at(20)), to: Some(at(20)), ..Window::default() };
+    assert_eq!(registry.intervals(&now).unwrap().len(), 11);
+    assert_eq!(registry.running_facts().unwrap().len(), 11);
+    // Each end makes room for another one.
+    let ends = JobEvent { stop: Some(at(18)), ..of(1000, 100, "n1", 10) };
+    registry.apply(&[ends], at(20)).unwrap();
+    assert_eq!(apply("n1", 400..402), (0, 2), "the recorded one counts, too");
+    let ends = JobEvent { stop: Some(at(18)), ..of(1000, 101, "n1", 10) };
+    registry.apply(&[ends], at(20)).unwrap();
+    assert_eq!(apply("n1", 400..402), (1, 1));
 }

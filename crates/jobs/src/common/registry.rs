@@ -17,6 +17,9 @@ pub struct Limits {
     pub records_max: u64,
     /// Maximum number of open local jobs of one user on one device.
     pub open_local_max: i64,
+    /// Maximum number of visits without a reported end on one device that no record names. Queries of running jobs
+    /// read all of them.
+    pub open_visits_max: u64,
     /// Maximum number of rows in an answer.
     pub rows_max: usize,
 }
@@ -28,6 +31,7 @@ impl Default for Limits {
             visits_per_job_max: 65_536,
             records_max: 20_000_000,
             open_local_max: 512,
+            open_visits_max: 4096,
             rows_max: 100_000,
         }
     }

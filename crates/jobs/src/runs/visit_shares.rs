@@ -52,11 +52,22 @@ pub(crate) fn has_room(
     event: &JobEvent,
 ) -> rusqlite::Result<bool> {
     let all = count(db, "visits")?;
-    if all >= limits.visits_max || all < limits.visits_max / 2 {
-        return Ok(all < limits.visits_max);
+    if all >= limits.visits_max {
+        return Ok(false);
     }
-    let used = used(db, &format!("node {}", event.device))?;
-    Ok(used < share(limits) || is_recorded(db, event)?)
+    let holder = || format!("node {}", event.device);
+    let has_share = all < limits.visits_max / 2 || used(db, &holder())? < share(limits);
+    let may_open = event.stop.is_some() || open_on(db, event)? < limits.open_visits_max;
+    Ok(has_share && may_open || is_recorded(db, event)?)
+}
+
+/// Returns the number of visits of the event's device without a reported end.
+fn open_on(db: &Connection, event: &JobEvent) -> rusqlite::Result<u64> {
+    let mut find = db.prepare_cached(
+        "SELECT count(*) FROM visits INDEXED BY visits_open WHERE device = ?1 AND stop IS NULL",
+    )?;
+    let open: i64 = find.query_row([event.device.as_str()], |row| row.get(0))?;
+    Ok(open.unsigned_abs())
 }
 
 /// Checks that the registry has room for another local job of a user.
