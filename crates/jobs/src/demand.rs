@@ -180,18 +180,22 @@ impl Demand {
         })
     }
 
-    /// Deletes the oldest ended rows beyond the limit.
+    /// Deletes ended rows beyond the limit: the oldest of the user with the most. One user's promotions thus displace
+    /// no other history.
     fn forget(&self, change: &Transaction<'_>) -> rusqlite::Result<()> {
         let most = i64::try_from(self.limits.past_max).unwrap_or(i64::MAX);
-        for table in ["changes", "promotions"] {
-            let past = format!("SELECT number FROM {table} WHERE ended IS NOT NULL");
-            let last: Option<i64> = change
-                .prepare_cached(&format!("{past} ORDER BY number DESC LIMIT 1 OFFSET ?1"))?
-                .query_row([most], |row| row.get(0))
-                .optional()?;
-            if let Some(last) = last {
-                let old = format!("DELETE FROM {table} WHERE ended IS NOT NULL AND number <= ?1");
-                change.execute(&old, [last])?;
+        // Changes are made by administrators alone.
+        for (table, user) in [("changes", "NULL"), ("promotions", "uid")] {
+            let past = format!("FROM {table} WHERE ended IS NOT NULL");
+            let count = format!("SELECT count(*) {past}");
+            let all: i64 = change.prepare_cached(&count)?.query_row([], |row| row.get(0))?;
+            if all > most {
+                let old = format!(
+                    "DELETE FROM {table} WHERE number IN (SELECT number {past} AND {user} IS
+                         (SELECT {user} {past} GROUP BY {user} ORDER BY count(*) DESC LIMIT 1)
+                     ORDER BY number LIMIT ?1)"
+                );
+                change.execute(&old, [all.saturating_sub(most)])?;
             }
         }
         Ok(())

@@ -244,6 +244,12 @@ fn what_is_past_is_bounded() {
     assert_eq!((marks.iter().map(|mark| mark.number).min(), more), (Some(8), false));
     let (marks, more) = told(2);
     assert_eq!((marks.len(), more), (2, true));
+    // Ended promotions of one user displace only their own.
+    for (n, uid) in (20..).zip([7, 8, 8, 8, 8, 8, 8]) {
+        demand.promote(&[promotion("x", n + 1, uid, None)], None, at(n)).unwrap();
+        demand.expire(at(n + 1)).unwrap();
+    }
+    assert_eq!(told(100).0.iter().filter(|mark| mark.uid == Some(7)).count(), 2);
 }
 
 /// A reader of few marks gets as many as allowed: marks that are not visible to them do not count.
