@@ -217,9 +217,10 @@ impl Registry {
     ) -> Result<Self, RegistryError> {
         let writer = Mutex::new(open(path)?);
         let reader = Mutex::new(open_to_read(path)?);
+        let quick_reader = Mutex::new(open_to_read(path)?);
         // Without a server ID, agents distinguish jobs by their IDs alone.
         let identity = crate::common::identity::of(path).unwrap_or_default();
-        Ok(Self { writer, reader, limits, users: Box::new(users), identity })
+        Ok(Self { writer, reader, quick_reader, limits, users: Box::new(users), identity })
     }
 }
 

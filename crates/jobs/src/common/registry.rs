@@ -45,6 +45,9 @@ pub(crate) type AskUsers = Box<dyn Fn() -> Users + Send + Sync>;
 pub struct Registry {
     pub(crate) writer: Mutex<Connection>,
     pub(crate) reader: Mutex<Connection>,
+    /// Short reads, on which acknowledgements and registrations depend. A long query holds `reader` and delays none
+    /// of them.
+    pub(crate) quick_reader: Mutex<Connection>,
     pub(crate) limits: Limits,
     pub(crate) users: AskUsers,
     pub(crate) identity: Box<str>,

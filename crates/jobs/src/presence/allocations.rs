@@ -96,7 +96,8 @@ impl Registry {
     /// SQLite fails, or the number exceeds the registry's row limit.
     pub fn intervals(&self, window: &Window) -> Result<Vec<Interval>, RegistryError> {
         let (limit, mut intervals) = (self.limits.rows_max, Vec::new());
-        let db = lock(&self.reader);
+        // Those of one job are few.
+        let db = lock(if window.job.is_some() { &self.quick_reader } else { &self.reader });
         each_stay(&db, (window, self.owner_of(&db, window)?), limit, |stay| {
             intervals.push(stay);
             Ok(())

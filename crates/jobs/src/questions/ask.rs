@@ -279,7 +279,7 @@ impl Registry {
         from: Timestamp,
         most: usize,
     ) -> Result<usize, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = lock(&self.quick_reader);
         let mut count = reader.prepare_cached(
             "SELECT count(*) FROM (SELECT 1 FROM runs WHERE uid = ?1 AND cluster = ?2
              AND (stop IS NULL OR stop >= ?3) ORDER BY start DESC LIMIT ?4)",

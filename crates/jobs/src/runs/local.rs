@@ -173,7 +173,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn local_jobs_of(&self, device: &DeviceId) -> Result<Vec<(JobId, u32)>, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = lock(&self.quick_reader);
         let mut find = reader.prepare_cached(
             "SELECT id, uid FROM (
                  SELECT r.id, r.uid, row_number() OVER (PARTITION BY r.uid ORDER BY r.id DESC) AS place
@@ -204,7 +204,7 @@ impl Registry {
         &self,
         device: &DeviceId,
     ) -> Result<Vec<(JobKey, Timestamp)>, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = lock(&self.quick_reader);
         let mut find = reader.prepare_cached(
             "SELECT r.cluster, r.id, v.start FROM visits v INDEXED BY visits_open CROSS JOIN runs r ON r.run = v.run
              WHERE v.device = ?1 AND v.stop IS NULL AND r.registered = 0
@@ -258,4 +258,36 @@ fn draw(db: &Connection) -> Result<JobId, RegistryError> {
     drop(rows);
     db.execute("UPDATE counts SET value = ?1 WHERE name = 'local'", [next])?;
     JobId::new(next).ok_or_else(|| RegistryError::Damaged(next.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Limits, Users, Window};
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[test]
+    fn a_long_query_delays_no_acknowledgement_and_no_registration() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("registry.sqlite");
+        let registry = Registry::open(&path, Limits::default(), Users::default).unwrap();
+        let (done, waiting) = channel();
+        std::thread::scope(|scope| {
+            // A query holds this connection until it ends.
+            let query = lock(&registry.reader);
+            scope.spawn(|| {
+                let device = DeviceId::new("n1").unwrap();
+                registry.local_jobs_of(&device).unwrap();
+                registry.open_jobs_of(&device).unwrap();
+                registry.local_since(1000, Timestamp(0), 1).unwrap();
+                let job = JobKey { cluster: ClusterId::local(), id: JobId::new(1).unwrap() };
+                registry.intervals(&Window { job: Some(job), ..Window::default() }).unwrap();
+                done.send(()).unwrap();
+            });
+            let answered = waiting.recv_timeout(Duration::from_secs(60));
+            drop(query);
+            answered.unwrap();
+        });
+    }
 }
