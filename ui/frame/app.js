@@ -65,6 +65,7 @@ function say(error) {
 /** @param {Health} health */
 function healthSeen(health) {
   find('error').hidden = true;
+  if (health.writing_fails) say(new Error('The server cannot write samples to its disk. Its log states the reason.'));
   uptime = health.uptime_seconds;
   fill(find('footer'),
     h('span', {}, `jobmeter ${health.version}`),

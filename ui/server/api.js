@@ -6,7 +6,7 @@
 import { keepValue, kept } from '../frame/storage.js';
 
 /**
- * @typedef {{version: string, build: string, ready: boolean, uptime_seconds: number, now: number,
+ * @typedef {{version: string, build: string, ready: boolean, writing_fails: boolean, uptime_seconds: number, now: number,
  *   nodes_alive: number, nodes: number, jobs_running: number}} Health
  * @typedef {{device: string, alive: boolean, conflict: boolean, last_seen: number|null, period_seconds: number|null,
  *   clock_offset_seconds: number|null, agent_version: string|null,

@@ -17,8 +17,14 @@ pub struct Health {
     pub version: String,
     /// `release`, or `development` for a build without optimisation, unfit for measurements.
     pub build: String,
-    /// Whether it accepts batches and answers queries.
+    /// Whether it answers requests, that is, is not stopping.
     pub ready: bool,
+    /// Whether the latest attempt to write samples to disk failed, for example because the disk is full. Its log states
+    /// the reason.
+    // An older server does not send it.
+    #[serde(default)]
+    #[schemars(required)]
+    pub writing_fails: bool,
     /// Seconds since its start.
     pub uptime_seconds: f64,
     /// Its clock, from which a reader derives the age of an answer.

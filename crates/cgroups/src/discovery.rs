@@ -1,6 +1,6 @@
 //! Keeps the list of jobs on this node up to date.
 
-use crate::directories::facts::Facts;
+use crate::directories::facts::{Facts, KnownDirectory};
 use crate::directories::tree::{Claim, ScanContext, Tree, judge};
 use crate::places::{Fingerprint, Places, fingerprint};
 use crate::runs::{Changes, CheckContext, Runs};
@@ -118,22 +118,20 @@ impl Discovery {
         }
     }
 
-    /// Restores the creation times of directories, by inode number, from an earlier run of the program since
-    /// the same boot. Without them, the age of a directory may be underestimated after a restart, and its
+    /// Restores the creation times of directories from an earlier run of the program since the same boot. Without them, the age of a directory may be underestimated after a restart, and its
     /// counters seem to start later.
-    pub fn recall(&mut self, made: impl IntoIterator<Item = (u64, Timestamp)>) {
+    pub fn recall(&mut self, made: impl IntoIterator<Item = KnownDirectory>) {
         self.facts.recall(made);
     }
 
     /// The state for [`Self::recall`] in the next run of the program: creation times of the directories of
-    /// jobs and units, by inode number.
-    pub fn known(&self) -> impl Iterator<Item = (u64, Timestamp)> {
+    /// jobs and units.
+    pub fn known(&self) -> impl Iterator<Item = KnownDirectory> {
         let of_interest =
             |node: &crate::directories::tree::Node| node.what.claim.is_some() || node.what.unit;
-        self.tree
-            .nodes()
-            .filter(move |(_, node)| of_interest(node))
-            .map(|(_, n)| (n.identity, n.made))
+        self.tree.nodes().filter(move |(_, node)| of_interest(node)).map(|(path, node)| {
+            KnownDirectory { path: path.into(), inode: node.identity, made: node.made }
+        })
     }
 
     /// Brings `jobs` up to date.

@@ -18,7 +18,7 @@ mod report;
 mod runs;
 
 pub use config::{Config, LayoutConfig};
-pub use directories::facts::recorded_owners;
+pub use directories::facts::{KnownDirectory, recorded_owners};
 pub use directories::tree::PASSAGES_MAX;
 pub use discovery::{Discovery, UNITS_MAX};
 pub use hierarchies::{Hierarchies, Mount};

@@ -314,6 +314,19 @@ fn nodes_are_alive_or_silent_and_busy() {
     assert!(!questions.nodes(&later).unwrap()[0].alive, "three periods of 2 s have passed");
 }
 
+/// Records may name more nodes than the registry lists at once.
+#[test]
+fn jobs_on_nodes_without_an_agent_hide_no_node() {
+    let lab = Lab::of_rows(3);
+    lab.put_of("n1", "n1");
+    lab.job(&key("slurm", 8), "n1", 1001, 5.0, None);
+    for id in 10..20 {
+        lab.job(&key("slurm", id), &format!("other{id}"), 1001, 5.0, None);
+    }
+    let nodes = lab.questions(Settings::default()).nodes(&all()).unwrap();
+    assert_eq!((nodes.len(), nodes[0].jobs.clone()), (1, vec!["slurm:8".to_owned()]));
+}
+
 #[test]
 fn what_a_run_sends_makes_no_node_and_none_alive() {
     let lab = Lab::new();

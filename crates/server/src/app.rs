@@ -25,12 +25,15 @@ use config::{AccessSettings, PromotionSettings};
 use jobs::{Amendment, IngestStats, Reader, Registry, RegistryError};
 use model::Timestamp;
 use query::{Asker, Questions};
-use sql::Sql;
+use sql::{Sql, Turns};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use store::Store;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
+
+/// Longest wait for a turn at the registry.
+const REGISTRY_WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// State shared by all requests.
 #[derive(Debug)]
@@ -40,8 +43,10 @@ pub(crate) struct App {
     pub(crate) live: RwLock<Arc<Live>>,
     pub(crate) store: Arc<Store>,
     pub(crate) registry: Arc<Registry>,
-    /// Limits the concurrent registry operations; each occupies a thread that may wait for the disk.
-    pub(crate) registry_turns: Arc<Semaphore>,
+    /// Limits the concurrent changes of the registry; each occupies a thread that may wait for the disk.
+    pub(crate) registry_turns: Turns,
+    /// Limits the concurrent reads of the registry outside queries.
+    pub(crate) registry_reads: Arc<Semaphore>,
     pub(crate) on_demand: OnDemand,
     /// Running value rules.
     pub(crate) watching: Watching,
@@ -113,14 +118,48 @@ impl App {
         crate::common::clock::now()
     }
 
-    /// Runs `work` with the registry on a thread that may wait for the disk. Work that has begun runs to
-    /// its end, even if the client disconnects.
+    /// Runs `work` with the registry for the server itself, see [`Self::change_registry`].
     pub(crate) async fn with_registry<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, Refusal> {
-        let turn = Arc::clone(&self.registry_turns).acquire_owned().await;
-        let turn = turn.map_err(|error| Refusal::fault(&error))?;
+        self.change_registry("the server".into(), work).await
+    }
+
+    /// Runs `work` with the registry on a thread that may wait for the disk. Work that has begun runs to its
+    /// end, even if the client disconnects.
+    ///
+    /// The registry has one writer at a time. One caller takes half of the turns at most, so that others wait
+    /// for the changes in progress and not for all that this caller has sent.
+    pub(crate) async fn change_registry<T: Send + 'static>(
+        self: &Arc<Self>,
+        caller: Arc<str>,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        // The time is long enough for every client's own limit.
+        let turn = self
+            .registry_turns
+            .take(&caller, REGISTRY_WAIT_MAX)
+            .await
+            .map_err(|_| Refusal::busy("the registry of jobs is busy; retry in a moment"))?;
+        self.on_thread(turn, work).await
+    }
+
+    /// Like [`Self::with_registry`], for work that changes nothing. It does not wait for the writer.
+    pub(crate) async fn read_registry<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let turn = Arc::clone(&self.registry_reads).acquire_owned().await;
+        self.on_thread(turn.map_err(|error| Refusal::fault(&error))?, work).await
+    }
+
+    /// Runs `work` on a thread that may wait for the disk, and then gives the turn back.
+    async fn on_thread<T: Send + 'static>(
+        self: &Arc<Self>,
+        turn: impl Send + 'static,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
         let app = Arc::clone(self);
         let done = tokio::task::spawn_blocking(move || {
             let done = work(&app);

@@ -2,9 +2,10 @@
 //! with its cgroup.
 //!
 //! The file `known` beside the spool is text. Its first line is the machine's boot ID. Each further line is a
-//! directory's inode number and its creation time in microseconds since 1970. The agent writes a temporary file
+//! directory's inode number, its creation time in microseconds since 1970, and its path. The agent writes a temporary file
 //! beside it and renames it. It ignores the file of an earlier boot.
 
+use cgroups::KnownDirectory;
 use kernel::Root;
 use model::Timestamp;
 use std::fmt::Write;
@@ -14,8 +15,8 @@ use std::path::{Path, PathBuf};
 /// Largest file that is read.
 const BYTES_MAX: u64 = 4 << 20;
 
-/// Inode numbers of cgroup directories with their creation times.
-pub(crate) type Directories = Vec<(u64, Timestamp)>;
+/// Creation times of cgroup directories.
+pub(crate) type Directories = Vec<KnownDirectory>;
 
 /// The file `known`.
 #[derive(Debug)]
@@ -47,7 +48,7 @@ impl BirthCache {
     }
 
     /// Writes the known directories.
-    pub(crate) fn write(&mut self, generation: u64, directories: &[(u64, Timestamp)]) {
+    pub(crate) fn write(&mut self, generation: u64, directories: &[KnownDirectory]) {
         if let Err(e) = self.write_now(directories) {
             log::warn!("{} cannot be written: {e}", self.path.display());
             return;
@@ -55,11 +56,11 @@ impl BirthCache {
         self.generation = generation;
     }
 
-    fn write_now(&self, directories: &[(u64, Timestamp)]) -> io::Result<()> {
+    fn write_now(&self, directories: &[KnownDirectory]) -> io::Result<()> {
         let mut text = format!("{}\n", self.boot);
-        for (inode, made) in directories {
-            // Writing to a string cannot fail.
-            writeln!(text, "{inode} {}", made.0).ok();
+        for KnownDirectory { path, inode, made } in directories {
+            // Writing to a string cannot fail. No cgroup's name has a line break.
+            writeln!(text, "{inode} {} {path}", made.0).ok();
         }
         let beside = self.path.with_extension("new");
         delivery::write_private(&beside, text.as_ref())?;
@@ -80,8 +81,12 @@ fn read(path: &Path, boot: &str) -> io::Result<Directories> {
         return Ok(Directories::new());
     }
     let directory = |line: &str| {
-        let (inode, made) = line.split_once(' ')?;
-        Some((inode.parse().ok()?, Timestamp(made.parse().ok()?)))
+        let mut fields = line.splitn(3, ' ');
+        Some(KnownDirectory {
+            inode: fields.next()?.parse().ok()?,
+            made: Timestamp(fields.next()?.parse().ok()?),
+            path: fields.next()?.into(),
+        })
     };
     Ok(lines.filter_map(directory).collect())
 }
@@ -100,12 +105,16 @@ mod tests {
         let machine = Root::recorded(root.path()).unwrap();
         let (mut known, found) = BirthCache::open(dir.path(), &machine).unwrap();
         assert_eq!(found, []);
-        let directories = [(7, Timestamp(70)), (8, Timestamp(-1))];
+        let directory = |path: &str, inode, made| {
+            let made = Timestamp(made);
+            KnownDirectory { path: path.into(), inode, made }
+        };
+        let directories = [directory("a/with blank", 7, 70), directory("b", 8, -1)];
         known.write(1, &directories);
         assert_eq!(known.generation(), 1);
         assert_eq!(BirthCache::open(dir.path(), &machine).unwrap().1, directories);
-        std::fs::write(dir.path().join("known"), "one\n7 70\nx y\n9").unwrap();
-        assert_eq!(BirthCache::open(dir.path(), &machine).unwrap().1, [(7, Timestamp(70))]);
+        std::fs::write(dir.path().join("known"), "one\n7 70 a\nx y z\n9 1").unwrap();
+        assert_eq!(BirthCache::open(dir.path(), &machine).unwrap().1, [directory("a", 7, 70)]);
         std::fs::write(&boot_id, "two\n").unwrap();
         assert_eq!(BirthCache::open(dir.path(), &machine).unwrap().1, []);
         std::fs::remove_file(boot_id).unwrap();

@@ -1,7 +1,7 @@
 //! Changes that the server makes to the configuration, with their expiry and its one-time flush requests.
 
 use crate::reading::plan::{NO_BURST, may_burst, source_settings};
-use config::{AgentConfig, RemoteChange, read_remote};
+use config::{AgentConfig, FirstReceived, RemoteChange, read_remote};
 use model::Timestamp;
 use std::collections::VecDeque;
 
@@ -12,6 +12,7 @@ const SEEN_MAX: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     change: Option<RemoteChange>,
+    received: FirstReceived,
     seen: VecDeque<(String, u64)>,
 }
 
@@ -39,7 +40,8 @@ impl Changes {
         now: Timestamp,
     ) -> Taken {
         let sources = source_settings();
-        let mut change = read_remote(text, now, &config.remote, &config.burst, &sources);
+        let mut change =
+            read_remote(text, now, &mut self.received, &config.remote, &config.burst, &sources);
         let refused = &mut change.refused;
         change.bursts.retain(|source, _| {
             let may = may_burst(source);

@@ -32,11 +32,24 @@ pub(crate) struct Fact {
     pub(crate) made: Timestamp,
 }
 
+/// Creation time of a directory, for a later run of the program within the same boot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownDirectory {
+    /// Its path.
+    pub path: Box<str>,
+    /// Inode number; a different one at the same path is another directory.
+    pub inode: u64,
+    /// Creation time.
+    pub made: Timestamp,
+}
+
 /// Reads the facts of one machine.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     recorded: Option<Recorded>,
-    recalled: BTreeMap<u64, Timestamp>,
+    /// By path: inode number and creation time. Inode numbers alone are ambiguous, because every hierarchy of
+    /// version 1 numbers its own.
+    recalled: BTreeMap<Box<str>, (u64, Timestamp)>,
     path: String,
 }
 
@@ -93,16 +106,18 @@ impl Facts {
             if let Ok(stat) = root.stat(&self.path) {
                 made = made.min(Timestamp(stat.changed_us));
             }
-            if let Some(known) = self.recalled.get(&fact.identity) {
-                made = made.min(*known);
+            match self.recalled.get(path) {
+                Some((inode, known)) if *inode == fact.identity => made = made.min(*known),
+                _ => {}
             }
         }
         made
     }
 
     /// Restores creation times of an earlier run of the program.
-    pub(crate) fn recall(&mut self, made: impl IntoIterator<Item = (u64, Timestamp)>) {
-        self.recalled.extend(made);
+    pub(crate) fn recall(&mut self, made: impl IntoIterator<Item = KnownDirectory>) {
+        let by_path = made.into_iter().map(|one| (one.path, (one.inode, one.made)));
+        self.recalled.extend(by_path);
     }
 }
 
@@ -161,6 +176,24 @@ mod tests {
         std::fs::write(dir.path().join(OWNERS), owners).unwrap();
         let root = Root::recorded(dir.path()).unwrap();
         (dir, root)
+    }
+
+    /// Two hierarchies of version 1 may give the same number to their directories.
+    #[test]
+    fn a_recalled_time_is_of_one_path_and_inode() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a")).unwrap();
+        std::fs::create_dir_all(dir.path().join("b")).unwrap();
+        let (root, early) = (Root::recorded(dir.path()).unwrap(), Timestamp(5));
+        let mut facts = Facts::default();
+        let fact = facts.of(&root, "a").unwrap();
+        let inode = fact.identity;
+        facts.recall([KnownDirectory { path: "a".into(), inode, made: early }]);
+        let now = Timestamp(i64::MAX);
+        assert_eq!(facts.made(&root, "a", fact, now), early);
+        assert_eq!(facts.made(&root, "b", fact, now), fact.made, "another path");
+        let next = Fact { identity: inode + 1, ..fact };
+        assert_eq!(facts.made(&root, "a", next, now), fact.made, "another directory");
     }
 
     #[test]

@@ -50,8 +50,6 @@ pub const FLUSHES_MAX: usize = 16;
 /// The accepted changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteChange {
-    /// End of the changes in `sources`.
-    pub until: Timestamp,
     /// By source.
     pub sources: BTreeMap<String, SourceChange>,
     /// Promotions of optional metrics.
@@ -73,7 +71,15 @@ pub struct SourceChange {
     pub period: Option<Duration>,
     /// The events that `perf` counts, in the words of its option.
     pub events: Option<String>,
+    /// When it ends by itself.
+    pub until: Timestamp,
 }
+
+/// When the agent first received each change of a source and each burst that the server's text holds.
+///
+/// The server sends a change again with every new text. Its longest duration counts from the first.
+#[derive(Debug, Default)]
+pub struct FirstReceived(BTreeMap<String, Timestamp>);
 
 /// A promotion of optional metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,9 +134,7 @@ impl RemoteChange {
     /// Removes expired changes. Returns whether there were any.
     pub fn expire(&mut self, now: Timestamp) -> bool {
         let before = (self.sources.len(), self.promotions.len(), self.bursts.len());
-        if now >= self.until {
-            self.sources.clear();
-        }
+        self.sources.retain(|_, source| now < source.until);
         self.promotions.retain(|promotion| now < promotion.until);
         self.bursts.retain(|_, burst| now < burst.until);
         before != (self.sources.len(), self.promotions.len(), self.bursts.len())
@@ -138,10 +142,10 @@ impl RemoteChange {
 
     /// The next time at which [`Self::expire`] removes a change.
     pub fn next_end(&self) -> Option<Timestamp> {
-        let plain = (!self.sources.is_empty()).then_some(self.until);
+        let sources = self.sources.values().map(|source| source.until);
         let promotions = self.promotions.iter().map(|promotion| promotion.until);
         let bursts = self.bursts.values().map(|burst| burst.until);
-        promotions.chain(bursts).chain(plain).min()
+        promotions.chain(bursts).chain(sources).min()
     }
 
     /// Summary of the number of changes.
@@ -159,15 +163,18 @@ impl RemoteChange {
 
 /// Reads the server's requests. Each entry is independent: a rejected one does not affect the others.
 /// Unset values of a burst come from the node's own settings.
+///
+/// A change of a source and a burst end `remote.time_max` after `received` at the latest; a promotion, which
+/// may last as long as a job, that long after the server last sent it.
 pub fn read_remote(
     text: &[u8],
     now: Timestamp,
+    received: &mut FirstReceived,
     bounds: &RemoteSettings,
     burst: &BurstSettings,
     sources: &[SourceSettings],
 ) -> RemoteChange {
-    let longest = now.plus(i64::try_from(bounds.time_max.as_micros()).unwrap_or(i64::MAX));
-    let mut change = RemoteChange { until: longest, ..RemoteChange::default() };
+    let mut change = RemoteChange::default();
     let text = match std::str::from_utf8(text) {
         Ok(text) if text.len() <= TEXT_BYTES_MAX => text,
         Ok(_) => return refused(change, format!("it has more than {TEXT_BYTES_MAX} bytes")),
@@ -175,8 +182,8 @@ pub fn read_remote(
     };
     let mut errors = Vec::new();
     let values = Values::of_text(settings(sources), Path::new("server"), text, &mut errors);
-    let mut reader = RequestReader { values, errors, bounds, longest };
-    change.until = reader.end("until").unwrap_or(longest);
+    let before = std::mem::take(received);
+    let mut reader = RequestReader { values, errors, bounds, now, before, received };
     for source in sources {
         reader.source(source, &mut change);
         reader.burst(source, burst, &mut change);
@@ -202,7 +209,10 @@ struct RequestReader<'a> {
     values: Values,
     errors: Vec<ConfigError>,
     bounds: &'a RemoteSettings,
-    longest: Timestamp,
+    now: Timestamp,
+    /// First receipts of the entries of the text before this one, and of this one.
+    before: FirstReceived,
+    received: &'a mut FirstReceived,
 }
 
 impl RequestReader<'_> {
@@ -212,6 +222,7 @@ impl RequestReader<'_> {
             enabled: self.value(&key("enabled")),
             period: self.value(&key("period")),
             events: self.value(&key("events")).map(|events: Vec<String>| events.join(",")),
+            until: Timestamp(0),
         };
         if source.runs_a_program() {
             for name in ["enabled", "period"] {
@@ -226,6 +237,8 @@ impl RequestReader<'_> {
             changed.period.filter(|period| self.is_long_enough(*period, &key("period")));
         changed.events = changed.events.filter(|_| self.allows("events", &key("events")));
         if changed != SourceChange::default() {
+            let first = self.first(format!("{}: {changed:?}", key("*")));
+            changed.until = self.end("until", first).unwrap_or_else(|| self.longest(first));
             change.sources.insert(source.name.to_owned(), changed);
         }
     }
@@ -240,7 +253,9 @@ impl RequestReader<'_> {
         let period = self.or_usual(&key("period"), PERIOD, usual.period);
         let keep = self.or_usual(&key("keep"), KEEP, usual.keep);
         let flush_on = self.or_usual(&key("flush_on"), FLUSH_ON, usual.flush_on);
-        let until = self.must_end(&key("until"), &first);
+        let entry = format!("{}: {period:?} {keep:?} {flush_on:?}", key("*"));
+        let received = self.first(entry);
+        let until = self.must_end(&key("until"), &first, received);
         if !self.allows("bursts", &first) {
             return;
         }
@@ -267,7 +282,7 @@ impl RequestReader<'_> {
             self.reject_if_set(&until, "a promotion without `metric`");
             return None;
         };
-        let until = self.must_end(&until, &metric);
+        let until = self.must_end(&until, &metric, self.now);
         match MetricPattern::new(&text) {
             Ok(pattern) => {
                 let allowed = self.allows("promotions", &metric);
@@ -300,23 +315,36 @@ impl RequestReader<'_> {
     }
 
     /// A required end, shortened to the longest time that the node allows.
-    fn must_end(&mut self, key: &str, of: &str) -> Option<Timestamp> {
+    fn must_end(&mut self, key: &str, of: &str, received: Timestamp) -> Option<Timestamp> {
         if self.values.raw(key).is_none() {
             self.errors.push(self.values.error(of, "it has no `until`"));
             return None;
         }
-        self.end(key)
+        self.end(key, received)
+    }
+
+    /// Returns when the agent first received an entry.
+    fn first(&mut self, entry: String) -> Timestamp {
+        let first = self.before.0.get(&entry).copied().unwrap_or(self.now);
+        self.received.0.insert(entry, first);
+        first
+    }
+
+    /// The latest end that the node allows for an entry that it received then.
+    fn longest(&self, received: Timestamp) -> Timestamp {
+        received.plus(i64::try_from(self.bounds.time_max.as_micros()).unwrap_or(i64::MAX))
     }
 
     /// A time, shortened to the longest that the node allows; shortening is reported.
-    fn end(&mut self, key: &str) -> Option<Timestamp> {
+    fn end(&mut self, key: &str, received: Timestamp) -> Option<Timestamp> {
         let until: Timestamp = self.value(key)?;
-        if until > self.longest {
+        let latest = self.longest(received);
+        if until > latest {
             let longest = show_duration(self.bounds.time_max);
             let what = format!("it ends sooner: `remote.time_max` is {longest}");
             self.errors.push(self.values.error(key, &what));
         }
-        Some(until.min(self.longest))
+        Some(until.min(latest))
     }
 
     /// The value of a key, or the node's usual one if unset. `None` if invalid.

@@ -83,6 +83,8 @@ pub(crate) struct Sender {
     jobs: WantedJobs,
     /// Whether the last request had a response.
     reached: bool,
+    /// Whether the log states a failure after the latest accepted batch.
+    has_failed: bool,
     ending: bool,
 }
 
@@ -113,6 +115,7 @@ impl Sender {
             unread: String::new(),
             jobs: WantedJobs::default(),
             reached: false,
+            has_failed: false,
             ending: false,
         }
     }
@@ -216,9 +219,12 @@ impl Sender {
 
     /// Handles a response. Returns a delay if the server requests one.
     fn settle(&mut self, request: &Request, answer: &Answer, bytes: usize) -> Option<Duration> {
-        if !self.reached {
-            log::info!("the server takes batches");
-            self.reached = true;
+        if !std::mem::replace(&mut self.reached, true) {
+            if std::mem::take(&mut self.has_failed) {
+                log::warn!("the server accepts batches again");
+            } else {
+                log::info!("the server accepts batches");
+            }
         }
         for ack in answer.acks.iter().filter(|ack| ack.samples_refused > 0) {
             let (count, why) = (ack.samples_refused, &ack.samples_reason);
@@ -274,7 +280,7 @@ impl Sender {
         }
         if !matches!(failure, Failure::Never { .. }) {
             log::warn!("batches wait, as the server does not take them: {failure}");
-            self.reached = false;
+            (self.reached, self.has_failed) = (false, true);
         }
         self.dispatch.failed(request, failure)
     }

@@ -162,7 +162,20 @@ impl Questions {
     ) -> Result<(), QueryError> {
         let now = Some(asker.now);
         let window = Window { from: now, to: now, ..Window::default() };
-        for stay in self.stays(&window, asker)? {
+        let running = match self.stays(&window, asker) {
+            // Records may name more nodes than have an agent: look up the nodes of this list.
+            Err(QueryError::TooMuch(_)) => {
+                let mut running = Vec::new();
+                for device in nodes.keys() {
+                    asker.cancel.check()?;
+                    let window = Window { device: Some(device.clone()), ..window.clone() };
+                    running.append(&mut self.stays(&window, asker)?);
+                }
+                running
+            }
+            running => running?,
+        };
+        for stay in running {
             if let (Some(node), None) = (nodes.get_mut(&stay.device), stay.stop) {
                 node.jobs.push(stay.key.to_string());
             }

@@ -72,13 +72,19 @@ impl Default for TestSeries<'_> {
 
 impl Lab {
     pub(crate) fn new() -> Self {
+        Self::of_rows(Limits::default().rows_max)
+    }
+
+    /// A lab whose registry answers with `rows_max` rows at most.
+    pub(crate) fn of_rows(rows_max: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(|| at(7200.0));
         let (store, _) =
             Store::open(&dir.path().join("store"), store::Settings::default(), clock).unwrap();
         let users = || jobs::Users::parse(b"alice:x:1000:1000::/home/alice:/bin/sh\n");
         let path = dir.path().join("registry.sqlite");
-        let registry = Registry::open(&path, Limits::default(), users).unwrap();
+        let limits = Limits { rows_max, ..Limits::default() };
+        let registry = Registry::open(&path, limits, users).unwrap();
         let demand = Demand::open(&dir.path().join("demand.sqlite"), DemandLimits::default());
         let (store, registry) = (Arc::new(store), Arc::new(registry));
         Self { store, registry, demand: Arc::new(demand.unwrap()), seq: AtomicU64::new(0), dir }

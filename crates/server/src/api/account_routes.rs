@@ -31,7 +31,7 @@ pub(crate) async fn list(
     let Some(of) = (if every { Some(None) } else { caller.rights.uid().map(Some) }) else {
         return json(&Vec::<api::Account>::new());
     };
-    let accounts = app.with_registry(move |app| {
+    let accounts = app.read_registry(move |app| {
         let users = app.registry.users();
         let accounts = app.registry.accounts(of).map_err(refusal)?;
         let told = accounts.iter().map(|account| told(account, &caller, every, &users));
@@ -54,7 +54,7 @@ pub(crate) async fn change(
     let key: AccountKey = part(name)?.parse().map_err(wrong)?;
     let asked: api::AccountChange = object(&app, &head, body).await?;
     let more = serde_json::json!({"account": key.to_string(), "change": asked.clone()});
-    let changed = app.with_registry(move |app| {
+    let changed = app.change_registry(caller.doer.whose(), move |app| {
         let users = app.registry.users();
         let known = app.registry.account(&key).map_err(refusal)?;
         let change = permitted(&asked, known.as_ref(), &caller, &users)?;
@@ -80,7 +80,7 @@ pub(crate) async fn delete(
     }
     let key: AccountKey = part(name)?.parse().map_err(wrong)?;
     let more = serde_json::json!({"account": key.to_string()});
-    let deleted = app.with_registry(move |app| {
+    let deleted = app.change_registry(caller.doer.whose(), move |app| {
         let deleted = app.registry.delete_account(&key).map_err(refusal)?;
         let deleted = deleted.ok_or_else(|| unknown(app, &key))?;
         Ok::<_, Refusal>(told(&deleted, &caller, true, &app.registry.users()))

@@ -26,6 +26,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use wire::{Ack, AckStatus, Answer};
 
+/// Job events of one transaction. Other senders take turns between two of them.
+const EVENTS_AT_ONCE: usize = 256;
+
 /// The content type of a body of frames.
 const FRAMES: &str = "application/x-jobmeter-batches";
 /// The content type of a response.
@@ -82,7 +85,8 @@ pub(crate) async fn batches(
         stops.extend(news.map(|stopped| (origin.clone(), stopped)));
     }
     if !stops.is_empty() {
-        let noted = app.with_registry(move |app| app.registry.note_stops(&stops, received));
+        let note = move |app: &App| app.registry.note_stops(&stops, received);
+        let noted = app.change_registry(caller.doer.whose(), note);
         if let Err(error) = noted.await? {
             log::error!("which agents were stopped is not known after a restart: {error}");
         }
@@ -159,7 +163,7 @@ async fn take(
         user = user.map(|user| OfUser { bytes_left, ..user });
         let undecided = slice.undecided.take();
         if let Some(admitted) = slice.made.take() {
-            store(app, admitted, received, &mut progress).await?;
+            store(app, &caller.doer.whose(), admitted, received, &mut progress).await?;
         }
         drop(slice);
         if progress.later.is_some() {
@@ -180,6 +184,7 @@ async fn take(
 /// Stores the batches of a slice, and adds their acks to the progress.
 async fn store(
     app: &Arc<App>,
+    caller: &Arc<str>,
     (admitted, rules): (Admitted, Arc<[When]>),
     received: Timestamp,
     progress: &mut Progress,
@@ -190,7 +195,7 @@ async fn store(
     progress.forbidden = forbidden;
     progress.settled |= settled;
     let outcomes = append(app, batches).await?;
-    apply(app, &events, &outcomes, (received, progress.ahead_us)).await?;
+    apply(app, caller, (&events, &outcomes), (received, progress.ahead_us)).await?;
     for (readings, outcome) in readings.iter().zip(&outcomes) {
         // Rules have already evaluated duplicates.
         if matches!(outcome, Outcome::Stored { .. }) {
@@ -248,18 +253,28 @@ fn count(app: &App, outcome: &Outcome, samples: usize) {
 /// A duplicate means that an ack was lost, possibly before the registry received the events.
 async fn apply(
     app: &Arc<App>,
-    events: &[Vec<JobEvent>],
-    outcomes: &[Outcome],
+    caller: &Arc<str>,
+    (events, outcomes): (&[Vec<JobEvent>], &[Outcome]),
     (received, ahead_us): (Timestamp, i64),
 ) -> Result<(), Refusal> {
     let kept = |outcome: &Outcome| matches!(outcome, Outcome::Stored { .. } | Outcome::Duplicate);
     let told = events.iter().zip(outcomes).filter(|(_, outcome)| kept(outcome));
     let told: Vec<JobEvent> = told.flat_map(|(events, _)| events).cloned().collect();
-    if told.is_empty() {
-        return Ok(());
+    for events in told.chunks(EVENTS_AT_ONCE) {
+        apply_some(app, caller, events.to_vec(), (received, ahead_us)).await?;
     }
-    let applied = app.with_registry(move |app| {
-        let applied = app.registry.apply_by(&told, received, ahead_us)?;
+    Ok(())
+}
+
+/// Passes job events to the registry in one transaction.
+async fn apply_some(
+    app: &Arc<App>,
+    caller: &Arc<str>,
+    events: Vec<JobEvent>,
+    (received, ahead_us): (Timestamp, i64),
+) -> Result<(), Refusal> {
+    let applied = app.change_registry(Arc::clone(caller), move |app| {
+        let applied = app.registry.apply_by(&events, received, ahead_us)?;
         if applied.began + applied.ended + applied.asked > 0 {
             app.told_jobs.changed();
         }
@@ -334,7 +349,7 @@ async fn told_jobs(app: &Arc<App>, origins: &BTreeSet<Origin>) -> Result<DeviceJ
                 let ask = move |app: &App| app.told_jobs.ask(&app.registry, &device);
                 // The batches are stored already. A response without the list would withdraw the jobs that were
                 // reported to agents before. Instead, the request fails, and the agents retry.
-                app.with_registry(ask).await?.map_err(|error| Refusal::fault(&error))?
+                app.read_registry(ask).await?.map_err(|error| Refusal::fault(&error))?
             }
         };
         jobs.local.extend(told.local);

@@ -157,7 +157,7 @@ pub(crate) async fn set(
     };
     let known = app.agents.counted(&new.nodes, now);
     let nodes = new.nodes.to_string();
-    let number = app.with_registry(move |app| {
+    let number = app.change_registry(caller.doer.whose(), move |app| {
         let number = app.on_demand.demand().change(&new, now)?;
         app.on_demand.refresh(now)?;
         let settings: Vec<String> = new.entries.iter().map(ToString::to_string).collect();
@@ -290,7 +290,7 @@ pub(crate) async fn undo(
     let active = app.on_demand.active();
     let change = active.held.changes.iter().find(|change| change.number == number);
     let nodes = change.map(|change| app.agents.counted(&change.nodes, now)).unwrap_or_default();
-    let undone = app.with_registry(move |app| {
+    let undone = app.change_registry(caller.doer.whose(), move |app| {
         let undone = app.on_demand.demand().undo(number, &by, now)?;
         app.on_demand.refresh(now)?;
         if undone {
@@ -319,7 +319,7 @@ pub(crate) async fn flush(
     let (by, now) = (name_of(&app, &caller), app.now());
     let known = app.agents.counted(&nodes, now);
     let more = serde_json::json!({"nodes": nodes.to_string(), "source": source});
-    let number = app.with_registry(move |app| {
+    let number = app.change_registry(caller.doer.whose(), move |app| {
         let number = app.on_demand.demand().flush(&nodes, &source, &by, now)?;
         app.on_demand.refresh(now)?;
         log::info!("flush {number} of {source} on {nodes} by {by}");

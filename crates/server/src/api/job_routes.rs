@@ -201,19 +201,21 @@ fn parsed<T: DeserializeOwned>(said: serde_json::Value) -> Result<T, Refusal> {
 /// Applies an update of a scheduler's job.
 async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobUpdate) -> Result<Response, Refusal> {
     let now = app.now();
-    let said = amendment(said, now).map_err(Refusal::malformed)?;
-    if !caller.rights.tells_of(&said.key.cluster) {
+    let cluster = ClusterId::new(&said.cluster).map_err(|e| Refusal::malformed(e.to_string()))?;
+    if cluster != ClusterId::local() && !caller.rights.tells_of(&cluster) {
         let message = "only administrators, and tokens of scope `jobs` for this cluster, tell of a \
                        scheduler's jobs";
         return Err(Refusal::forbidden(message));
     }
-    let key = said.key.clone();
-    let told = app.with_registry(move |app| {
-        let key = said.key.clone();
-        let heard = app.take_update(said, now)?;
-        Ok::<_, RegistryError>((heard, app.registry.job(&key)?))
+    // A list of nodes may name 65 536 of them: only what has a turn is expanded.
+    let told = app.change_registry(caller.doer.whose(), move |app| {
+        let update = amendment(said, now).map_err(Refusal::malformed)?;
+        let key = update.key.clone();
+        let heard = app.take_update(update, now).map_err(refusal)?;
+        let job = app.registry.job(&key).map_err(refusal)?;
+        Ok::<_, Refusal>((key, heard, job))
     });
-    let (heard, job) = told.await?.map_err(refusal)?;
+    let (key, heard, job) = told.await??;
     if heard.backwards > 0 {
         return Err(Refusal::malformed(BACKWARDS));
     }
@@ -251,7 +253,7 @@ async fn begin(app: &Arc<App>, caller: &Caller, begun: api::Register) -> Result<
         device,
         start: begun.start.map_or(Ok(now), |start| begun_at(start, now))?,
     };
-    let key = app.with_registry(move |app| {
+    let key = app.change_registry(caller.doer.whose(), move |app| {
         let since = now.plus(-DAY);
         if app.registry.local_since(uid, since, JOBS_PER_DAY_MAX)? >= JOBS_PER_DAY_MAX {
             return Ok(None);
@@ -293,7 +295,7 @@ pub(crate) async fn end(
         return end_told(&app, &caller, name, stop, ended.exit_code).await;
     }
     let asker = app.asker(&caller)?;
-    let job = app.with_registry(move |app| {
+    let job = app.change_registry(caller.doer.whose(), move |app| {
         let key = app.questions.job_key(&name, &asker)?;
         let is_changed;
         if key.cluster == ClusterId::local() {
@@ -354,7 +356,7 @@ async fn end_told(
         return Err(Refusal::forbidden(format!("this token tells of no job of `{cluster}`")));
     }
     let now = app.now();
-    let job = app.with_registry(move |app| {
+    let job = app.change_registry(caller.doer.whose(), move |app| {
         let key = app.registry.resolve(&name)?;
         let heard = app.take_update(Amendment::end(key.clone(), stop, exit_code), now)?;
         Ok::<_, RegistryError>((ended_job(&app.registry, &key)?, heard.new + heard.changed > 0))

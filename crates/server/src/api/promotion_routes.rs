@@ -80,7 +80,7 @@ pub(crate) async fn promote(
         of: if caller.rights.is_admin() { None } else { caller.rights.registers_for() },
     };
     let (asker, quota) = (app.asker(&caller)?, quota(&app, wish.of));
-    let made = app.with_registry(move |app| {
+    let made = app.change_registry(caller.doer.whose(), move |app| {
         let new = wish.promotions(app, &asker)?;
         let numbers = app.on_demand.demand().promote(&new, quota, now).map_err(refusal)?;
         app.on_demand.refresh(now).map_err(refusal)?;
@@ -227,7 +227,7 @@ pub(crate) async fn demote(
         }
     }
     let nodes = app.agents.counted(&found.nodes, now);
-    let ended = app.with_registry(move |app| {
+    let ended = app.change_registry(caller.doer.whose(), move |app| {
         let ended = app.on_demand.demand().demote(number, &by, now)?;
         app.on_demand.refresh(now)?;
         Ok::<_, DemandError>(ended)

@@ -43,7 +43,7 @@ pub(crate) async fn me(
         Reader::Nodes => "none",
     };
     let user =
-        app.with_registry(move |app| uid.and_then(|uid| app.registry.user_name(uid))).await?;
+        app.read_registry(move |app| uid.and_then(|uid| app.registry.user_name(uid))).await?;
     json(&api::Me {
         caller: caller.doer.who.to_string(),
         role: caller.rights.word().to_owned(),
@@ -66,7 +66,7 @@ pub(crate) async fn list(
         (_, Some(uid)) => Some(uid),
         _ => return Err(Refusal::forbidden("tokens are told to users")),
     };
-    let tokens = app.with_registry(move |app| app.registry.tokens(of)).await?;
+    let tokens = app.read_registry(move |app| app.registry.tokens(of)).await?;
     let tokens = tokens.map_err(|error| Refusal::fault(&error))?;
     json(&tokens.iter().map(told).collect::<Vec<_>>())
 }
@@ -100,7 +100,7 @@ pub(crate) async fn make(
     let token = draw()?;
     let hash = sha256(&token);
     let age_us = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(Timestamp::SECOND);
-    let made = app.with_registry(move |app| {
+    let made = app.change_registry(caller.doer.whose(), move |app| {
         let granted = granted(app, &caller, &asked.scope)?;
         let new = NewToken {
             hash,
@@ -189,7 +189,7 @@ pub(crate) async fn revoke(
     known(request.uri().query().map(str::to_owned), Operation::RevokeToken)?;
     let id = part(id)?;
     let now = app.now();
-    let revoked = app.with_registry(move |app| {
+    let revoked = app.change_registry(caller.doer.whose(), move |app| {
         let of = match (&caller.rights, caller.rights.uid()) {
             (Rights::Admin(_), _) => None,
             (Rights::User(_) | Rights::StaffUser(_), Some(uid)) => Some(uid),

@@ -44,7 +44,7 @@ pub(crate) async fn job_start(
     };
     let key = JobKey { cluster: ClusterId::local(), id };
     let window = Window { job: Some(key.clone()), uid: Some(uid), ..Window::default() };
-    let stays = app.with_registry(move |app| app.registry.intervals(&window)).await?;
+    let stays = app.read_registry(move |app| app.registry.intervals(&window)).await?;
     let stays = stays.map_err(|error| Refusal::fault(&error))?;
     if !stays.iter().any(|stay| stay.device.as_str() == device) {
         return Ok(Err(format!("user {uid} has no job {key} on {device}")));

@@ -31,7 +31,7 @@ use jobs::{Demand, DemandError, DemandLimits, Registry, RegistryError, Users};
 use kernel::{ReadError, Root};
 use model::ClusterId;
 use query::Questions;
-use sql::{Launch, Sql, SqlError};
+use sql::{Launch, Sql, SqlError, Turns};
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -381,7 +381,8 @@ fn app(
         body_bytes_max: size(config.keep.body_bytes_max.0),
         live: RwLock::new(Arc::new(live)),
         registry,
-        registry_turns: Arc::new(Semaphore::new(REGISTRY_TURNS)),
+        registry_turns: Turns::new(REGISTRY_TURNS, usize::MAX),
+        registry_reads: Arc::new(Semaphore::new(REGISTRY_TURNS)),
         sql: Sql::new(questions.clone(), sql_limits, launch).map_err(StartError::Sql)?,
         store,
         on_demand,

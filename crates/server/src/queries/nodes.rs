@@ -52,6 +52,7 @@ pub(crate) async fn health(
             version: env!("CARGO_PKG_VERSION").to_owned(),
             build: BUILD.to_owned(),
             ready,
+            writing_fails: agents.store.stats().trouble.is_some(),
             uptime_seconds,
             now: asker.now.seconds(),
             nodes_alive: u64::try_from(alive).unwrap_or(u64::MAX),
@@ -104,7 +105,7 @@ pub(crate) async fn forget(
     let more = serde_json::json!({"node": device.as_str()});
     // Looking up the node reads no job data: the audit records the change only.
     let asker = Asker { watch: None, ..app.asker(&caller)? };
-    let forgotten = app.with_registry(move |app| {
+    let forgotten = app.change_registry(caller.doer.whose(), move |app| {
         let nodes = listed(app, &app.questions, &asker)?;
         let Some(node) = nodes.iter().find(|node| node.device == device.as_str()) else {
             let meant = config::nearest(device.as_str(), nodes.iter().map(|node| &*node.device));

@@ -11,6 +11,8 @@ const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
 const LIST_BYTES_MAX: usize = 16 * 1024;
 /// Most devices of one job.
 const NODES_MAX: usize = 65_536;
+/// Bytes of the lists of cores and accelerators of all devices of a job.
+const SHARES_BYTES_MAX: usize = 4 << 20;
 
 /// Checks an update, from a line or a request body. The error names the invalid field.
 pub(crate) fn amendment(told: JobUpdate, now: Timestamp) -> Result<Amendment, String> {
@@ -60,9 +62,18 @@ fn state(word: &str) -> Result<JobState, String> {
 
 /// Expands the devices of a job. Each device of a list (`n[1-3]`) gets the share of the list.
 fn shares(told: Vec<api::NodeShare>) -> Result<Vec<NodeShare>, String> {
-    let mut shares = Vec::with_capacity(told.len());
+    let mut shares = Vec::with_capacity(told.len().min(NODES_MAX));
+    let mut bytes_left = SHARES_BYTES_MAX;
+    let mut take = |one: &api::NodeShare, devices: usize| {
+        let bytes = devices.saturating_mul(one.cpu_list.len() + one.gpu_list.len());
+        bytes_left = bytes_left.checked_sub(bytes).ok_or_else(|| {
+            format!("`nodes`: `cpu_list` and `gpu_list` of all devices have {SHARES_BYTES_MAX} bytes at most")
+        })?;
+        Ok::<_, String>(())
+    };
     for one in told {
         if NodeList::is_name(&one.device) {
+            take(&one, 1)?;
             shares.push(share(one)?);
             continue;
         }
@@ -74,6 +85,7 @@ fn shares(told: Vec<api::NodeShare>) -> Result<Vec<NodeShare>, String> {
         if names.is_empty() {
             return Err("`nodes`: a device has a name".to_owned());
         }
+        take(&one, names.len())?;
         for device in names {
             shares.push(share(api::NodeShare { device, ..one.clone() })?);
         }
@@ -153,6 +165,22 @@ mod tests {
         assert_eq!(instant("start", 1_767_706_500.25, NOW).unwrap().0, 1_767_706_500_250_000);
         for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300, 1_767_800_000.0] {
             assert!(instant("start", seconds, NOW).is_err(), "{seconds}");
+        }
+    }
+
+    /// A list of 65 536 devices multiplies the lists of cores.
+    #[test]
+    fn the_cores_of_all_devices_are_bounded() {
+        let update = |devices: &str, bytes: usize| {
+            let cores = "1".repeat(bytes);
+            said(&format!(
+                r#"{{"cluster":"site","id":7,"nodes":[{{"device":"{devices}","cpu_list":"{cores}"}}]}}"#
+            ))
+        };
+        assert_eq!(update("n[1-9000]", 400).unwrap().nodes.unwrap().len(), 9000);
+        for (devices, bytes) in [("n[1-65536]", 65), ("n[1-9000]", 900_000), ("n1", 5 << 20)] {
+            let error = update(devices, bytes).unwrap_err();
+            assert!(error.contains("4194304 bytes at most"), "{error}");
         }
     }
 

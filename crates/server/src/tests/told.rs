@@ -162,3 +162,34 @@ fn what_a_node_saw_by_a_clock_that_is_off_is_the_records_job() {
     assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
     assert_eq!(list[0]["stop"].as_f64().map(|at| (at - stop).round()), Some(90.0), "as it saw it");
 }
+
+/// Large updates of one caller wait for each other, and the change of another caller comes between them.
+#[test]
+fn one_callers_large_updates_leave_the_registry_to_others() {
+    const UPDATES: usize = 12;
+    let site = Site::start();
+    let answered = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for id in 1..=UPDATES {
+            let (site, answered) = (&site, &answered);
+            scope.spawn(move || {
+                let nodes = json!([{"device": format!("n{id}x[1-20000]")}]);
+                let update = json!({"cluster": "site", "id": id, "nodes": nodes});
+                // Sent without a limit of time: all of them take turns.
+                let mut stream = site.connect();
+                stream.set_read_timeout(None).unwrap();
+                let body = update.to_string();
+                let bytes = super::request("POST /api/v1/jobs", ADMIN, body.as_bytes());
+                std::io::Write::write_all(&mut stream, &bytes).unwrap();
+                assert_eq!(super::answer(&mut stream).unwrap().status, 200);
+                answered.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            });
+        }
+        until("updates are under way", || site.metric("jobmeter_http_requests_under_way") > 6.0);
+        let user = "Host: localhost\r\nContent-Type: application/json\r\nAuthorization: Bearer token-of-1234\r\n";
+        let begun = site.ask("POST /api/v1/jobs", user, br#"{"device": "n1"}"#);
+        assert_eq!(begun.status, 200, "{begun:?}");
+        let before = answered.load(std::sync::atomic::Ordering::SeqCst);
+        assert!(before <= UPDATES / 2, "{before} updates came first");
+    });
+}

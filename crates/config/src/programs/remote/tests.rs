@@ -47,7 +47,14 @@ fn read(text: &str, allow: &[&str]) -> RemoteChange {
     let perf = SourceSettings { options: &EVENTS, ..source("perf") };
     let more = ["cpu", "disk", "memory", "network"].map(source);
     let sources = [[source("load"), source("cgroup"), run, perf], more].concat();
-    read_remote(text.as_bytes(), Timestamp(0), &bounds(allow), &usual(), &sources)
+    read_remote(
+        text.as_bytes(),
+        Timestamp(0),
+        &mut FirstReceived::default(),
+        &bounds(allow),
+        &usual(),
+        &sources,
+    )
 }
 
 #[test]
@@ -55,11 +62,12 @@ fn allowed_changes_are_accepted_for_a_time() {
     let text = "until = 1970-01-01T00:10:00Z\n[sources.load]\nenabled = false\nperiod = \"1s\"\n";
     let change = read(text, &["sources", "periods"]);
     assert_eq!(change.refused, [""; 0]);
-    assert_eq!(change.until, Timestamp::from_seconds(600));
     let (enabled, period) = (Some(false), Some(Duration::from_secs(1)));
-    assert_eq!(change.sources["load"], SourceChange { enabled, period, events: None });
-    let change = read("until = \"2030-01-01\"", &["sources"]);
-    assert_eq!(change.until, Timestamp::from_seconds(3600));
+    let until = Timestamp::from_seconds(600);
+    assert_eq!(change.sources["load"], SourceChange { enabled, period, events: None, until });
+    let text = "until = \"2030-01-01\"\n[sources.load]\nenabled = false\n";
+    let change = read(text, &["sources"]);
+    assert_eq!(change.sources["load"].until, Timestamp::from_seconds(3600));
     assert_eq!(change.refused, ["server:1:9: it ends sooner: `remote.time_max` is 1h"]);
 }
 
@@ -96,8 +104,14 @@ fn the_server_cannot_change_a_source_that_runs_a_program() {
 #[test]
 fn garbage_changes_nothing() {
     for text in [&b"\xff\xfe"[..], b"[[[", &[b'#'; TEXT_BYTES_MAX + 1]] {
-        let change =
-            read_remote(text, Timestamp(0), &bounds(&["sources"]), &usual(), &[source("load")]);
+        let change = read_remote(
+            text,
+            Timestamp(0),
+            &mut FirstReceived::default(),
+            &bounds(&["sources"]),
+            &usual(),
+            &[source("load")],
+        );
         assert!(change.sources.is_empty() && !change.refused.is_empty(), "{change:?}");
     }
 }
@@ -206,7 +220,14 @@ fn expired_changes_are_not_applied() {
     let text =
         b"until = 50\n[sources.load]\nenabled = false\n[[promote]]\nmetric = \"a\"\nuntil = 50\n";
     let bounds = bounds(&["sources", "promotions"]);
-    let change = read_remote(text, Timestamp::from_seconds(50), &bounds, &usual(), &perf);
+    let change = read_remote(
+        text,
+        Timestamp::from_seconds(50),
+        &mut FirstReceived::default(),
+        &bounds,
+        &usual(),
+        &perf,
+    );
     assert!(change.sources.is_empty() && change.promotions.is_empty(), "{change:?}");
     assert_eq!((change.next_end(), change.refused.len()), (None, 0));
 }
@@ -221,4 +242,29 @@ proptest::proptest! {
     ) {
         read(&lines.join("\n"), &["promotions", "bursts", "events", "periods"]);
     }
+}
+
+/// The server sends every change again with each new text, with a later end.
+#[test]
+fn a_change_that_the_server_sends_again_ends_as_at_first() {
+    let load = "[sources.load]\nperiod = \"2s\"\n";
+    let burst = "[burst.cpu]\nuntil = 1970-01-02T00:00:00Z\n";
+    let until = "until = 1970-01-02T00:00:00Z\n";
+    let (allowed, mut received) = (bounds(&["periods", "bursts"]), FirstReceived::default());
+    let sources = [source("load"), source("cpu")];
+    let mut read = |text: &str, now: i64| {
+        let now = Timestamp::from_seconds(now);
+        read_remote(text.as_bytes(), now, &mut received, &allowed, &usual(), &sources)
+    };
+    let hour = Timestamp::from_seconds(3600);
+    for now in [0, 1800, 3599] {
+        let change = read(&[until, load, burst].concat(), now);
+        assert_eq!((change.sources["load"].until, change.bursts["cpu"].until), (hour, hour));
+    }
+    let ended = read(&[until, load, burst].concat(), 3600);
+    assert!(ended.sources.is_empty() && ended.bursts.is_empty(), "{ended:?}");
+    // Withdrawn and requested again, or changed: a new change.
+    read(until, 3700);
+    let again = read(&[until, load].concat(), 3800);
+    assert_eq!(again.sources["load"].until, Timestamp::from_seconds(7400));
 }

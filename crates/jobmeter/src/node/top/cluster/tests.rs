@@ -58,6 +58,7 @@ fn answer() -> Answer {
         version: String::new(),
         build: String::new(),
         ready: true,
+        writing_fails: false,
         uptime_seconds: 1.0,
         now: 1000.5,
         nodes_alive: 2,
