@@ -126,10 +126,18 @@ pub struct Sender {
     pub last_seen: f64,
 }
 
+/// Header of an answer to [`SqlQuestion`]: the positions of its time columns, from 0, with commas between them.
+pub const TIME_COLUMNS: &str = "x-jobmeter-time-columns";
+
 /// Body of `POST /api/v1/sql`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SqlQuestion {
     /// One SELECT statement, or EXPLAIN of one.
     pub query: String,
+    /// Time zone of the statement and its answer: a name (`Europe/Paris`) or an offset (`+01:00`). Default: the
+    /// server's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub time_zone: Option<String>,
 }

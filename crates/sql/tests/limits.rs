@@ -98,8 +98,10 @@ async fn more_statements_than_may_run_wait_and_more_than_may_wait_are_refused() 
     let limits = Limits { statements_max: 1, waiting_max: 1, ..Limits::default() };
     let sql = engine(&lab, limits);
     let text = "SELECT * FROM metrics";
-    let first =
-        sql.query(text, Asker::new(Reader::Everything, at(7200.0)), Format::Json).await.unwrap();
+    let first = sql
+        .query(text, None, Asker::new(Reader::Everything, at(7200.0)), Format::Json)
+        .await
+        .unwrap();
     let last = async {
         while sql.load().waiting == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -6,7 +6,7 @@ mod asked;
 #[path = "../../query/tests/lab/mod.rs"]
 mod lab;
 
-use asked::{ask, ask_as, engine, engine_with, refused};
+use asked::{ask, ask_as, ask_in, engine, engine_with, refused};
 use jobs::{NodeShare, Reader, Record};
 use lab::{Lab, TestSeries, at, key};
 use model::{Cause, DeviceId, Gap, JobState, Kind, Origin, Unit};
@@ -257,6 +257,30 @@ async fn times_without_a_zone_are_the_servers() {
     let sql = engine_with(&lab, settings, Limits::default());
     let text = "SELECT timestamp FROM metrics WHERE timestamp > '2026-01-06T01:00:25'";
     assert_eq!(ask(&sql, text).await, ["2026-01-06T01:00:30+01:00"]);
+}
+
+#[tokio::test]
+async fn a_time_zone_of_the_client_is_that_of_the_whole_statement() {
+    let lab = filled();
+    let sql = engine(&lab, Limits::default());
+    let all = Reader::Everything;
+    let text = "SELECT device_id, timestamp, date_trunc('day', timestamp), extract(hour FROM timestamp), \
+                to_char(timestamp, 'HH24'), timestamp AT TIME ZONE 'Asia/Tokyo' AS tokyo, timestamp::text AS written \
+                FROM metrics WHERE timestamp > '2026-01-06 01:00:25'";
+    for zone in ["Europe/Paris", "+01:00"] {
+        let (rows, times) = ask_in(&sql, all, Some(zone), text).await.unwrap();
+        let cells: Vec<&str> = rows[0].split(' ').collect();
+        let want = ["2026-01-06T01:00:30+01:00", "2026-01-06T00:00:00+01:00", "1"];
+        assert_eq!((rows.len(), &cells[1..4]), (1, &want[..]), "{zone}: {rows:?}");
+        assert_eq!(cells[4], "01", "{zone}");
+        assert!(rows[0].contains("2026-01-06T09:00:30+09:00"), "{zone}: {rows:?}");
+        assert_eq!(times, [1, 2], "{zone}: only times in the statement's zone are told");
+    }
+    for zone in ["Mars/Olympus", "", "+99:00", "a\u{1b}[2J"] {
+        let error = ask_in(&sql, all, Some(zone), "SELECT 1").await.unwrap_err();
+        assert_eq!((error.status(), error.code()), (400, "22023"), "{zone}");
+        assert!(!error.to_string().contains('\u{1b}'), "{error}");
+    }
 }
 
 #[tokio::test]

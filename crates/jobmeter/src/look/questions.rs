@@ -3,7 +3,7 @@
 use crate::output::blank_rows::BlankRows;
 use crate::output::show::Table;
 use crate::output::times::{Span, Times, instant, parameter, rfc_3339, written_times};
-use crate::output::utc_times::{UtcTimes, is_server_time};
+use crate::output::utc_times::UtcTimes;
 use crate::server::client::{Client, escape, path};
 use crate::server::plain::{Plain, note};
 use crate::server::progress::Progress;
@@ -11,6 +11,7 @@ use crate::server::streamed::Streamed;
 use crate::server::unknown;
 use anyhow::Context as _;
 use clap::ArgMatches;
+use jiff::tz::TimeZone;
 use model::Timestamp;
 use std::io::{self, BufWriter, IsTerminal as _, Read, Write};
 use std::process::ExitCode;
@@ -20,6 +21,8 @@ const ROWS_MEASURED: usize = 10_000;
 
 /// Default time range of a query: this duration before now.
 const LAST: &str = "5m";
+/// Position of the time in the rows of `get_metrics`.
+const TIME_COLUMN: usize = 0;
 /// Exit code for a query about an unknown name, or without a sample.
 const UNKNOWN: u8 = 1;
 
@@ -63,7 +66,7 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
     let body = Watched { body, seen: &mut seen, progress: Some(progress) };
     let any = match format {
         Format::Csv => print_csv(body)?,
-        _ => print(body, format, |cell| times.show_text(cell))?,
+        _ => print(body, format, &[TIME_COLUMN], &times)?,
     };
     if any {
         if let Some(job) = job {
@@ -253,16 +256,13 @@ fn interval(times: &Times, matches: &ArgMatches, of_job: bool) -> anyhow::Result
 pub(crate) fn sql(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let query = text(matches, "query").unwrap_or_default();
     let format = Format::of(matches);
-    let question = api::SqlQuestion { query };
+    let now = crate::clock();
+    let (name, zone) = named_zone(TimeZone::system(), now);
+    let question = api::SqlQuestion { query, time_zone: Some(name) };
     let progress = Progress::start("waiting for the server's answer");
-    let body = client.post_stream("/api/v1/sql", &question, format.accept())?;
+    let (body, columns) = client.sql(&question, format.accept())?;
     drop(progress);
-    let times = Times::at(crate::clock(), jiff::tz::TimeZone::system());
-    let cell = |cell: &str| match is_server_time(cell) {
-        true => times.show_text(cell),
-        false => cell.to_owned(),
-    };
-    print(Streamed::new(body), format, cell)?;
+    print(Streamed::new(body), format, &columns, &Times::at(now, zone))?;
     Ok(())
 }
 
@@ -294,17 +294,36 @@ impl Format {
     }
 }
 
-/// Prints a streamed body of CSV or JSON, or CSV as a table. Returns whether the body has a row.
-fn print(body: impl Read, format: Format, cell: impl Fn(&str) -> String) -> anyhow::Result<bool> {
+/// A time zone with the name that the server knows it by: an IANA name, or the present offset for a zone without one.
+fn named_zone(zone: TimeZone, now: Timestamp) -> (String, TimeZone) {
+    let name = zone.iana_name().filter(|_| !zone.is_unknown()).map(str::to_owned);
+    if let Some(name) = name {
+        return (name, zone);
+    }
+    let now = jiff::Timestamp::from_microsecond(now.0).unwrap_or_default();
+    let offset = zone.to_offset(now);
+    (now.to_zoned(TimeZone::fixed(offset)).strftime("%:z").to_string(), TimeZone::fixed(offset))
+}
+
+/// Prints a streamed body of CSV or JSON, or CSV as a table. The cells of `columns` are times. Returns whether the
+/// body has a row.
+fn print(
+    body: impl Read,
+    format: Format,
+    columns: &[usize],
+    times: &Times,
+) -> anyhow::Result<bool> {
     let mut out = BufWriter::new(io::stdout().lock());
     let any = match format {
-        Format::Table => print_table(body, &mut out, cell)?,
+        Format::Table => print_table(body, &mut out, |place, cell| {
+            if columns.contains(&place) { times.show_text(cell) } else { cell.to_owned() }
+        })?,
         Format::Csv if io::stdout().is_terminal() => {
-            pass(body, &mut UtcTimes::csv(Plain::new(&mut out)))?.lines > 1
+            pass(body, &mut UtcTimes::csv(Plain::new(&mut out), columns))?.lines > 1
         }
-        Format::Csv => pass(body, &mut UtcTimes::csv(&mut out))?.lines > 1,
+        Format::Csv => pass(body, &mut UtcTimes::csv(&mut out, columns))?.lines > 1,
         Format::Json => {
-            let passed = pass(body, &mut UtcTimes::json(Plain::new(&mut out)))?;
+            let passed = pass(body, &mut UtcTimes::json(Plain::new(&mut out), columns))?;
             writeln!(out)?;
             // Without rows, the body is `[]`.
             passed.marks > 2
@@ -322,7 +341,11 @@ fn print_csv(body: impl Read) -> anyhow::Result<bool> {
         .from_writer(Plain::new(BufWriter::new(io::stdout().lock())));
     let mut lines = 0_u64;
     for record in reader.records() {
-        writer.write_record(record?.iter().map(rfc_3339))?;
+        let time = |(place, cell)| match place {
+            TIME_COLUMN => rfc_3339(cell),
+            _ => str::to_owned(cell),
+        };
+        writer.write_record(record?.iter().enumerate().map(time))?;
         lines += 1;
     }
     writer.flush()?;
@@ -332,7 +355,7 @@ fn print_csv(body: impl Read) -> anyhow::Result<bool> {
 fn print_table(
     body: impl Read,
     out: &mut impl Write,
-    cell: impl Fn(&str) -> String,
+    cell: impl Fn(usize, &str) -> String,
 ) -> anyhow::Result<bool> {
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(BlankRows::new(body));
     let header: Vec<String> = reader.headers()?.iter().map(str::to_owned).collect();
@@ -340,7 +363,7 @@ fn print_table(
     let mut table = Table::new(&header);
     let mut rows = 0;
     for record in reader.records() {
-        table.row(record?.iter().map(&cell).collect());
+        table.row(record?.iter().enumerate().map(|(place, text)| cell(place, text)).collect());
         rows += 1;
         if rows % ROWS_MEASURED == 0 {
             table.write(out)?;
@@ -389,7 +412,7 @@ mod tests {
 
     #[test]
     fn the_ends_of_an_answer_are_told() {
-        let zone = jiff::tz::TimeZone::get("Europe/Paris").unwrap();
+        let zone = TimeZone::get("Europe/Paris").unwrap();
         let times = Times::at(Timestamp::from_seconds(1_767_706_500), zone);
         let mut seen = Seen::default();
         let mut body = String::from("timestamp,device_id\n2026-01-06T13:00:00+00:00,n1\n");
@@ -429,7 +452,7 @@ mod tests {
             let Span { from, to } = job.within(asked);
             assert!(job.misses(asked) && from > to, "{asked:?}");
         }
-        let times = Times::at(at(300), jiff::tz::TimeZone::UTC);
+        let times = Times::at(at(300), TimeZone::UTC);
         assert_eq!(job.text(&times), "job 7 ran from 00:01:40 to 00:03:20");
         let line = whole("7", WINDOWS, &Seen::default(), Some(&job), &times);
         assert_eq!(line, "five-minute windows of job 7; job 7 ran from 00:01:40 to 00:03:20");
@@ -447,8 +470,19 @@ mod tests {
         assert_eq!(passed("a\n1\n").lines, 2);
         assert_eq!(passed("[\n]\n").marks, 2);
         let mut out = Vec::new();
-        assert!(!print_table("a,b\n".as_bytes(), &mut out, str::to_owned).unwrap());
-        assert!(print_table("a,b\n1,2\n".as_bytes(), &mut out, str::to_owned).unwrap());
-        assert_eq!(String::from_utf8(out).unwrap(), "a  b\na  b\n1  2\n");
+        let cell = |place: usize, text: &str| format!("{place}{text}");
+        assert!(!print_table("a,b\n".as_bytes(), &mut out, cell).unwrap());
+        assert!(print_table("a,b\n1,2\n".as_bytes(), &mut out, cell).unwrap());
+        assert_eq!(String::from_utf8(out).unwrap(), "a  b\na   b\n01  12\n");
+    }
+
+    #[test]
+    fn a_zone_without_a_name_is_its_offset() {
+        let now = Timestamp::from_seconds(1_767_706_500);
+        let name = |zone: TimeZone| named_zone(zone, now).0;
+        assert_eq!(name(TimeZone::get("Europe/Paris").unwrap()), "Europe/Paris");
+        assert_eq!(name(TimeZone::UTC), "UTC");
+        assert_eq!(name(TimeZone::posix("XYZ-5:30").unwrap()), "+05:30");
+        assert_eq!(name(TimeZone::unknown()), "+00:00");
     }
 }

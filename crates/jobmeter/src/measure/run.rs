@@ -449,7 +449,7 @@ mod tests {
         let problem = api::Problem { code, message, details: None, hint: None };
         let refused = again(in_time, || -> anyhow::Result<()> {
             tries += 1;
-            Err(Refused { problem: problem.clone() }.into())
+            Err(Refused::from(problem.clone()).into())
         });
         assert!(refused.is_err() && tries == 2, "a refusal is final");
     }

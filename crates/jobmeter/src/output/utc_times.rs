@@ -1,4 +1,4 @@
-//! Rewrites times in streamed JSON and CSV as RFC 3339 in UTC: a server writes them in its own time zone.
+//! Rewrites the times of streamed JSON and CSV as RFC 3339 in UTC: a server writes them in a local time zone.
 
 use crate::output::times::written_time;
 use std::io::{self, Write};
@@ -15,11 +15,15 @@ enum Form {
     Json,
 }
 
-/// A writer that converts each time to UTC. All other bytes are unchanged.
+/// A writer that converts the cells of time columns to UTC. All other bytes are unchanged.
 #[derive(Debug)]
-pub(crate) struct UtcTimes<W: Write> {
+pub(crate) struct UtcTimes<'a, W: Write> {
     out: W,
     form: Form,
+    /// Positions of the time columns, from 0.
+    columns: &'a [usize],
+    /// Position of the present cell.
+    place: usize,
     /// A text that may still become a time.
     held: Option<Vec<u8>>,
     is_quoted: bool,
@@ -29,24 +33,34 @@ pub(crate) struct UtcTimes<W: Write> {
     depth: usize,
 }
 
-impl<W: Write> UtcTimes<W> {
-    pub(crate) const fn csv(out: W) -> Self {
-        Self::new(out, Form::Csv, Some(Vec::new()))
+impl<'a, W: Write> UtcTimes<'a, W> {
+    pub(crate) fn csv(out: W, columns: &'a [usize]) -> Self {
+        Self::new(out, Form::Csv, columns)
     }
 
-    pub(crate) const fn json(out: W) -> Self {
-        Self::new(out, Form::Json, None)
+    pub(crate) fn json(out: W, columns: &'a [usize]) -> Self {
+        Self::new(out, Form::Json, columns)
     }
 
-    const fn new(out: W, form: Form, held: Option<Vec<u8>>) -> Self {
+    fn new(out: W, form: Form, columns: &'a [usize]) -> Self {
         let (is_quoted, is_escaped, is_value) = (false, false, false);
-        Self { out, form, held, is_quoted, is_escaped, is_value, depth: 0 }
+        let (place, depth) = (0, 0);
+        let mut new =
+            Self { out, form, columns, place, held: None, is_quoted, is_escaped, is_value, depth };
+        if form == Form::Csv {
+            new.start_cell();
+        }
+        new
+    }
+
+    fn start_cell(&mut self) {
+        self.held = self.columns.contains(&self.place).then(Vec::new);
     }
 
     /// Writes the held text: a time in UTC, any other text unchanged.
     fn release(&mut self, out: &mut Vec<u8>) {
         let Some(held) = self.held.take() else { return };
-        let text = std::str::from_utf8(&held).ok().filter(|text| is_server_time(text));
+        let text = std::str::from_utf8(&held).ok();
         match text.and_then(written_time) {
             Some(at) => out.extend(super::times::utc(at).bytes()),
             None => out.extend(held),
@@ -75,7 +89,8 @@ impl<W: Write> UtcTimes<W> {
             b',' | b'\n' | b'\r' if !self.is_quoted => {
                 self.release(out);
                 out.push(byte);
-                self.held = Some(Vec::new());
+                self.place = if byte == b',' { self.place + 1 } else { 0 };
+                self.start_cell();
             }
             _ => self.hold(byte, out),
         }
@@ -86,13 +101,22 @@ impl<W: Write> UtcTimes<W> {
             match byte {
                 b'"' => {
                     self.is_quoted = true;
-                    let may_be_time = self.is_value && self.depth == VALUE_DEPTH;
-                    self.held = may_be_time.then(Vec::new);
+                    if self.is_value && self.depth == VALUE_DEPTH {
+                        self.start_cell();
+                    }
                 }
-                b'{' | b'[' => (self.depth, self.is_value) = (self.depth + 1, false),
+                b'{' | b'[' => {
+                    (self.depth, self.is_value) = (self.depth + 1, false);
+                    if self.depth == VALUE_DEPTH {
+                        self.place = 0;
+                    }
+                }
                 b'}' | b']' => (self.depth, self.is_value) = (self.depth.saturating_sub(1), false),
                 b':' => self.is_value = true,
-                b',' => self.is_value = false,
+                b',' => {
+                    self.is_value = false;
+                    self.place += usize::from(self.depth == VALUE_DEPTH);
+                }
                 _ => {}
             }
             out.push(byte);
@@ -113,15 +137,7 @@ impl<W: Write> UtcTimes<W> {
     }
 }
 
-/// Whether a text has the exact format of a server's instant in JSON and SQL: `2026-01-06T13:35:00.25+01:00`. A
-/// text that an SQL statement formatted itself does not match, and is not converted.
-pub(crate) fn is_server_time(text: &str) -> bool {
-    let offset = text.len().checked_sub(6).and_then(|at| text.as_bytes().get(at..));
-    let is_offset = offset.is_some_and(|offset| matches!(offset, [b'+' | b'-', _, _, b':', _, _]));
-    text.as_bytes().get(10) == Some(&b'T') && is_offset
-}
-
-impl<W: Write> Write for UtcTimes<W> {
+impl<W: Write> Write for UtcTimes<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut out = Vec::with_capacity(bytes.len() + TIME_BYTES_MAX);
         for byte in bytes {
@@ -147,10 +163,13 @@ mod tests {
     use super::*;
 
     /// The text after conversion, written in pieces of one byte and in one piece.
-    fn passed(json: bool, text: &str) -> String {
+    fn passed(json: bool, columns: &[usize], text: &str) -> String {
         let of = |pieces: &mut dyn Iterator<Item = &[u8]>| {
             let mut out = Vec::new();
-            let mut times = if json { UtcTimes::json(&mut out) } else { UtcTimes::csv(&mut out) };
+            let mut times = match json {
+                true => UtcTimes::json(&mut out, columns),
+                false => UtcTimes::csv(&mut out, columns),
+            };
             pieces.for_each(|piece| times.write_all(piece).unwrap());
             times.flush().unwrap();
             String::from_utf8(out).unwrap()
@@ -161,22 +180,25 @@ mod tests {
     }
 
     #[test]
-    fn times_of_json_are_in_utc() {
+    fn time_columns_of_json_are_in_utc() {
         let rows = r#"[{"timestamp":"2026-01-06T14:35:00.25+01:00","device_id":"n\"1","t":null,
-            "labels":{"at":"2026-01-06T14:35:00+01:00"},"x":"2026-01-06 14:35:00+01"},
-            {"timestamp":"2026-01-06T08:35:00-05:00"}]"#;
+            "labels":{"at":"2026-01-06T14:35:00+01:00"},"x":"2026-01-06T14:35:00+01:00"},
+            {"timestamp":"2026-01-06T08:35:00-05:00","a,b":1,"c":"2026-01-06T08:35:00-05:00"}]"#;
         let want = rows
             .replacen("2026-01-06T14:35:00.25+01:00", "2026-01-06T13:35:00.25Z", 1)
             .replace("2026-01-06T08:35:00-05:00", "2026-01-06T13:35:00Z");
-        assert_eq!(passed(true, rows), want);
-        assert_eq!(passed(true, "[]"), "[]");
+        assert_eq!(passed(true, &[0, 2, 3], rows), want);
+        assert_eq!(passed(true, &[], rows), rows);
+        assert_eq!(passed(true, &[0], "[]"), "[]");
     }
 
     #[test]
-    fn times_of_csv_are_in_utc_and_nothing_else_changes() {
-        let rows = "t,a\n2026-01-06T19:05:00+05:30,\"x,\"\"y\"\n\n\"\"\n2026-01-06,1\n-,2026-01-06T13:35:00+00:00";
-        let want =
-            "t,a\n2026-01-06T13:35:00Z,\"x,\"\"y\"\n\n\"\"\n2026-01-06,1\n-,2026-01-06T13:35:00Z";
-        assert_eq!(passed(false, rows), want);
+    fn time_columns_of_csv_are_in_utc_and_nothing_else_changes() {
+        let rows = "t,a\n2026-01-06T19:05:00+05:30,\"x,\"\"y\"\n\n\"\"\n2026-01-06,1\n\
+                    2026-01-06T13:35:00+00:00,2026-01-06T13:35:00+00:00";
+        let want = rows.replacen("2026-01-06T19:05:00+05:30", "2026-01-06T13:35:00Z", 1);
+        let want = want.replacen("2026-01-06T13:35:00+00:00", "2026-01-06T13:35:00Z", 1);
+        assert_eq!(passed(false, &[0], rows), want);
+        assert_eq!(passed(false, &[], rows), rows);
     }
 }

@@ -30,19 +30,32 @@ pub(crate) struct Client {
 
 /// The streamed body of an answer.
 type Body = ureq::BodyReader<'static>;
+type Answer = ureq::http::Response<ureq::Body>;
 
 /// An error answer of the server.
 #[derive(Debug)]
 pub(crate) struct Refused {
     /// The error that the server reports.
     pub(crate) problem: Problem,
+    /// Whether the error quotes a statement, whose names are no fields of the API.
+    of_statement: bool,
+}
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Self {
+        Self { problem, of_statement: false }
+    }
 }
 
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&in_options(&self.problem.message))?;
+        let shown = |text: &str| match self.of_statement {
+            true => text.to_owned(),
+            false => in_options(text),
+        };
+        f.write_str(&shown(&self.problem.message))?;
         let more = [&self.problem.details, &self.problem.hint];
-        more.into_iter().flatten().try_for_each(|text| write!(f, "; {}", in_options(text)))
+        more.into_iter().flatten().try_for_each(|text| write!(f, "; {}", shown(text)))
     }
 }
 
@@ -175,16 +188,25 @@ impl Client {
         self.check(self.authorised(request).call())
     }
 
-    /// Posts JSON, and returns the streamed body.
-    pub(crate) fn post_stream(
+    /// Posts a statement. Returns the streamed rows and the positions of their time columns.
+    pub(crate) fn sql(
         &self,
-        path: &str,
-        body: &impl Serialize,
+        question: &api::SqlQuestion,
         accept: &str,
-    ) -> anyhow::Result<Body> {
-        let request = self.agent.post(format!("{}{path}", self.url)).header("Accept", accept);
+    ) -> anyhow::Result<(Body, Vec<usize>)> {
+        let request = self.agent.post(format!("{}/api/v1/sql", self.url)).header("Accept", accept);
         let request = request.header("Content-Type", "application/json");
-        self.check(self.authorised(request).send(&serde_json::to_vec(body)?[..]))
+        let answer = self.authorised(request).send(&serde_json::to_vec(question)?[..]);
+        let answer = self.successful(answer).map_err(|mut error| {
+            if let Some(refused) = error.downcast_mut::<Refused>() {
+                refused.of_statement = true;
+            }
+            error
+        })?;
+        let times = answer.headers().get(api::TIME_COLUMNS).and_then(|text| text.to_str().ok());
+        let times = times.unwrap_or_default().split(',').filter_map(|text| text.parse().ok());
+        let times = times.collect();
+        Ok((streamed(answer), times))
     }
 
     /// Posts JSON, and parses the JSON answer.
@@ -223,10 +245,12 @@ impl Client {
     }
 
     /// Returns the body of a successful answer, and an error otherwise.
-    fn check(
-        &self,
-        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-    ) -> anyhow::Result<Body> {
+    fn check(&self, answer: Result<Answer, ureq::Error>) -> anyhow::Result<Body> {
+        self.successful(answer).map(streamed)
+    }
+
+    /// Returns a successful answer, and an error otherwise.
+    fn successful(&self, answer: Result<Answer, ureq::Error>) -> anyhow::Result<Answer> {
         let mut answer = answer.map_err(|error| {
             let what = match error {
                 ureq::Error::Timeout(ureq::Timeout::Global) => self.late(),
@@ -236,11 +260,11 @@ impl Client {
         })?;
         let status = answer.status().as_u16();
         if (200..300).contains(&status) {
-            return Ok(answer.into_body().into_with_config().limit(u64::MAX).reader());
+            return Ok(answer);
         }
         let text = answer.body_mut().read_to_string().unwrap_or_default();
-        match serde_json::from_str(&text) {
-            Ok(problem) => Err(Refused { problem }.into()),
+        match serde_json::from_str::<Problem>(&text) {
+            Ok(problem) => Err(Refused::from(problem).into()),
             // Servers reject too long requests without a message.
             Err(_) if matches!(status, 414 | 431) && text.is_empty() => {
                 bail!("{} answers {status}: the question is too long; name less in it", self.url)
@@ -255,6 +279,11 @@ impl Client {
             self.url
         )
     }
+}
+
+/// The body of an answer.
+fn streamed(answer: Answer) -> Body {
+    answer.into_body().into_with_config().limit(u64::MAX).reader()
 }
 
 /// Percent-encodes a value for a query string.
@@ -301,6 +330,17 @@ mod tests {
         ] {
             assert_eq!(in_options(field), option);
         }
+    }
+
+    #[test]
+    fn an_error_of_a_statement_keeps_its_names() {
+        let message = "there is no column `id` here; `metric` and `job` are".to_owned();
+        let code = "42703".to_owned();
+        let problem = Problem { code, message: message.clone(), details: None, hint: None };
+        let mut refused = Refused::from(problem);
+        assert_ne!(refused.to_string(), message);
+        refused.of_statement = true;
+        assert_eq!(refused.to_string(), message);
     }
 
     #[test]

@@ -7,6 +7,9 @@ use std::net::{TcpListener, TcpStream};
 pub(crate) const HEALTH: &str = r#"{"version":"","build":"","ready":true,"uptime_seconds":1,"now":1,"nodes_alive":1,"nodes":2,
     "jobs_running":0}"#;
 
+/// The first column of rows by SQL is a time.
+const TIME_COLUMNS: &str = "x-jobmeter-time-columns: 0\r\n";
+
 /// A request.
 pub(crate) struct Request {
     /// The request line: `GET /api/v1/nodes HTTP/1.1`.
@@ -36,7 +39,7 @@ pub(crate) fn serve_with(
             let (status, body) = answer(&read(&stream));
             let length = body.len();
             let head = format!(
-                "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+                "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n{TIME_COLUMNS}\r\n"
             );
             // The command may have closed the connection already.
             stream.write_all(format!("{head}{body}").as_bytes()).ok();

@@ -11,7 +11,7 @@ use api::Operation;
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use futures::StreamExt;
 use query::Format;
@@ -21,6 +21,11 @@ use std::time::Duration;
 
 /// The server holds the beginning of a response until it has this many bytes, or the response ends.
 const HELD_BYTES: usize = 64 << 10;
+
+/// Positions of the columns with times, from 0: texts may look like times.
+const TIME_COLUMNS: HeaderName = HeaderName::from_static(api::TIME_COLUMNS);
+/// Maximum number of positions in the header, so that it stays within the clients' limits.
+const TIME_COLUMNS_MAX: usize = 1000;
 
 /// How long the error message of an aborted response may take to reach the client.
 const REASON_TIME: Duration = Duration::from_millis(100);
@@ -49,7 +54,7 @@ pub(crate) async fn sql(
     let question: api::SqlQuestion =
         serde_json::from_slice(&held.bytes).map_err(|error| Refusal::unreadable(&error))?;
     let mut asked = Asked::new(&app, "sql", &caller, &question.query);
-    let answer = answer(&app, &caller, &question.query, format, &mut asked.taken).await;
+    let answer = answer(&app, &caller, &question, format, &mut asked.taken).await;
     asked.streamed(answer)
 }
 
@@ -57,12 +62,13 @@ pub(crate) async fn sql(
 async fn answer(
     app: &App,
     caller: &Caller,
-    statement: &str,
+    question: &api::SqlQuestion,
     format: Format,
     taken: &mut Taken,
 ) -> Result<Response, Refusal> {
     let asker = app.asker(caller)?;
-    let rows = app.sql.query(statement, asker, format).await?;
+    let rows = app.sql.query(&question.query, question.time_zone.as_deref(), asker, format).await?;
+    let times = time_columns(rows.times());
     taken.reads = rows.reads().clone();
     let (mut told, mut begin) = (SentRows { rows, taken: taken.clone() }, Vec::new());
     // An error within the first `HELD_BYTES` bytes is returned with its own HTTP status.
@@ -91,7 +97,15 @@ async fn answer(
     let mut response = Response::new(Body::from_stream(begin.chain(rest)));
     let content_type = HeaderValue::from_static(format.content_type());
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response.headers_mut().extend(times.map(|times| (TIME_COLUMNS, times)));
     Ok(response)
+}
+
+/// The header's value; none without a time column.
+fn time_columns(places: &[usize]) -> Option<HeaderValue> {
+    let places: Vec<String> =
+        places.iter().take(TIME_COLUMNS_MAX).map(ToString::to_string).collect();
+    HeaderValue::try_from(places.join(",")).ok().filter(|value| !value.is_empty())
 }
 
 impl SentRows {

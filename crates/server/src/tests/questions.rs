@@ -170,6 +170,26 @@ fn a_statement_reads_and_does_nothing_else() {
 }
 
 #[test]
+fn time_columns_are_named_and_in_the_zone_of_the_question() {
+    let site = Site::start();
+    let ask = |zone: &str| {
+        let query = "SELECT '2026-01-06T13:35:00+01:00' AS name, \
+                     '2026-01-06 13:35'::timestamptz AS t, TIMESTAMP '2026-01-06' AS local";
+        let body = serde_json::json!({"query": query, "time_zone": zone}).to_string();
+        site.ask("POST /api/v1/sql", JSON, body.as_bytes())
+    };
+    let answer = ask("Asia/Tokyo");
+    assert_eq!(answer.header("x-jobmeter-time-columns"), Some("1"), "{answer:?}");
+    let want = serde_json::json!([{"name": "2026-01-06T13:35:00+01:00", "t": "2026-01-06T13:35:00+09:00",
+        "local": "2026-01-06T00:00:00"}]);
+    assert_eq!(answer.json(), want);
+    let unknown = ask("Mars/Olympus");
+    assert_eq!((unknown.status, unknown.json()["code"].as_str()), (400, Some("22023")));
+    let none = site.ask("POST /api/v1/sql", JSON, br#"{"query": "SELECT 1"}"#);
+    assert_eq!((none.status, none.header("x-jobmeter-time-columns")), (200, None));
+}
+
+#[test]
 fn columns_have_short_names_each_once() {
     let site = Site::start();
     let query = "SELECT count(*), max(m.value), max(m.timestamp), 1 + 1, value_of.x AS y, sum(count(*)) OVER () \

@@ -13,6 +13,9 @@ pub enum SqlError {
     /// The statement is not a SELECT.
     #[error("only SELECT is answered here, and this is {0}")]
     NotSelect(String),
+    /// The time zone is unknown.
+    #[error("`time_zone` {0}: no time zone has this name; write Europe/Paris or +01:00")]
+    Zone(String),
     /// The text is longer than a statement may be.
     #[error("the statement has {0} bytes; {1} at most")]
     TooLong(usize, usize),
@@ -51,7 +54,7 @@ impl SqlError {
     /// HTTP status of the error.
     pub const fn status(&self) -> u16 {
         match self {
-            Self::Statement(_) | Self::Value(_) | Self::Died(_) => 400,
+            Self::Statement(_) | Self::Zone(_) | Self::Value(_) | Self::Died(_) => 400,
             Self::NotSelect(_) => 403,
             Self::TooLong(..)
             | Self::TooComplex(_)
@@ -69,6 +72,7 @@ impl SqlError {
         match self {
             Self::Statement(_) => "42601",
             Self::NotSelect(_) => "42501",
+            Self::Zone(_) => "22023",
             Self::TooLong(..) | Self::TooManyRows(_) => "54000",
             Self::TooComplex(_) => "54001",
             Self::Busy(_) => "53400",

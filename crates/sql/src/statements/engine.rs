@@ -5,7 +5,7 @@ use crate::common::complexity;
 use crate::common::memory::Memory;
 use crate::common::turns::{Ended, Load, Turns};
 use crate::statements::run::TABLES_MAX;
-use crate::statements::worker::messages::Begin;
+use crate::statements::worker::messages::{Begin, Head};
 use crate::statements::worker::pool::{Launch, Pool};
 use crate::statements::worker::scan::Scope;
 use crate::statements::worker::session::{Held, Message, Session};
@@ -24,6 +24,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+
+/// Maximum number of characters of an unknown time zone in an error.
+const ZONE_CHARS_MAX: usize = 64;
 
 /// Resource limits of statements.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,21 +121,34 @@ impl Sql {
         }
     }
 
-    /// Runs a statement once it has a turn. The result is text in this format.
+    /// Runs a statement once it has a turn. The result is text in this format. A time zone (a name or an offset)
+    /// replaces that of the engine.
     ///
     /// # Errors
-    /// The statement is not a SELECT of our tables, or a limit is reached.
+    /// The statement is not a SELECT of our tables, the time zone is unknown, or a limit is reached.
     pub async fn query(
         &self,
         text: &str,
+        zone: Option<&str>,
         asker: Asker,
         format: Format,
     ) -> Result<SqlRows, SqlError> {
-        let rows = self.started(text, asker, format).await;
+        let rows = self.started(text, zone, asker, format).await;
         rows.inspect_err(|error| self.ended.note(error))
     }
 
-    async fn started(&self, text: &str, asker: Asker, format: Format) -> Result<SqlRows, SqlError> {
+    async fn started(
+        &self,
+        text: &str,
+        zone: Option<&str>,
+        asker: Asker,
+        format: Format,
+    ) -> Result<SqlRows, SqlError> {
+        let zone = zone.unwrap_or(&self.zone);
+        if zone.parse::<Tz>().is_err() {
+            let name: String = zone.chars().take(ZONE_CHARS_MAX).collect();
+            return Err(SqlError::Zone(name.escape_debug().to_string()));
+        }
         let max = self.limits.statement_bytes_max;
         if text.len() > max {
             return Err(SqlError::TooLong(text.len(), max));
@@ -148,7 +164,7 @@ impl Sql {
         let left_ms = u64::try_from(self.limits.time_max.as_millis()).unwrap_or(u64::MAX);
         let begin = Begin {
             text: text.to_owned(),
-            zone: self.zone.to_string(),
+            zone: zone.to_owned(),
             now: asker.now.0,
             csv: format == Format::Csv,
             reports_reads: asker.reader == Reader::Everything,
@@ -175,8 +191,9 @@ impl Sql {
             Err(_) => Err(SqlError::TooSlow(seconds)),
             Ok(Err(_)) => Err(SqlError::Internal("the statement's task ended".to_owned())),
             Ok(Ok(Err(error))) => Err(error),
-            Ok(Ok(Ok(first))) => Ok(SqlRows {
-                first: Some(first),
+            Ok(Ok(Ok(Head { text, times }))) => Ok(SqlRows {
+                first: Some(text),
+                times,
                 rows,
                 patience: Box::pin(sleep_until(deadline)),
                 seconds,
@@ -216,6 +233,7 @@ impl Drop for Stop {
 #[derive(Debug)]
 pub struct SqlRows {
     first: Option<Vec<u8>>,
+    times: Vec<usize>,
     rows: mpsc::Receiver<Message>,
     patience: Pin<Box<Sleep>>,
     seconds: u64,
@@ -226,6 +244,11 @@ pub struct SqlRows {
 }
 
 impl SqlRows {
+    /// Positions of the columns with times in the statement's time zone, from 0.
+    pub fn times(&self) -> &[usize] {
+        &self.times
+    }
+
     /// Counts of the data that the statement reads from blocks.
     pub const fn reads(&self) -> &Reads {
         &self.reads

@@ -8,7 +8,8 @@ use crate::statements::explain::{self, Wanted};
 use crate::statements::state::state;
 use crate::statements::worker::child::{Encode, NewEncoder};
 use crate::statements::worker::link::Link;
-use crate::statements::worker::messages::{self, Begin};
+use crate::statements::worker::messages::{self, Begin, Head};
+use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::DataFusionError;
@@ -111,8 +112,9 @@ impl Work {
         names: Option<&[String]>,
     ) -> Result<&'static [u8], SqlError> {
         let schema = headers::named(&stream.schema(), names);
-        let (mut encoder, begins) = (self.encoder)(self.begin.format(), &schema);
-        self.send(&messages::begins(&begins))?;
+        let (mut encoder, text) = (self.encoder)(self.begin.format(), &schema);
+        let times = time_columns(&schema, &self.begin.zone);
+        self.send(&messages::begins(&Head { text, times }))?;
         let mut rows = 0_u64;
         while let Some(batch) = stream.next().await {
             let batch = batch.map_err(|error| self.failed(error))?;
@@ -146,6 +148,14 @@ impl Work {
         let gone = |_: io::Error| SqlError::Query(QueryError::Cancelled);
         self.link.send(message).map_err(gone)
     }
+}
+
+/// Positions of the columns with times in a zone. `AT TIME ZONE` gives a column another zone.
+fn time_columns(schema: &Schema, zone: &str) -> Vec<usize> {
+    let is_time =
+        |kind: &DataType| matches!(kind, DataType::Timestamp(_, Some(of)) if **of == *zone);
+    let columns = schema.fields().iter().enumerate();
+    columns.filter(|(_, field)| is_time(field.data_type())).map(|(place, _)| place).collect()
 }
 
 fn only_select(wanted: Wanted, statement: &Parsed) -> Result<(), SqlError> {

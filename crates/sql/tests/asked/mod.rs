@@ -49,12 +49,23 @@ pub(crate) fn engine_with(lab: &Lab, settings: Settings, limits: Limits) -> Sql 
 
 /// Runs a statement. Returns a line per row, with values separated by blanks.
 pub(crate) async fn ask_as(sql: &Sql, reader: Reader, text: &str) -> Result<Vec<String>, SqlError> {
-    let mut rows = sql.query(text, Asker::new(reader, at(7200.0)), Format::Json).await?;
+    ask_in(sql, reader, None, text).await.map(|(rows, _)| rows)
+}
+
+/// Runs a statement in a time zone. Returns also the positions of its time columns.
+pub(crate) async fn ask_in(
+    sql: &Sql,
+    reader: Reader,
+    zone: Option<&str>,
+    text: &str,
+) -> Result<(Vec<String>, Vec<usize>), SqlError> {
+    let mut rows = sql.query(text, zone, Asker::new(reader, at(7200.0)), Format::Json).await?;
+    let times = rows.times().to_vec();
     let mut text = Vec::new();
     while let Some(piece) = rows.next().await {
         text.extend(piece?.text);
     }
-    Ok(String::from_utf8(text).unwrap().lines().map(str::to_owned).collect())
+    Ok((String::from_utf8(text).unwrap().lines().map(str::to_owned).collect(), times))
 }
 
 pub(crate) async fn ask(sql: &Sql, text: &str) -> Vec<String> {

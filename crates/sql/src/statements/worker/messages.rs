@@ -144,14 +144,23 @@ pub(crate) struct ScanRequest {
     pub(crate) limit: Option<usize>,
 }
 
+/// The result before its first row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// Its text.
+    pub(crate) text: Vec<u8>,
+    /// Positions of the columns with times in the statement's time zone.
+    pub(crate) times: Vec<usize>,
+}
+
 /// A decoded message from a worker.
 #[derive(Debug)]
 pub(crate) enum FromWorker {
     Scan(u32, Box<ScanRequest>),
     More(u32),
     Stop(u32),
-    /// The statement is planned. Carries the text before its first row.
-    Begins(Vec<u8>),
+    /// The statement is planned.
+    Begins(Head),
     /// Number of rows, and their text.
     Text(u64, Vec<u8>),
     /// The text after the last row.
@@ -191,9 +200,10 @@ pub(crate) fn stop(scan: u32) -> Vec<u8> {
     put.finish()
 }
 
-pub(crate) fn begins(text: &[u8]) -> Vec<u8> {
+pub(crate) fn begins(head: &Head) -> Vec<u8> {
     let mut put = Put::message(3);
-    put.bytes(text);
+    put.bytes(&head.text);
+    put.all(head.times.iter(), |put, place| put.count(*place));
     put.finish()
 }
 
@@ -272,7 +282,10 @@ impl FromWorker {
             }
             1 => Self::More(take.u32()?),
             2 => Self::Stop(take.u32()?),
-            3 => Self::Begins(take.bytes()?.to_vec()),
+            3 => {
+                let text = take.bytes()?.to_vec();
+                Self::Begins(Head { text, times: take.all(Take::count)? })
+            }
             4 => Self::Text(take.u64()?, take.bytes()?.to_vec()),
             5 => Self::End(take.bytes()?.to_vec()),
             6 => Self::Failed(take_failed(&mut take)?),

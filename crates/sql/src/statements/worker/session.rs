@@ -1,7 +1,9 @@
 //! The server's end of a statement: its worker, scans and result text.
 
 use super::bytes::length_of;
-use super::messages::{self, Begin, CREDIT, FROM_WORKER_MAX, Failure, FromWorker, ScanRequest};
+use super::messages::{
+    self, Begin, CREDIT, FROM_WORKER_MAX, Failure, FromWorker, Head, ScanRequest,
+};
 use super::pool::{Ending, Pool, Worker};
 use super::scan::{Scan, ScanError, Scope};
 use crate::SqlError;
@@ -87,7 +89,7 @@ impl Drop for Scans {
     }
 }
 
-type First = oneshot::Sender<Result<Vec<u8>, SqlError>>;
+type First = oneshot::Sender<Result<Head, SqlError>>;
 
 impl Session {
     /// Runs the statement. Sends the text before the rows or an error to `first`, and then the rows.
@@ -129,8 +131,8 @@ impl Session {
                 FromWorker::Stop(id) => {
                     scans.open.remove(&id).inspect(|credit| credit.close());
                 }
-                FromWorker::Begins(text) => match first.take() {
-                    Some(first) => drop(first.send(Ok(text))),
+                FromWorker::Begins(head) => match first.take() {
+                    Some(first) => drop(first.send(Ok(head))),
                     None => return Err(broken()),
                 },
                 FromWorker::Text(rows, text) if first.is_none() => {
