@@ -300,6 +300,12 @@ fn summaries_hold_five_minutes() {
     let short: Vec<(&str, i64)> =
         rows.iter().map(|r| (r.0.as_str(), r.2.as_i64().unwrap())).collect();
     assert_eq!(short, [("00:00", 0), ("00:00", 299), ("05:00", 1), ("05:00", 599)]);
+    let empty =
+        [("summary", "True"), ("start_time", "2026-01-06T00:04"), ("end_time", "2026-01-06T00:03")];
+    assert!(
+        ask(&lab, &[&[("nodes", "n1")], &empty[..]].concat()).is_empty(),
+        "no window around it"
+    );
     let alias = brief(&ask(&lab, &[&[("nodes", "n9")], &summary[..]].concat()));
     assert_eq!(alias.iter().map(|r| r.2.as_f64().unwrap()).collect::<Vec<_>>(), [0.0, 2.0]);
     let rate = ask(

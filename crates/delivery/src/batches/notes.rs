@@ -10,6 +10,9 @@ const WAITING_MAX: usize = 4096;
 /// Maximum number of waiting job events. Above it, the oldest is dropped. The next start reports it again.
 const JOBS_MAX: usize = 16_384;
 
+/// A gap that starts before this instant has an unknown start, see [`Notes::add_down`]: no period is longer than a day.
+const UNKNOWN_START: Timestamp = Timestamp(86_400_000_000);
+
 /// Gaps and job events that wait for a batch.
 #[derive(Debug)]
 pub struct Notes {
@@ -142,6 +145,11 @@ impl Notes {
     }
 }
 
+/// Whether samples are known to be missing: not at the first start of a program, which kept nothing before.
+pub(crate) fn is_known(gap: &Gap) -> bool {
+    gap.cause != Cause::AgentDown || gap.from > UNKNOWN_START
+}
+
 /// Merges the oldest gap with the next one of its source and cause, or with the next gap of any kind if there is
 /// none. A gap that is too wide is better than a missing one.
 fn merge_two(waiting: &mut VecDeque<Gap>) {
@@ -191,6 +199,19 @@ mod tests {
         assert_eq!(all.len(), 3);
         assert_eq!((all[0].from, all[0].to, &*all[0].detail), (Timestamp(1), Timestamp(5), "b"));
         assert!(notes.is_empty());
+    }
+
+    #[test]
+    fn a_first_start_is_no_known_gap() {
+        let day = Duration::from_secs(86_400);
+        for (kept_until, known) in
+            [(None, false), (Some(Timestamp::from_seconds(1_700_000_000)), true)]
+        {
+            let notes = notes();
+            notes.add_down(kept_until, Timestamp::from_seconds(1_767_706_500), day);
+            let all = taken(&notes);
+            assert_eq!((all.len(), is_known(&all[0])), (1, known), "{all:?}");
+        }
     }
 
     #[test]

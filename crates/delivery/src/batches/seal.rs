@@ -1,7 +1,7 @@
 //! Sealing: the samples of all sinks become batches.
 
 use crate::batches::frames::Span;
-use crate::batches::notes::Notes;
+use crate::batches::notes::{Notes, is_known};
 use crate::batches::print::Printer;
 use crate::batches::tables::Tables;
 use model::{Batch, Boot, Cause, Origin, SAMPLES_PER_BATCH_MAX, SeriesTable, Tick};
@@ -239,7 +239,8 @@ impl Sealer {
     fn put(&mut self, mut batch: Batch) -> bool {
         batch.seq = self.seq;
         self.notes.take(&mut batch);
-        let (samples, gaps) = (batch.values.len(), batch.gaps.len());
+        let samples = batch.values.len();
+        let gaps = batch.gaps.iter().filter(|gap| is_known(gap)).count();
         let number = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
         match self.outlet.put(batch) {
             Ok(()) => {

@@ -123,9 +123,34 @@ fn tell(verified: &Verified, out: &mut impl Write) -> io::Result<()> {
     if verified.findings_dropped > 0 {
         writeln!(out, "and {} more", verified.findings_dropped)?;
     }
-    writeln!(
-        out,
-        "{}",
-        if verified.is_good() { "everything is whole" } else { "something is lost" }
-    )
+    let last = match (verified.is_good(), verified.findings.is_empty()) {
+        (true, true) => "everything is whole",
+        (true, false) => "nothing is lost",
+        (false, _) => "something is lost",
+    };
+    writeln!(out, "{last}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_agrees_with_the_costs() {
+        let last = |harmless: &[bool]| {
+            let finding = |is_harmless: &bool| Finding {
+                path: PathBuf::new(),
+                what: String::new(),
+                cost: String::new(),
+                is_harmless: *is_harmless,
+            };
+            let findings = harmless.iter().map(finding).collect();
+            let mut out = Vec::new();
+            tell(&Verified { findings, ..Verified::default() }, &mut out).unwrap();
+            String::from_utf8(out).unwrap().lines().last().unwrap().to_owned()
+        };
+        assert_eq!(last(&[]), "everything is whole");
+        assert_eq!(last(&[true]), "nothing is lost");
+        assert_eq!(last(&[true, false]), "something is lost");
+    }
 }

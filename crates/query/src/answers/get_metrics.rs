@@ -263,7 +263,8 @@ impl Questions {
 
     fn resolve(&self, question: &GetMetrics, asker: &Asker) -> Result<Resolved, QueryError> {
         let mut resolved = self.resolve_exact(question, asker)?;
-        if question.summary {
+        // An empty range has no window, not the one around it.
+        if question.summary && resolved.from <= resolved.to {
             // A window carries its start time: a window that contains the start bound is returned whole.
             resolved.from = summary::window_of(resolved.from);
         }

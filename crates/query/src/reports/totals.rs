@@ -29,6 +29,8 @@ const UNREAD_PRESSURE: &str = "cgroup_pressure_unread_seconds";
 const UNREAD_IO: &str = "cgroup_io_unread_seconds";
 /// Memory charged when a task was killed at the job's own limit: a cgroup is never charged more than its limit.
 const AT_LIMIT: &str = "cgroup_oom_charged_bytes";
+/// Processor time of a command that `jobmeter run` follows by its processes, without a cgroup.
+const OF_PROCESSES: &str = "run_cpu_seconds_total";
 /// A part of the job's memory that an OOM kill verifies.
 const KILLED_PART: &str = "cgroup_oom_part_bytes";
 
@@ -269,14 +271,14 @@ impl Totals<'_> {
     }
 }
 
-/// The note on the peak memory that `jobmeter run` reported.
+/// The note on the peak memory that `jobmeter run` reported, by its own rule. A short command has no reading of
+/// its resident memory, but always one of its processor time.
 fn reported_peak(nodes: &[Node<'_>], peak: Option<f64>) -> String {
-    let most = |metric| nodes.iter().filter_map(|node| node.some(metric)).reduce(f64::max);
-    let charged = most(CHARGED);
-    let note = if charged.is_some() && charged >= peak {
-        api::PEAK_CHARGED
-    } else if most("run_memory_resident_bytes").is_some() {
+    let charged = nodes.iter().filter_map(|node| node.some(CHARGED)).reduce(f64::max);
+    let note = if nodes.iter().any(|node| node.0.contains_key(OF_PROCESSES)) {
         api::PEAK_OF_PROCESSES
+    } else if charged.is_some() && charged >= peak {
+        api::PEAK_CHARGED
     } else {
         api::PEAK_OF_TASK
     };
@@ -352,7 +354,7 @@ pub(crate) fn totals(by_node: &ByNode, wall_seconds: f64) -> (api::Totals, Vec<a
     let reported = totals.take_reported(report);
     if !reported.is_empty() {
         // Without a cgroup, `jobmeter run` reads block I/O, whose cancelled writes the kernel does not report.
-        let is_blocks = made.nodes.iter().any(|node| node.grew("run_cpu_seconds_total").is_some());
+        let is_blocks = made.nodes.iter().any(|node| node.grew(OF_PROCESSES).is_some());
         let peak_note = reported_peak(&made.nodes, totals.memory_peak_bytes);
         made.origins.retain(|origin| {
             !reported.contains(&&*origin.total) && origin.total != "unread_seconds"

@@ -5,8 +5,8 @@ use super::{Block, BlockError, Entry, RolledCursor};
 use model::Timestamp;
 use std::sync::Arc;
 
-/// Damages: what is wrong, and what it costs.
-pub(crate) type Damage = Vec<(String, String)>;
+/// Damages: what is wrong, and what it costs; nothing: no reader of this store needs it.
+pub(crate) type Damage = Vec<(String, Option<String>)>;
 
 /// Unreadable samples.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ impl Block {
             }
         }
         if let Some(description) = lost.description() {
-            damage.push(("parts of the index are damaged".to_owned(), description));
+            damage.push(("parts of the index are damaged".to_owned(), Some(description)));
         }
         let mut bad = Vec::new();
         for extent in opened.checks.extents() {
@@ -65,9 +65,7 @@ impl Block {
         }
         if let Some(first) = bad.first() {
             let what = format!("{} pages are damaged, the first at byte {first}", bad.len());
-            let other = "nothing here: only other programs that read the file need these pages";
-            let cost = self.unreadable(&entries, meter)?.unwrap_or_else(|| other.to_owned());
-            damage.push((what, cost));
+            damage.push((what, self.unreadable(&entries, meter)?));
         }
         Ok(damage)
     }

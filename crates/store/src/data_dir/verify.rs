@@ -21,6 +21,8 @@ use wire::{Decoder, Frames};
 
 /// Most findings that are listed.
 const FINDINGS_MAX: usize = 10_000;
+/// Cost of damage that no series of a block has.
+const UNUSED_PAGES: &str = "nothing here: only other programs that read the file need these pages";
 /// How often the directory is read again because its server changed it meanwhile.
 const TRIES_MAX: u32 = 5;
 
@@ -202,7 +204,9 @@ impl Verified {
                 Err(error) => self.find(&path, &error, all),
                 Ok(damage) => {
                     for (what, cost) in damage {
-                        self.push(&path, what, cost, false);
+                        let is_harmless = cost.is_none();
+                        let cost = cost.unwrap_or_else(|| UNUSED_PAGES.to_owned());
+                        self.push(&path, what, cost, is_harmless);
                     }
                 }
             },

@@ -139,6 +139,13 @@ fn peak_memory_is_what_was_charged_unless_its_reading_was_missed() {
     assert_eq!(peak(&[&reported[..], &[(CHARGED, 6e7), task]].concat()), (Some(6e7), charged));
     let of_task = (Some(6e7), Some("largest task".to_owned()));
     assert_eq!(peak(&[&reported[..], &[task]].concat()), of_task);
+    let followed = peak(&[&reported[..], &[task, ("run_cpu_seconds_total", 0.01)]].concat());
+    let note = "largest process, or all at one reading".to_owned();
+    assert_eq!(
+        followed,
+        (Some(6e7), Some(note)),
+        "a command too short for a reading of its memory"
+    );
     // A reading after the last process ended.
     assert_eq!(peak(&[("run_memory_resident_bytes", 0.0)]), (None, None));
     assert_eq!(peak(&[("cgroup_memory_bytes", 0.0), (CHARGED, 0.0)]), (None, None));
