@@ -46,6 +46,26 @@ fn lines() -> Vec<(String, String)> {
     found
 }
 
+/// Returns each complete SQL statement of all guides as a command.
+fn statements() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for guide in std::fs::read_dir(repository().join("docs/guide")).unwrap() {
+        let guide = guide.unwrap().path();
+        for (number, line) in std::fs::read_to_string(&guide).unwrap().lines().enumerate() {
+            let command = line.find("jobmeter sql \"").and_then(|start| line.get(start..));
+            let Some((start, rest)) = command.and_then(|text| text.split_once('"')) else {
+                continue;
+            };
+            let (statement, _) = rest.split_once('"').unwrap();
+            if !statement.contains('…') {
+                let place = format!("{}:{}", guide.display(), number + 1);
+                found.push((place, format!("{start}\"{statement}\"")));
+            }
+        }
+    }
+    found
+}
+
 /// Returns a program's command that runs as the current user, or as nobody.
 fn as_user(is_nobody: bool, program: &Path) -> Command {
     if !is_nobody {
@@ -88,7 +108,8 @@ fn run_all(is_nobody: bool) {
     let lines = [("the job of the guide", job), ("its windows now", now)]
         .map(|(place, line)| (place.to_owned(), line))
         .into_iter()
-        .chain(lines());
+        .chain(lines())
+        .chain(statements());
     for (place, line) in lines {
         let mut shell = as_user(is_nobody, Path::new("/bin/sh"));
         shell.args(["-c", &line]);
@@ -110,7 +131,7 @@ fn run_all(is_nobody: bool) {
 
 #[test]
 fn the_commands_of_the_guide_run_as_written() {
-    assert!(lines().len() > 8);
+    assert!(lines().len() > 8 && statements().len() > 1);
     run_all(false);
 }
 

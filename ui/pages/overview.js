@@ -153,7 +153,7 @@ function startHere() {
   const line = h('code', {}, RUN_LINE);
   return h('section', { class: 'card start', hidden: true },
     h('h2', {}, 'No job yet'),
-    h('p', {}, 'Run any command as a job and watch here, second by second, what it uses:'),
+    h('p', {}, 'Run any command as a job and watch here what it uses while it runs:'),
     h('p', { class: 'command' }, line, copy, said),
     h('p', { class: 'muted' },
       'Jobs of OAR and Slurm appear by themselves on nodes whose cgroups belong to one.'));

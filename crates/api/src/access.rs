@@ -123,7 +123,7 @@ pub struct AccountChange {
     /// What members see of each other's jobs: `nothing`, `jobs` or `all`.
     #[schemars(regex(pattern = "^(nothing|jobs|all)$"))]
     pub members_see: Option<String>,
-    /// Users who become members.
+    /// Users who become members. A manager remains one; removed first, they become a member.
     #[serde(default)]
     #[schemars(length(max = 1000))]
     pub members: Vec<String>,

@@ -10,7 +10,7 @@ pub const NAME_BYTES_MAX: usize = 253;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// An empty name.
-    #[error("a {0} has a name; this one is empty")]
+    #[error("the {0} name is empty")]
     Empty(&'static str),
     /// More than [`NAME_BYTES_MAX`].
     #[error("the {0} name of {1} bytes is too long: {NAME_BYTES_MAX} at most")]

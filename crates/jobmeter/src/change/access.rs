@@ -4,7 +4,7 @@ use crate::output::csv_rows;
 use crate::output::show::{self, Table};
 use crate::output::times::{duration, machine, machine_value};
 use crate::server::client::{Client, escape};
-use crate::server::plain::plain_lines;
+use crate::server::plain::{note, plain_lines};
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
@@ -139,21 +139,21 @@ pub(crate) fn account(client: &Client, matches: &ArgMatches) -> anyhow::Result<(
         Some(("show", matches)) => one(client, matches),
         Some(("allow", matches)) => {
             let members_see = text(matches, "sees");
-            change(client, matches, &api::AccountChange { members_see, ..Default::default() })
+            change(client, matches, &api::AccountChange { members_see, ..Default::default() })?;
+            Ok(())
         }
         Some(("add", matches)) => {
             let (users, none) = (users(matches), Vec::new());
             let manager = matches.get_flag("manager");
             let (members, managers) = if manager { (none, users) } else { (users, none) };
-            change(client, matches, &api::AccountChange { members, managers, ..Default::default() })
+            add(client, matches, &api::AccountChange { members, managers, ..Default::default() })
         }
         Some(("remove", matches)) => {
             let remove = users(matches);
-            change(client, matches, &api::AccountChange { remove, ..Default::default() })
+            change(client, matches, &api::AccountChange { remove, ..Default::default() })?;
+            Ok(())
         }
-        Some(("create", matches)) => {
-            change(client, matches, &api::AccountChange { create: true, ..Default::default() })
-        }
+        Some(("create", matches)) => create_account(client, matches),
         Some(("delete", matches)) => delete(client, matches),
         _ => bail!("say what: jobmeter account list, show, allow, add, remove, create or delete"),
     }
@@ -255,15 +255,46 @@ fn delete(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// `jobmeter account add`. Managers among the new members keep their role.
+fn add(client: &Client, matches: &ArgMatches, new: &api::AccountChange) -> anyhow::Result<()> {
+    let account = change(client, matches, new)?;
+    let is_new = |user: &&api::AccountUser| {
+        let names = [user.user.clone(), Some(user.uid.to_string())];
+        names.into_iter().flatten().any(|name| new.members.contains(&name))
+    };
+    let users = account.users.iter().flatten().filter(is_new);
+    for user in users.filter(|user| user.role == "manager") {
+        let name = user.user.clone().unwrap_or_else(|| user.uid.to_string());
+        note(&format!(
+            "{name} remains a manager; for a member, run `jobmeter account remove {}:{} {name}` first",
+            account.cluster, account.name
+        ))?;
+    }
+    Ok(())
+}
+
+/// `jobmeter account create`.
+fn create_account(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+    let name = named(client, matches)?;
+    let known: Vec<api::Account> = client.get("/api/v1/accounts")?;
+    let exists = known.iter().any(|one| format!("{}:{}", one.cluster, one.name) == name);
+    change(client, matches, &api::AccountChange { create: true, ..Default::default() })?;
+    if exists {
+        note(&format!("{name} exists already; nothing was changed"))?;
+    }
+    Ok(())
+}
+
 fn change(
     client: &Client,
     matches: &ArgMatches,
     change: &api::AccountChange,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<api::Account> {
     let name = named(client, matches)?;
     let path = format!("/api/v1/accounts/{}", escape(&name));
     let account: api::Account = client.post(&path, change)?;
-    write(&account, matches.get_flag("json"))
+    write(&account, matches.get_flag("json"))?;
+    Ok(account)
 }
 
 fn write(account: &api::Account, json: bool) -> anyhow::Result<()> {

@@ -17,7 +17,7 @@ use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Exit code of a change that matches no known node or no known metric.
+/// Exit code of a flush that matches no known node.
 const NOTHING: u8 = 1;
 
 fn text(matches: &ArgMatches, name: &str) -> Option<String> {
@@ -50,7 +50,6 @@ fn csv_needs_list(matches: &ArgMatches) -> anyhow::Result<()> {
 pub(crate) fn set(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     csv_needs_list(matches)?;
     let mut out = BufWriter::new(io::stdout().lock());
-    let mut code = ExitCode::SUCCESS;
     if matches.get_flag("list") {
         list(client, matches, &mut out)?;
     } else if let Some(number) = matches.get_one::<u64>("undo") {
@@ -59,10 +58,10 @@ pub(crate) fn set(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
     } else {
         let set = wanted(matches)?;
         let made: ChangeReceipt = client.post("/api/v1/settings", &set)?;
-        code = told(matches, &mut out, &made, "holds")?;
+        told(matches, &mut out, &made, "holds")?;
     }
     out.flush()?;
-    Ok(code)
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The change that the options describe.
@@ -75,6 +74,7 @@ fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
     };
     let named = words(matches, "source");
     named.iter().try_for_each(|name| check_source(name))?;
+    named.iter().try_for_each(|name| check_has_no_program(name))?;
     let period = time(matches, "period")?.map(|period| period.as_secs_f64());
     let enabled = matches.get_one::<bool>("enabled").copied();
     let burst = time(matches, "burst")?;
@@ -122,11 +122,20 @@ fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
 
 /// Default sources of a change: those that agents read at each tick, without running a program.
 fn read_at_each_tick() -> Vec<String> {
-    let program = |spec: &&&sources::SourceSpec| {
-        spec.options.iter().any(|option| matches!(option.kind, Kind::Command(_)))
-    };
     let ticking = sources::SOURCES.iter().filter(|spec| matches!(spec.every, Every::Tick));
-    ticking.filter(|spec| !program(spec)).map(|spec| spec.name.to_owned()).collect()
+    ticking.filter(|spec| !runs_program(spec)).map(|spec| spec.name.to_owned()).collect()
+}
+
+fn runs_program(spec: &sources::SourceSpec) -> bool {
+    spec.options.iter().any(|option| matches!(option.kind, Kind::Command(_)))
+}
+
+/// Rejects a source that every node rejects in a change.
+fn check_has_no_program(name: &str) -> anyhow::Result<()> {
+    if sources::list::find(name).is_some_and(runs_program) {
+        bail!("--source {name}: it runs a program; only the node's own file can change it");
+    }
+    Ok(())
 }
 
 fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::Result<()> {
@@ -266,21 +275,17 @@ pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
     )? {
         return Ok(ExitCode::SUCCESS);
     }
-    let mut code = ExitCode::SUCCESS;
-    if !is_list {
-        for line in nothing_matches::of_promotions(client, &promoted)? {
-            note(&line)?;
-            code = ExitCode::from(NOTHING);
-        }
-    }
     if matches.get_flag("json") {
         writeln!(out, "{}", machine_value(serde_json::to_value(&promoted)?))?;
-        out.flush()?;
-        return Ok(code);
+    } else {
+        write_promoted(&promoted, &Times::of(client)?, &mut out)?;
     }
-    write_promoted(&promoted, &Times::of(client)?, &mut out)?;
     out.flush()?;
-    Ok(code)
+    if !is_list {
+        let lines = nothing_matches::of_promotions(client, &promoted)?;
+        lines.iter().try_for_each(|line| note(line))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn write_promoted(promoted: &[Promoted], times: &Times, out: &mut impl Write) -> io::Result<()> {
@@ -378,6 +383,11 @@ mod tests {
         let error = |words: &str| parse(words).unwrap_err().to_string();
         let told = error("--nodes n1 --for 1m --period 1s --source cpu,memry");
         assert!(told.contains("memry: there is no such source; is `memory` meant?"), "{told}");
+        let told = error("--nodes n1 --for 1m --period 1s --source cpu,exec");
+        assert!(
+            told.starts_with("--source exec: it runs a program; only the node's own"),
+            "{told}"
+        );
         let told = error("--nodes n1 --for 1m --burst 1s --keep 5s --source taskstats");
         assert!(told.starts_with("--burst: the source `taskstats` cannot have a burst"), "{told}");
         let told = error("--nodes n1 --for 1m --burst 1s --keep 5s --source nosuch");

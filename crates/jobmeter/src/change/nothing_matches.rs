@@ -23,8 +23,9 @@ pub(super) fn of_promotions(client: &Client, promoted: &[Promoted]) -> anyhow::R
     let names: Vec<&str> = names.filter(|name| pattern.matches(name)).collect();
     if names.is_empty() {
         lines.push(format!(
-            "`{}` matches no metric that is known; it is a regular expression of whole names, such as perf_.*",
-            first.metric
+            "{}, and promotes nothing yet: `{}` matches no metric that is known; it is a regular expression of whole \
+             names, such as perf_.*",
+            made(promoted), first.metric
         ));
     }
     let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
@@ -32,18 +33,30 @@ pub(super) fn of_promotions(client: &Client, promoted: &[Promoted]) -> anyhow::R
         let Ok(list) = NodeList::new(&one.nodes) else { continue };
         let named: Vec<&api::Node> = nodes.iter().filter(|node| list.has(&node.device)).collect();
         if named.is_empty() {
-            lines.push(format!("no node `{}` has reported", one.nodes));
+            let made = made(std::slice::from_ref(one));
+            lines.push(format!(
+                "{made}, and promotes nothing yet: no node `{}` has reported",
+                one.nodes
+            ));
         } else if !names.is_empty() && !named.iter().any(|node| may_wait(node, &names)) {
             lines.push(format!(
-                "no metric that `{}` matches is optional on `{}`: the nodes read it already, or their settings switch \
-                 it off; `jobmeter explain {} --device NODE` shows why",
+                "{}, and promotes nothing yet: no metric that `{}` matches is optional on `{}`: the nodes read it \
+                 already, or their settings switch it off; `jobmeter explain {} --device {}` shows why",
+                made(std::slice::from_ref(one)),
                 one.metric,
                 one.nodes,
-                names.first().copied().unwrap_or_default()
+                names.first().copied().unwrap_or_default(),
+                named.first().map_or("NODE", |node| &*node.device)
             ));
         }
     }
     Ok(lines)
+}
+
+/// The promotions that were made, by their IDs.
+fn made(promoted: &[Promoted]) -> String {
+    let ids: Vec<String> = promoted.iter().map(|one| one.id.to_string()).collect();
+    format!("promotion {} holds", ids.join(", "))
 }
 
 /// Whether a node has an unread optional metric with one of these names. A node that has not reported its

@@ -69,7 +69,7 @@ pub(super) fn account() -> Command {
         .action(ArgAction::SetTrue)
         .help("Add them as managers; for administrators");
     let add = Command::new("add")
-        .about("Adds users to an account")
+        .about("Adds users to an account; managers remain managers")
         .args([account(), users(), manager, json()])
         .after_help("Example: jobmeter account add slurm:physics ann --manager");
     let remove = Command::new("remove")

@@ -52,10 +52,10 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
     let path = path("/api/v1/jobs", &[&filters[..], &span[..], &usage[..]].concat());
     let body = client.text(&path, "application/json")?;
     let jobs: Vec<api::Job> = client.understood(&path, &body)?;
+    let mut unknown = Vec::new();
     if jobs.is_empty() {
-        for line in crate::server::unknown::filters(client, &filters)? {
-            note(&line)?;
-        }
+        unknown = crate::server::unknown::filters(client, &filters)?;
+        unknown.iter().try_for_each(|line| note(line))?;
     }
     let mut out = BufWriter::new(io::stdout().lock());
     if csv_rows::written(matches, &api::columns::<api::Job>(), || Ok(body.clone()), &mut out)? {
@@ -68,7 +68,10 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
     }
     let is_narrowed = FILTERS.iter().any(|name| *name != "limit" && matches.contains_id(name));
     if jobs.is_empty() && (is_narrowed || span != [("start", None), ("end", None)]) {
-        writeln!(out, "no job that you may see matches these options")?;
+        // The reason says this already.
+        if unknown.is_empty() {
+            writeln!(out, "no job that you may see matches these options")?;
+        }
         return Ok(out.flush().map(|()| ExitCode::SUCCESS)?);
     }
     write_jobs(&jobs, &times, &mut out)?;

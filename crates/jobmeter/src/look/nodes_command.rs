@@ -44,7 +44,15 @@ pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
     let health: api::Health = client.get("/api/v1/health")?;
     nodes.sort_by_key(is_well);
     let mut table = Table::new(&[
-        "node", "state", "every", "clock", "series", "jobs", "agent", "settings", "sources",
+        "node",
+        "state",
+        "sends every",
+        "clock",
+        "series",
+        "jobs",
+        "agent",
+        "settings",
+        "sources",
     ]);
     for node in &nodes {
         table.row(vec![

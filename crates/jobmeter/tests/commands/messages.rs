@@ -7,8 +7,10 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-const TIMES: &str = "timestamp,device_id\n2026-01-06T19:05:00+05:30,n1\n";
-const TIMES_JSON: &str = r#"[{"timestamp":"2026-01-06T19:05:00+05:30","device_id":"n1"}]"#;
+/// Rows whose second column is a text that looks like a time.
+const TIMES: &str = "timestamp,name\n2026-01-06T19:05:00+05:30,2026-01-06T19:05:00+05:30\n";
+const TIMES_JSON: &str =
+    r#"[{"timestamp":"2026-01-06T19:05:00+05:30","name":"2026-01-06T19:05:00+05:30"}]"#;
 
 fn command(url: &str, words: &[&str]) -> Command {
     #[expect(clippy::disallowed_methods, reason = "the program itself is tested")]
@@ -47,11 +49,14 @@ fn times_of_a_server_in_another_zone_are_local_or_utc() {
             of(command.env("TZ", "UTC-3").output().unwrap())
         };
         let (code, out, error) = print("csv");
-        assert_eq!((code, &*out), (0, "timestamp,device_id\n2026-01-06T13:35:00Z,n1\n"), "{error}");
+        let name = "2026-01-06T19:05:00+05:30";
+        let want = format!("timestamp,name\n2026-01-06T13:35:00Z,{name}\n");
+        assert_eq!((code, out), (0, want), "{error}");
         let (code, out, error) = print("json");
-        assert!(code == 0 && out.contains("\"2026-01-06T13:35:00Z\""), "{out}{error}");
+        let is_right = |out: &str, time: &str| out.contains(time) && out.contains(name);
+        assert!(code == 0 && is_right(&out, "\"2026-01-06T13:35:00Z\""), "{out}{error}");
         let (code, out, error) = print("table");
-        assert!(code == 0 && out.contains("2026-01-06 16:35:00"), "{out}{error}");
+        assert!(code == 0 && is_right(&out, "2026-01-06 16:35:00"), "{out}{error}");
     }
 }
 
@@ -153,7 +158,7 @@ const OPTIONAL: &str = r#"[{"device":"n1","alive":true,"stopped":false,"last_see
     "series":1,"jobs":[],"cpu_cores_used":null,"cpu_cores":null,"memory_used_bytes":null,"memory_bytes":null}]"#;
 
 #[test]
-fn a_promotion_or_a_flush_that_changes_nothing_ends_with_1() {
+fn a_promotion_that_changes_nothing_yet_is_told_and_such_a_flush_ends_with_1() {
     let url = serve_with(|request| {
         let promoted = |metric: &str| {
             format!(
@@ -182,11 +187,10 @@ fn a_promotion_or_a_flush_that_changes_nothing_ends_with_1() {
         };
         ("200 OK", body)
     });
-    let (code, _, error) = jobmeter(&url, &["promote", "perf_.*", "--nodes", "n1"]);
-    assert!(
-        code == 1 && error.contains("no metric that `perf_.*` matches is optional on `n1`"),
-        "{error}"
-    );
+    let (code, out, error) = jobmeter(&url, &["promote", "perf_.*", "--nodes", "n1"]);
+    assert!(code == 0 && out.contains("perf_.*"), "{out}{error}");
+    let told = "promotion 1 holds, and promotes nothing yet: no metric that `perf_.*` matches is optional on `n1`";
+    assert!(error.contains(told) && error.contains(" --device n1` shows why"), "{error}");
     let (code, _, error) = jobmeter(&url, &["promote", "vmstat_.*", "--nodes", "n1"]);
     assert_eq!((code, &*error), (0, ""));
     let (code, _, error) = jobmeter(&url, &["flush", "--source", "cpu", "--nodes", "n1"]);
@@ -206,6 +210,24 @@ fn an_account_of_two_clusters_is_shown_twice() {
     let (code, out, error) = jobmeter(&url, &["account", "show", "physics"]);
     assert_eq!(code, 0, "{error}");
     assert!(out.contains("slurm:physics: ") && out.contains("oar:physics: "), "{out}");
+}
+
+#[test]
+fn an_account_that_exists_and_a_manager_that_remains_one_are_told() {
+    let url = serve_with(|request| {
+        let account = r#"{"cluster":"slurm","name":"x","members_see":"all","role":null,
+            "users":[{"uid":7,"user":"bob","role":"manager"},{"uid":8,"user":null,"role":"member"}]}"#;
+        let is_list = request.line.contains("GET ");
+        ("200 OK", if is_list { format!("[{account}]") } else { account.to_owned() })
+    });
+    let (code, _, error) = jobmeter(&url, &["account", "create", "slurm:x"]);
+    assert_eq!((code, error.contains("slurm:x exists already")), (0, true), "{error}");
+    let (code, _, error) = jobmeter(&url, &["account", "create", "slurm:y"]);
+    assert_eq!((code, &*error), (0, ""));
+    let (code, _, error) = jobmeter(&url, &["account", "add", "slurm:x", "bob", "8"]);
+    assert_eq!((code, error.contains("bob remains a manager")), (0, true), "{error}");
+    let (code, _, error) = jobmeter(&url, &["account", "add", "slurm:x", "bob", "--manager"]);
+    assert_eq!((code, &*error), (0, ""));
 }
 
 #[test]

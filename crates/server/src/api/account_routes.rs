@@ -145,6 +145,10 @@ fn permitted(
                     "no user `{shown}` is known here; write the user's number"
                 ))
             })?;
+            if to == Role::Member && role(known, uid) == Some(Role::Manager) {
+                // Only a removal ends the role of a manager.
+                continue;
+            }
             if !admin && (to == Role::Manager || role(known, uid) == Some(Role::Manager)) {
                 let message = "administrators say who an account's managers are";
                 return Err(Refusal::forbidden(message));

@@ -29,6 +29,8 @@ use wire::{Ack, AckStatus, Answer};
 /// Job events of one transaction. Other senders take turns between two of them.
 const EVENTS_AT_ONCE: usize = 256;
 
+/// The content type of an empty body, by which `jobmeter doctor` learns whether a server accepts an agent's batches.
+const KNOCK: &str = "application/x-jobmeter-knock";
 /// The content type of a body of frames.
 const FRAMES: &str = "application/x-jobmeter-batches";
 /// The content type of a response.
@@ -57,7 +59,14 @@ pub(crate) async fn batches(
 ) -> Result<Response, Refusal> {
     let (head, body) = request.into_parts();
     let bounds = bounds(&app, &caller)?;
-    if media_type(&head.headers).as_deref() != Some(FRAMES) {
+    let media_type = media_type(&head.headers);
+    if media_type.as_deref() == Some(KNOCK)
+        && let Rights::User(uid) | Rights::StaffUser(uid) = caller.rights
+    {
+        let message = format!("user {uid} sends only the batches of their own runs");
+        return Err(Refusal::forbidden(message));
+    }
+    if media_type.as_deref() != Some(FRAMES) {
         return Err(unsupported(format!("batches are sent as {FRAMES}")));
     }
     plain_encoding(&head.headers)?;

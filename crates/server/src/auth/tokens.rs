@@ -112,7 +112,8 @@ impl Tokens {
                 continue;
             }
             let (scope, token) = line.split_once([' ', '\t']).unwrap_or(("agent", line));
-            let rights = rights(scope, passwd).map_err(|what| (number, what))?;
+            let form = |what| (number, format!("{what}; a line is `SCOPE[:NAME] TOKEN`"));
+            let rights = rights(scope, passwd).map_err(form)?;
             let hash = hash(token.trim()).map_err(|what| (number, what))?;
             if tokens.known.iter().any(|(known, _)| same(known, &hash)) {
                 return Err((number, "this token stands on an earlier line too".to_owned()));
@@ -312,6 +313,7 @@ mod tests {
             ("user:bob aaaaaaaaaaaaaaaaaaaa", "no user `bob`"),
             ("jobs:local aaaaaaaaaaaaaaaaaaaa", "a scheduler's cluster"),
             ("jobs: aaaaaaaaaaaaaaaaaaaa", "cluster"),
+            ("aaaaaaaaaaaaaaaaaaaa admin", "a line is `SCOPE[:NAME] TOKEN`"),
             ("admin short", "5 characters; 8 to 256"),
             ("admin two words that are long", "a blank"),
             ("admin sha256:12", "64 hexadecimal"),

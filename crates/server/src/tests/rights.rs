@@ -10,6 +10,18 @@ fn with(token: &str, more: &str) -> String {
 const JSON: &str = "Content-Type: application/json\r\n";
 
 #[test]
+fn a_user_learns_that_an_agents_batches_are_not_accepted() {
+    let site = Site::start();
+    let knock = |token: &str| {
+        let headers = format!(
+            "Host: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/x-jobmeter-knock\r\n"
+        );
+        site.ask("POST /v1/batches", &headers, b"").status
+    };
+    assert_eq!(["token-of-1234", "token-of-agents", "token-of-admins"].map(knock), [403, 415, 415]);
+}
+
+#[test]
 fn foreign_hosts_and_origins_are_refused_and_counted() {
     let site = Site::start();
     let ask = |line: &str, headers: &str| {

@@ -268,6 +268,10 @@ fn members_of_an_account_see_what_its_manager_allows() {
     let manager =
         asks(&site, "token-of-admins", account, b"{\"create\": true, \"managers\": [\"2000\"]}");
     assert_eq!(manager.status, 200, "{manager:?}");
+    let again = asks(&site, "token-of-admins", account, b"{\"members\": [\"2000\"]}").json();
+    let users = again["users"].as_array().unwrap();
+    let bob = users.iter().find(|user| user["uid"] == 2000).unwrap();
+    assert_eq!(bob["role"], "manager", "a member's entry demotes no manager");
     let told = |operation| answered(&site, operation, "token-of-ann");
     assert_eq!([told(Operation::Jobs), told(Operation::Report)], ["200", "404"]);
     for (sees, list, report, nodes) in [

@@ -313,7 +313,11 @@ const fn rejected(status: u16, has_token: bool) -> &'static str {
             "the server does not know the token, or it is expired or revoked: `jobmeter token list` on the server \
              shows that, `jobmeter token create --scope agent:NODE` makes another one for `token_file`"
         }
-        _ => {
+        (_, false) => {
+            "the server takes no agent's batches from this user: run the agent as root or as the server's user, or \
+             give `token_file` with a token of the scope `agent`"
+        }
+        (_, true) => {
             "the server knows who asks, and takes no batches from them: the token needs the scope `agent`, or \
              `agent:NODE` with this node's name; `jobmeter token list` on the server shows its scope"
         }
@@ -391,6 +395,7 @@ mod tests {
             [(401, false), (401, true), (403, true)].map(|(status, has)| rejected(status, has));
         assert!(told[0].contains("does not know who asks") && told[1].contains("expired"));
         assert!(told[2].contains("scope `agent`"));
+        assert!(rejected(403, false).contains("run the agent as root"));
     }
 
     #[test]
