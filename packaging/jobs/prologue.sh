@@ -2,7 +2,7 @@
 # For the prologue of a scheduler that jobmeter does not know: tells the server that a job starts.
 # On the first node of the job, with a token that is good for this alone (jobmeter token create --scope
 # jobs:site) in JOBMETER_TOKEN_FILE; on the server's own machine root needs none. The server's address is in
-# JOBMETER_SERVER or /etc/jobmeter/client.toml. A prologue must not hold up a job: what cannot be told is not.
+# JOBMETER_SERVER or /etc/jobmeter/client.toml. A prologue must not hold up a job: it ignores errors of the report.
 #
 #     prologue.sh NUMBER USER [ACCOUNT [QUEUE [NODES]]]
 #

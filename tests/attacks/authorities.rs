@@ -69,6 +69,9 @@ fn a_command_sends_nothing_to_a_server_of_an_unknown_authority_or_another_name()
         assert!(code != 0 && out.is_empty(), "{out}");
         assert!(error.contains(why), "{error}");
         // The failure is one of TLS: no request reached the server, and so no token did.
-        assert!(error.contains("TLS with") || error.contains("certificates to check"), "{error}");
+        assert!(
+            error.contains("TLS with") || error.contains("CA certificates to verify"),
+            "{error}"
+        );
     }
 }

@@ -117,7 +117,7 @@ export async function waiting(page, where) {
   assert.equal(await page.evaluate(() => document.querySelectorAll('.plot').length), 0);
   const facts = await page.evaluate(() => document.querySelector('.facts').innerText);
   assert.match(facts, /Queue long/);
-  assert.match(facts, /Asked for 1 node, 32 cpus, 60(\.0)?\sGiB, 2\sh/);
+  assert.match(facts, /Requested 1 node, 32 cpus, 60(\.0)?\sGiB, 2\sh/);
   assert.doesNotMatch(facts, /Wall time|Started/);
 }
 
@@ -180,7 +180,7 @@ export async function away(page) {
     const found = document.querySelector('#banner');
     return !found.hidden && found.innerText;
   });
-  assert.match(banner, /does not answer since \d\d:\d\d:\d\d/);
+  assert.match(banner, /unreachable since \d\d:\d\d:\d\d/);
   await pause(200);
   const before = questions(page).length;
   await pause(7000);

@@ -58,7 +58,7 @@ export async function startMock(options = {}) {
 
 async function answer(world, started, url, known) {
   if (url.pathname.startsWith('/api/v1/')) {
-    if (!known) throw refused(401, 'who asks is not known: give a token');
+    if (!known) throw refused(401, 'not authenticated: send a token');
     const value = api(world, started, url.pathname.slice('/api/v1/'.length), url.searchParams);
     return { status: 200, type: 'application/json', body: JSON.stringify(value) };
   }
@@ -76,8 +76,8 @@ function api(world, started, path, query) {
   const now = Date.now() / 1000;
   const known = PARAMETERS[path.startsWith('jobs/') ? 'jobs/' : path];
   const unknown = [...query.keys()].find((name) => !known?.includes(name));
-  if (known && unknown) throw refused(400, `there is no parameter \`${unknown}\` here; ${known.join(', ')}`);
-  if (query.get('cluster') && !query.get('job') && path !== 'jobs') throw refused(400, '`cluster` needs `job` beside it');
+  if (known && unknown) throw refused(400, `unknown parameter \`${unknown}\`; the parameters are ${known.join(', ')}`);
+  if (query.get('cluster') && !query.get('job') && path !== 'jobs') throw refused(400, '`cluster` needs `job`');
   switch (path) {
     case 'health': return health(world, started, now);
     case 'me': return { caller: 'uid 0', role: 'admin', uid: 0, user: 'root', sees_jobs: 'all', sees_nodes: 'always' };

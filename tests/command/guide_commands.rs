@@ -120,8 +120,8 @@ fn run_all(is_nobody: bool) {
         let empty = [
             "jobmeter: no sample",
             "jobmeter: no five-minute windows",
-            "nothing of that is in the time",
-            " is known here",
+            "not in the selected time range",
+            " the server knows no ",
             " is optional on ",
         ];
         let is_empty = code == 1 && empty.iter().any(|text| errors.contains(text));

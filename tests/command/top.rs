@@ -243,7 +243,7 @@ fn top_shows_jobs_and_nodes_of_a_server() {
     window.press(&["d"]);
     window.wait_for("the node", is_node);
     assert_eq!(up.running.end(), 0);
-    let screen = window.wait("no answer: no server answers at http://");
+    let screen = window.wait("no response: no server responds at http://");
     assert!(row(&screen, "node-7 ", " alive ").is_some(), "{screen}");
     window.press(&["q"]);
     window.ended("0");
@@ -258,7 +258,7 @@ fn top_of_a_server_that_is_not_there_takes_no_terminal() {
         program("jobmeter").display()
     ));
     let screen = window.wait("code=2.");
-    assert!(screen.contains("no server answers at http://127.0.0.1:1"), "{screen}");
+    assert!(screen.contains("no server responds at http://127.0.0.1:1"), "{screen}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ fn a_mistyped_variable_ends_agent_and_server_with_the_near_name() {
     let (code, out, told) = output(agent().arg("--once").env("JOBMETER_PERID", "1s"));
     assert_eq!((code, &*out), (2, ""), "{told}");
     assert!(
-        told.contains("JOBMETER_PERID: no setting has this name; is `JOBMETER_PERIOD` meant?"),
+        told.contains("JOBMETER_PERID: no setting has this name; did you mean `JOBMETER_PERIOD`?"),
         "{told}"
     );
     let data = tempfile::tempdir().unwrap();
@@ -16,7 +16,7 @@ fn a_mistyped_variable_ends_agent_and_server_with_the_near_name() {
     server.arg("--data").arg(data.path()).env("JOBMETER_LISTN", "127.0.0.1:0");
     let (code, out, told) = output(&mut server);
     assert_eq!((code, &*out), (2, ""), "{told}");
-    assert!(told.contains("is `JOBMETER_LISTEN` meant?"), "{told}");
+    assert!(told.contains("did you mean `JOBMETER_LISTEN`?"), "{told}");
 }
 
 #[test]

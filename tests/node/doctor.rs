@@ -195,7 +195,10 @@ fn the_record_of_a_server_that_was_killed_is_no_fault_of_the_node() {
     let stale = ask();
     assert_eq!(stale["state"], "absent", "{stale}");
     let what = stale["what"].as_str().unwrap();
-    assert!(what.contains(record.to_str().unwrap()) && what.contains("runs no more"), "{stale}");
+    assert!(
+        what.contains(record.to_str().unwrap()) && what.contains("no longer running"),
+        "{stale}"
+    );
     assert!(record.try_exists().unwrap(), "doctor changes nothing");
 
     // A running server holds a lock on its record, so a server without a response is an error.

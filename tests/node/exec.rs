@@ -142,9 +142,9 @@ fn a_check_of_the_file_tells_what_is_written_wrongly_and_what_this_machine_does_
     assert_eq!(check(exec), (0, String::new()));
     for (more, place, told) in [
         ("pattern = \"(\"", "agent.toml:3:11: ", "not a regular expression"),
-        ("metric = \"exec_value_wats\"", "agent.toml:3:10: ", "is `exec_value_watts` meant?"),
-        ("nam = \"x\"", "agent.toml:3:1: ", "is `sources.exec.name` meant?"),
-        ("user = \"nobdy\"", "agent.toml:3:8: ", "is `nobody` meant?"),
+        ("metric = \"exec_value_wats\"", "agent.toml:3:10: ", "did you mean `exec_value_watts`?"),
+        ("nam = \"x\"", "agent.toml:3:1: ", "did you mean `sources.exec.name`?"),
+        ("user = \"nobdy\"", "agent.toml:3:8: ", "did you mean `nobody`?"),
         ("user = \"root\"", "agent.toml:3:8: ", "programs do not run as root"),
         ("[sources.perf]\nevents = [\"nosuch/x/\"]", "agent.toml:4:10: ", "has no PMU `nosuch`"),
     ] {

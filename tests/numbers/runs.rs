@@ -246,7 +246,7 @@ fn an_agent_that_starts_during_a_run_does_not_report_it_again() {
     // An agent reads at whole seconds. `run` reads at seconds since its own start.
     let query = "SELECT count(*) AS n FROM metrics WHERE job_id = 1 AND timestamp = date_trunc('second', timestamp)";
     assert_eq!(sql(&server.url, query)[0]["n"], 0, "{report}");
-    assert!(!agent.errors().contains("job local:1 is here"), "{}", agent.errors());
+    assert!(!agent.errors().contains("found job local:1"), "{}", agent.errors());
 }
 
 /// Uses memory in MiB and processor time in seconds, then writes its processor time to a file.

@@ -16,30 +16,30 @@ schemathesis.serializer.alias(FRAMES, "application/octet-stream")
 # tolerate no other rejection of a valid request.
 TOGETHER = {
     "`start` is after `end`",
-    "`cluster` needs `job` beside it",
-    "`job` and `cluster` name two clusters",
+    "`cluster` needs `job`",
+    "`job` and `cluster` name different clusters",
     "Missing 'devices', 'nodes' or 'job_id' argument",
-    "`start` is seconds since 1970, from 2000 to a day from now",
-    "`start` is more than 60 s off the server's clock; a job is told of when it begins, and clocks are set by NTP",
-    "`stop` is seconds since 1970, from 2000 to a day from now",
-    "a change changes something of `sources` or `bursts`",
-    "`nodes` or `job` says where metrics are promoted",
+    "`start` must be seconds since 1970, between the year 2000 and one day from now",
+    "`start` differs from the server's clock by more than 60 s; register a job when it starts, and synchronise the clocks",
+    "`stop` must be seconds since 1970, between the year 2000 and one day from now",
+    "the change is empty: set `sources` or `bursts`",
+    "name the nodes or the job of the promotion: `nodes` or `job`",
     # An administrator asks for a `read` token without a user's name.
-    "`read` wants the user whose sight it is: read:NAME",
+    "`read` needs a user: read:NAME",
     # `promotions.time_max` of this server.
-    "`for_seconds` is 1 to 604800 seconds",
-    "with `usage`, `limit` is 1000 at most",
-    "`cluster` names a scheduler; `local` jobs are told without one",
-    "`submit` is seconds since 1970, from 2000 to a day from now",
-    "`steps` is seconds since 1970, from 2000 to a day from now",
+    "`for_seconds` must be 1 s to 604800 s",
+    "with `usage`, `limit` must be 1000 or less",
+    "`cluster` must be a scheduler's cluster; omit it to register a `local` job",
+    "`submit` must be seconds since 1970, between the year 2000 and one day from now",
+    "`steps` must be seconds since 1970, between the year 2000 and one day from now",
 }
 # Rejections that the schema cannot express. JSON Schema accepts 1.0 as an integer and any hour as a UTC
 # offset; the server and PostgreSQL do not. A list in a form field that the document defines as a single value
 # becomes the same name twice. Node lists, also of a scheduler's job, and regular expressions have no short
 # pattern. The document cannot list the existing users.
 WORDS = re.compile(
-    "(?s)`.*` is no list of nodes such as |`nodes`: |`metric` is (no|a) regular expression|the parameter `.*` is given twice|"
-    "no user `.*` (is known here|in /etc/passwd); write the user's number|job [0-9]+ is known in several clusters|[0-9_]+ is .* and .*; write which"
+    "(?s)`.*` is not a list of nodes such as |`nodes`: |`metric` is (not a|a) regular expression|duplicate parameter `.*`|"
+    "(the server knows no user `.*`|no user `.*` in /etc/passwd); use the user ID instead|job [0-9]+ is known in several clusters|[0-9_]+ is ambiguous: .* and .*; add the cluster"
     "|"
     "invalid value: integer `-?[0-9]+`, expected [iu](32|64)|"
     "invalid type: floating point `-?[0-9]+[.]0`, expected [iu](32|64)|"

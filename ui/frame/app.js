@@ -82,7 +82,7 @@ function healthSeen(health) {
  * @param {import('../server/api.js').Me} me
  */
 function sight(me) {
-  const who = me.role === 'nobody' ? 'you are not known here' : `you are ${me.user ?? me.caller}`;
+  const who = me.role === 'nobody' ? 'you are not authenticated' : `you are ${me.user ?? me.caller}`;
   const jobs = { all: 'all jobs', own: 'your jobs' }[me.sees_jobs] ?? 'no jobs';
   return `${who}; you see ${jobs} and ${me.sees_nodes === 'own' ? 'their nodes while they run' : 'all nodes'}`;
 }
@@ -107,7 +107,7 @@ function open(page) {
 /** @param {string} name @returns {View} */
 function nowhere(name) {
   const element = h('div', { class: 'stack' }, h('h1', { tabindex: '-1' }, 'No such page'),
-    h('p', {}, `There is nothing at ${name}. `, h('a', { href: '#/' }, 'To the overview')));
+    h('p', {}, `There is no page at ${name}. `, h('a', { href: '#/' }, 'To the overview')));
   return { title: 'No such page', element, close: () => {} };
 }
 
@@ -169,8 +169,8 @@ function watchConnection() {
     document.body.classList.toggle('away', !up);
     if (up) return;
     const wait = Math.max(0, Math.round(retryAt - Date.now() / 1000));
-    setText(text, `The server does not answer since ${clock(since)} (${why}). ` +
-      `What you see is from before; next try in ${wait} s.`);
+    setText(text, `The server has been unreachable since ${clock(since)} (${why}). ` +
+      `The values are from before; next attempt in ${wait} s.`);
   };
   live.watch(render);
   setInterval(() => {

@@ -24,8 +24,8 @@ export class Help {
       h('dl', { class: 'keys' }, KEYS.flatMap(([key, does]) =>
         [h('dt', {}, h('kbd', {}, key)), h('dd', {}, does)])),
       h('p', { class: 'muted' },
-        'Drag over a plot to see that time in all plots; double click to go back. ' +
-        'Shaded times have no samples: their cause is told under the cursor.'),
+        'Drag over a plot to zoom all plots to that time range; double-click to zoom out. ' +
+        'Shaded times have no samples: move the cursor over them for the cause.'),
       close));
     document.body.append(this.dialog);
   }

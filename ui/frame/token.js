@@ -20,8 +20,8 @@ export class TokenBox {
     };
     this.dialog = /** @type {HTMLDialogElement} */ (h('dialog', { 'aria-labelledby': 'token-title' },
       h('form', { onsubmit: submit },
-        h('h2', { id: 'token-title' }, 'This server wants a token'),
-        h('p', {}, h('label', { for: 'token-field' }, 'A user\'s token; it is kept until this tab is closed.')),
+        h('h2', { id: 'token-title' }, 'This server needs a token'),
+        h('p', {}, h('label', { for: 'token-field' }, 'A user\'s token. The browser keeps it until you close this tab.')),
         h('p', { class: 'command' }, field, h('button', { class: 'button' }, 'Use it')))));
     document.body.append(this.dialog);
   }

@@ -75,7 +75,7 @@ export function nodeTable(api) {
     name: 'Nodes',
     key: (node) => node.device,
     empty: () => (api.seesOwnNodes
-      ? 'No job of yours is on a node now: you see a node while one is.' : 'No node has reported yet.'),
+      ? 'You see a node only while one of your jobs runs on it, and none is running now.' : 'No node has reported yet.'),
     columns: [
       {
         id: 'node', title: 'Node', class: 'main', text: (node) => node.device,
@@ -88,7 +88,7 @@ export function nodeTable(api) {
         order: (node) => (node.alive ? 1 : 0),
       },
       {
-        id: 'cpu', title: 'Cores used', class: 'wide', help: 'Processor time used per second, and the cores there are',
+        id: 'cpu', title: 'Cores used', class: 'wide', help: 'Processor time used per second, and the number of cores',
         text: cpu, cell: (node) => bar(node.cpu_cores_used, node.cpu_cores, cpu(node)),
         order: (node) => share(node.cpu_cores_used, node.cpu_cores),
       },

@@ -26,12 +26,12 @@ export class Metrics {
     this.table = new Table({
       name: 'Metrics',
       key: (row) => row.name,
-      empty: 'No metric of that name.',
+      empty: 'No metric with this name.',
       columns: [
         {
           id: 'metric', title: 'Metric', class: 'main', text: (row) => row.name, order: (row) => row.name,
           cell: (row) => h('button', {
-            type: 'button', class: 'link', title: 'Plot it, or take the plot away',
+            type: 'button', class: 'link', title: 'Show or hide the plot',
             onclick: () => this.plot(row),
           }, row.name),
         },

@@ -111,9 +111,9 @@ export class JobPage {
     const status = error instanceof Refused ? error.status : 0;
     const { name } = this.page.route;
     const told = this.report === null ? ({
-      404: `No job ${name} is known here: ${error.message}.`,
-      403: `Job ${name} is not shown to you: it is its user's own, and that of the members and managers `
-        + `of its account as far as they were allowed to see it (${error.message}).`,
+      404: `The server knows no job ${name}: ${error.message}.`,
+      403: `You may not see job ${name}: only its owner may, and the members and managers `
+        + `of its account if permitted (${error.message}).`,
     })[status] : undefined;
     setText(this.problem, told ?? error.message);
     this.problem.hidden = false;
@@ -211,7 +211,7 @@ export class JobPage {
       job.devices.length === 0 ? null
         : fact(job.devices.length === 1 ? 'Node' : 'Nodes', ...job.devices.flatMap((device, i) =>
           [i > 0 ? ', ' : '', h('a', { href: nodeHash(device), title: shareText(nodes, device) }, device)])),
-      runs.length < 2 ? null : fact('Number given again; other runs', ...otherRuns(job, runs).flatMap(({ at, hash }, i) =>
+      runs.length < 2 ? null : fact('Reused job ID; other runs', ...otherRuns(job, runs).flatMap(({ at, hash }, i) =>
         [i > 0 ? ', ' : '', h('a', { href: hash }, when(at))])),
       job.submit === null ? null : fact('Submitted', when(job.submit)),
       job.start === null ? null : fact('Started', when(job.start)),
@@ -220,8 +220,8 @@ export class JobPage {
       ...kills.slice(0, KILLS_SHOWN).map((kill) => fact('OOM kill', killText(kill), ', ', when(kill.time))),
       kills.length <= KILLS_SHOWN ? null : fact('More OOM kills', `${kills.length - KILLS_SHOWN}`),
       job.start === null ? null : fact('Wall time', duration(wallOf(job, now))),
-      amounts(job.requested) === '' ? null : fact('Asked for', amounts(job.requested)),
-      amounts(job.used) === '' ? null : fact('Used, says the scheduler', amounts(job.used)),
+      amounts(job.requested) === '' ? null : fact('Requested', amounts(job.requested)),
+      amounts(job.used) === '' ? null : fact('Used, as reported by the scheduler', amounts(job.used)),
       covered === '' ? null : fact('Totals cover', covered));
   }
 
@@ -250,7 +250,7 @@ export class JobPage {
       tile('Context switches', count(t('voluntary_switches')),
         parts(['and % forced', t('involuntary_switches'), count])),
       throttled === null ? null
-        : tile('Throttled', duration(throttled), 'held back by a limit', throttled > 0 ? 'warn' : ''),
+        : tile('Throttled', duration(throttled), 'by a processor limit', throttled > 0 ? 'warn' : ''),
       pressure.every((value) => value === null) ? null : tile('Waited', duration(pressure[0]), parts(
         ['for processors', pressure[0], duration], ['memory %', pressure[1], duration], ['disks %', pressure[2], duration])));
   }

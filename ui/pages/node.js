@@ -94,9 +94,9 @@ export class NodePage {
     this.problem.hidden = node !== undefined;
     if (node === undefined) {
       setText(this.problem, api.seesOwnNodes
-        ? `Node ${this.device} is not shown to you now: you see a node while a job of yours is there. `
-          + 'What was measured there during your jobs stays on their pages.'
-        : `No node ${this.device} has reported here.`);
+        ? `You may not see node ${this.device} now: you see a node only while one of your jobs runs on it. `
+          + 'The pages of your jobs keep showing their samples of this node.'
+        : `The server knows no node ${this.device}.`);
       return;
     }
     this.board.period = periodOf(node);
@@ -122,7 +122,7 @@ export class NodePage {
       node.cpu_cores === null ? null : fact('Cores', String(node.cpu_cores)),
       fact('Series', String(node.series)),
       node.agent_version === null ? null : fact('Agent', node.agent_version),
-      node.config_rejected === null ? null : fact('Settings refused', node.config_rejected),
+      node.config_rejected === null ? null : fact('Rejected settings', node.config_rejected),
       offset === null || Math.abs(offset) < CLOCK_OFF_S ? null
         : fact('Clock', `${duration(Math.abs(offset))} ${offset > 0 ? 'ahead' : 'behind'}`, 'warn'));
   }

@@ -156,5 +156,5 @@ function startHere() {
     h('p', {}, 'Run any command as a job and watch here what it uses while it runs:'),
     h('p', { class: 'command' }, line, copy, said),
     h('p', { class: 'muted' },
-      'Jobs of OAR and Slurm appear by themselves on nodes whose cgroups belong to one.'));
+      'Jobs of OAR and Slurm appear automatically on nodes that run their cgroups.'));
 }

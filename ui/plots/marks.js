@@ -55,8 +55,8 @@ export class Marks {
 
 /** @type {Record<string, string>} */
 const WORDS = {
-  set: 'changed', undone: 'undone', expired: 'ended', promoted: 'promoted', demoted: 'no more promoted',
-  flushed: 'burst asked for',
+  set: 'changed', undone: 'undone', expired: 'ended', promoted: 'promoted', demoted: 'no longer promoted',
+  flushed: 'burst requested',
 };
 
 /** Describes a mark. @param {Mark} mark */

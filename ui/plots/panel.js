@@ -195,8 +195,8 @@ export class Panel {
     const parts = [];
     const covered = coverageText(picture.coverage, (time) => instant(time, this.board.api.now()));
     if (covered !== '') parts.push(`${covered}.`);
-    if (picture.left > 0) parts.push(`${picture.left} more with less are not drawn.`);
-    if (picture.truncated) parts.push('The answer was cut at the server\'s limit: choose a shorter range.');
+    if (picture.left > 0) parts.push(`${picture.left} more series with lower values are not drawn.`);
+    if (picture.truncated) parts.push('The response was truncated at the server\'s limit; choose a shorter time range.');
     return parts.join(' ');
   }
 

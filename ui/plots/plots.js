@@ -75,8 +75,8 @@ export const JOB_PLOTS = [
   {
     id: 'switches', title: 'Context switches', things: 'switches',
     lines: [
-      { metric: 'taskstats_voluntary_switches_total', label: 'asked for' },
-      { metric: 'taskstats_involuntary_switches_total', label: 'forced' },
+      { metric: 'taskstats_voluntary_switches_total', label: 'voluntary' },
+      { metric: 'taskstats_involuntary_switches_total', label: 'involuntary' },
     ],
   },
   {

@@ -143,7 +143,7 @@ export class Api {
       body = await response.text();
     } catch (error) {
       if (signal?.aborted) throw error;
-      throw new Unreachable(timeout.aborted ? 'no answer in time' : 'no answer');
+      throw new Unreachable(timeout.aborted ? 'no response in time' : 'no response');
     }
     return answer(response, body);
   }
@@ -219,12 +219,12 @@ function answer(response, body) {
   try {
     value = JSON.parse(body);
   } catch {
-    if (response.ok) throw new Refused(response.status, 'the server answered what is no JSON');
+    if (response.ok) throw new Refused(response.status, 'the server\'s response is not JSON');
   }
   if (response.ok) return value;
   // A proxy answers with 502 to 504 while the server behind it is unreachable.
   if (value === null && response.status >= 502 && response.status <= 504) {
-    throw new Unreachable(`the proxy answers ${response.status}`);
+    throw new Unreachable(`the proxy responds ${response.status}`);
   }
   const message = typeof value?.message === 'string' ? value.message : response.statusText;
   throw new Refused(response.status, message || `error ${response.status}`);

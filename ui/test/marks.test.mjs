@@ -36,6 +36,6 @@ test('plots go on where there are no marks to be had', async () => {
 test('marks in words, and those that are near', () => {
   assert.equal(markText(mark(1)), 'changed by root: sources.load.period = "1s" (3)');
   const ended = mark(1, { kind: 'demoted', actor: null, job: 'oar:7', text: 'perf_.*' });
-  assert.equal(markText(ended), 'no more promoted for oar:7: perf_.* (3)');
+  assert.equal(markText(ended), 'no longer promoted for oar:7: perf_.* (3)');
   assert.deepEqual(nearMarks([mark(1), mark(5)], 4, 2).map(({ at }) => at), [5]);
 });

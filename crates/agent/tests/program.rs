@@ -198,7 +198,7 @@ fn samples_for_reading_are_sent_only_by_the_command_line() {
     kill_process(Pid::from_raw(child.id().try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
     let Output { status, stderr, .. } = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&stderr);
-    assert!(status.success() && said.contains("samples stay here"), "{said}");
+    assert!(status.success() && said.contains("samples are not sent"), "{said}");
     assert!(server.posts().is_empty(), "{} requests", server.posts().len());
     assert!(!spool.exists(), "nothing is kept for a later agent to send");
     let sends = ["--once", "--print", "--root", root, "--server", &server.url];
@@ -273,7 +273,7 @@ fn sighup_takes_a_good_configuration_and_keeps_the_old_one_for_a_bad_one() {
     until("the error", || said("agent.toml:5:1: unknown key `sources.load.periodd`"));
     fs::write(&file, format!("{text}[sources.load]\nperiod = \"1s\"\n")).unwrap();
     agent.signal(Signal::HUP);
-    until("the new one", || said("the configuration was read anew"));
+    until("the new one", || said("reloaded the configuration"));
     let before = server.seqs().len();
     until("more batches", || server.seqs().len() > before + 1);
     let (status, _, _) = agent.end();

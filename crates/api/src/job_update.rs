@@ -111,7 +111,7 @@ pub struct Disagreement {
     pub device: String,
     /// `not_seen`: the scheduler reports that the job runs there, but the node has no cgroup of it. If the node has one:
     /// `not_known`: the scheduler has no such job; `not_running`: the scheduler reports that it waits or has ended;
-    /// `other_node`: the scheduler gave it other nodes; `other_user`: the scheduler reports another owner.
+    /// `other_node`: the scheduler allocated other nodes; `other_user`: the scheduler reports another owner.
     pub difference: String,
     /// When the disagreement began.
     pub since: f64,

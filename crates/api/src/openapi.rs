@@ -8,31 +8,32 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-const ABOUT: &str = "What jobs, nodes and devices of a cluster use.
+const ABOUT: &str = "Resource use of the jobs, nodes and devices of a cluster.
 
-Times in answers are numbers: seconds since 1970 with a fraction. What is unknown is null. A client passes over keys it \
-does not know.
+Times in responses are numbers: seconds since 1970 with a fraction. Unknown values are null. Clients must ignore unknown keys.
 
-A program on the server's own machine that connects by loopback, without a proxy between, needs no token: it asks as \
-its user. A URL or a header beyond 64 KiB is answered 414 or 431 before any of this, without a body.";
+A program on the server's own machine that connects by loopback, without a proxy, needs no token: \
+the kernel identifies its user. The server rejects a URL or a header beyond 64 KiB with 414 or \
+431, without a body.";
 
 /// Every status of an answer that is an error, and when it comes.
 const STATUSES: [(u16, &str); 15] = [
-    (400, "Malformed: a body, a header or a parameter that cannot be understood."),
-    (401, "Who asks is not known."),
-    (403, "Who asks may not."),
-    (404, "Nothing is there: no such job, no such parameter of a function."),
+    (400, "Malformed: the server cannot parse the body, a header or a parameter."),
+    (401, "Not authenticated: no token, or an unknown one."),
+    (403, "Permission denied."),
+    (404, "Not found: for example an unknown job, or an unknown parameter of a function."),
     (
         409,
-        "It is not as the request needs it: a job that ended with another exit code, a node that sends.",
+        "Conflict with the present state, such as a job that ended with another exit code, or a \
+         node that is still sending.",
     ),
-    (406, "There is no such form: rows are told as JSON or CSV."),
-    (408, "The body came too slowly, or the question took too long."),
-    (413, "A body, or an answer, beyond its limit; or a question that took too long."),
-    (415, "A body of another content type."),
-    (421, "The host of the request is no name of this server."),
-    (429, "Too much at a time."),
-    (500, "The server's fault; its log says more."),
+    (406, "The format is not available: rows are JSON or CSV."),
+    (408, "The body arrived too slowly, or the query took too long."),
+    (413, "The body or the response exceeds its limit, or the query took too long."),
+    (415, "The content type of the body is not supported."),
+    (421, "The host of the request is not a name of this server."),
+    (429, "Too many requests at the same time."),
+    (500, "Internal error; the server's log has the cause."),
     (503, "Not now."),
     (507, "No room."),
     (405, "Another method."),
@@ -99,7 +100,7 @@ pub fn openapi() -> Value {
             "schemas": schemas,
             "responses": refusals(),
             "securitySchemes": {
-                "bearer": {"type": "http", "scheme": "bearer", "description": "A token that was made, or one of the server's token file."},
+                "bearer": {"type": "http", "scheme": "bearer", "description": "A created token, or one of the server's token file."},
                 "basic": {"type": "http", "scheme": "basic", "description": "Any name, and a token as the password."},
             },
         },
@@ -256,8 +257,8 @@ fn refusals() -> Value {
             "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
         });
         let header = match status {
-            401 => Some(("WWW-Authenticate", "How to say who asks.")),
-            429 | 503 | 507 => Some(("Retry-After", "Seconds after which to come again.")),
+            401 => Some(("WWW-Authenticate", "The supported ways to authenticate.")),
+            429 | 503 | 507 => Some(("Retry-After", "Seconds to wait before the next attempt.")),
             _ => None,
         };
         if let Some((name, help)) = header {

@@ -207,7 +207,7 @@ impl Form {
             }),
             Self::Narrowing => json!({"type": "object", "properties": {
                 "devices": {"type": ["array", "null"], "items": named(DEVICE)},
-                "job_id": {"description": "A number, or its digits; anything else is passed over."},
+                "job_id": {"description": "A number, or its digits; anything else is ignored."},
             }}),
         }
     }

@@ -12,7 +12,7 @@ pub enum Refusal {
     )]
     Owner(u32),
     /// A directory of `jobmeter run` belongs to a user without a registration of this job ID at the server.
-    #[error("belongs to user {0}; the server has registered no such job for this user")]
+    #[error("belongs to user {0}; the server has not registered this job for this user")]
     Unregistered(u32),
     /// `jobmeter run` of another server created it, or its name has no server.
     #[error("belongs to `jobmeter run` of another server, or names no server")]

@@ -116,13 +116,13 @@ fn every_error_of_every_layer_is_reported() {
     let flags = [("server", "node"), ("cert", "/c"), ("now", "2026-01-06")];
     let given = given(ConfigFile::Given(file.clone()), &environment, &flags);
     let errors = load_agent(&given, &sources()).unwrap_err().to_string();
-    let want = "F:1:1: unknown key `perod`; is `period` meant?\n\
-         F:7:1: unknown key `sources.process.budget`; is `sources.process.budget_ms` meant?\n\
+    let want = "F:1:1: unknown key `perod`; did you mean `period`?\n\
+         F:7:1: unknown key `sources.process.budget`; did you mean `sources.process.budget_ms`?\n\
          F:4:9: `log.level` is `loud`; it wants error, warn, info, debug, trace\n\
          F:6:10: `sources.process.period` is `2d`; it wants a time from 1ms to 1d\n\
          environment JOBMETER_SPOOL_SYNC: `spool_sync` is `yes`; it wants true or false\n\
          flag --server: `server` is `node`; it wants an address such as http://127.0.0.1:8790 or \
-         https://metrics.example, which begins with http:// or https://";
+         https://metrics.example, starting with http:// or https://";
     assert_eq!(errors.replace(&file.display().to_string(), "F"), want);
 }
 
@@ -134,7 +134,7 @@ fn contradictory_settings() {
     assert_eq!(
         errors,
         [
-            "flag --cert: `cert` needs `key` beside it",
+            "flag --cert: `cert` also needs `key`",
             "flag --remote-allow: `remote.allow` has `paths`; it accepts sources, periods, promotions, \
              events, bursts",
             "flag --now: `now` needs `root`: a live machine uses its own clock",
@@ -194,7 +194,7 @@ fn optional_metrics_are_all_or_match_expressions() {
     assert!(is("process_io_bytes_total") && is("process_cpu") && !is("process_cpus"));
     assert_eq!(config.burst.flush_on, FlushOn::default());
     for (text, part) in [
-        ("[sources.load]\noptional = [\"(\"]\n", "`sources.load.optional`: `(` is no regular"),
+        ("[sources.load]\noptional = [\"(\"]\n", "`sources.load.optional`: `(` is not a regular"),
         ("[burst]\nflush_on = [\"rule\"]\n", "`rule` is neither job_start nor job_end"),
     ] {
         let errors = load(text).unwrap_err().to_string();
@@ -334,7 +334,7 @@ fn a_program_is_set_in_the_file_alone_word_by_word() {
     assert!(!names.iter().any(|name| name.starts_with("sources-run-command")), "{names:?}");
     std::fs::write(&file, "[sources.run]\ncommand = [\"sh\"]\n").unwrap();
     let error = load(NOTHING, &[]).unwrap_err().to_string();
-    assert!(error.ends_with("a program with its path from /, and each WORD to it"), "{error}");
+    assert!(error.ends_with("the absolute path of a program, then each WORD"), "{error}");
 }
 
 #[test]

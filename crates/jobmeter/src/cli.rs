@@ -21,7 +21,7 @@ pub(crate) fn command() -> Command {
 fn all() -> Command {
     Command::new("jobmeter")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Measures what every job, node and device of a cluster uses")
+        .about("Measures the resource use of every job, node and device of a cluster")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .args(common())
@@ -154,7 +154,7 @@ pub(crate) fn retention() -> Vec<(config::Setting, Arg)> {
 
 fn run() -> Command {
     Command::new("run")
-        .about("Runs a command as a job and reports what it used")
+        .about("Runs a command as a job and reports its resource use")
         .args([
             value("name", "NAME", "Name of the job [default: the command's name]"),
             value("cpus", "LIST", "Processors that the command may use, such as 0-3,8"),
@@ -189,11 +189,11 @@ fn jobs() -> Command {
             since("Only jobs that ran at or after this time"),
             until("Only jobs that ran at or before this time"),
             last("Only jobs that ran within this time before now"),
-            value("limit", "N", "Most jobs in the answer [default: 50]"),
+            value("limit", "N", "Maximum number of jobs [default: 50]"),
             value(
                 "after",
                 "PLACE",
-                "Place of the next page: the last line of a full page prints it",
+                "Start of the next page, as printed in the last line of a full page",
             ),
             Arg::new("check")
                 .long("check")
@@ -216,7 +216,7 @@ fn job() -> Command {
         .args([
             Arg::new("id")
                 .value_name("CLUSTER:ID")
-                .help("A scheduler's job, for its prologue; without it a job of your own"),
+                .help("A scheduler's job, for its prologue; default: a job of your own"),
             value("name", "NAME", "Its name"),
             value("device", "NAME", "The node that it runs on"),
             value("user", "USER", "Owner of a scheduler's job"),
@@ -239,7 +239,7 @@ fn job() -> Command {
         .args([id().required(true), value("exit-code", "N", "Its exit code"), json()])
         .after_help("Example: jobmeter job end local:7 --exit-code 0");
     Command::new("job")
-        .about("Reports what one job used; `start` and `end` register a job")
+        .about("Reports the resource use of a job; `start` and `end` register a job")
         .args_conflicts_with_subcommands(true)
         .args([id(), json()])
         .subcommands([start, end])
@@ -294,7 +294,10 @@ fn nodes() -> Command {
 fn explain() -> Command {
     let label = value("label", "KEY=VALUE", "Only series with this label; may be repeated");
     Command::new("explain")
-        .about("Explains where a series comes from: source, period, errors, gaps; or why a node has none (exit code 1)")
+        .about(
+            "Explains the origin of a series: source, period, errors, gaps; or why a node has \
+                none (exit code 1)",
+        )
         .args([
             Arg::new("metric")
                 .value_name("METRIC")
@@ -342,7 +345,10 @@ fn sql() -> Command {
 
 fn top() -> Command {
     Command::new("top")
-        .about("Shows live what this node's jobs and processes use, or a server's jobs and nodes")
+        .about(
+            "Shows live resource use of this node's jobs and processes, or of a server's jobs \
+                and nodes",
+        )
         .args([
             value("period", "TIME", "Interval between readings [default: 2s, of a server 5s]"),
             Arg::new("cluster").long("cluster").action(ArgAction::SetTrue).help(
@@ -355,11 +361,11 @@ fn top() -> Command {
 const TOP_AFTER: &str = "\
 Example: jobmeter top --period 1s
 
-Keys: c m r w order by processor time, memory, bytes read, bytes written; t n u by the last column, name and \
-the second column; the same key again the other way round. Arrows and page keys choose a row. Enter shows a \
-job's processes, of a server the nodes of a job or the jobs of a node. j shows all jobs; p all processes of \
-this node; d all nodes of a server. / keeps the rows that have what is typed, escape drops that, then goes \
-back to the jobs. ? shows the keys. q or Ctrl-C ends.";
+Keys: c m r w sort by processor time, memory, bytes read, bytes written; t n u sort by the last \
+column, the name and the second column. The same key again reverses the order. Arrow and page keys \
+select a row. Enter shows the processes of a job; with a server, the nodes of a job or the jobs of \
+a node. j shows all jobs; p all processes of this node; d all nodes of a server. / filters the \
+rows by a text; Escape removes the filter, then returns to the jobs. ? shows the keys. q or Ctrl-C quits.";
 
 #[cfg(test)]
 mod tests {

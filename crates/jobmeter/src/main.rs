@@ -164,7 +164,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("backup", matches)) => operate::backup::backup(matches),
         Some(("check", matches)) => return operate::check::check(matches),
         Some(("verify", matches)) => return operate::verify::verify(matches),
-        _ => anyhow::bail!("no such command; see jobmeter --help"),
+        _ => anyhow::bail!("unknown command; see jobmeter --help"),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

@@ -28,14 +28,14 @@ fn settings(program: &str, settings: &[config::Setting]) {
 
 Every setting is a key of `/etc/jobmeter/{program}.toml` (another file with `--config` or
 `JOBMETER_{variable}_FILE`), an environment variable and a flag. A flag comes before a variable, a variable
-before the file, the file before the default. None is needed. Times are written `500ms`, `30s`, `2m` or
-`7d`, sizes `64MiB`. SIGHUP reads the file anew.
+before the file, the file before the default. All settings are optional. Write durations as
+`500ms`, `30s`, `2m` or `7d`, and sizes as `64MiB`. On SIGHUP the {program} reloads the file.
 
-A variable that begins with `JOBMETER_` and is no setting of any program is told of at start: one that is nearly a
-setting of this program is refused, with that name; any other is ignored.
+At startup the {program} reports variables that begin with `JOBMETER_` and are not a setting of any program. It rejects
+one that resembles a setting of this program, and suggests that setting. It ignores any other.
 
-`jobmeter check FILE --for {program}` lists what is wrong with a file, and prints what results from it with the
-origin of each value. Generated from the settings themselves by `make docs`.
+`jobmeter check FILE --for {program}` lists the errors of a file, or prints the resulting settings with the origin
+of each value. Generated from the settings by `make docs`.
 "
     );
     let text = head + &config::reference(settings);

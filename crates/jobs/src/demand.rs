@@ -68,10 +68,10 @@ pub enum DemandError {
     #[error(transparent)]
     Registry(#[from] RegistryError),
     /// SQLite fails to read or write.
-    #[error("the file of what is asked of agents failed: {0}")]
+    #[error("the file of requests to agents failed: {0}")]
     Sqlite(#[from] rusqlite::Error),
     /// A limit is reached.
-    #[error("{what}: {most} hold already; end some, or wait until they end")]
+    #[error("{what}: the limit of {most} is reached; end some of them, or wait until they end")]
     Full {
         /// The kind of request.
         what: &'static str,

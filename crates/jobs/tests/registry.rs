@@ -224,12 +224,15 @@ fn names_are_resolved_or_refused() {
     let resolve = |text: &str| registry.resolve(&text.parse::<JobName>().unwrap());
     assert_eq!(resolve("1").unwrap(), local);
     registry.apply(&[event("slurm", 1, "n1", 20, None)], at(30)).unwrap();
-    assert_eq!(resolve("1").unwrap_err().to_string(), "1 is local:1 and slurm:1; write which");
+    assert_eq!(
+        resolve("1").unwrap_err().to_string(),
+        "1 is ambiguous: local:1 and slurm:1; add the cluster"
+    );
     assert_eq!(resolve("local:1").unwrap(), local);
     assert_eq!(resolve("slurm:1").unwrap(), key("slurm", 1));
     registry.apply(&[event("oar", 1, "n1", 20, None)], at(30)).unwrap();
     let error = resolve("1").unwrap_err().to_string();
-    assert_eq!(error, "1 is local:1 and oar:1 and slurm:1; write which");
+    assert_eq!(error, "1 is ambiguous: local:1 and oar:1 and slurm:1; add the cluster");
     let mut task = event("slurm", 130, "n1", 20, None);
     task.spelling = "123_4".into();
     registry.apply(&[task], at(30)).unwrap();

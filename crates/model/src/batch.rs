@@ -105,7 +105,7 @@ pub enum BatchError {
         ticks: u64,
     },
     /// A sample of a series that is not in the table.
-    #[error("the batch has a sample of series {place}, and names {named}")]
+    #[error("the batch has a sample of series {place}, but its table has only {named} series")]
     Place {
         /// The index.
         place: u32,

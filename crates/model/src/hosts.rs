@@ -9,7 +9,7 @@ pub enum HostsError {
     #[error("`{0}` has a bracket without its other half; write dahu-[1-3,7]")]
     Bracket(String),
     /// The text in brackets is not a list of numbers.
-    #[error("`[{0}]` holds no numbers and ranges such as 1-3,7")]
+    #[error("`[{0}]` must contain numbers and ranges such as 1-3,7")]
     Range(String),
     /// A name longer than [`NAME_BYTES_MAX`].
     #[error("the list names a host of more than {NAME_BYTES_MAX} bytes")]

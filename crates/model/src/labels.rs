@@ -26,7 +26,7 @@ pub enum LabelsError {
     #[error("the labels `{0}` have control characters, or marks of direction or of no width")]
     Unprintable(String),
     /// Not the canonical text of an object of strings.
-    #[error("`{0}` is no canonical label set such as {{\"cpu\": \"0\"}}")]
+    #[error("`{0}` is not a canonical label set such as {{\"cpu\": \"0\"}}")]
     Text(String),
 }
 

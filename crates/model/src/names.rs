@@ -31,7 +31,7 @@ pub enum NameError {
         allowed: &'static str,
     },
     /// Not a positive number.
-    #[error("`{0}` is no job number: 1 to 9223372036854775807")]
+    #[error("`{0}` is not a job ID; job IDs are 1 to 9223372036854775807")]
     Job(String),
 }
 

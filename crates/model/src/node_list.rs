@@ -39,7 +39,7 @@ struct Numbers {
 
 /// Why a text is not a list of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no list of nodes such as dahu-[1-32],x[01-04],gpu-*: at byte {at}, {what}")]
+#[error("`{text}` is not a list of nodes such as dahu-[1-32],x[01-04],gpu-*: at byte {at}, {what}")]
 pub struct NodeListError {
     text: String,
     /// The byte, from 1.

@@ -100,8 +100,8 @@ impl Kind {
             }
             Self::Choice(words) => words.join(", "),
             Self::Text(word) | Self::TextOf(word, _) => word.to_owned(),
-            Self::List(word) | Self::ListOf(word, _) => format!("{word}, any number of them"),
-            Self::Command(word) => format!("a program with its path from /, and each {word} to it"),
+            Self::List(word) | Self::ListOf(word, _) => format!("a list of {word}"),
+            Self::Command(word) => format!("the absolute path of a program, then each {word}"),
         }
     }
 
@@ -130,7 +130,7 @@ impl Kind {
 /// Suggests the closest known word.
 fn suggestion(text: &str, words: &[&'static str]) -> String {
     let near = nearest(text, words.iter().copied());
-    near.map_or_else(String::new, |near| format!("; is `{near}` meant?"))
+    near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
 }
 
 /// The words of a list in one text, separated by commas.
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(number.check("0"), Err("a whole number from 1 to 9".to_owned()));
         let choice = Kind::Choice(&["watts", "joules"]);
         assert_eq!(choice.check("volts"), Err("watts, joules".to_owned()));
-        assert_eq!(choice.check("wats"), Err("watts, joules; is `watts` meant?".to_owned()));
+        assert_eq!(choice.check("wats"), Err("watts, joules; did you mean `watts`?".to_owned()));
         let none_is_long = |text: &str| match text.len() {
             ..4 => Ok(()),
             _ => Err("it is long".to_owned()),

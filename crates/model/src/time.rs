@@ -13,7 +13,8 @@ pub struct Timestamp(pub i64);
 /// Why a text is not a time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no time: write 2026-01-06T13:35:00Z, an offset such as +02:00, or seconds since 1970"
+    "`{0}` is not a time; write 2026-01-06T13:35:00Z, an offset such as +02:00, or seconds since \
+     1970"
 )]
 pub struct TimeError(pub String);
 

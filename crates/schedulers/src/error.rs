@@ -14,7 +14,7 @@ pub enum SchedulerError {
         what: String,
     },
     /// The target did not answer in time.
-    #[error("{target} gave no answer in {} s", time.as_secs_f64())]
+    #[error("{target} did not respond within {} s", time.as_secs_f64())]
     Silent {
         /// The address, socket or program.
         target: String,
@@ -22,7 +22,7 @@ pub enum SchedulerError {
         time: Duration,
     },
     /// The target rejected the request.
-    #[error("{target} refused: {what}")]
+    #[error("{target} rejected the request: {what}")]
     Refused {
         /// The address, socket or program.
         target: String,

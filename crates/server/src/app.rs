@@ -104,7 +104,8 @@ impl App {
     /// the response would be 403. The audit log records the reads of callers who may read everything.
     pub(crate) fn asker(&self, caller: &Caller) -> Result<Asker, Refusal> {
         let reader: Option<Reader> = caller.reader();
-        let reader = reader.ok_or_else(|| Refusal::forbidden("this caller may read nothing"))?;
+        let reader =
+            reader.ok_or_else(|| Refusal::forbidden("this token does not permit reading"))?;
         let mut asker = Asker::new(reader, self.now());
         asker.whose = caller.doer.whose();
         if reader.sees_every_job() {

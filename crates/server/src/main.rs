@@ -122,7 +122,8 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
     };
     let url = server.url();
     let recorded = record(root, &url);
-    writeln!(io::stdout(), "ready: {url}").context("telling that the server is ready")?;
+    writeln!(io::stdout(), "ready: {url}")
+        .context("notifying the service manager that the server is ready")?;
     loop {
         match signals.next().await {
             Action::End => break,
@@ -132,7 +133,7 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
     if let Some(recorded) = recorded
         && let Err(error) = recorded.remove()
     {
-        log::warn!("the runtime file stays: {error}");
+        log::warn!("cannot remove the runtime file: {error}");
     }
     server.stop().await.context("writing the last samples to a block; they are in the log")
 }
@@ -155,15 +156,18 @@ async fn reload(server: &Server, matches: &ArgMatches, config: &mut ServerConfig
             let fixed = |config: &ServerConfig| (config.keep.clone(), config.query.clone());
             if fixed(&new) != fixed(config) || new.listen.listen != config.listen.listen {
                 log::warn!(
-                    "`listen`, what is kept and what questions may cost change at the next start"
+                    "changes of `listen`, retention and query limits need a restart of the server"
                 );
             }
             *config = new;
-            log::info!("configuration, tokens and certificates were read anew");
+            log::info!("reloaded configuration, tokens and certificates");
         }
         Err(error) => {
             server.reload_refused();
-            log::error!("the new configuration is not taken, the old one stays: {error:#}");
+            log::error!(
+                "cannot reload the configuration; the previous one stays in effect: \
+                         {error:#}"
+            );
         }
     }
 }
@@ -175,8 +179,8 @@ fn record(root: bool, url: &str) -> Option<Recorded> {
         Ok(recorded) => {
             if recorded.is_none() {
                 log::warn!(
-                    "another server is recorded in {}, and stays; commands that mean this one need \
-                     --server {url}",
+                    "{} records another running server; commands for this server need --server \
+                     {url}",
                     path.display()
                 );
             }
@@ -195,7 +199,7 @@ fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let most = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, most) {
-        log::warn!("open files stay limited to {:?}: {error}", limit.current);
+        log::warn!("cannot raise the limit of open files from {:?}: {error}", limit.current);
     }
 }
 

@@ -46,7 +46,7 @@ fn it_starts_answers_and_ends() {
     let other = dir.path().join("other");
     let told = errors(command(&other, &["--listen", &program.address]).spawn().unwrap());
     assert!(told.contains(&program.address) && told.contains("in use"), "{told}");
-    assert!(told.contains("give another one with --listen"), "{told}");
+    assert!(told.contains("choose another port with --listen"), "{told}");
     let help = command(&other, &["--help"]).output().unwrap().stdout;
     assert!(String::from_utf8(help).unwrap().contains("Examples:"));
     let (code, told) = program.end();
@@ -371,7 +371,7 @@ fn hangup_takes_new_tokens_and_keeps_connections() {
     drop(kept);
     let (code, told) = program.end();
     assert_eq!(code, Some(0));
-    assert!(told.contains("read anew"), "{told}");
+    assert!(told.contains("reloaded"), "{told}");
     assert!(told.contains("not taken") && told.contains("tokens:1"), "{told}");
     assert!(!told.contains("other-token") && !told.contains("first-token"), "{told}");
 }
@@ -380,7 +380,7 @@ fn hangup_takes_new_tokens_and_keeps_connections() {
 fn slow(told: &str) -> Vec<(String, String)> {
     let lines = told.lines().filter_map(|line| line.split_once(" warn server::queries::slow: "));
     let line = |text: &str| {
-        let (kind, rest) = text.strip_prefix("slow question, ").unwrap().split_once(": ").unwrap();
+        let (kind, rest) = text.strip_prefix("slow query: ").unwrap().split_once(": ").unwrap();
         let (seconds, rest) = rest.split_once(" s, ").unwrap();
         assert!(seconds.parse::<f64>().unwrap() < 60.0, "{text}");
         (kind.to_owned(), rest.to_owned())
@@ -430,18 +430,26 @@ fn slow_questions_are_told_with_what_they_took() {
     let want = [
         (
             "sql of a token of `admin`".to_owned(),
-            "done, rows told 3, rows read 0, bytes read 0: SELECT\\n* FROM metrics -- \\u{1b}[31m",
+            "done, rows returned 3, rows read 0, bytes read 0: SELECT\\n* FROM metrics -- \
+             \\u{1b}[31m",
         ),
         (
             format!("get_metrics of {root}"),
-            "done, rows told 3, rows read 0, bytes read 0: nodes=n1 start_time=2026-01-06 end_time=now",
+            "done, rows returned 3, rows read 0, bytes read 0: nodes=n1 start_time=2026-01-06 \
+             end_time=now",
         ),
         (
             format!("range of {root}"),
-            "done, rows told 1, rows read 0, bytes read 0: device=n1&step=1",
+            "done, rows returned 1, rows read 0, bytes read 0: device=n1&step=1",
         ),
-        (format!("job report of {root}"), "done, rows told 1, rows read 0, bytes read 0: local:1"),
-        (format!("sql of {root}"), "refused, rows told 0, rows read 0, bytes read 0: SELECT 1 / 0"),
+        (
+            format!("job report of {root}"),
+            "done, rows returned 1, rows read 0, bytes read 0: local:1",
+        ),
+        (
+            format!("sql of {root}"),
+            "refused, rows returned 0, rows read 0, bytes read 0: SELECT 1 / 0",
+        ),
     ];
     let want: Vec<_> = want.into_iter().map(|(who, rest)| (who, rest.to_owned())).collect();
     assert_eq!(slow, want, "{told}");
@@ -484,10 +492,10 @@ fn how_a_slow_question_ended_and_what_was_read() {
     let slow = slow(&told);
     let [(_, limit), (_, gone)] = &slow[..] else { panic!("{told}") };
     assert!(
-        limit.starts_with("limit, rows told 0, rows read ") && limit.ends_with("metrics c"),
+        limit.starts_with("limit, rows returned 0, rows read ") && limit.ends_with("metrics c"),
         "{told}"
     );
-    assert!(gone.starts_with("client went away, rows told 0, rows read "), "{told}");
+    assert!(gone.starts_with("client disconnected, rows returned 0, rows read "), "{told}");
     let read = |line: &str| -> u64 {
         let (_, rest) = line.split_once("rows read ").unwrap();
         rest.split_once(',').unwrap().0.parse().unwrap()

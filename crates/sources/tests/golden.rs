@@ -314,8 +314,8 @@ fn a_misspelt_event_is_broken_and_a_missing_pmu_is_absent() {
     let runs = hosts::read("perf-intel", &[("perf", "events", events)]);
     let perf = runs.iter().find(|run| run.spec.name == "perf").unwrap();
     let expected = "tick 1: part events: broken: cpu/cach-misses/: the PMU has no event or field `cach-misses`; \
-                                    is `cache-misses` meant?; this machine has no PMU `uncore_ymc`, and no PMU of this \
-                                    name is known; is `uncore_imc` meant?; absent: this machine has no PMU `amd_df`; bus_cycles: no PMU \
+                                    did you mean `cache-misses`?; this machine has no PMU `uncore_ymc`, and no PMU of this \
+                                    name is known; did you mean `uncore_imc`?; absent: this machine has no PMU `amd_df`; bus_cycles: no PMU \
                     of this machine counts it";
     assert!(perf.refusals.iter().any(|text| text == expected), "{:#?}", perf.refusals);
     assert!(perf.sink.samples().any(|(it, ..)| it.metric.name == "perf_instructions_total"));

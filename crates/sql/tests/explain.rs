@@ -76,7 +76,7 @@ async fn a_plan_tells_what_reaches_the_store_and_reads_nothing() {
         ("SELECT value FROM metrics LIMIT 5", "TableExec: metrics, 5 rows at most"),
         (
             "SELECT value FROM metrics WHERE device_id = 'no,name'",
-            "TableExec: metrics, nothing: no row can meet the conditions",
+            "TableExec: metrics, nothing: no row can match the conditions",
         ),
         // The engine checks the conditions that the store does not support.
         ("SELECT value FROM metrics WHERE value > 2", "TableExec: metrics"),
@@ -158,9 +158,9 @@ async fn only_a_select_is_explained() {
         ("EXPLAIN CREATE TABLE x AS SELECT 1", 403, "EXPLAIN of CREATE TABLE"),
         ("EXPLAIN ANALYZE SELECT 1 INTO x", 403, "changes something"),
         ("EXPLAIN EXPLAIN SELECT 1", 403, "EXPLAIN of EXPLAIN SELECT"),
-        ("EXPLAIN VERBOSE SELECT 1", 400, "no other option"),
+        ("EXPLAIN VERBOSE SELECT 1", 400, "the only supported option"),
         ("EXPLAIN (ANALYZE, COSTS FALSE) SELECT 1", 400, ""),
-        ("EXPLAIN FORMAT TREE SELECT 1", 400, "no other option"),
+        ("EXPLAIN FORMAT TREE SELECT 1", 400, "the only supported option"),
         ("EXPLAIN metrics", 400, ""),
         ("EXPLAIN SELECT 1; SELECT 2", 400, ""),
     ] {

@@ -107,7 +107,11 @@ async fn more_statements_than_may_run_wait_and_more_than_may_wait_are_refused() 
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let (status, message) = refused(&sql, "SELECT 1").await;
-        assert_eq!((status, message.contains("1 statements run")), (429, true), "{message}");
+        assert_eq!(
+            (status, message.contains("too many statements: 1 are running")),
+            (429, true),
+            "{message}"
+        );
         assert_eq!((sql.load().running, sql.load().waiting), (1, 1));
         // Dropping the rows stops the statement, and the waiting one gets its turn.
         drop(first);

@@ -18,12 +18,12 @@ async fn what_is_wrong_is_told_in_words_of_ours() {
     for (text, want) in [
         (
             "SELECT * FROM metric",
-            "there is no table `metric` (is `metrics` meant?); the tables are metrics, ",
+            "there is no table `metric` (did you mean `metrics`?); the tables are metrics, ",
         ),
         ("SELECT * FROM nope.nope", "there is no table `nope.nope`; the tables are metrics, "),
-        ("SELECT * FROM nope(1)", "there is no function `nope` that makes a table"),
-        ("SELEC 1", "this is no SQL: expected an SQL statement, found SELEC in line 1, column 1"),
-        ("SELECT 'a", "this is no SQL: "),
+        ("SELECT * FROM nope(1)", "there is no table function `nope`"),
+        ("SELEC 1", "invalid SQL: expected an SQL statement, found SELEC in line 1, column 1"),
+        ("SELECT 'a", "invalid SQL: "),
         ("SELECT valeu FROM metrics", "there is no column `valeu` here; the columns are cluster, "),
         ("SELECT m.x FROM metrics m", "there is no column `m.x` here; the columns are cluster, "),
         (

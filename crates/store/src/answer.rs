@@ -182,7 +182,7 @@ pub struct Stats {
     pub log_bytes: u64,
     /// Blocks.
     pub blocks: u64,
-    /// Their bytes on disk.
+    /// Size of the rollup files on disk.
     pub block_bytes: u64,
     /// Samples in them.
     pub block_samples: u64,
@@ -190,7 +190,7 @@ pub struct Stats {
     pub archived_blocks: u64,
     /// Their bytes.
     pub archived_bytes: u64,
-    /// Batches that wait for the log.
+    /// Batches that wait for the write to the log.
     pub queue_batches: u64,
     /// Their bytes.
     pub queue_bytes: u64,
@@ -214,7 +214,7 @@ pub struct Stats {
     pub fsync_seconds_max: f64,
     /// Failed appends to the log.
     pub log_errors: u64,
-    /// Blocks that could not be written; each is tried again.
+    /// Failed writes of blocks; the server tries again.
     pub flush_errors: u64,
     /// Merges of adjacent blocks into one.
     pub merges: u64,
@@ -224,7 +224,7 @@ pub struct Stats {
     pub merge_errors: u64,
     /// Failed steps that settle rollups, archive a block or delete something; each is tried again.
     pub retain_errors: u64,
-    /// Files of rollups.
+    /// Rollup files.
     pub rollups: u64,
     /// Their bytes.
     pub rollup_bytes: u64,

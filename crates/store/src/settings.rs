@@ -85,7 +85,7 @@ impl DeclaredMetrics {
         }
         let labels = entry.labels.pairs();
         match labels.iter().find(|(key, _)| !run.labels.contains(key.as_str())) {
-            Some((key, _)) => Err(format!("`jobmeter run` gives {name} no label `{key}`")),
+            Some((key, _)) => Err(format!("{name} of `jobmeter run` has no label `{key}`")),
             None => Ok(()),
         }
     }

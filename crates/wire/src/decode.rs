@@ -105,7 +105,7 @@ impl Decoder {
         let payload = frame.payload;
         let size = zstd_safe::get_frame_content_size(payload)
             .map_err(|_| DecodeError::Compressed("not zstd".to_owned()))?
-            .ok_or_else(|| DecodeError::Compressed("it tells no size".to_owned()))?;
+            .ok_or_else(|| DecodeError::Compressed("its size is missing".to_owned()))?;
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         limits::bytes("payload", size, payload_bytes_max.min(limits::PAYLOAD_BYTES_MAX))?;
         self.payload.clear();

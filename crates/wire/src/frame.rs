@@ -29,7 +29,7 @@ pub enum FrameError {
         found: [u8; 4],
     },
     /// Longer than [`FRAME_BYTES_MAX`].
-    #[error("the frame at byte {at} says {bytes} bytes; {FRAME_BYTES_MAX} at most")]
+    #[error("the frame at byte {at} has {bytes} bytes; {FRAME_BYTES_MAX} at most")]
     TooLong {
         /// Its start.
         at: usize,

@@ -33,10 +33,13 @@ pub const GAP_SOURCE_BYTES_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LimitError {
     /// The head is missing at the beginning of the payload, or occurs twice with different values.
-    #[error("the batch does not begin with its origin, boot and number, or has two of one")]
+    #[error(
+        "the batch does not start with its origin, boot and number, or one of them is \
+             duplicate"
+    )]
     Head,
     /// `boot` is not 16 bytes.
-    #[error("the boot has {0} bytes; 16 make one")]
+    #[error("the boot ID has {0} bytes, but needs 16")]
     Boot(usize),
     /// Too many entries.
     #[error("the batch has {count} {what}; {max} at most")]
@@ -59,7 +62,7 @@ pub enum LimitError {
         max: usize,
     },
     /// The columns of the table have different lengths.
-    #[error("the table's column {column} has {length} entries where {want} series are named")]
+    #[error("the table's column {column} has {length} entries for {want} series")]
     Column {
         /// The column.
         column: &'static str,
@@ -69,7 +72,7 @@ pub enum LimitError {
         want: usize,
     },
     /// An index beyond the end of a list.
-    #[error("the table names {what} {place} of {length}")]
+    #[error("the table refers to {what} {place}, but there are {length}")]
     Place {
         /// The list.
         what: &'static str,
@@ -79,7 +82,7 @@ pub enum LimitError {
         length: usize,
     },
     /// An unknown number.
-    #[error("{number} is no {what} that this version knows")]
+    #[error("this version knows no {what} {number}")]
     Word {
         /// Unit, kind, cause or status.
         what: &'static str,
@@ -87,13 +90,13 @@ pub enum LimitError {
         number: u32,
     },
     /// A job without a cluster, or a cluster without a job.
-    #[error("series {0} has a job number without a cluster, or a cluster without a job number")]
+    #[error("series {0} has a job ID without a cluster, or a cluster without a job ID")]
     HalfJob(usize),
     /// A job ID out of range.
-    #[error("{0} is no job number: 1 to 9223372036854775807")]
+    #[error("{0} is not a job ID; job IDs are 1 to 9223372036854775807")]
     Job(u64),
     /// A time out of range.
-    #[error("tick {0} lies outside the range of instants")]
+    #[error("tick {0} is outside the valid range of times")]
     Instant(usize),
     /// More or fewer values than samples.
     #[error("the batch has {samples} samples and {values} values")]

@@ -31,7 +31,7 @@ impl Accounting {
     pub(crate) fn open(dir: &Path, root: &Root) -> Option<(Self, (States, u64))> {
         let (accounting, states) = Self::try_open(dir, root)?;
         let left = states.map(|states| (states, 0)).unwrap_or_else(|e| {
-            log::warn!("accounting state rejected, counters of jobs begin anew: {e}");
+            log::warn!("rejected the stored accounting state; counters of jobs restart: {e}");
             (States::new(), 1)
         });
         Some((accounting, left))

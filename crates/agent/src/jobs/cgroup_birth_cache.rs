@@ -35,7 +35,7 @@ impl BirthCache {
         let found = match read(&path, &boot) {
             Ok(found) => found,
             Err(e) => {
-                log::warn!("{}: {e}; counters of jobs may seem to begin anew", path.display());
+                log::warn!("{}: {e}; counters of jobs may seem to restart", path.display());
                 Directories::new()
             }
         };

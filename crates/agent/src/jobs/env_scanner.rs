@@ -130,7 +130,7 @@ impl Looking {
                 // The server shows the reason to the job owner.
                 format!("{REJECTED_REQUEST}{VARIABLE}: {why}").into()
             });
-            log::info!("job {key} asks for metrics by its environment");
+            log::info!("job {key} requests metrics by its environment");
             let told = event(&jobs, &key, &device, None);
             told.map(|told| JobEvent { monitor: Some(value), ..told })
         });
@@ -176,7 +176,10 @@ fn checked(value: &[u8]) -> Result<Box<str>, String> {
         return Err("it has unprintable characters".to_owned());
     }
     if value.starts_with(REJECTED_REQUEST) {
-        return Err(format!("it begins with `{REJECTED_REQUEST}`, which no metric's name has"));
+        return Err(format!(
+            "it starts with `{REJECTED_REQUEST}`, which metric names do not \
+                            contain"
+        ));
     }
     Ok(value.into())
 }
@@ -315,7 +318,7 @@ mod tests {
         assert_eq!(wishes.due_us(), None, "it is known");
         wishes.note(std::slice::from_ref(&key), &jobs, now);
         wishes.set(false, &jobs, now);
-        assert_eq!(wishes.due_us(), None, "the node takes no promotions");
+        assert_eq!(wishes.due_us(), None, "`remote.allow` has no promotions");
         wishes.note(std::slice::from_ref(&key), &jobs, now);
         assert_eq!(wishes.due_us(), None);
         assert!(jobs.iter().all(|job| job.populated));

@@ -90,7 +90,10 @@ impl Finder {
         match fd.try_clone_to_owned() {
             Ok(fd) => Some(fd),
             Err(e) => {
-                log::warn!("jobs are looked for once a second only: {e}");
+                log::warn!(
+                    "cannot watch cgroups; the agent searches for jobs once per second: \
+                            {e}"
+                );
                 None
             }
         }
@@ -118,7 +121,7 @@ impl Finder {
         let mut events = Vec::new();
         let changes = self.discovery.update(root, now, &mut self.mine);
         for job in &changes.started {
-            log::info!("job {job} is here");
+            log::info!("found job {job}");
             events.extend(event(&self.mine, job, device, None));
         }
         for job in &changes.ended {
@@ -161,7 +164,7 @@ impl Finder {
             if start >= begun || self.mine.get(&key).is_some() || self.gone.contains(&key) {
                 continue;
             }
-            log::info!("job {key} ended while no agent looked");
+            log::info!("job {key} ended while no agent was running");
             self.note_gone(&key);
             let stop = self.sightings.last(&key, start);
             ended.push((key.clone(), stop));

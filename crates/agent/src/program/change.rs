@@ -62,7 +62,7 @@ impl Changes {
             change.next_end().map_or_else(String::new, |end| format!("; the first until {end}"));
         log::info!("the server's configuration {generation} changes {}{until}", change.summary());
         for refused in &change.refused {
-            log::warn!("of the server's configuration {generation} refused: {refused}");
+            log::warn!("rejected of the server's configuration {generation}: {refused}");
         }
         let refused = std::mem::take(&mut change.refused);
         self.change = (generation != 0).then_some(change);

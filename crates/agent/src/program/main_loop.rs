@@ -176,22 +176,25 @@ impl Program {
             Ok(config) => config,
             Err(errors) => {
                 for error in &errors.0 {
-                    log::error!("the new configuration is not taken: {error}");
+                    log::error!(
+                        "cannot reload the configuration; the previous one stays in \
+                                 effect: {error}"
+                    );
                 }
                 return;
             }
         };
         if let Err(e) = config::log::set(&config.log, delivery::wall) {
-            log::error!("the log goes on as before: {e}");
+            log::error!("cannot change the log settings: {e}");
         }
         if config.spool.spool != self.config.spool.spool || config.run != self.config.run {
-            log::warn!("another spool, root or way to run needs a new start of the agent");
+            log::warn!("changes of the spool, the root or the mode need a restart of the agent");
         }
         self.config = config;
         self.delivery.set(Settings::from(&self.config));
         self.sampling.with(Sampler::forgive);
         self.apply();
-        log::warn!("the configuration was read anew");
+        log::warn!("reloaded the configuration");
     }
 
     fn apply(&self) {
@@ -200,7 +203,10 @@ impl Program {
                 self.sampling.with(|sampler| sampler.apply(&plan));
                 self.tell_unread();
             }
-            Err(e) => log::error!("the new configuration is not taken: {e}"),
+            Err(e) => log::error!(
+                "cannot apply the new configuration; the previous one stays in \
+                                   effect: {e}"
+            ),
         }
     }
 
@@ -217,9 +223,7 @@ impl Program {
         if let Some(accounting) = &self.accounting
             && let Err(e) = accounting.write(&self.sampling.with(Sampler::states))
         {
-            log::warn!(
-                "the accounting state cannot be written: {e}; counters of jobs will begin anew"
-            );
+            log::warn!("cannot write the accounting state; counters of jobs will restart: {e}");
         }
         // A hung reading thread still owns the processes that it started.
         kernel::command::kill_all();

@@ -82,10 +82,10 @@ fn send(config: &AgentConfig, batches: &[Batch]) -> Result<(), StartError> {
     let http = Http::new(url, &config.server).map_err(StartError::Machine)?;
     let answer = http
         .post(&frames, &StatusHeaders { now: MachineClock.wall(), ..StatusHeaders::default() })
-        .map_err(|e| StartError::machine("the server does not take the batches", &e))?;
+        .map_err(|e| StartError::machine("the server did not accept the batches", &e))?;
     let taken = [AckStatus::Stored, AckStatus::Duplicate];
     match answer.acks.iter().find(|ack| !taken.contains(&ack.status)) {
-        Some(ack) => Err(StartError::machine("the server does not take a batch", &ack.reason)),
+        Some(ack) => Err(StartError::machine("the server did not accept a batch", &ack.reason)),
         None => Ok(()),
     }
 }

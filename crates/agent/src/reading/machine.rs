@@ -13,7 +13,7 @@ use std::path::Path;
 /// The machine has no host name that is a valid device name.
 pub fn device_of(root: &Root) -> Result<DeviceId, StartError> {
     let nameless = |why: &dyn Display| {
-        StartError::Machine(format!("this machine has no usable name: {why}; give `device`"))
+        StartError::Machine(format!("this machine has no usable host name: {why}; set `device`"))
     };
     let name = root
         .read_text("proc/sys/kernel/hostname")
@@ -46,7 +46,8 @@ pub fn recorded(dir: &Path) -> Result<Root, StartError> {
             let (list, one) =
                 (ticks.get(..TICKS_NAMED_MAX).unwrap_or(&ticks).join(", "), one.display());
             format!(
-                "{shown} holds recorded machines, or ticks of one: {list}; name one of them, such as {one}"
+                "{shown} contains several recorded machines or ticks: {list}; choose one of them, \
+                 such as {one}"
             )
         }
         None => format!(
@@ -97,7 +98,8 @@ mod tests {
             std::fs::create_dir_all(dir.path().join(inside)).unwrap();
         }
         let want = format!(
-            "{at} holds recorded machines, or ticks of one: 1, 2; name one of them, such as {at}/1"
+            "{at} contains several recorded machines or ticks: 1, 2; choose one of them, such as \
+             {at}/1"
         );
         assert_eq!(told(dir.path()), Err(want));
         assert_eq!(told(&dir.path().join("1")), Ok(()));

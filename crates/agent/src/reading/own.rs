@@ -14,9 +14,9 @@ use std::time::Duration;
 /// The agent's own metrics as a source, for the manual, the checks of names and the configuration.
 pub(crate) static SPEC: SourceSpec = SourceSpec {
     name: "agent",
-    help: "What the agent itself costs, source by source, and what it has not sent yet.",
+    help: "Cost of the agent, per source, and its unsent data.",
     reads: &["its own counters"],
-    cost: "13 samples a source, 3 more with a burst, and 14 of its own, from memory",
+    cost: "13 samples per source, 3 more with a burst, and 14 for the whole agent, from memory",
     every: Every::AtLeast(Duration::from_secs(10)),
     metrics: &[
         &CPU,
@@ -70,91 +70,87 @@ static SOURCE_CPU: Metric = Metric::counter(
 static SOURCE_WALL: Metric = Metric::counter(
     "agent_source_wall_seconds_total",
     Unit::Seconds,
-    "Time that the source's readings took.",
+    "Elapsed time of the source's readings.",
 )
 .steps(STEPS_US);
 static LATENESS: Metric = Metric::gauge(
     "agent_source_lateness_seconds",
     Unit::Seconds,
-    "How long after its scheduled instant the source's last reading began.",
+    "Delay between the scheduled time and the start of the source's last reading.",
 )
 .steps(STEPS_US);
 static READS: Metric =
     Metric::counter("agent_source_reads_total", Unit::Count, "Readings of the source.");
 static SAMPLES: Metric =
-    Metric::counter("agent_source_samples_total", Unit::Count, "Samples that the source gave.");
-static ERRORS: Metric = Metric::counter(
-    "agent_source_errors_total",
-    Unit::Count,
-    "Readings of the source that failed.",
-);
+    Metric::counter("agent_source_samples_total", Unit::Count, "Samples of the source.");
+static ERRORS: Metric =
+    Metric::counter("agent_source_errors_total", Unit::Count, "Failed readings of the source.");
 static PANICS: Metric = Metric::counter(
     "agent_source_panics_total",
     Unit::Count,
-    "Readings of the source that failed by a fault of the program.",
+    "Readings of the source that failed because of a bug in the program.",
 );
 static TIMEOUTS: Metric = Metric::counter(
     "agent_source_timeouts_total",
     Unit::Count,
-    "Readings of the source that took longer than they may.",
+    "Readings of the source that exceeded their time limit.",
 );
 static MISSED: Metric = Metric::counter(
     "agent_source_missed_ticks_total",
     Unit::Count,
-    "Ticks of the source that came too late to be taken.",
+    "Ticks of the source that were skipped because they came too late.",
 );
 static WORKING: Metric =
-    Metric::gauge("agent_source_working", Unit::Count, "1 if the source gives samples, else 0.");
+    Metric::gauge("agent_source_working", Unit::Count, "1 if the source provides samples, else 0.");
 static PARKED: Metric = Metric::gauge(
     "agent_source_parked",
     Unit::Count,
-    "1 while a reading of the source takes longer than it may, else 0.",
+    "1 while a reading of the source exceeds its time limit, else 0.",
 );
 static PERIOD: Metric = Metric::gauge(
     "agent_source_period_seconds",
     Unit::Seconds,
-    "How often the source is read; more rarely than it should be while it takes too much of a processor.",
+    "Interval between readings of the source; longer than configured while the source uses too \
+     much processor time.",
 )
 .steps(STEPS_US);
 static SERIES: Metric =
-    Metric::gauge("agent_source_series", Unit::Count, "Series that the source keeps alive.");
+    Metric::gauge("agent_source_series", Unit::Count, "Active series of the source.");
 static BURST_BYTES: Metric = Metric::gauge(
     "agent_source_burst_bytes",
     Unit::Bytes,
-    "What is kept of the source's readings between its ticks; only where it has a burst.",
+    "Memory of the source's burst readings; only if the source has a burst.",
 );
 static BURST_FLUSHES: Metric = Metric::counter(
     "agent_source_burst_flushes_total",
     Unit::Count,
-    "Times that what is kept of the source was sent; only where it has a burst.",
+    "Flushes of the source's burst; only if the source has a burst.",
 );
 static BURST_CUT: Metric = Metric::counter(
     "agent_source_burst_cut_samples_total",
     Unit::Count,
-    "Kept samples of the source that had to make room before their time; only where it has a burst.",
+    "Burst samples of the source that were evicted early because of the memory limit; only if the \
+     source has a burst.",
 );
 static REFUSED_SAMPLES: Metric = Metric::counter(
     "agent_source_refused_samples_total",
     Unit::Count,
-    "Samples of the source that were no number, or had impossible labels or one series too many.",
+    "Rejected samples of the source: not a number, with invalid labels, or beyond the limit of \
+     series.",
 );
-static BATCHES: Metric =
-    Metric::counter("agent_batches_total", Unit::Count, "Batches that were sealed.");
+static BATCHES: Metric = Metric::counter("agent_batches_total", Unit::Count, "Sealed batches.");
 static DROPPED: Metric = Metric::counter(
     "agent_dropped_samples_total",
     Unit::Count,
-    "Samples for which there was no room in memory, in the spool or by age.",
+    "Samples dropped because of a limit: of memory, of the spool or of age.",
 );
-static GAPS: Metric = Metric::counter("agent_gaps_total", Unit::Count, "Gaps that were told of.");
-static CLOCK_STEPS: Metric = Metric::counter(
-    "agent_clock_steps_total",
-    Unit::Count,
-    "Times that the clock was set by a tenth of a second or more.",
-);
+static GAPS: Metric = Metric::counter("agent_gaps_total", Unit::Count, "Reported gaps.");
+static CLOCK_STEPS: Metric =
+    Metric::counter("agent_clock_steps_total", Unit::Count, "Steps of the clock by 0.1 s or more.");
 static CUT_WALKS: Metric = Metric::counter(
     "agent_cut_walks_total",
     Unit::Count,
-    "Walks of a job's cgroups that left some out, as its user has too many directories.",
+    "Searches of a job's cgroups that skipped some, because its user has too many directories.",
 );
 static UNSENT_BYTES: Metric = Metric::gauge(
     "agent_unsent_bytes",
@@ -179,24 +175,22 @@ static SENT: Metric = Metric::counter(
 static REFUSED: Metric = Metric::counter(
     "agent_refused_batches_total",
     Unit::Count,
-    "Batches that the server refused for good.",
+    "Batches that the server rejected permanently.",
 );
 static REFUSED_BY_SERVER: Metric = Metric::counter(
     "agent_refused_samples_total",
     Unit::Count,
-    "Samples that the server refused of batches that it took.",
+    "Rejected samples of batches that the server accepted.",
 );
 
 static STATES_REJECTED: Metric = Metric::counter(
     "agent_rejected_states_total",
     Unit::Count,
-    "Accounting states of an earlier start that were rejected: damaged, or from before the last boot.",
+    "Rejected accounting states of an earlier run: damaged, or older than the last boot.",
 );
 
 fn open(_: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
-    Err(SourceError::absent(
-        "no agent runs here: only a running one has something to tell of itself",
-    ))
+    Err(SourceError::absent("no agent is running here; only a running agent has these metrics"))
 }
 
 /// The agent's own metrics.

@@ -10,7 +10,7 @@ const FACTOR_MAX: u32 = 1 << (RATES.len() - 1);
 /// Descriptions of the throttled rates, by the number of halvings. They are words, because the log treats texts
 /// that differ in digits alone as one repeated fault. Each step must be logged.
 const RATES: [&str; 9] = [
-    "as often as it should be",
+    "as often as configured",
     "half as often",
     "a quarter as often",
     "an eighth as often",

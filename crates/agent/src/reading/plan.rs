@@ -15,7 +15,8 @@ use std::time::Duration;
 /// Maximum number of sources with bursts in the node's own file.
 const BURSTS_MAX: usize = 4;
 /// Reason why a source can have no burst.
-pub(crate) const NO_BURST: &str = "tells some things once only, or asks others: it has no burst";
+pub(crate) const NO_BURST: &str = "does not support bursts: it reports some things only once, or \
+                                   queries other programs";
 
 /// Settings for reading one source.
 #[derive(Clone, Debug)]
@@ -226,8 +227,8 @@ fn bursts(config: &AgentConfig) -> Result<(), String> {
     for name in names {
         if !config.sources.contains_key(name) {
             let near = nearest(name, config.sources.keys().map(String::as_str));
-            let meant = near.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
-            return Err(format!("`burst.sources` has `{name}`, which is no source{meant}"));
+            let meant = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            return Err(format!("`burst.sources` has the unknown source `{name}`{meant}"));
         }
         if !may_burst(name) {
             return Err(format!("`burst.sources` has `{name}`, which {NO_BURST}"));
@@ -249,7 +250,10 @@ pub fn discovery(config: &AgentConfig) -> Result<cgroups::Config, String> {
     };
     let pattern = |text: &String| -> Result<_, String> {
         let want = || {
-            format!("`{text}` is no pattern: write CLUSTER:PATTERN, such as pbs:pbs/(?<job>\\d+)")
+            format!(
+                "`{text}` is not a pattern; write CLUSTER:PATTERN, such as \
+                     pbs:pbs/(?<job>\\d+)"
+            )
         };
         let (cluster, pattern) = text.split_once(':').ok_or_else(want)?;
         let cluster = ClusterId::new(cluster).map_err(|e| e.to_string())?;
@@ -374,7 +378,7 @@ mod tests {
     #[test]
     fn what_cannot_be_kept_is_no_configuration() {
         for (names, part) in [
-            ("\"lod\"", "is `load` meant?"),
+            ("\"lod\"", "did you mean `load`?"),
             ("\"exec\"", "once only"),
             ("\"cpu\", \"load\", \"disk\", \"memory\", \"network\"", "more than 4"),
         ] {

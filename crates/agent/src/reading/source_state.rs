@@ -186,7 +186,7 @@ impl Entry {
         if let (Some(last), None) = (self.last, &self.hole)
             && at.since(last) > HOLE_MIN_US
         {
-            let late = "the tick before came too late to be taken";
+            let late = "the previous tick was skipped because it came too late";
             notes.add(self.spec.name, (last, at), Cause::MissedTicks, late);
         }
     }
@@ -194,7 +194,10 @@ impl Entry {
     /// Sets a slow source aside. Its thread goes on reading it, and another thread continues the tick.
     pub(crate) fn set_aside(&mut self, since_us: i64, limit_us: i64) {
         self.aside = Some((since_us, limit_us));
-        log::debug!("source {} is slow; the others go on without it", self.spec.name);
+        log::debug!(
+            "source {} is slow; the agent reads the other sources meanwhile",
+            self.spec.name
+        );
     }
 
     /// Monotonic time at which a reading that was set aside exceeds its limit.
@@ -209,8 +212,11 @@ impl Entry {
         self.parks += 1;
         self.stats.timeouts += 1;
         self.state = State::Parked;
-        let what = format!("it took longer than {} ms", limit_us / 1000);
-        log::error!("source {}: {what}; it is set aside until it answers", self.spec.name);
+        let what = format!("its reading took longer than {} ms", limit_us / 1000);
+        log::error!(
+            "source {}: {what}; the agent continues without it until the reading ends",
+            self.spec.name
+        );
         self.open_hole(Cause::SourceTimeout, what, steady_us);
     }
 
@@ -238,13 +244,14 @@ impl Entry {
                 drop_source(slot);
             }
             log::error!(
-                "source {} took too long {} times and is off; SIGHUP switches it on again",
+                "source {} exceeded its time limit {} times and is disabled; send SIGHUP to enable \
+                 it again",
                 self.spec.name,
                 self.parks
             );
         } else {
             self.state = State::New;
-            log::warn!("source {} answers again", self.spec.name);
+            log::warn!("source {} works again", self.spec.name);
         }
     }
 
@@ -311,11 +318,14 @@ impl Entry {
         let rate = self.pace.rate();
         match change {
             Change::Slower => log::warn!(
-                "source {name} takes more than {percent} % of a processor: it is read {rate}, every {every} s, \
-                 until it takes less"
+                "source {name} uses more than {percent} % of a processor; the agent reads it \
+                 {rate}, every {every} s, until it uses less"
             ),
             Change::Faster => {
-                log::warn!("source {name} takes less again: it is read {rate}, every {every} s")
+                log::warn!(
+                    "source {name} uses less processor time again; the agent reads it \
+                            {rate}, every {every} s"
+                )
             }
         }
     }
@@ -371,7 +381,7 @@ impl Entry {
         self.stats.errors += 1;
         self.stats.panics += 1;
         self.retry_us = steady_us.saturating_add(RETRY_US);
-        let what = format!("it panicked: {words}");
+        let what = format!("the source panicked: {words}");
         self.open_hole(Cause::SourceBroken, what.clone(), steady_us);
         self.fail(SourceError::broken(what));
     }

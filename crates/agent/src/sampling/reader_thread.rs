@@ -74,7 +74,7 @@ impl Sampling {
         if (sampler.watch() || lacking)
             && let Err(e) = self.spawn(sampler.generation)
         {
-            log::error!("no thread goes on reading: {e}");
+            log::error!("cannot start another reading thread: {e}");
             self.shared.lacking.store(true, Ordering::Relaxed);
         }
         let left_us = sampler.watch_us().saturating_sub(self.shared.clock.steady_us());

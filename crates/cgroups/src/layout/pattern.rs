@@ -24,7 +24,8 @@ pub struct Pattern {
 pub enum PatternError {
     /// An empty pattern, or nothing between two `/`.
     #[error(
-        "pattern `{0}` has an empty part; write the path from the hierarchy's root, such as `pbs/(?<job>\\d+)`"
+        "pattern `{0}` has an empty path component; write the path from the hierarchy's root, such \
+         as `pbs/(?<job>\\d+)`"
     )]
     Empty(String),
     /// Too many parts.

@@ -70,7 +70,7 @@ settings! {
     /// Where an agent sends to.
     ServerSettings, SERVER, "Server" {
         /// URL of the server that receives the batches.
-        "server" server: Option<ServerUrl> = "" or "the server that `jobmeter up` runs here, if one does",
+        "server" server: Option<ServerUrl> = "" or "the local server of `jobmeter up`, if one is running",
             Kind::Text("URL");
         /// Users besides root and the caller's own who may own a server that is reached through loopback without TLS.
         "server_uids" server_uids: Vec<u32> = "" or "the owner of /run/jobmeter-server only",
@@ -281,8 +281,8 @@ impl AgentConfig {
     /// Checks combinations of settings.
     fn check_together(&self, values: &Values, errors: &mut Vec<ConfigError>) {
         match (&self.server.cert, &self.server.key) {
-            (Some(_), None) => errors.push(values.error("cert", "`cert` needs `key` beside it")),
-            (None, Some(_)) => errors.push(values.error("key", "`key` needs `cert` beside it")),
+            (Some(_), None) => errors.push(values.error("cert", "`cert` also needs `key`")),
+            (None, Some(_)) => errors.push(values.error("key", "`key` also needs `cert`")),
             _ => {}
         }
         for word in &self.remote.allow {

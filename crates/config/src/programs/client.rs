@@ -10,7 +10,7 @@ settings! {
     /// The server that a command queries, and the credentials for it.
     AskSettings, ASK, "Server" {
         /// URL of the server.
-        "server" server: Option<ServerUrl> = "" or "the one that `jobmeter up` runs here",
+        "server" server: Option<ServerUrl> = "" or "the local server of `jobmeter up`",
             Kind::Text("URL");
         /// Users besides root and the caller's own who may own a server that is reached through loopback without TLS.
         "server_uids" server_uids: Vec<u32> = "" or "the owner of /run/jobmeter-server only",

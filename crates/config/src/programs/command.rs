@@ -13,10 +13,10 @@ const AGENT_EXAMPLE: &str = "\
 Example:
   jobmeter-agent --server https://metrics.example --token-file /etc/jobmeter/token --period 1s
 
-Without any setting it samples this machine every 5 seconds and sends to the server that
-`jobmeter up` runs here, if one does. Every setting is also a key of the file and a variable
-of the environment: --spool-sync, spool_sync = true and JOBMETER_SPOOL_SYNC=true are one.
-`-h` leaves out the settings of sources, `--help` shows all.";
+Without settings, it samples this machine every 5 s and sends the samples to the local server of
+`jobmeter up`, if one is running. Every setting is also a key of the file and an environment variable:
+--spool-sync, spool_sync = true and JOBMETER_SPOOL_SYNC=true mean the same.
+`-h` omits the settings of sources; `--help` shows all settings.";
 
 const SERVER_EXAMPLES: &str = "\
 Examples:
@@ -30,7 +30,10 @@ SIGINT stop it after the current requests.";
 pub fn agent_command(sources: &[SourceSettings]) -> Command {
     Command::new("jobmeter-agent")
         .version(env!("CARGO_PKG_VERSION"))
-        .about("Samples what this node and its jobs use, and sends it to a jobmeter server.")
+        .about(
+            "Samples the resource use of this node and its jobs, and sends the samples to a \
+                jobmeter server.",
+        )
         .args(flags(&agent_settings(sources)))
         .after_help(AGENT_EXAMPLE)
 }

@@ -226,7 +226,7 @@ impl RequestReader<'_> {
         };
         if source.runs_a_program() {
             for name in ["enabled", "period"] {
-                let what = "it runs a program; only the node's own file can change it";
+                let what = "the source runs a program; only the node's own file may change it";
                 self.reject_if_set(&key(name), what);
             }
             return;
@@ -308,7 +308,7 @@ impl RequestReader<'_> {
             return None;
         }
         if self.values.raw(&number).is_none() {
-            let what = "a flush without `number`";
+            let what = "the flush has no `number`";
             self.errors.push(self.values.error(&source, what));
         }
         Some((name, once?))

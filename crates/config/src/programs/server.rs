@@ -183,7 +183,7 @@ settings! {
         "retention.archive" archive: Option<PathBuf> = "" or "none", Kind::Text("DIR");
         /// Most bytes of samples in the archive; beyond, the server deletes the oldest permanently.
         "retention.archive_bytes_max" archive_bytes_max: Option<Bytes> = ""
-            or "nine tenths of its file system", Kind::Bytes { min: 1 << 20, max: 1024 * TIB };
+            or "90 % of its file system", Kind::Bytes { min: 1 << 20, max: 1024 * TIB };
         /// The server deletes samples in the archive that are older.
         "retention.archive_age_max" archive_age_max: Option<Duration> = "" or "none", AGE;
         /// Most bytes of rollups of five minutes.
@@ -303,8 +303,8 @@ impl ServerConfig {
     fn check_together(&self, values: &Values, errors: &mut Vec<ConfigError>) {
         let listen = &self.listen;
         match (&listen.cert, &listen.key) {
-            (Some(_), None) => errors.push(values.error("cert", "`cert` needs `key` beside it")),
-            (None, Some(_)) => errors.push(values.error("key", "`key` needs `cert` beside it")),
+            (Some(_), None) => errors.push(values.error("cert", "`cert` also needs `key`")),
+            (None, Some(_)) => errors.push(values.error("key", "`key` also needs `cert`")),
             _ => {}
         }
         if listen.client_ca.is_some() && listen.cert.is_none() {

@@ -63,7 +63,8 @@ pub fn unknown_variables(
         let is_own = |near: &String| {
             own.iter().any(|setting| setting.variable() == *near && !setting.in_file_only)
         };
-        let hint = meant.as_ref().map_or_else(String::new, |near| format!("; is `{near}` meant?"));
+        let hint =
+            meant.as_ref().map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         let what = format!("no setting has this name{hint}");
         let error = ConfigError { place: Origin::Environment(name), what };
         if meant.as_ref().is_some_and(is_own) {
@@ -120,9 +121,9 @@ mod tests {
         let (wrong, ignored) = unknown(&of_agent(), &names);
         assert_eq!(
             wrong,
-            "environment JOBMETER_PERID: no setting has this name; is `JOBMETER_PERIOD` meant?\n\
-             environment JOBMETER_SOURCES_LOAD_ENABLD: no setting has this name; is \
-             `JOBMETER_SOURCES_LOAD_ENABLED` meant?"
+            "environment JOBMETER_PERID: no setting has this name; did you mean `JOBMETER_PERIOD`?\n\
+             environment JOBMETER_SOURCES_LOAD_ENABLD: no setting has this name; did you mean \
+             `JOBMETER_SOURCES_LOAD_ENABLED`?"
         );
         assert_eq!(ignored, [""; 0]);
         // Other programs ignore it and run.
@@ -131,7 +132,7 @@ mod tests {
         assert_eq!(
             ignored,
             [
-                "environment JOBMETER_PERID: no setting has this name; is `JOBMETER_PERIOD` meant? (ignored)"
+                "environment JOBMETER_PERID: no setting has this name; did you mean `JOBMETER_PERIOD`? (ignored)"
             ]
         );
     }

@@ -177,10 +177,10 @@ mod tests {
         assert_eq!(
             errors,
             [
-                "f:1:1: unknown key `perod`; is `period` meant?",
-                "f:3:1: unknown key `log.levle`; is `log.level` meant?",
+                "f:1:1: unknown key `perod`; did you mean `period`?",
+                "f:3:1: unknown key `log.levle`; did you mean `log.level`?",
                 "f:4:8: `log.file` cannot be a number with a fraction",
-                "f:5:10: unknown key `sources.lod`; is `sources.load` meant?",
+                "f:5:10: unknown key `sources.lod`; did you mean `sources.load`?",
                 "f:8:8: `sources.load` is a table of settings, not integer",
             ]
         );

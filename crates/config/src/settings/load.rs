@@ -261,7 +261,7 @@ pub(crate) fn unknown(key: &str, settings: &[Setting]) -> String {
     let meant = nearest(name, here.iter().copied())
         .map(|near| if table.is_empty() { near.to_owned() } else { format!("{table}.{near}") })
         .or_else(|| nearest(key, settings.iter().map(|s| &*s.key)).map(str::to_owned));
-    let meant = meant.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
+    let meant = meant.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
     format!("unknown key `{key}`{meant}")
 }
 

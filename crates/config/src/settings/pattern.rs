@@ -28,7 +28,7 @@ impl MetricPattern {
         }
         let understood = |text: &str| {
             let regex = RegexBuilder::new(text).size_limit(SIZE_MAX).build();
-            regex.map_err(|e| format!("`{text}` is no regular expression: {e}"))
+            regex.map_err(|e| format!("`{text}` is not a regular expression: {e}"))
         };
         // Compiled alone first: `a)|(b` must not end the group around it.
         understood(text)?;
@@ -74,7 +74,7 @@ mod tests {
             assert!(MetricPattern::new(text).is_err(), "{text}");
         }
         let error = MetricPattern::new("perf_[").unwrap_err();
-        assert!(error.starts_with("`perf_[` is no regular expression: "), "{error}");
+        assert!(error.starts_with("`perf_[` is not a regular expression: "), "{error}");
     }
 
     proptest! {

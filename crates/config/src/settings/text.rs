@@ -102,7 +102,7 @@ impl Text for u64 {
 
 impl Text for Duration {
     fn from_text(text: &str) -> Result<Self, String> {
-        parse_duration(text).ok_or_else(|| "a time such as 500ms, 30s, 2m or 7d".to_owned())
+        parse_duration(text).ok_or_else(|| "a duration such as 500ms, 30s, 2m or 7d".to_owned())
     }
 }
 
@@ -178,7 +178,7 @@ impl ServerUrl {
     /// What a valid URL is.
     pub fn new(text: &str) -> Result<Self, String> {
         let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-        let rest = rest.ok_or_else(|| want("which begins with http:// or https://"))?;
+        let rest = rest.ok_or_else(|| want("starting with http:// or https://"))?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (host, port) = host_and_port(authority);
         if !is_host(host) {
@@ -196,7 +196,7 @@ impl ServerUrl {
         let is_step = |step: &str| !matches!(step, "" | "." | "..") && step.chars().all(in_path);
         let path = path.trim_end_matches('/');
         if !path.is_empty() && !path.split('/').all(is_step) {
-            return Err(want("with nothing behind it but the path of a proxy"));
+            return Err(want("with nothing after it but the path of a proxy"));
         }
         Ok(Self(text.trim_end_matches('/').to_owned()))
     }

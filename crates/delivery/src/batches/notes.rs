@@ -90,7 +90,7 @@ impl Notes {
     pub fn put_job(&self, event: JobEvent) {
         let mut state = self.state();
         if state.jobs.len() >= JOBS_MAX {
-            log::warn!("more jobs come and go than can be told of");
+            log::warn!("too many job events wait for the server; the oldest was dropped");
             state.jobs.pop_front();
         }
         state.jobs.push_back(event);

@@ -164,7 +164,7 @@ impl Sealer {
         if let Some(printer) = &mut self.printer
             && let Err(e) = printer.print()
         {
-            log::error!("samples are no longer printed: {e}");
+            log::error!("cannot print samples any longer: {e}");
             self.printer = None;
         }
     }

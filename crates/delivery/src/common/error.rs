@@ -18,6 +18,6 @@ pub enum DeliveryError {
     #[error("a thread: {0}")]
     Thread(#[from] io::Error),
     /// The operating system provides no random bits.
-    #[error("the kernel gives no random bits")]
+    #[error("the kernel provides no random bytes")]
     Random,
 }

@@ -60,10 +60,13 @@ impl Connect {
         let mut state = self.state();
         let Some(url) = state.url() else {
             if state.local {
-                log::info!("samples stay here; `--server` on the command line sends them");
+                log::info!("samples are not sent; add `--server` to the command line to send them");
                 return None;
             }
-            log::warn!("no server: none is set and none runs here; give `server`");
+            log::warn!(
+                "no server: `server` is not set, and no local server is running; set \
+                        `server`"
+            );
             return None;
         };
         match Http::new(&url, &state.settings) {

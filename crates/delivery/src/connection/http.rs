@@ -100,7 +100,7 @@ impl std::fmt::Display for Failure {
         match self {
             Self::Unreached(why) => f.write_str(why),
             Self::Later { status, reason, .. } | Self::Never { status, reason } => {
-                write!(f, "it answers {status}: {reason}")
+                write!(f, "the server responds {status}: {reason}")
             }
         }
     }
@@ -237,9 +237,11 @@ impl Http {
         if !code.is_success() {
             return Err(refusal(code, &body, after));
         }
-        read.map_err(|e| Failure::Unreached(format!("{}: its answer: {e}", self.url)))?;
+        read.map_err(|e| {
+            Failure::Unreached(format!("{}: cannot read the response: {e}", self.url))
+        })?;
         Answer::decode(&body)
-            .map_err(|e| Failure::Unreached(format!("{}: its answer is none: {e}", self.url)))
+            .map_err(|e| Failure::Unreached(format!("{}: invalid response: {e}", self.url)))
     }
 }
 
@@ -311,7 +313,7 @@ fn system_roots() -> Result<Vec<Certificate<'static>>, String> {
     match SYSTEM_ROOTS.iter().find(there) {
         Some(path) => certificates(Path::new(path)),
         None => Err(format!(
-            "no certificates to check the server by: none of {} is there; give `ca`",
+            "no CA certificates to verify the server: none of {} exists; set `ca`",
             SYSTEM_ROOTS.join(", ")
         )),
     }
@@ -330,7 +332,7 @@ fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
     });
     let certificates: Vec<_> = certificates.collect();
     if certificates.is_empty() {
-        return Err(format!("{}: holds no certificate in PEM", path.display()));
+        return Err(format!("{}: contains no certificate in PEM format", path.display()));
     }
     Ok(certificates)
 }
@@ -341,6 +343,7 @@ fn client_certificate(cert: &Path, key: &Path) -> Result<ClientCert, String> {
         PemItem::PrivateKey(key) => Some(key),
         _ => None,
     });
-    let key = key_item.ok_or_else(|| format!("{}: holds no private key in PEM", key.display()))?;
+    let key = key_item
+        .ok_or_else(|| format!("{}: contains no private key in PEM format", key.display()))?;
     Ok(ClientCert::new_with_certs(&chain, key))
 }

@@ -40,7 +40,10 @@ impl Addresses {
                 Ok(addresses) => *known = Resolved { addresses, doubted: false },
                 Err(error) if known.addresses.is_empty() => return Err(error),
                 Err(error) => {
-                    log::debug!("the server's name is not found, its last address is used: {error}")
+                    log::debug!(
+                        "cannot resolve the server's name; the agent uses its last \
+                                 address: {error}"
+                    )
                 }
             }
         }

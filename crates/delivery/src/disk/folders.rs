@@ -37,7 +37,10 @@ impl Folders {
         }
         let named = settings.spool.is_some();
         let Some(dir) = spool_dir(settings) else {
-            log::warn!("no place for a spool: what the server does not take is lost; give `spool`");
+            log::warn!(
+                "no folder for a spool; samples are lost while the server is unavailable; \
+                        set `spool`"
+            );
             return Ok(Self::default());
         };
         let open = || {
@@ -55,7 +58,8 @@ impl Folders {
             }
             Err(why) => {
                 log::warn!(
-                    "no spool in {}: {why}; what the server does not take is lost; give `spool`",
+                    "no spool in {}: {why}; samples are lost while the server is unavailable; set \
+                     `spool`",
                     dir.display()
                 );
                 Ok(Self::default())

@@ -167,7 +167,7 @@ impl Spool {
             None => self.begin_segment(span)?,
         };
         let Some(last) = self.segments.back_mut() else {
-            return Err(io::Error::other("the segment being written is gone"));
+            return Err(io::Error::other("the segment that is being written has disappeared"));
         };
         let spot = Spot { segment: last.number, offset: last.bytes };
         last.append(&file, frame, span, self.limits.sync)?;

@@ -93,7 +93,7 @@ impl Delivery {
     pub fn end(self) {
         self.queue.end();
         if self.keeper.join().is_err() {
-            log::error!("the keeping thread fell; what was in memory is lost");
+            log::error!("the spool thread panicked; batches in memory are lost");
         }
     }
 }

@@ -110,7 +110,9 @@ pub(crate) fn matching(answer: Answer, request: &Request) -> Result<Answer, Fail
         return Ok(answer);
     }
     let (acks, frames) = (answer.acks.len(), request.count());
-    let why =
-        format!("its answer is to other batches ({acks} of them) than the {frames} that were sent");
+    let why = format!(
+        "invalid response: it acknowledges {acks} other batches than the {frames} of the \
+                 request"
+    );
     Err(Failure::Unreached(why))
 }

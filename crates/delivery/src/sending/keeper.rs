@@ -73,7 +73,7 @@ impl Keeper {
         let samples = u64::try_from(batch.values.len()).unwrap_or(u64::MAX);
         let gaps_from = batch.gaps.iter().map(|gap| gap.from).min();
         if let Err(e) = encoder.encode(batch, bytes) {
-            log::error!("samples lost: a batch cannot be encoded: {e}");
+            log::error!("samples lost: cannot encode a batch: {e}");
             if gaps_from.is_some() {
                 self.notes.arrived();
             }

@@ -200,7 +200,7 @@ impl Outbox {
                 .front()
                 .is_some_and(|live| now_us.saturating_sub(live.since_us) >= LIVE_US)
         {
-            self.spill_oldest(&mut state, "the server is away");
+            self.spill_oldest(&mut state, "the server is unavailable");
         }
         if now_us.saturating_sub(state.tended_us) >= TEND_US {
             state.tended_us = now_us;
@@ -361,7 +361,7 @@ impl Outbox {
                 }
                 return;
             }
-            Some(Err(e)) => format!("the spool cannot be written: {e}"),
+            Some(Err(e)) => format!("cannot write the spool: {e}"),
             None => format!("{now}, and there is no spool"),
         };
         log::error!("samples lost: {why}");
@@ -375,11 +375,11 @@ impl Outbox {
     }
 
     fn refuse(&self, state: &mut State, frame: &[u8], reason: &str) {
-        log::error!("the server refused a batch for good: {reason}");
+        log::error!("the server rejected a batch permanently: {reason}");
         if let Some(refused) = &mut state.refused
             && let Err(e) = refused.keep(frame, reason)
         {
-            log::error!("the refused batch cannot be set aside: {e}");
+            log::error!("cannot store the rejected batch: {e}");
         }
         let Some(inside) = inside(frame) else { return };
         // Its gaps and jobs are noted again, unless it has no samples: then they may be the reason for the
@@ -447,7 +447,7 @@ impl State {
         if let (Some(until), Some(kept)) = (until, &mut self.kept)
             && let Err(e) = kept.write(until)
         {
-            log::error!("how far samples are kept cannot be written: {e}");
+            log::error!("cannot store the time up to which samples are safe: {e}");
         }
     }
 }

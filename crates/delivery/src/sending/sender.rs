@@ -228,7 +228,7 @@ impl Sender {
         }
         for ack in answer.acks.iter().filter(|ack| ack.samples_refused > 0) {
             let (count, why) = (ack.samples_refused, &ack.samples_reason);
-            log::warn!("the server refused {count} samples of a batch: {why}");
+            log::warn!("the server rejected {count} samples of a batch: {why}");
         }
         let later = |ack: &&Ack| ack.status == AckStatus::RefusedForNow;
         if let Some(ack) = answer.acks.iter().find(later) {

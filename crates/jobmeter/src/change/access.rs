@@ -16,7 +16,7 @@ pub(crate) fn token(client: &Client, matches: &ArgMatches) -> anyhow::Result<()>
         Some(("create", matches)) => create(client, matches),
         Some(("list", matches)) => tokens(client, matches),
         Some(("revoke", matches)) => revoke(client, matches),
-        _ => bail!("say what: jobmeter token create, list or revoke"),
+        _ => bail!("missing subcommand: jobmeter token create, list or revoke"),
     }
 }
 
@@ -32,7 +32,7 @@ fn create(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
         note: text(matches, "note"),
     };
     if new.expires_in_seconds == Some(0) {
-        bail!("--for: a token is good for 1s at least; write 12h or 30d");
+        bail!("--for: a token must be valid for 1s at least; write 12h or 30d");
     }
     if is_closed(io::stdout().as_fd()) {
         bail!("standard output is closed: the token cannot be printed, and none was created");
@@ -52,14 +52,14 @@ fn create(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
         match client.post::<api::Token>(&path, &serde_json::json!({})) {
             Ok(_) => bail!("{what}; the token was revoked"),
             Err(revoke) => bail!(
-                "{what}; revoke it with `jobmeter token revoke {id}`, which failed here: {revoke:#}"
+                "{what}; revoke it with `jobmeter token revoke {id}`; this failed now: {revoke:#}"
             ),
         }
     }
     if !json {
         let age = show::seconds(expires - created);
         // The token is printed: the error of a closed standard error is ignored.
-        let line = format!("token {id} of `{scope}`, good for {age}; it is shown this once");
+        let line = format!("token {id} of scope `{scope}`, valid for {age}; it is not shown again");
         writeln!(io::stderr(), "{}", plain_lines(&line)).ok();
     }
     Ok(())
@@ -112,7 +112,7 @@ fn tokens(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
         ]);
     }
     if table.is_empty() {
-        writeln!(out, "no token was made; to make one: jobmeter token create")?;
+        writeln!(out, "no tokens; to create one: jobmeter token create")?;
     } else {
         table.write(&mut out)?;
     }
@@ -120,7 +120,8 @@ fn tokens(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
 }
 
 fn revoke(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
-    let id = text(matches, "id").context("name a token by its number: jobmeter token list")?;
+    let id =
+        text(matches, "id").context("missing token ID; `jobmeter token list` shows the IDs")?;
     let path = format!("/api/v1/tokens/{}/revoke", escape(&id));
     let token: api::Token = client.post(&path, &serde_json::json!({}))?;
     let mut out = io::stdout().lock();
@@ -155,7 +156,10 @@ pub(crate) fn account(client: &Client, matches: &ArgMatches) -> anyhow::Result<(
         }
         Some(("create", matches)) => create_account(client, matches),
         Some(("delete", matches)) => delete(client, matches),
-        _ => bail!("say what: jobmeter account list, show, allow, add, remove, create or delete"),
+        _ => bail!(
+            "missing subcommand: jobmeter account list, show, allow, add, remove, create or \
+                    delete"
+        ),
     }
 }
 
@@ -184,7 +188,7 @@ fn accounts(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
         table.row(vec![name, account.members_see, account.role.unwrap_or_default()]);
     }
     if table.is_empty() {
-        writeln!(out, "no account that you may see is known")?;
+        writeln!(out, "no account is visible to you")?;
     } else {
         table.write(&mut out)?;
     }
@@ -207,8 +211,8 @@ fn one(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let account = found.with_context(|| {
         let keys: Vec<String> = accounts.iter().map(key).collect();
         let near = config::nearest(&name, keys.iter().map(String::as_str));
-        let near = near.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
-        format!("no account `{name}` that you may see is known{near}")
+        let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        format!("no account `{name}` is visible to you{near}")
     })?;
     write(account, matches.get_flag("json"))
 }
@@ -231,9 +235,10 @@ fn of_name(name: &str, accounts: &[api::Account]) -> anyhow::Result<String> {
         [one] => Ok(one.clone()),
         [] => {
             let near = config::nearest(name, accounts.iter().map(|one| &*one.name));
-            let near = near.map_or_else(String::new, |near| format!(" Is `{near}` meant?"));
+            let near = near.map_or_else(String::new, |near| format!(" Did you mean `{near}`?"));
             bail!(
-                "no account `{name}` that you may see is known.{near} Write CLUSTER:NAME for one that has no jobs yet"
+                "no account `{name}` is visible to you.{near} Write CLUSTER:NAME for an account \
+                 without jobs"
             )
         }
         several => {
@@ -349,8 +354,8 @@ mod tests {
         assert!(of("geo").unwrap_err().ends_with("name one of oar:geo, slurm:geo"));
         assert_eq!(
             of("phsics").unwrap_err(),
-            "no account `phsics` that you may see is known. Is `physics` meant? Write CLUSTER:NAME for one that has no \
-             jobs yet"
+            "no account `phsics` is visible to you. Did you mean `physics`? Write CLUSTER:NAME for \
+             an account without jobs"
         );
     }
 }

@@ -41,7 +41,7 @@ fn required(matches: &ArgMatches, name: &str) -> anyhow::Result<String> {
 /// Rejects `--csv` without `--list`: the answer to a change is not a list.
 fn csv_needs_list(matches: &ArgMatches) -> anyhow::Result<()> {
     if matches.get_flag("csv") && !matches.get_flag("list") {
-        bail!("--csv goes with --list");
+        bail!("--csv needs --list");
     }
     Ok(())
 }
@@ -66,7 +66,8 @@ pub(crate) fn set(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
 
 /// The change that the options describe.
 fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
-    let lasts = time(matches, "for")?.context("--for says for how long, such as 30m")?;
+    let lasts = time(matches, "for")?
+        .context("--for is missing: the duration of the change, such as 30m")?;
     let mut set = Set {
         nodes: required(matches, "nodes")?,
         for_seconds: lasts.as_secs_f64(),
@@ -81,7 +82,7 @@ fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
     if period.is_some() || enabled.is_some() {
         let all = named.is_empty();
         if all && enabled.is_some() {
-            bail!("--enabled needs --source: which");
+            bail!("--enabled needs --source");
         }
         for name in if all { read_at_each_tick() } else { named.clone() } {
             let source = set.sources.entry(name).or_default();
@@ -97,10 +98,11 @@ fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
     }
     if let Some(burst) = burst {
         if named.is_empty() {
-            bail!("--burst needs --source: which");
+            bail!("--burst needs --source");
         }
         named.iter().try_for_each(|name| check_may_burst("--burst", name))?;
-        let keep = time(matches, "keep")?.context("--burst needs --keep: how much is kept")?;
+        let keep =
+            time(matches, "keep")?.context("--burst needs --keep, the length of the burst")?;
         let on = words(matches, "flush-on");
         let on = on.iter().map(|word| match word.as_str() {
             "job_start" => Ok(FlushOn::JobStart),
@@ -115,7 +117,7 @@ fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
         set.bursts = named.into_iter().map(|name| (name, burst.clone())).collect();
     }
     if set.sources.is_empty() && set.bursts.is_empty() {
-        bail!("say what changes: --period, --enabled, --perf or --burst");
+        bail!("nothing to change: add --period, --enabled, --perf or --burst");
     }
     Ok(set)
 }
@@ -155,7 +157,7 @@ fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::
     let health: api::Health = client.get("/api/v1/health")?;
     let changes: Vec<SetChange> = client.get(PATH)?;
     if changes.is_empty() {
-        writeln!(out, "no change holds: every node runs by its own file and the server's")?;
+        writeln!(out, "no active change: every node uses its own file and the server's")?;
         return Ok(());
     }
     let mut table = Table::new(&["ID", "nodes", "taken by", "ends in", "by", "what"]);
@@ -174,7 +176,7 @@ fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::
         for refused in &change.rejected {
             writeln!(
                 out,
-                "{}: {} refuses: {}",
+                "{}: {} rejects: {}",
                 change.id,
                 refused.device,
                 in_flags(&refused.reason)
@@ -215,17 +217,18 @@ pub(crate) fn flush(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
     let now = api::FlushNow { nodes: nodes.clone(), source: source.clone() };
     let made: ChangeReceipt = client.post("/api/v1/flushes", &now)?;
     let mut out = io::stdout().lock();
-    let code = told(matches, &mut out, &made, "is asked for")?;
+    let code = told(matches, &mut out, &made, "is requested")?;
     let rejected = nothing_matches::rejected_bursts(client, &nodes, &source);
     if !rejected.is_empty() {
-        note(&format!("no node of these has a burst of {source} to send"))?;
+        note(&format!("none of these nodes has a burst of {source} to send"))?;
         rejected.iter().try_for_each(|line| note(line))?;
         return Ok(ExitCode::from(NOTHING));
     }
     if made.nodes_known > 0 && !has_burst(client, &nodes, &source) {
         note(&format!(
-            "no change gives these nodes a burst of {source}: only nodes that have one by their own file \
-             send something (`jobmeter set --source {source} --burst 100ms --keep 60s --nodes ... --for ...` makes one)"
+            "no active change sets a burst of {source} on these nodes: only nodes with a burst in \
+             their own file send samples (to set one: `jobmeter set --source {source} --burst \
+             100ms --keep 60s --nodes ... --for ...`)"
         ))?;
     }
     Ok(code)
@@ -327,13 +330,13 @@ fn told(
     }
     let silent = match nodes_known.saturating_sub(*nodes_reporting) {
         0 => String::new(),
-        silent => format!(" and {silent} that are silent"),
+        silent => format!(" and {silent} silent nodes"),
     };
     writeln!(out, "{id} {what}, for {}{silent}", reporting(*nodes_reporting))?;
     if *nodes_full > 0 {
         note(&format!(
-            "{nodes_full} nodes have reached their limits and do not receive all of it: `jobmeter set --list` shows which \
-             nodes and settings, and `jobmeter set --undo` makes room"
+            "{nodes_full} nodes have reached their limits and do not receive all of it: `jobmeter \
+             set --list` shows the nodes and settings, and `jobmeter set --undo` ends a change"
         ))?;
     }
     if *nodes_known == 0 {
@@ -391,7 +394,7 @@ mod tests {
         let told = error("--nodes n1 --for 1m --burst 1s --keep 5s --source taskstats");
         assert!(told.starts_with("--burst: the source `taskstats` cannot have a burst"), "{told}");
         let told = error("--nodes n1 --for 1m --burst 1s --keep 5s --source nosuch");
-        assert!(told.contains("nosuch: there is no such source"), "{told}");
+        assert!(told.contains("nosuch: unknown source"), "{told}");
         assert!(parse("--nodes n1 --for 1m --period 20s --source agent").is_ok());
     }
 

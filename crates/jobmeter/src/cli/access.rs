@@ -5,7 +5,7 @@ use clap::{Arg, ArgAction, Command};
 
 /// `jobmeter token`.
 pub(super) fn token() -> Command {
-    let scope = "read: sees what you see and writes nothing; administrators also agent[:NODE], \
+    let scope = "read: reads what you may read, writes nothing; administrators also: agent[:NODE], \
                  user[:USER], read:USER, jobs[:CLUSTER] (reports a scheduler's jobs, reads nothing), \
                  staff[:USER] or admin [default: read]";
     let create = Command::new("create")
@@ -49,11 +49,14 @@ pub(super) fn account() -> Command {
         .args([json(), csv()])
         .after_help("Example: jobmeter account list");
     let show = Command::new("show")
-        .about("Shows what an account's members see; its managers also see the list of members")
+        .about(
+            "Shows the visibility of jobs between an account's members; its managers also see \
+                the list of members",
+        )
         .args([account(), json()])
         .after_help("Example: jobmeter account show slurm:physics");
     let allow = Command::new("allow")
-        .about("Sets what an account's members see of each other's jobs")
+        .about("Sets the visibility of jobs between an account's members")
         .args([
             account(),
             Arg::new("sees")
@@ -85,7 +88,7 @@ pub(super) fn account() -> Command {
         .args([account(), json()])
         .after_help("Example: jobmeter account delete slurm:physics");
     Command::new("account")
-        .about("Shows and sets the members of accounts and what they see of each other's jobs")
+        .about("Shows and sets the members of accounts and the visibility of their jobs")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands([list, show, allow, add, remove, create, delete])

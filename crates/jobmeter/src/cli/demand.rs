@@ -32,9 +32,10 @@ pub(super) fn set() -> Command {
                 .value_parser(clap::value_parser!(bool)),
             value("perf", "EVENTS", "Read the source perf and count these events"),
             value("burst", "TIME", "Read them at this interval and keep the last seconds in memory"),
-            value("keep", "TIME", "Length of what a burst keeps, such as 60s").requires("burst"),
+            value("keep", "TIME", "Time range that a burst keeps, such as 60s").requires("burst"),
             value("flush-on", "EVENTS", "Events that send a burst: job_start, job_end").requires("burst"),
-            list("List the current changes and what nodes rejected of them").conflicts_with_all(CHANGED),
+            list("List the active changes, and the settings that nodes \
+                  rejected").conflicts_with_all(CHANGED),
             undo("End the change of this ID").conflicts_with_all(CHANGED).conflicts_with("list"),
             json(),
             csv(),
@@ -62,7 +63,7 @@ pub(super) fn promote() -> Command {
     Command::new("promote")
         .about("Requests optional metrics on the nodes of your running jobs; administrators on any node")
         .args([
-            Arg::new("metric").value_name("REGEX").help("The metrics: a regular expression of whole names"),
+            Arg::new("metric").value_name("REGEX").help("The metrics: a regular expression of full names"),
             on_nodes(),
             value("job", "[CLUSTER:]ID", "On the nodes of this job, until it ends"),
             value("for", "TIME", "Duration of the promotion [default: 1h]"),

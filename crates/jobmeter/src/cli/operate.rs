@@ -6,10 +6,11 @@ use clap::{Arg, ArgAction, Command};
 /// `jobmeter sources`.
 pub(super) fn sources() -> Command {
     Command::new("sources")
-        .about("Lists every source on this node: its state, what to grant, its cost")
+        .about("Lists every source on this node: state, missing permissions, cost")
         .args([
             Arg::new("name").value_name("NAME").help(
-                "Show the manual of this source and its state here; with --json only its state",
+                "Show the manual of this source and its state on this node; with --json only the \
+                 state",
             ),
             value("root", "DIR", "A recorded machine instead of this one"),
             Arg::new("markdown")
@@ -28,14 +29,18 @@ fn agent_file() -> Arg {
     value(
         "agent",
         "FILE",
-        "The agent's settings [default: what JOBMETER_AGENT_FILE names, else /etc/jobmeter/agent.toml]",
+        "The agent's settings [default: the file in JOBMETER_AGENT_FILE, else \
+         /etc/jobmeter/agent.toml]",
     )
 }
 
 /// `jobmeter doctor`.
 pub(super) fn doctor() -> Command {
     Command::new("doctor")
-        .about("Finds what this node cannot measure and why: each source, what to grant, its cost, and the machine")
+        .about(
+            "Finds what this node cannot measure and why: sources, missing permissions, costs, \
+                and the machine",
+        )
         .args([
             value("for", "TIME", "Time to measure the cost of each source [default: 1m]"),
             agent_file(),

@@ -50,14 +50,14 @@ pub(crate) fn audit(client: &Client, matches: &ArgMatches) -> anyhow::Result<()>
 
 fn nothing_by(actor: &str) -> String {
     format!(
-        "no entry of that time and kind names `{actor}`: --actor takes a login name, a user ID (uid 1000), or words of \
-         the column `actor`, such as token 7"
+        "no entry of this time range and kind has the actor `{actor}`; write a login name, a user \
+         ID (uid 1000), or text of the column `actor`, such as token 7"
     )
 }
 
 fn write(lines: &[api::AuditEntry], times: &Times, out: &mut impl Write) -> io::Result<()> {
     if lines.is_empty() {
-        return writeln!(out, "nothing of that kind was done in that time");
+        return writeln!(out, "no entries of this kind in this time range");
     }
     let mut table = Table::new(&["time", "actor", "address", "action", "job", "owner", "changes"]);
     for line in lines {
@@ -118,7 +118,10 @@ mod tests {
 
     #[test]
     fn a_user_without_an_entry_is_named() {
-        assert!(nothing_by("alcie").starts_with("no entry of that time and kind names `alcie`: "));
+        assert!(
+            nothing_by("alcie")
+                .starts_with("no entry of this time range and kind has the actor `alcie`; ")
+        );
     }
 
     #[test]

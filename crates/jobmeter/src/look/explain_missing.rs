@@ -90,7 +90,7 @@ fn not_done_of(one: &api::Explanation, changes: &[api::SetChange]) -> Vec<String
         {
             let why = crate::change::demand::in_flags(&refused.reason);
             lines.push(format!(
-                "{} of {} is not done as a whole: {why}",
+                "{} of {} is only partly applied: {why}",
                 change.id, change.created_by
             ));
         }
@@ -171,21 +171,22 @@ fn of_node(
     }
     let mut told = told.iter().filter(|last| last.series.device == *device).peekable();
     if told.peek().is_none() {
-        return format!("{device}: its agent tells nothing of its sources");
+        return format!("{device}: its agent reports no state of its sources");
     }
     let is_it = |last: &&api::Last| last.series.labels.get("source").is_some_and(|is| is == source);
     match told.find(is_it).and_then(|last| last.value) {
         None => format!(
-            "{device}: source {source} is not read: the agent's settings switch it off, or it is optional and nothing \
-             promotes it (`jobmeter promote {metric} --nodes {device}`)"
+            "{device}: source {source} is not read: the agent's settings disable it, or it is \
+             optional and not promoted (`jobmeter promote {metric} --nodes {device}`)"
         ),
         Some(working) if working > 0.0 => format!(
-            "{device}: source {source} works and gave no {metric} {during}: the node has nothing that it could \
-             tell, an option of [sources.{source}] is wanted for it, or it is optional and nothing promotes it"
+            "{device}: source {source} works, but has no {metric} {during}: the node lacks the \
+             data, the metric needs an option of [sources.{source}], or it is optional and not \
+             promoted"
         ),
         Some(_) => format!(
-            "{device}: source {source} is absent: the node lacks what it reads ({}), or [sources.{source}] does not say \
-             what to read; `jobmeter doctor` there tells which",
+            "{device}: source {source} is absent: the node lacks its files ({}), or \
+             [sources.{source}] does not configure it; run `jobmeter doctor` on the node",
             spec.reads.join(", ")
         ),
     }
@@ -196,39 +197,42 @@ fn unread(node: &api::Node, asked: &Asked, metric: &str, spec: &SourceSpec) -> O
     let (device, source) = (&node.device, spec.name);
     let unread = node.sources_restricted.iter().find(|one| one.source == source)?;
     let set = format!("`jobmeter set --nodes {device} --source {source} --enabled true --for 1h`");
-    let file = format!("`enabled = true` under [sources.{source}] there switches it on");
+    let file = format!("`enabled = true` under [sources.{source}] there enables it");
     Some(match &*unread.reason {
         "file" if spec.options.iter().any(|option| matches!(option.kind, Kind::Command(_))) => {
             format!(
-                "source {source} is off in the node's own file: {file}; it runs a program, so the server cannot"
+                "source {source} is disabled in the node's own file: {file}; the server cannot \
+                 enable it, because it runs a program"
             )
         }
         "file" => format!(
-            "source {source} is off in the node's own file: {file}, or for an hour {set}, where its `remote.allow` has \
-             `sources`"
+            "source {source} is disabled in the node's own file: {file}; or, if its `remote.allow` \
+             has `sources`, enable it for 1 h: {set}"
         ),
         "server" => match (&asked.changes, asked.change(device, source)) {
             (_, Some(api::SetChange { id, created_by, .. })) => format!(
-                "source {source} is switched off through the server by {created_by}: `jobmeter set --undo {id}` ends that"
+                "{created_by} disabled source {source} through the server; to undo: `jobmeter set \
+                 --undo {id}`"
             ),
             (None, None) => format!(
-                "source {source} is switched off through the server: an administrator finds by whom in `jobmeter set \
-                 --list`, or switches it on for an hour ({set})"
+                "source {source} is disabled through the server: an administrator finds the change \
+                 with `jobmeter set --list`, or enables the source for 1 h ({set})"
             ),
             (Some(_), None) => format!(
-                "source {source} is switched off by the server's file for agents (`agent_config`): its line \
-                 `enabled = false` under [sources.{source}] has to go, or for an hour {set}"
+                "source {source} is disabled by the server's file for agents (`agent_config`): \
+                 remove the line `enabled = false` under [sources.{source}], or enable it for 1 h: \
+                 {set}"
             ),
         },
         _ if !unread.optional.iter().any(|pattern| matches(pattern, metric)) => return None,
         _ => match (asked.promotion(device, metric), &node.config_rejected) {
             (None, _) => format!(
-                "{metric} is optional in the node's own file, and nothing that you may see promotes it there: `jobmeter \
-                 promote {metric} --nodes {device}` does"
+                "{metric} is optional in the node's own file, and no promotion visible to you \
+                 enables it; to enable it: `jobmeter promote {metric} --nodes {device}`"
             ),
             (Some(promotion), Some(why)) => format!(
-                "{metric} is optional in the node's own file; promotion {} of {} asks for it, and the node refused of \
-                 what it was told: {why}",
+                "{metric} is optional in the node's own file; promotion {} of {} requests it, but \
+                 the node rejected: {why}",
                 promotion.id, promotion.created_by
             ),
             (Some(_), None) => return None,
@@ -295,7 +299,7 @@ mod tests {
         assert_eq!(program, None, "what is said of load is not of exec");
 
         let server = node("server", &[], None);
-        assert!(said(&server, &nothing).contains("an administrator finds by whom"));
+        assert!(said(&server, &nothing).contains("an administrator finds the change"));
         let off = "sources.load.enabled = false";
         let with = |changes| said(&server, &Asked { changes: Some(changes), ..Asked::default() });
         let undone =

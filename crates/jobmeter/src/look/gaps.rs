@@ -48,7 +48,7 @@ pub(crate) fn gaps(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
 
 fn write(gaps: &[api::Gap], times: &Times, out: &mut impl Write) -> io::Result<()> {
     if gaps.is_empty() {
-        return writeln!(out, "no gap is known in that time");
+        return writeln!(out, "no gaps in this time range");
     }
     let mut table = Table::new(&["node", "source", "from", "to", "length", "cause", "detail"]);
     for gap in gaps {
@@ -92,6 +92,6 @@ mod tests {
         );
         let mut out = Vec::new();
         write(&[], &times, &mut out).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), "no gap is known in that time\n");
+        assert_eq!(String::from_utf8(out).unwrap(), "no gaps in this time range\n");
     }
 }

@@ -78,7 +78,7 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
     if let Some(place) = jobs.last().and_then(place)
         && limit.parse().is_ok_and(|limit: usize| jobs.len() >= limit)
     {
-        writeln!(out, "there may be more: --after {place}")?;
+        writeln!(out, "there may be more jobs; add --after {place}")?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
@@ -92,7 +92,7 @@ fn place(job: &api::Job) -> Option<String> {
 
 fn write_jobs(jobs: &[api::Job], times: &Times, out: &mut impl Write) -> io::Result<()> {
     if jobs.is_empty() {
-        return writeln!(out, "no job; to run one: jobmeter run -- make -j2");
+        return writeln!(out, "no jobs; to run one: jobmeter run -- make -j2");
     }
     let header = [
         "job", "user", "account", "queue", "name", "state", "start", "end", "wall", "limit",
@@ -184,14 +184,8 @@ fn check(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         writeln!(out, "schedulers and nodes agree")?;
     } else {
         let health: api::Health = client.get("/api/v1/health")?;
-        let mut table = Table::new(&[
-            "job",
-            "node",
-            "difference",
-            "for",
-            "the scheduler says",
-            "the node says",
-        ]);
+        let mut table =
+            Table::new(&["job", "node", "difference", "for", "scheduler", "observed on the node"]);
         for one in &found {
             table.row(vec![
                 format!("{}:{}", one.cluster, one.id),
@@ -234,7 +228,7 @@ fn start(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<
         None => {
             if let Some(word) = TOLD.iter().find(|word| matches.contains_id(word)) {
                 bail!(
-                    "--{word} is of a scheduler's job: jobmeter job start CLUSTER:ID --{word} ..."
+                    "--{word} needs a scheduler's job: jobmeter job start CLUSTER:ID --{word} ..."
                 );
             }
             let device = text(matches, "device").unwrap_or_else(|| device.to_owned());
@@ -245,7 +239,8 @@ fn start(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<
     let job = format!("{}:{}", registered.cluster, registered.id);
     if let Some(user) = text(matches, "user").filter(|_| registered.user_unknown) {
         note(&format!(
-            "the server knows no user `{user}`: until it does, administrators and staff alone see job {job}"
+            "the server does not know the user `{user}`; until it does, only administrators and \
+             staff can see job {job}"
         ))?;
     }
     let text = match matches.get_flag("json") {
@@ -256,7 +251,7 @@ fn start(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<
     let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush()) else { return Ok(()) };
     // Without the ID, the caller cannot end the job. The error is a text: a closed pipe must not count as
     // success here.
-    let what = format!("cannot write the number of job {job} to standard output: {error}");
+    let what = format!("cannot write the ID of job {job} to standard output: {error}");
     if matches.contains_id("id") {
         bail!("{what}; the job is registered");
     }
@@ -264,15 +259,14 @@ fn start(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<
     match client.post::<api::Job>(&path, &api::End { exit_code: None, stop: None }) {
         Ok(_) => bail!("{what}; the job was ended again"),
         Err(end) => {
-            bail!("{what}; end it with `jobmeter job end {job}`, which failed here: {end:#}")
+            bail!("{what}; end it with `jobmeter job end {job}`; this failed now: {end:#}")
         }
     }
 }
 
 /// The job record from the options that a scheduler's prologue passes.
 fn told(id: &str, matches: &ArgMatches, device: &str) -> anyhow::Result<api::JobUpdate> {
-    let wrong =
-        || format!("`{id}` names no scheduler's job: write CLUSTER:NUMBER, such as site:42");
+    let wrong = || format!("`{id}` is not a scheduler's job; write CLUSTER:ID, such as site:42");
     let (cluster, number) = id.split_once(':').with_context(wrong)?;
     let nodes = text(matches, "nodes").or_else(|| text(matches, "device"));
     let nodes = nodes.unwrap_or_else(|| device.to_owned());
@@ -297,8 +291,9 @@ fn told(id: &str, matches: &ArgMatches, device: &str) -> anyhow::Result<api::Job
 fn end(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let id = text(matches, "id").context("name a job: jobmeter job end [CLUSTER:]ID")?;
     let code = text(matches, "exit-code");
-    let exit_code =
-        code.map(|code| i32::from_str(&code).context("--exit-code wants a number")).transpose()?;
+    let exit_code = code
+        .map(|code| i32::from_str(&code).context("--exit-code must be a number"))
+        .transpose()?;
     let path = format!("/api/v1/jobs/{}/end", escape(&id));
     let ended: api::Ended = client.post(&path, &api::End { exit_code, stop: None })?;
     let mut out = io::stdout().lock();
@@ -307,7 +302,7 @@ fn end(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     }
     if !ended.changed {
         let (cluster, id) = (&ended.job.cluster, ended.job.id);
-        note(&format!("job {cluster}:{id} had ended: nothing was changed"))?;
+        note(&format!("job {cluster}:{id} had already ended; nothing was changed"))?;
     }
     Ok(())
 }

@@ -13,8 +13,8 @@ use std::process::ExitCode;
 /// Exit code for a silent node, or for an unknown series.
 const NOT_WELL: u8 = 1;
 /// Advice if several agents send under one name.
-const CONFLICT: &str = "several agents send under this name, and their samples are mixed: give each node its own \
-                        --device";
+const CONFLICT: &str = "several agents send under this name, so their samples are mixed; give each \
+                        node its own --device";
 /// State of a throttled source, which exceeds its limit of processor time.
 const SLOWED: &str = "slowed";
 /// Path of the server's explanations.
@@ -233,7 +233,11 @@ fn write_all(
         }
     }
     if explained.len() >= TOLD_MAX {
-        writeln!(out, "\nonly {TOLD_MAX} series are told; --device, --job and --label name fewer")?;
+        writeln!(
+            out,
+            "\nonly {TOLD_MAX} series are shown; restrict them with --device, --job and \
+                       --label"
+        )?;
     }
     Ok(())
 }
@@ -289,9 +293,9 @@ fn too_narrow(
     Ok(match &*all {
         [] => Vec::new(),
         all if all.iter().all(|one| one.series.job.is_none()) => {
-            vec![format!("{metric} is a metric of nodes, not of jobs: leave --job out")]
+            vec![format!("{metric} is a metric of nodes, not of jobs; omit --job")]
         }
-        _ => vec![format!("no sample of {metric} of job {job} came {}", interval.during)],
+        _ => vec![format!("no samples of {metric} of job {job} {}", interval.during)],
     })
 }
 
@@ -310,7 +314,7 @@ fn why_none(
         });
     }
     if lines.is_empty() {
-        lines.push(format!("no sample of such a series came {during}"));
+        lines.push(format!("no samples of such series {during}"));
     }
     Ok(lines)
 }
@@ -342,7 +346,7 @@ fn write(
                 format!("{source}, which failed {} times {during}", show::count(errors))
             }
             (Some(source), _) => format!("{source}, which did not fail {during}"),
-            (None, _) => "none of an agent's: pushed, or from another program".to_owned(),
+            (None, _) => "not from an agent: pushed by another program".to_owned(),
         },
     )?;
     if let Some(last) = &one.last_error {

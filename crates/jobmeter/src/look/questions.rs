@@ -58,7 +58,7 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
     ];
     let format = Format::of(matches);
     let summary = matches.get_flag("summary");
-    let progress = Progress::start("waiting for the server's answer");
+    let progress = Progress::start("waiting for the server's response");
     let body = client.stream(&path("/rpc/get_metrics", &parameters), format.accept())?;
     let body = Streamed::new(body);
     let job = text(matches, "job");
@@ -79,7 +79,7 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
         return tell(&unknown::names(client, list("device"), list("metric"))?);
     }
     if let Some(of_job) = of_job.filter(|of_job| of_job.misses(asked)) {
-        note(&format!("{}: nothing of that is in the time that was named", of_job.text(&times)))?;
+        note(&format!("{}: not in the selected time range", of_job.text(&times)))?;
         return Ok(ExitCode::from(UNKNOWN));
     }
     // Kwollect answers a query for an unknown name with an empty list. This command reports a mistyped name as
@@ -119,7 +119,7 @@ fn no_samples(matches: &ArgMatches, span: Span, times: &Times) -> String {
         }
         None => "jobmeter nodes".to_owned(),
     };
-    format!("no sample{what}{from}{to}; `{why}` shows what reports")
+    format!("no samples{what}{from}{to}; `{why}` explains why")
 }
 
 /// The times of a job: from the start of its first run to the end of its last one, or to now.
@@ -141,8 +141,7 @@ impl OfJob {
         let from = runs.iter().filter_map(|run| run.start).fold(now, f64::min);
         let runs_now = runs.iter().any(|run| run.start.is_some() && run.stop.is_none());
         let to = runs.iter().filter_map(|run| run.stop).fold(from, f64::max);
-        let at =
-            |seconds| instant(seconds).context("a time of the job has no place in the calendar");
+        let at = |seconds| instant(seconds).context("a time of the job is outside of the calendar");
         let to = if runs_now { now } else { to };
         Ok(Self { id: id.to_owned(), from: at(from)?, to: at(to)?, runs_now })
     }
@@ -177,8 +176,8 @@ const WINDOWS: &str = "five-minute windows";
 /// The message for a job with an empty summary.
 fn no_window(job: &str) -> String {
     format!(
-        "no {WINDOWS} of job {job}: those of its nodes are the job's if they begin while it runs; without --summary \
-         its samples are printed"
+        "no {WINDOWS} of job {job}: windows of its nodes belong to the job only if they begin \
+         while it runs; omit --summary to print its samples"
     )
 }
 
@@ -191,7 +190,10 @@ fn whole(job: &str, what: &str, seen: &Seen, within: Option<&OfJob>, times: &Tim
     };
     match within {
         Some(of_job) => format!("{what} of job {job}{span}; {}", of_job.text(times)),
-        None => format!("all {what} of job {job}{span}; --since, --until or --last choose fewer"),
+        None => format!(
+            "all {what} of job {job}{span}; restrict them with --since, --until or \
+                         --last"
+        ),
     }
 }
 
@@ -422,8 +424,8 @@ mod tests {
         pass(Watched { body: body.as_bytes(), seen: &mut seen, progress: None }, &mut out).unwrap();
         assert_eq!(
             whole("7", "samples", &seen, None, &times),
-            "all samples of job 7 from 14:00:00 to 14:20:00; --since, --until or --last \
-             choose fewer"
+            "all samples of job 7 from 14:00:00 to 14:20:00; restrict them with --since, --until \
+             or --last"
         );
         let mut seen = Seen::default();
         seen.take(

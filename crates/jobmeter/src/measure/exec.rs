@@ -55,7 +55,7 @@ impl Steps {
         program: &OsStr,
         arguments: &[OsString],
     ) -> anyhow::Result<Command> {
-        let own = std::env::current_exe().context("finding this program's own file")?;
+        let own = std::env::current_exe().context("cannot find the path of this program")?;
         let mut command = Command::new(own);
         command.arg(WORD);
         if self.end_with_us {
@@ -127,7 +127,7 @@ struct Beside(File);
 impl Beside {
     fn take(number: Option<&OsString>) -> anyhow::Result<Self> {
         let number = number.and_then(|number| number.to_str()?.parse().ok());
-        let file = sibling::inherited(number.context("--beside wants a number")?);
+        let file = sibling::inherited(number.context("--beside must be a number")?);
         Ok(Self(file.context("--beside")?))
     }
 
@@ -209,7 +209,7 @@ fn executable(file: &Path) -> io::Result<()> {
 /// output pipes, so that nothing waits for its end. The function returns when the process has left the cgroups
 /// of an enclosing `jobmeter run`, which would wait for it.
 pub(crate) fn remove_later(after: Duration, dirs: &[PathBuf]) -> anyhow::Result<()> {
-    let own = std::env::current_exe().context("finding this program's own file")?;
+    let own = std::env::current_exe().context("cannot find the path of this program")?;
     #[expect(
         clippy::disallowed_methods,
         reason = "it outlives this process, to remove its cgroups"
@@ -217,10 +217,17 @@ pub(crate) fn remove_later(after: Duration, dirs: &[PathBuf]) -> anyhow::Result<
     let mut command = Command::new(own);
     command.args([REMOVE, &after.as_millis().to_string()]).args(dirs).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).process_group(0);
-    let mut child = command.spawn().context("starting what removes the job's cgroup")?;
+    let mut child = command.spawn().context(
+        "cannot start the process that removes the job's \
+                                             cgroup",
+    )?;
     // The process writes one byte, or ends.
-    let mut left = child.stdout.take().context("the output of what removes the job's cgroup")?;
-    left.read_exact(&mut [0]).context("waiting for what removes the job's cgroup")?;
+    let mut left = child.stdout.take().context(
+        "cannot read from the process that removes the \
+                                                job's cgroup",
+    )?;
+    left.read_exact(&mut [0])
+        .context("cannot wait for the process that removes the job's cgroup")?;
     Ok(())
 }
 
@@ -271,7 +278,7 @@ fn end_with(pid: Option<&OsString>) -> anyhow::Result<()> {
 fn pass_stdin_on() -> anyhow::Result<()> {
     let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), LISTEN_FD)?;
     if socket.as_raw_fd() != LISTEN_FD {
-        bail!("descriptor {LISTEN_FD} is taken, so that no socket can be passed on");
+        bail!("descriptor {LISTEN_FD} is in use, so no socket can be passed on");
     }
     rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::empty())?;
     // The program owns the socket from now on.

@@ -197,7 +197,7 @@ fn register(
     };
     match client.post::<api::Registered>("/api/v1/jobs", &register) {
         Ok(registered) => Ok((JobId::new(registered.id), registered.server)),
-        Err(error) => Err(format!("a number from the server: {error:#}")),
+        Err(error) => Err(format!("a job ID from the server: {error:#}")),
     }
 }
 
@@ -267,7 +267,7 @@ fn measured(
     let mut measure = Measure::open(root, boot, &job.device);
     let mut place = JobDirs::make(root, &dir, limits)?;
     let own = i64::from(rustix::process::getpid().as_raw_nonzero().get());
-    let id = job.id.or_else(|| JobId::new(own)).context("a number for the job")?;
+    let id = job.id.or_else(|| JobId::new(own)).context("an ID for the job")?;
     let key = JobKey { cluster: ClusterId::local(), id };
     measure.begin(&key, &place, crate::clock());
     let agent = agent && !place.is_empty();
@@ -286,7 +286,8 @@ fn measured(
     let after_end = Duration::from_micros(monotonic_us()).saturating_sub(end);
     let totals = measure.totals(wall, after_end);
     if place.is_empty() && totals.io_write_bytes.is_some_and(|bytes| bytes > 0.0) {
-        let what = "cancelled writes: without a cgroup, written bytes hold those of deleted files";
+        let what = "cancelled writes: without a cgroup, written bytes include those of deleted \
+                    files";
         left_out.push(what.to_owned());
     }
     measure.report(&totals, &key, stop);

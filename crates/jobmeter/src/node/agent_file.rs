@@ -29,6 +29,6 @@ pub(crate) fn why_off(source: &SourcePlan) -> String {
     if source.off.is_empty() {
         format!("sources.{name}.enabled is false")
     } else {
-        format!("sources.{name} is optional, and read only while somebody asks for it")
+        format!("sources.{name} is optional; the agent reads it only while it is promoted")
     }
 }

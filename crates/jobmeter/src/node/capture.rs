@@ -76,7 +76,7 @@ pub(crate) fn capture(
         written += 1;
     }
     if written == 0 {
-        bail!("nothing was read that can be recorded");
+        bail!("the sources read nothing that can be recorded");
     }
     write(&out.join(STATES), &scrub.bytes(states.as_bytes()))?;
     if json {

@@ -22,7 +22,11 @@ pub(crate) fn all() -> impl Iterator<Item = &'static SourceSpec> {
 /// Writes the generated reference of all sources.
 pub(crate) fn reference(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "# Sources\n")?;
-    writeln!(out, "What a node can tell. Generated from the sources themselves by `make docs`.\n")?;
+    writeln!(
+        out,
+        "Metrics and options of every source. Generated from the sources by `make \
+                   docs`.\n"
+    )?;
     writeln!(out, "| source | measures | read |\n|---|---|---|")?;
     for spec in all() {
         writeln!(out, "| [{0}](#{0}) | {1} | {2} |", spec.name, spec.help, every(spec))?;

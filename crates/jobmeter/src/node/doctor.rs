@@ -124,7 +124,7 @@ pub(crate) fn doctor(matches: &ArgMatches, device: &str) -> anyhow::Result<ExitC
 fn measuring(time: Duration) -> String {
     let shorter = if time > SHORT { "; --for 5s is shorter" } else { "" };
     let shown = model::setting::show_duration(time);
-    format!("measuring for {shown} what each source costs{shorter}")
+    format!("measuring the cost of each source for {shown}{shorter}")
 }
 
 /// The agent's settings and a fact about them; the defaults if the settings are invalid.
@@ -133,14 +133,17 @@ fn settings(matches: &ArgMatches) -> anyhow::Result<(AgentConfig, Fact)> {
     let errors = match loaded {
         Ok(config) => {
             let there = shown.try_exists().unwrap_or(true);
-            let what =
-                if there { "every value fits" } else { "not there; every value is the default" };
+            let what = if there {
+                "all values are valid"
+            } else {
+                "file not found; all values are defaults"
+            };
             return Ok((config, Fact::ok("settings", format!("{}: {what}", shown.display()))));
         }
         Err(errors) => errors,
     };
     let list: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
-    let what = format!("{}; what follows is of the defaults", list.join("; "));
+    let what = format!("{}; the following results use the defaults", list.join("; "));
     let grant = format!("`jobmeter check {} --for agent` shows all", shown.display());
     Ok((agent_file::defaults()?, Fact::not("settings", State::Broken, what, &grant)))
 }
@@ -206,7 +209,7 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
         ]);
     }
     table.write(out)?;
-    let good = if report.good { "nothing that is asked for is" } else { "something is" };
+    let good = if report.good { "nothing requested is" } else { "something is" };
     writeln!(out)?;
     if report.sources.iter().any(|line| line.cost.is_some()) {
         writeln!(
@@ -242,8 +245,8 @@ mod tests {
     #[test]
     fn only_a_long_measurement_suggests_a_shorter_one() {
         let line = |seconds| measuring(Duration::from_secs(seconds));
-        assert_eq!(line(60), "measuring for 1m what each source costs; --for 5s is shorter");
-        assert_eq!(line(4), "measuring for 4s what each source costs");
+        assert_eq!(line(60), "measuring the cost of each source for 1m; --for 5s is shorter");
+        assert_eq!(line(4), "measuring the cost of each source for 4s");
     }
 
     #[test]

@@ -96,8 +96,8 @@ pub(crate) fn find(name: &str) -> anyhow::Result<&'static SourceSpec> {
     }
     let names: Vec<&str> = describe::all().map(|spec| spec.name).collect();
     match config::nearest(name, names.iter().copied()) {
-        Some(near) => bail!("no source is called `{name}`; is `{near}` meant?"),
-        None => bail!("no source is called `{name}`; there are {}", names.join(", ")),
+        Some(near) => bail!("unknown source `{name}`; did you mean `{near}`?"),
+        None => bail!("unknown source `{name}`; the sources are {}", names.join(", ")),
     }
 }
 
@@ -142,15 +142,20 @@ fn probe_one(spec: &'static SourceSpec, site: &Site, jobs: &Jobs) -> Vec<Line> {
 
 /// `jobmeter capture [SOURCE] --out DIR`.
 pub(crate) fn capture(matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
-    let out =
-        matches.get_one::<String>("out").map(Path::new).context("--out DIR says where to write")?;
+    let out = matches
+        .get_one::<String>("out")
+        .map(Path::new)
+        .context("--out DIR is missing: the folder to write to")?;
     if out.try_exists()? {
-        bail!("{} is there already; name a folder that is not", out.display());
+        bail!("{} already exists; choose a new folder", out.display());
     }
     let (shown, loaded) = agent_file::read(matches);
     let config = loaded.with_context(|| {
         let shown = shown.display();
-        format!("the agent's settings, {shown}; `--agent /dev/null` records what an agent without any reads")
+        format!(
+            "the agent's settings, {shown}; `--agent /dev/null` records as an agent with \
+                 default settings"
+        )
     })?;
     let mut sources = agent::plan(&config, None).map_err(anyhow::Error::msg)?.sources;
     if let Some(name) = matches.get_one::<String>("source") {

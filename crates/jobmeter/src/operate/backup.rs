@@ -23,10 +23,9 @@ pub(crate) fn backup(matches: &ArgMatches) -> anyhow::Result<()> {
     rustix::process::umask(Mode::from_bits_truncate(0o077));
     if let Err(error) = fs::create_dir(&to) {
         let what = match error.kind() {
-            ErrorKind::AlreadyExists => format!(
-                "{} is there already, and nothing is written over; name a folder that is not there with --to",
-                to.display()
-            ),
+            ErrorKind::AlreadyExists => {
+                format!("{} already exists; choose a new folder with --to", to.display())
+            }
             _ => format!("making {}", to.display()),
         };
         return Err(anyhow::Error::from(error).context(what));
@@ -57,7 +56,8 @@ pub(crate) fn backup(matches: &ArgMatches) -> anyhow::Result<()> {
     if archived > 0 {
         writeln!(
             io::stdout().lock(),
-            "{archived} blocks stay in the archive, which is not copied: the copy names them there"
+            "{archived} blocks are in the archive, which is not copied; the copy refers to them \
+             there"
         )?;
     }
     Ok(())

@@ -35,8 +35,8 @@ pub(crate) fn check(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     };
     let Some(program) = program else {
         bail!(
-            "{}: neither its name nor its keys tell which program it is for; add --for agent, --for server \
-             or --for client",
+            "{}: cannot tell from its name or its keys which program uses it; add --for agent, \
+             --for server or --for client",
             file.display()
         );
     };
@@ -169,8 +169,9 @@ fn found_by_server(file: &Path) -> anyhow::Result<Vec<Finding>> {
     let mut command = Steps::default().command(program.as_os_str(), &words)?;
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.with_context(|| program.display().to_string())?;
-    serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("{} gives no answer; is it of this version?", program.display()))
+    serde_json::from_slice(&output.stdout).with_context(|| {
+        format!("{} does not respond; check that it has this version", program.display())
+    })
 }
 
 /// Files that an agent or a command reads before it sends.

@@ -50,11 +50,11 @@ impl Program {
 
 /// Path of a program in this program's directory.
 pub(crate) fn beside(name: &str) -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe().context("finding this program's own file")?;
+    let own = std::env::current_exe().context("cannot find the path of this program")?;
     let path = own.with_file_name(name);
     if !path.is_file() {
         bail!(
-            "{} is not there; `make run` builds it, and `make install` installs it",
+            "{} not found; build it with `make run`, or install it with `make install`",
             path.display()
         );
     }
@@ -75,7 +75,7 @@ pub(crate) fn up(matches: &ArgMatches, ask: &config::AskSettings) -> anyhow::Res
     check_agent(&agent_arguments(matches, &data, crate::SERVER_DEFAULT, verbose), &environment)?;
     kernel::trust::check_way(&data).context("the data folder")?;
     std::fs::create_dir_all(&data).with_context(|| {
-        format!("making {}; name a folder that can be made with --data", data.display())
+        format!("cannot create {}; choose a writable folder with --data", data.display())
     })?;
     // Registers the signal handlers before any program starts, so that no signal is missed.
     let signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?;
@@ -209,8 +209,10 @@ fn start(
     let stdin = socket.map_or_else(Stdio::null, Stdio::from);
     let child = command.process_group(0).stdin(stdin).stdout(stdout).spawn();
     let child = child.with_context(|| format!("starting {name}"))?;
-    let pid =
-        i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("the program's number")?;
+    let pid = i32::try_from(child.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .context("the program's process ID")?;
     Ok((child, Program { name, pid }))
 }
 
@@ -229,7 +231,7 @@ fn ready(stdout: std::process::ChildStdout) -> anyhow::Result<String> {
         }
         writeln!(io::stdout(), "{line}")?;
     }
-    bail!("the server ended before it was ready; what it wrote above says why")
+    bail!("the server ended before it was ready; its messages above have the cause")
 }
 
 fn watch(name: &'static str, mut child: Child, events: SyncSender<Event>) {

@@ -40,12 +40,12 @@ pub(crate) fn verify(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let data = data_dir(matches)?;
     let progress = crate::server::progress::Progress::start("checking");
     let mut verified = store::verify(&RealDisk, &data.join(SAMPLES_DIR))?;
-    let cost = "jobs, their users and their nodes; samples are untouched";
+    let cost = "jobs, their users and their nodes; samples are intact";
     verified.findings.extend(database(&data.join(JOBS_FILE), cost));
     let demand = data.join(DEMAND_FILE);
     // A server of an earlier version does not have this file.
     if demand.try_exists().with_context(|| demand.display().to_string())? {
-        let cost = "what was asked of agents, and the marks of it; samples are untouched";
+        let cost = "requests to agents and their marks; samples are intact";
         verified.findings.extend(database(&demand, cost));
     }
     drop(progress);
@@ -73,11 +73,14 @@ pub(crate) fn data_dir(matches: &ArgMatches) -> anyhow::Result<PathBuf> {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 bail!("{}: {error}; run as root, or as the server's user", dir.display())
             }
-            Err(error) if dir == given => bail!("{shown}: {error}; give a server's --data"),
+            Err(error) if dir == given => bail!(
+                "{shown}: {error}; choose a server's folder with \
+                                                 --data"
+            ),
             _ => {}
         }
     }
-    bail!("{shown}: there is no `{SAMPLES_DIR}` in it; give a server's --data")
+    bail!("{shown}: it contains no `{SAMPLES_DIR}`; choose a server's folder with --data")
 }
 
 fn database(path: &Path, cost: &str) -> Vec<Finding> {

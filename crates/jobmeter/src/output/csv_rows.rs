@@ -22,12 +22,12 @@ pub(crate) fn written(
 }
 
 fn write(columns: &[String], list: Value, out: &mut impl Write) -> anyhow::Result<()> {
-    let Value::Array(list) = list else { anyhow::bail!("the answer is no list") };
+    let Value::Array(list) = list else { anyhow::bail!("the response is not a list") };
     let mut writer = csv::Writer::from_writer(out);
     writer.write_record(columns)?;
     for row in list {
         let Value::Object(mut row) = row else {
-            anyhow::bail!("a row of the answer has no fields")
+            anyhow::bail!("a row of the response has no fields")
         };
         if columns.last().is_some_and(|last| last == api::MORE) {
             let known = |name: &String| columns.contains(name);

@@ -19,9 +19,7 @@ pub(crate) fn one_job(matches: &ArgMatches) -> anyhow::Result<Option<String>> {
     let Some(job) = matches.get_one::<String>("job") else { return Ok(None) };
     let id = job.rsplit(':').next().unwrap_or_default();
     if !id.chars().any(|c| c.is_ascii_digit()) || id.contains([',', '*', '?', ' ']) {
-        bail!(
-            "--job {job}: one job is wanted, such as 7 or slurm:1234; `jobmeter jobs` lists them"
-        );
+        bail!("--job {job}: write one job, such as 7 or slurm:1234; `jobmeter jobs` lists them");
     }
     Ok(Some(job.clone()))
 }
@@ -34,8 +32,8 @@ pub(crate) fn check_source(name: &str) -> anyhow::Result<()> {
         return Ok(());
     }
     let meant = config::nearest(name, names());
-    let meant = meant.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
-    bail!("--source {name}: there is no such source{meant} (`jobmeter sources` lists them)")
+    let meant = meant.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    bail!("--source {name}: unknown source{meant} (`jobmeter sources` lists the sources)")
 }
 
 /// Rejects a source that cannot record bursts.
@@ -44,8 +42,8 @@ pub(crate) fn check_may_burst(option: &str, name: &str) -> anyhow::Result<()> {
         return Ok(());
     }
     bail!(
-        "{option}: the source `{name}` cannot have a burst: it reports some things once only, or reading it is the \
-         work of a program or of another computer"
+        "{option}: the source `{name}` cannot have a burst: it reports some things once only, or \
+         another program or computer reads it"
     )
 }
 
@@ -92,7 +90,7 @@ mod tests {
         }
         for job in ["1,2", "local:*", "local:", "x"] {
             let error = of(job).unwrap_err();
-            assert!(error.starts_with(&format!("--job {job}: one job is wanted")), "{error}");
+            assert!(error.starts_with(&format!("--job {job}: write one job")), "{error}");
         }
     }
 

@@ -72,7 +72,7 @@ fn left_out(totals: &Totals) -> String {
         return String::new();
     }
     format!(
-        "{}: no source counted it (`jobmeter explain METRIC --job ID` says why)",
+        "{}: no source counted it (`jobmeter explain METRIC --job ID` shows why)",
         missing.join(", ")
     )
 }
@@ -164,7 +164,7 @@ fn told(job: &Job, out: &mut impl Write) -> io::Result<()> {
     line(out, "account", job.account.clone())?;
     line(out, "project", job.project.clone())?;
     line(out, "queue", job.queue.clone())?;
-    line(out, "the scheduler's word", job.state_word.clone())?;
+    line(out, "scheduler's state", job.state_word.clone())?;
     let part = job.part_of.map(|whole| match job.array_index {
         Some(index) => format!("{whole}, element {index}"),
         None => whole.to_string(),
@@ -175,8 +175,8 @@ fn told(job: &Job, out: &mut impl Write) -> io::Result<()> {
     let waited = job.start.zip(job.submit).filter(|(start, submit)| start > submit);
     let waited = waited.map(|(start, submit)| seconds(start - submit));
     line(out, "waited", waited)?;
-    line(out, "asked for", Some(amounts(&job.requested)))?;
-    line(out, "used, it says", Some(amounts(&job.used)))
+    line(out, "requested", Some(amounts(&job.requested)))?;
+    line(out, "used (scheduler)", Some(amounts(&job.used)))
 }
 
 fn amounts(of: &Resources) -> String {
@@ -281,10 +281,10 @@ mod tests {
             "  user                  alice",
             "  account               physics",
             "  queue                 long",
-            "  the scheduler's word  PENDING",
+            "  scheduler's state     PENDING",
             "  part of               5, element 2",
             "  types                 besteffort",
-            "  asked for             1 nodes, 8 cpus, 1.0 GiB, 1 h 0 min",
+            "  requested             1 nodes, 8 cpus, 1.0 GiB, 1 h 0 min",
             "  nodes                 n1 (8 cpus, 1 gpus), pdu-1",
             "  ended by              oom kill (OUT_OF_MEMORY)",
             "  OOM kill              n1, 1970-01-01 00:00:00: so\\u{1b}lve (process 9, user 1000), 9.0 MiB, limit 8.0 MiB",
@@ -342,7 +342,7 @@ mod tests {
             "  end                   11:48:20",
             "  exit code             137",
             "  left out              read, written, page faults, context switches, time throttled, time waited for \
-             processor, memory and disk: no source counted it (`jobmeter explain METRIC --job ID` says why)",
+             processor, memory and disk: no source counted it (`jobmeter explain METRIC --job ID` shows why)",
             "  processor efficiency  25.0 % of 4 cores",
             "  memory efficiency     25.0 % of 8.0 GiB",
         ] {

@@ -45,8 +45,8 @@ pub(crate) fn duration(option: &str, text: &str) -> anyhow::Result<Duration> {
     let length = config::parse_duration(text);
     length.with_context(|| {
         format!(
-            "--{option} {text}: it is no time; write 30s, 5m or 1h30m (whole numbers with us, ms, s, m, h or d, the \
-             largest unit first)"
+            "--{option} {text}: invalid duration; write 30s, 5m or 1h30m (whole numbers with us, \
+             ms, s, m, h or d, the largest unit first)"
         )
     })
 }
@@ -68,7 +68,7 @@ impl Times {
     /// Reads the server's clock.
     pub(crate) fn of(client: &Client) -> anyhow::Result<Self> {
         let health: api::Health = client.get("/api/v1/health")?;
-        let now = instant(health.now).context("the server's clock has no place in the calendar")?;
+        let now = instant(health.now).context("the server's clock is outside of the calendar")?;
         Ok(Self::at(now, TimeZone::system()))
     }
 
@@ -97,7 +97,7 @@ impl Times {
     ) -> anyhow::Result<Span> {
         if let Some(last) = last {
             if since.is_some() || until.is_some() {
-                bail!("--last goes with neither --since nor --until");
+                bail!("--last cannot be combined with --since or --until");
             }
             return Ok(Span { from: Some(self.before(last)?), to: Some(self.now) });
         }
@@ -297,7 +297,7 @@ mod tests {
         let error = |since, until, last| format!("{:#}", read(since, until, last).unwrap_err());
         assert_eq!(
             error(Some("1h"), None, Some("5m")),
-            "--last goes with neither --since nor --until"
+            "--last cannot be combined with --since or --until"
         );
         assert_eq!(
             error(Some("10m"), Some("20m"), None),

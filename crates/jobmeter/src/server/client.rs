@@ -146,7 +146,7 @@ impl Client {
 
     /// Sends a GET request, and returns the body as the server wrote it.
     pub(crate) fn text(&self, path: &str, accept: &str) -> anyhow::Result<String> {
-        let _progress = Progress::start("waiting for the server's answer");
+        let _progress = Progress::start("waiting for the server's response");
         let request = self.agent.get(format!("{}{path}", self.url)).header("Accept", accept);
         self.whole(path, self.check(self.in_time(self.authorised(request)).call())?)
     }
@@ -179,7 +179,10 @@ impl Client {
 
     fn late(&self) -> String {
         let seconds = self.list_time_max().as_secs_f64();
-        format!("{} gave no whole answer within {seconds} s; is it overloaded?", self.url)
+        format!(
+            "{} did not send a complete response within {seconds} s; it may be overloaded",
+            self.url
+        )
     }
 
     /// Sends a GET request, and returns the streamed body.
@@ -215,7 +218,7 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> anyhow::Result<T> {
-        let _progress = Progress::start("waiting for the server's answer");
+        let _progress = Progress::start("waiting for the server's response");
         let request = self.agent.post(format!("{}{path}", self.url));
         let request = request.header("Accept", "application/json");
         let request = request.header("Content-Type", "application/json");
@@ -267,15 +270,16 @@ impl Client {
             Ok(problem) => Err(Refused::from(problem).into()),
             // Servers reject too long requests without a message.
             Err(_) if matches!(status, 414 | 431) && text.is_empty() => {
-                bail!("{} answers {status}: the question is too long; name less in it", self.url)
+                bail!("{} responds {status}: the query is too long; shorten it", self.url)
             }
-            Err(_) => bail!("{} answers {status}: {}", self.url, text.trim()),
+            Err(_) => bail!("{} responds {status}: {}", self.url, text.trim()),
         }
     }
 
     fn strange(&self, path: &str) -> String {
         format!(
-            "{}{path} answers something else; is it a jobmeter server of this version?",
+            "{}{path} returned an unexpected response; check that it is a jobmeter server of this \
+             version",
             self.url
         )
     }
@@ -320,11 +324,11 @@ mod tests {
             ("`for_seconds` is 1 to 2592000 seconds", "--for is 1 to 2592000 seconds"),
             ("`start` is after `end`", "--since is after --until"),
             (
-                "`nodes` or `job` says where metrics are promoted",
-                "--nodes or --job says where metrics are promoted",
+                "name the nodes or the job of the promotion: `nodes` or `job`",
+                "name the nodes or the job of the promotion: --nodes or --job",
             ),
             ("fewer devices or metrics, or summary=true", "fewer devices or metrics, or --summary"),
-            ("`exit_code` is 0 to 255", "--exit-code is 0 to 255"),
+            ("`exit_code` must be 0 to 255", "--exit-code must be 0 to 255"),
             ("`id` is 1 or more", "the job's ID is 1 or more"),
             ("there is no source `load`", "there is no source `load`"),
         ] {
@@ -362,7 +366,7 @@ mod tests {
         for error in [get, post] {
             let error = format!("{error:#}");
             assert!(
-                error.starts_with(&format!("{url} gave no whole answer within 0.5 s")),
+                error.starts_with(&format!("{url} did not send a complete response within 0.5 s")),
                 "{error}"
             );
         }

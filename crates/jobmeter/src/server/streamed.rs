@@ -67,9 +67,9 @@ impl<R: Read> Streamed<R> {
         let held = std::mem::take(&mut self.held);
         let text = match held.strip_prefix(ERROR) {
             Some(reason) => String::from_utf8_lossy(reason).trim().to_owned(),
-            None => format!("its connection broke ({error}); try again, or ask for less"),
+            None => format!("the connection broke ({error}); retry, or query less"),
         };
-        io::Error::other(format!("the server ended the answer early: {text}"))
+        io::Error::other(format!("the server aborted the response: {text}"))
     }
 }
 
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_reason_of_an_early_end_is_the_error() {
-        let why = "the server ended the answer early: more than 20 rows; add LIMIT".to_owned();
+        let why = "the server aborted the response: more than 20 rows; add LIMIT".to_owned();
         let reasons: [&[&str]; 3] = [
             &["a\n1\n", "\nerror: more than 20 rows; add LIMIT\n"],
             &["a\n1\n\nerr", "or: more than 20 rows; add LIMIT\n"],
@@ -125,7 +125,7 @@ mod tests {
         }
         let (text, error) = read(&["a\n1"], true);
         assert_eq!(text, "a\n1");
-        assert!(error.unwrap().contains("its connection broke (Peer disconnected)"));
+        assert!(error.unwrap().contains("the connection broke (Peer disconnected)"));
     }
 
     #[test]

@@ -59,7 +59,7 @@ pub(crate) fn filters(
         let known: Vec<String> =
             seen.iter().flat_map(|job| names_of(job, filter)).chain(of_nodes).collect();
         let meant = meant(value, known.iter().map(String::as_str));
-        format!("no job that you may see has the {filter} `{value}`{meant}")
+        format!("no job that is visible to you has the {filter} `{value}`{meant}")
     };
     Ok(unknown.into_iter().map(line).collect())
 }
@@ -103,12 +103,12 @@ fn has_series(client: &Client, device: &str) -> anyhow::Result<bool> {
 }
 
 fn told<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    format!("no {what} `{name}` is known here{}", meant(name, known))
+    format!("the server knows no {what} `{name}`{}", meant(name, known))
 }
 
 fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let near = config::nearest(name, known);
-    near.map_or_else(String::new, |near| format!("; is `{near}` meant?"))
+    near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
 }
 
 #[cfg(test)]
@@ -119,8 +119,8 @@ mod tests {
     fn what_was_meant() {
         let known = ["load_1m", "load_5m"];
         let told = |name| told("metric", name, known.into_iter());
-        assert_eq!(told("lod_1m"), "no metric `lod_1m` is known here; is `load_1m` meant?");
-        assert_eq!(told("xyz"), "no metric `xyz` is known here");
+        assert_eq!(told("lod_1m"), "the server knows no metric `lod_1m`; did you mean `load_1m`?");
+        assert_eq!(told("xyz"), "the server knows no metric `xyz`");
         assert_eq!(words(Some("a, b,,")).collect::<Vec<_>>(), ["a", "b"]);
     }
 }

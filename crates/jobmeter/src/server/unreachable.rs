@@ -20,46 +20,53 @@ pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> String {
         return format!("{url} is not trusted");
     }
     if matches!(error, ureq::Error::Http(_) | ureq::Error::BadUri(_)) {
-        return format!("{url} cannot be asked this; name less in the question");
+        return format!("the query for {url} is too long or invalid; shorten it");
     }
     if url.starts_with("http://") && answers_otherwise(error) {
         let rest = url.trim_start_matches("http://");
-        return format!("{url} answers, but not in HTTP; if it has TLS, name it https://{rest}");
+        return format!("{url} does not speak HTTP; if it uses TLS, write https://{rest}");
     }
-    format!("no server answers at {url}; start one with `jobmeter up`, or name one with --server")
+    format!(
+        "no server responds at {url}; start one with `jobmeter up`, or choose one with \
+             --server"
+    )
 }
 
 fn of_tls(error: &Tls) -> &'static str {
     match error {
-        Tls::InvalidMessage(_) => "it answers something else; if it has no TLS, name it http://",
+        Tls::InvalidMessage(_) => {
+            "the response is not TLS; if the server does not use TLS, write \
+                                   http://"
+        }
         Tls::AlertReceived(_) => {
-            "it broke TLS off; it may want another certificate than --cert and --key give"
+            "the server ended the TLS connection; it may need another certificate in --cert and \
+             --key"
         }
         Tls::InvalidCertificate(error) => of_certificate(error),
-        _ => "look at its certificate and at --ca, --cert and --key",
+        _ => "check its certificate, and --ca, --cert and --key",
     }
 }
 
 fn of_certificate(error: &CertificateError) -> &'static str {
     match error {
         CertificateError::UnknownIssuer => {
-            "its certificate comes from none that is known here; give that one with --ca FILE"
+            "its certificate has an unknown issuer; add the issuer's certificate with --ca FILE"
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "its certificate is for another name; ask it by a name that stands in it, or give it one \
-             with this name"
+            "its certificate is for another name; use a name of the certificate, or install a \
+             certificate with this name"
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "its certificate has expired; give it a new one"
+            "its certificate has expired; install a new one"
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "its certificate is not valid yet; look at both clocks"
+            "its certificate is not valid yet; check both clocks"
         }
         other if other.to_string().contains("CaUsedAsEndEntity") => {
-            "it shows the certificate of an authority (CA) as its own; give it one that the authority \
-             signed (basicConstraints CA:FALSE), and its users the authority's with --ca FILE"
+            "it uses a CA certificate as its own; install a certificate signed by the CA \
+             (basicConstraints CA:FALSE), and add the CA certificate with --ca FILE"
         }
-        _ => "its certificate is not believed; the authority it comes from is named with --ca FILE",
+        _ => "its certificate is not trusted; add its CA certificate with --ca FILE",
     }
 }
 
@@ -106,11 +113,11 @@ mod tests {
     fn a_server_that_speaks_something_else() {
         // A fatal TLS alert: the answer of a TLS server to plain HTTP.
         let told_of_tls = told("http", &[21, 3, 3, 0, 2, 2, 10]);
-        assert!(told_of_tls.contains("if it has TLS, name it https://127.0.0.1:"), "{told_of_tls}");
+        assert!(told_of_tls.contains("if it uses TLS, write https://127.0.0.1:"), "{told_of_tls}");
         let closed = told("http", b"");
-        assert!(closed.contains("name it https://"), "{closed}");
+        assert!(closed.contains("write https://"), "{closed}");
         let plain = told("https", b"HTTP/1.1 400 Bad Request\r\n\r\n");
-        assert!(plain.contains("if it has no TLS, name it http://"), "{plain}");
+        assert!(plain.contains("if the server does not use TLS, write http://"), "{plain}");
         let alert = told("https", &[21, 3, 3, 0, 2, 2, 42]);
         assert!(alert.contains("--cert and --key"), "{alert}");
     }
@@ -121,7 +128,7 @@ mod tests {
         let url = format!("http://{free}");
         let error = ureq::get(&url).call().unwrap_err();
         let told = unreachable(&url, &error);
-        assert!(told.contains("no server answers") && told.contains("jobmeter up"), "{told}");
+        assert!(told.contains("no server responds") && told.contains("jobmeter up"), "{told}");
     }
 
     #[test]

@@ -86,7 +86,10 @@ fn a_full_standard_output_is_an_error() {
 #[test]
 fn a_token_for_no_time_is_rejected() {
     let (code, _, error) = jobmeter(NOBODY, &["token", "create", "--for", "0"]);
-    assert!(code == 2 && error.starts_with("jobmeter: --for: a token is good for 1s"), "{error}");
+    assert!(
+        code == 2 && error.starts_with("jobmeter: --for: a token must be valid for 1s"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -123,7 +126,7 @@ fn a_change_that_concerns_no_node_says_so() {
     assert_eq!((code, &*out), (0, "3 holds, for 0 nodes that report\n"));
     assert!(error.contains("no node of that name has reported"), "{error}");
     let (code, out, _) = jobmeter(&url, &["flush", "--nodes", "vm", "--source", "load"]);
-    assert_eq!((code, &*out), (0, "3 is asked for, for 1 node that reports\n"));
+    assert_eq!((code, &*out), (0, "3 is requested, for 1 node that reports\n"));
 }
 
 #[test]
@@ -142,14 +145,14 @@ fn a_series_with_another_label_or_of_no_job_is_told() {
     ]);
     for (words, told) in [
         (&["--label", "a=b"][..], "no series of load_1m has the label a=b"),
-        (&["--job", "1"], "load_1m is a metric of nodes, not of jobs: leave --job out"),
+        (&["--job", "1"], "load_1m is a metric of nodes, not of jobs; omit --job"),
     ] {
         let (code, out, error) = jobmeter(&url, &[&["explain", "load_1m"], words].concat());
         assert_eq!((code, &*out, error), (1, "", format!("jobmeter: {told}\n")));
     }
     let (code, out, error) = jobmeter(&url, &["explain", "load_1m,nosuch"]);
     assert!(code == 1 && out.starts_with("n1 load_1m\n"), "{out}");
-    assert_eq!(error, "jobmeter: no metric `nosuch` is known here\n");
+    assert_eq!(error, "jobmeter: the server knows no metric `nosuch`\n");
 }
 
 #[test]
@@ -171,16 +174,13 @@ fn a_name_that_nobody_has_is_told() {
     };
     let (code, out, told) = get("lod_1m");
     assert_eq!((code, &*out), (1, "timestamp,device_id\n"), "{told}");
-    assert_eq!(told, "jobmeter: no metric `lod_1m` is known here; is `load_1m` meant?\n");
+    assert_eq!(told, "jobmeter: the server knows no metric `lod_1m`; did you mean `load_1m`?\n");
     // A known name without samples in that time range.
     let (code, _, told) = get("load_1m");
     assert!(
-        code == 1 && told.starts_with("jobmeter: no sample of metric load_1m of device n1 from ")
+        code == 1 && told.starts_with("jobmeter: no samples of metric load_1m of device n1 from ")
     );
-    assert!(
-        told.ends_with("; `jobmeter explain load_1m --device n1` shows what reports\n"),
-        "{told}"
-    );
+    assert!(told.ends_with("; `jobmeter explain load_1m --device n1` explains why\n"), "{told}");
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn one_unknown_name_of_a_list_is_told() {
         |metric| jobmeter(&url, &["get", "--start", "0", "--format", "csv", "--metric", metric]);
     let (code, out, told) = get("load_1m,lod_1m");
     assert_eq!((code, out.lines().count()), (1, 2), "{told}");
-    assert_eq!(told, "jobmeter: no metric `lod_1m` is known here; is `load_1m` meant?\n");
+    assert_eq!(told, "jobmeter: the server knows no metric `lod_1m`; did you mean `load_1m`?\n");
     assert_eq!(get("load_1m").0, 0);
 }
 
@@ -250,7 +250,7 @@ fn a_metric_that_a_node_lacks_is_explained_by_its_source() {
         ("load_1m", "n1: source load is off in the node's own file: `enabled = true` under"),
         (
             "memory_total_bytes",
-            "source memory is switched off through the server by root: `jobmeter set --undo 7`",
+            "root disabled source memory through the server; to undo: `jobmeter set --undo 7`",
         ),
         ("vmstat_page_faults_total", "`jobmeter promote vmstat_page_faults_total --nodes n1` does"),
         ("vmstat_swapped_in_pages_total", "n1: source vmstat"),
@@ -264,19 +264,19 @@ fn a_metric_that_a_node_lacks_is_explained_by_its_source() {
     );
     let absent = explain("nvidia_power_watts", &n1);
     assert!(
-        absent.starts_with("jobmeter: n1: source nvidia is absent: the node lacks what it reads ("),
+        absent.starts_with("jobmeter: n1: source nvidia is absent: the node lacks its files ("),
         "{absent}"
     );
     let works = explain("cpu_core_user_seconds_total", &n1);
     assert!(
-        works.contains("source cpu works and gave no") && works.contains("[sources.cpu]"),
+        works.contains("source cpu works, but has no") && works.contains("[sources.cpu]"),
         "{works}"
     );
     let off = explain("disk_reads_total", &n1);
     assert!(off.contains("n1: source disk is not read: ") && off.contains("promote"), "{off}");
     // Without a device, the command explains every node.
     let all = explain("disk_reads_total", &[]);
-    assert!(all.lines().nth(1).unwrap().contains("n2: its agent tells nothing"), "{all}");
+    assert!(all.lines().nth(1).unwrap().contains("n2: its agent reports no state"), "{all}");
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn an_end_that_changes_nothing_says_so() {
             "changed":false}"#,
     )]);
     let (code, out, error) = jobmeter(&url, &["job", "end", "slurm:7"]);
-    let told = "jobmeter: job slurm:7 had ended: nothing was changed\n";
+    let told = "jobmeter: job slurm:7 had already ended; nothing was changed\n";
     assert_eq!((code, &*out, &*error), (0, "", told));
 }
 
@@ -348,10 +348,10 @@ fn a_mistyped_filter_of_jobs_is_told_the_near_name() {
         ("/api/v1/nodes", "[]"),
     ]);
     for (option, value, told) in [
-        ("--user", "alcie", "user `alcie`; is `alice` meant?"),
-        ("--account", "slurm:physic", "account `slurm:physic`; is `slurm:physics` meant?"),
-        ("--cluster", "slrum", "cluster `slrum`; is `slurm` meant?"),
-        ("--device", "n1", "device `n1`; is `n10` meant?"),
+        ("--user", "alcie", "user `alcie`; did you mean `alice`?"),
+        ("--account", "slurm:physic", "account `slurm:physic`; did you mean `slurm:physics`?"),
+        ("--cluster", "slrum", "cluster `slrum`; did you mean `slurm`?"),
+        ("--device", "n1", "device `n1`; did you mean `n10`?"),
         ("--queue", "long", "queue `long`"),
     ] {
         let (code, out, error) = jobmeter(&url, &["jobs", option, value]);
@@ -369,7 +369,8 @@ fn a_mistyped_variable_is_not_ignored() {
     let list = ["sources", "--markdown"];
     let (code, out, told) = jobmeter_with(&[("JOBMETER_SERVR", "http://127.0.0.1:1")], &list);
     assert_eq!((code, &*out), (2, ""), "{told}");
-    let want = "environment JOBMETER_SERVR: no setting has this name; is `JOBMETER_SERVER` meant?";
+    let want =
+        "environment JOBMETER_SERVR: no setting has this name; did you mean `JOBMETER_SERVER`?";
     assert!(told.contains(want), "{told}");
     // Variables of another program, and variables that another tool created.
     let others = [("JOBMETER_PERID", "1s"), ("JOBMETER_PORT", "tcp://10.0.0.1:80")];
@@ -377,7 +378,7 @@ fn a_mistyped_variable_is_not_ignored() {
     assert_eq!(code, 0, "{told}");
     assert_eq!(
         told,
-        "jobmeter: environment JOBMETER_PERID: no setting has this name; is `JOBMETER_PERIOD` meant? (ignored)\n\
+        "jobmeter: environment JOBMETER_PERID: no setting has this name; did you mean `JOBMETER_PERIOD`? (ignored)\n\
          jobmeter: environment JOBMETER_PORT: no setting has this name (ignored)\n"
     );
     let known = [("JOBMETER_PERIOD", "1s"), ("JOBMETER_SOURCES_CPU_CORES", "true")];
@@ -391,7 +392,8 @@ fn a_folder_of_ticks_is_told_as_one() {
         let (code, out, told) = jobmeter_with(&[], &[command, "--root", hosts]);
         assert_eq!((code, &*out), (2, ""), "{told}");
         let want = format!(
-            "jobmeter: {hosts} holds recorded machines, or ticks of one: 1, 2; name one of them, such as {hosts}/1\n"
+            "jobmeter: {hosts} contains several recorded machines or ticks: 1, 2; choose one of \
+             them, such as {hosts}/1\n"
         );
         assert_eq!(told, want);
     }

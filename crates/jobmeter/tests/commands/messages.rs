@@ -143,7 +143,7 @@ fn gaps_of_an_unknown_device_name_the_near_one() {
                 "memory_used_bytes":null,"memory_bytes":null}]"#,
         ),
     ]);
-    let told = "jobmeter: no device `nod-1` is known here; is `node-1` meant?\n";
+    let told = "jobmeter: the server knows no device `nod-1`; did you mean `node-1`?\n";
     for (format, want) in [(&[][..], ""), (&["--json"], "[]\n")] {
         let (code, out, error) = jobmeter(&url, &[&["gaps", "--device", "nod-1"], format].concat());
         assert_eq!((code, &*out, &*error), (1, want, told));

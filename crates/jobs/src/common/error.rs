@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
     /// The file cannot be opened or is not a registry.
-    #[error("{path}: {cause}; give a directory that the server may write, or restore the file")]
+    #[error("{path}: {cause}; choose a directory that the server can write, or restore the file")]
     Open {
         /// The file.
         path: PathBuf,
@@ -16,7 +16,8 @@ pub enum RegistryError {
     },
     /// A newer program wrote the file.
     #[error(
-        "{path}: version {found} is newer than {known}, which this program knows; use a newer one"
+        "{path}: version {found} is newer than {known}, the newest that this program supports; use \
+         a newer program"
     )]
     Newer {
         /// The file.
@@ -30,15 +31,18 @@ pub enum RegistryError {
     #[error("the registry of jobs failed: {0}")]
     Sqlite(#[from] rusqlite::Error),
     /// The file contains an invalid value, such as an invalid name.
-    #[error("the registry of jobs holds `{0}`, which cannot be; restore the file from a backup")]
+    #[error(
+        "the registry of jobs contains the invalid value `{0}`; restore the file from a \
+             backup"
+    )]
     Damaged(String),
     /// No job has this name.
-    #[error("no job {0} is known")]
+    #[error("there is no job {0}")]
     Unknown(String),
     /// The ID is the ID of a whole array or heterogeneous job.
     #[error(
-        "{name} is the number of a whole array, or heterogeneous job, whose parts have numbers of their own; \
-         list them with part_of={number}"
+        "{name} is the ID of an array job or heterogeneous job; list its parts with \
+         part_of={number}"
     )]
     Parts {
         /// The requested name.
@@ -47,7 +51,7 @@ pub enum RegistryError {
         number: i64,
     },
     /// Several clusters have a job with this ID.
-    #[error("{spelling} is {}; write which", list(spelling, .clusters))]
+    #[error("{spelling} is ambiguous: {}; add the cluster", list(spelling, .clusters))]
     Ambiguous {
         /// The requested name.
         spelling: String,
@@ -55,7 +59,7 @@ pub enum RegistryError {
         clusters: Vec<ClusterId>,
     },
     /// The registry holds its maximum of visits.
-    #[error("the registry is full: it holds {0} visits of jobs to devices")]
+    #[error("the registry is full: it has {0} allocations of devices to jobs")]
     Full(u64),
     /// The registry is half full, and this user has the maximum of local jobs, ended ones included.
     #[error(
@@ -68,7 +72,7 @@ pub enum RegistryError {
         max: u64,
     },
     /// A limit on a number of objects is reached: the limit, and the kind of object.
-    #[error("there are {0} {1}, and no more may be")]
+    #[error("the limit of {0} {1} is reached")]
     TooManyOf(i64, &'static str),
     /// The user has the maximum of open local jobs on this device.
     #[error(
@@ -83,7 +87,7 @@ pub enum RegistryError {
         max: i64,
     },
     /// The query matches more rows than the limit.
-    #[error("more than {0} jobs match; ask for less time, one device or one job")]
+    #[error("more than {0} jobs match; choose a shorter time range, one device or one job")]
     TooMany(usize),
 }
 

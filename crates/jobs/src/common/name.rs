@@ -18,7 +18,7 @@ pub struct JobName {
 
 /// The text is not a job name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` names no job: write its number, such as 42, 123_4 or slurm:42")]
+#[error("`{0}` is not a job; write its ID, such as 42, 123_4 or slurm:42")]
 pub struct JobNameError(pub String);
 
 impl JobName {

@@ -389,7 +389,7 @@ fn promotion(row: &Row<'_>) -> rusqlite::Result<Result<Promotion, String>> {
     let (number, device): (i64, String) = (row.get(0)?, row.get(1)?);
     let nodes = match NodeList::new(&device) {
         Ok(nodes) => nodes,
-        Err(error) => return Ok(Err(format!("promotion {number} is passed over: {error}"))),
+        Err(error) => return Ok(Err(format!("promotion {number} is skipped: {error}"))),
     };
     let origin: String = row.get(6)?;
     Ok(Ok(Promotion {

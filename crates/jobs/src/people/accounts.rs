@@ -167,7 +167,7 @@ pub struct AccountKey {
 
 /// The text is not an account key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` names no account: write CLUSTER:NAME, such as slurm:physics")]
+#[error("`{0}` is not an account; write CLUSTER:NAME, such as slurm:physics")]
 pub struct AccountKeyError(pub String);
 
 impl FromStr for AccountKey {

@@ -177,7 +177,7 @@ fn judge(
     };
     let cgroup = || "has its cgroup".to_owned();
     let Some(record) = seen.record else {
-        let unknown = "knows no such job at this time".to_owned();
+        let unknown = "does not know the job at this time".to_owned();
         add(Difference::NotKnown, seen.start, unknown, cgroup());
         return Ok(());
     };
@@ -195,7 +195,7 @@ fn judge(
             add(Difference::NotRunning, since, said(word, &told.state_word), cgroup());
         }
     } else if told.shares > 0 && !told.has_device {
-        let others = "gave it other nodes".to_owned();
+        let others = "allocated other nodes".to_owned();
         add(Difference::OtherNode, seen.start, others, cgroup());
     }
     let other = match (told.uid, seen.node_uid, &told.user, &seen.node_user) {
@@ -243,8 +243,8 @@ fn not_seen(
         }
         let word: String = row.get(4)?;
         let node = match gone {
-            Some(_) => "its cgroup is gone",
-            None => "reports, and never had its cgroup",
+            Some(_) => "its cgroup has disappeared",
+            None => "sends reports, but never had its cgroup",
         };
         found.push(Disagreement {
             key: key(row.get(0)?, row.get(1)?)?,

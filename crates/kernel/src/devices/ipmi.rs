@@ -69,7 +69,7 @@ pub enum IpmiError {
     #[error("{0}")]
     Denied(String),
     /// It does not answer.
-    #[error("the BMC has not answered for {0:?}")]
+    #[error("the BMC has not responded for {0:?}")]
     Late(Duration),
     /// Any other error.
     #[error("{0}")]
@@ -153,7 +153,7 @@ impl Bmc {
             self.root.note_reply(REPLY, text(&self.noted).as_bytes());
         }
         if self.answer.is_empty() {
-            return Err(IpmiError::Failed("an answer of the BMC is empty".to_owned()));
+            return Err(IpmiError::Failed("a response of the BMC is empty".to_owned()));
         }
         Ok(Some(&self.answer))
     }

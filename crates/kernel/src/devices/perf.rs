@@ -67,7 +67,7 @@ pub enum PerfError {
     #[error("no more files may be open")]
     Files,
     /// The task has ended, or the counter's cgroup or processor was removed.
-    #[error("what was counted is gone")]
+    #[error("the counter has disappeared")]
     Gone,
     /// The PMU cannot count it so: for a cgroup or task, in this group, or with these numbers.
     #[error("the PMU rejects it")]

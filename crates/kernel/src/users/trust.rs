@@ -63,7 +63,8 @@ pub fn make_own_folder(dir: &Path, mode: u32) -> io::Result<()> {
     if about.mode() & WRITABLE & !own_group(&about) != 0 {
         let (path, mode) = (dir.display(), about.mode() & 0o7777);
         return Err(untrusted(format!(
-            "{path} can be written by other users (mode {mode:o}); check what is in it and run chmod go-w {path}"
+            "{path} can be written by other users (mode {mode:o}); check its content and run chmod \
+             go-w {path}"
         )));
     }
     check_inside(dir, LEVELS_MAX)
@@ -130,8 +131,8 @@ fn own_fault(path: &Path, about: &Metadata, owners: &[u32]) -> Option<String> {
         let uid = about.uid();
         let own = owners.last().unwrap_or(&0);
         return Some(format!(
-            "{path} belongs to user {uid}, who could have prepared what is in it; name another {what}, or check it \
-             and run chown -R {own} {path}"
+            "{path} belongs to user {uid}, who could have prepared its content; choose another \
+             {what}, or check it and run chown -R {own} {path}"
         ));
     }
     // A link has no mode of its own.
@@ -142,8 +143,8 @@ fn own_fault(path: &Path, about: &Metadata, owners: &[u32]) -> Option<String> {
     let mode = about.mode() & 0o7777;
     (open && !closed).then(|| {
         format!(
-            "{path} can be written by other users (mode {mode:o}); name another {what}, or check what is in it and \
-             run chmod go-w {path}"
+            "{path} can be written by other users (mode {mode:o}); choose another {what}, or check \
+             its content and run chmod go-w {path}"
         )
     })
 }

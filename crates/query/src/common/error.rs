@@ -23,7 +23,8 @@ pub enum QueryError {
     TimeRange(String),
     /// A parameter that the function does not have.
     #[error(
-        "Could not find the function api.{function} with the parameter `{parameter}`; it takes {known}"
+        "Could not find the function api.{function} with the parameter `{parameter}`; its \
+         parameters are {known}"
     )]
     Parameter {
         /// The function.
@@ -37,7 +38,7 @@ pub enum QueryError {
     #[error("{0}")]
     Name(String),
     /// No job with that name, or none that is visible to this reader.
-    #[error("no job {0} is known")]
+    #[error("there is no job {0}")]
     UnknownJob(String),
     /// Several clusters have a job with that ID, or the ID is that of a job array.
     #[error("{0}")]
@@ -46,20 +47,19 @@ pub enum QueryError {
     #[error("permission denied: job {0} belongs to another user")]
     Denied(JobKey),
     /// Another user owns the job, and the managers of its account permit members to list it.
-    #[error(
-        "permission denied: of job {0} its account shows its members no more than the list of jobs"
-    )]
+    #[error("permission denied: the account of job {0} permits its members only the list of jobs")]
     Listed(JobKey),
     /// The answer has more rows than the limit.
     #[error(
-        "the answer has more than {0} rows; ask for less time, fewer devices or metrics, or summary=true"
+        "the result has more than {0} rows; choose a shorter time range, fewer devices or metrics, \
+         or summary=true"
     )]
     TooManyRows(u64),
     /// The answer exceeds another limit.
     #[error("{0}")]
     TooMuch(String),
     /// The client disconnected, or the query timed out.
-    #[error("the question was cancelled")]
+    #[error("the query was cancelled")]
     Cancelled,
     /// The job registry failed.
     #[error(transparent)]

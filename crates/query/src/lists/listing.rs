@@ -110,7 +110,7 @@ impl Questions {
         if have < max {
             return Ok(());
         }
-        let text = format!("more than {max} series match; ask for fewer devices or metrics");
+        let text = format!("more than {max} series match; choose fewer devices or metrics");
         Err(QueryError::TooMuch(text))
     }
 

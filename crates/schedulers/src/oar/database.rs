@@ -43,8 +43,8 @@ pub enum ParametersError {
     Malformed(String),
     /// They require TLS.
     #[error(
-        "TLS to the database is not supported; use a socket of this machine, or over a network that is \
-         the cluster's own"
+        "TLS to the database is not supported; use a local socket, or a private network of the \
+         cluster"
     )]
     Tls,
     /// They hold a password, which belongs in a file.

@@ -101,9 +101,9 @@ fn unknown(app: &App, key: &AccountKey) -> Refusal {
     let near = config::nearest(&name, known.iter().map(String::as_str));
     let hint = near.map_or_else(
         || format!("`jobmeter account create {name}` creates one before its first job"),
-        |near| format!("is `{near}` meant?"),
+        |near| format!("did you mean `{near}`?"),
     );
-    Refusal::not_found(format!("no account {name} is known")).hint(Some(hint))
+    Refusal::not_found(format!("there is no account {name}")).hint(Some(hint))
 }
 
 /// Checks a change, and whether the caller may make it.
@@ -121,12 +121,13 @@ fn permitted(
         return Err(Refusal::forbidden("only administrators create accounts"));
     }
     if !admin && !manages {
-        let message = "what an account's members see is said by its managers and by administrators";
+        let message = "only managers of the account and administrators may change an account's \
+                       settings";
         return Err(Refusal::forbidden(message));
     }
     let members_see = asked.members_see.as_ref().map(|word| {
         let sees = Sees::ALL.into_iter().find(|sees| sees.word() == word);
-        sees.ok_or_else(|| Refusal::malformed("`members_see` is nothing, jobs or all"))
+        sees.ok_or_else(|| Refusal::malformed("`members_see` must be `nothing`, `jobs` or `all`"))
     });
     let lists = [
         (&asked.members, Role::Member),
@@ -142,7 +143,7 @@ fn permitted(
             let uid = users.uid(name).or_else(|| name.parse().ok()).ok_or_else(|| {
                 let shown: String = name.chars().take(100).collect();
                 Refusal::malformed(format!(
-                    "no user `{shown}` is known here; write the user's number"
+                    "the server knows no user `{shown}`; use the user ID instead"
                 ))
             })?;
             if to == Role::Member && role(known, uid) == Some(Role::Manager) {
@@ -150,7 +151,7 @@ fn permitted(
                 continue;
             }
             if !admin && (to == Role::Manager || role(known, uid) == Some(Role::Manager)) {
-                let message = "administrators say who an account's managers are";
+                let message = "only administrators may change an account's managers";
                 return Err(Refusal::forbidden(message));
             }
             change.users.push((uid, to));

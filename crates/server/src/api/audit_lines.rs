@@ -221,7 +221,7 @@ impl Found {
 impl Found {
     /// Adds a note about undecodable lines, whatever the request: damage may hide an action.
     fn note(&mut self, count: u64, time: f64, most: usize) {
-        let action = format!("{count} lines from here on cannot be decoded");
+        let action = format!("{count} lines from this line on cannot be decoded");
         let line = AuditEntry {
             time,
             actor: String::new(),
@@ -276,7 +276,7 @@ mod tests {
         std::fs::write(&files[0], newer).unwrap();
         // The line after the third cannot be decoded.
         let noted = read(&files, &all(), &Cancel::default()).unwrap().swap_remove(3);
-        assert_eq!(noted.action, "1 lines from here on cannot be decoded");
+        assert_eq!(noted.action, "1 lines from this line on cannot be decoded");
         assert_eq!(told(&all()), [1.0, 2.0, 3.0, 3.0, 5.0]);
         assert_eq!(told(&Wanted { most: 2, ..all() }), [3.0, 5.0]);
         assert_eq!(told(&Wanted { most: 3, ..all() }), [3.0, 3.0, 5.0]);

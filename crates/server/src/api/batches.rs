@@ -97,7 +97,10 @@ pub(crate) async fn batches(
         let note = move |app: &App| app.registry.note_stops(&stops, received);
         let noted = app.change_registry(caller.doer.whose(), note);
         if let Err(error) = noted.await? {
-            log::error!("which agents were stopped is not known after a restart: {error}");
+            log::error!(
+                "cannot store which agents were stopped; a restart of the server loses \
+                         this: {error}"
+            );
         }
     }
     let answer = answer(&app, &head.headers, progress).await?;
@@ -116,12 +119,14 @@ fn bounds<'a>(app: &'a App, caller: &Caller) -> Result<Bounds<'a>, Refusal> {
             let bytes_max = app.limits.user_body_bytes_max;
             Ok(Bounds { bytes_max, within, budget: &app.bodies.user_batches })
         }
-        Rights::Guest | Rights::Reading(_) | Rights::Staff(_) => {
-            Err(Refusal::forbidden("this token reads, and sends no batches"))
-        }
-        Rights::Telling(_) => {
-            Err(Refusal::forbidden("this token tells of jobs, and sends no batches"))
-        }
+        Rights::Guest | Rights::Reading(_) | Rights::Staff(_) => Err(Refusal::forbidden(
+            "this token only permits reading; sending batches needs the \
+                                    scope `agent`",
+        )),
+        Rights::Telling(_) => Err(Refusal::forbidden(
+            "this token only permits reporting jobs; sending batches needs \
+                                    the scope `agent`",
+        )),
         Rights::Anonymous | Rights::Nobody => Err(nobody()),
     }
 }
@@ -290,7 +295,7 @@ async fn apply_some(
         Ok::<_, RegistryError>(applied)
     });
     let applied = applied.await?.map_err(|error| {
-        log::error!("what nodes saw of jobs cannot be kept: {error}");
+        log::error!("cannot store the job events of nodes: {error}");
         let message = "the registry of jobs cannot be written; send these batches again";
         match error {
             RegistryError::Full(_) => {
@@ -319,7 +324,7 @@ fn settle(ack: &mut Ack, outcome: Outcome, progress: &mut Progress) {
         }
         Outcome::RefusedForNow(not_now) => {
             ack.reason = not_now.to_string();
-            log::warn!("batches are refused for now: {not_now}");
+            log::warn!("the server rejects batches temporarily: {not_now}");
             progress.later = Some(not_now);
         }
     }

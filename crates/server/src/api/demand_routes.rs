@@ -40,7 +40,7 @@ pub(crate) async fn settings(
 ) -> Result<Response, Refusal> {
     known(query, Operation::Settings)?;
     if !caller.reader().is_some_and(Reader::sees_every_job) {
-        let message = "only administrators and staff see what is asked of nodes";
+        let message = "only administrators and staff may read setting overrides and flushes";
         return Err(Refusal::forbidden(message));
     }
     let (active, now) = (app.on_demand.active(), app.now());
@@ -228,12 +228,12 @@ fn entries(set: &Set) -> Result<Vec<Entry>, Refusal> {
             api::FlushOn::JobEnd => quoted("job_end"),
         };
         if flush_on.len() > 2 {
-            return Err(Refusal::malformed("`flush_on` has two words at most"));
+            return Err(Refusal::malformed("`flush_on` has at most two entries"));
         }
         entries.push(entry(&section, "flush_on", list(flush_on.iter().map(word))));
     }
     if entries.is_empty() {
-        return Err(Refusal::malformed("a change changes something of `sources` or `bursts`"));
+        return Err(Refusal::malformed("the change is empty: set `sources` or `bursts`"));
     }
     Ok(entries)
 }
@@ -250,13 +250,16 @@ fn source_word(name: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     let shown: String = name.chars().take(64).collect();
-    Err(Refusal::malformed(format!("`{shown}` is no source: its word matches {}", api::WORD)))
+    Err(Refusal::malformed(format!(
+        "`{shown}` is not a source name; source names match {}",
+        api::WORD
+    )))
 }
 
 /// Formats a duration as in the agents' configuration file.
 fn span(what: &str, seconds: f64, (least, most): (f64, f64)) -> Result<String, Refusal> {
     if !(least..=most).contains(&seconds) {
-        return Err(Refusal::malformed(format!("`{what}` is {least} to {most} seconds")));
+        return Err(Refusal::malformed(format!("`{what}` must be {least} s to {most} s")));
     }
     let ms = (seconds * 1000.0).round();
     Ok(if ms % 1000.0 == 0.0 { format!("\"{}s\"", ms / 1000.0) } else { format!("\"{ms}ms\"") })
@@ -270,7 +273,7 @@ pub(crate) fn ends(
     now: Timestamp,
 ) -> Result<Timestamp, Refusal> {
     if !(1.0..=most).contains(&seconds) {
-        return Err(Refusal::malformed(format!("`{what}` is 1 to {most} seconds")));
+        return Err(Refusal::malformed(format!("`{what}` must be 1 s to {most} s")));
     }
     #[expect(clippy::cast_possible_truncation, reason = "bounded by the lines above")]
     Ok(now.plus((seconds * 1e6).round() as i64))
@@ -294,12 +297,12 @@ pub(crate) async fn undo(
         let undone = app.on_demand.demand().undo(number, &by, now)?;
         app.on_demand.refresh(now)?;
         if undone {
-            log::info!("change {number} is undone by {by}");
+            log::info!("{by} ended change {number}");
         }
         Ok(undone)
     });
     if !undone.await?.map_err(refusal)? {
-        return Err(Refusal::not_found(format!("no change {number} holds")));
+        return Err(Refusal::not_found(format!("there is no active change {number}")));
     }
     wrote(json(&numbered(number, nodes))?, &serde_json::json!({"number": number}))
 }
@@ -366,7 +369,7 @@ pub(crate) fn administrators_only(caller: &Caller) -> Result<(), Refusal> {
     if caller.rights.is_admin() {
         return Ok(());
     }
-    Err(Refusal::forbidden("only administrators ask this of nodes"))
+    Err(Refusal::forbidden("only administrators may change or flush nodes"))
 }
 
 /// Returns the caller's name, as stored with a request.
@@ -382,7 +385,12 @@ pub(crate) fn name_of(app: &App, caller: &Caller) -> Box<str> {
 pub(crate) fn number_of(number: Result<Path<String>, PathRejection>) -> Result<i64, Refusal> {
     let text = part(number)?;
     let number = text.parse().ok().filter(|number| (1..1 << 53).contains(number));
-    number.ok_or_else(|| Refusal::malformed("the last part of the path is a number from 1 on"))
+    number.ok_or_else(|| {
+        Refusal::malformed(
+            "the last part of the path must be a whole number \
+                                             above 0",
+        )
+    })
 }
 
 pub(crate) fn numbered(number: i64, nodes: Counted) -> api::ChangeReceipt {

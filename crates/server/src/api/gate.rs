@@ -118,11 +118,14 @@ pub(crate) async fn readers_only(request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<Caller>();
     match caller {
         Some(caller) if caller.reader().is_some() => next.run(request).await,
-        Some(Caller { rights: Rights::Agent(_), .. }) => {
-            Refusal::forbidden("an agent's token appends batches and reads nothing").into_response()
-        }
+        Some(Caller { rights: Rights::Agent(_), .. }) => Refusal::forbidden(
+            "a token of scope `agent` only permits sending batches, not \
+                                reading",
+        )
+        .into_response(),
         Some(Caller { rights: Rights::Telling(_), .. }) => {
-            let message = "a token of scope `jobs` tells of schedulers' jobs and reads nothing";
+            let message = "a token of scope `jobs` only permits reporting a scheduler's jobs, not \
+                           reading";
             Refusal::forbidden(message).into_response()
         }
         _ => nobody().into_response(),

@@ -67,14 +67,14 @@ fn filter(app: &App, params: &Params) -> Result<Filter, Refusal> {
     let state = params.text("state")?.map(|word| {
         JobState::from_word(&word).ok_or_else(|| {
             let words = JobState::ALL.map(JobState::word);
-            let meant = config::nearest(&word, words).map(|near| format!("is `{near}` meant?"));
+            let meant = config::nearest(&word, words).map(|near| format!("did you mean `{near}`?"));
             Refusal::malformed(format!("`state` is one of {}", words.join(", "))).hint(meant)
         })
     });
     let limit = params.limit(api::JOBS_MAX)?;
     let part_of = params.text("part_of")?.map(|number| {
         let number = number.parse().ok().filter(|number| (1..=api::NUMBER_MAX).contains(number));
-        let message = || format!("`part_of` is a whole number from 1 to {}", api::NUMBER_MAX);
+        let message = || format!("`part_of` must be a whole number from 1 to {}", api::NUMBER_MAX);
         number.ok_or_else(|| Refusal::malformed(message()))
     });
     let cluster = params.text("cluster")?.map(|name| ClusterId::new(&name)).transpose();
@@ -112,7 +112,7 @@ fn of_account(
         return Ok((cluster, account));
     };
     if cluster.is_some_and(|cluster| cluster != of) {
-        return Err(Refusal::malformed("`account` and `cluster` name two clusters"));
+        return Err(Refusal::malformed("`account` and `cluster` name different clusters"));
     }
     Ok((Some(of), Some(name.to_owned())))
 }
@@ -130,7 +130,8 @@ fn place(text: &str) -> Result<ListPosition, Refusal> {
     };
     read().ok_or_else(|| {
         Refusal::malformed(
-            "`after` is CLUSTER:ID@START of the job that was told last, such as slurm:7@1767657600.25",
+            "`after` must be CLUSTER:ID@START of the last job received, such as \
+             slurm:7@1767657600.25",
         )
     })
 }
@@ -144,7 +145,7 @@ pub(crate) async fn check(
     known(query, Operation::JobsCheck)?;
     if !caller.reader().is_some_and(jobs::Reader::sees_every_job) {
         return Err(Refusal::forbidden(
-            "only administrators and staff see what schedulers and nodes disagree in",
+            "only administrators and staff may read the differences between schedulers and nodes",
         ));
     }
     let asked = Asked::new(&app, "jobs check", &caller, "");
@@ -232,7 +233,7 @@ async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobUpdate) -> Result<R
     if heard.new + heard.changed == 0 {
         return unchanged(json(&registered)?);
     }
-    log::info!("job {key} was told of");
+    log::info!("received an update of job {key}");
     wrote(json(&registered)?, &serde_json::json!({"job": key.to_string()}))
 }
 
@@ -289,7 +290,7 @@ pub(crate) async fn end(
     let stop = ended.stop.map_or(Ok(now), |stop| time("stop", stop, now))?;
     let code = ended.exit_code;
     if code.is_some_and(|code| !EXIT_CODES.contains(&code)) {
-        return Err(Refusal::malformed("`exit_code` is a number from 0 to 255"));
+        return Err(Refusal::malformed("`exit_code` must be a whole number from 0 to 255"));
     }
     if matches!(caller.rights, Rights::Telling(_)) {
         return end_told(&app, &caller, name, stop, ended.exit_code).await;
@@ -322,7 +323,7 @@ pub(crate) async fn end(
     let other_code = job.exit_code.filter(|had| code.is_some_and(|code| code != *had));
     if let Some(had) = other_code.filter(|_| !is_changed) {
         let message = format!(
-            "job {}:{} has ended with exit code {had}, which stays: nothing was changed",
+            "job {}:{} has already ended with exit code {had}; nothing was changed",
             job.cluster, job.id
         );
         return Err(Refusal::new(StatusCode::CONFLICT, "55000", Why::Malformed, message));
@@ -350,10 +351,13 @@ async fn end_told(
     exit_code: Option<i32>,
 ) -> Result<Response, Refusal> {
     let Some(cluster) = &name.cluster else {
-        return Err(Refusal::malformed("whose job it is has to be said: CLUSTER:ID"));
+        return Err(Refusal::malformed("the cluster of the job is missing; write CLUSTER:ID"));
     };
     if *cluster == ClusterId::local() || !caller.rights.tells_of(cluster) {
-        return Err(Refusal::forbidden(format!("this token tells of no job of `{cluster}`")));
+        return Err(Refusal::forbidden(format!(
+            "this token does not permit reporting jobs of \
+                                               `{cluster}`"
+        )));
     }
     let now = app.now();
     let job = app.change_registry(caller.doer.whose(), move |app| {
@@ -362,7 +366,12 @@ async fn end_told(
         Ok::<_, RegistryError>((ended_job(&app.registry, &key)?, heard.new + heard.changed > 0))
     });
     let (job, is_changed) = job.await?.map_err(QueryError::from)?;
-    let Some(job) = job else { return Err(Refusal::fault(&"a job that ended is not known")) };
+    let Some(job) = job else {
+        return Err(Refusal::fault(
+            &"the registry lacks a job that it has \
+                                                           just ended",
+        ));
+    };
     answer_end(job, is_changed, what_became)
 }
 
@@ -415,7 +424,7 @@ pub(crate) async fn object<T: DeserializeOwned>(
     body: Body,
 ) -> Result<T, Refusal> {
     if media_type(&head.headers).as_deref() != Some("application/json") {
-        return Err(unsupported("this takes application/json"));
+        return Err(unsupported("the content type must be application/json"));
     }
     let held = app.question_body(head, body).await?;
     serde_json::from_slice(&held.bytes).map_err(|error| Refusal::unreadable(&error))
@@ -427,7 +436,7 @@ fn begun_on(device: &str) -> Result<DeviceId, Refusal> {
         return DeviceId::new(device).map_err(wrong);
     }
     Err(Refusal::malformed(
-        "`device` is the name of one node, without blanks, commas, `*`, `[` and `]`",
+        "`device` must be the name of one node, without blanks, commas, `*`, `[` and `]`",
     ))
 }
 
@@ -439,8 +448,8 @@ fn begun_at(seconds: f64, now: Timestamp) -> Result<Timestamp, Refusal> {
     }
     let most = TOLD_WITHIN / Timestamp::SECOND;
     Err(Refusal::malformed(format!(
-        "`start` is more than {most} s off the server's clock; a job is told of when it begins, and clocks are \
-         set by NTP"
+        "`start` differs from the server's clock by more than {most} s; register a job when it \
+         starts, and synchronise the clocks"
     )))
 }
 

@@ -105,7 +105,8 @@ fn promoters_only(caller: &Caller) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::forbidden(
-        "this token writes nothing for a user, and metrics are promoted for a user's jobs",
+        "promoting metrics needs the token of a user or an administrator; this token has other \
+         rights",
     ))
 }
 
@@ -136,7 +137,10 @@ impl Wish {
             }
             (None, None) => {
                 let nodes = self.nodes.clone().ok_or_else(|| {
-                    Refusal::malformed("`nodes` or `job` says where metrics are promoted")
+                    Refusal::malformed(
+                        "name the nodes or the job of the promotion: `nodes` or \
+                                        `job`",
+                    )
                 })?;
                 return Ok(vec![self.promotion(nodes, None, None)]);
             }
@@ -156,8 +160,8 @@ impl Wish {
         }
         if new.is_empty() {
             return Err(Refusal::not_found(
-                "no running job of yours is on these nodes; one of `jobmeter run` counts once the agent \
-                 there has seen its cgroup",
+                "you have no running job on these nodes; a job of `jobmeter run` counts as soon as \
+                 the agent there has found its cgroup",
             ));
         }
         Ok(new)
@@ -212,7 +216,7 @@ pub(crate) async fn demote(
     let number = number_of(number)?;
     promoters_only(&caller)?;
     let (by, now) = (name_of(&app, &caller), app.now());
-    let none = || Refusal::not_found(format!("no promotion {number} of yours holds"));
+    let none = || Refusal::not_found(format!("you have no active promotion {number}"));
     let active = app.on_demand.active();
     let found = active.held.promotions.iter().find(|promotion| promotion.number == number);
     let found = found.filter(|promotion| caller.rights.may_end(promotion.uid)).ok_or_else(none)?;
@@ -222,7 +226,7 @@ pub(crate) async fn demote(
         }
         if found.job.is_none() && found.until.is_none() {
             let message =
-                format!("{} promotes there all the time: take it out of its file", found.by);
+                format!("{} is a permanent rule; to end it, remove it from its file", found.by);
             return Err(Refusal::malformed(message));
         }
     }

@@ -101,7 +101,7 @@ fn paths() -> impl Iterator<Item = &'static str> {
 
 async fn unknown(uri: Uri) -> Refusal {
     let path: String = uri.path().chars().take(200).collect();
-    let meant = config::nearest(&path, paths()).map(|near| format!("is `{near}` meant?"));
+    let meant = config::nearest(&path, paths()).map(|near| format!("did you mean `{near}`?"));
     Refusal::not_found(format!("there is nothing at {path}")).hint(meant)
 }
 

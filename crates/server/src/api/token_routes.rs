@@ -64,7 +64,7 @@ pub(crate) async fn list(
     let of = match (caller.reader(), caller.rights.uid()) {
         (Some(reader), _) if reader.sees_every_job() => None,
         (_, Some(uid)) => Some(uid),
-        _ => return Err(Refusal::forbidden("tokens are told to users")),
+        _ => return Err(Refusal::forbidden("only users may list tokens")),
     };
     let tokens = app.read_registry(move |app| app.registry.tokens(of)).await?;
     let tokens = tokens.map_err(|error| Refusal::fault(&error))?;
@@ -123,7 +123,7 @@ pub(crate) async fn make(
 /// Returns the rights of a token of a scope, if the caller may grant them.
 fn granted(app: &App, caller: &Caller, scope: &str) -> Result<Rights, Refusal> {
     if !matches!(caller.rights, Rights::Admin(_) | Rights::User(_) | Rights::StaffUser(_)) {
-        return Err(Refusal::forbidden("this caller makes no tokens"));
+        return Err(Refusal::forbidden("only users and administrators may create tokens"));
     }
     let own = caller.rights.uid();
     let asked = match (scope, own) {
@@ -146,14 +146,15 @@ fn granted(app: &App, caller: &Caller, scope: &str) -> Result<Rights, Refusal> {
         (Rights::Admin(_), _) => Ok(asked),
         (Rights::User(uid) | Rights::StaffUser(uid), Rights::Reading(of)) if uid == of => {
             if caller.by_made_token {
-                let message = "a token that was made makes no further one";
+                let message = "a created token cannot create another token; use your login or a \
+                               token of the token file";
                 return Err(Refusal::forbidden(message));
             }
             Ok(asked)
         }
         _ => {
-            let message =
-                "a user makes tokens of scope `read` for himself; administrators make others";
+            let message = "users may create tokens of scope `read` for themselves; only administrators may \
+                 create others";
             Err(Refusal::forbidden(message))
         }
     }
@@ -175,7 +176,7 @@ fn spelled(rights: &Rights) -> String {
 fn draw() -> Result<String, Refusal> {
     let mut bytes = [0; TOKEN_BYTES];
     let drawn = SystemRandom::new().fill(&mut bytes);
-    drawn.map_err(|_| Refusal::fault(&"the system gives no random numbers"))?;
+    drawn.map_err(|_| Refusal::fault(&"the operating system provides no random numbers"))?;
     Ok(format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)))
 }
 
@@ -219,7 +220,7 @@ pub(crate) async fn revoke(
 
 fn unknown(id: &str) -> Refusal {
     let shown: String = id.chars().take(40).collect();
-    let message = format!("no token {shown} of yours is known");
+    let message = format!("you have no token {shown}");
     Refusal::new(StatusCode::NOT_FOUND, "P0002", Why::Unknown, message)
 }
 

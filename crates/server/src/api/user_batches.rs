@@ -39,7 +39,8 @@ pub(crate) async fn job_start(
 ) -> Result<Result<Timestamp, String>, Refusal> {
     let Some((device, id)) = origin.as_run() else {
         return Ok(Err(format!(
-            "a user sends only what was counted for his own jobs, and {origin} is no origin of `jobmeter run`"
+            "users may send only samples of their own jobs, and {origin} is not an origin of \
+             `jobmeter run`"
         )));
     };
     let key = JobKey { cluster: ClusterId::local(), id };
@@ -59,7 +60,7 @@ pub(crate) async fn job_start(
 pub(crate) fn check(app: &App, batch: &Decoded, start: Timestamp) -> Result<(), (String, bool)> {
     let again = |why: String| Err((why, true));
     let Some((device, id)) = batch.origin.as_run() else {
-        return again(format!("{} is no origin of `jobmeter run`", batch.origin));
+        return again(format!("{} is not an origin of `jobmeter run`", batch.origin));
     };
     let key = JobKey { cluster: ClusterId::local(), id };
     let table =
@@ -69,16 +70,18 @@ pub(crate) fn check(app: &App, batch: &Decoded, start: Timestamp) -> Result<(), 
     };
     if let Some(other) = table.entries.iter().find(|entry| !own(entry)) {
         let name = &other.metric.name;
-        return again(format!("{name} of {} is not counted for job {key}", other.device));
+        return again(format!("{name} of {} is not attributed to job {key}", other.device));
     }
     if let Some(why) = absurd(&table, batch, start, processors(app, device)) {
         return Err((why, false));
     }
     if !batch.jobs.is_empty() || batch.gaps.iter().any(|gap| gap.device.as_str() != device) {
-        return again("a user tells of no jobs, and of gaps of his job's device only".to_owned());
+        return again(
+            "users may not send job events, and gaps only of the job's device".to_owned(),
+        );
     }
     if let Some(gap) = batch.gaps.iter().find(|gap| !Cause::OF_RUNS.contains(&gap.cause)) {
-        let why = format!("`jobmeter run` notes no gap `{}`", gap.cause.words());
+        let why = format!("`jobmeter run` does not report a gap `{}`", gap.cause.words());
         return Err((why, false));
     }
     Ok(())

@@ -218,7 +218,7 @@ fn write_all([trusted, users]: &mut [Rotated; 2], lines: &Receiver<Entry>, lost:
         let file = if lane == Lane::Users { &mut *users } else { &mut *trusted };
         if let Err(error) = file.write(&line) {
             lost.add(1);
-            log::error!("{}: {error}; what should stand there is lost", file.path.display());
+            log::error!("{}: {error}; the audit entry is lost", file.path.display());
         }
     }
 }

@@ -50,8 +50,8 @@ pub(crate) struct AuthContext<'a> {
 /// Refuses a caller who cannot be identified.
 pub(crate) fn nobody() -> Refusal {
     Refusal::unidentified(
-        "who asks is not known: give a token (Authorization: Bearer TOKEN), or connect from this \
-         machine without a proxy between",
+        "not authenticated: send a token (Authorization: Bearer TOKEN), or connect from this \
+         machine without a proxy",
     )
 }
 
@@ -125,11 +125,11 @@ fn without_port(host: &str) -> &str {
 /// requested host. Programs other than browsers send no Origin.
 fn same_origin(headers: &HeaderMap, host: &str) -> Result<(), Refusal> {
     let refused = |what: &str| {
-        let message = format!("a page of another origin may not do this ({what})");
+        let message = format!("pages of another origin may not send this request ({what})");
         Err(Refusal::new(StatusCode::FORBIDDEN, "42501", Why::Origin, message))
     };
     if headers.get_all(header::ORIGIN).iter().nth(1).is_some() {
-        return refused("two of Origin");
+        return refused("two Origin headers");
     }
     if let Some(origin) = headers.get(header::ORIGIN) {
         let own = origin.to_str().ok().and_then(|origin| {
@@ -158,7 +158,7 @@ fn who(
     headers: &HeaderMap,
 ) -> Result<(Rights, Arc<str>, bool), Refusal> {
     if let Some(authorization) = headers.get(header::AUTHORIZATION) {
-        let unknown = || Refusal::unidentified("the token is not known here, or no longer good");
+        let unknown = || Refusal::unidentified("the token is unknown, expired or revoked");
         let token = authorization.to_str().ok().and_then(token).ok_or_else(unknown)?;
         if let Some(rights) = known.tokens.rights(&token) {
             let who = format!("a token of `{}`", rights.scope());

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 pub(crate) fn believed(about: &Metadata) -> io::Result<()> {
     let own = rustix::process::geteuid().as_raw();
     if !about.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no regular file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     match wrong(about.uid(), about.mode() & 0o7777, own) {
         Some(wrong) => Err(io::Error::new(io::ErrorKind::PermissionDenied, wrong)),
@@ -19,11 +19,11 @@ pub(crate) fn believed(about: &Metadata) -> io::Result<()> {
 
 fn wrong(owner: u32, mode: u32, own: u32) -> Option<String> {
     if owner != 0 && owner != own {
-        let what = "and must be root's or the server's own user's";
+        let what = "and must belong to root or to the server's user";
         return Some(format!("it belongs to user {owner}, {what}"));
     }
-    let what = "`chmod go-w` keeps it to its owner";
-    (mode & 0o022 != 0).then(|| format!("others can change it (mode {mode:o}); {what}"))
+    let what = "run `chmod go-w` on it";
+    (mode & 0o022 != 0).then(|| format!("other users can write it (mode {mode:o}); {what}"))
 }
 
 #[cfg(test)]

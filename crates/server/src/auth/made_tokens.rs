@@ -52,7 +52,7 @@ impl MadeTokens {
                     let (id, expires) = (kept.id, kept.token.expires);
                     known.insert(kept.token.hash, Made { id, rights, expires });
                 }
-                Err(why) => log::error!("token {} is good for nothing: {why}", kept.id),
+                Err(why) => log::error!("token {} is unusable: {why}", kept.id),
             }
         }
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;

@@ -27,7 +27,7 @@ pub(crate) fn getent(program: &str, database: &str, keys: &[&str]) -> io::Result
     let own = Login { uid, gid, groups: Vec::new() };
     let mut running = Running::start(&words, &own)?;
     let Some(ended) = running.look(ANSWER_TIME_MAX)? else {
-        let what = format!("no answer from {program} within {} s", ANSWER_TIME_MAX.as_secs());
+        let what = format!("{program} did not respond within {} s", ANSWER_TIME_MAX.as_secs());
         return Err(io::Error::new(io::ErrorKind::TimedOut, what));
     };
     match ended.code {

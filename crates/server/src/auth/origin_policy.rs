@@ -95,7 +95,7 @@ fn device_of(origin: &Origin) -> &str {
 }
 
 fn refusal(own: &str, what: &str) -> String {
-    format!("this token or certificate tells of {own}, and not of {what}")
+    format!("this token or certificate permits only data of {own}, not of {what}")
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ const TOKEN_BYTES_MAX: usize = 256;
 const SCOPES: [&str; 6] = ["agent", "user", "read", "jobs", "staff", "admin"];
 
 /// Error for the scope `jobs:local`.
-const OF_LOCAL: &str = "`local` jobs are told by their users; `jobs:` names a scheduler's cluster";
+const OF_LOCAL: &str = "users report `local` jobs themselves; `jobs:` needs a scheduler's cluster";
 
 /// A SHA-256.
 pub(crate) type Sha256 = [u8; 32];
@@ -53,7 +53,7 @@ pub enum SecretError {
         error: std::io::Error,
     },
     /// Other users could read or change the file.
-    #[error("{}: {what} (mode {mode:o}, owner {owner}); {}", path.display(), "make it the server's own and `chmod 600` it")]
+    #[error("{}: {what} (mode {mode:o}, owner {owner}); {}", path.display(), "run `chown` to the server's user and `chmod 600` on it")]
     Open {
         /// Path of the file.
         path: PathBuf,
@@ -116,7 +116,7 @@ impl Tokens {
             let rights = rights(scope, passwd).map_err(form)?;
             let hash = hash(token.trim()).map_err(|what| (number, what))?;
             if tokens.known.iter().any(|(known, _)| same(known, &hash)) {
-                return Err((number, "this token stands on an earlier line too".to_owned()));
+                return Err((number, "duplicate of a token on an earlier line".to_owned()));
             }
             tokens.known.push((hash, rights));
         }
@@ -151,7 +151,7 @@ pub(crate) fn read_secret(path: &Path) -> Result<String, SecretError> {
     let (mode, owner) = (about.mode() & 0o7777, about.uid());
     let own = rustix::process::geteuid().as_raw();
     let wrong = match () {
-        () if !about.is_file() => Some("this is no regular file"),
+        () if !about.is_file() => Some("it is not a regular file"),
         () if owner != 0 && owner != own => Some("it belongs to another user"),
         () if mode & 0o007 != 0 => Some("everyone can open it"),
         () if mode & 0o020 != 0 => Some("its group can change it"),
@@ -176,7 +176,7 @@ pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
     };
     let user = |name: &str| {
         let uid = name.parse().ok().or_else(|| uid_of(passwd, name));
-        uid.ok_or_else(|| format!("no user `{name}` in /etc/passwd; write the user's number"))
+        uid.ok_or_else(|| format!("no user `{name}` in /etc/passwd; use the user ID instead"))
     };
     match (scope, name) {
         ("agent", None) => Ok(Rights::Agent(None)),
@@ -187,7 +187,7 @@ pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
         ("user" | "read" | "staff", Some("")) => Err(format!("`{scope}:` without a name")),
         ("user", None) => Ok(Rights::Guest),
         ("user", Some(name)) => Ok(Rights::User(user(name)?)),
-        ("read", None) => Err("`read` wants the user whose sight it is: read:NAME".to_owned()),
+        ("read", None) => Err("`read` needs a user: read:NAME".to_owned()),
         ("read", Some(name)) => Ok(Rights::Reading(user(name)?)),
         ("jobs", None) => Ok(Rights::Telling(None)),
         ("jobs", Some(name)) => {
@@ -204,7 +204,7 @@ pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
         _ => {
             let meant = config::nearest(scope, SCOPES);
             let meant = meant.map(|word| format!("; `{word}`?")).unwrap_or_default();
-            Err(format!("no such scope; agent, user, read, jobs, staff or admin{meant}"))
+            Err(format!("unknown scope; use agent, user, read, jobs, staff or admin{meant}"))
         }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) async fn run(app: Arc<App>) {
     let mut stopping = app.stopping.clone();
     let remembered = app.with_registry(rule_actions::remember).await;
     if let Ok(Err(error)) = remembered {
-        log::warn!("when rules fired before is not known: {error}");
+        log::warn!("cannot read which rules have fired: {error}");
     }
     let (mut followed, mut looks) = (None, 0);
     loop {
@@ -36,7 +36,10 @@ pub(crate) async fn run(app: Arc<App>) {
         match looked.await {
             Ok(Ok(())) if follows => (followed, looks) = (Some(seen), 0),
             Ok(Ok(())) => {}
-            Ok(Err(error)) => log::error!("what is asked of agents stays as it was: {error}"),
+            Ok(Err(error)) => log::error!(
+                "cannot update promotions and settings of agents; the \
+                                           previous ones stay active: {error}"
+            ),
             // The panic is logged already, or the server is stopping.
             Err(_) => {}
         }
@@ -48,6 +51,9 @@ pub(crate) async fn run(app: Arc<App>) {
     }
     // Latches that were set or released within the last second.
     if app.with_registry(|app| rule_actions::keep_latches(app, app.now())).await.is_err() {
-        log::warn!("which rules have fired is not all known after a restart");
+        log::warn!(
+            "cannot store all rules that have fired; a restart of the server loses some of \
+                    them"
+        );
     }
 }

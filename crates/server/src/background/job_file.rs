@@ -177,10 +177,13 @@ impl JobFile {
             return Ok(round);
         }
         if rest {
-            let what = "the file was moved away within this line".to_owned();
+            let what = "the file was renamed in the middle of this line".to_owned();
             round.bad.push((held.at.lines + 1, what));
         }
-        log::info!("{} is another file now, and is read from its beginning", self.path.display());
+        log::info!(
+            "{} was replaced; the server reads the new file from its beginning",
+            self.path.display()
+        );
         (self.held, self.skipping, round.more) = (Some(new), false, true);
         Ok(round)
     }
@@ -312,7 +315,8 @@ pub(crate) async fn follow(app: Arc<App>, path: PathBuf) {
             }
             Err(error) if !std::mem::replace(&mut trouble, true) => {
                 log::error!(
-                    "what `schedulers.file` says cannot be taken, and is tried again: {error}"
+                    "cannot apply the job updates of `schedulers.file`; the server tries again: \
+                     {error}"
                 );
             }
             Err(_) => {}
@@ -334,7 +338,8 @@ fn tell(app: &App, path: &Path, round: Round) {
     }
     if round.heard.backwards > 0 {
         log::warn!(
-            "{}: {} lines until {} end a job more than a minute before it starts, and are refused",
+            "{}: {} lines up to {} end a job more than 60 s before its start; the server rejected \
+             them",
             path.display(),
             round.heard.backwards,
             round.until
@@ -476,7 +481,7 @@ mod tests {
         let mode = |mode| std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
         mode(0o646);
         let refused = lab.file.round(&lab.registry, NOW).unwrap_err().to_string();
-        assert!(refused.contains("jobs.jsonl: others can change it"), "{refused}");
+        assert!(refused.contains("jobs.jsonl: other users can write it"), "{refused}");
         mode(0o644);
         assert_eq!((lab.read(), lab.ids()), (vec![], vec![1]));
     }

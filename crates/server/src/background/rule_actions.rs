@@ -23,7 +23,7 @@ pub(crate) fn keep_latches(app: &App, now: Timestamp) {
         return;
     }
     if let Err(error) = app.registry.note_latches(&news, now) {
-        log::error!("which rules have fired is not written down yet: {error}");
+        log::error!("cannot store which rules have fired; the server tries again: {error}");
         app.watching.not_kept(news);
     }
 }
@@ -40,7 +40,7 @@ pub(crate) fn act(app: &App, now: Timestamp) -> Result<(), DemandError> {
         for nodes in lists(&devices) {
             if let Err(error) = bring_about(app, &when, &nodes, now) {
                 app.counts.rules.add(counts::Rule::Refused, 1);
-                log::warn!("{} fired on {nodes}, and was refused: {error}", when.by());
+                log::warn!("{} fired on {nodes}, but its action was rejected: {error}", when.by());
             }
         }
     }

@@ -16,7 +16,7 @@ pub(crate) async fn end(app: &Arc<App>) {
     match ended.await {
         Ok(Ok(ended)) => {
             for (key, last) in ended {
-                log::info!("job {key} has no sign of life since {last}: it ended then");
+                log::info!("job {key} was last seen at {last}; the server ended it at that time");
             }
         }
         Ok(Err(error)) => log::warn!("local jobs without a sign of life cannot be ended: {error}"),

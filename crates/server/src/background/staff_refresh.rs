@@ -29,7 +29,10 @@ pub(crate) async fn run(app: Arc<App>, root: Root, program: &'static str) {
         match resolved {
             Ok(Ok(access)) => app.replace_access(&settings, access),
             Ok(Err(error)) => log::warn!("the staff is not resolved again: {error}"),
-            Err(_) => log::error!("resolving the staff panicked; the previous staff stays"),
+            Err(_) => log::error!(
+                "resolving the staff panicked; the previous staff stays in \
+                                   effect"
+            ),
         }
     }
 }

@@ -43,12 +43,12 @@ async fn forget(app: &Arc<App>) {
         let now = app.now();
         let left = app.registry.leave_accounts(now.plus(member_us.saturating_neg()))?;
         if left > 0 {
-            log::info!("{left} members left accounts on which they have had no job for long");
+            log::info!("{left} members were removed from accounts in which they had no recent job");
         }
         app.on_demand.demand().forget_old(now)
     });
     if let Ok(Err(error)) = forgot.await {
-        log::warn!("what has had its time stays for another hour: {error}");
+        log::warn!("cannot delete expired entries; the server tries again in 1 h: {error}");
     }
 }
 
@@ -56,6 +56,6 @@ async fn forget(app: &Arc<App>) {
 async fn note_tokens(app: &Arc<App>) {
     let noted = app.with_registry(|app| app.made_tokens.note(&app.registry)).await;
     if let Ok(Err(error)) = noted {
-        log::warn!("when tokens were used is not kept: {error}");
+        log::warn!("cannot store when tokens were last used: {error}");
     }
 }

@@ -139,13 +139,13 @@ pub(crate) async fn run(app: Arc<App>, mut service: UserNumbers) {
             () = stopped(&mut stopping) => return,
         };
         let Ok((back, round)) = done else {
-            log::error!("looking for users' numbers failed, and has ended");
+            log::error!("the lookup of user IDs panicked and has stopped; restart the server");
             return;
         };
         service = back;
         match round {
             Ok(round) => tell(&mut trouble, round),
-            Err(error) => log::warn!("users' numbers are not looked for: {error}"),
+            Err(error) => log::warn!("cannot look up user IDs: {error}"),
         }
         tokio::select! {
             () = tokio::time::sleep(EVERY) => {}
@@ -156,19 +156,19 @@ pub(crate) async fn run(app: Arc<App>, mut service: UserNumbers) {
 
 fn tell(before: &mut Option<String>, round: Round) {
     if round.numbered > 0 {
-        log::info!("{} jobs have their users' numbers now", round.numbered);
+        log::info!("{} jobs got the user IDs of their owners", round.numbered);
     }
     if let [first, rest @ ..] = round.unknown.as_slice() {
         let more =
             if rest.is_empty() { String::new() } else { format!(" and {} others", rest.len()) };
         log::warn!(
-            "nobody knows the number of user {first}{more}: they see no job of theirs, until `getent \
-             passwd` on this machine or a scheduler tells it"
+            "the user ID of {first}{more} is unknown: these users cannot see their jobs until \
+             `getent passwd` on this machine or a scheduler reports it"
         );
     }
     if round.trouble != *before {
         if let Some(what) = &round.trouble {
-            log::warn!("the name service is asked in vain for users' numbers: {what}");
+            log::warn!("the name service cannot resolve user IDs: {what}");
         }
         *before = round.trouble;
     }

@@ -90,7 +90,7 @@ impl Refusal {
         let names = message.strip_prefix("unknown field ").unwrap_or_default();
         let mut names = names.split('`').skip(1).step_by(2);
         let meant = names.next().and_then(|key| config::nearest(key, names));
-        let hint = meant.map(|near| format!("is `{near}` meant?"));
+        let hint = meant.map(|near| format!("did you mean `{near}`?"));
         Self::malformed(message).hint(hint)
     }
 
@@ -121,8 +121,8 @@ impl Refusal {
 
     /// An internal error. Its cause goes to the log, not to the client.
     pub(crate) fn fault(what: &dyn std::fmt::Display) -> Self {
-        log::error!("a request failed: {what}");
-        let message = "the server failed at this; its log says why";
+        log::error!("a request failed internally: {what}");
+        let message = "internal error; the server's log has the cause";
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "XX000", Why::Fault, message)
     }
 

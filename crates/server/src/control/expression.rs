@@ -21,7 +21,7 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
         return Err("`metric` is a regular expression of printable characters".to_owned());
     }
     let refused = |why: &str, at: usize| {
-        Err(format!("`metric` is no regular expression: in `{text}` at byte {at}, {why}"))
+        Err(format!("`metric` is not a regular expression: in `{text}` at byte {at}, {why}"))
     };
     if let Err(error) = Regex::new(text) {
         let why = error.to_string();

@@ -113,18 +113,25 @@ impl OnDemand {
             text::compose(&base.pieces, &concerned, now);
         if cut > 0 {
             self.cut.add(cut);
-            state.tell(format!("{device} is not told of all promotions: it takes no more of them"));
+            state.tell(format!(
+                "{device} does not receive all promotions: its limit of promotions \
+                                is reached"
+            ));
         }
         self.settings_cut.add(left_out.len() + flushes_cut);
         if flushes_cut > 0 {
-            state.tell(format!("{device} is not told of all flushes: it takes no more of them"));
+            state.tell(format!(
+                "{device} does not receive all flushes: its limit of flushes is \
+                                reached"
+            ));
         }
         for (number, section) in &left_out {
             // `jobmeter set --list` shows all affected nodes.
             let what =
-                format!("of change {number} nodes, such as {device}, are not told [{section}]");
-            state
-                .tell_of(&format!("{number} [{section}]"), || format!("{what}: they take no more"));
+                format!("change {number}: nodes such as {device} do not receive [{section}]");
+            state.tell_of(&format!("{number} [{section}]"), || {
+                format!("{what}: their limit is reached")
+            });
         }
         let told = AgentConfig {
             generation: generation(text.as_bytes()),
@@ -158,7 +165,7 @@ impl OnDemand {
         for promotion in &held.promotions {
             if let Err(why) = expression::check(&promotion.metric) {
                 let number = promotion.number;
-                passed_over.push(format!("promotion {number} is passed over: {why}"));
+                passed_over.push(format!("promotion {number} is skipped: {why}"));
             }
         }
         let active = Active::new(held);
@@ -197,7 +204,8 @@ impl OnDemand {
         }
         self.left_out.store(left_out, Ordering::Relaxed);
         if left_out > 0 {
-            let told = "promotions that jobs ask for are left out: too many of one user, or of all";
+            let told = "promotions requested by jobs are dropped: the limit of a user or of all \
+                        users is reached";
             self.lock().tell(told.to_owned());
         }
         self.refresh(now)

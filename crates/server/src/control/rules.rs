@@ -136,7 +136,7 @@ fn when_of(table: &DeTable<'_>, most: Duration) -> Result<When, String> {
     }
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     if flush.is_some_and(|word| word.is_empty() || !word.bytes().all(is_word)) {
-        return Err(format!("`flush` is the word of a source, which matches {}", api::WORD));
+        return Err(format!("`flush` must be a source name; source names match {}", api::WORD));
     }
     let checked = promote.map_or(Ok(()), expression::check);
     checked.map_err(|why| why.replacen("`metric`", "`promote`", 1))?;
@@ -191,7 +191,7 @@ fn back(beyond: Beyond, back: Option<f64>) -> Result<f64, String> {
         (Beyond::Above(bound) | Beyond::Below(bound), None) => Ok(bound),
         (Beyond::Above(bound), Some(back)) if back <= bound => Ok(back),
         (Beyond::Below(bound), Some(back)) if back >= bound => Ok(back),
-        _ => Err("`back` is not above what is `above`, nor below what is `below`".to_owned()),
+        _ => Err("`back` must not be greater than `above` or less than `below`".to_owned()),
     }
 }
 
@@ -199,7 +199,7 @@ fn back(beyond: Beyond, back: Option<f64>) -> Result<f64, String> {
 type Named = Vec<(Box<str>, Box<str>)>;
 
 fn labels(value: &DeValue<'_>) -> Result<Named, String> {
-    let table = value.as_table().ok_or("`labels` is a table such as { cpu = \"0\" }")?;
+    let table = value.as_table().ok_or("`labels` must be a table such as { cpu = \"0\" }")?;
     let mut labels = Vec::new();
     for (key, value) in table {
         let (key, value) = (&**key.get_ref(), text(key.get_ref(), value.get_ref())?);
@@ -215,12 +215,12 @@ fn number(key: &str, value: &DeValue<'_>) -> Result<f64, String> {
         DeValue::Float(number) => number.to_string().parse::<f64>().ok(),
         _ => None,
     };
-    number.filter(|number| number.is_finite()).ok_or_else(|| format!("`{key}` is a number"))
+    number.filter(|number| number.is_finite()).ok_or_else(|| format!("`{key}` must be a number"))
 }
 
 fn span(key: &str, value: &DeValue<'_>) -> Result<Duration, String> {
     let time = value.as_str().and_then(config::parse_duration);
-    time.ok_or_else(|| format!("`{key}` is a time such as \"30s\" or \"10m\""))
+    time.ok_or_else(|| format!("`{key}` must be a duration such as \"30s\" or \"10m\""))
 }
 
 fn micros(time: Duration) -> i64 {
@@ -233,8 +233,8 @@ fn known(table: &DeTable<'_>, keys: &[&'static str]) -> Result<(), String> {
         let key = &**key.get_ref();
         if !keys.contains(&key) {
             let meant = config::nearest(key, keys.iter().copied());
-            let meant = meant.map(|near| format!("; is `{near}` meant?")).unwrap_or_default();
-            return Err(format!("a rule has no `{key}`{meant}"));
+            let meant = meant.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            return Err(format!("unknown key `{key}` of a rule{meant}"));
         }
     }
     Ok(())
@@ -280,14 +280,15 @@ fn checked(rule: Rule) -> Result<Rule, String> {
     expression::check(&rule.metric).map_err(|why| format!("rule `{name}`: {why}"))?;
     if !rule.is_of_jobs() && rule.nodes.is_none() {
         return Err(format!(
-            "rule `{name}`: it says neither on which `nodes` nor for which jobs; `jobs = true`: for all"
+            "rule `{name}`: it selects neither nodes nor jobs; set `nodes`, or `jobs = true` for \
+             all jobs"
         ));
     }
     Ok(rule)
 }
 
 fn text<'a>(key: &str, value: &'a DeValue<'_>) -> Result<&'a str, String> {
-    value.as_str().ok_or_else(|| format!("`{key}` is a text"))
+    value.as_str().ok_or_else(|| format!("`{key}` must be a string"))
 }
 
 fn texts<'a>(key: &str, value: &'a DeValue<'_>) -> Result<Vec<&'a str>, String> {
@@ -350,14 +351,14 @@ mod tests {
             ("above = \"1\"\nflush = \"cpu\"", "`above` is a number"),
             ("above = nan\nflush = \"cpu\"", "`above` is a number"),
             ("above = 1\nback = 2\nflush = \"cpu\"", "`back`"),
-            ("above = 1\nflush = \"CPU 7\"", "`flush` is the word"),
-            ("above = 1\npromote = \"a(\"", "`promote` is no regular expression"),
+            ("above = 1\nflush = \"CPU 7\"", "`flush` must be a source name"),
+            ("above = 1\npromote = \"a(\"", "`promote` is not a regular expression"),
             ("above = 1\nflush = \"cpu\"\nfor = 30", "`for` is a time"),
             ("above = 1\nflush = \"cpu\"\nfor = \"2d\"", "a day at most"),
             ("above = 1\npromote = \"a\"\npromote_for = \"2d\"", "`promote_for`"),
             ("above = 1\nflush = \"cpu\"\nnodes = \"n[\"", "list of nodes"),
             ("above = 1\nflush = \"cpu\"\nlabels = { a = 1 }", "is a text"),
-            ("above = 1\nflush = \"cpu\"\nabowe = 1", "is `above` meant?"),
+            ("above = 1\nflush = \"cpu\"\nabowe = 1", "did you mean `above`?"),
         ] {
             let error = parse(&format!("{hot}{more}\n"), DAY).unwrap_err();
             assert!(error.contains(why) && error.contains("rule `hot`"), "{more}: {error}");

@@ -233,7 +233,8 @@ pub(crate) fn media_type(headers: &HeaderMap) -> Option<String> {
 pub(crate) fn plain_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
     match headers.get(header::CONTENT_ENCODING) {
         Some(encoding) if !encoding.as_bytes().eq_ignore_ascii_case(b"identity") => {
-            let message = "bodies are taken as they are: leave Content-Encoding out";
+            let message = "the server does not accept encoded bodies; remove the header \
+                           Content-Encoding";
             Err(unsupported(message))
         }
         _ => Ok(()),

@@ -47,13 +47,14 @@ pub(crate) fn listen(
 fn advised(error: io::Error) -> io::Error {
     let advice = match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "another program has the port; give another one with --listen ADDRESS:PORT"
+            "another program uses the port; choose another port with --listen ADDRESS:PORT"
         }
         io::ErrorKind::AddrNotAvailable => {
-            "it is no address of this machine; give one of its own with --listen ADDRESS:PORT"
+            "this machine does not have the address; use one of its addresses with --listen \
+             ADDRESS:PORT"
         }
         io::ErrorKind::PermissionDenied => {
-            "ports below 1024 are root's; give another one with --listen ADDRESS:PORT"
+            "ports below 1024 need root; choose another port with --listen ADDRESS:PORT"
         }
         _ => return error,
     };
@@ -80,10 +81,13 @@ mod tests {
             let taken = first.local_addr().unwrap();
             let error = listen(None, taken, true).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-            assert!(error.to_string().contains("give another one with --listen"), "{error}");
+            assert!(error.to_string().contains("choose another port with --listen"), "{error}");
             // An address of TEST-NET-1, which no machine has.
             let error = listen(None, "192.0.2.1:0".parse().unwrap(), false).unwrap_err();
-            assert!(error.to_string().contains("no address of this machine"), "{error}");
+            assert!(
+                error.to_string().contains("this machine does not have the address"),
+                "{error}"
+            );
             let passed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             passed.set_nonblocking(true).unwrap();
             let own = passed_address(Some(&passed));

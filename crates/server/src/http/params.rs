@@ -48,7 +48,8 @@ impl Params {
             Some("application/x-www-form-urlencoded") => Self::of_pairs(body)?.given,
             Some(other) => {
                 return Err(unsupported(format!(
-                    "`{}` is not taken here; application/json or application/x-www-form-urlencoded",
+                    "`{}` is not supported here; use application/json or \
+                     application/x-www-form-urlencoded",
                     other.chars().take(100).collect::<String>()
                 )));
             }
@@ -61,7 +62,7 @@ impl Params {
 
     fn add(&mut self, name: String, value: Value) -> Result<(), Refusal> {
         if self.given.contains_key(&name) {
-            return Err(Refusal::malformed(format!("the parameter `{name}` is given twice")));
+            return Err(Refusal::malformed(format!("duplicate parameter `{name}`")));
         }
         self.given.insert(name, value);
         Ok(())
@@ -76,11 +77,11 @@ impl Params {
         };
         let shown: String = unknown.chars().take(100).collect();
         let message = match &*known {
-            [] => format!("there is no parameter `{shown}` here, nor any other"),
-            _ => format!("there is no parameter `{shown}` here; {}", known.join(", ")),
+            [] => format!("unknown parameter `{shown}`; this route has no parameters"),
+            _ => format!("unknown parameter `{shown}`; the parameters are {}", known.join(", ")),
         };
         let meant = config::nearest(unknown, known);
-        let hint = meant.map(|near| format!("is `{near}` meant?"));
+        let hint = meant.map(|near| format!("did you mean `{near}`?"));
         Err(Refusal::new(status, "PGRST202", Why::Unknown, message).hint(hint))
     }
 
@@ -92,7 +93,7 @@ impl Params {
             Some(Value::Number(number)) => Ok(Some(number.to_string())),
             Some(Value::Bool(truth)) => Ok(Some(truth.to_string())),
             Some(Value::Array(_) | Value::Object(_)) => {
-                Err(Refusal::malformed(format!("the parameter `{name}` is one value, not several")))
+                Err(Refusal::malformed(format!("the parameter `{name}` must be one value")))
             }
         }
     }
@@ -102,7 +103,7 @@ impl Params {
         let Some(text) = self.text("limit")? else { return Ok(None) };
         let limit = text.parse().ok().filter(|limit| (1..=most).contains(limit));
         let limit = limit.and_then(|limit| usize::try_from(limit).ok());
-        let message = || format!("`limit` is a whole number from 1 to {most}");
+        let message = || format!("`limit` must be a whole number from 1 to {most}");
         limit.map(Some).ok_or_else(|| Refusal::malformed(message()))
     }
 
@@ -152,7 +153,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told() {
         let twice = Params::of_query(Some("a=1&a=2")).unwrap_err();
-        assert!(twice.message.contains("`a` is given twice"));
+        assert!(twice.message.contains("duplicate parameter `a`"));
         let kind = typed("text/csv");
         assert_eq!(Params::of_body(None, &kind, b"a,b").unwrap_err().status, 415);
         let kind = typed("application/json");
@@ -169,7 +170,7 @@ mod tests {
         let params = Params::of_query(Some("metric=x")).unwrap();
         let refusal = params.only(Operation::GetMetrics, StatusCode::NOT_FOUND).unwrap_err();
         assert_eq!((refusal.status.as_u16(), refusal.code), (404, "PGRST202"));
-        assert_eq!(refusal.hint.as_deref(), Some("is `metrics` meant?"));
+        assert_eq!(refusal.hint.as_deref(), Some("did you mean `metrics`?"));
         assert!(params.only(Operation::Last, StatusCode::NOT_FOUND).is_ok());
     }
 
@@ -180,7 +181,7 @@ mod tests {
         assert_eq!((limit("limit=100").unwrap(), limit("a=1").unwrap()), (Some(100), None));
         for query in ["limit=0", "limit=101", "limit=-1", "limit=x", "limit="] {
             let refusal = limit(query).unwrap_err();
-            assert_eq!(refusal.message, "`limit` is a whole number from 1 to 100", "{query}");
+            assert_eq!(refusal.message, "`limit` must be a whole number from 1 to 100", "{query}");
         }
     }
 

@@ -44,8 +44,8 @@ impl Work {
     async fn turn(&self, whose: &Arc<str>) -> Result<Turn, Refusal> {
         self.turns.take(whose, self.time_max).await.map_err(|why| {
             Refusal::busy(match why {
-                NoTurn::Full => "too many questions wait already; come again in a moment",
-                NoTurn::Late => "no question before this one ended in time; come again in a moment",
+                NoTurn::Full => "too many queries are waiting; retry in a moment",
+                NoTurn::Late => "the query waited too long for its turn; retry in a moment",
             })
         })
     }
@@ -117,7 +117,7 @@ impl Work {
                 Err(_) => Err(QueryError::Cancelled),
             };
             if let Err(error) = &piece {
-                log::warn!("an answer was broken off: {error}");
+                log::warn!("a response was aborted: {error}");
             }
             Some((piece, (answer, stop)))
         });
@@ -131,7 +131,8 @@ impl Work {
 
     fn too_slow(&self) -> Refusal {
         let message = format!(
-            "the question took longer than {:?}; ask for less time, or fewer devices or metrics",
+            "the query took longer than {:?}; choose a shorter time range, fewer devices or fewer \
+             metrics",
             self.time_max
         );
         Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "57014", Why::TooSlow, message)

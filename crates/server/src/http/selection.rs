@@ -38,7 +38,12 @@ impl Selection {
         }
         if let Some(metrics) = params.text("metric")? {
             let metric = |name| {
-                let why = |error| format!("{error}; names are whole, /api/v1/catalogue lists them");
+                let why = |error| {
+                    format!(
+                        "{error}; write full names, as listed by \
+                                           /api/v1/catalogue"
+                    )
+                };
                 Metric::check_name(name).map_err(|error| wrong(why(error)))?;
                 Ok::<_, Refusal>(Arc::from(name))
             };
@@ -48,7 +53,7 @@ impl Selection {
         match params.text("job")?.as_deref() {
             None => {
                 if params.text("cluster")?.is_some() {
-                    return Err(Refusal::malformed("`cluster` needs `job` beside it"));
+                    return Err(Refusal::malformed("`cluster` needs `job`"));
                 }
             }
             Some("none") => {
@@ -87,7 +92,7 @@ pub(crate) fn job(name: &str, params: &Params) -> Result<JobName, Refusal> {
     if let Some(cluster) = params.text("cluster")? {
         let cluster = ClusterId::new(&cluster).map_err(wrong)?;
         if name.cluster.as_ref().is_some_and(|named| *named != cluster) {
-            return Err(Refusal::malformed("`job` and `cluster` name two clusters"));
+            return Err(Refusal::malformed("`job` and `cluster` name different clusters"));
         }
         name.cluster = Some(cluster);
     }
@@ -96,7 +101,7 @@ pub(crate) fn job(name: &str, params: &Params) -> Result<JobName, Refusal> {
 
 fn label_matches(labels: Value) -> Result<Vec<LabelMatch>, Refusal> {
     let Value::Object(labels) = labels else {
-        return Err(Refusal::malformed("`labels` is an object such as {\"cpu\": \"0\"}"));
+        return Err(Refusal::malformed("`labels` must be an object such as {\"cpu\": \"0\"}"));
     };
     if labels.len() > NAMES_MAX {
         return Err(Refusal::malformed(format!("more than {NAMES_MAX} labels")));
@@ -107,7 +112,10 @@ fn label_matches(labels: Value) -> Result<Vec<LabelMatch>, Refusal> {
         match value {
             Value::String(value) => Ok(LabelMatch::Is { key, value }),
             Value::Null => Ok(LabelMatch::Absent(key)),
-            _ => Err(Refusal::malformed(format!("the label `{key}` is a text, or null for none"))),
+            _ => Err(Refusal::malformed(format!(
+                "the label `{key}` must be a string, or null for \
+                                                 none"
+            ))),
         }
     };
     labels.into_iter().map(one).collect()

@@ -189,7 +189,7 @@ impl Agents {
         if remember(&mut agent.refused, refused, REFUSED_CHARS_MAX)
             && let Some(why) = &agent.refused
         {
-            log::warn!("{origin} refused settings that it was told: {why}");
+            log::warn!("{origin} rejected settings: {why}");
         }
         news
     }

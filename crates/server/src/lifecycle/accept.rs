@@ -69,7 +69,7 @@ fn arrived(stream: TcpStream, theirs: SocketAddr, serving: &Serving) {
     let Some(seat) = serving.app.seats.take() else {
         serving.app.counts.arrivals.add(Arrival::Full, 1);
         log::warn!(
-            "all {} connections are taken; `connections_max` allows more",
+            "all {} connections are in use; raise `connections_max` to allow more",
             serving.app.seats.max()
         );
         return;

@@ -103,8 +103,8 @@ fn unknown_source(rule: &str, source: &str, sources: &[&str]) -> Option<Finding>
         return None;
     }
     let near = nearest(source, sources.iter().copied());
-    let near = near.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
-    let what = format!("rule `{rule}`: `flush` names `{source}`, which is no source{near}");
+    let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    let what = format!("rule `{rule}`: `flush` names the unknown source `{source}`{near}");
     Some(Finding::error("promotions.rules", what))
 }
 
@@ -164,10 +164,11 @@ fn check_port(config: &ServerConfig, is_given: bool, in_use: bool) -> Option<Fin
     let what = StartError::Listen { address, error };
     let of_manager = UNIT_DIRS.iter().any(|dir| Path::new(dir).join(SOCKET_UNIT).is_file());
     Some(match is_taken {
-        true if in_use => Finding::note("listen", format!("{address}: a server that runs has it")),
-        true if of_manager => {
-            Finding::note("listen", format!("{what}; {SOCKET_UNIT} may hold it for the server"))
-        }
+        true if in_use => Finding::note("listen", format!("{address}: a running server uses it")),
+        true if of_manager => Finding::note(
+            "listen",
+            format!("{what}; {SOCKET_UNIT} may own it on behalf of the server"),
+        ),
         _ => Finding::error("listen", what),
     })
 }
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!(keys, want, "{found:?}");
         assert!(found.iter().all(|one| !one.note), "{found:?}");
         assert!(
-            found[5].what.ends_with("give another one with --listen ADDRESS:PORT"),
+            found[5].what.ends_with("choose another port with --listen ADDRESS:PORT"),
             "{found:?}"
         );
     }
@@ -215,7 +216,7 @@ mod tests {
         assert_eq!(unknown_source("hot", "cpu", &["cpu", "memory"]), None);
         let found = unknown_source("hot", "memry", &["cpu", "memory"]).unwrap();
         assert!(
-            found.what.ends_with("`memry`, which is no source; is `memory` meant?"),
+            found.what.ends_with("unknown source `memry`; did you mean `memory`?"),
             "{found:?}"
         );
     }
@@ -228,6 +229,6 @@ mod tests {
         assert!(!check_data(&dir.path().join("a/b"), &mut found));
         assert_eq!(found, []);
         check_data(&dir.path().join("file/b"), &mut found);
-        assert!(found[0].what.contains("name one that can be made"), "{found:?}");
+        assert!(found[0].what.contains("choose a writable folder"), "{found:?}");
     }
 }

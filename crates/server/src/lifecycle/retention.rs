@@ -99,25 +99,25 @@ pub(crate) fn tell(store: &Store, keep: &Keep) {
 fn words(stats: &Stats, span: f64, keep: &Keep) -> String {
     let Keep { bytes_max, age_us } = *keep;
     let gigabytes = |bytes: u64| bytes as f64 / 1e9;
-    let mut text = format!("samples may take {:.1} GB", gigabytes(bytes_max));
+    let mut text = format!("samples may use {:.1} GB", gigabytes(bytes_max));
     if age_us < i64::MAX {
         text.push_str(&format!(" and be {:.0} days old", Timestamp(age_us).seconds() / DAY));
     }
     let samples = stats.block_samples.saturating_add(stats.samples_removed);
     if stats.block_samples == 0 || span < 600.0 {
-        text.push_str("; how many days that is shows when some hours have been stored");
+        text.push_str("; the number of days can be estimated once some hours are stored");
         return text;
     }
     let a_second = samples as f64 / span;
     let bytes = stats.block_bytes as f64 / stats.block_samples as f64;
     let days = bytes_max as f64 / (a_second * bytes) / DAY;
     text.push_str(&format!(
-        "; they take {:.1} GB now, {bytes:.2} bytes each; at {a_second:.0} samples/s, the mean so far, \
-         {days:.0} days fit",
+        "; they use {:.1} GB now, {bytes:.2} bytes per sample; at the present mean of \
+         {a_second:.0} samples/s this is enough for {days:.0} days",
         gigabytes(stats.block_bytes.saturating_sub(stats.archived_bytes))
     ));
     if stats.archived_bytes > 0 {
-        text.push_str(&format!("; {:.1} GB lie in the archive", gigabytes(stats.archived_bytes)));
+        text.push_str(&format!("; {:.1} GB are in the archive", gigabytes(stats.archived_bytes)));
     }
     text
 }
@@ -173,18 +173,15 @@ mod tests {
         let text = words(&stats, 2.0 * DAY, &keep);
         assert_eq!(
             text,
-            "samples may take 10.0 GB; they take 0.2 GB now, 2.00 bytes each; at 1000 samples/s, the \
-             mean so far, 58 days fit"
+            "samples may use 10.0 GB; they use 0.2 GB now, 2.00 bytes per sample; at the present \
+             mean of 1000 samples/s this is enough for 58 days"
         );
         let archived = Stats { archived_bytes: 100_000_000, ..stats };
         let text = words(&archived, 2.0 * DAY, &keep);
-        assert!(text.contains("they take 0.1 GB now, 2.00 bytes each"), "{text}");
-        assert!(text.ends_with("; 0.1 GB lie in the archive"), "{text}");
+        assert!(text.contains("they use 0.1 GB now, 2.00 bytes per sample"), "{text}");
+        assert!(text.ends_with("; 0.1 GB are in the archive"), "{text}");
         let old = Keep { age_us: 30 * 86_400_000_000, ..keep };
         let text = words(&Stats::default(), 0.0, &old);
-        assert!(
-            text.starts_with("samples may take 10.0 GB and be 30 days old; how many"),
-            "{text}"
-        );
+        assert!(text.starts_with("samples may use 10.0 GB and be 30 days old; how many"), "{text}");
     }
 }

@@ -72,7 +72,7 @@ pub enum StartError {
     Live(#[from] LiveError),
     /// The data folder cannot be used.
     #[error(
-        "the data folder {}: {error}; name one that can be made and written with --data",
+        "the data folder {}: {error}; choose a writable folder with --data",
         path.display()
     )]
     Data {
@@ -264,8 +264,7 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, Start
     let mode = std::fs::metadata(data).map_err(failed)?.mode() & 0o7777;
     if mode & 0o007 != 0 {
         log::warn!(
-            "{} can be opened by everyone on this machine (mode {mode:o}); `chmod o= {}` keeps what is in \
-             it to the server",
+            "{} is accessible to every user of this machine (mode {mode:o}); run `chmod o= {}`",
             data.display(),
             data.display()
         );
@@ -317,15 +316,16 @@ fn tell_recovery(recovery: &store::Recovery) {
     );
     for cut in cut {
         log::warn!(
-            "{}: {} bytes of an unfinished record were cut; nothing acknowledged was in them",
+            "{}: {} bytes of an incomplete record were removed; they contained nothing \
+             acknowledged",
             cut.path.display(),
             cut.bytes
         );
     }
     for damage in damaged {
         log::error!(
-            "{}: {} bytes from {} on are damaged; what could be read around them was kept, what stood \
-             there shows as a gap",
+            "{}: {} bytes from {} on are damaged; the server keeps the data around them and \
+             reports a gap for the rest",
             damage.path.display(),
             damage.bytes,
             damage.at
@@ -333,20 +333,22 @@ fn tell_recovery(recovery: &store::Recovery) {
     }
     if let Some(archive) = &recovery.archive_away {
         log::error!(
-            "{}: the archive is not there; is its file system mounted? Until it is, questions of its \
-             time fail, and nothing is moved to it",
+            "{}: the archive is missing; mount its file system. Until then queries of its time \
+             range fail, and the server moves nothing to it",
             archive.display()
         );
     }
     for path in &recovery.archive_strays {
         log::warn!(
-            "{}: in the archive, and nothing of this data folder; it takes room until somebody removes it",
+            "{}: this file in the archive does not belong to this data folder; remove it to free \
+             its space",
             path.display()
         );
     }
     if recovery.jobs_dropped > 0 {
         log::warn!(
-            "the log tells more of jobs than is taken at start; the {} oldest events are passed over",
+            "the log has more job events than the server reads at startup; the {} oldest events \
+             are skipped",
             recovery.jobs_dropped
         );
     }
@@ -445,6 +447,6 @@ fn warn_of_openness(app: &App, config: &ServerConfig, address: SocketAddr) {
         );
     }
     if config.listen.plain && address.ip().to_canonical().is_loopback() {
-        log::info!("`plain` changes nothing: {address} is reached from this machine only");
+        log::info!("`plain` has no effect: {address} is reachable only from this machine");
     }
 }

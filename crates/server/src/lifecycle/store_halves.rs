@@ -33,7 +33,8 @@ fn check(data: &Path) -> io::Result<()> {
         Err(io::Error::new(
             io::ErrorKind::NotFound,
             format!(
-                "{} is missing beside {}; restore it from a backup, or move {} away to begin a new store",
+                "{} is missing beside {}; restore it from a backup, or move {} away to create a \
+                 new store",
                 what.display(),
                 other.display(),
                 other.display()

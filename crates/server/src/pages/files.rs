@@ -65,7 +65,7 @@ fn serve(path: &str, headers: &HeaderMap) -> Result<Response, Refusal> {
     let Some(page) = pages().get(path) else {
         let shown: String = path.chars().take(100).collect();
         let meant = config::nearest(&shown, pages().keys().copied());
-        let hint = meant.map(|near| format!("is `/ui/{near}` meant?"));
+        let hint = meant.map(|near| format!("did you mean `/ui/{near}`?"));
         return Err(Refusal::not_found(format!("there is no page `{shown}`")).hint(hint));
     };
     let known = |tags: &HeaderValue| {

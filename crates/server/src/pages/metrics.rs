@@ -89,35 +89,36 @@ impl Page {
 fn demand(app: &App, page: &mut Page) {
     let held = &app.on_demand.active().held;
     let name = "jobmeter_demand_changes";
-    page.gauge(name, "Changes of agents' settings that hold.", held.changes.len());
+    page.gauge(name, "Active changes of agents' settings.", held.changes.len());
     let name = "jobmeter_demand_promotions";
-    page.gauge(name, "Promotions of metrics that hold.", held.promotions.len());
+    page.gauge(name, "Active promotions of metrics.", held.promotions.len());
     let name = "jobmeter_demand_flushes";
-    page.gauge(name, "Flushes of bursts that are told to agents.", held.flushes.len());
+    page.gauge(name, "Flushes of bursts that the server sends to agents.", held.flushes.len());
 }
 
 fn about(app: &App, page: &mut Page) {
     let labels = format!("{{version=\"{}\",build=\"{BUILD}\"}}", env!("CARGO_PKG_VERSION"));
-    page.head("jobmeter_build_info", "gauge", "Always 1; the labels tell the program.");
+    page.head("jobmeter_build_info", "gauge", "Always 1; the labels identify the program.");
     page.sample("jobmeter_build_info", &labels, 1);
     let up = app.started.elapsed().as_secs_f64();
-    page.gauge("jobmeter_uptime_seconds", "Seconds since the server began to answer.", up);
+    page.gauge("jobmeter_uptime_seconds", "Time since the server's startup.", up);
     let (good, bad) = (&app.counts.reloads, &app.counts.reloads_failed);
     let name = "jobmeter_config_reloads_total";
-    page.head(name, "counter", "Configurations read anew, taken or kept out.");
+    page.head(name, "counter", "Reloads of the configuration, by outcome.");
     page.sample(name, "{outcome=\"taken\"}", good.get());
     page.sample(name, "{outcome=\"refused\"}", bad.get());
     let name = "jobmeter_audit_limited_total";
-    let help = "Changes of users beyond their limit within an hour, which the audit counts only.";
+    let help = "Changes by users beyond the hourly limit; the audit log counts them without \
+                entries.";
     page.counter(name, help, app.audit.limited.get());
     let name = "jobmeter_audit_lost_total";
-    page.counter(name, "Lines of the audit that could not be written.", app.audit.lost.get());
+    page.counter(name, "Entries of the audit log that could not be written.", app.audit.lost.get());
 }
 
 fn ingest(app: &App, page: &mut Page) {
     let counts = &app.counts;
     let name = "jobmeter_ingest_frames_total";
-    page.head(name, "counter", "Frames received, by what became of them.");
+    page.head(name, "counter", "Frames received, by outcome.");
     for frame in Frame::ALL {
         let labels = format!("{{outcome=\"{}\"}}", frame.word());
         page.sample(name, &labels, counts.frames.get(frame));
@@ -126,10 +127,10 @@ fn ingest(app: &App, page: &mut Page) {
         ("jobmeter_ingest_samples_total", "Samples stored.", &counts.samples),
         (
             "jobmeter_ingest_samples_refused_total",
-            "Samples refused of batches that were stored.",
+            "Rejected samples of stored batches.",
             &counts.samples_refused,
         ),
-        ("jobmeter_ingest_bytes_total", "Bytes of bodies of frames received.", &counts.bytes),
+        ("jobmeter_ingest_bytes_total", "Size of the request bodies with frames.", &counts.bytes),
     ];
     for (name, help, counter) in each {
         page.counter(name, help, counter.get());
@@ -141,54 +142,53 @@ fn ingest(app: &App, page: &mut Page) {
     let help = "Requests of agents for which memory had no room, as all others report.";
     page.counter(name, help, app.agents.not_remembered.get());
     let name = "jobmeter_ingest_seconds";
-    page.head(name, "summary", "From the last byte of a request of frames to its acks.");
+    page.head(name, "summary", "Time from the last byte of a request with frames to its acks.");
     page.timing(name, "", counts.ingest.get());
 }
 
 fn jobs(app: &App, page: &mut Page) {
     let counts = &app.counts;
     let name = "jobmeter_ingest_job_events_total";
-    let help = "What nodes told of jobs, taken into the registry.";
+    let help = "Job events of nodes that the registry stored.";
     page.counter(name, help, counts.job_events.get());
     let name = "jobmeter_ingest_job_events_refused_total";
-    let help = "What nodes told of jobs that cannot be.";
+    let help = "Job events of nodes that the server rejected as impossible.";
     page.counter(name, help, counts.job_events_refused.get());
     let name = "jobmeter_job_records_total";
-    page.head(name, "counter", "What was said of schedulers' jobs, by what became of it.");
+    page.head(name, "counter", "Updates of schedulers' jobs, by outcome.");
     for fate in Fate::ALL {
         let labels = format!("{{outcome=\"{}\"}}", fate.word());
         page.sample(name, &labels, counts.records.get(fate));
     }
     let name = "jobmeter_job_records_cut_total";
-    let help = "Of these, what was longer than a limit and kept without the rest.";
+    let help = "Updates of schedulers' jobs that were truncated because a text or a list was too \
+                long.";
     page.counter(name, help, counts.records_cut.get());
     let name = "jobmeter_rules_total";
-    page.head(
-        name,
-        "counter",
-        "How often a value concerned a rule of `[[when]]`, by what became of it.",
-    );
+    page.head(name, "counter", "Values that matched a rule of `[[when]]`, by outcome.");
     for rule in Rule::ALL {
         let labels = format!("{{outcome=\"{}\"}}", rule.word());
         page.sample(name, &labels, counts.rules.get(rule));
     }
     let name = "jobmeter_jobs_without_uid";
-    let help = "Jobs that name a user whose number nobody told: he does not see them.";
+    let help = "Jobs whose owner has an unknown user ID; these owners cannot see them.";
     match app.registry.jobs_without_number() {
         Ok(count) => page.gauge(name, help, count),
-        Err(error) => log::warn!("jobs without a user's number are not counted: {error}"),
+        Err(error) => log::warn!("cannot count jobs without a user ID: {error}"),
     }
     let name = "jobmeter_promotions_cut_total";
-    let help = "Promotions left out of what nodes were told, each time that was put together.";
+    let help = "Promotions left out of a node's configuration because of its limits, each time it \
+                was composed.";
     page.counter(name, help, app.on_demand.cut.get());
     let name = "jobmeter_settings_cut_total";
-    let help = "Settings of changes, by source, and flushes left out of what nodes were told, each time that was put together.";
+    let help = "Settings of changes, by source, and flushes left out of a node's configuration \
+                because of its limits, each time it was composed.";
     page.counter(name, help, app.on_demand.settings_cut.get());
-    let help = "Promotions that jobs ask for now, and that find no room.";
+    let help = "Promotions that running jobs request, dropped because of a limit.";
     let left_out = app.on_demand.left_out.load(Ordering::Relaxed);
     page.gauge("jobmeter_promotions_left_out", help, left_out);
     let name = "jobmeter_job_file_lines_total";
-    page.head(name, "counter", "Lines read of `schedulers.file`, by what they are.");
+    page.head(name, "counter", "Lines of `schedulers.file`, by outcome.");
     page.sample(name, "{outcome=\"taken\"}", counts.file_lines.get());
     page.sample(name, "{outcome=\"bad\"}", counts.file_lines_bad.get());
 }
@@ -206,20 +206,20 @@ fn requests(app: &App, page: &mut Page) {
             }
         }
     }
-    page.head(seconds, "summary", "From a request's header to its answer's.");
+    page.head(seconds, "summary", "Time from a request's header to the header of its response.");
     for route in Route::ALL {
         let Some(requests) = counts.requests.get(route.place()) else { continue };
         page.timing(seconds, &format!("{{route=\"{}\"}}", route.word()), requests.timing.get());
     }
     let name = "jobmeter_refusals_total";
-    page.head(name, "counter", "Requests that got no answer, by reason.");
+    page.head(name, "counter", "Rejected requests, by reason.");
     for why in Why::ALL {
         let labels = format!("{{reason=\"{}\"}}", why.word());
         page.sample(name, &labels, counts.refusals.get(why));
     }
     let name = "jobmeter_bodies_refused_total";
     let help =
-        "Bodies of requests refused for want of memory: of the sender's part, or of that for all.";
+        "Request bodies rejected because of a memory limit: that of one sender, or that of all.";
     page.head(name, "counter", help);
     for (budget, bodies) in app.bodies.all() {
         for limit in Limit::ALL {
@@ -228,19 +228,19 @@ fn requests(app: &App, page: &mut Page) {
         }
     }
     let name = "jobmeter_slow_queries_total";
-    page.counter(name, "Questions that took longer than `query.slow`.", counts.slow_queries.get());
+    page.counter(name, "Queries that took longer than `query.slow`.", counts.slow_queries.get());
     let under_way = counts.under_way.load(Ordering::Relaxed);
     let name = "jobmeter_http_requests_under_way";
-    page.gauge(name, "Requests that are being answered, this one among them.", under_way);
-    page.gauge("jobmeter_connections", "Connections open.", app.seats.taken());
+    page.gauge(name, "Requests in progress, including this one.", under_way);
+    page.gauge("jobmeter_connections", "Open connections.", app.seats.taken());
     let name = "jobmeter_connections_total";
-    page.head(name, "counter", "Connections that came, by what became of them.");
+    page.head(name, "counter", "Incoming connections, by outcome.");
     for arrival in Arrival::ALL {
         let labels = format!("{{outcome=\"{}\"}}", arrival.word());
         page.sample(name, &labels, counts.arrivals.get(arrival));
     }
     let name = "jobmeter_connections_broken_total";
-    page.head(name, "counter", "Connections that ended before their time, by reason.");
+    page.head(name, "counter", "Connections that broke off, by reason.");
     for kind in Break::ALL {
         let labels = format!("{{reason=\"{}\"}}", kind.word());
         page.sample(name, &labels, counts.breaks.get(kind));
@@ -253,7 +253,7 @@ fn schedulers(courses: &[Arc<PollStatus>], page: &mut Page) {
     }
     let labels = |course: &PollStatus| format!("{{cluster=\"{}\"}}", course.cluster);
     let name = "jobmeter_scheduler_rounds_total";
-    page.head(name, "counter", "Rounds in which a scheduler was asked for its jobs.");
+    page.head(name, "counter", "Polls of a scheduler, by outcome.");
     for course in courses {
         for (outcome, rounds) in [("good", &course.good), ("failed", &course.failed)] {
             let labels = format!("{{cluster=\"{}\",outcome=\"{outcome}\"}}", course.cluster);
@@ -261,12 +261,12 @@ fn schedulers(courses: &[Arc<PollStatus>], page: &mut Page) {
         }
     }
     let name = "jobmeter_scheduler_calls_total";
-    page.head(name, "counter", "Calls, statements or programs of rounds that did not fail.");
+    page.head(name, "counter", "Calls, statements or program runs of successful polls.");
     for course in courses {
         page.sample(name, &labels(course), course.calls.get());
     }
     let name = "jobmeter_scheduler_records_total";
-    page.head(name, "counter", "Records that it told of its jobs, by what became of them.");
+    page.head(name, "counter", "Job records read from the scheduler, by outcome.");
     for course in courses {
         for (outcome, records) in [
             ("new", &course.new),
@@ -279,17 +279,25 @@ fn schedulers(courses: &[Arc<PollStatus>], page: &mut Page) {
         }
     }
     let name = "jobmeter_scheduler_records_cut_total";
-    page.head(name, "counter", "Records of which a text or a list was too long.");
+    page.head(
+        name,
+        "counter",
+        "Job records that were truncated because a text or a list was too long.",
+    );
     for course in courses {
         page.sample(name, &labels(course), course.cut.get());
     }
     let name = "jobmeter_scheduler_round_seconds";
-    page.head(name, "summary", "Rounds from the first call until the registry has all.");
+    page.head(
+        name,
+        "summary",
+        "Duration of polls, from the first call until the registry has stored all records.",
+    );
     for course in courses {
         page.timing(name, &labels(course), course.timing.get());
     }
     let name = "jobmeter_scheduler_age_seconds";
-    page.head(name, "gauge", "Seconds since the last round that did not fail, if there was one.");
+    page.head(name, "gauge", "Time since the last successful poll; no sample before the first.");
     for course in courses {
         if let Some((_, at)) = course.now().last_success {
             page.sample(name, &labels(course), at.elapsed().as_secs_f64());
@@ -299,38 +307,38 @@ fn schedulers(courses: &[Arc<PollStatus>], page: &mut Page) {
 
 fn statements(load: &sql::Load, page: &mut Page) {
     let (running, waiting) = (load.running, load.waiting);
-    page.gauge("jobmeter_sql_statements", "Statements of SQL that run.", running);
-    page.gauge("jobmeter_sql_statements_waiting", "Statements that wait for their turn.", waiting);
-    let help = "Memory that statements may use, of what `query.memory_bytes_max` allows.";
+    page.gauge("jobmeter_sql_statements", "Running SQL statements.", running);
+    page.gauge("jobmeter_sql_statements_waiting", "Waiting SQL statements.", waiting);
+    let help = "Memory reserved by running SQL statements, out of `query.memory_bytes_max`.";
     page.gauge("jobmeter_sql_memory_bytes", help, load.memory_bytes);
     let name = "jobmeter_sql_limits_total";
-    page.head(name, "counter", "Statements that ended at a limit, by which.");
+    page.head(name, "counter", "SQL statements that a limit ended, by limit.");
     for (limit, count) in &load.ended {
         page.sample(name, &format!("{{limit=\"{}\"}}", limit.word()), count);
     }
     let name = "jobmeter_sql_worker_deaths_total";
-    page.head(name, "counter", "Processes for SQL that died of their statement.");
+    page.head(name, "counter", "SQL worker processes that died during a statement.");
     page.sample(name, "", load.deaths);
 }
 
 fn store(stats: &Stats, claims: usize, page: &mut Page) {
     let gauges = [
-        ("series", "Series alive in memory.", stats.series),
+        ("series", "Active series in memory.", stats.series),
         ("metrics", "Metrics in the catalogue.", stats.metrics),
-        ("head_samples", "Samples in memory, in no block yet.", stats.head_samples),
-        ("head_bytes", "Memory they take.", stats.head_bytes),
+        ("head_samples", "Samples in memory that are not in a block yet.", stats.head_samples),
+        ("head_bytes", "Memory of these samples.", stats.head_bytes),
         ("log_segments", "Segments of the log.", stats.log_segments),
-        ("log_bytes", "Bytes of the log on disk.", stats.log_bytes),
-        ("blocks", "Blocks, those in the archive included.", stats.blocks),
-        ("block_bytes", "Bytes of the blocks on disk.", stats.block_bytes),
+        ("log_bytes", "Size of the log on disk.", stats.log_bytes),
+        ("blocks", "Blocks, including those in the archive.", stats.blocks),
+        ("block_bytes", "Size of the blocks on disk.", stats.block_bytes),
         ("block_samples", "Samples in the blocks.", stats.block_samples),
-        ("archived_blocks", "Blocks that lie in the archive.", stats.archived_blocks),
-        ("archived_bytes", "Bytes of the blocks in the archive.", stats.archived_bytes),
-        ("rollups", "Files of rollups.", stats.rollups),
-        ("rollup_bytes", "Their bytes on disk.", stats.rollup_bytes),
-        ("queue_batches", "Batches that wait for the log.", stats.queue_batches),
-        ("queue_bytes", "Bytes of them.", stats.queue_bytes),
-        ("gaps", "Gaps kept.", stats.gaps),
+        ("archived_blocks", "Blocks in the archive.", stats.archived_blocks),
+        ("archived_bytes", "Size of the blocks in the archive.", stats.archived_bytes),
+        ("rollups", "Rollup files.", stats.rollups),
+        ("rollup_bytes", "Size of the rollup files on disk.", stats.rollup_bytes),
+        ("queue_batches", "Batches that wait for the write to the log.", stats.queue_batches),
+        ("queue_bytes", "Size of these batches.", stats.queue_bytes),
+        ("gaps", "Stored gaps.", stats.gaps),
         (
             "claimed_devices",
             "Devices that several nodes claim.",
@@ -338,7 +346,8 @@ fn store(stats: &Stats, claims: usize, page: &mut Page) {
         ),
         (
             "trouble",
-            "1 while the last try to write log or block, or to merge blocks, failed; the log says why.",
+            "1 while the last attempt to write the log or a block, or to merge blocks, failed; the \
+             server's log has the cause.",
             u64::from(stats.trouble.is_some()),
         ),
     ];
@@ -350,30 +359,26 @@ fn store(stats: &Stats, claims: usize, page: &mut Page) {
         ("log_errors_total", "Appends to the log that failed.", stats.log_errors),
         (
             "flush_errors_total",
-            "Blocks that could not be written; each is tried again.",
+            "Failed writes of blocks; the server tries again.",
             stats.flush_errors,
         ),
         ("merges_total", "Merges of neighbouring blocks into one.", stats.merges),
-        ("merged_bytes_total", "Bytes of the blocks that were merged.", stats.merged_bytes),
-        ("merge_errors_total", "Merges that failed; each is tried again.", stats.merge_errors),
+        ("merged_bytes_total", "Size of the merged blocks.", stats.merged_bytes),
+        ("merge_errors_total", "Failed merges; the server tries again.", stats.merge_errors),
         (
             "samples_removed_total",
-            "Samples let go because they were too old or too many.",
+            "Samples deleted by retention: too old, or too many.",
             stats.samples_removed,
         ),
         (
             "retain_errors_total",
-            "Steps of moving to the archive or letting go that failed; each is tried again.",
+            "Failed moves to the archive and failed deletions; the server tries again.",
             stats.retain_errors,
         ),
-        (
-            "gaps_forgotten_total",
-            "Gaps forgotten because there were too many.",
-            stats.gaps_forgotten,
-        ),
-        ("read_bytes_total", "Bytes that questions read from blocks.", stats.read.bytes),
-        ("read_row_groups_total", "Row groups that they read from.", stats.read.row_groups),
-        ("read_rows_total", "Rows that they decoded.", stats.read.rows),
+        ("gaps_forgotten_total", "Gaps deleted because there were too many.", stats.gaps_forgotten),
+        ("read_bytes_total", "Bytes that queries read from blocks.", stats.read.bytes),
+        ("read_row_groups_total", "Row groups that queries read.", stats.read.row_groups),
+        ("read_rows_total", "Rows that queries decoded.", stats.read.rows),
     ];
     for (what, help, value) in counters {
         page.counter(&format!("jobmeter_store_{what}"), help, value);

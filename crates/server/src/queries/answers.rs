@@ -82,7 +82,7 @@ pub(crate) fn format(headers: &HeaderMap) -> Result<Format, Refusal> {
         _ => None,
     });
     known.ok_or_else(|| {
-        let message = "rows are told as application/json or text/csv";
+        let message = "the formats of rows are application/json and text/csv";
         Refusal::new(StatusCode::NOT_ACCEPTABLE, "PGRST107", Why::Malformed, message)
     })
 }

@@ -113,7 +113,7 @@ fn narrowed(params: Value) -> Result<(Option<Vec<DeviceId>>, Option<JobName>), R
             let name = |name: &Value| name.as_str().and_then(|name| DeviceId::new(name).ok());
             let devices: Option<Vec<DeviceId>> = names.iter().map(name).collect();
             let Some(devices) = devices else {
-                return refused("params->devices holds what is no name of a device");
+                return refused("params->devices contains an invalid device name");
             };
             Some(devices)
         }
@@ -136,7 +136,7 @@ pub(crate) async fn unknown(name: Result<Path<String>, PathRejection>) -> Refusa
     };
     let message = format!("Could not find the function api.{shown} in the schema cache");
     let meant = config::nearest(&shown, FUNCTIONS);
-    let hint = meant.map(|near| format!("Perhaps you meant to call the function api.{near}"));
+    let hint = meant.map(|near| format!("Did you mean the function api.{near}?"));
     Refusal::new(StatusCode::NOT_FOUND, "PGRST202", Why::Unknown, message).hint(hint)
 }
 

@@ -109,8 +109,8 @@ pub(crate) async fn forget(
         let nodes = listed(app, &app.questions, &asker)?;
         let Some(node) = nodes.iter().find(|node| node.device == device.as_str()) else {
             let meant = config::nearest(device.as_str(), nodes.iter().map(|node| &*node.device));
-            let hint = meant.map(|near| format!("is `{near}` meant?"));
-            return Err(Refusal::not_found(format!("no node {device} is known")).hint(hint));
+            let hint = meant.map(|near| format!("did you mean `{near}`?"));
+            return Err(Refusal::not_found(format!("there is no node {device}")).hint(hint));
         };
         if node.alive {
             let message = format!("node {device} sends samples: stop its agent first");

@@ -142,7 +142,7 @@ pub(crate) fn known(query: Option<String>, operation: Operation) -> Result<Param
 /// Parses `limit`: the most elements that the caller wants.
 fn most(text: &str) -> Result<usize, Refusal> {
     let most = text.parse::<u32>().ok().filter(|most| *most <= api::COUNT_MAX);
-    let message = || format!("`limit` is a whole number, {} at most", api::COUNT_MAX);
+    let message = || format!("`limit` must be a whole number up to {}", api::COUNT_MAX);
     most.and_then(|most| usize::try_from(most).ok()).ok_or_else(|| Refusal::malformed(message()))
 }
 
@@ -158,7 +158,12 @@ pub(crate) fn truth(params: &Params, name: &str) -> Result<Option<bool>, Refusal
 
 /// Parses a step in seconds, or in the form `30s` or `5m`. With 0, every sample is returned as stored.
 fn step_us(text: &str) -> Result<i64, Refusal> {
-    let refused = || Refusal::malformed("`step` is a time such as 0.5, 30s or 5m, at most a year");
+    let refused = || {
+        Refusal::malformed(
+            "`step` must be a duration such as 0.5, 30s or 5m, at most \
+                                         a year",
+        )
+    };
     if let Some(step) = config::parse_duration(text) {
         let micros = i64::try_from(step.as_micros()).ok();
         return micros.filter(|_| step.as_secs_f64() <= STEP_SECONDS_MAX).ok_or_else(refused);

@@ -39,7 +39,7 @@ impl End {
             Self::Refused => "refused",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
-            Self::Gone => "client went away",
+            Self::Gone => "client disconnected",
         }
     }
 
@@ -148,8 +148,8 @@ impl Asked {
         let (told, caller) =
             (self.taken.rows.load(Ordering::Relaxed), Arc::clone(&self.caller.doer.who));
         format!(
-            "slow question, {kind} of {caller}: {seconds:.3} s, {}, rows told {told}, rows read {}, bytes read \
-             {}: {words}",
+            "slow query: {kind} of {caller}: {seconds:.3} s, {}, rows returned {told}, rows read \
+             {}, bytes read {}: {words}",
             end.words(),
             read.rows,
             read.bytes

@@ -88,7 +88,7 @@ async fn answer(
         match told.next().await? {
             Ok(piece) => Some((Ok(piece), (told, None))),
             Err(error) => {
-                log::warn!("an answer of SQL was broken off: {error}");
+                log::warn!("a response to SQL was aborted: {error}");
                 let reason = format!("\nerror: {error}\n");
                 Some((Ok(Bytes::from(reason)), (told, Some(error))))
             }

@@ -18,9 +18,11 @@ const SHARES_BYTES_MAX: usize = 4 << 20;
 pub(crate) fn amendment(told: JobUpdate, now: Timestamp) -> Result<Amendment, String> {
     let cluster = ClusterId::new(&told.cluster).map_err(|error| error.to_string())?;
     if cluster == ClusterId::local() {
-        return Err("`cluster` names a scheduler; `local` jobs are told without one".to_owned());
+        return Err("`cluster` must be a scheduler's cluster; omit it to register a `local` \
+                    job"
+        .to_owned());
     }
-    let id = JobId::new(told.id).ok_or_else(|| "`id` is a number from 1 on".to_owned())?;
+    let id = JobId::new(told.id).ok_or_else(|| "`id` must be a whole number above 0".to_owned())?;
     let time = |what: &str, seconds: Option<f64>| {
         seconds.map(|seconds| instant(what, seconds, now)).transpose()
     };
@@ -127,7 +129,7 @@ fn step(step: api::Step, now: Timestamp) -> Result<Step, String> {
 fn resources(what: &str, of: api::Resources) -> Result<Resources, String> {
     let times = [of.wall_seconds, of.cpu_seconds].into_iter().flatten();
     if times.into_iter().any(|seconds| !seconds.is_finite() || seconds < 0.0) {
-        return Err(format!("`{what}`: a time is 0 or more"));
+        return Err(format!("`{what}`: a duration must not be negative"));
     }
     Ok(Resources {
         nodes: of.nodes,
@@ -143,7 +145,10 @@ fn resources(what: &str, of: api::Resources) -> Result<Resources, String> {
 pub(crate) fn instant(what: &str, seconds: f64, now: Timestamp) -> Result<Timestamp, String> {
     let latest = now.plus(DAY);
     if !(Timestamp::YEAR_2000.seconds()..=latest.seconds()).contains(&seconds) {
-        return Err(format!("`{what}` is seconds since 1970, from 2000 to a day from now"));
+        return Err(format!(
+            "`{what}` must be seconds since 1970, between the year 2000 and one day \
+                            from now"
+        ));
     }
     #[expect(clippy::cast_possible_truncation, reason = "bounded by the lines above")]
     Ok(Timestamp((seconds * 1e6).round() as i64))

@@ -33,7 +33,7 @@ pub enum PlanError {
     #[error("`schedulers.oar.database`: {0}")]
     Database(#[from] ParametersError),
     /// The address of OAR's REST API is invalid.
-    #[error("`schedulers.oar.rest`: an address such as http://frontend/oarapi")]
+    #[error("`schedulers.oar.rest`: write an address such as http://frontend/oarapi")]
     Rest,
 }
 

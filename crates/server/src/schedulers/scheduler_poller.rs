@@ -109,9 +109,9 @@ impl PollStatus {
 enum RoundError {
     #[error(transparent)]
     Scheduler(#[from] SchedulerError),
-    #[error("the registry does not take what it said: {0}")]
+    #[error("the registry rejected its records: {0}")]
     Registry(#[from] RegistryError),
-    #[error("a thread that tells the registry panicked")]
+    #[error("the thread that stores its records panicked")]
     Panicked,
 }
 
@@ -228,16 +228,19 @@ impl Rounds {
         let PollStatus { cluster, kind, way, .. } = &*self.course;
         let mut now = self.course.lock();
         match (self.failed_in_a_row, now.last_success) {
-            (0, None) => log::info!("{kind} ({cluster}): it tells its jobs, by its {way}"),
-            (0, Some(_)) => {}
-            (failed, _) => log::info!(
-                "{kind} ({cluster}): it answers again, after {failed} rounds that failed"
+            (0, None) => log::info!(
+                "{kind} ({cluster}): the scheduler reports its jobs through \
+                                     its {way}"
             ),
+            (0, Some(_)) => {}
+            (failed, _) => {
+                log::info!("{kind} ({cluster}): polls succeed again, after {failed} failed polls")
+            }
         }
         if let Some(first) = refused.first()
             && now.refused.is_empty()
         {
-            log::warn!("{kind} ({cluster}): some of what it says is no job: {first}");
+            log::warn!("{kind} ({cluster}): some of its records are not valid jobs: {first}");
         }
         now.last_success = Some((crate::common::clock::now(), Instant::now()));
         now.trouble = None;
@@ -256,8 +259,8 @@ impl Rounds {
         let text = error.to_string();
         if self.failed_in_a_row == 0 {
             log::warn!(
-                "{kind} ({cluster}): {text}; it is asked again, at least every {} s. What nodes measure is \
-                 kept meanwhile",
+                "{kind} ({cluster}): {text}; the server polls again within {} s. Samples of nodes \
+                 are stored meanwhile",
                 AGAIN_MAX.as_secs()
             );
         } else {
@@ -403,7 +406,7 @@ mod tests {
         let (mut rounds, take, seen, asked) = rounds(vec![Ok(changes(1..4, false))], 1);
         block_on(async {
             let error = rounds.round(&take).await.unwrap_err();
-            assert!(error.to_string().starts_with("the registry does not take"), "{error}");
+            assert!(error.to_string().starts_with("the registry rejected"), "{error}");
             assert!(seen.lock().unwrap().is_empty());
             assert!(!rounds.round(&take).await.unwrap());
         });
@@ -435,7 +438,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             let trouble = course.now().trouble.unwrap();
-            assert_eq!(trouble, "oar (database) gave no answer in 0.2 s");
+            assert_eq!(trouble, "oar (database) did not respond within 0.2 s");
             running.abort();
         });
         assert_eq!(*seen.lock().unwrap(), [1]);

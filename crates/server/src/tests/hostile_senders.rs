@@ -359,7 +359,7 @@ fn samples_are_decoded_only_of_a_sender_who_may_send() {
     // Access is checked first: the error is about access, although the samples cannot be decoded.
     for (token, origin, why) in [
         (NODE, "n2", "not that of origin n2"),
-        (USER, "n1", "n1 is no origin of `jobmeter run`"),
+        (USER, "n1", "n1 is not an origin of `jobmeter run`"),
         (USER, "n1/run-99", "user 1234 has no job"),
         (other, &*origin, "user 77 has no job"),
     ] {

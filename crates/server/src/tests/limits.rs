@@ -51,7 +51,7 @@ fn lives_on(site: &Site) {
 fn a_statement_that_needs_too_much_memory() {
     let site = site(Limits::default(), &[("query.memory_bytes_max", "1MiB")]);
     let sorted = "SELECT a.value, b.timestamp FROM metrics a, metrics b, metrics c ORDER BY 2, 1";
-    ends_at(&site, sorted, 413, "53200", "more than 1 MiB of memory; ask for less", "memory");
+    ends_at(&site, sorted, 413, "53200", "more than 1 MiB of memory; choose a shorter", "memory");
 }
 
 #[test]
@@ -96,16 +96,15 @@ fn an_answer_that_meets_its_limit_late() {
     assert_eq!(answer.status, 200);
     assert!(serde_json::from_slice::<serde_json::Value>(&answer.body).is_err(), "it looks whole");
     assert!(
-        answer.text().ends_with(
-            "\nerror: the answer has more than 20000 rows; add LIMIT, or ask for less\n"
-        )
+        answer
+            .text()
+            .ends_with("\nerror: the result has more than 20000 rows; add LIMIT, or select less\n")
     );
     let body = serde_json::json!({ "query": wide }).to_string();
     let csv = site.ask("POST /api/v1/sql", &format!("{JSON}Accept: text/csv\r\n"), body.as_bytes());
     assert!(
-        csv.text().ends_with(
-            "\nerror: the answer has more than 20000 rows; add LIMIT, or ask for less\n"
-        )
+        csv.text()
+            .ends_with("\nerror: the result has more than 20000 rows; add LIMIT, or select less\n")
     );
     until("it is counted", || site.metric("jobmeter_sql_limits_total{limit=\"rows\"}") == 2.0);
     lives_on(&site);
@@ -132,7 +131,7 @@ fn more_statements_than_may_run_wait_and_more_than_may_wait_are_refused() {
         let third = sql(&site, "SELECT 3 AS n");
         assert_eq!((third.status, third.header("retry-after")), (429, Some("2")));
         let problem: api::Problem = serde_json::from_slice(&third.body).unwrap();
-        assert!(problem.message.contains("1 statements run already"), "{problem:?}");
+        assert!(problem.message.contains("too many statements: 1 are running"), "{problem:?}");
         // A client that disconnects ends its statement, and the waiting statement runs.
         drop(first);
         assert_eq!(second.join().unwrap().text(), r#"[{"n":2}]"#);

@@ -19,7 +19,7 @@ fn a_forgotten_node_is_no_node_until_it_sends_again() {
     assert_eq!(alive.status, 409, "{alive:?}");
     assert!(alive.text().contains("stop its agent first"), "{alive:?}");
     let unknown = forget(&site, "n11");
-    assert_eq!((unknown.status, &unknown.json()["hint"]), (404, &"is `n1` meant?".into()));
+    assert_eq!((unknown.status, &unknown.json()["hint"]), (404, &"did you mean `n1`?".into()));
 
     let stops = post(&site, "X-Jobmeter-Stop: 1\r\n", &frame(&batch("n1", 1)));
     assert_eq!(statuses(&stops), [Stored]);

@@ -137,7 +137,7 @@ fn an_unknown_key_of_a_body_is_rejected_with_the_near_one() {
         assert_eq!(answer.status, 400, "{line} {body}: {answer:?}");
         let problem: api::Problem = serde_json::from_slice(&answer.body).unwrap();
         assert!(problem.message.contains(&format!("unknown field `{key}`")), "{problem:?}");
-        assert_eq!(problem.hint.unwrap_or_default(), format!("is `{near}` meant?"), "{body}");
+        assert_eq!(problem.hint.unwrap_or_default(), format!("did you mean `{near}`?"), "{body}");
     }
 }
 

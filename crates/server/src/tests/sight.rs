@@ -251,7 +251,11 @@ fn made_tokens_are_good_until_they_end_are_revoked_or_the_server_forgets_none() 
     }
     let user = make("token-of-admins", "{\"scope\": \"user:1000\"}").json();
     let user = user["token"].as_str().unwrap();
-    assert_eq!(make(user, "{\"scope\": \"read\"}").status, 403, "made ones make no further one");
+    assert_eq!(
+        make(user, "{\"scope\": \"read\"}").status,
+        403,
+        "a created token cannot create another token"
+    );
     let short = make("token-of-ann", "{\"scope\": \"read\", \"expires_in_seconds\": 1}").json();
     let short = short["token"].as_str().unwrap().to_owned();
     super::until("the token ends", || status(&short) == 401);
@@ -303,7 +307,7 @@ fn an_account_is_created_on_purpose_only_and_can_be_deleted() {
     let add = "{\"members\": [\"1000\"]}";
     let refused = asks("token-of-admins", "POST /api/v1/accounts/slurm:bob", add);
     assert_eq!((refused.status, accounts()), (404, vec!["bobs".to_owned()]));
-    assert_eq!(refused.json()["hint"], "is `slurm:bobs` meant?");
+    assert_eq!(refused.json()["hint"], "did you mean `slurm:bobs`?");
     let create = "{\"create\": true}";
     assert_eq!(asks("token-of-bob", "POST /api/v1/accounts/slurm:new", create).status, 403);
     assert_eq!(asks("token-of-admins", "POST /api/v1/accounts/slurm:new", create).status, 200);
@@ -348,7 +352,7 @@ fn a_page_of_jobs_is_full_of_what_its_reader_sees() {
     assert_eq!(ids("token-of-staff", &after), [12, 11]);
     assert_eq!(ids("token-of-staff", "project=cores&name=drill-0"), [15, 12]);
     assert_eq!(ids("token-of-staff", "project=cores&user=2000&state=running&limit=1"), [16]);
-    assert_eq!(ids("token-of-staff", "account=geolog"), [0; 0], "names are whole");
+    assert_eq!(ids("token-of-staff", "account=geolog"), [0; 0], "write full names");
 }
 
 /// To see a job as a member of its account or as staff gives no right to change what agents measure for it.

@@ -242,8 +242,8 @@ impl Exits {
         let (restored, began_anew) =
             (std::mem::take(&mut saved.restored), std::mem::take(&mut saved.began_anew));
         let detail = format!(
-            "restart: counters of {restored} jobs continue, of {began_anew} begin anew; tasks that ended \
-             meanwhile are missing"
+            "restart: counters of {restored} jobs continue, those of {began_anew} restart; tasks \
+             that ended meanwhile are missing"
         );
         out.gap(source, from, now, Cause::AgentDown, &detail);
     }

@@ -232,7 +232,7 @@ fn login_of(root: &Root, user: &str) -> Result<Login, SourceError> {
             let passwd = String::from_utf8_lossy(&passwd);
             let names = passwd.lines().filter_map(|line| line.split(':').next());
             let near = nearest(user, names.filter(|name| !name.is_empty()));
-            let hint = near.map_or_else(String::new, |near| format!("; is `{near}` meant?"));
+            let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
             Err(SourceError::broken(format!(
                 "`user` in [sources.exec] is `{user}`, which is not in /etc/passwd{hint}"
             )))

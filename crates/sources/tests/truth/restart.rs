@@ -106,7 +106,7 @@ fn a_restart_loses_no_io() {
         observer.collect();
         let gaps = observer.sink.take_gaps();
         assert_eq!(gaps.iter().map(|gap| gap.cause).collect::<Vec<_>>(), [Cause::AgentDown]);
-        assert!(gaps[0].detail.contains("of 1 begin anew"), "{}", gaps[0].detail);
+        assert!(gaps[0].detail.contains("those of 1 restart"), "{}", gaps[0].detail);
         assert!(written(&observer) < before);
     }
     child.kill().unwrap();

@@ -92,13 +92,11 @@ pub(crate) fn check(text: &str) -> Result<(), SqlError> {
             || (after_as && matches!(keyword, Keyword::NOT | Keyword::MATERIALIZED));
         let around: usize = outer.iter().map(|level| level.tokens).sum();
         if around.saturating_add(level.path()) > PATH_MAX {
-            return Err(too_deep(format!(
-                "more than {PATH_MAX} words and signs in one expression"
-            )));
+            return Err(too_deep(format!("more than {PATH_MAX} tokens in one expression")));
         }
     }
     if count > TOKENS_MAX {
-        return Err(too_deep(format!("{count} words and signs; {TOKENS_MAX} at most")));
+        return Err(too_deep(format!("{count} tokens; {TOKENS_MAX} at most")));
     }
     if named > NAMED_QUERIES_MAX {
         return Err(too_deep(format!(

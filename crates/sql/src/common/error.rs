@@ -23,17 +23,18 @@ pub enum SqlError {
     #[error("the statement is too complex: {0}")]
     TooComplex(String),
     /// The limits of running and waiting statements are reached, or no turn became free in time.
-    #[error("{0} statements run already, and others wait; come again in a moment")]
+    #[error("too many statements: {0} are running and others are waiting; retry in a moment")]
     Busy(usize),
     /// The result has more rows than the limit.
-    #[error("the answer has more than {0} rows; add LIMIT, or ask for less")]
+    #[error("the result has more than {0} rows; add LIMIT, or select less")]
     TooManyRows(u64),
     /// The statement exceeded its time limit.
-    #[error("the statement took more than {0} s; ask for less time or fewer devices")]
+    #[error("the statement took more than {0} s; choose a shorter time range or fewer devices")]
     TooSlow(u64),
     /// The statement needs more than its share of the memory, in MiB.
     #[error(
-        "the statement needs more than {0} MiB of memory; ask for less time or fewer devices, or later, alone"
+        "the statement needs more than {0} MiB of memory; choose a shorter time range or fewer \
+         devices, or retry when no other statement is running"
     )]
     Memory(usize),
     /// The statement met an invalid value while it ran, such as text that is not a number.
@@ -43,7 +44,7 @@ pub enum SqlError {
     #[error(transparent)]
     Query(QueryError),
     /// The engine or its worker crashed on this statement.
-    #[error("the engine broke at this statement: {0}; write it in another way")]
+    #[error("the SQL engine failed on this statement: {0}; rewrite it")]
     Died(String),
     /// An internal error of this crate.
     #[error("the statement failed: {0}")]
@@ -104,7 +105,7 @@ impl SqlError {
             DataFusionError::ArrowError(error, _) => Self::Value(first_line(&error.to_string())),
             DataFusionError::Collection(errors) => match errors.into_iter().next() {
                 Some(first) => Self::of(first, memory_mib),
-                None => Self::Internal("no error was given".to_owned()),
+                None => Self::Internal("the engine reported no error".to_owned()),
             },
             other => Self::other(&other),
         }
@@ -114,9 +115,10 @@ impl SqlError {
     /// fault, not the server.
     fn other(error: &DataFusionError) -> Self {
         match error {
-            DataFusionError::Internal(text) => {
-                Self::Statement(format!("the engine cannot do this: {}", first_line(text)))
-            }
+            DataFusionError::Internal(text) => Self::Statement(format!(
+                "the SQL engine does not support this: {}",
+                first_line(text)
+            )),
             DataFusionError::ExecutionJoin(error) => Self::Died(first_line(&error.to_string())),
             DataFusionError::Plan(text) | DataFusionError::NotImplemented(text) => {
                 Self::Statement(words::of_plan(&first_line(text)))

@@ -19,7 +19,7 @@ pub(crate) fn of_text(error: &ParserError) -> String {
     // `Expected: an SQL statement, found: SELEC at Line: 1, Column: 1`
     let what = what.replacen("Expected: ", "expected ", 1).replace(", found: ", ", found ");
     let what = what.replace(" at Line: ", " in line ").replace(", Column: ", ", column ");
-    format!("this is no SQL: {what}")
+    format!("invalid SQL: {what}")
 }
 
 /// Text for a plan that cannot be built.
@@ -31,11 +31,11 @@ pub(crate) fn of_plan(text: &str) -> String {
     if let Some(name) = quoted("table '") {
         let tables = Table::ALL.map(Table::name).join(", ");
         let meant = model::nearest(&name, Table::ALL.map(Table::name));
-        let meant = meant.map_or_else(String::new, |near| format!(" (is `{near}` meant?)"));
+        let meant = meant.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
         return format!("there is no table `{name}`{meant}; the tables are {tables}");
     }
     if let Some(name) = quoted("table function '") {
-        return format!("there is no function `{name}` that makes a table");
+        return format!("there is no table function `{name}`");
     }
     plain(text)
 }
@@ -75,7 +75,7 @@ mod tests {
         let told = of_plan("table 'datafusion.public.metric' not found");
         assert!(
             told.starts_with(
-                "there is no table `metric` (is `metrics` meant?); the tables are metrics, "
+                "there is no table `metric` (did you mean `metrics`?); the tables are metrics, "
             ),
             "{told}"
         );
@@ -83,7 +83,7 @@ mod tests {
         let told = of_text(&ParserError::ParserError(
             "Expected: an SQL statement, found: SELEC at Line: 1, Column: 1".to_owned(),
         ));
-        let want = "this is no SQL: expected an SQL statement, found SELEC in line 1, column 1";
+        let want = "invalid SQL: expected an SQL statement, found SELEC in line 1, column 1";
         assert_eq!(told, want);
     }
 }

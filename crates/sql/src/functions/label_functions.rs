@@ -68,7 +68,7 @@ impl ScalarUDFImpl for Label {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let rows = args.number_rows;
         let [labels, key] = args.args.as_slice() else {
-            return exec_err!("label takes labels and a key");
+            return exec_err!("the arguments of label are labels and a key");
         };
         let key = match key {
             ColumnarValue::Scalar(ScalarValue::Utf8View(key)) => key.clone(),

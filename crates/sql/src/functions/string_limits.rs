@@ -96,7 +96,7 @@ impl Texts {
 fn refuse_gathering(function: &WindowFunctionDefinition) -> Result<()> {
     let name = function.name();
     if GATHERING.contains(&name) {
-        return plan_err!("{name} is no function of a window here; use it with GROUP BY");
+        return plan_err!("{name} is not supported as a window function; use it with GROUP BY");
     }
     Ok(())
 }
@@ -277,7 +277,7 @@ impl ScalarUDFImpl for Joined {
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         if types.iter().any(DataType::is_nested) {
-            return plan_err!("|| joins texts here, and no lists");
+            return plan_err!("|| concatenates strings only, not lists");
         }
         Ok(vec![DataType::Utf8View; types.len()])
     }

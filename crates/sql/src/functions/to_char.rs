@@ -150,11 +150,16 @@ impl ScalarUDFImpl for ToChar {
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        let [time, _] = types else { return plan_err!("to_char takes a time and a format") };
+        let [time, _] = types else {
+            return plan_err!(
+                "the arguments of to_char are a time and a \
+                                                       format"
+            );
+        };
         let zone = match time {
             DataType::Timestamp(_, zone) => zone.clone(),
             DataType::Date32 | DataType::Null => None,
-            _ => return plan_err!("to_char takes a time here, and no {time}; use CAST or round"),
+            _ => return plan_err!("to_char formats a time, not a {time}; use CAST or round"),
         };
         Ok(vec![DataType::Timestamp(TimeUnit::Microsecond, zone), DataType::Utf8])
     }

@@ -100,7 +100,7 @@ pub(crate) fn text_array<'a>(
             continue;
         };
         let length = u32::try_from(text.len())
-            .map_err(|_| ArrowError::ComputeError("a text is longer than 4 GiB".to_owned()))?;
+            .map_err(|_| ArrowError::ComputeError("a string is longer than 4 GiB".to_owned()))?;
         blocks.push(Some((builder.append_block(text.as_bytes().to_vec().into()), length)));
     }
     for place in places {

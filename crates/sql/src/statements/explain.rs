@@ -38,7 +38,7 @@ pub(crate) fn wanted(statement: Parsed) -> Result<(Wanted, Parsed), SqlError> {
     };
     let analyze = options.analyze;
     if options != (ExplainStatementOptions { analyze, ..ExplainStatementOptions::default() }) {
-        let text = "EXPLAIN takes ANALYZE here, and no other option";
+        let text = "the only supported option of EXPLAIN is ANALYZE";
         return Err(SqlError::Statement(text.to_owned()));
     }
     Ok((if analyze { Wanted::Analysis } else { Wanted::Plan }, *statement))

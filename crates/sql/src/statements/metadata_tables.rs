@@ -189,7 +189,8 @@ fn marks(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
     let found = scope.questions.marks(span, None, MARKS_MAX, &scope.asker)?;
     if found.more {
         let what = format!(
-            "more than {MARKS_MAX} marks, or 64 MiB of their text; ask for less time by `timestamp`"
+            "more than {MARKS_MAX} marks, or 64 MiB of their text; limit the time range by \
+             `timestamp`"
         );
         return Err(QueryError::TooMuch(what));
     }

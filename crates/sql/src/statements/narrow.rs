@@ -108,7 +108,7 @@ impl Narrow {
 impl fmt::Display for Narrow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.nothing {
-            return f.write_str(", nothing: no row can meet the conditions");
+            return f.write_str(", nothing: no row can match the conditions");
         }
         named(f, "device_id", self.devices.as_ref())?;
         named(f, "metric_id", self.metrics.as_ref())?;

@@ -110,7 +110,7 @@ impl Tail {
     fn from(&self, start: u64) -> ParquetResult<Bytes> {
         let offset = start.checked_sub(self.at).and_then(|offset| usize::try_from(offset).ok());
         let offset = offset.filter(|offset| *offset <= self.bytes.len());
-        let outside = || ParquetError::EOF(format!("byte {start} lies outside the tail"));
+        let outside = || ParquetError::EOF(format!("byte {start} is outside of the tail"));
         Ok(self.bytes.slice(offset.ok_or_else(outside)?..))
     }
 }
@@ -173,7 +173,7 @@ impl Opened {
             }
         }
         if row != block.note.rows {
-            return Err(block.damaged("the footer and the manifest disagree on the number of rows"));
+            return Err(block.damaged("the footer and the manifest have different numbers of rows"));
         }
         let directory = directory_bytes(&file, &metadata);
         let directory = directory.as_deref().and_then(directory_of);

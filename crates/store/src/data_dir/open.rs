@@ -188,7 +188,7 @@ impl Opening {
         let manifest = Manifest::read(&*disk, dir)?.unwrap_or_default();
         let metrics: Option<Vec<_>> =
             manifest.metrics.iter().cloned().map(|metric| metric.metric()).collect();
-        let why = "a metric has a unit, kind or name that this version does not know";
+        let why = "a metric has an unknown unit, kind or name";
         let odd = || OpenError::Manifest { path: dir.join(MANIFEST), why: why.to_owned() };
         let metrics = metrics.ok_or_else(odd)?;
         let origins = manifest.origins.iter().filter(|one| !one.is_forgotten(now)).cloned();

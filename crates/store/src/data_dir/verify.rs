@@ -37,7 +37,7 @@ pub struct Verified {
     pub samples: u64,
     /// Their bytes.
     pub block_bytes: u64,
-    /// Files of rollups.
+    /// Rollup files.
     pub rollups: u64,
     /// Their bytes.
     pub rollup_bytes: u64,

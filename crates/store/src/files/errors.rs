@@ -14,7 +14,8 @@ pub enum OpenError {
     },
     /// Written by a newer program.
     #[error(
-        "{path}: format {found} is newer than {known}, which this program supports; use a newer one"
+        "{path}: format {found} is newer than {known}, the newest that this program supports; use \
+         a newer program"
     )]
     Newer {
         /// The file `FORMAT`.

@@ -59,7 +59,7 @@ pub enum NotNow {
     #[error("the disk failed: {0}")]
     Failed(String),
     /// Too many known origins.
-    #[error("too many origins: {0} are known")]
+    #[error("too many origins: {0}")]
     Origins(usize),
     /// The store is closing.
     #[error("the server is stopping")]

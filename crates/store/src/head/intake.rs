@@ -217,7 +217,7 @@ fn too_late(decoded: &Decoded, received: Timestamp) -> Verdict {
         cause: Cause::TooLate,
         detail: detail.clone().into(),
     });
-    let why = format!("{detail} came after its place in the dedupe window was given up");
+    let why = format!("{detail} arrived after its entry in the deduplication window was dropped");
     gap.map_or(Verdict::Done(Outcome::RefusedForGood(why.clone())), |gap| {
         Verdict::TooLate(gap, why)
     })
@@ -244,9 +244,7 @@ impl Possible {
     fn why_not(self, at: Timestamp) -> String {
         if is_possible(at, self.received) {
             let settled = self.settled;
-            return format!(
-                "a sample of {at} comes too late: what was before {settled} is settled"
-            );
+            return format!("a sample of {at} arrived too late: data before {settled} is final");
         }
         impossible(at, self.received)
     }

@@ -32,7 +32,7 @@ pub(crate) enum Rejection {
     OriginMetrics { origin: Origin, max: usize },
     #[error("{0}")]
     Meaning(String),
-    #[error("label `{0}` is reserved: the server writes it into answers")]
+    #[error("label `{0}` is reserved: the server adds it to responses")]
     Label(&'static str),
 }
 

@@ -69,7 +69,7 @@ fn a_boot_outside_the_window_is_rejected_and_becomes_a_gap() {
         }
         let outcome = append(&store, vec![first]);
         assert!(
-            matches!(&outcome[..], [Outcome::RefusedForGood(why)] if why.contains("dedupe window")),
+            matches!(&outcome[..], [Outcome::RefusedForGood(why)] if why.contains("deduplication window")),
             "{outcome:?}"
         );
     }

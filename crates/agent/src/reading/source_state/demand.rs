@@ -73,7 +73,8 @@ impl Entry {
         let every = self.schedule.period_us() as f64 / 1e6;
         self.pace.is_slowed().then(|| {
             format!(
-                "{name} slowed: it takes more than {percent} % of a processor, and is read {rate}, every {every} s"
+                "{name} slowed: it uses more than {percent} % of a processor; the agent reads it \
+                 {rate}, every {every} s"
             )
         })
     }
@@ -92,8 +93,8 @@ impl Entry {
                 return (!troubles.is_empty()).then(|| troubles.join(BETWEEN));
             }
             State::Failing(error) => format!("{name} {error}"),
-            State::Parked => format!("{name} parked: a reading takes longer than it may"),
-            State::Off => format!("{name} off: it took longer than it may {} times", self.parks),
+            State::Parked => format!("{name} parked: a reading exceeds its time limit"),
+            State::Off => format!("{name} off: it exceeded its time limit {} times", self.parks),
         };
         Some(cut(text))
     }
@@ -169,8 +170,8 @@ impl Entry {
         if let Some((paced, rate)) = burst.reading(cpu_us, percent, at) {
             let every = paced.as_secs_f64();
             log::warn!(
-                "source {name} is read {rate} between its ticks, every {every} s, to take no more than {percent} % of \
-                 a processor"
+                "the agent reads source {name} {rate} between its ticks, every {every} s, so that \
+                 it uses at most {percent} % of a processor"
             );
         }
     }

@@ -63,10 +63,10 @@ impl Sampler {
             Some(entry) => entry.set_aside(running.since_us, running.limit_us),
             None if self.finder.is_some() => {
                 log::warn!(
-                    "looking at what a job asks for is slow; until it is done no other is looked at"
+                    "reading the environment of a job is slow; other jobs wait until it ends"
                 );
             }
-            None => log::warn!("looking for jobs is slow; the jobs known so far are read"),
+            None => log::warn!("searching for jobs is slow; the agent reads the jobs found so far"),
         }
     }
 }

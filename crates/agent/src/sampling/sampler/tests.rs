@@ -384,7 +384,7 @@ fn a_source_that_hangs_delays_no_other_and_what_it_reads_at_last_is_too_old() {
     assert_eq!(gaps.len(), 1, "{gaps:?}");
     assert_eq!((gaps[0].from, gaps[0].to), (second(1), second(7)));
     assert_eq!((&*gaps[0].source, gaps[0].cause), ("first", Cause::SourceTimeout));
-    assert_eq!(&*gaps[0].detail, "it took longer than 1000 ms");
+    assert_eq!(&*gaps[0].detail, "its reading took longer than 1000 ms");
 }
 
 #[test]

@@ -83,9 +83,9 @@ fn each_entry_is_rejected_by_itself() {
         change.refused,
         [
             "server:1:1: unknown key `server`",
-            "server:7:1: unknown key `sources.cgroup.enabled_too`; is \
-             `sources.cgroup.enabled` meant?",
-            "server:8:10: unknown key `sources.lod`; is `sources.load` meant?",
+            "server:7:1: unknown key `sources.cgroup.enabled_too`; did you mean \
+             `sources.cgroup.enabled`?",
+            "server:8:10: unknown key `sources.lod`; did you mean `sources.load`?",
             "server:3:10: shorter than `remote.period_min`",
             "server:5:11: `remote.allow` has no `sources`",
         ]

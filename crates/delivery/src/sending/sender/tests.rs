@@ -357,5 +357,9 @@ fn a_file_that_holds_no_certificate_is_told_of() {
     let tls = |path: &std::path::Path| crate::tls(Some(path), None, None).unwrap_err().to_string();
     assert!(tls(&path).contains("No such file"), "{}", tls(&path));
     std::fs::write(&path, "nothing").unwrap();
-    assert!(tls(&path).ends_with("ca.pem: holds no certificate in PEM"), "{}", tls(&path));
+    assert!(
+        tls(&path).ends_with("ca.pem: contains no certificate in PEM format"),
+        "{}",
+        tls(&path)
+    );
 }

@@ -68,7 +68,7 @@ impl Command {
         ours.read_to_end(&mut told).with_context(starting)?;
         let Some(begun) = Begun::parse(&told) else { bail!("{}: it did not begin", starting()) };
         Ok(Self {
-            pid: Pid::from_raw(begun.pid).context("the command's number")?,
+            pid: Pid::from_raw(begun.pid).context("the command's process ID")?,
             beginner: i32::try_from(beginner.id())?,
             begun,
             exit_code: None,

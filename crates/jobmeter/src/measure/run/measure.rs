@@ -32,10 +32,11 @@ const FLOOR_KIB_MAX: u64 = 3072;
 
 /// The note on a job with processes that left the cgroup.
 const IN_OTHER_CGROUPS: &str = "processes that moved to another cgroup, such as the command of a `jobmeter run` within \
-    this one: no number includes them; the report of that run does";
+    this one: this report does not include them; the report of that run does";
 /// The note on a job with processes that the kernel itself reaped.
-const LOST: &str = "children of a process that ignores SIGCHLD: the kernel adds what they used to no count; processor \
-    time holds what was last seen of them, and processor time, page faults and switches are lower bounds";
+const LOST: &str = "children of a process that ignores SIGCHLD: the kernel does not count them at \
+                    their end; processor time includes them up to their last reading, and \
+                    processor time, page faults and switches are lower bounds";
 
 /// The sources of one job, each with its last samples.
 pub(crate) struct Measure {

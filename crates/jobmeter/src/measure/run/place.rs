@@ -186,7 +186,7 @@ impl JobDirs {
                 (None, Some(dir)) => root.path().join(dir).join("memory.max"),
                 (None, None) => {
                     bail!(
-                        "--memory needs a memory cgroup, and none can be had: {}",
+                        "--memory needs a memory cgroup, but none can be created: {}",
                         self.why_none()
                     )
                 }
@@ -198,7 +198,10 @@ impl JobDirs {
             let file = match (self.dir(Hierarchy::Cpuset), self.dir(Hierarchy::Unified)) {
                 (Some(dir), _) | (None, Some(dir)) => root.path().join(dir).join("cpuset.cpus"),
                 (None, None) => {
-                    bail!("--cpus needs a cpuset cgroup, and none can be had: {}", self.why_none())
+                    bail!(
+                        "--cpus needs a cpuset cgroup, but none can be created: {}",
+                        self.why_none()
+                    )
                 }
             };
             fs::write(&file, cpus).with_context(|| format!("--cpus {cpus}: {}", file.display()))?;
@@ -297,8 +300,10 @@ fn inherit_cpuset(from: &Path, to: &Path) -> std::io::Result<()> {
 
 fn reason(error: &std::io::Error) -> String {
     match error.kind() {
-        ErrorKind::PermissionDenied => "permission denied; run as root to have it".to_owned(),
-        ErrorKind::AlreadyExists => "a job of this number runs here, of another server".to_owned(),
+        ErrorKind::PermissionDenied => "permission denied; run as root".to_owned(),
+        ErrorKind::AlreadyExists => "a job of another server with this ID is running \
+                                     here"
+            .to_owned(),
         _ => error.to_string(),
     }
 }

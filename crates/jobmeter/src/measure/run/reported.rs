@@ -16,7 +16,8 @@ macro_rules! reported {
         /// The source of `jobmeter run`'s own measurements, declared like any source.
         pub(crate) static SPEC: SourceSpec = SourceSpec {
             name: "run",
-            help: "What `jobmeter run` reports of a command and, where no cgroup can be made for it, measures meanwhile.",
+            help: "Metrics that `jobmeter run` reports of a command; without a cgroup for the \
+                   command, it also samples them meanwhile.",
             reads: &["/proc/PID/stat", "/proc/PID/status", "/proc/PID/io", "wait4(2)"],
             cost: "without a cgroup one file for each process of the node, and two more for each of the command",
             every: Every::Tick,
@@ -42,10 +43,10 @@ reported! {
     WRITTEN_OF "run_report_io_write_bytes" Bytes "Bytes that the command caused to be written to disks.";
     MINOR "run_report_minor_faults" Count "Page faults of the command that needed no disk.";
     MAJOR "run_report_major_faults" Count "Page faults of the command that needed the disk.";
-    VOLUNTARY "run_report_voluntary_switches" Count "Context switches that the command's tasks asked for.";
+    VOLUNTARY "run_report_voluntary_switches" Count "Voluntary context switches of the command's tasks.";
     FORCED "run_report_involuntary_switches" Count "Context switches that were forced on the command's tasks.";
     THROTTLED "run_report_throttled_seconds" Seconds
-        "Time that the command's tasks were held back by a processor limit.";
+        "Time in which a processor limit throttled the command's tasks.";
     PRESSURE_CPU "run_report_pressure_cpu_seconds" Seconds "Time that some task of the command waited for a processor.";
     PRESSURE_MEMORY "run_report_pressure_memory_seconds" Seconds "Time that some task of the command waited for memory.";
     PRESSURE_IO "run_report_pressure_io_seconds" Seconds "Time that some task of the command waited for a disk.";

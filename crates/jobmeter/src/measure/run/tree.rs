@@ -30,7 +30,7 @@ pub(crate) static CPU_SYSTEM: Metric = Metric::counter(
 pub(super) static MEMORY: Metric = Metric::gauge(
     "run_memory_resident_bytes",
     Unit::Bytes,
-    "Resident memory summed over the command's processes; pages that they share count once for each.",
+    "Resident memory summed over the command's processes; shared pages count once per process.",
 );
 pub(super) static PROCESSES: Metric =
     Metric::gauge("run_processes", Unit::Count, "Processes of the command, zombies left out.");
@@ -39,12 +39,14 @@ pub(super) static THREADS: Metric =
 pub(super) static READ: Metric = Metric::counter(
     "run_io_read_bytes_total",
     Unit::Bytes,
-    "Bytes that the command's processes caused to be read from disks, as far as they were seen alive.",
+    "Bytes that the command's processes caused to be read from disks, up to the last reading of \
+     each process.",
 );
 pub(super) static WRITTEN: Metric = Metric::counter(
     "run_io_write_bytes_total",
     Unit::Bytes,
-    "Bytes that the command's processes caused to be written to disks, as far as they were seen alive.",
+    "Bytes that the command's processes caused to be written to disks, up to the last reading of \
+     each process.",
 );
 
 /// Minimum interval between two glances, in microseconds.

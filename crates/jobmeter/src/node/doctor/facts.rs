@@ -116,7 +116,9 @@ fn delays(root: &Root) -> Fact {
     let name = "task delays";
     match root.read_text("proc/sys/kernel/task_delayacct").as_deref() {
         Ok("0") => {
-            let what = "not counted: what tasks wait for disks and memory is not known".to_owned();
+            let what = "not counted: the time that tasks wait for disks and memory is \
+                        unknown"
+                .to_owned();
             Fact::not(
                 name,
                 State::Absent,
@@ -141,8 +143,8 @@ fn stalls(root: &Root) -> Fact {
     let words = root.read_text("proc/cmdline").unwrap_or_default();
     let word = words.split_whitespace().rfind(|word| word.starts_with("psi="));
     let what = match word {
-        Some(word) => format!("/proc/pressure is not there; booted with {word}"),
-        None => "/proc/pressure is not there".to_owned(),
+        Some(word) => format!("/proc/pressure does not exist; booted with {word}"),
+        None => "/proc/pressure does not exist".to_owned(),
     };
     let grant = "Linux 4.20 with CONFIG_PSI, booted with psi=1";
     Fact::not(name, State::Absent, what, grant)
@@ -158,10 +160,13 @@ fn perf(root: &Root) -> Fact {
             let what = "the kernel has no performance events".to_owned();
             return Fact::not(name, State::Absent, what, "Linux with CONFIG_PERF_EVENTS");
         }
-        Some(..=0) => "everyone may count events of the whole machine and of jobs",
-        Some(1) => "the whole machine and jobs are counted with CAP_PERFMON alone",
-        Some(2) => "the whole machine, jobs and the kernel are counted with CAP_PERFMON alone",
-        Some(3..) => "events are counted with CAP_PERFMON alone",
+        Some(..=0) => "every user may count events of the whole machine and of jobs",
+        Some(1) => "counting events of the whole machine and of jobs needs CAP_PERFMON",
+        Some(2) => {
+            "counting events of the whole machine, of jobs and of the kernel needs \
+                    CAP_PERFMON"
+        }
+        Some(3..) => "counting events needs CAP_PERFMON",
     };
     Fact::ok(name, format!("level {}: {closed}", level.unwrap_or_default()))
 }
@@ -180,7 +185,7 @@ fn listed(effective: u64) -> String {
     let words =
         |list: Vec<&(u32, &str)>| list.iter().map(|(_, word)| *word).collect::<Vec<_>>().join(" ");
     match (there.is_empty(), missing.is_empty()) {
-        (_, true) => "all that a source may ask for".to_owned(),
+        (_, true) => "all that sources may need".to_owned(),
         (true, _) => "none".to_owned(),
         _ => format!("{}; not {}", words(there), words(missing)),
     }
@@ -189,7 +194,7 @@ fn listed(effective: u64) -> String {
 fn capabilities(root: &Root) -> Fact {
     let uid = rustix::process::geteuid();
     let status = root.read_text("proc/self/status").unwrap_or_default();
-    let list = effective(&status).map_or_else(|| "not told".to_owned(), listed);
+    let list = effective(&status).map_or_else(|| "unknown".to_owned(), listed);
     let name = "capabilities";
     Fact::ok(name, format!("of this process (user {}): {list}", uid.as_raw()))
 }
@@ -199,17 +204,18 @@ fn capabilities(root: &Root) -> Fact {
 fn environments(root: &Root, reads: bool) -> Fact {
     let name = "environments";
     if !reads {
-        let what = "not read: by `remote.allow` the node takes no promotions".to_owned();
+        let what = "not read: `remote.allow` of the node permits no promotions".to_owned();
         let grant =
-            "`promotions` in `remote.allow` of the agent's settings, if jobs may ask for metrics";
+            "`promotions` in `remote.allow` of the agent's settings, if jobs may request metrics";
         return Fact::not(name, State::Absent, what, grant);
     }
     let status = root.read_text("proc/self/status").unwrap_or_default();
     let has = |number: u32| effective(&status).is_some_and(|may| may >> number & 1 == 1);
     if has(19) && (has(1) || has(2)) {
-        return Fact::ok(name, "what jobs ask for by JOBMETER_MONITOR is read".to_owned());
+        return Fact::ok(name, "the agent reads requests of jobs in JOBMETER_MONITOR".to_owned());
     }
-    let what = "of other users' processes: jobs ask for metrics by their scheduler's words alone";
+    let what = "not readable for other users' processes: jobs can request metrics only through \
+                their scheduler";
     let grant = "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, or root";
     Fact::not(name, State::Denied, what.to_owned(), grant)
 }
@@ -222,7 +228,7 @@ fn clock_held() -> Fact {
             Fact::ok(name, format!("synchronised, {error:.1} ms off at most"))
         }
         Some(_) => {
-            let what = "nothing synchronises it: times of nodes do not line up".to_owned();
+            let what = "not synchronised: times of different nodes do not match".to_owned();
             Fact::not(
                 name,
                 State::Absent,
@@ -231,8 +237,8 @@ fn clock_held() -> Fact {
             )
         }
         None => {
-            let what = "the kernel does not tell whether it is synchronised".to_owned();
-            let grant = "`timedatectl` or `chronyc tracking` says more";
+            let what = "the kernel does not report whether it is synchronised".to_owned();
+            let grant = "run `timedatectl` or `chronyc tracking`";
             Fact::not(name, State::Absent, what, grant)
         }
     }
@@ -253,14 +259,14 @@ fn agent_runs(root: &Root) -> Fact {
         let status = root.read_text(&format!("proc/{pid}/status")).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
         let user = line.and_then(|line| line.split_whitespace().nth(1)).unwrap_or("?");
-        let may = effective(&status).map_or_else(|| "not told".to_owned(), listed);
+        let may = effective(&status).map_or_else(|| "unknown".to_owned(), listed);
         format!("process {pid} of user {user}, capabilities: {may}")
     });
     let words: Vec<String> = words.collect();
     match (listed_all, words.is_empty()) {
         (Err(error), _) => Fact::not("agent", State::Denied, error.to_string(), "root"),
         (_, true) => {
-            let what = "none runs here, or none that this user may see".to_owned();
+            let what = "none is running here, or none visible to this user".to_owned();
             Fact::not("agent", State::Absent, what, "start jobmeter-agent")
         }
         _ => Fact::ok("agent", words.join("; ")),
@@ -270,14 +276,14 @@ fn agent_runs(root: &Root) -> Fact {
 fn server(config: &AgentConfig) -> Fact {
     let name = "server";
     let Some(url) = delivery::server_asked(&config.server) else {
-        let what = "none is named, and none runs here".to_owned();
-        return Fact::not(name, State::Absent, what, "give `server` in the agent's settings");
+        let what = "not set, and no server is running here".to_owned();
+        return Fact::not(name, State::Absent, what, "set `server` in the agent's settings");
     };
     let shown = url.as_str();
     match delivery::knock(&url, &config.server) {
-        Ok(()) => Fact::ok(name, format!("{shown} takes batches from here")),
+        Ok(()) => Fact::ok(name, format!("{shown} accepts batches from this node")),
         Err(Failure::Later { status: status @ (401 | 403), reason, .. }) => {
-            let what = format!("{shown} answers {status}: {}", reason.trim());
+            let what = format!("{shown} responds {status}: {}", reason.trim());
             Fact::not(
                 name,
                 State::Denied,
@@ -289,14 +295,14 @@ fn server(config: &AgentConfig) -> Fact {
             // A record left by a killed server is not an error of the node.
             if let Some(record) = delivery::stale_record(&config.server) {
                 let what = format!(
-                    "none is named; {} records {shown}, which runs no more",
+                    "not set; {} records {shown}, which is no longer running",
                     record.display()
                 );
-                let grant = "start a server here, or give `server` in the agent's settings";
+                let grant = "start a server here, or set `server` in the agent's settings";
                 return Fact::not(name, State::Absent, what, grant);
             }
             let what = format!("{shown}: {failure}");
-            let grant = "start it, or give another `server` in the agent's settings";
+            let grant = "start it, or set another `server` in the agent's settings";
             Fact::not(name, State::Broken, what, grant)
         }
     }
@@ -306,12 +312,13 @@ fn server(config: &AgentConfig) -> Fact {
 const fn rejected(status: u16, has_token: bool) -> &'static str {
     match (status, has_token) {
         (401, false) => {
-            "the server does not know who asks: give `token_file`, or `cert` and `key`, in the agent's settings; \
-             `jobmeter token create --scope agent:NODE` on the server makes a token"
+            "the agent is not authenticated: set `token_file`, or `cert` and `key`, in the agent's \
+             settings; `jobmeter token create --scope agent:NODE` on the server creates a token"
         }
         (401, true) => {
-            "the server does not know the token, or it is expired or revoked: `jobmeter token list` on the server \
-             shows that, `jobmeter token create --scope agent:NODE` makes another one for `token_file`"
+            "the token is unknown, expired or revoked: check it with `jobmeter token list` on the \
+             server, or create another one for `token_file` with `jobmeter token create --scope \
+             agent:NODE`"
         }
         (_, false) => {
             "the server takes no agent's batches from this user: run the agent as root or as the server's user, or \
@@ -327,8 +334,8 @@ const fn rejected(status: u16, has_token: bool) -> &'static str {
 fn spool(settings: &SpoolSettings) -> Fact {
     let name = "spool";
     let Some(dir) = delivery::spool_dir(settings) else {
-        let what = "none: what the server does not take is lost".to_owned();
-        return Fact::not(name, State::Absent, what, "give `spool` in the agent's settings");
+        let what = "none: samples are lost while the server is unavailable".to_owned();
+        return Fact::not(name, State::Absent, what, "set `spool` in the agent's settings");
     };
     let shown = dir.display();
     // The agent creates the spool with all parent folders: the nearest existing folder counts.
@@ -337,10 +344,11 @@ fn spool(settings: &SpoolSettings) -> Fact {
         let Some(above) = there.parent().filter(|above| *above != Path::new("")) else { break };
         there = above;
     }
-    let made = if there == &*dir { "" } else { "not there yet; " };
+    let made = if there == &*dir { "" } else { "does not exist yet; " };
     if let Err(errno) = accessat(CWD, there, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS) {
         let what = format!("{shown}: {made}{} cannot be written: {errno}", there.display());
-        let grant = "give the agent's user the folder, or another `spool` in its settings";
+        let grant = "make the agent's user the owner of the folder, or set another `spool` in the \
+                     agent's settings";
         return Fact::not(name, State::Denied, what, grant);
     }
     let most = settings.spool_bytes_max.0;
@@ -348,21 +356,21 @@ fn spool(settings: &SpoolSettings) -> Fact {
         Ok(told) => {
             let room = told.f_bavail.saturating_mul(told.f_frsize);
             let (room_shown, most_shown) = (bytes(room as f64), bytes(most as f64));
-            let what = format!("{shown}: {made}{room_shown} free, {most_shown} wanted at most");
+            let what = format!("{shown}: {made}{room_shown} free, {most_shown} needed at most");
             let used = if there == &*dir { used(there) } else { 0 };
             if room.saturating_add(used) < most {
-                let grant = "make room, or give a smaller `spool_bytes_max`";
+                let grant = "free space, or set a smaller `spool_bytes_max`";
                 return Fact::not(
                     name,
                     State::Broken,
-                    format!("{what}; that is too little"),
+                    format!("{what}; this is too little"),
                     grant,
                 );
             }
             Fact::ok(name, what)
         }
         Err(errno) => {
-            let grant = "look at the file system, or give another `spool` in the agent's settings";
+            let grant = "check the file system, or set another `spool` in the agent's settings";
             Fact::not(name, State::Broken, format!("{shown}: {errno}"), grant)
         }
     }
@@ -393,7 +401,7 @@ mod tests {
         }
         let told =
             [(401, false), (401, true), (403, true)].map(|(status, has)| rejected(status, has));
-        assert!(told[0].contains("does not know who asks") && told[1].contains("expired"));
+        assert!(told[0].contains("not authenticated") && told[1].contains("expired"));
         assert!(told[2].contains("scope `agent`"));
         assert!(rejected(403, false).contains("run the agent as root"));
     }
@@ -407,7 +415,7 @@ mod tests {
             words.starts_with("CAP_DAC_READ_SEARCH CAP_NET_ADMIN CAP_SYS_PTRACE; not "),
             "{words}"
         );
-        assert_eq!(listed(u64::MAX), "all that a source may ask for");
+        assert_eq!(listed(u64::MAX), "all that sources may need");
         assert_eq!(listed(0), "none");
         assert_eq!(effective("CapEff:\tx\n"), None);
         assert_eq!(effective(""), None);

@@ -94,11 +94,11 @@ fn take(source: &SourcePlan, answer: Option<&Receiver<Measured>>, until_us: u64)
         Ok(measured) => measured,
         Err(RecvTimeoutError::Timeout) => {
             let reads = source.spec.reads.join(", ");
-            not(State::Broken, format!("it hangs: no answer from {reads} within {LATE_MAX:?}"))
+            not(State::Broken, format!("it hangs: no result from {reads} within {LATE_MAX:?}"))
         }
         Err(RecvTimeoutError::Disconnected) => not(
             State::Broken,
-            "it panicked; this is a fault of jobmeter, please tell us".to_owned(),
+            "it panicked; this is a bug of jobmeter, please report it".to_owned(),
         ),
     }
 }

@@ -11,8 +11,7 @@ use model::Timestamp;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 /// The help line.
-const HELP: &str =
-    "q quit  ? help  c m r w t n u order  / filter  enter what belongs to it  j jobs  d nodes";
+const HELP: &str = "q quit  ? help  c m r w t n u order  / filter  enter details  j jobs  d nodes";
 /// Duration of a request after which the screen mentions it.
 const LONG_US: u64 = 10_000_000;
 
@@ -48,7 +47,7 @@ impl Cluster {
             }
         };
         let thread = std::thread::Builder::new().name("ask".to_owned());
-        thread.spawn(answer).context("starting a thread that asks the server")?;
+        thread.spawn(answer).context("cannot start the thread that queries the server")?;
         Ok(Self {
             url,
             questions,
@@ -95,7 +94,11 @@ impl Scene for Cluster {
             Err(TryRecvError::Empty) => {}
             Err(TryRecvError::Disconnected) => {
                 self.since_us = None;
-                self.trouble = Some("what asks the server has failed; start again".to_owned());
+                self.trouble = Some(
+                    "the thread that queries the server has failed; restart this \
+                                     command"
+                        .to_owned(),
+                );
             }
         }
         self.since_us.is_some()
@@ -130,9 +133,9 @@ impl Scene for Cluster {
 
     fn title(&self) -> String {
         if let Some(trouble) = &self.trouble {
-            return format!("no answer: {trouble}");
+            return format!("no response: {trouble}");
         }
-        let Some(answer) = &self.answer else { return "asking the server".to_owned() };
+        let Some(answer) = &self.answer else { return "querying the server".to_owned() };
         let mut title = match &self.view {
             View::Jobs if self.rows.is_empty() => {
                 "no job runs; `jobmeter run` starts one".to_owned()
@@ -148,11 +151,11 @@ impl Scene for Cluster {
             title.push_str(&format!(" ({more} more jobs are left out)"));
         }
         if answer.nodes_left_out > 0 {
-            title.push_str(&format!(" ({} nodes are not asked)", answer.nodes_left_out));
+            title.push_str(&format!(" ({} nodes are not queried)", answer.nodes_left_out));
         }
         let waited_us = self.since_us.map(|since| clock::monotonic_us().saturating_sub(since));
         if let Some(waited_us) = waited_us.filter(|waited| *waited > LONG_US) {
-            title.push_str(&format!(" (no answer for {} s)", waited_us / 1_000_000));
+            title.push_str(&format!(" (no response for {} s)", waited_us / 1_000_000));
         }
         title
     }

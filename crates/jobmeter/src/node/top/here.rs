@@ -80,7 +80,9 @@ impl Scene for Here {
 
     fn title(&self) -> String {
         let shown = match &self.whose {
-            None if self.jobs.is_empty() => "no job here; `jobmeter run` starts one".to_owned(),
+            None if self.jobs.is_empty() => "no jobs on this node; start one with `jobmeter \
+                                             run`"
+                .to_owned(),
             None => "jobs".to_owned(),
             Some(Whose::Node) => "processes".to_owned(),
             Some(Whose::Job(key)) => format!("processes of {key}"),

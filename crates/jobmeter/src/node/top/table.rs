@@ -77,19 +77,19 @@ const OTHER_LINES: usize = 5;
 /// The help text of `?`.
 const KEYS: [&str; 14] = [
     "",
-    "c m r w t  order by processor, memory, bytes read, bytes written, last column",
+    "c m r w t  sort by processor, memory, bytes read, bytes written, last column",
     "n u        order by name, second column; the same key again reverses",
     "arrows     choose a row; page keys move a page",
-    "enter      what belongs to the row: processes of a job, nodes, jobs of a node",
+    "enter      details of the row: processes of a job, nodes, jobs of a node",
     "j p d      jobs; processes of this node; nodes of a server",
-    "/          filter; enter keeps it, escape drops it",
-    "escape     drops the filter, then goes back to the jobs",
+    "/          filter; enter keeps it, escape removes it",
+    "escape     removes the filter, then returns to the jobs",
     "q Ctrl-C   end",
     "",
     "CPU % of jobs, processes and the machine: 100 % is one core.",
-    "-          is not known, or not read yet.",
+    "-          unknown, or not read yet.",
     "",
-    "any key goes back",
+    "any key returns",
 ];
 /// Maximum length of the filter.
 const FILTER_MAX: usize = 40;
@@ -278,7 +278,7 @@ impl Shown {
         screen.resize(room + OTHER_LINES - 1, String::new());
         let mut help = words.help;
         if self.is_typing {
-            help = "type what names have in them; enter keeps it, escape drops it";
+            help = "type a part of a name; enter keeps it, escape removes it";
         }
         let mut help = help.to_owned();
         cut(&mut help, columns);

@@ -79,7 +79,7 @@ impl Terminal {
 
     fn enter(&self) -> anyhow::Result<()> {
         let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut raw = before.context("the terminal was given back")?;
+        let mut raw = before.context("the terminal was closed")?;
         raw.make_raw();
         tcsetattr(io::stdin(), OptionalActions::Now, &raw).context("the terminal's settings")?;
         write(ENTER).context("writing to the terminal")

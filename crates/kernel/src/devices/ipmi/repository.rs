@@ -56,7 +56,7 @@ fn read_once(bmc: &mut Bmc) -> Result<Option<Repository>, IpmiError> {
     let answer = bmc.ask(&Request::new(0x0a, 0, 0x22, &[]))?;
     let Some(reservation) = good(answer).and_then(|data| u16_at(data, 0)) else {
         let code = answer.first().copied().unwrap_or_default();
-        let why = format!("the BMC does not let its records be read: code {code:02x}");
+        let why = format!("the BMC denies reading its records: code {code:02x}");
         return Err(IpmiError::Failed(why));
     };
     let mut repository = Repository::default();
@@ -186,7 +186,7 @@ mod tests {
             let (_dir, mut bmc) = opened(lines);
             read_repository(&mut bmc).unwrap_err().to_string()
         };
-        assert!(why("").contains("does not let its records be read: code c1"));
+        assert!(why("").contains("denies reading its records: code c1"));
         let lapsed = "28 22 -> 00 07 00\n28 23 07 00 00 00 00 05 -> c5\n";
         assert!(why(lapsed).contains("keep changing"));
         assert!(why(&lapsed.replace("c5", "cb")).contains("record 0000 of the BMC cannot be read"));

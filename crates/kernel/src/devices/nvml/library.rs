@@ -437,7 +437,7 @@ const fn error_text(code: c_int) -> &'static str {
         UNINITIALIZED => "the driver was unloaded",
         NO_PERMISSION => "permission denied",
         DRIVER_NOT_LOADED => "no driver is loaded",
-        10 => "the driver did not answer in time",
+        10 => "the driver did not respond in time",
         11 => "an interrupt of the GPU is unavailable",
         GPU_IS_LOST => "the GPU is lost: it fell off the bus",
         RESET_REQUIRED => "the GPU must be reset",

@@ -102,7 +102,7 @@ impl Exits {
                 Some(errno) => Err(errno.into()),
             };
         }
-        Err(TaskstatsError::Failed("no answer to the request for exits".to_owned()))
+        Err(TaskstatsError::Failed("no response to the registration for exit records".to_owned()))
     }
 
     /// Ends a thread and returns whether its exit arrives. The kernel sends an exit before the end of the thread

@@ -181,10 +181,10 @@ fn absent_denied_and_broken_are_reported_before_anything_runs() {
 fn malformed_options_are_rejected_with_the_closest_name() {
     for (option, value, expected) in [
         ("pattern", "(", "`(`: not a regular expression: "),
-        ("metric", "exec_value_wats", "; is `exec_value_watts` meant?"),
+        ("metric", "exec_value_wats", "; did you mean `exec_value_watts`?"),
         ("name", "", "``: needs 1 to 64 characters without control characters"),
         ("name", "a\tb", "needs 1 to 64 characters without control characters"),
-        ("command", "sh\0", "a program with its path from /, and each WORD to it"),
+        ("command", "sh\0", "the absolute path of a program, then each WORD"),
     ] {
         let error = Options::of(&SPEC, [(option, value)]).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
@@ -203,7 +203,7 @@ fn options_are_checked_against_the_machine_if_a_program_is_named() {
     assert_eq!(wrong(&[("user", "nobdy")]), [], "no program is configured");
     let found = wrong(&[command, ("user", "nobdy")]);
     let expected =
-        "`user` in [sources.exec] is `nobdy`, which is not in /etc/passwd; is `nobody` meant?";
+        "`user` in [sources.exec] is `nobdy`, which is not in /etc/passwd; did you mean `nobody`?";
     assert_eq!(found, [("user", expected.to_owned())]);
     assert!(
         matches!(&wrong(&[command, ("user", "root")])[..], [("user", why)] if why.contains("grant"))

@@ -146,7 +146,7 @@ fn no_such(text: &str) -> String {
     let near = model::nearest(text, events::names()).or_else(|| with_word(text));
     let hint = near.map_or_else(
         || "write a name, rHEX or PMU/TERMS/".to_owned(),
-        |near| format!("is `{near}` meant?"),
+        |near| format!("did you mean `{near}`?"),
     );
     format!("there is no event `{text}`; {hint}")
 }
@@ -198,13 +198,13 @@ mod tests {
     #[test]
     fn malformed_lists_are_rejected_with_the_closest_name() {
         for (text, expected) in [
-            ("cpu_cycle", "there is no event `cpu_cycle`; is `cpu_cycles` meant?"),
+            ("cpu_cycle", "there is no event `cpu_cycle`; did you mean `cpu_cycles`?"),
             (
                 "cache_l1d_raed_miss",
-                "there is no event `cache_l1d_raed_miss`; is `cache_l1d_read_miss` meant?",
+                "there is no event `cache_l1d_raed_miss`; did you mean `cache_l1d_read_miss`?",
             ),
-            ("cycles", "there is no event `cycles`; is `cpu_cycles` meant?"),
-            ("context", "there is no event `context`; is `context_switches` meant?"),
+            ("cycles", "there is no event `cycles`; did you mean `cpu_cycles`?"),
+            ("context", "there is no event `context`; did you mean `context_switches`?"),
             ("x", "there is no event `x`; write a name, rHEX or PMU/TERMS/"),
             ("rxyz", "there is no event `rxyz`; write a name, rHEX or PMU/TERMS/"),
             ("cpu/event=0x3c,dummy", "`cpu/event=0x3c,dummy` lacks a closing `/`"),

@@ -253,7 +253,7 @@ fn dirs_of(root: &Root, pmu: &str) -> Result<Vec<String>, SourceError> {
 
 fn suggestion<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let near = model::nearest(name, known);
-    near.map_or_else(String::new, |near| format!("; is `{near}` meant?"))
+    near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
 }
 
 /// Reads a PMU's files for one event.

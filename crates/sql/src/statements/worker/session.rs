@@ -212,7 +212,7 @@ impl Session {
             Some(SIGKILL) => {
                 "its process was killed; the machine may be short of memory".to_owned()
             }
-            Some(signal) => format!("its process ended by signal {signal}: {words}"),
+            Some(signal) => format!("its process was ended by signal {signal}: {words}"),
             None => format!("its process ended: {words}"),
         })
     }

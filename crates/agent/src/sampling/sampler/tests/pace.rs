@@ -31,7 +31,8 @@ fn every_step_of_a_source_that_costs_too_much_is_told_and_its_return() {
     readings(&mut bench, 1, 900_000);
     assert_eq!(
         bench.sampler.troubles(),
-        "first slowed: it takes more than 10 % of a processor, and is read half as often, every 2 s"
+        "first slowed: it uses more than 10 % of a processor; the agent reads it half as often, \
+         every 2 s"
     );
     readings(&mut bench, 100, 900_000);
     assert!(bench.sampler.troubles().ends_with("read a sixteenth as often, every 16 s"));
@@ -40,18 +41,18 @@ fn every_step_of_a_source_that_costs_too_much_is_told_and_its_return() {
     assert_eq!(bench.sampler.entries[0].schedule.period_us(), Timestamp::SECOND);
 
     let text = std::fs::read_to_string(&file).unwrap();
-    let told = text.lines().filter_map(|line| line.split_once("source first takes "));
-    let more = "more than 10 % of a processor: it is read";
-    let less = "less again: it is read";
+    let told = text.lines().filter_map(|line| line.split_once("source first uses "));
+    let more = "more than 10 % of a processor; the agent reads it";
+    let less = "less processor time again; the agent reads it";
     let want = [
-        format!("{more} half as often, every 2 s, until it takes less"),
-        format!("{more} a quarter as often, every 4 s, until it takes less"),
-        format!("{more} an eighth as often, every 8 s, until it takes less"),
-        format!("{more} a sixteenth as often, every 16 s, until it takes less"),
+        format!("{more} half as often, every 2 s, until it uses less"),
+        format!("{more} a quarter as often, every 4 s, until it uses less"),
+        format!("{more} an eighth as often, every 8 s, until it uses less"),
+        format!("{more} a sixteenth as often, every 16 s, until it uses less"),
         format!("{less} an eighth as often, every 8 s"),
         format!("{less} a quarter as often, every 4 s"),
         format!("{less} half as often, every 2 s"),
-        format!("{less} as often as it should be, every 1 s"),
+        format!("{less} as often as configured, every 1 s"),
     ];
     assert_eq!(told.map(|(_, told)| told).collect::<Vec<_>>(), want);
 }

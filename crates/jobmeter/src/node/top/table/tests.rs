@@ -96,7 +96,7 @@ fn eighty_columns_are_enough_for_every_column() {
     let mut shown = Shown::new();
     assert_eq!(shown.key(Key::Char('?'), &[]), None);
     let help = shown.draw(&head, "jobs", &WORDS, &[Row::default()], (80, 24)).join("\n");
-    assert!(help.contains("100 % is one core") && help.contains("any key goes back"), "{help}");
+    assert!(help.contains("100 % is one core") && help.contains("any key returns"), "{help}");
     assert_eq!(shown.key(Key::Char('m'), &[]), None);
     let screen = shown.draw(&head, "jobs", &WORDS, &[Row::default()], (80, 24)).join("\n");
     assert!(screen.contains("CPU %v"), "the key closes the help, and orders nothing: {screen}");
