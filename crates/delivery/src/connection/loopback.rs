@@ -158,8 +158,8 @@ impl Checked {
             Some(user) => Err(io::Error::new(
                 ErrorKind::PermissionDenied,
                 format!(
-                    "the server at {theirs} belongs to user {user}, not to root or you; nothing was sent; if you \
-                     trust that user, set `server_uids = [{user}]`"
+                    "the server at {theirs} belongs to user {user}, not to root or to you; nothing \
+                     was sent; if you trust that user, set `server_uids = [{user}]`"
                 ),
             )),
         }

@@ -279,7 +279,7 @@ impl Sender {
             Failure::Unreached(_) => {}
         }
         if !matches!(failure, Failure::Never { .. }) {
-            log::warn!("batches wait, as the server does not take them: {failure}");
+            log::warn!("batches wait because the server does not accept them: {failure}");
             (self.reached, self.has_failed) = (false, true);
         }
         self.dispatch.failed(request, failure)

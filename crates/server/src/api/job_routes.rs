@@ -204,8 +204,8 @@ async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobUpdate) -> Result<R
     let now = app.now();
     let cluster = ClusterId::new(&said.cluster).map_err(|e| Refusal::malformed(e.to_string()))?;
     if cluster != ClusterId::local() && !caller.rights.tells_of(&cluster) {
-        let message = "only administrators, and tokens of scope `jobs` for this cluster, tell of a \
-                       scheduler's jobs";
+        let message = "only administrators, and tokens of scope `jobs` for this cluster, may \
+                       report a scheduler's jobs";
         return Err(Refusal::forbidden(message));
     }
     // A list of nodes may name 65 536 of them: only what has a turn is expanded.
