@@ -220,7 +220,7 @@ fn end(client: &Client, job: &Job, exit_code: i32, sender: Option<Sender>) -> Ve
         match kept {
             Ok(line) => lines.push(line),
             Err(error) => lines.push(format!(
-                "the job's end and {lost} batches of samples: no server took them, and they cannot be kept: {error:#}"
+                "the job's end and {lost} batches of samples: no server accepted them, and they cannot be stored: {error:#}"
             )),
         }
         return lines;
@@ -230,11 +230,8 @@ fn end(client: &Client, job: &Job, exit_code: i32, sender: Option<Sender>) -> Ve
     }
     let sent = kept_runs::send_kept(client, &job.server, job.give_up_us);
     if !sent.is_empty() {
-        note(&format!(
-            "sent what earlier runs kept while the server was unavailable: {}",
-            sent.join(", ")
-        ))
-        .ok();
+        note(&format!("sent the stored samples and ends of earlier runs: {}", sent.join(", ")))
+            .ok();
     }
     lines
 }

@@ -139,7 +139,7 @@ fn ingest(app: &App, page: &mut Page) {
     let help = "Silent agents that the server dropped from memory for others.";
     page.counter(name, help, app.agents.evicted.get());
     let name = "jobmeter_agents_not_remembered_total";
-    let help = "Requests of agents for which memory had no room, as all others report.";
+    let help = "Requests of agents that the server could not track, because all tracked agents are active.";
     page.counter(name, help, app.agents.not_remembered.get());
     let name = "jobmeter_ingest_seconds";
     page.head(name, "summary", "Time from the last byte of a request with frames to its acks.");
