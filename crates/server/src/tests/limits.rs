@@ -75,7 +75,7 @@ fn one_users_requests_under_way_are_bounded_and_others_go_on() {
 #[test]
 fn a_statement_that_takes_too_long() {
     let site = site(Limits::default(), &[("query.time_max", "1s")]);
-    ends_at(&site, ENDLESS, 413, "57014", "more than 1 s; ask for less", "time");
+    ends_at(&site, ENDLESS, 413, "57014", "more than 1 s; choose a shorter", "time");
 }
 
 #[test]
