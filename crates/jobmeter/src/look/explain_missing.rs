@@ -304,7 +304,10 @@ mod tests {
         let with = |changes| said(&server, &Asked { changes: Some(changes), ..Asked::default() });
         let undone =
             with(vec![change(6, "n1", off), change(7, "n[1-3]", off), change(8, "n2", off)]);
-        assert!(undone.contains("by root: `jobmeter set --undo 7`"), "{undone}");
+        assert!(
+            undone.contains("root disabled") && undone.contains("`jobmeter set --undo 7`"),
+            "{undone}"
+        );
         let later = "sources.load.enabled = true";
         let base = with(vec![change(6, "n1", off), change(7, "n1", later)]);
         assert!(base.contains("agent_config"), "the later one counts: {base}");

@@ -319,7 +319,9 @@ mod tests {
         assert!(
             error(None, Some("noon"), None).starts_with("--until: `noon` is no time; write 10m")
         );
-        assert!(error(None, None, Some("14:00")).starts_with("--last 14:00: it is no time; write"));
+        assert!(
+            error(None, None, Some("14:00")).starts_with("--last 14:00: invalid duration; write")
+        );
         assert!(error(None, None, Some("-5m")).starts_with("--last -5m: it is negative; write"));
         for text in ["1969-12-31", "2262-04-13", "-1", "99999999999"] {
             let why = error(Some(text), Some(text), None);

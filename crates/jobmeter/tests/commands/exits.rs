@@ -247,12 +247,15 @@ fn a_metric_that_a_node_lacks_is_explained_by_its_source() {
     };
     let n1 = ["--device", "n1"];
     for (metric, told) in [
-        ("load_1m", "n1: source load is off in the node's own file: `enabled = true` under"),
+        ("load_1m", "n1: source load is disabled in the node's own file: `enabled = true` under"),
         (
             "memory_total_bytes",
             "root disabled source memory through the server; to undo: `jobmeter set --undo 7`",
         ),
-        ("vmstat_page_faults_total", "`jobmeter promote vmstat_page_faults_total --nodes n1` does"),
+        (
+            "vmstat_page_faults_total",
+            "to enable it: `jobmeter promote vmstat_page_faults_total --nodes n1`",
+        ),
         ("vmstat_swapped_in_pages_total", "n1: source vmstat"),
     ] {
         let why = explain(metric, &n1);
@@ -285,7 +288,7 @@ fn a_job_of_a_user_whom_the_server_does_not_know_is_warned_about() {
         serve(&[("/api/v1/jobs", r#"{"cluster":"site","id":42,"server":"","user_unknown":true}"#)]);
     let (code, out, error) = jobmeter(&url, &["job", "start", "site:42", "--user", "nosuch"]);
     assert_eq!((code, &*out), (0, "site:42\n"));
-    assert!(error.starts_with("jobmeter: the server knows no user `nosuch`"), "{error}");
+    assert!(error.starts_with("jobmeter: the server does not know the user `nosuch`"), "{error}");
 }
 
 #[test]
@@ -460,7 +463,7 @@ fn a_folder_without_a_store_is_told_from_a_file_and_from_none() {
     for (name, why) in [
         ("file", "Not a directory"),
         ("nowhere", "No such file or directory"),
-        ("empty", "there is no `samples` in it"),
+        ("empty", "it contains no `samples`"),
     ] {
         let (data, copy) = (path(name), path("copy"));
         for words in [&["verify", "--data", &data][..], &["backup", "--to", &copy, "--data", &data]]

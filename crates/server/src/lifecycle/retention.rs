@@ -182,6 +182,9 @@ mod tests {
         assert!(text.ends_with("; 0.1 GB are in the archive"), "{text}");
         let old = Keep { age_us: 30 * 86_400_000_000, ..keep };
         let text = words(&Stats::default(), 0.0, &old);
-        assert!(text.starts_with("samples may use 10.0 GB and be 30 days old; how many"), "{text}");
+        assert!(
+            text.starts_with("samples may use 10.0 GB and be 30 days old; the number of days"),
+            "{text}"
+        );
     }
 }

@@ -195,7 +195,7 @@ fn a_user_promotes_on_the_nodes_of_his_running_jobs_and_for_their_time() {
     assert_eq!(n2.told(), "");
     good(&site, USER, PROMOTE, &json!({"metric": "y", "job": "7"}));
     let (status, why) = refused(&site, USER, PROMOTE, &json!({"metric": "z"}));
-    assert!(status == 507 && why.contains("2 hold already"), "{why}");
+    assert!(status == 507 && why.contains("the limit of 2 is reached"), "{why}");
     let seen = |token| good(&site, token, PROMOTIONS, &Value::Null).as_array().unwrap().len();
     assert_eq!((seen(USER), seen(OTHER), seen(ADMIN)), (2, 0, 2));
     let end = format!("DELETE /api/v1/promotions/{}", made[0]["id"]);
@@ -324,7 +324,7 @@ fn no_user_takes_the_room_of_an_administrator() {
         good(&site, USER, PROMOTE, &long(n));
     }
     let (status, why) = refused(&site, USER, PROMOTE, &long(16));
-    assert!(status == 507 && why.contains("on one node: 16 hold already"), "{why}");
+    assert!(status == 507 && why.contains("on one node: the limit of 16 is reached"), "{why}");
     for id in 1..=6 {
         let words: Vec<_> = (0..20).map(|n| format!("monitor=b{id}_{n}")).collect();
         let told = json!({"cluster": "site", "id": id, "uid": 2000 + id, "state": "running",
