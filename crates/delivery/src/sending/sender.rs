@@ -232,7 +232,7 @@ impl Sender {
         }
         let later = |ack: &&Ack| ack.status == AckStatus::RefusedForNow;
         if let Some(ack) = answer.acks.iter().find(later) {
-            log::warn!("the server rejects a batch, which is sent again later: {}", ack.reason);
+            log::warn!("the server rejected a batch temporarily: {}", ack.reason);
         }
         let wait = self.dispatch.answered(request, answer);
         let rate = self.connect.spool_bytes_per_second();

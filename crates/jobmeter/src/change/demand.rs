@@ -135,7 +135,7 @@ fn runs_program(spec: &sources::SourceSpec) -> bool {
 /// Rejects a source that every node rejects in a change.
 fn check_has_no_program(name: &str) -> anyhow::Result<()> {
     if sources::list::find(name).is_some_and(runs_program) {
-        bail!("--source {name}: it runs a program; only the node's own file can change it");
+        bail!("--source {name}: the source runs a program; only the node's own file may change it");
     }
     Ok(())
 }
@@ -385,10 +385,10 @@ mod tests {
     fn a_source_that_is_none_is_refused_with_the_near_one() {
         let error = |words: &str| parse(words).unwrap_err().to_string();
         let told = error("--nodes n1 --for 1m --period 1s --source cpu,memry");
-        assert!(told.contains("memry: there is no such source; is `memory` meant?"), "{told}");
+        assert!(told.contains("memry: unknown source; did you mean `memory`?"), "{told}");
         let told = error("--nodes n1 --for 1m --period 1s --source cpu,exec");
         assert!(
-            told.starts_with("--source exec: it runs a program; only the node's own"),
+            told.starts_with("--source exec: the source runs a program; only the node's own"),
             "{told}"
         );
         let told = error("--nodes n1 --for 1m --burst 1s --keep 5s --source taskstats");

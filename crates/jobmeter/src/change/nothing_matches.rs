@@ -23,9 +23,10 @@ pub(super) fn of_promotions(client: &Client, promoted: &[Promoted]) -> anyhow::R
     let names: Vec<&str> = names.filter(|name| pattern.matches(name)).collect();
     if names.is_empty() {
         lines.push(format!(
-            "{}, and promotes nothing yet: `{}` matches no metric that is known; it is a regular expression of whole \
-             names, such as perf_.*",
-            made(promoted), first.metric
+            "{}, and promotes nothing yet: `{}` matches no known metric; write a regular \
+             expression of full metric names, such as perf_.*",
+            made(promoted),
+            first.metric
         ));
     }
     let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;

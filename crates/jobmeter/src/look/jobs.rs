@@ -70,7 +70,7 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
     if jobs.is_empty() && (is_narrowed || span != [("start", None), ("end", None)]) {
         // The reason says this already.
         if unknown.is_empty() {
-            writeln!(out, "no job that you may see matches these options")?;
+            writeln!(out, "no job that is visible to you matches these options")?;
         }
         return Ok(out.flush().map(|()| ExitCode::SUCCESS)?);
     }

@@ -261,7 +261,7 @@ pub(crate) fn sql(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     let now = crate::clock();
     let (name, zone) = named_zone(TimeZone::system(), now);
     let question = api::SqlQuestion { query, time_zone: Some(name) };
-    let progress = Progress::start("waiting for the server's answer");
+    let progress = Progress::start("waiting for the server's response");
     let (body, columns) = client.sql(&question, format.accept())?;
     drop(progress);
     print(Streamed::new(body), format, &columns, &Times::at(now, zone))?;

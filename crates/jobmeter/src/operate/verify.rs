@@ -127,9 +127,9 @@ fn tell(verified: &Verified, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "and {} more", verified.findings_dropped)?;
     }
     let last = match (verified.is_good(), verified.findings.is_empty()) {
-        (true, true) => "everything is whole",
+        (true, true) => "no damage",
         (true, false) => "nothing is lost",
-        (false, _) => "something is lost",
+        (false, _) => "data is lost",
     };
     writeln!(out, "{last}")
 }
@@ -152,8 +152,8 @@ mod tests {
             tell(&Verified { findings, ..Verified::default() }, &mut out).unwrap();
             String::from_utf8(out).unwrap().lines().last().unwrap().to_owned()
         };
-        assert_eq!(last(&[]), "everything is whole");
+        assert_eq!(last(&[]), "no damage");
         assert_eq!(last(&[true]), "nothing is lost");
-        assert_eq!(last(&[true, false]), "something is lost");
+        assert_eq!(last(&[true, false]), "data is lost");
     }
 }

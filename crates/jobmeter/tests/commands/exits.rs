@@ -359,7 +359,7 @@ fn a_mistyped_filter_of_jobs_is_told_the_near_name() {
     ] {
         let (code, out, error) = jobmeter(&url, &["jobs", option, value]);
         assert_eq!((code, &*out), (0, ""));
-        assert_eq!(error, format!("jobmeter: no job that you may see has the {told}\n"));
+        assert_eq!(error, format!("jobmeter: no job that is visible to you has the {told}\n"));
         let (_, out, json) = jobmeter(&url, &["jobs", "--json", option, value]);
         assert_eq!((&*out, json), ("[]\n", error));
     }

@@ -321,11 +321,11 @@ const fn rejected(status: u16, has_token: bool) -> &'static str {
              agent:NODE`"
         }
         (_, false) => {
-            "the server takes no agent's batches from this user: run the agent as root or as the server's user, or \
-             give `token_file` with a token of the scope `agent`"
+            "the server accepts no batches of agents from this user: run the agent as root or as \
+             the server's user, or set `token_file` to a token of scope `agent`"
         }
         (_, true) => {
-            "the server knows who asks, and takes no batches from them: the token needs the scope `agent`, or \
+            "the token does not permit sending batches: it needs the scope `agent`, or \
              `agent:NODE` with this node's name; `jobmeter token list` on the server shows its scope"
         }
     }
