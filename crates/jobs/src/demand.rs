@@ -18,7 +18,7 @@ pub use promotions::{FromJobs, NewPromotion, Origin, PROMOTIONS_ON_NODE_MAX, Pro
 use crate::RegistryError;
 use crate::common::registry::lock;
 use model::Timestamp;
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use std::path::Path;
 use std::sync::Mutex;
 
