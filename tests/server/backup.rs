@@ -98,6 +98,20 @@ fn a_copy_made_while_the_server_writes_holds_all_that_was_acknowledged_before() 
         assert_eq!(restored.running.end(), 0, "{}", restored.running.errors());
         std::thread::sleep(Duration::from_millis(300));
     }
+    // Neither a copy nor a second store goes into the live store.
+    for (command, flag, inner) in
+        [("backup", "--to", "data/samples/copy"), ("verify", "--data", "data/samples")]
+    {
+        let mut inside = Command::new(program("jobmeter"));
+        if command == "backup" {
+            inside.arg(command).arg("--data").arg(&data);
+        } else {
+            std::fs::create_dir(data.join("samples/samples")).unwrap();
+            inside.arg(command);
+        }
+        let (code, _, errors) = output(inside.arg(flag).arg(dir.path().join(inner)));
+        assert!(code != 0 && errors.contains("lies inside the store"), "{command}: {errors}");
+    }
     let mut again = Command::new(program("jobmeter"));
     again.arg("backup").arg("--data").arg(&data).arg("--to").arg(dir.path().join("copy-0"));
     let (code, _, errors) = output(&mut again);

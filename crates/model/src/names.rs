@@ -138,6 +138,11 @@ impl ClusterId {
     pub fn local() -> Self {
         Self(Arc::from(Self::LOCAL))
     }
+
+    /// Whether a reader takes the name for [`Self::LOCAL`]: no scheduler's cluster has it, in any case of letters.
+    pub fn reads_as_local(&self) -> bool {
+        self.0.eq_ignore_ascii_case(Self::LOCAL)
+    }
 }
 
 /// A scheduler's job ID, 1 to [`i64::MAX`]. Each array task has its own; Colmet's job 0, "the node", is not

@@ -429,7 +429,7 @@ fn slow_questions_are_told_with_what_they_took() {
     let root = format!("uid {}", rustix::process::geteuid().as_raw());
     let want = [
         (
-            "sql of a token of `admin`".to_owned(),
+            "sql of a token of `admin` (sha256:8bbe86e0)".to_owned(),
             "done, rows returned 3, rows read 0, bytes read 0: SELECT\\n* FROM metrics -- \
              \\u{1b}[31m",
         ),

@@ -101,7 +101,7 @@ impl SchedulerSettings {
         ] {
             if let Err(error) = ClusterId::new(cluster) {
                 errors.push(values.error(key, &error.to_string()));
-            } else if cluster == ClusterId::LOCAL {
+            } else if cluster.eq_ignore_ascii_case(ClusterId::LOCAL) {
                 let what = "`local` is reserved for jobs of `jobmeter run`";
                 errors.push(values.error(key, what));
             }

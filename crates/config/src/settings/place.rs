@@ -53,11 +53,34 @@ pub fn store_in(data: &Path) -> Option<PathBuf> {
     [data.to_owned(), data.join(STORE_DIR)].into_iter().find(|dir| has_store(dir))
 }
 
+/// Rejects a folder inside a store: the server of that store could delete its files, and a second store there
+/// would seem empty.
+///
+/// # Errors
+/// A folder above it has a store's files.
+pub fn outside_of_stores(dir: &Path) -> Result<(), String> {
+    let Ok(full) = std::path::absolute(dir) else { return Ok(()) };
+    // Links lead into stores, too.
+    let above = match full.canonicalize() {
+        Ok(full) => full.parent().map(Path::to_owned),
+        Err(_) => full.ancestors().skip(1).find_map(|above| above.canonicalize().ok()),
+    };
+    let is_store = |dir: &&Path| dir.join(SAMPLES_DIR).is_dir() && dir.join(JOBS_FILE).is_file();
+    match above.as_deref().and_then(|above| above.ancestors().find(is_store)) {
+        None => Ok(()),
+        Some(store) => Err(format!(
+            "{} lies inside the store {}; name that store, or a folder outside of it",
+            dir.display(),
+            store.display()
+        )),
+    }
+}
+
 /// The data folder of a server: `--data`, or `store` in the state folder. If `--data` is a state folder with
 /// a store, that store is used, so that `up` and a server share it.
 ///
 /// # Errors
-/// No folder is set or known; or the server would create an empty store beside an existing one.
+/// No folder is set or known; or the server would create an empty store beside or inside an existing one.
 pub fn store_dir(
     data: Option<&Path>,
     root: bool,
@@ -70,6 +93,7 @@ pub fn store_dir(
             .join(STORE_DIR),
     };
     if let Some(store) = store_in(&wanted) {
+        outside_of_stores(&store)?;
         return Ok(store);
     }
     let state = wanted.parent().filter(|_| wanted.ends_with(STORE_DIR));
@@ -77,7 +101,7 @@ pub fn store_dir(
         state.filter(|state| *state == Path::new(ROOT_STATE)).map(|_| Path::new(EARLIER_STORE));
     let other = [state, earlier].into_iter().flatten().find(|dir| has_store(dir));
     match other.map(Path::to_owned) {
-        None => Ok(wanted),
+        None => outside_of_stores(&wanted).map(|()| wanted),
         Some(other) => Err(format!(
             "{} contains a store, and a new one in {} would hide it; move the old store there, or use --data {}",
             other.display(),
@@ -225,6 +249,28 @@ mod tests {
         assert!(error.contains(&format!("--data {}", old.display())), "{error}");
         assert_eq!(of(&old).unwrap(), old);
         assert!(store_dir(None, false, &none).unwrap_err().contains("--data"));
+    }
+
+    #[test]
+    fn no_store_is_created_inside_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, link) = (dir.path().join("d"), dir.path().join("link"));
+        let samples = store.join(SAMPLES_DIR);
+        std::fs::create_dir_all(&samples).unwrap();
+        std::os::unix::fs::symlink(&samples, &link).unwrap();
+        let of = |data: &Path| store_dir(Some(data), false, &|_| None);
+        let inner = [samples.clone(), samples.join("log"), store.join("new/deeper"), link];
+        assert!(inner.iter().all(|data| of(data).is_ok()), "a folder of that name is no store");
+        std::fs::write(store.join(JOBS_FILE), "").unwrap();
+        for data in &inner {
+            let error = of(data).unwrap_err();
+            assert!(error.contains("lies inside the store"), "{}: {error}", data.display());
+        }
+        // A store that an earlier version created there.
+        std::fs::create_dir_all(samples.join(SAMPLES_DIR)).unwrap();
+        assert!(of(&samples).is_err());
+        assert_eq!(of(&store).unwrap(), store);
+        assert_eq!(of(&dir.path().join("other")).unwrap(), dir.path().join("other"));
     }
 
     /// Creates a folder with this mode.

@@ -1,6 +1,7 @@
 //! `jobmeter capture`: records the files that one or all sources read, as a folder for tests and maintainers
 //! (`--root`). Names of this machine, its users and its servers, and addresses are replaced.
 
+mod new_folder;
 mod scrub;
 
 use crate::node::agent_file::why_off;
@@ -10,6 +11,7 @@ use agent::SourcePlan;
 use anyhow::{Context as _, bail};
 use cgroups::Jobs;
 use kernel::Root;
+use new_folder::NewFolder;
 use scrub::{Scrub, tcp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -26,11 +28,11 @@ const READING_MAX: Duration = Duration::from_secs(10);
 /// The file with the states of the sources.
 const STATES: &str = ".jobmeter/sources";
 
-/// Runs sources on a recording root as an agent would, and copies the files they read to `out`, with each
-/// source's state. A source that is disabled in the settings is read if it is the only one.
+/// Runs sources on a recording root as an agent would, and copies the files they read to the new folder `out`, with
+/// each source's state. A source that is disabled in the settings is read if it is the only one.
 ///
 /// # Errors
-/// The only requested source yields nothing, or a file cannot be written.
+/// `out` exists, the only requested source yields nothing, or a file cannot be written.
 pub(crate) fn capture(
     sources: &[SourcePlan],
     find: cgroups::Config,
@@ -38,6 +40,32 @@ pub(crate) fn capture(
     out: &Path,
     json: bool,
 ) -> anyhow::Result<()> {
+    // Before the sources are read, which takes seconds: another user could create it meanwhile.
+    let folder = NewFolder::create(out)?;
+    let recorded = record(sources, find, site, &folder);
+    if recorded.is_err() {
+        // Removes only an empty folder, so that the command can be repeated.
+        fs::remove_dir(out).ok();
+    }
+    let written = recorded?;
+    if json {
+        let answer = serde_json::json!({ "folder": out, "files": written });
+        return Ok(writeln!(io::stdout().lock(), "{answer}")?);
+    }
+    crate::server::plain::note(&format!(
+        "{written} files are in {}; read them before you send them anywhere",
+        out.display()
+    ))?;
+    Ok(())
+}
+
+/// Reads the sources, and writes what they read; returns the number of files.
+fn record(
+    sources: &[SourcePlan],
+    find: cgroups::Config,
+    site: &Site,
+    out: &NewFolder,
+) -> anyhow::Result<usize> {
     let root = &site.root;
     let jobs = jobs_of(root, find, crate::clock());
     let mut states = String::new();
@@ -66,28 +94,20 @@ pub(crate) fn capture(
         link(root, path, &scrub, &links, out)?;
     }
     match cgroups::recorded_owners(root, &root.paths_read()) {
-        Ok(owners) => write(&out.join(".jobmeter/owners"), &scrub.bytes(owners.as_bytes()))?,
+        Ok(owners) => out.write(".jobmeter/owners", &scrub.bytes(owners.as_bytes()))?,
         // A recorded machine may lack its mounts.
         Err(error) if error.is_absent() => {}
         Err(error) => return Err(error.into()),
     }
     for (path, bytes) in root.replies() {
-        write(&out.join(scrub.text(&path)), &scrub.bytes(&bytes))?;
+        out.write(&scrub.text(&path), &scrub.bytes(&bytes))?;
         written += 1;
     }
     if written == 0 {
         bail!("the sources read nothing that can be recorded");
     }
-    write(&out.join(STATES), &scrub.bytes(states.as_bytes()))?;
-    if json {
-        let answer = serde_json::json!({ "folder": out, "files": written });
-        return Ok(writeln!(io::stdout().lock(), "{answer}")?);
-    }
-    crate::server::plain::note(&format!(
-        "{written} files are in {}; read them before you send them anywhere",
-        out.display()
-    ))?;
-    Ok(())
+    out.write(STATES, &scrub.bytes(states.as_bytes()))?;
+    Ok(written)
 }
 
 /// Opens a source and reads it once; returns the number of samples.
@@ -144,19 +164,24 @@ fn joined(link: &str, target: &str) -> Option<String> {
 }
 
 /// Records the target of a directory link. Does nothing if a file or directory exists at this path.
-fn link(root: &Root, path: &str, scrub: &Scrub, links: &Links, out: &Path) -> anyhow::Result<()> {
-    let to = out.join(scrub.text(&links.resolve(path)));
+fn link(
+    root: &Root,
+    path: &str,
+    scrub: &Scrub,
+    links: &Links,
+    out: &NewFolder,
+) -> anyhow::Result<()> {
     let Ok(target) = root.read_link(path) else { return Ok(()) };
-    if to.symlink_metadata().is_ok() {
-        return Ok(());
-    }
-    let dir = to.parent().context("a link has a folder")?;
-    fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
-    let target = scrub.text(&target);
-    std::os::unix::fs::symlink(target, &to).with_context(|| format!("linking {}", to.display()))
+    out.link(&scrub.text(&links.resolve(path)), &scrub.text(&target))
 }
 
-fn copy(root: &Root, path: &str, scrub: &Scrub, links: &Links, out: &Path) -> anyhow::Result<bool> {
+fn copy(
+    root: &Root,
+    path: &str,
+    scrub: &Scrub,
+    links: &Links,
+    out: &NewFolder,
+) -> anyhow::Result<bool> {
     let mut bytes = Vec::new();
     // A requested file that is missing, or that is a directory, is recorded by its absence.
     if root.read(path, &mut bytes).is_err() {
@@ -170,10 +195,10 @@ fn copy(root: &Root, path: &str, scrub: &Scrub, links: &Links, out: &Path) -> an
     }
     // Its records have a fixed length, which text replacement would change.
     if path == "var/run/utmp" {
-        write(&out.join(path), &kernel::utmp::without_names(&bytes))?;
+        out.write(path, &kernel::utmp::without_names(&bytes))?;
         return Ok(true);
     }
-    write(&out.join(scrub.text(&links.resolve(path))), &scrub.bytes(&bytes))?;
+    out.write(&scrub.text(&links.resolve(path)), &scrub.bytes(&bytes))?;
     Ok(true)
 }
 
@@ -195,15 +220,20 @@ fn of_gpus(environ: &[u8]) -> Vec<u8> {
     environ.split_inclusive(|byte| *byte == 0).filter(kept).flatten().copied().collect()
 }
 
-fn write(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let dir = file.parent().context("a file has a folder")?;
-    fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
-    fs::write(file, bytes).with_context(|| format!("writing {}", file.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn write(file: &Path, bytes: &[u8]) {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, bytes).unwrap();
+    }
+
+    /// A new folder for a report, and its path.
+    fn report(within: &tempfile::TempDir) -> (NewFolder, std::path::PathBuf) {
+        let path = within.path().join("report");
+        (NewFolder::create(&path).unwrap(), path)
+    }
 
     /// Captures from a recorded machine with these agent settings; returns the reported states of the sources.
     fn captured(from: &Path, settings: &str, out: &Path) -> String {
@@ -267,11 +297,11 @@ mod tests {
         write(
             &from.path().join(path),
             b"TOKEN=secret\0SLURM_JOB_GPUS=0,1\0CUDA_VISIBLE_DEVICES=0\0",
-        )
-        .unwrap();
+        );
+        let (out, to) = report(&to);
         let root = Root::recorded(from.path()).unwrap();
-        assert!(copy(&root, path, &Scrub::of(&root), &Links::default(), to.path()).unwrap());
-        let kept = fs::read(to.path().join(path)).unwrap();
+        assert!(copy(&root, path, &Scrub::of(&root), &Links::default(), &out).unwrap());
+        let kept = fs::read(to.join(path)).unwrap();
         assert_eq!(kept, b"SLURM_JOB_GPUS=0,1\0CUDA_VISIBLE_DEVICES=0\0");
     }
 
@@ -284,9 +314,10 @@ mod tests {
         let root = Root::recorded(from.path()).unwrap();
         let scrub = Scrub::of(&root);
         let links = Links::default();
-        link(&root, "sys/class/hwmon/hwmon0/device", &scrub, &links, to.path()).unwrap();
-        link(&root, "sys/class/hwmon/hwmon0", &scrub, &links, to.path()).unwrap();
-        let recorded = Root::recorded(to.path()).unwrap();
+        let (out, to) = report(&to);
+        link(&root, "sys/class/hwmon/hwmon0/device", &scrub, &links, &out).unwrap();
+        link(&root, "sys/class/hwmon/hwmon0", &scrub, &links, &out).unwrap();
+        let recorded = Root::recorded(&to).unwrap();
         assert_eq!(recorded.read_link("sys/class/hwmon/hwmon0/device").unwrap(), "../../nvme0");
     }
 
@@ -294,7 +325,7 @@ mod tests {
     fn a_link_through_which_files_were_read_stays_a_link() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let device = from.path().join("sys/devices/pci0/nvme0");
-        write(&device.join("hwmon0/temp1_input"), b"40000\n").unwrap();
+        write(&device.join("hwmon0/temp1_input"), b"40000\n");
         let class = from.path().join("sys/class/hwmon");
         fs::create_dir_all(&class).unwrap();
         let symlink = std::os::unix::fs::symlink;
@@ -303,15 +334,16 @@ mod tests {
         let root = Root::recorded(from.path()).unwrap();
         let scrub = Scrub::of(&root);
         let (file, inner) = ("sys/class/hwmon/hwmon0/temp1_input", "sys/class/hwmon/hwmon0/device");
+        let (out, to) = report(&to);
         let paths = ["sys/class/hwmon/hwmon0", file, inner].map(str::to_owned).into();
         let links = Links::of(&root, &paths);
         for path in &paths {
-            copy(&root, path, &scrub, &links, to.path()).unwrap();
+            copy(&root, path, &scrub, &links, &out).unwrap();
         }
         for path in &paths {
-            link(&root, path, &scrub, &links, to.path()).unwrap();
+            link(&root, path, &scrub, &links, &out).unwrap();
         }
-        let recorded = Root::recorded(to.path()).unwrap();
+        let recorded = Root::recorded(&to).unwrap();
         for path in ["sys/class/hwmon/hwmon0", inner] {
             assert_eq!(recorded.read_link(path).unwrap(), root.read_link(path).unwrap(), "{path}");
         }

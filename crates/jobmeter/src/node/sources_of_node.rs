@@ -146,9 +146,6 @@ pub(crate) fn capture(matches: &ArgMatches, device: &str) -> anyhow::Result<()> 
         .get_one::<String>("out")
         .map(Path::new)
         .context("--out DIR is missing: the folder to write to")?;
-    if out.try_exists()? {
-        bail!("{} already exists; choose a new folder", out.display());
-    }
     let (shown, loaded) = agent_file::read(matches);
     let config = loaded.with_context(|| {
         let shown = shown.display();

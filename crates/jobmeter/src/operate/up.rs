@@ -3,7 +3,8 @@
 //! It starts the two programs from its own directory, forwards its signals to them, and all three end together.
 //!
 //! `up` holds the listening socket and passes it to the server. After a crash it restarts the server: no other
-//! program can take the port meanwhile, and connections wait.
+//! program can take the port meanwhile, and connections wait. It also restarts a crashed agent, whose spool has what the
+//! server lacks.
 
 use crate::measure::exec::Steps;
 use anyhow::{Context, bail};
@@ -18,10 +19,14 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Pause before the restart of a crashed server.
+/// Pause before the restart of a crashed program.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
+/// Restarts of an agent that crashes again within [`STEADY`] of its start. Then it would crash again.
+const AGENT_RESTARTS_MAX: u32 = 5;
+/// After this time an agent counts as steady.
+const STEADY: Duration = Duration::from_secs(60);
 /// Number of ports tried after the default one, if that is taken and no port was given.
 const PORTS_TRIED: u16 = 100;
 /// Maximum number of connections that wait to be accepted.
@@ -73,6 +78,7 @@ pub(crate) fn up(matches: &ArgMatches, ask: &config::AskSettings) -> anyhow::Res
             .context("no folder for the data; name one with --data")?,
     };
     check_agent(&agent_arguments(matches, &data, crate::SERVER_DEFAULT, verbose), &environment)?;
+    config::place::outside_of_stores(&data).map_err(anyhow::Error::msg)?;
     kernel::trust::check_way(&data).context("the data folder")?;
     std::fs::create_dir_all(&data).with_context(|| {
         format!("cannot create {}; choose a writable folder with --data", data.display())
@@ -86,18 +92,17 @@ pub(crate) fn up(matches: &ArgMatches, ask: &config::AskSettings) -> anyhow::Res
     let stdout = child.stdout.take().context("the server's output")?;
     let url = ready(stdout)?;
     watch(server.name, child, events.clone());
-    let agent_arguments = agent_arguments(matches, &data, &url, verbose);
-    let (child, agent) = match start("jobmeter-agent", &agent_arguments, None) {
+    let mut starts = AgentStarts::new(agent_arguments(matches, &data, &url, verbose));
+    let agent = match starts.start(&events) {
         Ok(started) => started,
         Err(error) => {
             server.send(Signal::TERM);
             return Err(error);
         }
     };
-    watch(agent.name, child, events.clone());
     hear(signals, events.clone());
     greet(&url, &crate::server_asked(ask), text("device").as_deref())?;
-    follow(&received, &events, &holder, [server, agent])
+    follow(&received, &events, (&holder, &mut starts), [server, agent])
 }
 
 /// The server's socket, and the arguments of the server.
@@ -126,6 +131,36 @@ impl Holder {
         });
         watch(server.name, child, events.clone());
         Ok(server)
+    }
+}
+
+/// The starts of the agent, and its arguments.
+struct AgentStarts {
+    arguments: Vec<OsString>,
+    last: Instant,
+    /// Restarts since the agent was steady.
+    again: u32,
+}
+
+impl AgentStarts {
+    fn new(arguments: Vec<OsString>) -> Self {
+        Self { arguments, last: Instant::now(), again: 0 }
+    }
+
+    fn start(&mut self, events: &SyncSender<Event>) -> anyhow::Result<Program> {
+        let (child, agent) = start("jobmeter-agent", &self.arguments, None)?;
+        self.last = Instant::now();
+        watch(agent.name, child, events.clone());
+        Ok(agent)
+    }
+
+    /// Whether an agent that crashed now may start once more; counts the restart.
+    fn may_restart(&mut self) -> bool {
+        if self.last.elapsed() >= STEADY {
+            self.again = 0;
+        }
+        self.again += 1;
+        self.again <= AGENT_RESTARTS_MAX
     }
 }
 
@@ -276,7 +311,7 @@ fn line_to_copy(own: &str, url: &str, asked: &str, device: Option<&str>) -> Stri
 fn follow(
     received: &Receiver<Event>,
     events: &SyncSender<Event>,
-    holder: &Holder,
+    (holder, starts): (&Holder, &mut AgentStarts),
     mut programs: [Program; 2],
 ) -> anyhow::Result<ExitCode> {
     let (mut code, mut ended, mut ending, mut ready) = (0, 0, false, true);
@@ -294,14 +329,26 @@ fn follow(
             Some(Event::Ready) => ready = true,
             Some(Event::Ended(name, status)) => {
                 let status = status?;
-                let [server, _] = &mut programs;
-                let crashed = name == server.name && !status.success() && !ending;
+                let [server, agent] = &mut programs;
+                let crashed = !status.success() && !ending;
+                let is_server = name == server.name;
                 // A server that crashed before it was ready would crash again.
-                if crashed && ready && holder.listener.is_some() {
+                let again = crashed
+                    && if is_server {
+                        ready && holder.listener.is_some()
+                    } else {
+                        starts.may_restart()
+                    };
+                if again {
                     log::error!("{name} ended ({status}); it is started again");
                     std::thread::sleep(RESTART_PAUSE);
-                    *server = holder.start_again(events)?;
-                    ready = false;
+                    match is_server {
+                        true => {
+                            *server = holder.start_again(events)?;
+                            ready = false;
+                        }
+                        false => *agent = starts.start(events)?,
+                    }
                     continue;
                 }
                 ended += 1;
@@ -339,6 +386,15 @@ mod tests {
         let want =
             ["--data", "/d/store", "--listen", "127.0.0.1:1", "--retention-samples-age-max", "2d"];
         assert_eq!(arguments, want);
+    }
+
+    #[test]
+    fn an_agent_that_crashes_at_each_start_is_restarted_a_few_times() {
+        let mut starts = AgentStarts::new(Vec::new());
+        let restarts = (0..9).filter(|_| starts.may_restart()).count();
+        assert_eq!(restarts, 5);
+        starts.last = Instant::now().checked_sub(STEADY).unwrap();
+        assert!(starts.may_restart(), "it was steady");
     }
 
     #[test]

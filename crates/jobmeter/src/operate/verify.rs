@@ -64,6 +64,7 @@ pub(crate) fn verify(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 pub(crate) fn data_dir(matches: &ArgMatches) -> anyhow::Result<PathBuf> {
     let given = matches.get_one::<String>("data").map(PathBuf::from).context("--data")?;
     if let Some(found) = config::place::store_in(&given) {
+        config::place::outside_of_stores(&found).map_err(anyhow::Error::msg)?;
         return Ok(found);
     }
     // An unreadable folder must not count as an empty one.

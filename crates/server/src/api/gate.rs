@@ -91,15 +91,15 @@ pub(crate) async fn gate(
     response
 }
 
-/// Takes one of a user's slots for concurrent requests; agents, administrators and tokens of scope `jobs` need none.
+/// Takes one of a user's slots for concurrent requests, or of a token's; agents and administrators need none.
 ///
 /// The limit bounds how long these wait for shared resources, such as the registry.
 fn request_slot(app: &App, caller: &Caller) -> Result<Option<Slot<Arc<str>>>, Refusal> {
-    if matches!(caller.rights, Rights::Admin(_) | Rights::Agent(_) | Rights::Telling(_)) {
+    if matches!(caller.rights, Rights::Admin(_) | Rights::Agent(_)) {
         return Ok(None);
     }
     let most = app.limits.requests_per_user_max;
-    let full = || Refusal::busy(format!("one user has {most} requests under way at most"));
+    let full = || Refusal::busy(format!("one user or token has {most} requests under way at most"));
     app.requests.take(caller.doer.whose()).map(Some).ok_or_else(full)
 }
 

@@ -353,7 +353,7 @@ async fn end_told(
     let Some(cluster) = &name.cluster else {
         return Err(Refusal::malformed("the cluster of the job is missing; write CLUSTER:ID"));
     };
-    if *cluster == ClusterId::local() || !caller.rights.tells_of(cluster) {
+    if cluster.reads_as_local() || !caller.rights.tells_of(cluster) {
         return Err(Refusal::forbidden(format!(
             "this token does not permit reporting jobs of \
                                                `{cluster}`"

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,7 +46,7 @@ const USERS_MAX: usize = 10_000;
 /// The actor of an audit entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Doer {
-    /// Name of the actor, without a secret: `uid 1000`, `token 7`.
+    /// Name of the actor, without a secret: `uid 1000`, `token 7`. No other actor has this name.
     pub(crate) who: Arc<str>,
     /// User ID, if known.
     pub(crate) uid: Option<u32>,
@@ -76,11 +77,15 @@ struct OfUsers {
 
 impl Doer {
     /// Key for fair scheduling and per-caller limits: the user ID if known, from any address; otherwise
-    /// actor and address.
+    /// actor and address. The addresses of loopback are one, because any local user may connect from each.
     pub(crate) fn whose(&self) -> Arc<str> {
         match self.uid {
             Some(uid) => format!("uid {uid}").into(),
-            None => format!("{} at {}", self.who, self.from).into(),
+            None => {
+                let is_local = self.from.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+                let from = if is_local { "loopback" } else { &*self.from };
+                format!("{} at {from}", self.who).into()
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::auth::caller::{Caller, Rights};
 use crate::auth::connection::Connection;
 use crate::auth::made_tokens::Found;
 use crate::auth::peer::host_of_ip;
-use crate::auth::tokens::Tokens;
+use crate::auth::tokens::{Tokens, fingerprint};
 use crate::common::problem::{Refusal, Why};
 use axum::extract::Request;
 use axum::http::header;
@@ -161,7 +161,13 @@ fn who(
         let unknown = || Refusal::unidentified("the token is unknown, expired or revoked");
         let token = authorization.to_str().ok().and_then(token).ok_or_else(unknown)?;
         if let Some(rights) = known.tokens.rights(&token) {
-            let who = format!("a token of `{}`", rights.scope());
+            // Two tokens of one scope are two callers: neither uses up the limits of the other.
+            let cluster = match &rights {
+                Rights::Telling(Some(cluster)) => format!(":{cluster}"),
+                _ => String::new(),
+            };
+            let (scope, id) = (rights.scope(), fingerprint(&token));
+            let who = format!("a token of `{scope}{cluster}` (sha256:{id})");
             return Ok((rights, who.into(), false));
         }
         let Found { id, rights } = made(&token).ok_or_else(unknown)?;

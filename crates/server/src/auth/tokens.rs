@@ -192,7 +192,7 @@ pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
         ("jobs", None) => Ok(Rights::Telling(None)),
         ("jobs", Some(name)) => {
             let cluster = ClusterId::new(name).map_err(|error| error.to_string())?;
-            if cluster == ClusterId::local() {
+            if cluster.reads_as_local() {
                 return Err(OF_LOCAL.to_owned());
             }
             Ok(Rights::Telling(Some(cluster)))
@@ -251,6 +251,11 @@ pub(crate) fn sha256(text: &str) -> Sha256 {
         *to = *from;
     }
     bytes
+}
+
+/// The first digits of a token's SHA-256, which name the token in the audit log.
+pub(crate) fn fingerprint(token: &str) -> String {
+    sha256(token).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
@@ -312,6 +317,7 @@ mod tests {
             ("user: aaaaaaaaaaaaaaaaaaaa", "without a name"),
             ("user:bob aaaaaaaaaaaaaaaaaaaa", "no user `bob`"),
             ("jobs:local aaaaaaaaaaaaaaaaaaaa", "a scheduler's cluster"),
+            ("jobs:Local aaaaaaaaaaaaaaaaaaaa", "a scheduler's cluster"),
             ("jobs: aaaaaaaaaaaaaaaaaaaa", "cluster"),
             ("aaaaaaaaaaaaaaaaaaaa admin", "a line is `SCOPE[:NAME] TOKEN`"),
             ("admin short", "5 characters; 8 to 256"),

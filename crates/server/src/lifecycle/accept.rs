@@ -88,8 +88,7 @@ async fn meet(stream: TcpStream, theirs: SocketAddr, serving: Serving) {
     stream.set_nodelay(true).ok();
     let ends = Ends { theirs, ours };
     let local = theirs.ip().to_canonical().is_loopback();
-    let ask = local && serving.app.live().access.by_kernel;
-    let owner = if ask { serving.owners.of(&stream, ends).await } else { None };
+    let owner = if local { serving.owners.of(&stream, ends).await } else { None };
     let arrivals = &serving.app.counts.arrivals;
     // The owner found belongs to this connection only if its socket still holds its ports: see
     // docs/decisions/0019-local-callers.md. A socket that its peer has reset does not, and has no peer address.
@@ -108,7 +107,9 @@ async fn meet(stream: TcpStream, theirs: SocketAddr, serving: Serving) {
         log::warn!("{peer} has {most} connections; `connections_per_peer_max` allows more");
         return;
     };
-    let mut connection = Connection { ends, owner, certificate: None };
+    // Without this setting the owner only limits connections: a user must not take those of a proxy or of root.
+    let caller = owner.filter(|_| serving.app.live().access.by_kernel);
+    let mut connection = Connection { ends, owner: caller, certificate: None };
     let stream = Timed::new(stream, serving.app.limits.write_time);
     let tls = serving.app.live().tls.clone();
     match tls {

@@ -17,12 +17,16 @@ const SHARES_BYTES_MAX: usize = 4 << 20;
 /// Checks an update, from a line or a request body. The error names the invalid field.
 pub(crate) fn amendment(told: JobUpdate, now: Timestamp) -> Result<Amendment, String> {
     let cluster = ClusterId::new(&told.cluster).map_err(|error| error.to_string())?;
-    if cluster == ClusterId::local() {
+    if cluster.reads_as_local() {
         return Err("`cluster` must be a scheduler's cluster; omit it to register a `local` \
                     job"
         .to_owned());
     }
     let id = JobId::new(told.id).ok_or_else(|| "`id` must be a whole number above 0".to_owned())?;
+    // In lists `local:1` is a job of another cluster.
+    if told.display_id.as_ref().is_some_and(|shown| shown.contains(':')) {
+        return Err("`display_id` is an ID without its cluster, and has no `:`".to_owned());
+    }
     let time = |what: &str, seconds: Option<f64>| {
         seconds.map(|seconds| instant(what, seconds, now)).transpose()
     };
@@ -219,6 +223,9 @@ mod tests {
     fn what_is_wrong_is_said() {
         for (line, word) in [
             (r#"{"cluster":"local","id":7}"#, "local"),
+            (r#"{"cluster":"LOCAL","id":7}"#, "local"),
+            (r#"{"cluster":"Local","id":7}"#, "local"),
+            (r#"{"cluster":"slurm","id":7,"display_id":"local:1"}"#, "`display_id`"),
             (r#"{"cluster":"a b","id":7}"#, "a b"),
             (r#"{"cluster":"site","id":0}"#, "`id`"),
             (r#"{"cluster":"site","id":7,"state":"sleeping"}"#, "`state`"),

@@ -6,6 +6,8 @@ use crate::Limits;
 use model::{Batch, Boot};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use wire::AckStatus;
 
@@ -72,6 +74,37 @@ fn one_peer_cannot_take_every_seat_and_all_cannot_take_more_than_there_are() {
         stream.write_all(&request("GET /api/v1/ready", "Host: localhost\r\n", b"")).unwrap();
         answer(&mut stream).is_ok_and(|answer| answer.status == 200)
     });
+}
+
+/// Behind a proxy, a local user without a token fills what the server gives one peer, with requests that do not end.
+#[test]
+fn one_local_user_takes_no_connections_of_others_behind_a_proxy() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let flags = [("connections_per_peer_max", "8"), ("access.loopback", "none")];
+    let site = Site::with(Limits::default(), &flags);
+    let script = format!(
+        "for fd in 3 4 5 6 7 8 9; do eval \"exec $fd<>/dev/tcp/127.0.0.1/{port}\"; printf 'GET /' >&$fd; done; \
+         exec {{last}}<>/dev/tcp/127.0.0.1/{port}; echo held; read -r wait",
+        port = site.address.port()
+    );
+    let mut user = Command::new("bash")
+        .args(["-c", &script])
+        .uid(65_534)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut held = [0; 5];
+    user.stdout.take().unwrap().read_exact(&mut held).unwrap();
+    let me = "Host: localhost\r\nAuthorization: Bearer token-of-1234\r\n";
+    let asked = site.ask("GET /api/v1/me", me, b"");
+    assert_eq!(asked.status, 200, "another user");
+    // The owner limits connections and identifies nobody.
+    assert_eq!(site.get("/api/v1/me").status, 401);
+    drop(user.stdin.take());
+    user.wait().unwrap();
 }
 
 #[test]

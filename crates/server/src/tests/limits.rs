@@ -72,6 +72,38 @@ fn one_users_requests_under_way_are_bounded_and_others_go_on() {
     assert_eq!(me("token-of-ann"), 200);
 }
 
+/// A prologue in a loop, with a token of the token file.
+#[test]
+fn one_token_of_a_scheduler_takes_neither_requests_nor_audit_entries_of_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = "jobs:slurm token-of-slurm\njobs:slurm token-of-other\njobs token-of-oar\n\
+                  admin token-of-admins\n";
+    super::secret(&dir.path().join("tokens"), tokens);
+    let limits = Limits { requests_per_user_max: 1, ..Limits::default() };
+    let site = Site::within(dir, limits, &[]);
+    let tell = |token: &str, cluster: &str, id: u32| {
+        let body = serde_json::json!({"cluster": cluster, "id": id, "state": "waiting"});
+        asks(&site, token, "POST /api/v1/jobs", body.to_string().as_bytes()).status
+    };
+    assert!((1..=205).all(|id| tell("token-of-slurm", "slurm", id) == 200));
+    assert_eq!((tell("token-of-other", "slurm", 300), tell("token-of-oar", "oar", 1)), (200, 200));
+    let headers = format!("{JSON}Authorization: Bearer token-of-slurm\r\n");
+    let whole = request("POST /api/v1/jobs", &headers, b"{ }");
+    let mut held = site.connect();
+    held.write_all(&whole[..whole.len() - 1]).unwrap();
+    until("one request is under way", || tell("token-of-slurm", "slurm", 1) == 429);
+    assert_eq!((tell("token-of-other", "slurm", 301), tell("token-of-oar", "oar", 2)), (200, 200));
+    drop(held);
+    let dir = site.stop();
+    let text = std::fs::read_to_string(dir.path().join("data/audit-users.log")).unwrap();
+    let actors = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let actors: Vec<String> = actors.map(|line| line["actor"].to_string()).collect();
+    let named: std::collections::BTreeSet<_> = actors.iter().collect();
+    assert_eq!(named.len(), 3, "{named:?}");
+    let of = |scope: &str| actors.iter().filter(|actor| actor.contains(scope)).count();
+    assert_eq!((of("`jobs:slurm`"), of("`jobs`")), (200 + 1 + 2, 2), "{named:?}");
+}
+
 #[test]
 fn a_statement_that_takes_too_long() {
     let site = site(Limits::default(), &[("query.time_max", "1s")]);
