@@ -116,5 +116,5 @@ fn a_copy_made_while_the_server_writes_holds_all_that_was_acknowledged_before() 
     again.arg("backup").arg("--data").arg(&data).arg("--to").arg(dir.path().join("copy-0"));
     let (code, _, errors) = output(&mut again);
     assert_ne!(code, 0, "what is there is not written over");
-    assert!(errors.contains("copy-0 is there already") && errors.contains("--to"), "{errors}");
+    assert!(errors.contains("copy-0 already exists") && errors.contains("--to"), "{errors}");
 }
