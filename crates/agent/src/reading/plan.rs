@@ -379,7 +379,7 @@ mod tests {
     fn what_cannot_be_kept_is_no_configuration() {
         for (names, part) in [
             ("\"lod\"", "did you mean `load`?"),
-            ("\"exec\"", "once only"),
+            ("\"exec\"", "only once"),
             ("\"cpu\", \"load\", \"disk\", \"memory\", \"network\"", "more than 4"),
         ] {
             let dir = tempfile::tempdir().unwrap();

@@ -274,7 +274,7 @@ mod tests {
             assert_eq!(ServerUrl::new(url).unwrap().is_local(), local, "{url}");
         }
         for (lacking, texts) in [
-            ("begins with http://", &["", "h:1", "ftp://h", "HTTP://h", "http:/h"][..]),
+            ("starting with http://", &["", "h:1", "ftp://h", "HTTP://h", "http:/h"][..]),
             (
                 "a port from 1 to 65535",
                 &["http://h:99999", "http://h:0", "http://h:", "http://h:+1"],
@@ -285,7 +285,7 @@ mod tests {
                 "of a host",
                 &["http://[::1", "http://[h]", "http://::1", "http://-h", "http://h:1:2"],
             ),
-            ("behind it", &["http://h/?x", "http://h/a b", "http://h/../x", "http://h//x"]),
+            ("after it", &["http://h/?x", "http://h/a b", "http://h/../x", "http://h//x"]),
         ] {
             for text in texts {
                 let error = ServerUrl::new(text).unwrap_err();

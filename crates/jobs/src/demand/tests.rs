@@ -207,7 +207,7 @@ fn a_user_has_so_many_on_one_node() {
         one("n1,n2", n).unwrap();
     }
     let refused = one("n3,n2", 99).unwrap_err();
-    assert!(refused.to_string().contains("on one node: 16 hold already"), "{refused}");
+    assert!(refused.to_string().contains("on one node: the limit of 16 is reached"), "{refused}");
     one("n3", 99).unwrap();
 }
 

@@ -327,7 +327,7 @@ fn a_source_that_panics_costs_itself_alone_and_is_opened_again() {
     assert_eq!(gaps.len(), 1, "{gaps:?}");
     assert_eq!((gaps[0].from, gaps[0].to), (second(1), second(62)));
     assert_eq!(gaps[0].cause, Cause::SourceBroken);
-    assert_eq!(&*gaps[0].detail, "it panicked: told to");
+    assert_eq!(&*gaps[0].detail, "the source panicked: told to");
     assert_eq!(bench.sampler.entries[0].stats.panics, 1);
 }
 

@@ -151,7 +151,7 @@ fn each_promotion_ends_at_its_own_time() {
     assert_eq!(change.refused.len(), 6, "{:#?}", change.refused);
     for part in [
         "ends sooner",
-        "no regular",
+        "not a regular",
         "has no `until`",
         "without `metric`",
         "`soon`",

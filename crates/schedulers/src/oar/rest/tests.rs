@@ -109,7 +109,7 @@ async fn unchanged_jobs_are_not_reported_again() {
 async fn rejections_and_timeouts() {
     let (url, _) = site().await;
     let refused = oar(&url, None).changes(NOW, NOW).await.unwrap_err();
-    assert!(refused.to_string().contains("refused: 404 Not Found"), "{refused}");
+    assert!(refused.to_string().contains("rejected the request: 404 Not Found"), "{refused}");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let cluster = ClusterId::new("oar").unwrap();

@@ -219,7 +219,11 @@ async fn a_version_is_found_without_a_listing() {
 async fn a_service_that_rejects_hangs_or_is_not_slurm() {
     let (address, _) = service(&[("/", 401, "Authentication failure")]).await;
     let error = by_rest(address, None).changes(FROM, NOW).await.unwrap_err();
-    assert!(error.to_string().contains("refused: 401 Unauthorized: Authentication failure"));
+    assert!(
+        error
+            .to_string()
+            .contains("rejected the request: 401 Unauthorized: Authentication failure")
+    );
     let (address, _) = service(&[("/openapi", 200, "<html>")]).await;
     let error = by_rest(address, None).changes(FROM, NOW).await.unwrap_err();
     assert!(error.to_string().contains("no jobs of version"), "{error}");

@@ -35,7 +35,7 @@ fn every_step_of_a_source_that_costs_too_much_is_told_and_its_return() {
          every 2 s"
     );
     readings(&mut bench, 100, 900_000);
-    assert!(bench.sampler.troubles().ends_with("read a sixteenth as often, every 16 s"));
+    assert!(bench.sampler.troubles().ends_with("reads it a sixteenth as often, every 16 s"));
     readings(&mut bench, 4 * 64, 1_000);
     assert_eq!(bench.sampler.troubles(), "");
     assert_eq!(bench.sampler.entries[0].schedule.period_us(), Timestamp::SECOND);
