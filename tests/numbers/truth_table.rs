@@ -352,6 +352,11 @@ const LIMITS: &str = "
   apart, the records of their scheduler and the node's clock must agree within half of that time.
 - Peak memory of a step that lasts less than a second may be missed when a later step is killed. The report then states
   `at least, by an OOM kill`.
+- The kernel accounts for a task before it closes the task's files. Bytes of a deleted file that is still open when the process
+  ends count as written, though they never reach a disk.
+- The kernel states the transfers of ended processes once, to the parent that waits for them. Without a cgroup, those of
+  children whose parent ignores SIGCHLD are lost; the report says `at least`.
+- If no agent runs at the end of a job, its numbers are those of the last reading. The report says `at least: no agent ran for 54 s`.
 ";
 
 /// Checks that the published page has exactly these cases.

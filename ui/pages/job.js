@@ -246,9 +246,10 @@ export class JobPage {
       tile('Memory peak', bytes(t('memory_peak_bytes')), noted('memory_peak_bytes', 'highest on one node')),
       tile('Read', bytes(t('io_read_bytes')), noted('io_read_bytes', 'from disks')),
       tile('Written', bytes(t('io_write_bytes')), noted('io_write_bytes', 'to disks')),
-      tile('Page faults', count(t('minor_faults')), parts(['and % from disk', t('major_faults'), count])),
-      tile('Context switches', count(t('voluntary_switches')),
-        parts(['and % forced', t('involuntary_switches'), count])),
+      tile('Page faults', count(t('minor_faults')), noted('minor_faults',
+        parts(['and % from disk', t('major_faults'), count]))),
+      tile('Context switches', count(t('voluntary_switches')), noted('voluntary_switches',
+        parts(['and % forced', t('involuntary_switches'), count]))),
       throttled === null ? null
         : tile('Throttled', duration(throttled), 'by a processor limit', throttled > 0 ? 'warn' : ''),
       pressure.every((value) => value === null) ? null : tile('Waited', duration(pressure[0]), parts(

@@ -70,6 +70,11 @@ pub struct Usage {
     pub memory_peak_bytes: Option<f64>,
     /// Time from its start to its end, or to now; the value of `jobmeter run` where it reported one.
     pub wall_seconds: Option<f64>,
+    /// Whether a value is a lower bound. The job's report states which one and why.
+    // An older server does not send it.
+    #[serde(default)]
+    #[schemars(required)]
+    pub at_least: bool,
 }
 
 /// Requested or used resources; an unknown one is `null` or left out.
@@ -262,7 +267,8 @@ pub struct Totals {
     pub pressure_memory_seconds: Option<f64>,
     /// Time that at least one task waited for a disk.
     pub pressure_io_seconds: Option<f64>,
-    /// Longest time before the job's end, on any device, without a reading: the cgroup was removed before a last one.
+    /// Longest time before the job's end, on any device, without a reading: the cgroup was removed before a last
+    /// one, or no agent ran.
     pub unread_seconds: Option<f64>,
 }
 

@@ -40,7 +40,8 @@ pub use openapi::openapi;
 pub use operation::{AUDIT_LINES_MAX, Access, JOBS_MAX, Method, Operation};
 pub use param::{COUNT_MAX, Form, JOB_STATES, NUMBER_MAX, Param};
 pub use reported::{
-    PEAK_AT_LEAST, PEAK_AT_LIMIT, PEAK_CHARGED, PEAK_OF_PROCESSES, PEAK_OF_TASK, REPORTED, Reported,
+    AT_LEAST, LEFT_PROCESSES, LOST_CHILDREN, PEAK_AT_LEAST, PEAK_AT_LIMIT, PEAK_CHARGED,
+    PEAK_OF_PROCESSES, PEAK_OF_TASK, REPORTED, RESERVATIONS, Reported, Reservation,
 };
 pub use rows::{Available, MetricsRow, Value};
 pub use samples::{

@@ -25,7 +25,10 @@ pub const PEAK_AT_LEAST: &str = "at least, by an OOM kill";
 /// The cgroup's was not read.
 pub const PEAK_OF_TASK: &str = "largest task";
 /// There was no cgroup.
-pub const PEAK_OF_PROCESSES: &str = "largest process, or all at one reading";
+pub const PEAK_OF_PROCESSES: &str =
+    "largest process, or all at one reading; shared pages count once per process";
+/// Begins the note on a lower bound.
+pub const AT_LEAST: &str = "at least";
 
 const WALL: &str = "run_report_wall_seconds";
 
@@ -65,6 +68,50 @@ reported! {
     "run_report_pressure_memory_seconds" pressure_memory_seconds;
     "run_report_pressure_io_seconds" pressure_io_seconds;
 }
+
+/// A reservation about a report: some of its numbers are lower bounds.
+#[derive(Debug)]
+pub struct Reservation {
+    /// Its metric, a gauge: 1 if it applies, absent otherwise.
+    pub metric: &'static str,
+    /// The reason, in the report of `jobmeter run`.
+    pub reason: &'static str,
+    /// The note on each of its totals, in the report of the job.
+    pub note: &'static str,
+    /// Its totals.
+    pub totals: &'static [&'static str],
+}
+
+/// Children of a process that ignores SIGCHLD, for a command without a cgroup.
+pub static LOST_CHILDREN: Reservation = Reservation {
+    metric: "run_report_lost_children",
+    reason: "children of a process that ignores SIGCHLD: the kernel does not count them at their end; processor time \
+             includes them up to their last reading, and processor time, peak memory, bytes read and written, page \
+             faults and switches are lower bounds",
+    note: "at least: without children of a process that ignores SIGCHLD",
+    totals: &[
+        "cpu_seconds",
+        "cpu_user_seconds",
+        "cpu_system_seconds",
+        "memory_peak_bytes",
+        "io_read_bytes",
+        "io_write_bytes",
+        "minor_faults",
+        "major_faults",
+        "voluntary_switches",
+        "involuntary_switches",
+    ],
+};
+/// Processes that left the command's cgroup.
+pub static LEFT_PROCESSES: Reservation = Reservation {
+    metric: "run_report_left_processes",
+    reason: "processes that moved to another cgroup, such as the command of a `jobmeter run` within this one: this \
+             report does not include them; the report of that run does",
+    note: "at least: without processes that moved to another cgroup",
+    totals: LOST_CHILDREN.totals,
+};
+/// Every reservation.
+pub static RESERVATIONS: [&Reservation; 2] = [&LOST_CHILDREN, &LEFT_PROCESSES];
 
 impl Totals {
     /// Puts what `jobmeter run` reported, by metric, over what samples tell. The totals that it stated; none of a job

@@ -264,10 +264,9 @@ fn get() -> Command {
                 .long("rate")
                 .action(ArgAction::SetTrue)
                 .help("Print counters as rates per second"),
-            Arg::new("summary")
-                .long("summary")
-                .action(ArgAction::SetTrue)
-                .help("Print averages of five minutes instead of samples"),
+            Arg::new("summary").long("summary").action(ArgAction::SetTrue).help(
+                "Print five-minute averages, of counters the largest value, instead of samples",
+            ),
             format(),
             json().conflicts_with("format"),
             csv().conflicts_with("format"),

@@ -208,7 +208,7 @@ fn two_jobs_on_a_node_never_merge() {
     let rates =
         ask(&lab, &with(&[("nodes", "n1"), ("metrics", "cpu_seconds_total"), ("as_rate", "true")]));
     let rates: Vec<&Value> = rates.iter().map(|row| &row["value"]).collect();
-    assert_eq!(rates, [&json!(null), &json!(null), &json!(2), &json!(0.1)], "each job by itself");
+    assert_eq!(rates, [&json!(0.7), &json!(0.1), &json!(2), &json!(0.1)], "each job by itself");
 
     let job = ask(&lab, &[("job_id", "7")]);
     let shown = brief(&job);

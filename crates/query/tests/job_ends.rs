@@ -4,7 +4,7 @@ mod lab;
 
 use jobs::{Filter, JobName, Reader, Record, Registration};
 use lab::{DAY, Lab, TestSeries, at, device, key};
-use model::{JobKey, JobState, Kind, Timestamp};
+use model::{Cause, Gap, JobKey, JobState, Kind, Origin, Timestamp};
 use query::{Asker, Settings};
 
 fn second(time: f64) -> f64 {
@@ -112,6 +112,52 @@ fn totals_state_their_origins_and_the_nodes_that_they_cover() {
     assert_eq!(usage.cpu_seconds, report.totals.cpu_seconds);
     assert_eq!(usage.memory_peak_bytes, report.totals.memory_peak_bytes);
     assert!(listed(Reader::User(4242)).iter().all(|one| one.usage.is_none()));
+}
+
+/// The agent is killed 6 s into a job of 60 s, and starts again after the job.
+#[test]
+fn totals_of_a_job_that_outlives_its_agent_are_lower_bounds() {
+    let lab = Lab::new();
+    let (missed, whole) = (key("slurm", 5), key("slurm", 6));
+    lab.job(&missed, "n1", 1000, 100.0, Some(106.0));
+    lab.job(&whole, "n1", 1000, 100.0, Some(300.0));
+    let told = |job: &JobKey, samples| TestSeries {
+        device: "n1",
+        metric: "cgroup_cpu_seconds_total",
+        kind: Kind::Counter,
+        job: Some(job.clone()),
+        start: Some(100.0),
+        samples,
+        ..TestSeries::default()
+    };
+    lab.put(&[
+        told(&missed, &[(102.0, 1.0), (105.0, 5.0)]),
+        told(&whole, &[(102.0, 1.0), (105.0, 5.0), (170.0, 60.0), (299.0, 99.0)]),
+    ]);
+    lab.put_gap(Gap {
+        origin: Origin::new("lab").unwrap(),
+        device: device("n1"),
+        source: "".into(),
+        from: at(106.0),
+        to: at(160.0),
+        cause: Cause::AgentDown,
+        detail: "".into(),
+    });
+    let questions = lab.questions(Settings::default());
+    let report = questions.job_report(&"5".parse().unwrap(), &all()).unwrap();
+    let note = |report: &api::JobReport, total: &str| {
+        let origin = report.origins.iter().find(|origin| origin.total == total);
+        origin.and_then(|origin| origin.note.clone())
+    };
+    let down = Some("at least: no agent ran for 54 s".to_owned());
+    assert_eq!((note(&report, "cpu_seconds"), note(&report, "wall_seconds")), (down.clone(), down));
+    assert_eq!(report.totals.unread_seconds, Some(54.0));
+    let report = questions.job_report(&"6".parse().unwrap(), &all()).unwrap();
+    assert_eq!((note(&report, "cpu_seconds"), report.totals.unread_seconds), (None, None));
+    let listed = questions.jobs_with_usage(&Filter::default(), &all()).unwrap();
+    let marked: Vec<(i64, bool)> =
+        listed.iter().map(|job| (job.id, job.usage.unwrap().at_least)).collect();
+    assert!(marked.contains(&(5, true)) && marked.contains(&(6, false)), "{marked:?}");
 }
 
 #[test]

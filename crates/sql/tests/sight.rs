@@ -137,7 +137,7 @@ async fn kills_are_of_the_nodes_that_the_reader_reads() {
         stop: Some(at(400.0)),
         monitor: None,
         oom_kills: vec![OomKill {
-            at: at(200.0),
+            at: at(399.0),
             pid,
             uid,
             task: "secret".into(),

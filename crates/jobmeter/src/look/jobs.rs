@@ -99,7 +99,7 @@ fn write_jobs(jobs: &[api::Job], times: &Times, out: &mut impl Write) -> io::Res
         "cpus", "memory", "nodes",
     ];
     let row = |job: &api::Job| {
-        let wall = wall(job, times.now()).map(show::seconds);
+        let wall = wall(job, times.now()).map(|wall| at_least(job, show::seconds(wall)));
         let user = job.user.clone().or_else(|| job.uid.map(|uid| uid.to_string()));
         let account = job.account.clone().or_else(|| job.project.clone());
         let cells = [
@@ -139,18 +139,26 @@ fn wall(job: &api::Job, now: f64) -> Option<f64> {
     reported.or_else(|| job.start.map(|start| (job.stop.unwrap_or(now) - start).max(0.0)))
 }
 
+/// Marks a value of a job as a lower bound if some value of its usage is one.
+fn at_least(job: &api::Job, value: String) -> String {
+    let is_bound = job.usage.is_some_and(|usage| usage.at_least);
+    if is_bound { format!(">={value}") } else { value }
+}
+
 /// Busy cores of a job, and its allocated cores.
 fn cores(job: &api::Job, now: f64) -> Option<String> {
     let wall = wall(job, now).filter(|wall| *wall > 0.0);
     let seconds = job.usage.and_then(|usage| usage.cpu_seconds);
-    let used = seconds.zip(wall).map(|(seconds, wall)| format!("{:.1}", seconds / wall));
+    let used =
+        seconds.zip(wall).map(|(seconds, wall)| at_least(job, format!("{:.1}", seconds / wall)));
     let has = job.used.cpus.or(job.requested.cpus).map(|cpus| cpus.to_string());
     of(used, has)
 }
 
 /// Peak memory of a job, and its memory limit.
 fn memory(job: &api::Job) -> Option<String> {
-    let used = job.usage.and_then(|usage| usage.memory_peak_bytes).map(show::bytes);
+    let used = job.usage.and_then(|usage| usage.memory_peak_bytes);
+    let used = used.map(|used| at_least(job, show::bytes(used)));
     of(used, job.requested.memory_bytes.map(|bytes| show::bytes(bytes as f64)))
 }
 
@@ -372,14 +380,18 @@ mod tests {
             cpu_seconds: Some(15.0),
             memory_peak_bytes: Some(1048576.0),
             wall_seconds: None,
+            at_least: false,
         });
         (used.requested.cpus, used.requested.memory_bytes) = (Some(4), Some(8 << 30));
         let text = shown(&[used.clone()]);
         assert!(text.contains("3.0 of 4  1.0 MiB of 8.0 GiB"), "{text}");
         let mut reported = used;
         reported.usage.as_mut().unwrap().wall_seconds = Some(2.5);
-        let text = shown(&[reported]);
+        let text = shown(&[reported.clone()]);
         assert!(text.contains("  2.500 s  6.0 of 4  "), "of the run itself: {text}");
+        reported.usage.as_mut().unwrap().at_least = true;
+        let text = shown(&[reported]);
+        assert!(text.contains("  >=2.500 s  >=6.0 of 4  >=1.0 MiB of "), "{text}");
     }
 
     #[test]

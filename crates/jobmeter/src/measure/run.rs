@@ -298,7 +298,7 @@ fn measured(
     if !(sender.agent_sees() && place.remove_later()) {
         place.remove();
     }
-    left_out.extend(measure.not_included().into_iter().map(str::to_owned));
+    left_out.extend(measure.reservations().iter().map(|one| one.reason.to_owned()));
     let peak_note = measure.peak_note();
     let (oom_kills, sender) = (measure.oom_kills, Some(sender));
     Ok(Measured { exit_code, totals, peak_note, oom_kills, sender })

@@ -84,22 +84,34 @@ fn peak_note(report: &JobReport) -> Option<&str> {
 }
 
 /// Writes limitations of the totals: notes on their origins, and nodes without data.
-fn origins(report: &JobReport, times: &Times, out: &mut impl Write) -> io::Result<()> {
-    let note = |origin: &api::TotalOrigin| {
-        let what = match &*origin.total {
+fn origins<'a>(report: &'a JobReport, times: &Times, out: &mut impl Write) -> io::Result<()> {
+    let name = |total: &str| {
+        Some(match total {
+            "wall_seconds" => "wall time",
             "cpu_seconds" => "processor time",
             "cpu_user_seconds" => "user and system",
             "io_read_bytes" => "read",
             "io_write_bytes" => "written",
+            "minor_faults" => "page faults",
+            "voluntary_switches" => "switches",
             "pressure_cpu_seconds" => "waited for processor",
             "pressure_memory_seconds" => "waited for memory",
             "pressure_io_seconds" => "waited for disk",
             _ => return None,
-        };
-        origin.note.as_ref().map(|note| format!("{what}: {note}"))
+        })
     };
-    let notes: Vec<String> = report.origins.iter().filter_map(note).collect();
-    line(out, "note", Some(notes.join(", ")))?;
+    let note = |origin: &'a api::TotalOrigin| Some((name(&origin.total)?, origin.note.as_deref()?));
+    // Totals with the same note share a line.
+    let mut lines: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (what, note) in report.origins.iter().filter_map(note) {
+        match lines.iter_mut().find(|(known, _)| *known == note) {
+            Some((_, totals)) => totals.push(what),
+            None => lines.push((note, vec![what])),
+        }
+    }
+    for (note, totals) in lines {
+        line(out, "note", Some(format!("{}: {note}", totals.join(", "))))?;
+    }
     let coverage = &report.coverage;
     // Samples of the other nodes may still arrive.
     let text = (!coverage.silent.is_empty()).then(|| coverage.text(|at| times.show(at)));
@@ -239,7 +251,10 @@ pub(crate) fn totals(
     line(out, "waited for memory", time(totals.pressure_memory_seconds))?;
     line(out, "waited for disk", time(totals.pressure_io_seconds))?;
     let unread = totals.unread_seconds.map(|unread| {
-        format!("{}: the cgroup was removed before its last reading", seconds(unread))
+        format!(
+            "{}: the cgroup was removed before its last reading, or no agent ran",
+            seconds(unread)
+        )
     });
     line(out, "not read at the end", unread)
 }
@@ -302,7 +317,9 @@ mod tests {
             "state_word":null,"submit":null,"start":1,"stop":3,"exit_code":null,
             "part_of":null,"array_index":null,"types":[],"requested":{},"used":{},"devices":["n1","n2"]},
             "runs":[],"allocations":[],"nodes":[],"steps":[],"totals":{"wall_seconds":2,"memory_peak_bytes":1024},
-            "origins":[{"total":"memory_peak_bytes","origins":["exits"],"note":"largest task","nodes":1}],
+            "origins":[{"total":"memory_peak_bytes","origins":["exits"],"note":"largest task","nodes":1},
+            {"total":"cpu_seconds","origins":["cgroup"],"note":"at least: no agent ran for 54 s","nodes":1},
+            {"total":"io_write_bytes","origins":["cgroup"],"note":"at least: no agent ran for 54 s","nodes":1}],
             "coverage":{"nodes":1,"of":2,"silent":[{"device":"n2","since":2.0}]},
             "metrics":[],"series":[],"gaps":[]}"#;
         let report: JobReport = serde_json::from_str(report).unwrap();
@@ -311,6 +328,9 @@ mod tests {
         write(&report, &times, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains("  peak memory           1.0 KiB (largest task)\n"), "{text}");
+        let note =
+            "  note                  processor time, written: at least: no agent ran for 54 s\n";
+        assert!(text.contains(note), "{text}");
         assert!(
             text.contains("  covers                1 of 2 nodes; n2 silent since 00:00:02"),
             "{text}"
@@ -375,7 +395,7 @@ mod tests {
             text,
             "  wall time             2.000 s\n  processor time        1.500 s (user 1.250 s, system ?)\n  \
              peak memory           3.0 MiB (largest task)\n  \
-             not read at the end   0.500 s: the cgroup was removed before its last reading\n"
+             not read at the end   0.500 s: the cgroup was removed before its last reading, or no agent ran\n"
         );
     }
 }

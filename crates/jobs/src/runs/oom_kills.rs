@@ -142,7 +142,7 @@ fn any(db: &Connection, key: &JobKey) -> rusqlite::Result<bool> {
 }
 
 impl Registry {
-    /// Returns the number of killed tasks of a run on the devices where the reader may read its samples.
+    /// Returns the times of the killed tasks of a run on the devices where the reader may read its samples.
     /// `None`: the reader does not have full access to the run.
     ///
     /// # Errors
@@ -151,18 +151,19 @@ impl Registry {
         &self,
         reader_of: Reader,
         job: &Job,
-    ) -> Result<Option<usize>, RegistryError> {
+    ) -> Result<Option<Vec<Timestamp>>, RegistryError> {
         if self.sees_run(reader_of, job)? != Sees::All {
             return Ok(None);
         }
-        let Some(start) = job.start else { return Ok(Some(0)) };
+        let Some(start) = job.start else { return Ok(Some(Vec::new())) };
         if !any(&lock(&self.reader), &job.key)? {
-            return Ok(Some(0));
+            return Ok(Some(Vec::new()));
         }
         let granted = self.granted(reader_of, job)?;
         let mut allocations = self.allocations(&job.key, start)?;
         allocations.retain(|allocation| granted.has(&allocation.device));
-        Ok(Some(of_run(&lock(&self.reader), &job.key, &allocations)?.len()))
+        let kills = of_run(&lock(&self.reader), &job.key, &allocations)?;
+        Ok(Some(kills.into_iter().map(|killed| killed.kill.at).collect()))
     }
 }
 
@@ -226,7 +227,8 @@ mod tests {
         assert_eq!(of(200), (Some(at(100)), first), "its end stands");
         assert_eq!(of(700), (None, vec![n1(kill(600, 41))]));
         let counts = |reader: Reader| {
-            let count = |run: &Job| registry.oom_kills_seen(reader, run).unwrap();
+            let count =
+                |run: &Job| registry.oom_kills_seen(reader, run).unwrap().map(|kills| kills.len());
             registry.runs(&key()).unwrap().iter().map(count).collect::<Vec<_>>()
         };
         assert_eq!(counts(Reader::Everything), [Some(3), Some(1)], "run by run");

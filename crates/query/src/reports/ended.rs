@@ -1,7 +1,7 @@
 //! How a job ended, from all available sources.
 
 use jobs::Killed;
-use model::Job;
+use model::{Job, Timestamp};
 
 /// Slurm's states of a job that exceeded its time limit.
 const TIME_LIMIT: [&str; 2] = ["TIMEOUT", "DEADLINE"];
@@ -12,15 +12,22 @@ const PLAIN: [&str; 5] = ["COMPLETED", "COMPLETING", "FAILED", "Terminated", "Er
 /// Exit codes of a command that a signal ended: 128 + the signal number.
 const SIGNALLED: std::ops::RangeInclusive<i32> = 129..=128 + 64;
 
-/// How a job ended; `was_killed`: the kernel killed a task of the job. `None`: the job runs, or the cause is
-/// unknown.
-pub fn how_it_ended(job: &Job, was_killed: bool) -> Option<api::JobEnd> {
+/// Maximum time from an OOM kill to the end of the job that it caused, if only the kill states the end. Other tasks
+/// clean up meanwhile; a job that continues for longer did not end by the kill.
+const LIVED_ON: i64 = 5 * Timestamp::SECOND;
+
+/// How a job ended; `last_kill`: the last time the kernel killed a task of the job. `None`: the job runs, or the cause
+/// is unknown.
+pub fn how_it_ended(job: &Job, last_kill: Option<Timestamp>) -> Option<api::JobEnd> {
     if !job.state.is_over() {
         return None;
     }
     let word = job.state_word.as_deref().unwrap_or_default();
     let end = |cause: &str, detail: String| Some(api::JobEnd { cause: cause.to_owned(), detail });
     let is_good = job.exit_code == Some(0);
+    let is_known = job.exit_code.is_some() || !word.is_empty();
+    let lived_on = |kill| !is_known && job.stop.is_some_and(|stop| stop.since(kill) > LIVED_ON);
+    let was_killed = last_kill.is_some_and(|kill| !lived_on(kill));
     if word == OUT_OF_MEMORY || was_killed && !is_good {
         return end("oom kill", word.to_owned());
     }
@@ -35,6 +42,11 @@ pub fn how_it_ended(job: &Job, was_killed: bool) -> Option<api::JobEnd> {
         code if SIGNALLED.contains(&code) => end("signal", (code - 128).to_string()),
         code => end("exit code", code.to_string()),
     }
+}
+
+/// The time of the last kill.
+pub(crate) fn last_kill(kills: &[Killed]) -> Option<Timestamp> {
+    kills.iter().map(|killed| killed.kill.at).max()
 }
 
 /// OOM kills in the format of `/api/v1`.
@@ -90,7 +102,7 @@ mod tests {
     #[test]
     fn each_cause() {
         let cause = |word: Option<&str>, code: Option<i32>, kills: &[Killed]| {
-            let end = how_it_ended(&job(JobState::Failed, word, code), !kills.is_empty())?;
+            let end = how_it_ended(&job(JobState::Failed, word, code), last_kill(kills))?;
             Some(format!("{} {}", end.cause, end.detail))
         };
         let kills = [killed()];
@@ -109,7 +121,20 @@ mod tests {
         }
         assert_eq!(cause(None, None, &[]), None, "not known");
         let runs = job(JobState::Running, None, None);
-        assert_eq!(how_it_ended(&runs, true), None, "it is not over");
+        assert_eq!(how_it_ended(&runs, Some(Timestamp(1))), None, "it is not over");
+    }
+
+    #[test]
+    fn a_job_that_goes_on_after_a_kill_did_not_end_by_it() {
+        let cause = |stop: i64, code: Option<i32>| {
+            let stop = Some(Timestamp(stop * Timestamp::SECOND));
+            let job = Job { stop, ..job(JobState::Ended, None, code) };
+            how_it_ended(&job, last_kill(&[killed()])).map(|end| end.cause)
+        };
+        assert_eq!(cause(3, None).as_deref(), Some("oom kill"));
+        assert_eq!(cause(10, None), None);
+        assert_eq!(cause(10, Some(0)).as_deref(), Some("completed"));
+        assert_eq!(cause(10, Some(137)).as_deref(), Some("oom kill"));
     }
 
     #[test]

@@ -2,9 +2,11 @@
 //!
 //! - `report`: one job. `totals`: the largest verified value of each origin (decision 0024). `ended`: how a
 //!   job ended.
+//! - `missed`: gaps that make totals lower bounds.
 //! - `last_samples`: the mean of a gauge up to the job's end.
 
 pub(crate) mod ended;
 pub(crate) mod last_samples;
+pub(crate) mod missed;
 pub(crate) mod report;
 pub(crate) mod totals;

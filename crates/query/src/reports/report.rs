@@ -5,7 +5,8 @@ use crate::lists::listing::gap;
 use crate::lists::shown::{allocation, share, shown, step};
 use crate::reports::ended;
 use crate::reports::last_samples::{self, Ends, LastSamples};
-use crate::reports::totals::{ByNode, NodeSum, USAGE_METRICS, totals};
+use crate::reports::missed::{NodeMissed, Readings};
+use crate::reports::totals::{ByNode, NodeSum, USAGE_METRICS, is_at_least, totals};
 use crate::{Asker, QueryError, Questions};
 use jobs::{Filter, JobName, Listed, Sees, Whole};
 use model::{ClusterId, DeviceId, Gap, Job, JobKey, Kind, Point, Timestamp, increases};
@@ -58,19 +59,20 @@ impl Questions {
             asker.cancel.check()?;
             used.take(&chunk?);
         }
-        let (by_node, lines, series, read) = used.finish();
-        let wall_seconds = stop.since(start).max(0) as f64 / 1e6;
-        let (totals, origins) = totals(&by_node, wall_seconds);
+        let (mut by_node, lines, series, read) = used.finish();
         let coverage = coverage(&devices, &read, (start, stop), job.stop.is_some());
         let mut missing = Vec::new();
         for device in &devices {
             missing.extend(self.gaps((start, stop), Some(device), asker)?);
         }
         missing.retain(|gap| is_of_job(gap, &job.key));
+        set_missed(&mut by_node, &read, &missing, &job);
+        let wall_seconds = stop.since(start).max(0) as f64 / 1e6;
+        let (totals, origins) = totals(&by_node, wall_seconds);
         Ok(api::JobReport {
             runs,
             gaps: missing.iter().map(gap).collect(),
-            end: ended::how_it_ended(&job, !oom_kills.is_empty()),
+            end: ended::how_it_ended(&job, ended::last_kill(&oom_kills)),
             oom_kills: ended::oom_kills(oom_kills),
             job: shown(Listed { job, devices: devices.into_iter().collect() }),
             allocations: allocations.iter().map(allocation).collect(),
@@ -94,10 +96,14 @@ impl Questions {
         asker: &Asker,
     ) -> Result<Vec<api::Job>, QueryError> {
         let mut jobs = Vec::new();
-        for listed in self.listed(filter, asker)? {
+        let list = self.listed(filter, asker)?;
+        let times = list.iter().filter_map(|listed| listed.job.start.zip(listed.job.stop));
+        let times = times.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)));
+        let gaps = times.map(|(from, to)| self.store.gaps(from, to, None)).unwrap_or_default();
+        for listed in list {
             let seen = self.registry.sees_run(asker.reader, &listed.job)? == Sees::All;
             let usage = match listed.job.start {
-                Some(start) if seen => Some(self.usage(&listed, start, asker)?),
+                Some(start) if seen => Some(self.usage(&listed, start, &gaps, asker)?),
                 _ => None,
             };
             jobs.push(api::Job { usage, ..shown(listed) });
@@ -110,6 +116,7 @@ impl Questions {
         &self,
         listed: &Listed,
         start: Timestamp,
+        gaps: &[Gap],
         asker: &Asker,
     ) -> Result<api::Usage, QueryError> {
         let stop = listed.job.stop.unwrap_or(asker.now);
@@ -125,12 +132,18 @@ impl Questions {
             asker.cancel.check()?;
             used.take(&chunk?);
         }
-        let (by_node, ..) = used.finish();
-        let (totals, _) = totals(&by_node, stop.since(start).max(0) as f64 / 1e6);
+        let (mut by_node, .., read) = used.finish();
+        let of_job = gaps.iter().filter(|gap| is_of_job(gap, &listed.job.key));
+        let of_job: Vec<Gap> =
+            of_job.filter(|gap| listed.devices.contains(&gap.device)).cloned().collect();
+        set_missed(&mut by_node, &read, &of_job, &listed.job);
+        let (totals, origins) = totals(&by_node, stop.since(start).max(0) as f64 / 1e6);
+        let is_listed = |origin: &&api::TotalOrigin| LISTED.contains(&&*origin.total);
         Ok(api::Usage {
             cpu_seconds: totals.cpu_seconds,
             memory_peak_bytes: totals.memory_peak_bytes,
             wall_seconds: Some(totals.wall_seconds),
+            at_least: origins.iter().filter(is_listed).any(is_at_least),
         })
     }
 
@@ -154,8 +167,14 @@ impl Questions {
     }
 }
 
+/// Totals in a list of jobs.
+const LISTED: [&str; 3] = ["cpu_seconds", "memory_peak_bytes", "wall_seconds"];
+
 /// Maximum runs listed per job ID.
 const RUNS_MAX: usize = 100;
+
+/// The metric that an agent sends at the end of a job that it observed.
+const END: &str = "cgroup_unread_seconds";
 
 /// A node is silent if its last sample is older than this, and older than three of its usual intervals.
 const FRESH: i64 = 60 * Timestamp::SECOND;
@@ -165,6 +184,16 @@ const SILENT_MAX: usize = 100;
 /// Whether a gap belongs to a job: it is the gap of its node's agent or of its own `jobmeter run`.
 fn is_of_job(gap: &Gap, key: &JobKey) -> bool {
     gap.origin.as_run().is_none_or(|(_, id)| key.cluster == ClusterId::local() && key.id == id)
+}
+
+/// Sets the times of a job that the totals of its nodes do not include.
+fn set_missed(by_node: &mut ByNode, read: &BTreeMap<String, Read>, gaps: &[Gap], job: &Job) {
+    let Some((start, stop)) = job.start.zip(job.stop) else { return };
+    for (device, read) in read {
+        let readings = Readings { last: Timestamp(read.last), has_end: read.has_end };
+        let gaps = gaps.iter().filter(|gap| gap.device.as_str() == device);
+        by_node.set_missed(device, NodeMissed::of(gaps, readings, (start, stop)));
+    }
 }
 
 /// Which nodes have samples until the end of the job.
@@ -197,6 +226,8 @@ struct Read {
     last: i64,
     /// The shortest mean interval between samples of a series.
     distance: i64,
+    /// Whether the agent observed the end of the job.
+    has_end: bool,
 }
 
 /// Selects the samples of one run of a reused ID: those from 10 s before to 10 s after the run, without those of
@@ -342,8 +373,10 @@ impl Used {
         }
         let others = i64::try_from(one.sum.samples).unwrap_or(i64::MAX).saturating_sub(1);
         let distance = last.saturating_sub(one.first).checked_div(others).unwrap_or(i64::MAX);
-        let read = self.read.entry(device.clone()).or_insert(Read { last, distance });
+        let read =
+            self.read.entry(device.clone()).or_insert(Read { last, distance, has_end: false });
         (read.last, read.distance) = (read.last.max(last), read.distance.min(distance));
+        read.has_end |= &*series.metric == END;
         let devices = self.metrics.entry(series.metric.to_string()).or_default();
         let metric = devices.entry(device).or_insert(MetricSum {
             unit: one.info.unit.word(),
@@ -375,6 +408,9 @@ impl Used {
 
     fn finish(mut self) -> Finished {
         self.close();
+        for (device, read) in &mut self.read {
+            read.has_end |= self.ends.of(device).is_some();
+        }
         let mut by_node = ByNode::default();
         let mut lines = Vec::new();
         for (name, devices) in self.metrics {

@@ -1,5 +1,7 @@
 //! Totals of a job: for each node the largest value that an origin verifies (decision 0024).
 
+use crate::reports::missed::{Missed, NodeMissed};
+use api::AT_LEAST;
 use model::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +23,8 @@ const REPORT: &str = "report";
 /// readings of one value.
 const SAME: f64 = 1.001;
 
+/// The job's processor time as verified by its cgroup and its tasks.
+const JOB_CPU: &str = "taskstats_job_cpu_seconds_total";
 const CANCELLED: &str = "taskstats_cancelled_write_bytes_total";
 /// The peak memory charged to the job's cgroup.
 const CHARGED: &str = "cgroup_memory_peak_bytes";
@@ -46,24 +50,38 @@ pub(crate) struct NodeSum {
 
 /// The total of every metric on every node.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ByNode(BTreeMap<String, BTreeMap<String, NodeSum>>);
+pub(crate) struct ByNode(BTreeMap<String, Node>);
 
 impl ByNode {
     pub(crate) fn insert(&mut self, device: &str, metric: &str, sum: NodeSum) {
-        self.0.entry(device.to_owned()).or_default().insert(metric.to_owned(), sum);
+        self.0.entry(device.to_owned()).or_default().metrics.insert(metric.to_owned(), sum);
+    }
+
+    /// Sets the times that the totals of a node with metrics do not include.
+    pub(crate) fn set_missed(&mut self, device: &str, missed: NodeMissed) {
+        if let Some(node) = self.0.get_mut(device) {
+            node.missed = missed;
+        }
     }
 }
 
 /// The metrics of one node.
-struct Node<'a>(&'a BTreeMap<String, NodeSum>);
+#[derive(Clone, Debug, Default)]
+struct Node {
+    metrics: BTreeMap<String, NodeSum>,
+    missed: NodeMissed,
+}
 
-impl Node<'_> {
+impl Node {
     fn grew(&self, metric: &str) -> Option<f64> {
-        self.0.get(metric).filter(|sum| sum.kind == Kind::Counter).and_then(|sum| sum.increase)
+        self.metrics
+            .get(metric)
+            .filter(|sum| sum.kind == Kind::Counter)
+            .and_then(|sum| sum.increase)
     }
 
     fn most(&self, metric: &str) -> Option<f64> {
-        self.0.get(metric).filter(|sum| sum.kind == Kind::Gauge).and_then(|sum| sum.max)
+        self.metrics.get(metric).filter(|sum| sum.kind == Kind::Gauge).and_then(|sum| sum.max)
     }
 
     /// The largest value above 0. A memory of 0 was read after the last task had ended, or was never counted.
@@ -91,6 +109,18 @@ impl Node<'_> {
         }
     }
 
+    /// The time that a value of an origin does not include.
+    fn missed(&self, origins: Origins, origin: &str) -> Option<Missed> {
+        let NodeMissed { end, exits, .. } = self.missed;
+        // The job's counter includes what its cgroup counted meanwhile.
+        let is_whole = std::ptr::eq(origins, CPU) && self.grew(JOB_CPU).is_some();
+        match origin {
+            KILL => None,
+            EXITS if !is_whole => Missed::longer(end, exits),
+            _ => end,
+        }
+    }
+
     /// Growth of a counter minus the growth of its part; the whole growth if the part is unknown.
     fn without(&self, whole: &str, part: &str) -> Option<f64> {
         let part = self.grew(part).unwrap_or(0.0);
@@ -98,7 +128,7 @@ impl Node<'_> {
     }
 }
 
-type Reading = fn(&Node<'_>) -> Option<f64>;
+type Reading = fn(&Node) -> Option<f64>;
 type Origins = &'static [(&'static str, Reading)];
 
 const CPU: Origins = &[
@@ -112,7 +142,7 @@ const CPU: Origins = &[
         let tasks = node.grew("taskstats_cpu_run_virtual_seconds_total").or(ticks);
         // The job's counter is the larger one, unless an agent was killed and its successor did not read all
         // tasks.
-        [node.grew("taskstats_job_cpu_seconds_total"), tasks].into_iter().flatten().reduce(f64::max)
+        [node.grew(JOB_CPU), tasks].into_iter().flatten().reduce(f64::max)
     }),
     (RUN, |node| {
         let split = node.both("run_cpu_user_seconds_total", "run_cpu_system_seconds_total");
@@ -140,7 +170,7 @@ const MEMORY_PEAK: Origins = &[
 const MEMORY_CHARGED: Origins =
     &[(CGROUP, |node| node.some(CHARGED)), (KILL, |node| node.some(AT_LIMIT))];
 /// Metrics of [`CPU`], [`MEMORY_PEAK`], their notes, and the corresponding reports of `jobmeter run`.
-pub(crate) const USAGE_METRICS: [&str; 20] = [
+pub(crate) const USAGE_METRICS: [&str; 25] = [
     "run_report_wall_seconds",
     "run_report_cpu_seconds",
     "run_report_memory_peak_bytes",
@@ -148,7 +178,7 @@ pub(crate) const USAGE_METRICS: [&str; 20] = [
     "cgroup_cpu_user_seconds_total",
     "cgroup_cpu_system_seconds_total",
     "taskstats_cpu_run_virtual_seconds_total",
-    "taskstats_job_cpu_seconds_total",
+    JOB_CPU,
     "taskstats_cpu_user_seconds_total",
     "taskstats_cpu_system_seconds_total",
     "run_cpu_seconds_total",
@@ -161,6 +191,12 @@ pub(crate) const USAGE_METRICS: [&str; 20] = [
     AT_LIMIT,
     KILLED_PART,
     UNREAD,
+    // The end of the last process.
+    "cgroup_tasks",
+    "taskstats_tasks",
+    "run_processes",
+    api::LOST_CHILDREN.metric,
+    api::LEFT_PROCESSES.metric,
 ];
 const IO_READ: Origins = &[
     (CGROUP, |node| node.grew("cgroup_io_read_bytes_total")),
@@ -191,7 +227,10 @@ const WAITED_CPU: Origins = &[(CGROUP, |node| node.grew("cgroup_pressure_cpu_som
 const WAITED_MEMORY: Origins =
     &[(CGROUP, |node| node.grew("cgroup_pressure_memory_some_seconds_total"))];
 const WAITED_IO: Origins = &[(CGROUP, |node| node.grew("cgroup_pressure_io_some_seconds_total"))];
-const NOT_READ: Origins = &[(CGROUP, |node| node.most(UNREAD))];
+const NOT_READ: Origins = &[(CGROUP, |node| {
+    let end = node.missed.end.map(|missed| missed.seconds);
+    node.most(UNREAD).into_iter().chain(end).reduce(f64::max)
+})];
 
 /// How the values of several nodes are combined.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -211,9 +250,11 @@ struct Won {
     unread_seconds: Option<f64>,
     /// For written bytes: the note on cancelled writes.
     cancelled: Option<&'static str>,
+    /// A time that the value does not include.
+    gap: Option<Missed>,
 }
 
-fn won(origins: Origins, node: &Node<'_>) -> Option<Won> {
+fn won(origins: Origins, node: &Node) -> Option<Won> {
     let unread = node.most(UNREAD).is_some_and(|seconds| seconds > 0.0);
     // Charged memory is comparable with a limit. A task's resident memory includes pages charged to other
     // cgroups.
@@ -226,8 +267,8 @@ fn won(origins: Origins, node: &Node<'_>) -> Option<Won> {
         is_end_covered |= !matches!(*origin, CGROUP | KILLED)
             && best.is_none_or(|best| value * SAME >= best.value);
         if best.is_none_or(|best| value > best.value * SAME) {
-            best =
-                Some(Won { origin, value, missed: false, unread_seconds: None, cancelled: None });
+            let (unread_seconds, cancelled, gap) = (None, None, None);
+            best = Some(Won { origin, value, missed: false, unread_seconds, cancelled, gap });
         }
     }
     let is_write = std::ptr::eq(origins, IO_WRITE);
@@ -243,13 +284,14 @@ fn won(origins: Origins, node: &Node<'_>) -> Option<Won> {
         missed: is_missed && won.origin == CGROUP && !is_end_covered,
         unread_seconds,
         cancelled: node.cancelled(won.origin).filter(|_| is_write),
+        gap: node.missed(origins, won.origin),
         ..won
     })
 }
 
 /// Totals during their computation, and the origin of each.
 struct Totals<'a> {
-    nodes: Vec<Node<'a>>,
+    nodes: Vec<&'a Node>,
     origins: Vec<api::TotalOrigin>,
 }
 
@@ -273,9 +315,9 @@ impl Totals<'_> {
 
 /// The note on the peak memory that `jobmeter run` reported, by its own rule. A short command has no reading of
 /// its resident memory, but always one of its processor time.
-fn reported_peak(nodes: &[Node<'_>], peak: Option<f64>) -> String {
+fn reported_peak(nodes: &[&Node], peak: Option<f64>) -> String {
     let charged = nodes.iter().filter_map(|node| node.some(CHARGED)).reduce(f64::max);
-    let note = if nodes.iter().any(|node| node.0.contains_key(OF_PROCESSES)) {
+    let note = if nodes.iter().any(|node| node.metrics.contains_key(OF_PROCESSES)) {
         api::PEAK_OF_PROCESSES
     } else if charged.is_some() && charged >= peak {
         api::PEAK_CHARGED
@@ -318,12 +360,66 @@ fn note(origins: Origins, values: &[Won]) -> Option<String> {
             None => format!("last reading missed{of}"),
         });
     }
+    let gaps = || values.iter().filter_map(|won| won.gap);
+    if let Some(gap) = gaps().map(Some).fold(None, Missed::longer).filter(|_| !is(NOT_READ)) {
+        let of =
+            if values.len() > 1 { format!(" on {} nodes", gaps().count()) } else { String::new() };
+        notes.push(format!("{}{of}", gap.note()));
+    }
     (!notes.is_empty()).then(|| notes.join("; "))
+}
+
+/// Whether a total is a lower bound.
+pub(crate) fn is_at_least(origin: &api::TotalOrigin) -> bool {
+    origin.note.as_deref().is_some_and(|note| note.contains(AT_LEAST))
+}
+
+/// The note on the wall time, if the end of the job was not observed.
+fn wall_origin(nodes: &[&Node]) -> Option<api::TotalOrigin> {
+    let unknown = || nodes.iter().filter(|node| node.missed.is_stop_unknown);
+    let missed = unknown().map(|node| node.missed.end).fold(None, Missed::longer)?;
+    Some(api::TotalOrigin {
+        total: "wall_seconds".to_owned(),
+        origins: Vec::new(),
+        note: Some(missed.note()),
+        nodes: u32::try_from(unknown().count()).unwrap_or(u32::MAX),
+    })
+}
+
+/// The notes on totals that `jobmeter run` reported.
+fn reported_origins(
+    nodes: &[&Node],
+    reported: Vec<&'static str>,
+    peak: Option<f64>,
+) -> impl Iterator<Item = api::TotalOrigin> {
+    // Without a cgroup, `jobmeter run` reads block I/O, whose cancelled writes the kernel does not report.
+    let is_blocks = nodes.iter().any(|node| node.grew(OF_PROCESSES).is_some());
+    let peak_note = reported_peak(nodes, peak);
+    let applies =
+        |one: &&api::Reservation| nodes.iter().any(|node| node.some(one.metric).is_some());
+    let reservations: Vec<_> = api::RESERVATIONS.into_iter().filter(applies).collect();
+    reported.into_iter().map(move |total| {
+        let mut notes = Vec::new();
+        match total {
+            "io_write_bytes" if is_blocks => notes.push("cancelled writes not known"),
+            "memory_peak_bytes" => notes.push(&*peak_note),
+            _ => {}
+        }
+        let reserved = reservations.iter().filter(|one| one.totals.contains(&total));
+        notes.extend(reserved.map(|one| one.note));
+        api::TotalOrigin {
+            total: total.to_owned(),
+            origins: vec![REPORT.to_owned()],
+            note: (!notes.is_empty()).then(|| notes.join("; ")),
+            nodes: 1,
+        }
+    })
 }
 
 /// Usage of a job, and the origin of each value. `None`: no origin has the value.
 pub(crate) fn totals(by_node: &ByNode, wall_seconds: f64) -> (api::Totals, Vec<api::TotalOrigin>) {
-    let mut made = Totals { nodes: by_node.0.values().map(Node).collect(), origins: Vec::new() };
+    let mut made = Totals { nodes: by_node.0.values().collect(), origins: Vec::new() };
+    made.origins.extend(wall_origin(&made.nodes));
     let mut sum = |name, origins| made.total(name, origins, Join::Sum);
     let cpu = sum("cpu_seconds", CPU);
     let totals = api::Totals {
@@ -353,22 +449,11 @@ pub(crate) fn totals(by_node: &ByNode, wall_seconds: f64) -> (api::Totals, Vec<a
         |metric: &str| made.nodes.iter().filter_map(|node| node.most(metric)).reduce(f64::max);
     let reported = totals.take_reported(report);
     if !reported.is_empty() {
-        // Without a cgroup, `jobmeter run` reads block I/O, whose cancelled writes the kernel does not report.
-        let is_blocks = made.nodes.iter().any(|node| node.grew(OF_PROCESSES).is_some());
-        let peak_note = reported_peak(&made.nodes, totals.memory_peak_bytes);
         made.origins.retain(|origin| {
             !reported.contains(&&*origin.total) && origin.total != "unread_seconds"
         });
-        made.origins.extend(reported.into_iter().map(|total| api::TotalOrigin {
-            total: total.to_owned(),
-            origins: vec![REPORT.to_owned()],
-            note: match total {
-                "io_write_bytes" if is_blocks => Some("cancelled writes not known".to_owned()),
-                "memory_peak_bytes" => Some(peak_note.clone()),
-                _ => None,
-            },
-            nodes: 1,
-        }));
+        let origins = reported_origins(&made.nodes, reported, totals.memory_peak_bytes);
+        made.origins.extend(origins);
     }
     (totals, made.origins)
 }

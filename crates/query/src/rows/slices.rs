@@ -81,8 +81,9 @@ pub(crate) struct Slices {
 }
 
 impl Slices {
-    pub(crate) fn new(walk: Walk, as_rate: AsRate, asker: &Asker) -> Self {
-        let rates = (as_rate != AsRate::No).then(|| Rates::new(as_rate));
+    /// The slices of a query that reads all samples since an instant.
+    pub(crate) fn new(walk: Walk, as_rate: AsRate, since: Timestamp, asker: &Asker) -> Self {
+        let rates = (as_rate != AsRate::No).then(|| Rates::new(as_rate, since));
         let (all, cancel) = (asker.reader.sees_every_job(), asker.cancel.clone());
         Self { walk, rates, all, cancel, done: false }
     }
@@ -135,19 +136,21 @@ pub enum AsRate {
 /// Converts values to their change per second since the previous reading. A counter uses [`model::increase`],
 /// any other metric its difference.
 ///
-/// No value: the first reading of a series, the first one in a visible time range, and a second one at the same
-/// instant. An aggregate of 5 min of a counter is the growth up to its last sample, over the time between the
+/// The first reading of a counter counts from the counter's start if that was observed within the query
+/// ([`model::Point::zero`]). No value: any other first reading of a series or of a visible time range, and a second one
+/// at the same instant. An aggregate of 5 min of a counter is the growth up to its last sample, over the time between the
 /// samples.
 #[derive(Debug)]
 struct Rates {
     all: bool,
+    since: Timestamp,
     last: HashMap<usize, Point>,
     held: Vec<Arc<SeriesInfo>>,
 }
 
 impl Rates {
-    fn new(as_rate: AsRate) -> Self {
-        Self { all: as_rate == AsRate::All, last: HashMap::new(), held: Vec::new() }
+    fn new(as_rate: AsRate, since: Timestamp) -> Self {
+        Self { all: as_rate == AsRate::All, since, last: HashMap::new(), held: Vec::new() }
     }
 
     fn turn(&mut self, slice: &mut Slice, seen: &[Seen], width: i64) {
@@ -176,7 +179,10 @@ impl Rates {
                 self.held.push(Arc::clone(info));
             }
             // Growth does not count if the previous reading or the counter's start is not visible to the reader.
-            let zero = growth.and_then(|growth| growth.zero);
+            let zero = match growth {
+                Some(growth) => growth.zero,
+                None => point.zero().filter(|zero| counter && zero.at >= self.since),
+            };
             let mut before = before.into_iter().chain(zero);
             let before = before.find(|it| seen.connects(it.at.0, first.at.0, width));
             let rate = match growth {
@@ -237,13 +243,29 @@ mod tests {
     }
 
     #[test]
+    fn a_first_reading_counts_from_the_start_of_its_counter() {
+        let series = [info("c_total", Kind::Counter, &[])];
+        let first = |start: i64, since: i64, seen: Seen| {
+            let mut slice = slice(&series, &[(0, 5, 8.0), (0, 6, 9.0)]);
+            slice.starts = vec![start * Timestamp::SECOND; 2];
+            let since = Timestamp(since * Timestamp::SECOND);
+            Rates::new(AsRate::Auto, since).turn(&mut slice, &[seen], 1);
+            assert_eq!((slice.values[1], slice.valid[1]), (1.0, true));
+            slice.valid[0].then_some(slice.values[0])
+        };
+        assert_eq!(first(1, 0, Seen::Always), Some(2.0));
+        assert_eq!(first(1, 2, Seen::Always), None, "the query begins later");
+        assert_eq!(first(-700, -900, Seen::Always), None, "counted before it was observed");
+    }
+
+    #[test]
     fn rates_of_counters_and_of_all() {
         let series = [info("g", Kind::Gauge, &[]), info("c_total", Kind::Counter, &[])];
         let data =
             [(0, 0, 8.0), (1, 0, 10.0), (0, 2, 4.0), (1, 2, 16.0), (1, 2, 17.0), (1, 4, 1.0)];
         let turned = |as_rate| {
             let mut slice = slice(&series, &data);
-            Rates::new(as_rate).turn(&mut slice, &[Seen::Always, Seen::Always], 1);
+            Rates::new(as_rate, Timestamp(0)).turn(&mut slice, &[Seen::Always, Seen::Always], 1);
             let valid = slice.valid.clone();
             slice.values.into_iter().zip(valid).map(|(v, ok)| ok.then_some(v)).collect::<Vec<_>>()
         };
@@ -260,7 +282,7 @@ mod tests {
     #[test]
     fn rates_go_on_from_slice_to_slice() {
         let series = [info("c_total", Kind::Counter, &[])];
-        let mut rates = Rates::new(AsRate::Auto);
+        let mut rates = Rates::new(AsRate::Auto, Timestamp(0));
         let mut first = slice(&series, &[(0, 0, 1.0)]);
         rates.turn(&mut first, &[Seen::Always], 1);
         let mut second = slice(&series, &[(0, 10, 6.0)]);

@@ -276,7 +276,7 @@ impl Questions {
         };
         let slices = |select: &Selector| {
             let walk = reads.walk(select, self.settings.slice_rows, asker);
-            Slices::new(walk, AsRate::No, asker)
+            Slices::new(walk, AsRate::No, reads.from, asker)
         };
         let own: Batches = if question.summary {
             Box::new(OwnRows::new(slices(&reads.own), lines(), Jobless::always()))
@@ -298,7 +298,7 @@ impl Questions {
         };
         let slices = |select: &Selector| {
             let walk = reads.walk(select, self.settings.slice_rows, asker);
-            Slices::new(walk, treatment.as_rate, asker)
+            Slices::new(walk, treatment.as_rate, reads.from, asker)
         };
         let own = OwnRows::new(slices(&reads.own), lines(), treatment.jobless.clone());
         let Some(aliased) = reads.aliased.as_ref() else { return Box::new(own) };

@@ -204,6 +204,7 @@ impl Reader for Taskstats {
     }
 
     fn publish_last(&mut self, no: JobNo, cx: &Context<'_>, out: &mut Sink) {
+        self.measure_last(no, cx);
         self.publish(no, 0, cx, out);
     }
 }
@@ -329,6 +330,8 @@ impl Taskstats {
         let whole_ns = sum.whole_ns(group);
         let residual_ns = group.and_then(|group_ns| sum.residual_ns(group_ns));
         let counters = sum.shared();
+        // Exit records lack the costs of each exit, so the job's value falls behind with many tasks.
+        sum.is_measured &= !group.is_some_and(|group_ns| sum.is_behind(group_ns));
         let sum = *sum;
         // A tick that is late may lie before a job that is here already.
         let whole_ns = whole_ns.filter(|_| known.created <= cx.now);

@@ -51,6 +51,22 @@ fn the_last_switch_of_each_task_counts() {
 }
 
 #[test]
+fn the_job_has_what_its_cgroup_counted_for_the_exits_of_short_tasks() {
+    let _alone = alone();
+    let Some((mut observer, [group])) = Observer::beside("taskstats", 84) else { return };
+    let child = group.start("report-switches 400");
+    let pid = child.id();
+    observer.watch_child(child);
+    observer.end(&group);
+    fs::remove_file(report_path(pid)).unwrap();
+    let value = |metric| observer.value(metric, Some(&group)).unwrap();
+    let (job, truth) = (value("taskstats_job_cpu_seconds_total"), group.cpu_seconds());
+    let tasks = value("taskstats_cpu_run_virtual_seconds_total");
+    say(&format!("{job:.6} s, by tasks alone {tasks:.6} s, kernel's account {truth:.6} s"));
+    assert!((job - truth).abs() < 1e-6 && tasks < truth, "{job} of {truth}");
+}
+
+#[test]
 fn processor_time_by_command_adds_up_to_the_total() {
     let _alone = alone();
     let Some((mut observer, [group])) = Observer::beside("taskstats", 83) else { return };

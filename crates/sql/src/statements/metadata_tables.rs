@@ -96,7 +96,7 @@ fn jobs(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
     let registry = scope.questions.registry();
     let row = |job: model::Job| {
         let kills = registry.oom_kills_seen(scope.asker.reader, &job)?;
-        let end = query::how_it_ended(&job, kills.is_some_and(|kills| kills > 0));
+        let end = query::how_it_ended(&job, kills.iter().flatten().copied().max());
         let (cause, detail) = end.map(|end| (end.cause, end.detail)).unzip();
         let types = (!job.types.is_empty()).then(|| job.types.join("\n").into());
         let mut row = vec![
@@ -123,7 +123,7 @@ fn jobs(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
         row.extend(resources(&job.used));
         row.push(text(cause.map(Into::into)));
         row.push(text(detail.filter(|detail| !detail.is_empty()).map(Into::into)));
-        let kills = kills.map(|kills| i64::try_from(kills).unwrap_or(i64::MAX));
+        let kills = kills.map(|kills| i64::try_from(kills.len()).unwrap_or(i64::MAX));
         row.push(Cell::maybe(kills, Cell::Number));
         Ok::<_, QueryError>(row)
     };

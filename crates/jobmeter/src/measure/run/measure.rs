@@ -3,7 +3,7 @@
 use super::place::JobDirs;
 use super::reported;
 use super::tree::{self, Tree};
-use api::{OomKill, Totals};
+use api::{OomKill, Reservation, Totals};
 use cgroups::{JobCgroup, Jobs};
 use kernel::Root;
 use kernel::rusage::Usage;
@@ -29,14 +29,6 @@ const BUDGET: Duration = Duration::from_millis(20);
 /// Maximum peak memory of the process before the command that may stand in for a smaller command. It is about
 /// the memory of a small program.
 const FLOOR_KIB_MAX: u64 = 3072;
-
-/// The note on a job with processes that left the cgroup.
-const IN_OTHER_CGROUPS: &str = "processes that moved to another cgroup, such as the command of a `jobmeter run` within \
-    this one: this report does not include them; the report of that run does";
-/// The note on a job with processes that the kernel itself reaped.
-const LOST: &str = "children of a process that ignores SIGCHLD: the kernel does not count them at \
-                    their end; processor time includes them up to their last reading, and \
-                    processor time, page faults and switches are lower bounds";
 
 /// The sources of one job, each with its last samples.
 pub(crate) struct Measure {
@@ -233,7 +225,8 @@ impl Measure {
 
     /// Adds the report to the samples that are sent.
     pub(crate) fn report(&mut self, totals: &Totals, job: &JobKey, now: Timestamp) {
-        reported::push(totals, job, now, &mut self.own_sink);
+        let reservations = self.reservations();
+        reported::push((totals, &reservations), job, now, &mut self.own_sink);
     }
 
     /// Number of the job's live processes; with a cgroup, the processes in it.
@@ -263,15 +256,13 @@ impl Measure {
         totals
     }
 
-    /// Notes on usage that the numbers do not include.
-    pub(crate) fn not_included(&self) -> Vec<&'static str> {
-        let mut notes = Vec::new();
-        if let Some(tree) = &self.tree {
-            notes.extend(tree.has_lost().then_some(LOST));
-        } else if has_left(&self.of_cgroup(), self.ended) {
-            notes.push(IN_OTHER_CGROUPS);
-        }
-        notes
+    /// Reservations about the numbers: they do not include all usage.
+    pub(crate) fn reservations(&self) -> Vec<&'static Reservation> {
+        let reservation = match &self.tree {
+            Some(tree) => tree.has_lost().then_some(&api::LOST_CHILDREN),
+            None => has_left(&self.of_cgroup(), self.ended).then_some(&api::LEFT_PROCESSES),
+        };
+        Vec::from_iter(reservation)
     }
 
     /// The note on the peak memory.

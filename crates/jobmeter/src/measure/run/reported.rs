@@ -2,7 +2,7 @@
 //! reported.
 
 use super::tree::{CPU, CPU_SYSTEM, CPU_USER, MEMORY, PROCESSES, READ, THREADS, WRITTEN};
-use api::Totals;
+use api::{Reservation, Totals};
 use model::{JobKey, Metric, Timestamp, Unit};
 use sources::{Every, Sink, SourceError, SourceSpec};
 
@@ -22,7 +22,8 @@ macro_rules! reported {
             cost: "without a cgroup one file for each process of the node, and two more for each of the command",
             every: Every::Tick,
             metrics: &[
-                &CPU, &CPU_USER, &CPU_SYSTEM, &MEMORY, &PROCESSES, &THREADS, &READ, &WRITTEN, $(&$name),*
+                &CPU, &CPU_USER, &CPU_SYSTEM, &MEMORY, &PROCESSES, &THREADS, &READ, &WRITTEN, $(&$name,)*
+                &LOST_CHILDREN, &LEFT_PROCESSES
             ],
             sane: &[],
             options: &[],
@@ -52,8 +53,26 @@ reported! {
     PRESSURE_IO "run_report_pressure_io_seconds" Seconds "Time that some task of the command waited for a disk.";
 }
 
-/// Adds a report to a sink.
-pub(super) fn push(totals: &Totals, job: &JobKey, now: Timestamp, sink: &mut Sink) {
+static LOST_CHILDREN: Metric = Metric::gauge(
+    api::LOST_CHILDREN.metric,
+    Unit::Count,
+    "1 if children of the command were lost because their parent ignores SIGCHLD: the report has lower bounds.",
+);
+static LEFT_PROCESSES: Metric = Metric::gauge(
+    api::LEFT_PROCESSES.metric,
+    Unit::Count,
+    "1 if processes of the command moved to another cgroup: the report has lower bounds.",
+);
+/// Metrics of the reservations.
+static RESERVED: [&Metric; 2] = [&LOST_CHILDREN, &LEFT_PROCESSES];
+
+/// Adds a report with its reservations to a sink.
+pub(super) fn push(
+    (totals, reservations): (&Totals, &[&Reservation]),
+    job: &JobKey,
+    now: Timestamp,
+    sink: &mut Sink,
+) {
     sink.begin(now);
     let mut out = sink.of_job(job);
     for number in api::REPORTED {
@@ -62,6 +81,8 @@ pub(super) fn push(totals: &Totals, job: &JobKey, now: Timestamp, sink: &mut Sin
             out.gauge(metric, &[], value);
         }
     }
+    let applies = |metric: &&&Metric| reservations.iter().any(|one| one.metric == metric.name);
+    RESERVED.iter().filter(applies).for_each(|metric| out.gauge(metric, &[], 1.0));
 }
 
 #[cfg(test)]
@@ -73,5 +94,25 @@ mod tests {
         let names: Vec<&str> = REPORT.iter().map(|metric| &*metric.name).collect();
         let wanted: Vec<&str> = api::REPORTED.iter().map(|number| number.metric).collect();
         assert_eq!(names, wanted);
+        let names = RESERVED.map(|metric| &*metric.name);
+        assert_eq!(names, api::RESERVATIONS.map(|reservation| reservation.metric));
+    }
+
+    #[test]
+    fn a_report_is_sent_with_its_reservations() {
+        let mut sink = Sink::new(model::DeviceId::new("n1").unwrap());
+        let key = JobKey { cluster: model::ClusterId::local(), id: model::JobId::new(1).unwrap() };
+        let mut sent = |reservations: &[&Reservation]| {
+            push((&Totals::default(), reservations), &key, Timestamp(1), &mut sink);
+            let names = sink.samples().map(|(entry, ..)| entry.metric.name.to_string());
+            let names: Vec<String> = names.collect();
+            sink.sealed();
+            names
+        };
+        assert_eq!(sent(&[]), ["run_report_wall_seconds"]);
+        assert_eq!(
+            sent(&[&api::LOST_CHILDREN]),
+            ["run_report_wall_seconds", "run_report_lost_children"]
+        );
     }
 }

@@ -79,8 +79,8 @@ const QUESTIONS_MAX: usize = 16;
 /// Maximum age of a shown value, in reading periods of its node, with a minimum and a maximum in seconds.
 const READINGS: f64 = 3.0;
 const WINDOW_SECONDS: (f64, f64) = (60.0, 300.0);
-/// Step of the queries: readings within it are aggregated.
-const STEP: &str = "5s";
+/// Step of the queries in seconds: readings within it are aggregated.
+const STEP_SECONDS: f64 = 5.0;
 
 /// The key of a job on the screen.
 pub(super) fn key_of(job: &api::Job) -> String {
@@ -95,6 +95,8 @@ pub(super) fn ask(client: &Client, view: &View) -> anyhow::Result<Answer> {
     let limit = ("limit", Some(JOBS_MAX.to_string()));
     let jobs: Vec<api::Job> = client.get(&path("/api/v1/jobs", &[running, limit]))?;
     let asked = asked(view, &nodes, &jobs);
+    let periods: HashMap<&str, f64> =
+        nodes.iter().filter_map(|node| Some((&*node.device, node.period_seconds?))).collect();
     let (mut usage, mut nodes_left_out, mut questions) = (HashMap::new(), 0, 0);
     let mut pieces = pieces(&asked);
     while let Some(mut piece) = pieces.pop() {
@@ -110,7 +112,7 @@ pub(super) fn ask(client: &Client, view: &View) -> anyhow::Result<Answer> {
             continue;
         }
         nodes_left_out += usize::from(range.truncated);
-        add(&range, &mut usage);
+        add(&range, health.now, &periods, &mut usage);
     }
     Ok(Answer { health, nodes, jobs, usage, nodes_left_out })
 }
@@ -196,17 +198,33 @@ fn range(client: &Client, view: &View, devices: &[&str], start: f64) -> anyhow::
             ("metric", Some(metrics.join(","))),
             ("job", job),
             ("start", Some(format!("{start:.6}"))),
-            ("step", Some(STEP.to_owned())),
+            ("step", Some(format!("{STEP_SECONDS}s"))),
             ("rate", Some("true".to_owned())),
         ],
     ))
 }
 
+/// The latest value of a series, unless newer ones are overdue: a few periods of its node have passed. A rate over a
+/// longer time, of a source that is read less often, is valid for as long as that time.
+fn latest(line: &api::RangeSeries, now: f64, period: f64) -> Option<f64> {
+    let place = line.values.iter().rposition(Option::is_some)?;
+    let covered = line.seconds.get(place).copied().unwrap_or(0.0);
+    let age_max = (READINGS * period).max(covered).max(STEP_SECONDS) + STEP_SECONDS;
+    let end = line.times.get(place)? + STEP_SECONDS;
+    line.values.get(place).copied().flatten().filter(|_| now - end <= age_max)
+}
+
 /// Adds the latest value of each series to its usage.
-fn add(range: &api::Range, usage: &mut HashMap<Pair, Usage>) {
+fn add(
+    range: &api::Range,
+    now: f64,
+    periods: &HashMap<&str, f64>,
+    usage: &mut HashMap<Pair, Usage>,
+) {
     for line in &range.series {
-        let Some(value) = line.values.iter().rev().find_map(|value| *value) else { continue };
         let series = &line.series;
+        let period = periods.get(&*series.device).copied().unwrap_or(0.0);
+        let Some(value) = latest(line, now, period) else { continue };
         let key = match (&series.cluster, series.job) {
             (Some(cluster), Some(job)) => format!("{cluster}:{job}"),
             _ => String::new(),
@@ -265,7 +283,7 @@ mod tests {
             truncated: false,
         };
         let mut usage = HashMap::new();
-        add(&range, &mut usage);
+        add(&range, 5.0, &HashMap::new(), &mut usage);
         let of = |key: &str| usage[&(key.to_owned(), "n1".to_owned())];
         assert_eq!(of(""), Usage { cpu: Some(0.75), ..Usage::default() });
         let job = of("slurm:7");
@@ -274,6 +292,20 @@ mod tests {
             (Some(3.0), Some(4.0)),
             "the cgroup's, else the tasks'"
         );
+    }
+
+    #[test]
+    fn a_value_is_shown_until_the_next_one_is_overdue() {
+        let read = |seconds: f64, now, period| {
+            let mut of = line("cgroup_io_read_bytes_total", Some(7), &[Some(1.0), Some(8.0), None]);
+            (of.times, of.seconds) = (vec![0.0, 5.0, 10.0], vec![5.0, seconds, 0.0]);
+            latest(&of, now, period)
+        };
+        assert_eq!(read(5.0, 18.0, 1.0), Some(8.0));
+        assert_eq!(read(5.0, 21.0, 1.0), None, "the node reads every second");
+        assert_eq!(read(5.0, 21.0, 5.0), Some(8.0));
+        // A mean of 30 s, as of a source that is read every 30 s.
+        assert_eq!((read(30.0, 44.0, 1.0), read(30.0, 46.0, 1.0)), (Some(8.0), None));
     }
 
     #[test]

@@ -140,7 +140,8 @@ fn peak_memory_is_what_was_charged_unless_its_reading_was_missed() {
     let of_task = (Some(6e7), Some("largest task".to_owned()));
     assert_eq!(peak(&[&reported[..], &[task]].concat()), of_task);
     let followed = peak(&[&reported[..], &[task, ("run_cpu_seconds_total", 0.01)]].concat());
-    let note = "largest process, or all at one reading".to_owned();
+    let note =
+        "largest process, or all at one reading; shared pages count once per process".to_owned();
     assert_eq!(
         followed,
         (Some(6e7), Some(note)),
@@ -199,6 +200,28 @@ fn written_bytes_are_without_those_that_the_kernel_cancelled() {
     let (totals, origins) = totals(&nodes(&[("n1", deleted)]), 2.0);
     assert_eq!(totals.io_write_bytes, Some(4096.0));
     assert_eq!(origin(&origins, "io_write_bytes").origins, ["cgroup"]);
+}
+
+#[test]
+fn a_reservation_of_a_report_is_a_note_on_each_of_its_totals() {
+    let report = [
+        ("run_report_wall_seconds", 1.0),
+        ("run_report_cpu_seconds", 0.593),
+        ("run_report_io_write_bytes", 8192.0),
+        ("run_report_throttled_seconds", 0.0),
+        ("run_cpu_seconds_total", 0.593),
+    ];
+    let notes = |reservation: &[(&str, f64)]| {
+        let (_, origins) = totals(&nodes(&[("n1", &[&report, reservation].concat())]), 1.0);
+        let of = |total| origin(&origins, total).note.clone().unwrap_or_default();
+        ["cpu_seconds", "io_write_bytes", "throttled_seconds", "wall_seconds"].map(of)
+    };
+    assert_eq!(notes(&[]), ["", "cancelled writes not known", "", ""]);
+    let lost = "at least: without children of a process that ignores SIGCHLD";
+    let written = format!("cancelled writes not known; {lost}");
+    assert_eq!(notes(&[("run_report_lost_children", 1.0)]), [lost, &written, "", ""]);
+    let moved = notes(&[("run_report_left_processes", 1.0)]);
+    assert_eq!(moved[0], "at least: without processes that moved to another cgroup");
 }
 
 #[test]

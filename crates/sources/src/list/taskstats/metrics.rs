@@ -254,8 +254,8 @@ pub(super) static RESIDUAL: Metric = Metric::gauge(
 pub(super) static JOB_CPU: Metric = Metric::counter(
     "taskstats_job_cpu_seconds_total",
     Unit::Seconds,
-    "Processor time of the job: that of its cgroup when all its tasks were read, plus their use since. Absent if not \
-     all tasks were read.",
+    "Processor time of the job: that of its cgroup when all its tasks were last read, plus their use since as the \
+     kernel accounts for ended tasks, without the exit of each (about 0.05 ms). Absent if not all tasks were read.",
 )
 .steps(NANOS);
 pub(super) static EXITS: Metric = Metric::counter(

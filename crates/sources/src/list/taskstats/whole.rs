@@ -33,6 +33,18 @@ impl Taskstats {
         }
     }
 
+    /// Measures a job after its last task has ended, if its cgroup still exists: the cgroup has counted the exits, too.
+    pub(super) fn measure_last(&mut self, no: JobNo, cx: &Context<'_>) {
+        let tree = &self.exits.tree;
+        let can_measure = cx.root.is_live() && self.exits.drain_every().is_some();
+        let is_last = tree.open_tasks(no).next().is_none();
+        let Some(known) = self.exits.job(no).filter(|_| can_measure && is_last) else { return };
+        let Some(job) = cx.jobs.get(&known.key) else { return };
+        let Some(group_ns) = self.text.group_cpu_ns(job, cx.root) else { return };
+        let is_whole = !known.is_old;
+        self.sums.of(no).measure([group_ns, group_ns], is_whole);
+    }
+
     /// Compares the cgroup's account of a job with that of its tasks.
     fn measure(&mut self, no: JobNo, tasks_max: usize, cx: &Context<'_>) {
         if !cx.root.is_live() || self.exits.drain_every().is_none() {

@@ -1,0 +1,143 @@
+//! Gaps in the samples of a job that make its totals lower bounds.
+//!
+//! A counter of a cgroup includes the time of a gap if the job was read after it. A gap counts if no reading of the job
+//! on the node follows, or if the kernel's accounting of ended tasks was not received.
+
+use model::{Cause, Gap, Timestamp};
+
+/// Tolerance between the last reading of a job and the start of a gap.
+const SLACK: i64 = 2 * Timestamp::SECOND;
+/// The source that receives the accounting of ended tasks.
+const EXITS: &str = "taskstats";
+/// Causes of gaps in which that accounting is lost.
+const EXITS_LOST: [Cause; 4] =
+    [Cause::AgentDown, Cause::EventsLost, Cause::SourceBroken, Cause::PermissionLost];
+
+/// The readings of a job on one node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Readings {
+    /// The time of the last one.
+    pub(crate) last: Timestamp,
+    /// Whether the agent observed the end of the job there.
+    pub(crate) has_end: bool,
+}
+
+/// A time that totals do not include.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Missed {
+    cause: Cause,
+    pub(crate) seconds: f64,
+}
+
+impl Missed {
+    /// The note on a lower bound.
+    pub(crate) fn note(self) -> String {
+        let Self { cause, seconds } = self;
+        let what = if cause == Cause::AgentDown { "no agent ran" } else { cause.words() };
+        let digits = if seconds < 10.0 { 1 } else { 0 };
+        format!("{}: {what} for {seconds:.digits$} s", api::AT_LEAST)
+    }
+
+    pub(crate) fn longer(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        one.into_iter().chain(other).max_by(|a, b| a.seconds.total_cmp(&b.seconds))
+    }
+}
+
+/// The times that the totals of a node do not include.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct NodeMissed {
+    /// The end of the job.
+    pub(crate) end: Option<Missed>,
+    /// Times without the accounting of ended tasks.
+    pub(crate) exits: Option<Missed>,
+    /// Whether the job's stop is only the last time it was seen.
+    pub(crate) is_stop_unknown: bool,
+}
+
+impl NodeMissed {
+    /// The missed times of a job that has ended, on a node. `gaps` are the node's.
+    pub(crate) fn of<'a>(
+        gaps: impl Iterator<Item = &'a Gap>,
+        readings: Readings,
+        (start, stop): (Timestamp, Timestamp),
+    ) -> Self {
+        let mut missed = Self::default();
+        let seconds = |from: Timestamp, to: Timestamp| to.since(from).max(0) as f64 / 1e6;
+        for gap in gaps {
+            let cause = gap.cause;
+            let is_after_last = readings.last <= gap.from.plus(SLACK) && gap.to > readings.last;
+            let is_of_all = gap.source.is_empty() || &*gap.source == "cgroup";
+            let is_in_job = gap.from <= stop.plus(SLACK) && gap.to >= start;
+            if !readings.has_end && is_of_all && is_after_last && is_in_job {
+                let is_stop_unknown = stop <= gap.from.plus(SLACK);
+                let to = if is_stop_unknown { gap.to } else { gap.to.min(stop) };
+                let one = Missed { cause, seconds: seconds(gap.from, to) };
+                missed.end = Missed::longer(missed.end, Some(one));
+                missed.is_stop_unknown |= is_stop_unknown;
+            }
+            let (from, to) = (gap.from.max(start), gap.to.min(stop));
+            if &*gap.source == EXITS && EXITS_LOST.contains(&cause) && from < to {
+                let one = Missed { cause, seconds: seconds(from, to) };
+                missed.exits = Missed::longer(missed.exits, Some(one));
+            }
+        }
+        missed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::{DeviceId, Origin};
+
+    const S: i64 = Timestamp::SECOND;
+
+    fn of(gap: (&str, Cause, i64, i64), (last, has_end): (i64, bool), stop: i64) -> NodeMissed {
+        let (source, cause, from, to) = gap;
+        let gap = Gap {
+            origin: Origin::new("n1").unwrap(),
+            device: DeviceId::new("n1").unwrap(),
+            source: source.into(),
+            from: Timestamp(from * S),
+            to: Timestamp(to * S),
+            cause,
+            detail: "".into(),
+        };
+        let readings = Readings { last: Timestamp(last * S), has_end };
+        let span = (Timestamp(0), Timestamp(stop * S));
+        NodeMissed::of([gap].iter(), readings, span)
+    }
+
+    #[test]
+    fn an_end_that_no_agent_observed_is_missed() {
+        let note = |missed: Option<Missed>| missed.map(Missed::note);
+        let down = ("", Cause::AgentDown, 6, 60);
+        // The stop is the last time that the job was seen.
+        let seen = of(down, (6, false), 6);
+        assert_eq!(note(seen.end).as_deref(), Some("at least: no agent ran for 54 s"));
+        assert!(seen.is_stop_unknown && seen.exits.is_none());
+        // A scheduler states the stop.
+        let told = of(down, (5, false), 36);
+        assert_eq!(note(told.end).as_deref(), Some("at least: no agent ran for 30 s"));
+        assert!(!told.is_stop_unknown);
+        let lost = of(("", Cause::BatchesLost, 6, 8), (6, false), 7);
+        assert_eq!(note(lost.end).as_deref(), Some("at least: batches lost for 2.0 s"));
+        // The job was read after the gap, or its end was observed before.
+        for other in [
+            of(down, (70, false), 70),
+            of(down, (6, true), 6),
+            of(("infiniband", Cause::SourceBroken, 6, 60), (6, false), 6),
+        ] {
+            assert_eq!(other, NodeMissed::default());
+        }
+    }
+
+    #[test]
+    fn accounting_of_ended_tasks_is_missed_in_gaps_of_its_source() {
+        let exits = |cause| of(("taskstats", cause, 6, 10), (70, true), 70).exits;
+        assert_eq!(exits(Cause::EventsLost).map(|missed| missed.seconds), Some(4.0));
+        assert_eq!(exits(Cause::MissedTicks), None);
+        let before = of(("taskstats", Cause::EventsLost, -9, 0), (70, true), 70);
+        assert_eq!(before.exits, None);
+    }
+}
