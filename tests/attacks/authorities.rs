@@ -33,7 +33,10 @@ fn server(dir: &Path, name: &str, authority: Option<&Authority>) -> Server {
     };
     let cert = file(dir, &format!("{name}.pem"), &certificate.pem());
     let key = file(dir, &format!("{name}.key"), &key.serialize_pem());
-    Server::start(&dir.join(format!("data-{name}")), &["--cert", &cert, "--key", &key])
+    // Beside another server's data.
+    let data = dir.join(format!("data-{name}"));
+    std::fs::create_dir(&data).unwrap();
+    Server::start(&data, &["--cert", &cert, "--key", &key])
 }
 
 #[test]

@@ -88,11 +88,27 @@ pub struct SetChange {
     pub until: f64,
     /// Number of these nodes that have sent a batch since the server started.
     pub nodes_known: u64,
-    /// Number of those that apply all of it.
+    /// Number of those that apply all of it, some for a shorter time.
     pub nodes_applied: u64,
     /// Settings of any change that these nodes rejected, and settings of this change that exceed a node's limits; 100 at
     /// most.
     pub rejected: Vec<SetRejection>,
+    /// Nodes that apply this change for a shorter time than requested; 100 at most.
+    // An older server does not send it.
+    #[serde(default)]
+    #[schemars(required)]
+    pub shortened: Vec<SetShortened>,
+}
+
+/// A change that a node ends earlier than requested.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SetShortened {
+    /// The node.
+    pub device: String,
+    /// When the change ends on the node.
+    pub until: f64,
+    /// The node's limit.
+    pub reason: String,
 }
 
 /// A rejection of settings by a node.

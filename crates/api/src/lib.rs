@@ -25,7 +25,7 @@ pub use access::{
 };
 pub use demand::{
     ChangeReceipt, FlushNow, FlushOn, Mark, Promote, Promoted, PromotedRow, Set, SetBurst,
-    SetChange, SetRejection, SetSource, WORD,
+    SetChange, SetRejection, SetShortened, SetSource, WORD,
 };
 pub use job_update::{Disagreement, JobUpdate};
 pub use jobs::{

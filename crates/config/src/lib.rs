@@ -19,7 +19,7 @@ pub use programs::client::{AskSettings, ClientConfig, client_settings};
 pub use programs::command::{agent_command, read_command_line, server_command};
 pub use programs::remote::{
     BURSTS_MAX, Burst, FLUSHES_MAX, FirstReceived, FlushOn, PROMOTIONS_MAX, Promotion,
-    RemoteChange, SourceChange, TEXT_BYTES_MAX, read_remote,
+    RemoteChange, SHORTENED, SourceChange, TEXT_BYTES_MAX, read_remote,
 };
 pub use programs::schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
 pub use programs::server::{

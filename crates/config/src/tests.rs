@@ -122,7 +122,9 @@ fn every_error_of_every_layer_is_reported() {
          F:6:10: `sources.process.period` is `2d`; it wants a time from 1ms to 1d\n\
          environment JOBMETER_SPOOL_SYNC: `spool_sync` is `yes`; it wants true or false\n\
          flag --server: `server` is `node`; it wants an address such as http://127.0.0.1:8790 or \
-         https://metrics.example, starting with http:// or https://";
+         https://metrics.example, starting with http:// or https://\n\
+         flag --cert: `cert` needs `key` beside it\n\
+         flag --now: `now` needs `root`: a live machine uses its own clock";
     assert_eq!(errors.replace(&file.display().to_string(), "F"), want);
 }
 

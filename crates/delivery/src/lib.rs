@@ -27,7 +27,7 @@ pub use connection::connect::Settings;
 pub use connection::endpoints::{environment, knock, server_asked, spool_dir, stale_record};
 pub use connection::http::{Failure, Http, StatusHeaders, TlsError, tls};
 pub use connection::loopback::connector;
-pub use disk::folders::Folders;
+pub use disk::folders::{Folders, check_spool};
 pub use sending::delivery_threads::Delivery;
 pub use sending::queue::{Inlet, QueueEnded, Queued, queue};
 pub use sending::sender::{Order, Wanted, WantedJobs};

@@ -4,6 +4,7 @@
 use crate::server::client::{Client, path};
 use clap::{Arg, ArgMatches, Command};
 use clap_complete::Shell;
+use config::place::CLIENT_FILE;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 /// The hidden command.
 pub(crate) const WORD: &str = "complete-values";
 /// Kinds of values that a shell can complete.
-const KINDS: [&str; 5] = ["jobs", "nodes", "metrics", "sources", "accounts"];
+const KINDS: [&str; 6] = ["jobs", "running", "nodes", "metrics", "sources", "accounts"];
 /// Time limit for the server's answer: a shell must not wait longer.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum number of completed jobs, the newest ones.
@@ -27,36 +28,48 @@ const OPTIONS: [(&str, &str); 7] = [
     ("account", "accounts"),
 ];
 /// Commands, with the kind of their first argument.
-const ARGUMENTS: [(&str, &str); 5] = [
+const ARGUMENTS: [(&str, &str); 11] = [
     ("job", "jobs"),
+    ("job end", "running"),
     ("explain", "metrics"),
     ("promote", "metrics"),
     ("sources", "sources"),
     ("capture", "sources"),
-];
-
-/// Argument names in zsh's script, with the kind of their values.
-const NAMED_ARGUMENTS: [(&str, &str); 5] = [
-    ("id", "jobs"),
-    ("metric", "metrics"),
-    ("name", "sources"),
-    ("source", "sources"),
-    ("account", "accounts"),
+    ("account show", "accounts"),
+    ("account allow", "accounts"),
+    ("account add", "accounts"),
+    ("account remove", "accounts"),
+    ("account delete", "accounts"),
 ];
 
 pub(crate) fn command() -> Command {
     let kind = Arg::new("kind").required(true).value_parser(KINDS).help("Which values");
-    Command::new(WORD).hide(true).about("Prints values for shell completion, one a line").arg(kind)
+    let line = Arg::new("line").allow_hyphen_values(true).help("The command line up to the cursor");
+    Command::new(WORD)
+        .hide(true)
+        .about("Prints values for shell completion, one a line")
+        .args([kind, line])
 }
 
-/// Prints values; prints nothing if the server does not answer within 1 s.
-pub(crate) fn values(ask: &config::AskSettings, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+/// Prints values; prints nothing if the server does not answer within 1 s. Each value begins with the list that the
+/// last word of the command line already has.
+pub(crate) fn values(
+    ask: &config::AskSettings,
+    matches: &ArgMatches,
+    commands: Command,
+) -> anyhow::Result<ExitCode> {
     let kind = matches.get_one::<String>("kind").map_or("", String::as_str).to_owned();
+    let line = matches.get_one::<String>("line").map_or("", String::as_str);
+    let head = list_before(line);
+    if !head.is_empty() && !is_word(head) {
+        return Ok(ExitCode::SUCCESS);
+    }
     let lines = if kind == "sources" {
         sources::SOURCES.iter().map(|spec| spec.name.to_owned()).collect()
     } else {
         let (tell, told) = std::sync::mpsc::sync_channel(1);
-        let client = crate::client(ask);
+        let of_line = settings_on(line, &kind, commands);
+        let client = crate::client(of_line.as_ref().unwrap_or(ask));
         // The thread ends with the process.
         std::thread::Builder::new().spawn(move || {
             let lines = client.and_then(|client| of_server(&client, &kind));
@@ -66,9 +79,50 @@ pub(crate) fn values(ask: &config::AskSettings, matches: &ArgMatches) -> anyhow:
     };
     let mut out = io::stdout().lock();
     for line in lines.iter().filter(|line| is_word(line)) {
-        writeln!(out, "{line}")?;
+        writeln!(out, "{head}{line}")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The finished part of a list in the last word of a command line: `a,b,` of `--metric=a,b,c`.
+fn list_before(line: &str) -> &str {
+    let word = line.rsplit(char::is_whitespace).next().unwrap_or_default();
+    let value = match word.split_once('=') {
+        Some((option, value)) if option.starts_with('-') => value,
+        _ => word,
+    };
+    value.rfind(',').and_then(|comma| value.get(..=comma)).unwrap_or_default()
+}
+
+/// The settings with the options of a command line, such as `--server`, if it has any.
+fn settings_on(line: &str, kind: &str, commands: Command) -> Option<config::AskSettings> {
+    let settings = config::client_settings();
+    let is_setting =
+        |word: &str| word == "--config" || settings.iter().any(|setting| setting.flag() == word);
+    let (done, _) = line.rsplit_once(char::is_whitespace)?;
+    let mut words = done.split_whitespace();
+    let mut given = Vec::new();
+    while let Some(word) = words.next() {
+        let (option, value) = match word.split_once('=') {
+            Some((option, value)) => (option, Some(value)),
+            None => (word, None),
+        };
+        if is_setting(option)
+            && let Some(value) = value.or_else(|| words.next())
+        {
+            given.push(format!("{option}={}", value.trim_matches(['"', '\''])));
+        }
+    }
+    if given.is_empty() {
+        return None;
+    }
+    let words = ["jobmeter".to_owned()].into_iter().chain(given);
+    let words = words.chain([WORD.to_owned(), kind.to_owned()]);
+    let matches = commands.subcommand(command()).try_get_matches_from(words).ok()?;
+    let environment = |name: &str| std::env::var(name).ok();
+    let flags = config::given(&settings, &matches, "client", CLIENT_FILE, &environment);
+    let given = config::Given { file: flags.file, environment: &environment, flags: flags.flags };
+    config::load_client(&given).ok().map(|loaded| loaded.config.ask)
 }
 
 /// Whether a value is safe as a shell word and cannot be parsed as an option. Names come from users and nodes.
@@ -79,9 +133,10 @@ fn is_word(text: &str) -> bool {
 
 fn of_server(client: &Client, kind: &str) -> anyhow::Result<Vec<String>> {
     Ok(match kind {
-        "jobs" => {
+        "jobs" | "running" => {
             let limit = ("limit", Some(JOBS.to_string()));
-            let jobs: Vec<api::Job> = client.get(&path("/api/v1/jobs", &[limit]))?;
+            let state = ("state", (kind == "running").then(|| kind.to_owned()));
+            let jobs: Vec<api::Job> = client.get(&path("/api/v1/jobs", &[limit, state]))?;
             // The bare ID comes first, because a colon ends a word in bash.
             let names = jobs.iter().map(|job| job.display_id.clone());
             names
@@ -121,21 +176,22 @@ fn of<'a>(list: &[(&str, &'a str)], name: &str) -> Option<&'a str> {
 /// Adds values to bash's script. An option's block begins with `--NAME)`, and its next line completes files. The
 /// words of a command are in `opts`.
 fn bash(script: &str) -> String {
-    let (mut out, mut option, mut argument) = (String::new(), None, None);
+    let mut out = format!(
+        "_jobmeter_values() {{\n    jobmeter {WORD} \"$1\" \"${{COMP_LINE:0:${{COMP_POINT}}}}\" 2>/dev/null\n}}\n\n"
+    );
+    let (mut option, mut argument) = (None, None);
     for line in script.lines() {
         let trimmed = line.trim();
         if let Some(label) = trimmed.strip_suffix(')').filter(|label| !label.contains([' ', '('])) {
             option = label.strip_prefix("--").and_then(|name| of(&OPTIONS, name));
-            if let Some(name) =
-                label.strip_prefix("jobmeter__subcmd__").or(label.strip_prefix("jobmeter__"))
-            {
-                argument = of(&ARGUMENTS, name);
+            if let Some(name) = label.strip_prefix("jobmeter__subcmd__") {
+                argument = of(&ARGUMENTS, &name.replace("__subcmd__", " "));
             }
         }
         match option.filter(|_| trimmed == "COMPREPLY=($(compgen -f \"${cur}\"))") {
             Some(kind) => {
                 out.push_str(&format!(
-                    "                    COMPREPLY=($(compgen -W \"$(jobmeter {WORD} {kind} 2>/dev/null)\" -- \"${{cur}}\"))\n"
+                    "                    COMPREPLY=($(compgen -W \"$(_jobmeter_values {kind})\" -- \"${{cur}}\"))\n"
                 ));
                 option = None;
             }
@@ -146,7 +202,7 @@ fn bash(script: &str) -> String {
         }
         if let Some(kind) = argument.filter(|_| trimmed.starts_with("opts=\"")) {
             out.push_str(&format!(
-                "            [[ ${{cur}} == -* ]] || opts=\"${{opts}} $(jobmeter {WORD} {kind} 2>/dev/null)\"\n"
+                "            [[ ${{cur}} == -* ]] || opts=\"${{opts}} $(_jobmeter_values {kind})\"\n"
             ));
             argument = None;
         }
@@ -155,17 +211,26 @@ fn bash(script: &str) -> String {
 }
 
 /// Adds values to zsh's script. An option is `'--NAME=[help]:VALUE:_default'`, an argument `':NAME --
-/// help:_default'`. The functions of the kinds follow the first line.
+/// help:_default'`. A command's block begins with `(COMMAND)`, after that of its outer command. The functions of the
+/// kinds follow the first line.
 fn zsh(script: &str) -> String {
-    let mut out = String::new();
+    let (mut out, mut outer, mut command) = (String::new(), String::new(), String::new());
     for (place, line) in script.lines().enumerate() {
+        if let Some(label) = line.strip_prefix('(').and_then(|line| line.strip_suffix(')')) {
+            let nested = format!("{outer} {label}");
+            let is_outer = !ARGUMENTS.iter().any(|(path, _)| *path == nested);
+            if ARGUMENTS.iter().any(|(path, _)| path.split(' ').next() == Some(label)) {
+                outer = label.to_owned();
+            }
+            command = if is_outer { label.to_owned() } else { nested };
+        }
         let name = line.trim().strip_prefix("'--").and_then(|line| line.split_once("=["));
-        let argument = line.strip_prefix("':").and_then(|line| line.split_once(" -- "));
-        let argument = argument.map(|(name, _)| name.trim_start_matches(':'));
-        let kind = match (name, argument) {
-            (Some((name, _)), _) => of(&OPTIONS, name),
-            (None, Some(name)) => of(&NAMED_ARGUMENTS, name),
-            (None, None) => None,
+        // The values of the first argument; further ones are users.
+        let is_first = line.starts_with("':") && !line.starts_with("':sees ");
+        let kind = match name {
+            Some((name, _)) => of(&OPTIONS, name),
+            None if is_first => of(&ARGUMENTS, &command),
+            None => None,
         };
         out.push_str(&match kind {
             Some(kind) => line.replace(":_default'", &format!(":_jobmeter_{kind}'")),
@@ -175,7 +240,7 @@ fn zsh(script: &str) -> String {
         if place == 0 {
             for kind in KINDS {
                 out.push_str(&format!(
-                    "\n_jobmeter_{kind}() {{ compadd -- ${{(f)\"$(jobmeter {WORD} {kind} 2>/dev/null)\"}} }}\n"
+                    "\n_jobmeter_{kind}() {{ compadd -- ${{(f)\"$(jobmeter {WORD} {kind} \"${{LBUFFER}}\" 2>/dev/null)\"}} }}\n"
                 ));
             }
         }
@@ -185,6 +250,8 @@ fn zsh(script: &str) -> String {
 
 /// Adds values to fish's script. An option is a line with `-l NAME`; arguments of commands are separate lines.
 fn fish(script: &str) -> String {
+    let ask =
+        |kind: &str| format!("-f -a '(jobmeter {WORD} {kind} (commandline -cp) 2>/dev/null)'");
     let mut out = String::new();
     for line in script.lines() {
         let name = line.split(" -l ").nth(1).and_then(|rest| rest.split(' ').next());
@@ -192,14 +259,18 @@ fn fish(script: &str) -> String {
         if let Some(kind) =
             name.and_then(|name| of(&OPTIONS, name)).filter(|_| line.contains(" -r"))
         {
-            out.push_str(&format!(" -f -a '(jobmeter {WORD} {kind} 2>/dev/null)'"));
+            out.push_str(&format!(" {}", ask(kind)));
         }
         out.push('\n');
     }
-    for (command, kind) in ARGUMENTS {
-        out.push_str(&format!(
-            "complete -c jobmeter -n \"__fish_seen_subcommand_from {command}\" -f -a '(jobmeter {WORD} {kind} 2>/dev/null)'\n"
-        ));
+    for (path, kind) in ARGUMENTS {
+        let seen = path.split(' ').map(|word| format!("__fish_seen_subcommand_from {word}"));
+        let inner = ARGUMENTS.iter().filter_map(|(other, _)| {
+            let word = other.strip_prefix(path)?.strip_prefix(' ')?;
+            Some(format!("not __fish_seen_subcommand_from {word}"))
+        });
+        let when = seen.chain(inner).collect::<Vec<_>>().join("; and ");
+        out.push_str(&format!("complete -c jobmeter -n \"{when}\" {}\n", ask(kind)));
     }
     out
 }
@@ -217,20 +288,55 @@ mod tests {
     #[test]
     fn every_kind_of_value_is_offered_in_every_shell() {
         for kind in KINDS {
-            let asks = format!("jobmeter {WORD} {kind} 2>/dev/null");
-            for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            for (shell, asks) in [
+                (Shell::Bash, format!("$(_jobmeter_values {kind})")),
+                (Shell::Zsh, format!("jobmeter {WORD} {kind} \"${{LBUFFER}}\" 2>/dev/null")),
+                (Shell::Fish, format!("jobmeter {WORD} {kind} (commandline -cp) 2>/dev/null")),
+            ] {
                 assert!(script(shell).contains(&asks), "{shell}: {kind}");
             }
             assert!(script(Shell::Zsh).contains(&format!(":_jobmeter_{kind}'")), "{kind}");
         }
         for (command, kind) in ARGUMENTS {
-            let asks = format!(
-                "[[ ${{cur}} == -* ]] || opts=\"${{opts}} $(jobmeter {WORD} {kind} 2>/dev/null)\""
-            );
-            assert!(script(Shell::Bash).contains(&asks), "{command}");
+            let block = format!("jobmeter__subcmd__{})", command.replace(' ', "__subcmd__"));
+            let asks = format!("|| opts=\"${{opts}} $(_jobmeter_values {kind})\"");
+            let script = script(Shell::Bash);
+            let (_, after) = script.split_once(&format!("        {block}\n")).unwrap();
+            assert!(after.lines().take(2).any(|line| line.ends_with(&asks)), "{command}");
         }
+        // An argument of the same name elsewhere is something else: `token revoke ID`.
+        let revoke = script(Shell::Zsh);
+        let (_, revoke) = revoke.split_once("\n(revoke)\n").unwrap();
+        let id = revoke.lines().find(|line| line.starts_with("':id ")).unwrap().trim_end();
+        assert!(id.ends_with(":_default' \\"), "{id}");
         // The states are fixed values of the command line.
         assert!(script(Shell::Bash).contains("compgen -W \"waiting running ended failed\""));
+    }
+
+    #[test]
+    fn a_list_is_continued_and_options_of_the_line_apply() {
+        for (line, head) in [
+            ("jobmeter get --metric a,b", "a,"),
+            ("jobmeter get --metric=a,b,", "a,b,"),
+            ("jobmeter get --metric load", ""),
+            ("jobmeter get --metric a,b --device ", ""),
+            ("", ""),
+        ] {
+            assert_eq!(list_before(line), head, "{line}");
+        }
+        let server = |line: &str| {
+            settings_on(line, "jobs", crate::cli::command()).and_then(|ask| ask.server)
+        };
+        let url = "http://127.0.0.1:9";
+        for line in [
+            "jobmeter --server http://127.0.0.1:9 job end ",
+            "jobmeter job end --server='http://127.0.0.1:9' 12",
+        ] {
+            assert_eq!(server(line).unwrap().as_str(), url, "{line}");
+        }
+        assert_eq!(server("jobmeter job end "), None);
+        // The word at the cursor is not finished.
+        assert_eq!(server("jobmeter job end --server http://127.0.0.1:9"), None);
     }
 
     #[test]

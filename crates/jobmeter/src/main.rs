@@ -140,7 +140,9 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Some(("up", matches)) => return operate::up::up(matches, &config.ask),
         Some(("server", matches)) => return program(matches),
         Some(("run", matches)) => return measure::run::run(&client()?, matches, &device()?),
-        Some((complete::WORD, matches)) => return complete::values(&config.ask, matches),
+        Some((complete::WORD, matches)) => {
+            return complete::values(&config.ask, matches, cli::command());
+        }
         Some(("jobs", matches)) => return look::jobs::jobs(&client()?, matches),
         Some(("job", matches)) => look::jobs::job(&client()?, matches, &device()?),
         Some(("nodes", matches)) => return look::nodes_command::nodes(&client()?, matches),

@@ -44,6 +44,9 @@ fn it_starts_answers_and_ends() {
     let told = errors(second);
     assert!(told.contains("another server uses this data directory"), "{told}");
     let other = dir.path().join("other");
+    let told = errors(command(&other, &["--listen", "127.0.0.1:0"]).spawn().unwrap());
+    assert!(told.contains("contains a store") && !other.try_exists().unwrap(), "{told}");
+    std::fs::create_dir(&other).unwrap();
     let told = errors(command(&other, &["--listen", &program.address]).spawn().unwrap());
     assert!(told.contains(&program.address) && told.contains("in use"), "{told}");
     assert!(told.contains("choose another port with --listen"), "{told}");

@@ -359,7 +359,7 @@ async fn nothing_large_is_made_of_something_small() {
     ] {
         let (status, message) = refused(&sql, &format!("SELECT {call}")).await;
         assert_eq!(
-            (status, message.contains("Invalid function")),
+            (status, message.contains("there is no function")),
             (400, true),
             "{call}: {message}"
         );

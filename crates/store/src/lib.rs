@@ -37,6 +37,7 @@ pub use data_dir::verify::{Finding, Verified, check, verify};
 pub use files::disk::{Disk, ReadFile, RealDisk, WriteFile};
 pub use files::errors::{BlockError, DiskError, FlushError, OpenError};
 pub use head::append::{Incoming, NotNow, Outcome};
+pub use maintenance::archive::check_archive;
 pub use scan::by_series::Scan;
 pub use scan::rollup_scan::{WindowScan, Windows};
 pub use senders::registry::RUNS_SHARE;

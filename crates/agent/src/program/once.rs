@@ -8,6 +8,7 @@ use crate::sampling::sampler::{Sampler, Step};
 use config::AgentConfig;
 use delivery::{Clock, GivenClock, Http, MachineClock, Sealed, StatusHeaders};
 use model::Batch;
+use std::io::{self, Write};
 use std::sync::Arc;
 use wire::{AckStatus, Encoder};
 
@@ -43,7 +44,20 @@ pub(crate) fn once(config: &AgentConfig) -> Result<(), StartError> {
     }
     sampler.end();
     tick(&mut sampler, &*clock);
-    send(config, &sealed.take())
+    let batches = sealed.take();
+    if config.server.server.is_none() && !config.run.print {
+        // Nothing can report a failure to write to standard error.
+        writeln!(io::stderr(), "jobmeter-agent: {}", nothing_sent(&batches)).ok();
+    }
+    send(config, &batches)
+}
+
+/// Reports a reading that goes nowhere.
+fn nothing_sent(batches: &[Batch]) -> String {
+    let samples: usize = batches.iter().map(|batch| batch.values.len()).sum();
+    format!(
+        "read {samples} samples, sent and printed none; add --server URL to send them, or --print to see them"
+    )
 }
 
 fn tick(sampler: &mut Sampler, clock: &dyn Clock) {

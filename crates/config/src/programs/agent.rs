@@ -315,9 +315,9 @@ fn source_config(
     errors: &mut Vec<ConfigError>,
 ) -> Option<SourceConfig> {
     let key = |name: &str| format!("sources.{}.{name}", source.name);
-    let enabled = values.get(&key("enabled"), errors);
-    let period: Option<Option<Duration>> = values.get(&key("period"), errors);
-    let period_idle = values.get(&key("period_idle"), errors);
+    let enabled = values.get_or_default(&key("enabled"), errors);
+    let period: Option<Option<Duration>> = values.get_or_default(&key("period"), errors);
+    let period_idle = values.get_or_default(&key("period_idle"), errors);
     let optional = optional(&key("optional"), values, errors);
     // The source's own period is a minimum; a configured period is exact.
     let by_default = values.is_default(&key("period"));
@@ -325,10 +325,10 @@ fn source_config(
     for OptionSpec { name, kind, .. } in source.options {
         let text = match kind {
             Kind::List(_) | Kind::ListOf(..) => {
-                values.get::<Vec<String>>(&key(name), errors)?.join(",")
+                values.get_or_default::<Vec<String>>(&key(name), errors)?.join(",")
             }
             Kind::Command(_) => command(&values.raw(&key(name))?.0),
-            _ => values.get(&key(name), errors)?,
+            _ => values.get_or_default(&key(name), errors)?,
         };
         options.insert((*name).to_owned(), text);
     }

@@ -199,6 +199,9 @@ pub fn read_remote(
     change
 }
 
+/// Begins the message about a change that ends earlier than requested. Its end follows, up to `: `.
+pub const SHORTENED: &str = "shortened to ";
+
 fn refused(mut change: RemoteChange, why: String) -> RemoteChange {
     change.refused.push(why);
     change
@@ -238,7 +241,11 @@ impl RequestReader<'_> {
         changed.events = changed.events.filter(|_| self.allows("events", &key("events")));
         if changed != SourceChange::default() {
             let first = self.first(format!("{}: {changed:?}", key("*")));
-            changed.until = self.end("until", first).unwrap_or_else(|| self.longest(first));
+            let names = ["enabled", "period", "events"].map(key);
+            let set = names.into_iter().find(|key| self.values.raw(key).is_some());
+            // The end is common to all sources, and shortened for each.
+            let at = set.unwrap_or_else(|| "until".to_owned());
+            changed.until = self.end("until", &at, first).unwrap_or_else(|| self.longest(first));
             change.sources.insert(source.name.to_owned(), changed);
         }
     }
@@ -320,7 +327,7 @@ impl RequestReader<'_> {
             self.errors.push(self.values.error(of, "it has no `until`"));
             return None;
         }
-        self.end(key, received)
+        self.end(key, key, received)
     }
 
     /// Returns when the agent first received an entry.
@@ -335,14 +342,14 @@ impl RequestReader<'_> {
         received.plus(i64::try_from(self.bounds.time_max.as_micros()).unwrap_or(i64::MAX))
     }
 
-    /// A time, shortened to the longest that the node allows; shortening is reported.
-    fn end(&mut self, key: &str, received: Timestamp) -> Option<Timestamp> {
+    /// A time, shortened to the longest that the node allows; shortening is reported at the key `at`.
+    fn end(&mut self, key: &str, at: &str, received: Timestamp) -> Option<Timestamp> {
         let until: Timestamp = self.value(key)?;
         let latest = self.longest(received);
         if until > latest {
             let longest = show_duration(self.bounds.time_max);
-            let what = format!("it ends sooner: `remote.time_max` is {longest}");
-            self.errors.push(self.values.error(key, &what));
+            let what = format!("{SHORTENED}{latest}: `remote.time_max` is {longest}");
+            self.errors.push(self.values.error(at, &what));
         }
         Some(until.min(latest))
     }

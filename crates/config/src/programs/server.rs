@@ -5,6 +5,7 @@ use crate::settings::load::{ConfigError, Values};
 use crate::settings::setting::{Kind, settings};
 use crate::settings::text::{Address, Bytes, Text, values};
 use crate::{LogConfig, Setting, log_settings};
+use model::ClusterId;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -322,6 +323,12 @@ impl ServerConfig {
         {
             let what = "`none` needs `token_file` or `client_ca`: without them no client could authenticate";
             errors.push(values.error("access.loopback", what));
+        }
+        let cluster = &self.keep.cluster;
+        if !cluster.is_empty()
+            && let Err(error) = ClusterId::new(cluster)
+        {
+            errors.push(values.error("cluster", &format!("`cluster`: {error}")));
         }
         if listen.listen.0.ip().is_loopback() {
             return;

@@ -1,12 +1,21 @@
 //! A TOML file as a layer of values, each with its line and column.
 
-use crate::settings::load::{ConfigError, Origin, unknown};
+use crate::settings::load::{ConfigError, Origin, meant, unknown};
 use crate::settings::setting::Setting;
 use crate::settings::text::Raw;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
+
+/// The values of a file, each with its key and place.
+#[derive(Debug, Default)]
+pub(crate) struct FileValues {
+    pub(crate) found: Vec<(String, Raw, Origin)>,
+    /// Values of mistyped keys, each with the key that is probably meant.
+    pub(crate) guessed: Vec<(String, Raw, Origin)>,
+}
 
 /// The values of a file. Adds every syntax error and every unknown key to `errors`.
 pub(crate) fn read(
@@ -14,15 +23,17 @@ pub(crate) fn read(
     text: &str,
     settings: &[Setting],
     errors: &mut Vec<ConfigError>,
-) -> Vec<(String, Raw, Origin)> {
+) -> FileValues {
     let (table, wrong) = DeTable::parse_recoverable(text);
-    let mut reader = Reader { path: Arc::from(path), text, settings, errors, found: Vec::new() };
+    let values = FileValues::default();
+    let mut reader =
+        Reader { path: Arc::from(path), text, settings, errors, values, guesses: false };
     for error in wrong {
         let what = error.message().replace('\n', ", ");
         reader.error(error.span().unwrap_or_default(), what);
     }
     reader.table("", table.get_ref());
-    reader.found
+    reader.values
 }
 
 struct Reader<'a> {
@@ -30,7 +41,9 @@ struct Reader<'a> {
     text: &'a str,
     settings: &'a [Setting],
     errors: &'a mut Vec<ConfigError>,
-    found: Vec<(String, Raw, Origin)>,
+    values: FileValues,
+    /// Whether the values are below a mistyped key.
+    guesses: bool,
 }
 
 impl Reader<'_> {
@@ -43,29 +56,43 @@ impl Reader<'_> {
                 "" => name.get_ref().to_string(),
                 _ => format!("{prefix}.{}", name.get_ref()),
             };
-            let inner = |setting: &Setting| {
-                setting.key.strip_prefix(&*key).is_some_and(|rest| rest.starts_with('.'))
-            };
-            if self.settings.iter().any(|setting| setting.key == key) {
-                match raw(value.get_ref()) {
-                    Ok(raw) => {
-                        let origin = self.origin(value.span());
-                        self.found.push((key, raw, origin));
-                    }
-                    Err(is) => self.error(value.span(), format!("`{key}` cannot be {is}")),
+            if self.is_known(&key) {
+                self.value(key, value);
+                continue;
+            }
+            self.error(name.span(), unknown(&key, self.settings));
+            if let Some(meant) = meant(&key, self.settings).filter(|key| self.is_known(key)) {
+                let outer = std::mem::replace(&mut self.guesses, true);
+                self.value(meant, value);
+                self.guesses = outer;
+            }
+        }
+    }
+
+    /// Whether this is the key of a setting, or of a table of settings.
+    fn is_known(&self, key: &str) -> bool {
+        let is_it = |rest: &str| rest.is_empty() || rest.starts_with('.');
+        self.settings.iter().any(|setting| setting.key.strip_prefix(key).is_some_and(is_it))
+    }
+
+    fn value(&mut self, key: String, value: &Spanned<DeValue<'_>>) {
+        if self.settings.iter().any(|setting| setting.key == key) {
+            match raw(value.get_ref()) {
+                Ok(raw) => {
+                    let one = (key, raw, self.origin(value.span()));
+                    let FileValues { found, guessed } = &mut self.values;
+                    if self.guesses { guessed.push(one) } else { found.push(one) }
                 }
-            } else if self.settings.iter().any(inner) {
-                match value.get_ref() {
-                    DeValue::Table(table) => self.table(&key, table),
-                    DeValue::Array(array) if self.is_numbered(&key, 0) => self.array(&key, array),
-                    other => {
-                        let what =
-                            format!("`{key}` is a table of settings, not {}", other.type_str());
-                        self.error(value.span(), what);
-                    }
-                }
-            } else {
-                self.error(name.span(), unknown(&key, self.settings));
+                Err(is) => self.error(value.span(), format!("`{key}` cannot be {is}")),
+            }
+            return;
+        }
+        match value.get_ref() {
+            DeValue::Table(table) => self.table(&key, table),
+            DeValue::Array(array) if self.is_numbered(&key, 0) => self.array(&key, array),
+            other => {
+                let what = format!("`{key}` is a table of settings, not {}", other.type_str());
+                self.error(value.span(), what);
             }
         }
     }
@@ -164,7 +191,7 @@ mod tests {
 
     fn read_text(text: &str) -> (Vec<(String, Raw, Origin)>, Vec<String>) {
         let mut errors = Vec::new();
-        let found = read(Path::new("f"), text, &settings(), &mut errors);
+        let found = read(Path::new("f"), text, &settings(), &mut errors).found;
         (found, errors.iter().map(ToString::to_string).collect())
     }
 
@@ -184,6 +211,17 @@ mod tests {
                 "f:8:8: `sources.load` is a table of settings, not integer",
             ]
         );
+    }
+
+    #[test]
+    fn a_mistyped_key_keeps_its_value_for_further_checks() {
+        let text = "perod = 1\n[lgo]\nlevel = \"loud\"\nfil = \"x\"\n";
+        let mut errors = Vec::new();
+        let FileValues { found, guessed } = read(Path::new("f"), text, &settings(), &mut errors);
+        assert_eq!((found.len(), errors.len()), (0, 3), "{errors:?}");
+        let guessed: Vec<_> =
+            guessed.iter().map(|(key, _, place)| format!("{key} {place}")).collect();
+        assert_eq!(guessed, ["period f:1", "log.level f:3", "log.file f:4"]);
     }
 
     #[test]

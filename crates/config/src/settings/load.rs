@@ -1,5 +1,6 @@
 //! Layers of values: default, file, environment, flag. Later layers override earlier ones; each value keeps its origin.
 
+use crate::settings::file;
 use crate::settings::setting::{Kind, Setting};
 use crate::settings::text::{Raw, Value};
 use kernel::trust::changed_by_others;
@@ -98,6 +99,8 @@ pub struct Values {
     values: BTreeMap<String, (Raw, Origin)>,
     /// Why the file is not trusted to name a program.
     distrust: Option<String>,
+    /// Whether a file was read.
+    has_file: bool,
 }
 
 /// The inputs of a configuration.
@@ -128,10 +131,11 @@ impl Values {
             let raw = Raw::One(setting.default.to_string());
             (setting.key.to_string(), (raw, Origin::Default))
         });
-        let mut all = Self { values: values.collect(), settings, distrust: None };
+        let mut all = Self { values: values.collect(), settings, distrust: None, has_file: false };
         if let Some(FileText { path, text, distrust }) = file_text(&given.file, errors) {
             all.add_file(&path, &text, errors);
             all.distrust = distrust;
+            all.has_file = true;
         }
         for setting in all.settings.clone() {
             let name = setting.variable();
@@ -169,14 +173,24 @@ impl Values {
         text: &str,
         errors: &mut Vec<ConfigError>,
     ) -> Self {
-        let mut all = Self { values: BTreeMap::new(), settings, distrust: None };
-        all.add_file(name, text, errors);
+        let mut all = Self { values: BTreeMap::new(), settings, distrust: None, has_file: false };
+        for (key, raw, origin) in file::read(name, text, &all.settings, errors).found {
+            all.add(&key, raw, origin, errors);
+        }
         all
     }
 
+    /// Adds the values of a file. The value of a mistyped key is checked as that of the key that is probably meant.
+    /// The unknown key is an error, so no program runs with that value.
     fn add_file(&mut self, path: &Path, text: &str, errors: &mut Vec<ConfigError>) {
-        for (key, raw, origin) in crate::settings::file::read(path, text, &self.settings, errors) {
+        let file::FileValues { found, guessed } = file::read(path, text, &self.settings, errors);
+        for (key, raw, origin) in found {
             self.add(&key, raw, origin, errors);
+        }
+        for (key, raw, origin) in guessed {
+            if self.is_default(&key) {
+                self.add(&key, raw, origin, errors);
+            }
         }
     }
 
@@ -213,9 +227,9 @@ impl Values {
         self.values.get(key)
     }
 
-    /// Whether a file gave any of the values.
-    pub fn has_file(&self) -> bool {
-        self.values.values().any(|(_, origin)| matches!(origin, Origin::File { .. }))
+    /// Whether a file was read.
+    pub const fn has_file(&self) -> bool {
+        self.has_file
     }
 
     /// Whether a key has its default.
@@ -239,6 +253,18 @@ impl Values {
         T::from_raw(raw).map_err(wrong).ok()
     }
 
+    /// As [`Self::get`], with the default in place of an invalid value, so that one run finds every error.
+    pub(crate) fn get_or_default<T: Value>(
+        &self,
+        key: &str,
+        errors: &mut Vec<ConfigError>,
+    ) -> Option<T> {
+        self.get(key, errors).or_else(|| {
+            let setting = self.settings.iter().find(|setting| setting.key == key)?;
+            T::from_raw(&Raw::One(setting.default.to_string())).ok()
+        })
+    }
+
     /// An error about the value of a key, with its origin.
     pub fn error(&self, key: &str, what: &str) -> ConfigError {
         let place = self.values.get(key).map_or(Origin::Default, |(_, origin)| origin.clone());
@@ -248,6 +274,13 @@ impl Values {
 
 /// The message for an unknown key, with the nearest valid name.
 pub(crate) fn unknown(key: &str, settings: &[Setting]) -> String {
+    let meant = meant(key, settings);
+    let meant = meant.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    format!("unknown key `{key}`{meant}")
+}
+
+/// The key or table that a mistyped one probably means.
+pub(crate) fn meant(key: &str, settings: &[Setting]) -> Option<String> {
     let (table, name) = key.rsplit_once('.').unwrap_or(("", key));
     let mut here: Vec<&str> = settings
         .iter()
@@ -258,11 +291,9 @@ pub(crate) fn unknown(key: &str, settings: &[Setting]) -> String {
         .map(|rest| rest.split('.').next().unwrap_or(rest))
         .collect();
     here.dedup();
-    let meant = nearest(name, here.iter().copied())
+    nearest(name, here.iter().copied())
         .map(|near| if table.is_empty() { near.to_owned() } else { format!("{table}.{near}") })
-        .or_else(|| nearest(key, settings.iter().map(|s| &*s.key)).map(str::to_owned));
-    let meant = meant.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-    format!("unknown key `{key}`{meant}")
+        .or_else(|| nearest(key, settings.iter().map(|s| &*s.key)).map(str::to_owned))
 }
 
 /// The content of a file.

@@ -93,6 +93,15 @@ pub fn set(config: &LogConfig, clock: fn() -> Timestamp) -> io::Result<()> {
     Ok(())
 }
 
+/// Checks whether the log file can be opened, without creating it.
+///
+/// # Errors
+/// As for [`set`].
+pub fn check(config: &LogConfig) -> io::Result<()> {
+    let Some(path) = &config.file else { return Ok(()) };
+    file::check(path)
+}
+
 /// Writes how often messages of the last minute repeated; each program calls it regularly.
 pub fn tell_repeated() {
     let Some(logger) = LOGGER.get() else { return };

@@ -42,6 +42,9 @@ pub const STORE_DIR: &str = "store";
 /// The store of servers with a systemd unit from before that layout.
 const EARLIER_STORE: &str = "/var/lib/jobmeter-server";
 
+/// Most entries beside a missing data folder that are searched for a store.
+const BESIDE_MAX: usize = 10_000;
+
 /// Whether this folder contains a server's store.
 fn has_store(dir: &Path) -> bool {
     dir.join(SAMPLES_DIR).is_dir() || dir.join(JOBS_FILE).is_file()
@@ -80,7 +83,8 @@ pub fn outside_of_stores(dir: &Path) -> Result<(), String> {
 /// a store, that store is used, so that `up` and a server share it.
 ///
 /// # Errors
-/// No folder is set or known; or the server would create an empty store beside or inside an existing one.
+/// No folder is set or known; or the server would create an empty store inside an existing one, or beside one: in the
+/// state folder, or in a folder beside one with a store, unless that folder exists.
 pub fn store_dir(
     data: Option<&Path>,
     root: bool,
@@ -101,7 +105,15 @@ pub fn store_dir(
         state.filter(|state| *state == Path::new(ROOT_STATE)).map(|_| Path::new(EARLIER_STORE));
     let other = [state, earlier].into_iter().flatten().find(|dir| has_store(dir));
     match other.map(Path::to_owned) {
-        None => outside_of_stores(&wanted).map(|()| wanted),
+        None => match data.and_then(store_beside) {
+            None => outside_of_stores(&wanted).map(|()| wanted),
+            Some(other) => Err(format!(
+                "{dir} does not exist, and beside it {} contains a store; if {dir} is not mistyped, and a new store is \
+                 to begin there, create it first: mkdir {dir}",
+                other.display(),
+                dir = wanted.display(),
+            )),
+        },
         Some(other) => Err(format!(
             "{} contains a store, and a new one in {} would hide it; move the old store there, or use --data {}",
             other.display(),
@@ -109,6 +121,22 @@ pub fn store_dir(
             other.display()
         )),
     }
+}
+
+/// A folder with a store beside a folder that does not exist, whose name may be mistyped.
+fn store_beside(data: &Path) -> Option<PathBuf> {
+    if data.try_exists().unwrap_or(true) {
+        return None;
+    }
+    let parent =
+        data.parent().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
+    let beside = std::fs::read_dir(parent?).ok()?.take(BESIDE_MAX);
+    let mut stores: Vec<PathBuf> = beside
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|dir| store_in(dir).is_some())
+        .collect();
+    stores.sort();
+    stores.into_iter().next()
 }
 
 /// Folder of the runtime file of root's server, readable by everyone.
@@ -271,6 +299,24 @@ mod tests {
         assert!(of(&samples).is_err());
         assert_eq!(of(&store).unwrap(), store);
         assert_eq!(of(&dir.path().join("other")).unwrap(), dir.path().join("other"));
+    }
+
+    #[test]
+    fn a_mistyped_folder_beside_a_store_is_rejected_until_it_is_created() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, mistyped) = (dir.path().join("store"), dir.path().join("stor"));
+        let of = |data: &Path| store_dir(Some(data), false, &|_| None);
+        assert_eq!(of(&mistyped).unwrap(), mistyped, "no store is beside it");
+        std::fs::create_dir_all(store.join(SAMPLES_DIR)).unwrap();
+        let error = of(&mistyped).unwrap_err();
+        for part in [&store, &mistyped].map(|path| path.display().to_string()) {
+            assert!(error.contains(&part), "{error}");
+        }
+        assert!(error.ends_with(&format!("mkdir {}", mistyped.display())), "{error}");
+        assert!(!mistyped.try_exists().unwrap());
+        std::fs::create_dir(&mistyped).unwrap();
+        assert_eq!(of(&mistyped).unwrap(), mistyped);
+        assert_eq!(of(&store).unwrap(), store);
     }
 
     /// Creates a folder with this mode.

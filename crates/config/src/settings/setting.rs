@@ -151,7 +151,7 @@ macro_rules! settings {
                 values: &$crate::settings::load::Values,
                 errors: &mut Vec<$crate::settings::load::ConfigError>,
             ) -> Option<Self> {
-                $(let $field = values.get::<$type>($key, errors);)*
+                $(let $field = values.get_or_default::<$type>($key, errors);)*
                 Some(Self { $($field: $field?),* })
             }
         }

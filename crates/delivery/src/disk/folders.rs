@@ -73,6 +73,16 @@ impl Folders {
     }
 }
 
+/// Finds why an agent could not use a spool that is set, without creating it.
+pub fn check_spool(settings: &SpoolSettings) -> Option<String> {
+    settings.spool.as_ref()?;
+    let dir = spool_dir(settings)?;
+    let why = kernel::trust::check_own_folder(&dir).err()?;
+    // An agent of the folder's owner can use it.
+    let is_usable = kernel::trust::is_anothers(&dir, &why);
+    (!is_usable).then(|| DeliveryError::Spool { dir, why }.to_string())
+}
+
 pub(crate) const fn spool_limits(settings: &SpoolSettings) -> SpoolLimits {
     let age = settings.spool_age_max.as_micros();
     #[expect(clippy::cast_possible_truncation, reason = "a year at most, by the setting's bounds")]

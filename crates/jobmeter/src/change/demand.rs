@@ -8,7 +8,7 @@ use crate::output::times::{Times, duration, machine, machine_value};
 use crate::server::client::{Client, escape};
 use crate::server::plain::note;
 use anyhow::{Context, bail};
-use api::{ChangeReceipt, FlushOn, Promote, Promoted, Set, SetBurst, SetChange};
+use api::{ChangeReceipt, FlushOn, Promote, Promoted, Set, SetBurst, SetChange, SetShortened};
 use clap::ArgMatches;
 use model::setting::Kind;
 use sources::Every;
@@ -155,6 +155,7 @@ fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::
         return Ok(());
     }
     let health: api::Health = client.get("/api/v1/health")?;
+    let times = Times::of(client)?;
     let changes: Vec<SetChange> = client.get(PATH)?;
     if changes.is_empty() {
         writeln!(out, "no active change: every node uses its own file and the server's")?;
@@ -182,15 +183,29 @@ fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::
                 in_flags(&refused.reason)
             )?;
         }
+        for shorter in &change.shortened {
+            writeln!(out, "{}: {}", change.id, shortened(shorter, &times))?;
+        }
     }
     Ok(())
 }
 
-/// Number of nodes that accepted a change, and number of nodes that rejected a part of it.
+fn shortened(shorter: &SetShortened, times: &Times) -> String {
+    let SetShortened { device, until, reason } = shorter;
+    format!("{device} shortens it: --for ends at {}, because its {reason}", times.show(*until))
+}
+
+/// Number of nodes that accepted a change, and number of nodes that rejected or shortened a part of it.
 fn taken_by(change: &SetChange) -> String {
     let rejected: BTreeSet<&str> = change.rejected.iter().map(|one| &*one.device).collect();
-    let taken = format!("{} of {}", change.nodes_applied, change.nodes_known);
-    if rejected.is_empty() { taken } else { format!("{taken}, rejected by {}", rejected.len()) }
+    let shortened: BTreeSet<&str> = change.shortened.iter().map(|one| &*one.device).collect();
+    let mut taken = format!("{} of {}", change.nodes_applied, change.nodes_known);
+    for (what, nodes) in [("rejected", rejected.len()), ("shortened", shortened.len())] {
+        if nodes > 0 {
+            taken += &format!(", {what} by {nodes}");
+        }
+    }
+    taken
 }
 
 /// Replaces the agents' setting key at the start of a message by the option of `jobmeter set`.
@@ -409,16 +424,27 @@ mod tests {
     }
 
     #[test]
+    fn a_shortened_change_names_its_end_and_is_not_rejected() {
+        let change = serde_json::json!({"id": 7, "nodes": "n1", "settings": [], "created": 1.0,
+            "created_by": "root", "until": 9000.0, "nodes_known": 2, "nodes_applied": 2, "rejected": [],
+            "shortened": [{"device": "n1", "until": 3600.0, "reason": "`remote.time_max` is 1h"}]});
+        let change: SetChange = serde_json::from_value(change).unwrap();
+        assert_eq!(taken_by(&change), "2 of 2, shortened by 1");
+        let times = Times::at(model::Timestamp(0), jiff::tz::TimeZone::UTC);
+        assert_eq!(
+            shortened(&change.shortened[0], &times),
+            "n1 shortens it: --for ends at 01:00:00, because its `remote.time_max` is 1h"
+        );
+    }
+
+    #[test]
     fn refusals_name_options() {
         for (why, told) in [
             (
                 "sources.load.period: `remote.allow` has no `periods`",
                 "--period of load: `remote.allow` has no `periods`",
             ),
-            (
-                "until: it ends sooner: `remote.time_max` is 1h",
-                "--for: it ends sooner: `remote.time_max` is 1h",
-            ),
+            ("until: invalid", "--for: invalid"),
             ("burst.exec: no burst", "--burst of exec: no burst"),
             (
                 "its limits are reached; it does not receive [x]",

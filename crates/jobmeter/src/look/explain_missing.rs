@@ -274,6 +274,7 @@ mod tests {
             nodes_known: 1,
             nodes_applied: 1,
             rejected: Vec::new(),
+            shortened: Vec::new(),
         }
     }
 

@@ -5,6 +5,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod explain_missing;
+mod first_sample;
 pub(crate) mod gaps;
 pub(crate) mod jobs;
 pub(crate) mod nodes_command;

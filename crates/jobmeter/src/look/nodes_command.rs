@@ -345,6 +345,8 @@ fn write(
             (Some(source), Some(errors)) if errors > 0.0 => {
                 format!("{source}, which failed {} times {during}", show::count(errors))
             }
+            (Some(source), _) if source == "agent" => "the agent itself".to_owned(),
+            (Some(source), _) if source == "run" => "`jobmeter run` itself".to_owned(),
             (Some(source), _) => format!("{source}, which did not fail {during}"),
             (None, _) => "not from an agent: pushed by another program".to_owned(),
         },

@@ -1,5 +1,6 @@
 //! Commands that query samples: get, sql.
 
+use crate::look::first_sample::first_sample;
 use crate::output::blank_rows::BlankRows;
 use crate::output::show::Table;
 use crate::output::times::{Span, Times, instant, parameter, rfc_3339, written_times};
@@ -88,7 +89,7 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
     if unknown.is_empty() {
         unknown.push(match job.filter(|_| summary) {
             Some(job) => no_window(&job),
-            None => no_samples(matches, span, &times),
+            None => no_samples(client, matches, span, &times),
         });
     }
     tell(&unknown)
@@ -102,14 +103,22 @@ fn tell(missing: &[String]) -> anyhow::Result<ExitCode> {
     Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(UNKNOWN) })
 }
 
-/// The message for known names without samples, with the command that explains them.
-fn no_samples(matches: &ArgMatches, span: Span, times: &Times) -> String {
+/// The message for known names without samples: since when there are samples, or the command that explains them.
+fn no_samples(client: &Client, matches: &ArgMatches, span: Span, times: &Times) -> String {
+    // Without a start, the server takes `LAST` before the end.
+    let start = || span.to.map(|to| to.plus(-300 * Timestamp::SECOND));
+    let from = span.from.or_else(|| start().filter(|_| !matches.contains_id("job")));
+    let span = Span { from, ..span };
+    let first = span.to.and_then(|to| first_sample(client, matches, to.seconds()));
     let of = |name: &str| text(matches, name).map(|value| format!(" of {name} {value}"));
     let what: String = ["metric", "device", "job"].iter().filter_map(|name| of(name)).collect();
     let at = |word: &str, at: Option<Timestamp>| {
         at.map(|at| format!(" {word} {}", times.show(at.seconds()))).unwrap_or_default()
     };
     let (from, to) = (at("from", span.from), at("to", span.to));
+    if let Some(first) = first {
+        return format!("no sample{what}{from}{to}: the first one is from {}", times.show(first));
+    }
     let why = match text(matches, "metric") {
         Some(metric) => {
             let option = |name: &str| text(matches, name).map(|value| format!(" --{name} {value}"));

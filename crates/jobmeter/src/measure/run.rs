@@ -283,8 +283,7 @@ fn measured(
     let after_end = Duration::from_micros(monotonic_us()).saturating_sub(end);
     let totals = measure.totals(wall, after_end);
     if place.is_empty() && totals.io_write_bytes.is_some_and(|bytes| bytes > 0.0) {
-        let what = "cancelled writes: without a cgroup, written bytes include those of deleted \
-                    files";
+        let what = "written: cancelled writes not known";
         left_out.push(what.to_owned());
     }
     measure.report(&totals, &key, stop);
@@ -414,7 +413,7 @@ fn report(
     }
     crate::output::report::totals(&report.totals, Some(peak_note), &mut out)?;
     for what in &report.left_out {
-        writeln!(out, "  left out: {}", plain(what))?;
+        crate::output::report::line(&mut out, "note", Some(plain(what).to_string()))?;
     }
     Ok(())
 }

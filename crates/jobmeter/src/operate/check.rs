@@ -6,7 +6,8 @@ use crate::server::plain::plain_lines;
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use config::{
-    AskSettings, ConfigError, ConfigFile, Given, Loaded, Origin, Partly, ServerSettings, Token,
+    AskSettings, ConfigError, ConfigFile, Given, Loaded, LogConfig, Origin, Partly, ServerSettings,
+    Token,
 };
 use kernel::Root;
 use serde::Deserialize;
@@ -119,6 +120,9 @@ fn of_agent(given: &Given<'_>) -> anyhow::Result<Report> {
         let ServerSettings { token_file, ca, cert, key, .. } = &loaded.config.server;
         let files = Files { token_file, ca, cert, key };
         report.errors.extend(files.errors(|key, what| loaded.values().error(key, what)));
+        let spool = delivery::check_spool(&loaded.config.spool);
+        report.errors.extend(spool.map(|what| loaded.values().error("spool", &what)));
+        report.errors.extend(log_error(loaded, &loaded.config.log));
         report
             .errors
             .extend(agent::check_here(loaded, &root).err().into_iter().flat_map(|all| all.0));
@@ -130,7 +134,13 @@ fn of_client(given: &Given<'_>) -> Report {
         let AskSettings { token_file, ca, cert, key, .. } = &loaded.config.ask;
         let files = Files { token_file, ca, cert, key };
         report.errors.extend(files.errors(|key, what| loaded.values().error(key, what)));
+        report.errors.extend(log_error(loaded, &loaded.config.log));
     })
+}
+
+fn log_error<C>(loaded: &Loaded<C>, log: &LogConfig) -> Option<ConfigError> {
+    let error = config::log::check(log).err()?;
+    Some(loaded.values().error("log.file", &error.to_string()))
 }
 
 /// A finding of the server program: setting, problem, and whether the server starts anyway.

@@ -74,11 +74,19 @@ mod tests {
         let mut out = Vec::new();
         write(&columns, machine_value(list), &mut out).unwrap();
         assert_eq!(
-            String::from_utf8(out).unwrap(),
+            String::from_utf8(out.clone()).unwrap(),
             "cluster,id,start,devices,used,more\n\
              slurm,7,2026-01-06T13:35:00.25Z,n1 n2,\"{\"\"cpus\"\":4}\",\n\
              slurm,8,,,,\"{\"\"name\"\":\"\"a, \\\"\"b\\\"\"\"\"}\"\n"
         );
+        // A CSV parser returns nested values as they are.
+        let mut parsed = csv::Reader::from_reader(&out[..]);
+        let rows: Vec<csv::StringRecord> = parsed.records().collect::<Result<_, _>>().unwrap();
+        let json = |row: usize, column: usize| -> Value {
+            serde_json::from_str(&rows[row][column]).unwrap()
+        };
+        assert_eq!(json(0, 4), serde_json::json!({"cpus": 4}));
+        assert_eq!(json(1, 5), serde_json::json!({"name": "a, \"b\""}));
         let mut out = Vec::new();
         write(&columns, serde_json::json!([]), &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "cluster,id,start,devices,used,more\n");

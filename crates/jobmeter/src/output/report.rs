@@ -24,7 +24,6 @@ pub(crate) fn write(report: &JobReport, times: &Times, out: &mut impl Write) -> 
     // A job that never started used nothing.
     if job.start.is_some() {
         totals(&report.totals, peak_note(report), out)?;
-        line(out, "left out", Some(left_out(&report.totals)))?;
         origins(report, times, out)?;
         efficiency(report, out)?;
     }
@@ -217,7 +216,7 @@ fn nodes(report: &JobReport) -> String {
     report.job.devices.iter().map(share).collect::<Vec<_>>().join(", ")
 }
 
-/// Writes the totals, one line per known value.
+/// Writes the totals, one line per known value, and the names of the others.
 pub(crate) fn totals(
     totals: &Totals,
     peak_note: Option<&str>,
@@ -256,7 +255,8 @@ pub(crate) fn totals(
             seconds(unread)
         )
     });
-    line(out, "not read at the end", unread)
+    line(out, "not read at the end", unread)?;
+    line(out, "left out", Some(left_out(totals)))
 }
 
 pub(crate) fn line(out: &mut impl Write, what: &str, value: Option<String>) -> io::Result<()> {
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_has_no_line() {
+    fn what_is_unknown_is_named_on_one_line() {
         let known = Totals {
             wall_seconds: 2.0,
             cpu_seconds: Some(1.5),
@@ -395,7 +395,9 @@ mod tests {
             text,
             "  wall time             2.000 s\n  processor time        1.500 s (user 1.250 s, system ?)\n  \
              peak memory           3.0 MiB (largest task)\n  \
-             not read at the end   0.500 s: the cgroup was removed before its last reading, or no agent ran\n"
+             not read at the end   0.500 s: the cgroup was removed before its last reading, or no agent ran\n  \
+             left out              read, written, page faults, context switches, time throttled, time waited for \
+             processor, memory and disk: no source counted it (`jobmeter explain METRIC --job ID` says why)\n"
         );
     }
 }

@@ -12,7 +12,7 @@ fn jobmeter(server: &str, words: &[&str]) -> (i32, String, String) {
 }
 
 /// Runs the command with these environment variables.
-fn jobmeter_with(variables: &[(&str, &str)], words: &[&str]) -> (i32, String, String) {
+pub(crate) fn jobmeter_with(variables: &[(&str, &str)], words: &[&str]) -> (i32, String, String) {
     #[expect(clippy::disallowed_methods, reason = "the program itself is tested")]
     let mut command = Command::new(env!("CARGO_BIN_EXE_jobmeter"));
     let output = command.envs(variables.iter().copied()).args(words).output().unwrap();
@@ -436,14 +436,16 @@ fn a_check_lists_every_file_that_the_program_would_reject() {
     );
     for program in ["agent", "client"] {
         let file = path(&format!("{program}.toml"));
-        // An error in the text does not hide errors of the files.
-        std::fs::write(&file, format!("{files}nosuch = 1\n")).unwrap();
+        // Errors in the text do not hide errors of the files, even that of a mistyped key.
+        let log = format!("server = 'nowhere'\n[log]\nfil = '{}'\n", path("missing/log"));
+        std::fs::write(&file, format!("{files}nosuch = 1\n{log}")).unwrap();
         let (code, json, _) = jobmeter_with(&[], &["check", &file, "--json"]);
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         let lines = json["errors"].as_array().unwrap().iter().map(|error| error["line"].as_u64());
         let mut lines: Vec<u64> = lines.map(Option::unwrap).collect();
         lines.sort_unstable();
-        assert_eq!((code, &json["good"], &*lines), (1, &false.into(), &[1, 2, 3, 5][..]), "{json}");
+        let want = [1, 2, 3, 5, 6, 8, 8];
+        assert_eq!((code, &json["good"], &*lines), (1, &false.into(), &want[..]), "{json}");
         let (code, out, errors) = jobmeter_with(&[], &["check", &file]);
         assert_eq!((code, &*out), (1, ""), "{errors}");
         for (line, name) in [(1, "token"), (2, "ca.pem"), (3, "cert.pem")] {
@@ -451,7 +453,12 @@ fn a_check_lists_every_file_that_the_program_would_reject() {
             let found = errors.lines().find(|told| told.starts_with(&place));
             assert!(found.is_some_and(|told| told.contains(name)), "{name}: {errors}");
         }
+        assert!(errors.contains("missing does not exist"), "{errors}");
     }
+    let file = path("agent.toml");
+    std::fs::write(&file, format!("spool = '{}'\n", path("token"))).unwrap();
+    let (code, _, errors) = jobmeter_with(&[], &["check", &file]);
+    assert!(code == 1 && errors.starts_with(&format!("{file}:1:9: spool ")), "{errors}");
 }
 
 #[test]

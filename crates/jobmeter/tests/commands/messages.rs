@@ -1,5 +1,6 @@
 //! Tests messages: closed standard output, time zones, reasons, and names without a match.
 
+use crate::exits::jobmeter_with;
 use crate::serve::{HEALTH, serve, serve_with};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -250,4 +251,38 @@ fn a_run_states_its_signal_and_rejects_what_no_server_takes() {
     );
     let (code, _, error) = jobmeter(NOBODY, &["run", "--memory", "99999999999G", "--", "true"]);
     assert!(code == 2 && error.contains("more than 16 EiB"), "{error}");
+}
+
+#[test]
+fn a_time_before_the_first_sample_is_answered_with_its_time() {
+    let url = serve(&[
+        ("/api/v1/health", HEALTH),
+        ("metrics=load_1m", "timestamp,device_id\n"),
+        ("/api/v1/sql", r#"[{"first":172800}]"#),
+        (
+            "/api/v1/series",
+            r#"[{"device":"n1","metric":"load_1m","cluster":null,"job":null,"labels":{},"unit":"","kind":"gauge"}]"#,
+        ),
+        ("/api/v1/catalogue", r#"[{"name":"load_1m","unit":"","kind":"gauge","help":""}]"#),
+    ]);
+    let words = ["get", "--device", "n1", "--metric", "load_1m", "--until", "1970-01-02T00:00Z"];
+    let (code, _, told) = jobmeter_with(&[("TZ", "UTC"), ("JOBMETER_SERVER", &url)], &words);
+    let want = "jobmeter: no sample of metric load_1m of device n1 from 23:55:00 to 1970-01-02 00:00:00: \
+                the first one is from 1970-01-03 00:00:00\n";
+    assert_eq!((code, &*told), (1, want));
+}
+
+#[test]
+fn a_backup_into_the_data_folder_is_rejected() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().display().to_string();
+    std::fs::create_dir_all(dir.path().join("samples/blocks")).unwrap();
+    std::fs::write(dir.path().join("jobs.sqlite"), "").unwrap();
+    for to in ["copy", "samples/copy", "samples/../copy"] {
+        let to = format!("{data}/{to}");
+        let (code, _, error) = jobmeter_with(&[], &["backup", "--to", &to, "--data", &data]);
+        assert_eq!(code, 2, "{error}");
+        assert!(error.contains(&format!("{to} is inside the data folder")), "{error}");
+        assert!(!std::path::Path::new(&to).try_exists().unwrap());
+    }
 }

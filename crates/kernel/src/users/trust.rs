@@ -7,7 +7,7 @@
 //! Folders and logs of server and agent pass [`check_way`], [`make_own_folder`] and [`no_link`]. Otherwise a
 //! user who prepared a folder with a token in it would have that token's rights on a server of root.
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Access, Mode, OFlags, access};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, Metadata};
@@ -49,6 +49,12 @@ pub fn is_untrusted(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Untrusted>())
 }
 
+/// Whether a path is not trusted because it belongs to another ordinary user, who could trust it.
+pub fn is_anothers(path: &Path, error: &io::Error) -> bool {
+    let existing = path.ancestors().find_map(|path| path.metadata().ok());
+    is_untrusted(error) && existing.is_some_and(|about| !owners().contains(&about.uid()))
+}
+
 /// Creates a folder of this process's user with this mode if it is missing, and its parents. Checks the path to it,
 /// the folder, and everything in it: all of that must belong to this user or to root.
 ///
@@ -58,8 +64,23 @@ pub fn make_own_folder(dir: &Path, mode: u32) -> io::Result<()> {
     // Checked first: nothing is created in a folder of another user.
     check_way(dir)?;
     DirBuilder::new().recursive(true).mode(mode).create(dir)?;
+    check_own_folder(dir)
+}
+
+/// Checks what [`make_own_folder`] checks, and creates nothing.
+///
+/// # Errors
+/// The folder could not be created or read; or another user can change it, or owns something in it.
+pub fn check_own_folder(dir: &Path) -> io::Result<()> {
     check_way(dir)?;
-    let about = dir.metadata()?;
+    let about = match dir.metadata() {
+        Ok(about) => about,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return can_create(dir),
+        Err(error) => return Err(error),
+    };
+    if !about.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
     if about.mode() & WRITABLE & !own_group(&about) != 0 {
         let (path, mode) = (dir.display(), about.mode() & 0o7777);
         return Err(untrusted(format!(
@@ -68,6 +89,17 @@ pub fn make_own_folder(dir: &Path, mode: u32) -> io::Result<()> {
         )));
     }
     check_inside(dir, LEVELS_MAX)
+}
+
+/// Checks that a missing folder can be created in the closest existing one.
+fn can_create(dir: &Path) -> io::Result<()> {
+    let existing = dir.ancestors().find(|path| path.try_exists().unwrap_or(true));
+    // A relative path begins in the working directory.
+    let existing = existing.filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !existing.is_dir() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    Ok(access(existing, Access::WRITE_OK | Access::EXEC_OK)?)
 }
 
 /// Checks that no other user but root can change where a path leads: each existing directory, link and file on the way.

@@ -113,7 +113,10 @@ impl Questions {
         Ok(api::Explanation {
             series: described(info),
             help: help.to_owned(),
-            source: source.as_ref().map(|(name, _)| name.to_string()),
+            source: source
+                .as_ref()
+                .map(|(name, _)| name.to_string())
+                .or_else(|| reporter_of(&info.series.metric).map(str::to_owned)),
             source_errors: source.map(|(_, errors)| errors),
             last_error: None,
             senders: self.senders(device, asker, sight)?,
@@ -220,6 +223,12 @@ fn source_of(metric: &str, sources: Option<&BTreeMap<Arc<str>, f64>>) -> Option<
     longest.map(|(source, errors)| (Arc::clone(source), *errors))
 }
 
+/// The program that reports a metric about itself. Its source has no failures.
+fn reporter_of(metric: &str) -> Option<&'static str> {
+    let reporters = [("agent_", "agent"), ("run_report_", "run")];
+    reporters.iter().find(|(prefix, _)| metric.starts_with(prefix)).map(|(_, name)| *name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,5 +242,7 @@ mod tests {
         assert_eq!(of("cpufreq_frequency_hertz").as_deref(), Some("cpufreq"));
         assert_eq!(of("nfsd_calls_total"), None);
         assert_eq!(source_of("cpu_online", None), None);
+        assert_eq!(reporter_of("agent_dropped_samples_total"), Some("agent"));
+        assert_eq!(reporter_of("agents"), None);
     }
 }

@@ -60,15 +60,15 @@ fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
         nodes_known: 0,
         nodes_applied: 0,
         rejected: Vec::new(),
+        shortened: Vec::new(),
     };
     for agent in app.agents.matching(&change.nodes) {
         shown.nodes_known += 1;
         let told = app.on_demand.told(&agent.device, base, now);
         let left_out = app.on_demand.left_out(&agent.device, change.number);
         if !left_out.is_empty() && shown.rejected.len() < LISTED_MAX {
-            let device = agent.device.to_string();
-            let reason =
-                format!("its limits are reached; it does not receive [{}]", left_out.join("], ["));
+            let (device, sections) = (agent.device.to_string(), left_out.join("], ["));
+            let reason = format!("its limits are reached; it does not receive [{sections}]");
             shown.rejected.push(api::SetRejection { device, reason });
         }
         if agent.generation != Some(told.generation) {
@@ -76,13 +76,23 @@ fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
         }
         let text = String::from_utf8_lossy(&told.text);
         let refused = agent.refused.iter().flat_map(|why| refusals(why, &text));
-        let mut is_taken = left_out.is_empty();
+        let (mut is_taken, mut ends) = (left_out.is_empty(), None);
         for (key, what) in refused.filter(|(key, _)| concerns(change, key)) {
+            if let Some((until, reason)) = shortened(&what) {
+                // Of the sources of a change, the first to end counts.
+                let new = (until < change.until).then(|| (until, reason.to_owned()));
+                ends = ends.into_iter().chain(new).min();
+                continue;
+            }
             is_taken = false;
             if shown.rejected.len() < LISTED_MAX {
                 let (device, reason) = (agent.device.to_string(), format!("{key}: {what}"));
                 shown.rejected.push(api::SetRejection { device, reason });
             }
+        }
+        if let Some((until, reason)) = ends.filter(|_| shown.shortened.len() < LISTED_MAX) {
+            let (device, until) = (agent.device.to_string(), until.seconds());
+            shown.shortened.push(api::SetShortened { device, until, reason });
         }
         shown.nodes_applied += u64::from(is_taken);
     }
@@ -102,6 +112,12 @@ fn refusals(why: &str, text: &str) -> Vec<(String, String)> {
         }
     };
     sentences.map(one).collect()
+}
+
+/// Reads the end and the limit from an agent's message about a shortened change.
+fn shortened(what: &str) -> Option<(Timestamp, &str)> {
+    let (until, reason) = what.strip_prefix(config::SHORTENED)?.split_once(": ")?;
+    Some((Timestamp::parse(until).ok()?, reason))
 }
 
 /// Returns the first text in backticks of a message.
@@ -439,8 +455,8 @@ mod tests {
     fn a_refusal_is_shown_for_its_own_change_alone() {
         let text = "until = \"2026-01-06T14:00:00Z\"\n[sources.load]\nperiod = \"1s\"\nenabled = true\n\
                     [burst.cpu]\nperiod = \"1s\"\nuntil = 5\n[[promote]]\nmetric = \"x\"\n";
-        let why = "server:1:9: it ends sooner: `remote.time_max` is 1h; server:3:10: `remote.allow` has no \
-                   `periods`; server: `burst.exec`: `exec` has no burst; server:7:9: it ends sooner: a; b; \
+        let why = "server:1:9: shortened to 1970-01-01T01:00:00Z: `remote.time_max` is 1h; server:3:10: `remote.allow` has no \
+                   `periods`; server: `burst.exec`: `exec` has no burst; server:7:9: it ends: a; b; \
                    server:9:10: `remote.allow` has no `promotions`";
         let found = refusals(why, text);
         let keys: Vec<&str> = found.iter().map(|(key, _)| &**key).collect();
@@ -448,7 +464,8 @@ mod tests {
             ["until", "sources.load.period", "burst.exec", "burst.cpu.until", "promote.metric"];
         assert_eq!(keys, expected);
         assert_eq!(found[1].1, "`remote.allow` has no `periods`");
-        assert_eq!(found[3].1, "it ends sooner: a; b");
+        assert_eq!(found[3].1, "it ends: a; b");
+        assert!(shortened(&found[0].1).is_some() && shortened(&found[1].1).is_none());
         let change = |section: &str, key: &str| {
             let entry = Entry { section: section.into(), key: key.into(), value: "1".into() };
             let nodes = NodeList::new("n1").unwrap();

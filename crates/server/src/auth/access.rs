@@ -47,13 +47,13 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Resolves the settings. An unknown user or group is an error when `strict`, and a warning otherwise.
+    /// Resolves the settings. Unknown users and groups are errors when `strict`, and warnings otherwise.
     pub(crate) fn of(
         settings: &AccessSettings,
         files: &UserFiles,
         strict: bool,
-    ) -> Result<Self, String> {
-        let mut staff = BTreeSet::new();
+    ) -> Result<Self, Vec<String>> {
+        let (mut staff, mut unknown) = (BTreeSet::new(), Vec::new());
         for name in &settings.staff {
             let found = match name.strip_prefix('@') {
                 Some(group) => members(files, group),
@@ -66,9 +66,12 @@ impl Access {
             };
             match found {
                 Ok(uids) => staff.extend(uids),
-                Err(why) if strict => return Err(why),
+                Err(why) if strict => unknown.push(why),
                 Err(why) => log::warn!("access.staff: {why}"),
             }
+        }
+        if !unknown.is_empty() {
+            return Err(unknown);
         }
         Ok(Self {
             anonymous: settings.anonymous == config::Anonymous::Nodes,
@@ -125,7 +128,7 @@ pub(crate) mod tests {
         config::load_server(&given).unwrap().config.access
     }
 
-    fn staff(words: &[&str]) -> Result<Vec<u32>, String> {
+    fn staff(words: &[&str]) -> Result<Vec<u32>, Vec<String>> {
         Access::of(&settings(words), &files(), true)
             .map(|access| access.staff.into_iter().collect())
     }
@@ -134,8 +137,10 @@ pub(crate) mod tests {
     fn staff_are_users_and_groups() {
         assert_eq!(staff(&["@ops", "eve", "77"]).unwrap(), [77, 1000, 1001, 1002]);
         assert_eq!(staff(&["@empty"]).unwrap(), [0_u32; 0]);
-        assert!(staff(&["@nope"]).unwrap_err().contains("no group `nope`"));
-        assert!(staff(&["nope"]).unwrap_err().contains("no user `nope`"));
+        assert!(staff(&["@nope"]).unwrap_err()[0].contains("no group `nope`"));
+        let errors = staff(&["nope", "eve", "@nope"]).unwrap_err();
+        assert_eq!(errors.len(), 2, "{errors:?}");
+        assert!(errors[0].contains("no user `nope`"), "{errors:?}");
     }
 
     proptest! {

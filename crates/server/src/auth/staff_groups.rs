@@ -22,13 +22,13 @@ const NAMES_A_CALL: usize = 200;
 /// is skipped with a warning until a later resolution finds it.
 ///
 /// # Errors
-/// A name is in no file, and the name service answered that it does not exist.
+/// Names that are in no file, and that do not exist by the answer of the name service.
 pub(crate) fn resolve(
     settings: &AccessSettings,
     root: &Root,
     program: &str,
     strict: bool,
-) -> Result<Access, String> {
+) -> Result<Access, Vec<String>> {
     let mut files = UserFiles::read(root);
     let failed = match add_directory(settings, &mut files, program) {
         Ok(()) => false,
@@ -119,7 +119,7 @@ mod tests {
         let root = Root::recorded(machine.path()).unwrap();
         let settings = settings(names);
         let access =
-            resolve(&settings, &root, getent, strict).map_err(|error| error.to_string())?;
+            resolve(&settings, &root, getent, strict).map_err(|errors| errors.join("; "))?;
         Ok(access.staff.into_iter().collect())
     }
 

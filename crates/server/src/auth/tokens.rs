@@ -29,6 +29,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Wrong lines that one run reports.
+const ERRORS_MAX: usize = 100;
 const TOKEN_BYTES_MIN: usize = 8;
 const TOKEN_BYTES_MAX: usize = 256;
 
@@ -93,34 +95,42 @@ impl Tokens {
     /// Reads a token file; `passwd` is the text of `/etc/passwd`.
     ///
     /// # Errors
-    /// The file cannot be read, others could read or change it, or a line is invalid.
-    pub(crate) fn read(path: &Path, passwd: &[u8]) -> Result<Self, SecretError> {
-        let text = read_secret(path)?;
-        Self::parse(&text, passwd).map_err(|(line, what)| SecretError::Line {
-            path: path.to_owned(),
-            line,
-            what,
-        })
+    /// The file cannot be read, others could read or change it, or lines are invalid: all of them.
+    pub(crate) fn read(path: &Path, passwd: &[u8]) -> Result<Self, Vec<SecretError>> {
+        let text = read_secret(path).map_err(|error| vec![error])?;
+        let wrong = |(line, what)| SecretError::Line { path: path.to_owned(), line, what };
+        Self::parse(&text, passwd).map_err(|errors| errors.into_iter().map(wrong).collect())
     }
 
-    /// Parses the text of a token file; an error includes its line, from 1.
-    pub(crate) fn parse(text: &str, passwd: &[u8]) -> Result<Self, (usize, String)> {
+    /// Parses the text of a token file. Returns all errors, each with its line, from 1.
+    pub(crate) fn parse(text: &str, passwd: &[u8]) -> Result<Self, Vec<(usize, String)>> {
         let mut tokens = Self::default();
+        let mut errors = Vec::new();
         for (line, number) in text.lines().zip(1..) {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
             let (scope, token) = line.split_once([' ', '\t']).unwrap_or(("agent", line));
-            let form = |what| (number, format!("{what}; a line is `SCOPE[:NAME] TOKEN`"));
-            let rights = rights(scope, passwd).map_err(form)?;
-            let hash = hash(token.trim()).map_err(|what| (number, what))?;
-            if tokens.known.iter().any(|(known, _)| same(known, &hash)) {
-                return Err((number, "duplicate of a token on an earlier line".to_owned()));
+            let form = |what| format!("{what}; a line is `SCOPE[:NAME] TOKEN`");
+            let (rights, hash) = (rights(scope, passwd).map_err(form), hash(token.trim()));
+            let is_known = |hash| tokens.known.iter().any(|(known, _)| same(known, hash));
+            if hash.as_ref().is_ok_and(is_known) {
+                errors.push((number, "duplicate of a token on an earlier line".to_owned()));
             }
-            tokens.known.push((hash, rights));
+            match (rights, hash) {
+                (Ok(rights), Ok(hash)) => tokens.known.push((hash, rights)),
+                (rights, hash) => {
+                    let wrong = rights.err().into_iter().chain(hash.err());
+                    errors.extend(wrong.map(|what| (number, what)));
+                }
+            }
+            if errors.len() >= ERRORS_MAX {
+                errors.push((number, "later lines were not checked".to_owned()));
+                break;
+            }
         }
-        Ok(tokens)
+        if errors.is_empty() { Ok(tokens) } else { Err(errors) }
     }
 
     /// Returns the rights of a token, in a time that does not depend on how much of the token is right.
@@ -325,10 +335,22 @@ mod tests {
             ("admin sha256:12", "64 hexadecimal"),
             ("user aaaaaaaaaaaaaaaaaaaa\nadmin aaaaaaaaaaaaaaaaaaaa", "earlier line"),
         ] {
-            let (line, what) = Tokens::parse(text, PASSWD).unwrap_err();
-            assert_eq!(line, text.lines().count(), "{text}");
+            let errors = Tokens::parse(text, PASSWD).unwrap_err();
+            let (line, what) = &errors[0];
+            assert_eq!((errors.len(), *line), (1, text.lines().count()), "{text}: {errors:?}");
             assert!(what.contains(want) && !what.contains("aaaa"), "{what}");
         }
+    }
+
+    #[test]
+    fn every_wrong_line_is_reported_up_to_a_limit() {
+        let text =
+            "agnet aaaaaaaaaaaaaaaaaaaa\nadmin short\nadmin bbbbbbbbbbbbbbbbbbbb\nroot tiny\n";
+        let lines = |text: &str| -> Vec<usize> {
+            Tokens::parse(text, PASSWD).unwrap_err().iter().map(|(line, _)| *line).collect()
+        };
+        assert_eq!(lines(text), [1, 2, 4, 4], "a line may have two errors");
+        assert_eq!(lines(&"admin short\n".repeat(500)).len(), ERRORS_MAX + 1);
     }
 
     #[test]
@@ -340,11 +362,9 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(Tokens::read(&path, PASSWD).is_ok(), ok, "{mode:o}");
         }
-        assert!(matches!(Tokens::read(dir.path(), PASSWD), Err(SecretError::Open { .. })));
-        assert!(matches!(
-            Tokens::read(&dir.path().join("no"), PASSWD),
-            Err(SecretError::Read { .. })
-        ));
+        let errors = |path: &Path| Tokens::read(path, PASSWD).unwrap_err();
+        assert!(matches!(errors(dir.path())[..], [SecretError::Open { .. }]));
+        assert!(matches!(errors(&dir.path().join("no"))[..], [SecretError::Read { .. }]));
     }
 
     proptest! {

@@ -28,10 +28,11 @@ pub(crate) async fn run(app: Arc<App>, root: Root, program: &'static str) {
             tokio::task::spawn_blocking(move || resolve(&wanted, &root, program, false)).await;
         match resolved {
             Ok(Ok(access)) => app.replace_access(&settings, access),
-            Ok(Err(error)) => log::warn!("the staff is not resolved again: {error}"),
+            Ok(Err(errors)) => {
+                log::warn!("the staff is not resolved again: {}", errors.join("; "));
+            }
             Err(_) => log::error!(
-                "resolving the staff panicked; the previous staff stays in \
-                                   effect"
+                "resolving the staff panicked; the previous staff stays in effect"
             ),
         }
     }

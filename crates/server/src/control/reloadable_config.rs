@@ -6,12 +6,13 @@ use crate::auth::peer::host_of_ip;
 use crate::auth::staff_groups;
 use crate::auth::tls::{self, TlsError, TlsFiles};
 use crate::auth::tokens::{SecretError, Tokens};
-use crate::control::rules::{self, Rules};
+use crate::control::rules::{self, RuleError, Rules};
 use crate::control::text::Base;
 use crate::control::value_rule::When;
 use config::{AccessSettings, ServerConfig};
 use jobs::Rule;
 use kernel::Root;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub enum LiveError {
     /// The token file is invalid.
     #[error("tokens: {0}")]
     Tokens(SecretError),
-    /// The staff cannot be resolved.
+    /// A member of the staff cannot be resolved.
     #[error("access.staff: {0}")]
     Access(String),
     /// The certificates are invalid.
@@ -39,12 +40,12 @@ pub enum LiveError {
         why: String,
     },
     /// The rules file is invalid.
-    #[error("the rules of promotions, {}: {why}", path.display())]
+    #[error("the rules of promotions, {}: {error}", path.display())]
     Rules {
         /// Path of the file.
         path: PathBuf,
         /// The problem.
-        why: String,
+        error: RuleError,
     },
     /// Other machines can reach the listener, and no token is configured.
     #[error(
@@ -62,6 +63,26 @@ pub enum LiveError {
     /// The thread that reads the files panicked.
     #[error("reading the configuration's files panicked")]
     Panicked,
+}
+
+/// All reasons why the server cannot run a configuration.
+#[derive(Debug, thiserror::Error)]
+pub struct LiveErrors(pub Vec<LiveError>);
+
+/// One per line.
+impl fmt::Display for LiveErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, error) in self.0.iter().enumerate() {
+            write!(f, "{}{error}", if i == 0 { "" } else { "\n" })?;
+        }
+        Ok(())
+    }
+}
+
+impl From<LiveError> for LiveErrors {
+    fn from(error: LiveError) -> Self {
+        Self(vec![error])
+    }
 }
 
 /// The configuration that applies to requests from now on.
@@ -95,17 +116,17 @@ impl Live {
     /// Reads every file that the configuration names.
     ///
     /// # Errors
-    /// A file is invalid, or the listener would be unprotected.
+    /// Files are invalid, or the listener would be unprotected.
     pub(crate) fn load(
         config: &ServerConfig,
         agents: Option<&Path>,
         listen: SocketAddr,
         root: &Root,
-    ) -> Result<Self, LiveError> {
+    ) -> Result<Self, LiveErrors> {
         let (live, errors) = Self::read(config, agents, listen, root);
-        match errors.into_iter().next() {
-            Some((_, error)) => Err(error),
-            None => live.ok_or(LiveError::Panicked),
+        match live {
+            Some(live) if errors.is_empty() => Ok(live),
+            _ => Err(LiveErrors(errors.into_iter().map(|(_, error)| error).collect())),
         }
     }
 
@@ -118,17 +139,18 @@ impl Live {
     ) -> (Option<Self>, Vec<(&'static str, LiveError)>) {
         let mut errors = Vec::new();
         let tokens = noted(&mut errors, "token_file", tokens(config, root));
-        let access =
-            staff_groups::resolve(&config.access, root, GETENT, true).map_err(LiveError::Access);
+        let access = staff_groups::resolve(&config.access, root, GETENT, true)
+            .map_err(|unknown| unknown.into_iter().map(LiveError::Access).collect());
         let access = noted(&mut errors, "access.staff", access);
-        let tls = noted(&mut errors, "cert", tls_of(config));
+        let tls = noted(&mut errors, "cert", tls_of(config).map_err(one));
         if let (Some(tokens), Some(tls)) = (&tokens, &tls) {
             let reach = check_reach(config, listen, tokens, tls.is_some());
-            noted(&mut errors, "listen", reach);
+            noted(&mut errors, "listen", reach.map_err(one));
         }
-        let agents = agents.map(AgentConfig::read).transpose();
+        let agents = agents.map(AgentConfig::read).transpose().map_err(one);
         let agents = noted(&mut errors, "agent_config", agents);
-        let rules = noted(&mut errors, "promotions.rules", rules_of(config));
+        let rules = rules_of(config).map_err(|(_, errors)| errors);
+        let rules = noted(&mut errors, "promotions.rules", rules);
         let all = tokens.zip(access).zip(tls).zip(agents).zip(rules);
         let live = all.map(|((((tokens, access), tls), agents), Rules { promoting, when })| Self {
             names: names(&config.listen.names, listen),
@@ -144,18 +166,23 @@ impl Live {
     }
 }
 
-/// Records the error of a setting.
+/// Records the errors of a setting.
 fn noted<T>(
     errors: &mut Vec<(&'static str, LiveError)>,
     key: &'static str,
-    read: Result<T, LiveError>,
+    read: Result<T, Vec<LiveError>>,
 ) -> Option<T> {
-    read.map_err(|error| errors.push((key, error))).ok()
+    read.map_err(|new| errors.extend(new.into_iter().map(|error| (key, error)))).ok()
 }
 
-fn tokens(config: &ServerConfig, root: &Root) -> Result<Tokens, LiveError> {
+fn one(error: LiveError) -> Vec<LiveError> {
+    vec![error]
+}
+
+fn tokens(config: &ServerConfig, root: &Root) -> Result<Tokens, Vec<LiveError>> {
     let Some(path) = &config.listen.token_file else { return Ok(Tokens::default()) };
-    Tokens::read(path, &UserFiles::read(root).passwd).map_err(LiveError::Tokens)
+    let read = Tokens::read(path, &UserFiles::read(root).passwd);
+    read.map_err(|errors| errors.into_iter().map(LiveError::Tokens).collect())
 }
 
 fn tls_of(config: &ServerConfig) -> Result<Option<Arc<rustls::ServerConfig>>, LiveError> {
@@ -187,11 +214,19 @@ fn check_reach(
     Ok(())
 }
 
-fn rules_of(config: &ServerConfig) -> Result<Rules, LiveError> {
+/// Reads the rules.
+///
+/// # Errors
+/// All errors, beside the valid rules.
+pub(crate) fn rules_of(config: &ServerConfig) -> Result<Rules, (Rules, Vec<LiveError>)> {
     let promotions = &config.promotions;
     let Some(path) = &promotions.rules else { return Ok(Rules::default()) };
-    rules::read(path, promotions.time_max)
-        .map_err(|why| LiveError::Rules { path: path.clone(), why })
+    let (rules, errors) = rules::read(path, promotions.time_max);
+    if errors.is_empty() {
+        return Ok(rules);
+    }
+    let wrong = |error| LiveError::Rules { path: path.clone(), error };
+    Err((rules, errors.into_iter().map(wrong).collect()))
 }
 
 /// Returns loopback names, the address, and the configured names. Without configured names, adds the host

@@ -24,8 +24,11 @@
 use crate::control::expression;
 use crate::control::value_rule::{Beyond, When};
 use jobs::Rule;
+use model::setting::show_duration;
 use model::{ClusterId, Labels, Metric, NodeList};
 use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 use toml::de::{DeTable, DeValue};
@@ -68,129 +71,248 @@ pub(crate) struct Rules {
     pub(crate) when: Vec<When>,
 }
 
-/// Reads the rules; `most` limits the duration of their promotions.
-pub(crate) fn read(path: &Path, most: Duration) -> Result<Rules, String> {
-    let about = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    if about.len() > BYTES_MAX {
-        return Err(format!("longer than {BYTES_MAX} bytes"));
-    }
-    parse(&std::fs::read_to_string(path).map_err(|error| error.to_string())?, most)
+/// An error in the rules.
+#[derive(Debug, thiserror::Error)]
+pub struct RuleError {
+    /// Line in the file, from 1; `None` if the file cannot be read.
+    pub line: Option<usize>,
+    /// The problem.
+    pub what: String,
 }
 
-fn parse(text: &str, most: Duration) -> Result<Rules, String> {
-    let table = DeTable::parse(text).map_err(|error| error.to_string().trim().to_owned())?;
-    let mut rules = Rules::default();
-    for (key, value) in table.get_ref() {
-        let (key, list) = (&**key.get_ref(), value.get_ref().as_array());
-        let list = list.filter(|_| matches!(key, "rule" | "when"));
-        let list = list.ok_or_else(|| {
-            format!("`{key}` is unknown; a rule begins with [[rule]] or [[when]]")
-        })?;
-        if list.len() > RULES_MAX {
-            return Err(format!("more than {RULES_MAX} rules"));
+/// `line 3: rule `hot`: ...`.
+impl fmt::Display for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "line {line}: {}", self.what),
+            None => f.write_str(&self.what),
         }
-        for rule in list.iter() {
-            let rule = rule.get_ref().as_table();
-            let rule = rule.ok_or("a rule begins with [[rule]] or [[when]]")?;
-            if key == "rule" {
-                rules.promoting.push(read_rule(rule)?);
+    }
+}
+
+/// Reads the valid rules, and all errors of the others. `most` limits the duration of their promotions.
+pub(crate) fn read(path: &Path, most: Duration) -> (Rules, Vec<RuleError>) {
+    let text = || -> io::Result<String> {
+        if std::fs::metadata(path)?.len() > BYTES_MAX {
+            return Err(io::Error::other(format!("longer than {BYTES_MAX} bytes")));
+        }
+        std::fs::read_to_string(path)
+    };
+    match text() {
+        Ok(text) => parse(&text, most),
+        Err(error) => {
+            let error = RuleError { line: None, what: error.to_string() };
+            (Rules::default(), vec![error])
+        }
+    }
+}
+
+fn parse(text: &str, most: Duration) -> (Rules, Vec<RuleError>) {
+    let (mut rules, mut errors) = (Rules::default(), Errors { text, errors: Vec::new() });
+    let (table, wrong) = DeTable::parse_recoverable(text);
+    for error in wrong {
+        let at = error.span().unwrap_or_default().start;
+        errors.push(at, error.message().replace('\n', ", "));
+    }
+    for (key, value) in table.get_ref() {
+        let (name, list) = (&**key.get_ref(), value.get_ref().as_array());
+        let Some(list) = list.filter(|_| matches!(name, "rule" | "when")) else {
+            let what = format!("`{name}` is unknown; a rule begins with [[rule]] or [[when]]");
+            errors.push(key.span().start, what);
+            continue;
+        };
+        if list.len() > RULES_MAX {
+            errors.push(key.span().start, format!("more than {RULES_MAX} rules"));
+            continue;
+        }
+        for value in list.iter() {
+            let Some(table) = value.get_ref().as_table() else {
+                let what = "a rule begins with [[rule]] or [[when]]".to_owned();
+                errors.push(value.span().start, what);
+                continue;
+            };
+            let entry = Entry::new(table, value.span().start, &mut errors);
+            if name == "rule" {
+                rules.promoting.extend(entry.read(read_rule));
             } else {
-                rules.when.push(read_when(rule, most)?);
+                rules.when.extend(entry.read(|entry| read_when(entry, most)));
             }
         }
     }
     // The server remembers by name when and how often a rule fired, so names must be unique.
     let mut names: BTreeSet<&str> = rules.promoting.iter().map(|rule| &*rule.name).collect();
-    match rules.when.iter().find(|when| !names.insert(&when.name)) {
-        Some(twice) => Err(format!("another rule is named `{}` like one of [[when]]", twice.name)),
-        None => Ok(rules),
+    for twice in rules.when.iter().filter(|when| !names.insert(&when.name)) {
+        let what = format!("another rule is named `{}` like one of [[when]]", twice.name);
+        errors.errors.push(RuleError { line: None, what });
+    }
+    (rules, errors.errors)
+}
+
+/// The errors of a text.
+struct Errors<'a> {
+    text: &'a str,
+    errors: Vec<RuleError>,
+}
+
+impl Errors<'_> {
+    /// Adds an error at this byte of the text.
+    fn push(&mut self, at: usize, what: String) {
+        let before = self.text.as_bytes().iter().take(at);
+        let line = Some(before.filter(|byte| **byte == b'\n').count() + 1);
+        self.errors.push(RuleError { line, what });
     }
 }
 
-fn read_when(table: &DeTable<'_>, most: Duration) -> Result<When, String> {
-    let name = table.get("name").and_then(|name| name.get_ref().as_str()).unwrap_or_default();
-    when_of(table, most).map_err(|why| format!("rule `{name}`: {why}"))
+/// A rule while it is read.
+struct Entry<'a, 'b> {
+    table: &'a DeTable<'a>,
+    name: &'a str,
+    /// Its place in the text.
+    at: usize,
+    errors: &'a mut Errors<'b>,
 }
 
-fn when_of(table: &DeTable<'_>, most: Duration) -> Result<When, String> {
-    known(table, &WHEN_KEYS)?;
-    let get = |key: &str| table.get(key).map(toml::Spanned::get_ref);
-    let word = |key: &str| get(key).map(|value| text(key, value)).transpose();
-    let bound = |key: &str| get(key).map(|value| number(key, value)).transpose();
-    let named = word("name")?.zip(word("metric")?);
-    let (name, metric) = named.ok_or("a rule has a `name` and a `metric`")?;
+impl<'a, 'b> Entry<'a, 'b> {
+    fn new(table: &'a DeTable<'a>, at: usize, errors: &'a mut Errors<'b>) -> Self {
+        let name = table.get("name").and_then(|name| name.get_ref().as_str()).unwrap_or_default();
+        Self { table, name, at, errors }
+    }
+
+    /// Reads a rule; `None` if it has errors.
+    fn read<T>(mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        let before = self.errors.errors.len();
+        let rule = read(&mut self);
+        rule.filter(|_| self.errors.errors.len() == before)
+    }
+
+    /// Reads the value of a key, if the rule has the key.
+    fn get<T>(
+        &mut self,
+        key: &str,
+        read: impl FnOnce(&str, &'a DeValue<'a>) -> Result<T, String>,
+    ) -> Option<T> {
+        let value = self.table.get(key)?;
+        let read = read(key, value.get_ref());
+        read.map_err(|what| self.wrong_at(value.span().start, &what)).ok()
+    }
+
+    /// Reads the value of a key that each rule has.
+    fn must<T>(
+        &mut self,
+        key: &str,
+        read: impl FnOnce(&str, &'a DeValue<'a>) -> Result<T, String>,
+    ) -> Option<T> {
+        if !self.has(key) {
+            self.wrong(&format!("it has no `{key}`"));
+        }
+        self.get(key, read)
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.table.get(key).is_some()
+    }
+
+    /// Rejects unknown keys.
+    fn known(&mut self, keys: &[&'static str]) {
+        for (key, _) in self.table {
+            let (name, at) = (&**key.get_ref(), key.span().start);
+            if !keys.contains(&name) {
+                let meant = config::nearest(name, keys.iter().copied());
+                let meant = meant.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+                self.wrong_at(at, &format!("a rule has no `{name}`{meant}"));
+            }
+        }
+    }
+
+    fn wrong(&mut self, what: &str) {
+        self.wrong_at(self.at, what);
+    }
+
+    fn wrong_at(&mut self, at: usize, what: &str) {
+        self.errors.push(at, format!("rule `{}`: {what}", self.name));
+    }
+}
+
+fn read_when(entry: &mut Entry<'_, '_>, most: Duration) -> Option<When> {
+    entry.known(&WHEN_KEYS);
+    let name = entry.must("name", name_of);
+    let metric = entry.must("metric", |key, value| {
+        let metric = text(key, value)?;
+        Metric::check_name(metric).map_err(|error| error.to_string())?;
+        Ok(metric)
+    });
+    let bounds = (entry.get("above", number), entry.get("below", number));
+    let beyond = match bounds {
+        (Some(bound), None) => Some(Beyond::Above(bound)),
+        (None, Some(bound)) => Some(Beyond::Below(bound)),
+        _ => None,
+    };
+    if entry.has("above") == entry.has("below") {
+        entry.wrong("it has either `above` or `below`");
+    }
+    if !entry.has("flush") && !entry.has("promote") {
+        entry.wrong("it has `flush`, `promote` or both");
+    }
+    let back = entry.get("back", |key, value| match beyond {
+        Some(beyond) => back(beyond, number(key, value)?),
+        None => number(key, value),
+    });
+    let flush = entry.get("flush", source_word);
+    let promote = entry.get("promote", |key, value| {
+        let promote = text(key, value)?;
+        let checked = expression::check(promote);
+        checked.map_err(|why| why.replacen("`metric`", "`promote`", 1))?;
+        Ok(promote)
+    });
+    let nodes = entry.get("nodes", nodes);
+    let jobs = entry.get("jobs", truth).unwrap_or(false);
+    let labels = entry.get("labels", |_, value| labels(value)).unwrap_or_default();
+    let second = Duration::from_secs(1);
+    let lasts = entry.get("for", |key, value| span(key, value, Duration::ZERO, DAY));
+    let promote_for = entry.get("promote_for", |key, value| span(key, value, second, most));
+    let again = entry.get("again_after", |key, value| span(key, value, second, DAY));
+    let beyond = beyond?;
+    let (Beyond::Above(bound) | Beyond::Below(bound)) = beyond;
+    Some(When {
+        name: name?.into(),
+        metric: metric?.into(),
+        labels,
+        nodes,
+        jobs,
+        back: back.unwrap_or(bound),
+        beyond,
+        lasts_us: micros(lasts.unwrap_or_default()),
+        flush: flush.map(Into::into),
+        promote: promote.map(Into::into),
+        promote_us: micros(promote_for.unwrap_or(REST.min(most))),
+        again_us: micros(again.unwrap_or(REST)),
+    })
+}
+
+fn name_of<'a>(key: &str, value: &'a DeValue<'_>) -> Result<&'a str, String> {
+    let name = text(key, value)?;
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(model::is_unprintable) {
         return Err(format!(
             "a name has 1 to {NAME_BYTES_MAX} bytes, and only printable characters"
         ));
     }
-    Metric::check_name(metric).map_err(|error| error.to_string())?;
-    let beyond = match (bound("above")?, bound("below")?) {
-        (Some(bound), None) => Beyond::Above(bound),
-        (None, Some(bound)) => Beyond::Below(bound),
-        _ => return Err("it has either `above` or `below`".to_owned()),
-    };
-    let (flush, promote) = (word("flush")?, word("promote")?);
-    if flush.is_none() && promote.is_none() {
-        return Err("it has `flush`, `promote` or both".to_owned());
-    }
+    Ok(name)
+}
+
+fn source_word<'a>(key: &str, value: &'a DeValue<'_>) -> Result<&'a str, String> {
+    let word = text(key, value)?;
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    if flush.is_some_and(|word| word.is_empty() || !word.bytes().all(is_word)) {
-        return Err(format!("`flush` must be a source name; source names match {}", api::WORD));
+    if word.is_empty() || !word.bytes().all(is_word) {
+        return Err(format!("`{key}` must be a source name; source names match {}", api::WORD));
     }
-    let checked = promote.map_or(Ok(()), expression::check);
-    checked.map_err(|why| why.replacen("`metric`", "`promote`", 1))?;
-    let nodes = word("nodes")?.map(NodeList::new).transpose();
-    let jobs = get("jobs").map_or(Some(false), DeValue::as_bool);
-    let Times { lasts, promote_for, again } = Times::of(table, most)?;
-    Ok(When {
-        name: name.into(),
-        metric: metric.into(),
-        labels: get("labels").map_or(Ok(Vec::new()), labels)?,
-        nodes: nodes.map_err(|error| error.to_string())?,
-        jobs: jobs.ok_or("`jobs` is true or false")?,
-        back: back(beyond, bound("back")?)?,
-        beyond,
-        lasts_us: micros(lasts),
-        flush: flush.map(Into::into),
-        promote: promote.map(Into::into),
-        promote_us: micros(promote_for),
-        again_us: micros(again),
-    })
+    Ok(word)
 }
 
-/// The durations of a value rule.
-struct Times {
-    lasts: Duration,
-    promote_for: Duration,
-    again: Duration,
-}
-
-impl Times {
-    fn of(table: &DeTable<'_>, most: Duration) -> Result<Self, String> {
-        let time = |key: &str, default: Duration| {
-            table.get(key).map_or(Ok(default), |value| span(key, value.get_ref()))
-        };
-        let least = Duration::from_secs(1);
-        let lasts = time("for", Duration::ZERO)?;
-        let promote_for = time("promote_for", REST.min(most))?;
-        let again = time("again_after", REST)?;
-        if lasts > DAY || !(least..=DAY).contains(&again) {
-            return Err("`for` is a day at most, `again_after` a second to a day".to_owned());
-        }
-        if !(least..=most).contains(&promote_for) {
-            return Err(format!("`promote_for` is a second to {} s", most.as_secs()));
-        }
-        Ok(Self { lasts, promote_for, again })
-    }
-}
-
-/// Returns the value that resets a rule: `back`, or the bound itself by default.
-fn back(beyond: Beyond, back: Option<f64>) -> Result<f64, String> {
-    match (beyond, back) {
-        (Beyond::Above(bound) | Beyond::Below(bound), None) => Ok(bound),
-        (Beyond::Above(bound), Some(back)) if back <= bound => Ok(back),
-        (Beyond::Below(bound), Some(back)) if back >= bound => Ok(back),
+/// Checks the value that resets a rule; the default is the bound itself.
+fn back(beyond: Beyond, back: f64) -> Result<f64, String> {
+    match beyond {
+        Beyond::Above(bound) if back <= bound => Ok(back),
+        Beyond::Below(bound) if back >= bound => Ok(back),
         _ => Err("`back` must not be greater than `above` or less than `below`".to_owned()),
     }
 }
@@ -218,73 +340,60 @@ fn number(key: &str, value: &DeValue<'_>) -> Result<f64, String> {
     number.filter(|number| number.is_finite()).ok_or_else(|| format!("`{key}` must be a number"))
 }
 
-fn span(key: &str, value: &DeValue<'_>) -> Result<Duration, String> {
+/// Reads a time within these limits.
+fn span(key: &str, value: &DeValue<'_>, min: Duration, max: Duration) -> Result<Duration, String> {
     let time = value.as_str().and_then(config::parse_duration);
-    time.ok_or_else(|| format!("`{key}` must be a duration such as \"30s\" or \"10m\""))
+    let time = time.ok_or_else(|| format!("`{key}` must be a duration such as \"30s\" or \"10m\""))?;
+    if !(min..=max).contains(&time) {
+        let from =
+            if min.is_zero() { String::new() } else { format!(" from {}", show_duration(min)) };
+        return Err(format!("`{key}` must be a duration{from} up to {}", show_duration(max)));
+    }
+    Ok(time)
 }
 
 fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Rejects unknown keys.
-fn known(table: &DeTable<'_>, keys: &[&'static str]) -> Result<(), String> {
-    for (key, _) in table {
-        let key = &**key.get_ref();
-        if !keys.contains(&key) {
-            let meant = config::nearest(key, keys.iter().copied());
-            let meant = meant.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-            return Err(format!("unknown key `{key}` of a rule{meant}"));
-        }
-    }
-    Ok(())
-}
-
-fn read_rule(table: &DeTable<'_>) -> Result<Rule, String> {
-    known(table, &KEYS)?;
-    let mut rule = Rule::default();
-    for (key, value) in table {
-        let (key, value) = (&**key.get_ref(), value.get_ref());
-        match key {
-            "name" => rule.name = text(key, value)?.into(),
-            "metric" => rule.metric = text(key, value)?.into(),
-            "nodes" => {
-                let nodes = NodeList::new(text(key, value)?);
-                rule.nodes = Some(nodes.map_err(|error| error.to_string())?);
-            }
-            "clusters" => {
-                let clusters = texts(key, value)?.into_iter().map(ClusterId::new);
-                rule.clusters =
-                    clusters.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
-            }
-            "users" => rule.users = boxed(texts(key, value)?),
-            "accounts" => rule.accounts = boxed(texts(key, value)?),
-            "projects" => rule.projects = boxed(texts(key, value)?),
-            "queues" => rule.queues = boxed(texts(key, value)?),
-            "jobs" => {
-                let truth = value.as_bool();
-                rule.jobs = truth.ok_or("`jobs` is true or false")?;
-            }
-            // `known` has rejected all other keys.
-            _ => {}
-        }
-    }
-    checked(rule)
-}
-
-fn checked(rule: Rule) -> Result<Rule, String> {
-    let name = &rule.name;
-    if name.is_empty() || rule.metric.is_empty() {
-        return Err(format!("rule `{name}`: a rule has a `name` and a `metric`"));
-    }
-    expression::check(&rule.metric).map_err(|why| format!("rule `{name}`: {why}"))?;
+fn read_rule(entry: &mut Entry<'_, '_>) -> Option<Rule> {
+    entry.known(&KEYS);
+    let mut list = |key: &str| boxed(entry.get(key, texts).unwrap_or_default());
+    let (users, accounts) = (list("users"), list("accounts"));
+    let (projects, queues) = (list("projects"), list("queues"));
+    let name = entry.must("name", name_of);
+    let metric = entry.must("metric", |key, value| {
+        let metric = text(key, value)?;
+        expression::check(metric)?;
+        Ok(metric)
+    });
+    let clusters = entry.get("clusters", |key, value| {
+        let clusters = texts(key, value)?.into_iter().map(ClusterId::new);
+        clusters.collect::<Result<_, _>>().map_err(|error| error.to_string())
+    });
+    let rule = Rule {
+        nodes: entry.get("nodes", nodes),
+        jobs: entry.get("jobs", truth).unwrap_or(false),
+        clusters: clusters.unwrap_or_default(),
+        name: name?.into(),
+        metric: metric?.into(),
+        users,
+        accounts,
+        projects,
+        queues,
+    };
     if !rule.is_of_jobs() && rule.nodes.is_none() {
-        return Err(format!(
-            "rule `{name}`: it selects neither nodes nor jobs; set `nodes`, or `jobs = true` for \
-             all jobs"
-        ));
+        entry.wrong("it selects neither nodes nor jobs; set `nodes`, or `jobs = true` for all jobs");
     }
-    Ok(rule)
+    Some(rule)
+}
+
+fn nodes(key: &str, value: &DeValue<'_>) -> Result<NodeList, String> {
+    NodeList::new(text(key, value)?).map_err(|error| error.to_string())
+}
+
+fn truth(key: &str, value: &DeValue<'_>) -> Result<bool, String> {
+    value.as_bool().ok_or_else(|| format!("`{key}` is true or false"))
 }
 
 fn text<'a>(key: &str, value: &'a DeValue<'_>) -> Result<&'a str, String> {
@@ -305,15 +414,36 @@ fn boxed(texts: Vec<&str>) -> Vec<Box<str>> {
 mod tests {
     use super::*;
 
+    /// The rules, or the errors, one per line.
+    fn parsed(text: &str) -> Result<Rules, String> {
+        let (rules, errors) = parse(text, DAY);
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        if errors.is_empty() { Ok(rules) } else { Err(errors.join("\n")) }
+    }
+
+    #[test]
+    fn every_error_of_every_rule_is_reported_with_its_line() {
+        let text = "[[rule]]\nname = \"a\"\nmetric = \"(\"\nqueue = \"q\"\njobs = 1\n\
+                    [[when]]\nname = \"hot\"\nmetric = \"load_1m\"\nabove = \"x\"\nfor = 30\nflush = \"cpu\"\n\
+                    [[when]]\nname = \"good\"\nmetric = \"load_1m\"\nabove = 1\nflush = \"cpu\"\n[other]\n";
+        let (rules, errors) = parse(text, DAY);
+        let mut lines: Vec<_> = errors.iter().filter_map(|error| error.line).collect();
+        lines.sort_unstable();
+        assert_eq!(lines, [3, 4, 5, 9, 10, 17], "{errors:?}");
+        assert_eq!((rules.promoting.len(), rules.when.len()), (0, 1), "the valid one remains");
+        let syntax = parsed("[[rule]]\nname = \n[[rule]]\nname = \"b\"\n").unwrap_err();
+        assert!(syntax.contains("line 2") && syntax.contains("rule `b`"), "{syntax}");
+    }
+
     #[test]
     fn rules_are_read_and_checked() {
         let text = "[[rule]]\nname = \"a\"\nmetric = \"ipmi_.*\"\nnodes = \"gpu-*\"\n\
                     [[rule]]\nname = \"b\"\nmetric = \"x\"\nclusters = [\"oar\"]\nqueues = [\"q\"]\n\
                     [[rule]]\nname = \"c\"\nmetric = \"x\"\njobs = true\n";
-        let rules = parse(text, DAY).unwrap().promoting;
+        let rules = parsed(text).unwrap().promoting;
         assert_eq!(rules.len(), 3);
         assert!(!rules[0].is_of_jobs() && rules[1].is_of_jobs() && rules[2].is_of_jobs());
-        assert_eq!(parse("", DAY).unwrap(), Rules::default());
+        assert_eq!(parsed("").unwrap(), Rules::default());
         for (bad, why) in [
             ("[[rule]]\nname = \"a\"\n", "metric"),
             ("[[rule]]\nname = \"a\"\nmetric = \"(\"\nnodes = \"n1\"\n", "at byte 1"),
@@ -321,7 +451,7 @@ mod tests {
             ("[[rule]]\nname = \"a\"\nmetric = \"x\"\n", "`jobs = true`"),
             ("[[rule]]\nname = \"a\"\nmetric = \"x\"\nqueue = \"q\"\n", "queue"),
         ] {
-            let error = parse(bad, DAY).unwrap_err();
+            let error = parsed(bad).unwrap_err();
             assert!(error.contains(why), "{error}");
         }
     }
@@ -335,7 +465,7 @@ mod tests {
              again_after = \"1h\"\n[[when]]\nname = \"idle\"\nmetric = \"load_1m\"\nbelow = 1_000\n\
              flush = \"load\"\n[[rule]]\nname = \"a\"\nmetric = \"x\"\njobs = true\n"
         );
-        let Rules { promoting, when } = parse(&text, DAY).unwrap();
+        let Rules { promoting, when } = parsed(&text).unwrap();
         assert_eq!((promoting.len(), when.len()), (1, 2));
         let [first, second] = &when[..] else { panic!("{when:?}") };
         assert_eq!((first.beyond, first.back), (Beyond::Above(95.0), 90.5));
@@ -354,16 +484,16 @@ mod tests {
             ("above = 1\nflush = \"CPU 7\"", "`flush` must be a source name"),
             ("above = 1\npromote = \"a(\"", "`promote` is not a regular expression"),
             ("above = 1\nflush = \"cpu\"\nfor = 30", "`for` must be a duration"),
-            ("above = 1\nflush = \"cpu\"\nfor = \"2d\"", "a day at most"),
+            ("above = 1\nflush = \"cpu\"\nfor = \"2d\"", "`for` must be a duration up to 1d"),
             ("above = 1\npromote = \"a\"\npromote_for = \"2d\"", "`promote_for`"),
             ("above = 1\nflush = \"cpu\"\nnodes = \"n[\"", "list of nodes"),
             ("above = 1\nflush = \"cpu\"\nlabels = { a = 1 }", "must be a string"),
             ("above = 1\nflush = \"cpu\"\nabowe = 1", "did you mean `above`?"),
         ] {
-            let error = parse(&format!("{hot}{more}\n"), DAY).unwrap_err();
+            let error = parsed(&format!("{hot}{more}\n")).unwrap_err();
             assert!(error.contains(why) && error.contains("rule `hot`"), "{more}: {error}");
         }
         let twice = format!("{hot}above = 1\nflush = \"cpu\"\n").repeat(2);
-        assert!(parse(&twice, DAY).unwrap_err().contains("named `hot`"));
+        assert!(parsed(&twice).unwrap_err().contains("named `hot`"));
     }
 }

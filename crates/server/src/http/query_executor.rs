@@ -6,6 +6,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
+use futures::{Stream, StreamExt};
 use query::{Cancel, QueryError};
 use sql::{NoTurn, Turn, Turns};
 use std::sync::Arc;
@@ -15,6 +16,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 /// Capacity of the queue of response pieces for a slow client; each piece has 64 KiB.
 const PIECES_WAITING: usize = 4;
+
+/// How long the error message of an aborted response may take to reach the client.
+const REASON_TIME: Duration = Duration::from_millis(100);
 
 /// Executor of queries with fair scheduling.
 #[derive(Debug)]
@@ -72,7 +76,7 @@ impl Work {
     }
 
     /// Runs a query and streams its result. An error before the first piece becomes an error response. A
-    /// later error breaks the connection, so that a truncated response never looks complete.
+    /// later error, the end of the time limit included, breaks the connection.
     pub(crate) async fn stream<I>(
         &self,
         whose: &Arc<str>,
@@ -89,44 +93,43 @@ impl Work {
         let (pieces, mut answer) = mpsc::channel(PIECES_WAITING);
         let runtime = tokio::runtime::Handle::current();
         let work = move || {
-            let send = |piece: Piece| {
+            let send = |piece: Option<Piece>| {
                 let sent = timeout_at(deadline, pieces.send(piece));
                 matches!(runtime.block_on(sent), Ok(Ok(())))
             };
             match question() {
                 Ok(answer) => send_all(answer, &cancel, send),
                 Err(error) => {
-                    send(Err(error));
+                    send(Some(Err(error)));
                 }
             }
             drop(turn);
         };
         let thread = tokio::task::spawn_blocking(work);
         let first = match timeout_at(deadline, answer.recv()).await {
-            Ok(Some(piece)) => piece?,
+            Ok(Some(Some(piece))) => piece?,
+            Ok(Some(None)) => {
+                return Ok(streamed(
+                    content_type,
+                    futures::stream::empty::<Result<Bytes, QueryError>>(),
+                ));
+            }
             Ok(None) => match thread.await {
-                Ok(()) => Vec::new(),
+                Ok(()) => return Err(self.too_slow()),
                 Err(panicked) => return Err(Refusal::fault(&panicked)),
             },
             Err(_) => return Err(self.too_slow()),
         };
         let rest = futures::stream::unfold((answer, stop), move |(mut answer, stop)| async move {
-            let piece = timeout_at(deadline, answer.recv()).await;
-            let piece = match piece {
-                Ok(piece) => piece?.map(Bytes::from),
-                Err(_) => Err(QueryError::Cancelled),
+            let piece = match timeout_at(deadline, answer.recv()).await {
+                Ok(Some(piece)) => piece?.map(Bytes::from),
+                // The thread ended before the result: at the time limit, or by a panic.
+                Ok(None) | Err(_) => Err(QueryError::Cancelled),
             };
-            if let Err(error) = &piece {
-                log::warn!("a response was aborted: {error}");
-            }
             Some((piece, (answer, stop)))
         });
         let first = futures::stream::once(async move { Ok(Bytes::from(first)) });
-        let body = Body::from_stream(futures::StreamExt::chain(first, rest));
-        let mut response = Response::new(body);
-        let content_type = HeaderValue::from_static(content_type);
-        response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-        Ok(response)
+        Ok(streamed(content_type, first.chain(rest)))
     }
 
     fn too_slow(&self) -> Refusal {
@@ -139,11 +142,46 @@ impl Work {
     }
 }
 
-/// Sends pieces until the result ends or the client disconnects.
-fn send_all(pieces: impl Iterator<Item = Piece>, cancel: &Cancel, send: impl Fn(Piece) -> bool) {
+/// Builds a response of these pieces. An error ends it with a line `error: REASON`, and then breaks the connection, so
+/// that a truncated response never looks complete.
+pub(crate) fn streamed<E>(
+    content_type: &'static str,
+    pieces: impl Stream<Item = Result<Bytes, E>> + Send + 'static,
+) -> Response
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let pieces = Box::pin(pieces);
+    let pieces = futures::stream::unfold((pieces, None), |(mut pieces, error)| async move {
+        if let Some(error) = error {
+            // The client receives the reason before the connection is closed.
+            tokio::time::sleep(REASON_TIME).await;
+            return Some((Err(error), (pieces, None)));
+        }
+        match pieces.next().await? {
+            Ok(piece) => Some((Ok(piece), (pieces, None))),
+            Err(error) => {
+                log::warn!("an answer was broken off: {error}");
+                let reason = format!("\nerror: {error}\n");
+                Some((Ok(Bytes::from(reason)), (pieces, Some(error))))
+            }
+        }
+    });
+    let mut response = Response::new(Body::from_stream(pieces));
+    let content_type = HeaderValue::from_static(content_type);
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+}
+
+/// Sends pieces, then `None`, until the client disconnects.
+fn send_all(
+    pieces: impl Iterator<Item = Piece>,
+    cancel: &Cancel,
+    send: impl Fn(Option<Piece>) -> bool,
+) {
     for piece in pieces {
         let failed = piece.is_err();
-        if !send(piece) {
+        if !send(Some(piece)) {
             cancel.cancel();
             return;
         }
@@ -151,6 +189,7 @@ fn send_all(pieces: impl Iterator<Item = Piece>, cancel: &Cancel, send: impl Fn(
             return;
         }
     }
+    send(None);
 }
 
 impl From<QueryError> for Refusal {
@@ -222,6 +261,46 @@ mod tests {
             let late = || Ok(pieces(3).chain([Err(QueryError::TooManyRows(3))]));
             let answer = work.stream(&whose(), "text/csv", Cancel::default(), late).await.unwrap();
             assert!(answer.into_body().collect().await.is_err());
+        });
+    }
+
+    /// What a client receives of a response, and whether it is complete.
+    async fn received(answer: Response) -> (String, bool) {
+        let mut pieces = answer.into_body().into_data_stream();
+        let mut text = Vec::new();
+        while let Some(piece) = pieces.next().await {
+            match piece {
+                Ok(piece) => text.extend(piece),
+                Err(_) => return (String::from_utf8(text).unwrap(), false),
+            }
+        }
+        (String::from_utf8(text).unwrap(), true)
+    }
+
+    #[test]
+    fn an_answer_that_is_broken_off_ends_with_its_reason_and_is_not_complete() {
+        run(async {
+            let work = work(LONG);
+            let late = || Ok(pieces(3).chain([Err(QueryError::TooManyRows(3))]));
+            let answer = work.stream(&whose(), "text/csv", Cancel::default(), late).await.unwrap();
+            let (text, complete) = received(answer).await;
+            assert!(!complete && text.ends_with('\n') && text.contains("\nerror: "), "{text}");
+            let panics = || Ok(pieces(3).chain(std::iter::from_fn(|| panic!("on purpose"))));
+            let answer = work.stream(&whose(), "text/csv", Cancel::default(), panics).await;
+            let (text, complete) = received(answer.unwrap()).await;
+            assert!(!complete && text.contains("\nerror: "), "{text}");
+        });
+    }
+
+    #[test]
+    fn a_client_that_reads_too_slowly_notices_the_end_of_its_time() {
+        run(async {
+            let work = work(Duration::from_millis(50));
+            let many = || Ok(pieces(100));
+            let answer = work.stream(&whose(), "text/csv", Cancel::default(), many).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let (text, complete) = received(answer).await;
+            assert!(!complete && text.len() < 100_000 && text.contains("\nerror: "), "{text}");
         });
     }
 

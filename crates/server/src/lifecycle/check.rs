@@ -1,8 +1,9 @@
 //! Finds every error that would prevent startup, for `jobmeter check`. Changes nothing and serves no requests.
 
-use crate::control::reloadable_config::Live;
+use crate::control::reloadable_config::{Live, rules_of};
 use crate::http::listen::listen;
 use crate::lifecycle::server::StartError;
+use crate::lifecycle::store_halves;
 use crate::schedulers::plans;
 use config::place::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, store_dir};
 use config::{ConfigFile, Given, Loaded, ServerConfig};
@@ -73,27 +74,35 @@ fn findings(
 ) -> Vec<Finding> {
     let config = &loaded.config;
     let agents = config.keep.agent_config.as_deref();
-    let (live, errors) = Live::read(config, agents, config.listen.listen.0, root);
+    let (_, errors) = Live::read(config, agents, config.listen.listen.0, root);
     let mut found: Vec<Finding> =
         errors.iter().map(|(key, error)| Finding::error(key, error)).collect();
     found.extend(
         plans::errors(&config.schedulers).iter().map(|(key, error)| Finding::error(key, error)),
     );
-    if let Some(live) = live {
-        found.extend(live.when.iter().filter_map(|rule| {
-            let source = rule.flush.as_deref()?;
-            unknown_source(&rule.name, source, sources)
-        }));
-    }
+    // Also beside wrong rules, and beside errors of other files.
+    let rules = rules_of(config).unwrap_or_else(|(valid, _)| valid);
+    found.extend(
+        rules
+            .when
+            .iter()
+            .filter_map(|rule| unknown_source(&rule.name, rule.flush.as_deref()?, sources)),
+    );
     let is_root = rustix::process::geteuid().is_root();
     let data = store_dir(config.keep.data.as_deref(), is_root, environment);
     let in_use = match data {
-        Ok(data) => check_data(&data, &mut found),
+        Ok(data) => {
+            found.extend(check_archive(config, &data));
+            check_data(&data, &mut found)
+        }
         Err(error) => {
             found.push(Finding::error("data", error));
             false
         }
     };
+    if let Err(error) = config::log::check(&config.log) {
+        found.push(Finding::error("log.file", error));
+    }
     found.extend(check_port(config, !loaded.values().is_default("listen"), in_use));
     found
 }
@@ -108,11 +117,32 @@ fn unknown_source(rule: &str, source: &str, sources: &[&str]) -> Option<Finding>
     Some(Finding::error("promotions.rules", what))
 }
 
+/// Checks the folder of the archive, as the store does when it opens.
+fn check_archive(config: &ServerConfig, data: &Path) -> Option<Finding> {
+    let dir = config.retention.archive.as_deref()?;
+    let samples = data.join(SAMPLES_DIR);
+    let what = match store::check_archive(&RealDisk, &samples, dir) {
+        Ok(false) => return None,
+        // The first file in it.
+        Ok(true) => {
+            let error = io::Error::from(access(dir, Access::WRITE_OK | Access::EXEC_OK).err()?);
+            format!("{}: it cannot become the archive: {error}", dir.display())
+        }
+        Err(error) => error.to_string(),
+    };
+    Some(Finding::error("retention.archive", what))
+}
+
 /// Reads the data folder. Returns whether a running server uses it.
 fn check_data(data: &Path, found: &mut Vec<Finding>) -> bool {
     let samples = data.join(SAMPLES_DIR);
+    if let Err(error) = store_halves::check_only(data) {
+        // A server of the folder's owner starts.
+        let note = kernel::trust::is_anothers(data, &error);
+        let path = data.to_owned();
+        found.push(Finding { note, ..Finding::error("data", StartError::Data { path, error }) });
+    }
     if !samples.is_dir() {
-        found.extend(check_can_make(data));
         return false;
     }
     let in_use = match store::check(&RealDisk, &samples) {
@@ -140,17 +170,6 @@ fn check_data(data: &Path, found: &mut Vec<Finding>) -> bool {
         }
     }
     in_use
-}
-
-/// Checks whether the folder can be created and written.
-fn check_can_make(data: &Path) -> Option<Finding> {
-    let there = data.ancestors().find(|path| path.try_exists().unwrap_or(true))?;
-    let error = if there.is_dir() {
-        access(there, Access::WRITE_OK | Access::EXEC_OK).err().map(io::Error::from)
-    } else {
-        Some(ErrorKind::NotADirectory.into())
-    }?;
-    Some(Finding::error("data", StartError::Data { path: data.to_owned(), error }))
 }
 
 /// Checks whether the port is free.
@@ -182,14 +201,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        std::fs::write(path("token"), "two words in a line\n").unwrap();
-        std::fs::write(path("rules"), "[[when]]\nname = \"hot\"\n").unwrap();
+        std::fs::write(path("token"), "two words in a line\nadmin short\n").unwrap();
+        let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(path("token"), own).unwrap();
+        let rules = "[[when]]\nname = \"hot\"\nmetric = \"load_1m\"\nabove = 1\nflush = \"cpuu\"\n[[rule]]\n";
+        std::fs::write(path("rules"), rules).unwrap();
         std::fs::write(path("agents"), "[[[").unwrap();
         std::fs::create_dir_all(path("data").join(SAMPLES_DIR)).unwrap();
         std::fs::write(path("data").join(SAMPLES_DIR).join("FORMAT"), "another program\n").unwrap();
         let text = format!(
-            "listen = '{}'\ntoken_file = '{t}/token'\ndata = '{t}/data'\nagent_config = '{t}/agents'\nnosuch = 1\n\
-             [promotions]\nrules = '{t}/rules'\n[access]\nstaff = ['nosuchuser']\n",
+            "listen = '{}'\ntokn_file = '{t}/token'\ncluster = 'a b'\ndata = '{t}/data'\nagent_config = '{t}/agents'\nnames = [[1]]\n\
+             [promotions]\nrules = '{t}/rules'\n[access]\nstaff = ['nosuchuser', '@nosuchgroup']\n\
+             [log]\nfile = '{t}/nowhere/log'\n[retention]\narchive = '{t}'\n",
             taken.local_addr().unwrap(),
             t = dir.path().display()
         );
@@ -197,16 +220,30 @@ mod tests {
         let file = ConfigFile::Given(path("server.toml"));
         let given = Given { file, environment: &|_| None, flags: Vec::new() };
         let read = config::read_server(&given);
-        assert_eq!(read.errors.len(), 1, "{:?}", read.errors);
+        // The mistyped key, the cluster and the list of lists.
+        assert_eq!(read.errors.len(), 3, "{:?}", read.errors);
         let root = Root::live().unwrap();
         let found = findings(&read.loaded.unwrap(), &["cpu"], &|_| None, &root);
         let keys: Vec<&str> = found.iter().map(|one| &*one.key).collect();
-        let want =
-            ["token_file", "access.staff", "agent_config", "promotions.rules", "data", "listen"];
+        let want = [
+            "token_file",
+            "token_file",
+            "token_file",
+            "access.staff",
+            "access.staff",
+            "agent_config",
+            "promotions.rules",
+            "promotions.rules",
+            "promotions.rules",
+            "retention.archive",
+            "data",
+            "log.file",
+            "listen",
+        ];
         assert_eq!(keys, want, "{found:?}");
         assert!(found.iter().all(|one| !one.note), "{found:?}");
         assert!(
-            found[5].what.ends_with("choose another port with --listen ADDRESS:PORT"),
+            found[12].what.ends_with("choose another port with --listen ADDRESS:PORT"),
             "{found:?}"
         );
     }

@@ -12,7 +12,7 @@ use crate::common::counts::Counts;
 use crate::common::settings::Limits;
 use crate::common::tasks::Tasks;
 use crate::control::on_demand::OnDemand;
-use crate::control::reloadable_config::{Live, LiveError};
+use crate::control::reloadable_config::{Live, LiveError, LiveErrors};
 use crate::control::watch::Watching;
 use crate::http::body::Budgets;
 use crate::http::connection_limits::{ConnectionLimits, LimitPerKey};
@@ -69,7 +69,7 @@ pub struct Settings {
 pub enum StartError {
     /// The tokens, certificates or names are invalid.
     #[error(transparent)]
-    Live(#[from] LiveError),
+    Live(#[from] LiveErrors),
     /// The data folder cannot be used.
     #[error(
         "the data folder {}: {error}; choose a writable folder with --data",
@@ -198,12 +198,12 @@ impl Server {
     ///
     /// # Errors
     /// The new configuration is invalid. The server keeps the old one.
-    pub async fn reload(&self, config: &ServerConfig) -> Result<(), LiveError> {
+    pub async fn reload(&self, config: &ServerConfig) -> Result<(), LiveErrors> {
         let (config, agents) = (config.clone(), self.agent_config.clone());
         let address = self.address;
         let live = load(&config, agents.as_deref(), address, &self.root).await?;
         if live.tls.is_some() != self.app.live().tls.is_some() {
-            return Err(LiveError::TlsChanged);
+            return Err(LiveError::TlsChanged.into());
         }
         self.app.set_live(live);
         self.app.counts.reloads.add(1);
@@ -240,10 +240,10 @@ async fn load(
     agents: Option<&Path>,
     listen: SocketAddr,
     root: &Root,
-) -> Result<Live, LiveError> {
+) -> Result<Live, LiveErrors> {
     let (config, agents, root) = (config.clone(), agents.map(Path::to_owned), root.clone());
     let load = move || Live::load(&config, agents.as_deref(), listen, &root);
-    tokio::task::spawn_blocking(load).await.unwrap_or_else(|_| Err(LiveError::Panicked))
+    tokio::task::spawn_blocking(load).await.unwrap_or_else(|_| Err(LiveError::Panicked.into()))
 }
 
 /// The contents of the data folder.

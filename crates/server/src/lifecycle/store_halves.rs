@@ -21,6 +21,15 @@ pub(crate) fn prepare(data: &Path) -> io::Result<()> {
     check(data)
 }
 
+/// Finds the errors of [`prepare`], and creates nothing.
+///
+/// # Errors
+/// As for [`prepare`], and if the folder could not be created.
+pub(crate) fn check_only(data: &Path) -> io::Result<()> {
+    kernel::trust::check_own_folder(data)?;
+    check(data)
+}
+
 /// Checks that a data folder has both halves or neither.
 ///
 /// An interrupted first start leaves an empty samples folder without a registry, which is accepted.

@@ -4,20 +4,20 @@ use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::common::problem::{Refusal, Why};
 use crate::http::body::{media_type, unsupported};
+use crate::http::query_executor::streamed;
 use crate::queries::answers::format;
 use crate::queries::series::known;
 use crate::queries::slow::{Asked, Taken};
 use api::Operation;
 use axum::Extension;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::{Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use futures::StreamExt;
 use query::Format;
 use sql::{SqlError, SqlRows};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The server holds the beginning of a response until it has this many bytes, or the response ends.
 const HELD_BYTES: usize = 64 << 10;
@@ -26,9 +26,6 @@ const HELD_BYTES: usize = 64 << 10;
 const TIME_COLUMNS: HeaderName = HeaderName::from_static(api::TIME_COLUMNS);
 /// Maximum number of positions in the header, so that it stays within the clients' limits.
 const TIME_COLUMNS_MAX: usize = 1000;
-
-/// How long the error message of an aborted response may take to reach the client.
-const REASON_TIME: Duration = Duration::from_millis(100);
 
 /// A response that is being streamed.
 struct SentRows {
@@ -79,24 +76,11 @@ async fn answer(
         }
     }
     let begin = futures::stream::once(async move { Ok::<_, SqlError>(Bytes::from(begin)) });
-    let rest = futures::stream::unfold((told, None), |(mut told, error)| async move {
-        if let Some(error) = error {
-            // The client receives the reason before the connection is closed.
-            tokio::time::sleep(REASON_TIME).await;
-            return Some((Err(error), (told, None)));
-        }
-        match told.next().await? {
-            Ok(piece) => Some((Ok(piece), (told, None))),
-            Err(error) => {
-                log::warn!("a response to SQL was aborted: {error}");
-                let reason = format!("\nerror: {error}\n");
-                Some((Ok(Bytes::from(reason)), (told, Some(error))))
-            }
-        }
+    let rest = futures::stream::unfold(told, |mut told| async move {
+        let piece = told.next().await?;
+        Some((piece, told))
     });
-    let mut response = Response::new(Body::from_stream(begin.chain(rest)));
-    let content_type = HeaderValue::from_static(format.content_type());
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    let mut response = streamed(format.content_type(), begin.chain(rest));
     response.headers_mut().extend(times.map(|times| (TIME_COLUMNS, times)));
     Ok(response)
 }

@@ -108,6 +108,20 @@ fn a_change_is_in_the_next_ack_of_its_nodes_alone_until_it_is_undone() {
     assert_eq!((&listed[0]["nodes_known"], &listed[0]["nodes_applied"]), (&json!(1), &json!(0)));
     let why = "sources.load.period: `sources.load.period` is too fast";
     assert_eq!(listed[0]["rejected"][0], json!({"device": "n1", "reason": why}));
+    assert_eq!(listed[0]["shortened"], json!([]));
+    // A node that applies the change for a shorter time applies it.
+    let limit = "`remote.time_max` is 1m";
+    let shorter = format!(
+        "X-Jobmeter-Config: {generation}\r\nX-Jobmeter-Refused: server:5:10: {}{}: {limit}\r\n",
+        config::SHORTENED,
+        crate::now().plus(60_000_000)
+    );
+    n1.sends(&shorter, Vec::new());
+    let listed = &good(&site, ADMIN, SETTINGS, &Value::Null)[0];
+    assert_eq!((&listed["nodes_applied"], &listed["rejected"]), (&json!(1), &json!([])));
+    let shortened = &listed["shortened"][0];
+    assert_eq!((&shortened["device"], &shortened["reason"]), (&json!("n1"), &json!(limit)));
+    assert!(shortened["until"].as_f64() < listed["until"].as_f64(), "{listed}");
     // The change survives a restart of the server.
     let seq = n1.seq.clone();
     let folder = site.stop();

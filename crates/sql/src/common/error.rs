@@ -95,14 +95,16 @@ impl SqlError {
             DataFusionError::ResourcesExhausted(_) => Self::Memory(memory_mib),
             DataFusionError::External(inner) => Self::external(inner),
             DataFusionError::Plan(text) | DataFusionError::NotImplemented(text) => {
-                Self::Statement(words::of_plan(&first_line(&text)))
+                Self::Statement(first_line(&words::of_plan(&text)))
             }
             DataFusionError::SQL(error, _) => Self::Statement(first_line(&words::of_text(&error))),
             DataFusionError::SchemaError(error, _) => {
                 Self::Statement(first_line(&words::of_columns(&error)))
             }
-            DataFusionError::Execution(text) => Self::Value(first_line(&text)),
-            DataFusionError::ArrowError(error, _) => Self::Value(first_line(&error.to_string())),
+            DataFusionError::Execution(text) => Self::Value(first_line(&words::of_plan(&text))),
+            DataFusionError::ArrowError(error, _) => {
+                Self::Value(first_line(&words::of_plan(&error.to_string())))
+            }
             DataFusionError::Collection(errors) => match errors.into_iter().next() {
                 Some(first) => Self::of(first, memory_mib),
                 None => Self::Internal("the engine reported no error".to_owned()),
@@ -121,7 +123,7 @@ impl SqlError {
             )),
             DataFusionError::ExecutionJoin(error) => Self::Died(first_line(&error.to_string())),
             DataFusionError::Plan(text) | DataFusionError::NotImplemented(text) => {
-                Self::Statement(words::of_plan(&first_line(text)))
+                Self::Statement(first_line(&words::of_plan(text)))
             }
             other => Self::Internal(first_line(&other.strip_backtrace())),
         }
@@ -148,8 +150,10 @@ impl SqlError {
                 Some(QueryError::TooMuch(text)) => Self::Query(QueryError::TooMuch(text.clone())),
                 _ => Self::Internal(inner.to_string()),
             },
-            DataFusionError::Execution(text) => Self::Value(first_line(text)),
-            DataFusionError::ArrowError(error, _) => Self::Value(first_line(&error.to_string())),
+            DataFusionError::Execution(text) => Self::Value(first_line(&words::of_plan(text))),
+            DataFusionError::ArrowError(error, _) => {
+                Self::Value(first_line(&words::of_plan(&error.to_string())))
+            }
             other => Self::other(other),
         }
     }

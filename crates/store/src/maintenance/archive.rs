@@ -51,16 +51,14 @@ impl Archive {
         now: Timestamp,
     ) -> Result<(Self, bool), OpenError> {
         let disk = &*ledger.disk;
-        let (known, holds_some) = {
+        let (known, begins) = {
             let manifest = ledger.manifest();
-            (manifest.archive.clone(), manifest.blocks.iter().any(|block| block.archived))
+            (manifest.archive.clone(), begins(disk, &manifest, dir)?)
         };
         let id = known.as_ref().map_or(now.0, |note| note.id);
         let archive =
             Self { note: ArchiveNote { id, dir: dir.to_owned() }, lock: Mutex::default() };
-        let path = dir.join(ARCHIVE_FILE);
-        if !holds_some && read_id(disk, &path)?.is_none() {
-            may_begin(disk, dir)?;
+        if begins {
             // The manifest first: a mark unknown to any manifest would belong to no store.
             archive.name(ledger, known)?;
             let text = format!("{ARCHIVE_PREFIX}{id}\n");
@@ -94,24 +92,13 @@ impl Archive {
     /// # Errors
     /// It is unavailable or another's, or the disk fails.
     pub(crate) fn ready(&self, disk: &dyn Disk) -> Result<(), DiskError> {
-        let path = self.note.dir.join(ARCHIVE_FILE);
-        let not = |kind, why: &str| {
-            DiskError::of("use the archive", &path)(io::Error::new(kind, why.to_owned()))
-        };
-        match read_id(disk, &path)? {
-            None => Err(not(ErrorKind::NotFound, "it is missing; is its file system mounted?")),
-            Some(id) if id != Some(self.note.id) => {
-                Err(not(ErrorKind::InvalidData, "it belongs to another data directory"))
-            }
-            Some(_) => {
-                let mut held = lock(&self.lock);
-                if held.is_none() {
-                    let path = self.note.dir.join(LOCK_FILE);
-                    *held = Some(disk.lock(&path).map_err(DiskError::of("lock", &path))?);
-                }
-                Ok(())
-            }
+        identify(disk, &self.note.dir, Some(self.note.id))?;
+        let mut held = lock(&self.lock);
+        if held.is_none() {
+            let path = self.note.dir.join(LOCK_FILE);
+            *held = Some(disk.lock(&path).map_err(DiskError::of("lock", &path))?);
         }
+        Ok(())
     }
 
     /// Moves a block here; false if it had to stop.
@@ -146,6 +133,46 @@ impl Archive {
         let is_it = |note: &BlockNote| note.file == block.note.file && note.window_us == 0;
         ledger.exchange(shared, &Change { block: Some(&new), ..Change::of(&is_it) })?;
         Ok(true)
+    }
+}
+
+/// Whether a store would begin its archive in this directory, without changes. Finds the errors of [`Archive::open`].
+///
+/// # Errors
+/// As for [`Archive::open`].
+pub fn check_archive(disk: &dyn Disk, data: &Path, dir: &Path) -> Result<bool, OpenError> {
+    let manifest = Manifest::read(disk, data)?.unwrap_or_default();
+    if begins(disk, &manifest, dir)? {
+        return Ok(true);
+    }
+    match identify(disk, dir, manifest.archive.map(|note| note.id)) {
+        Err(error) if error.error.kind() != ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(false),
+    }
+}
+
+/// Whether the archive begins in this directory: it has no block yet, and the directory belongs to no store.
+fn begins(disk: &dyn Disk, manifest: &Manifest, dir: &Path) -> Result<bool, OpenError> {
+    let holds_some = manifest.blocks.iter().any(|block| block.archived);
+    if holds_some || read_id(disk, &dir.join(ARCHIVE_FILE))?.is_some() {
+        return Ok(false);
+    }
+    may_begin(disk, dir)?;
+    Ok(true)
+}
+
+/// Checks that a directory is the archive with this ID.
+fn identify(disk: &dyn Disk, dir: &Path, id: Option<i64>) -> Result<(), DiskError> {
+    let path = dir.join(ARCHIVE_FILE);
+    let not = |kind, why: &str| {
+        Err(DiskError::of("use the archive", &path)(io::Error::new(kind, why.to_owned())))
+    };
+    match read_id(disk, &path)? {
+        None => not(ErrorKind::NotFound, "it is missing; is its file system mounted?"),
+        Some(found) if found.is_none() || found != id => {
+            not(ErrorKind::InvalidData, "it belongs to another data directory")
+        }
+        Some(_) => Ok(()),
     }
 }
 

@@ -68,7 +68,10 @@ fn allowed_changes_are_accepted_for_a_time() {
     let text = "until = \"2030-01-01\"\n[sources.load]\nenabled = false\n";
     let change = read(text, &["sources"]);
     assert_eq!(change.sources["load"].until, Timestamp::from_seconds(3600));
-    assert_eq!(change.refused, ["server:1:9: it ends sooner: `remote.time_max` is 1h"]);
+    assert_eq!(
+        change.refused,
+        ["server:3:11: shortened to 1970-01-01T01:00:00+00:00: `remote.time_max` is 1h"]
+    );
 }
 
 #[test]
@@ -150,7 +153,7 @@ fn each_promotion_ends_at_its_own_time() {
     assert_eq!(held(&change), [of("perf_.*", 600), of("load_1m", 20), of("z", 3600)]);
     assert_eq!(change.refused.len(), 6, "{:#?}", change.refused);
     for part in [
-        "ends sooner",
+        "shortened to 1970-01-01T01:00:00+00:00",
         "not a regular",
         "has no `until`",
         "without `metric`",

@@ -1,5 +1,6 @@
 //! A log file of limited size: at its limit it becomes `FILE.1`, that `FILE.2`, and so on.
 
+use rustix::fs::{Access, access};
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,21 +20,7 @@ impl RotatingFile {
     /// # Errors
     /// The file cannot be opened. A missing folder is not created: its name may be mistyped.
     pub(super) fn open(path: PathBuf, bytes_max: u64, backups: u32) -> io::Result<Self> {
-        let file = append(&path).map_err(|error| {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let missing = folder.filter(|folder| folder.try_exists().is_ok_and(|exists| !exists));
-            let why = missing.map_or_else(
-                || format!("{}: {error}", path.display()),
-                |folder| {
-                    let folder = folder.display();
-                    format!(
-                        "{}: folder {folder} does not exist; create it or set another file",
-                        path.display()
-                    )
-                },
-            );
-            io::Error::new(error.kind(), why)
-        })?;
+        let file = append(&path).map_err(|error| described(&path, &error))?;
         let bytes = file.metadata()?.len();
         Ok(Self { path, file, bytes, bytes_max, backups })
     }
@@ -64,6 +51,41 @@ impl RotatingFile {
         self.bytes = 0;
         Ok(())
     }
+}
+
+/// Finds the errors of [`RotatingFile::open`], and creates nothing.
+pub(super) fn check(path: &Path) -> io::Result<()> {
+    let opened = || match (path.symlink_metadata(), folder(path)) {
+        (Err(error), Some(folder)) if error.kind() == io::ErrorKind::NotFound => {
+            kernel::trust::check_way(folder)?;
+            Ok(access(folder, Access::WRITE_OK | Access::EXEC_OK)?)
+        }
+        (Err(error), None) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        _ => append(path).map(drop),
+    };
+    match opened() {
+        // A program of the file's owner can open it.
+        Err(error) if kernel::trust::is_anothers(path, &error) => Ok(()),
+        Err(error) => Err(described(path, &error)),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn folder(path: &Path) -> Option<&Path> {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty())
+}
+
+fn described(path: &Path, error: &io::Error) -> io::Error {
+    let file = path.display();
+    let missing = folder(path).filter(|folder| folder.try_exists().is_ok_and(|exists| !exists));
+    let why = missing.map_or_else(
+        || format!("{file}: {error}"),
+        |folder| {
+            let folder = folder.display();
+            format!("{file}: folder {folder} does not exist; create it or set another file")
+        },
+    );
+    io::Error::new(error.kind(), why)
 }
 
 fn append(path: &Path) -> io::Result<File> {
@@ -100,6 +122,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("mistyped");
         let error = RotatingFile::open(folder.join("log"), 12, 0).unwrap_err();
+        assert_eq!(check(&folder.join("log")).unwrap_err().to_string(), error.to_string());
+        check(&dir.path().join("log")).unwrap();
+        assert!(!dir.path().join("log").try_exists().unwrap(), "a check creates nothing");
         assert!(!folder.try_exists().unwrap());
         let want = format!("folder {} does not exist; create it", folder.display());
         assert!(error.to_string().contains(&want), "{error}");
@@ -121,6 +146,7 @@ mod tests {
         let (path, link) = (dir.path().join("victim"), dir.path().join("log"));
         std::fs::write(&path, "as it was").unwrap();
         std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(check(&link).is_err());
         let error = RotatingFile::open(link, 12, 0).unwrap_err();
         assert!(error.to_string().contains("symbolic link"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "as it was");

@@ -1,0 +1,33 @@
+//! The first sample of devices and metrics, for a question about an earlier time.
+
+use crate::server::client::Client;
+use clap::ArgMatches;
+
+/// The time of the first sample of the named devices and metrics, if it is after an instant. The windows of five minutes
+/// tell where to search for it.
+pub(super) fn first_sample(client: &Client, matches: &ArgMatches, after: f64) -> Option<f64> {
+    let list = |column: &str, name: &str| {
+        let names = matches.get_one::<String>(name)?;
+        let names: Vec<String> =
+            names.split(',').map(|name| format!("'{}'", name.trim().replace('\'', "''"))).collect();
+        Some(format!("{column} IN ({})", names.join(", ")))
+    };
+    if matches.contains_id("job") {
+        return None;
+    }
+    let named = [list("device_id", "device"), list("metric_id", "metric")];
+    let named = named.into_iter().flatten().collect::<Vec<_>>().join(" AND ");
+    let first = |table: &str, bound: &str| {
+        let query = format!(
+            "SELECT extract(epoch FROM min(timestamp)) AS first FROM {table} WHERE {named}{bound}"
+        );
+        let rows: Vec<serde_json::Value> =
+            client.post("/api/v1/sql", &api::SqlQuestion { query, time_zone: None }).ok()?;
+        rows.first()?.get("first")?.as_f64()
+    };
+    let window = first("metrics_summary", "");
+    let bound = window.map_or_else(String::new, |start| {
+        format!(" AND timestamp < to_timestamp({})", start + 300.0)
+    });
+    first("metrics", &bound).filter(|first| *first > after)
+}
