@@ -72,7 +72,10 @@ fn an_end_that_no_server_answers_is_sent_again() {
     assert_eq!(ends, 3, "{requests:?} {errors}");
     let batches = requests.iter().filter(|path| *path == "/v1/batches").count();
     assert_eq!(batches, 1, "samples that the server rejects are not sent again: {requests:?}");
-    assert!(errors.contains("  note                  sending samples: the server responds 404"), "{errors}");
+    assert!(
+        errors.contains("  note                  sending samples: the server responds 404"),
+        "{errors}"
+    );
 }
 
 #[test]

@@ -31,9 +31,9 @@ pub(crate) async fn run(app: Arc<App>, root: Root, program: &'static str) {
             Ok(Err(errors)) => {
                 log::warn!("the staff is not resolved again: {}", errors.join("; "));
             }
-            Err(_) => log::error!(
-                "resolving the staff panicked; the previous staff stays in effect"
-            ),
+            Err(_) => {
+                log::error!("resolving the staff panicked; the previous staff stays in effect")
+            }
         }
     }
 }

@@ -218,7 +218,8 @@ impl<'a, 'b> Entry<'a, 'b> {
             let (name, at) = (&**key.get_ref(), key.span().start);
             if !keys.contains(&name) {
                 let meant = config::nearest(name, keys.iter().copied());
-                let meant = meant.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+                let meant =
+                    meant.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
                 self.wrong_at(at, &format!("a rule has no `{name}`{meant}"));
             }
         }
@@ -343,7 +344,8 @@ fn number(key: &str, value: &DeValue<'_>) -> Result<f64, String> {
 /// Reads a time within these limits.
 fn span(key: &str, value: &DeValue<'_>, min: Duration, max: Duration) -> Result<Duration, String> {
     let time = value.as_str().and_then(config::parse_duration);
-    let time = time.ok_or_else(|| format!("`{key}` must be a duration such as \"30s\" or \"10m\""))?;
+    let time =
+        time.ok_or_else(|| format!("`{key}` must be a duration such as \"30s\" or \"10m\""))?;
     if !(min..=max).contains(&time) {
         let from =
             if min.is_zero() { String::new() } else { format!(" from {}", show_duration(min)) };
@@ -383,7 +385,8 @@ fn read_rule(entry: &mut Entry<'_, '_>) -> Option<Rule> {
         queues,
     };
     if !rule.is_of_jobs() && rule.nodes.is_none() {
-        entry.wrong("it selects neither nodes nor jobs; set `nodes`, or `jobs = true` for all jobs");
+        entry
+            .wrong("it selects neither nodes nor jobs; set `nodes`, or `jobs = true` for all jobs");
     }
     Some(rule)
 }
