@@ -79,8 +79,8 @@ fn check_node(
 ) -> Result<(), String> {
     let reported_gaps =
         gaps.iter().filter(|gap| gap.source.is_empty()).map(|gap| (gap.from, gap.to));
-    let holes: Vec<_> = reported_gaps.chain(node.unreportable.iter().copied()).collect();
-    let is_reported = |at| holes.iter().any(|(from, to)| *from < at && at < *to);
+    let gaps_found: Vec<_> = reported_gaps.chain(node.unreportable.iter().copied()).collect();
+    let is_reported = |at| gaps_found.iter().any(|(from, to)| *from < at && at < *to);
     let mut expected = node.made.first().map(|made| made.at);
     for made in &node.made {
         // Instants without a running agent.
@@ -96,7 +96,7 @@ fn check_node(
         for series in 0..SERIES {
             report.produced += 1;
             let want = (
-                value(node.number, made.life, made.at, series),
+                value(node.number, made.lifetime, made.at, series),
                 (series == 2).then_some(made.start),
             );
             match stored.remove(&(node.number, series, made.at)).as_deref() {
@@ -117,7 +117,7 @@ fn check_node(
         if !is_reported(made.at) {
             return Err(format!(
                 "{missing} samples of {} (start {}) are lost, without a gap",
-                made.at, made.life
+                made.at, made.lifetime
             ));
         }
         if !node.harmed {

@@ -19,7 +19,7 @@ static STEPS: Metric = Metric::counter("sim_steps_total", Unit::Count, "Any coun
 
 /// The state of the spool after an agent was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SpoolFate {
+pub(crate) enum SpoolState {
     /// Unchanged.
     Kept,
     /// A frame was being written.
@@ -32,7 +32,7 @@ pub(crate) enum SpoolFate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Made {
     pub(crate) at: Timestamp,
-    pub(crate) life: u64,
+    pub(crate) lifetime: u64,
     /// When this start of the agent began, by its clock.
     pub(crate) start: Timestamp,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Node {
     skew_us: i64,
     pub(crate) agent: Option<Agent>,
     /// Number of the agent's current start; it grows with each start.
-    pub(crate) life: u64,
+    pub(crate) lifetime: u64,
     start: Timestamp,
     boot: Boot,
     pub(crate) made: Vec<Made>,
@@ -85,8 +85,8 @@ pub(crate) struct Node {
 }
 
 /// Returns a series' value at an instant: an integer that a double represents exactly.
-pub(crate) fn value(node: usize, life: u64, at: Timestamp, series: usize) -> f64 {
-    let of = u64::try_from(node).unwrap() << 40 | life << 8 | u64::try_from(series).unwrap();
+pub(crate) fn value(node: usize, lifetime: u64, at: Timestamp, series: usize) -> f64 {
+    let of = u64::try_from(node).unwrap() << 40 | lifetime << 8 | u64::try_from(series).unwrap();
     let drawn = mix(mix(of) ^ at.0.unsigned_abs());
     f64::from(u32::try_from(drawn >> 32).unwrap())
 }
@@ -118,7 +118,7 @@ impl Node {
             dir,
             skew_us,
             agent: None,
-            life: 0,
+            lifetime: 0,
             start: Timestamp(0),
             boot: Boot([0; 16]),
             made: Vec::new(),
@@ -152,10 +152,10 @@ impl Node {
 
     /// Starts the agent.
     pub(crate) fn begin(&mut self, now: i64) {
-        self.life += 1;
+        self.lifetime += 1;
         self.note(now, "starts");
         self.start = self.wall(now);
-        let drawn = mix(self.life << 32 | u64::try_from(self.number).unwrap());
+        let drawn = mix(self.lifetime << 32 | u64::try_from(self.number).unwrap());
         self.boot = Boot(u128::from(drawn).to_le_bytes());
         let (device, origin) = (self.device.clone(), Origin::new(self.device.as_str()).unwrap());
         let (settings, period) = (Some(&self.config.spool), self.config.sampling.period);
@@ -170,11 +170,12 @@ impl Node {
 
     /// Produces the tick, if it is due.
     pub(crate) fn tick(&mut self, now: i64) {
-        let (wall, number, life, start) = (self.wall(now), self.number, self.life, self.start);
+        let (wall, number, lifetime, start) =
+            (self.wall(now), self.number, self.lifetime, self.start);
         let period_us = micros(self.config.sampling.period);
         let Some(agent) = &mut self.agent else { return };
         if let Some(at) = agent.take_due(wall, period_us) {
-            let made = Made { at, life, start };
+            let made = Made { at, lifetime, start };
             self.made.push(made);
             agent.sink.begin(at);
             fill(&mut agent.sink, number, made);
@@ -239,21 +240,21 @@ impl Node {
     }
 
     /// The agent is killed.
-    pub(crate) fn kill(&mut self, now: i64, fate: SpoolFate, chance: &mut Chance) {
+    pub(crate) fn kill(&mut self, now: i64, spool_state: SpoolState, chance: &mut Chance) {
         self.harmed = true;
-        self.note(now, &format!("is killed, its spool {fate:?}"));
+        self.note(now, &format!("is killed, its spool {spool_state:?}"));
         (self.agent, self.pending) = (None, None);
         let Some(dir) = self.dir.as_ref().filter(|dir| dir.is_dir()) else { return };
-        match fate {
-            SpoolFate::Kept => {}
-            SpoolFate::Torn => {
+        match spool_state {
+            SpoolState::Kept => {}
+            SpoolState::Torn => {
                 if let Some(last) = self.segments().pop() {
                     let bytes = std::fs::read(&last).unwrap();
                     let torn = &bytes[..chance.below(bytes.len().min(400))];
                     File::options().append(true).open(&last).unwrap().write_all(torn).unwrap();
                 }
             }
-            SpoolFate::Lost => {
+            SpoolState::Lost => {
                 let earlier = self.earlier_starts();
                 std::fs::remove_dir_all(dir).unwrap();
                 self.unreportable.extend(earlier);
@@ -304,7 +305,7 @@ fn micros(time: Duration) -> i64 {
 }
 
 fn fill(sink: &mut Sink, number: usize, made: Made) {
-    let of = |series| value(number, made.life, made.at, series);
+    let of = |series| value(number, made.lifetime, made.at, series);
     let mut out = sink.of_device();
     out.gauge(&VALUE, &[("part", "a")], of(0));
     out.gauge(&VALUE, &[("part", "b")], of(1));

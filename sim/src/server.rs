@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::sync_channel;
-use store::{Disk, Incoming, NotNow, Outcome, Settings, Store};
+use store::{DeferReason, Disk, Incoming, Outcome, Settings, Store};
 use wire::{Ack, AckStatus, Answer, Decoder, Frames};
 
 /// Directory of the store on the disk.
@@ -159,26 +159,29 @@ impl Server {
             return Reply::Broken;
         }
         let later = outcomes.iter().find_map(|outcome| match outcome {
-            Outcome::RefusedForNow(why) => Some(why.clone()),
+            Outcome::RejectedTemporarily(why) => Some(why.clone()),
             _ => None,
         });
-        let settled = outcomes.iter().any(|outcome| !matches!(outcome, Outcome::RefusedForNow(_)));
+        let settled =
+            outcomes.iter().any(|outcome| !matches!(outcome, Outcome::RejectedTemporarily(_)));
         self.count(&outcomes);
         if let (Some(why), false) = (later, settled) {
             return later_all(&why);
         }
         let acks = heads.into_iter().zip(outcomes).map(|((boot, seq), outcome)| {
-            let (status, reason, samples_refused, samples_reason) = match outcome {
-                Outcome::Stored { samples_refused, reason } => {
-                    (AckStatus::Stored, String::new(), samples_refused, reason)
+            let (status, reason, samples_rejected, samples_reason) = match outcome {
+                Outcome::Stored { samples_rejected, reason } => {
+                    (AckStatus::Stored, String::new(), samples_rejected, reason)
                 }
                 Outcome::Duplicate => (AckStatus::Duplicate, String::new(), 0, String::new()),
-                Outcome::RefusedForGood(why) => (AckStatus::RefusedForGood, why, 0, String::new()),
-                Outcome::RefusedForNow(why) => {
-                    (AckStatus::RefusedForNow, why.to_string(), 0, String::new())
+                Outcome::RejectedPermanently(why) => {
+                    (AckStatus::RejectedPermanently, why, 0, String::new())
+                }
+                Outcome::RejectedTemporarily(why) => {
+                    (AckStatus::RejectedTemporarily, why.to_string(), 0, String::new())
                 }
             };
-            Ack { boot, seq, status, reason, samples_refused, samples_reason }
+            Ack { boot, seq, status, reason, samples_rejected, samples_reason }
         });
         Reply::Answer(Answer { acks: acks.collect(), ..Answer::default() }.encode())
     }
@@ -187,13 +190,13 @@ impl Server {
         for outcome in outcomes {
             match outcome {
                 Outcome::Duplicate => self.done.duplicates += 1,
-                Outcome::RefusedForNow(_) => self.done.later += 1,
-                Outcome::Stored { .. } | Outcome::RefusedForGood(_) => {}
+                Outcome::RejectedTemporarily(_) => self.done.later += 1,
+                Outcome::Stored { .. } | Outcome::RejectedPermanently(_) => {}
             }
         }
     }
 }
 
-fn later_all(why: &NotNow) -> Reply {
+fn later_all(why: &DeferReason) -> Reply {
     Reply::Later(if why.is_full() { 507 } else { 503 }, why.to_string())
 }

@@ -2,7 +2,7 @@
 
 use crate::chance::Chance;
 use crate::check::{Report, check};
-use crate::node::{Node, SpoolFate};
+use crate::node::{Node, SpoolState};
 use crate::server::{DIR, Reply, Server};
 use config::{ConfigFile, Given};
 use delivery::Failure;
@@ -31,19 +31,19 @@ const GRACE: i64 = 120 * SECOND;
 enum Event {
     Tick {
         node: usize,
-        life: u64,
+        lifetime: u64,
     },
     Keep {
         node: usize,
-        life: u64,
+        lifetime: u64,
     },
     Look {
         node: usize,
-        life: u64,
+        lifetime: u64,
     },
     Send {
         node: usize,
-        life: u64,
+        lifetime: u64,
     },
     /// A request reaches the server.
     Arrive {
@@ -60,7 +60,7 @@ enum Event {
     /// The agent stops; cleanly without a fate.
     Stop {
         node: usize,
-        fate: Option<SpoolFate>,
+        spool_state: Option<SpoolState>,
     },
     Start {
         node: usize,
@@ -122,7 +122,7 @@ struct World {
 /// A description of produced samples that are neither stored nor reported as gaps.
 pub fn run(seed: u64, spools: &Path) -> Result<Report, String> {
     let mut world = World::new(seed, spools);
-    world.plan_troubles();
+    world.plan_faults();
     let period = i64::try_from(world.period().as_micros()).unwrap();
     let until = BEGIN + world.chance.between(24, 40) * period;
     world.pass(until);
@@ -149,7 +149,7 @@ pub fn run(seed: u64, spools: &Path) -> Result<Report, String> {
     report.faults = done.faults;
     report.disk_calls = world.server.disk().plan().calls();
     report.trace = world.trace.finish();
-    report.starts = world.nodes.iter().map(|node| node.life).sum();
+    report.starts = world.nodes.iter().map(|node| node.lifetime).sum();
     Ok(report)
 }
 
@@ -200,7 +200,7 @@ impl World {
     }
 
     /// Draws the faults at random.
-    fn plan_troubles(&mut self) {
+    fn plan_faults(&mut self) {
         let chance = &mut self.chance;
         let mut percent = |most: usize| u64::try_from(chance.below(most + 1)).unwrap();
         self.weather = Weather {
@@ -215,22 +215,23 @@ impl World {
         for node in 0..NODES {
             let stops = if self.chance.happens(40) { 1 + self.chance.below(3) } else { 0 };
             for _ in 0..stops {
-                let fates = [SpoolFate::Kept, SpoolFate::Kept, SpoolFate::Torn, SpoolFate::Lost];
-                let fate = (!self.chance.happens(25)).then(|| self.chance.of(&fates));
+                let fates =
+                    [SpoolState::Kept, SpoolState::Kept, SpoolState::Torn, SpoolState::Lost];
+                let spool_state = (!self.chance.happens(25)).then(|| self.chance.of(&fates));
                 let wait = self.chance.between(0, span);
-                self.after(wait, Event::Stop { node, fate });
+                self.after(wait, Event::Stop { node, spool_state });
             }
         }
         for _ in 0..self.chance.below(6) {
             let wait = self.chance.between(0, span);
             let power = self.chance.happens(60);
-            let trouble = match self.chance.below(5) {
+            let last_failure = match self.chance.below(5) {
                 0 => Event::KillServer { power },
                 1 | 2 => Event::Harm { n: self.chance.next() % 60 + 1, fault: Fault::Dead },
                 3 => Event::Harm { n: self.chance.next() % 60 + 1, fault: Fault::Once },
                 _ => Event::Harm { n: self.chance.next() % 60 + 1, fault: Fault::Full },
             };
-            self.after(wait, trouble);
+            self.after(wait, last_failure);
         }
         self.after(SECOND, Event::Flush);
     }
@@ -252,37 +253,37 @@ impl World {
     fn happen(&mut self, event: Event) {
         let now = self.now;
         match event {
-            Event::Tick { node, life } if self.lives(node, life) && !self.over => {
+            Event::Tick { node, lifetime } if self.lives(node, lifetime) && !self.over => {
                 self.nodes[node].tick(now);
                 let hang = if self.chance.happens(2) { 5 * SECOND } else { 20_000 };
                 let wait = self.chance.between(0, hang);
-                self.after(wait, Event::Keep { node, life });
-                self.plan_tick(node, life);
+                self.after(wait, Event::Keep { node, lifetime });
+                self.plan_tick(node, lifetime);
             }
-            Event::Keep { node, life } if self.lives(node, life) => {
+            Event::Keep { node, lifetime } if self.lives(node, lifetime) => {
                 self.nodes[node].keep(now);
                 self.send(node);
             }
-            Event::Look { node, life } if self.lives(node, life) => {
+            Event::Look { node, lifetime } if self.lives(node, lifetime) => {
                 if self.over {
                     self.nodes[node].seal(now);
                 }
                 self.nodes[node].keep(now);
                 self.send(node);
-                self.after(LOOK, Event::Look { node, life });
+                self.after(LOOK, Event::Look { node, lifetime });
             }
-            Event::Send { node, life } if self.lives(node, life) => self.send(node),
+            Event::Send { node, lifetime } if self.lives(node, lifetime) => self.send(node),
             Event::Tick { .. } | Event::Keep { .. } | Event::Look { .. } | Event::Send { .. } => {}
             Event::Arrive { node, request, body } => self.arrive(node, request, &body),
             Event::Answered { node, request, reply } => self.answered(node, request, reply),
-            Event::Stop { node, fate } => self.stop(node, fate),
+            Event::Stop { node, spool_state } => self.stop(node, spool_state),
             Event::Start { node } => self.start(node),
             other => self.happen_to_server(other),
         }
     }
 
-    fn lives(&self, node: usize, life: u64) -> bool {
-        self.nodes[node].agent.is_some() && self.nodes[node].life == life
+    fn lives(&self, node: usize, lifetime: u64) -> bool {
+        self.nodes[node].agent.is_some() && self.nodes[node].lifetime == lifetime
     }
 
     fn start(&mut self, node: usize) {
@@ -290,25 +291,25 @@ impl World {
             return;
         }
         self.nodes[node].begin(self.now);
-        let life = self.nodes[node].life;
-        self.plan_tick(node, life);
+        let lifetime = self.nodes[node].lifetime;
+        self.plan_tick(node, lifetime);
         let wait = self.chance.between(0, LOOK);
-        self.after(wait, Event::Look { node, life });
+        self.after(wait, Event::Look { node, lifetime });
     }
 
-    fn plan_tick(&mut self, node: usize, life: u64) {
+    fn plan_tick(&mut self, node: usize, lifetime: u64) {
         if let Some(due) = self.nodes[node].next_tick() {
-            self.after(due - self.now, Event::Tick { node, life });
+            self.after(due - self.now, Event::Tick { node, lifetime });
         }
     }
 
-    fn stop(&mut self, node: usize, fate: Option<SpoolFate>) {
+    fn stop(&mut self, node: usize, spool_state: Option<SpoolState>) {
         if self.nodes[node].agent.is_none() {
             return;
         }
-        match fate {
+        match spool_state {
             None => self.nodes[node].end(self.now),
-            Some(fate) => self.nodes[node].kill(self.now, fate, &mut self.chance),
+            Some(spool_state) => self.nodes[node].kill(self.now, spool_state, &mut self.chance),
         }
         let wait = self.chance.between(SECOND / 10, 30 * SECOND);
         self.after(wait, Event::Start { node });
@@ -361,8 +362,8 @@ impl World {
             Reply::Broken => Err(unreached()),
         };
         let wait = of.answered(now, answer);
-        let life = of.life;
-        self.after(wait, Event::Send { node, life });
+        let lifetime = of.lifetime;
+        self.after(wait, Event::Send { node, lifetime });
     }
 
     fn happen_to_server(&mut self, event: Event) {

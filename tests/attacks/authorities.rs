@@ -46,7 +46,7 @@ fn a_command_sends_nothing_to_a_server_of_an_unknown_authority_or_another_name()
     let ca = file(dir.path(), "ca.pem", &ours.pem());
     let wrong = file(dir.path(), "wrong.pem", &another.pem());
     let token = file(dir.path(), "token", "a-token-of-somebody\n");
-    let ask = |server: &Server, ca: Option<&str>| {
+    let request = |server: &Server, ca: Option<&str>| {
         let mut command = Command::new(program("jobmeter"));
         command.args(["--server", &server.url, "--token-file", &token, "nodes", "--json"]);
         command.args(ca.map(|ca| ["--ca", ca]).into_iter().flatten());
@@ -54,7 +54,7 @@ fn a_command_sends_nothing_to_a_server_of_an_unknown_authority_or_another_name()
     };
     let good = server(dir.path(), "127.0.0.1", Some(&ours));
     // TLS succeeds, so the server receives the token, which it does not know.
-    let (code, _, error) = ask(&good, Some(&ca));
+    let (code, _, error) = request(&good, Some(&ca));
     assert!(code != 0 && error.contains("token"), "{error}");
     assert!(!error.contains("TLS with"), "{error}");
     let misnamed = server(dir.path(), "other.example", Some(&ours));
@@ -68,7 +68,7 @@ fn a_command_sends_nothing_to_a_server_of_an_unknown_authority_or_another_name()
         (&own, Some(&*ca), "certificate"),
         (&own, None, "certificate"),
     ] {
-        let (code, out, error) = ask(server, ca);
+        let (code, out, error) = request(server, ca);
         assert!(code != 0 && out.is_empty(), "{out}");
         assert!(error.contains(why), "{error}");
         // The failure is one of TLS: no request reached the server, and so no token did.

@@ -52,8 +52,8 @@ fn nothing_is_sent_to_a_port_of_another_user() {
     std::fs::write(&token, "s3cret-of-root\n").unwrap();
     let token = token.to_str().unwrap();
 
-    let asked = ["nodes", "--server", &url, "--token-file", token];
-    let (code, _, errors) = output(Command::new(program("jobmeter")).args(asked));
+    let arguments = ["nodes", "--server", &url, "--token-file", token];
+    let (code, _, errors) = output(Command::new(program("jobmeter")).args(arguments));
     assert_ne!(code, 0, "{errors}");
     assert!(errors.contains(&format!("belongs to user {USER}")), "{errors}");
     assert_eq!(lines.next().unwrap().unwrap(), "b''");
@@ -69,8 +69,8 @@ fn nothing_is_sent_to_a_port_of_another_user() {
     drop(sending);
 
     // `--server-uids` makes the command trust that user.
-    let asked = [&asked[..], &["--server-uids", USER]].concat();
-    output(Command::new(program("jobmeter")).args(asked));
+    let arguments = [&arguments[..], &["--server-uids", USER]].concat();
+    output(Command::new(program("jobmeter")).args(arguments));
     let got = lines.map(Result::unwrap).find(|got| got != "b''").unwrap();
     assert!(got.contains("s3cret-of-root"), "{got}");
 }

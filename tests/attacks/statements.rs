@@ -172,9 +172,9 @@ fn hostile_statements_cost_their_own_answers() {
     let (waiting, answers) = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..2)
             .map(|_| {
-                let ask = |(kind, text): &(&'static str, String)| (*kind, sql(url, text));
+                let request = |(kind, text): &(&'static str, String)| (*kind, sql(url, text));
                 let statements = &statements;
-                scope.spawn(move || statements.iter().map(ask).collect::<Vec<_>>())
+                scope.spawn(move || statements.iter().map(request).collect::<Vec<_>>())
             })
             .collect();
         let mut waiting = 0;

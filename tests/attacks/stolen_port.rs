@@ -28,8 +28,8 @@ fn a_user_who_races_for_roots_port_gets_none_of_roots_rights() {
     let (code, out, errors) = output(race.arg(dir.path()).arg(&tries));
     assert_eq!(code, 0, "{out}{errors}");
     println!("{}", out.trim());
-    let told: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
-    let number = |name: &str| told[name].as_f64().unwrap();
+    let reported: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
+    let number = |name: &str| reported[name].as_f64().unwrap();
     // Only root may send the request that the test races with.
     assert_eq!((number("user"), number("root")), (403.0, 200.0));
     assert_eq!(number("tries").to_string(), tries);

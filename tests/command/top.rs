@@ -206,11 +206,11 @@ fn top_shows_jobs_and_nodes_of_a_server() {
     let name = format!("{job} ");
     window.top_with(&format!("--server {}", up.url));
     // The node's processor usage is known after its second reading.
-    let is_told = |screen: &str| {
+    let is_reported = |screen: &str| {
         is_busy(row(screen, &name, "fit"))
             && screen.lines().nth(1).is_some_and(|line| line.starts_with("cpu "))
     };
-    let screen = window.wait_for("the job and the node's use", is_told);
+    let screen = window.wait_for("the job and the node's use", is_reported);
     let head = screen.lines().next().unwrap();
     assert!(head.starts_with(&up.url) && head.contains("1 job   1 of 1 node alive"), "{screen}");
     let usage = screen.lines().nth(1).unwrap();
@@ -262,7 +262,7 @@ fn top_of_a_server_that_is_not_there_takes_no_terminal() {
 }
 
 #[test]
-fn top_tells_its_keys() {
+fn top_shows_its_keys() {
     let (code, out, errors) = output(Command::new(program("jobmeter")).args(["top", "--help"]));
     assert_eq!(code, 0, "{errors}");
     for words in ["Keys: ", "c m r w ", "t n u ", "Enter ", "j shows", "p all", "d all", "/ keeps"]

@@ -172,10 +172,10 @@ pub(crate) fn output(command: &mut Command) -> (i32, String, String) {
 }
 
 /// Polls until the closure returns a value, and panics after `limit`.
-pub(crate) fn until<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, limit: Duration, mut request: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + limit;
     loop {
-        if let Some(answer) = ask() {
+        if let Some(answer) = request() {
             return answer;
         }
         assert!(Instant::now() < deadline, "not within {limit:?}: {what}");

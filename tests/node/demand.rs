@@ -24,17 +24,17 @@ fn between(times: &[String]) -> usize {
 }
 
 #[test]
-fn what_a_server_asks_for_comes_and_ends_and_a_jobs_end_sends_what_was_kept() {
+fn a_request_of_the_server_begins_and_ends_and_a_jobs_end_sends_the_burst() {
     let dir = tempfile::tempdir().unwrap();
-    let (node, asked) = (dir.path().join("node"), dir.path().join("asked.toml"));
+    let (node, arguments) = (dir.path().join("node"), dir.path().join("asked.toml"));
     let recorded = repository().join("testdata/hosts/slurm-v2/1");
     let copied = Command::new("cp").arg("-r").args([&recorded, &node]).status().unwrap();
     assert!(copied.success());
     std::fs::write(node.join("proc/loadavg"), "0.50 0.25 0.10 1/123 4567\n").unwrap();
     std::fs::write(node.join("proc/uptime"), "350.10 600.20\n").unwrap();
-    std::fs::write(&asked, "").unwrap();
+    std::fs::write(&arguments, "").unwrap();
     let data = dir.path().join("data");
-    let server = Server::start(&data, &["--agent-config", asked.to_str().unwrap()]);
+    let server = Server::start(&data, &["--agent-config", arguments.to_str().unwrap()]);
     let own = dir.path().join("agent.toml");
     let text = "[sources.load]\noptional = true\n[remote]\nallow = [\"promotions\", \"bursts\"]\n";
     std::fs::write(&own, text).unwrap();
@@ -52,7 +52,7 @@ fn what_a_server_asks_for_comes_and_ends_and_a_jobs_end_sends_what_was_kept() {
          keep = \"30s\"\nflush_on = [\"job_end\"]\nuntil = {}\n",
         end + 60
     );
-    std::fs::write(&asked, text).unwrap();
+    std::fs::write(&arguments, text).unwrap();
     server.running.signal("HUP");
     until("what was asked for", patience, || times(&server, "load_1m").into_iter().next());
     until("its end", patience, || (now() >= end + 2).then_some(()));

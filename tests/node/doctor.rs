@@ -48,16 +48,16 @@ fn is_sound(code: i32, report: &Value) {
         let state = line["state"].as_str().unwrap();
         ill |= matches!(state, "denied" | "broken");
         assert!(["ok", "absent", "denied", "broken", "off"].contains(&state), "{line}");
-        let says = |name: &str| !line[name].as_str().unwrap().is_empty();
-        assert!(state == "ok" || says("what"), "{line}");
-        assert!(state != "denied" || says("grant"), "{line}");
+        let has_text = |name: &str| !line[name].as_str().unwrap().is_empty();
+        assert!(state == "ok" || has_text("what"), "{line}");
+        assert!(state != "denied" || has_text("grant"), "{line}");
     }
     assert_eq!(code, i32::from(ill), "{report}");
     assert_eq!(report["good"], !ill);
 }
 
 #[test]
-fn doctor_tells_what_this_machine_lacks_and_what_reading_it_costs() {
+fn doctor_reports_what_this_machine_lacks_and_what_reading_it_costs() {
     let (code, report) = doctor(&mut jobmeter(), &["--for", "1500ms"]);
     is_sound(code, &report);
     let listed = output(jobmeter().args(["sources", "--json"])).1;
@@ -106,7 +106,7 @@ fn doctor_of_an_ordinary_user_names_the_capability() {
 }
 
 #[test]
-fn doctor_of_a_recorded_machine_tells_of_that_one() {
+fn doctor_of_a_recorded_machine_reports_that_machine() {
     let host = repository().join("testdata/hosts/bare-4.18/1");
     let (code, report) = doctor(&mut jobmeter(), &["--root", host.to_str().unwrap()]);
     is_sound(code, &report);
@@ -116,9 +116,9 @@ fn doctor_of_a_recorded_machine_tells_of_that_one() {
     assert_eq!(line(&report, "pressure")["state"], "absent");
     // The report of a recording has no costs, and no lines about this machine's agent and server.
     assert!(sources(&report).iter().all(|line| line["cost"].is_null()), "{report}");
-    let told =
+    let reported =
         |name: &str| report["machine"].as_array().unwrap().iter().any(|it| it["name"] == name);
-    assert!(told("kernel") && !told("server") && !told("spool"), "{report}");
+    assert!(reported("kernel") && !reported("server") && !reported("spool"), "{report}");
 
     let host = repository().join("testdata/hosts/hostile-v2/1");
     let (code, report) = doctor(&mut jobmeter(), &["--root", host.to_str().unwrap()]);
@@ -127,13 +127,13 @@ fn doctor_of_a_recorded_machine_tells_of_that_one() {
 }
 
 #[test]
-fn doctor_looks_at_what_the_agent_was_told() {
+fn doctor_checks_the_configuration_of_the_agent() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("agent.toml");
     let file = file.to_str().unwrap();
     let spool = dir.path().join("below/spool");
     let write = |text: &str| fs::write(file, text).unwrap();
-    let ask = || doctor(&mut jobmeter(), &["--agent", file, "--for", "10ms"]);
+    let request = || doctor(&mut jobmeter(), &["--agent", file, "--for", "10ms"]);
 
     let data = tempfile::tempdir().unwrap();
     let server = Server::start(data.path(), &[]);
@@ -143,7 +143,7 @@ fn doctor_looks_at_what_the_agent_was_told() {
         server.url,
         spool.display()
     ));
-    let (code, report) = ask();
+    let (code, report) = request();
     is_sound(code, &report);
     assert_eq!(line(&report, "server")["state"], "ok", "{report}");
     assert_eq!(line(&report, "spool")["state"], "ok", "{report}");
@@ -158,13 +158,13 @@ fn doctor_looks_at_what_the_agent_was_told() {
     assert!(malformed.is_none_or(|line| line.ends_with(" 0")), "{malformed:?}");
 
     write("server = \"http://127.0.0.1:9\"\nspool = \"none\"\n");
-    let (code, report) = ask();
+    let (code, report) = request();
     is_sound(code, &report);
     assert_eq!((code, &line(&report, "server")["state"]), (1, &"broken".into()), "{report}");
     assert_eq!(line(&report, "spool")["state"], "absent");
 
     write("servr = \"http://127.0.0.1:9\"\n");
-    let (code, report) = ask();
+    let (code, report) = request();
     is_sound(code, &report);
     let settings = line(&report, "settings");
     assert_eq!((code, &settings["state"]), (1, &"broken".into()), "{report}");
@@ -185,14 +185,14 @@ fn the_record_of_a_server_that_was_killed_is_no_fault_of_the_node() {
     }
     let record = folder.join("server");
     fs::write(&record, "http://127.0.0.1:9\n").unwrap();
-    let ask = || {
+    let request = || {
         let mut command = as_nobody();
         command.env("XDG_RUNTIME_DIR", dir.path()).env_remove("JOBMETER_SERVER");
         let (code, report) = doctor(&mut command, &["--for", "10ms"]);
         is_sound(code, &report);
         line(&report, "server").clone()
     };
-    let stale = ask();
+    let stale = request();
     assert_eq!(stale["state"], "absent", "{stale}");
     let what = stale["what"].as_str().unwrap();
     assert!(
@@ -204,6 +204,6 @@ fn the_record_of_a_server_that_was_killed_is_no_fault_of_the_node() {
     // A running server holds a lock on its record, so a server without a response is an error.
     let held = File::open(&record).unwrap();
     held.lock().unwrap();
-    let silent = ask();
+    let silent = request();
     assert_eq!(silent["state"], "broken", "{silent}");
 }

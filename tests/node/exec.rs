@@ -49,7 +49,7 @@ fn a_sites_program_is_run_with_an_ordinary_users_rights() {
     let Some(file) = file(dir.path(), IDS, MATCH) else { return };
     let (samples, errors) = once(&mut agent(&file));
     // The shell itself sets only PWD.
-    let told = |uid| {
+    let reported = |uid| {
         [
             "exec_value {\"name\": \"uid\"} UID".replace("UID", uid),
             "exec_value {\"name\": \"env\"} 1".to_owned(),
@@ -59,7 +59,7 @@ fn a_sites_program_is_run_with_an_ordinary_users_rights() {
         lines.sort();
         lines
     };
-    assert_eq!(sorted(samples), sorted(told("65534").to_vec()), "{errors}");
+    assert_eq!(sorted(samples), sorted(reported("65534").to_vec()), "{errors}");
     // An agent without root runs the program with its own rights if the file says so, and with no others.
     let as_user = |id: &str| {
         let mut command = Command::new("setpriv");
@@ -70,7 +70,7 @@ fn a_sites_program_is_run_with_an_ordinary_users_rights() {
     };
     if others_can_run_the_agent() {
         let (samples, errors) = as_user("65534");
-        assert_eq!(sorted(samples), sorted(told("65534").to_vec()), "{errors}");
+        assert_eq!(sorted(samples), sorted(reported("65534").to_vec()), "{errors}");
         let (samples, errors) = as_user("1");
         assert!(samples.is_empty() && errors.contains("cannot be run as user 65534"), "{errors}");
     }
@@ -110,7 +110,7 @@ fn a_program_is_taken_from_no_file_that_others_can_write_and_from_nowhere_else()
 }
 
 #[test]
-fn what_is_asked_for_and_not_there_is_told_without_being_asked() {
+fn requested_and_unavailable_series_are_reported_unprompted() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing");
     let Some(file) = file(dir.path(), &format!("[\"{}\"]", missing.display()), "") else { return };
@@ -130,7 +130,7 @@ fn what_is_asked_for_and_not_there_is_told_without_being_asked() {
 }
 
 #[test]
-fn a_check_of_the_file_tells_what_is_written_wrongly_and_what_this_machine_does_not_know() {
+fn a_check_reports_errors_of_the_file_and_names_unknown_to_this_machine() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("agent.toml");
     let check = |text: &str| {
@@ -140,7 +140,7 @@ fn a_check_of_the_file_tells_what_is_written_wrongly_and_what_this_machine_does_
     };
     let exec = "[sources.exec]\ncommand = [\"/bin/true\"]\n";
     assert_eq!(check(exec), (0, String::new()));
-    for (more, place, told) in [
+    for (more, place, reported) in [
         ("pattern = \"(\"", "agent.toml:3:11: ", "not a regular expression"),
         ("metric = \"exec_value_wats\"", "agent.toml:3:10: ", "did you mean `exec_value_watts`?"),
         ("nam = \"x\"", "agent.toml:3:1: ", "did you mean `sources.exec.name`?"),
@@ -149,7 +149,7 @@ fn a_check_of_the_file_tells_what_is_written_wrongly_and_what_this_machine_does_
         ("[sources.perf]\nevents = [\"nosuch/x/\"]", "agent.toml:4:10: ", "has no PMU `nosuch`"),
     ] {
         let (code, errors) = check(&format!("{exec}{more}\n"));
-        assert!(code == 1 && errors.contains(place) && errors.contains(told), "{errors}");
+        assert!(code == 1 && errors.contains(place) && errors.contains(reported), "{errors}");
     }
     let tool = dir.path().join("tool");
     std::fs::write(&tool, "").unwrap();

@@ -42,13 +42,13 @@ fn a_mount_that_hangs_delays_no_other_source() {
         let whole = ticks.windows(2).all(|pair| (pair[1] - pair[0]).rem_euclid(86_400) == 1);
         assert!(ticks.len() > 10 && whole, "{metric}: {ticks:?}");
     }
-    let told = |metric: &str| {
+    let reported = |metric: &str| {
         let text = std::fs::read_to_string(&printed).unwrap();
         let of_it = |line: &&str| line.starts_with(metric) && line.contains("\"filesystem\"");
         text.lines().rfind(of_it).and_then(|line| line.rsplit('\t').next()?.parse::<f64>().ok())
     };
-    assert_eq!(told("agent_source_parked\t"), Some(1.0));
-    assert_eq!(told("agent_source_timeouts_total\t"), Some(1.0));
+    assert_eq!(reported("agent_source_parked\t"), Some(1.0));
+    assert_eq!(reported("agent_source_timeouts_total\t"), Some(1.0));
 }
 
 /// Returns the seconds at which a metric was printed.
@@ -104,7 +104,7 @@ fn a_job_that_ends_while_its_agent_is_dead_has_ended() {
 
 /// Without a spool, an agent does not know since when it was down. The server does, and reports the gap.
 #[test]
-fn an_agent_without_a_spool_that_was_down_leaves_a_gap_that_is_told() {
+fn an_agent_without_a_spool_that_was_down_leaves_a_gap_that_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(dir.path(), &[]);
     let start = || {

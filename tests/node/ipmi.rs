@@ -29,7 +29,7 @@ fn compact(number: u8) -> Vec<u8> {
 
 /// Runs the nested machine's script with the agent, the drivers, and a BMC in the form of qemu's arguments;
 /// returns its output.
-fn told(bmc: &str) -> String {
+fn read_text(bmc: &str) -> String {
     nested("ipmi.sh", &[program("jobmeter-agent")], |command: &mut Command| {
         command.env("NESTED_MODULES", "ipmi_msghandler ipmi_devintf ipmi_si");
         command.env("NESTED_DEVICES", format!("{bmc} -device isa-ipmi-kcs,bmc=b0"));
@@ -44,8 +44,12 @@ fn check(out: &str, wanted: &[(&str, &str, f64)]) {
         let values = samples(part);
         for (metric, labels, value) in wanted {
             let key = ((*metric).to_owned(), "-".to_owned(), (*labels).to_owned());
-            let told = values.iter().find(|((name, _, of), _)| (name, of) == (&key.0, &key.2));
-            assert_eq!(told.map(|(_, told)| *told), Some(*value), "{metric}{labels}\n{out}");
+            let read_text = values.iter().find(|((name, _, of), _)| (name, of) == (&key.0, &key.2));
+            assert_eq!(
+                read_text.map(|(_, read_text)| *read_text),
+                Some(*value),
+                "{metric}{labels}\n{out}"
+            );
         }
         assert_eq!(values.len(), wanted.len(), "{out}");
     }
@@ -56,7 +60,7 @@ fn check(out: &str, wanted: &[(&str, &str, f64)]) {
 }
 
 #[test]
-fn the_sensors_of_a_simulated_boards_computer_are_told() {
+fn the_sensors_of_a_simulated_boards_computer_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("sdr");
     // The simulated readings are 0, so the value is B with its exponent.
@@ -70,7 +74,7 @@ fn the_sensors_of_a_simulated_boards_computer_are_told() {
         compact(7),
     ];
     std::fs::write(&file, records.concat()).unwrap();
-    let out = told(&format!("-device ipmi-bmc-sim,id=b0,sdrfile={}", file.display()));
+    let out = read_text(&format!("-device ipmi-bmc-sim,id=b0,sdrfile={}", file.display()));
     check(
         &out,
         &[
@@ -82,13 +86,13 @@ fn the_sensors_of_a_simulated_boards_computer_are_told() {
 }
 
 #[test]
-fn dcmi_and_dells_commands_are_told_by_one_of_our_own() {
+fn dcmi_and_dells_commands_are_answered_by_a_simulated_bmc() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     // The thread ends with its connection, and at the latest with the test.
     std::thread::spawn(move || serve(listener.accept().unwrap().0));
     // Without `reconnect`, this version of qemu connects before its device is ready, and crashes.
-    let out = told(&format!(
+    let out = read_text(&format!(
         "-chardev socket,id=c0,host=127.0.0.1,port={port},reconnect=1 \
          -device ipmi-bmc-extern,id=b0,chardev=c0"
     ));

@@ -33,7 +33,7 @@ fn blank_lost_and_divided_gpus_give_true_numbers_or_none() {
     stub(dir.path(), &[]);
     let (code, out, errors) = output(&mut agent(dir.path()));
     assert_eq!(code, 0, "{errors}");
-    let told: Vec<(&str, &str, f64)> = out
+    let reported: Vec<(&str, &str, f64)> = out
         .lines()
         .filter(|line| line.starts_with("nvidia_"))
         .map(|line| {
@@ -42,7 +42,7 @@ fn blank_lost_and_divided_gpus_give_true_numbers_or_none() {
         })
         .collect();
     let value = |metric: &str, labels: &str| {
-        let found = told.iter().find(|(name, of, _)| *name == metric && of.contains(labels));
+        let found = reported.iter().find(|(name, of, _)| *name == metric && of.contains(labels));
         found.map(|(.., value)| *value)
     };
     let (good, blank) = (r#""GPU-stub-0""#, r#""GPU-stub-1""#);
@@ -76,17 +76,18 @@ fn blank_lost_and_divided_gpus_give_true_numbers_or_none() {
         assert_eq!(value(metric, good), Some(want), "{metric}\n{out}\n{errors}");
     }
     let throttled = |reason: &str| {
-        let mut of = told.iter().filter(|(name, ..)| *name == "nvidia_throttled");
+        let mut of = reported.iter().filter(|(name, ..)| *name == "nvidia_throttled");
         of.find(|(_, labels, _)| labels.contains(good) && labels.contains(reason)).map(|of| of.2)
     };
     assert_eq!(throttled("power_cap"), Some(1.0));
     assert_eq!(throttled("software_thermal"), Some(1.0));
     assert_eq!(throttled("hardware_slowdown"), Some(0.0));
     // For the GPU with blank values, only the number of processes is available.
-    let of_blank: Vec<_> = told.iter().filter(|(_, labels, _)| labels.contains(blank)).collect();
+    let of_blank: Vec<_> =
+        reported.iter().filter(|(_, labels, _)| labels.contains(blank)).collect();
     assert_eq!(of_blank.len(), 1, "{of_blank:?}");
     assert_eq!(of_blank[0].0, "nvidia_processes");
-    assert!(!told.iter().any(|(_, labels, _)| labels.contains("GPU-stub-2")), "it is lost");
+    assert!(!reported.iter().any(|(_, labels, _)| labels.contains("GPU-stub-2")), "it is lost");
     // MIG instances have memory values; the partitioned GPU has no utilization of its own.
     assert_eq!(value("nvidia_memory_used_bytes", r#""MIG-stub-2""#), Some(200.0));
     assert_eq!(value("nvidia_memory_size_bytes", r#""slice": "1""#), Some(1000.0));

@@ -81,7 +81,7 @@ impl Beside {
         serde_json::from_str(&line).unwrap_or_else(|_| panic!("psutil says `{line}`"))
     }
 
-    fn ask(&mut self) -> Value {
+    fn request(&mut self) -> Value {
         writeln!(self.stdin).unwrap();
         self.line()
     }
@@ -114,7 +114,7 @@ fn read(settings: &Path) -> Reading {
 /// Two responses of psutil, each with the agent's readings before and after it.
 struct Round {
     before: [Reading; 2],
-    said: [Value; 2],
+    psutil_values: [Value; 2],
     after: [Reading; 2],
 }
 
@@ -122,13 +122,17 @@ impl Round {
     fn make(psutil: &mut Beside, settings: &Path) -> Self {
         let mut once = || {
             let before = read(settings);
-            let said = psutil.ask();
-            (before, said, read(settings))
+            let psutil_values = psutil.request();
+            (before, psutil_values, read(settings))
         };
-        let (before_1, said_1, after_1) = once();
+        let (before_1, psutil_1, after_1) = once();
         std::thread::sleep(BETWEEN);
-        let (before_2, said_2, after_2) = once();
-        Self { before: [before_1, before_2], said: [said_1, said_2], after: [after_1, after_2] }
+        let (before_2, psutil_2, after_2) = once();
+        Self {
+            before: [before_1, before_2],
+            psutil_values: [psutil_1, psutil_2],
+            after: [after_1, after_2],
+        }
     }
 
     /// Returns the interval of a metric at psutil's second reading. A gauge may exceed the agent's two
@@ -152,7 +156,7 @@ impl Round {
 
     /// Checks a field of a sensor with numbers; the error describes the difference.
     fn number(&self, sensor: &str, field: &str, ours: &Ours) -> Result<(), String> {
-        let said = &self.said[1][sensor];
+        let psutil_values = &self.psutil_values[1][sensor];
         let found = |formula: &str, grows: bool| {
             if grows {
                 compute(formula, &|metric, label| self.growth(metric, label))
@@ -162,17 +166,17 @@ impl Round {
         };
         let each: Vec<(f64, Option<Interval>)> = match ours {
             Ours::Grows(formula) if field == "N" => {
-                let cores = said.as_object().unwrap().iter();
-                let of = |(core, said): (&String, &Value)| {
+                let cores = psutil_values.as_object().unwrap().iter();
+                let of = |(core, psutil_values): (&String, &Value)| {
                     let formula = formula.replace("\"N\"", &format!("\"{core}\""));
-                    (said.as_f64().unwrap(), found(&formula, true))
+                    (psutil_values.as_f64().unwrap(), found(&formula, true))
                 };
                 cores.map(of).collect()
             }
             Ours::Is(formula) | Ours::Grows(formula) => {
                 let found = found(formula, matches!(ours, Ours::Grows(_)));
-                match said[field].as_f64() {
-                    Some(said) => vec![(said, found)],
+                match psutil_values[field].as_f64() {
+                    Some(psutil_values) => vec![(psutil_values, found)],
                     // If psutil has no value, this machine has none for jobmeter either.
                     None if found.is_none() => vec![],
                     None => return Err(format!("psutil has none, we {found:?}")),
@@ -180,17 +184,20 @@ impl Round {
             }
             Ours::Label(..) | Ours::Nothing(_) => vec![],
         };
-        each.into_iter().try_for_each(|(said, found)| agrees(said, found, sensor, field))
+        each.into_iter()
+            .try_for_each(|(psutil_values, found)| agrees(psutil_values, found, sensor, field))
     }
 
     /// Checks that a list has as many entries of each state as a metric counts. Other programs open and close
     /// sockets meanwhile, so each count is an interval.
-    fn counts(&self, metric: &str, label: &str, said: &[Value]) -> Result<(), String> {
+    fn counts(&self, metric: &str, label: &str, psutil_values: &[Value]) -> Result<(), String> {
         let ours = self.after[1].get(metric).map_or(&[][..], Vec::as_slice);
-        let states =
-            ours.iter().map(|(labels, _)| text(&labels[label])).chain(said.iter().map(text));
+        let states = ours
+            .iter()
+            .map(|(labels, _)| text(&labels[label]))
+            .chain(psutil_values.iter().map(text));
         for state in states.collect::<BTreeSet<_>>() {
-            let count = said.iter().filter(|entry| text(entry) == state).count() as f64;
+            let count = psutil_values.iter().filter(|entry| text(entry) == state).count() as f64;
             let found = self.value(metric, Some((label, &state))).unwrap_or(Interval(0.0, 0.0));
             if !(found.0..=found.1).contains(&count) {
                 return Err(format!("{state}: psutil {count}, we {found:?}"));
@@ -201,19 +208,23 @@ impl Round {
 
     /// Checks that the entries of a list equal jobmeter's series, in any order.
     fn list(&self, sensor: &str, field: &str, ours: &Ours) -> Result<(), String> {
-        let said = self.said[1][sensor][field].as_array().unwrap();
+        let psutil_values = self.psutil_values[1][sensor][field].as_array().unwrap();
         match ours {
             Ours::Label(metric, label) if metric.ends_with("_in_state") => {
-                self.counts(metric, label, said)
+                self.counts(metric, label, psutil_values)
             }
             Ours::Label(metric, label) => {
                 let series = self.after[1].get(metric).map_or(&[][..], Vec::as_slice);
                 let mut found: Vec<String> =
                     series.iter().map(|(labels, _)| text(&labels[label])).collect();
-                let mut said: Vec<String> = said.iter().map(text).collect();
+                let mut psutil_values: Vec<String> = psutil_values.iter().map(text).collect();
                 found.sort();
-                said.sort();
-                if found == said { Ok(()) } else { Err(format!("psutil {said:?}, we {found:?}")) }
+                psutil_values.sort();
+                if found == psutil_values {
+                    Ok(())
+                } else {
+                    Err(format!("psutil {psutil_values:?}, we {found:?}"))
+                }
             }
             Ours::Is(formula) => {
                 let metric = formula.split_whitespace().find(|word| word.contains('_')).unwrap();
@@ -221,17 +232,19 @@ impl Round {
                 let one =
                     |value: f64| compute(formula, &|_, _| Some(Interval(value, value))).unwrap().0;
                 let mut found: Vec<f64> = series.iter().map(|(_, value)| one(*value)).collect();
-                let mut said: Vec<f64> = said.iter().filter_map(Value::as_f64).collect();
+                let mut psutil_values: Vec<f64> =
+                    psutil_values.iter().filter_map(Value::as_f64).collect();
                 found.sort_by(f64::total_cmp);
-                said.sort_by(f64::total_cmp);
+                psutil_values.sort_by(f64::total_cmp);
                 // psutil returns zero if Linux has no value.
-                let missing = said.len().saturating_sub(found.len());
-                let zeroes = said.iter().take_while(|value| **value == 0.0).count();
-                said.drain(..missing.min(zeroes));
+                let missing = psutil_values.len().saturating_sub(found.len());
+                let zeroes = psutil_values.iter().take_while(|value| **value == 0.0).count();
+                psutil_values.drain(..missing.min(zeroes));
                 // A sensor may change by one step between the two readings: 1 °C, 1 rpm, 1 MHz.
                 let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 0.02 * b.abs() + 1.0;
-                let same = found.len() == said.len() && found.iter().zip(&said).all(near);
-                if same { Ok(()) } else { Err(format!("psutil {said:?}, we {found:?}")) }
+                let same = found.len() == psutil_values.len()
+                    && found.iter().zip(&psutil_values).all(near);
+                if same { Ok(()) } else { Err(format!("psutil {psutil_values:?}, we {found:?}")) }
             }
             Ours::Grows(_) | Ours::Nothing(_) => Ok(()),
         }
@@ -245,22 +258,29 @@ fn text(value: &Value) -> String {
 
 /// Checks that a number lies in its interval. psutil rounds percentages to tenths and truncates milliseconds.
 /// Its doubles may differ in the last bit.
-fn agrees(said: f64, found: Option<Interval>, sensor: &str, field: &str) -> Result<(), String> {
+fn agrees(
+    psutil_values: f64,
+    found: Option<Interval>,
+    sensor: &str,
+    field: &str,
+) -> Result<(), String> {
     let slack = match (sensor, field) {
         ("CPUPercent" | "CPUTimesPercent", _) | (_, "percent") => 0.05 + 1e-9,
         (_, "read_time" | "write_time" | "busy_time") => 1.0,
-        _ => said.abs() * 1e-9,
+        _ => psutil_values.abs() * 1e-9,
     };
     match found {
-        Some(Interval(least, most)) if (least - slack..=most + slack).contains(&said) => Ok(()),
+        Some(Interval(least, most)) if (least - slack..=most + slack).contains(&psutil_values) => {
+            Ok(())
+        }
         // psutil returns zero if Linux has no value, and for 0 / 0.
-        None | Some(Interval(f64::INFINITY, _)) if said == 0.0 => Ok(()),
-        other => Err(format!("psutil {said}, we {other:?}")),
+        None | Some(Interval(f64::INFINITY, _)) if psutil_values == 0.0 => Ok(()),
+        other => Err(format!("psutil {psutil_values}, we {other:?}")),
     }
 }
 
 #[test]
-fn every_sensor_of_psutil_is_what_our_metrics_say() {
+fn every_sensor_of_psutil_equals_our_metrics() {
     let mapping = mapping();
     let (mut psutil, fields) = Beside::start();
     // Completeness: the page has exactly psutil's fields.
@@ -284,7 +304,7 @@ fn every_sensor_of_psutil_is_what_our_metrics_say() {
     }
     std::fs::write(&settings, text).unwrap();
     // psutil's first response covers an unknown time for fields that it computes between two responses.
-    psutil.ask();
+    psutil.request();
     let mut open = mapping.clone();
     let mut differ = Vec::new();
     let (mut compared, mut passed_over) = (0, Vec::new());
@@ -296,9 +316,9 @@ fn every_sensor_of_psutil_is_what_our_metrics_say() {
                 passed_over.push(format!("{sensor}.{field}: {why}"));
                 return false;
             }
-            let is_list = round.said[1][sensor]
+            let is_list = round.psutil_values[1][sensor]
                 .as_object()
-                .is_some_and(|said| said.values().all(Value::is_array));
+                .is_some_and(|psutil_values| psutil_values.values().all(Value::is_array));
             let result = if is_list {
                 round.list(sensor, field, ours)
             } else {

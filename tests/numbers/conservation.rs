@@ -140,10 +140,10 @@ pub(crate) fn check(url: &str, file: &Path, device: &str, rounds: u64) {
     }
     for (at, samples) in &lost {
         let instant = seconds(at);
-        let told =
+        let reported =
             gaps.iter().any(|gap| gap.device == device && gap.from < instant && instant < gap.to);
         let near: Vec<_> = gaps.iter().map(|gap| (gap.from - instant, gap.to - instant)).collect();
-        assert!(told, "{samples} samples of {at} are lost and no gap tells of them: {near:?}");
+        assert!(reported, "{samples} samples of {at} are lost and no gap tells of them: {near:?}");
     }
     let invented = stored.keys().filter(|key| !printed.contains_key(*key)).count();
     assert_eq!(invented, 0, "stored and never printed");
@@ -186,7 +186,8 @@ fn killed_at_any_moment_nothing_is_lost_unseen() {
 
 #[test]
 fn a_server_away_for_a_minute_costs_nothing() {
-    let away: u64 = std::env::var("AWAY_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
+    let down_seconds: u64 =
+        std::env::var("AWAY_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
     let dir = tempfile::tempdir().unwrap();
     let (data, spool, file) =
         (dir.path().join("data"), dir.path().join("spool"), dir.path().join("printed"));
@@ -194,7 +195,7 @@ fn a_server_away_for_a_minute_costs_nothing() {
     let mut running = agent(&server.url, &spool, &file);
     std::thread::sleep(Duration::from_secs(4));
     assert_eq!(server.running.end(), 0);
-    std::thread::sleep(Duration::from_secs(away));
+    std::thread::sleep(Duration::from_secs(down_seconds));
     server.again(&data, &[]);
     let now = || std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
     let back = now();
@@ -205,7 +206,7 @@ fn a_server_away_for_a_minute_costs_nothing() {
         );
         let (_, out, _) = jobmeter(&server.url, &["sql", "--format", "json", &query]);
         let n = serde_json::from_str::<Value>(&out).ok()?[0]["n"].as_u64()?;
-        (n >= away).then_some(n)
+        (n >= down_seconds).then_some(n)
     });
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(running.end(), 0, "{}", running.errors());

@@ -44,7 +44,7 @@ fn is_station(name: &&str) -> bool {
 }
 
 #[test]
-fn crates_use_what_the_table_says() {
+fn crates_use_what_the_table_lists() {
     let table = table();
     let metadata = metadata(&["--no-deps"]);
     let packages = metadata["packages"].as_array().unwrap();
@@ -131,7 +131,7 @@ fn folders_use_only_those_before_them() {
 }
 
 #[test]
-fn datafusion_stays_in_one_crate() {
+fn datafusion_remains_in_one_crate() {
     let metadata = metadata(&["--no-deps"]);
     for package in metadata["packages"].as_array().unwrap() {
         let dependencies = package["dependencies"].as_array().unwrap();
@@ -160,7 +160,7 @@ fn licences_and_bans() {
 
 /// The agent depends neither on an async runtime nor on an SQL engine.
 #[test]
-fn the_agent_stays_small() {
+fn the_agent_has_few_dependencies() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["tree", "--locked", "--offline", "-p", "agent", "-e", "normal", "--prefix", "none"])

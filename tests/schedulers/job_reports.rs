@@ -43,7 +43,7 @@ fn is_the_examples(report: &Value) -> bool {
 }
 
 #[test]
-fn a_file_that_is_followed_tells_of_jobs() {
+fn a_followed_file_reports_jobs() {
     let dir = tempfile::tempdir().unwrap();
     let (data, file) = (dir.path().join("data"), dir.path().join("jobs.jsonl"));
     let follow = ["--schedulers-file", file.to_str().unwrap()];
@@ -54,11 +54,11 @@ fn a_file_that_is_followed_tells_of_jobs() {
     // A malformed line is logged with its number, and later lines are still read.
     append(&file, "{\"cluster\":\"site\"}\n{\"cluster\":\"site\",\"id\":2,\"start\":1767706400}\n");
     until("the next job", SOON, || report(&server.url, "site:2"));
-    let told = until("the bad line's number", SOON, || {
+    let reported = until("the bad line's number", SOON, || {
         let errors = server.running.errors();
         errors.lines().find(|line| line.contains("jobs.jsonl:5")).map(str::to_owned)
     });
-    assert!(told.contains("id"), "{told}");
+    assert!(reported.contains("id"), "{reported}");
     let (_, metrics) = get(&server.url, "/metrics");
     for line in [
         "jobmeter_job_file_lines_total{outcome=\"bad\"} 1",
@@ -90,7 +90,7 @@ fn a_file_that_is_followed_tells_of_jobs() {
 }
 
 #[test]
-fn prologue_epilogue_and_http_tell_of_jobs() {
+fn prologue_epilogue_and_http_report_jobs() {
     if !root("prologue_epilogue_and_http_tell_of_jobs") {
         return;
     }

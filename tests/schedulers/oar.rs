@@ -5,7 +5,7 @@ mod orders;
 
 use crate::common::programs::{Running, Server, get, output, program, root, until};
 use crate::repository::layers::repository;
-use crate::schedulers::restart_orders::measured_anew;
+use crate::schedulers::restart_orders::measured_again;
 use crate::schedulers::slurm::promoted;
 use serde_json::Value;
 use std::fs::Permissions;
@@ -94,7 +94,7 @@ impl Machine {
     }
 
     /// Runs a query on OAR's database, and returns its result without a header.
-    fn told(&self, select: &str) -> String {
+    fn read_text(&self, select: &str) -> String {
         let mut command = self.within("psql");
         command.args(["-h", "127.0.0.1", "-p", "15432", "-U", "oar", "oar", "-A", "-t", "-c"]);
         let (_, out, errors) = output(command.arg(select));
@@ -117,7 +117,7 @@ impl Drop for Machine {
             let log = std::fs::read_to_string(self.dir().join("log/oar.log")).unwrap_or_default();
             let from = log.len().saturating_sub(4000);
             println!("-- OAR's log\n{}", log.get(from..).unwrap_or_default());
-            println!("{}", self.told(
+            println!("{}", self.read_text(
                 "SELECT job_id, state, exit_code, submission_time, start_time, stop_time, message FROM jobs",
             ));
         }
@@ -232,7 +232,7 @@ fn jobs_of_a_real_oar_are_known_measured_and_accounted() {
     running(&server.url, heavy);
     agent_of_node.kill();
     agent_of_node = agent(&server.url, &spool);
-    measured_anew(&server.url, &job);
+    measured_again(&server.url, &job);
     promoted(&server, &job, "oarnode1", &["net_.*", "perf_.*"]);
     std::fs::write(load.with_extension("pl.write"), "").unwrap();
     running(&server.url, heavy);
@@ -242,8 +242,12 @@ fn jobs_of_a_real_oar_are_known_measured_and_accounted() {
     promoted(&server, "", "", &[]);
     check_heavy(&job, used);
     check_array(&server.url, &array);
-    let asked = scheduler(&server.url);
-    assert_eq!((&asked["state"], &asked["records_rejected"]), (&"ok".into(), &0.into()), "{asked}");
+    let arguments = scheduler(&server.url);
+    assert_eq!(
+        (&arguments["state"], &arguments["records_rejected"]),
+        (&"ok".into(), &0.into()),
+        "{arguments}"
+    );
     by_rest(&machine, &server.url);
     assert_eq!(agent_of_node.end(), 0);
 }
@@ -343,17 +347,17 @@ fn by_rest(machine: &Machine, url: &str) {
             let more = ["exit_code", "requested", "devices"];
             keys.iter().chain(&more).map(|key| job[key].clone()).collect::<Vec<_>>()
         };
-        let mut told: Vec<_> =
+        let mut read_text: Vec<_> =
             jobs.into_iter().filter(|job| job["cluster"] == "oar").map(facts).collect();
-        told.sort_by_key(|job| job[0].as_i64());
-        told
+        read_text.sort_by_key(|job| job[0].as_i64());
+        read_text
     };
     let want = jobs(&mut Command::new(program("jobmeter")), url);
     assert_eq!(want.len(), 3);
-    let told = until("the REST API tells every job", Duration::from_secs(20), || {
-        let told = jobs(&mut machine.within(program("jobmeter").to_str().unwrap()), &rest);
-        (told.len() == want.len()).then_some(told)
+    let read_text = until("the REST API tells every job", Duration::from_secs(20), || {
+        let read_text = jobs(&mut machine.within(program("jobmeter").to_str().unwrap()), &rest);
+        (read_text.len() == want.len()).then_some(read_text)
     });
-    assert_eq!(told, want);
+    assert_eq!(read_text, want);
     assert_eq!(server.end(), 0);
 }

@@ -71,7 +71,7 @@ pub(crate) trait RealScheduler {
     fn accounted(job: &Value) -> bool;
 
     /// Returns the processor time in seconds that the scheduler counted; `None` if it counts none.
-    fn told_cpu_seconds(&self, id: i64) -> Option<f64>;
+    fn reported_cpu_seconds(&self, id: i64) -> Option<f64>;
 }
 
 /// A cluster of one node, with every part that restarts.
@@ -173,13 +173,14 @@ fn through<S: RealScheduler>(site: &mut Site<S>, order: Order) -> Through {
     // Until the scheduler reports the job as running, its node may not have it yet, and a restart would abort
     // it.
     within(SOON, &site.server, &name, "it is measured, and told to run", |report| {
-        let told = report["job"]["state_word"].as_str().unwrap_or_default();
-        report["totals"]["cpu_seconds"].as_f64() > Some(0.2) && told.eq_ignore_ascii_case("running")
+        let reported = report["job"]["state_word"].as_str().unwrap_or_default();
+        report["totals"]["cpu_seconds"].as_f64() > Some(0.2)
+            && reported.eq_ignore_ascii_case("running")
     });
     let counter = site.scheduler.counter(id);
 
     site.restart(order);
-    measured_anew(&site.server.url, &name);
+    measured_again(&site.server.url, &name);
     until(&format!("the scheduler answers after {order:?}"), SOON, || {
         let all: Value =
             serde_json::from_str(&get(&site.server.url, "/api/v1/schedulers").1).unwrap();
@@ -196,10 +197,10 @@ fn through<S: RealScheduler>(site: &mut Site<S>, order: Order) -> Through {
 
 /// Checks that the job has one run on the node, with the scheduler's data.
 fn whole<S: RealScheduler>(report: &Value, order: Order) {
-    let (job, stays) = (&report["job"], report["allocations"].as_array().unwrap());
+    let (job, allocations) = (&report["job"], report["allocations"].as_array().unwrap());
     assert!(S::owned(job) && job["name"] == "through", "{order:?}: {report}");
     assert_eq!(job["requested"]["wall_seconds"], 300.0, "{order:?}: {report}");
-    assert!(stays.len() == 1 && stays[0]["device"] == S::NODE, "{order:?}: {report}");
+    assert!(allocations.len() == 1 && allocations[0]["device"] == S::NODE, "{order:?}: {report}");
 }
 
 /// Waits for the end of the job, and checks that its report matches the kernel's and the scheduler's counts.
@@ -214,12 +215,15 @@ fn accounted<S: RealScheduler>(site: &Site<S>, job: Through) {
     whole::<S>(&ended, order);
     assert_eq!(ended["job"]["exit_code"], 0, "{order:?}: {ended}");
     let stored = ended["totals"]["cpu_seconds"].as_f64().unwrap();
-    let (used, told) = (counter.join().unwrap(), site.scheduler.told_cpu_seconds(id));
-    println!("{order:?}: job {id} used {stored} s, {used} s by its cgroup, {told:?} s as told");
+    let (used, reported) = (counter.join().unwrap(), site.scheduler.reported_cpu_seconds(id));
+    println!("{order:?}: job {id} used {stored} s, {used} s by its cgroup, {reported:?} s as told");
     // The start of the job's shell and its end use processor time too.
     assert!((stored - used).abs() <= 0.1 + used * 0.01, "{order:?}: {stored} s of {used} s");
-    if let Some(told) = told {
-        assert!((stored - told).abs() <= 0.3 + told * 0.01, "{order:?}: {stored} s of {told} s");
+    if let Some(reported) = reported {
+        assert!(
+            (stored - reported).abs() <= 0.3 + reported * 0.01,
+            "{order:?}: {stored} s of {reported} s"
+        );
     }
     let (_, jobs) = get(&site.server.url, "/api/v1/jobs?limit=100");
     let jobs: Value = serde_json::from_str(&jobs).unwrap();
@@ -256,7 +260,7 @@ pub(crate) fn within(
 }
 
 /// Waits for a new sample of the job, `CLUSTER:ID`.
-pub(crate) fn measured_anew(url: &str, job: &str) {
+pub(crate) fn measured_again(url: &str, job: &str) {
     let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let began = now().as_secs_f64();
     let path = format!("/api/v1/last?metric=cgroup_cpu_seconds_total&job={job}");

@@ -114,7 +114,7 @@ fn near(what: &str, value: f64, other: f64) {
 /// Returns sacct's processor time of a job, in seconds.
 fn sacct_cpu_seconds(cluster: &Cluster, id: i64) -> f64 {
     let id = id.to_string();
-    let text = cluster.ask("sacct", &["-n", "-P", "-j", &id, "--format=TotalCPU"]);
+    let text = cluster.request("sacct", &["-n", "-P", "-j", &id, "--format=TotalCPU"]);
     // The first line is the job's; the lines of its steps follow.
     let text = text.lines().next().unwrap();
     text.split(':').fold(0.0, |sum, part| sum * 60.0 + part.parse::<f64>().unwrap())
@@ -178,12 +178,12 @@ fn slurm_on_one_node_through_restarts_of_everything() {
     let stored = number(&ended["totals"]["cpu_seconds"]);
     near("ours and sacct's", stored, sacct_cpu_seconds(&cluster, job));
     near("ours and the cgroup's", stored, counter.join().unwrap());
-    let told = &ended["job"];
-    assert_eq!((&told["name"], &told["account"]), (&"spinner".into(), &"physics".into()));
-    assert_eq!((&told["user"], &told["queue"]), (&"root".into(), &"main".into()));
-    assert_eq!(told["types"], serde_json::json!(["monitor=perf_.*", "quick"]));
+    let reported = &ended["job"];
+    assert_eq!((&reported["name"], &reported["account"]), (&"spinner".into(), &"physics".into()));
+    assert_eq!((&reported["user"], &reported["queue"]), (&"root".into(), &"main".into()));
+    assert_eq!(reported["types"], serde_json::json!(["monitor=perf_.*", "quick"]));
     assert_eq!(
-        (&told["exit_code"], &told["requested"]["wall_seconds"]),
+        (&reported["exit_code"], &reported["requested"]["wall_seconds"]),
         (&0.into(), &600.0.into())
     );
     assert_eq!(ended["nodes"][0]["cpu_list"], "0-1", "{ended}");
@@ -214,7 +214,7 @@ fn memory_files_and_an_exit_code(cluster: &Cluster, server: &Server) {
     assert!((100e6..400e6).contains(&peak), "{peak}");
     let waiting = cluster.submit(&["--hold"], "true");
     reported(server, waiting, "it waits", |report| state(report) == "waiting");
-    cluster.ask("scancel", &[&waiting.to_string()]);
+    cluster.request("scancel", &[&waiting.to_string()]);
     let cancelled = reported(server, waiting, "it was cancelled", |r| state(r) == "failed");
     assert_eq!(cancelled["job"]["start"], Value::Null, "it never started: {cancelled}");
 }
@@ -308,15 +308,15 @@ fn slurm_on_four_nodes_by_slurmrestd() {
         let (_, jobs) = get(&server.url, "/api/v1/jobs?limit=100");
         let jobs: Value = serde_json::from_str(&jobs).unwrap();
         let of = |job: &&Value| job["part_of"] == array && job["state"] == "ended";
-        let mut spelled: Vec<String> = jobs
+        let mut display_ids: Vec<String> = jobs
             .as_array()
             .unwrap()
             .iter()
             .filter(of)
             .map(|job| job["display_id"].as_str().unwrap().to_owned())
             .collect();
-        spelled.sort();
-        (spelled.len() == 6).then_some(spelled)
+        display_ids.sort();
+        (display_ids.len() == 6).then_some(display_ids)
     });
     let expected: Vec<String> = (1..=6).map(|part| format!("{array}_{part}")).collect();
     assert_eq!(elements, expected);

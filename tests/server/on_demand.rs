@@ -155,7 +155,7 @@ fn reports_until(server: &Server, what: &str, seconds: f64, wanted: impl Fn(&Val
 }
 
 #[test]
-fn what_a_node_refuses_is_shown_and_a_change_is_undone() {
+fn a_rejection_by_a_node_is_shown_and_a_change_is_undone() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = Server::start(&dir.path().join("data"), &[]);
     let config = "[remote]\nallow = [\"sources\"]\n";
@@ -170,8 +170,11 @@ fn what_a_node_refuses_is_shown_and_a_change_is_undone() {
         why.as_str().map(str::to_owned)
     });
     assert!(why.contains("`remote.allow` has no `periods`"), "{why}");
-    let told = done(&server, &["set", "--list"]);
-    assert!(told.contains("0 of 1, rejected by 1") && told.contains("n1 refuses: "), "{told}");
+    let reported = done(&server, &["set", "--list"]);
+    assert!(
+        reported.contains("0 of 1, rejected by 1") && reported.contains("n1 refuses: "),
+        "{reported}"
+    );
     // The agent applies the other part: it no longer reads the source.
     std::thread::sleep(Duration::from_secs_f64(2.0 * TICK));
     let stopped = times(&server, "n1", "load_1m").pop().unwrap();
@@ -331,8 +334,8 @@ fn a_rule_about_a_value_flushes_and_promotes_once_until_the_value_was_back() {
 /// Returns the first node's last value.
 fn last(server: &Server) -> Option<f64> {
     let (_, body) = get(&server.url, "/api/v1/last?device=n1&metric=exec_value");
-    let told: Value = serde_json::from_str(&body).unwrap();
-    told[0]["value"].as_f64()
+    let reported: Value = serde_json::from_str(&body).unwrap();
+    reported[0]["value"].as_f64()
 }
 
 /// Returns the flushes and promotions as CSV.

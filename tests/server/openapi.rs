@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Runs schemathesis, and returns its output; fails if it finds an error.
-fn asked(server: &Server, token: &str, arguments: &[&str]) -> String {
+fn run_checker(server: &Server, token: &str, arguments: &[&str]) -> String {
     let tests = repository().join("tests/server");
     // schemathesis stores data for later runs beside its configuration. A temporary copy keeps runs
     // independent.
@@ -32,7 +32,7 @@ fn cases(out: &str) -> u32 {
 }
 
 #[test]
-fn the_server_answers_as_its_openapi_document_says() {
+fn the_server_answers_as_its_openapi_document_describes() {
     let dir = tempfile::tempdir().unwrap();
     let tokens = dir.path().join("tokens");
     std::fs::write(&tokens, "admin token-of-admins\nuser:nobody token-of-nobody\n").unwrap();
@@ -57,10 +57,10 @@ fn the_server_answers_as_its_openapi_document_says() {
     });
     assert_eq!(agent.end(), 0, "{}", agent.errors());
 
-    let everything = asked(&server, "token-of-admins", &[]);
+    let everything = run_checker(&server, "token-of-admins", &[]);
     assert!(cases(&everything) > 1000, "{everything}");
     // An administrator's token names no user, but only a user may start a job.
-    let own = asked(&server, "token-of-nobody", &["--include-path-regex", "^/api/v1/jobs"]);
+    let own = run_checker(&server, "token-of-nobody", &["--include-path-regex", "^/api/v1/jobs"]);
     assert!(cases(&own) > 200, "{own}");
     let (_, metrics) = get(&server.url, "/metrics");
     let faults = metrics.lines().find(|line| line.contains("{reason=\"fault\"}"));

@@ -102,14 +102,16 @@ fn duckdb_and_pandas_read_the_rollups_that_the_server_answers_from() {
     let (code, answer, errors) = jobmeter(&server.url, &["sql", "--format", "json", query]);
     assert_eq!(code, 0, "{errors}");
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let told: BTreeMap<(String, String, i64), f64> = serde_json::from_str::<Vec<Value>>(&answer)
-        .unwrap()
-        .iter()
-        .map(|row| {
-            let key = (text(&row["metric_id"]), text(&row["labels"]), row["s"].as_i64().unwrap());
-            (key, row["value"].as_f64().unwrap())
-        })
-        .collect();
+    let reported: BTreeMap<(String, String, i64), f64> =
+        serde_json::from_str::<Vec<Value>>(&answer)
+            .unwrap()
+            .iter()
+            .map(|row| {
+                let key =
+                    (text(&row["metric_id"]), text(&row["labels"]), row["s"].as_i64().unwrap());
+                (key, row["value"].as_f64().unwrap())
+            })
+            .collect();
     let mut compared = 0;
     for row in out.lines().map(|line| serde_json::from_str::<Vec<Value>>(line).unwrap()) {
         if row[3] != Value::Null || row[1] != "n1" {
@@ -118,9 +120,9 @@ fn duckdb_and_pandas_read_the_rollups_that_the_server_answers_from() {
         // The maximum of a `_total` metric, the mean of any other.
         let metric = text(&row[0]);
         let value = row[if metric.ends_with("_total") { 7 } else { 6 }].as_f64().unwrap();
-        let served = told[&(metric, text(&row[4]), row[5].as_i64().unwrap())];
+        let served = reported[&(metric, text(&row[4]), row[5].as_i64().unwrap())];
         assert!((served - value).abs() <= 1e-9 * value.abs(), "{row:?}: the server has {served}");
         compared += 1;
     }
-    assert!(compared > 50 && compared == told.len(), "{compared} of {}", told.len());
+    assert!(compared > 50 && compared == reported.len(), "{compared} of {}", reported.len());
 }

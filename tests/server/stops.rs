@@ -41,8 +41,8 @@ fn not_stopped(server: &Server, dir: &Path, more: &[&str]) -> Vec<String> {
             }
         });
     }
-    let asked = ["nodes", "--server", &server.url];
-    let (_, out, errors) = output(Command::new(program("jobmeter")).args(asked).args(more));
+    let arguments = ["nodes", "--server", &server.url];
+    let (_, out, errors) = output(Command::new(program("jobmeter")).args(arguments).args(more));
     println!("{out}{errors}");
     let nodes: Vec<&str> =
         out.lines().filter(|line| line.starts_with('n') && !line.starts_with("node")).collect();
@@ -106,8 +106,8 @@ fn a_retired_node_is_forgotten_until_its_agent_starts_again() {
     let (code, _, error) = jobmeter(&server.url, &["--forget", "n11"]);
     assert!(code == 2 && error.contains("did you mean `n1`?"), "{error}");
     let (code, out, error) = jobmeter(&server.url, &["--forget", "n1"]);
-    let said = "n1 is forgotten; retention deletes its samples\n";
-    assert_eq!((code, &*out), (0, said), "{error}");
+    let message = "n1 is forgotten; retention deletes its samples\n";
+    assert_eq!((code, &*out), (0, message), "{error}");
     assert_eq!(server.running.end(), 0);
     server.again(&data, &[]);
     assert_eq!(jobmeter(&server.url, &["--json"]).1, "[]\n");

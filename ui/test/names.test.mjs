@@ -16,7 +16,7 @@ function rust(folder) {
 }
 
 const defined = rust('crates/sources/src') + rust('crates/jobmeter/src/measure/run')
-  + readFileSync(at('crates/agent/src/reading/own.rs'), 'utf8');
+  + readFileSync(at('crates/agent/src/reading/agent_metrics.rs'), 'utf8');
 
 test('every metric that the page asks for is one of a source, of the agent or of `jobmeter run`', () => {
   const asked = [...JOB_PLOTS, ...NODE_PLOTS].flatMap(({ lines }) => lines.map(({ metric }) => metric));

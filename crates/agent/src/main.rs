@@ -2,7 +2,7 @@
 
 use agent::StartError;
 use clap::ArgMatches;
-use config::{Flags, Given, place};
+use config::{Flags, Given, paths};
 use delivery::environment;
 use std::io::Write;
 use std::process::ExitCode;
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
 fn start(settings: Vec<config::Setting>, matches: ArgMatches) -> Result<(), StartError> {
     let unknown = config::unknown_variables(&settings, std::env::vars_os().map(|(name, _)| name));
     let load = move || {
-        let file = place::AGENT_FILE;
+        let file = paths::AGENT_FILE;
         let Flags { file, flags } = config::given(&settings, &matches, "agent", file, &environment);
         let given = Given { file, environment: &environment, flags };
         agent::load(&given).map(|loaded| loaded.config)

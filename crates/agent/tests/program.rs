@@ -108,7 +108,7 @@ fn segments(spool: &Path) -> usize {
 }
 
 #[test]
-fn it_needs_no_setting_but_says_what_it_lacks() {
+fn it_needs_no_setting_but_reports_what_it_lacks() {
     let machine = machine();
     let root = machine.path().to_str().unwrap();
     let arguments = ["--root", root, "--once", "--print", "--now", "2026-01-06T13:35:00Z"];
@@ -154,7 +154,7 @@ fn each_further_root_is_the_next_tick() {
 }
 
 #[test]
-fn wrong_settings_are_all_told_and_end_it() {
+fn all_wrong_settings_are_reported_and_end_the_program() {
     let arguments = ["--period", "0s", "--config", "/no/such/file", "--cert", "/c"];
     let Output { status, stderr, .. } = command(&arguments).output().unwrap();
     assert_eq!(status.code(), Some(2));
@@ -197,8 +197,8 @@ fn samples_for_reading_are_sent_only_by_the_command_line() {
     assert_eq!(lines.filter(|line| line.starts_with("load_1m")).take(3).count(), 3);
     kill_process(Pid::from_raw(child.id().try_into().unwrap()).unwrap(), Signal::TERM).unwrap();
     let Output { status, stderr, .. } = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&stderr);
-    assert!(status.success() && said.contains("samples are not sent"), "{said}");
+    let messages = String::from_utf8_lossy(&stderr);
+    assert!(status.success() && messages.contains("samples are not sent"), "{messages}");
     assert!(server.posts().is_empty(), "{} requests", server.posts().len());
     assert!(!spool.exists(), "nothing is kept for a later agent to send");
     let sends = ["--once", "--print", "--root", root, "--server", &server.url];
@@ -207,7 +207,7 @@ fn samples_for_reading_are_sent_only_by_the_command_line() {
 }
 
 #[test]
-fn it_samples_and_sends_and_ends_when_told() {
+fn it_samples_and_sends_and_ends_on_a_signal() {
     let server = Server::start(Box::new(|_, _| Reply::All(AckStatus::Stored)));
     let agent = Agent::start(&server.url, &[]);
     until("three batches", || server.seqs().len() >= 3);
@@ -269,11 +269,11 @@ fn sighup_takes_a_good_configuration_and_keeps_the_old_one_for_a_bad_one() {
     until("a batch", || !server.seqs().is_empty());
     fs::write(&file, format!("{text}[sources.load]\nperiodd = \"1s\"\n")).unwrap();
     agent.signal(Signal::HUP);
-    let said = |words: &str| fs::read_to_string(&log).is_ok_and(|text| text.contains(words));
-    until("the error", || said("agent.toml:5:1: unknown key `sources.load.periodd`"));
+    let messages = |words: &str| fs::read_to_string(&log).is_ok_and(|text| text.contains(words));
+    until("the error", || messages("agent.toml:5:1: unknown key `sources.load.periodd`"));
     fs::write(&file, format!("{text}[sources.load]\nperiod = \"1s\"\n")).unwrap();
     agent.signal(Signal::HUP);
-    until("the new one", || said("reloaded the configuration"));
+    until("the new one", || messages("reloaded the configuration"));
     let before = server.seqs().len();
     until("more batches", || server.seqs().len() > before + 1);
     let (status, _, _) = agent.end();
@@ -299,35 +299,35 @@ fn what_the_server_wants_is_done_as_far_as_the_node_allows() {
     let agent = Agent::start(&server.url, &[]);
     until("a batch", || !server.seqs().is_empty());
     generation.store(3, Ordering::Relaxed);
-    let refused = "x-jobmeter-refused: server:4:10: shorter than `remote.period_min`";
-    let told = |line: &String| line.to_lowercase() == refused;
-    until("the report", || server.posts().iter().any(|post| post.head.iter().any(told)));
-    let (status, _, said) = agent.end();
+    let rejected = "x-jobmeter-refused: server:4:10: shorter than `remote.period_min`";
+    let reported = |line: &String| line.to_lowercase() == rejected;
+    until("the report", || server.posts().iter().any(|post| post.head.iter().any(reported)));
+    let (status, _, messages) = agent.end();
     assert!(status.success());
     assert!(
-        said.contains("the server's configuration 3 changes sources: 1; the first until "),
-        "{said}"
+        messages.contains("the server's configuration 3 changes sources: 1; the first until "),
+        "{messages}"
     );
 }
 
 #[test]
-fn it_says_which_sources_give_nothing_and_why_until_they_do() {
+fn it_reports_sources_without_samples_and_why_until_they_give_some() {
     let server = Server::start(Box::new(|_, _| Reply::All(AckStatus::Stored)));
     let agent = Agent::start(&server.url, &[]);
-    let said = |posts: &[server::Post]| -> Option<String> {
+    let messages = |posts: &[server::Post]| -> Option<String> {
         let line = posts.last()?.head.iter().find(|line| line.starts_with("x-jobmeter-sources: "));
         Some(line?.trim_start_matches("x-jobmeter-sources: ").to_owned())
     };
     until("a batch", || !server.seqs().is_empty());
-    assert_eq!(said(&server.posts()), None, "what the machine lacks is no trouble");
+    assert_eq!(messages(&server.posts()), None, "what the machine lacks is no trouble");
     let load = agent.machine.path().join("proc/loadavg");
     fs::write(&load, "nonsense").unwrap();
     until("the trouble", || {
-        said(&server.posts()).is_some_and(|text| text.starts_with("load broken: "))
+        messages(&server.posts()).is_some_and(|text| text.starts_with("load broken: "))
     });
     fs::write(&load, "0.50 0.25 0.10 1/123 4567\n").unwrap();
     agent.signal(Signal::HUP);
-    until("the end of it", || said(&server.posts()).is_none());
+    until("the end of it", || messages(&server.posts()).is_none());
     // One part of the source is broken; another one still gives samples.
     for (zone, temperature) in [("thermal_zone0", "42000"), ("thermal_zone1", "warm")] {
         let zone = agent.machine.path().join("sys/class/thermal").join(zone);
@@ -338,19 +338,21 @@ fn it_says_which_sources_give_nothing_and_why_until_they_do() {
     agent.signal(Signal::HUP);
     let expected =
         "thermal/zones broken: /sys/class/thermal/thermal_zone1/temp: it is not a number";
-    until("the trouble of a part", || said(&server.posts()).is_some_and(|text| text == expected));
+    until("the trouble of a part", || {
+        messages(&server.posts()).is_some_and(|text| text == expected)
+    });
     agent.end();
 }
 
 /// Remote changes while jobs run: optional metrics and bursts. Each expires by itself.
 #[test]
-fn what_is_asked_for_on_demand_comes_at_once_and_ends_by_itself() {
+fn on_demand_samples_come_at_once_and_end_by_themselves() {
     let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let asked = Arc::new(Mutex::new((0, String::new())));
-    let told = Arc::clone(&asked);
+    let requested = Arc::new(Mutex::new((0, String::new())));
+    let reported = Arc::clone(&requested);
     let server = Server::start(Box::new(move |_, post| {
         let mut answer = answer(post, AckStatus::Stored);
-        let (generation, text) = &*told.lock().unwrap();
+        let (generation, text) = &*reported.lock().unwrap();
         answer.config_generation = *generation;
         let has = |line: &String| line.to_lowercase() == format!("x-jobmeter-config: {generation}");
         if !post.head.iter().any(has) {
@@ -373,7 +375,7 @@ fn what_is_asked_for_on_demand_comes_at_once_and_ends_by_itself() {
          [burst.uptime]\nperiod = \"100ms\"\nkeep = \"30s\"\nuntil = {}\n",
         end + 60
     );
-    *asked.lock().unwrap() = (7, text.clone());
+    *requested.lock().unwrap() = (7, text.clone());
     until("what was asked for", || server.times("load_5m").len() >= 2);
     until("its end", || now().as_secs() > end + 2);
     let (load, others) = (server.times("load_1m"), server.times("load_15m"));
@@ -387,7 +389,7 @@ fn what_is_asked_for_on_demand_comes_at_once_and_ends_by_itself() {
     assert_eq!(between(&server.times("uptime_seconds")), 0, "it is kept");
 
     let flush = format!("{text}[[flush]]\nsource = \"uptime\"\nnumber = 17\n");
-    *asked.lock().unwrap() = (8, flush.clone());
+    *requested.lock().unwrap() = (8, flush.clone());
     until("what was kept", || between(&server.times("uptime_seconds")) >= 20);
     std::thread::sleep(Duration::from_millis(2500));
     let once = server.times("uptime_seconds");
@@ -396,10 +398,10 @@ fn what_is_asked_for_on_demand_comes_at_once_and_ends_by_itself() {
     each.dedup();
     assert_eq!(each.len(), once.len(), "nothing comes twice");
     // The same request number in a different text has no effect.
-    *asked.lock().unwrap() = (9, format!("{flush}\n"));
+    *requested.lock().unwrap() = (9, format!("{flush}\n"));
     let count = between(&once);
     std::thread::sleep(Duration::from_millis(2500));
     assert_eq!(between(&server.times("uptime_seconds")), count);
-    let (status, _, said) = agent.end();
-    assert!(status.success() && said.contains("promotions: 1, bursts: 1"), "{said}");
+    let (status, _, messages) = agent.end();
+    assert!(status.success() && messages.contains("promotions: 1, bursts: 1"), "{messages}");
 }

@@ -71,7 +71,7 @@ pub fn openapi() -> Value {
         settings.meta_schema = None;
         settings
     };
-    let mut told = settings().for_serialize().into_generator();
+    let mut reported = settings().for_serialize().into_generator();
     let mut taken = settings().for_deserialize().into_generator();
     let mut paths: Map<String, Value> = Map::new();
     for operation in Operation::ALL {
@@ -81,10 +81,10 @@ pub fn openapi() -> Value {
             Method::Post => "post",
             Method::Delete => "delete",
         };
-        extend(path, json!({method: described(*operation, &mut told, &mut taken)}));
+        extend(path, json!({method: described(*operation, &mut reported, &mut taken)}));
     }
-    told.subschema_for::<Problem>();
-    let mut schemas = told.take_definitions(true);
+    reported.subschema_for::<Problem>();
+    let mut schemas = reported.take_definitions(true);
     schemas.extend(taken.take_definitions(true));
     schemas.values_mut().for_each(bound_integers);
     json!({
@@ -98,7 +98,7 @@ pub fn openapi() -> Value {
         "paths": paths,
         "components": {
             "schemas": schemas,
-            "responses": refusals(),
+            "responses": rejections(),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer", "description": "A created token, or one of the server's token file."},
                 "basic": {"type": "http", "scheme": "basic", "description": "Any name, and a token as the password."},
@@ -109,14 +109,14 @@ pub fn openapi() -> Value {
 
 fn described(
     operation: Operation,
-    told: &mut SchemaGenerator,
+    reported: &mut SchemaGenerator,
     taken: &mut SchemaGenerator,
 ) -> Value {
     let about = operation.about();
     let mut object = json!({
         "operationId": snake(&format!("{operation:?}")),
         "summary": about.summary.trim(),
-        "responses": answers(operation, &about, told),
+        "responses": answers(operation, &about, reported),
         "security": security(about.access),
     });
     let mut parameters: Vec<Value> = Vec::new();
@@ -178,15 +178,15 @@ fn form(about: &About) -> Value {
     json!({"schema": schema, "encoding": encoding})
 }
 
-fn answers(operation: Operation, about: &About, told: &mut SchemaGenerator) -> Value {
+fn answers(operation: Operation, about: &About, reported: &mut SchemaGenerator) -> Value {
     let (what, content) = match about.answer {
         Answer::Json(schema) => {
-            ("The answer.", json!({"application/json": {"schema": schema(told)}}))
+            ("The answer.", json!({"application/json": {"schema": schema(reported)}}))
         }
         Answer::Rows(schema) => (
             "Rows, in the form that Accept asks for.",
             json!({
-                "application/json": {"schema": schema(told)},
+                "application/json": {"schema": schema(reported)},
                 "text/csv": {"schema": {"type": "string"}},
             }),
         ),
@@ -202,11 +202,11 @@ fn answers(operation: Operation, about: &About, told: &mut SchemaGenerator) -> V
             json!({"application/x-jobmeter-answer": {"schema": {"type": "string", "format": "binary"}}}),
         ),
     };
-    let mut told = json!({"description": what, "content": content});
+    let mut reported = json!({"description": what, "content": content});
     if let Some(links) = links(operation) {
-        extend(&mut told, json!({"links": links}));
+        extend(&mut reported, json!({"links": links}));
     }
-    let mut all = json!({"200": told});
+    let mut all = json!({"200": reported});
     for status in statuses(operation, about) {
         let name = status.to_string();
         let reference = json!({"$ref": format!("#/components/responses/{name}")});
@@ -250,7 +250,7 @@ fn statuses(operation: Operation, about: &About) -> BTreeSet<u16> {
 }
 
 /// Answers that are errors, by their status.
-fn refusals() -> Value {
+fn rejections() -> Value {
     let one = |(status, when): &(u16, &str)| {
         let mut answer = json!({
             "description": when,
@@ -293,11 +293,17 @@ mod tests {
         let text = document.to_string();
         for operation in Operation::ALL {
             let method = format!("{:?}", operation.method()).to_lowercase();
-            let told = &document["paths"][operation.path()][&method];
-            assert!(told["summary"].as_str().is_some_and(|it| it.ends_with('.')), "{operation:?}");
-            assert!(told["responses"]["200"]["content"].is_object(), "{operation:?}");
+            let reported = &document["paths"][operation.path()][&method];
+            assert!(
+                reported["summary"].as_str().is_some_and(|it| it.ends_with('.')),
+                "{operation:?}"
+            );
+            assert!(reported["responses"]["200"]["content"].is_object(), "{operation:?}");
             for param in operation.params() {
-                assert!(told.to_string().contains(&format!("\"{}\"", param.name)), "{operation:?}");
+                assert!(
+                    reported.to_string().contains(&format!("\"{}\"", param.name)),
+                    "{operation:?}"
+                );
             }
         }
         for rest in text.split("\"$ref\":\"#").skip(1) {
@@ -311,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_always_told_is_required_and_what_may_be_left_out_is_not() {
+    fn fields_that_are_always_present_are_required_and_others_are_not() {
         let document = openapi();
         let required = |name: &str| document["components"]["schemas"][name]["required"].to_string();
         assert!(required("Job").contains("exit_code"));

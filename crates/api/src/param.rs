@@ -114,7 +114,7 @@ const TRUTHS: [&str; 12] =
 impl Param {
     /// The parameter as OpenAPI describes it in a query string.
     pub(crate) fn in_query(&self) -> Value {
-        let mut told = json!({"name": self.name, "in": "query", "description": self.help});
+        let mut reported = json!({"name": self.name, "in": "query", "description": self.help});
         let more = match self.form {
             Form::Labels | Form::Narrowing => {
                 json!({"content": {"application/json": {"schema": self.form.schema()}}})
@@ -124,8 +124,8 @@ impl Param {
             }
             _ => json!({"schema": self.form.schema()}),
         };
-        extend(&mut told, more);
-        told
+        extend(&mut reported, more);
+        reported
     }
 
     /// The same as a part of a path.

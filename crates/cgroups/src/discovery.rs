@@ -5,8 +5,8 @@ use crate::directories::tree::{Claim, ScanContext, Tree, judge};
 use crate::places::{Fingerprint, Places, fingerprint};
 use crate::runs::{Changes, CheckContext, Runs};
 use crate::{
-    Config, Counts, Hierarchies, JobCgroup, JobDir, Jobs, REFUSED_SHOWN_MAX, Refused, Report,
-    UnitCgroup,
+    Config, Counts, Hierarchies, JobCgroup, JobDir, Jobs, REJECTED_SHOWN_MAX, RejectedDirectory,
+    Report, UnitCgroup,
 };
 use kernel::Root;
 use kernel::cgroup::MountsFile;
@@ -103,7 +103,7 @@ impl Discovery {
         registered.sort_unstable();
         if self.registered != registered {
             self.registered = registered;
-            self.tree.forget_refused();
+            self.tree.forget_rejected();
             self.last_full = None;
         }
     }
@@ -113,15 +113,15 @@ impl Discovery {
     pub fn set_server(&mut self, server: &str) {
         if self.server.as_deref() != Some(server) {
             self.server = Some(server.into());
-            self.tree.forget_refused();
+            self.tree.forget_rejected();
             self.last_full = None;
         }
     }
 
     /// Restores the creation times of directories from an earlier run of the program since the same boot. Without them, the age of a directory may be underestimated after a restart, and its
     /// counters seem to start later.
-    pub fn recall(&mut self, made: impl IntoIterator<Item = KnownDirectory>) {
-        self.facts.recall(made);
+    pub fn restore_creation_times(&mut self, made: impl IntoIterator<Item = KnownDirectory>) {
+        self.facts.restore_creation_times(made);
     }
 
     /// The state for [`Self::recall`] in the next run of the program: creation times of the directories of
@@ -293,9 +293,9 @@ impl Discovery {
             if let Some(id) = found
                 && let Some(cluster) = node.what.sluid.take()
             {
-                let spelling = id.to_string().into();
+                let display_id = id.to_string().into();
                 let key = JobKey { cluster, id };
-                node.what.claim = Some(Claim { key, spelling, user: None, uid: None });
+                node.what.claim = Some(Claim { key, display_id, user: None, uid: None });
                 self.tree.mark_changed();
             }
         }
@@ -303,13 +303,13 @@ impl Discovery {
 
     /// Counts rejected and unresolved directories, and detects a scheduler.
     fn count(&mut self) {
-        let (mut refused, mut unresolved, mut scheduler) = (0, 0, false);
+        let (mut rejected, mut unresolved, mut scheduler) = (0, 0, false);
         for (_, node) in self.tree.nodes() {
-            refused += u64::from(node.what.refused.is_some());
+            rejected += u64::from(node.what.rejected.is_some());
             unresolved += u64::from(node.what.sluid.is_some());
             scheduler |= node.what.own || node.what.sluid.is_some();
         }
-        self.counts.refused = refused;
+        self.counts.rejected = rejected;
         self.counts.unresolved = unresolved;
         self.unresolved = usize::try_from(unresolved).unwrap_or(usize::MAX);
         self.scheduler_seen |= scheduler;
@@ -318,14 +318,14 @@ impl Discovery {
     /// Writes the units into `jobs`; true if they changed.
     fn publish_units(&mut self, jobs: &mut Jobs) -> bool {
         let mut units: BTreeMap<&str, UnitCgroup> = BTreeMap::new();
-        self.counts.units_refused = 0;
+        self.counts.units_rejected = 0;
         for (path, node) in self.tree.nodes() {
             if !node.what.unit || self.scheduler_seen {
                 continue;
             }
             let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
             if units.len() >= UNITS_MAX && !units.contains_key(name) {
-                self.counts.units_refused += 1;
+                self.counts.units_rejected += 1;
                 continue;
             }
             let unit = units.entry(name).or_insert_with(|| UnitCgroup {
@@ -362,15 +362,15 @@ impl Discovery {
     /// State and counters of the discovery.
     pub fn report(&self) -> Report {
         let nodes = || self.tree.nodes();
-        let refused = nodes().filter_map(|(path, node)| {
-            let why = node.what.refused.clone()?;
-            Some(Refused { path: format!("/{path}"), why })
+        let rejected = nodes().filter_map(|(path, node)| {
+            let why = node.what.rejected.clone()?;
+            Some(RejectedDirectory { path: format!("/{path}"), why })
         });
         let unresolved = nodes().filter(|(_, node)| node.what.sluid.is_some());
         Report {
             mounts: self.hierarchies.mounts().to_vec(),
             places: self.places.looked.clone(),
-            refused: refused.take(REFUSED_SHOWN_MAX).collect(),
+            rejected: rejected.take(REJECTED_SHOWN_MAX).collect(),
             unresolved: unresolved.map(|(path, _)| format!("/{path}")).collect(),
             scheduler_seen: self.scheduler_seen,
             counts: self.counts,

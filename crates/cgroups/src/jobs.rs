@@ -54,7 +54,7 @@ pub struct JobCgroup {
     /// The job.
     pub key: JobKey,
     /// Its ID as written by the scheduler.
-    pub spelling: Box<str>,
+    pub display_id: Box<str>,
     /// Login name, if the layout contains it (OAR 2).
     pub user: Option<Box<str>>,
     /// User ID, if the layout contains it (Slurm, OAR 3).

@@ -39,7 +39,7 @@ pub(crate) struct Name<'a> {
     /// Job ID.
     pub(crate) id: JobId,
     /// Job ID as written.
-    pub(crate) spelling: &'a str,
+    pub(crate) display_id: &'a str,
     /// Login name.
     pub(crate) user: Option<&'a str>,
     /// User ID.
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_have_one_spelling() {
+    fn ids_have_one_notation() {
         for digits in ["", "0", "012", "+1", "-1", "1_0", "9223372036854775808", "x"] {
             assert_eq!(job_id(digits), None, "{digits}");
         }

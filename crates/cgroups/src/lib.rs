@@ -3,7 +3,7 @@
 //!
 //! [`Discovery`] watches the directories that can contain jobs and keeps [`Jobs`] up to date; [`processes`]
 //! and [`tasks`] list the members of a job. The whole path from the hierarchy's root and the owner decide
-//! what is a job: see [`Config`] and [`Refusal`].
+//! what is a job: see [`Config`] and [`RejectionReason`].
 
 mod config;
 mod directories;
@@ -25,5 +25,7 @@ pub use hierarchies::{Hierarchies, Mount};
 pub use jobs::{Hierarchy, JobCgroup, JobDir, Jobs, USER_DIRECTORIES_MAX, UnitCgroup};
 pub use layout::{Pattern, PatternError};
 pub use members::{Members, cut_walks, processes, tasks};
-pub use report::{Counts, Looked, REFUSED_SHOWN_MAX, Refusal, Refused, Report};
+pub use report::{
+    Counts, REJECTED_SHOWN_MAX, RejectedDirectory, RejectionReason, Report, SearchedPlace,
+};
 pub use runs::{Changes, JOBS_MAX};

@@ -50,7 +50,7 @@ pub struct Members {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum What {
+enum DirectoryClass {
     Processes,
     Tasks,
     FirstProcess,
@@ -79,7 +79,7 @@ impl Members {
         dirs: &[JobDir],
         directories_max: usize,
     ) -> Result<Option<u32>, ReadError> {
-        self.find(root, (dirs, directories_max), What::FirstProcess)?;
+        self.find(root, (dirs, directories_max), DirectoryClass::FirstProcess)?;
         Ok(self.ids.first().copied())
     }
 
@@ -88,7 +88,7 @@ impl Members {
         &mut self,
         root: &Root,
         (dirs, directories_max): (&[JobDir], usize),
-        what: What,
+        what: DirectoryClass,
     ) -> Result<(), ReadError> {
         self.ids.clear();
         (self.looked, self.cut) = (0, false);
@@ -114,13 +114,13 @@ impl Members {
         &mut self,
         root: &Root,
         (top, directories_max): (&JobDir, usize),
-        what: What,
+        what: DirectoryClass,
     ) -> Result<(), ReadError> {
         let v2 = top.hierarchy == Hierarchy::Unified;
         let file = match what {
-            What::Tasks if v2 => "cgroup.threads",
-            What::Tasks => "tasks",
-            What::Processes | What::FirstProcess => "cgroup.procs",
+            DirectoryClass::Tasks if v2 => "cgroup.threads",
+            DirectoryClass::Tasks => "tasks",
+            DirectoryClass::Processes | DirectoryClass::FirstProcess => "cgroup.procs",
         };
         let mut failed = Ok(());
         self.waiting.clear();
@@ -139,7 +139,7 @@ impl Members {
                 Err(error) if error.is_absent() => {}
                 Err(error) => failed = failed.and(Err(error)),
             }
-            if what == What::FirstProcess && !self.ids.is_empty() {
+            if what == DirectoryClass::FirstProcess && !self.ids.is_empty() {
                 break;
             }
             let (waiting, dir) = (&mut self.waiting, &self.dir);
@@ -177,7 +177,7 @@ impl Members {
 /// A list is not readable or invalid; `into` has the IDs of the other lists. A job that ended is not
 /// an error.
 pub fn processes(root: &Root, job: &JobCgroup, into: &mut Members) -> Result<(), ReadError> {
-    into.find(root, (&job.dirs, job.directories_max), What::Processes)
+    into.find(root, (&job.dirs, job.directories_max), DirectoryClass::Processes)
 }
 
 /// Finds every task (thread) of a job.
@@ -185,5 +185,5 @@ pub fn processes(root: &Root, job: &JobCgroup, into: &mut Members) -> Result<(),
 /// # Errors
 /// As [`processes`].
 pub fn tasks(root: &Root, job: &JobCgroup, into: &mut Members) -> Result<(), ReadError> {
-    into.find(root, (&job.dirs, job.directories_max), What::Tasks)
+    into.find(root, (&job.dirs, job.directories_max), DirectoryClass::Tasks)
 }

@@ -2,7 +2,7 @@
 
 use crate::directories::facts::Facts;
 use crate::layout::{LayoutRoot, Rule};
-use crate::{Config, Hierarchies, Looked};
+use crate::{Config, Hierarchies, SearchedPlace};
 use kernel::parse::{lines, number};
 use kernel::{NodeKind, NodeStat, Root};
 use model::ClusterId;
@@ -17,7 +17,7 @@ const OAR_LINKS: &str = "dev/oar_cgroups_links";
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     pub(crate) places: Vec<LayoutRoot>,
-    pub(crate) looked: Vec<Looked>,
+    pub(crate) looked: Vec<SearchedPlace>,
     pub(crate) trusted: Vec<u32>,
 }
 
@@ -90,7 +90,7 @@ impl Places {
             Rule::Pattern(pattern) => pattern.text().to_owned(),
             Rule::Oar { .. } | Rule::SlurmInside | Rule::Units => prefix.join("/"),
         };
-        let looked = Looked { cluster: cluster.clone(), path, in_hierarchy: true };
+        let looked = SearchedPlace { cluster: cluster.clone(), path, in_hierarchy: true };
         // Several links to one directory, and one path in several hierarchies, are one place.
         if !self.looked.contains(&looked) {
             self.looked.push(looked);
@@ -111,7 +111,7 @@ impl Places {
         let prefix = prefix(given, root, facts, hierarchies);
         if prefix.is_none() {
             let path = given.to_owned();
-            self.looked.push(Looked { cluster: cluster.clone(), path, in_hierarchy: false });
+            self.looked.push(SearchedPlace { cluster: cluster.clone(), path, in_hierarchy: false });
         }
         prefix
     }

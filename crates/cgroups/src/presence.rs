@@ -118,7 +118,7 @@ mod tests {
         };
         JobCgroup {
             key: JobKey { cluster: ClusterId::local(), id: JobId::new(1).unwrap() },
-            spelling: "1".into(),
+            display_id: "1".into(),
             user: None,
             uid: None,
             dirs: all.iter().map(dir).collect(),

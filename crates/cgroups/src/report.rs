@@ -5,7 +5,7 @@ use model::ClusterId;
 
 /// Why a directory with a job's name is not a job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum RejectionReason {
     /// It belongs neither to root nor to the scheduler.
     #[error(
         "belongs to user {0}, neither root nor the scheduler; if {0} is the scheduler's account, add it to `scheduler_uids`"
@@ -35,16 +35,16 @@ pub enum Refusal {
 
 /// A rejected directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RejectedDirectory {
     /// Its path, with a leading `/`.
     pub path: String,
     /// The reason.
-    pub why: Refusal,
+    pub why: RejectionReason,
 }
 
 /// A place where discovery looks for jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Looked {
+pub struct SearchedPlace {
     /// The cluster of the jobs.
     pub cluster: ClusterId,
     /// Path below each hierarchy's root, or a configured root that is not in a hierarchy yet.
@@ -54,7 +54,7 @@ pub struct Looked {
 }
 
 /// Maximum number of rejected directories in a report; all are counted.
-pub const REFUSED_SHOWN_MAX: usize = 64;
+pub const REJECTED_SHOWN_MAX: usize = 64;
 
 /// The state of discovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,9 +62,9 @@ pub struct Report {
     /// The cgroup hierarchies.
     pub mounts: Vec<Mount>,
     /// Places where discovery looks for jobs.
-    pub places: Vec<Looked>,
+    pub places: Vec<SearchedPlace>,
     /// Rejected directories, at most [`REFUSED_SHOWN_MAX`].
-    pub refused: Vec<Refused>,
+    pub rejected: Vec<RejectedDirectory>,
     /// Slurm's directories with a job ID that is unknown on this node, with a leading `/`.
     pub unresolved: Vec<String>,
     /// Whether a scheduler was detected, so that systemd's units are not reported.
@@ -93,11 +93,11 @@ pub struct Counts {
     /// Directories that could not be listed for a reason other than their removal.
     pub unreadable: u64,
     /// Passages not entered because [`crate::PASSAGES_MAX`] are already watched.
-    pub passages_refused: u64,
+    pub passages_rejected: u64,
     /// Units not reported because of [`crate::UNITS_MAX`].
-    pub units_refused: u64,
+    pub units_rejected: u64,
     /// Directories rejected at present.
-    pub refused: u64,
+    pub rejected: u64,
     /// Directories with an unresolved SLUID at present.
     pub unresolved: u64,
 }

@@ -8,7 +8,7 @@
 use crate::directories::tree::{Claim, Tree, end_watch};
 use crate::jobs::divide_directories;
 use crate::presence::Presence;
-use crate::{JobCgroup, JobDir, Mount, Refusal};
+use crate::{JobCgroup, JobDir, Mount, RejectionReason};
 use kernel::Root;
 use kernel::inotify::{Inotify, Watch};
 use model::{ClusterId, JobKey, Timestamp};
@@ -168,14 +168,14 @@ impl Runs {
     /// Groups the directories by job, except directories left behind and second ones of a job.
     fn groups(&mut self, tree: &mut Tree, mounts: &[Mount]) -> BTreeMap<JobKey, Group> {
         let mut groups: BTreeMap<JobKey, Group> = BTreeMap::new();
-        let mut refused = Vec::new();
+        let mut rejected = Vec::new();
         let mut left = BTreeSet::new();
         for (path, node) in tree.nodes() {
             let Some(claim) = &node.what.claim else { continue };
             let known = (path.to_owned(), node.identity);
             if self.left.contains(&known) {
                 left.insert(known);
-                refused.push((path.to_owned(), Some(Refusal::LeftBehind)));
+                rejected.push((path.to_owned(), Some(RejectionReason::LeftBehind)));
                 continue;
             }
             let group = groups.entry(claim.key.clone()).or_insert_with(|| Group {
@@ -186,11 +186,11 @@ impl Runs {
             let hierarchies = mounts.get(node.mount).map(|mount| mount.hierarchies.as_slice());
             let hierarchies = hierarchies.unwrap_or_default();
             if group.dirs.iter().any(|(dir, _)| hierarchies.contains(&dir.hierarchy)) {
-                refused.push((path.to_owned(), Some(Refusal::Second)));
+                rejected.push((path.to_owned(), Some(RejectionReason::Second)));
                 continue;
             }
-            if node.what.refused.is_some() {
-                refused.push((path.to_owned(), None));
+            if node.what.rejected.is_some() {
+                rejected.push((path.to_owned(), None));
             }
             group.made = group.made.min(node.made);
             group.claim.user = group.claim.user.take().or_else(|| claim.user.clone());
@@ -201,9 +201,9 @@ impl Runs {
             }
         }
         self.left = left;
-        for (path, why) in refused {
+        for (path, why) in rejected {
             if let Some(node) = tree.get_mut(&path) {
-                node.what.refused = why;
+                node.what.rejected = why;
             }
         }
         for group in groups.values_mut() {
@@ -223,7 +223,7 @@ impl Runs {
         if self.runs.len() >= JOBS_MAX {
             for (dir, _) in &group.dirs {
                 if let Some(node) = tree.get_mut(&dir.path) {
-                    node.what.refused = Some(Refusal::TooMany(JOBS_MAX));
+                    node.what.rejected = Some(RejectionReason::TooMany(JOBS_MAX));
                 }
             }
             return false;
@@ -235,7 +235,7 @@ impl Runs {
         let (dirs, identities) = group.dirs.into_iter().unzip();
         let job = JobCgroup {
             key,
-            spelling: group.claim.spelling,
+            display_id: group.claim.display_id,
             user: group.claim.user,
             uid: group.claim.uid,
             dirs,

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failure here fails the test")]
 
-use cgroups::{Config, Discovery, Jobs, Refusal, Report};
+use cgroups::{Config, Discovery, Jobs, RejectionReason, Report};
 use kernel::Root;
 use model::Timestamp;
 use std::path::Path;
@@ -70,7 +70,7 @@ fn oar_2_on_version_1() {
     );
     let second = of(&["oar:1234 alice 604 s, 7 dirs", "oar:5678 bob 7 s, 7 dirs"], "!oar:5678");
     assert_eq!(ticks, [first, second]);
-    assert!(report.refused.is_empty(), "the account oar is trusted");
+    assert!(report.rejected.is_empty(), "the account oar is trusted");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_laptop() {
         assert_eq!(tick.units, units);
         assert!(tick.jobs.is_empty());
     }
-    assert!(!report.scheduler_seen && report.refused.is_empty());
+    assert!(!report.scheduler_seen && report.rejected.is_empty());
 }
 
 #[test]
@@ -159,13 +159,16 @@ fn directories_of_users_are_rejected() {
         "+slurm:77 +slurm:78 !slurm:77 !slurm:78",
     );
     assert_eq!(ticks[0], first);
-    let refused: Vec<_> =
-        report.refused.iter().map(|refused| (refused.path.as_str(), refused.why.clone())).collect();
+    let rejected: Vec<_> = report
+        .rejected
+        .iter()
+        .map(|rejected| (rejected.path.as_str(), rejected.why.clone()))
+        .collect();
     let expected = [
-        ("/sys/fs/cgroup/jobmeter/job_9", Refusal::Unregistered(1000)),
-        ("/sys/fs/cgroup/oar/mallory_8", Refusal::Owner(1000)),
-        ("/sys/fs/cgroup/slurm/uid_1000", Refusal::Owner(1000)),
-        ("/sys/fs/cgroup/system.slice/slurmstepd.scope/job_79", Refusal::NoDirectory),
+        ("/sys/fs/cgroup/jobmeter/job_9", RejectionReason::Unregistered(1000)),
+        ("/sys/fs/cgroup/oar/mallory_8", RejectionReason::Owner(1000)),
+        ("/sys/fs/cgroup/slurm/uid_1000", RejectionReason::Owner(1000)),
+        ("/sys/fs/cgroup/system.slice/slurmstepd.scope/job_79", RejectionReason::NoDirectory),
     ];
-    assert_eq!(refused, expected);
+    assert_eq!(rejected, expected);
 }

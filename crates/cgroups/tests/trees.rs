@@ -3,7 +3,7 @@
 mod machine;
 
 use cgroups::{
-    Changes, Config, Hierarchy, LayoutConfig, Members, Pattern, Refusal, processes, tasks,
+    Changes, Config, Hierarchy, LayoutConfig, Members, Pattern, RejectionReason, processes, tasks,
 };
 use machine::{Machine, at, key};
 use model::{ClusterId, JobId};
@@ -38,7 +38,7 @@ fn one_job_of_several_hierarchies() {
             (Hierarchy::Memory, "sys/fs/cgroup/memory/oar/alice_12"),
         ]
     );
-    assert_eq!((job.user.as_deref(), job.uid, &*job.spelling), (Some("alice"), None, "12"));
+    assert_eq!((job.user.as_deref(), job.uid, &*job.display_id), (Some("alice"), None, "12"));
     assert_eq!((job.created, job.populated), (at(8), false));
 
     let generation = machine.jobs.generation();
@@ -138,13 +138,13 @@ fn jobs_beyond_the_limit_start_when_others_end() {
         machine.mkdir(&format!("sys/fs/cgroup/jobmeter/job_{id}"));
     }
     assert_eq!(machine.update().started.len(), cgroups::JOBS_MAX);
-    assert_eq!(machine.discovery.counts().refused, 2);
-    assert!(machine.refused().iter().all(|(_, why)| matches!(why, Refusal::TooMany(_))));
+    assert_eq!(machine.discovery.counts().rejected, 2);
+    assert!(machine.rejected().iter().all(|(_, why)| matches!(why, RejectionReason::TooMany(_))));
     machine.rmdir("sys/fs/cgroup/jobmeter/job_1");
     machine.rmdir("sys/fs/cgroup/jobmeter/job_2");
     assert_eq!(machine.update().ended.len(), 2);
     assert_eq!(machine.update().started.len(), 2);
-    assert_eq!(machine.discovery.counts().refused, 0);
+    assert_eq!(machine.discovery.counts().rejected, 0);
 }
 
 #[test]
@@ -172,8 +172,8 @@ fn directories_that_a_user_can_create_are_not_jobs() {
     ]);
     machine.update();
     assert!(machine.keys().is_empty(), "{:?}", machine.keys());
-    let refused = machine.refused();
-    let paths: Vec<_> = refused.iter().map(|(path, _)| path.as_str()).collect();
+    let rejected = machine.rejected();
+    let paths: Vec<_> = rejected.iter().map(|(path, _)| path.as_str()).collect();
     assert_eq!(
         paths,
         [
@@ -182,8 +182,8 @@ fn directories_that_a_user_can_create_are_not_jobs() {
             "/sys/fs/cgroup/slurm"
         ]
     );
-    assert!(refused.iter().all(|(_, why)| *why == Refusal::Owner(1000)));
-    assert_eq!(machine.discovery.counts().refused, 3);
+    assert!(rejected.iter().all(|(_, why)| *why == RejectionReason::Owner(1000)));
+    assert_eq!(machine.discovery.counts().rejected, 3);
 }
 
 #[test]
@@ -212,9 +212,9 @@ fn links_are_not_followed() {
     link("/", "sys/fs/cgroup/memory/jobmeter");
     machine.update();
     assert!(machine.keys().is_empty());
-    let refused = machine.refused();
-    assert_eq!(refused.len(), 2, "{refused:?}");
-    assert!(refused.iter().all(|(_, why)| *why == Refusal::NoDirectory));
+    let rejected = machine.rejected();
+    assert_eq!(rejected.len(), 2, "{rejected:?}");
+    assert!(rejected.iter().all(|(_, why)| *why == RejectionReason::NoDirectory));
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn a_directory_left_behind_does_not_keep_a_job() {
     assert_eq!(machine.job("oar", 1).unwrap().dirs.len(), 1, "to be read for the last time");
     machine.update();
     assert!(machine.keys().is_empty());
-    assert_eq!(machine.refused(), [(format!("/{memory}"), Refusal::LeftBehind)]);
+    assert_eq!(machine.rejected(), [(format!("/{memory}"), RejectionReason::LeftBehind)]);
 
     machine.owners(&[(0, 9, cpuset), (0, 1, memory)]);
     machine.mkdir(cpuset);
@@ -274,7 +274,7 @@ fn several_slurmds_on_one_machine() {
     machine.update();
     assert_eq!(machine.keys(), ["slurm:1", "slurm:2"]);
     let second = "/sys/fs/cgroup/memory/slurm_n2/uid_0/job_1".to_owned();
-    assert_eq!(machine.refused(), [(second, Refusal::Second)]);
+    assert_eq!(machine.rejected(), [(second, RejectionReason::Second)]);
     machine.rmdir("sys/fs/cgroup/memory/slurm_n1");
     machine.update();
     machine.update();
@@ -282,7 +282,7 @@ fn several_slurmds_on_one_machine() {
         machine.job("slurm", 1).unwrap().dirs[0].path,
         "sys/fs/cgroup/memory/slurm_n2/uid_0/job_1"
     );
-    assert!(machine.refused().is_empty());
+    assert!(machine.rejected().is_empty());
 }
 
 #[test]
@@ -320,7 +320,7 @@ fn a_users_directory_counts_if_it_is_registered() {
     machine.owners(&[(1000, 1, path)]);
     machine.update();
     assert_eq!(machine.keys(), ["local:4"], "root's directory needs no registration");
-    assert_eq!(machine.refused(), [(format!("/{path}"), Refusal::Unregistered(1000))]);
+    assert_eq!(machine.rejected(), [(format!("/{path}"), RejectionReason::Unregistered(1000))]);
     let id = JobId::new(3).unwrap();
     machine.discovery.set_registered(vec![(id, 1001)]);
     assert!(machine.update().started.is_empty(), "registered for another user");
@@ -348,8 +348,8 @@ fn a_job_of_another_server_is_rejected() {
     machine.discovery.set_server("aaa");
     assert_eq!(machine.update().started, [key("local", 3)]);
     let job = machine.job("local", 3).unwrap();
-    assert_eq!((job.dirs[0].path.as_str(), &*job.spelling), (own, "3"));
-    assert_eq!(machine.refused(), [(format!("/{other}"), Refusal::OtherServer)]);
+    assert_eq!((job.dirs[0].path.as_str(), &*job.display_id), (own, "3"));
+    assert_eq!(machine.rejected(), [(format!("/{other}"), RejectionReason::OtherServer)]);
 }
 
 #[test]

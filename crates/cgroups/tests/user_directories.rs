@@ -25,11 +25,11 @@ fn directories_of_one_user_are_limited_and_others_are_read() {
             }
             machine.write(&format!("{path}/cgroup.procs"), &format!("{id}\n"));
             let dirs = vec![JobDir { hierarchy: Hierarchy::Unified, path }];
-            let (spelling, directories_max) = (id.to_string().into(), 0);
+            let (display_id, directories_max) = (id.to_string().into(), 0);
             let (key, user, uid) = (key("slurm", id), None, Some(uid));
             JobCgroup {
                 key,
-                spelling,
+                display_id,
                 user,
                 uid,
                 dirs,
@@ -56,7 +56,7 @@ fn directories_of_one_user_are_limited_and_others_are_read() {
     let of = |cluster: &str, uid, count: i64| {
         let job = |id| JobCgroup {
             key: key(cluster, id),
-            spelling: "".into(),
+            display_id: "".into(),
             user: None,
             uid,
             dirs: Vec::new(),

@@ -15,7 +15,7 @@ pub use programs::agent::{
     AgentConfig, AgentSettings, BurstSettings, JobSettings, RemoteSettings, RunSettings,
     ServerSettings, SourceConfig, SpoolSettings, agent_settings,
 };
-pub use programs::client::{AskSettings, ClientConfig, client_settings};
+pub use programs::client::{ClientConfig, ClientSettings, client_settings};
 pub use programs::command::{agent_command, read_command_line, server_command};
 pub use programs::remote::{
     BURSTS_MAX, Burst, FLUSHES_MAX, FirstReceived, FlushOn, PROMOTIONS_MAX, Promotion,
@@ -23,21 +23,21 @@ pub use programs::remote::{
 };
 pub use programs::schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
 pub use programs::server::{
-    AccessSettings, Anonymous, JobFileSettings, KeepSettings, ListenSettings, Loopback, Nodes,
-    PromotionSettings, QuerySettings, RetentionSettings, ServerConfig, server_settings,
+    AccessSettings, Anonymous, JobFileSettings, ListenSettings, Loopback, Nodes, PromotionSettings,
+    QuerySettings, RetentionSettings, ServerConfig, StorageSettings, server_settings,
 };
 pub use programs::variables::{UnknownVariables, unknown_variables};
 pub use settings::flags::{Flags, flags, given};
 pub use settings::load::{ConfigError, ConfigErrors, ConfigFile, Given, Origin, Values};
 pub use settings::log::LogConfig;
+pub use settings::paths::state_dir;
 pub use settings::pattern::MetricPattern;
-pub use settings::place::state_dir;
 pub use settings::program_detection::detect_program;
 pub use settings::setting::{Kind, PERIOD_MAX, PERIOD_MIN, Setting, SourceSettings};
 pub use settings::show::reference;
 pub use settings::text::{Address, Bytes, Raw, ServerUrl, Spool};
 pub use settings::token::{Token, TokenError};
-pub use settings::{log, place};
+pub use settings::{log, paths};
 
 use crate::settings::log::log_settings;
 
@@ -63,14 +63,14 @@ impl<C> Loaded<C> {
 
 /// A configuration with errors. Its valid parts are read all the same, so that one run lists every error.
 #[derive(Debug)]
-pub struct Partly<C> {
+pub struct PartialConfig<C> {
     /// The configuration, with the default in place of each invalid value; `None` if it cannot be built.
     pub loaded: Option<Loaded<C>>,
     /// All errors.
     pub errors: Vec<ConfigError>,
 }
 
-impl<C> Partly<C> {
+impl<C> PartialConfig<C> {
     fn new(config: Option<C>, values: Values, errors: Vec<ConfigError>) -> Self {
         Self { loaded: config.map(|config| Loaded { config, values }), errors }
     }
@@ -99,11 +99,11 @@ pub fn load_agent(
 }
 
 /// As [`load_agent`], for a configuration that may have errors.
-pub fn read_agent(given: &Given<'_>, sources: &[SourceSettings]) -> Partly<AgentConfig> {
+pub fn read_agent(given: &Given<'_>, sources: &[SourceSettings]) -> PartialConfig<AgentConfig> {
     let mut errors = Vec::new();
     let values = Values::read(agent_settings(sources), given, &mut errors);
     let config = AgentConfig::from_values(&values, sources, &mut errors);
-    Partly::new(config, values, errors)
+    PartialConfig::new(config, values, errors)
 }
 
 /// The configuration of a server.
@@ -115,11 +115,11 @@ pub fn load_server(given: &Given<'_>) -> Result<Loaded<ServerConfig>, ConfigErro
 }
 
 /// As [`load_server`], for a configuration that may have errors.
-pub fn read_server(given: &Given<'_>) -> Partly<ServerConfig> {
+pub fn read_server(given: &Given<'_>) -> PartialConfig<ServerConfig> {
     let mut errors = Vec::new();
     let values = Values::read(server_settings(), given, &mut errors);
     let config = ServerConfig::from_values(&values, &mut errors);
-    Partly::new(config, values, errors)
+    PartialConfig::new(config, values, errors)
 }
 
 /// The configuration of the command `jobmeter`.
@@ -131,11 +131,11 @@ pub fn load_client(given: &Given<'_>) -> Result<Loaded<ClientConfig>, ConfigErro
 }
 
 /// As [`load_client`], for a configuration that may have errors.
-pub fn read_client(given: &Given<'_>) -> Partly<ClientConfig> {
+pub fn read_client(given: &Given<'_>) -> PartialConfig<ClientConfig> {
     let mut errors = Vec::new();
     let values = Values::read(client_settings(), given, &mut errors);
     let config = ClientConfig::from_values(&values, &mut errors);
-    Partly::new(config, values, errors)
+    PartialConfig::new(config, values, errors)
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ pub fn a_gap_of_downtime_starts_at_the_last_sample<T: Subject>() {
 /// The gap appears once it is older than late batches can be, and disappears when the batches arrive.
 pub fn missing_batches_are_a_gap_until_they_arrive<T: Subject>() {
     let clock = Clock::at(T0);
-    let rules = Rules { hole_grace_us: 60 * S, ..Rules::default() };
+    let rules = Rules { missing_grace_us: 60 * S, ..Rules::default() };
     let store = T::open(&rules, &clock);
     let mut sender = Sender::new("n1", 1);
     let two = |tick| [load(tick), [(spec("pdu", "watts"), T0 + tick * S, 2.0)]].concat();

@@ -74,8 +74,8 @@ macro_rules! suite {
             a_query_returns_the_windows_that_begin_within_it
             settled_time_rejects_late_samples
             samples_at_the_settled_time_are_accepted
-            old_samples_are_deleted_and_their_windows_stay
-            old_windows_are_deleted_and_longer_ones_stay
+            old_samples_are_deleted_and_their_windows_remain
+            old_windows_are_deleted_and_longer_ones_remain
             a_clock_that_is_ahead_deletes_nothing
         }
     };

@@ -94,7 +94,7 @@ pub fn old_batches_of_an_idle_boot_are_rejected_and_new_ones_stored<T: Subject>(
     for _ in 0..2 {
         for old in [&known, &never_sent] {
             let outcome = put_at(&store, old.clone(), now);
-            assert!(matches!(outcome, Outcome::RefusedForGood(_)), "{outcome:?}");
+            assert!(matches!(outcome, Outcome::RejectedPermanently(_)), "{outcome:?}");
         }
         store = store.reopen();
     }

@@ -59,14 +59,18 @@ pub fn settled_time_rejects_late_samples<T: Subject>() {
     assert_all_windows(&store, &in_order(&sent), "settled");
     let late = sender.batch(&minutes(235..245));
     let outcome = put_at(&store, late.clone(), clock.now().0);
-    let Outcome::Stored { samples_refused: 10, reason } = &outcome else { panic!("{outcome:?}") };
+    let Outcome::Stored { samples_rejected: 10, reason } = &outcome else { panic!("{outcome:?}") };
     assert!(reason.contains("too late"), "{reason}");
     sent.extend(minutes(240..245));
     at_every_stage(store, |store, stage| {
         let (from, to) = (Timestamp(T0 + 235 * MINUTE), Timestamp(T0 + 239 * MINUTE));
         let gaps = store.gaps(from, to, None);
         let found: Vec<_> = gaps.iter().map(|gap| (gap.device.as_str(), gap.cause)).collect();
-        assert_eq!(found, [("n1", Cause::SeriesRefused), ("n2", Cause::SeriesRefused)], "{stage}");
+        assert_eq!(
+            found,
+            [("n1", Cause::SeriesRejected), ("n2", Cause::SeriesRejected)],
+            "{stage}"
+        );
         assert_eq!(all(store), in_order(&sent), "{stage}");
         assert_all_windows(store, &in_order(&sent), stage);
         assert_eq!(store.settled(), Some(SETTLED), "{stage}");
@@ -97,7 +101,7 @@ fn a_day_later<T: Subject>(store: &T, clock: &Clock, sender: &mut Sender) -> Vec
 }
 
 /// Samples are deleted when they are too old, never before; answers about windows stay the same.
-pub fn old_samples_are_deleted_and_their_windows_stay<T: Subject>() {
+pub fn old_samples_are_deleted_and_their_windows_remain<T: Subject>() {
     let clock = Clock::at(T0);
     let rules = Rules { keep_samples_us: 3 * HOUR, ..rules() };
     let (store, mut sender, mut sent) = fill::<T>(&rules, &clock);
@@ -118,7 +122,7 @@ pub fn old_samples_are_deleted_and_their_windows_stay<T: Subject>() {
 
 /// Each length of windows has its own age limit: hourly windows cover years for which the five-minute windows
 /// are deleted.
-pub fn old_windows_are_deleted_and_longer_ones_stay<T: Subject>() {
+pub fn old_windows_are_deleted_and_longer_ones_remain<T: Subject>() {
     let clock = Clock::at(T0);
     let rules = Rules { keep_windows_us: [3 * HOUR, i64::MAX], ..rules() };
     let (store, mut sender, mut sent) = fill::<T>(&rules, &clock);

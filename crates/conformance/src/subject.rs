@@ -55,7 +55,7 @@ pub struct Rules {
     /// A boot without a batch for this time leaves the dedup window.
     pub dedup_window_us: i64,
     /// A missing number counts as a gap once the batch after it is this old.
-    pub hole_grace_us: i64,
+    pub missing_grace_us: i64,
     /// How long late samples are accepted.
     pub late_max_us: i64,
     /// Length of the ranges that are settled at a time, a multiple of the longest window.
@@ -79,7 +79,7 @@ impl Default for Rules {
         const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
         Self {
             dedup_window_us: 8 * DAY,
-            hole_grace_us: 0,
+            missing_grace_us: 0,
             late_max_us: 7 * DAY,
             settle_step_us: DAY,
             keep_samples_us: i64::MAX,
@@ -118,21 +118,21 @@ pub enum Outcome {
     /// Stored: it is durable and can be queried.
     Stored {
         /// Number of rejected samples.
-        samples_refused: u32,
+        samples_rejected: u32,
         /// The reason; empty if none was rejected.
         reason: String,
     },
     /// A duplicate: it was stored before, and is stored once.
     Duplicate,
     /// Rejected permanently.
-    RefusedForGood(String),
+    RejectedPermanently(String),
     /// Rejected temporarily.
-    RefusedForNow(String),
+    RejectedTemporarily(String),
 }
 
 impl Outcome {
     /// Stored with all its samples.
-    pub const STORED: Self = Self::Stored { samples_refused: 0, reason: String::new() };
+    pub const STORED: Self = Self::Stored { samples_rejected: 0, reason: String::new() };
 }
 
 /// Selects samples. The default selects all of them.

@@ -13,7 +13,7 @@ mod disk;
 mod sending;
 mod stepped;
 
-pub use batches::notes::Notes;
+pub use batches::pending_events::PendingEvents;
 pub use batches::print::Printer;
 pub use batches::seal::{Outlet, SealCounts, Sealer, Sinks};
 pub use batches::sealed::Sealed;
@@ -24,7 +24,7 @@ pub use common::error::DeliveryError;
 pub use common::files::{crc32c, write_private};
 pub use common::threads::or_end;
 pub use connection::connect::Settings;
-pub use connection::endpoints::{environment, knock, server_asked, spool_dir, stale_record};
+pub use connection::endpoints::{environment, knock, requested_server, spool_dir, stale_record};
 pub use connection::http::{Failure, Http, StatusHeaders, TlsError, tls};
 pub use connection::loopback::connector;
 pub use disk::folders::{Folders, check_spool};

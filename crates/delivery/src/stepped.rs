@@ -2,7 +2,7 @@
 //! the requests and may stop at any step, like a kill. [`Delivery`](crate::Delivery) runs the same parts in
 //! threads.
 
-use crate::batches::notes::Notes;
+use crate::batches::pending_events::PendingEvents;
 use crate::batches::seal::{Sealer, Sinks};
 use crate::common::backoff::{Backoff, FIRST};
 use crate::common::boot::chance;
@@ -12,7 +12,7 @@ use crate::common::error::DeliveryError;
 use crate::connection::http::Failure;
 use crate::disk::folders::Folders;
 use crate::sending::dispatch::{Dispatch, matching};
-use crate::sending::keeper::Keeper;
+use crate::sending::encoder_thread::EncoderThread;
 use crate::sending::outbox::{Outbox, Request};
 use crate::sending::queue::queue;
 use config::SpoolSettings;
@@ -26,12 +26,12 @@ use wire::Answer;
 pub struct Stepped {
     clock: Arc<GivenClock>,
     sealer: Sealer,
-    keeper: Keeper,
+    keeper: EncoderThread,
     /// Number of batches that the keeper has taken from its queue.
     kept: u64,
     kept_until: Option<Timestamp>,
     outbox: Arc<Outbox>,
-    notes: Arc<Notes>,
+    notes: Arc<PendingEvents>,
     counters: Arc<Counters>,
     dispatch: Dispatch,
     spool_bytes_per_second: u64,
@@ -70,7 +70,7 @@ impl Stepped {
         let given = Arc::new(GivenClock::new(now));
         given.show(now, steady_us);
         let clock = Arc::clone(&given) as Arc<dyn Clock>;
-        let notes = Arc::new(Notes::new(origin.clone(), device));
+        let notes = Arc::new(PendingEvents::new(origin.clone(), device));
         let counters = Arc::new(Counters::default());
         let folders = settings.map(|it| Folders::open(it, &notes, &counters)).transpose()?;
         let folders = folders.unwrap_or_default();
@@ -81,7 +81,7 @@ impl Stepped {
         Ok(Self {
             clock: given,
             sealer: Sealer::new(origin, boot, Arc::clone(&notes), Box::new(inlet), None),
-            keeper: Keeper::new(batches, &outbox, &notes, &counters, &clock),
+            keeper: EncoderThread::new(batches, &outbox, &notes, &counters, &clock),
             kept: 0,
             kept_until,
             dispatch: Dispatch::new(Arc::clone(&outbox), Arc::clone(&counters), backoff),
@@ -161,7 +161,7 @@ impl Stepped {
     /// Number of sealed batches that the server neither stored nor rejected.
     pub fn unsent_batches(&self) -> u64 {
         let counters = &self.counters;
-        let counted = [&counters.sent_batches, &counters.refused_batches];
+        let counted = [&counters.sent_batches, &counters.rejected_batches];
         let settled: u64 = counted.iter().map(|count| count.load(Ordering::Relaxed)).sum();
         self.sealer.counts.batches.saturating_sub(settled)
     }
@@ -247,7 +247,7 @@ mod tests {
             seq: batch.seq,
             status: AckStatus::Stored,
             reason: String::new(),
-            samples_refused: 0,
+            samples_rejected: 0,
             samples_reason: String::new(),
         };
         Answer { acks: frames.map(ack).collect(), ..Answer::default() }

@@ -4,13 +4,13 @@
 use crate::server::client::{Client, path};
 use clap::{Arg, ArgMatches, Command};
 use clap_complete::Shell;
-use config::place::CLIENT_FILE;
+use config::paths::CLIENT_FILE;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// The hidden command.
-pub(crate) const WORD: &str = "complete-values";
+pub(crate) const COMMAND: &str = "complete-values";
 /// Kinds of values that a shell can complete.
 const KINDS: [&str; 6] = ["jobs", "running", "nodes", "metrics", "sources", "accounts"];
 /// Time limit for the server's answer: a shell must not wait longer.
@@ -45,7 +45,7 @@ const ARGUMENTS: [(&str, &str); 11] = [
 pub(crate) fn command() -> Command {
     let kind = Arg::new("kind").required(true).value_parser(KINDS).help("Which values");
     let line = Arg::new("line").allow_hyphen_values(true).help("The command line up to the cursor");
-    Command::new(WORD)
+    Command::new(COMMAND)
         .hide(true)
         .about("Prints values for shell completion, one a line")
         .args([kind, line])
@@ -54,7 +54,7 @@ pub(crate) fn command() -> Command {
 /// Prints values; prints nothing if the server does not answer within 1 s. Each value begins with the list that the
 /// last word of the command line already has.
 pub(crate) fn values(
-    ask: &config::AskSettings,
+    client_settings: &config::ClientSettings,
     matches: &ArgMatches,
     commands: Command,
 ) -> anyhow::Result<ExitCode> {
@@ -67,15 +67,15 @@ pub(crate) fn values(
     let lines = if kind == "sources" {
         sources::SOURCES.iter().map(|spec| spec.name.to_owned()).collect()
     } else {
-        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
         let of_line = settings_on(line, &kind, commands);
-        let client = crate::client(of_line.as_ref().unwrap_or(ask));
+        let client = crate::client(of_line.as_ref().unwrap_or(client_settings));
         // The thread ends with the process.
         std::thread::Builder::new().spawn(move || {
             let lines = client.and_then(|client| of_server(&client, &kind));
-            tell.send(lines.unwrap_or_default()).ok();
+            sender.send(lines.unwrap_or_default()).ok();
         })?;
-        told.recv_timeout(PATIENCE).unwrap_or_default()
+        receiver.recv_timeout(PATIENCE).unwrap_or_default()
     };
     let mut out = io::stdout().lock();
     for line in lines.iter().filter(|line| is_word(line)) {
@@ -95,7 +95,7 @@ fn list_before(line: &str) -> &str {
 }
 
 /// The settings with the options of a command line, such as `--server`, if it has any.
-fn settings_on(line: &str, kind: &str, commands: Command) -> Option<config::AskSettings> {
+fn settings_on(line: &str, kind: &str, commands: Command) -> Option<config::ClientSettings> {
     let settings = config::client_settings();
     let is_setting =
         |word: &str| word == "--config" || settings.iter().any(|setting| setting.flag() == word);
@@ -117,12 +117,12 @@ fn settings_on(line: &str, kind: &str, commands: Command) -> Option<config::AskS
         return None;
     }
     let words = ["jobmeter".to_owned()].into_iter().chain(given);
-    let words = words.chain([WORD.to_owned(), kind.to_owned()]);
+    let words = words.chain([COMMAND.to_owned(), kind.to_owned()]);
     let matches = commands.subcommand(command()).try_get_matches_from(words).ok()?;
     let environment = |name: &str| std::env::var(name).ok();
     let flags = config::given(&settings, &matches, "client", CLIENT_FILE, &environment);
     let given = config::Given { file: flags.file, environment: &environment, flags: flags.flags };
-    config::load_client(&given).ok().map(|loaded| loaded.config.ask)
+    config::load_client(&given).ok().map(|loaded| loaded.config.client_settings)
 }
 
 /// Whether a value is safe as a shell word and cannot be parsed as an option. Names come from users and nodes.
@@ -177,7 +177,7 @@ fn of<'a>(list: &[(&str, &'a str)], name: &str) -> Option<&'a str> {
 /// words of a command are in `opts`.
 fn bash(script: &str) -> String {
     let mut out = format!(
-        "_jobmeter_values() {{\n    jobmeter {WORD} \"$1\" \"${{COMP_LINE:0:${{COMP_POINT}}}}\" 2>/dev/null\n}}\n\n"
+        "_jobmeter_values() {{\n    jobmeter {COMMAND} \"$1\" \"${{COMP_LINE:0:${{COMP_POINT}}}}\" 2>/dev/null\n}}\n\n"
     );
     let (mut option, mut argument) = (None, None);
     for line in script.lines() {
@@ -240,7 +240,7 @@ fn zsh(script: &str) -> String {
         if place == 0 {
             for kind in KINDS {
                 out.push_str(&format!(
-                    "\n_jobmeter_{kind}() {{ compadd -- ${{(f)\"$(jobmeter {WORD} {kind} \"${{LBUFFER}}\" 2>/dev/null)\"}} }}\n"
+                    "\n_jobmeter_{kind}() {{ compadd -- ${{(f)\"$(jobmeter {COMMAND} {kind} \"${{LBUFFER}}\" 2>/dev/null)\"}} }}\n"
                 ));
             }
         }
@@ -250,8 +250,8 @@ fn zsh(script: &str) -> String {
 
 /// Adds values to fish's script. An option is a line with `-l NAME`; arguments of commands are separate lines.
 fn fish(script: &str) -> String {
-    let ask =
-        |kind: &str| format!("-f -a '(jobmeter {WORD} {kind} (commandline -cp) 2>/dev/null)'");
+    let client_settings =
+        |kind: &str| format!("-f -a '(jobmeter {COMMAND} {kind} (commandline -cp) 2>/dev/null)'");
     let mut out = String::new();
     for line in script.lines() {
         let name = line.split(" -l ").nth(1).and_then(|rest| rest.split(' ').next());
@@ -259,7 +259,7 @@ fn fish(script: &str) -> String {
         if let Some(kind) =
             name.and_then(|name| of(&OPTIONS, name)).filter(|_| line.contains(" -r"))
         {
-            out.push_str(&format!(" {}", ask(kind)));
+            out.push_str(&format!(" {}", client_settings(kind)));
         }
         out.push('\n');
     }
@@ -270,7 +270,7 @@ fn fish(script: &str) -> String {
             Some(format!("not __fish_seen_subcommand_from {word}"))
         });
         let when = seen.chain(inner).collect::<Vec<_>>().join("; and ");
-        out.push_str(&format!("complete -c jobmeter -n \"{when}\" {}\n", ask(kind)));
+        out.push_str(&format!("complete -c jobmeter -n \"{when}\" {}\n", client_settings(kind)));
     }
     out
 }
@@ -288,21 +288,21 @@ mod tests {
     #[test]
     fn every_kind_of_value_is_offered_in_every_shell() {
         for kind in KINDS {
-            for (shell, asks) in [
+            for (shell, script_call) in [
                 (Shell::Bash, format!("$(_jobmeter_values {kind})")),
-                (Shell::Zsh, format!("jobmeter {WORD} {kind} \"${{LBUFFER}}\" 2>/dev/null")),
-                (Shell::Fish, format!("jobmeter {WORD} {kind} (commandline -cp) 2>/dev/null")),
+                (Shell::Zsh, format!("jobmeter {COMMAND} {kind} \"${{LBUFFER}}\" 2>/dev/null")),
+                (Shell::Fish, format!("jobmeter {COMMAND} {kind} (commandline -cp) 2>/dev/null")),
             ] {
-                assert!(script(shell).contains(&asks), "{shell}: {kind}");
+                assert!(script(shell).contains(&script_call), "{shell}: {kind}");
             }
             assert!(script(Shell::Zsh).contains(&format!(":_jobmeter_{kind}'")), "{kind}");
         }
         for (command, kind) in ARGUMENTS {
             let block = format!("jobmeter__subcmd__{})", command.replace(' ', "__subcmd__"));
-            let asks = format!("|| opts=\"${{opts}} $(_jobmeter_values {kind})\"");
+            let script_call = format!("|| opts=\"${{opts}} $(_jobmeter_values {kind})\"");
             let script = script(Shell::Bash);
             let (_, after) = script.split_once(&format!("        {block}\n")).unwrap();
-            assert!(after.lines().take(2).any(|line| line.ends_with(&asks)), "{command}");
+            assert!(after.lines().take(2).any(|line| line.ends_with(&script_call)), "{command}");
         }
         // An argument of the same name elsewhere is something else: `token revoke ID`.
         let revoke = script(Shell::Zsh);
@@ -325,7 +325,8 @@ mod tests {
             assert_eq!(list_before(line), head, "{line}");
         }
         let server = |line: &str| {
-            settings_on(line, "jobs", crate::cli::command()).and_then(|ask| ask.server)
+            settings_on(line, "jobs", crate::cli::command())
+                .and_then(|client_settings| client_settings.server)
         };
         let url = "http://127.0.0.1:9";
         for line in [

@@ -16,7 +16,7 @@ use anyhow::Context;
 use clap::ArgMatches;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
-use config::place;
+use config::paths;
 use delivery::wall as clock;
 use kernel::Root;
 use model::DeviceId;
@@ -33,7 +33,7 @@ const FAILED: u8 = 2;
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     if let [_, word, rest @ ..] = &words[..]
-        && word == measure::exec::WORD
+        && word == measure::exec::COMMAND
     {
         let Err(error) = measure::exec::become_program(rest);
         return fail(&error);
@@ -126,7 +126,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     let settings = config::client_settings();
     let environment = |name: &str| std::env::var(name).ok();
-    let flags = config::given(&settings, matches, "client", place::CLIENT_FILE, &environment);
+    let flags = config::given(&settings, matches, "client", paths::CLIENT_FILE, &environment);
     let given = config::Given { file: flags.file, environment: &environment, flags: flags.flags };
     let unknown = config::unknown_variables(&settings, std::env::vars_os().map(|(name, _)| name));
     let config = unknown.beside(config::load_client(&given))?.config;
@@ -135,21 +135,21 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         server::plain::note(line).ok();
     }
     config::log::set(&config.log, clock).context("opening the log")?;
-    let client = || client(&config.ask);
+    let client = || client(&config.client_settings);
     let done = match matches.subcommand() {
-        Some(("up", matches)) => return operate::up::up(matches, &config.ask),
+        Some(("up", matches)) => return operate::up::up(matches, &config.client_settings),
         Some(("server", matches)) => return program(matches),
         Some(("run", matches)) => return measure::run::run(&client()?, matches, &device()?),
-        Some((complete::WORD, matches)) => {
-            return complete::values(&config.ask, matches, cli::command());
+        Some((complete::COMMAND, matches)) => {
+            return complete::values(&config.client_settings, matches, cli::command());
         }
         Some(("jobs", matches)) => return look::jobs::jobs(&client()?, matches),
         Some(("job", matches)) => look::jobs::job(&client()?, matches, &device()?),
         Some(("nodes", matches)) => return look::nodes_command::nodes(&client()?, matches),
         Some(("explain", matches)) => return look::nodes_command::explain(&client()?, matches),
-        Some(("get", matches)) => return look::questions::get(&client()?, matches),
+        Some(("get", matches)) => return look::data_queries::get(&client()?, matches),
         Some(("gaps", matches)) => return look::gaps::gaps(&client()?, matches),
-        Some(("sql", matches)) => look::questions::sql(&client()?, matches),
+        Some(("sql", matches)) => look::data_queries::sql(&client()?, matches),
         Some(("set", matches)) => return change::demand::set(&client()?, matches),
         Some(("flush", matches)) => return change::demand::flush(&client()?, matches),
         Some(("promote", matches)) => return change::demand::promote(&client()?, matches),
@@ -173,16 +173,16 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 
 /// The URL of the server that a command queries: the configured one, otherwise the one recorded on this node,
 /// otherwise `SERVER_DEFAULT`.
-fn server_asked(ask: &config::AskSettings) -> String {
+fn requested_server(client_settings: &config::ClientSettings) -> String {
     let environment = |name: &str| std::env::var(name).ok();
     let root = rustix::process::geteuid().is_root();
-    let url = ask.server.clone().or_else(|| place::server_here(root, &environment));
+    let url = client_settings.server.clone().or_else(|| paths::server_here(root, &environment));
     url.map_or_else(|| SERVER_DEFAULT.to_owned(), |url| url.as_str().to_owned())
 }
 
-fn client(ask: &config::AskSettings) -> anyhow::Result<Client> {
-    let token = ask.token_file.as_deref().map(config::Token::read).transpose()?;
-    Client::new(&server_asked(ask), token, ask)
+fn client(client_settings: &config::ClientSettings) -> anyhow::Result<Client> {
+    let token = client_settings.token_file.as_deref().map(config::Token::read).transpose()?;
+    Client::new(&requested_server(client_settings), token, client_settings)
 }
 
 /// The node's name in every sample.

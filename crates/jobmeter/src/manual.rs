@@ -124,8 +124,8 @@ mod tests {
             assert!(sections.peek().is_some(), "{name} has no section");
             for section in sections {
                 let (title, body) = section.split_once('\n').unwrap_or((section, ""));
-                let said = body.lines().any(|line| !line.starts_with('.') && !line.is_empty());
-                assert!(said, "{name}: nothing under {title}");
+                let has_text = body.lines().any(|line| !line.starts_with('.') && !line.is_empty());
+                assert!(has_text, "{name}: nothing under {title}");
             }
         }
     }
@@ -144,9 +144,12 @@ mod tests {
             // An entry begins with a tag; the option may also appear in the synopsis.
             let entries = page.split("\n.TP\n").skip(1).map(|entry| entry.split_once('\n'));
             let found: Vec<_> = entries.flatten().filter(|(tag, _)| tag.contains(&word)).collect();
-            let [(_, said)] = &found[..] else { panic!("{name}: {word}: {found:?}\n{page}") };
-            let said = said.lines().next().unwrap_or_default();
-            assert!(!said.is_empty() && !said.starts_with('.'), "{name}: nothing of {word}");
+            let [(_, has_text)] = &found[..] else { panic!("{name}: {word}: {found:?}\n{page}") };
+            let has_text = has_text.lines().next().unwrap_or_default();
+            assert!(
+                !has_text.is_empty() && !has_text.starts_with('.'),
+                "{name}: nothing of {word}"
+            );
         }
         for inner in command.get_subcommands() {
             let reference = format!("{}(1)", escaped(inner.get_display_name().unwrap()));
@@ -158,16 +161,16 @@ mod tests {
     #[test]
     fn every_command_and_option_has_an_entry() {
         let texts = texts();
-        let mut told = Vec::new();
+        let mut written = Vec::new();
         let mut left: Vec<Command> =
             cli::PROGRAMS.iter().map(|program| whole(command_of(program))).collect();
         while let Some(command) = left.pop() {
-            told.push(check(&command, &texts));
+            written.push(check(&command, &texts));
             let inner = command.get_subcommands().filter(|inner| has_page(inner));
             left.extend(inner.cloned());
         }
-        told.sort();
-        assert_eq!(told, texts.keys().cloned().collect::<Vec<_>>());
-        assert!(told.iter().any(|name| name == "jobmeter-job-start.1"), "{told:?}");
+        written.sort();
+        assert_eq!(written, texts.keys().cloned().collect::<Vec<_>>());
+        assert!(written.iter().any(|name| name == "jobmeter-job-start.1"), "{written:?}");
     }
 }

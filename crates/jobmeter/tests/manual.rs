@@ -11,7 +11,7 @@ fn jobmeter(words: &[&str]) -> Output {
     command.env("JOBMETER_CLIENT_FILE", "/nonexistent").args(words).output().unwrap()
 }
 
-fn told(words: &[&str]) -> String {
+fn output_of(words: &[&str]) -> String {
     let output = jobmeter(words);
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
@@ -39,17 +39,17 @@ fn bash(arguments: &[&str], text: &str) -> String {
 #[test]
 fn bash_completes_commands_and_flags() {
     for program in ["jobmeter", "jobmeter-agent", "jobmeter-server"] {
-        let script = told(&["completions", "bash", program]);
+        let script = output_of(&["completions", "bash", program]);
         bash(&["-n"], &script);
         let last = format!(" -o bashdefault -o default {program}\n");
         assert!(script.contains(&last), "{script}");
     }
     let complete = |words: &str, last: usize| {
-        let ask = format!(
+        let completion_script = format!(
             "\nCOMP_WORDS=({words}); COMP_CWORD={last}\n_jobmeter jobmeter \"${{COMP_WORDS[{last}]}}\" \"${{COMP_WORDS[{last}-1]}}\"\n\
              echo \"${{COMPREPLY[@]}}\"\n"
         );
-        bash(&[], &(told(&["completions", "bash"]) + &ask)).trim().to_owned()
+        bash(&[], &(output_of(&["completions", "bash"]) + &completion_script)).trim().to_owned()
     };
     assert_eq!(complete("jobmeter comp", 1), "completions");
     assert_eq!(complete("jobmeter sql --form", 2), "--format");
@@ -101,10 +101,10 @@ fn fish_completes_commands_flags_and_values() {
     }
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("jobmeter.fish");
-    std::fs::write(&script, told(&["completions", "fish"])).unwrap();
+    std::fs::write(&script, output_of(&["completions", "fish"])).unwrap();
     for (line, word) in OFFERED {
-        let ask = format!("source {}; complete -C '{line}'", script.display());
-        let answer = shell("fish", &["--no-config", "-c", &ask]);
+        let completion_script = format!("source {}; complete -C '{line}'", script.display());
+        let answer = shell("fish", &["--no-config", "-c", &completion_script]);
         let mut words = answer.lines().map(|line| line.split('\t').next().unwrap());
         assert!(words.any(|offered| offered == word), "{line}: {answer}");
     }
@@ -139,7 +139,7 @@ fn zsh_completes_commands_flags_and_values() {
     }
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("_jobmeter");
-    std::fs::write(&script, told(&["completions", "zsh"])).unwrap();
+    std::fs::write(&script, output_of(&["completions", "zsh"])).unwrap();
     for (line, word) in OFFERED {
         let script = script.to_str().unwrap();
         let answer = shell("zsh", &["-f", "-c", ZSH_OFFERS, "zsh", script, line]);
@@ -149,9 +149,9 @@ fn zsh_completes_commands_flags_and_values() {
 
 #[test]
 fn other_shells_have_their_scripts() {
-    let zsh = told(&["completions", "zsh", "jobmeter-server"]);
+    let zsh = output_of(&["completions", "zsh", "jobmeter-server"]);
     assert!(zsh.starts_with("#compdef jobmeter-server\n"), "{zsh}");
-    let fish = told(&["completions", "fish", "jobmeter-agent"]);
+    let fish = output_of(&["completions", "fish", "jobmeter-agent"]);
     assert!(fish.contains("complete -c jobmeter-agent -l sources-cpu-enabled "), "{fish}");
     assert_eq!(jobmeter(&["completions", "csh"]).status.code(), Some(2));
 }
@@ -160,13 +160,13 @@ fn other_shells_have_their_scripts() {
 fn pages_are_written_to_a_folder_that_is_there() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
-    assert_eq!(told(&["man", path]), "");
+    assert_eq!(output_of(&["man", path]), "");
     let page = std::fs::read_to_string(dir.path().join("jobmeter.1")).unwrap();
-    assert_eq!(told(&["man"]), page);
+    assert_eq!(output_of(&["man"]), page);
     let agent = std::fs::read_to_string(dir.path().join("jobmeter-agent.1")).unwrap();
     assert!(agent.contains("How often the agent reads"), "{agent}");
     let output = jobmeter(&["man", "/nonexistent/folder"]);
-    let told = String::from_utf8(output.stderr).unwrap();
+    let output_of = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(told.contains("/nonexistent/folder/"), "{told}");
+    assert!(output_of.contains("/nonexistent/folder/"), "{output_of}");
 }

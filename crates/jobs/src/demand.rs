@@ -12,7 +12,7 @@ mod schema;
 
 pub use changes::{Change, Entry, Flush, NewChange};
 pub use from_jobs::{JobFacts, Rule, Wanted, wanted};
-pub use marks::{Look, Mark, MarkKind};
+pub use marks::{Decision, Mark, MarkKind};
 pub use promotions::{FromJobs, NewPromotion, Origin, PROMOTIONS_ON_NODE_MAX, Promotion, Quota};
 
 use crate::RegistryError;
@@ -24,7 +24,7 @@ use std::sync::Mutex;
 
 /// How long the server sends a flush to agents: 10 min. Agents that do not connect in that time are
 /// down and have no buffered data.
-pub const FLUSH_TOLD_US: i64 = 10 * 60 * Timestamp::SECOND;
+pub const FLUSH_LISTED_US: i64 = 10 * 60 * Timestamp::SECOND;
 
 /// Maximum number of active promotions by one value rule, and of its flushes within 10 min. Each covers
 /// up to 60 nodes. The limit reserves capacity for people.
@@ -92,7 +92,7 @@ pub struct Demand {
 
 /// All requests that are active at an instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct ActiveRequests {
     /// Setting overrides, oldest first. Of two overrides of one setting, the later one counts.
     pub changes: Vec<Change>,
     /// Promotions, oldest first.
@@ -129,13 +129,13 @@ impl Demand {
     ///
     /// # Errors
     /// SQLite fails.
-    pub fn held(&self, now: Timestamp) -> Result<(Held, Vec<String>), DemandError> {
+    pub fn held(&self, now: Timestamp) -> Result<(ActiveRequests, Vec<String>), DemandError> {
         let reader = lock(&self.reader);
         let mut passed_over = Vec::new();
         let changes = changes::held(&reader, now)?;
-        let flushes = changes::flushes(&reader, now.plus(-FLUSH_TOLD_US))?;
+        let flushes = changes::flushes(&reader, now.plus(-FLUSH_LISTED_US))?;
         let promotions = promotions::held(&reader, now, &mut passed_over)?;
-        Ok((Held { changes, promotions, flushes }, passed_over))
+        Ok((ActiveRequests { changes, promotions, flushes }, passed_over))
     }
 
     /// Marks expired rows as ended, deletes ended rows beyond the limit, and returns the number of newly

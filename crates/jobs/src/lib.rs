@@ -19,37 +19,37 @@ mod matching;
 mod nodes;
 mod people;
 mod presence;
-mod questions;
+mod queries;
 mod records;
 mod runs;
 mod schema;
 
 pub use common::error::RegistryError;
 pub use common::name::{JobName, JobNameError};
-pub use common::reader::{Reader, Sees};
+pub use common::reader::{AccessLevel, Reader};
 pub use common::record::{NodeShare, Record, Step};
 pub use common::registry::{Limits, Registry};
 pub use common::stable_hash::StableHash;
 pub use common::users::Users;
 pub use demand::{
-    Change, Demand, DemandError, DemandLimits, Entry, FLUSH_TOLD_US, Flush, FromJobs, Held,
-    JobFacts, Look, Mark, MarkKind, NewChange, NewPromotion, Origin, PROMOTIONS_ON_NODE_MAX,
-    Promotion, Quota, Rule, Wanted, wanted,
+    ActiveRequests, Change, Decision, Demand, DemandError, DemandLimits, Entry, FLUSH_LISTED_US,
+    Flush, FromJobs, JobFacts, Mark, MarkKind, NewChange, NewPromotion, Origin,
+    PROMOTIONS_ON_NODE_MAX, Promotion, Quota, Rule, Wanted, wanted,
 };
 pub use model::Resources;
 pub use nodes::rule_latches::{LATCHES_MAX, Latch};
 pub use people::accounts::{Account, AccountChange, AccountKey, AccountKeyError, Role};
-pub use people::made_tokens::{KeptToken, NewToken};
-pub use people::names::{Nameless, NamelessPage};
+pub use people::names::{UnresolvedUser, UnresolvedUserPage};
+pub use people::user_tokens::{NewToken, StoredToken};
 pub use presence::allocations::{Interval, Share, Window};
 pub use presence::granted::{Granted, RunsSeen};
 pub use presence::verified_presence::Span;
-pub use questions::ask::Whole;
-pub use questions::check::{Difference, Disagreement, PATIENCE};
-pub use questions::list::{Filter, ListPosition, Listed};
+pub use queries::disagreements::{Difference, Disagreement, PATIENCE};
+pub use queries::job_list::{Filter, ListPosition, Listed};
+pub use queries::job_lookup::RunFacts;
 pub use records::ingest_records::IngestStats;
-pub use records::update::{Amendment, Followed};
+pub use records::update::{ReadPosition, RecordUpdate};
 pub use runs::apply_events::Applied;
 pub use runs::local::{OpenLocal, Registration, SILENT};
-pub use runs::oom_kills::Killed;
+pub use runs::oom_kills::DeviceKill;
 pub use schema::{backup, check, verify};

@@ -2,7 +2,7 @@
 
 use crate::common::paths;
 use crate::nodes::{forgotten_nodes, rule_latches, stopped};
-use crate::people::{accounts, made_tokens, names};
+use crate::people::{accounts, names, user_tokens};
 use crate::presence::verified_presence;
 use crate::runs::{env_requests, oom_kills, strays, visit_shares};
 use crate::{Limits, Registry, RegistryError, Users};
@@ -24,7 +24,7 @@ const APPLICATION: i64 = 0x6a62_6d74;
 const STEPS: [&[&str]; 7] = [
     &[VISITS],
     &[RECORDS],
-    &[accounts::TABLES, made_tokens::TABLES],
+    &[accounts::TABLES, user_tokens::TABLES],
     &[
         paths::INDEXES,
         accounts::LEAVING,
@@ -277,9 +277,9 @@ pub fn verify(path: &Path) -> Result<Vec<String>, RegistryError> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
     db.busy_timeout(std::time::Duration::from_secs(10)).map_err(failed)?;
     let mut check = db.prepare("PRAGMA integrity_check(100)").map_err(failed)?;
-    let told = check.query_map([], |row| row.get::<_, String>(0)).map_err(failed)?;
-    let told: Vec<String> = told.collect::<Result<_, _>>().map_err(failed)?;
-    Ok(if told == ["ok"] { Vec::new() } else { told })
+    let reported = check.query_map([], |row| row.get::<_, String>(0)).map_err(failed)?;
+    let reported: Vec<String> = reported.collect::<Result<_, _>>().map_err(failed)?;
+    Ok(if reported == ["ok"] { Vec::new() } else { reported })
 }
 
 /// Copies a consistent snapshot of a registry. Another program may write to it meanwhile.
@@ -355,16 +355,19 @@ mod tests {
             page.fill(0x55);
         }
         std::fs::write(&path, bytes).unwrap();
-        assert!(verify(&path).map_or(true, |told| !told.is_empty()));
+        assert!(verify(&path).map_or(true, |reported| !reported.is_empty()));
     }
 
     #[test]
-    fn a_newer_file_and_one_that_is_none_are_refused() {
+    fn a_newer_file_and_one_that_is_none_are_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("registry.sqlite");
         open(&path).unwrap().pragma_update(None, "user_version", VERSION + 1).unwrap();
-        let refused = open(&path);
-        assert!(matches!(refused, Err(RegistryError::Newer { known: VERSION, .. })), "{refused:?}");
+        let rejected = open(&path);
+        assert!(
+            matches!(rejected, Err(RegistryError::Newer { known: VERSION, .. })),
+            "{rejected:?}"
+        );
         let text = dir.path().join("notes");
         std::fs::write(&text, "no database, but a text that is longer than a header".repeat(20))
             .unwrap();

@@ -2,11 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod told;
+mod fixtures;
 
+use fixtures::{at, open, record};
 use jobs::{Filter, Record};
 use model::DeviceId;
-use told::{at, open, record};
 
 /// Texts that would change a statement if inserted into it.
 const HOSTILE: [&str; 5] = [
@@ -31,7 +31,7 @@ fn values_of_a_question_are_bound_and_no_part_of_its_statement() {
         queue: Some(text.into()),
         ..record(7, 100, None, &["n1"])
     };
-    registry.tell(&[hostile, record(8, 100, None, &["n1"])], at(101)).unwrap();
+    registry.ingest(&[hostile, record(8, 100, None, &["n1"])], at(101)).unwrap();
     let ids = |filter: Filter| -> Vec<i64> {
         registry.list(&filter).unwrap().iter().map(|listed| listed.job.key.id.get()).collect()
     };
@@ -54,7 +54,7 @@ fn values_of_a_question_are_bound_and_no_part_of_its_statement() {
             let there = Filter { device: Some(device), ..Filter::default() };
             assert_eq!(ids(there), [] as [i64; 0]);
         }
-        let named = jobs::JobName { cluster: None, spelling: text.into() };
+        let named = jobs::JobName { cluster: None, display_id: text.into() };
         assert!(registry.resolve(&named).is_err(), "{text}");
     }
     assert_eq!(ids(Filter::default()), [7, 8]);

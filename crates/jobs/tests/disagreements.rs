@@ -2,14 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod told;
+mod fixtures;
 
+use fixtures::{at, device, event, key, open, record, seconds};
 use jobs::Record;
 use model::{DeviceId, JobState};
-use told::{at, device, event, key, open, record, seconds};
 
 #[test]
-fn where_scheduler_and_nodes_disagree_is_told() {
+fn disagreements_of_scheduler_and_nodes_are_listed() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     let check = |second: i64, reporting: &[&str]| {
@@ -33,7 +33,7 @@ fn where_scheduler_and_nodes_disagree_is_told() {
         bobs,
         record(6, 100, None, &["n1"]),
     ];
-    registry.tell(&records, at(400)).unwrap();
+    registry.ingest(&records, at(400)).unwrap();
     let events = [
         event(2, "n1", 100, None),
         event(3, "n1", 100, None),
@@ -61,7 +61,7 @@ fn where_scheduler_and_nodes_disagree_is_told() {
     assert_eq!(check(559, &all).len(), 6, "the end of 6 is not a minute old");
     assert_eq!(check(155, &all), [""; 0]);
     // Scheduler and nodes agree again.
-    registry.tell(&[record(6, 100, Some(500), &["n1"])], at(600)).unwrap();
+    registry.ingest(&[record(6, 100, Some(500), &["n1"])], at(600)).unwrap();
     registry.apply(&[event(3, "n1", 100, Some(310))], at(600)).unwrap();
     let left = check(700, &all);
     assert!(!left.iter().any(|line| line.starts_with('3') || line.starts_with('6')), "{left:?}");
@@ -79,17 +79,17 @@ fn a_job_that_its_record_ended_is_over_though_one_of_its_nodes_is_silent() {
         };
         let seen = [event(7, "n1", 100, Some(105)), event(7, "n2", 101, None)];
         if record_first {
-            registry.tell(std::slice::from_ref(&ended), at(106)).unwrap();
+            registry.ingest(std::slice::from_ref(&ended), at(106)).unwrap();
         }
         registry.apply(&seen, at(106)).unwrap();
-        registry.tell(std::slice::from_ref(&ended), at(106)).unwrap();
+        registry.ingest(std::slice::from_ref(&ended), at(106)).unwrap();
         let whole = || registry.whole(&key(7)).unwrap().unwrap();
         let facts = || {
             let job = whole().job;
             (job.state, job.start, job.stop, job.exit_code)
         };
         assert_eq!(facts(), (JobState::Failed, Some(at(100)), Some(at(105)), Some(1)));
-        let stops = || whole().allocations.iter().map(|stay| stay.stop).collect::<Vec<_>>();
+        let stops = || whole().allocations.iter().map(|interval| interval.stop).collect::<Vec<_>>();
         assert_eq!(stops(), [Some(at(105)), Some(at(105))]);
         assert_eq!(registry.running().unwrap(), 0);
         // The server asks the agent when it is back, and its answer counts as usual.

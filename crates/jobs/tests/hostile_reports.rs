@@ -3,14 +3,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod told;
+mod fixtures;
 
+use fixtures::{at, device, event, key, open, record, seconds};
 use jobs::{
-    AccountChange, AccountKey, Amendment, JobName, Limits, Nameless, Reader, Record, Registration,
-    Registry, RegistryError, Sees, Users, Window,
+    AccessLevel, AccountChange, AccountKey, JobName, Limits, Reader, Record, RecordUpdate,
+    Registration, Registry, RegistryError, UnresolvedUser, Users, Window,
 };
 use model::{ClusterId, JobEvent, JobId, JobKey};
-use told::{at, device, event, key, open, record, seconds};
 
 /// User ID of the attacker.
 const MALLORY: u32 = 65_533;
@@ -33,7 +33,7 @@ fn runs(registry: &Registry, id: i64) -> Vec<(Option<u32>, i64, Vec<String>)> {
     registry.runs(&key(id)).unwrap().into_iter().map(one).collect()
 }
 
-fn sees(registry: &Registry, key: &JobKey) -> Sees {
+fn sees(registry: &Registry, key: &JobKey) -> AccessLevel {
     registry.sees_any(Reader::User(MALLORY), key).unwrap()
 }
 
@@ -44,34 +44,34 @@ fn a_nodes_word_on_a_user_makes_no_member_of_an_account() {
         for node_first in [false, true] {
             let dir = tempfile::tempdir().unwrap();
             let registry = open(&dir);
-            registry.tell(&[record(601, 100, None, &["n2"])], at(200)).unwrap();
-            let change = AccountChange { members_see: Some(Sees::All), users: vec![] };
+            registry.ingest(&[record(601, 100, None, &["n2"])], at(200)).unwrap();
+            let change = AccountChange { members_see: Some(AccessLevel::All), users: vec![] };
             registry.change_account(&physics, &change).unwrap();
             let nobodys = Record { user: None, uid: None, ..record(602, 100, None, nodes) };
             let lie = of(MALLORY, 602, "n1", 101);
             if node_first {
                 registry.apply(std::slice::from_ref(&lie), at(200)).unwrap();
             }
-            registry.tell(std::slice::from_ref(&nobodys), at(200)).unwrap();
+            registry.ingest(std::slice::from_ref(&nobodys), at(200)).unwrap();
             registry.apply(&[lie], at(200)).unwrap();
             let people = || {
                 let people = registry.account(&physics).unwrap().unwrap().users;
                 people.into_iter().map(|(uid, _)| uid).collect::<Vec<_>>()
             };
             assert_eq!(people(), [1000], "{nodes:?} {node_first}");
-            assert_eq!(sees(&registry, &key(601)), Sees::Nothing);
+            assert_eq!(sees(&registry, &key(601)), AccessLevel::Nothing);
             // The record's own user ID creates a member, and a corrected record removes the membership.
             let of_2000 = Record { uid: Some(2000), ..nobodys.clone() };
-            registry.tell(&[of_2000], at(300)).unwrap();
+            registry.ingest(&[of_2000], at(300)).unwrap();
             assert_eq!(people(), [1000, 2000]);
-            registry.tell(&[nobodys], at(400)).unwrap();
+            registry.ingest(&[nobodys], at(400)).unwrap();
             assert_eq!(people(), [1000]);
         }
     }
 }
 
 #[test]
-fn a_name_told_for_one_cluster_takes_over_no_job_of_another() {
+fn a_name_reported_for_one_cluster_takes_over_no_job_of_another() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     let daves = |key: JobKey| Record {
@@ -81,43 +81,43 @@ fn a_name_told_for_one_cluster_takes_over_no_job_of_another() {
         ..record(1, 100, None, &["n2"])
     };
     let push = |name: &str, uid| {
-        let pushed = Amendment {
+        let pushed = RecordUpdate {
             user: Some(name.into()),
             uid: Some(uid),
             start: Some(at(150)),
-            ..Amendment::new(key(i64::from(uid)))
+            ..RecordUpdate::new(key(i64::from(uid)))
         };
-        registry.amend(vec![pushed], at(200)).unwrap()
+        registry.ingest_updates(vec![pushed], at(200)).unwrap()
     };
-    registry.tell(&[daves(oar(7))], at(110)).unwrap();
+    registry.ingest(&[daves(oar(7))], at(110)).unwrap();
     push("dave", MALLORY);
     // Before and after: by records, by nodes, and by the server's look-up of user IDs.
-    registry.tell(&[daves(oar(8))], at(210)).unwrap();
+    registry.ingest(&[daves(oar(8))], at(210)).unwrap();
     let by_node =
         JobEvent { key: oar(9), user: Some("dave".into()), uid: None, ..event(9, "n2", 100, None) };
     registry.apply(&[by_node], at(210)).unwrap();
-    for user in registry.users_without_number(None, 9).unwrap().names {
-        assert_eq!(registry.user_number(&user).unwrap(), None, "{user:?}");
+    for user in registry.users_without_id(None, 9).unwrap().names {
+        assert_eq!(registry.user_id_of(&user).unwrap(), None, "{user:?}");
     }
     for id in [7, 8, 9] {
         assert_eq!(registry.owner(&oar(id)).unwrap(), None);
-        assert_eq!(sees(&registry, &oar(id)), Sees::Nothing, "{id}");
+        assert_eq!(sees(&registry, &oar(id)), AccessLevel::Nothing, "{id}");
     }
     // In its own cluster, a pushed user ID replaces none of the scheduler or of the name service.
     let erin = Record { user: Some("erin".into()), uid: Some(3000), ..record(10, 100, None, &[]) };
-    registry.tell(&[erin], at(300)).unwrap();
+    registry.ingest(&[erin], at(300)).unwrap();
     push("erin", MALLORY + 1);
     registry.number_user("frank", 4000, at(300)).unwrap();
     push("frank", MALLORY + 2);
     let number = |cluster: &str, name: &str| {
         let cluster = ClusterId::new(cluster).unwrap();
-        registry.user_number(&Nameless { name: name.into(), cluster }).unwrap()
+        registry.user_id_of(&UnresolvedUser { name: name.into(), cluster }).unwrap()
     };
     assert_eq!((number("slurm", "erin"), number("oar", "erin")), (Some(3000), None));
     assert_eq!((number("slurm", "frank"), number("oar", "frank")), (Some(4000), Some(4000)));
     // The scheduler corrects its own user IDs, and the name service corrects all.
     let erin = Record { user: Some("erin".into()), uid: Some(3001), ..record(11, 100, None, &[]) };
-    registry.tell(&[erin], at(400)).unwrap();
+    registry.ingest(&[erin], at(400)).unwrap();
     assert_eq!(number("slurm", "erin"), Some(3001));
     assert_eq!(registry.number_user("dave", 5000, at(400)).unwrap(), 3);
     assert_eq!((number("slurm", "dave"), number("oar", "dave")), (Some(5000), Some(5000)));
@@ -137,19 +137,19 @@ fn many_names_of_one_node_keep_no_others_name_waiting() {
     registry.apply(&flood, at(20)).unwrap();
     registry.apply(&[named(1, "n2", "zoe".to_owned())], at(20)).unwrap();
     let recorded = Record { user: Some("yves".into()), ..record(2, 10, None, &[]) };
-    registry.tell(&[recorded], at(20)).unwrap();
+    registry.ingest(&[recorded], at(20)).unwrap();
     // The server's look-up rounds: a page each, of which the first 16 names are looked up.
-    let (mut last, mut asked) = (None, Vec::new());
+    let (mut last, mut requested) = (None, Vec::new());
     for _ in 0..2 {
-        let page = registry.users_without_number(last.as_ref(), 4096).unwrap();
-        asked.extend(page.names.into_iter().take(16).map(|user| user.name.to_string()));
+        let page = registry.users_without_id(last.as_ref(), 4096).unwrap();
+        requested.extend(page.names.into_iter().take(16).map(|user| user.name.to_string()));
         last = page.last;
     }
     assert_eq!(last, None, "it begins anew");
-    assert_eq!(asked.get(16).map(String::as_str), Some("yves"), "a scheduler's first");
-    assert!(asked.contains(&"zoe".to_owned()), "{asked:?}");
+    assert_eq!(requested.get(16).map(String::as_str), Some("yves"), "a scheduler's first");
+    assert!(requested.contains(&"zoe".to_owned()), "{requested:?}");
     // Within one page, the nodes alternate.
-    let all = registry.users_without_number(None, 10_000).unwrap();
+    let all = registry.users_without_id(None, 10_000).unwrap();
     let first: Vec<_> = all.names.iter().take(3).map(|user| &*user.name).collect();
     assert_eq!((first, all.names.len()), (vec!["yves", "!00000", "zoe"], 4202));
 }
@@ -159,15 +159,15 @@ fn no_node_makes_the_name_of_a_recorded_job_ambiguous() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     let task = Record {
-        spelling: "100_1".into(),
+        display_id: "100_1".into(),
         part_of: Some(100),
         array_index: Some(1),
         ..record(101, 10, None, &["n2"])
     };
-    registry.tell(&[task], at(20)).unwrap();
-    let spelled =
-        |key: JobKey| JobEvent { key, spelling: "100_1".into(), ..event(1, "n1", 10, None) };
-    registry.apply(&[spelled(key(7777)), spelled(oar(7777))], at(20)).unwrap();
+    registry.ingest(&[task], at(20)).unwrap();
+    let with_display_id =
+        |key: JobKey| JobEvent { key, display_id: "100_1".into(), ..event(1, "n1", 10, None) };
+    registry.apply(&[with_display_id(key(7777)), with_display_id(oar(7777))], at(20)).unwrap();
     let resolve = |text: &str, reader| {
         registry.resolve_seen(&text.parse::<JobName>().unwrap(), reader).unwrap()
     };
@@ -189,11 +189,11 @@ fn a_node_that_names_another_user_enters_no_recorded_run() {
             let apply = |event: &JobEvent| {
                 registry.apply(std::slice::from_ref(event), at(7100)).unwrap();
             };
-            let tell = || registry.tell(&[record(7, 7000, None, named)], at(7050)).unwrap();
+            let ingest = || registry.ingest(&[record(7, 7000, None, named)], at(7050)).unwrap();
             if lie_first {
                 apply(&lie);
             }
-            tell();
+            ingest();
             apply(&of(1000, 7, "n2", 7001));
             apply(&lie);
             let honest = |runs: Vec<(Option<u32>, i64, Vec<String>)>| {
@@ -207,7 +207,7 @@ fn a_node_that_names_another_user_enters_no_recorded_run() {
             for job in registry.running_facts().unwrap() {
                 assert!(job.uid != Some(1000) || job.monitor.is_empty(), "{job:?}");
             }
-            assert_eq!(sees(&registry, &key(7)), Sees::Nothing);
+            assert_eq!(sees(&registry, &key(7)), AccessLevel::Nothing);
         }
     }
 }
@@ -216,15 +216,21 @@ fn a_node_that_names_another_user_enters_no_recorded_run() {
 fn a_request_by_environment_counts_of_the_owners_visits() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    registry.tell(&[record(7, 100, None, &[])], at(110)).unwrap();
-    let asks = |uid, node: &str, metric: &str| JobEvent {
+    registry.ingest(&[record(7, 100, None, &[])], at(110)).unwrap();
+    let requesting_event = |uid, node: &str, metric: &str| JobEvent {
         uid,
         monitor: Some(metric.into()),
         ..event(7, node, 101, None)
     };
     // The record names no nodes, so n1 joins the job. Its request does not count.
     registry
-        .apply(&[asks(None, "n1", "evil_.*"), asks(Some(1000), "n2", "perf_.*")], at(110))
+        .apply(
+            &[
+                requesting_event(None, "n1", "evil_.*"),
+                requesting_event(Some(1000), "n2", "perf_.*"),
+            ],
+            at(110),
+        )
         .unwrap();
     let facts = registry.running_facts().unwrap();
     assert_eq!((facts.len(), &facts[0].monitor), (1, &vec!["perf_.*".into()]));
@@ -263,17 +269,17 @@ fn visits_of_one_job_to_one_device_are_bounded_and_counted() {
     let registry = open(&dir);
     let events: Vec<_> = (0..1030).map(|n| of(1000, 7, "n1", 100 * n)).collect();
     let applied = registry.apply(&events, at(200_000)).unwrap();
-    assert_eq!((applied.began, applied.refused), (1024, 6));
+    assert_eq!((applied.began, applied.rejected), (1024, 6));
     // Reports of another node of the job, and of known visits, are still accepted.
     let more =
         [of(1000, 7, "n2", 102_000), JobEvent { stop: Some(at(50)), ..of(1000, 7, "n1", 0) }];
     let applied = registry.apply(&more, at(200_000)).unwrap();
-    assert_eq!((applied.began, applied.ended, applied.refused), (1, 1, 0));
+    assert_eq!((applied.began, applied.ended, applied.rejected), (1, 1, 0));
     // Strays count too.
-    registry.tell(&[record(8, 0, None, &["n2"])], at(200_000)).unwrap();
+    registry.ingest(&[record(8, 0, None, &["n2"])], at(200_000)).unwrap();
     let strays: Vec<_> = (0..1030).map(|n| of(1000, 8, "n1", 100 * n)).collect();
-    assert_eq!(registry.apply(&strays, at(200_000)).unwrap().refused, 6);
-    assert_eq!(registry.apply(&strays[1029..], at(200_000)).unwrap().refused, 1);
+    assert_eq!(registry.apply(&strays, at(200_000)).unwrap().rejected, 6);
+    assert_eq!(registry.apply(&strays[1029..], at(200_000)).unwrap().rejected, 1);
 }
 
 /// A registry with room for 64 visits: 32 for all, and a share of 4 in the other half.
@@ -283,19 +289,19 @@ fn small(dir: &tempfile::TempDir) -> Registry {
 }
 
 #[test]
-fn one_nodes_visits_leave_room_for_others() {
+fn one_nodes_visits_leave_space_for_others() {
     let dir = tempfile::tempdir().unwrap();
     let registry = small(&dir);
     let apply = |node: &str, ids: std::ops::Range<i64>| {
         let events: Vec<_> = ids.map(|id| of(1000, id, node, 10)).collect();
         let applied = registry.apply(&events, at(20)).unwrap();
-        (applied.began, applied.refused)
+        (applied.began, applied.rejected)
     };
     assert_eq!(apply("n1", 100..200), (32, 68));
     assert_eq!(apply("n2", 200..210), (4, 6));
     assert_eq!(apply("n3", 300..303), (3, 0));
     // A job that the scheduler gave to the node needs no share, a job of another node does.
-    registry.tell(&[record(1, 10, None, &["n1"]), record(2, 10, None, &["n9"])], at(20)).unwrap();
+    registry.ingest(&[record(1, 10, None, &["n1"]), record(2, 10, None, &["n9"])], at(20)).unwrap();
     assert_eq!(apply("n1", 1..3), (1, 1));
     // Events of known visits are accepted.
     let ended = JobEvent { stop: Some(at(15)), ..of(1000, 100, "n1", 10) };
@@ -303,19 +309,19 @@ fn one_nodes_visits_leave_room_for_others() {
 }
 
 #[test]
-fn one_users_local_jobs_leave_room_for_others_and_for_their_node() {
+fn one_users_local_jobs_leave_space_for_others_and_for_their_node() {
     let dir = tempfile::tempdir().unwrap();
     let registry = small(&dir);
     let run = |uid| {
         let (device, start) = (device("n1"), at(10));
-        let job = Registration { uid, user: None, name: None, device, start, is_proven: false };
+        let job = Registration { uid, user: None, name: None, device, start, is_verified: false };
         let key = registry.register_local(&job)?;
         registry.end_local(key.id, at(11), Some(0))
     };
     let runs = |uid| (0..100).take_while(|_| run(uid).is_ok()).count();
     assert_eq!(runs(MALLORY), 32);
-    let refused = run(MALLORY).unwrap_err();
-    assert!(matches!(refused, RegistryError::FullForUser { uid: MALLORY, max: 4 }), "{refused}");
+    let rejected = run(MALLORY).unwrap_err();
+    assert!(matches!(rejected, RegistryError::FullForUser { uid: MALLORY, max: 4 }), "{rejected}");
     assert_eq!(runs(1000), 4);
     let events: Vec<_> = (0..4).map(|id| of(1000, 100 + id, "n1", 10)).collect();
     assert_eq!(registry.apply(&events, at(20)).unwrap().began, 4);
@@ -331,15 +337,15 @@ fn one_nodes_running_jobs_are_bounded_and_fail_no_query_of_others() {
     let apply = |node: &str, ids: std::ops::Range<i64>| {
         let events: Vec<_> = ids.map(|id| of(1000, id, node, 10)).collect();
         let applied = registry.apply(&events, at(20)).unwrap();
-        (applied.began, applied.refused)
+        (applied.began, applied.rejected)
     };
     assert_eq!(apply("n1", 100..120), (8, 12));
     assert_eq!(apply("n2", 200..202), (2, 0));
     // Of a job that the scheduler gave to the node, and of a visit that has ended.
-    registry.tell(&[record(1, 10, None, &["n1"])], at(20)).unwrap();
+    registry.ingest(&[record(1, 10, None, &["n1"])], at(20)).unwrap();
     assert_eq!(apply("n1", 1..2), (1, 0));
     let over = JobEvent { stop: Some(at(12)), ..of(1000, 300, "n1", 10) };
-    assert_eq!(registry.apply(&[over], at(20)).unwrap().refused, 0);
+    assert_eq!(registry.apply(&[over], at(20)).unwrap().rejected, 0);
     let now = Window { from: Some(at(20)), to: Some(at(20)), ..Window::default() };
     assert_eq!(registry.intervals(&now).unwrap().len(), 11);
     assert_eq!(registry.running_facts().unwrap().len(), 11);

@@ -2,17 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod told;
+mod fixtures;
 
+use fixtures::{TO_THE_THIRD, at, device, event, key, open, record, waiting};
 use jobs::{
-    AccountChange, Filter, Interval, ListPosition, Listed, Reader, Record, Registration, Registry,
-    Role, Sees, Window,
+    AccessLevel, AccountChange, Filter, Interval, ListPosition, Listed, Reader, Record,
+    Registration, Registry, Role, Window,
 };
 use model::{DeviceId, Job, JobEvent, JobId, JobKey, JobState, Timestamp};
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::cmp::Reverse;
-use told::{TO_THE_THIRD, at, device, event, key, open, record, waiting};
 
 /// A time after all reports.
 const NOW: i64 = 50_000_000;
@@ -35,23 +35,23 @@ fn a_record() -> impl Strategy<Value = Record> {
             let nodes: Vec<&str> =
                 nodes.iter().filter_map(|node| NODES.get(*node)).copied().collect();
             let stop = (state > 1).then_some(start + long);
-            let mut told = record(id, start, stop, &nodes);
+            let mut given = record(id, start, stop, &nodes);
             // A waiting job, and one that was cancelled before its start, may already have nodes.
             match state {
-                0 => told = Record { nodes: told.nodes, ..waiting(id, start - 5) },
-                3 => told.start = None,
-                4 => told.state = JobState::Failed,
+                0 => given = Record { nodes: given.nodes, ..waiting(id, start - 5) },
+                3 => given.start = None,
+                4 => given.state = JobState::Failed,
                 _ => {}
             }
-            told.uid = uid;
-            told.user = uid.map(|uid| if uid == 1000 { "alice".into() } else { "2000".into() });
+            given.uid = uid;
+            given.user = uid.map(|uid| if uid == 1000 { "alice".into() } else { "2000".into() });
             let of =
                 |words: [&str; 2], place: u8| words.get(usize::from(place)).map(|w| (*w).into());
-            told.account = of(["physics", "biology"], account);
-            told.project = of(["waves", "cells"], project);
-            told.queue = of(["long", "short"], queue);
-            told.name = Some(format!("solve-{}", id % 3).into());
-            told
+            given.account = of(["physics", "biology"], account);
+            given.project = of(["waves", "cells"], project);
+            given.queue = of(["long", "short"], queue);
+            given.name = Some(format!("solve-{}", id % 3).into());
+            given
         },
     )
 }
@@ -155,11 +155,15 @@ fn a_window() -> impl Strategy<Value = Window> {
 }
 
 /// Creates a registry with these reports and two local jobs.
-fn filled(dir: &tempfile::TempDir, told: &[Result<Record, JobEvent>], members: Sees) -> Registry {
+fn filled(
+    dir: &tempfile::TempDir,
+    given: &[Result<Record, JobEvent>],
+    members: AccessLevel,
+) -> Registry {
     let registry = open(dir);
-    for one in told {
+    for one in given {
         match one {
-            Ok(record) => drop(registry.tell(std::slice::from_ref(record), at(NOW)).unwrap()),
+            Ok(record) => drop(registry.ingest(std::slice::from_ref(record), at(NOW)).unwrap()),
             Err(event) => drop(registry.apply(std::slice::from_ref(event), at(NOW)).unwrap()),
         }
     }
@@ -170,7 +174,7 @@ fn filled(dir: &tempfile::TempDir, told: &[Result<Record, JobEvent>], members: S
             name: Some("solve-1".into()),
             device: device("n1"),
             start: at(start),
-            is_proven: true,
+            is_verified: true,
         };
         let job = registry.register_local(&job).unwrap();
         if start == 7 {
@@ -182,7 +186,7 @@ fn filled(dir: &tempfile::TempDir, told: &[Result<Record, JobEvent>], members: S
     registry.change_account(&physics, &change(members, vec![(3000, Role::Member)])).unwrap();
     let biology = "slurm:biology".parse().unwrap();
     let manager = vec![(3000, Role::Manager), (1000, Role::Member)];
-    registry.change_account(&biology, &change(Sees::Nothing, manager)).unwrap();
+    registry.change_account(&biology, &change(AccessLevel::Nothing, manager)).unwrap();
     registry
 }
 
@@ -198,7 +202,7 @@ fn passes(registry: &Registry, filter: &Filter, Listed { job, devices }: &Listed
     let Reverse(start) = place(job).0;
     let number = job.uid.map(|uid| uid.to_string());
     let user = filter.user.as_deref();
-    registry.sees_run(filter.reader, job).unwrap() >= Sees::Listed
+    registry.sees_run(filter.reader, job).unwrap() >= AccessLevel::Listed
         && filter.id.is_none_or(|id| job.key.id == id)
         && filter.state.is_none_or(|state| job.state == state)
         && filter.cluster.as_ref().is_none_or(|cluster| job.key.cluster == *cluster)
@@ -215,22 +219,23 @@ fn passes(registry: &Registry, filter: &Filter, Listed { job, devices }: &Listed
 }
 
 /// Returns the allocations of all jobs, by job.
-fn every_stay(registry: &Registry) -> Vec<(Job, Interval)> {
-    let mut stays = Vec::new();
+fn every_allocation(registry: &Registry) -> Vec<(Job, Interval)> {
+    let mut intervals = Vec::new();
     for job in registry.every_run(&Filter::default()).unwrap() {
         let Some(run_start) = job.start else { continue };
-        for stay in registry.allocations(&job.key, run_start).unwrap() {
+        for interval in registry.allocations(&job.key, run_start).unwrap() {
             let (key, uid) = (job.key.clone(), job.uid);
-            let model::Allocation { device, start, stop, .. } = stay;
+            let model::Allocation { device, start, stop, .. } = interval;
             let share = jobs::Share::default();
-            stays.push((job.clone(), Interval { key, uid, run_start, device, start, stop, share }));
+            intervals
+                .push((job.clone(), Interval { key, uid, run_start, device, start, stop, share }));
         }
     }
-    stays
+    intervals
 }
 
-fn order(stay: &Interval) -> (DeviceId, Timestamp, JobKey, Timestamp) {
-    (stay.device.clone(), stay.start, stay.key.clone(), stay.run_start)
+fn order(interval: &Interval) -> (DeviceId, Timestamp, JobKey, Timestamp) {
+    (interval.device.clone(), interval.start, interval.key.clone(), interval.run_start)
 }
 
 proptest! {
@@ -238,14 +243,14 @@ proptest! {
 
     #[test]
     fn what_indexes_find_is_what_a_scan_finds(
-        told in proptest::collection::vec(prop_oneof![a_record().prop_map(Ok), an_event().prop_map(Err)], 0..24),
-        members in select(Sees::ALL.to_vec()),
+        given in proptest::collection::vec(prop_oneof![a_record().prop_map(Ok), an_event().prop_map(Err)], 0..24),
+        members in select(AccessLevel::ALL.to_vec()),
         filters in proptest::collection::vec(a_filter(), 12),
         windows in proptest::collection::vec(a_window(), 12),
         page in 1_usize..5,
     ) {
         let dir = tempfile::tempdir().unwrap();
-        let registry = filled(&dir, &told, members);
+        let registry = filled(&dir, &given, members);
         let all = registry.list(&Filter::default()).unwrap();
         for filter in &filters {
             let mut scanned: Vec<_> = all.iter().filter(|one| passes(&registry, filter, one)).cloned().collect();
@@ -270,20 +275,20 @@ proptest! {
             }
             prop_assert_eq!(&paged, &scanned, "in pages of {}: {:?}", page, filter);
         }
-        let stays = every_stay(&registry);
+        let intervals = every_allocation(&registry);
         for window in &windows {
             let owner = window.reader.uid().or(window.uid).map_or(Reader::Everything, Reader::User);
-            let within = |(job, stay): &&(Job, Interval)| {
-                registry.sees_run(window.reader, job).unwrap() == Sees::All
+            let within = |(job, interval): &&(Job, Interval)| {
+                registry.sees_run(window.reader, job).unwrap() == AccessLevel::All
                     // Without an owner in the record, a node grants only its own device.
-                    && registry.granted(owner, job).unwrap().has(&stay.device)
-                    && window.job.as_ref().is_none_or(|key| stay.key == *key)
-                    && window.uid.is_none_or(|uid| stay.uid == Some(uid))
-                    && window.device.as_ref().is_none_or(|device| stay.device == *device)
-                    && window.from.is_none_or(|from| stay.stop.is_none_or(|stop| stop >= from))
-                    && window.to.is_none_or(|to| stay.start <= to)
+                    && registry.granted(owner, job).unwrap().has(&interval.device)
+                    && window.job.as_ref().is_none_or(|key| interval.key == *key)
+                    && window.uid.is_none_or(|uid| interval.uid == Some(uid))
+                    && window.device.as_ref().is_none_or(|device| interval.device == *device)
+                    && window.from.is_none_or(|from| interval.stop.is_none_or(|stop| stop >= from))
+                    && window.to.is_none_or(|to| interval.start <= to)
             };
-            let mut scanned: Vec<Interval> = stays.iter().filter(within).map(|(_, stay)| stay.clone()).collect();
+            let mut scanned: Vec<Interval> = intervals.iter().filter(within).map(|(_, interval)| interval.clone()).collect();
             scanned.sort_by_key(order);
             let mut found = registry.intervals(window).unwrap();
             found.sort_by_key(order);
@@ -297,9 +302,9 @@ fn who_is_shown_many_accounts_has_them_all_listed() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     for id in 1..=40 {
-        let mut told = record(id, 10 * id, Some(10 * id + 5), &["n1"]);
-        (told.uid, told.account) = (Some(2000), Some(format!("account{id}").into()));
-        registry.tell(&[told], at(NOW)).unwrap();
+        let mut given = record(id, 10 * id, Some(10 * id + 5), &["n1"]);
+        (given.uid, given.account) = (Some(2000), Some(format!("account{id}").into()));
+        registry.ingest(&[given], at(NOW)).unwrap();
     }
     let mut listed = Vec::new();
     for id in 1..=40 {
@@ -318,14 +323,14 @@ fn who_is_shown_many_accounts_has_them_all_listed() {
 #[test]
 fn a_registry_of_the_third_version_grows_and_answers_alike() {
     let dir = tempfile::tempdir().unwrap();
-    let told = [
+    let given = [
         Ok(record(1, 100, Some(9000), &["n1", "pdu"])),
         Err(event(1, "n1", 103, Some(8990))),
         Ok(waiting(2, 500)),
         Ok(record(3, 600, None, &["n2"])),
         Err(event(4, "n2", 703, None)),
     ];
-    let registry = filled(&dir, &told, Sees::All);
+    let registry = filled(&dir, &given, AccessLevel::All);
     let of = |registry: &Registry| {
         let project = Filter { project: Some("waves".to_owned()), ..Filter::default() };
         let window = Window { from: Some(at(8995)), to: Some(at(9000)), ..Window::default() };

@@ -2,23 +2,23 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod told;
+mod fixtures;
 
+use fixtures::{DAY, at, device, event, key, open, record, seconds, shape, share, waiting};
 use jobs::{
-    Amendment, Filter, IngestStats, JobName, Limits, Record, Registry, Resources, Users, Window,
+    Filter, IngestStats, JobName, Limits, Record, RecordUpdate, Registry, Resources, Users, Window,
 };
 use model::{ClusterId, JobId, JobKey, JobState};
 use proptest::prelude::*;
-use told::{DAY, at, device, event, key, open, record, seconds, shape, share, waiting};
 
 #[test]
-fn a_record_is_kept_and_said_again_changes_nothing() {
+fn a_record_is_stored_and_a_duplicate_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    let told = record(7, 100, Some(900), &["n1", "pdu-1"]);
-    let heard = registry.tell(std::slice::from_ref(&told), at(1000)).unwrap();
-    assert_eq!(heard, IngestStats { new: 1, ..IngestStats::default() });
-    let again = registry.tell(std::slice::from_ref(&told), at(2000)).unwrap();
+    let given = record(7, 100, Some(900), &["n1", "pdu-1"]);
+    let stats = registry.ingest(std::slice::from_ref(&given), at(1000)).unwrap();
+    assert_eq!(stats, IngestStats { new: 1, ..IngestStats::default() });
+    let again = registry.ingest(std::slice::from_ref(&given), at(2000)).unwrap();
     assert_eq!(again, IngestStats { known: 1, ..IngestStats::default() });
     drop(registry);
 
@@ -27,15 +27,15 @@ fn a_record_is_kept_and_said_again_changes_nothing() {
     let job = &whole.job;
     assert_eq!((job.state, job.start, job.stop), (JobState::Ended, Some(at(100)), Some(at(900))));
     assert_eq!((job.user.as_deref(), job.uid), (Some("alice"), Some(1000)));
-    assert_eq!((&*job.spelling, job.account.as_deref()), ("7", Some("physics")));
+    assert_eq!((&*job.display_id, job.account.as_deref()), ("7", Some("physics")));
     assert_eq!((job.project.as_deref(), job.queue.as_deref()), (Some("waves"), Some("long")));
     assert_eq!(
         (job.name.as_deref(), job.state_word.as_deref()),
         (Some("solve"), Some("COMPLETED"))
     );
-    assert_eq!((job.submit, &job.types), (Some(at(95)), &told.types));
-    assert_eq!((&job.requested, &job.used), (&told.requested, &told.used));
-    assert_eq!((whole.nodes, whole.steps), (told.nodes, told.steps));
+    assert_eq!((job.submit, &job.types), (Some(at(95)), &given.types));
+    assert_eq!((&job.requested, &job.used), (&given.requested, &given.used));
+    assert_eq!((whole.nodes, whole.steps), (given.nodes, given.steps));
     let places: Vec<_> = whole.allocations.iter().map(|a| a.device.as_str()).collect();
     assert_eq!(places, ["n1", "pdu-1"]);
     assert_eq!(registry.running().unwrap(), 0);
@@ -45,7 +45,7 @@ fn a_record_is_kept_and_said_again_changes_nothing() {
 fn a_job_waits_runs_and_ends() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    registry.tell(&[waiting(7, 95)], at(96)).unwrap();
+    registry.ingest(&[waiting(7, 95)], at(96)).unwrap();
     let queue = || Some("long".to_owned());
     assert_eq!(shape(&registry, 7), [(JobState::Waiting, None, None, queue(), vec![])]);
     assert_eq!(registry.running().unwrap(), 0);
@@ -55,7 +55,7 @@ fn a_job_waits_runs_and_ends() {
     };
     assert_eq!([JobState::Waiting, JobState::Running, JobState::Ended].map(of), [1, 0, 0]);
 
-    registry.tell(&[record(7, 100, None, &["n1", "n2"])], at(101)).unwrap();
+    registry.ingest(&[record(7, 100, None, &["n1", "n2"])], at(101)).unwrap();
     let places = vec!["n1 100-...".to_owned(), "n2 100-...".to_owned()];
     assert_eq!(shape(&registry, 7), [(JobState::Running, Some(100), None, queue(), places)]);
     assert_eq!([JobState::Waiting, JobState::Running, JobState::Ended].map(of), [0, 1, 0]);
@@ -77,36 +77,36 @@ fn a_job_waits_runs_and_ends() {
         ..record(7, 90, Some(299), &["n1", "n2", "n3"])
     };
     let failed = Record { submit: at(95), ..failed };
-    let heard = registry.tell(&[failed], at(9000)).unwrap();
-    assert_eq!(heard, IngestStats { changed: 1, ..IngestStats::default() });
+    let stats = registry.ingest(&[failed], at(9000)).unwrap();
+    assert_eq!(stats, IngestStats { changed: 1, ..IngestStats::default() });
     let places = ["n1 102-300", "n2 90-299", "n3 90-299"].map(str::to_owned).to_vec();
     assert_eq!(shape(&registry, 7), [(JobState::Failed, Some(102), Some(300), queue(), places)]);
     assert_eq!(of(JobState::Failed), 1);
 }
 
 #[test]
-fn what_records_say_is_found_by_device_and_time() {
+fn records_are_found_by_device_and_time() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     let records = [record(7, 100, Some(900), &["n1", "bmc-1"]), record(8, 500, None, &["n1"])];
-    registry.tell(&records, at(1000)).unwrap();
+    registry.ingest(&records, at(1000)).unwrap();
     registry.apply(&[event(7, "n1", 101, Some(899))], at(1000)).unwrap();
-    let stays = |window: Window| {
-        let stays = registry.intervals(&window).unwrap();
-        let one = |stay: jobs::Interval| {
-            let stop = stay.stop.map_or("...".to_owned(), |stop| seconds(stop).to_string());
-            format!("{} {} {}-{stop}", stay.key.id, stay.device, seconds(stay.start))
+    let intervals = |window: Window| {
+        let intervals = registry.intervals(&window).unwrap();
+        let one = |interval: jobs::Interval| {
+            let stop = interval.stop.map_or("...".to_owned(), |stop| seconds(stop).to_string());
+            format!("{} {} {}-{stop}", interval.key.id, interval.device, seconds(interval.start))
         };
-        stays.into_iter().map(one).collect::<Vec<_>>()
+        intervals.into_iter().map(one).collect::<Vec<_>>()
     };
-    assert_eq!(stays(Window::default()), ["7 bmc-1 100-900", "7 n1 101-899", "8 n1 500-..."]);
+    assert_eq!(intervals(Window::default()), ["7 bmc-1 100-900", "7 n1 101-899", "8 n1 500-..."]);
     let on = |name| Window { device: Some(device(name)), ..Window::default() };
-    assert_eq!(stays(on("bmc-1")), ["7 bmc-1 100-900"]);
+    assert_eq!(intervals(on("bmc-1")), ["7 bmc-1 100-900"]);
     let late = Window { from: Some(at(900)), ..on("n1") };
-    assert_eq!(stays(late), ["8 n1 500-..."]);
+    assert_eq!(intervals(late), ["8 n1 500-..."]);
     let early = Window { to: Some(at(100)), job: Some(key(7)), ..Window::default() };
-    assert_eq!(stays(early), ["7 bmc-1 100-900"]);
-    assert_eq!(stays(Window { uid: Some(4), ..Window::default() }), [""; 0]);
+    assert_eq!(intervals(early), ["7 bmc-1 100-900"]);
+    assert_eq!(intervals(Window { uid: Some(4), ..Window::default() }), [""; 0]);
     let listed = registry.list(&Filter { device: Some(device("bmc-1")), ..Filter::default() });
     let listed = listed.unwrap();
     assert_eq!(listed.len(), 1);
@@ -114,27 +114,27 @@ fn what_records_say_is_found_by_device_and_time() {
 }
 
 #[test]
-fn what_a_run_has_of_a_device_stands_beside_its_stay() {
+fn the_share_of_a_device_stands_beside_the_allocation() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    let mut told = record(7, 100, Some(900), &["n1", "bmc-1"]);
-    (told.nodes[0].gpus, told.nodes[1].cpus) = (Some(2), None);
+    let mut given = record(7, 100, Some(900), &["n1", "bmc-1"]);
+    (given.nodes[0].gpus, given.nodes[1].cpus) = (Some(2), None);
     // The scheduler reuses the job ID with more cores.
     let mut again = record(7, 2000, None, &["n1"]);
     again.nodes[0].cpus = Some(16);
-    registry.tell(&[told, again], at(2001)).unwrap();
+    registry.ingest(&[given, again], at(2001)).unwrap();
     let seen = [event(7, "n1", 101, Some(899)), event(7, "n1", 2000, None)];
     // No scheduler reports job 8. The record of job 7 does not name n2, so that visit is in no run.
     let untold = [event(8, "n1", 500, None), event(7, "n2", 102, Some(899))];
     registry.apply(&seen, at(2001)).unwrap();
     registry.apply(&untold, at(2001)).unwrap();
     let shares = |shares| {
-        let stays = registry.intervals(&Window { shares, ..Window::default() }).unwrap();
-        let one = |stay: jobs::Interval| {
-            let share = (stay.share.cpus, stay.share.gpus, stay.share.memory_bytes);
-            (stay.key.id.get(), stay.device.to_string(), seconds(stay.start), share)
+        let intervals = registry.intervals(&Window { shares, ..Window::default() }).unwrap();
+        let one = |interval: jobs::Interval| {
+            let share = (interval.share.cpus, interval.share.gpus, interval.share.memory_bytes);
+            (interval.key.id.get(), interval.device.to_string(), seconds(interval.start), share)
         };
-        stays.into_iter().map(one).collect::<Vec<_>>()
+        intervals.into_iter().map(one).collect::<Vec<_>>()
     };
     let (none, memory) = ((None, None, None), Some(1 << 30));
     let (bmc, n1) = ("bmc-1".to_owned(), "n1".to_owned());
@@ -156,7 +156,7 @@ fn each_run_of_a_number_has_its_own_record() {
     second.queue = Some("short".into());
     registry.apply(&[event(7, "n1", 801, None), event(7, "n1", 101, Some(600))], at(900)).unwrap();
     registry
-        .tell(&[second, record(7, 100, Some(601), &["n1"]), waiting(7, 2000)], at(900))
+        .ingest(&[second, record(7, 100, Some(601), &["n1"]), waiting(7, 2000)], at(900))
         .unwrap();
     let runs = shape(&registry, 7);
     let facts: Vec<_> =
@@ -173,13 +173,13 @@ fn each_run_of_a_number_has_its_own_record() {
 }
 
 #[test]
-fn steps_that_come_and_go_are_one_run_where_a_record_says_so() {
+fn steps_that_come_and_go_are_one_run_where_a_record_has_one_run() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     let steps = [event(7, "n1", 100, Some(110)), event(7, "n1", 400, Some(420))];
     registry.apply(&steps, at(1000)).unwrap();
     assert_eq!(shape(&registry, 7).len(), 2);
-    registry.tell(&[record(7, 99, Some(900), &["n1"])], at(1000)).unwrap();
+    registry.ingest(&[record(7, 99, Some(900), &["n1"])], at(1000)).unwrap();
     let one = |stop| {
         let runs = shape(&registry, 7);
         assert_eq!((runs.len(), runs[0].1, runs[0].2), (1, Some(100), Some(stop)));
@@ -191,107 +191,111 @@ fn steps_that_come_and_go_are_one_run_where_a_record_says_so() {
     // The record was wrong: the second visit has no record.
     let mut short = record(7, 99, Some(120), &["n1"]);
     short.submit = at(94);
-    registry.tell(&[short], at(1000)).unwrap();
+    registry.ingest(&[short], at(1000)).unwrap();
     assert_eq!(shape(&registry, 7).len(), 3);
 }
 
 #[test]
-fn who_it_is_the_scheduler_says_and_where_it_says_nothing_the_node() {
+fn the_scheduler_names_the_user_and_without_it_the_node() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     registry.apply(&[event(7, "n1", 100, None)], at(101)).unwrap();
-    let nobody = Record { user: None, ..record(7, 100, None, &["n1"]) };
-    registry.tell(&[nobody], at(102)).unwrap();
+    let without_user = Record { user: None, ..record(7, 100, None, &["n1"]) };
+    registry.ingest(&[without_user], at(102)).unwrap();
     assert_eq!(registry.job(&key(7)).unwrap().unwrap().uid, Some(1000));
     let other =
         Record { user: Some("bob".into()), uid: Some(2000), ..record(7, 100, None, &["n1"]) };
-    registry.tell(&[other], at(103)).unwrap();
+    registry.ingest(&[other], at(103)).unwrap();
     let job = registry.job(&key(7)).unwrap().unwrap();
     assert_eq!((job.user.as_deref(), job.uid), (Some("bob"), Some(2000)));
     assert_eq!(registry.owner(&key(7)).unwrap(), Some(2000));
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_what_is_too_long_is_cut() {
+fn impossible_values_are_rejected_and_long_ones_are_cut() {
     let dir = tempfile::tempdir().unwrap();
     let limits = Limits { records_max: 2, visits_per_job_max: 2, ..Limits::default() };
     let registry = Registry::open(&dir.path().join("r.sqlite"), limits, Users::default).unwrap();
-    let tell = |record: Record| registry.tell(&[record], at(1000)).unwrap();
-    let refused = IngestStats { refused: 1, ..IngestStats::default() };
-    assert_eq!(tell(record(1, -DAY, None, &[])), refused);
-    assert_eq!(tell(record(1, 200_000, None, &[])), refused);
+    let ingest = |record: Record| registry.ingest(&[record], at(1000)).unwrap();
+    let rejected = IngestStats { rejected: 1, ..IngestStats::default() };
+    assert_eq!(ingest(record(1, -DAY, None, &[])), rejected);
+    assert_eq!(ingest(record(1, 200_000, None, &[])), rejected);
     let local = JobKey { cluster: ClusterId::local(), id: JobId::new(1).unwrap() };
-    assert_eq!(tell(Record { key: local, ..record(1, 100, None, &[]) }), refused);
+    assert_eq!(ingest(Record { key: local, ..record(1, 100, None, &[]) }), rejected);
     for seconds in [f64::NAN, f64::INFINITY, -1.0] {
         let used = Resources { cpu_seconds: Some(seconds), ..Resources::default() };
-        assert_eq!(tell(Record { used, ..record(1, 100, None, &[]) }), refused);
+        assert_eq!(ingest(Record { used, ..record(1, 100, None, &[]) }), rejected);
     }
     let long =
         Record { name: Some("ä\n".repeat(1000).into()), ..record(1, 100, None, &["a", "b", "c"]) };
-    assert_eq!(tell(long), IngestStats { new: 1, cut: 1, ..IngestStats::default() });
+    assert_eq!(ingest(long), IngestStats { new: 1, cut: 1, ..IngestStats::default() });
     let whole = registry.whole(&key(1)).unwrap().unwrap();
     assert_eq!(whole.nodes.len(), 2);
     let name = whole.job.name.unwrap();
     assert!(name.len() <= 1024 && name.starts_with("ä ä "), "{name}");
-    assert_eq!(tell(record(2, 100, None, &[])).new, 1);
-    assert_eq!(tell(record(3, 100, None, &[])), refused, "full");
-    assert_eq!(tell(record(2, 100, Some(200), &[])).changed, 1, "what is known is kept up to date");
+    assert_eq!(ingest(record(2, 100, None, &[])).new, 1);
+    assert_eq!(ingest(record(3, 100, None, &[])), rejected, "full");
+    assert_eq!(
+        ingest(record(2, 100, Some(200), &[])).changed,
+        1,
+        "what is known is kept up to date"
+    );
 }
 
 #[test]
 fn times_agree_with_the_state() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    let told = |record: Record, received| {
-        registry.tell(std::slice::from_ref(&record), at(received)).unwrap();
+    let given = |record: Record, received| {
+        registry.ingest(std::slice::from_ref(&record), at(received)).unwrap();
         let job = registry.job(&record.key).unwrap().unwrap();
         (job.start.map(seconds), job.stop.map(seconds))
     };
     // A scheduler's estimate of the start.
     let guess = Record { start: Some(at(5000)), ..waiting(1, 95) };
-    assert_eq!(told(guess, 100), (None, None));
+    assert_eq!(given(guess, 100), (None, None));
     let planned = Record { stop: Some(at(5000)), ..record(2, 100, None, &[]) };
-    assert_eq!(told(planned, 200), (Some(100), None));
+    assert_eq!(given(planned, 200), (Some(100), None));
     let over = Record { stop: None, ..record(3, 100, Some(200), &[]) };
-    assert_eq!(told(over.clone(), 300), (Some(100), Some(300)));
-    assert_eq!(told(over, 400), (Some(100), Some(300)), "the first to say so counts");
+    assert_eq!(given(over.clone(), 300), (Some(100), Some(300)));
+    assert_eq!(given(over, 400), (Some(100), Some(300)), "the first to say so counts");
     let backwards = record(4, 100, Some(50), &[]);
-    assert_eq!(told(backwards, 300), (Some(100), Some(100)));
+    assert_eq!(given(backwards, 300), (Some(100), Some(100)));
     let never = Record { start: None, stop: Some(at(150)), ..record(5, 100, Some(150), &[]) };
-    assert_eq!(told(never, 300), (None, Some(150)));
+    assert_eq!(given(never, 300), (None, Some(150)));
 }
 
 #[test]
-fn a_job_is_told_piece_by_piece() {
+fn a_job_is_reported_piece_by_piece() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    let say = |amendment: Amendment, received| {
-        registry.amend(vec![amendment], at(received)).unwrap();
+    let update = |changes: RecordUpdate, received| {
+        registry.ingest_updates(vec![changes], at(received)).unwrap();
         registry.whole(&key(7)).unwrap().unwrap()
     };
-    let new = || Amendment::new(key(7));
-    let whole = say(Amendment { user: Some("alice".into()), ..new() }, 10);
+    let new = || RecordUpdate::new(key(7));
+    let whole = update(RecordUpdate { user: Some("alice".into()), ..new() }, 10);
     assert_eq!((whole.job.state, whole.job.submit), (JobState::Waiting, Some(at(10))));
-    let started = Amendment { start: Some(at(20)), nodes: Some(vec![share("n1")]), ..new() };
-    let whole = say(started.clone(), 21);
+    let started = RecordUpdate { start: Some(at(20)), nodes: Some(vec![share("n1")]), ..new() };
+    let whole = update(started.clone(), 21);
     assert_eq!((whole.job.state, whole.job.start), (JobState::Running, Some(at(20))));
     assert_eq!((whole.job.uid, whole.allocations.len()), (Some(1000), 1));
-    let whole = say(Amendment { account: Some("physics".into()), ..new() }, 22);
+    let whole = update(RecordUpdate { account: Some("physics".into()), ..new() }, 22);
     assert_eq!((whole.job.state, whole.nodes.len()), (JobState::Running, 1));
-    let ended = Amendment { stop: Some(at(90)), exit_code: Some(3), ..new() };
-    let whole = say(ended, 91);
+    let ended = RecordUpdate { stop: Some(at(90)), exit_code: Some(3), ..new() };
+    let whole = update(ended, 91);
     assert_eq!((whole.job.state, whole.job.stop), (JobState::Failed, Some(at(90))));
     // A correction.
-    let whole = say(Amendment { start: Some(at(15)), ..new() }, 100);
+    let whole = update(RecordUpdate { start: Some(at(15)), ..new() }, 100);
     assert_eq!((whole.job.state, whole.job.start), (JobState::Failed, Some(at(15))));
     assert_eq!(registry.runs(&key(7)).unwrap().len(), 1);
     // The scheduler reuses the job ID.
-    let whole = say(Amendment { start: Some(at(500)), ..new() }, 501);
+    let whole = update(RecordUpdate { start: Some(at(500)), ..new() }, 501);
     assert_eq!((whole.job.state, whole.job.account), (JobState::Running, None));
     assert_eq!(registry.runs(&key(7)).unwrap().len(), 2);
     // An update of the first submission, by its time.
-    let first = Amendment { submit: Some(at(10)), account: Some("chemistry".into()), ..new() };
-    say(first, 600);
+    let first = RecordUpdate { submit: Some(at(10)), account: Some("chemistry".into()), ..new() };
+    update(first, 600);
     let runs = registry.runs(&key(7)).unwrap();
     assert_eq!((runs.len(), runs[0].account.as_deref()), (2, Some("chemistry")));
 }
@@ -301,12 +305,12 @@ fn an_arrays_own_number_stands_for_its_parts() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     let part = |id, index| Record {
-        spelling: format!("40_{index}").into(),
+        display_id: format!("40_{index}").into(),
         part_of: Some(40),
         array_index: Some(index),
         ..record(id, 100, None, &["n1"])
     };
-    registry.tell(&[part(41, 1), part(42, 2), record(43, 100, None, &[])], at(200)).unwrap();
+    registry.ingest(&[part(41, 1), part(42, 2), record(43, 100, None, &[])], at(200)).unwrap();
     let parts = Filter { part_of: Some(40), ..Filter::default() };
     let mut ids: Vec<_> =
         registry.list(&parts).unwrap().iter().map(|listed| listed.job.key.id.get()).collect();
@@ -319,74 +323,77 @@ fn an_arrays_own_number_stands_for_its_parts() {
     let unknown = registry.resolve(&"oar:40".parse::<JobName>().unwrap()).unwrap_err();
     assert_eq!(unknown.to_string(), "no job oar:40 is known");
     // Slurm gives the ID of the whole to one of its parts.
-    registry.tell(&[part(40, 3)], at(200)).unwrap();
+    registry.ingest(&[part(40, 3)], at(200)).unwrap();
     assert_eq!(registry.resolve(&"40".parse::<JobName>().unwrap()).unwrap(), key(40));
 }
 
 #[test]
-fn an_exit_code_told_late_says_how_it_ended() {
+fn a_late_exit_code_decides_how_the_job_ended() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    let say = |amendment: Amendment| {
-        registry.amend(vec![amendment], at(500)).unwrap();
+    let update = |changes: RecordUpdate| {
+        registry.ingest_updates(vec![changes], at(500)).unwrap();
         registry.job(&key(7)).unwrap().unwrap().state
     };
-    let new = || Amendment::new(key(7));
-    let code = |code| Amendment { exit_code: Some(code), ..new() };
-    assert_eq!(say(Amendment { start: Some(at(10)), ..new() }), JobState::Running);
-    assert_eq!(say(code(1)), JobState::Running, "of a step, it may be");
-    assert_eq!(say(Amendment { stop: Some(at(20)), exit_code: Some(0), ..new() }), JobState::Ended);
-    assert_eq!(say(code(1)), JobState::Failed);
-    assert_eq!(say(code(0)), JobState::Ended);
+    let new = || RecordUpdate::new(key(7));
+    let code = |code| RecordUpdate { exit_code: Some(code), ..new() };
+    assert_eq!(update(RecordUpdate { start: Some(at(10)), ..new() }), JobState::Running);
+    assert_eq!(update(code(1)), JobState::Running, "of a step, it may be");
+    assert_eq!(
+        update(RecordUpdate { stop: Some(at(20)), exit_code: Some(0), ..new() }),
+        JobState::Ended
+    );
+    assert_eq!(update(code(1)), JobState::Failed);
+    assert_eq!(update(code(0)), JobState::Ended);
     // An explicit failure outweighs exit code 0, and unrelated updates keep it.
-    assert_eq!(say(Amendment { state: Some(JobState::Failed), ..new() }), JobState::Failed);
-    assert_eq!(say(code(0)), JobState::Failed);
-    assert_eq!(say(Amendment { account: Some("x".into()), ..new() }), JobState::Failed);
-    assert_eq!(say(code(3)), JobState::Failed);
-    assert_eq!(say(Amendment { state: Some(JobState::Ended), ..new() }), JobState::Ended);
-    assert_eq!(say(Amendment { account: Some("y".into()), ..new() }), JobState::Ended);
+    assert_eq!(update(RecordUpdate { state: Some(JobState::Failed), ..new() }), JobState::Failed);
+    assert_eq!(update(code(0)), JobState::Failed);
+    assert_eq!(update(RecordUpdate { account: Some("x".into()), ..new() }), JobState::Failed);
+    assert_eq!(update(code(3)), JobState::Failed);
+    assert_eq!(update(RecordUpdate { state: Some(JobState::Ended), ..new() }), JobState::Ended);
+    assert_eq!(update(RecordUpdate { account: Some("y".into()), ..new() }), JobState::Ended);
 }
 
 #[test]
-fn a_submission_told_later_is_the_same_jobs() {
+fn a_submission_reported_later_is_the_same_jobs() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    let say = |amendment: Amendment| registry.amend(vec![amendment], at(500)).unwrap();
-    let new = || Amendment::new(key(7));
-    let submitted = |second| Amendment { submit: Some(at(second)), ..new() };
+    let update = |changes: RecordUpdate| registry.ingest_updates(vec![changes], at(500)).unwrap();
+    let new = || RecordUpdate::new(key(7));
+    let submitted = |second| RecordUpdate { submit: Some(at(second)), ..new() };
     let submits = || {
         let runs = registry.runs(&key(7)).unwrap();
         runs.iter().map(|job| job.submit.map(seconds).unwrap()).collect::<Vec<_>>()
     };
-    say(Amendment { start: Some(at(100)), user: Some("alice".into()), ..new() });
-    say(submitted(90));
+    update(RecordUpdate { start: Some(at(100)), user: Some("alice".into()), ..new() });
+    update(submitted(90));
     assert_eq!(submits(), [90]);
     assert_eq!(registry.job(&key(7)).unwrap().unwrap().state, JobState::Running);
     // That time of submission was reported, so another time means another submission.
-    say(Amendment { stop: Some(at(60)), ..submitted(50) });
+    update(RecordUpdate { stop: Some(at(60)), ..submitted(50) });
     assert_eq!(submits(), [50, 90]);
     // An update of a job that was over before, or of another user, is another submission too.
     let registry = open(&tempfile::tempdir().unwrap());
-    let say = |amendment: Amendment| registry.amend(vec![amendment], at(500)).unwrap();
-    say(Amendment { start: Some(at(100)), user: Some("alice".into()), ..new() });
-    assert_eq!(say(Amendment { stop: Some(at(60)), ..submitted(50) }).new, 1);
-    assert_eq!(say(Amendment { user: Some("bob".into()), ..submitted(90) }).new, 1);
+    let update = |changes: RecordUpdate| registry.ingest_updates(vec![changes], at(500)).unwrap();
+    update(RecordUpdate { start: Some(at(100)), user: Some("alice".into()), ..new() });
+    assert_eq!(update(RecordUpdate { stop: Some(at(60)), ..submitted(50) }).new, 1);
+    assert_eq!(update(RecordUpdate { user: Some("bob".into()), ..submitted(90) }).new, 1);
 }
 
 #[test]
-fn an_end_before_the_start_is_refused_unless_two_clocks_may_have_told_it() {
+fn an_end_before_the_start_is_rejected_unless_two_clocks_may_differ() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    let say = |amendment: Amendment| registry.amend(vec![amendment], at(900)).unwrap();
-    let new = || Amendment::new(key(7));
-    let refused = IngestStats { refused: 1, backwards: 1, ..IngestStats::default() };
-    let both = |start, stop| Amendment { start: Some(at(start)), stop: Some(at(stop)), ..new() };
-    assert_eq!(say(both(500, 400)), refused);
+    let update = |changes: RecordUpdate| registry.ingest_updates(vec![changes], at(900)).unwrap();
+    let new = || RecordUpdate::new(key(7));
+    let rejected = IngestStats { rejected: 1, backwards: 1, ..IngestStats::default() };
+    let both = |start, stop| RecordUpdate { start: Some(at(start)), stop: Some(at(stop)), ..new() };
+    assert_eq!(update(both(500, 400)), rejected);
     assert_eq!(registry.job(&key(7)).unwrap(), None);
-    say(Amendment { start: Some(at(500)), ..new() });
-    assert_eq!(say(Amendment { stop: Some(at(400)), ..new() }), refused);
+    update(RecordUpdate { start: Some(at(500)), ..new() });
+    assert_eq!(update(RecordUpdate { stop: Some(at(400)), ..new() }), rejected);
     assert_eq!(registry.job(&key(7)).unwrap().unwrap().state, JobState::Running);
-    assert_eq!(say(Amendment { stop: Some(at(499)), ..new() }).changed, 1);
+    assert_eq!(update(RecordUpdate { stop: Some(at(499)), ..new() }).changed, 1);
     assert_eq!(registry.job(&key(7)).unwrap().unwrap().stop, Some(at(500)));
 }
 
@@ -404,9 +411,9 @@ fn a_registry_of_an_earlier_build_is_brought_up_to_date() {
     ];
     assert_eq!(shape(&registry, 7), runs);
     let listed = registry.list(&Filter::default()).unwrap();
-    let told = |l: &jobs::Listed| format!("{} {:?} {:?}", l.job.key, l.job.user, l.job.exit_code);
+    let given = |l: &jobs::Listed| format!("{} {:?} {:?}", l.job.key, l.job.user, l.job.exit_code);
     assert_eq!(
-        listed.iter().map(told).collect::<Vec<_>>(),
+        listed.iter().map(given).collect::<Vec<_>>(),
         [
             "slurm:7 Some(\"alice\") None",
             "oar:3 Some(\"alice\") None",
@@ -416,7 +423,7 @@ fn a_registry_of_an_earlier_build_is_brought_up_to_date() {
         ]
     );
     // Nodes and schedulers continue to report.
-    registry.tell(&[record(7, 799, None, &["n1", "n3"])], at(900)).unwrap();
+    registry.ingest(&[record(7, 799, None, &["n1", "n3"])], at(900)).unwrap();
     registry.apply(&[event(7, "n1", 800, Some(950))], at(951)).unwrap();
     let runs = shape(&registry, 7);
     assert_eq!(runs[0].3, None);
@@ -440,10 +447,10 @@ proptest! {
     ) {
         let nodes = ["a", "b", "c"];
         let mut events = Vec::new();
-        for (node, start, long, told) in &visits {
+        for (node, start, long, given) in &visits {
             let (start, long) = (start * 20, long * 20);
-            if *told != 1 { events.push(event(5, nodes[*node], start, None)); }
-            if *told != 0 { events.push(event(5, nodes[*node], start, Some(start + long))); }
+            if *given != 1 { events.push(event(5, nodes[*node], start, None)); }
+            if *given != 0 { events.push(event(5, nodes[*node], start, Some(start + long))); }
         }
         let named: [&[&str]; 4] = [&["a", "b", "d"], &["a", "c"], &["d"], &[]];
         let of = |(start, long, devices): &(i64, Option<i64>, usize)| {
@@ -456,17 +463,17 @@ proptest! {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (one, other) = (open(&one), open(&other));
         one.apply(&events, at(5000)).unwrap();
-        one.tell(&records, at(5000)).unwrap();
+        one.ingest(&records, at(5000)).unwrap();
         for place in order {
             if let Some(event) = events.get(place) {
                 other.apply(std::slice::from_ref(event), at(5000)).unwrap();
             } else if let Some(record) = records.get(place % records.len()) {
-                other.tell(std::slice::from_ref(record), at(5000)).unwrap();
+                other.ingest(std::slice::from_ref(record), at(5000)).unwrap();
             }
         }
         events.reverse();
         records.reverse();
-        other.tell(&records, at(5000)).unwrap();
+        other.ingest(&records, at(5000)).unwrap();
         other.apply(&events, at(5000)).unwrap();
         prop_assert_eq!(shape(&one, 5), shape(&other, 5));
         let all = |of: &Registry| of.intervals(&Window::default()).unwrap();

@@ -25,7 +25,7 @@ fn key(cluster: &str, id: i64) -> JobKey {
 fn event(cluster: &str, id: i64, node: &str, start: i64, stop: Option<i64>) -> JobEvent {
     JobEvent {
         key: key(cluster, id),
-        spelling: id.to_string().into(),
+        display_id: id.to_string().into(),
         device: device(node),
         user: None,
         uid: Some(1000),
@@ -46,7 +46,14 @@ fn open(dir: &tempfile::TempDir) -> Registry {
 
 fn registration(uid: u32, node: &str, start: i64) -> Registration {
     let name = Some("demo".into());
-    Registration { uid, user: None, name, device: device(node), start: at(start), is_proven: false }
+    Registration {
+        uid,
+        user: None,
+        name,
+        device: device(node),
+        start: at(start),
+        is_verified: false,
+    }
 }
 
 /// Start, stop and devices of the runs of a job, in seconds of the day.
@@ -63,7 +70,7 @@ fn shape(registry: &Registry, key: &JobKey) -> Vec<(i64, Option<i64>, Vec<String
 }
 
 #[test]
-fn a_job_comes_and_goes_and_is_told_again() {
+fn a_job_starts_and_ends_and_duplicates_change_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     let (start, end) = (event("oar", 7, "n1", 10, None), event("oar", 7, "n1", 10, Some(90)));
@@ -129,16 +136,16 @@ fn a_number_that_runs_again_is_another_run() {
 }
 
 #[test]
-fn impossible_times_and_too_many_visits_are_refused_and_counted() {
+fn impossible_times_and_too_many_visits_are_rejected_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     let limits = Limits { visits_per_job_max: 2, visits_max: 3, ..Limits::default() };
     let registry = Registry::open(&dir.path().join("r.sqlite"), limits, users).unwrap();
-    let refused = |events: &[JobEvent]| registry.apply(events, at(100)).unwrap().refused;
-    assert_eq!(refused(&[event("oar", 1, "n1", -DAY + 5, None)]), 1);
-    assert_eq!(refused(&[event("oar", 1, "n1", 200_000, None)]), 1);
+    let rejected = |events: &[JobEvent]| registry.apply(events, at(100)).unwrap().rejected;
+    assert_eq!(rejected(&[event("oar", 1, "n1", -DAY + 5, None)]), 1);
+    assert_eq!(rejected(&[event("oar", 1, "n1", 200_000, None)]), 1);
     let nodes: Vec<JobEvent> = ["a", "b", "c"].map(|node| event("oar", 1, node, 10, None)).to_vec();
-    assert_eq!(refused(&nodes), 1, "three visits of one job");
-    assert_eq!(refused(&[event("oar", 2, "d", 10, None), event("oar", 3, "e", 10, None)]), 1);
+    assert_eq!(rejected(&nodes), 1, "three visits of one job");
+    assert_eq!(rejected(&[event("oar", 2, "d", 10, None), event("oar", 3, "e", 10, None)]), 1);
     let full = registry.register_local(&registration(1, "a", 20));
     assert!(matches!(full, Err(RegistryError::Full(3))));
 }
@@ -174,16 +181,16 @@ fn local_jobs_have_numbers_of_their_own() {
 }
 
 #[test]
-fn an_agent_is_asked_about_the_jobs_that_nobody_ended() {
+fn an_agent_is_queried_about_jobs_without_an_end() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    let told = [
+    let given = [
         event("oar", 8, "n1", 5, None),
         event("oar", 7, "n1", 1, Some(4)),
         event("slurm", 7, "n1", 2, None),
         event("slurm", 7, "n2", 3, None),
     ];
-    registry.apply(&told, at(6)).unwrap();
+    registry.apply(&given, at(6)).unwrap();
     // A registered local job may run without a cgroup.
     registry.register_local(&registration(1000, "n1", 6)).unwrap();
     let open = registry.open_jobs_of(&device("n1")).unwrap();
@@ -193,14 +200,14 @@ fn an_agent_is_asked_about_the_jobs_that_nobody_ended() {
 }
 
 #[test]
-fn a_local_job_whose_command_was_killed_ends_with_its_cgroup() {
+fn a_local_job_with_a_killed_command_ends_with_its_cgroup() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     let job = registry.register_local(&registration(1000, "n1", 10)).unwrap();
     let id = job.id.get();
     // Another node cannot change the job.
     let elsewhere = registry.apply(&[event("local", id, "n2", 11, Some(12))], at(12)).unwrap();
-    assert_eq!(elsewhere.refused, 1);
+    assert_eq!(elsewhere.rejected, 1);
     registry.apply(&[event("local", id, "n1", 11, None)], at(12)).unwrap();
     assert_eq!(registry.local_jobs_of(&device("n1")).unwrap().len(), 1);
     let end = registry.apply(&[event("local", id, "n1", 11, Some(40))], at(41)).unwrap();
@@ -217,7 +224,7 @@ fn a_local_job_whose_command_was_killed_ends_with_its_cgroup() {
 }
 
 #[test]
-fn names_are_resolved_or_refused() {
+fn names_are_resolved_or_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     let local = registry.register_local(&registration(1000, "n1", 10)).unwrap();
@@ -234,7 +241,7 @@ fn names_are_resolved_or_refused() {
     let error = resolve("1").unwrap_err().to_string();
     assert_eq!(error, "1 is ambiguous: local:1 and oar:1 and slurm:1; add the cluster");
     let mut task = event("slurm", 130, "n1", 20, None);
-    task.spelling = "123_4".into();
+    task.display_id = "123_4".into();
     registry.apply(&[task], at(30)).unwrap();
     assert_eq!(resolve("123_4").unwrap(), key("slurm", 130));
     assert_eq!(resolve("slurm:123_4").unwrap(), key("slurm", 130));
@@ -274,14 +281,14 @@ fn lists_and_intervals_are_filtered() {
     assert!(matches!(narrow.intervals(&Window::default()), Err(RegistryError::TooMany(2))));
     assert_eq!(narrow.list(&all()).unwrap().len(), 2, "a list is cut");
 
-    let stays = |window: Window| registry.intervals(&window).unwrap();
-    assert_eq!(stays(Window::default()).len(), 3);
+    let intervals = |window: Window| registry.intervals(&window).unwrap();
+    assert_eq!(intervals(Window::default()).len(), 3);
     let on_n1 =
-        stays(Window { device: Some(device("n1")), from: Some(at(60)), ..Window::default() });
+        intervals(Window { device: Some(device("n1")), from: Some(at(60)), ..Window::default() });
     assert_eq!((on_n1.len(), on_n1[0].key.id.get(), on_n1[0].stop), (1, 3, Some(at(200))));
-    assert_eq!(stays(Window { job: Some(key("oar", 2)), ..Window::default() })[0].stop, None);
-    assert_eq!(stays(Window { uid: Some(2000), ..Window::default() }).len(), 1);
-    assert_eq!(stays(Window { to: Some(at(20)), ..Window::default() }).len(), 1);
+    assert_eq!(intervals(Window { job: Some(key("oar", 2)), ..Window::default() })[0].stop, None);
+    assert_eq!(intervals(Window { uid: Some(2000), ..Window::default() }).len(), 1);
+    assert_eq!(intervals(Window { to: Some(at(20)), ..Window::default() }).len(), 1);
 }
 
 #[test]
@@ -309,10 +316,10 @@ proptest! {
     ) {
         let nodes = ["a", "b", "c"];
         let mut events = Vec::new();
-        for (node, start, long, told) in &facts {
+        for (node, start, long, given) in &facts {
             let (start, long) = (start * 20, long * 20);
-            if *told != 1 { events.push(event("slurm", 5, nodes[*node], start, None)); }
-            if *told != 0 { events.push(event("slurm", 5, nodes[*node], start, Some(start + long))); }
+            if *given != 1 { events.push(event("slurm", 5, nodes[*node], start, None)); }
+            if *given != 0 { events.push(event("slurm", 5, nodes[*node], start, Some(start + long))); }
         }
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (one, other) = (open(&one), open(&other));
@@ -336,36 +343,38 @@ fn a_registered_job_is_on_a_device_once_its_agent_saw_it() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     let job = registry.register_local(&registration(1000, "n1", 10)).unwrap();
-    let here = Registration { is_proven: true, ..registration(1000, "n1", 20) };
+    let here = Registration { is_verified: true, ..registration(1000, "n1", 20) };
     let believed = registry.register_local(&here).unwrap();
     registry.apply(&[event("oar", 7, "n1", 1, Some(4))], at(30)).unwrap();
     let seconds = |at: Timestamp| at.0 / Timestamp::SECOND - DAY;
-    let proven = |registry: &Registry| {
-        let stays = registry.proven(&Window { uid: Some(1000), ..Window::default() }).unwrap();
-        let one =
-            |stay: &jobs::Interval| (stay.key.clone(), seconds(stay.start), stay.stop.map(seconds));
-        stays.iter().map(one).collect::<Vec<_>>()
+    let verified = |registry: &Registry| {
+        let intervals =
+            registry.verified(&Window { uid: Some(1000), ..Window::default() }).unwrap();
+        let one = |interval: &jobs::Interval| {
+            (interval.key.clone(), seconds(interval.start), interval.stop.map(seconds))
+        };
+        intervals.iter().map(one).collect::<Vec<_>>()
     };
     let oar = (key("oar", 7), 1, Some(4));
     let all = || registry.intervals(&Window::default()).unwrap().len();
     assert_eq!(all(), 3, "where its user says it is, is told as before");
-    assert_eq!(proven(&registry), [oar.clone(), (believed.clone(), 20, None)]);
+    assert_eq!(verified(&registry), [oar.clone(), (believed.clone(), 20, None)]);
     let id = job.id.get();
     // A report of another node, and a duplicate.
     registry.apply(&[event("local", id, "n2", 11, Some(12))], at(31)).unwrap();
-    assert_eq!(proven(&registry).len(), 2);
+    assert_eq!(verified(&registry).len(), 2);
     for _ in 0..2 {
         registry.apply(&[event("local", id, "n1", 12, None)], at(31)).unwrap();
     }
-    assert_eq!(proven(&registry)[1], (job.clone(), 12, None));
+    assert_eq!(verified(&registry)[1], (job.clone(), 12, None));
     // The user reports an end in the future; the node reports the real end.
     registry.end_local(job.id, at(9000), None).unwrap();
-    assert_eq!(proven(&registry)[1], (job.clone(), 12, Some(9000)));
+    assert_eq!(verified(&registry)[1], (job.clone(), 12, Some(9000)));
     registry.apply(&[event("local", id, "n1", 12, Some(40))], at(41)).unwrap();
     registry.apply(&[event("local", id, "n1", 12, Some(50))], at(51)).unwrap();
-    assert_eq!(proven(&registry)[1], (job, 12, Some(40)));
+    assert_eq!(verified(&registry)[1], (job, 12, Some(40)));
     registry.end_local(believed.id, at(60), None).unwrap();
-    assert_eq!(proven(&registry)[2], (believed, 20, Some(60)));
+    assert_eq!(verified(&registry)[2], (believed, 20, Some(60)));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! A machine's files: at `/`, or under a recorded copy of them.
 
-mod kept;
+mod open_file;
 
-pub use kept::KeptFile;
+pub use open_file::OpenFile;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
@@ -260,17 +260,17 @@ impl Root {
     ///
     /// # Errors
     /// It is absent, denied, or fails.
-    pub fn open(&self, path: &str) -> Result<KeptFile, ReadError> {
+    pub fn open(&self, path: &str) -> Result<OpenFile, ReadError> {
         self.note(path);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
         let fd = self
             .within(|dir| rustix::fs::openat(dir, path, flags, Mode::empty()))
             .map_err(|errno| ReadError::new(path, errno))?;
         if self.live {
-            return Ok(KeptFile::live(fd));
+            return Ok(OpenFile::live(fd));
         }
         let path = path.to_owned();
-        Ok(KeptFile::recorded(Arc::clone(&self.dir), path))
+        Ok(OpenFile::recorded(Arc::clone(&self.dir), path))
     }
 
     /// Shows every entry of a directory but `.` and `..`, in the kernel's order, without allocating.

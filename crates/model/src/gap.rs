@@ -41,9 +41,9 @@ pub enum Cause {
     /// The spool's bytes were damaged.
     SpoolDamaged,
     /// The server rejected a batch permanently.
-    Refused,
+    Rejected,
     /// The agent or the server rejected a series: too many series, or an impossible time.
-    SeriesRefused,
+    SeriesRejected,
     /// Batches are missing between two that arrived.
     BatchesLost,
     /// The batch arrived after its entry in the dedup window was evicted.
@@ -63,8 +63,8 @@ impl Cause {
         Self::EventsLost,
         Self::SpoolFull,
         Self::SpoolDamaged,
-        Self::Refused,
-        Self::SeriesRefused,
+        Self::Rejected,
+        Self::SeriesRejected,
         Self::BatchesLost,
         Self::TooLate,
         Self::LogDamaged,
@@ -77,8 +77,8 @@ impl Cause {
         Self::SpoolFull,
         Self::SpoolDamaged,
         Self::BatchesLost,
-        Self::Refused,
-        Self::SeriesRefused,
+        Self::Rejected,
+        Self::SeriesRejected,
     ];
 
     /// The words shown to people and stored in the table `gaps`.
@@ -92,8 +92,8 @@ impl Cause {
             Self::EventsLost => "events lost",
             Self::SpoolFull => "spool full",
             Self::SpoolDamaged => "spool damaged",
-            Self::Refused => "refused",
-            Self::SeriesRefused => "series refused",
+            Self::Rejected => "refused",
+            Self::SeriesRejected => "series refused",
             Self::BatchesLost => "batches lost",
             Self::TooLate => "too late",
             Self::LogDamaged => "log damaged",

@@ -64,7 +64,7 @@ pub struct Job {
     /// The job.
     pub key: JobKey,
     /// The job ID as written by its scheduler, such as `123_4`.
-    pub spelling: Box<str>,
+    pub display_id: Box<str>,
     /// Login name, or the ID of a user without one.
     pub user: Option<Box<str>>,
     /// User ID on the nodes.
@@ -109,7 +109,7 @@ pub struct JobEvent {
     /// The job.
     pub key: JobKey,
     /// The job ID as written by the scheduler.
-    pub spelling: Box<str>,
+    pub display_id: Box<str>,
     /// The node.
     pub device: DeviceId,
     /// Login name, if the cgroup's name contains it.

@@ -106,7 +106,7 @@ impl fmt::Display for NodeList {
 }
 
 /// Position and description of an error.
-type Wrong = (usize, &'static str);
+type ListError = (usize, &'static str);
 
 struct Reading<'a> {
     text: &'a [u8],
@@ -125,7 +125,7 @@ impl Reading<'_> {
     }
 
     /// Parses one name, up to its comma.
-    fn name(&mut self) -> Result<Vec<Part>, Wrong> {
+    fn name(&mut self) -> Result<Vec<Part>, ListError> {
         let mut parts = Vec::new();
         loop {
             if parts.len() > PARTS_MAX {
@@ -148,7 +148,7 @@ impl Reading<'_> {
         }
     }
 
-    fn plain(&mut self) -> Result<Box<str>, Wrong> {
+    fn plain(&mut self) -> Result<Box<str>, ListError> {
         let from = self.at;
         while let Some(byte) = self.peek().filter(|byte| !b",[*".contains(byte)) {
             if byte <= b' ' || byte == 0x7f || byte == b']' {
@@ -160,7 +160,7 @@ impl Reading<'_> {
         text.map(Into::into).ok_or((from, "this is no text"))
     }
 
-    fn numbers(&mut self) -> Result<Vec<Numbers>, Wrong> {
+    fn numbers(&mut self) -> Result<Vec<Numbers>, ListError> {
         let mut all = Vec::new();
         // The opening bracket.
         self.at += 1;
@@ -188,7 +188,7 @@ impl Reading<'_> {
     }
 
     /// Parses a number; also returns its width if it starts with a zero.
-    fn number(&mut self) -> Result<(u32, usize), Wrong> {
+    fn number(&mut self) -> Result<(u32, usize), ListError> {
         let from = self.at;
         while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
             self.at += 1;

@@ -30,25 +30,31 @@ fn main() {
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench/dataset-b.frames");
     let path = words.next().map_or_else(default, PathBuf::from);
     let Ok(bytes) = std::fs::read(&path) else {
-        say(&format!("{} is missing: as root, make target/bench/dataset-b.frames", path.display()));
+        print_line(&format!(
+            "{} is missing: as root, make target/bench/dataset-b.frames",
+            path.display()
+        ));
         return;
     };
     let temporary = tempfile::tempdir().unwrap();
     let dir = words.next().map_or_else(|| temporary.path().to_owned(), PathBuf::from);
-    let told = fill(&dir, &bytes);
-    say(&format!(
+    let receiver = fill(&dir, &bytes);
+    print_line(&format!(
         "dataset B: {} samples of {} series in {:.0} min, in frames of {:.2} bytes a sample",
-        told.samples,
-        told.series,
-        told.seconds / 60.0,
-        bytes.len() as f64 / told.samples as f64,
+        receiver.samples,
+        receiver.series,
+        receiver.seconds / 60.0,
+        bytes.len() as f64 / receiver.samples as f64,
     ));
-    say(&format!(
+    print_line(&format!(
         "  {:.0} % of the samples differ from the one before",
-        told.changed as f64 / told.samples as f64 * 100.0
+        receiver.changed as f64 / receiver.samples as f64 * 100.0
     ));
-    let per = |bytes: u64| bytes as f64 / told.samples as f64;
-    say(&format!("  {:.3} bytes a sample in {BLOCKS} blocks of ten minutes", per(told.before)));
+    let per = |bytes: u64| bytes as f64 / receiver.samples as f64;
+    print_line(&format!(
+        "  {:.3} bytes a sample in {BLOCKS} blocks of ten minutes",
+        per(receiver.before)
+    ));
     let parts = [
         ("block", "blocks", ""),
         ("rollups of five minutes", "rollups", "-300s.parquet"),
@@ -61,12 +67,12 @@ fn main() {
     for (what, folder, ending) in parts {
         let bytes = files(&dir.join(folder), ending);
         sum += bytes;
-        say(&format!("  {:.3} bytes a sample in {what} ({bytes} bytes)", per(bytes)));
+        print_line(&format!("  {:.3} bytes a sample in {what} ({bytes} bytes)", per(bytes)));
     }
-    say(&format!("  {:.3} bytes a sample, everything counted", per(sum)));
+    print_line(&format!("  {:.3} bytes a sample, everything counted", per(sum)));
 }
 
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut out = std::io::stdout();
     out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")).unwrap();
 }
@@ -130,7 +136,7 @@ fn fill(dir: &Path, bytes: &[u8]) -> Filled {
             store.append(vec![batch.clone()], move |outcomes| to.send(outcomes).unwrap());
             let outcome = from.recv().unwrap();
             assert!(
-                matches!(outcome[..], [Outcome::Stored { samples_refused: 0, .. }]),
+                matches!(outcome[..], [Outcome::Stored { samples_rejected: 0, .. }]),
                 "{outcome:?}"
             );
         }

@@ -25,7 +25,7 @@ use model::{
     Batch, Boot, DeviceId, Kind, Labels, Metric, Origin, SeriesEntry, SeriesTable, Tick, Timestamp,
     Unit,
 };
-use query::{Asker, Format, GetMetrics, Questions, Settings};
+use query::{Format, GetMetrics, QueryContext, QueryEngine, Settings};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ enum Shape {
     Bursty,
     OneDecimal,
     Plateau,
-    Walk,
+    SliceSource,
 }
 
 type Pairs<'a> = &'a [(&'a str, &'a str)];
@@ -84,7 +84,7 @@ const METRICS: [(&str, Shape, Pairs<'_>); 9] = [
     ("bmc_node_power_watts", Shape::OneDecimal, &[]),
     ("memory_free_bytes", Shape::Plateau, &[]),
     ("memory_cached_bytes", Shape::Plateau, &[]),
-    ("load_1m", Shape::Walk, &[]),
+    ("load_1m", Shape::SliceSource, &[]),
 ];
 
 struct Line {
@@ -104,7 +104,7 @@ impl Line {
                 self.value = random.below(1 << 22) as f64 * 4096.0;
             }
             Shape::OneDecimal | Shape::Plateau => {}
-            Shape::Walk => self.value += random.share() - 0.5,
+            Shape::SliceSource => self.value += random.share() - 0.5,
         }
         self.value
     }
@@ -172,10 +172,10 @@ fn append(store: &Store, bytes: Vec<u8>) {
     let frame = Frames::of(&bytes).next().unwrap().unwrap();
     let decoded = Decoder::default().decode(&frame).unwrap();
     let received = Timestamp::from_seconds(BEGIN + 3600);
-    let (tell, told) = sync_channel(1);
+    let (sender, receiver) = sync_channel(1);
     let incoming = Incoming { frame: bytes, decoded, received };
-    store.append(vec![incoming], move |outcomes| tell.send(outcomes).unwrap());
-    let outcomes = told.recv().unwrap();
+    store.append(vec![incoming], move |outcomes| sender.send(outcomes).unwrap());
+    let outcomes = receiver.recv().unwrap();
     assert!(
         outcomes.iter().all(|outcome| matches!(outcome, Outcome::Stored { .. })),
         "{outcomes:?}"
@@ -197,13 +197,13 @@ struct Measured {
     growth_kib: u64,
 }
 
-fn measure(questions: &Questions, pairs: Pairs<'_>) -> Measured {
-    let question = GetMetrics::from_pairs(pairs.iter().copied()).unwrap();
-    let asker = Asker::new(Reader::Everything, Timestamp::from_seconds(BEGIN + 3600));
-    let ask = || questions.get_metrics(&question, Format::Json, &asker).unwrap();
+fn measure(engine: &QueryEngine, pairs: Pairs<'_>) -> Measured {
+    let query = GetMetrics::from_pairs(pairs.iter().copied()).unwrap();
+    let context = QueryContext::new(Reader::Everything, Timestamp::from_seconds(BEGIN + 3600));
+    let run_query = || engine.get_metrics(&query, Format::Json, &context).unwrap();
     // An untimed first run determines the counts.
     let (mut rows, mut bytes, mut growth_kib, before) = (1, 0, 0, resident_kib());
-    for piece in ask() {
+    for piece in run_query() {
         let piece = piece.unwrap();
         rows += piece.iter().filter(|byte| **byte == b'\n').count();
         bytes += piece.len();
@@ -212,9 +212,9 @@ fn measure(questions: &Questions, pairs: Pairs<'_>) -> Measured {
     let mut times = Vec::new();
     for _ in 0..RUNS {
         let begin = Instant::now();
-        let told: usize = ask().map(|piece| piece.unwrap().len()).sum();
+        let receiver: usize = run_query().map(|piece| piece.unwrap().len()).sum();
         times.push(begin.elapsed().as_secs_f64() * 1e3);
-        assert_eq!(told, bytes);
+        assert_eq!(receiver, bytes);
     }
     times.sort_by(f64::total_cmp);
     let time = |place: usize| times.get(place).copied().unwrap_or(f64::NAN);
@@ -222,7 +222,7 @@ fn measure(questions: &Questions, pairs: Pairs<'_>) -> Measured {
     Measured { median_ms, least_ms, rows, bytes, growth_kib }
 }
 
-fn report(out: &mut impl Write, questions: &Questions, place: &str, nodes: usize) {
+fn report(out: &mut impl Write, engine: &QueryEngine, place: &str, nodes: usize) {
     let (begin, end) = (BEGIN.to_string(), (BEGIN + 3599).to_string());
     let five = (BEGIN + 1800 + 299).to_string();
     let half = (BEGIN + 1800).to_string();
@@ -240,7 +240,7 @@ fn report(out: &mut impl Write, questions: &Questions, place: &str, nodes: usize
         ("one node, 1 h, rates", [&rate, &whole[..]].concat()),
         ("one node, 1 h, summary", [&summary, &whole[..]].concat()),
     ] {
-        let m = measure(questions, &pairs);
+        let m = measure(engine, &pairs);
         writeln!(
             out,
             "{place:8} {what:24} {:8} rows {:9} B  median {:8.2} ms  least {:8.2} ms  RSS +{} KiB",
@@ -250,10 +250,10 @@ fn report(out: &mut impl Write, questions: &Questions, place: &str, nodes: usize
     }
 }
 
-fn questions(store: &Arc<Store>, dir: &Path) -> Questions {
+fn engine(store: &Arc<Store>, dir: &Path) -> QueryEngine {
     let path = dir.join("registry.sqlite");
     let registry = Registry::open(&path, jobs::Limits::default(), jobs::Users::default).unwrap();
-    Questions::new(Arc::clone(store), Arc::new(registry), Settings::default())
+    QueryEngine::new(Arc::clone(store), Arc::new(registry), Settings::default())
 }
 
 fn main() {
@@ -270,11 +270,11 @@ fn main() {
     let took = begin.elapsed().as_secs_f64();
     let rows = nodes as f64 * 10.0 * seconds as f64;
     writeln!(out, "{rows} rows stored in {took:.1} s, one batch at a time").unwrap();
-    let questions = questions(&store, dir.path());
-    report(&mut out, &questions, "memory", nodes);
+    let engine = engine(&store, dir.path());
+    report(&mut out, &engine, "memory", nodes);
     store.flush().unwrap();
     let stats = store.stats();
     let each = stats.block_bytes as f64 / stats.block_samples as f64;
     writeln!(out, "{} blocks, {each:.2} bytes a sample", stats.blocks).unwrap();
-    report(&mut out, &questions, "blocks", nodes);
+    report(&mut out, &engine, "blocks", nodes);
 }

@@ -22,7 +22,7 @@ mod agents;
 use agents::{Agent, T0};
 use jobs::{Reader, Registry};
 use model::{DeviceId, Timestamp};
-use query::{Asker, Format, GetMetrics, Questions, RangeQuestion, Rate, Settings};
+use query::{Format, GetMetrics, QueryContext, QueryEngine, RangeQuery, Rate, Settings};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -44,7 +44,7 @@ const ROUNDS_A_DAY: i64 = DAY / Timestamp::SECOND / FRAME;
 /// Rounds per block.
 const ROUNDS_A_BLOCK: i64 = 3;
 /// File with the results of ingestion, as text. Its presence marks a complete directory.
-const TOLD: &str = "bench.txt";
+const COSTS_FILE: &str = "bench.txt";
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
@@ -52,17 +52,17 @@ fn main() {
     let days = |word: &str| word.parse::<i64>().unwrap();
     match words[..] {
         ["fill", dir, n] => fill(Path::new(dir), days(n)),
-        ["ask", dir, n] => ask(Path::new(dir), days(n)),
+        ["ask", dir, n] => run_query(Path::new(dir), days(n)),
         [] => both(tempfile::tempdir().unwrap().path(), 1),
         [dir] => both(Path::new(dir), 30),
         [dir, n] => both(Path::new(dir), days(n)),
-        _ => say("arguments: [DIR [DAYS]]"),
+        _ => print_line("arguments: [DIR [DAYS]]"),
     }
 }
 
 fn both(dir: &Path, days: i64) {
     let place = dir.join(format!("{days}-days"));
-    if !place.join(TOLD).try_exists().unwrap() {
+    if !place.join(COSTS_FILE).try_exists().unwrap() {
         let part = dir.join("part");
         if part.try_exists().unwrap() {
             std::fs::remove_dir_all(&part).unwrap();
@@ -71,7 +71,7 @@ fn both(dir: &Path, days: i64) {
         child("fill", &part, days);
         std::fs::rename(&part, &place).unwrap();
     }
-    say(std::fs::read_to_string(place.join(TOLD)).unwrap().trim_end());
+    print_line(std::fs::read_to_string(place.join(COSTS_FILE)).unwrap().trim_end());
     child("ask", &place, days);
 }
 
@@ -82,7 +82,7 @@ fn child(part: &str, dir: &Path, days: i64) {
     assert!(status.unwrap().success(), "{part} failed");
 }
 
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut out = std::io::stdout();
     out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")).unwrap();
 }
@@ -146,7 +146,7 @@ fn fill(dir: &Path, days: i64) {
     assert_eq!(samples, NODES * METRICS * 86_400 * u64::try_from(days).unwrap());
     let (of, per) =
         (|name: &str| cpu.get(name).copied().unwrap_or(0.0), |n| n as f64 / samples as f64);
-    let mut told = format!(
+    let mut receiver = format!(
         "{days} days of dataset A: {samples} samples, by the clock in {taken:.0} s ({wall:.0} s with what was \
          left to merge)\n  processor time: {:.0} s of decoding, {:.0} s of log and memory, {:.0} s of blocks, \
          {:.0} s of merging, rollups and settling = {:.1} M samples/s; {making:.0} s of making frames\n  \
@@ -161,10 +161,10 @@ fn fill(dir: &Path, days: i64) {
         per(written),
     );
     let (merges, merged) = (stats.merges, per(stats.merged_bytes));
-    told += &format!("  {merges} merges, of {merged:.3} bytes a sample\n");
+    receiver += &format!("  {merges} merges, of {merged:.3} bytes a sample\n");
     drop(store);
-    told += &left(dir, samples, written, bytes);
-    std::fs::write(dir.join(TOLD), told).unwrap();
+    receiver += &left(dir, samples, written, bytes);
+    std::fs::write(dir.join(COSTS_FILE), receiver).unwrap();
 }
 
 /// Ingests frames like a running server; returns the size of the frames in bytes.
@@ -173,7 +173,7 @@ fn take_in(store: &Store, from: &Receiver<Vec<Vec<u8>>>, now: &AtomicI64) -> u64
     for (round, frames) in (1..).zip(from) {
         let received = Timestamp(T0 + round * FRAME * Timestamp::SECOND);
         now.store(received.0, Ordering::SeqCst);
-        let (to, told) = sync_channel(5);
+        let (to, receiver) = sync_channel(5);
         for request in frames.chunks(20) {
             let batch = |frame: &Vec<u8>| {
                 let decoded = decoder.decode(&Frames::of(frame).next().unwrap().unwrap()).unwrap();
@@ -185,8 +185,8 @@ fn take_in(store: &Store, from: &Receiver<Vec<Vec<u8>>>, now: &AtomicI64) -> u64
         }
         drop(to);
         let stored =
-            |outcome: &Outcome| matches!(outcome, Outcome::Stored { samples_refused: 0, .. });
-        assert!(told.iter().flatten().all(|outcome| stored(&outcome)));
+            |outcome: &Outcome| matches!(outcome, Outcome::Stored { samples_rejected: 0, .. });
+        assert!(receiver.iter().flatten().all(|outcome| stored(&outcome)));
         bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
         if round % ROUNDS_A_BLOCK == 0 {
             store.flush().unwrap();
@@ -194,7 +194,7 @@ fn take_in(store: &Store, from: &Receiver<Vec<Vec<u8>>>, now: &AtomicI64) -> u64
         if round % ROUNDS_A_DAY == 0 {
             let (day, stats, wall) =
                 (round / ROUNDS_A_DAY, store.stats(), begin.elapsed().as_secs());
-            say(&format!(
+            print_line(&format!(
                 "  day {day} after {wall} s: {} blocks of {} MB, rollups of {} MB, {}",
                 stats.blocks,
                 stats.block_bytes / 1_000_000,
@@ -237,16 +237,16 @@ fn time(store: &Store, what: &str, runs: i64, rows: usize, answer: &Answer<'_>) 
     let (mut times, mut bytes, before) = (Vec::new(), 0, store.stats().read);
     for run in 0..runs {
         let begin = Instant::now();
-        let told = answer(run);
+        let receiver = answer(run);
         times.push(begin.elapsed().as_secs_f64() * 1e3);
-        assert_eq!(told.0, rows, "{what}");
-        bytes = told.1;
+        assert_eq!(receiver.0, rows, "{what}");
+        bytes = receiver.1;
     }
     let (read, first) = (store.stats().read, *times.first().unwrap());
     let each = |before: u64, after: u64| (after - before) as f64 / runs as f64;
     times.sort_by(f64::total_cmp);
     let at = |place: usize| times.get(place).copied().unwrap_or(f64::NAN);
-    say(&format!(
+    print_line(&format!(
         "  {what}: {rows} rows, {bytes} bytes; least {:.2} ms, median {:.2} ms, most {:.2} ms of {runs}; the \
          first {first:.2} ms; each read {:.3} M rows of {:.0} row groups, {:.2} MB",
         at(0),
@@ -258,19 +258,19 @@ fn time(store: &Store, what: &str, runs: i64, rows: usize, answer: &Answer<'_>) 
     ));
 }
 
-fn ask(dir: &Path, days: i64) {
+fn run_query(dir: &Path, days: i64) {
     let now = Arc::new(AtomicI64::new(T0 + days * DAY));
     let begin = Instant::now();
     let store = Arc::new(open(dir, &now));
     let opened = begin.elapsed().as_secs_f64() * 1e3;
-    say(&format!("opened in {opened:.0} ms; {}", resident()));
+    print_line(&format!("opened in {opened:.0} ms; {}", resident()));
     let temporary = tempfile::tempdir().unwrap();
     let path = temporary.path().join("registry.sqlite");
     let registry = Registry::open(&path, jobs::Limits::default(), jobs::Users::default).unwrap();
     // A range with this many points exceeds the default limit.
     let settings = Settings { points_max: 2_000_000, ..Settings::default() };
-    let questions = Questions::new(Arc::clone(&store), Arc::new(registry), settings);
-    let asker = Asker::new(Reader::Everything, Timestamp(now.load(Ordering::SeqCst)));
+    let engine = QueryEngine::new(Arc::clone(&store), Arc::new(registry), settings);
+    let context = QueryContext::new(Reader::Everything, Timestamp(now.load(Ordering::SeqCst)));
     // Each run queries another day; some of the days are settled.
     let day = |run: i64| T0 + (run * 7 + 3) % days * DAY;
     time(&store, "one node, one hour: get_metrics", 40, 36_000, &|run| {
@@ -279,9 +279,9 @@ fn ask(dir: &Path, days: i64) {
         let (from, to) = (from / Timestamp::SECOND, (from + HOUR) / Timestamp::SECOND - 1);
         let (from, to) = (from.to_string(), to.to_string());
         let pairs = [("nodes", &*node), ("start_time", &*from), ("end_time", &*to)];
-        let question = GetMetrics::from_pairs(pairs).unwrap();
+        let query = GetMetrics::from_pairs(pairs).unwrap();
         let (mut rows, mut bytes) = (1, 0);
-        for piece in questions.get_metrics(&question, Format::Json, &asker).unwrap() {
+        for piece in engine.get_metrics(&query, Format::Json, &context).unwrap() {
             let piece = piece.unwrap();
             rows += piece.iter().filter(|byte| **byte == b'\n').count();
             bytes += piece.len();
@@ -289,15 +289,15 @@ fn ask(dir: &Path, days: i64) {
         (rows, bytes)
     });
     let last = || {
-        let values = questions.last(&Selector::default(), &asker).unwrap();
+        let values = engine.last(&Selector::default(), &context).unwrap();
         (values.len(), serde_json::to_vec(&values).unwrap().len())
     };
     time(&store, "last values of all nodes", 40, 1000, &|_| last());
     let range = |run: i64, select: &Selector, hours: i64, step: i64| {
         let from = Timestamp(day(run));
         let (to, select, rate) = (from.plus(hours * HOUR - 1), select.clone(), Rate::Counters);
-        let question = RangeQuestion { select, from, to, step_us: step * Timestamp::SECOND, rate };
-        questions.range(&question, &asker).unwrap()
+        let query = RangeQuery { select, from, to, step_us: step * Timestamp::SECOND, rate };
+        engine.range(&query, &context).unwrap()
     };
     let points = |range: &api::Range| range.series.iter().map(|series| series.times.len()).sum();
     let printed = |range: api::Range| (points(&range), serde_json::to_vec(&range).unwrap().len());
@@ -319,5 +319,5 @@ fn ask(dir: &Path, days: i64) {
     time(&store, "the same without JSON", 20, 1_440_000, &|run| {
         (points(&range(run, &job, 24, 60)), 0)
     });
-    say(&format!("  asked: {}", resident()));
+    print_line(&format!("  asked: {}", resident()));
 }

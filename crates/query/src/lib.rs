@@ -1,7 +1,7 @@
 //! Queries: each is one typed value, answered from the embedded store and the job registry. Plain values and
 //! iterators: no HTTP, no async runtime, no SQL.
 //!
-//! [`Questions`] holds the store and the registry. [`Asker`] states the reader, the current time, and how to
+//! [`QueryEngine`] holds the store and the registry. [`QueryContext`] states the reader, the current time, and how to
 //! cancel.
 //!
 //! - Kwollect's `get_metrics` is [`GetMetrics`]; the answer consists of pieces of JSON or CSV.
@@ -14,8 +14,8 @@
 //! ```
 
 mod answers;
-mod asking;
 mod common;
+mod engine;
 mod lists;
 mod ranges;
 mod reports;
@@ -23,14 +23,16 @@ mod rows;
 
 pub use answers::get_metrics::{Answer, Format, GetMetrics};
 pub use api::parse_zone;
-pub use asking::access_filter::NodeSight;
-pub use asking::questions::{Asker, Cancel, Questions, RangeQuestion, Rate, Settings, Watch};
 pub use common::error::QueryError;
 pub use common::time::parse_time;
+pub use engine::access_filter::NodeAccess;
+pub use engine::query_engine::{
+    Cancel, QueryContext, QueryEngine, RangeQuery, Rate, ReadObserver, Settings,
+};
 pub use lists::listing::gap;
 pub use lists::marks::{SeenMark, SeenMarks};
 pub use lists::nodes::{judge, patience};
 pub use lists::shown::shown;
-pub use reports::ended::how_it_ended;
+pub use reports::job_end::how_it_ended;
 pub use rows::slices::AsRate;
-pub use rows::table_rows::{Line, RowBatch, RowQuestion, Rows, StartRow, View};
+pub use rows::table_rows::{Line, RowBatch, RowQuery, Rows, StartRow, View};

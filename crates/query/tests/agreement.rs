@@ -8,7 +8,7 @@ use jobs::Reader;
 use lab::{Lab, TestSeries, at, device, key};
 use model::Kind;
 use proptest::prelude::*;
-use query::{Asker, Format, GetMetrics, Questions, RowQuestion, Settings, View};
+use query::{Format, GetMetrics, QueryContext, QueryEngine, RowQuery, Settings, View};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use store::JobSelector;
@@ -45,8 +45,8 @@ fn fill(facts: &[Fact]) -> Lab {
 }
 
 /// Device, time, metric, labels and value of each row, sorted.
-fn by_rows(questions: &Questions, name: &str) -> Vec<String> {
-    let question = RowQuestion {
+fn by_rows(engine: &QueryEngine, name: &str) -> Vec<String> {
+    let query = RowQuery {
         view: View::ByDevice,
         devices: Some(BTreeSet::from([device(name)])),
         metrics: None,
@@ -55,9 +55,9 @@ fn by_rows(questions: &Questions, name: &str) -> Vec<String> {
         to: at(300.0),
         summary: false,
     };
-    let asker = Asker::new(Reader::Everything, at(7200.0));
+    let context = QueryContext::new(Reader::Everything, at(7200.0));
     let mut rows = Vec::new();
-    for batch in questions.rows(&question, &asker).unwrap() {
+    for batch in engine.rows(&query, &context).unwrap() {
         let batch = batch.unwrap();
         for row in 0..batch.len() {
             let line = batch.line(row).unwrap();
@@ -70,11 +70,11 @@ fn by_rows(questions: &Questions, name: &str) -> Vec<String> {
     rows
 }
 
-fn by_get_metrics(questions: &Questions, name: &str) -> Vec<String> {
+fn by_get_metrics(engine: &QueryEngine, name: &str) -> Vec<String> {
     let pairs = [("devices", name), ("start_time", "2026-01-06"), ("end_time", "2026-01-06T00:05")];
-    let asker = Asker::new(Reader::Everything, at(7200.0));
-    let question = GetMetrics::from_pairs(pairs).unwrap();
-    let answer = questions.get_metrics(&question, Format::Json, &asker).unwrap();
+    let context = QueryContext::new(Reader::Everything, at(7200.0));
+    let query = GetMetrics::from_pairs(pairs).unwrap();
+    let answer = engine.get_metrics(&query, Format::Json, &context).unwrap();
     let text = answer.map(Result::unwrap).collect::<Vec<_>>().concat();
     let rows: Vec<Value> = serde_json::from_slice(&text).unwrap();
     let times: Vec<&str> = rows.iter().filter_map(|row| row["timestamp"].as_str()).collect();
@@ -100,8 +100,8 @@ fn by_get_metrics(questions: &Questions, name: &str) -> Vec<String> {
 }
 
 /// Start in seconds of the day, metric and value of each window in `metrics_by_job_summary`.
-fn windows_by_rows(questions: &Questions, job: &model::JobKey) -> Vec<String> {
-    let question = RowQuestion {
+fn windows_by_rows(engine: &QueryEngine, job: &model::JobKey) -> Vec<String> {
+    let query = RowQuery {
         view: View::ByJob,
         devices: None,
         metrics: None,
@@ -110,9 +110,9 @@ fn windows_by_rows(questions: &Questions, job: &model::JobKey) -> Vec<String> {
         to: model::Timestamp(i64::MAX),
         summary: true,
     };
-    let asker = Asker::new(Reader::Everything, at(7200.0));
+    let context = QueryContext::new(Reader::Everything, at(7200.0));
     let mut rows = Vec::new();
-    for batch in questions.rows(&question, &asker).unwrap() {
+    for batch in engine.rows(&query, &context).unwrap() {
         let batch = batch.unwrap();
         for row in 0..batch.len() {
             let (line, start) = (batch.line(row).unwrap(), model::Timestamp(batch.times[row]));
@@ -123,10 +123,10 @@ fn windows_by_rows(questions: &Questions, job: &model::JobKey) -> Vec<String> {
     rows
 }
 
-fn windows_by_get_metrics(questions: &Questions, job: &model::JobKey) -> Vec<String> {
-    let (job, asker) = (job.id.to_string(), Asker::new(Reader::Everything, at(7200.0)));
-    let question = GetMetrics::from_pairs([("job_id", &*job), ("summary", "true")]).unwrap();
-    let answer = questions.get_metrics(&question, Format::Json, &asker).unwrap();
+fn windows_by_get_metrics(engine: &QueryEngine, job: &model::JobKey) -> Vec<String> {
+    let (job, context) = (job.id.to_string(), QueryContext::new(Reader::Everything, at(7200.0)));
+    let query = GetMetrics::from_pairs([("job_id", &*job), ("summary", "true")]).unwrap();
+    let answer = engine.get_metrics(&query, Format::Json, &context).unwrap();
     let text = answer.map(Result::unwrap).collect::<Vec<_>>().concat();
     let rows: Vec<Value> = serde_json::from_slice(&text).unwrap();
     let row = |row: &Value| {
@@ -190,15 +190,15 @@ proptest! {
         lab.job(&job, "n1", 1000, start, Some(stop));
         lab.job(&key("local", 8), "n1", 1001, 0.0, ended.then_some(2000.0));
         lab.store.flush().unwrap();
-        let questions = lab.questions(Settings::default());
-        let windows = windows_by_get_metrics(&questions, &job);
+        let engine = lab.engine(Settings::default());
+        let windows = windows_by_get_metrics(&engine, &job);
         prop_assert_eq!(&windows, &windows_by_rule(&of_job, &of_node, &job, (start, stop)));
-        prop_assert_eq!(&windows, &windows_by_rows(&questions, &job));
+        prop_assert_eq!(&windows, &windows_by_rows(&engine, &job));
         prop_assert!(!windows.is_empty());
     }
 
     #[test]
-    fn both_ways_tell_the_same(
+    fn both_ways_give_the_same(
         facts in proptest::collection::vec(
             (0_usize..3, 0_usize..2, 0_usize..3, 0_usize..3,
              proptest::collection::btree_set(0_u8..40, 0..12).prop_map(|set| set.into_iter().collect())),
@@ -207,9 +207,9 @@ proptest! {
         slice_rows in 1_usize..50,
     ) {
         let lab = fill(&facts);
-        let questions = lab.questions(Settings { slice_rows, ..Settings::default() });
+        let engine = lab.engine(Settings { slice_rows, ..Settings::default() });
         for name in ["a", "z"] {
-            prop_assert_eq!(by_rows(&questions, name), by_get_metrics(&questions, name));
+            prop_assert_eq!(by_rows(&engine, name), by_get_metrics(&engine, name));
         }
     }
 }

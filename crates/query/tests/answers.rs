@@ -7,16 +7,16 @@ mod lab;
 use jobs::{Filter, JobName, Reader, Registration};
 use lab::{DAY, Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, JobKey, Kind, Origin, Timestamp, Unit};
-use query::{Asker, QueryError, RangeQuestion, Rate, RowQuestion, Settings, View};
+use query::{QueryContext, QueryError, RangeQuery, Rate, RowQuery, Settings, View};
 use std::collections::BTreeSet;
 use store::{JobSelector, Selector};
 
-fn asker(reader: Reader) -> Asker {
-    Asker::new(reader, at(7200.0))
+fn context(reader: Reader) -> QueryContext {
+    QueryContext::new(reader, at(7200.0))
 }
 
-fn all() -> Asker {
-    asker(Reader::Everything)
+fn all() -> QueryContext {
+    context(Reader::Everything)
 }
 
 fn second(time: f64) -> f64 {
@@ -35,7 +35,7 @@ fn measured_job(lab: &Lab) -> JobKey {
         name: Some("demo".into()),
         device: device("n1"),
         start: at(100.0),
-        is_proven: false,
+        is_verified: false,
     };
     let job = lab.registry.register_local(&registration).unwrap();
     let counter = |metric, samples| TestSeries {
@@ -88,8 +88,8 @@ fn measured_job(lab: &Lab) -> JobKey {
 fn a_job_is_reported_from_what_was_counted_for_it() {
     let lab = Lab::new();
     let job = measured_job(&lab);
-    let questions = lab.questions(Settings::default());
-    let report = questions.job_report(&JobName::number(job.id), &all()).unwrap();
+    let engine = lab.engine(Settings::default());
+    let report = engine.job_report(&JobName::number(job.id), &all()).unwrap();
     assert_eq!((report.job.state.as_str(), report.job.user.as_deref()), ("ended", Some("alice")));
     assert_eq!(
         (report.job.name.as_deref(), report.job.devices),
@@ -112,9 +112,9 @@ fn a_job_is_reported_from_what_was_counted_for_it() {
     assert_eq!(report.gaps[0].cause, "missed ticks");
 
     let denied =
-        questions.job_report(&JobName::number(job.id), &asker(Reader::User(7))).unwrap_err();
+        engine.job_report(&JobName::number(job.id), &context(Reader::User(7))).unwrap_err();
     assert_eq!(denied.status(), 404, "as a job that does not exist");
-    let unknown = questions.job_report(&"55".parse().unwrap(), &all()).unwrap_err();
+    let unknown = engine.job_report(&"55".parse().unwrap(), &all()).unwrap_err();
     assert!(matches!(unknown, QueryError::UnknownJob(_)));
 }
 
@@ -134,13 +134,12 @@ fn only_the_newest_run_of_a_number_is_reported() {
     };
     lab.put(&[run(100.0, &[(150.0, 60.0), (199.0, 90.0)])]);
     lab.put(&[run(400.0, &[(450.0, 7.0), (499.0, 8.0)])]);
-    let report =
-        lab.questions(Settings::default()).job_report(&"5".parse().unwrap(), &all()).unwrap();
+    let report = lab.engine(Settings::default()).job_report(&"5".parse().unwrap(), &all()).unwrap();
     assert_eq!((report.totals.cpu_seconds, report.totals.wall_seconds), (Some(8.0), 100.0));
 }
 
 #[test]
-fn ranges_have_steps_holes_and_limits() {
+fn ranges_have_steps_missing_points_and_limits() {
     let lab = Lab::new();
     let counter: Vec<(f64, f64)> = (0..=600).map(|s| (f64::from(s), 2.0 * f64::from(s))).collect();
     let gauge: Vec<(f64, f64)> =
@@ -162,15 +161,15 @@ fn ranges_have_steps_holes_and_limits() {
         },
     ]);
     lab.job(&key("slurm", 8), "n1", 1001, 5.0, None);
-    let question = |step_us| RangeQuestion {
+    let query = |step_us| RangeQuery {
         select: of_device("n1"),
         from: at(60.0),
         to: at(600.0),
         step_us,
         rate: Rate::Counters,
     };
-    let questions = lab.questions(Settings::default());
-    let range = questions.range(&question(60_000_000), &all()).unwrap();
+    let engine = lab.engine(Settings::default());
+    let range = engine.range(&query(60_000_000), &all()).unwrap();
     assert_eq!((range.series.len(), range.truncated, range.step_seconds), (3, false, 60.0));
     let c = &range.series[0];
     assert_eq!((c.series.metric.as_str(), c.value_unit.as_str()), ("c_total", "seconds/s"));
@@ -194,21 +193,21 @@ fn ranges_have_steps_holes_and_limits() {
     );
     assert_eq!(range.series[2].series.job, Some(8));
 
-    let raw = questions.range(&question(0), &all()).unwrap();
+    let raw = engine.range(&query(0), &all()).unwrap();
     assert_eq!((raw.series[0].times.len(), raw.series[0].values[0]), (541, Some(2.0)));
     assert_eq!(raw.series[1].values.iter().filter(|value| value.is_none()).count(), 1);
 
-    let alice = questions.range(&question(0), &asker(Reader::User(1000))).unwrap();
+    let alice = engine.range(&query(0), &context(Reader::User(1000))).unwrap();
     assert_eq!(alice.series.len(), 2, "not somebody else's job");
-    let few = lab.questions(Settings { series_max: 1, ..Settings::default() });
-    let cut = few.range(&question(0), &all()).unwrap();
+    let few = lab.engine(Settings { series_max: 1, ..Settings::default() });
+    let cut = few.range(&query(0), &all()).unwrap();
     assert_eq!((cut.series.len(), cut.truncated), (1, true));
-    let few = lab.questions(Settings { points_max: 541, ..Settings::default() });
-    let cut = few.range(&question(0), &all()).unwrap();
+    let few = lab.engine(Settings { points_max: 541, ..Settings::default() });
+    let cut = few.range(&query(0), &all()).unwrap();
     assert_eq!((cut.series.len(), cut.truncated), (1, true));
     let cancelled = all();
     cancelled.cancel.cancel();
-    assert!(matches!(questions.range(&question(0), &cancelled), Err(QueryError::Cancelled)));
+    assert!(matches!(engine.range(&query(0), &cancelled), Err(QueryError::Cancelled)));
 }
 
 #[test]
@@ -236,37 +235,37 @@ fn lists_show_what_their_reader_may_see() {
         TestSeries { device: "n9", samples: &[(100.0, 1.0)], ..TestSeries::default() },
     ]);
     lab.job(&key("slurm", 8), "n1", 1001, 5.0, None);
-    let questions = lab.questions(Settings::default());
-    let alice = asker(Reader::User(1000));
+    let engine = lab.engine(Settings::default());
+    let alice = context(Reader::User(1000));
     let (from, to) = (at(0.0), at(7200.0));
-    let series = questions.series(&of_device("n1"), from, to, &all()).unwrap();
+    let series = engine.series(&of_device("n1"), from, to, &all()).unwrap();
     assert_eq!((series.len(), series[0].job, series[0].kind.as_str()), (2, Some(8), "counter"));
     assert_eq!(series[1].labels["cpu"], "3");
-    assert_eq!(questions.series(&of_device("n1"), from, to, &alice).unwrap().len(), 1);
-    let few = lab.questions(Settings { series_max: 1, ..Settings::default() });
+    assert_eq!(engine.series(&of_device("n1"), from, to, &alice).unwrap().len(), 1);
+    let few = lab.engine(Settings { series_max: 1, ..Settings::default() });
     assert_eq!(few.series(&of_device("n1"), from, to, &all()).unwrap_err().status(), 413);
     // The first series are available, regardless of the total number.
     let first =
         |most| few.first_series(&of_device("n1"), (from, to), most, &all()).map(|all| all.len());
     assert_eq!((first(1).unwrap(), first(2).unwrap_err().status()), (1, 413));
 
-    let last = questions.last(&of_device("n1"), &all()).unwrap();
+    let last = engine.last(&of_device("n1"), &all()).unwrap();
     assert_eq!((last.len(), last[0].value, last[1].value), (2, Some(2.0), None));
     assert_eq!(second(last[1].time), 7195.0);
-    assert_eq!(questions.last(&of_device("n1"), &alice).unwrap().len(), 1);
+    assert_eq!(engine.last(&of_device("n1"), &alice).unwrap().len(), 1);
 
-    let listed = questions.jobs(&Filter::default(), &all()).unwrap();
+    let listed = engine.jobs(&Filter::default(), &all()).unwrap();
     assert_eq!((listed.len(), listed[0].devices.as_slice()), (1, &["n1".to_owned()][..]));
-    assert!(questions.jobs(&Filter::default(), &alice).unwrap().is_empty());
+    assert!(engine.jobs(&Filter::default(), &alice).unwrap().is_empty());
     let others = Filter { uid: Some(1001), ..Filter::default() };
-    assert!(questions.jobs(&others, &alice).unwrap().is_empty());
+    assert!(engine.jobs(&others, &alice).unwrap().is_empty());
 
-    let names: Vec<String> = questions.catalogue().into_iter().map(|metric| metric.name).collect();
+    let names: Vec<String> = engine.catalogue().into_iter().map(|metric| metric.name).collect();
     assert_eq!(names, ["c_total", "load_1m"]);
 
-    let seen = |devices: Option<&[_]>, job: Option<&str>, asker: &Asker| {
+    let seen = |devices: Option<&[_]>, job: Option<&str>, context: &QueryContext| {
         let job: Option<JobName> = job.map(|job| job.parse().unwrap());
-        let list = questions.available_metrics(at(7200.0), devices, job.as_ref(), asker).unwrap();
+        let list = engine.available_metrics(at(7200.0), devices, job.as_ref(), context).unwrap();
         list.into_iter().map(|(device, metric)| format!("{device} {metric}")).collect::<Vec<_>>()
     };
     assert_eq!(seen(None, None, &all()), ["n1 c_total", "n1 load_1m", "n10 load_1m", "n2 load_1m"]);
@@ -301,17 +300,17 @@ fn nodes_are_alive_or_silent_and_busy() {
     ]);
     lab.job(&key("slurm", 8), "n1", 1001, 5.0, None);
     lab.job(&key("slurm", 7), "n1", 1001, 5.0, Some(9.0));
-    let questions = lab.questions(Settings::default());
-    let nodes = questions.nodes(&all()).unwrap();
+    let engine = lab.engine(Settings::default());
+    let nodes = engine.nodes(&all()).unwrap();
     let node = &nodes[0];
     assert_eq!((nodes.len(), node.device.as_str(), node.alive), (1, "n1", true));
     assert_eq!((node.period_seconds, node.cpu_cores, node.series), (Some(2.0), Some(4.0), 5));
     assert_eq!((node.memory_bytes, node.memory_used_bytes), (Some(100.0), Some(40.0)));
     assert_eq!(node.cpu_cores_used, Some(1.5));
     assert_eq!(node.jobs, ["slurm:8"]);
-    assert!(questions.nodes(&asker(Reader::User(1000))).unwrap()[0].jobs.is_empty());
-    let later = Asker::new(Reader::Everything, at(7207.0));
-    assert!(!questions.nodes(&later).unwrap()[0].alive, "three periods of 2 s have passed");
+    assert!(engine.nodes(&context(Reader::User(1000))).unwrap()[0].jobs.is_empty());
+    let later = QueryContext::new(Reader::Everything, at(7207.0));
+    assert!(!engine.nodes(&later).unwrap()[0].alive, "three periods of 2 s have passed");
 }
 
 /// Records may name more nodes than the registry lists at once.
@@ -323,7 +322,7 @@ fn jobs_on_nodes_without_an_agent_hide_no_node() {
     for id in 10..20 {
         lab.job(&key("slurm", id), &format!("other{id}"), 1001, 5.0, None);
     }
-    let nodes = lab.questions(Settings::default()).nodes(&all()).unwrap();
+    let nodes = lab.engine(Settings::default()).nodes(&all()).unwrap();
     assert_eq!((nodes.len(), nodes[0].jobs.clone()), (1, vec!["slurm:8".to_owned()]));
 }
 
@@ -334,14 +333,14 @@ fn what_a_run_sends_makes_no_node_and_none_alive() {
     lab.put_of("n1/run-3", "n1");
     lab.put_of("made-up/run-4", "made-up");
     lab.put_of("poller", "pdu");
-    let questions = lab.questions(Settings::default());
-    let nodes = questions.nodes(&all()).unwrap();
+    let engine = lab.engine(Settings::default());
+    let nodes = engine.nodes(&all()).unwrap();
     let names: Vec<&str> = nodes.iter().map(|node| node.device.as_str()).collect();
     assert_eq!(names, ["n1", "pdu"]);
 }
 
 #[test]
-fn rows_by_job_follow_each_jobs_stay_strictly() {
+fn rows_by_job_follow_each_jobs_allocation_strictly() {
     let lab = Lab::new();
     let samples: Vec<(f64, f64)> = (0..100).map(|s| (f64::from(s), 1.0)).collect();
     lab.put(&[
@@ -356,12 +355,12 @@ fn rows_by_job_follow_each_jobs_stay_strictly() {
     lab.job(&key("a", 1), "n1", 1000, 10.0, Some(20.0));
     lab.job(&key("b", 2), "n1", 1000, 15.0, Some(30.0));
     lab.job(&key("c", 3), "n2", 1000, 15.0, None);
-    let questions = lab.questions(Settings::default());
+    let engine = lab.engine(Settings::default());
     let count = |job: JobSelector, from: f64, to: f64| {
         let (view, devices, metrics) = (View::ByJob, None, None);
-        let question =
-            RowQuestion { view, devices, metrics, job, from: at(from), to: at(to), summary: false };
-        let rows = questions.rows(&question, &all()).unwrap();
+        let query =
+            RowQuery { view, devices, metrics, job, from: at(from), to: at(to), summary: false };
+        let rows = engine.rows(&query, &all()).unwrap();
         rows.map(|batch| {
             let batch = batch.unwrap();
             let counted =
@@ -388,12 +387,12 @@ fn of_a_number_that_was_given_again_each_user_reads_his_own_run() {
     let job = key("slurm", 9);
     lab.job(&job, "n1", 1000, 100.0, Some(200.0));
     lab.job(&job, "n1", 2000, 3000.0, Some(3100.0));
-    let questions = lab.questions(Settings::default());
+    let engine = lab.engine(Settings::default());
     let name = "9".parse().unwrap();
     let wall = |by: Option<f64>, reader| {
-        let report = questions.run_report(&name, by.map(at), &asker(reader));
-        let told = |report: api::JobReport| (report.job.uid, report.job.start.map(second));
-        report.map(told).map_err(|error| error.status())
+        let report = engine.run_report(&name, by.map(at), &context(reader));
+        let found = |report: api::JobReport| (report.job.uid, report.job.start.map(second));
+        report.map(found).map_err(|error| error.status())
     };
     let (first, second) = ((Some(1000), Some(100.0)), (Some(2000), Some(3000.0)));
     assert_eq!(wall(None, Reader::User(1000)), Ok(first));
@@ -406,10 +405,10 @@ fn of_a_number_that_was_given_again_each_user_reads_his_own_run() {
     assert_eq!(wall(Some(100.0), Reader::User(2000)), Err(404));
     // Every run visible to the reader, newest first, regardless of the requested run.
     let runs = |by: Option<f64>, reader| {
-        let report = questions.run_report(&name, by.map(at), &asker(reader)).unwrap();
+        let report = engine.run_report(&name, by.map(at), &context(reader)).unwrap();
         let time = |at: Option<f64>| at.map(self::second);
-        let told = |run: api::Run| (time(run.start), time(run.stop), run.state);
-        report.runs.into_iter().map(told).collect::<Vec<_>>()
+        let found = |run: api::Run| (time(run.start), time(run.stop), run.state);
+        report.runs.into_iter().map(found).collect::<Vec<_>>()
     };
     let of_first = (Some(100.0), Some(200.0), "ended".to_owned());
     let of_second = (Some(3000.0), Some(3100.0), "ended".to_owned());
@@ -417,6 +416,6 @@ fn of_a_number_that_was_given_again_each_user_reads_his_own_run() {
     assert_eq!(runs(None, Reader::Everything), [of_second.clone(), of_first.clone()]);
     assert_eq!(runs(Some(100.0), Reader::Everything), [of_second, of_first]);
     // Operations on the job need permission for its newest run.
-    assert!(questions.job_key(&name, &asker(Reader::User(1000))).is_err());
-    assert!(questions.job_seen(&name, &asker(Reader::User(1000))).is_ok());
+    assert!(engine.job_key(&name, &context(Reader::User(1000))).is_err());
+    assert!(engine.job_seen(&name, &context(Reader::User(1000))).is_ok());
 }

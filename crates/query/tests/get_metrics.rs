@@ -7,29 +7,29 @@ mod lab;
 use jobs::Reader;
 use lab::{Lab, TestSeries, at, key};
 use model::Kind;
-use query::{Asker, Format, GetMetrics, QueryError, Questions, Settings};
+use query::{Format, GetMetrics, QueryContext, QueryEngine, QueryError, Settings};
 use serde_json::{Value, json};
 
 /// Queries at 2 h after the start of the day.
-fn ask_as(
-    questions: &Questions,
+fn run_query_as(
+    engine: &QueryEngine,
     reader: Reader,
     pairs: &[(&str, &str)],
 ) -> Result<Vec<Value>, QueryError> {
-    let question = GetMetrics::from_pairs(pairs.iter().copied())?;
-    let asker = Asker::new(reader, at(7200.0));
-    let answer = questions.get_metrics(&question, Format::Json, &asker)?;
+    let query = GetMetrics::from_pairs(pairs.iter().copied())?;
+    let context = QueryContext::new(reader, at(7200.0));
+    let answer = engine.get_metrics(&query, Format::Json, &context)?;
     let pieces: Result<Vec<Vec<u8>>, QueryError> = answer.collect();
     Ok(serde_json::from_slice(&pieces?.concat()).unwrap())
 }
 
-fn ask(lab: &Lab, pairs: &[(&str, &str)]) -> Vec<Value> {
-    ask_as(&lab.questions(Settings::default()), Reader::Everything, pairs).unwrap()
+fn run_query(lab: &Lab, pairs: &[(&str, &str)]) -> Vec<Value> {
+    run_query_as(&lab.engine(Settings::default()), Reader::Everything, pairs).unwrap()
 }
 
 fn error(lab: &Lab, pairs: &[(&str, &str)]) -> (u16, &'static str, String) {
-    let questions = lab.questions(Settings::default());
-    let error = ask_as(&questions, Reader::Everything, pairs).unwrap_err();
+    let engine = lab.engine(Settings::default());
+    let error = run_query_as(&engine, Reader::Everything, pairs).unwrap_err();
     (error.status(), error.code(), error.to_string())
 }
 
@@ -64,10 +64,10 @@ fn five_keys_in_order_ascending_by_time() {
         TestSeries { metric: "a", samples: &[(10.0, 0.25), (20.0, 1e16)], ..TestSeries::default() },
         TestSeries { device: "n2", samples: &[(15.0, 1.0)], ..TestSeries::default() },
     ]);
-    let questions = lab.questions(Settings::default());
-    let question = GetMetrics::from_pairs(with(&[("nodes", "n1.site.example")])).unwrap();
-    let asker = Asker::new(Reader::Everything, at(7200.0));
-    let answer = questions.get_metrics(&question, Format::Json, &asker).unwrap();
+    let engine = lab.engine(Settings::default());
+    let query = GetMetrics::from_pairs(with(&[("nodes", "n1.site.example")])).unwrap();
+    let context = QueryContext::new(Reader::Everything, at(7200.0));
+    let answer = engine.get_metrics(&query, Format::Json, &context).unwrap();
     let text = answer.map(Result::unwrap).collect::<Vec<_>>().concat();
     let expected = concat!(
         r#"[{"timestamp":"2026-01-06T00:00:10+00:00","device_id":"n1","metric_id":"a","value":0.25,"labels":{}}, "#,
@@ -87,7 +87,7 @@ fn ranges_are_five_minutes_where_a_bound_is_left_out() {
     let samples: Vec<(f64, f64)> = (0..=120).map(|m| (f64::from(m) * 60.0, f64::from(m))).collect();
     lab.put(&[TestSeries { samples: &samples, ..TestSeries::default() }]);
     let values = |pairs: &[(&str, &str)]| {
-        let rows = ask(&lab, &[&[("devices", "n1")], pairs].concat());
+        let rows = run_query(&lab, &[&[("devices", "n1")], pairs].concat());
         rows.iter().map(|row| row["value"].as_i64().unwrap()).collect::<Vec<_>>()
     };
     assert_eq!(values(&[]), [115, 116, 117, 118, 119, 120], "bounds inclusive");
@@ -101,20 +101,20 @@ fn ranges_are_five_minutes_where_a_bound_is_left_out() {
 #[test]
 fn metrics_are_exact_names_and_unknown_devices_are_empty() {
     let lab = Lab::new();
-    let told = |metric| TestSeries { metric, samples: &[(1.0, 1.0)], ..TestSeries::default() };
-    lab.put(&[told("load_1m"), told("load_1m_x"), told("other")]);
+    let found = |metric| TestSeries { metric, samples: &[(1.0, 1.0)], ..TestSeries::default() };
+    lab.put(&[found("load_1m"), found("load_1m_x"), found("other")]);
     let names = |metrics| {
-        let rows = ask(&lab, &with(&[("devices", "n1"), ("metrics", metrics)]));
+        let rows = run_query(&lab, &with(&[("devices", "n1"), ("metrics", metrics)]));
         rows.iter().map(|row| row["metric_id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(names("load_1m,other,none"), ["load_1m", "other"]);
     assert_eq!(names("load.*"), [""; 0]);
-    assert_eq!(ask(&lab, &with(&[("devices", "nowhere")])), [json!(null); 0]);
-    assert_eq!(ask(&lab, &with(&[("devices", "a\u{1}b")])), [json!(null); 0]);
+    assert_eq!(run_query(&lab, &with(&[("devices", "nowhere")])), [json!(null); 0]);
+    assert_eq!(run_query(&lab, &with(&[("devices", "a\u{1}b")])), [json!(null); 0]);
 }
 
 #[test]
-fn what_is_wrong_is_said_as_postgrest_does() {
+fn errors_are_reported_as_by_postgrest() {
     let lab = Lab::new();
     let missing = (400, "P0001", "Missing 'devices', 'nodes' or 'job_id' argument".to_owned());
     assert_eq!(error(&lab, &ALL), missing);
@@ -127,7 +127,7 @@ fn what_is_wrong_is_said_as_postgrest_does() {
     let (status, code, text) = error(&lab, &[("job_id", "5")]);
     assert_eq!((status, code), (400, "P0003"));
     assert!(text.contains("oar:5 and slurm:5"), "{text}");
-    assert!(ask(&lab, &[("job_id", "5"), ("cluster", "oar")]).is_empty());
+    assert!(run_query(&lab, &[("job_id", "5"), ("cluster", "oar")]).is_empty());
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn aliases_are_summed_where_the_instants_are_the_same() {
     let row = |time: &str, device: &str, value: Value, labels: Value| {
         (format!("00:0{time}"), device.to_owned(), value, labels)
     };
-    let node = brief(&ask(&lab, &with(&[("nodes", "n1")])));
+    let node = brief(&run_query(&lab, &with(&[("nodes", "n1")])));
     let from = |ports: &[&str]| json!({ "_device_orig": ports });
     let expected = [
         row("1", "n1", json!(0.5), json!({})),
@@ -163,7 +163,7 @@ fn aliases_are_summed_where_the_instants_are_the_same() {
         row("2.5", "n1", json!(6), from(&["pdu-1-port1"])),
     ];
     assert_eq!(node, expected);
-    let port = brief(&ask(&lab, &with(&[("devices", "pdu-1-port1")])));
+    let port = brief(&run_query(&lab, &with(&[("devices", "pdu-1-port1")])));
     let own = |time, value| row(time, "pdu-1-port1", value, json!({}));
     assert_eq!(port, [own("1", json!(5)), own("2.5", json!(6))]);
 }
@@ -200,17 +200,19 @@ fn two_jobs_on_a_node_never_merge() {
     let lab = Lab::new();
     two_jobs(&lab);
     let (seven, eight) = (json!({"_job_id": "7"}), json!({"_job_id": "8", "_cluster": "slurm"}));
-    let node = ask(&lab, &with(&[("nodes", "n1"), ("metrics", "cpu_seconds_total")]));
+    let node = run_query(&lab, &with(&[("nodes", "n1"), ("metrics", "cpu_seconds_total")]));
     let labels: Vec<&Value> = node.iter().map(|row| &row["labels"]).collect();
     assert_eq!(labels, [&seven, &eight, &seven, &eight]);
     assert_eq!(node[1]["labels"].to_string(), r#"{"_cluster":"slurm","_job_id":"8"}"#);
 
-    let rates =
-        ask(&lab, &with(&[("nodes", "n1"), ("metrics", "cpu_seconds_total"), ("as_rate", "true")]));
+    let rates = run_query(
+        &lab,
+        &with(&[("nodes", "n1"), ("metrics", "cpu_seconds_total"), ("as_rate", "true")]),
+    );
     let rates: Vec<&Value> = rates.iter().map(|row| &row["value"]).collect();
     assert_eq!(rates, [&json!(0.7), &json!(0.1), &json!(2), &json!(0.1)], "each job by itself");
 
-    let job = ask(&lab, &[("job_id", "7")]);
+    let job = run_query(&lab, &[("job_id", "7")]);
     let shown = brief(&job);
     let values: Vec<(&str, &Value)> = shown.iter().map(|row| (row.0.as_str(), &row.2)).collect();
     let expected =
@@ -222,7 +224,7 @@ fn two_jobs_on_a_node_never_merge() {
     );
     assert!(job.iter().all(|row| row["labels"]["_job_id"] != json!("8")));
 
-    let late = ask(
+    let late = run_query(
         &lab,
         &[
             ("job_id", "7"),
@@ -231,7 +233,7 @@ fn two_jobs_on_a_node_never_merge() {
         ],
     );
     assert_eq!(late.len(), 1, "a range that is given counts for the node, too");
-    let elsewhere = ask(&lab, &[("job_id", "7"), ("devices", "n2")]);
+    let elsewhere = run_query(&lab, &[("job_id", "7"), ("devices", "n2")]);
     assert!(elsewhere.is_empty());
 }
 
@@ -239,15 +241,15 @@ fn two_jobs_on_a_node_never_merge() {
 fn a_reader_sees_no_job_of_somebody_else() {
     let lab = Lab::new();
     two_jobs(&lab);
-    let questions = lab.questions(Settings::default());
+    let engine = lab.engine(Settings::default());
     let alice = Reader::User(1000);
-    let rows = ask_as(&questions, alice, &with(&[("nodes", "n1")])).unwrap();
+    let rows = run_query_as(&engine, alice, &with(&[("nodes", "n1")])).unwrap();
     let jobs = |rows: &[Value]| {
         rows.iter().map(|row| row["labels"]["_job_id"].clone()).collect::<Vec<_>>()
     };
     assert!(jobs(&rows).contains(&json!("7")) && !jobs(&rows).contains(&json!("8")));
     assert!(jobs(&rows).contains(&json!(null)));
-    let denied = ask_as(&questions, alice, &[("job_id", "8")]).unwrap_err();
+    let denied = run_query_as(&engine, alice, &[("job_id", "8")]).unwrap_err();
     assert_eq!((denied.status(), denied.code()), (404, "P0002"));
 }
 
@@ -267,7 +269,7 @@ fn the_last_reading_of_a_job_is_its_own() {
         TestSeries { samples: &samples, ..TestSeries::default() },
     ]);
     lab.job(&key("local", 1), "n1", 1000, 10.0, Some(20.1));
-    let rows = ask(&lab, &[("job_id", "1")]);
+    let rows = run_query(&lab, &[("job_id", "1")]);
     let of = |metric: &str| rows.iter().filter(|row| row["metric_id"] == metric).count();
     assert_eq!((of("c_total"), of("load_1m")), (3, 1));
 }
@@ -296,19 +298,19 @@ fn summaries_hold_five_minutes() {
     ]);
     let summary =
         [("summary", "True"), ("start_time", "2026-01-06T00:00"), ("end_time", "2026-01-06T00:05")];
-    let rows = brief(&ask(&lab, &[&[("nodes", "n1")], &summary[..]].concat()));
+    let rows = brief(&run_query(&lab, &[&[("nodes", "n1")], &summary[..]].concat()));
     let short: Vec<(&str, i64)> =
         rows.iter().map(|r| (r.0.as_str(), r.2.as_i64().unwrap())).collect();
     assert_eq!(short, [("00:00", 0), ("00:00", 299), ("05:00", 1), ("05:00", 599)]);
     let empty =
         [("summary", "True"), ("start_time", "2026-01-06T00:04"), ("end_time", "2026-01-06T00:03")];
     assert!(
-        ask(&lab, &[&[("nodes", "n1")], &empty[..]].concat()).is_empty(),
+        run_query(&lab, &[&[("nodes", "n1")], &empty[..]].concat()).is_empty(),
         "no window around it"
     );
-    let alias = brief(&ask(&lab, &[&[("nodes", "n9")], &summary[..]].concat()));
+    let alias = brief(&run_query(&lab, &[&[("nodes", "n9")], &summary[..]].concat()));
     assert_eq!(alias.iter().map(|r| r.2.as_f64().unwrap()).collect::<Vec<_>>(), [0.0, 2.0]);
-    let rate = ask(
+    let rate = run_query(
         &lab,
         &[&[("nodes", "n1"), ("metrics", "x_total"), ("as_rate", "auto")], &summary[..]].concat(),
     );
@@ -336,7 +338,7 @@ fn rates_of_five_minutes_are_over_the_seconds_that_samples_cover() {
     };
     lab.put(&[counters, TestSeries { metric: "x_total", kind: Kind::Counter, ..once }]);
     let rates = |node, start| {
-        let rows = brief(&ask(
+        let rows = brief(&run_query(
             &lab,
             &[
                 ("nodes", node),
@@ -355,16 +357,16 @@ fn rates_of_five_minutes_are_over_the_seconds_that_samples_cover() {
 }
 
 #[test]
-fn a_limit_is_told_before_the_first_byte() {
+fn a_limit_is_reported_before_the_first_byte() {
     let lab = Lab::new();
     let samples: Vec<(f64, f64)> = (0..2000).map(|s| (f64::from(s), 1.0)).collect();
     lab.put(&[TestSeries { samples: &samples, ..TestSeries::default() }]);
     let pairs = with(&[("nodes", "n1")]);
-    let limited = |rows_max| lab.questions(Settings { rows_max, ..Settings::default() });
-    assert_eq!(ask_as(&limited(2000), Reader::Everything, &pairs).unwrap().len(), 2000);
-    let question = GetMetrics::from_pairs(pairs.iter().copied()).unwrap();
-    let asker = Asker::new(Reader::Everything, at(7200.0));
-    let error = limited(1999).get_metrics(&question, Format::Json, &asker).unwrap_err();
+    let limited = |rows_max| lab.engine(Settings { rows_max, ..Settings::default() });
+    assert_eq!(run_query_as(&limited(2000), Reader::Everything, &pairs).unwrap().len(), 2000);
+    let query = GetMetrics::from_pairs(pairs.iter().copied()).unwrap();
+    let context = QueryContext::new(Reader::Everything, at(7200.0));
+    let error = limited(1999).get_metrics(&query, Format::Json, &context).unwrap_err();
     assert_eq!((error.status(), error.code()), (413, "54000"));
     assert!(error.to_string().contains("1999 rows"), "{error}");
 }
@@ -381,13 +383,13 @@ fn what_is_not_seen_counts_for_no_limit() {
         ..TestSeries::default()
     }]);
     lab.job(&key("slurm", 7), "n1", 2000, 1.0, Some(1990.0));
-    let questions = lab.questions(Settings { rows_max: 100, ..Settings::default() });
-    let asked = |reader| ask_as(&questions, reader, &with(&[("nodes", "n1")]));
-    assert_eq!(asked(Reader::Tenant(1000)).unwrap(), [json!(null); 0]);
-    assert_eq!(asked(Reader::User(1000)).unwrap().len(), 1);
+    let engine = lab.engine(Settings { rows_max: 100, ..Settings::default() });
+    let requested = |reader| run_query_as(&engine, reader, &with(&[("nodes", "n1")]));
+    assert_eq!(requested(Reader::Tenant(1000)).unwrap(), [json!(null); 0]);
+    assert_eq!(requested(Reader::User(1000)).unwrap().len(), 1);
     // The visible rows may be fewer, but the answer ends at the limit for both readers.
     for reader in [Reader::User(2000), Reader::Everything] {
-        assert_eq!(asked(reader).unwrap_err().code(), "54000", "{reader:?}");
+        assert_eq!(requested(reader).unwrap_err().code(), "54000", "{reader:?}");
     }
 }
 
@@ -396,12 +398,12 @@ fn a_cancelled_question_ends() {
     let lab = Lab::new();
     let samples: Vec<(f64, f64)> = (0..5000).map(|s| (f64::from(s), 1.0)).collect();
     lab.put(&[TestSeries { samples: &samples, ..TestSeries::default() }]);
-    let questions = lab.questions(Settings { slice_rows: 1000, ..Settings::default() });
-    let question = GetMetrics::from_pairs(with(&[("nodes", "n1")])).unwrap();
-    let asker = Asker::new(Reader::Everything, at(7200.0));
-    let mut answer = questions.get_metrics(&question, Format::Json, &asker).unwrap();
+    let engine = lab.engine(Settings { slice_rows: 1000, ..Settings::default() });
+    let query = GetMetrics::from_pairs(with(&[("nodes", "n1")])).unwrap();
+    let context = QueryContext::new(Reader::Everything, at(7200.0));
+    let mut answer = engine.get_metrics(&query, Format::Json, &context).unwrap();
     assert!(answer.next().unwrap().is_ok());
-    asker.cancel.cancel();
+    context.cancel.cancel();
     assert!(answer.any(|piece| matches!(piece, Err(QueryError::Cancelled))));
     assert!(answer.next().is_none());
 }
@@ -410,10 +412,10 @@ fn a_cancelled_question_ends() {
 fn csv_has_a_header() {
     let lab = Lab::new();
     lab.put(&[TestSeries { samples: &[(1.5, 2.0)], ..TestSeries::default() }]);
-    let question = GetMetrics::from_pairs(with(&[("nodes", "n1")])).unwrap();
-    let asker = Asker::new(Reader::Everything, at(7200.0));
-    let questions = lab.questions(Settings::default());
-    let answer = questions.get_metrics(&question, Format::Csv, &asker).unwrap();
+    let query = GetMetrics::from_pairs(with(&[("nodes", "n1")])).unwrap();
+    let context = QueryContext::new(Reader::Everything, at(7200.0));
+    let engine = lab.engine(Settings::default());
+    let answer = engine.get_metrics(&query, Format::Csv, &context).unwrap();
     let text = answer.map(Result::unwrap).collect::<Vec<_>>().concat();
     let expected = "timestamp,device_id,metric_id,value,labels\n\"2026-01-06 00:00:01.5+00\",n1,load_1m,2,{}\n";
     assert_eq!(String::from_utf8(text).unwrap(), expected);
@@ -431,7 +433,7 @@ fn between_two_runs_of_a_number_the_node_is_anothers() {
     let of = |device| TestSeries { device, samples: &every, ..TestSeries::default() };
     lab.put(&[of("n1"), of("n2"), of("n3")]);
     let rows = |pairs: &[(&str, &str)]| {
-        let rows = ask(&lab, pairs);
+        let rows = run_query(&lab, pairs);
         brief(&rows).into_iter().map(|row| format!("{} {}", row.1, row.0)).collect::<Vec<_>>()
     };
     let own = ["n1 01:45", "n1 02:35", "n2 02:35", "n1 50:05", "n1 50:55"];

@@ -5,18 +5,18 @@ mod lab;
 use jobs::{Filter, JobName, Reader, Record, Registration};
 use lab::{DAY, Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, JobKey, JobState, Kind, Origin, Timestamp};
-use query::{Asker, Settings};
+use query::{QueryContext, Settings};
 
 fn second(time: f64) -> f64 {
     time - Timestamp::from_seconds(DAY).seconds()
 }
 
-fn asker(reader: Reader) -> Asker {
-    Asker::new(reader, at(7200.0))
+fn context(reader: Reader) -> QueryContext {
+    QueryContext::new(reader, at(7200.0))
 }
 
-fn all() -> Asker {
-    asker(Reader::Everything)
+fn all() -> QueryContext {
+    context(Reader::Everything)
 }
 
 /// A job that is requeued at once has one record per run. Here the second run's cgroup exists already at the
@@ -31,11 +31,11 @@ fn a_run_has_no_sample_of_the_runs_before_and_after_it() {
         stop: Some(at(stop)),
         ..Record::new(job.clone(), at(start), JobState::Ended)
     });
-    lab.registry.tell(&records, at(7200.0)).unwrap();
+    lab.registry.ingest(&records, at(7200.0)).unwrap();
     for (start, stop) in times {
         lab.job(&job, "n1", 1000, start, Some(stop));
     }
-    let told = |metric, start, samples| TestSeries {
+    let found = |metric, start, samples| TestSeries {
         device: "n1",
         metric,
         kind: if start == 0.0 { Kind::Gauge } else { Kind::Counter },
@@ -46,13 +46,13 @@ fn a_run_has_no_sample_of_the_runs_before_and_after_it() {
     };
     let (cpu, peak) = ("cgroup_cpu_seconds_total", "cgroup_memory_peak_bytes");
     lab.put(&[
-        told(cpu, 1000.0, &[(1002.0, 1.0), (1003.0, 3.0), (1004.6, 4.0)]),
-        told(cpu, 1004.5, &[(1005.0, 0.5), (1008.0, 2.0)]),
-        told(peak, 0.0, &[(1003.0, 9.0), (1008.0, 7.0)]),
+        found(cpu, 1000.0, &[(1002.0, 1.0), (1003.0, 3.0), (1004.6, 4.0)]),
+        found(cpu, 1004.5, &[(1005.0, 0.5), (1008.0, 2.0)]),
+        found(peak, 0.0, &[(1003.0, 9.0), (1008.0, 7.0)]),
     ]);
-    let questions = lab.questions(Settings::default());
+    let engine = lab.engine(Settings::default());
     let used = |by: f64| {
-        let report = questions.run_report(&"5".parse().unwrap(), Some(at(by)), &all()).unwrap();
+        let report = engine.run_report(&"5".parse().unwrap(), Some(at(by)), &all()).unwrap();
         (report.runs.len(), report.totals.cpu_seconds, report.totals.memory_peak_bytes)
     };
     assert_eq!(used(1000.0), (2, Some(4.0), Some(9.0)));
@@ -66,7 +66,7 @@ fn totals_state_their_origins_and_the_nodes_that_they_cover() {
     for node in ["n1", "n2", "n3"] {
         lab.job(&job, node, 1000, 100.0, Some(1000.0));
     }
-    let told = |device, metric, samples| TestSeries {
+    let found = |device, metric, samples| TestSeries {
         device,
         metric,
         kind: if metric.ends_with("_total") { Kind::Counter } else { Kind::Gauge },
@@ -78,17 +78,16 @@ fn totals_state_their_origins_and_the_nodes_that_they_cover() {
     let (cgroup, exits) = ("cgroup_cpu_seconds_total", "taskstats_cpu_run_virtual_seconds_total");
     lab.put(&[
         // The cgroup of n1 was removed before its last reading.
-        told("n1", cgroup, &[(110.0, 5.0), (990.0, 50.0)]),
-        told("n1", exits, &[(110.0, 5.0), (1000.0, 60.0)]),
-        told("n1", "cgroup_unread_seconds", &[(1000.0, 0.5)]),
-        told("n1", "taskstats_hiwater_rss_bytes", &[(1000.0, 4096.0)]),
+        found("n1", cgroup, &[(110.0, 5.0), (990.0, 50.0)]),
+        found("n1", exits, &[(110.0, 5.0), (1000.0, 60.0)]),
+        found("n1", "cgroup_unread_seconds", &[(1000.0, 0.5)]),
+        found("n1", "taskstats_hiwater_rss_bytes", &[(1000.0, 4096.0)]),
         // n2 became unavailable, n3 never reported.
-        told("n2", cgroup, &[(110.0, 5.0), (120.0, 6.0), (130.0, 7.0)]),
+        found("n2", cgroup, &[(110.0, 5.0), (120.0, 6.0), (130.0, 7.0)]),
         // Without a previous reading and a start, the growth is unknown.
-        TestSeries { start: None, ..told("n2", "cgroup_oom_kills_total", &[(130.0, 2.0)]) },
+        TestSeries { start: None, ..found("n2", "cgroup_oom_kills_total", &[(130.0, 2.0)]) },
     ]);
-    let report =
-        lab.questions(Settings::default()).job_report(&"5".parse().unwrap(), &all()).unwrap();
+    let report = lab.engine(Settings::default()).job_report(&"5".parse().unwrap(), &all()).unwrap();
     assert_eq!(report.totals.cpu_seconds, Some(67.0));
     let origin = |name: &str| report.origins.iter().find(|one| one.total == name).unwrap();
     assert_eq!(origin("cpu_seconds").origins, ["cgroup", "exits"]);
@@ -104,8 +103,8 @@ fn totals_state_their_origins_and_the_nodes_that_they_cover() {
     assert_eq!(line("cgroup_oom_kills_total").increase, None, "not known is not 0");
     // A list shows the same usage for each job that is entirely visible to its reader.
     let listed = |reader| {
-        let questions = lab.questions(Settings::default());
-        questions.jobs_with_usage(&Filter::default(), &asker(reader)).unwrap()
+        let engine = lab.engine(Settings::default());
+        engine.jobs_with_usage(&Filter::default(), &context(reader)).unwrap()
     };
     let all = listed(Reader::Everything);
     let usage = all.iter().find(|one| one.id == report.job.id).unwrap().usage.unwrap();
@@ -121,7 +120,7 @@ fn totals_of_a_job_that_outlives_its_agent_are_lower_bounds() {
     let (missed, whole) = (key("slurm", 5), key("slurm", 6));
     lab.job(&missed, "n1", 1000, 100.0, Some(106.0));
     lab.job(&whole, "n1", 1000, 100.0, Some(300.0));
-    let told = |job: &JobKey, samples| TestSeries {
+    let found = |job: &JobKey, samples| TestSeries {
         device: "n1",
         metric: "cgroup_cpu_seconds_total",
         kind: Kind::Counter,
@@ -131,8 +130,8 @@ fn totals_of_a_job_that_outlives_its_agent_are_lower_bounds() {
         ..TestSeries::default()
     };
     lab.put(&[
-        told(&missed, &[(102.0, 1.0), (105.0, 5.0)]),
-        told(&whole, &[(102.0, 1.0), (105.0, 5.0), (170.0, 60.0), (299.0, 99.0)]),
+        found(&missed, &[(102.0, 1.0), (105.0, 5.0)]),
+        found(&whole, &[(102.0, 1.0), (105.0, 5.0), (170.0, 60.0), (299.0, 99.0)]),
     ]);
     lab.put_gap(Gap {
         origin: Origin::new("lab").unwrap(),
@@ -143,8 +142,8 @@ fn totals_of_a_job_that_outlives_its_agent_are_lower_bounds() {
         cause: Cause::AgentDown,
         detail: "".into(),
     });
-    let questions = lab.questions(Settings::default());
-    let report = questions.job_report(&"5".parse().unwrap(), &all()).unwrap();
+    let engine = lab.engine(Settings::default());
+    let report = engine.job_report(&"5".parse().unwrap(), &all()).unwrap();
     let note = |report: &api::JobReport, total: &str| {
         let origin = report.origins.iter().find(|origin| origin.total == total);
         origin.and_then(|origin| origin.note.clone())
@@ -152,9 +151,9 @@ fn totals_of_a_job_that_outlives_its_agent_are_lower_bounds() {
     let down = Some("at least: no agent ran for 54 s".to_owned());
     assert_eq!((note(&report, "cpu_seconds"), note(&report, "wall_seconds")), (down.clone(), down));
     assert_eq!(report.totals.unread_seconds, Some(54.0));
-    let report = questions.job_report(&"6".parse().unwrap(), &all()).unwrap();
+    let report = engine.job_report(&"6".parse().unwrap(), &all()).unwrap();
     assert_eq!((note(&report, "cpu_seconds"), report.totals.unread_seconds), (None, None));
-    let listed = questions.jobs_with_usage(&Filter::default(), &all()).unwrap();
+    let listed = engine.jobs_with_usage(&Filter::default(), &all()).unwrap();
     let marked: Vec<(i64, bool)> =
         listed.iter().map(|job| (job.id, job.usage.unwrap().at_least)).collect();
     assert!(marked.contains(&(5, true)) && marked.contains(&(6, false)), "{marked:?}");
@@ -169,29 +168,29 @@ fn local_jobs_without_a_sign_of_life_end_with_the_last_one() {
         name: None,
         device: device("n1"),
         start: at(start),
-        is_proven: true,
+        is_verified: true,
     };
     let job = |start| lab.registry.register_local(&registration(start)).unwrap();
     let [silent, empty, alive, never] = [job(100.0), job(101.0), job(102.0), job(103.0)];
-    let told = |metric, key: &JobKey, samples| TestSeries {
+    let found = |metric, key: &JobKey, samples| TestSeries {
         metric,
         job: Some(key.clone()),
         samples,
         ..TestSeries::default()
     };
     lab.put(&[
-        told("cgroup_memory_bytes", &silent, &[(200.0, 1.0), (300.0, 1.0)]),
+        found("cgroup_memory_bytes", &silent, &[(200.0, 1.0), (300.0, 1.0)]),
         // `jobmeter run` was killed: its cgroup still exists, without a process.
-        told("cgroup_tasks", &empty, &[(200.0, 3.0), (400.0, 1.0), (7000.0, 0.0)]),
-        told("cgroup_tasks", &alive, &[(200.0, 3.0), (7000.0, 1.0)]),
+        found("cgroup_tasks", &empty, &[(200.0, 3.0), (400.0, 1.0), (7000.0, 0.0)]),
+        found("cgroup_tasks", &alive, &[(200.0, 3.0), (7000.0, 1.0)]),
     ]);
-    let questions = lab.questions(Settings::default());
+    let engine = lab.engine(Settings::default());
     let minutes = |minutes: i64| minutes * 60 * Timestamp::SECOND;
-    let ended = questions.end_silent_jobs(minutes(30), at(7200.0)).unwrap();
+    let ended = engine.end_silent_jobs(minutes(30), at(7200.0)).unwrap();
     let wanted = [(silent.clone(), at(300.0)), (empty, at(400.0)), (never, at(103.0))];
     assert_eq!(ended, wanted);
-    assert_eq!(questions.end_silent_jobs(minutes(30), at(7200.0)).unwrap(), []);
-    let report = |key: &JobKey| questions.job_report(&JobName::number(key.id), &all()).unwrap();
+    assert_eq!(engine.end_silent_jobs(minutes(30), at(7200.0)).unwrap(), []);
+    let report = |key: &JobKey| engine.job_report(&JobName::number(key.id), &all()).unwrap();
     let job = report(&silent).job;
     assert_eq!((&*job.state, job.state_word.as_deref()), ("ended", Some("NO SIGN OF LIFE")));
     assert_eq!(job.stop.map(second), Some(300.0));
@@ -226,8 +225,7 @@ fn the_mean_of_a_gauge_holds_its_last_value_until_the_last_process_ended() {
         gauge("n2", "cgroup_memory_file_bytes", &[(100.0, 0.0), (101.0, 100.0), (102.0, 0.0)]),
         gauge("n2", "cgroup_tasks", &[(100.0, 0.0), (102.0, 3.0)]),
     ]);
-    let report =
-        lab.questions(Settings::default()).job_report(&"5".parse().unwrap(), &all()).unwrap();
+    let report = lab.engine(Settings::default()).job_report(&"5".parse().unwrap(), &all()).unwrap();
     let average =
         |name: &str| report.metrics.iter().find(|line| line.metric == name).unwrap().average;
     assert_eq!(average("cgroup_memory_bytes"), Some(200.0));
@@ -254,8 +252,7 @@ fn a_gauge_that_was_read_only_after_the_last_process_has_no_value_of_the_job() {
         gauge("cgroup_tasks", &[(101.875, 0.0)]),
         gauge("taskstats_hiwater_rss_bytes", &[(101.875, 32.0)]),
     ]);
-    let report =
-        lab.questions(Settings::default()).job_report(&"5".parse().unwrap(), &all()).unwrap();
+    let report = lab.engine(Settings::default()).job_report(&"5".parse().unwrap(), &all()).unwrap();
     let line = |name: &str| {
         let line = report.metrics.iter().find(|line| line.metric == name).unwrap();
         (line.average, line.max)

@@ -4,7 +4,7 @@ mod lab;
 
 use jobs::Reader;
 use lab::{Lab, TestSeries, at, device};
-use query::{Asker, Settings};
+use query::{QueryContext, Settings};
 use std::collections::BTreeSet;
 use store::Selector;
 
@@ -28,8 +28,8 @@ fn a_node_with_a_hundred_thousand_series_is_explained() {
         lab.put(&series.collect::<Vec<_>>());
     }
     lab.put(&[TestSeries { samples: &[(7100.0, 0.5)], ..TestSeries::default() }]);
-    let questions = lab.questions(Settings::default());
-    let asker = Asker::new(Reader::Everything, at(7200.0));
+    let engine = lab.engine(Settings::default());
+    let context = QueryContext::new(Reader::Everything, at(7200.0));
     let of = |metric: &str| Selector {
         devices: Some(BTreeSet::from([device("n1")])),
         metrics: Some(BTreeSet::from([metric.into()])),
@@ -39,14 +39,14 @@ fn a_node_with_a_hundred_thousand_series_is_explained() {
     let whole = Selector { metrics: None, ..of("load_1m") };
     assert_eq!(lab.store.snapshot().last(&whole).len(), BATCHES * SERIES + 1);
     // The queries of `get` before it suggests a name: whether the node exists, and the catalogue.
-    let one = questions.first_series(&whole, (at(0.0), at(7200.0)), 1, &asker).unwrap();
+    let one = engine.first_series(&whole, (at(0.0), at(7200.0)), 1, &context).unwrap();
     assert_eq!(one.len(), 1);
-    let names: Vec<String> = questions.catalogue().into_iter().map(|one| one.name).collect();
+    let names: Vec<String> = engine.catalogue().into_iter().map(|one| one.name).collect();
     assert_eq!(names, ["load_1m", "process_threads"]);
 
     let hour = (at(3600.0), at(7200.0));
-    let explained = questions.explain(&of("load_1m"), hour, &asker).unwrap();
+    let explained = engine.explain(&of("load_1m"), hour, &context).unwrap();
     assert_eq!((explained.len(), explained[0].samples), (1, 1));
-    let many = questions.explain(&of("process_threads"), hour, &asker).unwrap();
+    let many = engine.explain(&of("process_threads"), hour, &context).unwrap();
     assert_eq!(many.len(), 100, "the first ones");
 }

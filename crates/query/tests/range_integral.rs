@@ -9,7 +9,7 @@ use jobs::Reader;
 use lab::{Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, Kind, Origin, Point, Timestamp};
 use proptest::prelude::*;
-use query::{Asker, Format, GetMetrics, Questions, RangeQuestion, Rate, Settings};
+use query::{Format, GetMetrics, QueryContext, QueryEngine, RangeQuery, Rate, Settings};
 use store::{JobSelector, Selector};
 
 const METRIC: &str = "c_seconds_total";
@@ -18,20 +18,20 @@ const FIRST: f64 = -70_000.0;
 const DAY: i64 = 86_400 * Timestamp::SECOND;
 
 fn range(
-    questions: &Questions,
+    engine: &QueryEngine,
     select: Selector,
     step: i64,
     span: (Timestamp, Timestamp),
 ) -> api::Range {
     let (from, to) = span;
     let step_us = step * Timestamp::SECOND;
-    let question = RangeQuestion { select, from, to, step_us, rate: Rate::Counters };
-    questions.range(&question, &Asker::new(Reader::Everything, at(7200.0))).unwrap()
+    let query = RangeQuery { select, from, to, step_us, rate: Rate::Counters };
+    engine.range(&query, &QueryContext::new(Reader::Everything, at(7200.0))).unwrap()
 }
 
 /// The sum of rate × seconds.
-fn integral(questions: &Questions, step: i64, span: (Timestamp, Timestamp)) -> f64 {
-    let answer = range(questions, Selector::default(), step, span);
+fn integral(engine: &QueryEngine, step: i64, span: (Timestamp, Timestamp)) -> f64 {
+    let answer = range(engine, Selector::default(), step, span);
     let points = answer.series.iter().flat_map(|one| {
         assert_eq!(one.values.len(), one.seconds.len());
         one.values.iter().zip(&one.seconds)
@@ -58,14 +58,14 @@ fn fill(lab: &Lab, readings: &[(u32, u32, bool)], older: f64, flush: bool) -> Ve
         second += f64::from(*distance);
         value += f64::from(*growth);
         let job = Some(key("local", 7));
-        let told = TestSeries {
+        let found = TestSeries {
             metric: METRIC,
             kind: Kind::Counter,
             job,
             start: Some(start),
             ..TestSeries::default()
         };
-        lab.put(&[TestSeries { samples: &[(second, value)], ..told }]);
+        lab.put(&[TestSeries { samples: &[(second, value)], ..found }]);
         points.push(Point { at: at(second), value, start: Some(at(start)) });
     }
     if flush {
@@ -85,7 +85,7 @@ proptest! {
         let points = fill(&lab, &readings, 0.0, flush);
         let windows = conformance::window_growth(&points, Timestamp::SECOND);
         let increase = windows.values().map(|(amount, _)| amount).sum::<f64>();
-        let questions = lab.questions(Settings::default());
+        let engine = lab.engine(Settings::default());
         for step in [0, 7, 60, 300, 900, 3600] {
             let whole_steps = |at: Timestamp| {
                 let step = step.max(1) * Timestamp::SECOND;
@@ -94,25 +94,25 @@ proptest! {
             let first = whole_steps(at(FIRST));
             let cut = whole_steps(first.plus(cut * Timestamp::SECOND).max(at(FIRST)));
             let near = |sum: f64| (sum - increase).abs() <= 1e-6 * increase.max(1.0);
-            let whole = integral(&questions, step, (first, at(7200.0)));
+            let whole = integral(&engine, step, (first, at(7200.0)));
             prop_assert!(near(whole), "step {step}: {whole} for {increase}");
-            let before = integral(&questions, step, (first, cut.plus(-1)));
-            let after = integral(&questions, step, (cut, at(7200.0)));
+            let before = integral(&engine, step, (first, cut.plus(-1)));
+            let after = integral(&engine, step, (cut, at(7200.0)));
             prop_assert!(near(before + after), "step {step}, cut at {cut}: {before} + {after} for {increase}");
         }
     }
 }
 
 /// Rate and seconds of each window of a range answer.
-fn rates_of_range(questions: &Questions) -> Vec<(f64, f64)> {
-    let answer = range(questions, Selector::default(), 300, (at(FIRST).plus(-DAY), at(7200.0)));
+fn rates_of_range(engine: &QueryEngine) -> Vec<(f64, f64)> {
+    let answer = range(engine, Selector::default(), 300, (at(FIRST).plus(-DAY), at(7200.0)));
     let one = answer.series.first();
     let points = one.iter().flat_map(|one| one.times.iter().zip(&one.values));
     points.filter_map(|(time, value)| Some((*time, (*value)?))).collect()
 }
 
 /// Rate of each window of `get_metrics` with `summary`.
-fn rates_of_summary(questions: &Questions) -> Vec<(f64, f64)> {
+fn rates_of_summary(engine: &QueryEngine) -> Vec<(f64, f64)> {
     let pairs = [
         ("devices", "n1"),
         ("summary", "true"),
@@ -120,9 +120,9 @@ fn rates_of_summary(questions: &Questions) -> Vec<(f64, f64)> {
         ("start_time", "2026-01-03"),
         ("end_time", "2026-01-06T02:00"),
     ];
-    let asker = Asker::new(Reader::Everything, at(7200.0));
-    let question = GetMetrics::from_pairs(pairs).unwrap();
-    let answer = questions.get_metrics(&question, Format::Json, &asker).unwrap();
+    let context = QueryContext::new(Reader::Everything, at(7200.0));
+    let query = GetMetrics::from_pairs(pairs).unwrap();
+    let answer = engine.get_metrics(&query, Format::Json, &context).unwrap();
     let text = answer.map(Result::unwrap).collect::<Vec<_>>().concat();
     let rows: Vec<serde_json::Value> = serde_json::from_slice(&text).unwrap();
     let rate = |row: &serde_json::Value| {
@@ -144,12 +144,12 @@ proptest! {
     ) {
         let lab = Lab::new();
         let points = fill(&lab, &readings, older, flush);
-        let questions = lab.questions(Settings::default());
+        let engine = lab.engine(Settings::default());
         let rule = conformance::window_growth(&points, 300 * Timestamp::SECOND);
         let rule: Vec<_> = rule.iter()
             .map(|(start, (amount, seconds))| (Timestamp(*start).seconds(), amount / seconds))
             .collect();
-        for rates in [rates_of_range(&questions), rates_of_summary(&questions)] {
+        for rates in [rates_of_range(&engine), rates_of_summary(&engine)] {
             prop_assert_eq!(rates.len(), rule.len(), "{:?} for {:?}", rates, rule);
             for (have, want) in rates.iter().zip(&rule) {
                 prop_assert_eq!(have.0, want.0);
@@ -188,13 +188,13 @@ fn gaps_of_a_range_are_those_of_its_series() {
     for (origin, node) in [("n1", "n1"), ("n2", "n2"), ("n3", "n3"), ("n4", "n4")] {
         lab.put_gap(gap(origin, node));
     }
-    let questions = lab.questions(Settings::default());
+    let engine = lab.engine(Settings::default());
     let job = JobSelector::Is(key("local", 7));
     let select = Selector { job, ..Selector::default() };
-    let answer = range(&questions, select, 5, (at(0.0), at(60.0)));
+    let answer = range(&engine, select, 5, (at(0.0), at(60.0)));
     let devices: Vec<&str> = answer.gaps.iter().map(|gap| &*gap.device).collect();
     assert_eq!(devices, ["n1", "n3"], "the node of its series, and its silent node");
-    let every = range(&questions, Selector::default(), 5, (at(0.0), at(60.0)));
+    let every = range(&engine, Selector::default(), 5, (at(0.0), at(60.0)));
     assert_eq!(every.gaps.len(), 2, "{:?}", every.gaps);
     assert_eq!(every.series.len(), 2);
 }

@@ -209,7 +209,7 @@ impl Bench<'_> {
             let (began, cpu) = (Instant::now(), cpu_us());
             let changes = self.oar.changes(from, now).await.unwrap();
             (longest, ours) = (longest.max(began.elapsed()), ours + cpu_us() - cpu);
-            assert!(changes.refused.is_empty(), "{:?}", changes.refused);
+            assert!(changes.rejected.is_empty(), "{:?}", changes.rejected);
             (calls, records) = (calls + changes.calls, records + changes.records.len());
             (rounds, self.at) = (rounds + 1, self.at + ROUND_SECONDS);
             if news.map_or(!changes.has_more, |_| rounds == ROUNDS) {

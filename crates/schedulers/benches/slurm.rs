@@ -85,7 +85,7 @@ impl Bench<'_> {
             let changes = runtime.block_on(self.slurm.changes(now.plus(-day), now)).unwrap();
             (time, cpu) = (time + began.elapsed(), cpu + cpu_ms() - before);
             (records, calls) = (records + changes.records.len(), calls + changes.calls);
-            assert!(changes.refused.is_empty(), "{:?}", changes.refused);
+            assert!(changes.rejected.is_empty(), "{:?}", changes.rejected);
             self.at += ROUND_SECONDS;
         }
         let mut out = std::io::stdout();

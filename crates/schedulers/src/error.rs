@@ -23,7 +23,7 @@ pub enum SchedulerError {
     },
     /// The target rejected the request.
     #[error("{target} rejected the request: {what}")]
-    Refused {
+    Rejected {
         /// The address, socket or program.
         target: String,
         /// The target's message.

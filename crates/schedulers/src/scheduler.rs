@@ -13,7 +13,7 @@ pub struct Changes {
     /// Whether more jobs wait, so that the next round should follow at once.
     pub has_more: bool,
     /// What could not be read as a job, one message each, up to a bounded number.
-    pub refused: Vec<String>,
+    pub rejected: Vec<String>,
     /// Number of calls, statements or programs in this round.
     pub calls: u32,
 }

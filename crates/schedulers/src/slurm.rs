@@ -33,7 +33,7 @@ use client::SlurmClient;
 use job_cache::{JobCache, Reporter};
 use jobs::Record;
 use model::{ClusterId, Timestamp};
-use parsed_job::{ParsedJob, Refusals};
+use parsed_job::{ParseErrors, ParsedJob};
 use std::time::Duration;
 
 /// Interval between accounting queries, and the shorter one while a job's accounting is awaited.
@@ -87,7 +87,7 @@ struct Accounting {
     /// Time of the last query.
     last_poll: Option<Timestamp>,
     /// The last error.
-    refusal: Option<String>,
+    rejection: Option<String>,
 }
 
 impl Slurm {
@@ -108,7 +108,7 @@ impl Slurm {
     /// Polls the controller: jobs that are not over, and jobs that ended within its `MinJobAge`.
     async fn poll_controller(&mut self, now: Timestamp) -> Result<(), SchedulerError> {
         let changes = &mut self.changed;
-        let answer = self.client.controller(&mut changes.refusals).await?;
+        let answer = self.client.controller(&mut changes.parse_errors).await?;
         if answer.is_unchanged {
             return Ok(());
         }
@@ -122,10 +122,10 @@ impl Slurm {
         self.cache.end_list(now);
         self.client.keep(answer.last_update);
         if self.client.has_details() && self.cache.wants_details() {
-            match self.client.details(&mut changes.refusals).await {
+            match self.client.details(&mut changes.parse_errors).await {
                 Ok(details) => changes.records.extend(self.cache.take_details(details)),
                 // The jobs are known without their cores; the next round tries again.
-                Err(error) => changes.refusals.add(error.to_string()),
+                Err(error) => changes.parse_errors.add(error.to_string()),
             }
         }
         Ok(())
@@ -138,10 +138,10 @@ impl Slurm {
             return;
         };
         self.accounting.last_poll = Some(now);
-        match self.client.accounting(start, end, &mut self.changed.refusals).await {
+        match self.client.accounting(start, end, &mut self.changed.parse_errors).await {
             Ok(None) => self.accounting.until = Some(end),
             Ok(Some(Answer { jobs, .. })) => {
-                self.accounting.refusal = None;
+                self.accounting.rejection = None;
                 self.accounting.until = Some(end.max(self.accounting.until.unwrap_or(end)));
                 self.changed.has_more = end < now;
                 for job in self.of_this_cluster(jobs) {
@@ -151,11 +151,11 @@ impl Slurm {
             }
             Err(error) => {
                 let what = format!("accounting: {error}");
-                if self.accounting.refusal.as_ref() != Some(&what) {
+                if self.accounting.rejection.as_ref() != Some(&what) {
                     log::warn!("{}: {what}", self.cluster);
                 }
-                self.changed.refusals.add(what.clone());
-                self.accounting.refusal = Some(what);
+                self.changed.parse_errors.add(what.clone());
+                self.accounting.rejection = Some(what);
             }
         }
     }
@@ -194,12 +194,12 @@ impl Scheduler for Slurm {
         let mut changed = std::mem::take(&mut self.changed);
         if self.cache.left_out > 0 {
             let count = std::mem::take(&mut self.cache.left_out);
-            changed.refusals.add(format!("too many jobs: {count} are reported at each round"));
+            changed.parse_errors.add(format!("too many jobs: {count} are reported at each round"));
         }
         Ok(Changes {
             records: changed.records,
             has_more: changed.has_more,
-            refused: changed.refusals.done(),
+            rejected: changed.parse_errors.done(),
             calls: self.client.take_calls(),
         })
     }
@@ -210,7 +210,7 @@ impl Scheduler for Slurm {
 struct Changed {
     records: Vec<Record>,
     has_more: bool,
-    refusals: Refusals,
+    parse_errors: ParseErrors,
 }
 
 impl Accounting {
@@ -223,7 +223,7 @@ impl Accounting {
     ) -> Option<(Timestamp, Timestamp)> {
         let until = self.until.unwrap_or(from);
         let is_behind = self.last_poll.is_some_and(|poll| until < poll);
-        let pause = match (&self.refusal, awaited) {
+        let pause = match (&self.rejection, awaited) {
             (None, _) if is_behind => 0,
             // Accounting that does not arrive soon arrives late.
             (None, Some(end)) if now.since(end) < OVERLAP_US => AWAITED_US,

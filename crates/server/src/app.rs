@@ -1,19 +1,19 @@
 //! State shared by all requests.
 
 use crate::auth::access::Access;
-use crate::auth::audit::{Audit, Reading};
+use crate::auth::audit::{Audit, ReadRecorder};
 use crate::auth::caller::Caller;
-use crate::auth::made_tokens::MadeTokens;
 use crate::auth::origin_policy::OriginPolicy;
-use crate::common::counts::{Counts, Fate};
-use crate::common::problem::Refusal;
+use crate::auth::user_tokens::UserTokens;
+use crate::common::counts::{Counts, RecordOutcome};
+use crate::common::http_error::HttpError;
 use crate::common::settings::Limits;
 use crate::control::on_demand::OnDemand;
-use crate::control::reloadable_config::Live;
-use crate::control::watch::Watching;
-use crate::http::body::{Bounds, Budgets, Held, Sender, read};
+use crate::control::reloadable_config::ReloadableConfig;
+use crate::control::rule_evaluator::RuleEvaluator;
+use crate::http::body::{Bounds, Budgets, HeldBody, Sender, read};
 use crate::http::connection_limits::{ConnectionLimits, LimitPerKey};
-use crate::http::query_executor::Work;
+use crate::http::query_executor::QueryExecutor;
 use crate::ingest::agents::Agents;
 use crate::ingest::decoding::Decoding;
 use crate::ingest::node_jobs_cache::NodeJobsCache;
@@ -22,9 +22,9 @@ use crate::schedulers::scheduler_poller::PollStatus;
 use axum::body::Body;
 use axum::http::request::Parts;
 use config::{AccessSettings, PromotionSettings};
-use jobs::{Amendment, IngestStats, Reader, Registry, RegistryError};
+use jobs::{IngestStats, Reader, RecordUpdate, Registry, RegistryError};
 use model::Timestamp;
-use query::{Asker, Questions};
+use query::{QueryContext, QueryEngine};
 use sql::{Sql, Turns};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -40,7 +40,7 @@ const REGISTRY_WAIT_MAX: Duration = Duration::from_secs(120);
 pub(crate) struct App {
     pub(crate) limits: Limits,
     pub(crate) body_bytes_max: usize,
-    pub(crate) live: RwLock<Arc<Live>>,
+    pub(crate) live: RwLock<Arc<ReloadableConfig>>,
     pub(crate) store: Arc<Store>,
     pub(crate) registry: Arc<Registry>,
     /// Limits the concurrent changes of the registry; each occupies a thread that may wait for the disk.
@@ -49,13 +49,13 @@ pub(crate) struct App {
     pub(crate) registry_reads: Arc<Semaphore>,
     pub(crate) on_demand: OnDemand,
     /// Running value rules.
-    pub(crate) watching: Watching,
+    pub(crate) rule_evaluator: RuleEvaluator,
     pub(crate) promotions: PromotionSettings,
     /// A local job without a sign of life for this long counts as ended.
     pub(crate) local_silent_max: Duration,
-    pub(crate) questions: Questions,
+    pub(crate) engine: QueryEngine,
     pub(crate) sql: Sql,
-    pub(crate) work: Work,
+    pub(crate) work: QueryExecutor,
     /// The log reports queries that take at least this long; `None` disables these lines.
     pub(crate) slow_after: Option<Duration>,
     pub(crate) decoding: Decoding,
@@ -63,14 +63,14 @@ pub(crate) struct App {
     pub(crate) seats: ConnectionLimits,
     /// Limits the concurrent requests of each user.
     pub(crate) requests: LimitPerKey<Arc<str>>,
-    pub(crate) told_jobs: NodeJobsCache,
+    pub(crate) node_jobs: NodeJobsCache,
     /// Status of each scheduler's poller.
     pub(crate) schedulers: Vec<Arc<PollStatus>>,
-    pub(crate) made_tokens: MadeTokens,
+    pub(crate) user_tokens: UserTokens,
     pub(crate) audit: Arc<Audit>,
     pub(crate) bodies: Budgets,
     pub(crate) agents: Agents,
-    pub(crate) own_device: OriginPolicy,
+    pub(crate) origin_policy: OriginPolicy,
     pub(crate) send_limits: SendLimits,
     pub(crate) started: Instant,
     pub(crate) stopping: watch::Receiver<bool>,
@@ -78,7 +78,7 @@ pub(crate) struct App {
 
 impl App {
     /// Returns the reloadable configuration that applies to a request received now.
-    pub(crate) fn live(&self) -> Arc<Live> {
+    pub(crate) fn live(&self) -> Arc<ReloadableConfig> {
         Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -86,12 +86,12 @@ impl App {
     pub(crate) fn replace_access(&self, settings: &AccessSettings, access: Access) {
         let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
         if live.access_settings == *settings && live.access != access {
-            *live = Arc::new(Live { access, ..live.as_ref().clone() });
+            *live = Arc::new(ReloadableConfig { access, ..live.as_ref().clone() });
         }
     }
 
     /// Replaces the reloadable configuration.
-    pub(crate) fn set_live(&self, live: Live) {
+    pub(crate) fn set_live(&self, live: ReloadableConfig) {
         *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
     }
 
@@ -102,17 +102,17 @@ impl App {
 
     /// Builds the query context of this caller. Callers without read permission never get here; if one did,
     /// the response would be 403. The audit log records the reads of callers who may read everything.
-    pub(crate) fn asker(&self, caller: &Caller) -> Result<Asker, Refusal> {
+    pub(crate) fn context(&self, caller: &Caller) -> Result<QueryContext, HttpError> {
         let reader: Option<Reader> = caller.reader();
         let reader =
-            reader.ok_or_else(|| Refusal::forbidden("this token does not permit reading"))?;
-        let mut asker = Asker::new(reader, self.now());
-        asker.whose = caller.doer.whose();
+            reader.ok_or_else(|| HttpError::forbidden("this token does not permit reading"))?;
+        let mut context = QueryContext::new(reader, self.now());
+        context.user_key = caller.actor.user_key();
         if reader.sees_every_job() {
-            let reading = Reading::new(&self.audit, caller.doer.clone(), asker.now);
-            asker.watch = Some(Arc::new(reading));
+            let reading = ReadRecorder::new(&self.audit, caller.actor.clone(), context.now);
+            context.watch = Some(Arc::new(reading));
         }
-        Ok(asker)
+        Ok(context)
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -123,7 +123,7 @@ impl App {
     pub(crate) async fn with_registry<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> T + Send + 'static,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, HttpError> {
         self.change_registry("the server".into(), work).await
     }
 
@@ -136,13 +136,13 @@ impl App {
         self: &Arc<Self>,
         caller: Arc<str>,
         work: impl FnOnce(&Self) -> T + Send + 'static,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, HttpError> {
         // The time is long enough for every client's own limit.
         let turn = self
             .registry_turns
             .take(&caller, REGISTRY_WAIT_MAX)
             .await
-            .map_err(|_| Refusal::busy("the registry of jobs is busy; retry in a moment"))?;
+            .map_err(|_| HttpError::busy("the registry of jobs is busy; retry in a moment"))?;
         self.on_thread(turn, work).await
     }
 
@@ -150,9 +150,9 @@ impl App {
     pub(crate) async fn read_registry<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> T + Send + 'static,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, HttpError> {
         let turn = Arc::clone(&self.registry_reads).acquire_owned().await;
-        self.on_thread(turn.map_err(|error| Refusal::fault(&error))?, work).await
+        self.on_thread(turn.map_err(|error| HttpError::fault(&error))?, work).await
     }
 
     /// Runs `work` on a thread that may wait for the disk, and then gives the turn back.
@@ -160,48 +160,54 @@ impl App {
         self: &Arc<Self>,
         turn: impl Send + 'static,
         work: impl FnOnce(&Self) -> T + Send + 'static,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, HttpError> {
         let app = Arc::clone(self);
         let done = tokio::task::spawn_blocking(move || {
             let done = work(&app);
             drop(turn);
             done
         });
-        done.await.map_err(|error| Refusal::fault(&error))
+        done.await.map_err(|error| HttpError::fault(&error))
     }
 
     /// Stores an update of a scheduler's job at once.
     pub(crate) fn take_update(
         &self,
-        update: Amendment,
+        update: RecordUpdate,
         now: Timestamp,
     ) -> Result<IngestStats, RegistryError> {
-        let heard = self.registry.amend(vec![update], now)?;
-        self.count_records(heard);
-        Ok(heard)
+        let stats = self.registry.ingest_updates(vec![update], now)?;
+        self.count_records(stats);
+        Ok(stats)
     }
 
     /// Counts the outcome of schedulers' records.
-    pub(crate) fn count_records(&self, heard: IngestStats) {
-        let IngestStats { new, changed, known, refused, backwards: _, cut } = heard;
+    pub(crate) fn count_records(&self, stats: IngestStats) {
+        let IngestStats { new, changed, known, rejected, backwards: _, cut } = stats;
         let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-        for (fate, count) in Fate::ALL.into_iter().zip([new, changed, known, refused].map(size)) {
-            self.counts.records.add(fate, count);
+        for (outcome, count) in
+            RecordOutcome::ALL.into_iter().zip([new, changed, known, rejected].map(size))
+        {
+            self.counts.records.add(outcome, count);
         }
         self.counts.records_cut.add(size(cut));
-        if heard.new + heard.changed > 0 {
-            self.told_jobs.changed();
+        if stats.new + stats.changed > 0 {
+            self.node_jobs.changed();
         }
     }
 
     /// Reads the body of a query request.
-    pub(crate) async fn question_body(&self, head: &Parts, body: Body) -> Result<Held, Refusal> {
+    pub(crate) async fn question_body(
+        &self,
+        head: &Parts,
+        body: Body,
+    ) -> Result<HeldBody, HttpError> {
         let caller = head.extensions.get::<Caller>();
-        let caller = caller.ok_or_else(|| Refusal::fault(&"a request without a caller"))?;
+        let caller = caller.ok_or_else(|| HttpError::fault(&"a request without a caller"))?;
         let bounds = Bounds {
             bytes_max: self.limits.question_bytes_max,
             within: self.limits.body_time,
-            budget: &self.bodies.questions,
+            budget: &self.bodies.engine,
         };
         read(&head.headers, body, bounds, Sender::of(caller)).await
     }

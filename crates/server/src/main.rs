@@ -2,8 +2,8 @@
 
 use anyhow::Context;
 use clap::ArgMatches;
-use config::{ConfigErrors, Given, Loaded, Origin, ServerConfig, place};
-use server::{Limits, Recorded, Server, Settings};
+use config::{ConfigErrors, Given, Loaded, Origin, ServerConfig, paths};
+use server::{Limits, RuntimeFile, Server, Settings};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -57,7 +57,7 @@ fn environment(name: &str) -> Option<String> {
 /// Loads the configuration from every layer, at startup and on SIGHUP.
 fn load(matches: &ArgMatches) -> Result<Loaded<ServerConfig>, ConfigErrors> {
     let settings = config::server_settings();
-    let flags = config::given(&settings, matches, "server", place::SERVER_FILE, &environment);
+    let flags = config::given(&settings, matches, "server", paths::SERVER_FILE, &environment);
     let given = Given { file: flags.file, environment: &environment, flags: flags.flags };
     config::load_server(&given)
 }
@@ -88,7 +88,7 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
     // Install the handlers before opening anything, so that no signal gets lost meanwhile.
     let mut signals = Signals::new().context("listening to signals")?;
     let root = rustix::process::geteuid().is_root();
-    let data = place::store_dir(loaded.config.keep.data.as_deref(), root, &environment)
+    let data = paths::store_dir(loaded.config.keep.data.as_deref(), root, &environment)
         .map_err(anyhow::Error::msg)?;
     let listen_given =
         loaded.values().raw("listen").is_some_and(|(_, origin)| *origin != Origin::Default);
@@ -97,7 +97,7 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
         kernel::inherited::listener().context("taking the socket of the service manager")?;
     if let Some(address) = passed.as_ref().and_then(|passed| passed.local_addr().ok())
         && listen_given
-        && !is_as_asked(address, config.listen.listen.0)
+        && !is_requested_address(address, config.listen.listen.0)
     {
         log::warn!(
             "listening on {address}, where the service manager listens, and not on `listen` ({}); set \
@@ -139,8 +139,8 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
 }
 
 /// Whether the passed socket has the address of the setting; port 0 in the setting matches any port.
-fn is_as_asked(passed: SocketAddr, asked: SocketAddr) -> bool {
-    passed.ip() == asked.ip() && (asked.port() == 0 || passed.port() == asked.port())
+fn is_requested_address(passed: SocketAddr, wanted: SocketAddr) -> bool {
+    passed.ip() == wanted.ip() && (wanted.port() == 0 || passed.port() == wanted.port())
 }
 
 /// Reloads the configuration. If the new one is invalid, the server logs the error and keeps the old one.
@@ -163,7 +163,7 @@ async fn reload(server: &Server, matches: &ArgMatches, config: &mut ServerConfig
             log::info!("reloaded configuration, tokens and certificates");
         }
         Err(error) => {
-            server.reload_refused();
+            server.reload_rejected();
             log::error!(
                 "cannot reload the configuration; the previous one stays in effect: \
                          {error:#}"
@@ -173,9 +173,9 @@ async fn reload(server: &Server, matches: &ArgMatches, config: &mut ServerConfig
 }
 
 /// Writes the runtime file. The server also runs without it.
-fn record(root: bool, url: &str) -> Option<Recorded> {
-    let path = place::server_file(root, &environment);
-    match Recorded::write(&path, url) {
+fn record(root: bool, url: &str) -> Option<RuntimeFile> {
+    let path = paths::server_file(root, &environment);
+    match RuntimeFile::write(&path, url) {
         Ok(recorded) => {
             if recorded.is_none() {
                 log::warn!(

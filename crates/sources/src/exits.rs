@@ -14,13 +14,13 @@
 
 pub(crate) mod comm;
 pub(crate) mod look;
-mod refused;
+mod rejected;
 pub(crate) mod saved;
 mod scan;
 pub(crate) mod source;
 pub(crate) mod tree;
 
-use crate::{Context, Open, PartState, Quiet, Sink, SourceError};
+use crate::{Context, IdleQueues, Open, PartState, Sink, SourceError};
 use cgroups::{JobCgroup, Members};
 use kernel::clock;
 use kernel::proc_connector::Forks;
@@ -28,7 +28,7 @@ use kernel::taskstats::{Exits as Listener, TaskMessage};
 use look::Looks;
 use model::setting::{Kind, OptionSpec};
 use model::{Cause, JobKey, Timestamp};
-use refused::{exits_error, forks_error};
+use rejected::{exits_error, forks_error};
 use saved::Saved;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -64,7 +64,7 @@ pub(crate) const RECEIVE_MIB: OptionSpec = OptionSpec {
 
 /// Kind of the lists of a job's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lists {
+pub(crate) enum ListKind {
     /// Lists of tasks: every thread.
     Tasks,
     /// Lists of processes.
@@ -99,7 +99,7 @@ pub(crate) struct Exits {
     forks: Option<Forks>,
     exits_state: PartState,
     forks_state: Option<PartState>,
-    lists: Lists,
+    lists: ListKind,
     members: Members,
     pub(crate) tree: Tree,
     looks: Looks,
@@ -120,7 +120,7 @@ pub(crate) struct Exits {
     wants_lists: bool,
     counts: Counts,
     path: String,
-    parts_told: bool,
+    parts_reported: bool,
     saved: Saved,
     /// When the jobs are scanned next.
     scan_us: u64,
@@ -138,7 +138,7 @@ pub(crate) struct Counts {
 impl Exits {
     /// Starts listening, if permitted. The kernel buffers [`RECEIVE_MIB`] of ends, and half as many bytes of
     /// forks, which have messages of half the length.
-    pub(crate) fn open(open: &Open<'_>, lists: Lists) -> Self {
+    pub(crate) fn open(open: &Open<'_>, lists: ListKind) -> Self {
         let root = open.root;
         let receive_mib = usize::try_from(open.options.number(RECEIVE_MIB.name)).unwrap_or(4);
         let receive_bytes = receive_mib << 20;
@@ -178,7 +178,7 @@ impl Exits {
             wants_lists: false,
             counts: Counts::default(),
             path: String::new(),
-            parts_told: false,
+            parts_reported: false,
             saved: Saved::default(),
             scan_us: 0,
         }
@@ -192,9 +192,9 @@ impl Exits {
     /// The events that the next drain may wait for, if the last one found none. After a drain that found
     /// events, the next one follows at its usual time: with many events, waking at the first costs more than
     /// it saves.
-    pub(crate) fn quiet(&self) -> Option<Quiet<'_>> {
+    pub(crate) fn quiet(&self) -> Option<IdleQueues<'_>> {
         let (listener, forks) = (self.listener.as_ref()?.fd()?, self.forks.as_ref()?.fd());
-        let quiet = Quiet { queues: [Some(listener), Some(forks)], at_most: self.quiet_for };
+        let quiet = IdleQueues { queues: [Some(listener), Some(forks)], at_most: self.quiet_for };
         (self.found == 0).then_some(quiet)
     }
 
@@ -415,8 +415,8 @@ impl Exits {
         known.is_new = false;
         let Some(job) = cx.jobs.get(&known.key) else { return Ok(&[]) };
         let result = match self.lists {
-            Lists::Tasks => cgroups::tasks(cx.root, job, &mut self.members),
-            Lists::Processes => cgroups::processes(cx.root, job, &mut self.members),
+            ListKind::Tasks => cgroups::tasks(cx.root, job, &mut self.members),
+            ListKind::Processes => cgroups::processes(cx.root, job, &mut self.members),
         };
         let now_us = now_us(cx);
         let forks = self.take_forks(now_us, account);
@@ -467,7 +467,7 @@ impl Exits {
             write!(path, "proc/{tid}").ok();
             cx.root.stat(path).is_ok()
         };
-        self.tree.end_round(self.lists == Lists::Processes, listed, lives, account);
+        self.tree.end_round(self.lists == ListKind::Processes, listed, lives, account);
     }
 
     /// Whether forks were lost, so that all jobs need to be listed soon.
@@ -478,7 +478,7 @@ impl Exits {
     /// Reports losses since the last report, and the states of the parts.
     pub(crate) fn report(&mut self, source: &str, cx: &Context<'_>, out: &mut Sink) {
         // They do not change while the source is open.
-        if !std::mem::replace(&mut self.parts_told, true) {
+        if !std::mem::replace(&mut self.parts_reported, true) {
             out.part("exits", self.exits_state.clone());
             if let Some(state) = &self.forks_state {
                 out.part("forks", state.clone());

@@ -13,8 +13,8 @@ mod source;
 pub use list::SOURCES;
 pub use source::error::SourceError;
 pub use source::options::{OptionError, Options};
-pub use source::sane::Sane;
 pub use source::sink::{
-    Keep, Mark, MetricRef, Of, PartState, SERIES_PER_SOURCE_MAX, Sink, SinkCounts,
+    Mark, MetricRef, Of, PartState, RingLimits, SERIES_PER_SOURCE_MAX, Sink, SinkCounts,
 };
-pub use source::spec::{Context, Every, Open, Quiet, Source, SourceSpec};
+pub use source::spec::{Context, Every, IdleQueues, Open, Source, SourceSpec};
+pub use source::value_bounds::ValueBounds;

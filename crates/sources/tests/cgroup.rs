@@ -97,10 +97,10 @@ impl Ground {
 
     fn jobs(&self, created: Timestamp) -> Jobs {
         let key = JobKey { cluster: ClusterId::local(), id: JobId::new(1).unwrap() };
-        let (spelling, dirs) = ("1".into(), self.dirs.clone());
+        let (display_id, dirs) = ("1".into(), self.dirs.clone());
         let job = JobCgroup {
             key,
-            spelling,
+            display_id,
             user: None,
             uid: None,
             dirs,
@@ -174,36 +174,42 @@ fn a_known_load_equals_the_accounts_of_kernel_and_parent() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut child = ground.run(&script.replace("$0", file.path().to_str().unwrap()));
     std::thread::sleep(Duration::from_millis(300));
-    let told = tick(&mut *source, &root, &jobs, &mut sink);
-    assert!(told["cgroup_cpu_seconds_total"] > 0.05 && told["cgroup_tasks"] >= 1.0, "{told:?}");
+    let reported = tick(&mut *source, &root, &jobs, &mut sink);
+    assert!(
+        reported["cgroup_cpu_seconds_total"] > 0.05 && reported["cgroup_tasks"] >= 1.0,
+        "{reported:?}"
+    );
     let waited = wait_for(&mut child);
 
-    let told = tick(&mut *source, &root, &jobs, &mut sink);
+    let reported = tick(&mut *source, &root, &jobs, &mut sink);
     let usage = ground.file((Hierarchy::Cpuacct, "cpuacct.usage"), "cpu.stat");
     let usage = fs::read_to_string(usage).unwrap();
     let usage = match usage.strip_prefix("usage_usec ") {
         Some(v2) => v2.lines().next().unwrap().parse::<f64>().unwrap() / 1e6,
         None => usage.trim().parse::<f64>().unwrap() / 1e9,
     };
-    let seconds = told["cgroup_cpu_seconds_total"];
+    let seconds = reported["cgroup_cpu_seconds_total"];
     assert!((seconds - usage).abs() <= 1e-6, "{seconds} {usage}");
     // The parent's account has ticks of 10 ms, separately for user and system of each of two processes.
     assert!((seconds - waited).abs() <= 0.01 * waited + 0.04, "{seconds} {waited}");
-    let modes = told["cgroup_cpu_user_seconds_total"] + told["cgroup_cpu_system_seconds_total"];
+    let modes =
+        reported["cgroup_cpu_user_seconds_total"] + reported["cgroup_cpu_system_seconds_total"];
     assert!((seconds - modes).abs() <= 0.03, "{seconds} {modes}");
-    assert!(told.get("cgroup_memory_peak_bytes").is_none_or(|peak| *peak >= 64.0 * 1_048_576.0));
-    assert!(told["cgroup_memory_file_bytes"] >= 63.0 * 1_048_576.0, "{told:?}");
+    assert!(
+        reported.get("cgroup_memory_peak_bytes").is_none_or(|peak| *peak >= 64.0 * 1_048_576.0)
+    );
+    assert!(reported["cgroup_memory_file_bytes"] >= 63.0 * 1_048_576.0, "{reported:?}");
     // A file system may charge 64 MiB as few large folios.
-    assert!(told["cgroup_page_faults_total"] > 0.0);
-    assert!(told.get("cgroup_memory_charges_total").is_none_or(|charges| *charges > 100.0));
-    assert_eq!((told["cgroup_tasks"], told["cgroup_oom_kills_total"]), (0.0, 0.0));
-    assert!(told.contains_key("cgroup_pressure_cpu_some_seconds_total"));
+    assert!(reported["cgroup_page_faults_total"] > 0.0);
+    assert!(reported.get("cgroup_memory_charges_total").is_none_or(|charges| *charges > 100.0));
+    assert_eq!((reported["cgroup_tasks"], reported["cgroup_oom_kills_total"]), (0.0, 0.0));
+    assert!(reported.contains_key("cgroup_pressure_cpu_some_seconds_total"));
 
     // Version 1's transfers are reported only where the kernel counts them, never as a false 0.
     let parts: BTreeMap<_, _> =
         sink.parts().iter().map(|(name, state)| (*name, state.clone())).collect();
-    let io = told.contains_key("cgroup_io_read_bytes_total")
-        || told.contains_key("cgroup_io_write_bytes_total");
+    let io = reported.contains_key("cgroup_io_read_bytes_total")
+        || reported.contains_key("cgroup_io_write_bytes_total");
     if ground.is_v1() {
         assert_eq!(io, parts["io"] == sources::PartState::Ok, "{:?}", parts["io"]);
     }
@@ -219,14 +225,14 @@ fn a_process_that_exceeds_its_memory_limit_is_a_counted_kill() {
     let status = child.wait().unwrap();
     assert!(!status.success());
     let (mut source, mut sink) = (open(&root), Sink::new(DeviceId::new("n").unwrap()));
-    let told = tick(&mut *source, &root, &jobs, &mut sink);
+    let reported = tick(&mut *source, &root, &jobs, &mut sink);
     assert_eq!(
-        (told["cgroup_oom_kills_total"], told["cgroup_memory_limit_bytes"]),
+        (reported["cgroup_oom_kills_total"], reported["cgroup_memory_limit_bytes"]),
         (1.0, 8_388_608.0)
     );
     assert!(
-        told["cgroup_memory_limit_hits_total"] >= 1.0
-            && told["cgroup_memory_peak_bytes"] == 8_388_608.0
+        reported["cgroup_memory_limit_hits_total"] >= 1.0
+            && reported["cgroup_memory_peak_bytes"] == 8_388_608.0
     );
 }
 
@@ -261,8 +267,8 @@ fn a_kill_in_a_step_is_counted_and_named() {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-    let told = tick(&mut *source, &root, &jobs, &mut sink);
-    assert_eq!(told["cgroup_oom_kills_total"], 1.0);
+    let reported = tick(&mut *source, &root, &jobs, &mut sink);
+    assert_eq!(reported["cgroup_oom_kills_total"], 1.0);
     let parts = sink.parts().iter().find(|(part, _)| *part == "oom_log");
     if parts.is_some_and(|(_, state)| *state != sources::PartState::Ok) {
         return eprintln!("not run: the kernel's log is not readable: {parts:?}");
@@ -289,22 +295,22 @@ fn throttling_by_the_jobs_own_limit_is_reported() {
     let mut child = ground.run("while :; do :; done");
     let (mut source, mut sink) = (open(&root), Sink::new(DeviceId::new("n").unwrap()));
     // On a busy machine other processes may keep the job below its limit for a while.
-    let mut told = BTreeMap::new();
+    let mut reported = BTreeMap::new();
     for _ in 0..300 {
         std::thread::sleep(Duration::from_millis(200));
-        told = tick(&mut *source, &root, &jobs, &mut sink);
-        if told["cgroup_cpu_throttled_seconds_total"] > 0.1 {
+        reported = tick(&mut *source, &root, &jobs, &mut sink);
+        if reported["cgroup_cpu_throttled_seconds_total"] > 0.1 {
             break;
         }
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(told["cgroup_cpu_throttled_seconds_total"] > 0.1, "{told:?}");
-    let periods = told["cgroup_cpu_periods_total"];
-    let throttled = told["cgroup_cpu_throttled_periods_total"];
-    assert!(throttled >= 1.0 && throttled <= periods, "{told:?}");
+    assert!(reported["cgroup_cpu_throttled_seconds_total"] > 0.1, "{reported:?}");
+    let periods = reported["cgroup_cpu_periods_total"];
+    let throttled = reported["cgroup_cpu_throttled_periods_total"];
+    assert!(throttled >= 1.0 && throttled <= periods, "{reported:?}");
     // Per period 20 ms, and a tick of 10 ms if the kernel notices late; plus the shell before its limit.
-    assert!(told["cgroup_cpu_seconds_total"] <= 0.03 * (periods + 2.0) + 0.05, "{told:?}");
+    assert!(reported["cgroup_cpu_seconds_total"] <= 0.03 * (periods + 2.0) + 0.05, "{reported:?}");
 }
 
 #[test]

@@ -53,8 +53,8 @@ fn difference(host: &str, golden: &[String], found: &[String]) -> String {
 
 fn lines(runs: Vec<SourceRun>) -> Vec<String> {
     let mut lines = Vec::new();
-    for SourceRun { spec, mut sink, refusals } in runs {
-        lines.extend(refusals.iter().map(|refusal| format!("# {}: {refusal}", spec.name)));
+    for SourceRun { spec, mut sink, rejections } in runs {
+        lines.extend(rejections.iter().map(|rejection| format!("# {}: {rejection}", spec.name)));
         let SinkCounts { implausible, .. } = sink.counts();
         assert_eq!(sink.counts().all(), implausible, "samples of {} were rejected", spec.name);
         if implausible > 0 {
@@ -99,7 +99,7 @@ fn beyond_the_limit_of_sockets_states_are_left_out_without_an_error() {
         assert_eq!(states.is_empty(), readings > 0.0);
     }
     let runs = hosts::read("cluster-node", &none);
-    assert!(!runs.iter().any(|run| run.refusals.iter().any(|why| why.contains("states"))));
+    assert!(!runs.iter().any(|run| run.rejections.iter().any(|why| why.contains("states"))));
 }
 
 fn labels(values: &[(String, f64)]) -> Vec<&str> {
@@ -153,7 +153,7 @@ fn options_are_named_as_a_reason_only_if_one_is_set() {
     let why = |host: &str, settings: &[Setting], name: &str| {
         let runs = hosts::read(host, settings);
         let run = runs.into_iter().find(|run| run.spec.name == name).unwrap();
-        run.refusals.first().cloned().unwrap_or_default()
+        run.rejections.first().cloned().unwrap_or_default()
     };
     let hint = "that the options choose";
     for (name, option, value) in [
@@ -317,7 +317,7 @@ fn a_misspelt_event_is_broken_and_a_missing_pmu_is_absent() {
                                     did you mean `cache-misses`?; this machine has no PMU `uncore_ymc`, and no PMU of this \
                                     name is known; did you mean `uncore_imc`?; absent: this machine has no PMU `amd_df`; bus_cycles: no PMU \
                     of this machine counts it";
-    assert!(perf.refusals.iter().any(|text| text == expected), "{:#?}", perf.refusals);
+    assert!(perf.rejections.iter().any(|text| text == expected), "{:#?}", perf.rejections);
     assert!(perf.sink.samples().any(|(it, ..)| it.metric.name == "perf_instructions_total"));
 }
 
@@ -328,7 +328,7 @@ fn jobs_beyond_the_descriptor_limit_are_reported() {
     let runs = hosts::read("perf-intel", &settings);
     let perf = runs.iter().find(|run| run.spec.name == "perf").unwrap();
     let begin = "tick 1: part jobs: broken: job oar:12: needs 4 descriptors, but 0 of 0 are left";
-    let text = perf.refusals.iter().find(|text| text.starts_with(begin)).unwrap();
+    let text = perf.rejections.iter().find(|text| text.starts_with(begin)).unwrap();
     assert!(text.ends_with("; further jobs: 1"), "{text}");
 }
 

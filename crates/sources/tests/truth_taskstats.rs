@@ -14,7 +14,7 @@ use std::time::Duration;
 use truth::roles::{
     ROLE, TOUCHED, WRITTEN, command, expect_denied, play, report_path, start_storm,
 };
-use truth::{Group, Observer, alone, say, wall_clock};
+use truth::{Group, Observer, alone, print_line, wall_clock};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -38,7 +38,7 @@ const SLACK_S: f64 = 0.01;
 fn assert_close(what: &str, (found, ends): (f64, u32), expected: f64, share: f64) {
     let off = (found - expected) / expected;
     let besides = f64::from(ends) * after_an_end_s();
-    say(&format!(
+    print_line(&format!(
         "{what}: {found:.6} s, kernel's account {expected:.6} s, {:+.3} %, of which {besides:.6} s after {ends} exit records",
         off * 100.0
     ));
@@ -59,7 +59,7 @@ fn after_an_end_s() -> f64 {
             [CPU, "taskstats_ended_tasks_total"].map(|metric| observer.value(metric, Some(&group)));
         // Five processes, each with the thread of its test.
         assert_eq!(ended, Some(10.0));
-        cpu.map_or(0.0, |told| ((group.cpu_seconds() - told) / 5.0).max(0.0))
+        cpu.map_or(0.0, |reported| ((group.cpu_seconds() - reported) / 5.0).max(0.0))
     })
 }
 
@@ -114,13 +114,13 @@ fn a_process_listed_before_its_fork_counts_once() {
         let (before_ns, stat) = report.split_once('\n').unwrap();
         // Use before the process joined does not belong to the job.
         let before = before_ns.parse::<f64>().unwrap() / 1e9;
-        say(&format!("{before:.6} s before it joined"));
+        print_line(&format!("{before:.6} s before it joined"));
         assert!(value("taskstats_residual_cpu_seconds") >= 0.0);
         assert_close("listed first", (value(CPU), 1), group.cpu_seconds(), 0.005);
         let (_, stat) = stat.rsplit_once(") ").unwrap();
         let reported: f64 = stat.split(' ').nth(7).unwrap().parse().unwrap();
         let faults = value("taskstats_minor_faults_total");
-        say(&format!("minor faults: {faults}, {reported} until just before its end"));
+        print_line(&format!("minor faults: {faults}, {reported} until just before its end"));
         assert!(faults >= reported && faults < reported * 1.05 + 50.0, "{faults} not {reported}");
         // Its other writes are less than 1 KiB.
         assert_eq!(value("taskstats_write_char_bytes_total"), WRITTEN as f64);
@@ -140,7 +140,7 @@ fn the_io_of_a_process_that_is_listed_first_counts_once() {
     let pid = watch_one_that_joined_before(&mut observer, &group);
     fs::remove_file(report_path(pid)).unwrap();
     let written = observer.value("process_write_char_bytes_total", Some(&group)).unwrap();
-    say(&format!("written: {written} of {WRITTEN}"));
+    print_line(&format!("written: {written} of {WRITTEN}"));
     assert!((WRITTEN as f64..=WRITTEN as f64 + 1024.0).contains(&written), "{written}");
 }
 
@@ -179,7 +179,9 @@ fn ten_thousand_forks_in_another_job() {
         observer.watch_child(worker);
         observer.watch_child(shell);
         if observer.device("taskstats_overflows_total") > 0.0 {
-            say(&format!("attempt {attempt}: a busy machine delayed the receipt of exit records"));
+            print_line(&format!(
+                "attempt {attempt}: a busy machine delayed the receipt of exit records"
+            ));
             continue;
         }
         assert_all_attributed(&mut observer);
@@ -194,7 +196,7 @@ fn ten_thousand_forks_in_another_job() {
         assert_eq!(value("taskstats_ended_tasks_total"), 10_002.0);
         let residual = value("taskstats_residual_cpu_seconds");
         // Processes as short as these do half of their work after the exit record.
-        say(&format!("10 000 forks: {:.3} s of tasks, {residual:.3} s besides", value(CPU)));
+        print_line(&format!("10 000 forks: {:.3} s of tasks, {residual:.3} s besides", value(CPU)));
         assert!(residual > 0.0 && residual / 10_002.0 < 0.000_5, "{residual}");
         return;
     }
@@ -274,7 +276,7 @@ fn eight_working_threads_count_once() {
     let bytes = (8 * WRITTEN) as f64;
     for metric in ["process_write_char_bytes_total", "process_read_char_bytes_total"] {
         let value = observer.value(metric, Some(&group)).unwrap();
-        say(&format!("{metric}: {value} of {bytes}"));
+        print_line(&format!("{metric}: {value} of {bytes}"));
         assert!(value >= bytes && value < 1.1 * bytes, "{metric}: {value}");
     }
 }
@@ -291,7 +293,7 @@ fn the_io_of_ended_processes_is_kept() {
         assert!(value >= last, "{value} after {last}");
         last = value;
         let bytes = f64::from(n * 2) * WRITTEN as f64;
-        say(&format!("{n} processes of 2 threads: {value} of {bytes}"));
+        print_line(&format!("{n} processes of 2 threads: {value} of {bytes}"));
         assert!(value > bytes - 8192.0 && value < bytes + 65_536.0);
     }
 }
@@ -309,11 +311,11 @@ fn play_under(program: &str, arguments: &[&str], role: &str) -> bool {
                 String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
             // Some machines forbid namespaces even for root.
             assert!(text.contains("Operation not permitted"), "{program}: {text}");
-            say(&format!("not run: {text}"));
+            print_line(&format!("not run: {text}"));
             false
         }
         Err(error) => {
-            say(&format!("not run: {program}: {error}"));
+            print_line(&format!("not run: {program}: {error}"));
             false
         }
     }
@@ -329,7 +331,7 @@ fn missing_exit_records_are_reported() {
         play_under("unshare", &["--net"], "expect-exits-denied"),
         play_under("unshare", &["--pid", "--fork"], "expect-exits-denied"),
     ];
-    say(&format!("in another network, in another process namespace: {ran:?}"));
+    print_line(&format!("in another network, in another process namespace: {ran:?}"));
 }
 
 #[test]

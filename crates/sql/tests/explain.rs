@@ -2,13 +2,13 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
-mod asked;
 #[path = "../../query/tests/lab/mod.rs"]
 mod lab;
+mod run_sql;
 
-use asked::engine;
 use jobs::Reader;
 use lab::{Lab, TestSeries, key};
+use run_sql::engine;
 use sql::{Limits, Sql, SqlError};
 use std::time::Duration;
 
@@ -17,21 +17,26 @@ fn filled() -> Lab {
     let lab = Lab::new();
     let samples: Vec<(f64, f64)> = (0..100_u8).map(|i| (f64::from(i) * 10.0, 1.0)).collect();
     let names: Vec<String> = (0..20).map(|n| format!("n{n}")).collect();
-    let mut told: Vec<TestSeries<'_>> = names
+    let mut result: Vec<TestSeries<'_>> = names
         .iter()
         .map(|name| TestSeries { device: name, samples: &samples, ..TestSeries::default() })
         .collect();
     let job = Some(key("local", 7));
-    told.push(TestSeries { metric: "rss_bytes", job, samples: &samples, ..TestSeries::default() });
-    lab.put(&told);
+    result.push(TestSeries {
+        metric: "rss_bytes",
+        job,
+        samples: &samples,
+        ..TestSeries::default()
+    });
+    lab.put(&result);
     lab.job(&key("local", 7), "n1", 1000, 5.0, Some(995.0));
     lab.store.flush().unwrap();
     lab
 }
 
 /// Runs a statement, and splits each line into kind and text.
-async fn ask(sql: &Sql, reader: Reader, text: &str) -> Result<Vec<(String, String)>, SqlError> {
-    let lines = asked::ask_as(sql, reader, text).await?;
+async fn run_sql(sql: &Sql, reader: Reader, text: &str) -> Result<Vec<(String, String)>, SqlError> {
+    let lines = run_sql::run_sql_as(sql, reader, text).await?;
     let pair = |line: &String| {
         let (kind, text) = line.split_once(' ').unwrap();
         (kind.to_owned(), text.to_owned())
@@ -57,7 +62,7 @@ fn only<'a>(lines: &'a [(String, String)], kind: &str) -> Option<&'a str> {
 }
 
 #[tokio::test]
-async fn a_plan_tells_what_reaches_the_store_and_reads_nothing() {
+async fn a_plan_shows_what_reaches_the_store_and_reads_nothing() {
     let lab = filled();
     let sql = engine(&lab, Limits::default());
     let before = lab.store.stats().read;
@@ -84,26 +89,26 @@ async fn a_plan_tells_what_reaches_the_store_and_reads_nothing() {
         ("SELECT name FROM jobs WHERE job_id = 7", "TableExec: jobs, job_id in [7]"),
         ("SELECT name FROM jobs WHERE account = 'a'", "TableExec: jobs, by the registry's indexes"),
     ] {
-        let lines = ask(&sql, Reader::Everything, &format!("EXPLAIN {text}")).await.unwrap();
+        let lines = run_sql(&sql, Reader::Everything, &format!("EXPLAIN {text}")).await.unwrap();
         assert_eq!(table(&lines), want, "{text}: {lines:?}");
         assert!(lines.iter().all(|(kind, _)| kind == "plan"), "{lines:?}");
     }
     let odd = "EXPLAIN SELECT value FROM metrics WHERE metric_id = 'a\nb'";
-    let lines = ask(&sql, Reader::Everything, odd).await.unwrap();
+    let lines = run_sql(&sql, Reader::Everything, odd).await.unwrap();
     assert_eq!(table(&lines), "TableExec: metrics, metric_id in [a\\nb]");
     let join = "EXPLAIN SELECT 1 FROM metrics a, jobs b";
-    let lines = ask(&sql, Reader::Everything, join).await.unwrap();
+    let lines = run_sql(&sql, Reader::Everything, join).await.unwrap();
     assert!(lines.iter().any(|line| line.1.contains("Guarded")), "by the same guard: {lines:?}");
     assert_eq!(lab.store.stats().read, before);
 }
 
 #[tokio::test]
-async fn an_analysis_tells_what_was_read() {
+async fn an_analysis_shows_what_was_read() {
     let lab = filled();
     let sql = engine(&lab, Limits::default());
     let before = lab.store.stats().read;
     let text = "EXPLAIN ANALYZE SELECT * FROM metrics WHERE device_id = 'n5'";
-    let lines = ask(&sql, Reader::Everything, text).await.unwrap();
+    let lines = run_sql(&sql, Reader::Everything, text).await.unwrap();
     let after = lab.store.stats().read;
     let (bytes, rows) = (after.bytes - before.bytes, after.rows - before.rows);
     let groups = after.row_groups - before.row_groups;
@@ -122,7 +127,7 @@ async fn nobody_learns_of_what_is_somebody_elses() {
     let lab = filled();
     let sql = engine(&lab, Limits::default());
     let text = "EXPLAIN ANALYZE SELECT value FROM metrics WHERE job_id = 7 AND cluster = 'local'";
-    let of = async |uid| ask(&sql, Reader::User(uid), text).await.unwrap();
+    let of = async |uid| run_sql(&sql, Reader::User(uid), text).await.unwrap();
     let (own, other) = (of(1000).await, of(1001).await);
     assert_eq!(only(&own, "rows"), Some("100"));
     assert_eq!(only(&other, "rows"), Some("0"));
@@ -132,20 +137,20 @@ async fn nobody_learns_of_what_is_somebody_elses() {
 }
 
 #[tokio::test]
-async fn what_is_explained_is_bounded_as_if_it_were_asked() {
+async fn an_explained_statement_has_the_limits_of_an_executed_one() {
     let lab = filled();
     let limits = Limits { rows_max: 1000, time_max: Duration::from_secs(2), ..Limits::default() };
     let sql = engine(&lab, limits);
-    let of = async |text: &str| ask(&sql, Reader::Everything, text).await;
+    let of = async |text: &str| run_sql(&sql, Reader::Everything, text).await;
     assert!(of("EXPLAIN SELECT * FROM metrics").await.is_ok());
-    let refused = of("EXPLAIN ANALYZE SELECT * FROM metrics").await.unwrap_err();
-    assert!(matches!(refused, SqlError::TooManyRows(1000)), "{refused:?}");
+    let rejected = of("EXPLAIN ANALYZE SELECT * FROM metrics").await.unwrap_err();
+    assert!(matches!(rejected, SqlError::TooManyRows(1000)), "{rejected:?}");
     let many: Vec<String> = (0..17).map(|n| format!("metrics m{n}")).collect();
-    let refused = of(&format!("EXPLAIN SELECT 1 FROM {}", many.join(", "))).await.unwrap_err();
-    assert!(refused.to_string().contains("17 tables"), "{refused}");
+    let rejected = of(&format!("EXPLAIN SELECT 1 FROM {}", many.join(", "))).await.unwrap_err();
+    assert!(rejected.to_string().contains("17 tables"), "{rejected}");
     let slow = "EXPLAIN ANALYZE SELECT count(*) FROM metrics a, metrics b, metrics c, metrics d";
-    let refused = of(slow).await.unwrap_err();
-    assert!(matches!(refused, SqlError::TooSlow(2)), "{refused:?}");
+    let rejected = of(slow).await.unwrap_err();
+    assert!(matches!(rejected, SqlError::TooSlow(2)), "{rejected:?}");
 }
 
 #[tokio::test]
@@ -164,7 +169,7 @@ async fn only_a_select_is_explained() {
         ("EXPLAIN metrics", 400, ""),
         ("EXPLAIN SELECT 1; SELECT 2", 400, ""),
     ] {
-        let error = ask(&sql, Reader::Everything, text).await.unwrap_err();
+        let error = run_sql(&sql, Reader::Everything, text).await.unwrap_err();
         assert_eq!(error.status(), status, "{text}: {error}");
         assert!(error.to_string().contains(want), "{text}: {error}");
     }

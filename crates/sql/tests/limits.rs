@@ -2,14 +2,14 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
-mod asked;
 #[path = "../../query/tests/lab/mod.rs"]
 mod lab;
+mod run_sql;
 
-use asked::{ask, ask_as, engine, refused};
 use jobs::Reader;
 use lab::{Lab, TestSeries, at, key};
-use query::{Asker, Format};
+use query::{Format, QueryContext};
+use run_sql::{engine, rejected, run_sql, run_sql_as};
 use sql::{Limits, Sql};
 use std::time::Duration;
 
@@ -36,21 +36,21 @@ async fn limits_end_what_is_too_much() {
         ..Limits::default()
     };
     let sql = engine(&lab, limits);
-    let rows = refused(&sql, "SELECT * FROM metrics").await;
+    let rows = rejected(&sql, "SELECT * FROM metrics").await;
     assert_eq!((rows.0, rows.1.contains("more than 10000 rows")), (413, true));
-    assert_eq!(ask(&sql, "SELECT value FROM metrics LIMIT 10000").await.len(), 10_000);
-    let memory = refused(&sql, "SELECT * FROM metrics ORDER BY value, timestamp DESC").await;
+    assert_eq!(run_sql(&sql, "SELECT value FROM metrics LIMIT 10000").await.len(), 10_000);
+    let memory = rejected(&sql, "SELECT * FROM metrics ORDER BY value, timestamp DESC").await;
     assert_eq!(memory.0, 413, "{}", memory.1);
-    let cross = refused(&sql, "SELECT count(*) FROM metrics a, metrics b, metrics c").await;
+    let cross = rejected(&sql, "SELECT count(*) FROM metrics a, metrics b, metrics c").await;
     assert_eq!(cross.0, 413, "{cross:?}");
     let long = format!("SELECT 1 -- {}", "x".repeat(70_000));
-    assert_eq!(refused(&sql, &long).await.0, 413);
+    assert_eq!(rejected(&sql, &long).await.0, 413);
     let many = (0..20).map(|i| format!("metrics m{i}")).collect::<Vec<_>>().join(", ");
-    assert_eq!(refused(&sql, &format!("SELECT 1 FROM {many}")).await.0, 400);
-    let told: Vec<&str> = ended(&sql).into_iter().map(|(limit, _)| limit).collect();
-    assert!(["length", "memory", "rows"].iter().all(|limit| told.contains(limit)), "{told:?}");
+    assert_eq!(rejected(&sql, &format!("SELECT 1 FROM {many}")).await.0, 400);
+    let result: Vec<&str> = ended(&sql).into_iter().map(|(limit, _)| limit).collect();
+    assert!(["length", "memory", "rows"].iter().all(|limit| result.contains(limit)), "{result:?}");
     // All resources are released: the next statement runs.
-    assert_eq!(ask(&sql, "SELECT count(*) FROM metrics").await, ["204000"]);
+    assert_eq!(run_sql(&sql, "SELECT count(*) FROM metrics").await, ["204000"]);
     given_back(&sql).await;
 }
 
@@ -73,14 +73,14 @@ async fn a_slow_statement_is_ended_and_its_place_given_back() {
         "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t",
     ] {
         let began = tokio::time::Instant::now();
-        let slow = refused(&sql, text).await;
+        let slow = rejected(&sql, text).await;
         assert_eq!(slow.0, 413, "{text}: {}", slow.1);
         assert!(slow.1.contains("more than 2 s"), "{text}: {}", slow.1);
         assert!(began.elapsed() < Duration::from_secs(3), "{text}: {:?}", began.elapsed());
         // The thread of the statement soon becomes free.
         let mut free = false;
         for _ in 0..50 {
-            free = ask_as(&sql, Reader::Everything, "SELECT 1").await.is_ok();
+            free = run_sql_as(&sql, Reader::Everything, "SELECT 1").await.is_ok();
             if free {
                 break;
             }
@@ -93,20 +93,20 @@ async fn a_slow_statement_is_ended_and_its_place_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_statements_than_may_run_wait_and_more_than_may_wait_are_refused() {
+async fn more_statements_than_may_run_wait_and_more_than_may_wait_are_rejected() {
     let lab = large();
     let limits = Limits { statements_max: 1, waiting_max: 1, ..Limits::default() };
     let sql = engine(&lab, limits);
     let text = "SELECT * FROM metrics";
     let first = sql
-        .query(text, None, Asker::new(Reader::Everything, at(7200.0)), Format::Json)
+        .query(text, None, QueryContext::new(Reader::Everything, at(7200.0)), Format::Json)
         .await
         .unwrap();
     let last = async {
         while sql.load().waiting == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        let (status, message) = refused(&sql, "SELECT 1").await;
+        let (status, message) = rejected(&sql, "SELECT 1").await;
         assert_eq!(
             (status, message.contains("too many statements: 1 are running")),
             (429, true),
@@ -116,7 +116,7 @@ async fn more_statements_than_may_run_wait_and_more_than_may_wait_are_refused() 
         // Dropping the rows stops the statement, and the waiting one gets its turn.
         drop(first);
     };
-    let (second, ()) = tokio::join!(ask(&sql, "SELECT 2"), last);
+    let (second, ()) = tokio::join!(run_sql(&sql, "SELECT 2"), last);
     assert_eq!(second, ["2"]);
     assert_eq!(ended(&sql), [("statements", 1)]);
 }
@@ -156,7 +156,7 @@ async fn texts_that_grow_are_bounded_and_others_are_what_they_were() {
         format!("{} SELECT length(concat({many})) FROM t", doubled.replace("50000000", "500000")),
         format!("{} SELECT length(upper(s)) FROM t", doubled.replace("50000000", "5000000")),
     ] {
-        let (status, message) = refused(&sql, &text).await;
+        let (status, message) = rejected(&sql, &text).await;
         assert_eq!((status, message.contains("MiB of memory")), (413, true), "{text}: {message}");
     }
     for (text, want) in [
@@ -165,7 +165,7 @@ async fn texts_that_grow_are_bounded_and_others_are_what_they_were() {
         ("SELECT max(device_id || '-' || metric_id) FROM metrics", "n9-load_1m"),
         ("SELECT array_to_string(array_agg(DISTINCT metric_id), '-') FROM metrics", "load_1m"),
     ] {
-        assert_eq!(ask(&sql, text).await, [want], "{text}");
+        assert_eq!(run_sql(&sql, text).await, [want], "{text}");
     }
     for text in [
         "SELECT string_agg(device_id, ',') OVER (ORDER BY timestamp) FROM metrics",
@@ -173,13 +173,13 @@ async fn texts_that_grow_are_bounded_and_others_are_what_they_were() {
         "SELECT array_append(ARRAY[1], 2)",
         "SELECT ARRAY[1] || ARRAY[2]",
     ] {
-        assert_eq!(refused(&sql, text).await.0, 400, "{text}");
+        assert_eq!(rejected(&sql, text).await.0, 400, "{text}");
     }
     given_back(&sql).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_and_their_stays_are_found_among_more_than_may_be_told() {
+async fn jobs_and_their_allocations_are_found_among_more_than_the_limit() {
     let mut lab = Lab::new();
     lab.registry = lab.registry_of_rows(20);
     for id in 1..=30 {
@@ -201,14 +201,14 @@ async fn jobs_and_their_stays_are_found_among_more_than_may_be_told() {
         ("SELECT count(*) FROM nodetime_by_job WHERE node = 'n2' AND stop_time IS NULL", "1"),
         ("SELECT count(*) FROM nodetime_by_job WHERE start_time >= '2026-01-06T00:10:00'", "1"),
     ] {
-        assert_eq!(ask(&sql, text).await, [want], "{text}");
+        assert_eq!(run_sql(&sql, text).await, [want], "{text}");
     }
-    assert_eq!(refused(&sql, "SELECT * FROM jobs").await.0, 413);
+    assert_eq!(rejected(&sql, "SELECT * FROM jobs").await.0, 413);
     // A user who sees a node during their jobs sees its samples of that time, for any number of jobs.
     let tick = |id: i32| (f64::from(id) * 10.0 + 2.0, 1.0);
     let samples: Vec<(f64, f64)> = (1..=30).map(tick).chain([(900.0, 1.0)]).collect();
     lab.put(&[TestSeries { samples: &samples, ..TestSeries::default() }]);
-    let seen = ask_as(&sql, Reader::Tenant(1000), "SELECT count(*) FROM metrics").await;
+    let seen = run_sql_as(&sql, Reader::Tenant(1000), "SELECT count(*) FROM metrics").await;
     assert_eq!(seen.unwrap(), ["30"]);
 }
 
@@ -219,7 +219,7 @@ async fn a_question_reads_what_it_needs() {
     let read = || lab.store.stats().read;
     let whole = {
         let before = read();
-        assert_eq!(ask(&sql, "SELECT count(value) FROM metrics").await, ["204000"]);
+        assert_eq!(run_sql(&sql, "SELECT count(value) FROM metrics").await, ["204000"]);
         let after = read();
         (after.rows - before.rows, after.bytes - before.bytes)
     };
@@ -229,7 +229,7 @@ async fn a_question_reads_what_it_needs() {
         "SELECT count(value) FROM metrics_by_device WHERE device_id = 'n5' AND timestamp >= '2026-01-06T00:10:00' AND timestamp < '2026-01-06T00:20:00'",
     ] {
         let before = read();
-        assert_eq!(ask(&sql, text).await, ["600"], "{text}");
+        assert_eq!(run_sql(&sql, text).await, ["600"], "{text}");
         let after = read();
         let (rows, bytes) = (after.rows - before.rows, after.bytes - before.bytes);
         assert!((600..=17_000).contains(&rows), "{text}: {rows} rows decoded");
@@ -237,8 +237,11 @@ async fn a_question_reads_what_it_needs() {
     }
     let before = read();
     assert_eq!(
-        ask(&sql, "SELECT count(*) FROM metrics WHERE metric_id = 'none' OR metric_id = 'other'")
-            .await,
+        run_sql(
+            &sql,
+            "SELECT count(*) FROM metrics WHERE metric_id = 'none' OR metric_id = 'other'"
+        )
+        .await,
         ["0"]
     );
     assert_eq!(read().rows, before.rows);

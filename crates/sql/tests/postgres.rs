@@ -2,14 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod asked;
 #[path = "../../query/tests/lab/mod.rs"]
 mod lab;
+mod run_sql;
 
-use asked::{ask, ask_as, engine, engine_with, refused};
 use jobs::Reader;
 use lab::{Lab, TestSeries};
 use query::Settings;
+use run_sql::{engine, engine_with, rejected, run_sql, run_sql_as};
 use sql::Limits;
 
 /// Two processor cores and a node.
@@ -59,7 +59,7 @@ async fn window_functions_over_any_expression() {
             "0,1",
         ),
     ] {
-        assert_eq!(ask(&sql, text).await.join(" "), want, "{text}");
+        assert_eq!(run_sql(&sql, text).await.join(" "), want, "{text}");
     }
 }
 
@@ -75,9 +75,9 @@ async fn labels_that_contain_others() {
         ("{}", "4"),
     ] {
         let text = format!("SELECT count(*) FROM metrics WHERE labels @> '{object}'");
-        assert_eq!(ask(&sql, &text).await, [rows], "{object}");
+        assert_eq!(run_sql(&sql, &text).await, [rows], "{object}");
     }
-    let (status, message) = refused(&sql, "SELECT * FROM metrics WHERE labels @> '[1]'").await;
+    let (status, message) = rejected(&sql, "SELECT * FROM metrics WHERE labels @> '[1]'").await;
     assert_eq!((status, message.contains("a JSON object")), (400, true), "{message}");
 }
 
@@ -103,7 +103,7 @@ async fn times_as_people_write_them() {
             "2026-01-06 01:00:30 +01",
         ),
     ] {
-        assert_eq!(ask(&sql, text).await.join(" "), want, "{text}");
+        assert_eq!(run_sql(&sql, text).await.join(" "), want, "{text}");
     }
     let long = "YYYY".repeat(100);
     for text in [
@@ -112,7 +112,7 @@ async fn times_as_people_write_them() {
         "SELECT count(*) FROM metrics WHERE timestamp > '2026-13-01 00:00'".to_owned(),
         "SELECT (1 BETWEEN 0 AND 1) BETWEEN 0 AND 1".to_owned(),
     ] {
-        let (status, message) = refused(&sql, &text).await;
+        let (status, message) = rejected(&sql, &text).await;
         assert_eq!((status, message.is_empty()), (400, false), "{text}: {message}");
     }
 }
@@ -122,17 +122,17 @@ async fn tables_and_columns_are_listed() {
     let lab = filled();
     let sql = engine(&lab, Limits::default());
     let tables: Vec<&str> = sql::tables().collect();
-    assert_eq!(ask(&sql, "SHOW TABLES").await, tables);
-    let described = ask(&sql, "DESCRIBE metrics").await;
+    assert_eq!(run_sql(&sql, "SHOW TABLES").await, tables);
+    let described = run_sql(&sql, "DESCRIBE metrics").await;
     assert_eq!(described.first().unwrap(), "timestamp timestamp with time zone NO");
     assert_eq!(described.last().unwrap(), "cluster text YES");
     // The tables are the same for every user, and include only ours.
     let text = "SELECT count(DISTINCT table_name) FROM information_schema.columns";
     let count = tables.len().to_string();
-    assert_eq!(ask_as(&sql, Reader::Nodes, text).await.unwrap(), [count]);
+    assert_eq!(run_sql_as(&sql, Reader::Nodes, text).await.unwrap(), [count]);
     for text in ["DESCRIBE nope", "SELECT * FROM information_schema.df_settings"] {
-        let (status, message) = refused(&sql, text).await;
+        let (status, message) = rejected(&sql, text).await;
         assert_eq!((status, message.contains("there is no table")), (400, true), "{message}");
     }
-    assert_eq!(refused(&sql, "SHOW ALL").await.0, 403);
+    assert_eq!(rejected(&sql, "SHOW ALL").await.0, 403);
 }

@@ -2,15 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod asked;
 #[path = "../../query/tests/lab/mod.rs"]
 mod lab;
+mod run_sql;
 
-use asked::{ask, ask_as, ask_in, engine, engine_with, refused};
 use jobs::{NodeShare, Reader, Record};
 use lab::{Lab, TestSeries, at, key};
 use model::{Cause, DeviceId, Gap, JobState, Kind, Origin, Unit};
 use query::Settings;
+use run_sql::{engine, engine_with, rejected, request_in, run_sql, run_sql_as};
 use sql::Limits;
 
 /// Jobs 7 and 8 on n1 at the same time, the node itself, and a port that an alias assigns to n1.
@@ -52,7 +52,7 @@ async fn metrics_show_what_was_stored() {
     let sql = engine(&lab, Limits::default());
     let text = "SELECT * FROM metrics ORDER BY timestamp, device_id, metric_id, job_id";
     assert_eq!(
-        ask(&sql, text).await,
+        run_sql(&sql, text).await,
         [
             r#"2026-01-06T00:00:10Z n1 cpu_seconds_total 7.0 {"_job_id": "7"} 7 local"#,
             r#"2026-01-06T00:00:10Z n1 cpu_seconds_total 1.0 {"_job_id": "8", "_cluster": "slurm"} 8 slurm"#,
@@ -63,7 +63,7 @@ async fn metrics_show_what_was_stored() {
             r#"2026-01-06T00:00:30Z n1 load_1m 0.75 {"cpu": "0"} - -"#,
         ]
     );
-    assert_eq!(ask(&sql, "SELECT count(*) FROM metrics").await, ["7"]);
+    assert_eq!(run_sql(&sql, "SELECT count(*) FROM metrics").await, ["7"]);
 }
 
 #[tokio::test]
@@ -71,10 +71,10 @@ async fn devices_have_what_was_measured_for_them() {
     let lab = filled();
     let sql = engine(&lab, Limits::default());
     let text = "SELECT value, labels FROM metrics_by_device WHERE device_id = 'n1' AND metric_id = 'power_watts'";
-    assert_eq!(ask(&sql, text).await, [r#"90.0 {"_device_orig": ["pdu-port1"]}"#]);
+    assert_eq!(run_sql(&sql, text).await, [r#"90.0 {"_device_orig": ["pdu-port1"]}"#]);
     let port = "SELECT value, labels FROM metrics_by_device WHERE device_id = 'pdu-port1'";
-    assert_eq!(ask(&sql, port).await, ["90.0 {}"]);
-    assert_eq!(ask(&sql, "SELECT count(*) FROM metrics_by_device").await, ["8"]);
+    assert_eq!(run_sql(&sql, port).await, ["90.0 {}"]);
+    assert_eq!(run_sql(&sql, "SELECT count(*) FROM metrics_by_device").await, ["8"]);
 }
 
 #[tokio::test]
@@ -91,15 +91,15 @@ async fn summaries_are_five_minutes_of_the_same_rows() {
                CASE WHEN metric_id LIKE '%_total' THEN max(value) ELSE avg(value) END, labels, job_id
              FROM {table} GROUP BY 1, 2, 3, 5, 6 ORDER BY 1, 2, 3, 5"
         );
-        let rows = ask(&sql, &summary).await;
+        let rows = run_sql(&sql, &summary).await;
         assert!(rows.len() > 3, "{rows:?}");
-        assert_eq!(rows, ask(&sql, &same).await);
+        assert_eq!(rows, run_sql(&sql, &same).await);
     }
     // A condition does not split a 5-minute summary. Summaries that begin in the range are returned whole.
     let cut = "SELECT count(*) FROM metrics_summary WHERE timestamp > '2026-01-06T00:00:00Z'";
-    assert_eq!(ask(&sql, cut).await, ["0"]);
+    assert_eq!(run_sql(&sql, cut).await, ["0"]);
     let by_job = "SELECT DISTINCT job_id FROM metrics_by_job_summary WHERE job_id = 7";
-    assert_eq!(ask(&sql, by_job).await, ["7"]);
+    assert_eq!(run_sql(&sql, by_job).await, ["7"]);
 }
 
 #[tokio::test]
@@ -108,20 +108,20 @@ async fn jobs_have_theirs_and_their_nodes_but_never_another_jobs() {
     let sql = engine(&lab, Limits::default());
     let text = "SELECT timestamp, metric_id, value, start_time, stop_time, job_id, cluster
         FROM metrics_by_job WHERE job_id = 7 ORDER BY timestamp, metric_id";
-    let stay = "2026-01-06T00:00:05Z 2026-01-06T00:00:25Z 7 local";
+    let interval_text = "2026-01-06T00:00:05Z 2026-01-06T00:00:25Z 7 local";
     assert_eq!(
-        ask(&sql, text).await,
+        run_sql(&sql, text).await,
         [
-            format!("2026-01-06T00:00:10Z cpu_seconds_total 7.0 {stay}"),
-            format!("2026-01-06T00:00:10Z load_1m 0.5 {stay}"),
-            format!("2026-01-06T00:00:12Z power_watts 90.0 {stay}"),
-            format!("2026-01-06T00:00:20Z cpu_seconds_total 27.0 {stay}"),
+            format!("2026-01-06T00:00:10Z cpu_seconds_total 7.0 {interval_text}"),
+            format!("2026-01-06T00:00:10Z load_1m 0.5 {interval_text}"),
+            format!("2026-01-06T00:00:12Z power_watts 90.0 {interval_text}"),
+            format!("2026-01-06T00:00:20Z cpu_seconds_total 27.0 {interval_text}"),
         ]
     );
     // Both jobs run at the same time: rows of the node are attributed to both, rows of a job to that job alone.
     let both = "SELECT job_id, metric_id, count(*), sum(value) FROM metrics_by_job GROUP BY 1, 2 ORDER BY 1, 2";
     assert_eq!(
-        ask(&sql, both).await,
+        run_sql(&sql, both).await,
         [
             "7 cpu_seconds_total 2 34.0",
             "7 load_1m 1 0.5",
@@ -132,7 +132,7 @@ async fn jobs_have_theirs_and_their_nodes_but_never_another_jobs() {
         ]
     );
     let none = "SELECT count(*) FROM metrics_by_job WHERE job_id = 8 AND cluster = 'local'";
-    assert_eq!(ask(&sql, none).await, ["0"]);
+    assert_eq!(run_sql(&sql, none).await, ["0"]);
 }
 
 #[tokio::test]
@@ -154,29 +154,29 @@ async fn small_tables() {
         "8 2026-01-06T00:00:08Z - n1 slurm",
     ];
     for table in ["nodetime_per_job", "nodetime_by_job"] {
-        assert_eq!(ask(&sql, &format!("SELECT * FROM {table} ORDER BY job_id")).await, node);
+        assert_eq!(run_sql(&sql, &format!("SELECT * FROM {table} ORDER BY job_id")).await, node);
     }
     let jobs = "SELECT job_id, cluster, display_id, user_name, user_id, state, stop_time IS NULL, exit_code FROM jobs ORDER BY 1";
     assert_eq!(
-        ask(&sql, jobs).await,
+        run_sql(&sql, jobs).await,
         ["7 local 7 alice 1000 ended false -", "8 slurm 8 1001 1001 running true -"]
     );
     let allocations =
         "SELECT job_id, device_id, start_time = job_start_time FROM allocations ORDER BY 1";
-    assert_eq!(ask(&sql, allocations).await, ["7 n1 true", "8 n1 true"]);
+    assert_eq!(run_sql(&sql, allocations).await, ["7 n1 true", "8 n1 true"]);
     let gaps = "SELECT origin, device_id, source, to_time - from_time, cause, detail FROM gaps";
-    assert_eq!(ask(&sql, gaps).await, ["lab n1  PT10S agent down was away"]);
+    assert_eq!(run_sql(&sql, gaps).await, ["lab n1  PT10S agent down was away"]);
     let starts = "SELECT device_id, metric_id, start_time, job_id FROM counter_starts WHERE metric_id = 'cpu_seconds_total' AND cluster = 'slurm'";
-    assert_eq!(ask(&sql, starts).await, ["n1 cpu_seconds_total 2026-01-06T00:00:05Z 8"]);
+    assert_eq!(run_sql(&sql, starts).await, ["n1 cpu_seconds_total 2026-01-06T00:00:05Z 8"]);
     let catalogue = "SELECT name, unit, kind FROM catalogue ORDER BY name";
     assert_eq!(
-        ask(&sql, catalogue).await,
+        run_sql(&sql, catalogue).await,
         ["cpu_seconds_total seconds counter", "load_1m  gauge", "power_watts  gauge"]
     );
 }
 
 #[tokio::test]
-async fn an_allocation_tells_what_the_job_has_of_the_device() {
+async fn an_allocation_shows_the_jobs_share_of_the_device() {
     let lab = filled();
     let share = |node, cpus, gpus, memory_bytes| NodeShare {
         device: DeviceId::new(node).unwrap(),
@@ -194,17 +194,17 @@ async fn an_allocation_tells_what_the_job_has_of_the_device() {
         ],
         ..Record::new(key("slurm", 8), at(6.0), JobState::Running)
     };
-    lab.registry.tell(&[record], at(30.0)).unwrap();
+    lab.registry.ingest(&[record], at(30.0)).unwrap();
     let sql = engine(&lab, Limits::default());
     let text = "SELECT job_id, device_id, cpus, gpus, memory_bytes FROM allocations ORDER BY 1, 2";
     // No scheduler reports anything about job 7. A value above 8 EiB is capped.
     assert_eq!(
-        ask(&sql, text).await,
+        run_sql(&sql, text).await,
         ["7 n1 - - -", "8 n1 16 2 68719476736", "8 n2 8 - 9223372036854775807"]
     );
     let sum = "SELECT sum(cpus), count(gpus) FROM allocations WHERE job_id = 8";
-    assert_eq!(ask(&sql, sum).await, ["24 1"]);
-    assert_eq!(ask(&sql, "SELECT device_id FROM allocations WHERE cpus = 8").await, ["n2"]);
+    assert_eq!(run_sql(&sql, sum).await, ["24 1"]);
+    assert_eq!(run_sql(&sql, "SELECT device_id FROM allocations WHERE cpus = 8").await, ["n2"]);
 }
 
 #[tokio::test]
@@ -214,9 +214,9 @@ async fn labels_are_read_by_key() {
     let text = "SELECT DISTINCT metric_id, label(labels, 'cpu'), labels->>'_job_id' FROM metrics ORDER BY 1, 3";
     let expected =
         ["cpu_seconds_total - 7", "cpu_seconds_total - 8", "load_1m 0 -", "power_watts - -"];
-    assert_eq!(ask(&sql, text).await, expected);
+    assert_eq!(run_sql(&sql, text).await, expected);
     let filter = "SELECT count(*) FROM metrics WHERE labels->>'cpu' = '0'";
-    assert_eq!(ask(&sql, filter).await, ["2"]);
+    assert_eq!(run_sql(&sql, filter).await, ["2"]);
 }
 
 #[tokio::test]
@@ -244,9 +244,9 @@ async fn conditions_give_what_the_engine_would() {
         ("device_id = 'n1' AND device_id = 'n2'", "0"),
     ] {
         let text = format!("SELECT count(*) FROM metrics WHERE {condition}");
-        assert_eq!(ask(&sql, &text).await, [rows], "{condition}");
+        assert_eq!(run_sql(&sql, &text).await, [rows], "{condition}");
     }
-    assert_eq!(ask(&sql, "SELECT value FROM metrics LIMIT 3").await.len(), 3);
+    assert_eq!(run_sql(&sql, "SELECT value FROM metrics LIMIT 3").await.len(), 3);
 }
 
 #[tokio::test]
@@ -256,7 +256,7 @@ async fn times_without_a_zone_are_the_servers() {
     let settings = Settings { zone, ..Settings::default() };
     let sql = engine_with(&lab, settings, Limits::default());
     let text = "SELECT timestamp FROM metrics WHERE timestamp > '2026-01-06T01:00:25'";
-    assert_eq!(ask(&sql, text).await, ["2026-01-06T01:00:30+01:00"]);
+    assert_eq!(run_sql(&sql, text).await, ["2026-01-06T01:00:30+01:00"]);
 }
 
 #[tokio::test]
@@ -268,7 +268,7 @@ async fn a_time_zone_of_the_client_is_that_of_the_whole_statement() {
                 to_char(timestamp, 'HH24'), timestamp AT TIME ZONE 'Asia/Tokyo' AS tokyo, timestamp::text AS written \
                 FROM metrics WHERE timestamp > '2026-01-06 01:00:25'";
     for zone in ["Europe/Paris", "+01:00"] {
-        let (rows, times) = ask_in(&sql, all, Some(zone), text).await.unwrap();
+        let (rows, times) = request_in(&sql, all, Some(zone), text).await.unwrap();
         let cells: Vec<&str> = rows[0].split(' ').collect();
         let want = ["2026-01-06T01:00:30+01:00", "2026-01-06T00:00:00+01:00", "1"];
         assert_eq!((rows.len(), &cells[1..4]), (1, &want[..]), "{zone}: {rows:?}");
@@ -277,7 +277,7 @@ async fn a_time_zone_of_the_client_is_that_of_the_whole_statement() {
         assert_eq!(times, [1, 2], "{zone}: only times in the statement's zone are told");
     }
     for zone in ["Mars/Olympus", "", "+99:00", "a\u{1b}[2J"] {
-        let error = ask_in(&sql, all, Some(zone), "SELECT 1").await.unwrap_err();
+        let error = request_in(&sql, all, Some(zone), "SELECT 1").await.unwrap_err();
         assert_eq!((error.status(), error.code()), (400, "22023"), "{zone}");
         assert!(!error.to_string().contains('\u{1b}'), "{error}");
     }
@@ -312,12 +312,12 @@ async fn only_select_is_answered() {
         "WITH x AS (INSERT INTO metrics VALUES (now(), 'a', 'b', 1, '{}', NULL, NULL)) SELECT 1"
             .to_owned(),
     ] {
-        let (status, message) = refused(&sql, &text).await;
+        let (status, message) = rejected(&sql, &text).await;
         assert!(status == 403 || status == 400, "{text}: {status} {message}");
     }
     assert!(!lab.path().join("out.csv").exists_or_fails());
     for text in ["SELECT 1; SELECT 2", "SELECT 1; DROP TABLE metrics", "", ";", "SELEC 1"] {
-        assert_eq!(refused(&sql, text).await.0, 400, "{text}");
+        assert_eq!(rejected(&sql, text).await.0, 400, "{text}");
     }
 }
 
@@ -335,7 +335,7 @@ async fn no_statement_reaches_a_file() {
         "SELECT * FROM information_schema.df_settings".to_owned(),
         "SELECT * FROM parquet_metadata('/etc/passwd')".to_owned(),
     ] {
-        let (status, message) = refused(&sql, &text).await;
+        let (status, message) = rejected(&sql, &text).await;
         assert_eq!(status, 400, "{text}: {message}");
     }
 }
@@ -357,15 +357,15 @@ async fn nothing_large_is_made_of_something_small() {
         "range(2000000000)",
         "generate_series(1, 2000000000)",
     ] {
-        let (status, message) = refused(&sql, &format!("SELECT {call}")).await;
+        let (status, message) = rejected(&sql, &format!("SELECT {call}")).await;
         assert_eq!(
             (status, message.contains("there is no function")),
             (400, true),
             "{call}: {message}"
         );
     }
-    assert_eq!(refused(&sql, "SELECT * FROM generate_series(1, 1000000000000)").await.0, 400);
-    assert_eq!(ask(&sql, "SELECT upper('x') || lower('Y')").await, ["Xy"]);
+    assert_eq!(rejected(&sql, "SELECT * FROM generate_series(1, 1000000000000)").await.0, 400);
+    assert_eq!(run_sql(&sql, "SELECT upper('x') || lower('Y')").await, ["Xy"]);
 }
 
 #[tokio::test]
@@ -388,8 +388,8 @@ async fn what_is_looked_up_of_jobs_is_what_a_scan_finds() {
     ] {
         let rows = |from: &str| format!("SELECT job_id FROM {from} ORDER BY 1");
         assert_eq!(
-            ask(&sql, &rows(looked_up)).await,
-            ask(&sql, &rows(scanned)).await,
+            run_sql(&sql, &rows(looked_up)).await,
+            run_sql(&sql, &rows(scanned)).await,
             "{looked_up}"
         );
     }
@@ -409,7 +409,7 @@ async fn a_reader_sees_no_job_of_somebody_else() {
         ("SELECT DISTINCT job_id FROM counter_starts", vec!["7"]),
         ("SELECT count(*) FROM metrics WHERE job_id = 8", vec!["0"]),
     ] {
-        assert_eq!(ask_as(&sql, alice, text).await.unwrap(), expected, "{text}");
+        assert_eq!(run_sql_as(&sql, alice, text).await.unwrap(), expected, "{text}");
     }
 }
 

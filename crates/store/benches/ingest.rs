@@ -12,7 +12,7 @@ mod agents;
 mod measure;
 
 use agents::{Agent, T0};
-use measure::{Timed, open, say, send};
+use measure::{Timed, open, print_line, send};
 use model::{DeviceId, Timestamp};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn main() {
 }
 
 fn ingest(dir: &Path, what: &str, origins: u64, series: u64, ticks: i64, rounds: usize) {
-    say(what);
+    print_line(what);
     let mut agents: Vec<Agent> = (0..origins).map(|n| Agent::new(n, series)).collect();
     let mut frames = Vec::new();
     for _ in 0..rounds {
@@ -54,7 +54,7 @@ fn ingest(dir: &Path, what: &str, origins: u64, series: u64, ticks: i64, rounds:
     all.rate(samples, "all of it");
     let stats = store.stats();
     let per = |bytes: f64| bytes / samples as f64;
-    say(&format!(
+    print_line(&format!(
         "  {} samples, {} blocks; bytes a sample: {:.2} in frames, {:.2} in blocks; fsync mean {:.2} ms, \
          most {:.2} ms",
         samples,
@@ -98,7 +98,9 @@ fn layouts(dir: &Path) {
         (4 << 10, 64 << 10),
         (4 << 10, 1 << 20),
     ] {
-        say(&format!("dataset A in pages of {page_rows} rows, row groups of {row_group_rows}"));
+        print_line(&format!(
+            "dataset A in pages of {page_rows} rows, row groups of {row_group_rows}"
+        ));
         let place = dir.join("layout");
         let age = i64::MAX;
         let settings =
@@ -109,7 +111,7 @@ fn layouts(dir: &Path) {
         store.flush().unwrap();
         block.rate(3_600_000, "memory to block");
         let bytes = store.stats().block_bytes as f64 / 3.6e6;
-        say(&format!("  {bytes:.3} bytes a sample"));
+        print_line(&format!("  {bytes:.3} bytes a sample"));
         query(&store, "from a block");
         drop(store);
         std::fs::remove_dir_all(&place).unwrap();
@@ -117,7 +119,7 @@ fn layouts(dir: &Path) {
 }
 
 fn dataset_a(dir: &Path) {
-    say("dataset A: 100 nodes x 10 metrics x 3600 s");
+    print_line("dataset A: 100 nodes x 10 metrics x 3600 s");
     let place = dir.join("dataset-a");
     let store = open(&place, Settings { head_age_us: i64::MAX, ..Settings::default() });
     send_dataset_a(&store);
@@ -127,12 +129,12 @@ fn dataset_a(dir: &Path) {
     }
     let stats = store.stats();
     let bytes = stats.block_bytes as f64 / stats.block_samples as f64;
-    say(&format!("  {bytes:.2} bytes a sample in the block"));
+    print_line(&format!("  {bytes:.2} bytes a sample in the block"));
     drop(store);
     let started = Instant::now();
     let store = open(&place, Settings::default());
     let opened = started.elapsed().as_secs_f64() * 1e3;
-    say(&format!("  opened in {opened:.1} ms"));
+    print_line(&format!("  opened in {opened:.1} ms"));
     query(&store, "from a block, opened again");
     drop(store);
     std::fs::remove_dir_all(&place).unwrap();
@@ -140,7 +142,7 @@ fn dataset_a(dir: &Path) {
 
 /// Eight blocks become one.
 fn merging(dir: &Path, what: &str, origins: u64, series: u64, ticks: i64) {
-    say(what);
+    print_line(what);
     let place = dir.join("merging");
     let age = i64::MAX;
     let store = open(
@@ -163,7 +165,9 @@ fn merging(dir: &Path, what: &str, origins: u64, series: u64, ticks: i64) {
     let per = |bytes: u64| bytes as f64 / before.block_samples as f64;
     let rollups = per(after.rollup_bytes);
     let (before, after) = (per(before.block_bytes), per(after.block_bytes));
-    say(&format!("  {before:.3} bytes a sample before, {after:.3} after, {rollups:.3} in rollups"));
+    print_line(&format!(
+        "  {before:.3} bytes a sample before, {after:.3} after, {rollups:.3} in rollups"
+    ));
     drop(store);
     std::fs::remove_dir_all(&place).unwrap();
 }
@@ -186,7 +190,7 @@ fn query(store: &Store, round: &str) {
             }
             times.sort_by(f64::total_cmp);
             let middle = times.get(times.len() / 2).unwrap();
-            say(&format!(
+            print_line(&format!(
                 "  {what}, {span}, in the order of time, {round}: {rows} rows, {bytes} bytes read, \
                  median {middle:.2} ms"
             ));

@@ -12,7 +12,7 @@ mod agents;
 mod measure;
 
 use agents::Agent;
-use measure::{Timed, open, say, send};
+use measure::{Timed, open, print_line, send};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::Path;
@@ -35,11 +35,11 @@ fn main() {
         (Some("recover"), Some(dir)) => recover(Path::new(&dir)),
         (given, _) => {
             let dir = given.map_or(temporary.path(), Path::new);
-            say("1 000 000 series alive: 1000 origins of 1000 series");
+            print_line("1 000 000 series alive: 1000 origins of 1000 series");
             frames(dir);
             child("alive", dir);
             child("again", dir);
-            say("a log of 1 GB: 1000 origins, batches of 500 samples");
+            print_line("a log of 1 GB: 1000 origins, batches of 500 samples");
             child("write", dir);
             child("recover", dir);
         }
@@ -61,7 +61,7 @@ fn mib(name: &str) -> f64 {
 
 fn resident(when: &str, store: &Store) {
     let stats = store.stats();
-    say(&format!(
+    print_line(&format!(
         "  {when}: {:.0} MiB resident, {:.0} at most so far; {} series, {:.1} M samples of {:.0} MiB in \
          memory, {} blocks",
         mib("VmRSS"),
@@ -129,7 +129,9 @@ fn reopen(dir: &Path) {
     let opening = Timed::start();
     let store = open(&place, Settings::default());
     let (cpu, wall) = (measure::cpu_seconds() - opening.cpu, opening.wall.elapsed().as_secs_f64());
-    say(&format!("  opened again in {cpu:.1} s of processor time, {wall:.1} s by the clock"));
+    print_line(&format!(
+        "  opened again in {cpu:.1} s of processor time, {wall:.1} s by the clock"
+    ));
     resident("opened again", &store);
     drop(store);
     std::fs::remove_dir_all(&place).unwrap();
@@ -166,7 +168,7 @@ fn recover(dir: &Path) {
     let samples = stats.head_samples + stats.block_samples;
     reading.rate(samples, &format!("{:.1} M samples read again", samples as f64 / 1e6));
     let mb = bytes as f64 / 1e6;
-    say(&format!(
+    print_line(&format!(
         "  {mb:.0} MB of log: {:.0} MB/s of processor time, {:.0} MB/s by the clock ({wall:.1} s), {:.2} \
          bytes a sample",
         mb / cpu,

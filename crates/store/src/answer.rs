@@ -127,7 +127,7 @@ pub struct OriginInfo {
     /// Samples stored since then.
     pub samples: u64,
     /// Samples rejected since then.
-    pub samples_refused: u64,
+    pub samples_rejected: u64,
     /// The boots within the dedup window, newest last.
     pub boots: Vec<BootInfo>,
     /// The devices of its samples; at most [`Self::DEVICES_MAX`] are remembered.
@@ -199,13 +199,13 @@ pub struct Stats {
     /// Duplicate batches.
     pub batches_duplicate: u64,
     /// Batches rejected permanently.
-    pub batches_refused: u64,
+    pub batches_rejected: u64,
     /// Batches rejected temporarily: queue full, log full, disk full, or the store is behind.
     pub batches_deferred: u64,
     /// Samples stored since the start of this process.
     pub samples_stored: u64,
     /// Samples rejected: impossible time, too many series, another unit.
-    pub samples_refused: u64,
+    pub samples_rejected: u64,
     /// Group commits.
     pub commits: u64,
     /// Seconds spent in fdatasync.
@@ -233,7 +233,7 @@ pub struct Stats {
     /// Samples deleted by retention since the directory was created.
     pub samples_removed: u64,
     /// The last error of log, block or merge, if the last try failed.
-    pub trouble: Option<String>,
+    pub last_failure: Option<String>,
     /// Gaps stored.
     pub gaps: u64,
     /// Gaps evicted because there were too many.

@@ -98,7 +98,7 @@ pub struct Settings {
     pub queue_bytes_max: usize,
     /// Most batches that wait for the log.
     pub queue_batches_max: usize,
-    /// Most bytes of log on disk; beyond, appends are rejected temporarily ([`crate::NotNow::LogFull`]).
+    /// Most bytes of log on disk; beyond, appends are rejected temporarily ([`crate::DeferReason::LogFull`]).
     pub log_bytes_max: u64,
     /// Size at which a log segment is closed and another begun.
     pub segment_bytes: u64,
@@ -131,9 +131,9 @@ pub struct Settings {
     /// Most boots of an origin in the window.
     pub boots_max: usize,
     /// Most holes in the numbers of a boot; beyond, the oldest is given up.
-    pub holes_max: usize,
+    pub missing_max: usize,
     /// Age at which a hole in the numbers of a boot counts as a gap.
-    pub hole_grace_us: i64,
+    pub missing_grace_us: i64,
     /// Most gaps stored; beyond, the origin with the most gaps loses its oldest one, which is counted.
     pub gaps_max: usize,
     /// Most gaps of one origin; beyond, it loses its oldest one.
@@ -186,8 +186,8 @@ impl Default for Settings {
             series_idle_us: 60 * MINUTE,
             window_us: 8 * DAY,
             boots_max: 256,
-            holes_max: 4096,
-            hole_grace_us: MINUTE,
+            missing_max: 4096,
+            missing_grace_us: MINUTE,
             gaps_max: 200_000,
             gaps_per_origin_max: 10_000,
             gaps_per_run_max: 64,

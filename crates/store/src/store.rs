@@ -5,7 +5,7 @@ use crate::data_dir::open::{Opened, open};
 use crate::data_dir::recovery::Recovery;
 use crate::files::disk::{Disk, RealDisk};
 use crate::files::errors::{BlockError, FlushError, OpenError};
-use crate::head::append::{Incoming, NotNow, Outcome};
+use crate::head::append::{DeferReason, Incoming, Outcome};
 use crate::maintenance::compactor::Compactor;
 use crate::scan::by_series::Scan;
 use crate::scan::rollup_points::WINDOWS_US;
@@ -74,9 +74,9 @@ impl Store {
     pub fn append(&self, batches: Vec<Incoming>, done: impl FnOnce(Vec<Outcome>) + Send + 'static) {
         let count = batches.len();
         if let Err((done, closing)) = self.shared.enqueue(batches, Box::new(done)) {
-            let why = if closing { NotNow::Closing } else { NotNow::QueueFull };
+            let why = if closing { DeferReason::Closing } else { DeferReason::QueueFull };
             self.shared.counts().stats.batches_deferred += count as u64;
-            done(vec![Outcome::RefusedForNow(why); count]);
+            done(vec![Outcome::RejectedTemporarily(why); count]);
         }
     }
 
@@ -102,7 +102,7 @@ impl Store {
     pub fn gaps(&self, from: Timestamp, to: Timestamp, device: Option<&DeviceId>) -> Vec<Gap> {
         let now = self.shared.now();
         let books = self.shared.books();
-        let grace = self.shared.settings.hole_grace_us;
+        let grace = self.shared.settings.missing_grace_us;
         let missing = books.origins.missing(now, grace, books.gaps.all());
         let reported = books.gaps.all().filter(|gap| touches(gap, from, to)).cloned();
         let all = reported.chain(missing.into_iter().filter(|gap| touches(gap, from, to)));

@@ -14,14 +14,14 @@ pub enum AckStatus {
     /// It was already stored.
     Duplicate,
     /// Rejected permanently: set it aside.
-    RefusedForGood,
+    RejectedPermanently,
     /// Rejected temporarily: keep it and send it again.
-    RefusedForNow,
+    RejectedTemporarily,
 }
 
 impl AckStatus {
     const ALL: [Self; 4] =
-        [Self::Stored, Self::Duplicate, Self::RefusedForGood, Self::RefusedForNow];
+        [Self::Stored, Self::Duplicate, Self::RejectedPermanently, Self::RejectedTemporarily];
 }
 
 /// Result of one batch, with the reason.
@@ -36,7 +36,7 @@ pub struct Ack {
     /// Reason of a rejection, for people.
     pub reason: String,
     /// Number of rejected samples of a stored batch.
-    pub samples_refused: u32,
+    pub samples_rejected: u32,
     /// Reason of their rejection.
     pub samples_reason: String,
 }
@@ -73,7 +73,7 @@ impl Answer {
                 .find(|(s, _)| **s == ack.status)
                 .map_or(0, |(_, n)| n),
             reason: cut(&ack.reason),
-            samples_refused: ack.samples_refused,
+            samples_rejected: ack.samples_rejected,
             samples_reason: cut(&ack.samples_reason),
         };
         let answer = message::Answer {
@@ -102,7 +102,7 @@ impl Answer {
                 seq: ack.seq,
                 status: status.ok_or(LimitError::Word { what: "status", number })?,
                 reason: ack.reason,
-                samples_refused: ack.samples_refused,
+                samples_rejected: ack.samples_rejected,
                 samples_reason: ack.samples_reason,
             })
         };
@@ -155,9 +155,9 @@ mod tests {
         let ack = Ack {
             boot: Boot([3; 16]),
             seq: 9,
-            status: AckStatus::RefusedForGood,
+            status: AckStatus::RejectedPermanently,
             reason: "no".to_owned(),
-            samples_refused: 2,
+            samples_rejected: 2,
             samples_reason: "time".to_owned(),
         };
         let config = b"x = 1".to_vec();

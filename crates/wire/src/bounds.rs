@@ -114,7 +114,7 @@ mod tests {
         let samples = SAMPLES_PER_BATCH_MAX;
         let kills = vec![OomKill::default(); OOM_KILLS_MAX + 1];
         let event = JobEvent { oom_kill: kills, ..JobEvent::default() };
-        for (batch, refused) in [
+        for (batch, rejected) in [
             (Batch { refs: vec![0; samples], ..Batch::default() }, None),
             (Batch { refs: vec![u64::MAX; samples], ..Batch::default() }, None),
             (Batch { refs: vec![0; 16 << 20], ..Batch::default() }, Some(("samples", 16 << 20))),
@@ -139,7 +139,7 @@ mod tests {
                 Some(("OOM kills", OOM_KILLS_MAX + 1)),
             ),
         ] {
-            assert_eq!(count_of(&batch.encode_to_vec(), BATCH), refused);
+            assert_eq!(count_of(&batch.encode_to_vec(), BATCH), rejected);
         }
         let table = Table { metric: vec![Metric::default(); 5000], ..Table::default() };
         assert_eq!(count_of(&table.encode_to_vec(), TABLE), Some(("metrics", METRICS_MAX + 1)));
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn unpacked_numbers_count() {
         let unpacked = [7 << 3, 0].repeat(SAMPLES_PER_BATCH_MAX + 1);
-        let refused = Some(("samples", SAMPLES_PER_BATCH_MAX + 1));
-        assert_eq!(count_of(&unpacked, BATCH), refused);
+        let rejected = Some(("samples", SAMPLES_PER_BATCH_MAX + 1));
+        assert_eq!(count_of(&unpacked, BATCH), rejected);
     }
 }

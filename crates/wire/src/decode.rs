@@ -320,7 +320,7 @@ fn gap(origin: &Origin, gap: message::Gap) -> Result<Gap, LimitError> {
 }
 
 fn job_event(event: message::JobEvent) -> Result<JobEvent, LimitError> {
-    limits::bytes("job's spelling", event.spelling.len(), limits::SPELLING_BYTES_MAX)?;
+    limits::bytes("job's spelling", event.display_id.len(), limits::DISPLAY_ID_BYTES_MAX)?;
     limits::bytes("user's name", event.user.len(), NAME_BYTES_MAX)?;
     limits::count("OOM kills", event.oom_kill.len(), limits::OOM_KILLS_MAX)?;
     let monitor = event.monitor;
@@ -328,12 +328,12 @@ fn job_event(event: message::JobEvent) -> Result<JobEvent, LimitError> {
     limits::bytes("job's JOBMETER_MONITOR", length, limits::MONITOR_BYTES_MAX)?;
     let id = job_id(event.id)?;
     // A spelling in digits must be the job's ID; otherwise the job would be found under another job's ID.
-    let is_number = event.spelling.bytes().all(|b| b.is_ascii_digit());
-    let is_other = is_number && event.spelling.parse() != Ok(id.get());
-    let spelling = if is_other { id.to_string() } else { event.spelling };
+    let is_number = event.display_id.bytes().all(|b| b.is_ascii_digit());
+    let is_other = is_number && event.display_id.parse() != Ok(id.get());
+    let display_id = if is_other { id.to_string() } else { event.display_id };
     Ok(JobEvent {
         key: JobKey { cluster: ClusterId::new(&event.cluster)?, id },
-        spelling: printable(&spelling).into(),
+        display_id: printable(&display_id).into(),
         device: DeviceId::new(&event.device)?,
         user: (!event.user.is_empty()).then(|| printable(&event.user).into()),
         uid: event.uid.checked_sub(1),
@@ -453,11 +453,11 @@ fn word<'a, T>(what: &'static str, number: u32, list: &'a [T]) -> Result<&'a T, 
 mod tests {
     use super::*;
 
-    fn event(spelling: &str) -> JobEvent {
+    fn event(display_id: &str) -> JobEvent {
         let event = message::JobEvent {
             cluster: "slurm".to_owned(),
             id: 7,
-            spelling: spelling.to_owned(),
+            display_id: display_id.to_owned(),
             device: "n1".to_owned(),
             ..message::JobEvent::default()
         };
@@ -465,11 +465,11 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_not_spelled_as_the_id_of_another() {
-        for (spelling, taken) in
+    fn a_display_id_is_not_the_id_of_another_job() {
+        for (display_id, taken) in
             [("7", "7"), ("", "7"), ("8", "7"), ("99999999999999999999", "7"), ("6_1", "6_1")]
         {
-            assert_eq!(&*event(spelling).spelling, taken, "{spelling}");
+            assert_eq!(&*event(display_id).display_id, taken, "{display_id}");
         }
     }
 }

@@ -139,11 +139,11 @@ pub(crate) const fn unzigzag(value: u64) -> i64 {
 }
 
 /// Indexes of the distinct items of a list.
-struct Places<T> {
+struct ItemIndexes<T> {
     places: HashMap<T, u32>,
 }
 
-impl<T: Hash + Eq> Places<T> {
+impl<T: Hash + Eq> ItemIndexes<T> {
     fn new() -> Self {
         Self { places: HashMap::new() }
     }
@@ -160,8 +160,8 @@ impl<T: Hash + Eq> Places<T> {
 
 fn table_message(table: &SeriesTable, explained: &mut HashSet<String>) -> message::Table {
     let mut message = message::Table::default();
-    let (mut metrics, mut devices) = (Places::new(), Places::new());
-    let (mut clusters, mut labels) = (Places::new(), Places::new());
+    let (mut metrics, mut devices) = (ItemIndexes::new(), ItemIndexes::new());
+    let (mut clusters, mut labels) = (ItemIndexes::new(), ItemIndexes::new());
     for entry in &table.entries {
         let add = || message.metric.push(metric(&entry.metric, explained));
         let place = metrics.of(&*entry.metric, add);
@@ -183,7 +183,7 @@ fn table_message(table: &SeriesTable, explained: &mut HashSet<String>) -> messag
 
 fn labels_place<'a>(
     labels: &'a Labels,
-    places: &mut Places<&'a str>,
+    places: &mut ItemIndexes<&'a str>,
     list: &mut Vec<String>,
 ) -> u32 {
     if labels.is_empty() {
@@ -212,7 +212,7 @@ fn job(event: &JobEvent) -> message::JobEvent {
     message::JobEvent {
         cluster: event.key.cluster.as_str().to_owned(),
         id: event.key.id.get().unsigned_abs(),
-        spelling: event.spelling.to_string(),
+        display_id: event.display_id.to_string(),
         device: event.device.as_str().to_owned(),
         user: event.user.as_deref().unwrap_or_default().to_owned(),
         uid: event.uid.map_or(0, |uid| uid.saturating_add(1)),

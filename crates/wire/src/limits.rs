@@ -13,7 +13,7 @@ pub const GAPS_MAX: usize = 1024;
 /// Maximum number of job events in a batch.
 pub const JOBS_MAX: usize = 4096;
 /// Maximum length of the text of a job ID.
-pub const SPELLING_BYTES_MAX: usize = 64;
+pub const DISPLAY_ID_BYTES_MAX: usize = 64;
 /// Maximum number of OOM kills in a job event.
 pub const OOM_KILLS_MAX: usize = 64;
 /// Maximum length of a killed task's name: the kernel's names have 15 bytes, each printed as up to four.

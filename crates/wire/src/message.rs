@@ -124,7 +124,7 @@ pub(crate) struct JobEvent {
     #[prost(uint64, tag = "2")]
     pub(crate) id: u64,
     #[prost(string, tag = "3")]
-    pub(crate) spelling: String,
+    pub(crate) display_id: String,
     #[prost(string, tag = "4")]
     pub(crate) device: String,
     #[prost(string, tag = "5")]
@@ -168,7 +168,7 @@ pub(crate) struct Ack {
     #[prost(string, tag = "4")]
     pub(crate) reason: String,
     #[prost(uint32, tag = "5")]
-    pub(crate) samples_refused: u32,
+    pub(crate) samples_rejected: u32,
     #[prost(string, tag = "6")]
     pub(crate) samples_reason: String,
 }

@@ -81,9 +81,9 @@ fn job_events() -> impl Strategy<Value = JobEvent> {
     let monitor = proptest::option::of(".{0,9}");
     let kills = proptest::collection::vec(oom_kills(), 0..3);
     let parts = ("[a-z]{1,6}", 1..i64::MAX, "[1-9]{1,4}_[0-9]{1,4}", times, monitor, kills);
-    parts.prop_map(|(cluster, id, spelling, (uid, stop), monitor, oom_kills)| JobEvent {
+    parts.prop_map(|(cluster, id, display_id, (uid, stop), monitor, oom_kills)| JobEvent {
         key: JobKey { cluster: ClusterId::new(&cluster).unwrap(), id: JobId::new(id).unwrap() },
-        spelling: spelling.into(),
+        display_id: display_id.into(),
         device: DeviceId::new("n1").unwrap(),
         user: uid.map(|uid| format!("u{uid}").into()),
         uid: uid.map(u32::from),
@@ -202,7 +202,7 @@ fn each_limit_has_its_own_error() {
     let mut batch = fixture(Arc::new(Metric::gauge("x", Unit::Count, "")));
     batch.jobs = vec![JobEvent {
         key: batch.table.entries[1].job.clone().unwrap(),
-        spelling: "1234".into(),
+        display_id: "1234".into(),
         device: DeviceId::new("n1").unwrap(),
         user: None,
         uid: None,
@@ -299,7 +299,7 @@ fn recorded_frames_decode_for_ever() {
     let (second, mut want) = (dir.join("second.bin"), want);
     let event = |monitor: Option<&str>| JobEvent {
         key: want.table.entries[1].job.clone().unwrap(),
-        spelling: "1234".into(),
+        display_id: "1234".into(),
         device: DeviceId::new("n1").unwrap(),
         user: None,
         uid: Some(1000),
@@ -346,7 +346,7 @@ fn unprintable_characters_of_senders_are_cleaned() {
         OomKill { at: Timestamp(1), pid: 1, uid: None, task, task_bytes: None, limit_bytes: None };
     let event = JobEvent {
         key: JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(1).unwrap() },
-        spelling: hostile.into(),
+        display_id: hostile.into(),
         device: DeviceId::new("n1").unwrap(),
         user: Some(hostile.into()),
         uid: None,
@@ -371,6 +371,6 @@ fn unprintable_characters_of_senders_are_cleaned() {
     let clean = "a [2J  b ";
     assert_eq!((&*entry.metric.help, entry.labels.get("k").unwrap().as_str()), (clean, clean));
     assert_eq!((&*gap.source, &*gap.detail), (clean, clean));
-    assert_eq!((&*event.spelling, event.user.as_deref()), (clean, Some(clean)));
+    assert_eq!((&*event.display_id, event.user.as_deref()), (clean, Some(clean)));
     assert_eq!(&*event.oom_kills[0].task, clean);
 }

@@ -46,7 +46,7 @@ impl RealScheduler for Machine {
         let others =
             format!("SELECT count(*) FROM jobs WHERE state <> 'Terminated' AND job_id <> {id}");
         until("the end of the job before", Duration::from_secs(60), || {
-            (self.told(&others).trim() == "0").then_some(())
+            (self.read_text(&others).trim() == "0").then_some(())
         });
         id
     }
@@ -64,7 +64,7 @@ impl RealScheduler for Machine {
     }
 
     /// OAR does not count processor time.
-    fn told_cpu_seconds(&self, _id: i64) -> Option<f64> {
+    fn reported_cpu_seconds(&self, _id: i64) -> Option<f64> {
         None
     }
 }

@@ -81,7 +81,7 @@ impl Cluster {
     }
 
     /// Runs a Slurm program, and returns its output.
-    pub(crate) fn ask(&self, program: &str, arguments: &[&str]) -> String {
+    pub(crate) fn request(&self, program: &str, arguments: &[&str]) -> String {
         let (code, out, errors) = output(self.command(program).args(arguments));
         assert_eq!(code, 0, "{program} {arguments:?}: {errors}");
         out.trim().to_owned()
@@ -91,7 +91,7 @@ impl Cluster {
     pub(crate) fn submit(&self, options: &[&str], script: &str) -> i64 {
         let arguments =
             [&["--parsable", "--output=/dev/null"], options, &["--wrap", script]].concat();
-        self.ask("sbatch", &arguments).parse().unwrap()
+        self.request("sbatch", &arguments).parse().unwrap()
     }
 
     /// Starts slurmrestd on a socket, and returns the socket's path.

@@ -16,8 +16,8 @@ impl RealScheduler for Cluster {
     fn settings(&self) -> Vec<String> {
         let conf = self.conf().display().to_string();
         let period = ["--schedulers-slurm-period", "1s"];
-        let asked = ["--schedulers-slurm-commands", "--schedulers-slurm-conf", &conf];
-        [&asked[..], &period].concat().into_iter().map(str::to_owned).collect()
+        let arguments = ["--schedulers-slurm-commands", "--schedulers-slurm-conf", &conf];
+        [&arguments[..], &period].concat().into_iter().map(str::to_owned).collect()
     }
 
     fn agent(&self, server: &Server, dir: &Path) -> Command {
@@ -55,7 +55,7 @@ impl RealScheduler for Cluster {
         job["used"]["cpu_seconds"].is_number()
     }
 
-    fn told_cpu_seconds(&self, id: i64) -> Option<f64> {
+    fn reported_cpu_seconds(&self, id: i64) -> Option<f64> {
         Some(sacct_cpu_seconds(self, id))
     }
 }

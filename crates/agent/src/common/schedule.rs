@@ -148,18 +148,18 @@ mod tests {
         ) {
             let mut schedule = Schedule::new(Duration::from_micros(period), Timestamp(7));
             let first = schedule.due();
-            let (mut now, mut told, mut last) = (7, 0, None);
+            let (mut now, mut reported, mut last) = (7, 0, None);
             for step in steps {
                 now += step;
                 if let Some(due) = schedule.take(Timestamp(now)) {
                     prop_assert!(last < Some(due.at) && due.at.0 <= now);
                     prop_assert_eq!(due.at.0 % i64::try_from(period).unwrap(), 0);
-                    told += due.missed + 1;
+                    reported += due.missed + 1;
                     last = Some(due.at);
                 }
             }
             let all = last.map_or(0, |last| last.since(first) / i64::try_from(period).unwrap() + 1);
-            prop_assert_eq!(i64::try_from(told).unwrap(), all);
+            prop_assert_eq!(i64::try_from(reported).unwrap(), all);
         }
     }
 }

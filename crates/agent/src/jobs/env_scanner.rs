@@ -30,16 +30,16 @@ const ENVIRON_BYTES_MAX: usize = 128 * 1024;
 
 /// The jobs waiting for a scan of their environment.
 #[derive(Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct EnvScanner {
     /// The plan disables scans on this node.
     is_off: bool,
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingJob>,
     /// A scan is in progress. The agent makes one at a time, as it may hang.
-    is_away: bool,
+    is_being_read: bool,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingJob {
     key: JobKey,
     /// Creation time of the job. It tells runs with a reused job ID apart.
     created: Timestamp,
@@ -48,7 +48,7 @@ struct Waiting {
 }
 
 /// A scan of a job that is about to start.
-pub(crate) struct Looking {
+pub(crate) struct ScanTask {
     pub(crate) key: JobKey,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) machine: Arc<Machine>,
@@ -56,7 +56,7 @@ pub(crate) struct Looking {
 }
 
 /// The result of a scan.
-pub(crate) struct Looked {
+pub(crate) struct ScanResult {
     key: JobKey,
     /// The job needs no further scans.
     is_known: bool,
@@ -64,11 +64,12 @@ pub(crate) struct Looked {
     pub(crate) event: Option<JobEvent>,
 }
 
-impl Wishes {
+impl EnvScanner {
     /// Queues jobs that got their first process, and drops those that ended. Local jobs are skipped: their users
     /// request metrics with `jobmeter run`.
     pub(crate) fn note(&mut self, populated: &[JobKey], jobs: &Jobs, steady_us: i64) {
-        let is_here = |one: &Waiting| jobs.get(&one.key).is_some_and(|j| j.created == one.created);
+        let is_here =
+            |one: &WaitingJob| jobs.get(&one.key).is_some_and(|j| j.created == one.created);
         self.waiting.retain(is_here);
         if self.is_off {
             return;
@@ -76,7 +77,7 @@ impl Wishes {
         for key in populated.iter().filter(|key| key.cluster.as_str() != ClusterId::LOCAL) {
             let Some(job) = jobs.get(key) else { continue };
             let (key, created) = (key.clone(), job.created);
-            self.waiting.push(Waiting { key, created, looks: 0, due_us: steady_us });
+            self.waiting.push(WaitingJob { key, created, looks: 0, due_us: steady_us });
         }
     }
 
@@ -95,18 +96,18 @@ impl Wishes {
     pub(crate) fn next(&mut self, steady_us: i64) -> Option<JobKey> {
         let due = self.due_us().is_some_and(|due_us| due_us <= steady_us);
         let next = self.waiting.iter().min_by_key(|one| one.due_us).filter(|_| due)?;
-        self.is_away = true;
+        self.is_being_read = true;
         Some(next.key.clone())
     }
 
     /// Monotonic time of the next scan. Returns `None` if no job waits or a scan is in progress.
     pub(crate) fn due_us(&self) -> Option<i64> {
-        self.waiting.iter().map(|one| one.due_us).min().filter(|_| !self.is_away)
+        self.waiting.iter().map(|one| one.due_us).min().filter(|_| !self.is_being_read)
     }
 
     /// Takes the result of a scan.
-    pub(crate) fn take(&mut self, looked: &Looked, steady_us: i64) {
-        self.is_away = false;
+    pub(crate) fn take(&mut self, looked: &ScanResult, steady_us: i64) {
+        self.is_being_read = false;
         self.waiting.retain_mut(|one| {
             if one.key != looked.key {
                 return true;
@@ -118,9 +119,9 @@ impl Wishes {
     }
 }
 
-impl Looking {
+impl ScanTask {
     /// Scans the job. This may take long: a stuck process may block each reader of its memory.
-    pub(crate) fn make(self) -> Looked {
+    pub(crate) fn make(self) -> ScanResult {
         let Self { key, jobs, machine, device } = self;
         let found = jobs.get(&key).and_then(|job| find(&machine.root, job));
         let is_known = found.is_some();
@@ -131,10 +132,10 @@ impl Looking {
                 format!("{REJECTED_REQUEST}{VARIABLE}: {why}").into()
             });
             log::info!("job {key} requests metrics by its environment");
-            let told = event(&jobs, &key, &device, None);
-            told.map(|told| JobEvent { monitor: Some(value), ..told })
+            let event_found = event(&jobs, &key, &device, None);
+            event_found.map(|event_found| JobEvent { monitor: Some(value), ..event_found })
         });
-        Looked { key, is_known, event }
+        ScanResult { key, is_known, event }
     }
 }
 
@@ -211,7 +212,7 @@ mod tests {
             let dirs = vec![JobDir { hierarchy: Hierarchy::Unified, path: DIR.to_owned() }];
             let job = JobCgroup {
                 key,
-                spelling: "7".into(),
+                display_id: "7".into(),
                 user: None,
                 uid,
                 dirs,
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_process_that_has_it_tells() {
+    fn the_first_process_with_the_variable_decides() {
         let found = Machine::new(&[
             (3, b"HOME=/"),
             (4, b"JOBMETER_MONITOR=perf_.* \0B="),
@@ -257,13 +258,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_told_and_only_the_start_of_much_is_read() {
+    fn an_invalid_value_is_reported_and_only_the_start_of_a_large_environment_is_read() {
         let with = |value: &[u8]| Machine::new(&[(3, &[b"JOBMETER_MONITOR=", value].concat())]);
         let long = "x".repeat(MONITOR_BYTES_MAX);
         assert_eq!(with(long.as_bytes()).find(), Some(long.clone()));
         let longer = long + "x";
-        let told = "it has 1025 bytes; 1024 at most";
-        assert_eq!(with(longer.as_bytes()).find().as_deref(), Some(told));
+        let event_found = "it has 1025 bytes; 1024 at most";
+        assert_eq!(with(longer.as_bytes()).find().as_deref(), Some(event_found));
         assert_eq!(with(b"a\nb").find().as_deref(), Some("it has unprintable characters"));
         assert_eq!(with(b"\xff").find().as_deref(), Some("it is not UTF-8"));
         let after = |bytes: usize| {
@@ -278,13 +279,13 @@ mod tests {
     fn only_processes_of_the_jobs_user_count() {
         let mut machine =
             Machine::new(&[(3, b"JOBMETER_MONITOR=a\0"), (4, b"JOBMETER_MONITOR=b\0")]);
-        let own = machine.job.uid.unwrap();
-        machine.job.uid = Some(own + 1);
+        let agent_metrics = machine.job.uid.unwrap();
+        machine.job.uid = Some(agent_metrics + 1);
         assert_eq!(machine.find(), None);
         // Without a user ID, neither root's processes nor those of the cgroup's owner count.
         machine.job.uid = None;
         assert_eq!(machine.find(), None);
-        if own == 0 {
+        if agent_metrics == 0 {
             chown(machine.path("proc/4"), Some(1234), None).unwrap();
             assert_eq!(machine.find().as_deref(), Some("b"));
             chown(machine.path(DIR), Some(1234), None).unwrap();
@@ -297,40 +298,40 @@ mod tests {
         let machine = Machine::new(&[]);
         let (key, jobs) =
             (machine.job.key.clone(), Jobs::new(vec![machine.job.clone()], Vec::new()));
-        let mut wishes = Wishes::default();
-        let looked = |is_known| Looked { key: key.clone(), is_known, event: None };
+        let mut scanner = EnvScanner::default();
+        let looked = |is_known| ScanResult { key: key.clone(), is_known, event: None };
         let mut local = key.clone();
         local.cluster = ClusterId::local();
-        wishes.note(&[key.clone(), local], &jobs, 1000);
+        scanner.note(&[key.clone(), local], &jobs, 1000);
         let (mut now, mut at) = (1000, Vec::new());
-        while let Some(due) = wishes.due_us() {
+        while let Some(due) = scanner.due_us() {
             now = now.max(due);
-            assert_eq!(wishes.next(now - 1), None);
-            assert_eq!(wishes.next(now).as_ref(), Some(&key));
-            assert_eq!((wishes.next(now), wishes.due_us()), (None, None), "one at a time");
+            assert_eq!(scanner.next(now - 1), None);
+            assert_eq!(scanner.next(now).as_ref(), Some(&key));
+            assert_eq!((scanner.next(now), scanner.due_us()), (None, None), "one at a time");
             at.push((now - 1000) / 1000);
-            wishes.take(&looked(false), now);
+            scanner.take(&looked(false), now);
         }
         assert_eq!(at, [0, 250, 750, 1750, 3750, 7750, 15_750]);
-        wishes.note(std::slice::from_ref(&key), &jobs, now);
-        wishes.next(now).unwrap();
-        wishes.take(&looked(true), now);
-        assert_eq!(wishes.due_us(), None, "it is known");
-        wishes.note(std::slice::from_ref(&key), &jobs, now);
-        wishes.set(false, &jobs, now);
-        assert_eq!(wishes.due_us(), None, "`remote.allow` has no promotions");
-        wishes.note(std::slice::from_ref(&key), &jobs, now);
-        assert_eq!(wishes.due_us(), None);
+        scanner.note(std::slice::from_ref(&key), &jobs, now);
+        scanner.next(now).unwrap();
+        scanner.take(&looked(true), now);
+        assert_eq!(scanner.due_us(), None, "it is known");
+        scanner.note(std::slice::from_ref(&key), &jobs, now);
+        scanner.set(false, &jobs, now);
+        assert_eq!(scanner.due_us(), None, "`remote.allow` has no promotions");
+        scanner.note(std::slice::from_ref(&key), &jobs, now);
+        assert_eq!(scanner.due_us(), None);
         assert!(jobs.iter().all(|job| job.populated));
-        wishes.set(true, &jobs, now);
-        assert_eq!(wishes.due_us(), Some(now), "those that are here are looked at");
-        wishes.set(true, &jobs, now + 5);
-        wishes.next(now).unwrap();
-        wishes.take(&looked(true), now);
+        scanner.set(true, &jobs, now);
+        assert_eq!(scanner.due_us(), Some(now), "those that are here are looked at");
+        scanner.set(true, &jobs, now + 5);
+        scanner.next(now).unwrap();
+        scanner.take(&looked(true), now);
         // Ended jobs and earlier runs of a job ID are not scanned.
-        wishes.note(std::slice::from_ref(&key), &jobs, now);
+        scanner.note(std::slice::from_ref(&key), &jobs, now);
         let later = JobCgroup { created: Timestamp(6), ..machine.job.clone() };
-        wishes.note(&[], &Jobs::new(vec![later], Vec::new()), now);
-        assert_eq!(wishes.due_us(), None);
+        scanner.note(&[], &Jobs::new(vec![later], Vec::new()), now);
+        assert_eq!(scanner.due_us(), None);
     }
 }

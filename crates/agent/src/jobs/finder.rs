@@ -59,7 +59,7 @@ impl Finder {
         let mut discovery = Discovery::new(config);
         // Until the server states its identity, no job that names a server is recognized as its own.
         discovery.set_server("");
-        discovery.recall(known);
+        discovery.restore_creation_times(known);
         let (mine, jobs) = (Jobs::default(), Arc::default());
         let (gone, open) = (BTreeSet::new(), None);
         Self { discovery, mine, jobs, presence, sightings, begun: None, gone, open }
@@ -71,17 +71,17 @@ impl Finder {
 
     /// Interval between searches. cgroup v1 does not report the end of a job's last process. Unless a source
     /// `hears` of ends of tasks, the agent polls such jobs often.
-    pub(crate) fn every(&self, tick: Duration, hears: bool) -> Duration {
+    pub(crate) fn every(&self, tick: Duration, has_events: bool) -> Duration {
         let usual = tick.min(LOOK_EVERY);
-        self.presence().filter(|_| !hears).unwrap_or(usual)
+        self.presence().filter(|_| !has_events).unwrap_or(usual)
     }
 
     /// Poll interval for jobs whose end the kernel does not report. Returns `None` if there are no such jobs.
     pub(crate) fn presence(&self) -> Option<Duration> {
-        let only_asked = self.jobs.iter().any(|job| {
+        let only_requested = self.jobs.iter().any(|job| {
             job.populated && job.dirs.iter().all(|dir| dir.hierarchy != Hierarchy::Unified)
         });
-        only_asked.then_some(self.presence)
+        only_requested.then_some(self.presence)
     }
 
     /// File descriptor that becomes readable when a watched directory changes.
@@ -105,10 +105,10 @@ impl Finder {
     }
 
     /// Applies the server's lists: registered local jobs and jobs that it lists as running here.
-    pub(crate) fn set_told(&mut self, told: WantedJobs) {
-        self.discovery.set_registered(told.local);
-        self.discovery.set_server(&told.server);
-        self.open = Some(told.open);
+    pub(crate) fn set_wanted_jobs(&mut self, wanted: WantedJobs) {
+        self.discovery.set_registered(wanted.local);
+        self.discovery.set_server(&wanted.server);
+        self.open = Some(wanted.open);
     }
 
     /// Searches for jobs that started or ended.
@@ -135,7 +135,7 @@ impl Finder {
         }
         self.begun.get_or_insert(now);
         self.sightings.look(&self.mine, now);
-        self.tell_gone(device, now, &mut events);
+        self.report_ended(device, now, &mut events);
         let mut ended = changes.ended;
         let emptied = changes.emptied.into_iter().filter(|key| !ended.contains(key));
         let emptied: Vec<_> = emptied.collect();
@@ -152,7 +152,7 @@ impl Finder {
     /// Reports jobs that ended while no agent ran. The server lists them, they started before the agent, and the
     /// finder does not see them. Their true end is unknown. The report states the last time an earlier start saw
     /// them, because nothing was measured later.
-    fn tell_gone(&mut self, device: &DeviceId, now: Timestamp, events: &mut Vec<JobEvent>) {
+    fn report_ended(&mut self, device: &DeviceId, now: Timestamp, events: &mut Vec<JobEvent>) {
         let begun = self.begun.unwrap_or(now);
         if now.since(begun) < SETTLED_US || self.discovery.unresolved() > 0 {
             return;
@@ -169,7 +169,7 @@ impl Finder {
             let stop = self.sightings.last(&key, start);
             ended.push((key.clone(), stop));
             events.push(JobEvent {
-                spelling: key.id.to_string().into(),
+                display_id: key.id.to_string().into(),
                 device: device.clone(),
                 user: None,
                 uid: None,
@@ -202,7 +202,7 @@ pub(crate) fn event(
     let job = jobs.get(key)?;
     Some(JobEvent {
         key: job.key.clone(),
-        spelling: job.spelling.clone(),
+        display_id: job.display_id.clone(),
         device: device.clone(),
         user: job.user.clone(),
         uid: job.uid,

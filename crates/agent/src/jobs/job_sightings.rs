@@ -36,7 +36,7 @@ const JOBS_MAX: usize = 8192;
 
 /// When a job was last seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum LastSeen {
     Here,
     Until(Timestamp),
 }
@@ -48,7 +48,7 @@ pub(crate) struct Sightings {
     /// Last time seen by the latest start that reported every end.
     before: Option<Timestamp>,
     /// Jobs seen by later starts, and jobs with an end that the server may lack.
-    jobs: BTreeMap<JobKey, Seen>,
+    jobs: BTreeMap<JobKey, LastSeen>,
     /// Whether this start has reported every end.
     is_settled: bool,
     /// Whether the file is up to date.
@@ -66,8 +66,8 @@ impl Sightings {
             (None, BTreeMap::new())
         });
         for seen in jobs.values_mut() {
-            if let (Seen::Here, Some(until)) = (*seen, kept_until) {
-                *seen = Seen::Until(until);
+            if let (LastSeen::Here, Some(until)) = (*seen, kept_until) {
+                *seen = LastSeen::Until(until);
             }
         }
         Self { path: Some(path), before: before.or(kept_until), jobs, ..Self::default() }
@@ -78,14 +78,14 @@ impl Sightings {
         self.before.get_or_insert(now);
         if !self.is_settled {
             for (key, seen) in &mut self.jobs {
-                if *seen == Seen::Here && here.get(key).is_none() {
-                    *seen = Seen::Until(now);
+                if *seen == LastSeen::Here && here.get(key).is_none() {
+                    *seen = LastSeen::Until(now);
                     self.is_written = false;
                 }
             }
             for job in here.iter() {
-                if self.jobs.get(&job.key) != Some(&Seen::Here) && self.jobs.len() < JOBS_MAX {
-                    self.jobs.insert(job.key.clone(), Seen::Here);
+                if self.jobs.get(&job.key) != Some(&LastSeen::Here) && self.jobs.len() < JOBS_MAX {
+                    self.jobs.insert(job.key.clone(), LastSeen::Here);
                     self.is_written = false;
                 }
             }
@@ -97,8 +97,8 @@ impl Sightings {
     pub(crate) fn last(&self, key: &JobKey, start: Timestamp) -> Timestamp {
         let of_job = match self.jobs.get(key) {
             // An earlier run had the same ID.
-            Some(Seen::Until(at)) => Some(*at).filter(|at| *at >= start),
-            Some(Seen::Here) | None => None,
+            Some(LastSeen::Until(at)) => Some(*at).filter(|at| *at >= start),
+            Some(LastSeen::Here) | None => None,
         };
         of_job.or(self.before).unwrap_or(start).max(start)
     }
@@ -107,9 +107,9 @@ impl Sightings {
     /// running.
     pub(crate) fn settle(&mut self, ended: &[(JobKey, Timestamp)], open: &BTreeSet<JobKey>) {
         self.is_settled = true;
-        self.jobs.retain(|key, seen| *seen != Seen::Here && open.contains(key));
+        self.jobs.retain(|key, seen| *seen != LastSeen::Here && open.contains(key));
         for (key, at) in ended.iter().take(JOBS_MAX.saturating_sub(self.jobs.len())) {
-            self.jobs.insert(key.clone(), Seen::Until(*at));
+            self.jobs.insert(key.clone(), LastSeen::Until(*at));
         }
         self.is_written = false;
         self.write();
@@ -136,8 +136,8 @@ impl Sightings {
         }
         for (key, seen) in &self.jobs {
             match seen {
-                Seen::Here => write!(text, "here").ok(),
-                Seen::Until(at) => write!(text, "{}", at.0).ok(),
+                LastSeen::Here => write!(text, "here").ok(),
+                LastSeen::Until(at) => write!(text, "{}", at.0).ok(),
             };
             writeln!(text, " {} {}", key.cluster, key.id).ok();
         }
@@ -147,7 +147,7 @@ impl Sightings {
     }
 }
 
-type Contents = (Option<Timestamp>, BTreeMap<JobKey, Seen>);
+type Contents = (Option<Timestamp>, BTreeMap<JobKey, LastSeen>);
 
 fn read(path: &Path) -> io::Result<Contents> {
     match std::fs::metadata(path) {
@@ -175,8 +175,8 @@ fn contents(text: &str) -> Option<Contents> {
         let cluster = ClusterId::new(second).ok()?;
         let id = words.next()?.parse::<JobId>().ok()?;
         let seen = match first {
-            "here" => Seen::Here,
-            at => Seen::Until(Timestamp(at.parse().ok()?)),
+            "here" => LastSeen::Here,
+            at => LastSeen::Until(Timestamp(at.parse().ok()?)),
         };
         jobs.insert(JobKey { cluster, id }, seen);
     }
@@ -195,7 +195,7 @@ mod tests {
     fn here(ids: &[i64]) -> Jobs {
         let job = |id: &i64| JobCgroup {
             key: key(*id),
-            spelling: id.to_string().into(),
+            display_id: id.to_string().into(),
             user: None,
             uid: None,
             dirs: Vec::new(),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_sight_of_a_job_holds_over_any_number_of_starts() {
+    fn the_last_sighting_of_a_job_holds_over_any_number_of_starts() {
         let dir = tempfile::tempdir().unwrap();
         let open = |kept| Sightings::open(Some(dir.path()), Some(Timestamp(kept)));
         // The start that saw job 1 ended at 100. Two starts that are killed soon see jobs 2 and 3.
@@ -243,7 +243,7 @@ mod tests {
         sightings.look(&here(&[1]), Timestamp(9));
         let text = sightings.text();
         let good = contents(&text).unwrap();
-        assert_eq!(good, (Some(Timestamp(7)), BTreeMap::from([(key(1), Seen::Here)])));
+        assert_eq!(good, (Some(Timestamp(7)), BTreeMap::from([(key(1), LastSeen::Here)])));
         for end in 0..text.len() {
             assert_eq!(text.get(..end).and_then(contents), None, "{end}");
         }

@@ -22,7 +22,7 @@ pub(crate) struct Taken {
     /// Sources that send their burst samples.
     pub(crate) flushes: Vec<String>,
     /// Parts of the change that the node's own configuration rejects.
-    pub(crate) refused: Vec<String>,
+    pub(crate) rejected: Vec<String>,
 }
 
 impl Changes {
@@ -42,11 +42,11 @@ impl Changes {
         let sources = source_settings();
         let mut change =
             read_remote(text, now, &mut self.received, &config.remote, &config.burst, &sources);
-        let refused = &mut change.refused;
+        let rejected = &mut change.rejected;
         change.bursts.retain(|source, _| {
             let may = may_burst(source);
             if !may {
-                refused.push(format!("server: `burst.{source}`: `{source}` {NO_BURST}"));
+                rejected.push(format!("server: `burst.{source}`: `{source}` {NO_BURST}"));
             }
             may
         });
@@ -61,12 +61,12 @@ impl Changes {
         let until =
             change.next_end().map_or_else(String::new, |end| format!("; the first until {end}"));
         log::info!("the server's configuration {generation} changes {}{until}", change.summary());
-        for refused in &change.refused {
-            log::warn!("rejected of the server's configuration {generation}: {refused}");
+        for rejected in &change.rejected {
+            log::warn!("rejected of the server's configuration {generation}: {rejected}");
         }
-        let refused = std::mem::take(&mut change.refused);
+        let rejected = std::mem::take(&mut change.rejected);
         self.change = (generation != 0).then_some(change);
-        Taken { flushes: flushes.into_iter().map(|(source, _)| source).collect(), refused }
+        Taken { flushes: flushes.into_iter().map(|(source, _)| source).collect(), rejected }
     }
 
     fn is_new(&self, flush: &(String, u64)) -> bool {
@@ -107,11 +107,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_source_tells_once_is_not_kept() {
+    fn a_value_that_a_source_reports_once_is_not_kept() {
         let (mut changes, config) = (Changes::default(), config("bursts"));
         let text = "[burst.exec]\nuntil = 60\n[burst.cpu]\nuntil = 60\n";
         let taken = changes.take(3, text.as_bytes(), &config, Timestamp(0));
-        assert_eq!(taken.refused.len(), 1, "{taken:?}");
+        assert_eq!(taken.rejected.len(), 1, "{taken:?}");
         let held = |changes: &Changes| {
             let bursts = &changes.change().unwrap().bursts;
             bursts.keys().map(String::clone).collect::<Vec<_>>()

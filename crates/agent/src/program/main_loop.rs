@@ -9,7 +9,7 @@ use crate::program::change::Changes;
 use crate::program::signals::{Signal, Signals};
 use crate::reading::plan::plan;
 use crate::reading::unread::unread;
-use crate::sampling::context::Site;
+use crate::sampling::context::AgentContext;
 use crate::sampling::reader_thread::Sampling;
 use crate::sampling::sampler::Sampler;
 use config::{AgentConfig, ConfigErrors};
@@ -40,7 +40,7 @@ struct Program {
     known: Option<BirthCache>,
     accounting: Option<Accounting>,
     /// Sources that give too few samples, as last reported to the server.
-    troubles: String,
+    source_errors: String,
     /// Monotonic time at which unused memory is returned next.
     tidy_us: i64,
 }
@@ -55,7 +55,7 @@ pub(crate) fn run(config: AgentConfig, reload: Reload) -> Result<(), StartError>
     // Panics of sources are caught. This hook logs panics of the agent's own threads, too.
     std::panic::set_hook(Box::new(|panic| log::error!("{panic}")));
     let mut program = Program::start(config, reload, waker)?;
-    program.tell_unread();
+    program.log_unread();
     loop {
         let wait = program.sampling.watch(program.patience());
         match signals.wait(wait) {
@@ -72,16 +72,16 @@ pub(crate) fn run(config: AgentConfig, reload: Reload) -> Result<(), StartError>
 impl Program {
     fn start(config: AgentConfig, reload: Reload, waker: UnixStream) -> Result<Self, StartError> {
         let clock: Arc<dyn Clock> = Arc::new(MachineClock);
-        let site = Site::open(&config)?;
-        let Site { boot, notes, counters, .. } = &site;
+        let context = AgentContext::open(&config)?;
+        let AgentContext { boot, notes, counters, .. } = &context;
         let folders = Folders::open(&config.spool, notes, counters)?;
         let first = Schedule::new(config.sampling.period, clock.wall()).due();
         let kept_until = folders.kept_until;
         notes.add_down(kept_until, first, config.sampling.period);
         let dir = folders.dir();
-        let (known, directories) = dir.and_then(|dir| BirthCache::open(dir, &site.root)).unzip();
+        let (known, directories) = dir.and_then(|dir| BirthCache::open(dir, &context.root)).unzip();
         let sightings = Sightings::open(dir, kept_until);
-        let left = dir.and_then(|dir| Accounting::open(dir, &site.root));
+        let left = dir.and_then(|dir| Accounting::open(dir, &context.root));
         let (accounting, left) = left.unzip();
         let plan = plan(&config, None).map_err(StartError::Machine)?;
         let (delivery, inlet) = Delivery::start(
@@ -91,7 +91,7 @@ impl Program {
             (boot, config.sampling.period),
             waker,
         )?;
-        let mut sampler = site.sampler(
+        let mut sampler = context.sampler(
             &config,
             Arc::clone(&clock),
             &plan,
@@ -115,14 +115,14 @@ impl Program {
             changes: Changes::default(),
             known,
             accounting,
-            troubles: String::new(),
+            source_errors: String::new(),
             tidy_us: 0,
         })
     }
 
     /// Does periodic housekeeping of the main thread.
     fn look_around(&mut self) {
-        config::log::tell_repeated();
+        config::log::report_repeated();
         let steady_us = self.clock.steady_us();
         if steady_us >= self.tidy_us {
             // Startup and each change of the jobs need memory and code pages for a moment only.
@@ -136,10 +136,10 @@ impl Program {
         {
             known.write(generation, &directories);
         }
-        let troubles = self.sampling.look(Sampler::troubles);
-        if troubles != self.troubles {
-            self.troubles.clone_from(&troubles);
-            self.delivery.order(Order::Troubles(troubles));
+        let source_errors = self.sampling.look(Sampler::source_errors);
+        if source_errors != self.source_errors {
+            self.source_errors.clone_from(&source_errors);
+            self.delivery.order(Order::SourceErrors(source_errors));
         }
         match self.delivery.wanted() {
             Some(Wanted::Config { generation, text }) => self.take_change(generation, &text),
@@ -162,8 +162,8 @@ impl Program {
     /// Applies a change from the server, as far as the node's own file allows it.
     fn take_change(&mut self, generation: u64, text: &[u8]) {
         let taken = self.changes.take(generation, text, &self.config, self.clock.wall());
-        let refused = taken.refused.join("; ");
-        self.delivery.order(Order::Generation { generation, refused });
+        let rejected = taken.rejected.join("; ");
+        self.delivery.order(Order::Generation { generation, rejected });
         self.apply();
         for source in &taken.flushes {
             self.sampling.with(|sampler| sampler.flush(source));
@@ -201,7 +201,7 @@ impl Program {
         match plan(&self.config, self.changes.change()) {
             Ok(plan) => {
                 self.sampling.with(|sampler| sampler.apply(&plan));
-                self.tell_unread();
+                self.log_unread();
             }
             Err(e) => log::error!(
                 "cannot apply the new configuration; the previous one stays in \
@@ -211,7 +211,7 @@ impl Program {
     }
 
     /// Reports the sources that the settings disable. The server receives them with each following batch.
-    fn tell_unread(&self) {
+    fn log_unread(&self) {
         self.delivery.order(Order::Unread(unread(&self.config, self.changes.change())));
     }
 

@@ -3,7 +3,7 @@
 use crate::common::start_error::StartError;
 use crate::jobs::job_sightings::Sightings;
 use crate::reading::plan::plan;
-use crate::sampling::context::Site;
+use crate::sampling::context::AgentContext;
 use crate::sampling::sampler::{Sampler, Step};
 use config::AgentConfig;
 use delivery::{Clock, GivenClock, Http, MachineClock, Sealed, StatusHeaders};
@@ -18,14 +18,14 @@ use wire::{AckStatus, Encoder};
 /// # Errors
 /// A machine cannot be read, or the server does not accept the batches.
 pub(crate) fn once(config: &AgentConfig) -> Result<(), StartError> {
-    let site = Site::open(config)?;
+    let context = AgentContext::open(config)?;
     let clock = Arc::new(GivenClock::new(config.run.now.unwrap_or_else(|| MachineClock.wall())));
     let sealed = Sealed::default();
     let mut plan = plan(config, None).map_err(StartError::Machine)?;
     // The agent's own cost matters only for a running agent, and it differs from run to run.
-    plan.own = None;
+    plan.agent_metrics = None;
     let given: Arc<dyn Clock> = Arc::clone(&clock) as Arc<dyn Clock>;
-    let mut sampler = site.sampler(
+    let mut sampler = context.sampler(
         config,
         given,
         &plan,
@@ -33,7 +33,7 @@ pub(crate) fn once(config: &AgentConfig) -> Result<(), StartError> {
         (Vec::new(), Sightings::default()),
     )?;
     // The sampler's own root follows the steps of this one.
-    let Site { root: mut shown, .. } = site;
+    let AgentContext { root: mut shown, .. } = context;
     let mut later = config.run.root.iter().skip(1);
     loop {
         sampler.force();

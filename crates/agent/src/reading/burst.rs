@@ -5,7 +5,7 @@ use crate::common::schedule::{Due, Schedule};
 use crate::reading::pace::Pace;
 use crate::reading::plan::BurstPlan;
 use model::Timestamp;
-use sources::{Keep, Sink};
+use sources::{RingLimits, Sink};
 use std::time::Duration;
 
 /// Event that may request burst samples.
@@ -16,7 +16,7 @@ pub(crate) enum Trigger {
     /// A job ended.
     JobEnd,
     /// The server requested a flush.
-    Asked,
+    Requested,
 }
 
 /// The burst of a source.
@@ -43,7 +43,7 @@ impl Burst {
         self.plan
     }
 
-    pub(crate) const fn keep(&self) -> Keep {
+    pub(crate) const fn keep(&self) -> RingLimits {
         self.plan.keep
     }
 
@@ -88,7 +88,7 @@ impl Burst {
         let wants = match trigger {
             Trigger::JobStart => self.plan.flush_on.job_start,
             Trigger::JobEnd => self.plan.flush_on.job_end,
-            Trigger::Asked => true,
+            Trigger::Requested => true,
         };
         if wants {
             self.until = Some(now);

@@ -88,12 +88,12 @@ mod tests {
     #[test]
     fn a_folder_of_ticks_is_no_machine_and_they_are_named() {
         let dir = tempfile::tempdir().unwrap();
-        let told = |path: &Path| recorded(path).map(drop).map_err(|error| error.to_string());
+        let check = |path: &Path| recorded(path).map(drop).map_err(|error| error.to_string());
         let at = dir.path().display();
         let none = format!(
             "{at} is no recorded machine: it has no folder `proc`; `jobmeter capture --out DIR` records one"
         );
-        assert_eq!(told(dir.path()), Err(none));
+        assert_eq!(check(dir.path()), Err(none));
         for inside in ["2/proc", "1/proc", "3"] {
             std::fs::create_dir_all(dir.path().join(inside)).unwrap();
         }
@@ -101,8 +101,8 @@ mod tests {
             "{at} contains several recorded machines or ticks: 1, 2; choose one of them, such as \
              {at}/1"
         );
-        assert_eq!(told(dir.path()), Err(want));
-        assert_eq!(told(&dir.path().join("1")), Ok(()));
-        assert!(told(&dir.path().join("4")).unwrap_err().contains("not there"));
+        assert_eq!(check(dir.path()), Err(want));
+        assert_eq!(check(&dir.path().join("1")), Ok(()));
+        assert!(check(&dir.path().join("4")).unwrap_err().contains("not there"));
     }
 }

@@ -6,12 +6,12 @@
 //! - `pace`: throttling of a source that costs too much.
 //! - `work`: one reading, which may hang.
 //! - `burst`, `queues`: readings between ticks.
-//! - `own`: the agent's own metrics.
+//! - `agent_metrics`: the agent's own metrics.
 //! - `machine`, `unread`: facts determined at startup.
 
+pub(crate) mod agent_metrics;
 pub(crate) mod burst;
 pub(crate) mod machine;
-pub(crate) mod own;
 pub(crate) mod pace;
 pub(crate) mod part_status;
 pub(crate) mod plan;

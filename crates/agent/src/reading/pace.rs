@@ -49,7 +49,7 @@ impl Pace {
     }
 
     /// Whether the source is throttled.
-    pub(crate) const fn is_slowed(&self) -> bool {
+    pub(crate) const fn is_throttled(&self) -> bool {
         self.factor > 1
     }
 

@@ -4,14 +4,14 @@ use sources::{PartState, SourceError};
 
 /// Status of a part when it was last logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stands {
+enum LoggedStatus {
     Ok,
     Absent,
     Denied,
     Broken,
 }
 
-impl Stands {
+impl LoggedStatus {
     const fn of(state: &PartState) -> Self {
         match state {
             PartState::Ok => Self::Ok,
@@ -24,33 +24,33 @@ impl Stands {
 
 /// The parts of a source with their logged status.
 #[derive(Debug, Default)]
-pub(crate) struct Parts(Vec<(&'static str, PartState)>);
+pub(crate) struct PartStatuses(Vec<(&'static str, PartState)>);
 
-impl Parts {
+impl PartStatuses {
     /// Logs the parts with a changed status. A part that this machine lacks is a warning only if the source's
     /// options are not the defaults.
-    pub(crate) fn tell(
+    pub(crate) fn log_changes(
         &mut self,
         source: &str,
         parts: &[(&'static str, PartState)],
-        is_told_what: impl Fn() -> bool,
+        has_own_options: impl Fn() -> bool,
     ) {
-        for (place, told @ (part, state)) in parts.iter().enumerate() {
+        for (place, reported @ (part, state)) in parts.iter().enumerate() {
             let before = match self.0.get_mut(place) {
-                Some(old) if old == told => continue,
-                Some(old) => Some(Stands::of(&std::mem::replace(old, told.clone()).1)),
+                Some(old) if old == reported => continue,
+                Some(old) => Some(LoggedStatus::of(&std::mem::replace(old, reported.clone()).1)),
                 None => {
-                    self.0.push(told.clone());
+                    self.0.push(reported.clone());
                     None
                 }
             };
-            if before == Some(Stands::of(state)) {
+            if before == Some(LoggedStatus::of(state)) {
                 continue;
             }
             match state {
                 PartState::Ok if before.is_some() => log::info!("{source}/{part} works again"),
                 PartState::Ok => {}
-                PartState::Not(error @ SourceError::Absent(_)) if !is_told_what() => {
+                PartState::Not(error @ SourceError::Absent(_)) if !has_own_options() => {
                     log::info!("{source}/{part} is {error}");
                 }
                 PartState::Not(error) => log::warn!("{source}/{part} is {error}"),
@@ -72,16 +72,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_stands_as_it_was_told_last() {
-        let mut parts = Parts::default();
+    fn each_change_of_a_part_is_logged_once() {
+        let mut parts = PartStatuses::default();
         let absent = |why: &str| PartState::Not(SourceError::absent(why.to_owned()));
-        parts.tell("x", &[("a", PartState::Ok), ("b", absent("1"))], || false);
+        parts.log_changes("x", &[("a", PartState::Ok), ("b", absent("1"))], || false);
         assert_eq!(parts.0, [("a", PartState::Ok), ("b", absent("1"))]);
-        parts.tell("x", &[("a", absent("2")), ("b", absent("3")), ("c", PartState::Ok)], || true);
+        parts.log_changes(
+            "x",
+            &[("a", absent("2")), ("b", absent("3")), ("c", PartState::Ok)],
+            || true,
+        );
         assert_eq!(parts.0, [("a", absent("2")), ("b", absent("3")), ("c", PartState::Ok)]);
         assert_eq!(parts.wrong().count(), 0);
         let denied = SourceError::denied("/a", "CAP_X");
-        parts.tell("x", &[("a", PartState::Not(denied.clone()))], || true);
+        parts.log_changes("x", &[("a", PartState::Not(denied.clone()))], || true);
         assert_eq!(parts.wrong().collect::<Vec<_>>(), [("a", &denied)]);
     }
 }

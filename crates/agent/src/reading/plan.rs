@@ -1,14 +1,14 @@
 //! The plan: sources, periods and options that the sampler uses, derived from the configuration.
 
-use crate::reading::own;
+use crate::reading::agent_metrics;
 use cgroups::{LayoutConfig, Pattern};
 use config::{
-    AgentConfig, ConfigError, ConfigErrors, FlushOn, Given, Loaded, MetricPattern, Partly,
+    AgentConfig, ConfigError, ConfigErrors, FlushOn, Given, Loaded, MetricPattern, PartialConfig,
     RemoteChange, SourceChange, SourceConfig, SourceSettings,
 };
 use kernel::Root;
 use model::{ClusterId, Metric, nearest};
-use sources::{Every, Keep, Options, SOURCES, SourceSpec};
+use sources::{Every, Options, RingLimits, SOURCES, SourceSpec};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub struct SourcePlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BurstPlan {
     /// Interval, duration and memory limit of the samples.
-    pub keep: Keep,
+    pub keep: RingLimits,
     /// Events that request the samples.
     pub flush_on: FlushOn,
 }
@@ -54,7 +54,7 @@ pub struct Plan {
     /// Period of the tick.
     pub period: Duration,
     /// Interval of the agent's own metrics, if they are enabled.
-    pub own: Option<Duration>,
+    pub agent_metrics: Option<Duration>,
     /// Optional metrics of the agent that no promotion enables now.
     pub own_off: Arc<[&'static Metric]>,
     /// Longest time that a source may take. The default is its period, at least 1 s.
@@ -69,7 +69,7 @@ pub struct Plan {
 
 /// Returns every source. The agent's own metrics come last.
 pub fn sources() -> impl Iterator<Item = &'static SourceSpec> {
-    SOURCES.iter().copied().chain([&own::SPEC])
+    SOURCES.iter().copied().chain([&agent_metrics::SPEC])
 }
 
 /// Returns the settings of every source for the configuration.
@@ -95,9 +95,9 @@ pub fn load(given: &Given<'_>) -> Result<Loaded<AgentConfig>, ConfigErrors> {
 }
 
 /// Reads a configuration like `load`, and also returns one with errors.
-pub fn read(given: &Given<'_>) -> Partly<AgentConfig> {
+pub fn read(given: &Given<'_>) -> PartialConfig<AgentConfig> {
     let mut partly = config::read_agent(given, &source_settings());
-    let Partly { loaded: Some(loaded), errors } = &mut partly else { return partly };
+    let PartialConfig { loaded: Some(loaded), errors } = &mut partly else { return partly };
     if let Err(error) = discovery(&loaded.config) {
         errors.push(loaded.values().error("jobs.patterns", &error));
     }
@@ -136,36 +136,36 @@ pub fn check_here(loaded: &Loaded<AgentConfig>, root: &Root) -> Result<(), Confi
 /// An option is invalid for its source.
 pub fn plan(config: &AgentConfig, change: Option<&RemoteChange>) -> Result<Plan, String> {
     let base = config.sampling.period;
-    let (mut list, mut own, mut own_off) = (Vec::new(), None, Arc::default());
+    let (mut list, mut agent_metrics, mut own_off) = (Vec::new(), None, Arc::default());
     for spec in sources() {
         let Some(source) = config.sources.get(spec.name) else { continue };
-        let asked = change.and_then(|change| change.sources.get(spec.name));
-        let asked = asked.cloned().unwrap_or_default();
+        let requested = change.and_then(|change| change.sources.get(spec.name));
+        let requested = requested.cloned().unwrap_or_default();
         // If the server enables a source, all of its metrics are enabled.
-        let all = asked.enabled == Some(true);
+        let all = requested.enabled == Some(true);
         let off = if all { Arc::default() } else { off(spec, &source.optional, change) };
         // A source without an enabled metric is not read.
         let wanted = off.is_empty() || off.len() < spec.metrics.len();
-        let enabled = asked.enabled.unwrap_or(source.enabled) && wanted;
-        let period = asked.period.or(source.period).unwrap_or(match spec.every {
+        let enabled = requested.enabled.unwrap_or(source.enabled) && wanted;
+        let period = requested.period.or(source.period).unwrap_or(match spec.every {
             Every::Tick => base,
             Every::AtLeast(period) => period.max(base),
         });
-        if std::ptr::eq(spec, &own::SPEC) {
-            (own, own_off) = (enabled.then_some(period), off);
+        if std::ptr::eq(spec, &agent_metrics::SPEC) {
+            (agent_metrics, own_off) = (enabled.then_some(period), off);
             continue;
         }
         // The server's period applies with and without jobs.
         let idle = source.period_idle.or(config.sampling.period_idle);
-        let period_idle = idle.filter(|_| asked.period.is_none()).map(|idle| idle.max(period));
-        let options = options(spec, source, &asked)?;
+        let period_idle = idle.filter(|_| requested.period.is_none()).map(|idle| idle.max(period));
+        let options = options(spec, source, &requested)?;
         let burst = burst(spec.name, config, change);
         list.push(SourcePlan { spec, enabled, period, period_idle, off, burst, options });
     }
     Ok(Plan {
         sources: list,
         period: base,
-        own,
+        agent_metrics,
         own_off,
         source_time_max: config.sampling.source_time_max,
         budget: config.sampling.source_budget,
@@ -192,24 +192,24 @@ pub(crate) fn off(
 fn options(
     spec: &'static SourceSpec,
     source: &SourceConfig,
-    asked: &SourceChange,
+    requested: &SourceChange,
 ) -> Result<Arc<Options>, String> {
-    let own = source.options.iter().map(|(name, value)| (&**name, &**value));
-    let asked = asked.events.iter().map(|events| ("events", &**events));
-    let options = Options::of(spec, own.chain(asked)).map_err(|e| e.to_string())?;
+    let of_file = source.options.iter().map(|(name, value)| (&**name, &**value));
+    let requested = requested.events.iter().map(|events| ("events", &**events));
+    let options = Options::of(spec, of_file.chain(requested)).map_err(|e| e.to_string())?;
     Ok(Arc::new(options.distrusted(source.distrust.clone())))
 }
 
 /// Returns the burst of a source. The server's settings take precedence over the node's own file.
 fn burst(name: &str, config: &AgentConfig, change: Option<&RemoteChange>) -> Option<BurstPlan> {
-    let own = &config.burst;
-    let asked = change.and_then(|change| change.bursts.get(name));
-    let asked = asked.map(|burst| (burst.keep, burst.period, burst.flush_on));
-    let is_mine = own.sources.iter().any(|source| source == name);
-    let mine = is_mine.then_some((own.keep, own.period, own.flush_on));
-    let (time, period, flush_on) = asked.or(mine)?;
-    let bytes_max = usize::try_from(own.bytes_max.0).unwrap_or(usize::MAX);
-    Some(BurstPlan { keep: Keep { time, period, bytes_max }, flush_on })
+    let of_file = &config.burst;
+    let requested = change.and_then(|change| change.bursts.get(name));
+    let requested = requested.map(|burst| (burst.keep, burst.period, burst.flush_on));
+    let is_mine = of_file.sources.iter().any(|source| source == name);
+    let mine = is_mine.then_some((of_file.keep, of_file.period, of_file.flush_on));
+    let (time, period, flush_on) = requested.or(mine)?;
+    let bytes_max = usize::try_from(of_file.bytes_max.0).unwrap_or(usize::MAX);
+    Some(BurstPlan { keep: RingLimits { time, period, bytes_max }, flush_on })
 }
 
 /// Returns whether a source may have a burst. Sources that report some data only once may not, nor those that query
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_optional_is_read_while_a_promotion_asks_for_it() {
+    fn optional_metrics_are_read_while_a_promotion_requests_them() {
         let text =
             "[sources.load]\noptional = true\n[sources.uptime]\noptional = [\"uptime_idle.*\"]\n";
         let config = config(text);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_optional_unless_somebody_says_so() {
+    fn nothing_is_optional_without_a_setting() {
         let plan = plan(&config(""), None).unwrap();
         assert!(plan.sources.iter().all(|source| source.off.is_empty() && source.burst.is_none()));
         assert!(plan.sources.iter().all(|source| source.period_idle.is_none()));
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_node_is_read_no_faster_and_as_the_server_asks() {
+    fn an_idle_node_is_read_no_faster_and_as_the_server_requests() {
         let text = "period_idle = \"1m\"\n[sources.load]\nperiod_idle = \"1s\"\n[sources.filesystem]\n\
                     period = \"5m\"\n";
         let config = config(text);
@@ -346,8 +346,8 @@ mod tests {
         assert_eq!(idle(&before, "cpu"), Some(60));
         assert_eq!(idle(&before, "load"), Some(5), "not faster than with jobs");
         assert_eq!(idle(&before, "filesystem"), Some(300));
-        let asked = SourceChange { period: Some(Duration::from_secs(1)), ..Default::default() };
-        let sources = [("cpu".to_owned(), asked)].into();
+        let requested = SourceChange { period: Some(Duration::from_secs(1)), ..Default::default() };
+        let sources = [("cpu".to_owned(), requested)].into();
         let change = RemoteChange { sources, ..RemoteChange::default() };
         assert_eq!(idle(&plan(&config, Some(&change)).unwrap(), "cpu"), None);
     }
@@ -355,12 +355,12 @@ mod tests {
     #[test]
     fn what_perf_counts_and_what_bursts_keep() {
         let config = config("[burst]\nsources = [\"cpu\"]\nbytes_max = \"1MiB\"\n");
-        let asked =
+        let requested =
             SourceChange { events: Some("emulation_faults".to_owned()), ..Default::default() };
         let (keep, period) = (Duration::from_secs(10), Duration::from_millis(50));
         let (flush_on, until) = (FlushOn::default(), Timestamp::from_seconds(60));
         let change = RemoteChange {
-            sources: [("perf".to_owned(), asked)].into(),
+            sources: [("perf".to_owned(), requested)].into(),
             bursts: [("load".to_owned(), Burst { period, keep, flush_on, until })].into(),
             ..RemoteChange::default()
         };
@@ -371,7 +371,7 @@ mod tests {
         let cpu = of(&with, "cpu").burst.unwrap();
         assert_eq!((cpu.keep.period.as_millis(), cpu.keep.bytes_max), (100, 1 << 20));
         let load = of(&with, "load").burst.unwrap();
-        assert_eq!(load.keep, Keep { time: keep, period, bytes_max: 1 << 20 });
+        assert_eq!(load.keep, RingLimits { time: keep, period, bytes_max: 1 << 20 });
         assert_eq!(of(&before, "load").burst, None);
     }
 

@@ -2,19 +2,19 @@
 
 mod demand;
 mod drains;
-mod holes;
+mod outages;
 
 use crate::common::schedule::{Due, Schedule};
 use crate::reading::burst::Burst;
 use crate::reading::pace::{Change, Pace};
-use crate::reading::part_status::Parts;
+use crate::reading::part_status::PartStatuses;
 use crate::reading::plan::SourcePlan;
 use crate::reading::work::{Outcome, Read, Slot, Task, drop_source};
-use delivery::Notes;
+use delivery::PendingEvents;
 pub(crate) use demand::BETWEEN;
 use drains::Drains;
-use holes::{Hole, cause};
 use model::{Cause, Metric, Timestamp};
+use outages::{Outage, cause};
 use sources::{Options, SourceError, SourceSpec};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ const FAILURES_RETRY: u32 = 4;
 /// Timeouts after which a source is switched off.
 pub(crate) const PARKS_MAX: u32 = 8;
 /// Shortest gap for missed ticks. With a period of 1 ms, shorter ones occur all the time.
-const HOLE_MIN_US: i64 = Timestamp::SECOND;
+const OUTAGE_MIN_US: i64 = Timestamp::SECOND;
 
 /// Status of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub(crate) struct Stats {
     /// Number of burst samples that were evicted early to stay within the memory limit.
     pub(crate) kept_cut: u64,
     /// Number of samples that the sink rejected.
-    pub(crate) refused: u64,
+    pub(crate) rejected: u64,
     /// Number of accounting states that the source rejected.
     pub(crate) states_rejected: u64,
     /// Delay of the latest tick's reading.
@@ -108,8 +108,8 @@ pub(crate) struct Entry {
     failures: u32,
     parks: u32,
     last: Option<Timestamp>,
-    hole: Option<Hole>,
-    parts: Parts,
+    outage: Option<Outage>,
+    parts: PartStatuses,
 }
 
 impl Entry {
@@ -136,8 +136,8 @@ impl Entry {
             failures: 0,
             parks: 0,
             last: None,
-            hole: None,
-            parts: Parts::default(),
+            outage: None,
+            parts: PartStatuses::default(),
         }
     }
 
@@ -155,14 +155,14 @@ impl Entry {
         &mut self,
         now: Timestamp,
         steady_us: i64,
-        notes: &Notes,
+        notes: &PendingEvents,
     ) -> Option<Task> {
         let between = self.burst.as_mut().and_then(|burst| burst.take(now));
         let Some(Due { at, missed }) = self.schedule.take(now) else {
             return self.take_between(between?, now, steady_us);
         };
         if matches!(self.state, State::Parked | State::Off) {
-            self.tell_hole(at, steady_us, notes);
+            self.report_outage(at, steady_us, notes);
             return None;
         }
         if self.slot.is_none() {
@@ -170,7 +170,7 @@ impl Entry {
             return None;
         }
         if steady_us < self.retry_us {
-            self.tell_hole(at, steady_us, notes);
+            self.report_outage(at, steady_us, notes);
             return None;
         }
         if missed > 0 {
@@ -182,9 +182,9 @@ impl Entry {
         Some(Task::Collect { scheduled: at, period_us, is_between: false })
     }
 
-    fn missed(&self, at: Timestamp, notes: &Notes) {
-        if let (Some(last), None) = (self.last, &self.hole)
-            && at.since(last) > HOLE_MIN_US
+    fn missed(&self, at: Timestamp, notes: &PendingEvents) {
+        if let (Some(last), None) = (self.last, &self.outage)
+            && at.since(last) > OUTAGE_MIN_US
         {
             let late = "the previous tick was skipped because it came too late";
             notes.add(self.spec.name, (last, at), Cause::MissedTicks, late);
@@ -217,11 +217,11 @@ impl Entry {
             "source {}: {what}; the agent continues without it until the reading ends",
             self.spec.name
         );
-        self.open_hole(Cause::SourceTimeout, what, steady_us);
+        self.begin_outage(Cause::SourceTimeout, what, steady_us);
     }
 
     /// Takes back a source from a thread that read it aside.
-    pub(crate) fn come_back(&mut self, read: Read, steady_us: i64, notes: &Notes) {
+    pub(crate) fn come_back(&mut self, read: Read, steady_us: i64, notes: &PendingEvents) {
         self.aside = None;
         if self.state == State::Parked {
             self.unpark(read)
@@ -256,7 +256,7 @@ impl Entry {
     }
 
     /// Takes back a source that was read in time.
-    pub(crate) fn record(&mut self, read: Read, steady_us: i64, notes: &Notes) {
+    pub(crate) fn record(&mut self, read: Read, steady_us: i64, notes: &PendingEvents) {
         let Read { task, mut slot, at, mark, samples, late_us, cpu_us, outcome, .. } = read;
         let (took_us, is_between) =
             (read.steady_us, matches!(task, Task::Collect { is_between: true, .. }));
@@ -264,18 +264,18 @@ impl Entry {
             slot.sink.keep_back(mark, self.burst.as_ref().and_then(Burst::wanted));
         }
         self.series = slot.sink.series();
-        let refused = slot.sink.counts();
-        self.stats.refused = refused.all();
+        let rejected = slot.sink.counts();
+        self.stats.rejected = rejected.all();
         self.stats.states_rejected = slot.rejected;
         (self.stats.kept_bytes, self.stats.kept_cut) =
             (slot.sink.kept_bytes(), slot.sink.kept_cut());
         let (spec, options) = (self.spec, &self.options);
-        let is_told_what = || is_told_what(spec, options);
-        self.parts.tell(spec.name, slot.sink.parts(), is_told_what);
+        let has_own_options = || has_own_options(spec, options);
+        self.parts.log_changes(spec.name, slot.sink.parts(), has_own_options);
         self.slot = Some(slot);
-        self.wish_for_drains(steady_us);
+        self.update_drain_interval(steady_us);
         if !self.enabled {
-            self.let_go();
+            self.end_demand();
         }
         let number = |n: i64| u64::try_from(n).unwrap_or(0);
         self.stats.reads += 1;
@@ -312,9 +312,9 @@ impl Entry {
     fn keep_pace(&mut self, cpu_us: u64, at: Timestamp) {
         let period_us = u64::try_from(self.base().as_micros()).unwrap_or(u64::MAX);
         let Some(change) = self.pace.reading(cpu_us, period_us, self.percent_max) else { return };
-        let slowed = self.base().saturating_mul(self.pace.factor);
-        self.schedule = Schedule::new(slowed, at.plus(1));
-        let (name, percent, every) = (self.spec.name, self.percent_max, slowed.as_secs_f64());
+        let slow_period = self.base().saturating_mul(self.pace.factor);
+        self.schedule = Schedule::new(slow_period, at.plus(1));
+        let (name, percent, every) = (self.spec.name, self.percent_max, slow_period.as_secs_f64());
         let rate = self.pace.rate();
         match change {
             Change::Slower => log::warn!(
@@ -330,7 +330,7 @@ impl Entry {
         }
     }
 
-    fn good(&mut self, task: &Task, at: Timestamp, notes: &Notes) {
+    fn good(&mut self, task: &Task, at: Timestamp, notes: &PendingEvents) {
         let Task::Collect { is_between, .. } = task else { return };
         if matches!(self.state, State::Failing(_)) {
             log::info!("source {} works again", self.spec.name);
@@ -341,23 +341,23 @@ impl Entry {
         if *is_between {
             return;
         }
-        if let Some(hole) = self.hole.take() {
-            notes.add(self.spec.name, (hole.from, at), hole.cause, &hole.detail);
+        if let Some(outage) = self.outage.take() {
+            notes.add(self.spec.name, (outage.from, at), outage.cause, &outage.detail);
         }
         self.last = Some(at);
     }
 
-    fn closed(&mut self, error: SourceError, at: Timestamp, steady_us: i64, notes: &Notes) {
+    fn closed(&mut self, error: SourceError, at: Timestamp, steady_us: i64, notes: &PendingEvents) {
         self.retry_us = steady_us.saturating_add(RETRY_US);
         if matches!(error, SourceError::Broken(_)) {
             self.stats.errors += 1;
         }
         // A source that the machine no longer has leaves no gap. A denied or broken source does.
         if matches!(error, SourceError::Absent(_)) {
-            self.tell_hole_at_end(at, notes);
+            self.report_outage_at_end(at, notes);
             self.last = None;
         } else {
-            self.open_hole(cause(&error), error.to_string(), steady_us);
+            self.begin_outage(cause(&error), error.to_string(), steady_us);
         }
         self.fail(error);
     }
@@ -373,7 +373,7 @@ impl Entry {
         if self.failures >= FAILURES_RETRY {
             self.retry_us = steady_us.saturating_add(RETRY_US);
         }
-        self.open_hole(cause(&error), error.to_string(), steady_us);
+        self.begin_outage(cause(&error), error.to_string(), steady_us);
         self.fail(error);
     }
 
@@ -382,7 +382,7 @@ impl Entry {
         self.stats.panics += 1;
         self.retry_us = steady_us.saturating_add(RETRY_US);
         let what = format!("the source panicked: {words}");
-        self.open_hole(Cause::SourceBroken, what.clone(), steady_us);
+        self.begin_outage(Cause::SourceBroken, what.clone(), steady_us);
         self.fail(SourceError::broken(what));
     }
 
@@ -391,7 +391,7 @@ impl Entry {
         let name = self.spec.name;
         let known = matches!(&self.state, State::Failing(old) if *old == error);
         match &error {
-            SourceError::Absent(_) if !known && is_told_what(self.spec, &self.options) => {
+            SourceError::Absent(_) if !known && has_own_options(self.spec, &self.options) => {
                 log::warn!("source {name} is {error}");
             }
             SourceError::Absent(_) if !known => log::info!("source {name} is {error}"),
@@ -404,6 +404,6 @@ impl Entry {
 }
 
 /// Whether options of a source differ from the defaults. Then a warning is due if the machine lacks it.
-fn is_told_what(spec: &SourceSpec, options: &Options) -> bool {
+fn has_own_options(spec: &SourceSpec, options: &Options) -> bool {
     !options.are_defaults(spec.options)
 }

@@ -18,8 +18,8 @@ pub(crate) fn unread(config: &AgentConfig, change: Option<&RemoteChange>) -> Str
     let mut unread = Vec::new();
     for spec in sources() {
         let (name, Some(source)) = (spec.name, config.sources.get(spec.name)) else { continue };
-        let asked = change.and_then(|change| change.sources.get(name));
-        match (asked.and_then(|asked| asked.enabled), source.enabled) {
+        let change_of = change.and_then(|change| change.sources.get(name));
+        match (change_of.and_then(|change_of| change_of.enabled), source.enabled) {
             (Some(true), _) => {}
             (_, false) => unread.push(format!("{name} {FILE}")),
             (Some(false), true) => unread.push(format!("{name} {SERVER}")),
@@ -40,7 +40,7 @@ mod tests {
     use model::Timestamp;
 
     #[test]
-    fn whose_word_it_is_that_a_source_is_not_read() {
+    fn the_setting_that_disables_a_source_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("agent.toml");
         let text = "[sources.load]\nenabled = false\noptional = true\n[sources.memory]\nenabled = false\n\
@@ -49,14 +49,14 @@ mod tests {
         let file = ConfigFile::Given(file);
         let given = Given { file, environment: &|_| None, flags: Vec::new() };
         let config = crate::reading::plan::load(&given).unwrap().config;
-        let told = |change| {
-            let mut told: Vec<_> =
+        let lines_of = |change| {
+            let mut lines_of: Vec<_> =
                 unread(&config, change).split(BETWEEN).map(str::to_owned).collect();
-            told.sort_unstable();
-            told
+            lines_of.sort_unstable();
+            lines_of
         };
         assert_eq!(
-            told(None),
+            lines_of(None),
             ["load file", "memory file", "uptime optional uptime_idle.* x", "vmstat optional .*"]
         );
         let switched = |name: &str, enabled| {
@@ -75,9 +75,9 @@ mod tests {
             ..RemoteChange::default()
         };
         // The server disables `memory`, too, but it is off by the file anyway.
-        assert_eq!(told(Some(&change)), ["cpu server", "memory file"]);
+        assert_eq!(lines_of(Some(&change)), ["cpu server", "memory file"]);
         let change = RemoteChange { promotions: vec![promoted("x")], ..RemoteChange::default() };
-        assert!(told(Some(&change)).contains(&"uptime optional uptime_idle.* x".to_owned()));
+        assert!(lines_of(Some(&change)).contains(&"uptime optional uptime_idle.* x".to_owned()));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use cgroups::Jobs;
 use delivery::Clock;
 use kernel::Root;
 use model::{JobKey, Metric, Timestamp};
-use sources::{Context, Keep, Mark, Open, Options, Sink, Source, SourceError, SourceSpec};
+use sources::{Context, Mark, Open, Options, RingLimits, Sink, Source, SourceError, SourceSpec};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub(crate) struct Reading {
     pub(crate) options: Arc<Options>,
     /// Optional metrics that no promotion enables now.
     pub(crate) off: Arc<[&'static Metric]>,
-    pub(crate) keep: Option<Keep>,
+    pub(crate) keep: Option<RingLimits>,
     pub(crate) machine: Arc<Machine>,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) budget_us: u64,
@@ -139,8 +139,8 @@ impl Reading {
 
     fn open_and_read(&mut self, now: Timestamp) -> Outcome {
         let slot = &mut *self.slot;
-        let as_told = |with: &Arc<Options>| Arc::ptr_eq(with, &self.options);
-        if !slot.opened_with.as_ref().is_some_and(as_told) {
+        let as_reported = |with: &Arc<Options>| Arc::ptr_eq(with, &self.options);
+        if !slot.opened_with.as_ref().is_some_and(as_reported) {
             slot.source = None;
         }
         let Machine { root, boot } = &*self.machine;

@@ -4,28 +4,28 @@ use crate::common::start_error::StartError;
 use crate::jobs::cgroup_birth_cache::Directories;
 use crate::jobs::finder::Finder;
 use crate::jobs::job_sightings::Sightings;
+use crate::reading::agent_metrics::AgentMetrics;
 use crate::reading::machine::{device_of, machine, recorded};
-use crate::reading::own::Own;
 use crate::reading::plan::{Plan, discovery};
 use crate::sampling::sampler::Sampler;
 use config::AgentConfig;
-use delivery::{Clock, Counters, Notes, Outlet, Printer, Sealer, draw_boot};
+use delivery::{Clock, Counters, Outlet, PendingEvents, Printer, Sealer, draw_boot};
 use kernel::Root;
 use model::{Boot, DeviceId, Origin};
 use std::sync::Arc;
 
 /// The machine, and the agent's start on it.
 #[derive(Debug)]
-pub(crate) struct Site {
+pub(crate) struct AgentContext {
     pub(crate) root: Root,
     pub(crate) device: DeviceId,
     origin: Origin,
     pub(crate) boot: Boot,
-    pub(crate) notes: Arc<Notes>,
+    pub(crate) notes: Arc<PendingEvents>,
     pub(crate) counters: Arc<Counters>,
 }
 
-impl Site {
+impl AgentContext {
     /// Opens the machine that the configuration names, by default the live one.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Site {
             None => device_of(&root)?,
         };
         let origin = Origin::new(device.as_str()).map_err(|e| StartError::machine("device", &e))?;
-        let notes = Arc::new(Notes::new(origin.clone(), device.clone()));
+        let notes = Arc::new(PendingEvents::new(origin.clone(), device.clone()));
         let counters = Arc::new(Counters::default());
         Ok(Self { root, device, origin, boot: draw_boot()?, notes, counters })
     }
@@ -62,8 +62,15 @@ impl Site {
         let printer = config.run.print.then(|| Printer::new(Box::new(std::io::stdout())));
         let notes = Arc::clone(&self.notes);
         let sealer = Sealer::new(self.origin.clone(), self.boot, notes, outlet, printer);
-        let own = Own::new(self.device.clone(), Arc::clone(&self.counters), now);
+        let agent_metrics = AgentMetrics::new(self.device.clone(), Arc::clone(&self.counters), now);
         let finder = Finder::discovering(discovery(config).map_err(StartError::Machine)?, known);
-        Ok(Sampler::new(clock, machine(self.root.clone(), now), plan, finder, own, sealer))
+        Ok(Sampler::new(
+            clock,
+            machine(self.root.clone(), now),
+            plan,
+            finder,
+            agent_metrics,
+            sealer,
+        ))
     }
 }

@@ -89,8 +89,8 @@ impl Sampling {
     }
 
     /// Reads from the sampler without a change.
-    pub(crate) fn look<T>(&self, ask: impl FnOnce(&Sampler) -> T) -> T {
-        ask(&self.shared.sampler())
+    pub(crate) fn look<T>(&self, query: impl FnOnce(&Sampler) -> T) -> T {
+        query(&self.shared.sampler())
     }
 
     /// Ends sampling and seals the last samples. A reading under way gets a grace period of `patience`.
@@ -159,8 +159,8 @@ impl Shared {
                         until = until.min(self.clock.wall().plus(quiet_us));
                     }
                     let watched = noting.as_ref().filter(|_| !waiting).map(AsFd::as_fd);
-                    let heard = listens.then(|| self.queues.fd());
-                    match waiter.wait(until, &self.bell, [watched, heard]) {
+                    let queues_fd = listens.then(|| self.queues.fd());
+                    match waiter.wait(until, &self.bell, [watched, queues_fd]) {
                         Ok([noted, rings]) => {
                             waiting |= noted;
                             if rings {

@@ -9,9 +9,9 @@ mod presence;
 
 use crate::common::schedule::Schedule;
 use crate::jobs::cgroup_birth_cache::Directories;
-use crate::jobs::env_scanner::{Looking, Wishes};
+use crate::jobs::env_scanner::{EnvScanner, ScanTask};
 use crate::jobs::finder::{Finder, Found};
-use crate::reading::own::Own;
+use crate::reading::agent_metrics::AgentMetrics;
 use crate::reading::plan::Plan;
 use crate::reading::queues::Queues;
 use crate::reading::source_state::{BETWEEN, Entry, State};
@@ -34,9 +34,9 @@ pub(crate) enum Step {
     /// Read a source; [`Sampler::done`] takes the result.
     Read(Reading),
     /// Search for jobs; [`Sampler::found`] takes the result.
-    Find(Finding),
+    Find(JobSearch),
     /// Scan a job for an on-demand request; [`Sampler::looked`] takes the result.
-    Look(Looking),
+    Look(ScanTask),
     /// Wait until this instant, or until a watched directory changes.
     Wait(Timestamp),
     /// Everything is sealed, and no further step follows.
@@ -44,14 +44,14 @@ pub(crate) enum Step {
 }
 
 /// A search for jobs that is about to start.
-pub(crate) struct Finding {
+pub(crate) struct JobSearch {
     finder: Box<Finder>,
     machine: Arc<Machine>,
     device: DeviceId,
     now: Timestamp,
 }
 
-impl Finding {
+impl JobSearch {
     /// Searches for jobs. This may take long.
     pub(crate) fn make(self) -> Found {
         self.finder.find(&self.machine.root, &self.device, self.now)
@@ -88,9 +88,9 @@ pub(crate) struct Sampler {
     finds: Schedule,
     presence: Presence,
     noted: bool,
-    wishes: Wishes,
+    env_scanner: EnvScanner,
     ended: Option<Ended>,
-    told: Option<WantedJobs>,
+    wanted_jobs: Option<WantedJobs>,
     turn: usize,
     running: Option<Running>,
     /// Grows with each thread that is set aside. A thread with another generation has been replaced.
@@ -100,7 +100,7 @@ pub(crate) struct Sampler {
     sealed_us: i64,
     /// The last batch was sealed early.
     sealed_early: bool,
-    own: Own,
+    agent_metrics: AgentMetrics,
     /// The node has no job.
     is_idle: bool,
     ahead_us: i64,
@@ -115,7 +115,7 @@ pub(crate) struct Sampler {
 /// The sinks of the sources and of the agent's own metrics.
 struct AllSinks<'a> {
     entries: &'a mut [Entry],
-    own: &'a mut Sink,
+    agent_metrics: &'a mut Sink,
 }
 
 impl Sinks for AllSinks<'_> {
@@ -123,7 +123,7 @@ impl Sinks for AllSinks<'_> {
         for entry in &mut *self.entries {
             show(entry.slot.as_mut().map(|slot| &mut slot.sink));
         }
-        show(Some(self.own));
+        show(Some(self.agent_metrics));
     }
 }
 
@@ -133,12 +133,12 @@ impl Sampler {
         machine: Machine,
         plan: &Plan,
         finder: Finder,
-        own: Own,
+        agent_metrics: AgentMetrics,
         sealer: Sealer,
     ) -> Self {
         let (now, steady_us) = (clock.wall(), clock.steady_us());
         let entries = plan.sources.iter().map(|source| {
-            let slot = Slot::new(Sink::of_source(source.spec, own.device().clone()));
+            let slot = Slot::new(Sink::of_source(source.spec, agent_metrics.device().clone()));
             Entry::new(source, slot, plan.source_percent_max, now)
         });
         Self {
@@ -150,9 +150,9 @@ impl Sampler {
             presence: Presence::default(),
             finder: Some(Box::new(finder)),
             noted: true,
-            wishes: Wishes::default(),
+            env_scanner: EnvScanner::default(),
             ended: None,
-            told: None,
+            wanted_jobs: None,
             turn: 0,
             running: None,
             generation: 0,
@@ -161,7 +161,7 @@ impl Sampler {
             seals: Schedule::new(plan.period, now),
             sealed_us: steady_us,
             sealed_early: false,
-            own: own.planned(plan, now),
+            agent_metrics: agent_metrics.planned(plan, now),
             ahead_us: now.0.saturating_sub(steady_us),
             period: plan.period,
             budget_us: u64::try_from(plan.budget.as_micros()).unwrap_or(u64::MAX),
@@ -170,7 +170,7 @@ impl Sampler {
             last: None,
             clock,
         }
-        .with_wishes(plan)
+        .with_env_scanner(plan)
         .with_seals(now)
     }
 
@@ -179,7 +179,7 @@ impl Sampler {
         let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
         self.notice_set_clock(now, steady_us);
         if !self.ending {
-            if let Some(finding) = self.next_finding(now) {
+            if let Some(finding) = self.next_job_search(now) {
                 self.run(None, steady_us);
                 return Step::Find(finding);
             }
@@ -187,7 +187,7 @@ impl Sampler {
                 self.run(Some(reading.place), steady_us);
                 return Step::Read(reading);
             }
-            self.own.collect_if_due(now, &self.entries, &self.sealer.counts);
+            self.agent_metrics.collect_if_due(now, &self.entries, &self.sealer.counts);
         }
         if self.ending {
             if let Some(reading) = self.next_last() {
@@ -203,7 +203,7 @@ impl Sampler {
             self.sealed_early = due.at.0.rem_euclid(self.seals.period_us()) != 0;
             self.seal(now, steady_us);
         }
-        self.next_look(steady_us).unwrap_or_else(|| Step::Wait(self.next_instant(now, steady_us)))
+        self.next_scan(steady_us).unwrap_or_else(|| Step::Wait(self.next_instant(now, steady_us)))
     }
 
     /// Takes back a source that a thread of this generation read.
@@ -221,10 +221,10 @@ impl Sampler {
             entry.listen(queues, self.clock.wall(), steady_us);
             // The source found data in its queue, or jobs started during its reading. Sources that wait for the
             // queues of others are drained, too.
-            if entry.hears() && !entry.listens() || jobs != self.jobs.generation() {
+            if entry.receives_events() && !entry.listens() || jobs != self.jobs.generation() {
                 let now = self.clock.wall();
                 self.entries.iter_mut().for_each(|entry| entry.go_along(now, steady_us));
-                self.heard_of_end();
+                self.observe_end();
             }
         }
         if ended {
@@ -238,9 +238,9 @@ impl Sampler {
             self.running = None;
         }
         self.finder = Some(found.finder);
-        self.plan_finds();
+        self.plan_job_searches();
         self.trigger_bursts(&found.events, &found.ended);
-        self.wishes.note(&found.populated, &found.jobs, self.clock.steady_us());
+        self.env_scanner.note(&found.populated, &found.jobs, self.clock.steady_us());
         if !found.events.is_empty() {
             found.events.into_iter().for_each(|event| self.sealer.notes().put_job(event));
             self.seal_soon();
@@ -255,7 +255,7 @@ impl Sampler {
             // Sources are drained so that they follow a job from its start.
             let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
             self.entries.iter_mut().for_each(|entry| entry.go_along(now, steady_us));
-            self.heard_of_end();
+            self.observe_end();
         }
         self.jobs = found.jobs;
         self.notice_idle();
@@ -270,14 +270,14 @@ impl Sampler {
     /// Whether a source waits for data in its own queue. If none does, data stays in the queues until the next
     /// drain and wakes no thread.
     pub(crate) fn listens(&self) -> bool {
-        self.entries.iter().any(|entry| entry.listens() && entry.hears())
+        self.entries.iter().any(|entry| entry.listens() && entry.receives_events())
     }
 
     /// Handles data in a queue: all waiting sources are drained at once, because the kernel sends it to each.
     pub(crate) fn ring(&mut self) {
         let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
         self.entries.iter_mut().for_each(|entry| entry.ring(now, steady_us));
-        self.heard_of_end();
+        self.observe_end();
     }
 
     /// Records that a watched directory changed.
@@ -305,8 +305,8 @@ impl Sampler {
     }
 
     /// Sets the jobs that the server sent.
-    pub(crate) fn set_jobs(&mut self, told: WantedJobs) {
-        self.told = Some(told);
+    pub(crate) fn set_jobs(&mut self, wanted_jobs: WantedJobs) {
+        self.wanted_jobs = Some(wanted_jobs);
         self.noted = true;
     }
 
@@ -323,9 +323,9 @@ impl Sampler {
 
     /// Lists the sources, or parts of them, that give too few samples, with the reason: `perf denied: … |
     /// rapl/zones denied: … | exec broken: …`.
-    pub(crate) fn troubles(&self) -> String {
-        let troubles: Vec<_> = self.entries.iter().filter_map(Entry::trouble).collect();
-        troubles.join(BETWEEN)
+    pub(crate) fn source_errors(&self) -> String {
+        let source_errors: Vec<_> = self.entries.iter().filter_map(Entry::source_error).collect();
+        source_errors.join(BETWEEN)
     }
 
     /// Enables sources again that were switched off.
@@ -353,27 +353,27 @@ impl Sampler {
             return;
         }
         log::warn!("the clock was set by {} ms; ticks go on by its new time", step_us / 1000);
-        self.own.clock_steps += 1;
+        self.agent_metrics.clock_steps += 1;
         self.entries.iter_mut().for_each(|entry| entry.align(now));
         self.finds.align(now);
         self.seals.align(now);
-        self.own.align(now);
+        self.agent_metrics.align(now);
     }
 
-    fn next_finding(&mut self, now: Timestamp) -> Option<Finding> {
+    fn next_job_search(&mut self, now: Timestamp) -> Option<JobSearch> {
         self.forget_ended();
         let due = self.finds.due() <= now;
         if !(due || self.noted) || self.ended.is_some() {
             return None;
         }
         let mut finder = self.finder.take()?;
-        if let Some(told) = self.told.take() {
-            finder.set_told(told);
+        if let Some(wanted_jobs) = self.wanted_jobs.take() {
+            finder.set_wanted_jobs(wanted_jobs);
         }
         self.finds.take(now);
         self.noted = false;
-        let (machine, device) = (Arc::clone(&self.machine), self.own.device().clone());
-        Some(Finding { finder, machine, device, now })
+        let (machine, device) = (Arc::clone(&self.machine), self.agent_metrics.device().clone());
+        Some(JobSearch { finder, machine, device, now })
     }
 
     fn next_reading(&mut self, now: Timestamp, steady_us: i64) -> Option<Reading> {
@@ -423,17 +423,17 @@ impl Sampler {
     fn seal(&mut self, now: Timestamp, steady_us: i64) {
         if self.ending {
             let notes = self.sealer.notes();
-            self.entries.iter_mut().for_each(|entry| entry.tell_hole_at_end(now, notes));
+            self.entries.iter_mut().for_each(|entry| entry.report_outage_at_end(now, notes));
         }
         let more = self.release();
         self.sealed_us = steady_us;
-        let (batches, said_us) = (self.sealer.counts.batches, self.own.wait_us());
-        let own = self.own.sink();
-        self.sealer.seal(&mut AllSinks { entries: &mut self.entries, own });
+        let (batches, last_wait_us) = (self.sealer.counts.batches, self.agent_metrics.wait_us());
+        let agent_metrics = self.agent_metrics.sink();
+        self.sealer.seal(&mut AllSinks { entries: &mut self.entries, agent_metrics });
         let wait_us = self.longest_wait_us();
-        self.own.set_wait_us(wait_us);
+        self.agent_metrics.set_wait_us(wait_us);
         // The wait grew beyond the reported one: an empty batch reports the new one in time.
-        if said_us > 0 && wait_us > said_us && self.sealer.counts.batches == batches {
+        if last_wait_us > 0 && wait_us > last_wait_us && self.sealer.counts.batches == batches {
             self.sealer.seal_empty();
         }
         if more {
@@ -447,7 +447,7 @@ impl Sampler {
         let gives =
             |entry: &&Entry| entry.enabled && matches!(entry.state, State::New | State::Working);
         let periods = self.entries.iter().filter(gives).map(|entry| entry.schedule.period_us());
-        let shortest = periods.chain(self.own.period_us()).min().unwrap_or(0);
+        let shortest = periods.chain(self.agent_metrics.period_us()).min().unwrap_or(0);
         shortest.max(self.seals.period_us())
     }
 
@@ -482,10 +482,10 @@ impl Sampler {
         let ticks = self.entries.iter().filter(|entry| entry.enabled);
         let ticks = ticks.map(Entry::due);
         let drains = self.entries.iter().filter_map(Entry::drain_due_us);
-        let drains = drains.chain(self.wishes.due_us());
+        let drains = drains.chain(self.env_scanner.due_us());
         let drains = drains.map(|at_us| now.plus(at_us.saturating_sub(steady_us).max(0)));
         let finds = self.finder.is_some().then_some(self.finds.due());
-        let others = [self.seals.due(), self.own.due()].into_iter().chain(finds);
+        let others = [self.seals.due(), self.agent_metrics.due()].into_iter().chain(finds);
         ticks.chain(drains).chain(others).min().unwrap_or(now)
     }
 }

@@ -110,11 +110,11 @@ struct JobOutcome {
     samples: u32,
 }
 
-fn told(agent: &Agent) -> BTreeMap<i64, JobOutcome> {
-    let mut told: BTreeMap<i64, JobOutcome> = BTreeMap::new();
+fn reported(agent: &Agent) -> BTreeMap<i64, JobOutcome> {
+    let mut reported: BTreeMap<i64, JobOutcome> = BTreeMap::new();
     for batch in agent.server.posts().iter().flat_map(|post| &post.batches) {
         for event in &batch.jobs {
-            let of = told.entry(event.key.id.get()).or_default();
+            let of = reported.entry(event.key.id.get()).or_default();
             match event.stop {
                 None => of.began += 1,
                 Some(_) => of.ended += 1,
@@ -123,15 +123,15 @@ fn told(agent: &Agent) -> BTreeMap<i64, JobOutcome> {
         for index in &batch.index {
             let entry = batch.table.entries.get(usize::try_from(*index).unwrap()).unwrap();
             if let Some(job) = &entry.job {
-                told.entry(job.id.get()).or_default().samples += 1;
+                reported.entry(job.id.get()).or_default().samples += 1;
             }
         }
     }
-    told
+    reported
 }
 
 /// Last value sent for a metric of a job or of the device.
-fn told_last(agent: &Agent, id: Option<i64>, metric: &str) -> Option<f64> {
+fn last_reported(agent: &Agent, id: Option<i64>, metric: &str) -> Option<f64> {
     let mut last = None;
     for batch in agent.server.posts().iter().flat_map(|post| &post.batches) {
         for (index, value) in batch.index.iter().zip(&batch.values) {
@@ -146,7 +146,7 @@ fn told_last(agent: &Agent, id: Option<i64>, metric: &str) -> Option<f64> {
 }
 
 #[test]
-fn a_job_between_two_readings_whose_cgroup_goes_at_once_is_told_to_a_second() {
+fn a_job_between_two_readings_with_a_removed_cgroup_is_reported_to_a_second() {
     let _alone = alone();
     if !root("a_job_between_two_readings_whose_cgroup_goes_at_once_is_told_to_a_second") {
         return;
@@ -158,7 +158,7 @@ fn a_job_between_two_readings_whose_cgroup_goes_at_once_is_told_to_a_second() {
     command.env("JOBMETER_SOURCES_CGROUP_PERIOD", "10s");
     let agent = Agent::start(command, &arguments);
     until("the first reading", Duration::from_secs(30), || {
-        told_last(&agent, None, "cgroup_jobs").is_some()
+        last_reported(&agent, None, "cgroup_jobs").is_some()
     });
     let mut used = Vec::new();
     for id in 1..=4_u32 {
@@ -170,14 +170,14 @@ fn a_job_between_two_readings_whose_cgroup_goes_at_once_is_told_to_a_second() {
         job.end();
     }
     until("the ends of the jobs", Duration::from_secs(20), || {
-        told(&agent).values().filter(|told| told.ended > 0).count() == used.len()
+        reported(&agent).values().filter(|reported| reported.ended > 0).count() == used.len()
     });
     for (id, used) in used {
-        let told = told_last(&agent, Some(id), "cgroup_cpu_seconds_total").unwrap_or(0.0);
-        println!("job {id} used {used:.3} s, of which {told:.3} s were told");
-        assert!(told <= used + 0.1, "no more than it used: {told} of {used}");
+        let reported = last_reported(&agent, Some(id), "cgroup_cpu_seconds_total").unwrap_or(0.0);
+        println!("job {id} used {used:.3} s, of which {reported:.3} s were told");
+        assert!(reported <= used + 0.1, "no more than it used: {reported} of {used}");
         // 1 s between two polls, and up to 0.5 s of delay on a busy machine.
-        assert!(told >= used - 1.5, "told are {told} s of {used}");
+        assert!(reported >= used - 1.5, "told are {reported} s of {used}");
     }
 }
 
@@ -220,13 +220,14 @@ fn a_thousand_jobs_leave_nothing_behind_and_none_is_missed() {
     }
     let took = begun.elapsed();
 
-    let all_told = || {
-        let told = told(&agent);
-        (1..=i64::from(count))
-            .all(|id| told.get(&id).is_some_and(|told| told.ended > 0 && told.samples > 0))
+    let all_reported = || {
+        let reported = reported(&agent);
+        (1..=i64::from(count)).all(|id| {
+            reported.get(&id).is_some_and(|reported| reported.ended > 0 && reported.samples > 0)
+        })
     };
     let limit = Instant::now() + Duration::from_secs(20);
-    while !all_told() && Instant::now() < limit {
+    while !all_reported() && Instant::now() < limit {
         std::thread::sleep(Duration::from_millis(100));
     }
     let mut left = Vec::new();
@@ -234,18 +235,18 @@ fn a_thousand_jobs_leave_nothing_behind_and_none_is_missed() {
         left = agent.descriptors();
         left.len() <= descriptors.len() + 2
     });
-    let told = told(&agent);
-    let of = |id| (id, told.get(&id).copied().unwrap_or_default());
+    let reported = reported(&agent);
+    let of = |id| (id, reported.get(&id).copied().unwrap_or_default());
     let missed: Vec<_> = (1..=i64::from(count))
         .map(of)
         .filter(|(_, it)| (it.began, it.ended) != (1, 1) || it.samples == 0)
         .collect();
     assert!(missed.is_empty(), "each begins once, ends once and has samples: {missed:?}");
-    assert_eq!(told.len(), usize::try_from(count).unwrap());
+    assert_eq!(reported.len(), usize::try_from(count).unwrap());
     let largest_kib = |from: usize| *kib.iter().skip(from).take(SOME).max().unwrap();
     let (first_kib, middle_kib) = (largest_kib(SOME), largest_kib(kib.len() / 2));
     let last_kib = largest_kib(kib.len() - SOME);
-    let fewest = told.values().map(|told| told.samples).min().unwrap();
+    let fewest = reported.values().map(|reported| reported.samples).min().unwrap();
     println!(
         "{count} jobs in {took:.0?}: {fewest} samples of each at least; RssAnon {first_kib} KiB after \
          the first {SOME}, {middle_kib} KiB in the middle, {last_kib} KiB at the last; {} descriptors, {} before",

@@ -253,7 +253,7 @@ fn cpu(agent: &Agent) -> Duration {
 }
 
 #[test]
-fn a_tick_of_a_large_node_reads_in_proportion_to_what_it_tells() {
+fn a_tick_of_a_large_node_reads_in_proportion_to_its_samples() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     Node::write(dir.path());
@@ -270,7 +270,7 @@ fn a_tick_of_a_large_node_reads_in_proportion_to_what_it_tells() {
     until("more ticks", Duration::from_secs(60), || ticks(&agent) >= begin + TICKS);
     let (count, ran_then) = (ticks(&agent) - begin, cpu(&agent));
     let (calls_then, bytes_then) = read(&agent);
-    let told = series(&agent);
+    let reported = series(&agent);
     for (metric, count) in [
         ("cgroup_cpu_seconds_total", JOBS),
         ("disk_read_bytes_total", DISKS),
@@ -279,9 +279,13 @@ fn a_tick_of_a_large_node_reads_in_proportion_to_what_it_tells() {
         ("numa_hits_total", NODES),
         ("nvidia_power_watts", GPUS),
     ] {
-        assert_eq!(told.get(metric).copied(), usize::try_from(count).ok(), "{metric}: {told:?}");
+        assert_eq!(
+            reported.get(metric).copied(),
+            usize::try_from(count).ok(),
+            "{metric}: {reported:?}"
+        );
     }
-    let series: usize = told.values().sum();
+    let series: usize = reported.values().sum();
     let a_tick = |count_of: u64| count_of as f64 / count as f64;
     let (calls, bytes) = (a_tick(calls_then - calls), a_tick(bytes_then - bytes));
     let (calls_each, bytes_each) = (calls / series as f64, bytes / series as f64);

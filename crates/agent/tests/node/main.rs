@@ -57,7 +57,7 @@ impl Agent {
         Path::new("/proc").join(self.child.id().to_string()).join(name)
     }
 
-    fn said(&self) -> String {
+    fn messages(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
 }
@@ -67,7 +67,7 @@ impl Drop for Agent {
         self.child.kill().ok();
         self.child.wait().ok();
         if std::thread::panicking() {
-            println!("-- the agent said\n{}", self.said());
+            println!("-- the agent said\n{}", self.messages());
         }
     }
 }

@@ -115,7 +115,10 @@ impl Facts {
     }
 
     /// Restores creation times of an earlier run of the program.
-    pub(crate) fn recall(&mut self, made: impl IntoIterator<Item = KnownDirectory>) {
+    pub(crate) fn restore_creation_times(
+        &mut self,
+        made: impl IntoIterator<Item = KnownDirectory>,
+    ) {
         let by_path = made.into_iter().map(|one| (one.path, (one.inode, one.made)));
         self.recalled.extend(by_path);
     }
@@ -188,7 +191,7 @@ mod tests {
         let mut facts = Facts::default();
         let fact = facts.of(&root, "a").unwrap();
         let inode = fact.identity;
-        facts.recall([KnownDirectory { path: "a".into(), inode, made: early }]);
+        facts.restore_creation_times([KnownDirectory { path: "a".into(), inode, made: early }]);
         let now = Timestamp(i64::MAX);
         assert_eq!(facts.made(&root, "a", fact, now), early);
         assert_eq!(facts.made(&root, "b", fact, now), fact.made, "another path");

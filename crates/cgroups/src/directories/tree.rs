@@ -7,7 +7,7 @@
 use crate::directories::facts::{Fact, Facts};
 use crate::directories::paths::{PathStack, join};
 use crate::layout::{DEPTH_MAX, LayoutRoot, Step};
-use crate::{Counts, Mount, Refusal};
+use crate::{Counts, Mount, RejectionReason};
 use kernel::inotify::{Inotify, Watch};
 use kernel::{NodeKind, Root};
 use model::{ClusterId, JobId, JobKey, Timestamp};
@@ -27,7 +27,7 @@ pub(crate) struct Node {
     /// Creation time.
     pub(crate) made: Timestamp,
     /// Its classification.
-    pub(crate) what: What,
+    pub(crate) what: DirectoryClass,
     /// Number of attempts to resolve its SLUID.
     pub(crate) tries: u32,
     watch: Option<Watch>,
@@ -36,7 +36,7 @@ pub(crate) struct Node {
 
 /// Classification of a directory; a Slurm scope is both a passage and a unit.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct What {
+pub(crate) struct DirectoryClass {
     /// It may contain jobs.
     pub(crate) passage: bool,
     /// It is a passage that only a scheduler creates.
@@ -50,14 +50,14 @@ pub(crate) struct What {
     /// For a job's directory with an unresolved SLUID: its cluster.
     pub(crate) sluid: Option<ClusterId>,
     /// It has a job's name but was rejected.
-    pub(crate) refused: Option<Refusal>,
+    pub(crate) rejected: Option<RejectionReason>,
 }
 
 /// A job by its directory's name; the owner of the directory if it is the job's user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) key: JobKey,
-    pub(crate) spelling: Box<str>,
+    pub(crate) display_id: Box<str>,
     pub(crate) user: Option<Box<str>>,
     pub(crate) uid: Option<u32>,
 }
@@ -144,7 +144,7 @@ impl Tree {
         self.changed = true;
         self.passages = mounts.len();
         for (place, mount) in mounts.iter().enumerate() {
-            let what = What { passage: true, ..What::default() };
+            let what = DirectoryClass { passage: true, ..DirectoryClass::default() };
             let node = Node {
                 mount: place,
                 identity: 0,
@@ -159,9 +159,9 @@ impl Tree {
     }
 
     /// Removes rejected directories, so that they are judged again.
-    pub(crate) fn forget_refused(&mut self) {
+    pub(crate) fn forget_rejected(&mut self) {
         let before = self.nodes.len();
-        self.nodes.retain(|_, node| node.what.refused.is_none() || node.what.passage);
+        self.nodes.retain(|_, node| node.what.rejected.is_none() || node.what.passage);
         self.changed |= self.nodes.len() != before;
     }
 
@@ -259,11 +259,11 @@ impl Tree {
         mount: usize,
         path: &str,
         fact: Fact,
-        mut what: What,
+        mut what: DirectoryClass,
     ) {
         if what.passage {
             if self.passages >= PASSAGES_MAX {
-                cx.counts.passages_refused += 1;
+                cx.counts.passages_rejected += 1;
                 what.passage = false;
             } else {
                 self.passages += 1;
@@ -339,7 +339,7 @@ pub(crate) fn end_watch(notify: Option<&Inotify>, watch: Watch) {
 }
 
 /// Judges a path below a mount by all layouts.
-fn judge_path(cx: &ScanContext<'_>, mount: usize, path: &str) -> Option<What> {
+fn judge_path(cx: &ScanContext<'_>, mount: usize, path: &str) -> Option<DirectoryClass> {
     let below = path.strip_prefix(cx.mounts.get(mount)?.path.as_str())?.strip_prefix('/')?;
     let mut parts = [""; DEPTH_MAX];
     let mut depth = 0;
@@ -351,8 +351,8 @@ fn judge_path(cx: &ScanContext<'_>, mount: usize, path: &str) -> Option<What> {
 }
 
 /// Judges a path from the hierarchy's root by all layouts; `None` if it is irrelevant to all.
-pub(crate) fn judge(places: &[LayoutRoot], parts: &[&str]) -> Option<What> {
-    let mut what = What::default();
+pub(crate) fn judge(places: &[LayoutRoot], parts: &[&str]) -> Option<DirectoryClass> {
+    let mut what = DirectoryClass::default();
     for place in places {
         match place.step(parts) {
             Step::No => continue,
@@ -367,7 +367,7 @@ pub(crate) fn judge(places: &[LayoutRoot], parts: &[&str]) -> Option<What> {
                 what.claim = what.claim.or_else(|| {
                     Some(Claim {
                         key: JobKey { cluster: place.cluster.clone(), id: name.id },
-                        spelling: name.spelling.into(),
+                        display_id: name.display_id.into(),
                         user: name.user.map(Into::into),
                         uid: name.uid,
                     })
@@ -381,7 +381,7 @@ pub(crate) fn judge(places: &[LayoutRoot], parts: &[&str]) -> Option<What> {
 
 /// Whether a directory of `jobmeter run` lacks the identity of the agent's server. Recorded machines may have
 /// directories without an identity.
-fn is_of_other_server(cx: &ScanContext<'_>, what: &What) -> bool {
+fn is_of_other_server(cx: &ScanContext<'_>, what: &DirectoryClass) -> bool {
     let is_run = what.claim.as_ref().is_some_and(|it| Some(&it.key.cluster) == cx.local);
     match (cx.server, what.server.as_deref()) {
         (Some(own), Some(server)) => server != own,
@@ -392,13 +392,13 @@ fn is_of_other_server(cx: &ScanContext<'_>, what: &What) -> bool {
 
 /// Applies the ownership rule: a job's directory and its parents must belong to root or the
 /// scheduler. A unit may belong to any user, because only root can have created it at its place.
-fn apply_owner_rule(cx: &ScanContext<'_>, what: &mut What, fact: Fact) {
+fn apply_owner_rule(cx: &ScanContext<'_>, what: &mut DirectoryClass, fact: Fact) {
     let named = what.claim.is_some() || what.sluid.is_some();
     let why = if fact.kind != NodeKind::Directory {
         what.unit = false;
-        Refusal::NoDirectory
+        RejectionReason::NoDirectory
     } else if is_of_other_server(cx, what) {
-        Refusal::OtherServer
+        RejectionReason::OtherServer
     } else if fact.uid == 0 || cx.trusted.contains(&fact.uid) {
         return;
     } else if let Some(claim) = &mut what.claim
@@ -408,13 +408,13 @@ fn apply_owner_rule(cx: &ScanContext<'_>, what: &mut What, fact: Fact) {
             claim.uid = Some(fact.uid);
             return;
         }
-        Refusal::Unregistered(fact.uid)
+        RejectionReason::Unregistered(fact.uid)
     } else {
-        Refusal::Owner(fact.uid)
+        RejectionReason::Owner(fact.uid)
     };
     let own = what.own;
-    *what = What { unit: what.unit, ..What::default() };
+    *what = DirectoryClass { unit: what.unit, ..DirectoryClass::default() };
     if named || own {
-        what.refused = Some(why);
+        what.rejected = Some(why);
     }
 }

@@ -18,12 +18,12 @@ pub(super) fn step<'a>(parts: &[&'a str], runs: bool) -> Step<'a> {
 }
 
 fn job(name: &str) -> Option<Name<'_>> {
-    let (spelling, server) = match name.split_once('@') {
-        Some((spelling, server)) => (spelling, Some(server)),
+    let (display_id, server) = match name.split_once('@') {
+        Some((display_id, server)) => (display_id, Some(server)),
         None => (name, None),
     };
-    let id = job_id(spelling)?;
-    Some(Name { id, spelling, user: None, uid: None, server })
+    let id = job_id(display_id)?;
+    Some(Name { id, display_id, user: None, uid: None, server })
 }
 
 #[cfg(test)]
@@ -34,7 +34,7 @@ mod tests {
     fn jobs_and_others() {
         let named = |server| Name {
             id: "3".parse().unwrap(),
-            spelling: "3",
+            display_id: "3",
             user: None,
             uid: None,
             server,

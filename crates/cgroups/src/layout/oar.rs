@@ -46,7 +46,7 @@ fn numbered<'a>(stem: &str, name: &'a str) -> Option<Name<'a>> {
     let (job, connection) = rest.split_once('-').map_or((rest, None), |(job, c)| (job, Some(c)));
     let known = unit && connection.is_none_or(|connection| connection.starts_with('s'));
     let (id, uid) = (job_id(job)?, Some(uid(user)?));
-    let name = Name { id, spelling: job, user: None, uid, server: None };
+    let name = Name { id, display_id: job, user: None, uid, server: None };
     known.then_some(name)
 }
 
@@ -57,7 +57,7 @@ fn named(name: &str) -> Option<Name<'_>> {
     let id = job_id(job)?;
     (!user.is_empty()).then_some(Name {
         id,
-        spelling: job,
+        display_id: job,
         user: Some(user),
         uid: None,
         server: None,

@@ -114,9 +114,15 @@ impl Pattern {
             return Step::Passage { own: parts.len() + 1 == self.parts.len() };
         }
         match job.and_then(|digits| Some((digits, job_id(digits)?))) {
-            Some((spelling, id)) => {
+            Some((display_id, id)) => {
                 let user = user.filter(|user| !user.is_empty());
-                Step::Job(Name { id, spelling, user, uid: user_number.and_then(uid), server: None })
+                Step::Job(Name {
+                    id,
+                    display_id,
+                    user,
+                    uid: user_number.and_then(uid),
+                    server: None,
+                })
             }
             None => Step::No,
         }
@@ -156,7 +162,7 @@ mod tests {
         assert_eq!(pbs.step(&["pbs.slice", "ann-7"]), Step::Passage { own: true });
         let Step::Job(name) = pbs.step(&["pbs.slice", "ann-7", "job12.srv"]) else { panic!() };
         assert_eq!(
-            (name.id.get(), name.spelling, name.user, name.uid),
+            (name.id.get(), name.display_id, name.user, name.uid),
             (12, "12", Some("ann"), Some(7))
         );
         for parts in [

@@ -61,7 +61,7 @@ fn job(name: &str) -> Step<'_> {
 
 fn numbered(name: &str) -> Option<Name<'_>> {
     let digits = name.strip_prefix("job_")?;
-    Some(Name { id: job_id(digits)?, spelling: digits, user: None, uid: None, server: None })
+    Some(Name { id: job_id(digits)?, display_id: digits, user: None, uid: None, server: None })
 }
 
 fn user_number(name: &str) -> Option<u32> {

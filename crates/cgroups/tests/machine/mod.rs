@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses only a part of it")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot prepare its machine fails")]
 
-use cgroups::{Changes, Config, Discovery, JobCgroup, Jobs, Refusal};
+use cgroups::{Changes, Config, Discovery, JobCgroup, Jobs, RejectionReason};
 use kernel::Root;
 use model::{ClusterId, JobId, JobKey, Timestamp};
 use std::path::PathBuf;
@@ -72,9 +72,9 @@ impl Machine {
         self.jobs.iter().map(|job| job.key.to_string()).collect()
     }
 
-    pub(crate) fn refused(&self) -> Vec<(String, Refusal)> {
-        let refused = self.discovery.report().refused;
-        refused.into_iter().map(|refused| (refused.path, refused.why)).collect()
+    pub(crate) fn rejected(&self) -> Vec<(String, RejectionReason)> {
+        let rejected = self.discovery.report().rejected;
+        rejected.into_iter().map(|rejected| (rejected.path, rejected.why)).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 settings! {
     /// The server that a command queries, and the credentials for it.
-    AskSettings, ASK, "Server" {
+    ClientSettings, REQUEST, "Server" {
         /// URL of the server.
         "server" server: Option<ServerUrl> = "" or "the local server of `jobmeter up`",
             Kind::Text("URL");
@@ -30,21 +30,21 @@ settings! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
     /// The server that it queries.
-    pub ask: AskSettings,
+    pub client_settings: ClientSettings,
     /// Its log.
     pub log: LogConfig,
 }
 
 /// Every setting of the command, in the order of the manual.
 pub fn client_settings() -> Vec<Setting> {
-    [ASK, log_settings()].concat()
+    [REQUEST, log_settings()].concat()
 }
 
 impl ClientConfig {
     /// The checked configuration. Adds all errors to `errors`.
     pub(crate) fn from_values(values: &Values, errors: &mut Vec<ConfigError>) -> Option<Self> {
-        let ask = AskSettings::from_values(values, errors);
+        let client_settings = ClientSettings::from_values(values, errors);
         let log = LogConfig::from_values(values, errors);
-        Some(Self { ask: ask?, log: log? })
+        Some(Self { client_settings: client_settings?, log: log? })
     }
 }

@@ -59,7 +59,7 @@ pub struct RemoteChange {
     /// Flush requests: the source of a burst, and the number of the request.
     pub flushes: Vec<(String, u64)>,
     /// Messages about rejected or shortened entries, for the log and the server.
-    pub refused: Vec<String>,
+    pub rejected: Vec<String>,
 }
 
 /// A change of one source.
@@ -177,8 +177,8 @@ pub fn read_remote(
     let mut change = RemoteChange::default();
     let text = match std::str::from_utf8(text) {
         Ok(text) if text.len() <= TEXT_BYTES_MAX => text,
-        Ok(_) => return refused(change, format!("it has more than {TEXT_BYTES_MAX} bytes")),
-        Err(_) => return refused(change, "it is not UTF-8".to_owned()),
+        Ok(_) => return rejected(change, format!("it has more than {TEXT_BYTES_MAX} bytes")),
+        Err(_) => return rejected(change, "it is not UTF-8".to_owned()),
     };
     let mut errors = Vec::new();
     let values = Values::of_text(settings(sources), Path::new("server"), text, &mut errors);
@@ -194,7 +194,7 @@ pub fn read_remote(
     for number in 0..FLUSHES_MAX {
         change.flushes.extend(reader.flush(number, sources));
     }
-    change.refused.extend(reader.errors.iter().map(ToString::to_string));
+    change.rejected.extend(reader.errors.iter().map(ToString::to_string));
     change.expire(now);
     change
 }
@@ -202,8 +202,8 @@ pub fn read_remote(
 /// Begins the message about a change that ends earlier than requested. Its end follows, up to `: `.
 pub const SHORTENED: &str = "shortened to ";
 
-fn refused(mut change: RemoteChange, why: String) -> RemoteChange {
-    change.refused.push(why);
+fn rejected(mut change: RemoteChange, why: String) -> RemoteChange {
+    change.rejected.push(why);
     change
 }
 

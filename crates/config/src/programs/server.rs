@@ -133,7 +133,7 @@ settings! {
 
 settings! {
     /// Receiving and storing samples.
-    KeepSettings, KEEP, "Samples" {
+    StorageSettings, KEEP, "Samples" {
         /// Folder for all data of the server.
         "data" data: Option<PathBuf> = ""
             or "/var/lib/jobmeter/store as root, else `jobmeter/store` in the XDG state folder", Kind::Text("DIR");
@@ -257,7 +257,7 @@ pub struct ServerConfig {
     /// Access control.
     pub access: AccessSettings,
     /// Receiving and storing samples.
-    pub keep: KeepSettings,
+    pub keep: StorageSettings,
     /// Retention by age and size.
     pub retention: RetentionSettings,
     /// Limits of a query.
@@ -284,7 +284,7 @@ impl ServerConfig {
     pub(crate) fn from_values(values: &Values, errors: &mut Vec<ConfigError>) -> Option<Self> {
         let listen = ListenSettings::from_values(values, errors);
         let access = AccessSettings::from_values(values, errors);
-        let keep = KeepSettings::from_values(values, errors);
+        let keep = StorageSettings::from_values(values, errors);
         let retention = RetentionSettings::from_values(values, errors);
         let query = QuerySettings::from_values(values, errors);
         let job_file = JobFileSettings::from_values(values, errors);

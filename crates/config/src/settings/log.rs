@@ -103,7 +103,7 @@ pub fn check(config: &LogConfig) -> io::Result<()> {
 }
 
 /// Writes how often messages of the last minute repeated; each program calls it regularly.
-pub fn tell_repeated() {
+pub fn report_repeated() {
     let Some(logger) = LOGGER.get() else { return };
     let now = (logger.clock)();
     let State { sink, faults, line } = &mut *logger.state();

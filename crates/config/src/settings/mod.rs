@@ -2,15 +2,15 @@
 //!
 //! - `setting`: declarations. `text`: values. `load`: default, file, environment, flag. `file`, `flags`: two
 //!   of them. `show`: printed back.
-//! - `place`: default paths. `log`: the log and its destination. `pattern`, `token`: special values.
+//! - `paths`: default paths. `log`: the log and its destination. `pattern`, `token`: special values.
 //!   `program_detection`: the program of a file.
 
 pub(crate) mod file;
 pub(crate) mod flags;
 pub(crate) mod load;
 pub mod log;
+pub mod paths;
 pub(crate) mod pattern;
-pub mod place;
 pub(crate) mod program_detection;
 pub(crate) mod setting;
 pub(crate) mod show;

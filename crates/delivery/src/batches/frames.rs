@@ -32,7 +32,7 @@ impl Span {
 }
 
 /// Content of a frame, needed if the frame is lost.
-pub(crate) struct Inside {
+pub(crate) struct FrameContent {
     pub(crate) span: Option<Span>,
     pub(crate) samples: u64,
     pub(crate) gaps: Vec<Gap>,
@@ -40,10 +40,10 @@ pub(crate) struct Inside {
 }
 
 /// Decodes a frame. Returns `None` if it is invalid.
-pub(crate) fn inside(bytes: &[u8]) -> Option<Inside> {
+pub(crate) fn inside(bytes: &[u8]) -> Option<FrameContent> {
     let frame = Frames::of(bytes).next()?.ok()?;
     let batch = Decoder::default().decode(&frame).ok()?;
-    Some(Inside {
+    Some(FrameContent {
         span: Span::of_instants(batch.ticks.iter().map(|tick| tick.at)),
         samples: u64::try_from(batch.values.len()).unwrap_or(u64::MAX),
         gaps: batch.gaps,

@@ -1,6 +1,6 @@
 //! Batches: samples and notes become batches, and batches become wire frames.
 //!
-//! - `notes`: gaps and job events that wait for a batch.
+//! - `pending_events`: gaps and job events that wait for a batch.
 //! - `tables`: series tables of the batches.
 //! - `seal`: samples become batches.
 //! - `frames`: batches on the wire.
@@ -8,7 +8,7 @@
 //! - `print`: samples as lines of text.
 
 pub(crate) mod frames;
-pub(crate) mod notes;
+pub(crate) mod pending_events;
 pub(crate) mod print;
 pub(crate) mod seal;
 pub(crate) mod sealed;

@@ -1,7 +1,7 @@
 //! Sealing: the samples of all sinks become batches.
 
 use crate::batches::frames::Span;
-use crate::batches::notes::{Notes, is_known};
+use crate::batches::pending_events::{PendingEvents, is_known};
 use crate::batches::print::Printer;
 use crate::batches::tables::Tables;
 use model::{Batch, Boot, Cause, Origin, SAMPLES_PER_BATCH_MAX, SeriesTable, Tick};
@@ -43,7 +43,7 @@ pub struct Sealer {
     origin: Origin,
     boot: Boot,
     seq: u64,
-    notes: Arc<Notes>,
+    notes: Arc<PendingEvents>,
     outlet: Box<dyn Outlet>,
     printer: Option<Printer>,
     tables: Tables,
@@ -80,7 +80,7 @@ impl Sealer {
     pub fn new(
         origin: Origin,
         boot: Boot,
-        notes: Arc<Notes>,
+        notes: Arc<PendingEvents>,
         outlet: Box<dyn Outlet>,
         printer: Option<Printer>,
     ) -> Self {
@@ -100,7 +100,7 @@ impl Sealer {
     }
 
     /// Gaps and job events that wait for the next batch.
-    pub fn notes(&self) -> &Notes {
+    pub fn notes(&self) -> &PendingEvents {
         &self.notes
     }
 
@@ -253,10 +253,10 @@ impl Sealer {
             Err(mut batch) => {
                 self.counts.dropped += number(samples);
                 self.notes.take_back(&mut batch);
-                if let Some(hole) = Span::of(&batch).map(Span::outside) {
+                if let Some(lost_span) = Span::of(&batch).map(Span::outside) {
                     let why =
                         "the queue to the spool is full: the disk or the processor is too slow";
-                    self.notes.add("", hole, Cause::BatchesLost, why);
+                    self.notes.add("", lost_span, Cause::BatchesLost, why);
                     log::error!("samples lost: {why}");
                 }
                 self.spare.push(*batch);

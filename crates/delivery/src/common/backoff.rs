@@ -28,12 +28,12 @@ impl Backoff {
 
     /// Returns the delay after a failure. It is 0.5 to 1.5 times the current delay, or the delay that the server
     /// requests, at most 60 s.
-    pub(crate) fn failed(&mut self, asked: Option<Duration>) -> Duration {
+    pub(crate) fn failed(&mut self, retry_after: Option<Duration>) -> Duration {
         let half = self.next / 2;
         let thousandths = u32::try_from(self.random() % 1000).unwrap_or(0);
         let wait = half + self.next * thousandths / 1000;
         self.next = (self.next * 2).min(LONGEST);
-        asked.map_or(wait, |asked| wait.max(asked.min(2 * LONGEST)))
+        retry_after.map_or(wait, |retry_after| wait.max(retry_after.min(2 * LONGEST)))
     }
 
     /// Xorshift (Marsaglia, "Xorshift RNGs", 2003).
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_may_ask_for_more_and_not_for_ever() {
+    fn the_server_may_request_a_longer_wait_within_a_limit() {
         let mut a = Backoff::new(FIRST, 7);
         assert_eq!(a.failed(Some(Duration::from_secs(7))), Duration::from_secs(7));
         assert_eq!(a.failed(Some(Duration::from_secs(7000))), 2 * LONGEST);

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_given_clock_goes_on_when_told() {
+    fn a_given_clock_advances_on_request() {
         let clock = GivenClock::new(Timestamp(10));
         clock.pass(5);
         clock.set(Timestamp(100));

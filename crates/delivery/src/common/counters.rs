@@ -16,9 +16,9 @@ pub struct Counters {
     /// Number of batches that the server acknowledged.
     pub sent_batches: AtomicU64,
     /// Number of batches that the server rejected permanently.
-    pub refused_batches: AtomicU64,
+    pub rejected_batches: AtomicU64,
     /// Number of samples that the server rejected in stored batches.
-    pub refused_samples: AtomicU64,
+    pub rejected_samples: AtomicU64,
     /// Number of lost samples: no room in memory or spool, too old, or in rejected batches.
     pub dropped_samples: AtomicU64,
     /// Longest time until the next batch, as of the last sealing; 0 before that.

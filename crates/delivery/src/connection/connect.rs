@@ -1,6 +1,6 @@
 //! Server and credentials. The thread that reads the settings shares them with the sender thread.
 
-use crate::connection::endpoints::server_asked;
+use crate::connection::endpoints::requested_server;
 use crate::connection::http::Http;
 use config::{AgentConfig, ServerSettings, ServerUrl, SpoolSettings};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -105,6 +105,6 @@ impl State {
     }
 
     fn url(&self) -> Option<ServerUrl> {
-        if self.local { None } else { server_asked(&self.settings) }
+        if self.local { None } else { requested_server(&self.settings) }
     }
 }

@@ -1,7 +1,7 @@
 //! Server and spool that the settings select. `jobmeter doctor` reads them without an agent.
 
 use crate::connection::http::{Failure, Http};
-use config::{ServerSettings, ServerUrl, Spool, SpoolSettings, place};
+use config::{ServerSettings, ServerUrl, Spool, SpoolSettings, paths};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ fn is_root() -> bool {
 }
 
 /// Server that receives the batches: the configured one, otherwise a server running on this machine.
-pub fn server_asked(settings: &ServerSettings) -> Option<ServerUrl> {
-    settings.server.clone().or_else(|| place::server_here(is_root(), &environment))
+pub fn requested_server(settings: &ServerSettings) -> Option<ServerUrl> {
+    settings.server.clone().or_else(|| paths::server_here(is_root(), &environment))
 }
 
 /// Runtime file of a local server that has ended, if only this file selects the server. A running server holds a
@@ -27,7 +27,7 @@ pub fn stale_record(settings: &ServerSettings) -> Option<PathBuf> {
     if settings.server.is_some() {
         return None;
     }
-    let (file, _) = place::server_record(is_root(), &environment)?;
+    let (file, _) = paths::server_record(is_root(), &environment)?;
     // The lock is released at once with the file: a starting server needs it.
     let lock = |file: &File| flock(file, FlockOperation::NonBlockingLockShared);
     File::open(&file).is_ok_and(|file| lock(&file).is_ok()).then_some(file)
@@ -39,7 +39,7 @@ pub fn spool_dir(settings: &SpoolSettings) -> Option<PathBuf> {
     match &settings.spool {
         Some(Spool::None) => None,
         Some(Spool::Folder(dir)) => Some(dir.clone()),
-        None => Some(place::state_dir(is_root(), &environment)?.join("spool")),
+        None => Some(paths::state_dir(is_root(), &environment)?.join("spool")),
     }
 }
 

@@ -52,9 +52,9 @@ pub struct StatusHeaders<'a> {
     /// Generation of the server's configuration that it uses.
     pub generation: u64,
     /// Parts of that configuration that it rejected.
-    pub refused: &'a str,
+    pub rejected: &'a str,
     /// Sources that give no or too few samples.
-    pub troubles: &'a str,
+    pub source_errors: &'a str,
     /// Sources that the settings disable entirely or in part, with the origin of the setting.
     pub unread: &'a str,
     /// Longest time until its next batch in microseconds; 0 if unknown.
@@ -199,7 +199,7 @@ impl Http {
         if status.is_success() {
             return Err(unreached(&"it is no server of jobmeter"));
         }
-        Err(refusal(status, &body, after))
+        Err(rejection(status, &body, after))
     }
 
     /// Sends frames with the agent's status and waits for the response.
@@ -212,8 +212,8 @@ impl Http {
             .header("X-Jobmeter-Now", status.now.0)
             .header("X-Jobmeter-Config", status.generation);
         for (name, text) in [
-            ("X-Jobmeter-Refused", status.refused),
-            ("X-Jobmeter-Sources", status.troubles),
+            ("X-Jobmeter-Refused", status.rejected),
+            ("X-Jobmeter-Sources", status.source_errors),
             ("X-Jobmeter-Unread", status.unread),
         ] {
             if !text.is_empty() {
@@ -235,7 +235,7 @@ impl Http {
         let mut body = Vec::new();
         let read = response.body_mut().as_reader().take(most).read_to_end(&mut body);
         if !code.is_success() {
-            return Err(refusal(code, &body, after));
+            return Err(rejection(code, &body, after));
         }
         read.map_err(|e| {
             Failure::Unreached(format!("{}: cannot read the response: {e}", self.url))
@@ -246,7 +246,7 @@ impl Http {
 }
 
 /// Maps an HTTP status other than success to a failure.
-fn refusal(status: StatusCode, body: &[u8], after: Option<Duration>) -> Failure {
+fn rejection(status: StatusCode, body: &[u8], after: Option<Duration>) -> Failure {
     let reason = String::from_utf8_lossy(body).trim().to_owned();
     let reason = if reason.is_empty() {
         status.canonical_reason().unwrap_or("no reason").to_owned()

@@ -4,7 +4,7 @@
 //! A server with TLS authenticates with its certificate. `docs/decisions/0019-local-callers.md` explains why the
 //! owner found is that of this connection.
 
-use config::place::is_private;
+use config::paths::is_private;
 use kernel::Root;
 use kernel::tcp_owners::{Ends, owners};
 use rustix::io::Errno;

@@ -32,11 +32,11 @@ impl Addresses {
 
     fn get(
         &self,
-        ask: impl FnOnce() -> Result<Vec<SocketAddr>, Error>,
+        look_up: impl FnOnce() -> Result<Vec<SocketAddr>, Error>,
     ) -> Result<Vec<SocketAddr>, Error> {
         let mut known = self.known();
         if known.addresses.is_empty() || known.doubted {
-            match ask() {
+            match look_up() {
                 Ok(addresses) => *known = Resolved { addresses, doubted: false },
                 Err(error) if known.addresses.is_empty() => return Err(error),
                 Err(error) => {
@@ -58,9 +58,9 @@ impl Resolver for Addresses {
         config: &Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, Error> {
-        let ask = || Ok(DefaultResolver::default().resolve(uri, config, timeout)?.to_vec());
+        let look_up = || Ok(DefaultResolver::default().resolve(uri, config, timeout)?.to_vec());
         let mut found = self.empty();
-        self.get(ask)?.into_iter().for_each(|address| found.push(address));
+        self.get(look_up)?.into_iter().for_each(|address| found.push(address));
         Ok(found)
     }
 }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn asked_once_and_again_when_in_doubt() {
+    fn looked_up_once_and_again_when_in_doubt() {
         let addresses = Addresses::default();
         let [first, second] = [1, 2].map(|n| vec![SocketAddr::from(([127, 0, 0, n], 8790))]);
         let lost = || Err(Error::HostNotFound);

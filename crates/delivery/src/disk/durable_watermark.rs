@@ -14,12 +14,12 @@ use std::path::Path;
 
 /// The file `kept`.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct DurableWatermark {
     file: File,
     written: Option<Timestamp>,
 }
 
-impl Kept {
+impl DurableWatermark {
     /// Opens the file in a folder. Also returns the time that an earlier start wrote.
     ///
     /// # Errors
@@ -76,11 +76,11 @@ mod tests {
     #[test]
     fn written_and_read_back() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut kept, before) = Kept::open(dir.path()).unwrap();
+        let (mut kept, before) = DurableWatermark::open(dir.path()).unwrap();
         assert_eq!(before, None);
         kept.write(Timestamp(-5)).unwrap();
         kept.write(Timestamp(1_767_706_500_000_000)).unwrap();
-        let (_, before) = Kept::open(dir.path()).unwrap();
+        let (_, before) = DurableWatermark::open(dir.path()).unwrap();
         assert_eq!(before, Some(Timestamp(1_767_706_500_000_000)));
     }
 
@@ -88,15 +88,19 @@ mod tests {
     fn every_cut_and_every_flipped_byte_is_seen() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kept");
-        Kept::open(dir.path()).unwrap().0.write(Timestamp(1_767_706_500_000_000)).unwrap();
+        DurableWatermark::open(dir.path())
+            .unwrap()
+            .0
+            .write(Timestamp(1_767_706_500_000_000))
+            .unwrap();
         let good = std::fs::read(&path).unwrap();
         for at in 0..good.len() {
             std::fs::write(&path, &good[..at]).unwrap();
-            assert_eq!(Kept::open(dir.path()).unwrap().1, None, "{at}");
+            assert_eq!(DurableWatermark::open(dir.path()).unwrap().1, None, "{at}");
             let mut bad = good.clone();
             bad[at] ^= 0x10;
             std::fs::write(&path, &bad).unwrap();
-            assert_eq!(Kept::open(dir.path()).unwrap().1, None, "{at}");
+            assert_eq!(DurableWatermark::open(dir.path()).unwrap().1, None, "{at}");
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The folders on disk, opened as the settings say.
 
-use crate::batches::notes::Notes;
+use crate::batches::pending_events::PendingEvents;
 use crate::common::counters::Counters;
 use crate::common::error::DeliveryError;
 use crate::connection::endpoints::spool_dir;
-use crate::disk::durable_watermark::Kept;
-use crate::disk::refused::Refused;
+use crate::disk::durable_watermark::DurableWatermark;
+use crate::disk::rejected_batches::RejectedBatches;
 use crate::disk::spool::{Spool, SpoolLimits};
 use config::SpoolSettings;
 use model::Timestamp;
@@ -16,10 +16,10 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Folders {
     pub(crate) spool: Option<Spool>,
-    pub(crate) kept: Option<Kept>,
+    pub(crate) kept: Option<DurableWatermark>,
     /// Time until which an earlier start kept everything.
     pub kept_until: Option<Timestamp>,
-    pub(crate) refused: Option<Refused>,
+    pub(crate) rejected: Option<RejectedBatches>,
 }
 
 impl Folders {
@@ -29,7 +29,7 @@ impl Folders {
     /// The configured folder cannot be used, or other users may write to the folder.
     pub fn open(
         settings: &SpoolSettings,
-        notes: &Arc<Notes>,
+        notes: &Arc<PendingEvents>,
         counters: &Arc<Counters>,
     ) -> Result<Self, DeliveryError> {
         if matches!(settings.spool, Some(config::Spool::None)) {
@@ -46,10 +46,10 @@ impl Folders {
         let open = || {
             let limits = spool_limits(settings);
             let spool = Spool::open(&dir, limits, Arc::clone(notes), Arc::clone(counters))?;
-            let (kept, kept_until) = Kept::open(&dir)?;
-            let refused = Refused::open(&dir, settings.refused_bytes_max.0)?;
-            let (spool, kept, refused) = (Some(spool), Some(kept), Some(refused));
-            Ok(Self { spool, kept, kept_until, refused })
+            let (kept, kept_until) = DurableWatermark::open(&dir)?;
+            let rejected = RejectedBatches::open(&dir, settings.refused_bytes_max.0)?;
+            let (spool, kept, rejected) = (Some(spool), Some(kept), Some(rejected));
+            Ok(Self { spool, kept, kept_until, rejected })
         };
         match open() {
             Ok(folders) => Ok(folders),

@@ -2,10 +2,10 @@
 //!
 //! - `spool`: unacknowledged frames in segments.
 //! - `durable_watermark`: time until which everything is kept.
-//! - `refused`: permanently rejected batches.
+//! - `rejected_batches`: permanently rejected batches.
 //! - `folders`: all three, opened as the settings say.
 
 pub(crate) mod durable_watermark;
 pub(crate) mod folders;
-pub(crate) mod refused;
+pub(crate) mod rejected_batches;
 pub(crate) mod spool;

@@ -21,7 +21,7 @@
 mod segment;
 
 use crate::batches::frames::{self, Span};
-use crate::batches::notes::Notes;
+use crate::batches::pending_events::PendingEvents;
 use crate::common::counters::Counters;
 use model::{Cause, Timestamp};
 use rustix::fs::{FlockOperation, flock};
@@ -53,7 +53,7 @@ pub(crate) struct SpoolLimits {
 
 /// Position of a frame in the spool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Spot {
+pub(crate) struct SpoolPosition {
     segment: u64,
     offset: u64,
 }
@@ -70,8 +70,8 @@ pub(crate) struct Spool {
     writing: Option<File>,
     next_number: u64,
     /// Spooled frames that the server already has.
-    done: HashSet<Spot>,
-    notes: Arc<Notes>,
+    done: HashSet<SpoolPosition>,
+    notes: Arc<PendingEvents>,
     counters: Arc<Counters>,
 }
 
@@ -83,7 +83,7 @@ impl Spool {
     pub(crate) fn open(
         dir: &Path,
         limits: SpoolLimits,
-        notes: Arc<Notes>,
+        notes: Arc<PendingEvents>,
         counters: Arc<Counters>,
     ) -> io::Result<Self> {
         kernel::trust::make_own_folder(dir, 0o700)?;
@@ -110,7 +110,7 @@ impl Spool {
             notes,
             counters,
         };
-        spool.tell_counters();
+        spool.publish_counters();
         Ok(spool)
     }
 
@@ -138,7 +138,7 @@ impl Spool {
     ///
     /// # Errors
     /// The disk fails, or it is full and the spool has no segment left to remove.
-    pub(crate) fn append(&mut self, frame: &[u8], span: Span) -> io::Result<Spot> {
+    pub(crate) fn append(&mut self, frame: &[u8], span: Span) -> io::Result<SpoolPosition> {
         let bytes = u64::try_from(frame.len()).unwrap_or(u64::MAX);
         while self.bytes().saturating_add(bytes) > self.limits.bytes_max
             && !self.segments.is_empty()
@@ -153,11 +153,11 @@ impl Spool {
             self.drop_oldest("the disk is full");
             spot = self.write(frame, span);
         }
-        self.tell_counters();
+        self.publish_counters();
         spot
     }
 
-    fn write(&mut self, frame: &[u8], span: Span) -> io::Result<Spot> {
+    fn write(&mut self, frame: &[u8], span: Span) -> io::Result<SpoolPosition> {
         let closed_at = SEGMENT_BYTES.min(self.limits.bytes_max / 4);
         if self.segments.back().is_none_or(|last| last.bytes >= closed_at) {
             self.writing = None;
@@ -169,7 +169,7 @@ impl Spool {
         let Some(last) = self.segments.back_mut() else {
             return Err(io::Error::other("the segment that is being written has disappeared"));
         };
-        let spot = Spot { segment: last.number, offset: last.bytes };
+        let spot = SpoolPosition { segment: last.number, offset: last.bytes };
         last.append(&file, frame, span, self.limits.sync)?;
         self.writing = Some(file);
         Ok(spot)
@@ -204,7 +204,7 @@ impl Spool {
         let next_first = self.segments.get(1).map(|next| next.first);
         let oldest = self.segments.front_mut()?;
         let (number, done) = (oldest.number, &self.done);
-        let is_done = |offset| done.contains(&Spot { segment: number, offset });
+        let is_done = |offset| done.contains(&SpoolPosition { segment: number, offset });
         let (piece, damage) = match oldest.read(&self.dir, bytes, is_done) {
             Ok(read) => read,
             Err(e) => {
@@ -234,11 +234,11 @@ impl Spool {
         if oldest.is_read() {
             self.remove_oldest();
         }
-        self.tell_counters();
+        self.publish_counters();
     }
 
     /// Marks a frame that was spooled while it was being sent, and that the server has.
-    pub(crate) fn mark_done(&mut self, spot: Spot) {
+    pub(crate) fn mark_done(&mut self, spot: SpoolPosition) {
         // Frames above the limit are sent again, and the server recognizes the duplicate.
         if self.done.len() < DONE_MAX {
             self.done.insert(spot);
@@ -251,7 +251,7 @@ impl Spool {
         while self.segments.front().is_some_and(|oldest| oldest.last() < oldest_kept) {
             self.drop_oldest("older than `spool_age_max`");
         }
-        self.tell_counters();
+        self.publish_counters();
     }
 
     /// Removes the oldest segment. Its unsent samples become a gap, and its unsent gaps are noted again.
@@ -293,10 +293,10 @@ impl Spool {
         {
             log::error!("spool segment {} cannot be removed: {e}", oldest.name());
         }
-        self.tell_counters();
+        self.publish_counters();
     }
 
-    fn tell_counters(&self) {
+    fn publish_counters(&self) {
         let count = u64::try_from(self.segments.len()).unwrap_or(u64::MAX);
         self.counters.spool_bytes.store(self.bytes(), Ordering::Relaxed);
         self.counters.spool_segments.store(count, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! The two threads of a delivery: the keeper stores sealed batches, and the sender sends them.
 
-use crate::batches::notes::Notes;
+use crate::batches::pending_events::PendingEvents;
 use crate::common::backoff::{Backoff, FIRST};
 use crate::common::boot::chance;
 use crate::common::clock::Clock;
@@ -9,7 +9,7 @@ use crate::common::error::DeliveryError;
 use crate::common::threads::thread;
 use crate::connection::connect::{Connect, Settings};
 use crate::disk::folders::{Folders, spool_limits};
-use crate::sending::keeper::Keeper;
+use crate::sending::encoder_thread::EncoderThread;
 use crate::sending::outbox::Outbox;
 use crate::sending::queue::{End, Inlet, queue};
 use crate::sending::sender::{Order, Sender, Wanted};
@@ -40,7 +40,7 @@ impl Delivery {
     pub fn start(
         settings: Settings<'_>,
         folders: Folders,
-        (notes, counters, clock): (&Arc<Notes>, &Arc<Counters>, &Arc<dyn Clock>),
+        (notes, counters, clock): (&Arc<PendingEvents>, &Arc<Counters>, &Arc<dyn Clock>),
         (boot, period): (&Boot, Duration),
         waker: UnixStream,
     ) -> Result<(Self, Inlet), DeliveryError> {
@@ -59,7 +59,7 @@ impl Delivery {
             Backoff::new(FIRST, chance),
             phase(period, chance),
         );
-        let keeper = Keeper::new(batches, &outbox, notes, counters, clock);
+        let keeper = EncoderThread::new(batches, &outbox, notes, counters, clock);
         let keeper = thread("keep", move || keeper.run())?;
         // Not joined: the thread may wait for a response as long as the settings allow.
         drop(thread("send", move || sender.run())?);

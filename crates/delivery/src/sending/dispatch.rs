@@ -4,7 +4,7 @@
 use crate::common::backoff::Backoff;
 use crate::common::counters::Counters;
 use crate::connection::http::Failure;
-use crate::sending::outbox::{Fate, Outbox, Request};
+use crate::sending::outbox::{Outbox, Request, SendOutcome};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -53,14 +53,14 @@ impl Dispatch {
 
     /// Handles a response: frames that the server has are removed. Returns a delay if the server requests one.
     pub(crate) fn answered(&mut self, request: &Request, answer: &Answer) -> Option<Duration> {
-        let fates: Vec<Fate> = answer.acks.iter().map(Fate::from).collect();
-        self.outbox.settle(request, &fates);
-        for ack in answer.acks.iter().filter(|ack| ack.samples_refused > 0) {
-            let count = u64::from(ack.samples_refused);
-            self.counters.refused_samples.fetch_add(count, Ordering::Relaxed);
+        let outcomes: Vec<SendOutcome> = answer.acks.iter().map(SendOutcome::from).collect();
+        self.outbox.settle(request, &outcomes);
+        for ack in answer.acks.iter().filter(|ack| ack.samples_rejected > 0) {
+            let count = u64::from(ack.samples_rejected);
+            self.counters.rejected_samples.fetch_add(count, Ordering::Relaxed);
         }
         self.frames_max = (self.frames_max * 2).min(FRAMES_MAX);
-        if fates.contains(&Fate::Later) {
+        if outcomes.contains(&SendOutcome::Later) {
             return Some(self.backoff.failed(None));
         }
         self.backoff.reset();
@@ -87,12 +87,12 @@ impl Dispatch {
                 self.outbox.settle(request, &[]);
                 return Duration::ZERO;
             }
-            self.outbox.settle(request, &[Fate::Refused(reason.clone())]);
+            self.outbox.settle(request, &[SendOutcome::RejectedBatches(reason.clone())]);
             return Duration::ZERO;
         }
         self.outbox.settle(request, &[]);
-        let asked = if let Failure::Later { after, .. } = failure { *after } else { None };
-        self.backoff.failed(asked)
+        let retry_after = if let Failure::Later { after, .. } = failure { *after } else { None };
+        self.backoff.failed(retry_after)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Sending: from a sealed batch to the server's acknowledgement.
 //!
-//! - `queue`, `keeper`: sealed batches become frames.
+//! - `queue`, `encoder_thread`: sealed batches become frames.
 //! - `outbox`: frames in memory, with the spool behind it.
 //! - `dispatch`: choice of the next request.
 //! - `sender`: the sender thread.
@@ -8,7 +8,7 @@
 
 pub(crate) mod delivery_threads;
 pub(crate) mod dispatch;
-pub(crate) mod keeper;
+pub(crate) mod encoder_thread;
 pub(crate) mod outbox;
 pub(crate) mod queue;
 pub(crate) mod sender;

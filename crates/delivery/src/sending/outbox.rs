@@ -5,12 +5,12 @@
 //! outbox.
 
 use crate::batches::frames::{Span, inside};
-use crate::batches::notes::Notes;
+use crate::batches::pending_events::PendingEvents;
 use crate::common::counters::Counters;
-use crate::disk::durable_watermark::Kept;
+use crate::disk::durable_watermark::DurableWatermark;
 use crate::disk::folders::Folders;
-use crate::disk::refused::Refused;
-use crate::disk::spool::{Piece, Spool, Spot};
+use crate::disk::rejected_batches::RejectedBatches;
+use crate::disk::spool::{Piece, Spool, SpoolPosition};
 use model::{Boot, Cause, Timestamp};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ const LIVE_BYTES_MAX: usize = 1 << 20;
 /// Approximate number of spool bytes in one request.
 const PIECE_BYTES: usize = 256 << 10;
 /// Interval at which the watermark is written and old segments are removed.
-const TEND_US: i64 = 500_000;
+const MAINTAIN_US: i64 = 500_000;
 
 /// An encoded batch.
 #[derive(Clone, Debug)]
@@ -88,21 +88,21 @@ impl Request {
 
 /// Result of sending a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum SendOutcome {
     /// The server has the frame.
     Stored,
     /// The server rejected the frame permanently, for this reason.
-    Refused(String),
+    RejectedBatches(String),
     /// The server did not accept the frame yet.
     Later,
 }
 
-impl From<&Ack> for Fate {
+impl From<&Ack> for SendOutcome {
     fn from(ack: &Ack) -> Self {
         match ack.status {
             AckStatus::Stored | AckStatus::Duplicate => Self::Stored,
-            AckStatus::RefusedForGood => Self::Refused(ack.reason.clone()),
-            AckStatus::RefusedForNow => Self::Later,
+            AckStatus::RejectedPermanently => Self::RejectedBatches(ack.reason.clone()),
+            AckStatus::RejectedTemporarily => Self::Later,
         }
     }
 }
@@ -114,11 +114,11 @@ struct State {
     /// Time of the last sealed sample.
     last: Option<Timestamp>,
     /// Frames of a request under way that were spooled meanwhile.
-    moved: Vec<(u64, Spot)>,
+    moved: Vec<(u64, SpoolPosition)>,
     sending: Vec<u64>,
     spool: Option<Spool>,
-    kept: Option<Kept>,
-    refused: Option<Refused>,
+    kept: Option<DurableWatermark>,
+    rejected: Option<RejectedBatches>,
     live_turn: bool,
     /// The sender must check its orders.
     rung: bool,
@@ -126,7 +126,7 @@ struct State {
     failed: bool,
     /// The sender has ended.
     no_sender: bool,
-    tended_us: i64,
+    maintained_us: i64,
     ending: bool,
 }
 
@@ -136,13 +136,17 @@ pub(crate) struct Outbox {
     state: Mutex<State>,
     ready: Condvar,
     settled: Condvar,
-    notes: Arc<Notes>,
+    notes: Arc<PendingEvents>,
     counters: Arc<Counters>,
 }
 
 impl Outbox {
-    pub(crate) fn new(folders: Folders, notes: Arc<Notes>, counters: Arc<Counters>) -> Self {
-        let Folders { spool, kept, kept_until, refused } = folders;
+    pub(crate) fn new(
+        folders: Folders,
+        notes: Arc<PendingEvents>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        let Folders { spool, kept, kept_until, rejected } = folders;
         let state = State {
             live: VecDeque::new(),
             next_id: 0,
@@ -151,12 +155,12 @@ impl Outbox {
             sending: Vec::new(),
             spool,
             kept,
-            refused,
+            rejected,
             live_turn: true,
             rung: false,
             failed: false,
             no_sender: false,
-            tended_us: 0,
+            maintained_us: 0,
             ending: false,
         };
         let (ready, settled) = (Condvar::new(), Condvar::new());
@@ -185,13 +189,13 @@ impl Outbox {
             self.spill_oldest(&mut state, "memory is full");
         }
         state.draw_kept_back(&self.notes);
-        self.tell_counters(&state);
+        self.publish_counters(&state);
         drop(state);
         self.ready.notify_all();
     }
 
     /// Moves frames that waited too long to the spool. Returns the time until the next call.
-    pub(crate) fn tend(&self, now: Timestamp, now_us: i64) -> Duration {
+    pub(crate) fn maintain(&self, now: Timestamp, now_us: i64) -> Duration {
         let mut state = self.state();
         // Without a spool, a frame stays in memory as long as the memory limit permits.
         while state.spool.is_some()
@@ -202,15 +206,15 @@ impl Outbox {
         {
             self.spill_oldest(&mut state, "the server is unavailable");
         }
-        if now_us.saturating_sub(state.tended_us) >= TEND_US {
-            state.tended_us = now_us;
+        if now_us.saturating_sub(state.maintained_us) >= MAINTAIN_US {
+            state.maintained_us = now_us;
             state.write_kept(&self.notes);
             if let Some(spool) = &mut state.spool {
                 spool.drop_aged(now);
             }
         }
         state.draw_kept_back(&self.notes);
-        self.tell_counters(&state);
+        self.publish_counters(&state);
         let oldest = state.live.front().filter(|_| state.spool.is_some());
         let left_us = oldest.map_or(i64::MAX, |live| live.since_us + LIVE_US - now_us);
         Duration::from_micros(u64::try_from(left_us).unwrap_or(0))
@@ -267,18 +271,18 @@ impl Outbox {
     }
 
     /// Handles the result of each frame of a request.
-    pub(crate) fn settle(&self, request: &Request, fates: &[Fate]) {
+    pub(crate) fn settle(&self, request: &Request, outcomes: &[SendOutcome]) {
         let mut state = self.state();
-        state.failed = fates.iter().all(|fate| *fate == Fate::Later);
+        state.failed = outcomes.iter().all(|outcome| *outcome == SendOutcome::Later);
         match request {
             Request::Live(frames) => {
-                for ((id, frame), fate) in frames.iter().zip(fates) {
-                    if let Fate::Refused(reason) = fate {
-                        self.refuse(&mut state, &frame.bytes, reason);
+                for ((id, frame), outcome) in frames.iter().zip(outcomes) {
+                    if let SendOutcome::RejectedBatches(reason) = outcome {
+                        self.reject(&mut state, &frame.bytes, reason);
                     }
-                    if *fate != Fate::Later {
+                    if *outcome != SendOutcome::Later {
                         state.done(*id);
-                        self.count_sent(fate);
+                        self.count_sent(outcome);
                     }
                 }
                 state.sending.clear();
@@ -286,14 +290,17 @@ impl Outbox {
             }
             Request::Spooled(piece) => {
                 let mut end = None;
-                for ((bytes, (_, frame_end)), fate) in piece.frames().zip(&piece.frames).zip(fates)
+                for ((bytes, (_, frame_end)), outcome) in
+                    piece.frames().zip(&piece.frames).zip(outcomes)
                 {
-                    match fate {
-                        Fate::Later => break,
-                        Fate::Refused(reason) => self.refuse(&mut state, bytes, reason),
-                        Fate::Stored => {}
+                    match outcome {
+                        SendOutcome::Later => break,
+                        SendOutcome::RejectedBatches(reason) => {
+                            self.reject(&mut state, bytes, reason)
+                        }
+                        SendOutcome::Stored => {}
                     }
-                    self.count_sent(fate);
+                    self.count_sent(outcome);
                     end = Some(*frame_end);
                 }
                 if let (Some(end), Some(spool)) = (end, &mut state.spool) {
@@ -302,7 +309,7 @@ impl Outbox {
             }
         }
         state.draw_kept_back(&self.notes);
-        self.tell_counters(&state);
+        self.publish_counters(&state);
         drop(state);
         self.settled.notify_all();
     }
@@ -331,14 +338,14 @@ impl Outbox {
             self.spill_oldest(&mut state, "the agent ends");
         }
         state.write_kept(&self.notes);
-        self.tell_counters(&state);
+        self.publish_counters(&state);
         self.ready.notify_all();
     }
 
     /// Sets the folders of an outbox that began without them.
     pub(crate) fn set_folders(&self, folders: Folders) {
         let state = &mut *self.state();
-        (state.spool, state.kept, state.refused) = (folders.spool, folders.kept, folders.refused);
+        (state.spool, state.kept, state.rejected) = (folders.spool, folders.kept, folders.rejected);
     }
 
     /// Changes the spool, for example its limits.
@@ -374,10 +381,10 @@ impl Outbox {
         self.counters.dropped_samples.fetch_add(frame.samples, Ordering::Relaxed);
     }
 
-    fn refuse(&self, state: &mut State, frame: &[u8], reason: &str) {
+    fn reject(&self, state: &mut State, frame: &[u8], reason: &str) {
         log::error!("the server rejected a batch permanently: {reason}");
-        if let Some(refused) = &mut state.refused
-            && let Err(e) = refused.keep(frame, reason)
+        if let Some(rejected) = &mut state.rejected
+            && let Err(e) = rejected.keep(frame, reason)
         {
             log::error!("cannot store the rejected batch: {e}");
         }
@@ -385,22 +392,22 @@ impl Outbox {
         // Its gaps and jobs are noted again, unless it has no samples: then they may be the reason for the
         // rejection.
         if let Some(span) = inside.span {
-            self.notes.add("", span.outside(), Cause::Refused, reason);
+            self.notes.add("", span.outside(), Cause::Rejected, reason);
             self.notes.put_all(inside.gaps, inside.jobs);
         }
         self.counters.dropped_samples.fetch_add(inside.samples, Ordering::Relaxed);
     }
 
-    fn count_sent(&self, fate: &Fate) {
-        let counter = match fate {
-            Fate::Stored => &self.counters.sent_batches,
-            Fate::Refused(_) => &self.counters.refused_batches,
-            Fate::Later => return,
+    fn count_sent(&self, outcome: &SendOutcome) {
+        let counter = match outcome {
+            SendOutcome::Stored => &self.counters.sent_batches,
+            SendOutcome::RejectedBatches(_) => &self.counters.rejected_batches,
+            SendOutcome::Later => return,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn tell_counters(&self, state: &State) {
+    fn publish_counters(&self, state: &State) {
         let bytes = u64::try_from(state.live_bytes()).unwrap_or(u64::MAX);
         self.counters.unsent_bytes.store(bytes, Ordering::Relaxed);
         let live = state.live.iter().find_map(|live| live.frame.span).map(|span| span.first);
@@ -427,22 +434,22 @@ impl State {
     }
 
     /// Time until which everything is acknowledged or spooled.
-    fn kept_until(&self, notes: &Notes) -> Option<Timestamp> {
+    fn kept_until(&self, notes: &PendingEvents) -> Option<Timestamp> {
         let live = self.live.iter().filter_map(|live| live.before);
         live.chain(self.last).chain(notes.earliest()).min()
     }
 
     /// Writes a decreased watermark at once, after the spool lost frames or the server rejected them. Otherwise no
     /// start would report the gap after a kill.
-    fn draw_kept_back(&mut self, notes: &Notes) {
-        let written = self.kept.as_ref().and_then(Kept::written);
+    fn draw_kept_back(&mut self, notes: &PendingEvents) {
+        let written = self.kept.as_ref().and_then(DurableWatermark::written);
         if self.kept_until(notes).zip(written).is_some_and(|(until, written)| until < written) {
             self.write_kept(notes);
         }
     }
 
     /// Writes the watermark.
-    fn write_kept(&mut self, notes: &Notes) {
+    fn write_kept(&mut self, notes: &PendingEvents) {
         let until = self.kept_until(notes);
         if let (Some(until), Some(kept)) = (until, &mut self.kept)
             && let Err(e) = kept.write(until)

@@ -29,10 +29,10 @@ pub enum Order {
         /// The generation.
         generation: u64,
         /// Parts of it that the node rejected.
-        refused: String,
+        rejected: String,
     },
     /// Sources that give no or too few samples, with the reason.
-    Troubles(String),
+    SourceErrors(String),
     /// Sources that the settings disable entirely or in part, with the origin of the setting.
     Unread(String),
     /// End once memory is empty.
@@ -77,8 +77,8 @@ pub(crate) struct Sender {
     counters: Arc<Counters>,
     phase: Duration,
     generation: u64,
-    refused: String,
-    troubles: String,
+    rejected: String,
+    source_errors: String,
     unread: String,
     jobs: WantedJobs,
     /// Whether the last request had a response.
@@ -110,8 +110,8 @@ impl Sender {
             http: None,
             phase,
             generation: 0,
-            refused: String::new(),
-            troubles: String::new(),
+            rejected: String::new(),
+            source_errors: String::new(),
             unread: String::new(),
             jobs: WantedJobs::default(),
             reached: false,
@@ -155,8 +155,8 @@ impl Sender {
             let status = StatusHeaders {
                 now: self.clock.wall(),
                 generation: self.generation,
-                refused: &self.refused,
-                troubles: &self.troubles,
+                rejected: &self.rejected,
+                source_errors: &self.source_errors,
                 unread: &self.unread,
                 wait_us: self.counters.wait_us.load(Ordering::Relaxed),
                 stops: self.ending,
@@ -194,11 +194,11 @@ impl Sender {
                 self.http = None;
                 self.dispatch.renew();
             }
-            Order::Generation { generation, refused } => {
+            Order::Generation { generation, rejected } => {
                 self.generation = generation;
-                self.refused = refused;
+                self.rejected = rejected;
             }
-            Order::Troubles(troubles) => self.troubles = troubles,
+            Order::SourceErrors(source_errors) => self.source_errors = source_errors,
             Order::Unread(unread) => self.unread = unread,
             Order::End => self.ending = true,
         }
@@ -226,22 +226,22 @@ impl Sender {
                 log::info!("the server accepts batches");
             }
         }
-        for ack in answer.acks.iter().filter(|ack| ack.samples_refused > 0) {
-            let (count, why) = (ack.samples_refused, &ack.samples_reason);
+        for ack in answer.acks.iter().filter(|ack| ack.samples_rejected > 0) {
+            let (count, why) = (ack.samples_rejected, &ack.samples_reason);
             log::warn!("the server rejected {count} samples of a batch: {why}");
         }
-        let later = |ack: &&Ack| ack.status == AckStatus::RefusedForNow;
+        let later = |ack: &&Ack| ack.status == AckStatus::RejectedTemporarily;
         if let Some(ack) = answer.acks.iter().find(later) {
             log::warn!("the server rejected a batch temporarily: {}", ack.reason);
         }
         let wait = self.dispatch.answered(request, answer);
         let rate = self.connect.spool_bytes_per_second();
         self.dispatch.pace_spool(request, bytes, rate, self.clock.steady_us());
-        self.tell_wanted(answer);
+        self.publish_wanted(answer);
         wait
     }
 
-    fn tell_wanted(&mut self, answer: &Answer) {
+    fn publish_wanted(&mut self, answer: &Answer) {
         let generation = answer.config_generation;
         if generation != self.generation && (generation == 0 || !answer.config.is_empty()) {
             self.want(Wanted::Config { generation, text: answer.config.clone() });
@@ -259,12 +259,12 @@ impl Sender {
 
     fn want(&self, wanted: Wanted) -> bool {
         // If the channel is full, the server repeats its request in the next response.
-        let told = self.wanted.try_send(wanted).is_ok();
-        if told {
+        let is_sent = self.wanted.try_send(wanted).is_ok();
+        if is_sent {
             // A full pipe already wakes the reader.
             (&self.waker).write_all(&[0]).ok();
         }
-        told
+        is_sent
     }
 
     /// Handles a rejected or failed request. Returns the delay before the next attempt.

@@ -159,7 +159,7 @@ pub(crate) fn answer(post: &Post, status: AckStatus) -> Answer {
         seq: *seq,
         status,
         reason: "because".to_owned(),
-        samples_refused: 0,
+        samples_rejected: 0,
         samples_reason: String::new(),
     };
     Answer { acks: post.frames.iter().map(ack).collect(), ..Answer::default() }

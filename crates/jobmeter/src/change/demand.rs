@@ -54,11 +54,11 @@ pub(crate) fn set(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
         list(client, matches, &mut out)?;
     } else if let Some(number) = matches.get_one::<u64>("undo") {
         let undone: ChangeReceipt = client.delete(&format!("/api/v1/settings/{number}"))?;
-        told(matches, &mut out, &undone, "is undone")?;
+        change_error(matches, &mut out, &undone, "is undone")?;
     } else {
         let set = wanted(matches)?;
         let made: ChangeReceipt = client.post("/api/v1/settings", &set)?;
-        told(matches, &mut out, &made, "holds")?;
+        change_error(matches, &mut out, &made, "holds")?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
@@ -174,13 +174,13 @@ fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::
     }
     table.write(out)?;
     for change in &changes {
-        for refused in &change.rejected {
+        for rejected in &change.rejected {
             writeln!(
                 out,
                 "{}: {} rejects: {}",
                 change.id,
-                refused.device,
-                in_flags(&refused.reason)
+                rejected.device,
+                in_flags(&rejected.reason)
             )?;
         }
         for shorter in &change.shortened {
@@ -232,7 +232,7 @@ pub(crate) fn flush(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
     let now = api::FlushNow { nodes: nodes.clone(), source: source.clone() };
     let made: ChangeReceipt = client.post("/api/v1/flushes", &now)?;
     let mut out = io::stdout().lock();
-    let code = told(matches, &mut out, &made, "is requested")?;
+    let code = change_error(matches, &mut out, &made, "is requested")?;
     let rejected = nothing_matches::rejected_bursts(client, &nodes, &source);
     if !rejected.is_empty() {
         note(&format!("none of these nodes has a burst of {source} to send"))?;
@@ -254,12 +254,12 @@ fn has_burst(client: &Client, nodes: &str, source: &str) -> bool {
     let Ok(changes) = client.get::<Vec<SetChange>>("/api/v1/settings") else { return true };
     let Ok(all) = client.get::<Vec<api::Node>>("/api/v1/nodes") else { return true };
     let list = |nodes: &str| model::NodeList::new(nodes).ok();
-    let Some(asked) = list(nodes) else { return true };
+    let Some(node_list) = list(nodes) else { return true };
     let key = format!("burst.{source}.");
     let bursts =
         changes.iter().filter(|change| change.settings.iter().any(|one| one.starts_with(&key)));
     bursts.filter_map(|change| list(&change.nodes)).any(|of_change| {
-        all.iter().any(|node| asked.has(&node.device) && of_change.has(&node.device))
+        all.iter().any(|node| node_list.has(&node.device) && of_change.has(&node.device))
     })
 }
 
@@ -271,7 +271,7 @@ pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
     if let Some(number) = matches.get_one::<u64>("undo") {
         let ended: ChangeReceipt =
             client.delete(&format!("{PATH}/{}", escape(&number.to_string())))?;
-        told(matches, &mut out, &ended, "is ended")?;
+        change_error(matches, &mut out, &ended, "is ended")?;
         out.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -331,7 +331,7 @@ fn write_promoted(promoted: &[Promoted], times: &Times, out: &mut impl Write) ->
     Ok(())
 }
 
-fn told(
+fn change_error(
     matches: &ArgMatches,
     out: &mut impl Write,
     one: &ChangeReceipt,
@@ -397,19 +397,26 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_is_none_is_refused_with_the_near_one() {
+    fn an_unknown_source_is_rejected_with_the_near_name() {
         let error = |words: &str| parse(words).unwrap_err().to_string();
-        let told = error("--nodes n1 --for 1m --period 1s --source cpu,memry");
-        assert!(told.contains("memry: unknown source; did you mean `memory`?"), "{told}");
-        let told = error("--nodes n1 --for 1m --period 1s --source cpu,exec");
+        let change_error = error("--nodes n1 --for 1m --period 1s --source cpu,memry");
         assert!(
-            told.starts_with("--source exec: the source runs a program; only the node's own"),
-            "{told}"
+            change_error.contains("memry: unknown source; did you mean `memory`?"),
+            "{change_error}"
         );
-        let told = error("--nodes n1 --for 1m --burst 1s --keep 5s --source taskstats");
-        assert!(told.starts_with("--burst: the source `taskstats` cannot have a burst"), "{told}");
-        let told = error("--nodes n1 --for 1m --burst 1s --keep 5s --source nosuch");
-        assert!(told.contains("nosuch: unknown source"), "{told}");
+        let change_error = error("--nodes n1 --for 1m --period 1s --source cpu,exec");
+        assert!(
+            change_error
+                .starts_with("--source exec: the source runs a program; only the node's own"),
+            "{change_error}"
+        );
+        let change_error = error("--nodes n1 --for 1m --burst 1s --keep 5s --source taskstats");
+        assert!(
+            change_error.starts_with("--burst: the source `taskstats` cannot have a burst"),
+            "{change_error}"
+        );
+        let change_error = error("--nodes n1 --for 1m --burst 1s --keep 5s --source nosuch");
+        assert!(change_error.contains("nosuch: unknown source"), "{change_error}");
         assert!(parse("--nodes n1 --for 1m --period 20s --source agent").is_ok());
     }
 
@@ -438,8 +445,8 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_options() {
-        for (why, told) in [
+    fn rejections_name_options() {
+        for (why, change_error) in [
             (
                 "sources.load.period: `remote.allow` has no `periods`",
                 "--period of load: `remote.allow` has no `periods`",
@@ -451,7 +458,7 @@ mod tests {
                 "its limits are reached; it does not receive [x]",
             ),
         ] {
-            assert_eq!(in_flags(why), told);
+            assert_eq!(in_flags(why), change_error);
         }
     }
 
@@ -462,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_nothing_or_without_an_end_is_refused() {
+    fn a_change_of_nothing_or_without_an_end_is_rejected() {
         for words in [
             "--nodes n1 --for 1m",
             "--nodes n1 --period 1s",

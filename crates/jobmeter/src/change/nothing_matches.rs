@@ -81,7 +81,7 @@ pub(super) fn rejected_bursts(client: &Client, nodes: &str, source: &str) -> Vec
 }
 
 fn rejections(changes: &[SetChange], devices: &[&str], nodes: &str, source: &str) -> Vec<String> {
-    let Ok(asked) = NodeList::new(nodes) else { return Vec::new() };
+    let Ok(node_list) = NodeList::new(nodes) else { return Vec::new() };
     let key = format!("burst.{source}");
     let mut lines = Vec::new();
     for change in changes {
@@ -92,7 +92,7 @@ fn rejections(changes: &[SetChange], devices: &[&str], nodes: &str, source: &str
         if !change.settings.iter().any(|setting| is_of(setting)) {
             continue;
         }
-        for device in devices.iter().filter(|device| asked.has(device) && list.has(device)) {
+        for device in devices.iter().filter(|device| node_list.has(device) && list.has(device)) {
             let rejected = change.rejected.iter();
             let mut rejected = rejected.filter(|one| one.device == **device && is_of(&one.reason));
             match rejected.next() {

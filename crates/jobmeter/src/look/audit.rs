@@ -95,7 +95,7 @@ mod tests {
     use model::Timestamp;
 
     #[test]
-    fn a_line_says_when_who_and_what() {
+    fn a_line_has_time_actor_and_action() {
         let line = "{\"time\": 1767657600.25, \"actor\": \"uid 0\", \"address\": \"::1\", \"action\": \"POST /api/v1/flushes\",
             \"nodes\": \"n1\", \"number\": 7, \"expires\": 1767744000.5}";
         let read = "{\"time\": 1767657601, \"actor\": \"uid 0\", \"address\": \"::1\", \"action\": \"GET /api/v1/jobs/oar:7\",

@@ -38,11 +38,13 @@ pub(crate) fn why(
     if list.is_empty() {
         return Ok(Vec::new());
     }
-    let asked = [("metric", Some(WORKING.to_owned())), ("device", Some(list.join(",")))];
-    let told: Vec<api::Last> = client.get(&path("/api/v1/last", &asked))?;
-    let is_asked = Asked::of(client, nodes.iter())?;
-    let mut lines: Vec<String> =
-        nodes.iter().map(|node| of_node(node, &told, &is_asked, (metric, during), spec)).collect();
+    let parameters = [("metric", Some(WORKING.to_owned())), ("device", Some(list.join(",")))];
+    let last_values: Vec<api::Last> = client.get(&path("/api/v1/last", &parameters))?;
+    let is_requested = Overrides::of(client, nodes.iter())?;
+    let mut lines: Vec<String> = nodes
+        .iter()
+        .map(|node| of_node(node, &last_values, &is_requested, (metric, during), spec))
+        .collect();
     if more > 0 {
         lines.push(format!("{more} more nodes; --device names one"));
     }
@@ -58,11 +60,11 @@ pub(crate) fn read_no_more(
     let lacks = |node: &&api::Node| {
         explained.iter().any(|one| one.series.device == node.device && !is_read(one))
     };
-    let asked = Asked::of(client, nodes.iter().filter(lacks))?;
+    let parameters = Overrides::of(client, nodes.iter().filter(lacks))?;
     let why = |one: &api::Explanation| {
         let series = &one.series;
         let node = nodes.iter().find(|node| node.device == series.device)?;
-        unread(node, &asked, &series.metric, source_of(&series.metric)?)
+        unread(node, &parameters, &series.metric, source_of(&series.metric)?)
     };
     Ok(explained.iter().map(|one| if is_read(one) { None } else { why(one) }).collect())
 }
@@ -85,10 +87,10 @@ fn not_done_of(one: &api::Explanation, changes: &[api::SetChange]) -> Vec<String
         changes.iter().filter(|change| change.settings.iter().any(|setting| is_of(setting)));
     let mut lines = Vec::new();
     for change in of_it {
-        for refused in
-            change.rejected.iter().filter(|refused| *refused.device == *one.series.device)
+        for rejected in
+            change.rejected.iter().filter(|rejected| *rejected.device == *one.series.device)
         {
-            let why = crate::change::demand::in_flags(&refused.reason);
+            let why = crate::change::demand::in_flags(&rejected.reason);
             lines.push(format!(
                 "{} of {} is only partly applied: {why}",
                 change.id, change.created_by
@@ -100,34 +102,34 @@ fn not_done_of(one: &api::Explanation, changes: &[api::SetChange]) -> Vec<String
 
 /// Whether samples still arrive: the newest is at most three periods older than the node's last report.
 fn is_read(one: &api::Explanation) -> bool {
-    let heard = one.senders.iter().map(|sender| sender.last_seen).max_by(f64::total_cmp);
+    let latest = one.senders.iter().map(|sender| sender.last_seen).max_by(f64::total_cmp);
     let old = one.period_seconds.unwrap_or(0.0) * 3.0;
-    heard.zip(one.time).is_some_and(|(heard, time)| heard - time <= old)
+    latest.zip(one.time).is_some_and(|(latest, time)| latest - time <= old)
 }
 
 /// Current setting overrides and promotions, as far as they are visible to the user and explain a disabled
 /// source.
 #[derive(Default)]
-struct Asked {
+struct Overrides {
     /// Ascending by time; `None`: not visible to the user.
     changes: Option<Vec<api::SetChange>>,
     promotions: Vec<api::Promoted>,
 }
 
-impl Asked {
+impl Overrides {
     fn of<'a>(client: &Client, nodes: impl Iterator<Item = &'a api::Node>) -> anyhow::Result<Self> {
         let unread: Vec<&str> =
             nodes.flat_map(|node| &node.sources_restricted).map(|one| &*one.reason).collect();
-        let says = |why: &str| unread.contains(&why);
-        let mut asked = Self::default();
-        if says("server") {
+        let has_reason = |why: &str| unread.contains(&why);
+        let mut parameters = Self::default();
+        if has_reason("server") {
             // Only staff and administrators may read the settings.
-            asked.changes = client.get("/api/v1/settings").ok();
+            parameters.changes = client.get("/api/v1/settings").ok();
         }
-        if says("optional") {
-            asked.promotions = client.get("/api/v1/promotions")?;
+        if has_reason("optional") {
+            parameters.promotions = client.get("/api/v1/promotions")?;
         }
-        Ok(asked)
+        Ok(parameters)
     }
 
     /// The change that disables a source on a node.
@@ -157,24 +159,25 @@ fn matches(pattern: &str, metric: &str) -> bool {
 
 fn of_node(
     node: &api::Node,
-    told: &[api::Last],
-    asked: &Asked,
+    last_values: &[api::Last],
+    parameters: &Overrides,
     (metric, during): (&str, &str),
     spec: &SourceSpec,
 ) -> String {
     let (device, source) = (&node.device, spec.name);
-    if let Some(why) = unread(node, asked, metric, spec) {
+    if let Some(why) = unread(node, parameters, metric, spec) {
         return format!("{device}: {why}");
     }
     if let Some(error) = node.source_errors.iter().find(|error| error.source == source) {
         return format!("{device}: source {source} is {}: {}", error.state, error.reason);
     }
-    let mut told = told.iter().filter(|last| last.series.device == *device).peekable();
-    if told.peek().is_none() {
+    let mut last_values =
+        last_values.iter().filter(|last| last.series.device == *device).peekable();
+    if last_values.peek().is_none() {
         return format!("{device}: its agent reports no state of its sources");
     }
     let is_it = |last: &&api::Last| last.series.labels.get("source").is_some_and(|is| is == source);
-    match told.find(is_it).and_then(|last| last.value) {
+    match last_values.find(is_it).and_then(|last| last.value) {
         None => format!(
             "{device}: source {source} is not read: the agent's settings disable it, or it is \
              optional and not promoted (`jobmeter promote {metric} --nodes {device}`)"
@@ -193,7 +196,12 @@ fn of_node(
 }
 
 /// Why a node does not read a metric, and how to enable it. `None`: the node reports no such reason.
-fn unread(node: &api::Node, asked: &Asked, metric: &str, spec: &SourceSpec) -> Option<String> {
+fn unread(
+    node: &api::Node,
+    parameters: &Overrides,
+    metric: &str,
+    spec: &SourceSpec,
+) -> Option<String> {
     let (device, source) = (&node.device, spec.name);
     let unread = node.sources_restricted.iter().find(|one| one.source == source)?;
     let set = format!("`jobmeter set --nodes {device} --source {source} --enabled true --for 1h`");
@@ -209,7 +217,7 @@ fn unread(node: &api::Node, asked: &Asked, metric: &str, spec: &SourceSpec) -> O
             "source {source} is disabled in the node's own file: {file}; or, if its `remote.allow` \
              has `sources`, enable it for 1 h: {set}"
         ),
-        "server" => match (&asked.changes, asked.change(device, source)) {
+        "server" => match (&parameters.changes, parameters.change(device, source)) {
             (_, Some(api::SetChange { id, created_by, .. })) => format!(
                 "{created_by} disabled source {source} through the server; to undo: `jobmeter set \
                  --undo {id}`"
@@ -225,7 +233,7 @@ fn unread(node: &api::Node, asked: &Asked, metric: &str, spec: &SourceSpec) -> O
             ),
         },
         _ if !unread.optional.iter().any(|pattern| matches(pattern, metric)) => return None,
-        _ => match (asked.promotion(device, metric), &node.config_rejected) {
+        _ => match (parameters.promotion(device, metric), &node.config_rejected) {
             (None, _) => format!(
                 "{metric} is optional in the node's own file, and no promotion visible to you \
                  enables it; to enable it: `jobmeter promote {metric} --nodes {device}`"
@@ -252,12 +260,12 @@ mod tests {
         assert_eq!(of("agent_cpu_seconds_total"), None);
         assert_eq!(of("load"), None);
     }
-    fn node(why: &str, optional: &[&str], refused: Option<&str>) -> api::Node {
+    fn node(why: &str, optional: &[&str], rejected: Option<&str>) -> api::Node {
         let unread = serde_json::json!([{"source": "load", "reason": why, "optional": optional}]);
         let node = serde_json::json!({
             "device": "n1", "alive": true, "stopped": false, "last_seen": null, "period_seconds": null,
             "clock_offset_seconds": null, "agent_version": null, "config_generation": null,
-            "config_rejected": refused, "source_errors": [], "sources_restricted": unread, "series": 0, "jobs": [],
+            "config_rejected": rejected, "source_errors": [], "sources_restricted": unread, "series": 0, "jobs": [],
             "cpu_cores_used": null, "cpu_cores": null, "memory_used_bytes": null, "memory_bytes": null,
         });
         serde_json::from_value(node).unwrap()
@@ -278,14 +286,14 @@ mod tests {
         }
     }
 
-    fn said(node: &api::Node, asked: &Asked) -> String {
-        unread(node, asked, "load_1m", source_of("load_1m").unwrap()).unwrap_or_default()
+    fn reason_for(node: &api::Node, parameters: &Overrides) -> String {
+        unread(node, parameters, "load_1m", source_of("load_1m").unwrap()).unwrap_or_default()
     }
 
     #[test]
-    fn whose_word_keeps_a_source_from_being_read_is_told_with_what_undoes_it() {
-        let nothing = Asked::default();
-        let own = said(&node("file", &[], None), &nothing);
+    fn a_disabled_source_is_reported_with_the_command_that_enables_it() {
+        let nothing = Overrides::default();
+        let own = reason_for(&node("file", &[], None), &nothing);
         assert!(
             own.contains("the node's own file: `enabled = true` under [sources.load]"),
             "{own}"
@@ -300,9 +308,11 @@ mod tests {
         assert_eq!(program, None, "what is said of load is not of exec");
 
         let server = node("server", &[], None);
-        assert!(said(&server, &nothing).contains("an administrator finds the change"));
+        assert!(reason_for(&server, &nothing).contains("an administrator finds the change"));
         let off = "sources.load.enabled = false";
-        let with = |changes| said(&server, &Asked { changes: Some(changes), ..Asked::default() });
+        let with = |changes| {
+            reason_for(&server, &Overrides { changes: Some(changes), ..Overrides::default() })
+        };
         let undone =
             with(vec![change(6, "n1", off), change(7, "n[1-3]", off), change(8, "n2", off)]);
         assert!(
@@ -316,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_optional_is_told_with_the_promotion_that_it_lacks() {
+    fn optional_metrics_are_reported_with_the_missing_promotion() {
         let promotion = api::Promoted {
             id: 4,
             nodes: "n1".to_owned(),
@@ -328,16 +338,18 @@ mod tests {
             job: None,
             error: None,
         };
-        let (nothing, asked) =
-            (Asked::default(), Asked { promotions: vec![promotion], ..Asked::default() });
+        let (nothing, parameters) = (
+            Overrides::default(),
+            Overrides { promotions: vec![promotion], ..Overrides::default() },
+        );
         let all = node("optional", &["x", "load_.*"], None);
-        assert!(said(&all, &nothing).contains("`jobmeter promote load_1m --nodes n1`"));
-        assert_eq!(said(&all, &asked), "", "it is read, as far as is known");
-        let refused = node("optional", &[".*"], Some("`remote.allow` has no `promotions`"));
-        let why = said(&refused, &asked);
+        assert!(reason_for(&all, &nothing).contains("`jobmeter promote load_1m --nodes n1`"));
+        assert_eq!(reason_for(&all, &parameters), "", "it is read, as far as is known");
+        let rejected = node("optional", &[".*"], Some("`remote.allow` has no `promotions`"));
+        let why = reason_for(&rejected, &parameters);
         assert!(why.contains("promotion 4 of alice") && why.contains("no `promotions`"), "{why}");
         assert_eq!(
-            said(&node("optional", &["load_5m", "("], None), &nothing),
+            reason_for(&node("optional", &["load_5m", "("], None), &nothing),
             "",
             "another metric is"
         );

@@ -4,8 +4,8 @@ use crate::output::csv_rows;
 use crate::output::show::{self, Table};
 use crate::output::times::{Times, machine, parameter};
 use crate::server::client::{Client, path};
+use crate::server::name_suggestions;
 use crate::server::plain::note;
-use crate::server::unknown;
 use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ pub(crate) fn gaps(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
     let gaps: Vec<api::Gap> = client.understood(&path, &text)?;
     // An empty list may come from a mistyped device.
     let unknown = match gaps.is_empty() {
-        true => unknown::names(client, device, None)?,
+        true => name_suggestions::names(client, device, None)?,
         false => Vec::new(),
     };
     let code = ExitCode::from(if unknown.is_empty() { 0 } else { UNKNOWN });

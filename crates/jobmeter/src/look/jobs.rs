@@ -18,7 +18,7 @@ const DISAGREE: u8 = 1;
 /// Maximum nodes in the registration of a job.
 const NODES_MAX: usize = 65_536;
 /// Options of `job start` that are only valid for a scheduler's job.
-const TOLD: [&str; 5] = ["user", "account", "project", "queue", "nodes"];
+const UPDATE_OPTIONS: [&str; 5] = ["user", "account", "project", "queue", "nodes"];
 
 /// Filters of the job list: options of `jobs`, and parameters of `/api/v1/jobs`.
 pub(crate) const FILTERS: [&str; 10] =
@@ -54,7 +54,7 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
     let jobs: Vec<api::Job> = client.understood(&path, &body)?;
     let mut unknown = Vec::new();
     if jobs.is_empty() {
-        unknown = crate::server::unknown::filters(client, &filters)?;
+        unknown = crate::server::name_suggestions::filters(client, &filters)?;
         unknown.iter().try_for_each(|line| note(line))?;
     }
     let mut out = BufWriter::new(io::stdout().lock());
@@ -232,9 +232,9 @@ pub(crate) fn job(client: &Client, matches: &ArgMatches, device: &str) -> anyhow
 fn start(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
     crate::output::names::devices(matches)?;
     let registered: api::Registered = match text(matches, "id") {
-        Some(id) => client.post("/api/v1/jobs", &told(&id, matches, device)?)?,
+        Some(id) => client.post("/api/v1/jobs", &job_update(&id, matches, device)?)?,
         None => {
-            if let Some(word) = TOLD.iter().find(|word| matches.contains_id(word)) {
+            if let Some(word) = UPDATE_OPTIONS.iter().find(|word| matches.contains_id(word)) {
                 bail!(
                     "--{word} needs a scheduler's job: jobmeter job start CLUSTER:ID --{word} ..."
                 );
@@ -273,7 +273,7 @@ fn start(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<
 }
 
 /// The job record from the options that a scheduler's prologue passes.
-fn told(id: &str, matches: &ArgMatches, device: &str) -> anyhow::Result<api::JobUpdate> {
+fn job_update(id: &str, matches: &ArgMatches, device: &str) -> anyhow::Result<api::JobUpdate> {
     let wrong = || format!("`{id}` is not a scheduler's job; write CLUSTER:ID, such as site:42");
     let (cluster, number) = id.split_once(':').with_context(wrong)?;
     let nodes = text(matches, "nodes").or_else(|| text(matches, "device"));

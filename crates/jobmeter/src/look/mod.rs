@@ -1,12 +1,12 @@
 //! Commands that read data: nodes, jobs, get, sql, explain, gaps, audit.
 //!
-//! - `nodes_command`, `jobs`, `gaps`, `audit`: lists. `questions`: get, sql. `explain_missing`: why a node has
+//! - `nodes_command`, `jobs`, `gaps`, `audit`: lists. `data_queries`: get, sql. `explain_missing`: why a node has
 //!   no series.
 
 pub(crate) mod audit;
+pub(crate) mod data_queries;
 pub(crate) mod explain_missing;
 mod first_sample;
 pub(crate) mod gaps;
 pub(crate) mod jobs;
 pub(crate) mod nodes_command;
-pub(crate) mod questions;

@@ -5,7 +5,7 @@ use crate::output::csv_rows;
 use crate::output::show::{self, Table};
 use crate::output::times::{Span, Times, machine, machine_value, parameter};
 use crate::server::client::{Client, escape, path};
-use crate::server::unknown;
+use crate::server::name_suggestions;
 use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -16,11 +16,11 @@ const NOT_WELL: u8 = 1;
 const CONFLICT: &str = "several agents send under this name, so their samples are mixed; give each \
                         node its own --device";
 /// State of a throttled source, which exceeds its limit of processor time.
-const SLOWED: &str = "slowed";
+const THROTTLED: &str = "slowed";
 /// Path of the server's explanations.
 const EXPLAIN: &str = "/api/v1/explain";
 /// Maximum number of series that the server explains at once.
-const TOLD_MAX: usize = 100;
+const EXPLAINED_MAX: usize = 100;
 
 /// `jobmeter nodes`: exit code 1 if a node has stopped reporting.
 pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -114,15 +114,15 @@ fn state(node: &api::Node, now: f64) -> String {
 
 /// Sources, and parts of sources, that yield too few samples or are throttled.
 fn source_states(node: &api::Node) -> String {
-    let told = |word: &str, is_one: fn(&api::SourceError) -> bool| {
+    let explain_state = |word: &str, is_one: fn(&api::SourceError) -> bool| {
         let names = node.source_errors.iter().filter(|error| is_one(error));
         let names: Vec<&str> = names.map(|error| &*error.source).collect();
         (!names.is_empty()).then(|| format!("{word} {}", names.join(", ")))
     };
     let all = [
-        told("without", |error| error.state != SLOWED && !error.source.contains('/')),
-        told("not all of", |error| error.source.contains('/')),
-        told(SLOWED, |error| error.state == SLOWED),
+        explain_state("without", |error| error.state != THROTTLED && !error.source.contains('/')),
+        explain_state("not all of", |error| error.source.contains('/')),
+        explain_state(THROTTLED, |error| error.state == THROTTLED),
     ];
     let all: Vec<String> = all.into_iter().flatten().collect();
     if all.is_empty() { "all well".to_owned() } else { all.join("; ") }
@@ -151,13 +151,13 @@ pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
     let labels = (!labels.is_empty()).then(|| serde_json::Value::Object(labels).to_string());
     let times = Times::of(client)?;
     let interval = Interval::of(&times, matches)?;
-    let asked = [
+    let query_parameters = [
         ("metric", text("metric")),
         ("device", crate::output::names::devices(matches)?),
         ("job", text("job")),
         ("labels", labels),
     ];
-    let path = path(EXPLAIN, &[&asked[..], &interval.parameters].concat());
+    let path = path(EXPLAIN, &[&query_parameters[..], &interval.parameters].concat());
     let mut out = BufWriter::new(io::stdout().lock());
     let body = client.text(&path, "application/json")?;
     let mut explained: Vec<api::Explanation> = client.understood(&path, &body)?;
@@ -232,10 +232,10 @@ fn write_all(
             writeln!(out, "  {:<9}{line}", "change")?;
         }
     }
-    if explained.len() >= TOLD_MAX {
+    if explained.len() >= EXPLAINED_MAX {
         writeln!(
             out,
-            "\nonly {TOLD_MAX} series are shown; restrict them with --device, --job and \
+            "\nonly {EXPLAINED_MAX} series are shown; restrict them with --device, --job and \
                        --label"
         )?;
     }
@@ -251,7 +251,7 @@ fn lacking(
 ) -> anyhow::Result<Vec<String>> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let (device, metrics) = (text("device"), text("metric").unwrap_or_default());
-    if explained.len() >= TOLD_MAX {
+    if explained.len() >= EXPLAINED_MAX {
         return Ok(Vec::new());
     }
     if explained.is_empty() {
@@ -261,9 +261,10 @@ fn lacking(
             false => Ok(narrowed),
         };
     }
-    let mut lines = unknown::names(client, device.clone().filter(|list| list.contains(',')), None)?;
+    let mut lines =
+        name_suggestions::names(client, device.clone().filter(|list| list.contains(',')), None)?;
     let has = |metric: &&str| explained.iter().any(|one| *one.series.metric == **metric);
-    for metric in unknown::words(Some(&metrics)).filter(|metric| !has(metric)) {
+    for metric in name_suggestions::words(Some(&metrics)).filter(|metric| !has(metric)) {
         lines.extend(why_none(client, device.clone(), metric, interval.during)?);
     }
     lines.sort_unstable();
@@ -282,8 +283,9 @@ fn too_narrow(
         matches.get_many::<String>("label").unwrap_or_default().map(String::as_str).collect();
     let metric = text("metric").unwrap_or_default();
     let series = |job: Option<String>| -> anyhow::Result<Vec<api::Explanation>> {
-        let asked = [("metric", text("metric")), ("device", text("device")), ("job", job)];
-        client.get(&path(EXPLAIN, &[&asked[..], &interval.parameters].concat()))
+        let query_parameters =
+            [("metric", text("metric")), ("device", text("device")), ("job", job)];
+        client.get(&path(EXPLAIN, &[&query_parameters[..], &interval.parameters].concat()))
     };
     if !labels.is_empty() && !series(text("job"))?.is_empty() {
         return Ok(vec![format!("no series of {metric} has the label {}", labels.join(", "))]);
@@ -306,11 +308,11 @@ fn why_none(
     metrics: &str,
     during: &str,
 ) -> anyhow::Result<Vec<String>> {
-    let mut lines = unknown::names(client, device.clone(), None)?;
-    for metric in unknown::words(Some(metrics)) {
+    let mut lines = name_suggestions::names(client, device.clone(), None)?;
+    for metric in name_suggestions::words(Some(metrics)) {
         lines.extend(match explain_missing::source_of(metric) {
             Some(spec) => explain_missing::why(client, device.as_deref(), (metric, during), spec)?,
-            None => unknown::names(client, None, Some(metric.to_owned()))?,
+            None => name_suggestions::names(client, None, Some(metric.to_owned()))?,
         });
     }
     if lines.is_empty() {

@@ -27,7 +27,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// The hidden argument of this step.
-pub(crate) const WORD: &str = "__exec";
+pub(crate) const COMMAND: &str = "__exec";
 /// The hidden argument of a process that removes directories after a delay in ms: `__remove MS DIR...`.
 pub(crate) const REMOVE: &str = "__remove";
 
@@ -57,7 +57,7 @@ impl Steps {
     ) -> anyhow::Result<Command> {
         let own = std::env::current_exe().context("cannot find the path of this program")?;
         let mut command = Command::new(own);
-        command.arg(WORD);
+        command.arg(COMMAND);
         if self.end_with_us {
             command.args(["--end-with", &std::process::id().to_string()]);
         }
@@ -85,7 +85,7 @@ pub(crate) fn become_program(words: &[OsString]) -> anyhow::Result<std::convert:
                 pass_stdin_on()?;
                 listens = true;
             }
-            Some("--beside") => beside = Some(Beside::take(words.next())?),
+            Some("--beside") => beside = Some(SiblingSocket::take(words.next())?),
             Some("--join") => files.push(Path::new(words.next().context("--join wants a file")?)),
             Some("--") => break,
             _ => bail!("`{}` is no step before a program", word.to_string_lossy()),
@@ -122,9 +122,9 @@ fn exec(program: &OsStr, arguments: &[OsString], listens: bool) -> io::Error {
 }
 
 /// The socket of a sibling that becomes the program.
-struct Beside(File);
+struct SiblingSocket(File);
 
-impl Beside {
+impl SiblingSocket {
     fn take(number: Option<&OsString>) -> anyhow::Result<Self> {
         let number = number.and_then(|number| number.to_str()?.parse().ok());
         let file = sibling::inherited(number.context("--beside must be a number")?);
@@ -178,16 +178,16 @@ pub(crate) fn startable(program: &OsStr, path: Option<&OsStr>) -> Result<(), Not
             Err(error) => failed(is_missing(&error), error),
         };
     }
-    let mut refused = None;
+    let mut rejected_limit = None;
     let dirs = std::env::split_paths(path.unwrap_or(OsStr::new("/bin:/usr/bin")));
     for dir in dirs.filter(|_| !program.is_empty()) {
         match executable(&dir.join(program)) {
             Ok(()) => return Ok(()),
             Err(error) if is_missing(&error) => {}
-            Err(error) => refused = Some(error),
+            Err(error) => rejected_limit = Some(error),
         }
     }
-    match refused {
+    match rejected_limit {
         Some(error) => failed(false, error),
         None => failed(true, io::Error::new(io::ErrorKind::NotFound, "no such command in PATH")),
     }
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_started_is_told_as_shells_do() {
+    fn a_command_that_cannot_start_is_reported_as_shells_do() {
         let dir = tempfile::tempdir().unwrap();
         let (plain, tool) = (dir.path().join("plain"), dir.path().join("bin/tool"));
         std::fs::create_dir(dir.path().join("bin")).unwrap();
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(code(dir.path().join("nope").as_os_str()), 127);
         assert_eq!(code(plain.join("below").as_os_str()), 127);
         assert_eq!(code(OsStr::new("")), 127);
-        let told = startable(OsStr::new("nope"), Some(&path)).unwrap_err().to_string();
-        assert_eq!(told, "nope: no such command in PATH");
+        let messages = startable(OsStr::new("nope"), Some(&path)).unwrap_err().to_string();
+        assert_eq!(messages, "nope: no such command in PATH");
     }
 }

@@ -4,27 +4,27 @@
 //! sends this node's samples, that agent reports the job; otherwise this process sends the samples.
 
 mod child;
+mod job_cgroup;
 mod kept_runs;
 mod measure;
-mod place;
 pub(crate) mod reported;
 mod send;
 mod tree;
 
 use crate::output::times::{Times, machine_value};
-use crate::server::client::{Client, Refused};
+use crate::server::client::{Client, Rejected};
 use crate::server::plain::{note, plain};
 use anyhow::{Context, bail};
 use api::Totals;
 use child::Command;
 use clap::ArgMatches;
 use jiff::tz::TimeZone;
+use job_cgroup::{JobDirs, Limits};
 use kept_runs::KeptRun;
 use kernel::Root;
 use kernel::clock::monotonic_us;
 use measure::Measure;
 use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
-use place::{JobDirs, Limits};
 use send::Sender;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -211,9 +211,9 @@ fn end(client: &Client, job: &Job, exit_code: i32, sender: Option<Sender>) -> Ve
     let path = format!("/api/v1/jobs/local:{id}/end");
     let ended = again(job.give_up_us, || client.post::<api::Job>(&path, &end));
     let lost = sender.as_ref().map_or(0, Sender::unsent_batches);
-    let (unsent, trouble) = sender.map(Sender::into_unsent).unwrap_or_default();
-    let mut lines = Vec::from_iter(trouble);
-    let is_unavailable = ended.as_ref().is_err_and(|error| !is_refusal(error));
+    let (unsent, failure) = sender.map(Sender::into_unsent).unwrap_or_default();
+    let mut lines = Vec::from_iter(failure);
+    let is_unavailable = ended.as_ref().is_err_and(|error| !is_http_error(error));
     if is_unavailable || unsent.is_some() {
         let (server, device) = (job.server.clone(), job.device.to_string());
         let kept = KeptRun { id: id.get(), server, device, end }.keep(unsent);
@@ -240,7 +240,7 @@ fn end(client: &Client, job: &Job, exit_code: i32, sender: Option<Sender>) -> Ve
 fn again<T>(give_up_us: u64, mut send: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
     loop {
         let result = send();
-        let is_final = result.as_ref().map_or_else(is_refusal, |_| true);
+        let is_final = result.as_ref().map_or_else(is_http_error, |_| true);
         if is_final || monotonic_us() >= give_up_us {
             return result;
         }
@@ -340,10 +340,10 @@ fn follow(
     sender: &mut Sender,
     place: &JobDirs,
 ) -> Ended {
-    let (begun_us, mut told) = (command.begun().steady_us, false);
+    let (begun_us, mut is_reported) = (command.begun().steady_us, false);
     let mut read_us = begun_us;
     loop {
-        let enough = command.tend();
+        let enough = command.pass_on_output();
         // Read afterwards, so that processes that ended by now are included.
         let (now, steady_us) = (crate::clock(), monotonic_us());
         measure.set_ended(command.ended());
@@ -354,8 +354,8 @@ fn follow(
                 let wall = Duration::from_micros(steady_us.saturating_sub(begun_us));
                 return Ended { exit_code, wall };
             }
-            if !told {
-                told = true;
+            if !is_reported {
+                is_reported = true;
                 note(&format!(
                     "the command ended with {}; waiting for {alive} processes that it started (Ctrl-C ends the wait)",
                     shown_end(exit_code)
@@ -419,8 +419,8 @@ fn report(
 }
 
 /// Whether the server sent the error, as opposed to being unavailable.
-pub(crate) fn is_refusal(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.is::<Refused>())
+pub(crate) fn is_http_error(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<Rejected>())
 }
 
 #[cfg(test)]
@@ -444,11 +444,11 @@ mod tests {
         assert!(sent.is_err() && tries == 1);
         let (code, message) = ("PGRST116".to_owned(), "no such job".to_owned());
         let problem = api::Problem { code, message, details: None, hint: None };
-        let refused = again(in_time, || -> anyhow::Result<()> {
+        let rejected = again(in_time, || -> anyhow::Result<()> {
             tries += 1;
-            Err(Refused::from(problem.clone()).into())
+            Err(Rejected::from(problem.clone()).into())
         });
-        assert!(refused.is_err() && tries == 2, "a refusal is final");
+        assert!(rejected.is_err() && tries == 2, "a refusal is final");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use agent::SourcePlan;
 use clap::ArgMatches;
-use config::{AgentConfig, ConfigErrors, ConfigFile, Given, place};
+use config::{AgentConfig, ConfigErrors, ConfigFile, Given, paths};
 use std::path::PathBuf;
 
 /// The path and the result of loading the agent's settings: from the file of `--agent` or the agent's default
@@ -11,7 +11,7 @@ pub(crate) fn read(matches: &ArgMatches) -> (PathBuf, Result<AgentConfig, Config
     let environment = |name: &str| delivery::environment(name);
     let named = matches.get_one::<String>("agent").cloned();
     let named = named.or_else(|| environment("JOBMETER_AGENT_FILE")).map(PathBuf::from);
-    let shown = named.clone().unwrap_or_else(|| PathBuf::from(place::AGENT_FILE));
+    let shown = named.clone().unwrap_or_else(|| PathBuf::from(paths::AGENT_FILE));
     let file = named.map_or_else(|| ConfigFile::Default(shown.clone()), ConfigFile::Given);
     let loaded = agent::load(&Given { file, environment: &environment, flags: Vec::new() });
     (shown, loaded.map(|loaded| loaded.config))

@@ -5,7 +5,7 @@ mod new_folder;
 mod scrub;
 
 use crate::node::agent_file::why_off;
-use crate::node::probe::{Probe, Site};
+use crate::node::probe::{Probe, ProbedMachine};
 use crate::node::sources_of_node::jobs_of;
 use agent::SourcePlan;
 use anyhow::{Context as _, bail};
@@ -36,13 +36,13 @@ const STATES: &str = ".jobmeter/sources";
 pub(crate) fn capture(
     sources: &[SourcePlan],
     find: cgroups::Config,
-    site: &Site,
+    probed_machine: &ProbedMachine,
     out: &Path,
     json: bool,
 ) -> anyhow::Result<()> {
     // Before the sources are read, which takes seconds: another user could create it meanwhile.
     let folder = NewFolder::create(out)?;
-    let recorded = record(sources, find, site, &folder);
+    let recorded = record(sources, find, probed_machine, &folder);
     if recorded.is_err() {
         // Removes only an empty folder, so that the command can be repeated.
         fs::remove_dir(out).ok();
@@ -63,10 +63,10 @@ pub(crate) fn capture(
 fn record(
     sources: &[SourcePlan],
     find: cgroups::Config,
-    site: &Site,
+    probed_machine: &ProbedMachine,
     out: &NewFolder,
 ) -> anyhow::Result<usize> {
-    let root = &site.root;
+    let root = &probed_machine.root;
     let jobs = jobs_of(root, find, crate::clock());
     let mut states = String::new();
     let is_alone = sources.len() == 1;
@@ -76,7 +76,7 @@ fn record(
             states.push_str(&format!("{name}: off: {}\n", why_off(source)));
             continue;
         }
-        match read(source, site, &jobs) {
+        match read(source, probed_machine, &jobs) {
             Ok(samples) => states.push_str(&format!("{name}: {samples} samples\n")),
             Err(error) if !is_alone => states.push_str(&format!("{name}: {error:#}\n")),
             Err(error) => return Err(error),
@@ -111,9 +111,9 @@ fn record(
 }
 
 /// Opens a source and reads it once; returns the number of samples.
-fn read(source: &SourcePlan, site: &Site, jobs: &Jobs) -> anyhow::Result<usize> {
-    let mut probe = Probe::open(source.spec, &source.options, site);
-    probe.read(site, jobs, READING_MAX);
+fn read(source: &SourcePlan, probed_machine: &ProbedMachine, jobs: &Jobs) -> anyhow::Result<usize> {
+    let mut probe = Probe::open(source.spec, &source.options, probed_machine);
+    probe.read(probed_machine, jobs, READING_MAX);
     match probe.failed() {
         Some(error) => Err(error.clone()).with_context(|| format!("source {}", source.spec.name)),
         None => Ok(probe.sink().len()),
@@ -245,18 +245,19 @@ mod tests {
         let config = agent::load(&given).unwrap().config;
         let plan = agent::plan(&config, None).unwrap();
         let find = agent::discovery(&config).unwrap();
-        let site = Site::new(Root::recorded(from).unwrap().recording(), "n1").unwrap();
-        capture(&plan.sources, find, &site, out, false).unwrap();
+        let probed_machine =
+            ProbedMachine::new(Root::recorded(from).unwrap().recording(), "n1").unwrap();
+        capture(&plan.sources, find, &probed_machine, out, false).unwrap();
         fs::read_to_string(out.join(STATES)).unwrap()
     }
 
     #[test]
-    fn what_the_agent_is_told_to_read_is_captured() {
+    fn configured_sources_of_the_agent_are_captured() {
         let host = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/hosts/bare-6.18/1");
         let to = tempfile::tempdir().unwrap();
         let settings = "[sources.disk]\nenabled = false\n[sources.pressure]\noptional = true\n\
                         [sources.cpu]\ncores = true\n";
-        let [plain, told] = ["", settings].map(|settings| {
+        let [plain, present] = ["", settings].map(|settings| {
             let out = to.path().join(if settings.is_empty() { "plain" } else { "told" });
             captured(&host, settings, &out)
         });
@@ -264,17 +265,17 @@ mod tests {
             let line = states.lines().find_map(|line| line.strip_prefix(name)).unwrap();
             line.trim_end_matches(" samples").parse().unwrap()
         };
-        assert!(samples(&told, "cpu: ") > samples(&plain, "cpu: "), "{told}");
+        assert!(samples(&present, "cpu: ") > samples(&plain, "cpu: "), "{present}");
         assert!(samples(&plain, "disk: ") > 0 && samples(&plain, "pressure: ") > 0, "{plain}");
-        assert!(told.contains("\ndisk: off: sources.disk.enabled is false\n"), "{told}");
-        assert!(told.contains("\npressure: off: sources.pressure is optional"), "{told}");
+        assert!(present.contains("\ndisk: off: sources.disk.enabled is false\n"), "{present}");
+        assert!(present.contains("\npressure: off: sources.pressure is optional"), "{present}");
         let is_there = |path: &str| to.path().join(path).try_exists().unwrap();
         assert!(is_there("plain/proc/diskstats") && !is_there("told/proc/diskstats"));
         assert!(is_there("plain/proc/pressure/cpu") && !is_there("told/proc/pressure/cpu"));
     }
 
     #[test]
-    fn what_was_captured_tells_the_same_again() {
+    fn a_capture_gives_the_same_values_again() {
         let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/hosts");
         for host in ["bare-6.18", "sensors-intel", "gpu-node", "slurm-v1"] {
             let to = tempfile::tempdir().unwrap();
@@ -285,8 +286,8 @@ mod tests {
             let (first, out) = read_into(&hosts.join(host).join("1"), "first");
             let (second, _) = read_into(&out, "second");
             assert_eq!(first, second, "{host}");
-            let told = first.lines().filter(|line| !line.contains("absent")).count();
-            assert!(told >= 3, "{host}: {first}");
+            let present = first.lines().filter(|line| !line.contains("absent")).count();
+            assert!(present >= 3, "{host}: {first}");
         }
     }
 
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_through_which_files_were_read_stays_a_link() {
+    fn a_link_through_which_files_were_read_remains_a_link() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let device = from.path().join("sys/devices/pci0/nvme0");
         write(&device.join("hwmon0/temp1_input"), b"40000\n");

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 /// Output format of the manual.
 #[derive(Clone, Copy)]
-pub(crate) enum Look {
+pub(crate) enum ManualFormat {
     /// A terminal.
     Terminal,
     /// The Markdown reference of all sources.
@@ -31,11 +31,15 @@ pub(crate) fn reference(out: &mut impl Write) -> io::Result<()> {
     for spec in all() {
         writeln!(out, "| [{0}](#{0}) | {1} | {2} |", spec.name, spec.help, every(spec))?;
     }
-    all().try_for_each(|spec| describe(spec, Look::Markdown, out))
+    all().try_for_each(|spec| describe(spec, ManualFormat::Markdown, out))
 }
 
 /// Writes the manual of one source.
-pub(crate) fn describe(spec: &SourceSpec, look: Look, out: &mut impl Write) -> io::Result<()> {
+pub(crate) fn describe(
+    spec: &SourceSpec,
+    look: ManualFormat,
+    out: &mut impl Write,
+) -> io::Result<()> {
     look.title(spec.name, spec.help, out)?;
     look.fact("reads", &look.words(spec.reads), out)?;
     look.fact("read", &every(spec), out)?;
@@ -52,7 +56,7 @@ pub(crate) fn describe(spec: &SourceSpec, look: Look, out: &mut impl Write) -> i
     spec.metrics.iter().try_for_each(|metric| look.metric(metric, out))
 }
 
-impl Look {
+impl ManualFormat {
     fn title(self, name: &str, help: &str, out: &mut impl Write) -> io::Result<()> {
         match self {
             Self::Terminal => writeln!(out, "{name}: {help}\n"),
@@ -143,7 +147,7 @@ const fn unit(metric: &Metric) -> &'static str {
 mod tests {
     use super::*;
 
-    fn manual(name: &str, look: Look) -> String {
+    fn manual(name: &str, look: ManualFormat) -> String {
         let mut out = Vec::new();
         describe(all().find(|spec| spec.name == name).unwrap(), look, &mut out).unwrap();
         String::from_utf8(out).unwrap()
@@ -159,7 +163,7 @@ mod tests {
         };
         let defaults = load(config::ConfigFile::None);
         for spec in agent::sources() {
-            let manual = manual(spec.name, Look::Terminal);
+            let manual = manual(spec.name, ManualFormat::Terminal);
             let lines =
                 manual.lines().filter(|line| line.contains(" = ") && !line.starts_with("    "));
             let table: Vec<&str> = lines.map(str::trim).collect();
@@ -168,29 +172,31 @@ mod tests {
             assert!(table.contains(&"optional = false"), "{manual}");
             let text = format!("[sources.{}]\n{}\n", spec.name, table.join("\n"));
             std::fs::write(&file, &text).unwrap();
-            let mut told = load(config::ConfigFile::Given(file.clone()));
+            let mut loaded = load(config::ConfigFile::Given(file.clone()));
             // A written period is exact, while the source's default is a lower bound. The test also ignores the
             // owner of the file.
-            for (name, source) in &mut told.sources {
+            for (name, source) in &mut loaded.sources {
                 (source.period, source.distrust) = (defaults.sources[name].period, None);
             }
-            assert_eq!(told.sources, defaults.sources, "{text}");
+            assert_eq!(loaded.sources, defaults.sources, "{text}");
         }
     }
 
     #[test]
     fn values_stand_as_a_file_has_them() {
-        let manual = manual("filesystem", Look::Terminal);
+        let manual = manual("filesystem", ManualFormat::Terminal);
         assert!(manual.contains("\n  types = [\"bcachefs\", \"btrfs\", "), "{manual}");
         assert!(manual.contains("\n  include = []"), "{manual}");
         assert!(manual.contains("\n  period_idle = \"\"  # as `period_idle` of all\n"), "{manual}");
     }
 
     #[test]
-    fn both_manuals_tell_the_same() {
+    fn both_manuals_have_the_same_content() {
         for spec in all() {
-            let (terminal, markdown) =
-                (manual(spec.name, Look::Terminal), manual(spec.name, Look::Markdown));
+            let (terminal, markdown) = (
+                manual(spec.name, ManualFormat::Terminal),
+                manual(spec.name, ManualFormat::Markdown),
+            );
             for (name, _) in settings(spec) {
                 assert!(terminal.contains(&format!("\n  {name} = ")), "{terminal}");
                 assert!(markdown.contains(&format!("\n| `{name}` | ")), "{markdown}");

@@ -7,7 +7,7 @@ mod facts;
 mod measure;
 
 use crate::node::agent_file;
-use crate::node::probe::{Site, SourceState, State};
+use crate::node::probe::{ProbedMachine, SourceState, State};
 use crate::node::sources_of_node::root_of;
 use crate::output::show::Table;
 use clap::ArgMatches;
@@ -90,21 +90,21 @@ pub(crate) fn doctor(matches: &ArgMatches, device: &str) -> anyhow::Result<ExitC
         Some(text) => crate::output::times::duration("for", text)?,
         None => MEASURE,
     };
-    let site = Site::new(root_of(matches)?, device)?;
+    let probed_machine = ProbedMachine::new(root_of(matches)?, device)?;
     let (config, settings) = settings(matches)?;
     let plan = agent::plan(&config, None).map_err(anyhow::Error::msg)?;
-    let mut machine = facts::of_machine(&site.root);
-    if site.root.is_live() {
+    let mut machine = facts::of_machine(&probed_machine.root);
+    if probed_machine.root.is_live() {
         machine.push(settings);
-        machine.extend(facts::of_agent(&site.root, &config, plan.environments));
+        machine.extend(facts::of_agent(&probed_machine.root, &config, plan.environments));
     }
     let find = agent::discovery(&config).map_err(anyhow::Error::msg)?;
-    if site.root.is_live() && io::stderr().is_terminal() {
+    if probed_machine.root.is_live() && io::stderr().is_terminal() {
         writeln!(io::stderr(), "{}", measuring(time))?;
     }
-    let measured = measure::measure(&plan, find, &site, time)?;
+    let measured = measure::measure(&plan, find, &probed_machine, time)?;
     let lines = plan.sources.iter().zip(measured).flat_map(|(source, measured)| {
-        lines(source.spec.name, source.period, &measured, site.root.is_live())
+        lines(source.spec.name, source.period, &measured, probed_machine.root.is_live())
     });
     let sources: Vec<Line> = lines.collect();
     let ill = |state: State| matches!(state, State::Denied | State::Broken);
@@ -149,38 +149,38 @@ fn settings(matches: &ArgMatches) -> anyhow::Result<(AgentConfig, Fact)> {
 }
 
 /// How to enable a source; for an error without advice, where to look.
-fn grant(told: &SourceState, name: &str) -> String {
-    if matches!(told.state, State::Denied | State::Broken) && told.grant.is_empty() {
+fn grant(checked: &SourceState, name: &str) -> String {
+    if matches!(checked.state, State::Denied | State::Broken) && checked.grant.is_empty() {
         return format!("`jobmeter sources {name}` shows what it reads");
     }
-    told.grant.clone()
+    checked.grant.clone()
 }
 
 /// A line for the source, and one for each of its parts without samples.
 fn lines(name: &str, period: Duration, measured: &Measured, live: bool) -> Vec<Line> {
     let cost = if live { Cost::of(measured, period) } else { None };
-    let line = |(source, told): &(String, SourceState)| {
+    let line = |(source, checked): &(String, SourceState)| {
         let whole = source == name;
         Line {
             source: source.clone(),
-            state: told.state,
-            what: told.what.clone(),
-            grant: grant(told, name),
+            state: checked.state,
+            what: checked.what.clone(),
+            grant: grant(checked, name),
             metrics: if whole { measured.metrics } else { 0 },
             series: if whole { measured.series } else { 0 },
             period_seconds: period.as_secs_f64(),
             cost: cost.filter(|_| whole),
         }
     };
-    measured.told.iter().map(line).collect()
+    measured.checked.iter().map(line).collect()
 }
 
 fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let mut machine = Table::new(&["machine", "state", ""]);
     for Fact { name, state, what, grant } in &report.machine {
-        let told = SourceState { state: *state, what: what.clone(), grant: String::new() };
+        let checked = SourceState { state: *state, what: what.clone(), grant: String::new() };
         let more = if grant.is_empty() { String::new() } else { format!("; {grant}") };
-        machine.row(vec![(*name).to_owned(), state.word().to_owned(), told.reason() + &more]);
+        machine.row(vec![(*name).to_owned(), state.word().to_owned(), checked.reason() + &more]);
     }
     machine.write(out)?;
     writeln!(out)?;
@@ -189,7 +189,7 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let mut table = Table::new(&head);
     let (mut day, mut core, mut series) = (0.0, 0.0, 0);
     for line in &report.sources {
-        let told =
+        let checked =
             SourceState { state: line.state, what: line.what.clone(), grant: line.grant.clone() };
         let of_cost = |show: fn(Cost) -> String| line.cost.map_or_else(String::new, show);
         let is_read = line.state == State::Ok;
@@ -205,7 +205,7 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
             of_cost(|cost| format!("{:.3} ms", cost.tick_seconds * 1e3)),
             of_cost(|cost| format!("{:.2} s", cost.day_seconds)),
             of_cost(|cost| format!("{:.4} %", cost.core_percent)),
-            told.reason(),
+            checked.reason(),
         ]);
     }
     table.write(out)?;
@@ -228,18 +228,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_says_where_to_look() {
-        let told = |state, grant: &str| SourceState {
+    fn a_failure_names_the_log() {
+        let checked = |state, grant: &str| SourceState {
             state,
             what: "x".to_owned(),
             grant: grant.to_owned(),
         };
         assert_eq!(
-            grant(&told(State::Broken, ""), "cpu"),
+            grant(&checked(State::Broken, ""), "cpu"),
             "`jobmeter sources cpu` shows what it reads"
         );
-        assert_eq!(grant(&told(State::Denied, "root"), "cpu"), "root");
-        assert_eq!(grant(&told(State::Ok, ""), "cpu"), "");
+        assert_eq!(grant(&checked(State::Denied, "root"), "cpu"), "root");
+        assert_eq!(grant(&checked(State::Ok, ""), "cpu"), "");
     }
 
     #[test]

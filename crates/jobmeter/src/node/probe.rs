@@ -69,13 +69,13 @@ impl SourceState {
 
 /// The machine that a source reads.
 #[derive(Clone, Debug)]
-pub(crate) struct Site {
+pub(crate) struct ProbedMachine {
     pub(crate) root: Root,
     pub(crate) device: DeviceId,
     pub(crate) boot: Timestamp,
 }
 
-impl Site {
+impl ProbedMachine {
     /// The machine at a root directory.
     pub(crate) fn new(root: Root, device: &str) -> anyhow::Result<Self> {
         let boot = agent::boot_of(&root)?;
@@ -93,9 +93,14 @@ pub(crate) struct Probe {
 
 impl Probe {
     /// Opens a source; [`Self::told`] reports an error.
-    pub(crate) fn open(spec: &'static SourceSpec, options: &Options, site: &Site) -> Self {
-        let sink = Sink::of_source(spec, site.device.clone());
-        let opened = (spec.open)(&Open { root: &site.root, options, boot: site.boot });
+    pub(crate) fn open(
+        spec: &'static SourceSpec,
+        options: &Options,
+        probed_machine: &ProbedMachine,
+    ) -> Self {
+        let sink = Sink::of_source(spec, probed_machine.device.clone());
+        let opened =
+            (spec.open)(&Open { root: &probed_machine.root, options, boot: probed_machine.boot });
         let (source, failed) = match opened {
             Ok(source) => (Some(source), None),
             Err(error) => (None, Some(error)),
@@ -105,15 +110,26 @@ impl Probe {
 
     /// Reads the source once. Returns the used processor time in microseconds, or `None` if the source is not
     /// open. Closes an absent or denied source, as the agent does, which reopens it later.
-    pub(crate) fn read(&mut self, site: &Site, jobs: &Jobs, budget: Duration) -> Option<u64> {
+    pub(crate) fn read(
+        &mut self,
+        probed_machine: &ProbedMachine,
+        jobs: &Jobs,
+        budget: Duration,
+    ) -> Option<u64> {
         let source = self.source.as_mut()?;
         self.sink.sealed();
         let now = crate::clock();
         self.sink.begin(now);
         let before = clock::thread_cpu_us();
         let budget_us = u64::try_from(budget.as_micros()).unwrap_or(u64::MAX);
-        let cx =
-            Context { root: &site.root, now, boot: site.boot, jobs, budget_us, is_between: false };
+        let cx = Context {
+            root: &probed_machine.root,
+            now,
+            boot: probed_machine.boot,
+            jobs,
+            budget_us,
+            is_between: false,
+        };
         self.failed = source.collect(&cx, &mut self.sink).err();
         let cpu_us = clock::thread_cpu_us().saturating_sub(before);
         if matches!(self.failed, Some(SourceError::Absent(_) | SourceError::Denied { .. })) {
@@ -128,14 +144,14 @@ impl Probe {
     }
 
     /// Reads the kernel's queue; returns processor time like [`Self::read`].
-    pub(crate) fn drain(&mut self, site: &Site, jobs: &Jobs) -> u64 {
+    pub(crate) fn drain(&mut self, probed_machine: &ProbedMachine, jobs: &Jobs) -> u64 {
         let Some(source) = self.source.as_mut() else { return 0 };
         let before = clock::thread_cpu_us();
         let now = crate::clock();
         let cx = Context {
-            root: &site.root,
+            root: &probed_machine.root,
             now,
-            boot: site.boot,
+            boot: probed_machine.boot,
             jobs,
             budget_us: u64::MAX,
             is_between: false,
@@ -166,7 +182,7 @@ impl Probe {
     }
 
     /// The state of the source, then of each part without samples, with names.
-    pub(crate) fn told(&self) -> Vec<(String, SourceState)> {
+    pub(crate) fn checked(&self) -> Vec<(String, SourceState)> {
         let whole = self.failed.as_ref().map_or(SourceState::OK, SourceState::of);
         let mut all = vec![(self.spec.name.to_owned(), whole)];
         for (part, state) in self.sink.parts() {

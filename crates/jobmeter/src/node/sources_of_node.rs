@@ -1,8 +1,8 @@
 //! `jobmeter sources`: lists what this node can measure, and the permissions that are missing.
 
 use crate::node::agent_file;
-use crate::node::describe::{self, Look};
-use crate::node::probe::{Probe, Site, SourceState};
+use crate::node::describe::{self, ManualFormat};
+use crate::node::probe::{Probe, ProbedMachine, SourceState};
 use crate::output::csv_rows;
 use crate::output::show::Table;
 use anyhow::{Context as _, bail};
@@ -46,23 +46,23 @@ pub(crate) fn sources(matches: &ArgMatches, device: &str) -> anyhow::Result<()> 
         describe::reference(&mut out)?;
         return Ok(out.flush()?);
     }
-    let site = Site::new(root_of(matches)?, device)?;
+    let probed_machine = ProbedMachine::new(root_of(matches)?, device)?;
     let (json, root) = (matches.get_flag("json"), matches.get_one::<String>("root"));
-    let mut asked = SOURCES.to_vec();
+    let mut sources = SOURCES.to_vec();
     if let Some(name) = matches.get_one::<String>("name") {
         let spec = find(name)?;
-        asked.retain(|one| one.name == spec.name);
+        sources.retain(|one| one.name == spec.name);
         if !json && !matches.get_flag("csv") {
-            describe::describe(spec, Look::Terminal, &mut out)?;
+            describe::describe(spec, ManualFormat::Terminal, &mut out)?;
             // The agent's own metrics, and those of `jobmeter run`, cannot be read here.
-            if !asked.is_empty() {
+            if !sources.is_empty() {
                 writeln!(out, "\n{}:", root.map_or("here", String::as_str))?;
             }
             // Prints the manual first, because reading a source may hang.
             out.flush()?;
         }
     }
-    let lines = probe(&asked, &site);
+    let lines = probe(&sources, &probed_machine);
     if csv_rows::written(
         matches,
         &COLUMNS.map(str::to_owned),
@@ -102,9 +102,9 @@ pub(crate) fn find(name: &str) -> anyhow::Result<&'static SourceSpec> {
 }
 
 /// Opens and reads sources twice; the second reading gives the cost of a tick.
-fn probe(asked: &[&'static SourceSpec], site: &Site) -> Vec<Line> {
-    let jobs = jobs_of(&site.root, cgroups::Config::default(), crate::clock());
-    asked.iter().flat_map(|spec| probe_one(spec, site, &jobs)).collect()
+fn probe(sources: &[&'static SourceSpec], probed_machine: &ProbedMachine) -> Vec<Line> {
+    let jobs = jobs_of(&probed_machine.root, cgroups::Config::default(), crate::clock());
+    sources.iter().flat_map(|spec| probe_one(spec, probed_machine, &jobs)).collect()
 }
 
 /// The jobs that an agent with these discovery settings finds on the machine.
@@ -122,22 +122,22 @@ pub(crate) fn root_of(matches: &ArgMatches) -> anyhow::Result<Root> {
     })
 }
 
-fn probe_one(spec: &'static SourceSpec, site: &Site, jobs: &Jobs) -> Vec<Line> {
-    let mut probe = Probe::open(spec, &Options::defaults(spec.options), site);
+fn probe_one(spec: &'static SourceSpec, probed_machine: &ProbedMachine, jobs: &Jobs) -> Vec<Line> {
+    let mut probe = Probe::open(spec, &Options::defaults(spec.options), probed_machine);
     let mut cost = None;
     for _ in 0..2 {
-        cost = probe.read(site, jobs, BUDGET);
+        cost = probe.read(probed_machine, jobs, BUDGET);
     }
     let (metrics, samples) = (probe.metrics(), probe.sink().len());
     let cpu_seconds = cost.map(|micros| micros as f64 / 1e6);
-    let line = |(source, told): (String, SourceState)| {
-        let (state, reason) = (told.state.word(), told.reason());
+    let line = |(source, checked): (String, SourceState)| {
+        let (state, reason) = (checked.state.word(), checked.reason());
         if source == spec.name {
             return Line { source, state, reason, metrics, samples, cpu_seconds };
         }
         Line { source, state, reason, metrics: 0, samples: 0, cpu_seconds: None }
     };
-    probe.told().into_iter().map(line).collect()
+    probe.checked().into_iter().map(line).collect()
 }
 
 /// `jobmeter capture [SOURCE] --out DIR`.
@@ -163,7 +163,7 @@ pub(crate) fn capture(matches: &ArgMatches, device: &str) -> anyhow::Result<()> 
         }
     }
     let find = agent::discovery(&config).map_err(anyhow::Error::msg)?;
-    let site = Site::new(root_of(matches)?.recording(), device)?;
+    let probed_machine = ProbedMachine::new(root_of(matches)?.recording(), device)?;
     let _progress = crate::server::progress::Progress::start("recording");
-    crate::node::capture::capture(&sources, find, &site, out, matches.get_flag("json"))
+    crate::node::capture::capture(&sources, find, &probed_machine, out, matches.get_flag("json"))
 }

@@ -1,25 +1,25 @@
 //! `jobmeter top`: live usage of this node's jobs and processes, or of a server's jobs and nodes, in a terminal.
 
-mod ask;
-mod cluster;
-mod here;
 mod keys;
-mod local;
+mod local_readings;
+mod node_screen;
 mod rates;
+mod server_data;
+mod server_screen;
 mod table;
 mod terminal;
 mod users;
 
-use crate::node::probe::Site;
+use crate::node::probe::ProbedMachine;
 use crate::server::client::Client;
 use anyhow::Context as _;
 use clap::ArgMatches;
-use cluster::Cluster;
-use here::Here;
 use kernel::{Root, clock};
+use node_screen::NodeScreen;
+use server_screen::ServerScreen;
 use std::time::Duration;
-use table::{Asked, Head, Row, Shown, Words};
-use terminal::{Terminal, Woken};
+use table::{Head, Row, ScreenAction, ScreenTexts, TableState};
+use terminal::{Terminal, WakeReason};
 
 /// Default interval between readings of this node.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -33,32 +33,32 @@ const SOON_US: u64 = 500_000;
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// The content of a screen.
-trait Scene {
+trait Screen {
     /// Takes a new reading, or requests one.
     fn read(&mut self);
     /// Processes new data; returns whether a reading or an answer is pending.
     fn is_waiting(&mut self) -> bool;
     /// Changes the content; returns whether it did.
-    fn turn_to(&mut self, asked: &Asked) -> bool;
+    fn turn_to(&mut self, action: &ScreenAction) -> bool;
     /// The rows, unordered.
     fn rows(&self) -> &[Row];
     fn head(&self) -> Head;
     /// The title of the rows.
     fn title(&self) -> String;
-    fn words(&self) -> Words;
+    fn words(&self) -> ScreenTexts;
 }
 
 /// `jobmeter top` of this node.
 pub(crate) fn top(matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
     let period = period(matches, PERIOD)?;
-    let mut here = Here::new(Site::new(Root::live()?, device)?);
+    let mut here = NodeScreen::new(ProbedMachine::new(Root::live()?, device)?);
     watch(&mut here, period)
 }
 
 /// `jobmeter top` of a server's jobs and nodes.
 pub(crate) fn top_of_server(matches: &ArgMatches, client: Client) -> anyhow::Result<()> {
     let period = period(matches, PERIOD_OF_SERVER)?;
-    let mut cluster = Cluster::new(client)?;
+    let mut cluster = ServerScreen::new(client)?;
     watch(&mut cluster, period)
 }
 
@@ -74,9 +74,9 @@ fn period(matches: &ArgMatches, usual: Duration) -> anyhow::Result<Duration> {
     period.with_context(|| format!("--period {text}: the shortest is 100ms"))
 }
 
-fn watch(scene: &mut dyn Scene, period: Duration) -> anyhow::Result<()> {
+fn watch(scene: &mut dyn Screen, period: Duration) -> anyhow::Result<()> {
     let terminal = Terminal::take()?;
-    let mut shown = Shown::new();
+    let mut shown = TableState::new();
     let period_us = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
     let soon_us = SOON_US.min(period_us);
     let (mut due_us, mut wait_us) = (0, soon_us);
@@ -94,13 +94,13 @@ fn watch(scene: &mut dyn Scene, period: Duration) -> anyhow::Result<()> {
         terminal.show(&lines)?;
         let left = Duration::from_micros(due_us.saturating_sub(clock::monotonic_us()));
         match terminal.wait(if waiting { left.min(GLANCE) } else { left })? {
-            Woken::End => return Ok(()),
-            Woken::Changed | Woken::Nothing => {}
-            Woken::Typed(bytes) => {
+            WakeReason::End => return Ok(()),
+            WakeReason::Changed | WakeReason::Nothing => {}
+            WakeReason::Typed(bytes) => {
                 for key in keys::keys(&bytes) {
                     match shown.key(key, &shown.ordered(scene.rows())) {
-                        Some(Asked::Quit) => return Ok(()),
-                        Some(asked) if scene.turn_to(&asked) => {
+                        Some(ScreenAction::Quit) => return Ok(()),
+                        Some(action) if scene.turn_to(&action) => {
                             due_us = clock::monotonic_us().saturating_add(soon_us);
                         }
                         _ => {}

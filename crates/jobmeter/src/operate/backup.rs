@@ -3,7 +3,7 @@
 use crate::operate::verify::data_dir;
 use anyhow::Context as _;
 use clap::ArgMatches;
-use config::place::{AUDIT_FILE, AUDIT_OF_USERS_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
+use config::paths::{AUDIT_FILE, AUDIT_OF_USERS_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
 use rustix::fs::{Gid, Mode, Uid};
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -19,7 +19,7 @@ pub(crate) fn backup(matches: &ArgMatches) -> anyhow::Result<()> {
     let data = data_dir(matches)?;
     let _progress = crate::server::progress::Progress::start("copying");
     let to = matches.get_one::<String>("to").map(PathBuf::from).context("--to")?;
-    config::place::outside_of_stores(&to).map_err(anyhow::Error::msg)?;
+    config::paths::outside_of_stores(&to).map_err(anyhow::Error::msg)?;
     // During the copy, nobody else can read it.
     rustix::process::umask(Mode::from_bits_truncate(0o077));
     if let Err(error) = fs::create_dir(&to) {

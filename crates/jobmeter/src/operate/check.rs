@@ -6,8 +6,8 @@ use crate::server::plain::plain_lines;
 use anyhow::{Context, bail};
 use clap::ArgMatches;
 use config::{
-    AskSettings, ConfigError, ConfigFile, Given, Loaded, LogConfig, Origin, Partly, ServerSettings,
-    Token,
+    ClientSettings, ConfigError, ConfigFile, Given, Loaded, LogConfig, Origin, PartialConfig,
+    ServerSettings, Token,
 };
 use kernel::Root;
 use serde::Deserialize;
@@ -66,7 +66,7 @@ struct Report {
 impl Report {
     /// Collects the errors of a file's text, and calls `more` to check files and machine properties that it
     /// names. If the text is not a valid configuration, `more` is not called.
-    fn new<C>(read: Partly<C>, more: impl FnOnce(&Loaded<C>, &mut Self)) -> Self {
+    fn new<C>(read: PartialConfig<C>, more: impl FnOnce(&Loaded<C>, &mut Self)) -> Self {
         let mut report = Self { errors: read.errors, ..Self::default() };
         if let Some(loaded) = read.loaded
             && (report.errors.is_empty() || loaded.values().has_file())
@@ -131,7 +131,7 @@ fn of_agent(given: &Given<'_>) -> anyhow::Result<Report> {
 
 fn of_client(given: &Given<'_>) -> Report {
     Report::new(config::read_client(given), |loaded, report| {
-        let AskSettings { token_file, ca, cert, key, .. } = &loaded.config.ask;
+        let ClientSettings { token_file, ca, cert, key, .. } = &loaded.config.client_settings;
         let files = Files { token_file, ca, cert, key };
         report.errors.extend(files.errors(|key, what| loaded.values().error(key, what)));
         report.errors.extend(log_error(loaded, &loaded.config.log));

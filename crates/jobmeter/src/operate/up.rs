@@ -67,7 +67,10 @@ pub(crate) fn beside(name: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// Runs both until a signal, or until one of them ends.
-pub(crate) fn up(matches: &ArgMatches, ask: &config::AskSettings) -> anyhow::Result<ExitCode> {
+pub(crate) fn up(
+    matches: &ArgMatches,
+    client_settings: &config::ClientSettings,
+) -> anyhow::Result<ExitCode> {
     let verbose = matches.get_count("verbose");
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let environment = |name: &str| std::env::var(name).ok();
@@ -78,7 +81,7 @@ pub(crate) fn up(matches: &ArgMatches, ask: &config::AskSettings) -> anyhow::Res
             .context("no folder for the data; name one with --data")?,
     };
     check_agent(&agent_arguments(matches, &data, crate::SERVER_DEFAULT, verbose), &environment)?;
-    config::place::outside_of_stores(&data).map_err(anyhow::Error::msg)?;
+    config::paths::outside_of_stores(&data).map_err(anyhow::Error::msg)?;
     kernel::trust::check_way(&data).context("the data folder")?;
     std::fs::create_dir_all(&data).with_context(|| {
         format!("cannot create {}; choose a writable folder with --data", data.display())
@@ -100,8 +103,8 @@ pub(crate) fn up(matches: &ArgMatches, ask: &config::AskSettings) -> anyhow::Res
             return Err(error);
         }
     };
-    hear(signals, events.clone());
-    greet(&url, &crate::server_asked(ask), text("device").as_deref())?;
+    forward_signals(signals, events.clone());
+    greet(&url, &crate::requested_server(client_settings), text("device").as_deref())?;
     follow(&received, &events, (&holder, &mut starts), [server, agent])
 }
 
@@ -122,11 +125,11 @@ impl Holder {
     fn start_again(&self, events: &SyncSender<Event>) -> anyhow::Result<Program> {
         let (mut child, server) = self.start()?;
         let stdout = child.stdout.take().context("the server's output")?;
-        let told = events.clone();
+        let events_of_program = events.clone();
         std::thread::spawn(move || {
             // A server that does not become ready ends, which is a separate event.
             if ready(stdout).is_ok() {
-                told.send(Event::Ready).ok();
+                events_of_program.send(Event::Ready).ok();
             }
         });
         watch(server.name, child, events.clone());
@@ -174,7 +177,7 @@ fn listener(
     let matches = config::server_command().try_get_matches_from(words).ok()?;
     let settings = config::server_settings();
     let flags =
-        config::given(&settings, &matches, "server", config::place::SERVER_FILE, environment);
+        config::given(&settings, &matches, "server", config::paths::SERVER_FILE, environment);
     let given = config::Given { file: flags.file, environment, flags: flags.flags };
     let loaded = config::load_server(&given).ok()?;
     let address = loaded.config.listen.listen.0;
@@ -197,13 +200,13 @@ fn check_agent(
     let words = [OsString::from("jobmeter-agent")].into_iter().chain(arguments.iter().cloned());
     let matches = config::agent_command(&sources).try_get_matches_from(words)?;
     let settings = config::agent_settings(&sources);
-    let flags = config::given(&settings, &matches, "agent", config::place::AGENT_FILE, environment);
+    let flags = config::given(&settings, &matches, "agent", config::paths::AGENT_FILE, environment);
     agent::load(&config::Given { file: flags.file, environment, flags: flags.flags })?;
     Ok(())
 }
 
 fn server_arguments(matches: &ArgMatches, data: &Path, verbose: u8) -> Vec<OsString> {
-    let mut arguments = vec!["--data".into(), data.join(config::place::STORE_DIR).into_os_string()];
+    let mut arguments = vec!["--data".into(), data.join(config::paths::STORE_DIR).into_os_string()];
     if let Some(listen) = matches.get_one::<String>("listen") {
         arguments.extend(["--listen".into(), listen.into()]);
     }
@@ -276,7 +279,7 @@ fn watch(name: &'static str, mut child: Child, events: SyncSender<Event>) {
     });
 }
 
-fn hear(mut signals: signal_hook::iterator::Signals, events: SyncSender<Event>) {
+fn forward_signals(mut signals: signal_hook::iterator::Signals, events: SyncSender<Event>) {
     std::thread::spawn(move || {
         for signal in signals.forever() {
             if events.send(Event::Signal(signal)).is_err() {
@@ -288,9 +291,9 @@ fn hear(mut signals: signal_hook::iterator::Signals, events: SyncSender<Event>) 
 
 /// Prints the next steps. `asked` is the default server of commands: if it is another one, the printed command
 /// line names this server.
-fn greet(url: &str, asked: &str, device: Option<&str>) -> io::Result<()> {
+fn greet(url: &str, url_wanted: &str, device: Option<&str>) -> io::Result<()> {
     let own = std::env::args().next().unwrap_or_else(|| "jobmeter".to_owned());
-    let line = line_to_copy(&own, url, asked, device);
+    let line = line_to_copy(&own, url, url_wanted, device);
     let mut out = io::stdout().lock();
     writeln!(out, "ready: {url}")?;
     writeln!(
@@ -301,8 +304,8 @@ fn greet(url: &str, asked: &str, device: Option<&str>) -> io::Result<()> {
     out.flush()
 }
 
-fn line_to_copy(own: &str, url: &str, asked: &str, device: Option<&str>) -> String {
-    let server = if url == asked { String::new() } else { format!(" --server {url}") };
+fn line_to_copy(own: &str, url: &str, url_wanted: &str, device: Option<&str>) -> String {
+    let server = if url == url_wanted { String::new() } else { format!(" --server {url}") };
     // The job and the agent's samples must use the same node name.
     let device = device.map_or_else(String::new, |device| format!(" --device {device}"));
     format!("{own} run{server}{device} -- make -j2")
@@ -415,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_to_copy_asks_this_server() {
+    fn the_line_to_copy_queries_this_server() {
         let (here, other) = ("http://127.0.0.1:8791", "http://127.0.0.1:8790");
         assert_eq!(line_to_copy("./jobmeter", here, here, None), "./jobmeter run -- make -j2");
         let line = line_to_copy("./jobmeter", here, other, Some("unode"));

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail};
 use clap::ArgMatches;
-use config::place::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, STORE_DIR};
+use config::paths::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, STORE_DIR};
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ pub(crate) fn verify(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         serde_json::to_writer(&mut out, &answer(verified))?;
         writeln!(out)?;
     } else {
-        tell(&verified, &mut out)?;
+        write_findings(&verified, &mut out)?;
     }
     Ok(ExitCode::from(if good { 0 } else { DAMAGED }))
 }
@@ -63,8 +63,8 @@ pub(crate) fn verify(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 /// A server's data folder: the given one, or the one inside the folder of `up`.
 pub(crate) fn data_dir(matches: &ArgMatches) -> anyhow::Result<PathBuf> {
     let given = matches.get_one::<String>("data").map(PathBuf::from).context("--data")?;
-    if let Some(found) = config::place::store_in(&given) {
-        config::place::outside_of_stores(&found).map_err(anyhow::Error::msg)?;
+    if let Some(found) = config::paths::store_in(&given) {
+        config::paths::outside_of_stores(&found).map_err(anyhow::Error::msg)?;
         return Ok(found);
     }
     // An unreadable folder must not count as an empty one.
@@ -88,7 +88,7 @@ fn database(path: &Path, cost: &str) -> Vec<Finding> {
     let finding =
         |what| Finding { path: path.to_owned(), what, cost: cost.to_owned(), is_harmless: false };
     match jobs::verify(path) {
-        Ok(told) => told.into_iter().map(finding).collect(),
+        Ok(findings) => findings.into_iter().map(finding).collect(),
         Err(error) => vec![finding(error.to_string())],
     }
 }
@@ -112,7 +112,7 @@ fn answer(verified: Verified) -> Answer {
     }
 }
 
-fn tell(verified: &Verified, out: &mut impl Write) -> io::Result<()> {
+fn write_findings(verified: &Verified, out: &mut impl Write) -> io::Result<()> {
     let Verified { blocks, archived, samples, block_bytes, segments, records, log_bytes, .. } =
         verified;
     writeln!(out, "{blocks} blocks, {samples} samples, {block_bytes} bytes")?;
@@ -150,7 +150,7 @@ mod tests {
             };
             let findings = harmless.iter().map(finding).collect();
             let mut out = Vec::new();
-            tell(&Verified { findings, ..Verified::default() }, &mut out).unwrap();
+            write_findings(&Verified { findings, ..Verified::default() }, &mut out).unwrap();
             String::from_utf8(out).unwrap().lines().last().unwrap().to_owned()
         };
         assert_eq!(last(&[]), "no damage");

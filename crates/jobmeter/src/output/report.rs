@@ -12,7 +12,7 @@ pub(crate) fn write(report: &JobReport, times: &Times, out: &mut impl Write) -> 
     writeln!(out, "job {}:{}{name}, {}", job.cluster, job.display_id, job.state)?;
     let user = job.user.clone().or_else(|| job.uid.map(|uid| uid.to_string()));
     line(out, "user", user)?;
-    told(job, out)?;
+    write_job(job, out)?;
     line(out, "start", job.start.map(|start| times.show(start)))?;
     line(out, "end", job.stop.map(|stop| times.show(stop)))?;
     line(out, "nodes", Some(nodes(report)))?;
@@ -171,7 +171,7 @@ pub(crate) fn oom_kill(kill: &OomKill, times: &Times) -> String {
 }
 
 /// Writes the fields that only a scheduler reports.
-fn told(job: &Job, out: &mut impl Write) -> io::Result<()> {
+fn write_job(job: &Job, out: &mut impl Write) -> io::Result<()> {
     line(out, "account", job.account.clone())?;
     line(out, "project", job.project.clone())?;
     line(out, "queue", job.queue.clone())?;
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_scheduler_tells() {
+    fn values_of_the_scheduler() {
         let report = r#"{"job":{"cluster":"site","id":7,"display_id":"7","user":"alice","uid":1000,
             "account":"physics","project":null,"name":"solve","queue":"long","state":"waiting",
             "state_word":"PENDING","submit":100,"start":null,"stop":null,"exit_code":null,

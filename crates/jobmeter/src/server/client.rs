@@ -5,7 +5,7 @@ use crate::server::progress::Progress;
 use crate::server::unreachable::unreachable;
 use anyhow::{Context, bail};
 use api::Problem;
-use config::{AskSettings, Token};
+use config::{ClientSettings, Token};
 use delivery::Http;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -34,20 +34,20 @@ type Answer = ureq::http::Response<ureq::Body>;
 
 /// An error answer of the server.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct Rejected {
     /// The error that the server reports.
     pub(crate) problem: Problem,
     /// Whether the error quotes a statement, whose names are no fields of the API.
     of_statement: bool,
 }
 
-impl From<Problem> for Refused {
+impl From<Problem> for Rejected {
     fn from(problem: Problem) -> Self {
         Self { problem, of_statement: false }
     }
 }
 
-impl std::fmt::Display for Refused {
+impl std::fmt::Display for Rejected {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let shown = |text: &str| match self.of_statement {
             true => text.to_owned(),
@@ -96,11 +96,15 @@ fn in_options(text: &str) -> String {
     OPTIONS.iter().fold(text.to_owned(), |text, (field, option)| text.replace(field, option))
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for Rejected {}
 
 impl Client {
     /// A client of the server at a URL.
-    pub(crate) fn new(url: &str, token: Option<Token>, ask: &AskSettings) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        url: &str,
+        token: Option<Token>,
+        client_settings: &ClientSettings,
+    ) -> anyhow::Result<Self> {
         let server = config::ServerUrl::new(url).map_err(anyhow::Error::msg)?;
         let mut builder = ureq::Agent::config_builder();
         if server.is_local() {
@@ -111,9 +115,13 @@ impl Client {
             .http_status_as_error(false)
             .timeout_connect(Some(Duration::from_secs(5)))
             .user_agent(concat!("jobmeter/", env!("CARGO_PKG_VERSION")))
-            .tls_config(delivery::tls(ask.ca.as_deref(), ask.cert.as_deref(), ask.key.as_deref())?)
+            .tls_config(delivery::tls(
+                client_settings.ca.as_deref(),
+                client_settings.cert.as_deref(),
+                client_settings.key.as_deref(),
+            )?)
             .build();
-        let connector = delivery::connector(server.host(), &ask.server_uids);
+        let connector = delivery::connector(server.host(), &client_settings.server_uids);
         let agent = ureq::Agent::with_parts(config, connector, DefaultResolver::default());
         Ok(Self { agent, url: url.trim_end_matches('/').to_owned(), token, limit: None })
     }
@@ -201,8 +209,8 @@ impl Client {
         let request = request.header("Content-Type", "application/json");
         let answer = self.authorised(request).send(&serde_json::to_vec(question)?[..]);
         let answer = self.successful(answer).map_err(|mut error| {
-            if let Some(refused) = error.downcast_mut::<Refused>() {
-                refused.of_statement = true;
+            if let Some(rejected) = error.downcast_mut::<Rejected>() {
+                rejected.of_statement = true;
             }
             error
         })?;
@@ -267,7 +275,7 @@ impl Client {
         }
         let text = answer.body_mut().read_to_string().unwrap_or_default();
         match serde_json::from_str::<Problem>(&text) {
-            Ok(problem) => Err(Refused::from(problem).into()),
+            Ok(problem) => Err(Rejected::from(problem).into()),
             // Servers reject too long requests without a message.
             Err(_) if matches!(status, 414 | 431) && text.is_empty() => {
                 bail!("{} responds {status}: the query is too long; shorten it", self.url)
@@ -341,10 +349,10 @@ mod tests {
         let message = "there is no column `id` here; `metric` and `job` are".to_owned();
         let code = "42703".to_owned();
         let problem = Problem { code, message: message.clone(), details: None, hint: None };
-        let mut refused = Refused::from(problem);
-        assert_ne!(refused.to_string(), message);
-        refused.of_statement = true;
-        assert_eq!(refused.to_string(), message);
+        let mut rejected = Rejected::from(problem);
+        assert_ne!(rejected.to_string(), message);
+        rejected.of_statement = true;
+        assert_eq!(rejected.to_string(), message);
     }
 
     #[test]
@@ -358,8 +366,8 @@ mod tests {
             environment: &|_| None,
             flags: Vec::new(),
         };
-        let ask = config::load_client(&given).unwrap().config.ask;
-        let mut client = Client::new(&url, None, &ask).unwrap();
+        let client_settings = config::load_client(&given).unwrap().config.client_settings;
+        let mut client = Client::new(&url, None, &client_settings).unwrap();
         client.limit = Some(Duration::from_millis(500));
         let get = client.get::<serde_json::Value>("/api/v1/nodes").unwrap_err();
         let post = client.post::<serde_json::Value>("/api/v1/tokens", &()).unwrap_err();

@@ -90,14 +90,14 @@ mod tests {
     use ureq::tls::TlsConfig;
 
     /// The explanation for a server that answers with these bytes.
-    fn told(scheme: &str, answer: &'static [u8]) -> String {
+    fn message_for(scheme: &str, answer: &'static [u8]) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("{scheme}://{}", listener.local_addr().unwrap());
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let asked = stream.read(&mut [0; 4096]).unwrap();
+            let bytes_read = stream.read(&mut [0; 4096]).unwrap();
             stream.write_all(answer).unwrap();
-            asked
+            bytes_read
         });
         // The answer contains no certificate to verify.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -112,13 +112,13 @@ mod tests {
     #[test]
     fn a_server_that_speaks_something_else() {
         // A fatal TLS alert: the answer of a TLS server to plain HTTP.
-        let told_of_tls = told("http", &[21, 3, 3, 0, 2, 2, 10]);
-        assert!(told_of_tls.contains("if it uses TLS, write https://127.0.0.1:"), "{told_of_tls}");
-        let closed = told("http", b"");
+        let explain_tls = message_for("http", &[21, 3, 3, 0, 2, 2, 10]);
+        assert!(explain_tls.contains("if it uses TLS, write https://127.0.0.1:"), "{explain_tls}");
+        let closed = message_for("http", b"");
         assert!(closed.contains("write https://"), "{closed}");
-        let plain = told("https", b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        let plain = message_for("https", b"HTTP/1.1 400 Bad Request\r\n\r\n");
         assert!(plain.contains("if the server does not use TLS, write http://"), "{plain}");
-        let alert = told("https", &[21, 3, 3, 0, 2, 2, 42]);
+        let alert = message_for("https", &[21, 3, 3, 0, 2, 2, 42]);
         assert!(alert.contains("--cert and --key"), "{alert}");
     }
 
@@ -127,13 +127,16 @@ mod tests {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let url = format!("http://{free}");
         let error = ureq::get(&url).call().unwrap_err();
-        let told = unreachable(&url, &error);
-        assert!(told.contains("no server responds") && told.contains("jobmeter up"), "{told}");
+        let message_for = unreachable(&url, &error);
+        assert!(
+            message_for.contains("no server responds") && message_for.contains("jobmeter up"),
+            "{message_for}"
+        );
     }
 
     #[test]
-    fn what_is_wrong_with_a_certificate_is_told_with_what_to_do() {
-        let told = |error: Tls| {
+    fn errors_of_a_certificate_are_reported_with_what_to_do() {
+        let message_for = |error: Tls| {
             let error = ureq::Error::Io(std::io::Error::new(ErrorKind::InvalidData, error));
             unreachable("https://h", &error)
         };
@@ -143,10 +146,11 @@ mod tests {
             (CertificateError::Expired, "expired"),
             (CertificateError::BadSignature, "--ca FILE"),
         ] {
-            let told = told(Tls::InvalidCertificate(error));
+            let message_for = message_for(Tls::InvalidCertificate(error));
             assert!(
-                told.starts_with("TLS with https://h failed: ") && told.contains(want),
-                "{told}"
+                message_for.starts_with("TLS with https://h failed: ")
+                    && message_for.contains(want),
+                "{message_for}"
             );
         }
     }

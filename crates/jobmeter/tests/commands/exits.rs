@@ -27,9 +27,9 @@ fn a_command_that_cannot_start_is_one_line() {
         ("no-such-command-anywhere", 127, "jobmeter: no-such-command-anywhere: no such command"),
         ("/etc/passwd", 126, "jobmeter: /etc/passwd: not executable"),
     ] {
-        let (is, out, told) = jobmeter(NOBODY, &["run", "--json", "--", command]);
-        assert_eq!((is, &*out, told.lines().count()), (code, "", 1), "{command}: {told}");
-        assert!(told.starts_with(want), "{told}");
+        let (is, out, messages) = jobmeter(NOBODY, &["run", "--json", "--", command]);
+        assert_eq!((is, &*out, messages.lines().count()), (code, "", 1), "{command}: {messages}");
+        assert!(messages.starts_with(want), "{messages}");
     }
 }
 
@@ -115,7 +115,7 @@ fn an_option_that_a_command_lacks_is_no_value() {
 }
 
 #[test]
-fn a_change_that_concerns_no_node_says_so() {
+fn a_change_that_concerns_no_node_states_so() {
     let url = serve(&[
         ("/api/v1/health", HEALTH),
         ("/api/v1/settings", r#"{"id":3,"nodes_known":0,"nodes_reporting":0,"nodes_full":0}"#),
@@ -130,7 +130,7 @@ fn a_change_that_concerns_no_node_says_so() {
 }
 
 #[test]
-fn a_series_with_another_label_or_of_no_job_is_told() {
+fn a_series_with_another_label_or_of_no_job_is_listed() {
     const LOAD: &str = r#"[{"device":"n1","metric":"load_1m","cluster":null,"job":null,"labels":{},"unit":"",
         "kind":"gauge","help":"","source":"load","source_errors":null,"last_error":null,"senders":[],
         "period_seconds":null,"samples":0,"time":null,"value":null,"counter_start":null,"gaps":[],"gaps_count":0}]"#;
@@ -143,12 +143,12 @@ fn a_series_with_another_label_or_of_no_job_is_told() {
         ("/api/v1/settings", "[]"),
         ("/api/v1/catalogue", r#"[{"name":"load_1m","unit":"","kind":"gauge","help":""}]"#),
     ]);
-    for (words, told) in [
+    for (words, messages) in [
         (&["--label", "a=b"][..], "no series of load_1m has the label a=b"),
         (&["--job", "1"], "load_1m is a metric of nodes, not of jobs; omit --job"),
     ] {
         let (code, out, error) = jobmeter(&url, &[&["explain", "load_1m"], words].concat());
-        assert_eq!((code, &*out, error), (1, "", format!("jobmeter: {told}\n")));
+        assert_eq!((code, &*out, error), (1, "", format!("jobmeter: {messages}\n")));
     }
     let (code, out, error) = jobmeter(&url, &["explain", "load_1m,nosuch"]);
     assert!(code == 1 && out.starts_with("n1 load_1m\n"), "{out}");
@@ -156,7 +156,7 @@ fn a_series_with_another_label_or_of_no_job_is_told() {
 }
 
 #[test]
-fn a_name_that_nobody_has_is_told() {
+fn a_name_without_a_user_is_reported() {
     let url = serve(&[
         ("/api/v1/health", HEALTH),
         ("metrics=load_1m", "timestamp,device_id\n"),
@@ -172,19 +172,26 @@ fn a_name_that_nobody_has_is_told() {
             ["get", "--device", "n1", "--start", "0", "--format", "csv", "--metric", metric];
         jobmeter(&url, &words)
     };
-    let (code, out, told) = get("lod_1m");
-    assert_eq!((code, &*out), (1, "timestamp,device_id\n"), "{told}");
-    assert_eq!(told, "jobmeter: the server knows no metric `lod_1m`; did you mean `load_1m`?\n");
-    // A known name without samples in that time range.
-    let (code, _, told) = get("load_1m");
-    assert!(
-        code == 1 && told.starts_with("jobmeter: no samples of metric load_1m of device n1 from ")
+    let (code, out, messages) = get("lod_1m");
+    assert_eq!((code, &*out), (1, "timestamp,device_id\n"), "{messages}");
+    assert_eq!(
+        messages,
+        "jobmeter: the server knows no metric `lod_1m`; did you mean `load_1m`?\n"
     );
-    assert!(told.ends_with("; `jobmeter explain load_1m --device n1` explains why\n"), "{told}");
+    // A known name without samples in that time range.
+    let (code, _, messages) = get("load_1m");
+    assert!(
+        code == 1
+            && messages.starts_with("jobmeter: no samples of metric load_1m of device n1 from ")
+    );
+    assert!(
+        messages.ends_with("; `jobmeter explain load_1m --device n1` explains why\n"),
+        "{messages}"
+    );
 }
 
 #[test]
-fn one_unknown_name_of_a_list_is_told() {
+fn one_unknown_name_of_a_list_is_reported() {
     let url = serve(&[
         ("/api/v1/health", HEALTH),
         ("metrics=", "timestamp,device_id\n2026-01-06T13:35:00+00:00,n1\n"),
@@ -192,9 +199,12 @@ fn one_unknown_name_of_a_list_is_told() {
     ]);
     let get =
         |metric| jobmeter(&url, &["get", "--start", "0", "--format", "csv", "--metric", metric]);
-    let (code, out, told) = get("load_1m,lod_1m");
-    assert_eq!((code, out.lines().count()), (1, 2), "{told}");
-    assert_eq!(told, "jobmeter: the server knows no metric `lod_1m`; did you mean `load_1m`?\n");
+    let (code, out, messages) = get("load_1m,lod_1m");
+    assert_eq!((code, out.lines().count()), (1, 2), "{messages}");
+    assert_eq!(
+        messages,
+        "jobmeter: the server knows no metric `lod_1m`; did you mean `load_1m`?\n"
+    );
     assert_eq!(get("load_1m").0, 0);
 }
 
@@ -241,12 +251,12 @@ fn lacking() -> String {
 fn a_metric_that_a_node_lacks_is_explained_by_its_source() {
     let url = lacking();
     let explain = |metric: &str, device: &[&str]| {
-        let (code, out, told) = jobmeter(&url, &[&["explain", metric][..], device].concat());
-        assert_eq!((code, &*out), (1, ""), "{told}");
-        told
+        let (code, out, messages) = jobmeter(&url, &[&["explain", metric][..], device].concat());
+        assert_eq!((code, &*out), (1, ""), "{messages}");
+        messages
     };
     let n1 = ["--device", "n1"];
-    for (metric, told) in [
+    for (metric, messages) in [
         ("load_1m", "n1: source load is disabled in the node's own file: `enabled = true` under"),
         (
             "memory_total_bytes",
@@ -259,7 +269,7 @@ fn a_metric_that_a_node_lacks_is_explained_by_its_source() {
         ("vmstat_swapped_in_pages_total", "n1: source vmstat"),
     ] {
         let why = explain(metric, &n1);
-        assert!(why.contains(told), "{why}");
+        assert!(why.contains(messages), "{why}");
     }
     assert_eq!(
         explain("perf_instructions_total", &n1),
@@ -292,7 +302,7 @@ fn a_job_of_a_user_whom_the_server_does_not_know_is_warned_about() {
 }
 
 #[test]
-fn an_end_that_changes_nothing_says_so() {
+fn an_end_that_changes_nothing_is_reported_as_such() {
     let url = serve(&[(
         "/end ",
         r#"{"cluster":"slurm","id":7,"display_id":"7","user":null,"uid":null,"account":null,"project":null,
@@ -301,8 +311,8 @@ fn an_end_that_changes_nothing_says_so() {
             "changed":false}"#,
     )]);
     let (code, out, error) = jobmeter(&url, &["job", "end", "slurm:7"]);
-    let told = "jobmeter: job slurm:7 had already ended; nothing was changed\n";
-    assert_eq!((code, &*out, &*error), (0, "", told));
+    let messages = "jobmeter: job slurm:7 had already ended; nothing was changed\n";
+    assert_eq!((code, &*out, &*error), (0, "", messages));
 }
 
 #[test]
@@ -333,7 +343,7 @@ fn a_node_with_two_agents_is_a_conflict() {
 }
 
 #[test]
-fn a_mistyped_filter_of_jobs_is_told_the_near_name() {
+fn a_mistyped_filter_of_jobs_gets_the_near_name() {
     let url = serve(&[
         ("/api/v1/health", HEALTH),
         ("user=alcie", "[]"),
@@ -350,7 +360,7 @@ fn a_mistyped_filter_of_jobs_is_told_the_near_name() {
         ),
         ("/api/v1/nodes", "[]"),
     ]);
-    for (option, value, told) in [
+    for (option, value, messages) in [
         ("--user", "alcie", "user `alcie`; did you mean `alice`?"),
         ("--account", "slurm:physic", "account `slurm:physic`; did you mean `slurm:physics`?"),
         ("--cluster", "slrum", "cluster `slrum`; did you mean `slurm`?"),
@@ -359,7 +369,7 @@ fn a_mistyped_filter_of_jobs_is_told_the_near_name() {
     ] {
         let (code, out, error) = jobmeter(&url, &["jobs", option, value]);
         assert_eq!((code, &*out), (0, ""));
-        assert_eq!(error, format!("jobmeter: no job that is visible to you has the {told}\n"));
+        assert_eq!(error, format!("jobmeter: no job that is visible to you has the {messages}\n"));
         let (_, out, json) = jobmeter(&url, &["jobs", "--json", option, value]);
         assert_eq!((&*out, json), ("[]\n", error));
     }
@@ -370,17 +380,17 @@ fn a_mistyped_filter_of_jobs_is_told_the_near_name() {
 #[test]
 fn a_mistyped_variable_is_not_ignored() {
     let list = ["sources", "--markdown"];
-    let (code, out, told) = jobmeter_with(&[("JOBMETER_SERVR", "http://127.0.0.1:1")], &list);
-    assert_eq!((code, &*out), (2, ""), "{told}");
+    let (code, out, messages) = jobmeter_with(&[("JOBMETER_SERVR", "http://127.0.0.1:1")], &list);
+    assert_eq!((code, &*out), (2, ""), "{messages}");
     let want =
         "environment JOBMETER_SERVR: no setting has this name; did you mean `JOBMETER_SERVER`?";
-    assert!(told.contains(want), "{told}");
+    assert!(messages.contains(want), "{messages}");
     // Variables of another program, and variables that another tool created.
     let others = [("JOBMETER_PERID", "1s"), ("JOBMETER_PORT", "tcp://10.0.0.1:80")];
-    let (code, _, told) = jobmeter_with(&others, &list);
-    assert_eq!(code, 0, "{told}");
+    let (code, _, messages) = jobmeter_with(&others, &list);
+    assert_eq!(code, 0, "{messages}");
     assert_eq!(
-        told,
+        messages,
         "jobmeter: environment JOBMETER_PERID: no setting has this name; did you mean `JOBMETER_PERIOD`? (ignored)\n\
          jobmeter: environment JOBMETER_PORT: no setting has this name (ignored)\n"
     );
@@ -389,27 +399,27 @@ fn a_mistyped_variable_is_not_ignored() {
 }
 
 #[test]
-fn a_folder_of_ticks_is_told_as_one() {
+fn a_folder_of_ticks_is_ambiguous() {
     let hosts = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/hosts/bare-6.18");
     for command in ["sources", "doctor"] {
-        let (code, out, told) = jobmeter_with(&[], &[command, "--root", hosts]);
-        assert_eq!((code, &*out), (2, ""), "{told}");
+        let (code, out, messages) = jobmeter_with(&[], &[command, "--root", hosts]);
+        assert_eq!((code, &*out), (2, ""), "{messages}");
         let want = format!(
             "jobmeter: {hosts} contains several recorded machines or ticks: 1, 2; choose one of \
              them, such as {hosts}/1\n"
         );
-        assert_eq!(told, want);
+        assert_eq!(messages, want);
     }
-    let (code, _, told) = jobmeter_with(&[], &["sources", "--root", "/nonexistent"]);
+    let (code, _, messages) = jobmeter_with(&[], &["sources", "--root", "/nonexistent"]);
     assert_eq!(code, 2);
-    assert!(told.contains("/nonexistent: not there"), "{told}");
+    assert!(messages.contains("/nonexistent: not there"), "{messages}");
 }
 
 #[test]
-fn the_manual_of_a_source_tells_how_it_stands() {
+fn the_manual_of_a_source_shows_its_state() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/hosts/laptop-v2/1");
-    let (code, out, told) = jobmeter_with(&[], &["sources", "hwmon", "--root", root]);
-    assert_eq!((code, &*told), (0, ""));
+    let (code, out, messages) = jobmeter_with(&[], &["sources", "hwmon", "--root", root]);
+    assert_eq!((code, &*messages), (0, ""));
     assert!(out.contains("\n  period = \"5s\"\n") && out.contains("\n  include = []"), "{out}");
     let (_, stands) = out.split_once(&format!("\n{root}:\n")).unwrap();
     let (_, line) = stands.trim_end().split_once('\n').unwrap();
@@ -450,8 +460,8 @@ fn a_check_lists_every_file_that_the_program_would_reject() {
         assert_eq!((code, &*out), (1, ""), "{errors}");
         for (line, name) in [(1, "token"), (2, "ca.pem"), (3, "cert.pem")] {
             let place = format!("{file}:{line}:");
-            let found = errors.lines().find(|told| told.starts_with(&place));
-            assert!(found.is_some_and(|told| told.contains(name)), "{name}: {errors}");
+            let found = errors.lines().find(|messages| messages.starts_with(&place));
+            assert!(found.is_some_and(|messages| messages.contains(name)), "{name}: {errors}");
         }
         assert!(errors.contains("missing does not exist"), "{errors}");
     }
@@ -462,7 +472,7 @@ fn a_check_lists_every_file_that_the_program_would_reject() {
 }
 
 #[test]
-fn a_folder_without_a_store_is_told_from_a_file_and_from_none() {
+fn a_folder_without_a_store_differs_from_a_file_and_from_none() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).display().to_string();
     std::fs::write(path("file"), "").unwrap();

@@ -139,16 +139,16 @@ fn body(path: &str, accept: &str) -> (&'static str, String) {
     fill(&mut value);
     match value {
         Value::Null => {
-            let refused =
+            let connection_error =
                 json!({"code": "X", "message": HOSTILE, "details": HOSTILE, "hint": HOSTILE});
-            ("404 Not Found", refused.to_string())
+            ("404 Not Found", connection_error.to_string())
         }
         value => ("200 OK", value.to_string()),
     }
 }
 
 /// Standard output and standard error of a command.
-fn said(url: &str, words: &[&str]) -> String {
+fn output_of(url: &str, words: &[&str]) -> String {
     #[expect(clippy::disallowed_methods, reason = "the program itself is tested")]
     let mut command = Command::new(env!("CARGO_BIN_EXE_jobmeter"));
     let output = command.args(["--server", url]).args(words).output().unwrap();
@@ -198,7 +198,7 @@ fn nothing_that_a_server_sends_acts_on_the_terminal() {
         &["flush", "--nodes", "n1", "--source", "cpu"],
         &["run", "--", "true"],
     ];
-    let help = said(&url, &["--help"]);
+    let help = output_of(&url, &["--help"]);
     let all = help.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     let all = all.filter(|word| word.starts_with(|c: char| c.is_ascii_lowercase()));
     let listed =
@@ -206,7 +206,7 @@ fn nothing_that_a_server_sends_acts_on_the_terminal() {
     let missing: Vec<&str> = all.filter(|word| !listed(word)).collect();
     assert_eq!(missing, [""; 0], "commands without a hostile value");
     for words in commands {
-        let text = said(&url, words);
+        let text = output_of(&url, words);
         assert!(text.contains("HOSTILE"), "{words:?} prints none of it: {text}");
         let acts = |c: char| {
             c != '\n'

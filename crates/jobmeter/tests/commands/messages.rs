@@ -144,10 +144,10 @@ fn gaps_of_an_unknown_device_name_the_near_one() {
                 "memory_used_bytes":null,"memory_bytes":null}]"#,
         ),
     ]);
-    let told = "jobmeter: the server knows no device `nod-1`; did you mean `node-1`?\n";
+    let messages = "jobmeter: the server knows no device `nod-1`; did you mean `node-1`?\n";
     for (format, want) in [(&[][..], ""), (&["--json"], "[]\n")] {
         let (code, out, error) = jobmeter(&url, &[&["gaps", "--device", "nod-1"], format].concat());
-        assert_eq!((code, &*out, &*error), (1, want, told));
+        assert_eq!((code, &*out, &*error), (1, want, messages));
     }
     assert_eq!(jobmeter(&url, &["gaps"]).0, 0);
 }
@@ -159,7 +159,7 @@ const OPTIONAL: &str = r#"[{"device":"n1","alive":true,"stopped":false,"last_see
     "series":1,"jobs":[],"cpu_cores_used":null,"cpu_cores":null,"memory_used_bytes":null,"memory_bytes":null}]"#;
 
 #[test]
-fn a_promotion_that_changes_nothing_yet_is_told_and_such_a_flush_ends_with_1() {
+fn a_promotion_that_changes_nothing_yet_is_reported_and_such_a_flush_ends_with_1() {
     let url = serve_with(|request| {
         let promoted = |metric: &str| {
             format!(
@@ -190,8 +190,8 @@ fn a_promotion_that_changes_nothing_yet_is_told_and_such_a_flush_ends_with_1() {
     });
     let (code, out, error) = jobmeter(&url, &["promote", "perf_.*", "--nodes", "n1"]);
     assert!(code == 0 && out.contains("perf_.*"), "{out}{error}");
-    let told = "promotion 1 holds, and promotes nothing yet: no metric that `perf_.*` matches is optional on `n1`";
-    assert!(error.contains(told) && error.contains(" --device n1` shows why"), "{error}");
+    let messages = "promotion 1 holds, and promotes nothing yet: no metric that `perf_.*` matches is optional on `n1`";
+    assert!(error.contains(messages) && error.contains(" --device n1` shows why"), "{error}");
     let (code, _, error) = jobmeter(&url, &["promote", "vmstat_.*", "--nodes", "n1"]);
     assert_eq!((code, &*error), (0, ""));
     let (code, _, error) = jobmeter(&url, &["flush", "--source", "cpu", "--nodes", "n1"]);
@@ -214,7 +214,7 @@ fn an_account_of_two_clusters_is_shown_twice() {
 }
 
 #[test]
-fn an_account_that_exists_and_a_manager_that_remains_one_are_told() {
+fn an_account_that_exists_and_a_manager_that_remains_one_are_reported() {
     let url = serve_with(|request| {
         let account = r#"{"cluster":"slurm","name":"x","members_see":"all","role":null,
             "users":[{"uid":7,"user":"bob","role":"manager"},{"uid":8,"user":null,"role":"member"}]}"#;
@@ -266,10 +266,10 @@ fn a_time_before_the_first_sample_is_answered_with_its_time() {
         ("/api/v1/catalogue", r#"[{"name":"load_1m","unit":"","kind":"gauge","help":""}]"#),
     ]);
     let words = ["get", "--device", "n1", "--metric", "load_1m", "--until", "1970-01-02T00:00Z"];
-    let (code, _, told) = jobmeter_with(&[("TZ", "UTC"), ("JOBMETER_SERVER", &url)], &words);
+    let (code, _, messages) = jobmeter_with(&[("TZ", "UTC"), ("JOBMETER_SERVER", &url)], &words);
     let want = "jobmeter: no sample of metric load_1m of device n1 from 23:55:00 to 1970-01-02 00:00:00: \
                 the first one is from 1970-01-03 00:00:00\n";
-    assert_eq!((code, &*told), (1, want));
+    assert_eq!((code, &*messages), (1, want));
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub(crate) fn made(id: i64, submit: i64, random: &mut Random) -> Made {
     let record = Record {
         key: JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(id).unwrap() },
         submit: at(submit),
-        spelling: Box::default(),
+        display_id: Box::default(),
         part_of: None,
         array_index: None,
         user: Some(format!("user{user}").into()),
@@ -100,7 +100,7 @@ impl Made {
     pub(crate) fn events(&self, ended: bool) -> impl Iterator<Item = JobEvent> {
         self.record.nodes.iter().map(move |share| JobEvent {
             key: self.record.key.clone(),
-            spelling: self.record.key.id.to_string().into(),
+            display_id: self.record.key.id.to_string().into(),
             device: share.device.clone(),
             user: None,
             uid: self.record.uid,

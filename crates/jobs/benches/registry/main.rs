@@ -15,7 +15,7 @@
 mod made;
 
 use jobs::{
-    AccountChange, AccountKey, Amendment, Filter, JobName, Limits, ListPosition, Reader, Record,
+    AccountChange, AccountKey, Filter, JobName, Limits, ListPosition, Reader, Record, RecordUpdate,
     Registry, Role, Users, Window,
 };
 use made::{Made, Random, made};
@@ -35,7 +35,7 @@ const A_WHILE: i64 = A_DAY / 5;
 const LATER: i64 = DAY / 5 * Timestamp::SECOND;
 /// Jobs in one poll of a scheduler.
 const ROUND: usize = 500;
-const ASKED: usize = 300;
+const QUERIES: usize = 300;
 /// Jobs that run during the queries.
 const RUNNING: i64 = 3000;
 
@@ -46,10 +46,10 @@ fn fill(registry: &Registry, random: &mut Random) {
     for jobs in jobs.chunks(1_000) {
         for ended in [false, true] {
             let events: Vec<JobEvent> = jobs.iter().flat_map(|job| job.events(ended)).collect();
-            assert_eq!(registry.apply(&events, now).unwrap().refused, 0);
+            assert_eq!(registry.apply(&events, now).unwrap().rejected, 0);
         }
         let records: Vec<Record> = jobs.iter().map(Made::ended).collect();
-        assert_eq!(registry.tell(&records, now).unwrap().refused, 0);
+        assert_eq!(registry.ingest(&records, now).unwrap().rejected, 0);
     }
 }
 
@@ -119,9 +119,9 @@ fn run_some(registry: &Registry, first: i64, now: Timestamp, random: &mut Random
     let jobs: Vec<Made> =
         (0..RUNNING).map(|n| made(first + n, begun + n * 1200 / RUNNING, random)).collect();
     let records: Vec<Record> = jobs.iter().map(|job| job.record.clone()).collect();
-    assert_eq!(registry.tell(&records, now).unwrap().refused, 0);
+    assert_eq!(registry.ingest(&records, now).unwrap().rejected, 0);
     let events: Vec<JobEvent> = jobs.iter().flat_map(|job| job.events(false)).collect();
-    assert_eq!(registry.apply(&events, now).unwrap().refused, 0);
+    assert_eq!(registry.apply(&events, now).unwrap().rejected, 0);
 }
 
 /// Measures the cost of a day: the processor time of each kind of report.
@@ -147,23 +147,23 @@ fn a_day(
         (*time, *of) = (*time + processor_time() - begun, *of + count);
     };
     for jobs in jobs.chunks(ROUND) {
-        let told = |records: Vec<Record>| {
+        let ingest_all = |records: Vec<Record>| {
             let begun = processor_time();
-            assert_eq!(registry.tell(&records, now).unwrap().refused, 0);
+            assert_eq!(registry.ingest(&records, now).unwrap().rejected, 0);
             begun
         };
         let seen = |events: Vec<JobEvent>| {
             let begun = processor_time();
-            assert_eq!(registry.apply(&events, now).unwrap().refused, 0);
+            assert_eq!(registry.apply(&events, now).unwrap().rejected, 0);
             begun
         };
         let running: Vec<Record> = jobs.iter().map(|job| job.record.clone()).collect();
-        add(0, told(jobs.iter().map(Made::waiting).collect()), jobs.len());
-        add(1, told(running.clone()), jobs.len());
+        add(0, ingest_all(jobs.iter().map(Made::waiting).collect()), jobs.len());
+        add(1, ingest_all(running.clone()), jobs.len());
         add(2, seen(jobs.iter().flat_map(|job| job.events(false)).collect()), jobs.len());
-        add(3, told(running), jobs.len());
+        add(3, ingest_all(running), jobs.len());
         add(4, seen(jobs.iter().flat_map(|job| job.events(true)).collect()), jobs.len());
-        add(5, told(jobs.iter().map(Made::ended).collect()), jobs.len());
+        add(5, ingest_all(jobs.iter().map(Made::ended).collect()), jobs.len());
     }
     costs
 }
@@ -175,18 +175,18 @@ struct Took {
     processor: Duration,
 }
 
-fn ask(mut question: impl FnMut(usize)) -> Took {
+fn measure(mut question: impl FnMut(usize)) -> Took {
     let before = processor_time();
-    let mut times: Vec<Duration> = (0..ASKED)
+    let mut times: Vec<Duration> = (0..QUERIES)
         .map(|nth| {
             let begun = Instant::now();
             question(nth);
             begun.elapsed()
         })
         .collect();
-    let processor = (processor_time() - before) / u32::try_from(ASKED).unwrap();
+    let processor = (processor_time() - before) / u32::try_from(QUERIES).unwrap();
     times.sort_unstable();
-    Took { middle: *times.get(ASKED / 2).unwrap(), most: *times.last().unwrap(), processor }
+    Took { middle: *times.get(QUERIES / 2).unwrap(), most: *times.last().unwrap(), processor }
 }
 
 /// Returns the processor time of this thread, to a tick (proc(5), schedstat). Other load on the machine
@@ -237,12 +237,12 @@ fn main() {
         let id = JobId::new(1 + random.seconds(past.unsigned_abs())).unwrap();
         JobKey { cluster: ClusterId::new("slurm").unwrap(), id }
     };
-    let keys: Vec<JobKey> = (0..ASKED).map(key).collect();
+    let keys: Vec<JobKey> = (0..QUERIES).map(key).collect();
     let middle = now.plus(-days / 2 * DAY * Timestamp::SECOND);
     questions_by_job(&registry, &keys, &mut out);
     lists(&registry, middle, &mut out);
     at_times(&registry, &keys, now, &mut out);
-    sight(&registry, now, middle, &mut out);
+    measure_access(&registry, now, middle, &mut out);
     one_by_one(&registry, past + day + RUNNING + 1, now, &mut random, &mut out);
     let used = resident().saturating_sub(empty);
     writeln!(out, "{used} KiB of memory for the open registry").unwrap();
@@ -256,8 +256,8 @@ fn resident() -> u64 {
 }
 
 /// Measures a query and prints its times.
-fn told(out: &mut impl Write, what: &str, question: impl FnMut(usize)) {
-    let Took { middle, most, processor } = ask(question);
+fn ingest_all(out: &mut impl Write, what: &str, question: impl FnMut(usize)) {
+    let Took { middle, most, processor } = measure(question);
     let [middle, most, processor] = [middle, most, processor].map(|time| time.as_secs_f64() * 1e3);
     writeln!(
         out,
@@ -273,20 +273,20 @@ fn hour_of(registry: &Registry, key: &JobKey) -> (Option<Timestamp>, Option<Time
 
 fn questions_by_job(registry: &Registry, keys: &[JobKey], out: &mut impl Write) {
     let key = |nth: usize| keys.get(nth).unwrap();
-    told(out, "a name is resolved", |nth| {
+    ingest_all(out, "a name is resolved", |nth| {
         assert_eq!(registry.resolve(&JobName::number(key(nth).id)).unwrap(), *key(nth));
     });
-    told(out, "a job with everything", |nth| {
+    ingest_all(out, "a job with everything", |nth| {
         assert!(registry.whole(key(nth)).unwrap().is_some());
     });
-    told(out, "its runs", |nth| assert!(!registry.runs(key(nth)).unwrap().is_empty()));
-    told(out, "its owner", |nth| assert!(registry.owner(key(nth)).unwrap().is_some()));
-    told(out, "its stays", |nth| {
+    ingest_all(out, "its runs", |nth| assert!(!registry.runs(key(nth)).unwrap().is_empty()));
+    ingest_all(out, "its owner", |nth| assert!(registry.owner(key(nth)).unwrap().is_some()));
+    ingest_all(out, "its stays", |nth| {
         let window = Window { job: Some(key(nth).clone()), ..Window::default() };
         assert!(!registry.intervals(&window).unwrap().is_empty());
     });
     let hours: Vec<_> = keys.iter().map(|key| hour_of(registry, key)).collect();
-    told(out, "its stays within an hour", |nth| {
+    ingest_all(out, "its stays within an hour", |nth| {
         let (from, to) = *hours.get(nth).unwrap();
         let window = Window { job: Some(key(nth).clone()), from, to, ..Window::default() };
         assert!(!registry.intervals(&window).unwrap().is_empty());
@@ -301,54 +301,56 @@ fn lists(registry: &Registry, middle: Timestamp, out: &mut impl Write) {
     let none = |filter: Filter| assert_eq!(fifty(filter), 0);
     let user = |nth: usize| Some(format!("user{nth}"));
     let text = |text: &str| Some(text.to_owned());
-    told(out, "how many run now", |_| assert!(registry.running().unwrap() > 0));
-    told(out, "the 50 newest jobs", |_| found(all()));
-    told(out, "the 1000 newest jobs", |_| {
+    ingest_all(out, "how many run now", |_| assert!(registry.running().unwrap() > 0));
+    ingest_all(out, "the 50 newest jobs", |_| found(all()));
+    ingest_all(out, "the 1000 newest jobs", |_| {
         drop(registry.list(&Filter { limit: Some(1000), ..all() }))
     });
-    told(out, "50 after one in the middle of all", |nth| {
+    ingest_all(out, "50 after one in the middle of all", |nth| {
         let start = middle;
         let id = JobId::new(i64::try_from(nth).unwrap() + 1).unwrap();
         let key = JobKey { cluster: ClusterId::new("slurm").unwrap(), id };
         found(Filter { after: Some(ListPosition { start, key }), ..all() });
     });
-    told(out, "of a user, by number", |nth| {
+    ingest_all(out, "of a user, by number", |nth| {
         found(Filter { uid: Some(10_000 + u32::try_from(nth).unwrap()), ..all() });
     });
-    told(out, "of a user, by name", |nth| found(Filter { user: user(nth), ..all() }));
-    told(out, "of a user that has none", |_| none(Filter { user: text("nobody"), ..all() }));
-    told(out, "of a user, in a rare queue", |nth| {
+    ingest_all(out, "of a user, by name", |nth| found(Filter { user: user(nth), ..all() }));
+    ingest_all(out, "of a user that has none", |_| none(Filter { user: text("nobody"), ..all() }));
+    ingest_all(out, "of a user, in a rare queue", |nth| {
         fifty(Filter { user: user(1 + nth), queue: text("rare"), ..all() });
     });
-    told(out, "of the user of a tenth of all, in a rare queue", |_| {
+    ingest_all(out, "of the user of a tenth of all, in a rare queue", |_| {
         fifty(Filter { user: user(0), queue: text("rare"), ..all() });
     });
-    told(out, "of an account", |nth| {
+    ingest_all(out, "of an account", |nth| {
         found(Filter { account: Some(format!("account{}", nth % 40)), ..all() });
     });
-    told(out, "of a project", |nth| {
+    ingest_all(out, "of a project", |nth| {
         found(Filter { project: Some(format!("project{}", nth % 100)), ..all() });
     });
-    told(out, "of a rare queue", |_| {
+    ingest_all(out, "of a rare queue", |_| {
         fifty(Filter { queue: text("rare"), ..all() });
     });
-    told(out, "of a name", |nth| found(Filter { name: Some(format!("solve-{nth}")), ..all() }));
-    told(out, "that run", |_| found(Filter { state: Some(JobState::Running), ..all() }));
-    told(out, "that ended", |_| found(Filter { state: Some(JobState::Ended), ..all() }));
-    told(out, "that failed", |_| found(Filter { state: Some(JobState::Failed), ..all() }));
-    told(out, "of a cluster that has none", |_| {
+    ingest_all(out, "of a name", |nth| {
+        found(Filter { name: Some(format!("solve-{nth}")), ..all() })
+    });
+    ingest_all(out, "that run", |_| found(Filter { state: Some(JobState::Running), ..all() }));
+    ingest_all(out, "that ended", |_| found(Filter { state: Some(JobState::Ended), ..all() }));
+    ingest_all(out, "that failed", |_| found(Filter { state: Some(JobState::Failed), ..all() }));
+    ingest_all(out, "of a cluster that has none", |_| {
         none(Filter { cluster: Some(ClusterId::local()), ..all() });
     });
-    told(out, "of a node", |nth| found(Filter { device: node(nth), ..all() }));
-    told(out, "a user sees: the 50 newest", |nth| {
+    ingest_all(out, "of a node", |nth| found(Filter { device: node(nth), ..all() }));
+    ingest_all(out, "a user sees: the 50 newest", |nth| {
         let reader = Reader::User(10_000 + u32::try_from(nth).unwrap());
         found(Filter { reader, ..all() });
     });
-    told(out, "a user sees: of a node", |nth| {
+    ingest_all(out, "a user sees: of a node", |nth| {
         let reader = Reader::User(10_000 + u32::try_from(1 + nth).unwrap());
         fifty(Filter { reader, device: node(nth), ..all() });
     });
-    told(out, "the manager of an account sees: the 50 newest", |_| {
+    ingest_all(out, "the manager of an account sees: the 50 newest", |_| {
         found(Filter { reader: Reader::User(MANAGER), ..all() });
     });
 }
@@ -367,44 +369,46 @@ fn at_times(registry: &Registry, keys: &[JobKey], now: Timestamp, out: &mut impl
     let all = Filter::default;
     let fifty =
         |filter: Filter| registry.list(&Filter { limit: Some(50), ..filter }).unwrap().len();
-    told(out, "the 50 newest of an hour", |nth| {
+    ingest_all(out, "the 50 newest of an hour", |nth| {
         let (from, to) = hour(nth);
         assert!(fifty(Filter { from, to, ..all() }) > 0);
     });
-    told(out, "of a user, of an hour", |nth| {
+    ingest_all(out, "of a user, of an hour", |nth| {
         let (from, to) = hour(nth);
         fifty(Filter { user: Some(format!("user{nth}")), from, to, ..all() });
     });
-    told(out, "of a node, of an hour", |nth| {
+    ingest_all(out, "of a node, of an hour", |nth| {
         let (from, to) = hour(nth);
         fifty(Filter { device: node(nth), from, to, ..all() });
     });
-    let stays = |window: Window| registry.intervals(&window).unwrap().len();
-    told(out, "who is on any node now", |_| {
-        assert!(stays(Window { from: Some(now), to: Some(now), ..Window::default() }) > 0);
+    let count_allocations = |window: Window| registry.intervals(&window).unwrap().len();
+    ingest_all(out, "who is on any node now", |_| {
+        assert!(
+            count_allocations(Window { from: Some(now), to: Some(now), ..Window::default() }) > 0
+        );
     });
-    told(out, "who is on a node now", |nth| {
+    ingest_all(out, "who is on a node now", |nth| {
         let (from, to) = (Some(now), Some(now));
-        stays(Window { device: node(nth), from, to, ..Window::default() });
+        count_allocations(Window { device: node(nth), from, to, ..Window::default() });
     });
-    told(out, "who was on a node in an hour", |nth| {
+    ingest_all(out, "who was on a node in an hour", |nth| {
         let (from, to) = hour(nth);
-        stays(Window { device: node(nth), from, to, ..Window::default() });
+        count_allocations(Window { device: node(nth), from, to, ..Window::default() });
     });
-    told(out, "who was on any node in an hour", |nth| {
+    ingest_all(out, "who was on any node in an hour", |nth| {
         let (from, to) = hour(nth);
-        assert!(stays(Window { from, to, ..Window::default() }) > 0);
+        assert!(count_allocations(Window { from, to, ..Window::default() }) > 0);
     });
-    told(out, "where scheduler and nodes disagree", |_| {
+    ingest_all(out, "where scheduler and nodes disagree", |_| {
         drop(registry.disagreements(now, |_| true).unwrap());
     });
 }
 
 /// Queries of the nodes that a user's jobs have or had.
-fn sight(registry: &Registry, now: Timestamp, middle: Timestamp, out: &mut impl Write) {
+fn measure_access(registry: &Registry, now: Timestamp, middle: Timestamp, out: &mut impl Write) {
     let after = |seconds: i64| Some(middle.plus(seconds * Timestamp::SECOND));
     let user = |nth: usize| Reader::Tenant(10_001 + u32::try_from(nth).unwrap());
-    for (who, whose) in [
+    for (who, owners) in [
         ("a user", None),
         ("the user of a tenth", Some(Reader::Tenant(10_000))),
         ("an account's manager", Some(Reader::Tenant(MANAGER))),
@@ -414,8 +418,8 @@ fn sight(registry: &Registry, now: Timestamp, middle: Timestamp, out: &mut impl 
             ("in an hour", after(0), after(3600)),
             ("in a day", after(0), after(DAY)),
         ] {
-            told(out, &format!("nodes of {who}, {when}"), |nth| {
-                let reader = whose.unwrap_or_else(|| user(nth));
+            ingest_all(out, &format!("nodes of {who}, {when}"), |nth| {
+                let reader = owners.unwrap_or_else(|| user(nth));
                 drop(
                     registry.intervals(&Window { reader, from, to, ..Window::default() }).unwrap(),
                 );
@@ -433,18 +437,18 @@ fn one_by_one(
     out: &mut impl Write,
 ) {
     let begun = now.0 / Timestamp::SECOND - BEGIN - 8000;
-    let jobs: Vec<Made> = (first..).take(ASKED).map(|id| made(id, begun, random)).collect();
+    let jobs: Vec<Made> = (first..).take(QUERIES).map(|id| made(id, begun, random)).collect();
     let job = |nth: usize| jobs.get(nth).unwrap();
-    told(out, "a record is told", |nth| {
-        assert_eq!(registry.tell(&[job(nth).record.clone()], now).unwrap().new, 1);
+    ingest_all(out, "a record is told", |nth| {
+        assert_eq!(registry.ingest(&[job(nth).record.clone()], now).unwrap().new, 1);
     });
-    told(out, "a record is amended", |nth| {
+    ingest_all(out, "a record is amended", |nth| {
         let name = Some(format!("again-{nth}").into());
-        let amendment = Amendment { name, ..Amendment::new(job(nth).record.key.clone()) };
-        assert_eq!(registry.amend(vec![amendment], now).unwrap().changed, 1);
+        let amendment = RecordUpdate { name, ..RecordUpdate::new(job(nth).record.key.clone()) };
+        assert_eq!(registry.ingest_updates(vec![amendment], now).unwrap().changed, 1);
     });
-    told(out, "its nodes tell its start", |nth| {
+    ingest_all(out, "its nodes tell its start", |nth| {
         let events: Vec<JobEvent> = job(nth).events(false).collect();
-        assert_eq!(registry.apply(&events, now).unwrap().refused, 0);
+        assert_eq!(registry.apply(&events, now).unwrap().rejected, 0);
     });
 }

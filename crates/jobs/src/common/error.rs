@@ -51,10 +51,10 @@ pub enum RegistryError {
         number: i64,
     },
     /// Several clusters have a job with this ID.
-    #[error("{spelling} is ambiguous: {}; add the cluster", list(spelling, .clusters))]
+    #[error("{display_id} is ambiguous: {}; add the cluster", list(display_id, .clusters))]
     Ambiguous {
         /// The requested name.
-        spelling: String,
+        display_id: String,
         /// The clusters that have such a job, sorted.
         clusters: Vec<ClusterId>,
     },
@@ -92,9 +92,9 @@ pub enum RegistryError {
 }
 
 /// Lists the job's names in the first 4 clusters and counts the rest.
-fn list(spelling: &str, clusters: &[ClusterId]) -> String {
+fn list(display_id: &str, clusters: &[ClusterId]) -> String {
     const NAMED_MAX: usize = 4;
-    let names = clusters.iter().take(NAMED_MAX).map(|cluster| format!("{cluster}:{spelling}"));
+    let names = clusters.iter().take(NAMED_MAX).map(|cluster| format!("{cluster}:{display_id}"));
     let more = clusters.len().saturating_sub(NAMED_MAX);
     let more = (more > 0).then(|| format!("{more} more"));
     names.chain(more).collect::<Vec<_>>().join(" and ")

@@ -4,7 +4,7 @@ use model::{ClusterId, JobId};
 use std::{fmt, str::FromStr};
 
 /// Maximum length of a job ID as text, in bytes. The wire protocol has the same limit.
-const SPELLING_BYTES_MAX: usize = 64;
+const DISPLAY_ID_BYTES_MAX: usize = 64;
 
 /// A job name as a person writes it: `42`, `123_4`, `slurm:42`. [`crate::Registry::resolve`] finds the
 /// job.
@@ -13,7 +13,7 @@ pub struct JobName {
     /// The cluster, if given.
     pub cluster: Option<ClusterId>,
     /// The job ID, or the scheduler's notation for it.
-    pub spelling: Box<str>,
+    pub display_id: Box<str>,
 }
 
 /// The text is not a job name.
@@ -24,12 +24,12 @@ pub struct JobNameError(pub String);
 impl JobName {
     /// Creates a name from a job ID without a cluster.
     pub fn number(id: JobId) -> Self {
-        Self { cluster: None, spelling: id.to_string().into() }
+        Self { cluster: None, display_id: id.to_string().into() }
     }
 
     /// Returns the numeric job ID; `None` for notations such as `123_4`.
     pub fn id(&self) -> Option<JobId> {
-        self.spelling.parse().ok()
+        self.display_id.parse().ok()
     }
 }
 
@@ -38,16 +38,16 @@ impl FromStr for JobName {
 
     fn from_str(text: &str) -> Result<Self, JobNameError> {
         let wrong = || JobNameError(text.chars().take(100).collect());
-        let (cluster, spelling) = match text.split_once(':') {
+        let (cluster, display_id) = match text.split_once(':') {
             Some((cluster, rest)) => (Some(ClusterId::new(cluster).map_err(|_| wrong())?), rest),
             None => (None, text),
         };
         let ok = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'+' | b'.' | b'-');
-        let starts = spelling.bytes().next().is_some_and(|first| first.is_ascii_digit());
-        if !starts || spelling.len() > SPELLING_BYTES_MAX || !spelling.bytes().all(ok) {
+        let starts = display_id.bytes().next().is_some_and(|first| first.is_ascii_digit());
+        if !starts || display_id.len() > DISPLAY_ID_BYTES_MAX || !display_id.bytes().all(ok) {
             return Err(wrong());
         }
-        Ok(Self { cluster, spelling: spelling.into() })
+        Ok(Self { cluster, display_id: display_id.into() })
     }
 }
 
@@ -55,8 +55,8 @@ impl FromStr for JobName {
 impl fmt::Display for JobName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cluster {
-            Some(cluster) => write!(f, "{cluster}:{}", self.spelling),
-            None => f.write_str(&self.spelling),
+            Some(cluster) => write!(f, "{cluster}:{}", self.display_id),
+            None => f.write_str(&self.display_id),
         }
     }
 }

@@ -18,7 +18,7 @@ pub enum Reader {
 
 /// The level of access to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sees {
+pub enum AccessLevel {
     /// No access: the job's existence is hidden.
     Nothing,
     /// The job's line in lists is visible.

@@ -15,7 +15,7 @@ pub struct Record {
     /// requeues a job, reuses the ID.
     pub submit: Timestamp,
     /// The job ID in the scheduler's notation, such as `123_4`. Empty: the same as the ID.
-    pub spelling: Box<str>,
+    pub display_id: Box<str>,
     /// The ID of the array or heterogeneous job of which this job is a part.
     pub part_of: Option<i64>,
     /// The array index, for an element of an array.
@@ -61,7 +61,7 @@ impl Record {
         Self {
             key,
             submit,
-            spelling: Box::default(),
+            display_id: Box::default(),
             part_of: None,
             array_index: None,
             user: None,

@@ -38,7 +38,7 @@ impl Default for Limits {
 }
 
 /// Returns the current users of the machine.
-pub(crate) type AskUsers = Box<dyn Fn() -> Users + Send + Sync>;
+pub(crate) type LoadUsers = Box<dyn Fn() -> Users + Send + Sync>;
 
 /// The job registry in a SQLite file. Threads share it by reference. Queries do not wait for writes.
 /// Every call may wait for the disk.
@@ -49,7 +49,7 @@ pub struct Registry {
     /// of them.
     pub(crate) quick_reader: Mutex<Connection>,
     pub(crate) limits: Limits,
-    pub(crate) users: AskUsers,
+    pub(crate) users: LoadUsers,
     pub(crate) identity: Box<str>,
 }
 

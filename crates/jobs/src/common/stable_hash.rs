@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_stay_the_same_and_fields_apart() {
+    fn hashes_remain_the_same_and_fields_apart() {
         let hash = |fields: &[&str]| {
             let mut hash = StableHash::default();
             fields.iter().for_each(|field| _ = hash.bytes(field.as_bytes()));

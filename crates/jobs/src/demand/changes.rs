@@ -130,7 +130,7 @@ impl Demand {
             let most = BY_RULE_MAX;
             let own: i64 = change.query_row(
                 "SELECT count(*) FROM flushes WHERE made > ?1 AND made_by = ?2",
-                params![now.plus(-super::FLUSH_TOLD_US).0, by],
+                params![now.plus(-super::FLUSH_LISTED_US).0, by],
                 |row| row.get(0),
             )?;
             if u64::try_from(own).unwrap_or(0) >= most {
@@ -150,12 +150,12 @@ impl Demand {
         now: Timestamp,
     ) -> Result<i64, DemandError> {
         let most = self.limits.flushes_max;
-        let told: i64 = change.query_row(
+        let count_made: i64 = change.query_row(
             "SELECT count(*) FROM flushes WHERE made > ?1",
-            [now.plus(-super::FLUSH_TOLD_US).0],
+            [now.plus(-super::FLUSH_LISTED_US).0],
             |row| row.get(0),
         )?;
-        if u64::try_from(told).unwrap_or(0) >= most {
+        if u64::try_from(count_made).unwrap_or(0) >= most {
             return Err(DemandError::Full { what: "flushes within ten minutes", most });
         }
         let number = change

@@ -9,7 +9,7 @@ use model::{ClusterId, DeviceId, JobKey, JobState, NodeList, REJECTED_REQUEST, T
 use std::collections::BTreeSet;
 
 /// The submission word for optional metrics. Alone it requests all metrics, with `=REGEX` a subset.
-const WORD: &str = "monitor";
+const REQUEST_PREFIX: &str = "monitor";
 /// The expression for all metrics, which `monitor` alone requests.
 const ALL: &str = ".*";
 /// Maximum number of expressions of one job.
@@ -82,20 +82,21 @@ impl JobFacts {
     /// which the owner's list of promotions shows.
     fn expressions(&self) -> Vec<String> {
         let words = self.types.iter().flat_map(|words| words.split_whitespace());
-        let by_words = words.filter_map(|word| match word.strip_prefix(WORD)? {
+        let by_words = words.filter_map(|word| match word.strip_prefix(REQUEST_PREFIX)? {
             "" => Some(ALL),
             rest => rest.strip_prefix('='),
         });
         let requests = || self.monitor.iter().filter(|value| !is_rejected(value));
         let blank = requests().any(|value| value.trim().is_empty()).then_some(ALL);
         let by_environment = requests().flat_map(|value| value.split_whitespace());
-        let asked = by_words.chain(blank).chain(by_environment);
-        let asked = asked.map(|regex| regex.trim_matches(['\'', '"'])).filter(|it| !it.is_empty());
-        let (asked, long): (BTreeSet<&str>, BTreeSet<&str>) =
-            asked.partition(|it| it.len() <= EXPRESSION_BYTES_MAX);
-        let more = asked.len().saturating_sub(EXPRESSIONS_MAX);
+        let requested = by_words.chain(blank).chain(by_environment);
+        let requested =
+            requested.map(|regex| regex.trim_matches(['\'', '"'])).filter(|it| !it.is_empty());
+        let (requested, long): (BTreeSet<&str>, BTreeSet<&str>) =
+            requested.partition(|it| it.len() <= EXPRESSION_BYTES_MAX);
+        let more = requested.len().saturating_sub(EXPRESSIONS_MAX);
         let mut all: Vec<String> =
-            asked.into_iter().take(EXPRESSIONS_MAX).map(str::to_owned).collect();
+            requested.into_iter().take(EXPRESSIONS_MAX).map(str::to_owned).collect();
         let reason = |why: String| format!("{REJECTED_REQUEST}{why}");
         if more > 0 {
             let why = format!("{more} expressions are dropped: {EXPRESSIONS_MAX} per job at most");
@@ -120,16 +121,16 @@ impl Registry {
     pub fn running_facts(&self) -> Result<Vec<JobFacts>, RegistryError> {
         let running = Filter { state: Some(JobState::Running), ..Filter::default() };
         let mut facts: Vec<_> = self.list(&running)?.into_iter().map(JobFacts::of).collect();
-        let mut asked = self.asked_by_environment()?;
+        let mut requested = self.requested_by_environment()?;
         for job in &mut facts {
             let run = job.start.map(|start| (job.key.clone(), start));
-            job.monitor = run.and_then(|run| asked.remove(&run)).unwrap_or_default();
+            job.monitor = run.and_then(|run| requested.remove(&run)).unwrap_or_default();
         }
         // The user of a job of `jobmeter run` states its node themselves, so only verified nodes count.
         if facts.iter().any(|job| job.key.cluster == ClusterId::local()) {
-            let proven = self.proven_local()?;
+            let verified = self.verified_local()?;
             for job in facts.iter_mut().filter(|job| job.key.cluster == ClusterId::local()) {
-                job.nodes.retain(|node| proven.contains(&(job.key.id, node.clone())));
+                job.nodes.retain(|node| verified.contains(&(job.key.id, node.clone())));
             }
         }
         Ok(facts)
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_asks_by_a_word() {
+    fn a_job_requests_metrics_by_a_submission_word() {
         for (types, want) in [
             (&["monitor"][..], &[".*"][..]),
             (&["besteffort", "monitor=perf_.*"], &["perf_.*"]),
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_asks_by_its_environment_and_both_count() {
+    fn a_job_requests_metrics_by_its_environment_and_both_count() {
         for (monitor, want) in [
             (&["perf_.*"][..], &["net_.*", "perf_.*"][..]),
             (&[" perf_.*\t'bmc_.*' ", "net_.*"], &["bmc_.*", "net_.*", "perf_.*"]),
@@ -312,8 +313,8 @@ mod tests {
             (&["''"], &["net_.*"]),
         ] {
             let monitor = monitor.iter().map(|value| (*value).into()).collect();
-            let asks = JobFacts { monitor, ..job(&["monitor=net_.*"], &["n1", "n2"]) };
-            let all = wanted(&[asks], &[]);
+            let requests = JobFacts { monitor, ..job(&["monitor=net_.*"], &["n1", "n2"]) };
+            let all = wanted(&[requests], &[]);
             let metrics: Vec<_> = all.iter().map(|one| &*one.metric).collect();
             assert_eq!(metrics, want);
             assert!(all.iter().all(|one| one.nodes.as_str() == "n1,n2"), "{all:?}");
@@ -349,14 +350,14 @@ mod tests {
         let names: Vec<String> = (0..NODES_IN_ONE + 1).map(|n| format!("n{n}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let all = wanted(&[job(&["monitor"], &names)], &[]);
-        let told: usize = all.iter().map(|one| one.nodes.plain().unwrap().len()).sum();
-        assert_eq!((all.len(), told), (2, NODES_IN_ONE + 1));
+        let node_count: usize = all.iter().map(|one| one.nodes.plain().unwrap().len()).sum();
+        assert_eq!((all.len(), node_count), (2, NODES_IN_ONE + 1));
     }
 
     #[test]
     fn rules_look_at_what_they_name() {
         let rule = |name: &str| Rule { name: name.into(), metric: "m".into(), ..Rule::default() };
-        let standing = Rule { nodes: Some(NodeList::new("gpu-*").unwrap()), ..rule("standing") };
+        let always = Rule { nodes: Some(NodeList::new("gpu-*").unwrap()), ..rule("standing") };
         let every = Rule { jobs: true, ..rule("every") };
         let gpu = Rule {
             queues: vec!["gpu".into()],
@@ -370,15 +371,15 @@ mod tests {
             Rule { projects: vec!["other".into()], ..rule("project") },
             rule("of nothing"),
         ];
-        let rules = [&[standing, every, gpu][..], &others].concat();
+        let rules = [&[always, every, gpu][..], &others].concat();
         let all = wanted(&[job(&[], &["n1", "n2"])], &rules);
-        let told: Vec<_> =
+        let node_count: Vec<_> =
             all.iter().map(|one| (&*one.by, one.nodes.as_str(), one.job.as_deref())).collect();
         let want = [
             ("rule standing", "gpu-*", None),
             ("rule every", "n1,n2", Some("oar:7")),
             ("rule gpu", "n2", Some("oar:7")),
         ];
-        assert_eq!(told, want);
+        assert_eq!(node_count, want);
     }
 }

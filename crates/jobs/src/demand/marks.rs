@@ -67,7 +67,7 @@ pub struct Mark {
 
 /// The caller's decision about a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
+pub enum Decision {
     /// Include the mark.
     Take,
     /// Skip the mark.
@@ -103,7 +103,7 @@ impl Demand {
         &self,
         (from, to): (Timestamp, Timestamp),
         most: usize,
-        mut look: impl FnMut(&Mark) -> Look,
+        mut look: impl FnMut(&Mark) -> Decision,
     ) -> Result<(Vec<Mark>, bool), DemandError> {
         let reader = lock(&self.marks_reader);
         let mut find = reader.prepare_cached(HAPPENED)?;
@@ -112,9 +112,9 @@ impl Demand {
         while let Some(row) = rows.next()? {
             let Some(mut mark) = mark(row)? else { continue };
             match look(&mark) {
-                Look::Take => {}
-                Look::Pass => continue,
-                Look::End => break,
+                Decision::Take => {}
+                Decision::Pass => continue,
+                Decision::End => break,
             }
             if matches!(mark.kind, MarkKind::Set | MarkKind::Undone | MarkKind::Expired) {
                 let entries = entries(&reader, mark.number)?;

@@ -209,7 +209,7 @@ impl Demand {
         if over.is_empty() && moved.is_empty() && missing.is_empty() {
             return Ok(FromJobs::default());
         }
-        let mut words = Words::default();
+        let mut words = JobRequestCounts::default();
         for promotion in held.promotions.iter().filter(|one| !over.contains(&one.number)) {
             words.count(promotion.origin, promotion.uid);
         }
@@ -224,11 +224,12 @@ impl Demand {
                     .prepare_cached("UPDATE promotions SET until = ?2 WHERE number = ?1")?
                     .execute(params![number, until.map(|until| until.0)])?;
             }
-            let room = self.limits.promotions_max.saturating_sub(count(change, "promotions", now)?);
+            let capacity =
+                self.limits.promotions_max.saturating_sub(count(change, "promotions", now)?);
             let ended = u64::try_from(over.len()).unwrap_or(u64::MAX);
             let mut done = FromJobs { ended, ..FromJobs::default() };
             for wanted in missing.values() {
-                if done.began >= room || words.are_full(wanted, &self.limits) {
+                if done.began >= capacity || words.are_full(wanted, &self.limits) {
                     done.left_out += 1;
                     continue;
                 }
@@ -263,9 +264,9 @@ fn within(
     for node in lists.flat_map(|list| list.split(',')) {
         *on.entry(node).or_default() += 1;
     }
-    let asked = new.iter().flat_map(|new| new.nodes.as_str().split(','));
+    let node_names = new.iter().flat_map(|new| new.nodes.as_str().split(','));
     let most = PROMOTIONS_ON_NODE_MAX;
-    if asked.into_iter().any(|node| on.get(node).is_some_and(|count| *count > most)) {
+    if node_names.into_iter().any(|node| on.get(node).is_some_and(|count| *count > most)) {
         return Err(DemandError::Full { what: "promotions of this user on one node", most });
     }
     Ok(())
@@ -273,12 +274,12 @@ fn within(
 
 /// Counts of promotions by the jobs' own requests (submission words and environment).
 #[derive(Debug, Default)]
-struct Words {
+struct JobRequestCounts {
     all: u64,
     by_user: BTreeMap<Option<u32>, u64>,
 }
 
-impl Words {
+impl JobRequestCounts {
     fn count(&mut self, origin: Origin, uid: Option<u32>) {
         if origin == Origin::Job {
             self.all += 1;
@@ -295,10 +296,10 @@ impl Words {
 }
 
 /// Key of a promotion by a job or by a rule for a job: origin, expression and job.
-type OfJob = (String, Box<str>, Box<str>);
+type JobPromotionKey = (String, Box<str>, Box<str>);
 
 /// Returns the last time that a person ended each of them.
-fn undone(db: &Connection) -> rusqlite::Result<HashMap<OfJob, Timestamp>> {
+fn undone(db: &Connection) -> rusqlite::Result<HashMap<JobPromotionKey, Timestamp>> {
     let mut find = db.prepare_cached(
         "SELECT origin, metric, job, max(ended) FROM promotions
          WHERE ended_by IS NOT NULL AND job IS NOT NULL AND origin IN ('job', 'rule')

@@ -38,7 +38,7 @@ fn promotion(metric: &str, until: i64, uid: u32, job: Option<&str>) -> NewPromot
     }
 }
 
-fn wish(metric: &str, job: &str, until: Option<i64>) -> Wanted {
+fn plan(metric: &str, job: &str, until: Option<i64>) -> Wanted {
     Wanted {
         nodes: nodes("n1"),
         metric: metric.into(),
@@ -62,7 +62,7 @@ fn metrics(demand: &Demand, now: Timestamp) -> Vec<String> {
 
 fn marks(demand: &Demand, device: Option<&str>) -> Vec<(i64, &'static str, Option<String>)> {
     let meant = |mark: &Mark| {
-        if device.is_none_or(|name| mark.nodes.has(name)) { Look::Take } else { Look::Pass }
+        if device.is_none_or(|name| mark.nodes.has(name)) { Decision::Take } else { Decision::Pass }
     };
     let (marks, more) = demand.marks((at(0), at(1000)), 100, meant).unwrap();
     assert!(!more);
@@ -97,7 +97,7 @@ fn changes_hold_until_their_time_or_until_they_are_undone() {
     ];
     assert_eq!(marks(&demand, Some("n2")), all);
     assert_eq!(marks(&demand, Some("n3")), []);
-    let text = demand.marks((at(0), at(0)), 1, |_| Look::Take).unwrap().0.remove(0).text;
+    let text = demand.marks((at(0), at(0)), 1, |_| Decision::Take).unwrap().0.remove(0).text;
     assert_eq!(text, "sources.load.period = \"1s\"");
     // A reopened file has the same marks.
     drop(demand);
@@ -106,7 +106,7 @@ fn changes_hold_until_their_time_or_until_they_are_undone() {
 }
 
 #[test]
-fn flushes_are_told_for_ten_minutes_and_have_numbers_of_their_own() {
+fn flushes_are_listed_for_ten_minutes_and_have_numbers_of_their_own() {
     let (_dir, demand) = open(DemandLimits { flushes_max: 2, ..DemandLimits::default() });
     let flush = |now| demand.flush(&nodes("n*"), "cpu", "root", at(now));
     let (one, two) = (flush(0).unwrap(), flush(1).unwrap());
@@ -144,20 +144,20 @@ fn promotions_of_jobs_follow_the_jobs_and_touch_no_other() {
     by_hand.execute("INSERT INTO promotions (device, metric) VALUES ('n1', 'hand')", []).unwrap();
     by_hand.execute("INSERT INTO promotions (device) VALUES ('n[')", []).unwrap();
     assert_ne!(demand.version().unwrap(), before, "rows of others are noticed");
-    let asked = [promotion("api", 900, 7, None), promotion("own", 900, 7, Some("oar:1"))];
-    demand.promote(&asked, None, at(0)).unwrap();
+    let requested = [promotion("api", 900, 7, None), promotion("own", 900, 7, Some("oar:1"))];
+    demand.promote(&requested, None, at(0)).unwrap();
 
     let runs = |_: &str| true;
-    let jobs = [wish("x", "oar:1", Some(50)), wish("y", "oar:2", None)];
+    let jobs = [plan("x", "oar:1", Some(50)), plan("y", "oar:2", None)];
     assert_eq!(demand.follow(&jobs, runs, at(1)).unwrap(), moved(2, 0));
     assert_eq!(metrics(&demand, at(2)), ["hand", "api", "own", "x", "y"]);
     assert_eq!(demand.follow(&jobs, runs, at(2)).unwrap(), moved(0, 0), "nothing is new");
     // The scheduler extended the job.
-    let jobs = [wish("x", "oar:1", Some(80)), wish("y", "oar:2", None)];
+    let jobs = [plan("x", "oar:1", Some(80)), plan("y", "oar:2", None)];
     assert_eq!(demand.follow(&jobs, runs, at(3)).unwrap(), moved(0, 0));
     assert_eq!(metrics(&demand, at(60)), ["hand", "api", "own", "x", "y"]);
     assert_eq!(demand.follow(&jobs[1..], |job| job != "oar:1", at(61)).unwrap(), moved(0, 2));
-    let over_its_limit = [wish("x", "oar:1", Some(61)), wish("y", "oar:2", None)];
+    let over_its_limit = [plan("x", "oar:1", Some(61)), plan("y", "oar:2", None)];
     assert_eq!(demand.follow(&over_its_limit, runs, at(61)).unwrap(), moved(0, 0));
     assert_eq!(metrics(&demand, at(62)), ["hand", "api", "y"]);
     assert_eq!(demand.follow(&[], runs, at(63)).unwrap(), moved(0, 1));
@@ -178,8 +178,8 @@ fn words_of_jobs_are_bounded_by_user_and_count_for_no_quota() {
     let limits =
         DemandLimits { promotions_max: 8, words_per_user_max: 2, ..DemandLimits::default() };
     let (_dir, demand) = open(limits);
-    let greedy = ["a", "b", "c", "d"].map(|metric| wish(metric, "oar:1", None));
-    let other = |job, uid| Wanted { uid: Some(uid), ..wish("e", job, None) };
+    let greedy = ["a", "b", "c", "d"].map(|metric| plan(metric, "oar:1", None));
+    let other = |job, uid| Wanted { uid: Some(uid), ..plan("e", job, None) };
     let follow = |wanted: &[Wanted], now| demand.follow(wanted, |_| true, at(now)).unwrap();
     let (two, all) = ([&greedy[..], &[other("oar:2", 7)]].concat(), DemandLimits::default());
     assert_eq!(follow(&two, 1), FromJobs { began: 3, ended: 0, left_out: 2 });
@@ -206,24 +206,24 @@ fn a_user_has_so_many_on_one_node() {
     for n in 0..PROMOTIONS_ON_NODE_MAX {
         one("n1,n2", n).unwrap();
     }
-    let refused = one("n3,n2", 99).unwrap_err();
-    assert!(refused.to_string().contains("on one node: the limit of 16 is reached"), "{refused}");
+    let rejected = one("n3,n2", 99).unwrap_err();
+    assert!(rejected.to_string().contains("on one node: the limit of 16 is reached"), "{rejected}");
     one("n3", 99).unwrap();
 }
 
 #[test]
-fn what_a_person_undid_of_a_job_stays_undone_until_it_ends() {
+fn an_undone_request_of_a_job_remains_undone_until_it_ends() {
     let (_dir, demand) = open(DemandLimits::default());
-    let word = || wish("x", "oar:1", None);
-    let rule = || Wanted { origin: Origin::Rule, by: "rule r".into(), ..wish("y", "oar:1", None) };
+    let word = || plan("x", "oar:1", None);
+    let rule = || Wanted { origin: Origin::Rule, by: "rule r".into(), ..plan("y", "oar:1", None) };
     let follow = |wanted: &[Wanted], now| demand.follow(wanted, |_| true, at(now)).unwrap();
     assert_eq!(follow(&[word(), rule()], 1), moved(2, 0));
     for promotion in demand.held(at(2)).unwrap().0.promotions {
         assert!(demand.demote(promotion.number, "alice", at(3)).unwrap());
     }
     assert_eq!(follow(&[word(), rule()], 4), moved(0, 0));
-    assert_eq!(follow(&[word(), rule(), wish("z", "oar:1", None)], 5), moved(1, 0), "another word");
-    assert_eq!(follow(&[wish("x", "oar:2", None)], 6), moved(1, 1), "another job");
+    assert_eq!(follow(&[word(), rule(), plan("z", "oar:1", None)], 5), moved(1, 0), "another word");
+    assert_eq!(follow(&[plan("x", "oar:2", None)], 6), moved(1, 1), "another job");
     // The scheduler reuses the job ID.
     let again = Wanted { since: Some(at(10)), ..word() };
     assert_eq!(follow(&[again], 11), moved(1, 1));
@@ -239,17 +239,17 @@ fn what_is_past_is_bounded() {
         demand.change(&change(n + 1, "1s"), at(n)).unwrap();
         demand.expire(at(n + 1)).unwrap();
     }
-    let told = |most| demand.marks((at(0), at(100)), most, |_| Look::Take).unwrap();
-    let (marks, more) = told(100);
+    let count_made = |most| demand.marks((at(0), at(100)), most, |_| Decision::Take).unwrap();
+    let (marks, more) = count_made(100);
     assert_eq!((marks.iter().map(|mark| mark.number).min(), more), (Some(8), false));
-    let (marks, more) = told(2);
+    let (marks, more) = count_made(2);
     assert_eq!((marks.len(), more), (2, true));
     // Ended promotions of one user displace only their own.
     for (n, uid) in (20..).zip([7, 8, 8, 8, 8, 8, 8]) {
         demand.promote(&[promotion("x", n + 1, uid, None)], None, at(n)).unwrap();
         demand.expire(at(n + 1)).unwrap();
     }
-    assert_eq!(told(100).0.iter().filter(|mark| mark.uid == Some(7)).count(), 2);
+    assert_eq!(count_made(100).0.iter().filter(|mark| mark.uid == Some(7)).count(), 2);
 }
 
 /// A reader of few marks gets as many as allowed: marks that are not visible to them do not count.
@@ -266,9 +266,9 @@ fn marks_are_counted_after_they_were_looked_at() {
         let look = |mark: &Mark| {
             looked += 1;
             match mark.nodes.has("seen") {
-                _ if looked > end => Look::End,
-                true => Look::Take,
-                false => Look::Pass,
+                _ if looked > end => Decision::End,
+                true => Decision::Take,
+                false => Decision::Pass,
             }
         };
         let (marks, more) = demand.marks((at(0), at(100)), most, look).unwrap();
@@ -283,7 +283,7 @@ fn marks_are_counted_after_they_were_looked_at() {
 }
 
 #[test]
-fn what_is_older_than_what_is_kept_goes_and_what_holds_stays() {
+fn entries_beyond_the_retention_are_deleted_and_active_ones_remain() {
     let limits = DemandLimits { past_age_us: Some(3600 * Timestamp::SECOND), ..Default::default() };
     let (_dir, demand) = open(limits);
     demand.change(&change(100, "1s"), at(0)).unwrap();
@@ -293,7 +293,7 @@ fn what_is_older_than_what_is_kept_goes_and_what_holds_stays() {
     demand.expire(at(100)).unwrap();
     let left = |now| {
         demand.forget_old(at(now)).unwrap();
-        let (marks, _) = demand.marks((at(0), at(1000)), 100, |_| Look::Take).unwrap();
+        let (marks, _) = demand.marks((at(0), at(1000)), 100, |_| Decision::Take).unwrap();
         marks.iter().map(|mark| mark.kind.word()).collect::<Vec<_>>()
     };
     assert_eq!(left(3600), ["set", "set", "promoted", "flushed", "demoted", "expired"]);
@@ -303,7 +303,7 @@ fn what_is_older_than_what_is_kept_goes_and_what_holds_stays() {
 }
 
 #[test]
-fn a_newer_file_and_one_that_is_none_are_refused() {
+fn a_newer_file_and_one_that_is_none_are_rejected() {
     let (dir, demand) = open(DemandLimits::default());
     lock(&demand.writer).pragma_update(None, "user_version", 2).unwrap();
     let again = Demand::open(&dir.path().join("demand.sqlite"), DemandLimits::default());
@@ -374,7 +374,7 @@ fn follow(demand: &Demand, registry: &Registry, now: Timestamp) -> FromJobs {
 fn seen(id: i64, node: &str, monitor: Option<&str>, stop: Option<Timestamp>) -> JobEvent {
     JobEvent {
         key: JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(id).unwrap() },
-        spelling: id.to_string().into(),
+        display_id: id.to_string().into(),
         device: DeviceId::new(node).unwrap(),
         user: None,
         uid: Some(1000),
@@ -386,23 +386,23 @@ fn seen(id: i64, node: &str, monitor: Option<&str>, stop: Option<Timestamp>) -> 
 }
 
 #[test]
-fn a_job_whose_environment_asks_for_metrics_has_them_until_it_ends() {
+fn a_job_with_a_request_in_its_environment_has_the_metrics_until_it_ends() {
     let (dir, demand) = open(DemandLimits::default());
     let file = dir.path().join("jobs.sqlite");
     let registry = Registry::open(&file, Limits::default(), Users::default).unwrap();
     let follow = |now| follow(&demand, &registry, now);
-    let asked = |event: JobEvent| registry.apply(&[event], at(20)).unwrap().asked;
+    let requested = |event: JobEvent| registry.apply(&[event], at(20)).unwrap().requested;
     // The agent reports the job before it reads the job's processes.
     let news = [seen(7, "n1", None, None), seen(7, "n2", None, None), seen(8, "n1", None, None)];
-    assert_eq!(registry.apply(&news, at(20)).unwrap().asked, 0);
+    assert_eq!(registry.apply(&news, at(20)).unwrap().requested, 0);
     assert_eq!(follow(at(20)), moved(0, 0));
-    assert_eq!(asked(seen(7, "n1", Some("perf_.*"), None)), 1);
+    assert_eq!(requested(seen(7, "n1", Some("perf_.*"), None)), 1);
     assert_eq!(follow(at(21)), moved(1, 0));
     // The same request from another node or a duplicate is the same promotion. A later, different value is
     // ignored.
-    assert_eq!(asked(seen(7, "n2", Some("perf_.*"), None)), 1);
-    assert_eq!(asked(seen(7, "n2", Some("perf_.*"), None)), 0);
-    assert_eq!(asked(seen(7, "n2", Some("net_.*"), None)), 0);
+    assert_eq!(requested(seen(7, "n2", Some("perf_.*"), None)), 1);
+    assert_eq!(requested(seen(7, "n2", Some("perf_.*"), None)), 0);
+    assert_eq!(requested(seen(7, "n2", Some("net_.*"), None)), 0);
     assert_eq!(follow(at(22)), moved(0, 0));
     let held = demand.held(at(22)).unwrap().0.promotions.remove(0);
     assert_eq!((held.nodes.as_str(), &*held.metric), ("n1,n2", "perf_.*"));
@@ -410,9 +410,9 @@ fn a_job_whose_environment_asks_for_metrics_has_them_until_it_ends() {
     // The scheduler's submission words count as well. Requests from nodes that the record does not name are
     // ignored.
     let types = ["monitor=bmc_.*"];
-    registry.tell(&[record(7, JobState::Running, &types)], at(23)).unwrap();
+    registry.ingest(&[record(7, JobState::Running, &types)], at(23)).unwrap();
     assert_eq!(follow(at(23)), moved(1, 0));
-    assert_eq!(asked(seen(7, "n9", Some(".*"), None)), 0);
+    assert_eq!(requested(seen(7, "n9", Some(".*"), None)), 0);
     let metrics = |now| {
         let mut all: Vec<_> =
             demand.held(now).unwrap().0.promotions.iter().map(|one| one.metric.clone()).collect();
@@ -425,7 +425,7 @@ fn a_job_whose_environment_asks_for_metrics_has_them_until_it_ends() {
     let number = demand.held(at(24)).unwrap().0.promotions[0].number;
     assert!(demand.demote(number, "alice", at(25)).unwrap());
     assert_eq!(follow(at(26)).began, 0);
-    registry.tell(&[record(7, JobState::Ended, &types)], at(101)).unwrap();
+    registry.ingest(&[record(7, JobState::Ended, &types)], at(101)).unwrap();
     let ends = ["n1", "n2", "n9"].map(|node| seen(7, node, None, Some(at(100))));
     registry.apply(&ends, at(102)).unwrap();
     follow(at(102));
@@ -433,7 +433,7 @@ fn a_job_whose_environment_asks_for_metrics_has_them_until_it_ends() {
 }
 
 #[test]
-fn what_an_environment_asks_for_stays_when_a_number_is_worked_out_anew_and_is_not_the_next_jobs() {
+fn a_request_in_the_environment_survives_a_recomputation_and_is_not_the_next_jobs() {
     let (dir, _demand) = open(DemandLimits::default());
     let file = dir.path().join("jobs.sqlite");
     let registry = Registry::open(&file, Limits::default(), Users::default).unwrap();
@@ -451,11 +451,11 @@ fn what_an_environment_asks_for_stays_when_a_number_is_worked_out_anew_and_is_no
     assert_eq!(monitor(), [] as [Box<str>; 0]);
     let mut local = seen(9, "n1", Some(""), None);
     local.key.cluster = ClusterId::local();
-    assert_eq!(registry.apply(&[local], at(502)).unwrap().asked, 0, "its user asks himself");
+    assert_eq!(registry.apply(&[local], at(502)).unwrap().requested, 0, "its user asks himself");
 }
 
 #[test]
-fn what_an_environment_asked_for_is_not_that_of_another_users_job_of_the_number() {
+fn a_request_in_the_environment_is_not_that_of_another_users_job_of_the_id() {
     let (dir, _demand) = open(DemandLimits::default());
     let file = dir.path().join("jobs.sqlite");
     let registry = Registry::open(&file, Limits::default(), Users::default).unwrap();
@@ -464,19 +464,19 @@ fn what_an_environment_asked_for_is_not_that_of_another_users_job_of_the_number(
     let others =
         |monitor| JobEvent { uid: Some(2000), start: at(500), ..seen(7, "n1", monitor, None) };
     registry.apply(&[others(None)], at(501)).unwrap();
-    let asked = || -> Vec<_> {
+    let requested = || -> Vec<_> {
         let facts = registry.running_facts().unwrap();
         facts.into_iter().map(|job| (job.uid, job.monitor)).collect()
     };
-    assert!(asked().iter().any(|(uid, _)| *uid == Some(2000)));
-    assert!(asked().iter().all(|(_, monitor)| monitor.is_empty()), "{:?}", asked());
+    assert!(requested().iter().any(|(uid, _)| *uid == Some(2000)));
+    assert!(requested().iter().all(|(_, monitor)| monitor.is_empty()), "{:?}", requested());
     registry.apply(&[others(Some("net_.*"))], at(502)).unwrap();
-    let of_now = asked().into_iter().find(|(_, monitor)| !monitor.is_empty());
+    let of_now = requested().into_iter().find(|(_, monitor)| !monitor.is_empty());
     assert_eq!(of_now, Some((Some(2000), vec!["net_.*".into()])));
 }
 
 #[test]
-fn a_job_that_its_scheduler_says_asks_for_metrics_has_them_until_it_ends() {
+fn a_job_with_a_request_in_its_record_has_the_metrics_until_it_ends() {
     let (dir, demand) = open(DemandLimits::default());
     let file = dir.path().join("jobs.sqlite");
     let registry = Registry::open(&file, Limits::default(), Users::default).unwrap();
@@ -484,15 +484,15 @@ fn a_job_that_its_scheduler_says_asks_for_metrics_has_them_until_it_ends() {
     let types = ["besteffort", "monitor=perf_.*"];
     let waits = record(7, JobState::Waiting, &types);
     let silent = record(8, JobState::Running, &["besteffort"]);
-    registry.tell(&[waits, silent], at(5)).unwrap();
+    registry.ingest(&[waits, silent], at(5)).unwrap();
     assert_eq!(follow(at(5)), moved(0, 0));
-    registry.tell(&[record(7, JobState::Running, &types)], at(11)).unwrap();
+    registry.ingest(&[record(7, JobState::Running, &types)], at(11)).unwrap();
     assert_eq!(follow(at(11)), moved(1, 0));
     let held = demand.held(at(12)).unwrap().0.promotions.remove(0);
     assert_eq!((held.nodes.as_str(), &*held.metric, &*held.by), ("n1,n2", "perf_.*", "alice"));
     assert_eq!(held.job.as_deref(), Some("oar:7"));
     assert!(held.until > Some(at(3610)), "its limit, and a little more");
-    registry.tell(&[record(7, JobState::Ended, &types)], at(101)).unwrap();
+    registry.ingest(&[record(7, JobState::Ended, &types)], at(101)).unwrap();
     assert_eq!(follow(at(101)), moved(0, 1));
     assert!(demand.held(at(102)).unwrap().0.promotions.is_empty());
 }

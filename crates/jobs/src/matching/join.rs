@@ -10,7 +10,7 @@
 //! are. A visit is a *stray* and belongs to no run if its record does not name its device, or names
 //! another user. See `docs/decisions/0026-runs-and-records.md`.
 
-use crate::matching::visits::{Run, Said, Stay, TOGETHER, Visit, runs, stops};
+use crate::matching::visits::{BoundedVisit, ReportedIdentity, Run, TOGETHER, Visit, runs, stops};
 use model::{DeviceId, Timestamp};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,7 +83,7 @@ pub(crate) struct RecordSpan {
     /// The devices that the record names; empty: it names none.
     pub(crate) devices: BTreeSet<DeviceId>,
     /// The user that the record names.
-    pub(crate) who: Said,
+    pub(crate) who: ReportedIdentity,
 }
 
 impl RecordSpan {
@@ -91,7 +91,7 @@ impl RecordSpan {
     /// other user.
     fn may_have(&self, visit: &Visit) -> bool {
         let named = self.devices.is_empty() || self.devices.contains(&visit.device);
-        named && self.who.agrees(&visit.said)
+        named && self.who.agrees(&visit.identity)
     }
 }
 
@@ -131,7 +131,7 @@ impl JoinedRun {
 }
 
 /// The record of one visit.
-enum Own {
+enum VisitRecord {
     /// Index of the record that was running.
     Of(usize),
     /// No record was running.
@@ -147,14 +147,14 @@ pub(crate) fn join(mut visits: Vec<Visit>, records: &[RecordSpan]) -> Joined {
     let (mut own, mut strays, mut named) = (BTreeMap::new(), Vec::new(), Vec::new());
     for (visit, stop) in visits.into_iter().zip(stops) {
         match own_record(&visit, stop, records) {
-            Own::Stray(place) => {
+            VisitRecord::Stray(place) => {
                 strays.push((visit, place));
                 continue;
             }
-            Own::Of(place) => {
+            VisitRecord::Of(place) => {
                 own.insert((visit.device.clone(), visit.start), place);
             }
-            Own::None => {}
+            VisitRecord::None => {}
         }
         named.push(visit);
     }
@@ -162,27 +162,27 @@ pub(crate) fn join(mut visits: Vec<Visit>, records: &[RecordSpan]) -> Joined {
     for run in runs(named) {
         let parts = split(run, &own, records);
         let several = parts.len() > 1;
-        for (place, stays) in parts {
+        for (place, visits_found) in parts {
             let same = joined.iter_mut().find(|other| place.is_some() && other.place == place);
             match same {
                 Some(first) => {
-                    first.run.stays.extend(stays);
+                    first.run.visits_found.extend(visits_found);
                     first.merged = true;
                 }
                 None => {
-                    let (run, start, stop) = (Run { stays }, Timestamp(0), None);
+                    let (run, start, stop) = (Run { visits_found }, Timestamp(0), None);
                     joined.push(JoinedRun { run, start, stop, place, merged: several });
                 }
             }
         }
     }
     for one in &mut joined {
-        one.run.stays.sort_unstable_by(|a, b| a.visit.cmp(&b.visit));
+        one.run.visits_found.sort_unstable_by(|a, b| a.visit.cmp(&b.visit));
         one.set_times(records);
     }
     joined.sort_by(|a, b| {
-        (a.start, &a.run.stays.first().map(|stay| &stay.visit))
-            .cmp(&(b.start, &b.run.stays.first().map(|stay| &stay.visit)))
+        (a.start, &a.run.visits_found.first().map(|visit_found| &visit_found.visit))
+            .cmp(&(b.start, &b.run.visits_found.first().map(|visit_found| &visit_found.visit)))
     });
     let mut before = Timestamp(i64::MIN);
     for one in &mut joined {
@@ -192,7 +192,7 @@ pub(crate) fn join(mut visits: Vec<Visit>, records: &[RecordSpan]) -> Joined {
     Joined { runs: joined, strays }
 }
 
-fn own_record(visit: &Visit, stop: Option<Timestamp>, records: &[RecordSpan]) -> Own {
+fn own_record(visit: &Visit, stop: Option<Timestamp>, records: &[RecordSpan]) -> VisitRecord {
     let span = Span { start: visit.start, stop }.by_the_server(visit.clock_us);
     let of = |named: bool| {
         let may = |record: &&RecordSpan| !named || record.may_have(visit);
@@ -200,7 +200,8 @@ fn own_record(visit: &Visit, stop: Option<Timestamp>, records: &[RecordSpan]) ->
             records.iter().map(|record| record.span.filter(|_| may(&record))).collect();
         pick(span, &spans)
     };
-    of(true).map_or_else(|| of(false).map_or(Own::None, Own::Stray), Own::Of)
+    of(true)
+        .map_or_else(|| of(false).map_or(VisitRecord::None, VisitRecord::Stray), VisitRecord::Of)
 }
 
 /// Splits a run by record. A visit without its own record takes the record of the visit before it, or
@@ -209,19 +210,22 @@ fn split(
     run: Run,
     own: &BTreeMap<(DeviceId, Timestamp), usize>,
     records: &[RecordSpan],
-) -> Vec<(Option<usize>, Vec<Stay>)> {
-    let place_of = |stay: &Stay| own.get(&(stay.visit.device.clone(), stay.visit.start)).copied();
-    let mut last = run.stays.iter().find_map(place_of);
-    let mut parts: Vec<(Option<usize>, Vec<Stay>)> = Vec::new();
-    for stay in run.stays {
-        let place = place_of(&stay);
+) -> Vec<(Option<usize>, Vec<BoundedVisit>)> {
+    let place_of = |visit_found: &BoundedVisit| {
+        own.get(&(visit_found.visit.device.clone(), visit_found.visit.start)).copied()
+    };
+    let mut last = run.visits_found.iter().find_map(place_of);
+    let mut parts: Vec<(Option<usize>, Vec<BoundedVisit>)> = Vec::new();
+    for visit_found in run.visits_found {
+        let place = place_of(&visit_found);
         last = place.or(last);
-        let near = last
-            .filter(|place| records.get(*place).is_some_and(|record| record.may_have(&stay.visit)));
+        let near = last.filter(|place| {
+            records.get(*place).is_some_and(|record| record.may_have(&visit_found.visit))
+        });
         let place = place.or(near);
         match parts.iter_mut().find(|(other, _)| *other == place) {
-            Some((_, stays)) => stays.push(stay),
-            None => parts.push((place, vec![stay])),
+            Some((_, visits_found)) => visits_found.push(visit_found),
+            None => parts.push((place, vec![visit_found])),
         }
     }
     parts
@@ -262,13 +266,13 @@ mod tests {
     fn visit(device: &str, start: i64, stop: Option<i64>) -> Visit {
         let Span { start, stop } = span(start, stop);
         let device = DeviceId::new(device).unwrap();
-        let said = Said::default();
-        Visit { device, start, told: stop, said, clock_us: 0, monitor: None }
+        let identity = ReportedIdentity::default();
+        Visit { device, start, reported_end: stop, identity, clock_us: 0, monitor: None }
     }
 
-    fn told(start: i64, stop: Option<i64>, devices: &[&str]) -> RecordSpan {
+    fn reported_end(start: i64, stop: Option<i64>, devices: &[&str]) -> RecordSpan {
         let devices = devices.iter().map(|name| DeviceId::new(name).unwrap()).collect();
-        RecordSpan { span: Some(span(start, stop)), devices, who: Said::default() }
+        RecordSpan { span: Some(span(start, stop)), devices, who: ReportedIdentity::default() }
     }
 
     /// The devices of each run with the index of its record, and the strays.
@@ -276,7 +280,8 @@ mod tests {
 
     fn shape(visits: Vec<Visit>, records: &[RecordSpan]) -> Shape {
         let joined = join(visits, records);
-        let devices = |run: &Run| run.stays.iter().map(|s| s.visit.device.to_string()).collect();
+        let devices =
+            |run: &Run| run.visits_found.iter().map(|s| s.visit.device.to_string()).collect();
         let runs = joined.runs.iter().map(|joined| (joined.place, devices(&joined.run)));
         let strays = joined.strays.iter().map(|(visit, _)| visit.device.to_string());
         (runs.collect(), strays.collect())
@@ -287,19 +292,20 @@ mod tests {
         let visits =
             || vec![visit("n1", 100, Some(110)), visit("n2", 400, None), visit("n3", 900, None)];
         let all = ["n1", "n2", "n3"].map(str::to_owned).to_vec();
-        let record = [told(100, None, &["n1", "n2", "n3"])];
+        let record = [reported_end(100, None, &["n1", "n2", "n3"])];
         assert_eq!(shape(visits(), &record), (vec![(Some(0), all)], Vec::new()));
         assert_eq!(shape(visits(), &[]).0.len(), 2, "without a record the time decides");
     }
 
     #[test]
     fn two_records_are_two_runs_however_close() {
-        let records = [told(100, Some(200), &["n1"]), told(210, None, &["n2"])];
+        let records = [reported_end(100, Some(200), &["n1"]), reported_end(210, None, &["n2"])];
         let visits = vec![visit("n1", 101, Some(199)), visit("n2", 211, None)];
         let one = |place, device: &str| (Some(place), vec![device.to_owned()]);
         assert_eq!(shape(visits, &records).0, [one(0, "n1"), one(1, "n2")]);
         // The end of the first visit was lost, on a device that also has the second visit.
-        let records = [told(100, Some(200), &["n1"]), told(210, None, &["n1", "n2"])];
+        let records =
+            [reported_end(100, Some(200), &["n1"]), reported_end(210, None, &["n1", "n2"])];
         let visits = vec![visit("n1", 101, None), visit("n1", 211, None), visit("n2", 212, None)];
         let both = (Some(1), vec!["n1".to_owned(), "n2".to_owned()]);
         assert_eq!(shape(visits, &records).0, [one(0, "n1"), both]);
@@ -307,20 +313,20 @@ mod tests {
 
     #[test]
     fn a_device_that_the_record_does_not_name_is_in_no_run() {
-        let records = [told(100, Some(200), &["n1"])];
+        let records = [reported_end(100, Some(200), &["n1"])];
         let visits = || vec![visit("n1", 101, Some(199)), visit("bad", 150, None)];
         let n1 = (Some(0), vec!["n1".to_owned()]);
         assert_eq!(shape(visits(), &records), (vec![n1], vec!["bad".to_owned()]));
         let ends: Vec<_> = join(visits(), &records).runs.iter().map(|j| j.run.stop()).collect();
         assert_eq!(ends, [span(0, Some(199)).stop], "it does not keep the run open");
         // A record without devices excludes no device.
-        let (runs, strays) = shape(visits(), &[told(100, Some(200), &[])]);
+        let (runs, strays) = shape(visits(), &[reported_end(100, Some(200), &[])]);
         assert_eq!((runs.len(), strays.len()), (1, 0));
         // Two runs with the same start differ by 1 µs, since an ID and a start identify a run.
         let mut other = visit("n2", 101, None);
-        other.said.uid = Some(2);
+        other.identity.uid = Some(2);
         let mut one = visit("n1", 101, None);
-        one.said.uid = Some(1);
+        one.identity.uid = Some(1);
         let starts: Vec<_> = join(vec![other, one], &[]).runs.iter().map(|j| j.start).collect();
         assert_eq!(starts, [span(101, None).start, span(101, None).start.plus(1)]);
         // A visit at another time is a run without a scheduler record.

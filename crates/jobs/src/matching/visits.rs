@@ -29,9 +29,9 @@ pub(crate) struct Visit {
     /// The device.
     pub(crate) device: DeviceId,
     /// Reported end of the cgroup, if any.
-    pub(crate) told: Option<Timestamp>,
+    pub(crate) reported_end: Option<Timestamp>,
     /// The identity that the node reported.
-    pub(crate) said: Said,
+    pub(crate) identity: ReportedIdentity,
     /// Offset of the node's clock to the server's in microseconds; positive if the node's clock is ahead.
     pub(crate) clock_us: i64,
     /// Value of the request environment variable of the job there.
@@ -40,14 +40,14 @@ pub(crate) struct Visit {
 
 /// The job's identity in a node's report. `None` means not reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Said {
+pub(crate) struct ReportedIdentity {
     /// The job ID in the scheduler's notation, if different from the ID.
-    pub(crate) spelling: Option<Box<str>>,
+    pub(crate) display_id: Option<Box<str>>,
     pub(crate) user: Option<Box<str>>,
     pub(crate) uid: Option<u32>,
 }
 
-impl Said {
+impl ReportedIdentity {
     /// Tests whether both may have the same user. It compares user IDs if both are known, else names.
     /// Without either, it returns `true`.
     pub(crate) fn agrees(&self, other: &Self) -> bool {
@@ -67,7 +67,7 @@ impl Said {
     /// Tests whether this identity has a fact that `other` lacks.
     pub(crate) fn adds_to(&self, other: &Self) -> bool {
         let more = |this: bool, other: bool| this && !other;
-        more(self.spelling.is_some(), other.spelling.is_some())
+        more(self.display_id.is_some(), other.display_id.is_some())
             || more(self.user.is_some(), other.user.is_some())
             || more(self.uid.is_some(), other.uid.is_some())
     }
@@ -75,7 +75,7 @@ impl Said {
     /// Fills the facts that this identity lacks from `later`.
     pub(crate) fn or(self, later: &Self) -> Self {
         Self {
-            spelling: self.spelling.or_else(|| later.spelling.clone()),
+            display_id: self.display_id.or_else(|| later.display_id.clone()),
             user: self.user.or_else(|| later.user.clone()),
             uid: self.uid.or(later.uid),
         }
@@ -84,7 +84,7 @@ impl Said {
 
 /// A visit with its effective end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stay {
+pub(crate) struct BoundedVisit {
     pub(crate) visit: Visit,
     /// The reported end, or the start of the next visit of the device. `None`: the cgroup still exists.
     pub(crate) stop: Option<Timestamp>,
@@ -93,54 +93,56 @@ pub(crate) struct Stay {
 /// The visits of one run, sorted by start and device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
-    pub(crate) stays: Vec<Stay>,
+    pub(crate) visits_found: Vec<BoundedVisit>,
 }
 
 impl Run {
     /// Start of the first visit.
     pub(crate) fn start(&self) -> Timestamp {
-        self.stays.first().map_or(Timestamp(0), |stay| stay.visit.start)
+        self.visits_found.first().map_or(Timestamp(0), |visit_found| visit_found.visit.start)
     }
 
     /// Returns the identity of the run. Each fact comes from the first visit that reports it.
-    pub(crate) fn said(&self) -> Said {
-        self.stays.iter().fold(Said::default(), |said, stay| said.or(&stay.visit.said))
+    pub(crate) fn identity(&self) -> ReportedIdentity {
+        self.visits_found.iter().fold(ReportedIdentity::default(), |identity, visit_found| {
+            identity.or(&visit_found.visit.identity)
+        })
     }
 
     /// Returns the offset of the clock that measured the start, in microseconds ahead of the server's.
     pub(crate) fn clock_us(&self) -> i64 {
-        self.stays.first().map_or(0, |stay| stay.visit.clock_us)
+        self.visits_found.first().map_or(0, |visit_found| visit_found.visit.clock_us)
     }
 
     /// Returns the end of the last visit; `None` while one is open.
     pub(crate) fn stop(&self) -> Option<Timestamp> {
-        self.stays
+        self.visits_found
             .iter()
-            .map(|stay| stay.stop)
+            .map(|visit_found| visit_found.stop)
             .try_fold(Timestamp(i64::MIN), |latest, stop| stop.map(|stop| stop.max(latest)))
     }
 }
 
 /// A run that a later visit may join.
-struct Growing {
+struct OpenRun {
     /// Index of the run.
     place: usize,
     /// Latest known end of its visits; `None`: a visit is open.
     reach: Option<Timestamp>,
     /// The latest start on each of its devices.
     latest: HashMap<DeviceId, Timestamp>,
-    said: Said,
+    identity: ReportedIdentity,
 }
 
-impl Growing {
+impl OpenRun {
     /// Ranks how well a visit fits; `None`: it does not fit. A run that names the visit's user ranks before
     /// a run of an unknown user. Next, the run with more devices ranks first. One node's report thus cannot
     /// pull a visit away from a run of several nodes.
     fn fits(&self, visit: &Visit) -> Option<(bool, usize, Reverse<usize>)> {
         let near = |other: Timestamp| visit.start.since(other) <= TOGETHER;
         let again = self.latest.get(&visit.device).is_some_and(|start| near(*start));
-        let joins = (again || self.reach.is_none_or(near)) && self.said.agrees(&visit.said);
-        let named = self.said.names_as(&visit.said);
+        let joins = (again || self.reach.is_none_or(near)) && self.identity.agrees(&visit.identity);
+        let named = self.identity.names_as(&visit.identity);
         joins.then_some((named, self.latest.len(), Reverse(self.place)))
     }
 
@@ -158,26 +160,27 @@ pub(crate) fn runs(mut visits: Vec<Visit>) -> Vec<Run> {
     visits.sort_unstable();
     let stops = stops(&visits);
     let mut runs: Vec<Run> = Vec::new();
-    let mut growing: Vec<Growing> = Vec::new();
+    let mut growing: Vec<OpenRun> = Vec::new();
     for (visit, stop) in visits.into_iter().zip(stops) {
         let fits = growing.iter().enumerate().filter_map(|(at, run)| Some((run.fits(&visit)?, at)));
         let at = fits.max().map_or(growing.len(), |(_, at)| at);
         if at == growing.len() {
             growing.retain(|run| run.lasts(visit.start));
             let reach = Some(Timestamp(i64::MIN));
-            let (latest, said) = (HashMap::new(), Said::default());
-            growing.push(Growing { place: runs.len(), reach, latest, said });
-            runs.push(Run { stays: Vec::new() });
+            let (latest, identity) = (HashMap::new(), ReportedIdentity::default());
+            growing.push(OpenRun { place: runs.len(), reach, latest, identity });
+            runs.push(Run { visits_found: Vec::new() });
         }
         let at = at.min(growing.len().saturating_sub(1));
         let Some(run) = growing.get_mut(at) else { continue };
-        run.said = std::mem::take(&mut run.said).or(&visit.said);
+        run.identity = std::mem::take(&mut run.identity).or(&visit.identity);
         // An unreported end does not prove how long the run lasted.
-        let seen = if visit.told.is_some() || stop.is_none() { stop } else { Some(visit.start) };
+        let seen =
+            if visit.reported_end.is_some() || stop.is_none() { stop } else { Some(visit.start) };
         run.reach = run.reach.zip(seen).map(|(reach, seen)| reach.max(seen));
         run.latest.insert(visit.device.clone(), visit.start);
         if let Some(run) = runs.get_mut(run.place) {
-            run.stays.push(Stay { visit, stop });
+            run.visits_found.push(BoundedVisit { visit, stop });
         }
     }
     runs
@@ -189,9 +192,9 @@ pub(crate) fn stops(visits: &[Visit]) -> Vec<Option<Timestamp>> {
     let mut stops: Vec<Option<Timestamp>> = Vec::with_capacity(visits.len());
     for visit in visits.iter().rev() {
         let following = next.insert(&visit.device, visit.start);
-        stops.push(match (visit.told, following) {
-            (Some(told), Some(next)) => Some(told.min(next)),
-            (told, next) => told.or(next),
+        stops.push(match (visit.reported_end, following) {
+            (Some(reported_end), Some(next)) => Some(reported_end.min(next)),
+            (reported_end, next) => reported_end.or(next),
         });
     }
     stops.reverse();
@@ -203,16 +206,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn visit(device: &str, start: i64, told: Option<i64>) -> Visit {
+    fn visit(device: &str, start: i64, reported_end: Option<i64>) -> Visit {
         let at = Timestamp::from_seconds;
-        let (device, told) = (DeviceId::new(device).unwrap(), told.map(at));
-        let said = Said::default();
-        Visit { device, start: at(start), told, said, clock_us: 0, monitor: None }
+        let (device, reported_end) = (DeviceId::new(device).unwrap(), reported_end.map(at));
+        let identity = ReportedIdentity::default();
+        Visit { device, start: at(start), reported_end, identity, clock_us: 0, monitor: None }
     }
 
     fn shape(visits: Vec<Visit>) -> Vec<(i64, Option<i64>, usize)> {
         let seconds = |at: Timestamp| at.0 / Timestamp::SECOND;
-        let one = |run: &Run| (seconds(run.start()), run.stop().map(seconds), run.stays.len());
+        let one =
+            |run: &Run| (seconds(run.start()), run.stop().map(seconds), run.visits_found.len());
         runs(visits).iter().map(one).collect()
     }
 
@@ -246,7 +250,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_order_of_telling_does_not_matter(
+        fn the_order_of_reports_does_not_matter(
             facts in proptest::collection::vec((0_usize..3, 0_i64..900, 0_i64..500, proptest::bool::ANY), 0..14),
             seed: u64,
         ) {
@@ -263,13 +267,13 @@ mod tests {
             }
             let all = runs(visits.clone());
             prop_assert_eq!(&all, &runs(other));
-            prop_assert_eq!(all.iter().map(|run| run.stays.len()).sum::<usize>(), visits.len());
+            prop_assert_eq!(all.iter().map(|run| run.visits_found.len()).sum::<usize>(), visits.len());
             // Runs are sorted by start, and no run ends before it begins.
             for pair in all.windows(2) {
                 prop_assert!(pair[0].start() <= pair[1].start());
             }
-            for stay in all.iter().flat_map(|run| &run.stays) {
-                prop_assert!(stay.stop.is_none_or(|stop| stop >= stay.visit.start));
+            for visit_found in all.iter().flat_map(|run| &run.visits_found) {
+                prop_assert!(visit_found.stop.is_none_or(|stop| stop >= visit_found.visit.start));
             }
         }
     }

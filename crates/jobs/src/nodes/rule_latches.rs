@@ -147,7 +147,7 @@ mod tests {
         let registry = open();
         let of_job = |stop| model::JobEvent {
             key: JobKey { cluster: ClusterId::local(), id: JobId::new(7).unwrap() },
-            spelling: "7".into(),
+            display_id: "7".into(),
             device: DeviceId::new("n1").unwrap(),
             user: None,
             uid: Some(1000),

@@ -11,7 +11,7 @@
 
 use crate::common::registry::lock;
 use crate::common::sql_parts::Clauses;
-use crate::{Reader, Registry, RegistryError, Sees};
+use crate::{AccessLevel, Reader, Registry, RegistryError};
 use model::{ClusterId, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
@@ -225,7 +225,7 @@ impl Role {
     }
 }
 
-impl Sees {
+impl AccessLevel {
     /// All levels.
     pub const ALL: [Self; 3] = [Self::Nothing, Self::Listed, Self::All];
 
@@ -249,7 +249,7 @@ pub struct Account {
     /// The key.
     pub key: AccountKey,
     /// Access of members to each other's jobs.
-    pub members_see: Sees,
+    pub members_see: AccessLevel,
     /// The users, by user ID.
     pub users: Vec<(u32, Role)>,
 }
@@ -258,7 +258,7 @@ pub struct Account {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountChange {
     /// Access of members to each other's jobs.
-    pub members_see: Option<Sees>,
+    pub members_see: Option<AccessLevel>,
     /// New roles. The last entry of a user counts.
     pub users: Vec<(u32, Role)>,
 }
@@ -386,7 +386,7 @@ fn account(db: &Connection, key: &AccountKey) -> Result<Option<Account>, Registr
         let role = Role::ALL.into_iter().find(|role| role.stored() == word);
         users.push((row.get(0)?, role.ok_or(RegistryError::Damaged(word))?));
     }
-    Ok(Some(Account { key: key.clone(), members_see: Sees::of_word(&word), users }))
+    Ok(Some(Account { key: key.clone(), members_see: AccessLevel::of_word(&word), users }))
 }
 
 fn key(cluster: String, name: String) -> Result<AccountKey, RegistryError> {
@@ -400,25 +400,25 @@ pub(crate) fn sees(
     reader: Reader,
     cluster: &ClusterId,
     (uid, account): (Option<u32>, Option<&str>),
-) -> Result<Sees, RegistryError> {
+) -> Result<AccessLevel, RegistryError> {
     if reader.sees_every_job() {
-        return Ok(Sees::All);
+        return Ok(AccessLevel::All);
     }
-    let Some(own) = reader.uid() else { return Ok(Sees::Nothing) };
+    let Some(own) = reader.uid() else { return Ok(AccessLevel::Nothing) };
     if uid == Some(own) {
-        return Ok(Sees::All);
+        return Ok(AccessLevel::All);
     }
-    let Some(account) = account else { return Ok(Sees::Nothing) };
+    let Some(account) = account else { return Ok(AccessLevel::Nothing) };
     let mut find = db.prepare_cached(
         "SELECT sees FROM account_sight WHERE uid = ?1 AND cluster = ?2 AND account = ?3",
     )?;
     let word: Option<String> =
         find.query_row(params![own, cluster.as_str(), account], |row| row.get(0)).optional()?;
-    Ok(word.map_or(Sees::Nothing, |word| Sees::of_word(&word)))
+    Ok(word.map_or(AccessLevel::Nothing, |word| AccessLevel::of_word(&word)))
 }
 
 /// Limits a query of runs `r` to those with at least the access level `least`. It tests each row.
-pub(crate) fn narrow(clauses: &mut Clauses, reader: Reader, least: Sees) {
+pub(crate) fn narrow(clauses: &mut Clauses, reader: Reader, least: AccessLevel) {
     if reader.sees_every_job() {
         return;
     }
@@ -441,18 +441,18 @@ pub(crate) fn begin(clauses: &mut Clauses, reader: Reader, (from, to): (i64, i64
          ON x.account = s.account AND x.class = c.class
          AND x.start BETWEEN ? - c.reach AND ? + c.reach
          WHERE s.uid = ? AND x.cluster = s.cluster{}",
-        enough(Sees::All)
+        enough(AccessLevel::All)
     );
-    let clause = format!("r.run IN ({OWN} UNION ALL {accounts})");
+    let clause = format!("r.run IN ({OF_USER} UNION ALL {accounts})");
     clauses.and_all(&clause, own.into_iter().chain([from.into(), to.into(), number(reader)]));
 }
 
 /// Starts a query from the runs of a user, in the same way.
 pub(crate) fn begin_with_own(clauses: &mut Clauses, uid: u32, between: (i64, i64)) {
-    clauses.and_all(&format!("r.run IN ({OWN})"), own(Value::Integer(uid.into()), between));
+    clauses.and_all(&format!("r.run IN ({OF_USER})"), own(Value::Integer(uid.into()), between));
 }
 
-const OWN: &str = "SELECT x.run FROM spans c CROSS JOIN runs x INDEXED BY runs_uid_time
+const OF_USER: &str = "SELECT x.run FROM spans c CROSS JOIN runs x INDEXED BY runs_uid_time
     ON x.uid = ? AND x.class = c.class AND x.start BETWEEN ? - c.reach AND ? + c.reach";
 
 fn own(uid: Value, (from, to): (i64, i64)) -> [Value; 3] {
@@ -463,7 +463,7 @@ fn own(uid: Value, (from, to): (i64, i64)) -> [Value; 3] {
 pub(crate) fn shown(
     db: &Connection,
     uid: u32,
-    least: Sees,
+    least: AccessLevel,
     most: usize,
 ) -> rusqlite::Result<Vec<(String, String)>> {
     let mut find = db.prepare_cached(&format!(
@@ -474,8 +474,8 @@ pub(crate) fn shown(
     shown.collect()
 }
 
-const fn enough(least: Sees) -> &'static str {
-    if matches!(least, Sees::All) { " AND s.sees = 'all'" } else { "" }
+const fn enough(least: AccessLevel) -> &'static str {
+    if matches!(least, AccessLevel::All) { " AND s.sees = 'all'" } else { "" }
 }
 
 /// Returns the reader's user ID, or NULL for readers without one. NULL equals nothing, so they match no

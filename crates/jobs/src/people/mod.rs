@@ -1,8 +1,8 @@
 //! Users, accounts, tokens.
 //!
-//! - `accounts`: accounts and their members. `names`: login names and user IDs. `made_tokens`: tokens
+//! - `accounts`: accounts and their members. `names`: login names and user IDs. `user_tokens`: tokens
 //!   that people created.
 
 pub(crate) mod accounts;
-pub(crate) mod made_tokens;
 pub(crate) mod names;
+pub(crate) mod user_tokens;

@@ -10,7 +10,7 @@
 //! of another. The machine's file and the name service apply to all clusters and have precedence. A
 //! pushed pair adds a name and never replaces one.
 
-use crate::common::registry::{AskUsers, lock};
+use crate::common::registry::{LoadUsers, lock};
 use crate::{Registry, RegistryError};
 use model::{ClusterId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -71,19 +71,19 @@ pub(crate) enum NameSource {
 /// over the cluster's scheduler.
 pub(crate) fn uid_of(
     db: &Connection,
-    users: &AskUsers,
+    users: &LoadUsers,
     (cluster, name): (&ClusterId, &str),
 ) -> rusqlite::Result<Option<u32>> {
     if let Some(uid) = users().uid(name) {
         return Ok(Some(uid));
     }
-    match told(db, EVERY_CLUSTER, name)? {
+    match reported_uid(db, EVERY_CLUSTER, name)? {
         Some(uid) => Ok(Some(uid)),
-        None => told(db, cluster.as_str(), name),
+        None => reported_uid(db, cluster.as_str(), name),
     }
 }
 
-fn told(db: &Connection, cluster: &str, name: &str) -> rusqlite::Result<Option<u32>> {
+fn reported_uid(db: &Connection, cluster: &str, name: &str) -> rusqlite::Result<Option<u32>> {
     let mut find = db.prepare_cached("SELECT uid FROM names WHERE cluster = ?1 AND name = ?2")?;
     find.query_row([cluster, name], |row| row.get(0)).optional()
 }
@@ -92,7 +92,7 @@ fn told(db: &Connection, cluster: &str, name: &str) -> rusqlite::Result<Option<u
 /// latest report of the cluster's scheduler.
 pub(crate) fn name_of(
     db: &Connection,
-    users: &AskUsers,
+    users: &LoadUsers,
     (cluster, uid): (Option<&ClusterId>, u32),
 ) -> rusqlite::Result<Option<String>> {
     if let Some(name) = users().name(uid) {
@@ -110,17 +110,17 @@ pub(crate) fn name_of(
 /// Stores a pair from a scheduler or the name service, unless the machine knows it.
 pub(crate) fn learn(
     db: &Connection,
-    users: &AskUsers,
+    users: &LoadUsers,
     (source, cluster): (NameSource, &ClusterId),
     (name, uid): (&str, u32),
     received: Timestamp,
 ) -> rusqlite::Result<()> {
     let of_all = source == NameSource::NameService;
     let cluster = if of_all { EVERY_CLUSTER } else { cluster.as_str() };
-    if users().uid(name).is_some() || !of_all && told(db, EVERY_CLUSTER, name)?.is_some() {
+    if users().uid(name).is_some() || !of_all && reported_uid(db, EVERY_CLUSTER, name)?.is_some() {
         return Ok(());
     }
-    let known = told(db, cluster, name)?;
+    let known = reported_uid(db, cluster, name)?;
     if known == Some(uid) || known.is_some() && source == NameSource::Pushed {
         return Ok(());
     }
@@ -146,7 +146,7 @@ pub(crate) fn learn(
 
 /// A login name in the jobs of a cluster without a user ID.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Nameless {
+pub struct UnresolvedUser {
     /// The login name.
     pub name: Box<str>,
     /// The cluster of the jobs.
@@ -155,12 +155,12 @@ pub struct Nameless {
 
 /// A page of names without a user ID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NamelessPage {
+pub struct UnresolvedUserPage {
     /// Names in scheduler records come first. Names that only nodes report follow in turn: the first of
     /// each node, then the second of each, and so on.
-    pub names: Vec<Nameless>,
+    pub names: Vec<UnresolvedUser>,
     /// Start of the next page: the name before it. `None`: start from the beginning.
-    pub last: Option<Nameless>,
+    pub last: Option<UnresolvedUser>,
 }
 
 impl Registry {
@@ -170,13 +170,14 @@ impl Registry {
     ///
     /// # Errors
     /// SQLite fails.
-    pub fn users_without_number(
+    pub fn users_without_id(
         &self,
-        after: Option<&Nameless>,
+        after: Option<&UnresolvedUser>,
         limit: usize,
-    ) -> Result<NamelessPage, RegistryError> {
+    ) -> Result<UnresolvedUserPage, RegistryError> {
         let reader = lock(&self.reader);
-        let (mut of_records, mut of_nodes) = (Vec::new(), BTreeMap::<_, Vec<Nameless>>::new());
+        let (mut of_records, mut of_nodes) =
+            (Vec::new(), BTreeMap::<_, Vec<UnresolvedUser>>::new());
         // One look-up for each name: some names have many runs.
         let mut find = reader.prepare_cached(
             "SELECT r.user, r.cluster, r.record IS NULL,
@@ -186,7 +187,7 @@ impl Registry {
              ORDER BY r.user, r.cluster, r.record IS NULL LIMIT 1",
         )?;
         let mut last = after.cloned();
-        let mut page = NamelessPage::default();
+        let mut page = UnresolvedUserPage::default();
         for _ in 0..limit {
             let (name, cluster) =
                 last.as_ref().map_or(("", ""), |last| (&*last.name, last.cluster.as_str()));
@@ -194,7 +195,7 @@ impl Registry {
             let Some(row) = rows.next()? else { return Ok(page.fill(None, of_records, of_nodes)) };
             let cluster: String = row.get(1)?;
             let cluster = ClusterId::new(&cluster).map_err(|_| RegistryError::Damaged(cluster))?;
-            let found = Nameless { name: row.get(0)?, cluster };
+            let found = UnresolvedUser { name: row.get(0)?, cluster };
             last = Some(found.clone());
             if row.get(2)? {
                 let device: Option<String> = row.get(3)?;
@@ -211,7 +212,7 @@ impl Registry {
     ///
     /// # Errors
     /// SQLite fails.
-    pub fn jobs_without_number(&self) -> Result<u64, RegistryError> {
+    pub fn jobs_without_id(&self) -> Result<u64, RegistryError> {
         let reader = lock(&self.reader);
         let mut find = reader
             .prepare_cached("SELECT count(*) FROM runs WHERE uid IS NULL AND user IS NOT NULL")?;
@@ -223,18 +224,18 @@ impl Registry {
     ///
     /// # Errors
     /// SQLite fails.
-    pub fn user_number(&self, user: &Nameless) -> Result<Option<u32>, RegistryError> {
+    pub fn user_id_of(&self, user: &UnresolvedUser) -> Result<Option<u32>, RegistryError> {
         let name = (&user.cluster, &*user.name);
         Ok(uid_of(&lock(&self.reader), &self.users, name)?)
     }
 }
 
-impl NamelessPage {
+impl UnresolvedUserPage {
     fn fill(
         mut self,
-        last: Option<Nameless>,
-        of_records: Vec<Nameless>,
-        of_nodes: BTreeMap<Option<String>, Vec<Nameless>>,
+        last: Option<UnresolvedUser>,
+        of_records: Vec<UnresolvedUser>,
+        of_nodes: BTreeMap<Option<String>, Vec<UnresolvedUser>>,
     ) -> Self {
         (self.names, self.last) = (of_records, last);
         let mut queues: Vec<_> = of_nodes.into_values().map(Vec::into_iter).collect();

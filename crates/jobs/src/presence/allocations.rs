@@ -8,7 +8,7 @@ use crate::common::registry::lock;
 use crate::common::sql_parts::{Clauses, device, key};
 use crate::people::accounts;
 use crate::presence::granted::Owner;
-use crate::{Reader, Registry, RegistryError, Sees};
+use crate::{AccessLevel, Reader, Registry, RegistryError};
 use model::{Allocation, DeviceId, JobKey, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
@@ -87,7 +87,7 @@ impl Registry {
         let place = (key.cluster.as_str(), key.id.get(), run_start.0);
         let mut rows = find.query(place)?;
         let Some(row) = rows.next()? else { return Ok(Vec::new()) };
-        stays_of(&reader, key, row.get(0)?)
+        allocation_sql(&reader, key, row.get(0)?)
     }
 
     /// Returns the allocations within a window, sorted by device, start and job.
@@ -98,8 +98,8 @@ impl Registry {
         let (limit, mut intervals) = (self.limits.rows_max, Vec::new());
         // Those of one job are few.
         let db = lock(if window.job.is_some() { &self.quick_reader } else { &self.reader });
-        each_stay(&db, (window, self.owner_of(&db, window)?), limit, |stay| {
-            intervals.push(stay);
+        each_allocation(&db, (window, self.owner_of(&db, window)?), limit, |allocation| {
+            intervals.push(allocation);
             Ok(())
         })?;
         if intervals.len() > limit { Err(RegistryError::TooMany(limit)) } else { Ok(intervals) }
@@ -119,7 +119,7 @@ impl Registry {
 }
 
 /// Visits the allocations within a window, sorted by device, start and job; `limit` + 1 at most.
-pub(crate) fn each_stay(
+pub(crate) fn each_allocation(
     db: &Connection,
     (window, owner): (&Window, Option<Owner>),
     limit: usize,
@@ -151,7 +151,7 @@ pub(crate) fn each_stay(
 }
 
 /// The SQL parts for a table `t` of allocations.
-struct Stays {
+struct AllocationSql {
     name: &'static str,
     /// Join condition to the run, and how to find it.
     of_run: &'static str,
@@ -164,7 +164,7 @@ struct Stays {
     share: &'static str,
 }
 
-const VISITS: Stays = Stays {
+const VISITS: AllocationSql = AllocationSql {
     name: "visits",
     of_run: "t.run = r.run",
     runs: "runs r",
@@ -174,7 +174,7 @@ const VISITS: Stays = Stays {
     share: " LEFT JOIN shares s ON s.record = r.record AND s.device = t.device",
 };
 
-const SHARES: Stays = Stays {
+const SHARES: AllocationSql = AllocationSql {
     name: "shares",
     of_run: "t.record = r.record",
     runs: "runs r INDEXED BY runs_record",
@@ -186,8 +186,8 @@ const SHARES: Stays = Stays {
 
 /// Builds the `FROM` and `WHERE` clauses for a window. It starts from the job, the device, the runs of
 /// the reader or user, or all allocations of that time.
-fn within(window: &Window, stays: &Stays, owner: Option<&Owner>) -> Clauses {
-    let Stays { name, of_run, runs, by_device, by_time, stop, share } = stays;
+fn within(window: &Window, sql: &AllocationSql, owner: Option<&Owner>) -> Clauses {
+    let AllocationSql { name, of_run, runs, by_device, by_time, stop, share } = sql;
     let (from, to) = (window.from, window.to.map_or(i64::MAX, |to| to.0));
     let between = (from.map_or(i64::MIN, |from| from.0), to);
     let is_of_one = window.job.is_some() || window.device.is_some();
@@ -199,7 +199,7 @@ fn within(window: &Window, stays: &Stays, owner: Option<&Owner>) -> Clauses {
     } else if by_run {
         accounts::begin(&mut clauses, window.reader, between);
     } else {
-        accounts::narrow(&mut clauses, window.reader, Sees::All);
+        accounts::narrow(&mut clauses, window.reader, AccessLevel::All);
     }
     let tables = if window.job.is_some() {
         format!("runs r INDEXED BY runs_key CROSS JOIN {name} t ON {of_run}")
@@ -248,7 +248,7 @@ fn within(window: &Window, stays: &Stays, owner: Option<&Owner>) -> Clauses {
 }
 
 /// Returns the allocations of a run, sorted by device and start.
-pub(crate) fn stays_of(
+pub(crate) fn allocation_sql(
     db: &Connection,
     key: &JobKey,
     run: i64,

@@ -6,7 +6,7 @@
 //! own machine.
 
 use crate::common::registry::lock;
-use crate::presence::allocations::each_stay;
+use crate::presence::allocations::each_allocation;
 use crate::{Interval, Registry, RegistryError, Window};
 use model::{ClusterId, DeviceId, JobEvent, JobId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -38,7 +38,11 @@ pub(crate) fn note(db: &Connection, run: i64, event: &JobEvent) -> rusqlite::Res
 }
 
 /// Marks a run as verified from its start on.
-pub(crate) fn believe(db: &Connection, run: i64, start: Timestamp) -> rusqlite::Result<()> {
+pub(crate) fn accept_as_verified(
+    db: &Connection,
+    run: i64,
+    start: Timestamp,
+) -> rusqlite::Result<()> {
     db.prepare_cached("INSERT INTO proven (run, seen) VALUES (?1, ?2)")?
         .execute(params![run, start.0])?;
     Ok(())
@@ -50,15 +54,15 @@ impl Registry {
     ///
     /// # Errors
     /// As [`Registry::intervals`].
-    pub fn proven(&self, window: &Window) -> Result<Vec<Interval>, RegistryError> {
+    pub fn verified(&self, window: &Window) -> Result<Vec<Interval>, RegistryError> {
         let reader = lock(&self.reader);
-        let (limit, mut proven) = (self.limits.rows_max, Vec::new());
+        let (limit, mut verified) = (self.limits.rows_max, Vec::new());
         let owner = self.owner_of(&reader, window)?;
-        each_stay(&reader, (window, owner), limit, |stay| {
-            proven.extend(prove(&reader, stay)?);
+        each_allocation(&reader, (window, owner), limit, |allocation| {
+            verified.extend(verify_visit(&reader, allocation)?);
             Ok(())
         })?;
-        if proven.len() > limit { Err(RegistryError::TooMany(limit)) } else { Ok(proven) }
+        if verified.len() > limit { Err(RegistryError::TooMany(limit)) } else { Ok(verified) }
     }
 
     /// Returns the time ranges with a verified job within a window, by device. Few of them overlap,
@@ -72,19 +76,20 @@ impl Registry {
         let (mut spans, mut count) = (HashMap::<DeviceId, Vec<Span>>::new(), 0_usize);
         let reader = lock(&self.reader);
         let owner = self.owner_of(&reader, window)?;
-        each_stay(&reader, (window, owner), usize::MAX, |stay| {
-            let Some(stay) = prove(&reader, stay)? else { return Ok(()) };
-            let of_device = spans.entry(stay.device).or_default();
+        each_allocation(&reader, (window, owner), usize::MAX, |allocation| {
+            let Some(allocation) = verify_visit(&reader, allocation)? else { return Ok(()) };
+            let of_device = spans.entry(allocation.device).or_default();
             match of_device.last_mut() {
                 // A cut range may begin later than the ranges after it.
                 Some((start, stop))
-                    if *start <= stay.start && stop.is_none_or(|stop| stay.start < stop) =>
+                    if *start <= allocation.start
+                        && stop.is_none_or(|stop| allocation.start < stop) =>
                 {
                     // An open range ends later than any closed one.
-                    *stop = stop.zip(stay.stop).map(|(one, other)| one.max(other));
+                    *stop = stop.zip(allocation.stop).map(|(one, other)| one.max(other));
                 }
                 _ => {
-                    of_device.push((stay.start, stay.stop));
+                    of_device.push((allocation.start, allocation.stop));
                     count += 1;
                 }
             }
@@ -97,7 +102,7 @@ impl Registry {
     ///
     /// # Errors
     /// SQLite fails.
-    pub(crate) fn proven_local(&self) -> Result<BTreeSet<(JobId, DeviceId)>, RegistryError> {
+    pub(crate) fn verified_local(&self) -> Result<BTreeSet<(JobId, DeviceId)>, RegistryError> {
         let reader = lock(&self.reader);
         let mut find = reader.prepare_cached(
             "SELECT r.id, v.device FROM runs r JOIN visits v ON v.run = r.run
@@ -116,31 +121,31 @@ impl Registry {
 }
 
 /// Returns the verified part of an allocation.
-fn prove(db: &Connection, stay: Interval) -> Result<Option<Interval>, RegistryError> {
-    if stay.key.cluster != ClusterId::local() {
-        return Ok(Some(stay));
+fn verify_visit(db: &Connection, allocation: Interval) -> Result<Option<Interval>, RegistryError> {
+    if allocation.key.cluster != ClusterId::local() {
+        return Ok(Some(allocation));
     }
     let mut find = db.prepare_cached(
         "SELECT r.registered, p.seen, p.gone FROM runs r LEFT JOIN proven p ON p.run = r.run
          WHERE r.cluster = ?1 AND r.id = ?2 AND r.start = ?3",
     )?;
-    let run = params![ClusterId::LOCAL, stay.key.id.get(), stay.run_start.0];
+    let run = params![ClusterId::LOCAL, allocation.key.id.get(), allocation.run_start.0];
     let found: Option<(bool, Option<i64>, Option<i64>)> =
         find.query_row(run, |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
     Ok(match found {
         Some((true, seen, gone)) => {
-            seen.and_then(|seen| within(stay, Timestamp(seen), gone.map(Timestamp)))
+            seen.and_then(|seen| within(allocation, Timestamp(seen), gone.map(Timestamp)))
         }
-        _ => Some(stay),
+        _ => Some(allocation),
     })
 }
 
 /// Cuts an allocation to a time range; `None` if nothing remains.
-fn within(stay: Interval, seen: Timestamp, gone: Option<Timestamp>) -> Option<Interval> {
-    let start = stay.start.max(seen);
-    let stop = match (stay.stop, gone) {
+fn within(allocation: Interval, seen: Timestamp, gone: Option<Timestamp>) -> Option<Interval> {
+    let start = allocation.start.max(seen);
+    let stop = match (allocation.stop, gone) {
         (Some(stop), Some(gone)) => Some(stop.min(gone)),
         (stop, gone) => stop.or(gone),
     };
-    stop.is_none_or(|stop| start < stop).then_some(Interval { start, stop, ..stay })
+    stop.is_none_or(|stop| start < stop).then_some(Interval { start, stop, ..allocation })
 }

@@ -31,7 +31,7 @@ pub struct IngestStats {
     pub known: u64,
     /// Rejected records. Their time or amount is impossible, their job is local, or the registry is full.
     /// Or their end precedes their start.
-    pub refused: u64,
+    pub rejected: u64,
     /// The part of `refused` with an end before the start.
     pub backwards: u64,
     /// Records stored in part. A text, or a list of types, nodes or steps, exceeded its limit.
@@ -40,11 +40,11 @@ pub struct IngestStats {
 
 /// The outcome for one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum RecordOutcome {
     New,
     Changed,
     Known,
-    Refused,
+    Rejected,
     Backwards,
 }
 
@@ -63,22 +63,22 @@ impl Registry {
     ///
     /// # Errors
     /// SQLite fails. Nothing is stored then, and the caller can retry.
-    pub fn tell(
+    pub fn ingest(
         &self,
         records: &[Record],
         received: Timestamp,
     ) -> Result<IngestStats, RegistryError> {
-        let mut heard = IngestStats::default();
+        let mut stats = IngestStats::default();
         if records.is_empty() {
-            return Ok(heard);
+            return Ok(stats);
         }
         let mut writer = lock(&self.writer);
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for record in records {
-            heard.add(self.take(&change, (record.clone(), NameSource::Polled), received)?);
+            stats.add(self.take(&change, (record.clone(), NameSource::Polled), received)?);
         }
         change.commit()?;
-        Ok(heard)
+        Ok(stats)
     }
 
     /// Ingests one record. The `bool` of the result tells whether it was cut.
@@ -87,29 +87,29 @@ impl Registry {
         db: &Connection,
         (mut record, source): (Record, NameSource),
         received: Timestamp,
-    ) -> Result<(Fate, bool), RegistryError> {
+    ) -> Result<(RecordOutcome, bool), RegistryError> {
         let before = known(db, &record.key, record.submit)?;
         let full = || Ok::<_, RegistryError>(count(db, "records")? >= self.limits.records_max);
         settle(&mut record, before.as_ref().and_then(|before| before.stop), received);
         if !possible(&record, received) || before.is_none() && full()? {
-            return Ok((Fate::Refused, false));
+            return Ok((RecordOutcome::Rejected, false));
         }
         let cut = bound(&mut record, &self.limits);
         let pair = record.user.clone().zip(record.uid);
         if record.uid.is_none()
             && let Some(user) = &record.user
         {
-            let told = before.as_ref().filter(|before| before.user.as_ref() == Some(user));
-            record.uid = match told.and_then(|before| before.uid) {
+            let same_user = before.as_ref().filter(|before| before.user.as_ref() == Some(user));
+            record.uid = match same_user.and_then(|before| before.uid) {
                 Some(uid) => Some(uid),
                 None => uid_of(db, &self.users, (&record.key.cluster, user))?,
             };
         }
         let digest = digest(&record);
-        let fate = match &before {
-            Some(before) if before.digest == digest => return Ok((Fate::Known, cut)),
-            Some(_) => Fate::Changed,
-            None => Fate::New,
+        let outcome = match &before {
+            Some(before) if before.digest == digest => return Ok((RecordOutcome::Known, cut)),
+            Some(_) => RecordOutcome::Changed,
+            None => RecordOutcome::New,
         };
         if let Some((user, uid)) = pair {
             let source = (source, &record.key.cluster);
@@ -117,19 +117,19 @@ impl Registry {
         }
         write(db, &record, before.map(|before| before.record), digest, received)?;
         relate(db, &record.key, &self.users)?;
-        Ok((fate, cut))
+        Ok((outcome, cut))
     }
 }
 
 impl IngestStats {
-    pub(crate) const fn add(&mut self, (fate, cut): (Fate, bool)) {
-        match fate {
-            Fate::New => self.new += 1,
-            Fate::Changed => self.changed += 1,
-            Fate::Known => self.known += 1,
-            Fate::Refused => self.refused += 1,
-            Fate::Backwards => {
-                (self.refused, self.backwards) = (self.refused + 1, self.backwards + 1);
+    pub(crate) const fn add(&mut self, (outcome, cut): (RecordOutcome, bool)) {
+        match outcome {
+            RecordOutcome::New => self.new += 1,
+            RecordOutcome::Changed => self.changed += 1,
+            RecordOutcome::Known => self.known += 1,
+            RecordOutcome::Rejected => self.rejected += 1,
+            RecordOutcome::Backwards => {
+                (self.rejected, self.backwards) = (self.rejected + 1, self.backwards + 1);
             }
         }
         if cut {
@@ -179,7 +179,7 @@ fn bound(record: &mut Record, limits: &Limits) -> bool {
     record.nodes.truncate(most);
     record.steps.truncate(STEPS_MAX);
     let mut cut = lists != (record.types.len(), record.nodes.len(), record.steps.len());
-    for name in [Some(&mut record.spelling), record.user.as_mut()].into_iter().flatten() {
+    for name in [Some(&mut record.display_id), record.user.as_mut()].into_iter().flatten() {
         cut |= clean(name, NAME_BYTES_MAX);
     }
     let texts = [&mut record.account, &mut record.project, &mut record.name, &mut record.queue];
@@ -199,8 +199,8 @@ fn bound(record: &mut Record, limits: &Limits) -> bool {
     for text in texts.chain(steps) {
         cut |= clean(text, TEXT_BYTES_MAX);
     }
-    if record.spelling.is_empty() {
-        record.spelling = record.key.id.to_string().into();
+    if record.display_id.is_empty() {
+        record.display_id = record.key.id.to_string().into();
     }
     cut
 }

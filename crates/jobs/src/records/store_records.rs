@@ -179,7 +179,7 @@ fn facts(record: &Record) -> Vec<Value> {
     let text = |text: &Option<Box<str>>| text.as_deref().map(str::to_owned).into();
     let time = |at: Option<Timestamp>| at.map(|at| at.0).into();
     let mut values: Vec<Value> = vec![
-        record.spelling.to_string().into(),
+        record.display_id.to_string().into(),
         record.part_of.into(),
         record.array_index.into(),
         text(&record.user),
@@ -256,7 +256,7 @@ fn record(key: &JobKey, row: &Row<'_>) -> Result<Record, RegistryError> {
     Ok(Record {
         key: key.clone(),
         submit: Timestamp(row.get(1)?),
-        spelling: row.get(2)?,
+        display_id: row.get(2)?,
         part_of: row.get(3)?,
         array_index: row.get(4)?,
         user: row.get(5)?,

@@ -4,7 +4,7 @@
 use crate::common::registry::lock;
 use crate::matching::visits::TOGETHER;
 use crate::people::names::NameSource;
-use crate::records::ingest_records::Fate;
+use crate::records::ingest_records::RecordOutcome;
 use crate::records::store_records::{records, shares, steps};
 use crate::{IngestStats, NodeShare, Record, Registry, RegistryError, Step};
 use model::{JobKey, JobState, Resources, Timestamp};
@@ -26,13 +26,13 @@ use rusqlite::{Connection, TransactionBehavior, params};
 /// A new `user` brings their own user ID: the `uid` of this update, else the known one. A new `uid`
 /// brings its own login name.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Amendment {
+pub struct RecordUpdate {
     /// The cluster and the job ID.
     pub key: JobKey,
     /// Time of submission.
     pub submit: Option<Timestamp>,
     /// See [`Record::spelling`].
-    pub spelling: Option<Box<str>>,
+    pub display_id: Option<Box<str>>,
     /// See [`Record::part_of`].
     pub part_of: Option<i64>,
     /// See [`Record::array_index`].
@@ -73,13 +73,13 @@ pub struct Amendment {
     pub is_end: bool,
 }
 
-impl Amendment {
+impl RecordUpdate {
     /// Creates an empty update.
     pub fn new(key: JobKey) -> Self {
         Self {
             key,
             submit: None,
-            spelling: None,
+            display_id: None,
             part_of: None,
             array_index: None,
             user: None,
@@ -125,7 +125,7 @@ impl Amendment {
         Record {
             key: before.key,
             submit: before.submit,
-            spelling: self.spelling.unwrap_or(before.spelling),
+            display_id: self.display_id.unwrap_or(before.display_id),
             part_of: self.part_of.or(before.part_of),
             array_index: self.array_index.or(before.array_index),
             user,
@@ -153,9 +153,9 @@ impl Amendment {
             return if self.start.is_some() { JobState::Running } else { before.state };
         }
         // The job was reported as failed for another reason than its exit code.
-        let said_so = before.state == JobState::Failed && before.exit_code.unwrap_or(0) == 0;
+        let stated_so = before.state == JobState::Failed && before.exit_code.unwrap_or(0) == 0;
         match self.exit_code.or(before.exit_code) {
-            None | Some(0) if said_so => JobState::Failed,
+            None | Some(0) if stated_so => JobState::Failed,
             None | Some(0) => JobState::Ended,
             // The exit code was known when the state was reported, so the reported state stays.
             Some(_) if self.stop.is_none() && self.exit_code.is_none() => before.state,
@@ -173,20 +173,20 @@ impl Amendment {
     }
 }
 
-fn over(said: Resources, before: Resources) -> Resources {
+fn over(reported: Resources, before: Resources) -> Resources {
     Resources {
-        nodes: said.nodes.or(before.nodes),
-        cpus: said.cpus.or(before.cpus),
-        gpus: said.gpus.or(before.gpus),
-        memory_bytes: said.memory_bytes.or(before.memory_bytes),
-        wall_seconds: said.wall_seconds.or(before.wall_seconds),
-        cpu_seconds: said.cpu_seconds.or(before.cpu_seconds),
+        nodes: reported.nodes.or(before.nodes),
+        cpus: reported.cpus.or(before.cpus),
+        gpus: reported.gpus.or(before.gpus),
+        memory_bytes: reported.memory_bytes.or(before.memory_bytes),
+        wall_seconds: reported.wall_seconds.or(before.wall_seconds),
+        cpu_seconds: reported.cpu_seconds.or(before.cpu_seconds),
     }
 }
 
 /// The read position in a growing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Followed {
+pub struct ReadPosition {
     /// Device ID of the file system.
     pub disk: u64,
     /// Inode of the file.
@@ -205,12 +205,12 @@ impl Registry {
     ///
     /// # Errors
     /// SQLite fails. Nothing is stored then, and the caller can retry.
-    pub fn amend(
+    pub fn ingest_updates(
         &self,
-        amendments: Vec<Amendment>,
+        amendments: Vec<RecordUpdate>,
         received: Timestamp,
     ) -> Result<IngestStats, RegistryError> {
-        self.amend_and((amendments, NameSource::Pushed), received, |_| Ok(()))
+        self.ingest_updates_and((amendments, NameSource::Pushed), received, |_| Ok(()))
     }
 
     /// Applies partial updates from a file and stores the new read position in the same transaction. Each
@@ -221,12 +221,12 @@ impl Registry {
     pub fn follow(
         &self,
         path: &str,
-        amendments: Vec<Amendment>,
-        read: Followed,
+        amendments: Vec<RecordUpdate>,
+        read: ReadPosition,
         received: Timestamp,
     ) -> Result<IngestStats, RegistryError> {
-        self.amend_and((amendments, NameSource::Polled), received, |change| {
-            let Followed { disk, inode, head, bytes, lines } = read;
+        self.ingest_updates_and((amendments, NameSource::Polled), received, |change| {
+            let ReadPosition { disk, inode, head, bytes, lines } = read;
             let numbers = [disk, inode, head, bytes, lines].map(u64::cast_signed);
             let [disk, inode, head, bytes, lines] = numbers;
             change.execute(
@@ -242,7 +242,7 @@ impl Registry {
     ///
     /// # Errors
     /// SQLite fails.
-    pub fn followed(&self, path: &str) -> Result<Option<Followed>, RegistryError> {
+    pub fn followed(&self, path: &str) -> Result<Option<ReadPosition>, RegistryError> {
         let reader = lock(&self.reader);
         let mut find = reader.prepare_cached(
             "SELECT disk, inode, head, bytes, lines FROM followed WHERE path = ?1",
@@ -251,35 +251,35 @@ impl Registry {
         let Some(row) = rows.next()? else { return Ok(None) };
         let number = |at| Ok::<_, rusqlite::Error>(row.get::<_, i64>(at)?.cast_unsigned());
         let (disk, inode, head) = (number(0)?, number(1)?, number(2)?);
-        Ok(Some(Followed { disk, inode, head, bytes: number(3)?, lines: number(4)? }))
+        Ok(Some(ReadPosition { disk, inode, head, bytes: number(3)?, lines: number(4)? }))
     }
 
-    fn amend_and(
+    fn ingest_updates_and(
         &self,
-        (amendments, source): (Vec<Amendment>, NameSource),
+        (amendments, source): (Vec<RecordUpdate>, NameSource),
         received: Timestamp,
         and: impl FnOnce(&Connection) -> Result<(), RegistryError>,
     ) -> Result<IngestStats, RegistryError> {
-        let mut heard = IngestStats::default();
+        let mut stats = IngestStats::default();
         let mut writer = lock(&self.writer);
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for amendment in amendments {
-            heard.add(self.amend_one(&change, (amendment, source), received)?);
+            stats.add(self.ingest_update(&change, (amendment, source), received)?);
         }
         and(&change)?;
         change.commit()?;
-        Ok(heard)
+        Ok(stats)
     }
 
-    fn amend_one(
+    fn ingest_update(
         &self,
         db: &Connection,
-        (amendment, source): (Amendment, NameSource),
+        (amendment, source): (RecordUpdate, NameSource),
         received: Timestamp,
-    ) -> Result<(Fate, bool), RegistryError> {
-        let Meant { before, ended } = meant(db, &amendment)?;
+    ) -> Result<(RecordOutcome, bool), RegistryError> {
+        let TargetSubmission { before, ended } = target(db, &amendment)?;
         if amendment.is_end && before.as_ref().is_some_and(|record| record.state.is_over()) {
-            return Ok((Fate::Known, false));
+            return Ok((RecordOutcome::Known, false));
         }
         let (guessed, is_new) = (amendment.submit.is_none(), before.is_none());
         let (start, stop) = (amendment.start, amendment.stop);
@@ -287,14 +287,14 @@ impl Registry {
         // Start and end may come from two clocks. The tolerance is 1 min.
         let backwards = record.start.zip(record.stop).is_some_and(|(a, b)| b.plus(TOGETHER) < a);
         if backwards && start.or(stop).is_some() {
-            return Ok((Fate::Backwards, false));
+            return Ok((RecordOutcome::Backwards, false));
         }
         let (key, submit) = (record.key.clone(), record.submit);
         let taken = self.take(db, (record, source), received)?;
-        if let Some(ended) = ended.filter(|_| taken.0 != Fate::Refused) {
+        if let Some(ended) = ended.filter(|_| taken.0 != RecordOutcome::Rejected) {
             self.take(db, (ended, source), received)?;
         }
-        if guessed && is_new && taken.0 == Fate::New {
+        if guessed && is_new && taken.0 == RecordOutcome::New {
             db.prepare_cached(
                 "UPDATE records SET guessed = 1 WHERE cluster = ?1 AND id = ?2 AND submit = ?3",
             )?
@@ -305,14 +305,14 @@ impl Registry {
 }
 
 /// The submission that an update applies to.
-struct Meant {
+struct TargetSubmission {
     /// The submission to update; `None`: a new one.
     before: Option<Record>,
     /// The submission before a new one that had no reported end, with its end set.
     ended: Option<Record>,
 }
 
-fn meant(db: &Connection, amendment: &Amendment) -> Result<Meant, RegistryError> {
+fn target(db: &Connection, amendment: &RecordUpdate) -> Result<TargetSubmission, RegistryError> {
     let mut known = records(db, &amendment.key)?;
     let found = match amendment.submit {
         Some(submit) => {
@@ -324,20 +324,22 @@ fn meant(db: &Connection, amendment: &Amendment) -> Result<Meant, RegistryError>
         }
         None => known.pop(),
     };
-    let Some((number, mut record)) = found else { return Ok(Meant { before: None, ended: None }) };
+    let Some((number, mut record)) = found else {
+        return Ok(TargetSubmission { before: None, ended: None });
+    };
     (record.nodes, record.steps) = (shares(db, number)?, steps(db, number)?);
     let Some(start) = amendment.start.filter(|_| amendment.submit.is_none()) else {
-        return Ok(Meant { before: Some(record), ended: None });
+        return Ok(TargetSubmission { before: Some(record), ended: None });
     };
     if record.state.is_over() {
         let after = record.stop.is_some_and(|stop| start > stop);
-        return Ok(Meant { before: (!after).then_some(record), ended: None });
+        return Ok(TargetSubmission { before: (!after).then_some(record), ended: None });
     }
     if amendment.is_anothers(&record) && record.start.is_some_and(|before| start > before) {
         let ended = Record { state: JobState::Ended, stop: Some(start), ..record };
-        return Ok(Meant { before: None, ended: Some(ended) });
+        return Ok(TargetSubmission { before: None, ended: Some(ended) });
     }
-    Ok(Meant { before: Some(record), ended: None })
+    Ok(TargetSubmission { before: Some(record), ended: None })
 }
 
 /// Finds the stored submission whose guessed time of submission this update corrects. Candidate is the
@@ -346,7 +348,7 @@ fn meant(db: &Connection, amendment: &Amendment) -> Result<Meant, RegistryError>
 fn submitted_then(
     db: &Connection,
     known: Vec<(i64, Record)>,
-    amendment: &Amendment,
+    amendment: &RecordUpdate,
     submit: Timestamp,
 ) -> Result<Option<(i64, Record)>, RegistryError> {
     let next = known.into_iter().find(|(_, record)| record.submit > submit);

@@ -1,7 +1,7 @@
 //! Ingests node reports about jobs.
 
 use crate::common::registry::lock;
-use crate::runs::store_visits::{Pending, Taking, Timed, VisitChange, tell};
+use crate::runs::store_visits::{Ingestion, Pending, TimedEvent, VisitChange, ingest};
 use crate::runs::{env_requests, oom_kills};
 use crate::{Registry, RegistryError};
 use model::{JobEvent, Timestamp};
@@ -18,10 +18,10 @@ pub struct Applied {
     /// Events without new facts about allocations.
     pub known: u64,
     /// Events with a new request environment variable. Other counts may include them too.
-    pub asked: u64,
+    pub requested: u64,
     /// Rejected events: an impossible time, a local job that was registered for another device, or too many
     /// visits of the job, in total or on the device.
-    pub refused: u64,
+    pub rejected: u64,
 }
 
 impl Registry {
@@ -58,27 +58,27 @@ impl Registry {
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let pending = Pending::default();
         let mut killed_on = BTreeSet::new();
-        let mut taking = Taking { limits: &self.limits, users: &self.users, pending };
+        let mut taking = Ingestion { limits: &self.limits, users: &self.users, pending };
         for event in events {
-            let told = if possible(event, clock_us, received) {
-                tell(&change, Timed { event, clock_us }, &mut taking)?
+            let outcome = if possible(event, clock_us, received) {
+                ingest(&change, TimedEvent { event, clock_us }, &mut taking)?
             } else {
-                VisitChange::Refused
+                VisitChange::Rejected
             };
-            if told != VisitChange::Refused {
-                applied.asked += u64::from(env_requests::note(&change, event)?);
+            if outcome != VisitChange::Rejected {
+                applied.requested += u64::from(env_requests::note(&change, event)?);
                 if oom_kills::note(&change, event)? {
                     killed_on.insert(&event.device);
                 }
             }
-            match told {
+            match outcome {
                 VisitChange::Began => applied.began += 1,
                 VisitChange::Ended => applied.ended += 1,
                 VisitChange::Both => {
                     (applied.began, applied.ended) = (applied.began + 1, applied.ended + 1)
                 }
                 VisitChange::Known => applied.known += 1,
-                VisitChange::Refused => applied.refused += 1,
+                VisitChange::Rejected => applied.rejected += 1,
             }
         }
         taking.pending.finish(&change, &self.users)?;
@@ -115,7 +115,7 @@ mod tests {
         let key = JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(7).unwrap() };
         JobEvent {
             key,
-            spelling: "7".into(),
+            display_id: "7".into(),
             device: DeviceId::new(device).unwrap(),
             user: None,
             uid: Some(1000),
@@ -136,7 +136,7 @@ mod tests {
         let before = total();
         for frame in frames {
             let applied = registry.apply(frame, Timestamp::from_seconds(1_700_900_000)).unwrap();
-            assert_eq!(applied.refused, 0);
+            assert_eq!(applied.rejected, 0);
         }
         total() - before
     }

@@ -47,7 +47,7 @@ impl Registry {
     ///
     /// # Errors
     /// SQLite fails.
-    pub(crate) fn asked_by_environment(&self) -> Result<RequestsByRun, RegistryError> {
+    pub(crate) fn requested_by_environment(&self) -> Result<RequestsByRun, RegistryError> {
         let reader = lock(&self.reader);
         let mut find = reader.prepare_cached(
             "SELECT DISTINCT r.cluster, r.id, r.start, v.monitor FROM runs r INDEXED BY runs_open
@@ -64,11 +64,11 @@ impl Registry {
              ORDER BY r.cluster, r.id, r.start, v.monitor LIMIT ?1",
         )?;
         let mut rows = find.query([i64::try_from(self.limits.rows_max).unwrap_or(i64::MAX)])?;
-        let mut asked = BTreeMap::<(JobKey, Timestamp), Vec<_>>::new();
+        let mut requested = BTreeMap::<(JobKey, Timestamp), Vec<_>>::new();
         while let Some(row) = rows.next()? {
             let run = (key(row.get(0)?, row.get(1)?)?, Timestamp(row.get(2)?));
-            asked.entry(run).or_default().push(row.get(3)?);
+            requested.entry(run).or_default().push(row.get(3)?);
         }
-        Ok(asked)
+        Ok(requested)
     }
 }

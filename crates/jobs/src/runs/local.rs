@@ -9,7 +9,7 @@ use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 /// Maximum number of local jobs in a response to a device's agent.
-const TOLD_MAX: i64 = 4096;
+const LISTED_MAX: i64 = 4096;
 
 /// State word of a local job that ended because its heartbeats stopped.
 pub const SILENT: &str = "NO SIGN OF LIFE";
@@ -39,7 +39,7 @@ pub struct Registration {
     /// Whether the registering caller verified the job's device: an administrator, or a process on the
     /// server's own machine. Otherwise verification follows when the agent there observes the job's
     /// cgroup.
-    pub is_proven: bool,
+    pub is_verified: bool,
 }
 
 impl Registry {
@@ -72,8 +72,8 @@ impl Registry {
         change
             .prepare_cached("INSERT INTO visits (run, device, start) VALUES (?1, ?2, ?3)")?
             .execute(params![run, job.device.as_str(), job.start.0])?;
-        if job.is_proven {
-            verified_presence::believe(&change, run, job.start)?;
+        if job.is_verified {
+            verified_presence::accept_as_verified(&change, run, job.start)?;
         }
         change.commit()?;
         Ok(JobKey { cluster: ClusterId::local(), id })
@@ -156,7 +156,7 @@ impl Registry {
             "SELECT id, start FROM runs INDEXED BY runs_open
              WHERE stop IS NULL AND start < ?1 AND registered = 1 ORDER BY start LIMIT ?2",
         )?;
-        let mut rows = find.query(params![before.0, TOLD_MAX])?;
+        let mut rows = find.query(params![before.0, LISTED_MAX])?;
         let mut jobs = Vec::new();
         while let Some(row) = rows.next()? {
             let id: i64 = row.get(0)?;
@@ -181,7 +181,7 @@ impl Registry {
                  WHERE v.device = ?1 AND v.stop IS NULL AND r.registered = 1)
              ORDER BY place, id DESC LIMIT ?2",
         )?;
-        let mut rows = find.query(params![device.as_str(), TOLD_MAX])?;
+        let mut rows = find.query(params![device.as_str(), LISTED_MAX])?;
         let mut jobs = Vec::new();
         while let Some(row) = rows.next()? {
             let id: i64 = row.get(0)?;
@@ -210,7 +210,7 @@ impl Registry {
              WHERE v.device = ?1 AND v.stop IS NULL AND r.registered = 0
              ORDER BY v.start LIMIT ?2",
         )?;
-        let mut rows = find.query(params![device.as_str(), TOLD_MAX])?;
+        let mut rows = find.query(params![device.as_str(), LISTED_MAX])?;
         let mut jobs = Vec::new();
         while let Some(row) = rows.next()? {
             let (cluster, id): (String, i64) = (row.get(0)?, row.get(1)?);

@@ -2,7 +2,7 @@
 //!
 //! - `apply_events`: ingests node reports. `store_visits`, `store_runs`: the tables. `strays`: visits
 //!   that their record excludes.
-//! - `write_runs`: writes recomputed runs. `user_numbers`: adds user IDs to jobs that lack them.
+//! - `write_runs`: writes recomputed runs. `user_ids`: adds user IDs to jobs that lack them.
 //! - `local`: jobs of `jobmeter run`. `env_requests`: request environment variables. `oom_kills`:
 //!   killed tasks. `visit_shares`: quotas of nodes and users.
 
@@ -13,6 +13,6 @@ pub(crate) mod oom_kills;
 pub(crate) mod store_runs;
 pub(crate) mod store_visits;
 pub(crate) mod strays;
-pub(crate) mod user_numbers;
+pub(crate) mod user_ids;
 pub(crate) mod visit_shares;
 pub(crate) mod write_runs;

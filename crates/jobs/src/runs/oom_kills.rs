@@ -5,7 +5,7 @@
 //! of cgroups that form a run may change, an instant does not.
 
 use crate::common::registry::lock;
-use crate::{Reader, Registry, RegistryError, Sees};
+use crate::{AccessLevel, Reader, Registry, RegistryError};
 use model::{Allocation, DeviceId, Job, JobEvent, JobKey, OomKill, Timestamp};
 use rusqlite::{Connection, params};
 use std::collections::HashMap;
@@ -44,7 +44,7 @@ const SLACK_US: i64 = 10 * Timestamp::SECOND;
 
 /// A kill with its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Killed {
+pub struct DeviceKill {
     /// The device.
     pub device: DeviceId,
     /// The killed task.
@@ -97,14 +97,14 @@ pub(crate) fn of_run(
     db: &Connection,
     key: &JobKey,
     allocations: &[Allocation],
-) -> Result<Vec<Killed>, RegistryError> {
+) -> Result<Vec<DeviceKill>, RegistryError> {
     let mut find = db.prepare_cached(
         "SELECT device, at, pid, uid, task, task_bytes, limit_bytes FROM oom_kills
          WHERE cluster = ?1 AND id = ?2 ORDER BY device, at LIMIT ?3",
     )?;
     let mut of_device: HashMap<&DeviceId, Vec<&Allocation>> = HashMap::new();
-    for stay in allocations {
-        of_device.entry(&stay.device).or_default().push(stay);
+    for visit_found in allocations {
+        of_device.entry(&visit_found.device).or_default().push(visit_found);
     }
     let mut rows = find.query(params![key.cluster.as_str(), key.id.get(), READ_MAX])?;
     let mut found = Vec::new();
@@ -116,11 +116,11 @@ pub(crate) fn of_run(
         let device = DeviceId::new(&device).map_err(|_| RegistryError::Damaged(device))?;
         let at = Timestamp(row.get(1)?);
         let bytes = |bytes: Option<i64>| bytes.map(i64::unsigned_abs);
-        let is_in = |stay: &&Allocation| {
-            stay.start.plus(-SLACK_US) <= at
-                && stay.stop.is_none_or(|stop| at <= stop.plus(SLACK_US))
+        let is_in = |visit_found: &&Allocation| {
+            visit_found.start.plus(-SLACK_US) <= at
+                && visit_found.stop.is_none_or(|stop| at <= stop.plus(SLACK_US))
         };
-        if of_device.get(&device).is_some_and(|stays| stays.iter().any(is_in)) {
+        if of_device.get(&device).is_some_and(|visits_found| visits_found.iter().any(is_in)) {
             let kill = OomKill {
                 at,
                 pid: row.get(2)?,
@@ -129,7 +129,7 @@ pub(crate) fn of_run(
                 task_bytes: bytes(row.get(5)?),
                 limit_bytes: bytes(row.get(6)?),
             };
-            found.push(Killed { device, kill });
+            found.push(DeviceKill { device, kill });
         }
     }
     Ok(found)
@@ -152,7 +152,7 @@ impl Registry {
         reader_of: Reader,
         job: &Job,
     ) -> Result<Option<Vec<Timestamp>>, RegistryError> {
-        if self.sees_run(reader_of, job)? != Sees::All {
+        if self.sees_run(reader_of, job)? != AccessLevel::All {
             return Ok(None);
         }
         let Some(start) = job.start else { return Ok(Some(Vec::new())) };
@@ -186,7 +186,7 @@ mod tests {
     fn event(device: &str, (start, stop): (i64, Option<i64>), oom_kills: Vec<OomKill>) -> JobEvent {
         JobEvent {
             key: key(),
-            spelling: "7".into(),
+            display_id: "7".into(),
             device: DeviceId::new(device).unwrap(),
             user: None,
             uid: Some(1000),
@@ -206,7 +206,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("registry.sqlite");
         let registry = Registry::open(&path, Limits::default(), Users::default).unwrap();
-        let told = [
+        let visit_rows = [
             event("n1", (0, Some(100)), Vec::new()),
             // The agent reads the kill after the end of the visit. A restarted agent reads it again.
             event("n1", (0, None), vec![kill(90, 41), kill(91, 42)]),
@@ -215,11 +215,11 @@ mod tests {
             // The scheduler reuses the job ID.
             event("n1", (500, None), vec![kill(600, 41)]),
         ];
-        registry.apply(&told, at(700)).unwrap();
+        registry.apply(&visit_rows, at(700)).unwrap();
         let of = |by: i64| {
             let whole = registry.whole_seen(&key(), Some(at(by)), Reader::default());
             let whole = whole.unwrap().unwrap();
-            let one = |killed: &Killed| (killed.device.to_string(), killed.kill.clone());
+            let one = |killed: &DeviceKill| (killed.device.to_string(), killed.kill.clone());
             (whole.job.stop, whole.oom_kills.iter().map(one).collect::<Vec<_>>())
         };
         let n1 = |kill| ("n1".to_owned(), kill);

@@ -4,13 +4,13 @@
 //! visits and records of a job ID, not on the order of their arrival.
 
 use crate::RegistryError;
-use crate::common::registry::AskUsers;
+use crate::common::registry::LoadUsers;
 use crate::common::sql_parts::device;
 use crate::matching::join::{RecordSpan, Span, join, pick, shown};
-use crate::matching::visits::Said;
-use crate::runs::store_visits::Who;
+use crate::matching::visits::ReportedIdentity;
+use crate::runs::store_visits::RunIdentity;
 use crate::runs::strays;
-use crate::runs::write_runs::{Written, stored, write};
+use crate::runs::write_runs::{WrittenRun, stored, write};
 use model::{DeviceId, JobKey, Timestamp};
 use rusqlite::{Connection, params};
 use std::collections::BTreeSet;
@@ -21,12 +21,16 @@ pub(crate) struct Recorded {
     /// Time range of the job; `None`: the job never started.
     pub(crate) span: Option<Span>,
     /// The record's user.
-    pub(crate) who: Said,
+    pub(crate) who: ReportedIdentity,
     submit: i64,
 }
 
 /// Joins the runs of a job ID with its records after a change of either.
-pub(crate) fn relate(db: &Connection, key: &JobKey, users: &AskUsers) -> Result<(), RegistryError> {
+pub(crate) fn relate(
+    db: &Connection,
+    key: &JobKey,
+    users: &LoadUsers,
+) -> Result<(), RegistryError> {
     let recorded = recorded(db, key)?;
     if recorded.is_empty() {
         return Ok(());
@@ -36,9 +40,10 @@ pub(crate) fn relate(db: &Connection, key: &JobKey, users: &AskUsers) -> Result<
         return work_out(db, key, users);
     }
     let mut picks = Vec::new();
-    for Seen { run, span, clock_us, merged } in seen(db, key)? {
+    for VisitedRun { run, span, clock_us, merged } in seen(db, key)? {
         let place = pick(span.by_the_server(clock_us), &spans);
-        let shared = place.is_some() && picks.iter().any(|(_, other, _): &Written| *other == place);
+        let shared =
+            place.is_some() && picks.iter().any(|(_, other, _): &WrittenRun| *other == place);
         let record = place.and_then(|place| recorded.get(place)).map(|recorded| recorded.record);
         let strays = record.is_some_and(|record| strays::in_run(db, run, record).unwrap_or(true));
         let record = place.and_then(|place| spans.get(place).copied().flatten());
@@ -55,19 +60,19 @@ pub(crate) fn relate(db: &Connection, key: &JobKey, users: &AskUsers) -> Result<
 pub(crate) fn work_out(
     db: &Connection,
     key: &JobKey,
-    users: &AskUsers,
+    users: &LoadUsers,
 ) -> Result<(), RegistryError> {
     let recorded = recorded(db, key)?;
-    let mut told = Vec::with_capacity(recorded.len());
+    let mut spans = Vec::with_capacity(recorded.len());
     for one in &recorded {
         // A record that never started excludes no device.
         let devices = if one.span.is_some() { devices(db, one.record)? } else { BTreeSet::new() };
-        told.push(RecordSpan { span: one.span, devices, who: one.who.clone() });
+        spans.push(RecordSpan { span: one.span, devices, who: one.who.clone() });
     }
     let (before, strays_before) = (stored(db, key)?, strays::all(db, key)?);
     let visits = before.iter().map(|stored| &stored.visit);
     let strays = strays_before.iter().map(|(visit, _)| visit);
-    let joined = join(visits.chain(strays).cloned().collect(), &told);
+    let joined = join(visits.chain(strays).cloned().collect(), &spans);
     let records: Vec<i64> = recorded.iter().map(|recorded| recorded.record).collect();
     let picks = write(db, (key, users), (&before, strays_before), &joined, &records)?;
     link(db, key, &recorded, &picks)
@@ -82,7 +87,7 @@ pub(crate) fn recorded(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<Re
     let recorded = find.query_map(params![key.cluster.as_str(), key.id.get()], |row| {
         let (start, stop): (Option<i64>, Option<i64>) = (row.get(1)?, row.get(2)?);
         let span = start.map(|start| Span { start: Timestamp(start), stop: stop.map(Timestamp) });
-        let who = Said { spelling: None, user: row.get(4)?, uid: row.get(5)? };
+        let who = ReportedIdentity { display_id: None, user: row.get(4)?, uid: row.get(5)? };
         Ok(Recorded { record: row.get(0)?, span, who, submit: row.get(3)? })
     })?;
     recorded.collect()
@@ -100,7 +105,7 @@ fn devices(db: &Connection, record: i64) -> Result<BTreeSet<DeviceId>, RegistryE
 }
 
 /// A run with visits.
-struct Seen {
+struct VisitedRun {
     run: i64,
     /// Times by the nodes' clock.
     span: Span,
@@ -109,7 +114,7 @@ struct Seen {
     merged: bool,
 }
 
-fn seen(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<Seen>> {
+fn seen(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<VisitedRun>> {
     let mut find = db.prepare_cached(
         "SELECT run, start, stop, merged, clock_us FROM runs
          WHERE cluster = ?1 AND id = ?2 AND visits > 0 ORDER BY start, run",
@@ -117,7 +122,7 @@ fn seen(db: &Connection, key: &JobKey) -> rusqlite::Result<Vec<Seen>> {
     let seen = find.query_map(params![key.cluster.as_str(), key.id.get()], |row| {
         let stop: Option<i64> = row.get(2)?;
         let span = Span { start: Timestamp(row.get(1)?), stop: stop.map(Timestamp) };
-        Ok(Seen { run: row.get(0)?, span, clock_us: row.get(4)?, merged: row.get(3)? })
+        Ok(VisitedRun { run: row.get(0)?, span, clock_us: row.get(4)?, merged: row.get(3)? })
     })?;
     seen.collect()
 }
@@ -126,7 +131,7 @@ pub(crate) fn insert_run(
     db: &Connection,
     key: &JobKey,
     (start, clock_us): (i64, i64),
-    who: &Who,
+    who: &RunIdentity,
 ) -> rusqlite::Result<i64> {
     db.prepare_cached(
         "INSERT INTO runs (cluster, id, start, last_start, spelling, user, uid, node_user, node_uid,
@@ -137,7 +142,7 @@ pub(crate) fn insert_run(
         key.cluster.as_str(),
         key.id.get(),
         start,
-        who.spelling,
+        who.display_id,
         who.user,
         who.uid,
         clock_us
@@ -178,14 +183,14 @@ fn link(
     db: &Connection,
     key: &JobKey,
     recorded: &[Recorded],
-    picks: &[Written],
+    picks: &[WrittenRun],
 ) -> Result<(), RegistryError> {
     db.prepare_cached("DELETE FROM runs WHERE cluster = ?1 AND id = ?2 AND visits = 0")?
         .execute(params![key.cluster.as_str(), key.id.get()])?;
     let mut update = db.prepare_cached(LINK)?;
-    for (run, place, spelling) in picks {
+    for (run, place, display_id) in picks {
         let record = place.and_then(|place| recorded.get(place)).map(|one| one.record);
-        update.execute(params![run, record, spelling])?;
+        update.execute(params![run, record, display_id])?;
     }
     let mut unseen = db.prepare_cached(
         "INSERT INTO runs (cluster, id, start, last_start, stop, started, spelling, user, uid, record_uid,

@@ -4,8 +4,8 @@
 //! need it. A device that joins a run in progress, or leaves the latest run, changes one row. A start
 //! on 10 000 nodes thus costs 10 000 rows and not their square. A test compares both ways.
 
-use crate::common::registry::AskUsers;
-use crate::matching::visits::{Said, TOGETHER};
+use crate::common::registry::LoadUsers;
+use crate::matching::visits::{ReportedIdentity, TOGETHER};
 use crate::people::names::{name_of, uid_of};
 use crate::presence::verified_presence;
 use crate::runs::store_runs::{insert_run, relate, work_out};
@@ -28,25 +28,25 @@ pub(crate) enum VisitChange {
     /// No new fact.
     Known,
     /// The event is impossible and rejected.
-    Refused,
+    Rejected,
 }
 
 /// The identity of a run by node reports. A missing name or user ID is looked up by the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Who {
-    pub(crate) spelling: String,
+pub(crate) struct RunIdentity {
+    pub(crate) display_id: String,
     pub(crate) user: Option<String>,
     pub(crate) uid: Option<u32>,
 }
 
 /// The latest run of a job ID with a visit or a registration, as stored.
-pub(crate) struct Newest {
+pub(crate) struct LatestRun {
     run: i64,
     start: i64,
     stop: Option<i64>,
     last_start: i64,
     registered: bool,
-    who: Who,
+    who: RunIdentity,
 }
 
 /// Maximum number of visits of one job to one device, strays included. Jobs whose steps come and go
@@ -75,9 +75,9 @@ impl Pending {
     }
 
     /// Processes all marked jobs.
-    pub(crate) fn finish(self, db: &Connection, users: &AskUsers) -> Result<(), RegistryError> {
-        for (key, anew) in self.0 {
-            if anew {
+    pub(crate) fn finish(self, db: &Connection, users: &LoadUsers) -> Result<(), RegistryError> {
+        for (key, again) in self.0 {
+            if again {
                 work_out(db, &key, users)?;
             } else {
                 relate(db, &key, users)?;
@@ -88,74 +88,74 @@ impl Pending {
 }
 
 /// State of an ingestion.
-pub(crate) struct Taking<'a> {
+pub(crate) struct Ingestion<'a> {
     pub(crate) limits: &'a Limits,
-    pub(crate) users: &'a AskUsers,
+    pub(crate) users: &'a LoadUsers,
     pub(crate) pending: Pending,
 }
 
 /// An event, with the offset of its clock to the server's in microseconds (positive: ahead).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Timed<'a> {
+pub(crate) struct TimedEvent<'a> {
     pub(crate) event: &'a JobEvent,
     pub(crate) clock_us: i64,
 }
 
 /// Ingests one event.
-pub(crate) fn tell(
+pub(crate) fn ingest(
     db: &Connection,
-    timed: Timed<'_>,
-    taking: &mut Taking<'_>,
+    timed: TimedEvent<'_>,
+    taking: &mut Ingestion<'_>,
 ) -> Result<VisitChange, RegistryError> {
     let event = timed.event;
     let newest = newest(db, &event.key)?;
     if let Some(newest) = &newest
         && newest.registered
     {
-        return tell_registered(db, newest, event);
+        return ingest_registered(db, newest, event);
     }
-    if let Some(changed) = strays::tell(db, event)? {
+    if let Some(changed) = strays::ingest(db, event)? {
         if changed {
             taking.pending.work_out(&event.key);
         }
         return Ok(VisitChange::Known);
     }
-    let told = event.stop.map(|stop| stop.max(event.start).0);
-    let said = said(event);
+    let reported_end = event.stop.map(|stop| stop.max(event.start).0);
+    let identity = identity(event);
     let Some(newest) = newest else {
-        let full = !visit_shares::has_room(db, taking.limits, event)?;
+        let full = !visit_shares::has_space(db, taking.limits, event)?;
         if full || visits_on(db, event)? >= VISITS_ON_DEVICE_MAX {
-            return Ok(VisitChange::Refused);
+            return Ok(VisitChange::Rejected);
         }
-        let who = who(db, taking.users, &event.key, said)?;
+        let who = who(db, taking.users, &event.key, identity)?;
         let run = insert_run(db, &event.key, (event.start.0, timed.clock_us), &who)?;
-        insert_visit(db, run, timed, told)?;
+        insert_visit(db, run, timed, reported_end)?;
         db.prepare_cached("UPDATE runs SET stop = ?2 WHERE run = ?1")?
-            .execute(params![run, told])?;
+            .execute(params![run, reported_end])?;
         taking.pending.relate(&event.key);
-        return Ok(if told.is_some() { VisitChange::Both } else { VisitChange::Began });
+        return Ok(if reported_end.is_some() { VisitChange::Both } else { VisitChange::Began });
     };
     match visit(db, event)? {
-        Some(known) if said.adds_to(&known.said) => {
+        Some(known) if identity.adds_to(&known.identity) => {
             learn(db, event, known.run)?;
             taking.pending.work_out(&event.key);
             // The event's identity is stored now.
-            tell(db, timed, taking)
+            ingest(db, timed, taking)
         }
-        Some(known) if known.told >= told => Ok(VisitChange::Known),
+        Some(known) if known.reported_end >= reported_end => Ok(VisitChange::Known),
         Some(known) => {
-            end(db, timed, &newest, (known.run, told), &mut taking.pending)?;
-            Ok(if known.told.is_none() { VisitChange::Ended } else { VisitChange::Known })
+            end(db, timed, &newest, (known.run, reported_end), &mut taking.pending)?;
+            Ok(if known.reported_end.is_none() { VisitChange::Ended } else { VisitChange::Known })
         }
-        None => begin(db, timed, (&newest, told), taking),
+        None => begin(db, timed, (&newest, reported_end), taking),
     }
 }
 
 /// Ingests an event of a registered local job. Such a job has one device and one visit, created by the
 /// registration. A node only reports its end.
-fn tell_registered(
+fn ingest_registered(
     db: &Connection,
-    newest: &Newest,
+    newest: &LatestRun,
     event: &JobEvent,
 ) -> Result<VisitChange, RegistryError> {
     let mut find =
@@ -163,9 +163,9 @@ fn tell_registered(
     let found: Option<(i64, Option<i64>)> = find
         .query_row(params![newest.run, event.device.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    let Some((start, told)) = found else { return Ok(VisitChange::Refused) };
+    let Some((start, reported_end)) = found else { return Ok(VisitChange::Rejected) };
     verified_presence::note(db, newest.run, event)?;
-    let (None, Some(stop)) = (told, event.stop) else { return Ok(VisitChange::Known) };
+    let (None, Some(stop)) = (reported_end, event.stop) else { return Ok(VisitChange::Known) };
     stop_registered(db, newest.run, stop.0.max(start))?;
     Ok(VisitChange::Ended)
 }
@@ -181,21 +181,21 @@ pub(crate) fn stop_registered(db: &Connection, run: i64, stop: i64) -> rusqlite:
 /// Stores a new visit of a known job ID.
 fn begin(
     db: &Connection,
-    timed: Timed<'_>,
-    (newest, told): (&Newest, Option<i64>),
-    taking: &mut Taking<'_>,
+    timed: TimedEvent<'_>,
+    (newest, reported_end): (&LatestRun, Option<i64>),
+    taking: &mut Ingestion<'_>,
 ) -> Result<VisitChange, RegistryError> {
     let event = timed.event;
     let on_device = visits_on(db, event)?;
-    let full = !visit_shares::has_room(db, taking.limits, event)?
+    let full = !visit_shares::has_space(db, taking.limits, event)?
         || on_device >= VISITS_ON_DEVICE_MAX
         || visits_of(db, &event.key)? >= taking.limits.visits_per_job_max;
     if full {
-        return Ok(VisitChange::Refused);
+        return Ok(VisitChange::Rejected);
     }
-    let begun = if told.is_some() { VisitChange::Both } else { VisitChange::Began };
+    let begun = if reported_end.is_some() { VisitChange::Both } else { VisitChange::Began };
     if taking.pending.is_worked_out(&event.key) {
-        insert_visit(db, newest.run, timed, told)?;
+        insert_visit(db, newest.run, timed, reported_end)?;
         return Ok(begun);
     }
     let (fit, visited) = (strays::fit(db, timed, newest.run)?, on_device > 0);
@@ -203,9 +203,9 @@ fn begin(
         return Ok(strays::begin(db, timed, *record)?);
     }
     let there = newest.stop.is_none() && event.start.0 >= newest.start;
-    let same = matches!(fit, Fit::Joins) && newest.who.has(&said(event));
+    let same = matches!(fit, Fit::Joins) && newest.who.has(&identity(event));
     let joins = there && same && !visited && !is_beside_another(db, newest, &event.key)?;
-    insert_visit(db, newest.run, timed, told)?;
+    insert_visit(db, newest.run, timed, reported_end)?;
     if joins {
         db.prepare_cached("UPDATE runs SET last_start = max(last_start, ?2) WHERE run = ?1")?
             .execute(params![newest.run, event.start.0])?;
@@ -217,7 +217,7 @@ fn begin(
 
 /// Tests whether another run of the job ID may have been open when the latest began. Such a run has
 /// another user: a visit joins only a run of its own user.
-fn is_beside_another(db: &Connection, newest: &Newest, key: &JobKey) -> rusqlite::Result<bool> {
+fn is_beside_another(db: &Connection, newest: &LatestRun, key: &JobKey) -> rusqlite::Result<bool> {
     let mut find = db.prepare_cached(
         "SELECT 1 FROM runs WHERE cluster = ?1 AND id = ?2 AND run <> ?3 AND visits > 0
          AND (stop IS NULL OR stop >= ?4)",
@@ -229,16 +229,16 @@ fn is_beside_another(db: &Connection, newest: &Newest, key: &JobKey) -> rusqlite
 /// Stores the end of a known visit, or a later end than before.
 fn end(
     db: &Connection,
-    timed: Timed<'_>,
-    newest: &Newest,
-    (run, told): (i64, Option<i64>),
+    timed: TimedEvent<'_>,
+    newest: &LatestRun,
+    (run, reported_end): (i64, Option<i64>),
     pending: &mut Pending,
 ) -> Result<(), RegistryError> {
     let event = timed.event;
     db.prepare_cached(
         "UPDATE visits SET told = ?4, stop = ?4 WHERE run = ?1 AND device = ?2 AND start = ?3",
     )?
-    .execute(params![run, event.device.as_str(), event.start.0, told])?;
+    .execute(params![run, event.device.as_str(), event.start.0, reported_end])?;
     if pending.is_worked_out(&event.key) {
         return Ok(());
     }
@@ -247,7 +247,8 @@ fn end(
             "SELECT EXISTS (SELECT 1 FROM visits WHERE run = ?1 AND device = ?2 AND start > ?3)",
         )?
         .query_row(params![run, event.device.as_str(), event.start.0], |row| row.get(0))?;
-    let last = run == newest.run && told.is_some_and(|told| told >= newest.last_start);
+    let last = run == newest.run
+        && reported_end.is_some_and(|reported_end| reported_end >= newest.last_start);
     let beside = !last || is_beside_another(db, newest, &event.key)?;
     if followed || beside || !matches!(strays::fit(db, timed, run)?, Fit::Joins) {
         pending.work_out(&event.key);
@@ -269,78 +270,79 @@ fn end(
     Ok(())
 }
 
-fn newest(db: &Connection, key: &JobKey) -> rusqlite::Result<Option<Newest>> {
+fn newest(db: &Connection, key: &JobKey) -> rusqlite::Result<Option<LatestRun>> {
     let mut find = db.prepare_cached(
         "SELECT run, start, stop, last_start, registered, spelling, node_user, node_uid FROM runs
          WHERE cluster = ?1 AND id = ?2 AND (visits > 0 OR registered = 1)
          ORDER BY start DESC LIMIT 1",
     )?;
     find.query_row(params![key.cluster.as_str(), key.id.get()], |row| {
-        Ok(Newest {
+        Ok(LatestRun {
             run: row.get(0)?,
             start: row.get(1)?,
             stop: row.get(2)?,
             last_start: row.get(3)?,
             registered: row.get(4)?,
-            who: Who { spelling: row.get(5)?, user: row.get(6)?, uid: row.get(7)? },
+            who: RunIdentity { display_id: row.get(5)?, user: row.get(6)?, uid: row.get(7)? },
         })
     })
     .optional()
 }
 
 /// Returns the identity that an event reports.
-pub(crate) fn said(event: &JobEvent) -> Said {
-    let spelled = !event.spelling.is_empty() && *event.spelling != event.key.id.to_string();
-    let spelling = spelled.then(|| event.spelling.clone());
-    Said { spelling, user: event.user.clone(), uid: event.uid }
+pub(crate) fn identity(event: &JobEvent) -> ReportedIdentity {
+    let has_display_id =
+        !event.display_id.is_empty() && *event.display_id != event.key.id.to_string();
+    let display_id = has_display_id.then(|| event.display_id.clone());
+    ReportedIdentity { display_id, user: event.user.clone(), uid: event.uid }
 }
 
 /// Completes a login name by its user ID and vice versa. OAR names cgroups after the login name, Slurm
 /// after the user ID.
 pub(crate) fn who(
     db: &Connection,
-    users: &AskUsers,
+    users: &LoadUsers,
     key: &JobKey,
-    said: Said,
-) -> rusqlite::Result<Who> {
-    let Said { spelling, user, uid } = said;
+    identity: ReportedIdentity,
+) -> rusqlite::Result<RunIdentity> {
+    let ReportedIdentity { display_id, user, uid } = identity;
     let (mut user, mut uid) = (user.map(String::from), uid);
     match (uid, &user) {
         (Some(number), None) => user = name_of(db, users, (Some(&key.cluster), number))?,
         (None, Some(name)) => uid = uid_of(db, users, (&key.cluster, name))?,
         _ => {}
     }
-    let spelling = spelling.map_or_else(|| key.id.to_string(), String::from);
-    Ok(Who { spelling, user, uid })
+    let display_id = display_id.map_or_else(|| key.id.to_string(), String::from);
+    Ok(RunIdentity { display_id, user, uid })
 }
 
-impl Who {
+impl RunIdentity {
     /// Tests whether this identity contains the user that `said` reports. Such a visit does not change
     /// the run's identity.
-    fn has(&self, said: &Said) -> bool {
-        let same_uid = said.uid.is_none_or(|uid| self.uid == Some(uid));
-        let name = said.user.as_deref();
+    fn has(&self, identity: &ReportedIdentity) -> bool {
+        let same_uid = identity.uid.is_none_or(|uid| self.uid == Some(uid));
+        let name = identity.user.as_deref();
         same_uid && name.is_none_or(|name| self.user.as_deref() == Some(name))
     }
 }
 
 /// Stores the facts that an event adds to a visit's identity.
 fn learn(db: &Connection, event: &JobEvent, run: i64) -> rusqlite::Result<()> {
-    let Said { spelling, user, uid } = said(event);
+    let ReportedIdentity { display_id, user, uid } = identity(event);
     db.prepare_cached(
         "UPDATE visits SET spelling = coalesce(spelling, ?4), user = coalesce(user, ?5),
              uid = coalesce(uid, ?6)
          WHERE run = ?1 AND device = ?2 AND start = ?3",
     )?
-    .execute(params![run, event.device.as_str(), event.start.0, spelling, user, uid])?;
+    .execute(params![run, event.device.as_str(), event.start.0, display_id, user, uid])?;
     Ok(())
 }
 
 /// A stored visit.
 struct KnownVisit {
     run: i64,
-    told: Option<i64>,
-    said: Said,
+    reported_end: Option<i64>,
+    identity: ReportedIdentity,
 }
 
 /// Returns the stored visit of an event.
@@ -352,8 +354,9 @@ fn visit(db: &Connection, event: &JobEvent) -> rusqlite::Result<Option<KnownVisi
     let key = &event.key;
     let place = params![key.cluster.as_str(), key.id.get(), event.device.as_str(), event.start.0];
     find.query_row(place, |row| {
-        let said = Said { spelling: row.get(2)?, user: row.get(3)?, uid: row.get(4)? };
-        Ok(KnownVisit { run: row.get(0)?, told: row.get(1)?, said })
+        let identity =
+            ReportedIdentity { display_id: row.get(2)?, user: row.get(3)?, uid: row.get(4)? };
+        Ok(KnownVisit { run: row.get(0)?, reported_end: row.get(1)?, identity })
     })
     .optional()
 }
@@ -385,10 +388,10 @@ fn visits_of(db: &Connection, key: &JobKey) -> rusqlite::Result<u64> {
 fn insert_visit(
     db: &Connection,
     run: i64,
-    Timed { event, clock_us }: Timed<'_>,
-    told: Option<i64>,
+    TimedEvent { event, clock_us }: TimedEvent<'_>,
+    reported_end: Option<i64>,
 ) -> rusqlite::Result<()> {
-    let Said { spelling, user, uid } = said(event);
+    let ReportedIdentity { display_id, user, uid } = identity(event);
     db.prepare_cached(
         "INSERT INTO visits (run, device, start, told, stop, spelling, user, uid, clock_us)
          VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8)",
@@ -397,8 +400,8 @@ fn insert_visit(
         run,
         event.device.as_str(),
         event.start.0,
-        told,
-        spelling,
+        reported_end,
+        display_id,
         user,
         uid,
         clock_us

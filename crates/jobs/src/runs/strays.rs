@@ -8,9 +8,9 @@
 use crate::RegistryError;
 use crate::common::sql_parts::device;
 use crate::matching::join::{Span, pick};
-use crate::matching::visits::{Said, Visit};
+use crate::matching::visits::{ReportedIdentity, Visit};
 use crate::runs::store_runs::{Recorded, recorded};
-use crate::runs::store_visits::{Timed, VisitChange, said};
+use crate::runs::store_visits::{TimedEvent, VisitChange, identity};
 use model::{DeviceId, JobEvent, JobKey, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -52,7 +52,7 @@ pub(crate) enum Fit {
 }
 
 /// Compares an event with the records of its job ID. `run` is the latest run of the ID.
-pub(crate) fn fit(db: &Connection, timed: Timed<'_>, run: i64) -> Result<Fit, RegistryError> {
+pub(crate) fn fit(db: &Connection, timed: TimedEvent<'_>, run: i64) -> Result<Fit, RegistryError> {
     let event = timed.event;
     let recorded = recorded(db, &event.key)?;
     let spans: Vec<Option<Span>> = recorded.iter().map(|recorded| recorded.span).collect();
@@ -68,7 +68,7 @@ pub(crate) fn fit(db: &Connection, timed: Timed<'_>, run: i64) -> Result<Fit, Re
     Ok(match picked {
         None if of_run.is_none() => Fit::Joins,
         Some(Recorded { record, who, .. }) if of_run == Some(*record) => {
-            match is_named(db, *record, event)? && who.agrees(&said(event)) {
+            match is_named(db, *record, event)? && who.agrees(&identity(event)) {
                 true if started > 1 && merged => Fit::Unclear,
                 true => Fit::Joins,
                 false if started == 1 => Fit::Stray(*record),
@@ -109,7 +109,7 @@ pub(crate) fn any(db: &Connection, key: &JobKey) -> rusqlite::Result<bool> {
 
 /// Ingests an event of a known stray and returns whether it has new facts. `None`: the event belongs to
 /// no stray.
-pub(crate) fn tell(db: &Connection, event: &JobEvent) -> rusqlite::Result<Option<bool>> {
+pub(crate) fn ingest(db: &Connection, event: &JobEvent) -> rusqlite::Result<Option<bool>> {
     let mut find = db.prepare_cached(
         "SELECT told, spelling, user, uid FROM strays
          WHERE cluster = ?1 AND id = ?2 AND device = ?3 AND start = ?4",
@@ -117,30 +117,40 @@ pub(crate) fn tell(db: &Connection, event: &JobEvent) -> rusqlite::Result<Option
     let (cluster, id) = (event.key.cluster.as_str(), event.key.id.get());
     let (device, start) = (event.device.as_str(), event.start.0);
     let place = params![cluster, id, device, start];
-    let found: Option<(Option<i64>, Said)> = find
+    let found: Option<(Option<i64>, ReportedIdentity)> = find
         .query_row(place, |row| {
-            let said = Said { spelling: row.get(1)?, user: row.get(2)?, uid: row.get(3)? };
-            Ok((row.get(0)?, said))
+            let identity =
+                ReportedIdentity { display_id: row.get(1)?, user: row.get(2)?, uid: row.get(3)? };
+            Ok((row.get(0)?, identity))
         })
         .optional()?;
     let Some((before, known)) = found else { return Ok(None) };
-    let told = event.stop.map(|stop| stop.max(event.start).0);
-    if told <= before && !said(event).adds_to(&known) {
+    let reported_end = event.stop.map(|stop| stop.max(event.start).0);
+    if reported_end <= before && !identity(event).adds_to(&known) {
         return Ok(Some(false));
     }
-    let Said { spelling, user, uid } = known.or(&said(event));
+    let ReportedIdentity { display_id, user, uid } = known.or(&identity(event));
     db.prepare_cached(
         "UPDATE strays SET told = ?5, spelling = ?6, user = ?7, uid = ?8
          WHERE cluster = ?1 AND id = ?2 AND device = ?3 AND start = ?4",
     )?
-    .execute(params![cluster, id, device, start, told.max(before), spelling, user, uid])?;
+    .execute(params![
+        cluster,
+        id,
+        device,
+        start,
+        reported_end.max(before),
+        display_id,
+        user,
+        uid
+    ])?;
     Ok(Some(true))
 }
 
 /// Stores the first event of a stray.
 pub(crate) fn begin(
     db: &Connection,
-    Timed { event, clock_us }: Timed<'_>,
+    TimedEvent { event, clock_us }: TimedEvent<'_>,
     record: i64,
 ) -> rusqlite::Result<VisitChange> {
     let mut find =
@@ -148,11 +158,11 @@ pub(crate) fn begin(
     let strays: i64 =
         find.query_row(params![event.key.cluster.as_str(), event.key.id.get()], |row| row.get(0))?;
     if strays >= STRAYS_MAX {
-        return Ok(VisitChange::Refused);
+        return Ok(VisitChange::Rejected);
     }
-    let (told, said) = (event.stop.map(|stop| stop.max(event.start)), said(event));
+    let (reported_end, identity) = (event.stop.map(|stop| stop.max(event.start)), identity(event));
     let (device, start) = (event.device.clone(), event.start);
-    let visit = Visit { device, start, told, said, clock_us, monitor: None };
+    let visit = Visit { device, start, reported_end, identity, clock_us, monitor: None };
     insert(db, &event.key, &visit, record)?;
     Ok(VisitChange::Known)
 }
@@ -163,7 +173,7 @@ pub(crate) fn insert(
     visit: &Visit,
     record: i64,
 ) -> rusqlite::Result<()> {
-    let Said { spelling, user, uid } = &visit.said;
+    let ReportedIdentity { display_id, user, uid } = &visit.identity;
     db.prepare_cached(
         // Not `OR REPLACE`, which would count the stray again.
         "INSERT INTO strays (cluster, id, device, start, told, spelling, user, uid, clock_us, record)
@@ -176,8 +186,8 @@ pub(crate) fn insert(
         key.id.get(),
         visit.device.as_str(),
         visit.start.0,
-        visit.told.map(|told| told.0),
-        spelling,
+        visit.reported_end.map(|reported_end| reported_end.0),
+        display_id,
         user,
         uid,
         visit.clock_us,
@@ -198,8 +208,12 @@ pub(crate) fn all(db: &Connection, key: &JobKey) -> Result<Vec<(Visit, i64)>, Re
         let visit = Visit {
             device: device(row.get(0)?)?,
             start: Timestamp(row.get(1)?),
-            told: row.get::<_, Option<i64>>(2)?.map(Timestamp),
-            said: Said { spelling: row.get(3)?, user: row.get(4)?, uid: row.get(5)? },
+            reported_end: row.get::<_, Option<i64>>(2)?.map(Timestamp),
+            identity: ReportedIdentity {
+                display_id: row.get(3)?,
+                user: row.get(4)?,
+                uid: row.get(5)?,
+            },
             clock_us: row.get(6)?,
             monitor: None,
         };

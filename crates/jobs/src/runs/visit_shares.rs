@@ -46,7 +46,7 @@ INSERT INTO visit_shares
 
 /// Tests whether the registry has room for a visit that a node reports. A node that the job's record names needs
 /// no share.
-pub(crate) fn has_room(
+pub(crate) fn has_space(
     db: &Connection,
     limits: &Limits,
     event: &JobEvent,
@@ -128,7 +128,7 @@ mod tests {
                     cluster: ClusterId::new("slurm").unwrap(),
                     id: JobId::new(id).unwrap(),
                 },
-                spelling: Box::default(),
+                display_id: Box::default(),
                 device: device.clone(),
                 user: None,
                 uid: Some(1000),
@@ -140,7 +140,7 @@ mod tests {
             registry.apply(&[event], start).unwrap();
         }
         let local =
-            Registration { uid: 1000, user: None, name: None, device, start, is_proven: false };
+            Registration { uid: 1000, user: None, name: None, device, start, is_verified: false };
         registry.register_local(&local).unwrap();
         let before = [("node n1".to_owned(), 2), ("user 1000".to_owned(), 1)];
         assert_eq!(counts(&registry), before);

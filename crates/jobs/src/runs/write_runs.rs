@@ -4,11 +4,11 @@
 //! and inserting all of them for each frame would write thousands of rows for one change.
 
 use crate::RegistryError;
-use crate::common::registry::AskUsers;
+use crate::common::registry::LoadUsers;
 use crate::matching::join::{Joined, JoinedRun};
-use crate::matching::visits::{Said, Visit};
+use crate::matching::visits::{ReportedIdentity, Visit};
 use crate::runs::store_runs::insert_run;
-use crate::runs::store_visits::{Who, who};
+use crate::runs::store_visits::{RunIdentity, who};
 use crate::runs::strays;
 use model::{DeviceId, JobKey, Timestamp};
 use rusqlite::{Connection, params};
@@ -16,14 +16,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A stored visit.
-pub(crate) struct Stored {
+pub(crate) struct StoredVisit {
     run: i64,
     stop: Option<Timestamp>,
     pub(crate) visit: Visit,
 }
 
 /// Returns the stored visits of a job ID.
-pub(crate) fn stored(db: &Connection, key: &JobKey) -> Result<Vec<Stored>, RegistryError> {
+pub(crate) fn stored(db: &Connection, key: &JobKey) -> Result<Vec<StoredVisit>, RegistryError> {
     let mut find = db.prepare_cached(
         "SELECT v.device, v.start, v.told, v.spelling, v.user, v.uid, v.clock_us, v.monitor, v.run, v.stop
          FROM runs r JOIN visits v ON v.run = r.run
@@ -34,52 +34,56 @@ pub(crate) fn stored(db: &Connection, key: &JobKey) -> Result<Vec<Stored>, Regis
     while let Some(row) = rows.next()? {
         let device: String = row.get(0)?;
         let device = DeviceId::new(&device).map_err(|_| RegistryError::Damaged(device))?;
-        let (told, stop): (Option<i64>, Option<i64>) = (row.get(2)?, row.get(9)?);
+        let (reported_end, stop): (Option<i64>, Option<i64>) = (row.get(2)?, row.get(9)?);
         let visit = Visit {
             device,
             start: Timestamp(row.get(1)?),
-            told: told.map(Timestamp),
-            said: Said { spelling: row.get(3)?, user: row.get(4)?, uid: row.get(5)? },
+            reported_end: reported_end.map(Timestamp),
+            identity: ReportedIdentity {
+                display_id: row.get(3)?,
+                user: row.get(4)?,
+                uid: row.get(5)?,
+            },
             clock_us: row.get(6)?,
             monitor: row.get(7)?,
         };
-        visits.push(Stored { run: row.get(8)?, stop: stop.map(Timestamp), visit });
+        visits.push(StoredVisit { run: row.get(8)?, stop: stop.map(Timestamp), visit });
     }
     Ok(visits)
 }
 
 /// A written run: row ID, index of its record, and the nodes' notation for its job ID.
-pub(crate) type Written = (i64, Option<usize>, Option<String>);
+pub(crate) type WrittenRun = (i64, Option<usize>, Option<String>);
 
 /// The stored visit at each device and start.
-type Before<'a> = HashMap<(&'a DeviceId, Timestamp), &'a Stored>;
+type VisitsBefore<'a> = HashMap<(&'a DeviceId, Timestamp), &'a StoredVisit>;
 
 /// Writes the changed runs and strays of a job ID. The caller must delete runs that lost all their
 /// visits. `strays_before` names a stray's record by its row ID, `joined` by its index in `records`.
 pub(crate) fn write(
     db: &Connection,
-    (key, users): (&JobKey, &AskUsers),
-    (before, strays_before): (&[Stored], Vec<(Visit, i64)>),
+    (key, users): (&JobKey, &LoadUsers),
+    (before, strays_before): (&[StoredVisit], Vec<(Visit, i64)>),
     joined: &Joined,
     records: &[i64],
-) -> Result<Vec<Written>, RegistryError> {
-    let place: Before<'_> =
+) -> Result<Vec<WrittenRun>, RegistryError> {
+    let place: VisitsBefore<'_> =
         before.iter().map(|one| ((&one.visit.device, one.visit.start), one)).collect();
     let mut written = Vec::with_capacity(joined.runs.len());
     let mut taken = BTreeSet::new();
     for one in &joined.runs {
-        let who = who(db, users, key, one.run.said())?;
+        let who = who(db, users, key, one.run.identity())?;
         let number = match kept(one, &place, &taken) {
             Some(number) => number,
             None => insert_run(db, key, (one.start.0, one.run.clock_us()), &who)?,
         };
         taken.insert(number);
         update_run(db, number, one, &who)?;
-        for stay in &one.run.stays {
-            let old = place.get(&(&stay.visit.device, stay.visit.start)).copied();
-            write_visit(db, number, (&stay.visit, stay.stop), old)?;
+        for visit_found in &one.run.visits_found {
+            let old = place.get(&(&visit_found.visit.device, visit_found.visit.start)).copied();
+            write_visit(db, number, (&visit_found.visit, visit_found.stop), old)?;
         }
-        written.push((number, one.place, Some(who.spelling)));
+        written.push((number, one.place, Some(who.display_id)));
     }
     let mut old: BTreeMap<_, _> = strays_before
         .iter()
@@ -102,10 +106,12 @@ pub(crate) fn write(
 
 /// Returns the row ID of the stored run that shares most visits with this one, among the runs that
 /// no other run has taken.
-fn kept(one: &JoinedRun, place: &Before<'_>, taken: &BTreeSet<i64>) -> Option<i64> {
+fn kept(one: &JoinedRun, place: &VisitsBefore<'_>, taken: &BTreeSet<i64>) -> Option<i64> {
     let mut count = BTreeMap::<i64, usize>::new();
-    let stays = one.run.stays.iter();
-    for old in stays.filter_map(|stay| place.get(&(&stay.visit.device, stay.visit.start))) {
+    let visits_found = one.run.visits_found.iter();
+    for old in visits_found
+        .filter_map(|visit_found| place.get(&(&visit_found.visit.device, visit_found.visit.start)))
+    {
         *count.entry(old.run).or_default() += 1;
     }
     let free = count.into_iter().filter(|(run, _)| !taken.contains(run));
@@ -116,9 +122,9 @@ fn update_run(
     db: &Connection,
     number: i64,
     JoinedRun { run, start, stop, merged, .. }: &JoinedRun,
-    who: &Who,
+    who: &RunIdentity,
 ) -> rusqlite::Result<()> {
-    let last_start = run.stays.last().map_or(0, |stay| stay.visit.start.0);
+    let last_start = run.visits_found.last().map_or(0, |visit_found| visit_found.visit.start.0);
     db.prepare_cached(
         "UPDATE runs SET start = ?2, stop = ?3, last_start = ?4, merged = ?5, clock_us = ?6,
              node_user = ?7, node_uid = ?8
@@ -142,7 +148,7 @@ fn write_visit(
     db: &Connection,
     number: i64,
     (visit, stop): (&Visit, Option<Timestamp>),
-    old: Option<&Stored>,
+    old: Option<&StoredVisit>,
 ) -> rusqlite::Result<()> {
     let (device, start, stop_us) = (visit.device.as_str(), visit.start.0, stop.map(|stop| stop.0));
     match old {
@@ -157,20 +163,23 @@ fn write_visit(
         Some(old) => delete_visit(db, old)?,
         None => {}
     }
-    let told = visit.told.map(|told| told.0);
-    let Said { spelling, user, uid } = &visit.said;
+    let reported_end = visit.reported_end.map(|reported_end| reported_end.0);
+    let ReportedIdentity { display_id, user, uid } = &visit.identity;
     let (clock_us, monitor) = (visit.clock_us, &visit.monitor);
     db.prepare_cached(
         "INSERT INTO visits (run, device, start, told, stop, spelling, user, uid, clock_us, monitor)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     )?
     .execute(params![
-        number, device, start, told, stop_us, spelling, user, uid, clock_us, monitor
+        number, device, start, reported_end, stop_us, display_id, user, uid, clock_us, monitor
     ])?;
     Ok(())
 }
 
-fn delete_visit(db: &Connection, Stored { run, visit, .. }: &Stored) -> rusqlite::Result<()> {
+fn delete_visit(
+    db: &Connection,
+    StoredVisit { run, visit, .. }: &StoredVisit,
+) -> rusqlite::Result<()> {
     db.prepare_cached("DELETE FROM visits WHERE run = ?1 AND device = ?2 AND start = ?3")?
         .execute(params![run, visit.device.as_str(), visit.start.0])?;
     Ok(())

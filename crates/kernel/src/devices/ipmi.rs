@@ -162,7 +162,7 @@ impl Bmc {
     ///
     /// # Errors
     /// The device fails, or the BMC does not answer in time.
-    pub fn ask(&mut self, request: &Request) -> Result<&[u8], IpmiError> {
+    pub fn send_request(&mut self, request: &Request) -> Result<&[u8], IpmiError> {
         self.begin(request)?;
         match self.poll(ANSWER_TIME_MAX)? {
             Some(_) => Ok(&self.answer),
@@ -241,11 +241,14 @@ mod tests {
         let lines = "# a BMC\n18 01 -> 00 20 # its id\n\n10 2d 17 -> 00 3c c0\n";
         std::fs::write(dir.path().join(REPLY), lines).unwrap();
         let mut bmc = Bmc::open(&Root::recorded(dir.path()).unwrap()).unwrap();
-        assert_eq!(bmc.ask(&Request::new(0x06, 0, 0x01, &[])), Ok(&[0, 0x20][..]));
-        assert_eq!(bmc.ask(&Request::new(0x04, 0, 0x2d, &[0x17])), Ok(&[0, 0x3c, 0xc0][..]));
-        assert_eq!(bmc.ask(&Request::new(0x2c, 0, 0x02, &[0xdc])), Ok(&[0xc1][..]));
+        assert_eq!(bmc.send_request(&Request::new(0x06, 0, 0x01, &[])), Ok(&[0, 0x20][..]));
+        assert_eq!(
+            bmc.send_request(&Request::new(0x04, 0, 0x2d, &[0x17])),
+            Ok(&[0, 0x3c, 0xc0][..])
+        );
+        assert_eq!(bmc.send_request(&Request::new(0x2c, 0, 0x02, &[0xdc])), Ok(&[0xc1][..]));
         std::fs::write(dir.path().join(REPLY), "18 01 -> 00\n18 1 -> 00\n").unwrap();
-        let error = bmc.ask(&Request::new(0x06, 0, 0x01, &[])).unwrap_err().to_string();
+        let error = bmc.send_request(&Request::new(0x06, 0, 0x01, &[])).unwrap_err().to_string();
         assert_eq!(error, "/.jobmeter/ipmi: line 2 is malformed");
         std::fs::remove_file(dir.path().join(REPLY)).unwrap();
         let none = Bmc::open(&Root::recorded(dir.path()).unwrap());

@@ -153,7 +153,7 @@ pub struct Gpu {
     /// Whether the list of processes is complete.
     pub lists_processes: bool,
     /// Why it could not be queried, if so.
-    pub trouble: Option<Cow<'static, str>>,
+    pub failure: Option<Cow<'static, str>>,
 }
 
 impl Gpu {
@@ -221,7 +221,7 @@ pub fn parse(text: &[u8]) -> Result<Vec<Gpu>, ParseError> {
             gpu.processes.push(GpuProcess { pid, memory_bytes, sm_percent });
         } else if key == b"trouble" {
             let why = String::from_utf8_lossy(fields.rest().trim_ascii()).into_owned();
-            (gpu.trouble, gpu.lists_processes) = (Some(why.into()), false);
+            (gpu.failure, gpu.lists_processes) = (Some(why.into()), false);
         } else if key == b"processes_unknown" {
             gpu.lists_processes = false;
         } else if let Some((_, number)) = NAMES.iter().find(|(name, _)| name.as_bytes() == key) {
@@ -251,7 +251,7 @@ impl fmt::Display for Gpu {
                 writeln!(f, "{name} {value}")?;
             }
         }
-        match &self.trouble {
+        match &self.failure {
             Some(why) => writeln!(f, "trouble {why}")?,
             None if !self.lists_processes => writeln!(f, "processes_unknown")?,
             None => {}
@@ -284,8 +284,8 @@ mod tests {
         ];
         let mut slice = gpu.clone();
         (slice.slice, slice.uuid) = (Some(3), "MIG-1".into());
-        let trouble = Some("the GPU is lost: it fell off the bus".into());
-        let other = Gpu { index: 1, trouble, lists_processes: false, ..gpu.clone() };
+        let failure = Some("the GPU is lost: it fell off the bus".into());
+        let other = Gpu { index: 1, failure, lists_processes: false, ..gpu.clone() };
         let unknown = Gpu { index: 2, lists_processes: false, ..gpu.clone() };
         let gpus = vec![gpu, slice, other, unknown];
         let text = text(&gpus);

@@ -16,7 +16,7 @@
 //! numbers in decimal, WHERE being `cpu0`, `cgroup/DIR/cpu0` or `task/TID`.
 
 use crate::parse::Fields;
-use crate::{KeptFile, Root, is_gone};
+use crate::{OpenFile, Root, is_gone};
 use rustix::io::Errno;
 use std::ffi::c_long;
 use std::fmt::Write as _;
@@ -49,7 +49,7 @@ pub enum Target<'a> {
     /// Everything on a processor.
     Cpu(u32),
     /// The tasks of a cgroup while they run on a processor: its open directory, and its path.
-    Cgroup(&'a KeptFile, &'a str, u32),
+    Cgroup(&'a OpenFile, &'a str, u32),
     /// A task, and all that it will start, on any processor.
     Task(u32),
 }
@@ -71,7 +71,7 @@ pub enum PerfError {
     Gone,
     /// The PMU cannot count it so: for a cgroup or task, in this group, or with these numbers.
     #[error("the PMU rejects it")]
-    Refused,
+    Rejected,
     /// Any other error.
     #[error("{0}")]
     Other(Errno),
@@ -86,7 +86,7 @@ impl From<Errno> for PerfError {
             Errno::ACCESS | Errno::PERM => Self::Denied,
             Errno::MFILE | Errno::NFILE => Self::Files,
             Errno::SRCH => Self::Gone,
-            Errno::INVAL | Errno::TOOBIG | Errno::NOSPC => Self::Refused,
+            Errno::INVAL | Errno::TOOBIG | Errno::NOSPC => Self::Rejected,
             other => Self::Other(other),
         }
     }
@@ -113,7 +113,7 @@ enum Opened {
         /// Destination of recorded values.
         recording: Option<(Root, Vec<String>)>,
     },
-    Recorded(Vec<(String, KeptFile)>),
+    Recorded(Vec<(String, OpenFile)>),
 }
 
 impl Counters {
@@ -123,7 +123,7 @@ impl Counters {
     /// One of them cannot be counted, or there are none or more than [`GROUP_MAX`].
     pub fn open(root: &Root, events: &[Event], target: Target<'_>) -> Result<Self, PerfError> {
         if events.is_empty() || events.len() > GROUP_MAX {
-            return Err(PerfError::Refused);
+            return Err(PerfError::Rejected);
         }
         let paths = || events.iter().map(|event| recorded_path(event, target));
         if !root.is_live() {
@@ -207,7 +207,7 @@ fn read_live(leader: BorrowedFd<'_>, count: usize, values: &mut [u64]) -> Result
     Ok(times)
 }
 
-fn read_recorded(file: &KeptFile, text: &mut Vec<u8>) -> Result<(u64, Times), PerfError> {
+fn read_recorded(file: &OpenFile, text: &mut Vec<u8>) -> Result<(u64, Times), PerfError> {
     file.read(text).map_err(|errno| match is_gone(errno) {
         true => PerfError::Gone,
         false => errno.into(),
@@ -318,7 +318,7 @@ fn open(
     };
     opened.ok_or_else(|| {
         let errno = std::io::Error::last_os_error().raw_os_error();
-        errno.map_or(PerfError::Refused, |errno| Errno::from_raw_os_error(errno).into())
+        errno.map_or(PerfError::Rejected, |errno| Errno::from_raw_os_error(errno).into())
     })
 }
 
@@ -378,8 +378,8 @@ mod tests {
         let open =
             |events: &[Event]| Counters::open(&root, events, Target::Task(own_tid())).unwrap_err();
         assert_eq!(open(&[Event { kind: 0x7fff_ffff, ..Event::default() }]), PerfError::Absent);
-        assert_eq!(open(&[]), PerfError::Refused);
-        assert_eq!(open(&[TASK_CLOCK; GROUP_MAX + 1]), PerfError::Refused);
+        assert_eq!(open(&[]), PerfError::Rejected);
+        assert_eq!(open(&[TASK_CLOCK; GROUP_MAX + 1]), PerfError::Rejected);
         let ended = std::thread::spawn(own_tid).join().unwrap();
         let gone = Counters::open(&root, &[TASK_CLOCK], Target::Task(ended)).unwrap_err();
         assert_eq!(gone, PerfError::Gone);

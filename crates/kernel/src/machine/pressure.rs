@@ -11,7 +11,7 @@
 //! computed when read. `irq` has no `some`; the `cpu` of kernels before 5.13 has no `full`.
 
 use crate::parse::{Fields, ParseError, number, whole_lines};
-use crate::{KeptFile, ReadError};
+use crate::{OpenFile, ReadError};
 use rustix::io::Errno;
 
 /// How long tasks waited for one thing, in microseconds.
@@ -54,11 +54,11 @@ pub fn pressure(text: &[u8]) -> Result<Pressure, ParseError> {
 ///
 /// # Errors
 /// It is absent or fails; `path` is for the message.
-pub fn read_pressure(file: &KeptFile, path: &str, buf: &mut Vec<u8>) -> Result<(), ReadError> {
-    file.read(buf).map_err(|errno| refused(path, errno))
+pub fn read_pressure(file: &OpenFile, path: &str, buf: &mut Vec<u8>) -> Result<(), ReadError> {
+    file.read(buf).map_err(|errno| rejected(path, errno))
 }
 
-fn refused(path: &str, errno: Errno) -> ReadError {
+fn rejected(path: &str, errno: Errno) -> ReadError {
     let path = format!("/{path}");
     match errno {
         Errno::OPNOTSUPP => ReadError::Absent { path },
@@ -108,8 +108,8 @@ mod tests {
 
     #[test]
     fn a_kernel_booted_without_pressure_has_none() {
-        assert!(refused("proc/pressure/cpu", Errno::OPNOTSUPP).is_absent());
-        assert!(!refused("proc/pressure/cpu", Errno::IO).is_absent());
+        assert!(rejected("proc/pressure/cpu", Errno::OPNOTSUPP).is_absent());
+        assert!(!rejected("proc/pressure/cpu", Errno::IO).is_absent());
     }
 
     proptest! {

@@ -14,7 +14,7 @@ pub mod numa;
 pub use mounts::{CgroupMount, CgroupVersion, MountsFile, cgroup_mounts};
 
 use crate::parse::{Fields, ParseError, number, whole_lines};
-use crate::{KeptFile, ReadError};
+use crate::{OpenFile, ReadError};
 use rustix::io::Errno;
 
 /// Reads an open cgroup file from its start into `buf`. False if it has no content: its cgroup
@@ -24,7 +24,7 @@ use rustix::io::Errno;
 ///
 /// # Errors
 /// It is denied or fails; `path` is for the message.
-pub fn read(file: &KeptFile, path: &str, buf: &mut Vec<u8>) -> Result<bool, ReadError> {
+pub fn read(file: &OpenFile, path: &str, buf: &mut Vec<u8>) -> Result<bool, ReadError> {
     match file.read(buf) {
         Ok(()) => Ok(true),
         Err(Errno::NODEV | Errno::OPNOTSUPP | Errno::NOENT | Errno::NOTDIR) => Ok(false),

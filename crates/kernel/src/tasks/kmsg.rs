@@ -307,9 +307,9 @@ mod tests {
     fn a_record_cut_at_the_limit_is_no_victim_of_another_job() {
         for (forged, bytes_max) in FORGED.into_iter().flat_map(|text| [(text, 976), (text, 1024)]) {
             let short = prints("x", "", "").iter().take(5).map(|print| print.len()).sum::<usize>();
-            let room = bytes_max - short - "/slurm/uid_1/job_1/".len() - forged.len();
+            let space = bytes_max - short - "/slurm/uid_1/job_1/".len() - forged.len();
             let mut is_cut_once = false;
-            for filled in room - 16..=room {
+            for filled in space - 16..=space {
                 let full = format!("/slurm/uid_1/job_1/{}{forged}", "d".repeat(filled));
                 let records = records(&prints("x", &full, &full), bytes_max, usize::MAX);
                 let lines: Vec<_> =

@@ -89,7 +89,7 @@ pub struct Forks {
 
 /// The result of [`Forks::take`], besides the forks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct DrainResult {
     /// Forks shown.
     pub forks: usize,
     /// Whether the kernel dropped events since the last call.
@@ -161,8 +161,12 @@ impl Forks {
     ///
     /// # Errors
     /// The socket broke.
-    pub fn take(&mut self, until_us: u64, mut show: impl FnMut(&Fork)) -> Result<Taken, Errno> {
-        let mut taken = Taken::default();
+    pub fn take(
+        &mut self,
+        until_us: u64,
+        mut show: impl FnMut(&Fork),
+    ) -> Result<DrainResult, Errno> {
+        let mut taken = DrainResult::default();
         if let Some(fork) = self.ahead.take() {
             taken.forks += 1;
             show(&fork);

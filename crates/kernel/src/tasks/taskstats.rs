@@ -17,7 +17,7 @@ mod message;
 mod query;
 mod stats;
 
-pub use exits::{Exits, Taken};
+pub use exits::{DrainResult, Exits};
 pub use message::{TaskMessage, recorded};
-pub use query::{Answer, Asked, Query, TaskstatsError};
+pub use query::{Answer, Query, QueryErrors, TaskstatsError};
 pub use stats::{Counter, Counters, StatsError, TaskStats, taskstats};

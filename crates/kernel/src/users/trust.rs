@@ -350,7 +350,7 @@ mod tests {
     fn a_folder_is_created_in_folders_of_its_own_user() {
         let ground = Ground::new();
         let at = |path: &str| ground.dir.path().join(path);
-        let refused = |path: &str| {
+        let rejected = |path: &str| {
             let error = make_own_folder(&at(path), 0o700).unwrap_err();
             assert!(is_untrusted(&error), "{error}");
             error.to_string()
@@ -359,8 +359,8 @@ mod tests {
         assert_eq!(at("a/b").metadata().unwrap().mode() & 0o777, 0o700);
         make_own_folder(&at("a/b/c"), 0o700).unwrap();
         ground.mode("a", 0o777);
-        assert!(refused("a/b/c").contains("chmod go-w"));
-        assert!(refused("a/new").contains("chmod go-w"));
+        assert!(rejected("a/b/c").contains("chmod go-w"));
+        assert!(rejected("a/new").contains("chmod go-w"));
         assert!(
             !at("a/new").try_exists().unwrap(),
             "nothing is created in a folder that is open to others"
@@ -369,10 +369,10 @@ mod tests {
         ground.mode("a", 0o1777);
         make_own_folder(&at("a/b/c"), 0o700).unwrap();
         // The folder itself may contain files of others, sticky or not.
-        assert!(refused("a").contains("chmod go-w"));
+        assert!(rejected("a").contains("chmod go-w"));
         ground.mode("a", 0o755);
         ground.mode("a/tool", 0o666);
-        assert!(refused("a").contains("a/tool can be written"));
+        assert!(rejected("a").contains("a/tool can be written"));
     }
 
     #[test]

@@ -25,11 +25,11 @@ mod agents;
 #[expect(dead_code, reason = "the store's benches use more of it")]
 mod measure;
 mod peer;
-mod questions;
+mod queries;
 mod remote_write;
 
 use agents::Agent;
-use measure::{cpu_seconds, say};
+use measure::{cpu_seconds, print_line};
 use peer::{Peer, files};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -50,7 +50,7 @@ const ROUNDS: usize = 3;
 fn main() {
     let mut words = std::env::args().skip(1).filter(|arg| !arg.starts_with('-'));
     let Some(program) = words.next().map(PathBuf::from) else {
-        say("beside VictoriaMetrics: benches/victoria.sh gets its program and runs this");
+        print_line("beside VictoriaMetrics: benches/victoria.sh gets its program and runs this");
         return;
     };
     let temporary = tempfile::tempdir().unwrap();
@@ -62,7 +62,7 @@ fn main() {
         .collect();
     let bodies: Vec<Vec<u8>> = frames.chunks(A_REQUEST).map(remote_write::body).collect();
     let bytes = |all: &[Vec<u8>]| all.iter().map(Vec::len).sum::<usize>() as f64 / SAMPLES as f64;
-    say(&format!(
+    print_line(&format!(
         "{NODES} nodes x {METRICS} metrics x {SECONDS} s: {SAMPLES} samples, {:.2} bytes a sample in our frames, \
          {:.2} in remote write; {ROUNDS} rounds in turn",
         bytes(&frames),
@@ -85,10 +85,10 @@ fn main() {
         report(name, &of);
     }
     let (store, theirs) = last.unwrap();
-    questions::ask(store, &theirs, dir);
+    queries::run_query(store, &theirs, dir);
     let place = theirs.end();
     let (sum, cache) = (files(&place), files(&place.join("cache")));
-    say(&format!(
+    print_line(&format!(
         "VictoriaMetrics after its end: {:.3} bytes a sample, of it caches {:.3}",
         sum as f64 / SAMPLES as f64,
         cache as f64 / SAMPLES as f64
@@ -107,13 +107,13 @@ pub(crate) struct Cost {
 type Costs = Vec<Cost>;
 
 /// Measures the cost of one program from a point on.
-pub(crate) struct Course {
+pub(crate) struct CostMeter {
     cpu: f64,
     wall: Instant,
     costs: Costs,
 }
 
-impl Course {
+impl CostMeter {
     pub(crate) fn begin(cpu: f64) -> Self {
         Self { cpu, wall: Instant::now(), costs: Costs::new() }
     }
@@ -126,7 +126,7 @@ impl Course {
 
 /// Prints each step's median over the rounds, and the minimum and maximum processor time.
 fn report(name: &str, rounds: &[&Costs]) {
-    say(name);
+    print_line(name);
     let million = SAMPLES as f64 / 1e6;
     for place in 0..rounds.first().unwrap().len() {
         let each: Vec<Cost> = rounds.iter().map(|costs| *costs.get(place).unwrap()).collect();
@@ -139,7 +139,7 @@ fn report(name: &str, rounds: &[&Costs]) {
         let (least, cpu, most) = middle(&|cost| cost.cpu / million);
         let wall = middle(&|cost| cost.wall).1;
         let bytes = middle(&|cost| cost.bytes as f64 / SAMPLES as f64).1;
-        say(&format!(
+        print_line(&format!(
             "  until {}: {cpu:.3} s of processor time a million samples ({least:.3} to {most:.3}), {wall:.1} s \
              by the clock, {bytes:.3} bytes a sample on disk",
             each.first().unwrap().what,
@@ -156,23 +156,23 @@ fn ours(dir: &Path, frames: &[Vec<u8>]) -> (Costs, Store) {
         ..Settings::default()
     };
     let store = measure::open(dir, settings);
-    let mut course = Course::begin(cpu_seconds());
+    let mut meter = CostMeter::begin(cpu_seconds());
     let mut samples = 0;
     for of_a_block in frames.chunks(frames.len() / BLOCKS) {
         samples += measure::send(&store, of_a_block, A_REQUEST);
         store.flush().unwrap();
     }
-    course.reached("acknowledged, all in blocks", cpu_seconds(), dir);
+    meter.reached("acknowledged, all in blocks", cpu_seconds(), dir);
     store.maintain().unwrap();
-    course.reached("merged and rolled up", cpu_seconds(), dir);
+    meter.reached("merged and rolled up", cpu_seconds(), dir);
     let stats = store.stats();
     assert_eq!((samples, stats.block_samples, stats.blocks), (SAMPLES, SAMPLES, 1));
-    (course.costs, store)
+    (meter.costs, store)
 }
 
 fn theirs(program: &Path, dir: &Path, bodies: &[Vec<u8>]) -> (Costs, Peer) {
     let peer = Peer::start(program, dir);
-    let mut course = Course::begin(peer.cpu_seconds());
+    let mut meter = CostMeter::begin(peer.cpu_seconds());
     std::thread::scope(|scope| {
         for sender in 0..2 {
             let every_second = bodies.iter().skip(sender).step_by(2);
@@ -184,28 +184,28 @@ fn theirs(program: &Path, dir: &Path, bodies: &[Vec<u8>]) -> (Costs, Peer) {
             });
         }
     });
-    course.reached("acknowledged", peer.cpu_seconds(), dir);
-    settle(&peer, &mut course, dir);
-    (course.costs, peer)
+    meter.reached("acknowledged", peer.cpu_seconds(), dir);
+    settle(&peer, &mut meter, dir);
+    (meter.costs, peer)
 }
 
 /// Ingests the same samples from VictoriaMetrics' native export.
 fn native(program: &Path, dir: &Path, from: &Peer) -> Costs {
     let export = from.get("/api/v1/export/native?match[]=%7B__name__!=%22%22%7D");
     let peer = Peer::start(program, dir);
-    let mut course = Course::begin(peer.cpu_seconds());
+    let mut meter = CostMeter::begin(peer.cpu_seconds());
     peer.post("/api/v1/import/native", "", &export);
-    course.reached("acknowledged", peer.cpu_seconds(), dir);
-    settle(&peer, &mut course, dir);
+    meter.reached("acknowledged", peer.cpu_seconds(), dir);
+    settle(&peer, &mut meter, dir);
     let place = peer.end();
     std::fs::remove_dir_all(place).unwrap();
-    course.costs
+    meter.costs
 }
 
-fn settle(peer: &Peer, course: &mut Course, dir: &Path) {
+fn settle(peer: &Peer, meter: &mut CostMeter, dir: &Path) {
     peer.get("/internal/force_flush");
-    course.reached("all of it can be asked", peer.cpu_seconds(), dir);
+    meter.reached("all of it can be asked", peer.cpu_seconds(), dir);
     peer.merge();
-    course.reached("merged", peer.cpu_seconds(), dir);
+    meter.reached("merged", peer.cpu_seconds(), dir);
     assert_eq!(peer.count(), SAMPLES);
 }

@@ -30,7 +30,7 @@ impl Peer {
             .unwrap();
         let peer = Self { child, address, dir: dir.to_owned() };
         let answers = (0..200).any(|_| {
-            let ok = peer.ask("GET", "/health", "", &[]).is_ok();
+            let ok = peer.run_query("GET", "/health", "", &[]).is_ok();
             if !ok {
                 std::thread::sleep(Duration::from_millis(50));
             }
@@ -48,7 +48,13 @@ impl Peer {
         (ticks(11) + ticks(12)) / 100.0
     }
 
-    fn ask(&self, how: &str, path: &str, headers: &str, body: &[u8]) -> std::io::Result<Vec<u8>> {
+    fn run_query(
+        &self,
+        how: &str,
+        path: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> std::io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect(&self.address)?;
         let length = body.len();
         let head = format!("{how} {path} HTTP/1.0\r\n{headers}Content-Length: {length}\r\n\r\n");
@@ -65,11 +71,11 @@ impl Peer {
     }
 
     pub(crate) fn get(&self, path: &str) -> Vec<u8> {
-        self.ask("GET", path, "", &[]).unwrap()
+        self.run_query("GET", path, "", &[]).unwrap()
     }
 
     pub(crate) fn post(&self, path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
-        self.ask("POST", path, headers, body).unwrap()
+        self.run_query("POST", path, headers, body).unwrap()
     }
 
     /// Sends a form; percent-encodes its values.

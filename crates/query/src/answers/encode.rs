@@ -177,7 +177,7 @@ mod tests {
             kind: Kind::Gauge,
             labels: Arc::from(labels),
             job: None,
-            stay: None,
+            allocation: None,
         })
     }
 

@@ -2,12 +2,12 @@
 
 use crate::answers::encode::Encoder;
 use crate::common::time::SLACK;
-use crate::rows::node_rows_filter::Jobless;
+use crate::rows::node_rows_filter::NodeRowsFilter;
 use crate::rows::slices::AsRate;
 use crate::rows::summary;
-use crate::rows::table_rows::{Batches, Treatment};
-use crate::{Asker, QueryError, Questions, RowQuestion, View, parse_time};
-use jobs::{JobName, Sees};
+use crate::rows::table_rows::{Batches, GetMetricsOptions};
+use crate::{QueryContext, QueryEngine, QueryError, RowQuery, View, parse_time};
+use jobs::{AccessLevel, JobName};
 use model::{ClusterId, DeviceId, JobKey, Timestamp};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -70,24 +70,24 @@ impl GetMetrics {
     pub fn from_pairs<'a>(
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, QueryError> {
-        let mut question = Self::default();
+        let mut query = Self::default();
         let (mut nodes, mut devices) = (Vec::new(), Vec::new());
         for (name, value) in pairs {
             let some = || Some(value.to_owned()).filter(|text| !text.trim().is_empty());
             match name {
-                "job_id" => question.job = Some(job_name(value)?),
-                "cluster" => question.cluster = cluster(value)?,
+                "job_id" => query.job = Some(job_name(value)?),
+                "cluster" => query.cluster = cluster(value)?,
                 "nodes" => nodes = list(value),
                 "devices" => devices = list(value),
-                "metrics" => question.metrics = list(value),
-                "start_time" => question.start_time = some(),
-                "end_time" => question.end_time = some(),
-                "summary" => question.summary = boolean(value)?,
+                "metrics" => query.metrics = list(value),
+                "start_time" => query.start_time = some(),
+                "end_time" => query.end_time = some(),
+                "summary" => query.summary = boolean(value)?,
                 "as_rate" if value.trim().eq_ignore_ascii_case("auto") => {
-                    question.as_rate = AsRate::Auto;
+                    query.as_rate = AsRate::Auto;
                 }
-                "as_rate" if boolean(value)? => question.as_rate = AsRate::All,
-                "as_rate" => question.as_rate = AsRate::No,
+                "as_rate" if boolean(value)? => query.as_rate = AsRate::All,
+                "as_rate" => query.as_rate = AsRate::No,
                 other => {
                     let parameter = other.chars().take(100).collect();
                     let (function, known) = ("get_metrics", PARAMETERS);
@@ -96,8 +96,8 @@ impl GetMetrics {
             }
         }
         devices.append(&mut nodes);
-        question.devices = devices;
-        Ok(question)
+        query.devices = devices;
+        Ok(query)
     }
 }
 
@@ -208,10 +208,10 @@ struct Resolved {
     from: Timestamp,
     to: Timestamp,
     /// When node samples (not attributed to a job) are included.
-    jobless: Jobless,
+    node_rows: NodeRowsFilter,
 }
 
-impl Questions {
+impl QueryEngine {
     /// Kwollect's `get_metrics`: rows of `metrics_by_device`, ascending by time.
     ///
     /// A job sets the devices, unless some are given, and each omitted time bound. The answer then contains the
@@ -222,23 +222,23 @@ impl Questions {
     /// large. A block cannot be read.
     pub fn get_metrics(
         &self,
-        question: &GetMetrics,
+        query: &GetMetrics,
         format: Format,
-        asker: &Asker,
+        context: &QueryContext,
     ) -> Result<Answer, QueryError> {
-        let resolved = self.resolve(question, asker)?;
-        let metrics = (!question.metrics.is_empty())
-            .then(|| question.metrics.iter().map(|name| Arc::from(name.as_str())).collect());
+        let resolved = self.resolve(query, context)?;
+        let metrics = (!query.metrics.is_empty())
+            .then(|| query.metrics.iter().map(|name| Arc::from(name.as_str())).collect());
         let (from, to) = (resolved.from, resolved.to);
-        let treatment = Treatment { as_rate: question.as_rate, jobless: resolved.jobless };
-        let rows = RowQuestion {
+        let treatment = GetMetricsOptions { as_rate: query.as_rate, node_rows: resolved.node_rows };
+        let rows = RowQuery {
             view: View::ByDevice,
             devices: Some(resolved.devices),
             metrics,
             job: resolved.job,
             from,
             to,
-            summary: question.summary,
+            summary: query.summary,
         };
         let encoder = Encoder::new(format, self.settings.zone.clone());
         let rows_max = self.settings.rows_max;
@@ -250,103 +250,111 @@ impl Questions {
             // The estimate may be half of the real number; a possibly too large answer is counted before it
             // starts. The count includes rows that the reader may not see. So for restricted readers a too large
             // answer is aborted instead.
-            let all = asker.reader.sees_every_job() && asker.reader.sees_every_node();
-            let counts = all && !question.summary;
+            let all = context.reader.sees_every_job() && context.reader.sees_every_node();
+            let counts = all && !query.summary;
             let near = counts && reads.estimate()?.saturating_mul(2) > rows_max;
-            if near && reads.more_than(rows_max, asker)? {
+            if near && reads.more_than(rows_max, context)? {
                 return Err(QueryError::TooManyRows(rows_max));
             }
-            self.by_time(&reads, treatment, asker)
+            self.by_time(&reads, treatment, context)
         };
         Ok(Answer { rows: Some(batches), encoder, rows_left: rows_max, rows_max })
     }
 
-    fn resolve(&self, question: &GetMetrics, asker: &Asker) -> Result<Resolved, QueryError> {
-        let mut resolved = self.resolve_exact(question, asker)?;
+    fn resolve(&self, query: &GetMetrics, context: &QueryContext) -> Result<Resolved, QueryError> {
+        let mut resolved = self.resolve_exact(query, context)?;
         // An empty range has no window, not the one around it.
-        if question.summary && resolved.from <= resolved.to {
+        if query.summary && resolved.from <= resolved.to {
             // A window carries its start time: a window that contains the start bound is returned whole.
             resolved.from = summary::window_of(resolved.from);
         }
         Ok(resolved)
     }
 
-    fn resolve_exact(&self, question: &GetMetrics, asker: &Asker) -> Result<Resolved, QueryError> {
+    fn resolve_exact(
+        &self,
+        query: &GetMetrics,
+        context: &QueryContext,
+    ) -> Result<Resolved, QueryError> {
         let time = |text: &Option<String>| {
-            let read = |text: &String| parse_time(text, asker.now, &self.settings.zone);
+            let read = |text: &String| parse_time(text, context.now, &self.settings.zone);
             text.as_ref().map(read).transpose()
         };
-        let (start, end) = (time(&question.start_time)?, time(&question.end_time)?);
-        let given: BTreeSet<DeviceId> = question.devices.iter().flat_map(|d| devices(d)).collect();
-        let Some(name) = &question.job else {
-            if question.devices.is_empty() {
+        let (start, end) = (time(&query.start_time)?, time(&query.end_time)?);
+        let given: BTreeSet<DeviceId> = query.devices.iter().flat_map(|d| devices(d)).collect();
+        let Some(name) = &query.job else {
+            if query.devices.is_empty() {
                 return Err(QueryError::NoDevice);
             }
             let (from, to) = match (start, end) {
                 (Some(start), Some(end)) => (start, end),
                 (Some(start), None) => (start, start.plus(DEFAULT_RANGE)),
                 (None, Some(end)) => (end.plus(-DEFAULT_RANGE), end),
-                (None, None) => (asker.now.plus(-DEFAULT_RANGE), asker.now),
+                (None, None) => (context.now.plus(-DEFAULT_RANGE), context.now),
             };
             let (devices, job) = (given, JobSelector::Any);
-            return Ok(Resolved { devices, job, from, to, jobless: Jobless::always() });
+            return Ok(Resolved { devices, job, from, to, node_rows: NodeRowsFilter::always() });
         };
-        let cluster = name.cluster.clone().or_else(|| question.cluster.clone());
-        let name = JobName { cluster, spelling: name.spelling.clone() };
-        let key = self.job_seen(&name, asker)?;
-        let mut stay = self.whole_stay(&key, asker)?;
-        if question.summary {
-            stay.shrink_to_windows_within();
+        let cluster = name.cluster.clone().or_else(|| query.cluster.clone());
+        let name = JobName { cluster, display_id: name.display_id.clone() };
+        let key = self.job_seen(&name, context)?;
+        let mut extent = self.job_extent(&key, context)?;
+        if query.summary {
+            extent.shrink_to_windows_within();
         }
-        let jobless = match (start, end) {
-            (Some(_), Some(_)) => Jobless::always(),
+        let node_rows = match (start, end) {
+            (Some(_), Some(_)) => NodeRowsFilter::always(),
             // A given bound also holds outside the job's allocation.
-            (start, end) => Jobless::new(stay.runs, stay.spans, (start, end)),
+            (start, end) => NodeRowsFilter::new(extent.runs, extent.spans, (start, end)),
         };
         // Samples attributed to the job count up to 10 s before its start and after its end.
-        let first = stay.from.plus(-SLACK);
+        let first = extent.from.plus(-SLACK);
         let from = start.unwrap_or(first);
-        let to = end.unwrap_or(stay.to.plus(SLACK));
-        let devices = if question.devices.is_empty() { stay.devices } else { given };
-        Ok(Resolved { devices, job: JobSelector::NoneOrIs(key), from, to, jobless })
+        let to = end.unwrap_or(extent.to.plus(SLACK));
+        let devices = if query.devices.is_empty() { extent.devices } else { given };
+        Ok(Resolved { devices, job: JobSelector::NoneOrIs(key), from, to, node_rows })
     }
 
     /// Devices and time range of a job over all visible runs. A running job ends now.
-    pub(crate) fn whole_stay(&self, key: &JobKey, asker: &Asker) -> Result<Stay, QueryError> {
-        let now = asker.now;
+    pub(crate) fn job_extent(
+        &self,
+        key: &JobKey,
+        context: &QueryContext,
+    ) -> Result<JobExtent, QueryError> {
+        let now = context.now;
         let mut runs = Vec::new();
         for run in self.registry.runs(key)? {
-            if self.registry.sees_run(asker.reader, &run)? == Sees::All {
+            if self.registry.sees_run(context.reader, &run)? == AccessLevel::All {
                 runs.push(run);
             }
         }
         let (runs_of, to) = (runs, Timestamp(i64::MIN));
         let (devices, runs, spans) = (BTreeSet::new(), Vec::new(), HashMap::new());
-        let mut stay = Stay { devices, from: now, to, runs, spans };
+        let mut extent = JobExtent { devices, from: now, to, runs, spans };
         for run in runs_of {
             // A job that has not started has no devices.
             let Some(start) = run.start else { continue };
             let stop = run.stop.unwrap_or(now);
-            stay.from = stay.from.min(start);
-            stay.to = stay.to.max(stop);
-            stay.runs.push((start.0, stop.0));
-            let granted = self.registry.granted(asker.reader, &run)?;
+            extent.from = extent.from.min(start);
+            extent.to = extent.to.max(stop);
+            extent.runs.push((start.0, stop.0));
+            let granted = self.registry.granted(context.reader, &run)?;
             for allocation in self.registry.allocations(key, start)? {
                 if !granted.has(&allocation.device) {
                     continue;
                 }
                 let span = (allocation.start.0, allocation.stop.unwrap_or(now).0);
-                stay.spans.entry(allocation.device.clone()).or_default().push(span);
-                stay.devices.insert(allocation.device);
+                extent.spans.entry(allocation.device.clone()).or_default().push(span);
+                extent.devices.insert(allocation.device);
             }
         }
-        Ok(stay)
+        Ok(extent)
     }
 }
 
 /// Devices and times of a job.
 #[derive(Debug)]
-pub(crate) struct Stay {
+pub(crate) struct JobExtent {
     pub(crate) devices: BTreeSet<DeviceId>,
     from: Timestamp,
     pub(crate) to: Timestamp,
@@ -356,7 +364,7 @@ pub(crate) struct Stay {
     spans: HashMap<DeviceId, Vec<(i64, i64)>>,
 }
 
-impl Stay {
+impl JobExtent {
     /// Excludes both bounds of every time range, as `metrics_by_job_summary` does. A node's window belongs to a
     /// job that started before the window and stopped after the start of the window.
     fn shrink_to_windows_within(&mut self) {
@@ -384,7 +392,7 @@ mod tests {
 
     #[test]
     fn parameters_are_read() {
-        let question = GetMetrics::from_pairs([
+        let query = GetMetrics::from_pairs([
             ("nodes", "a-1.site.example,a-2"),
             ("devices", "pdu-1"),
             ("metrics", "x, y"),
@@ -396,12 +404,12 @@ mod tests {
             ("cluster", "oar"),
         ])
         .unwrap();
-        assert_eq!(question.devices, ["pdu-1", "a-1.site.example", "a-2"]);
-        assert_eq!(question.metrics, ["x", "y"]);
-        assert!(question.summary && question.as_rate == AsRate::Auto);
-        assert_eq!((question.start_time.as_deref(), question.end_time), (Some("now"), None));
-        assert_eq!(question.job.unwrap().to_string(), "42");
-        assert_eq!(question.cluster.unwrap().as_str(), "oar");
+        assert_eq!(query.devices, ["pdu-1", "a-1.site.example", "a-2"]);
+        assert_eq!(query.metrics, ["x", "y"]);
+        assert!(query.summary && query.as_rate == AsRate::Auto);
+        assert_eq!((query.start_time.as_deref(), query.end_time), (Some("now"), None));
+        assert_eq!(query.job.unwrap().to_string(), "42");
+        assert_eq!(query.cluster.unwrap().as_str(), "oar");
     }
 
     #[test]

@@ -1,23 +1,26 @@
 //! Disagreements between schedulers and nodes.
 
-use crate::{Asker, QueryError, Questions};
+use crate::{QueryContext, QueryEngine, QueryError};
 use jobs::Disagreement;
 use std::collections::HashSet;
 
-impl Questions {
+impl QueryEngine {
     /// Disagreements between schedulers and nodes about the current jobs. A missing cgroup counts only on a node
     /// with a live agent of its own: a power meter, which other agents read, never has cgroups.
     ///
     /// # Errors
     /// A block cannot be read; the registry fails; the query was cancelled.
-    pub fn disagreements(&self, asker: &Asker) -> Result<Vec<api::Disagreement>, QueryError> {
+    pub fn disagreements(
+        &self,
+        context: &QueryContext,
+    ) -> Result<Vec<api::Disagreement>, QueryError> {
         let origins = self.store.origins();
         let agents: HashSet<&str> = origins.iter().map(|origin| origin.origin.as_str()).collect();
-        let nodes = self.nodes(asker)?.into_iter();
+        let nodes = self.nodes(context)?.into_iter();
         let alive = nodes.filter(|node| node.alive && agents.contains(node.device.as_str()));
         let alive: HashSet<String> = alive.map(|node| node.device).collect();
         let reports = |device: &model::DeviceId| alive.contains(device.as_str());
-        let found = self.registry.disagreements(asker.now, reports)?;
+        let found = self.registry.disagreements(context.now, reports)?;
         Ok(found.into_iter().map(shown).collect())
     }
 }

@@ -1,9 +1,9 @@
 //! Explains a series: its agent and source, its period, its gaps and errors.
 
-use crate::asking::access_filter::{Seen, Sight};
+use crate::engine::access_filter::{AccessFilter, Visibility};
 use crate::lists::listing::{described, gap};
 use crate::lists::nodes::usual_distance;
-use crate::{Asker, QueryError, Questions};
+use crate::{QueryContext, QueryEngine, QueryError};
 use model::{ClusterId, DeviceId, JobKey, Point, Series, Timestamp, increase};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const SOURCE: &str = "source";
 
 /// The visible samples of a series in the interval.
 #[derive(Default)]
-struct Looked {
+struct VisibleSamples {
     samples: u64,
     /// The latest instants, ascending.
     times: Vec<i64>,
@@ -39,7 +39,7 @@ struct Interval {
     failures: Failures,
 }
 
-impl Questions {
+impl QueryEngine {
     /// Explains the selected series that have samples in the interval (bounds included); of more than 100, the
     /// first ones. The explanation uses only data visible to the reader. `last_error` is `None`, because the
     /// store does not have the agents' error texts.
@@ -50,17 +50,17 @@ impl Questions {
         &self,
         select: &Selector,
         (from, to): (Timestamp, Timestamp),
-        asker: &Asker,
+        context: &QueryContext,
     ) -> Result<Vec<api::Explanation>, QueryError> {
         // The senders are the current ones.
-        let until = to.max(asker.now);
-        let mut sight = Sight::new(self, asker, (from, until), select.devices.as_ref());
-        let mut series: BTreeMap<_, (Arc<SeriesInfo>, Looked)> = BTreeMap::new();
+        let until = to.max(context.now);
+        let mut access = AccessFilter::new(self, context, (from, until), select.devices.as_ref());
+        let mut series: BTreeMap<_, (Arc<SeriesInfo>, VisibleSamples)> = BTreeMap::new();
         for chunk in self.store.snapshot().scan(select, from, to) {
-            asker.cancel.check()?;
+            context.cancel.check()?;
             let chunk = chunk?;
             let of = &chunk.series.series;
-            let seen = sight.of(&of.device, of.job.as_ref())?;
+            let seen = access.of(&of.device, of.job.as_ref())?;
             if !chunk.times.iter().any(|at| seen.at(*at)) {
                 continue;
             }
@@ -70,11 +70,12 @@ impl Questions {
                 break;
             }
             let info = Arc::clone(&chunk.series);
-            let (_, looked) = series.entry(key).or_insert_with(|| (info, Looked::default()));
-            looked.take(&chunk, &seen);
+            let (_, visible) =
+                series.entry(key).or_insert_with(|| (info, VisibleSamples::default()));
+            visible.take(&chunk, &seen);
         }
         let devices = series.keys().map(|series| series.device.clone()).collect();
-        let failures = self.failures(devices, (from, to), asker, &mut sight)?;
+        let failures = self.failures(devices, (from, to), context, &mut access)?;
         let interval = Interval { from, to, failures };
         let help: BTreeMap<Arc<str>, Box<str>> = self
             .store
@@ -82,9 +83,9 @@ impl Questions {
             .into_iter()
             .map(|it| (it.name.clone().into(), it.help.clone().into()))
             .collect();
-        let explained = series.into_values().map(|(info, looked)| {
+        let explained = series.into_values().map(|(info, visible)| {
             let help = help.get(&info.series.metric).map_or("", |help| help);
-            self.explained(&info, &looked, &interval, help, asker, &mut sight)
+            self.explained(&info, &visible, &interval, help, context, &mut access)
         });
         explained.collect()
     }
@@ -92,15 +93,15 @@ impl Questions {
     fn explained(
         &self,
         info: &SeriesInfo,
-        looked: &Looked,
+        visible: &VisibleSamples,
         interval: &Interval,
         help: &str,
-        asker: &Asker,
-        sight: &mut Sight,
+        context: &QueryContext,
+        access: &mut AccessFilter,
     ) -> Result<api::Explanation, QueryError> {
         let device = &info.series.device;
         let source = source_of(&info.series.metric, interval.failures.get(device));
-        let missing = self.gaps((interval.from, interval.to), Some(device), asker)?;
+        let missing = self.gaps((interval.from, interval.to), Some(device), context)?;
         // A gap of a `jobmeter run` explains only the series of its own job.
         let local = |id| Some(JobKey { cluster: ClusterId::local(), id });
         let of_it = missing.iter().filter(|gap| {
@@ -119,12 +120,12 @@ impl Questions {
                 .or_else(|| reporter_of(&info.series.metric).map(str::to_owned)),
             source_errors: source.map(|(_, errors)| errors),
             last_error: None,
-            senders: self.senders(device, asker, sight)?,
-            period_seconds: usual_distance(&looked.times),
-            samples: looked.samples,
-            time: looked.times.last().map(|at| Timestamp(*at).seconds()),
-            value: Some(looked.value).filter(|value| value.is_finite()),
-            counter_start: looked.start.map(Timestamp::seconds),
+            senders: self.senders(device, context, access)?,
+            period_seconds: usual_distance(&visible.times),
+            samples: visible.samples,
+            time: visible.times.last().map(|at| Timestamp(*at).seconds()),
+            value: Some(visible.value).filter(|value| value.is_finite()),
+            counter_start: visible.start.map(Timestamp::seconds),
             gaps_count: u64::try_from(of_it.len()).unwrap_or(u64::MAX),
             gaps: of_it.into_iter().skip(newest).collect(),
         })
@@ -135,8 +136,8 @@ impl Questions {
     fn senders(
         &self,
         device: &DeviceId,
-        asker: &Asker,
-        sight: &mut Sight,
+        context: &QueryContext,
+        access: &mut AccessFilter,
     ) -> Result<Vec<api::Sender>, QueryError> {
         let mut senders = Vec::new();
         for origin in self.store.origins() {
@@ -145,11 +146,11 @@ impl Questions {
             }
             let seen = match origin.origin.as_run() {
                 Some((_, id)) => {
-                    sight.of_job(device, &JobKey { cluster: ClusterId::local(), id })?
+                    access.of_job(device, &JobKey { cluster: ClusterId::local(), id })?
                 }
-                None => sight.of_node(device)?,
+                None => access.of_node(device)?,
             };
-            if seen.at(asker.now.0) {
+            if seen.at(context.now.0) {
                 let last_seen = origin.received.seconds();
                 senders.push(api::Sender { origin: origin.origin.to_string(), last_seen });
             }
@@ -162,8 +163,8 @@ impl Questions {
         &self,
         devices: BTreeSet<DeviceId>,
         (from, to): (Timestamp, Timestamp),
-        asker: &Asker,
-        sight: &mut Sight,
+        context: &QueryContext,
+        access: &mut AccessFilter,
     ) -> Result<Failures, QueryError> {
         let select = Selector {
             devices: Some(devices),
@@ -173,11 +174,11 @@ impl Questions {
         };
         let (mut failures, mut last) = (Failures::new(), None::<(Series, Point)>);
         for chunk in self.store.snapshot().scan(&select, from, to) {
-            asker.cancel.check()?;
+            context.cancel.check()?;
             let chunk = chunk?;
             let series = &chunk.series.series;
             let Some(source) = series.labels.get(SOURCE) else { continue };
-            let seen = sight.of_node(&series.device)?;
+            let seen = access.of_node(&series.device)?;
             if !chunk.times.iter().any(|at| seen.at(*at)) {
                 continue;
             }
@@ -200,9 +201,9 @@ impl Questions {
     }
 }
 
-impl Looked {
+impl VisibleSamples {
     /// Adds the visible samples of a chunk.
-    fn take(&mut self, chunk: &Chunk, seen: &Seen) {
+    fn take(&mut self, chunk: &Chunk, seen: &Visibility) {
         for (at, value, start) in chunk.rows().filter(|(at, ..)| seen.at(at.0)) {
             self.samples = self.samples.saturating_add(1);
             self.times.push(at.0);

@@ -1,8 +1,8 @@
 //! Lists: series, latest values, jobs, metric catalogue, gaps, available metrics.
 
-use crate::asking::access_filter::{Seen, Sight};
 use crate::common::print::ALIAS;
-use crate::{Asker, QueryError, Questions, shown};
+use crate::engine::access_filter::{AccessFilter, Visibility};
+use crate::{QueryContext, QueryEngine, QueryError, shown};
 use jobs::{Filter, JobName};
 use model::{DeviceId, Gap, Timestamp};
 use std::cmp::Ordering;
@@ -13,7 +13,7 @@ use store::{Chunk, JobSelector, Selector, SeriesInfo};
 /// Maximum age of a metric's latest sample at an instant for the metric to count as available.
 const AVAILABLE_WITHIN: i64 = 60 * Timestamp::SECOND;
 
-impl Questions {
+impl QueryEngine {
     /// The selected series of an interval, at most [`crate::Settings::series_max`]. The list comes from indexes,
     /// so it may include a series without a sample in the interval. For readers with time limits it is exact.
     ///
@@ -24,9 +24,9 @@ impl Questions {
         select: &Selector,
         from: Timestamp,
         to: Timestamp,
-        asker: &Asker,
+        context: &QueryContext,
     ) -> Result<Vec<api::SeriesInfo>, QueryError> {
-        self.first_series(select, (from, to), usize::MAX, asker)
+        self.first_series(select, (from, to), usize::MAX, context)
     }
 
     /// The first `most` of these series; the others are omitted, regardless of their number.
@@ -39,22 +39,22 @@ impl Questions {
         select: &Selector,
         (from, to): (Timestamp, Timestamp),
         most: usize,
-        asker: &Asker,
+        context: &QueryContext,
     ) -> Result<Vec<api::SeriesInfo>, QueryError> {
-        let mut sight = Sight::new(self, asker, (from, to), select.devices.as_ref());
+        let mut access = AccessFilter::new(self, context, (from, to), select.devices.as_ref());
         let mut series = Vec::new();
         for info in self.store.snapshot().series(select, from, to)? {
-            let seen = sight.of(&info.series.device, info.series.job.as_ref())?;
-            let told = match &seen {
-                Seen::Never => false,
-                Seen::Always => true,
+            let seen = access.of(&info.series.device, info.series.job.as_ref())?;
+            let meaning_shown = match &seen {
+                Visibility::Never => false,
+                Visibility::Always => true,
                 // The index also lists series with samples at other times.
-                Seen::During(_) => self.told(&info, &seen, (from, to), asker)?,
+                Visibility::During(_) => self.meaning_shown(&info, &seen, (from, to), context)?,
             };
             if series.len() >= most {
                 break;
             }
-            if told {
+            if meaning_shown {
                 self.check_series(series.len())?;
                 series.push(described(&info));
             }
@@ -63,18 +63,18 @@ impl Questions {
     }
 
     /// Whether a series has a visible sample in an interval.
-    fn told(
+    fn meaning_shown(
         &self,
         info: &SeriesInfo,
-        seen: &Seen,
+        seen: &Visibility,
         (from, to): (Timestamp, Timestamp),
-        asker: &Asker,
+        context: &QueryContext,
     ) -> Result<bool, QueryError> {
         if !seen.touches(from.0, to.0) {
             return Ok(false);
         }
         for chunk in self.store.snapshot().scan(&Selector::of(&info.series), from, to) {
-            asker.cancel.check()?;
+            context.cancel.check()?;
             if chunk?.times.iter().any(|at| seen.at(*at)) {
                 return Ok(true);
             }
@@ -86,16 +86,20 @@ impl Questions {
     ///
     /// # Errors
     /// There are more than [`crate::Settings::series_max`]; the registry fails.
-    pub fn last(&self, select: &Selector, asker: &Asker) -> Result<Vec<api::Last>, QueryError> {
+    pub fn last(
+        &self,
+        select: &Selector,
+        context: &QueryContext,
+    ) -> Result<Vec<api::Last>, QueryError> {
         let newest = self.store.snapshot().last(select);
         // A reader with time limits may have had many jobs: only those at these instants are read.
         let times = || newest.iter().map(|last| last.at);
         let Some(span) = times().min().zip(times().max()) else { return Ok(Vec::new()) };
-        let mut sight = Sight::new(self, asker, span, select.devices.as_ref());
+        let mut access = AccessFilter::new(self, context, span, select.devices.as_ref());
         let mut values = Vec::new();
         for last in newest {
             let series = &last.series.series;
-            if sight.of(&series.device, series.job.as_ref())?.at(last.at.0) {
+            if access.of(&series.device, series.job.as_ref())?.at(last.at.0) {
                 self.check_series(values.len())?;
                 let value = Some(last.value).filter(|value| value.is_finite());
                 let (series, time) = (described(&last.series), last.at.seconds());
@@ -118,8 +122,12 @@ impl Questions {
     ///
     /// # Errors
     /// The registry fails.
-    pub fn jobs(&self, filter: &Filter, asker: &Asker) -> Result<Vec<api::Job>, QueryError> {
-        Ok(self.listed(filter, asker)?.into_iter().map(shown).collect())
+    pub fn jobs(
+        &self,
+        filter: &Filter,
+        context: &QueryContext,
+    ) -> Result<Vec<api::Job>, QueryError> {
+        Ok(self.listed(filter, context)?.into_iter().map(shown).collect())
     }
 
     /// Every known metric, by name.
@@ -144,30 +152,30 @@ impl Questions {
         at: Timestamp,
         devices: Option<&[DeviceId]>,
         job: Option<&JobName>,
-        asker: &Asker,
+        context: &QueryContext,
     ) -> Result<Vec<(DeviceId, Arc<str>)>, QueryError> {
         let mut wanted: Option<BTreeSet<DeviceId>> =
             devices.map(|devices| devices.iter().cloned().collect());
         let (mut at, mut select) = (at, Selector::default());
         if let Some(name) = job {
-            let key = self.job_seen(name, asker)?;
-            let stay = self.whole_stay(&key, asker)?;
-            at = at.min(stay.to);
-            wanted = Some(wanted.unwrap_or(stay.devices));
+            let key = self.job_seen(name, context)?;
+            let extent = self.job_extent(&key, context)?;
+            at = at.min(extent.to);
+            wanted = Some(wanted.unwrap_or(extent.devices));
             select.job = JobSelector::NoneOrIs(key);
         }
         let from = at.plus(-AVAILABLE_WITHIN);
-        let mut sight = Sight::new(self, asker, (from, at), None);
+        let mut access = AccessFilter::new(self, context, (from, at), None);
         let mut seen = BTreeSet::new();
         for chunk in self.store.snapshot().scan(&select, from, at) {
-            asker.cancel.check()?;
+            context.cancel.check()?;
             let Chunk { series: info, times, .. } = chunk?;
             let alias = info.series.labels.get(ALIAS).and_then(|name| DeviceId::new(&name).ok());
             for device in [Some(info.series.device.clone()), alias].into_iter().flatten() {
                 if wanted.as_ref().is_some_and(|wanted| !wanted.contains(&device)) {
                     continue;
                 }
-                let when = sight.of(&device, info.series.job.as_ref())?;
+                let when = access.of(&device, info.series.job.as_ref())?;
                 if times.iter().any(|at| when.at(*at)) {
                     seen.insert((device, Arc::clone(&info.series.metric)));
                 }

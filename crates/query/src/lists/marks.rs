@@ -7,9 +7,9 @@
 //!
 //! Invisible marks are skipped before marks are counted.
 
-use crate::asking::access_filter::NodeSight;
-use crate::{Asker, QueryError, Questions};
-use jobs::{DemandError, Look, Mark, Reader};
+use crate::engine::access_filter::NodeAccess;
+use crate::{QueryContext, QueryEngine, QueryError};
+use jobs::{Decision, DemandError, Mark, Reader};
 use model::{DeviceId, Timestamp};
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ pub struct SeenMarks {
     pub more: bool,
 }
 
-impl Questions {
+impl QueryEngine {
     /// The newest `most` visible marks between two instants, both inclusive: of any of these devices, or of all.
     ///
     /// # Errors
@@ -41,38 +41,42 @@ impl Questions {
         span: (Timestamp, Timestamp),
         devices: Option<&[DeviceId]>,
         most: usize,
-        asker: &Asker,
+        context: &QueryContext,
     ) -> Result<SeenMarks, QueryError> {
-        asker.meets_any();
+        context.meets_any();
         let Some(demand) = &self.demand else { return Ok(SeenMarks::default()) };
-        let (reader, sight) = (asker.reader, self.node_sight(span, asker)?);
+        let (reader, access) = (context.reader, self.node_access(span, context)?);
         let look = |mark: &Mark| {
-            if asker.cancel.check().is_err() {
-                return Look::End;
+            if context.cancel.check().is_err() {
+                return Decision::End;
             }
-            if is_seen(mark, reader, &sight, devices) { Look::Take } else { Look::Pass }
+            if is_seen(mark, reader, &access, devices) { Decision::Take } else { Decision::Pass }
         };
         let (marks, more) = demand.marks(span, most, look).map_err(failed)?;
-        asker.cancel.check()?;
-        let marks = marks.into_iter().map(|mark| told(mark, reader, &sight)).collect();
+        context.cancel.check()?;
+        let marks = marks.into_iter().map(|mark| visible_part(mark, reader, &access)).collect();
         Ok(SeenMarks { marks, more })
     }
 }
 
 /// The nodes of a mark that are visible at its time. `None`: all nodes of the mark, as the reader has full
 /// access or owns the mark.
-fn nodes<'a>(mark: &Mark, reader: Reader, sight: &'a NodeSight) -> Option<BTreeSet<&'a DeviceId>> {
-    let here = || sight.at(mark.at, |node| mark.nodes.has(node));
+fn nodes<'a>(
+    mark: &Mark,
+    reader: Reader,
+    access: &'a NodeAccess,
+) -> Option<BTreeSet<&'a DeviceId>> {
+    let here = || access.at(mark.at, |node| mark.nodes.has(node));
     if reader.knows_of(mark.uid) { None } else { here() }
 }
 
 /// Whether a mark is visible to a reader who requests these devices.
-fn is_seen(mark: &Mark, reader: Reader, sight: &NodeSight, devices: Option<&[DeviceId]>) -> bool {
+fn is_seen(mark: &Mark, reader: Reader, access: &NodeAccess, devices: Option<&[DeviceId]>) -> bool {
     let is_of_user = mark.uid.is_some() || mark.job.is_some();
     if is_of_user && !reader.knows_of(mark.uid) {
         return false;
     }
-    match (nodes(mark, reader, sight), devices) {
+    match (nodes(mark, reader, access), devices) {
         (None, None) => true,
         (None, Some(devices)) => devices.iter().any(|one| mark.nodes.has(one.as_str())),
         (Some(here), None) => !here.is_empty(),
@@ -81,8 +85,8 @@ fn is_seen(mark: &Mark, reader: Reader, sight: &NodeSight, devices: Option<&[Dev
     }
 }
 
-fn told(mut mark: Mark, reader: Reader, sight: &NodeSight) -> SeenMark {
-    let nodes = match nodes(&mark, reader, sight) {
+fn visible_part(mut mark: Mark, reader: Reader, access: &NodeAccess) -> SeenMark {
+    let nodes = match nodes(&mark, reader, access) {
         None => mark.nodes.to_string(),
         Some(here) => here.into_iter().map(DeviceId::as_str).collect::<Vec<_>>().join(","),
     };

@@ -2,7 +2,7 @@
 //!
 //! - `listing`: series, latest values, jobs, metrics, gaps. `shown`: jobs in the format of `api`.
 //! - `nodes`: reporting nodes. `marks`: promotions, setting overrides and on-demand requests.
-//! - `explain`: origin of a series. `check`: disagreements of schedulers and nodes. `silent`: local jobs
+//! - `explain`: origin of a series. `check`: disagreements of schedulers and nodes. `silent_jobs`: local jobs
 //!   without a sign of life.
 
 pub(crate) mod check;
@@ -11,4 +11,4 @@ pub(crate) mod listing;
 pub(crate) mod marks;
 pub(crate) mod nodes;
 pub(crate) mod shown;
-pub(crate) mod silent;
+pub(crate) mod silent_jobs;

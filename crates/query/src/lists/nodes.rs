@@ -1,7 +1,7 @@
 //! Nodes: which of them report, since when the others are unavailable, and their load.
 
-use crate::asking::access_filter::Sight;
-use crate::{Asker, QueryError, Questions};
+use crate::engine::access_filter::AccessFilter;
+use crate::{QueryContext, QueryEngine, QueryError};
 use jobs::Window;
 use model::{DeviceId, Point, Timestamp, increase};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ const ALIVE: f64 = 60.0;
 /// Minimum period in seconds for the silence limit: shorter periods do not shorten the limit.
 const PERIOD_MIN: f64 = 2.0;
 
-impl Questions {
+impl QueryEngine {
     /// Devices whose samples an agent sends or has sent, by name, without forgotten ones. The reader must be
     /// permitted to see the node samples of the device now.
     ///
@@ -39,7 +39,7 @@ impl Questions {
     ///
     /// # Errors
     /// A block cannot be read; the registry fails; the query was cancelled.
-    pub fn nodes(&self, asker: &Asker) -> Result<Vec<api::Node>, QueryError> {
+    pub fn nodes(&self, context: &QueryContext) -> Result<Vec<api::Node>, QueryError> {
         let mut nodes: BTreeMap<DeviceId, api::Node> = BTreeMap::new();
         // A user's run is not a node's agent: its samples neither create a node nor keep one alive.
         let mut agents = self.store.origins();
@@ -57,7 +57,7 @@ impl Questions {
             if let Some(node) = own.and_then(|device| nodes.get_mut(&device)) {
                 node.last_seen = None;
                 seen(node, agent);
-                node.conflict = are_several(agent, asker.now);
+                node.conflict = are_several(agent, context.now);
             }
         }
         for (device, at) in self.registry.forgotten_nodes()? {
@@ -66,17 +66,18 @@ impl Questions {
                 nodes.remove(&device);
             }
         }
-        let mut sight = Sight::new(self, asker, (asker.now.plus(-RECENT), asker.now), None);
-        for device in self.unseen(&nodes, &mut sight, asker)? {
+        let mut access =
+            AccessFilter::new(self, context, (context.now.plus(-RECENT), context.now), None);
+        for device in self.unseen(&nodes, &mut access, context)? {
             nodes.remove(&device);
         }
         for last in self.store.snapshot().last(&Selector::default()) {
             let Some(node) = nodes.get_mut(&last.series.series.device) else { continue };
             let series = &last.series.series;
-            let may_be_hidden = series.job.is_some() || !asker.reader.sees_every_node();
+            let may_be_hidden = series.job.is_some() || !context.reader.sees_every_node();
             if may_be_hidden
-                && !asker.reader.sees_every_job()
-                && !sight.of(&series.device, series.job.as_ref())?.at(last.at.0)
+                && !context.reader.sees_every_job()
+                && !access.of(&series.device, series.job.as_ref())?.at(last.at.0)
             {
                 continue;
             }
@@ -87,7 +88,7 @@ impl Questions {
                     CORES => node.cpu_cores = value,
                     MEMORY => node.memory_bytes = value,
                     // An older value does not show the node's current usage.
-                    MEMORY_AVAILABLE if last.at >= asker.now.plus(-RECENT) => {
+                    MEMORY_AVAILABLE if last.at >= context.now.plus(-RECENT) => {
                         node.memory_used_bytes = value;
                     }
                     _ => {}
@@ -100,10 +101,10 @@ impl Questions {
             node.memory_used_bytes =
                 node.memory_bytes.zip(available).map(|(all, available)| all - available);
         }
-        self.add_load(&mut nodes, &mut sight, asker)?;
-        self.add_jobs(&mut nodes, asker)?;
+        self.add_load(&mut nodes, &mut access, context)?;
+        self.add_jobs(&mut nodes, context)?;
         for node in nodes.values_mut() {
-            judge(node, asker.now);
+            judge(node, context.now);
         }
         Ok(nodes.into_values().collect())
     }
@@ -112,12 +113,12 @@ impl Questions {
     fn unseen(
         &self,
         nodes: &BTreeMap<DeviceId, api::Node>,
-        sight: &mut Sight,
-        asker: &Asker,
+        access: &mut AccessFilter,
+        context: &QueryContext,
     ) -> Result<Vec<DeviceId>, QueryError> {
         let mut unseen = Vec::new();
         for device in nodes.keys() {
-            if !sight.of_node(device)?.at(asker.now.0) {
+            if !access.of_node(device)?.at(context.now.0) {
                 unseen.push(device.clone());
             }
         }
@@ -128,26 +129,26 @@ impl Questions {
     fn add_load(
         &self,
         nodes: &mut BTreeMap<DeviceId, api::Node>,
-        sight: &mut Sight,
-        asker: &Asker,
+        access: &mut AccessFilter,
+        context: &QueryContext,
     ) -> Result<(), QueryError> {
         let metrics: BTreeSet<Arc<str>> = BUSY.into_iter().map(Arc::from).collect();
         let select =
             Selector { metrics: Some(metrics), job: JobSelector::None, ..Selector::default() };
-        let from = asker.now.plus(-RECENT);
-        for chunk in self.store.snapshot().scan(&select, from, asker.now) {
-            asker.cancel.check()?;
+        let from = context.now.plus(-RECENT);
+        for chunk in self.store.snapshot().scan(&select, from, context.now) {
+            context.cancel.check()?;
             let chunk = chunk?;
             let Some(node) = nodes.get_mut(&chunk.series.series.device) else { continue };
-            let seen = sight.of_node(&chunk.series.series.device)?;
+            let seen = access.of_node(&chunk.series.series.device)?;
             // What is visible now has been visible since one instant: earlier samples do not count.
-            let rows = chunk.rows().filter(|(at, ..)| seen.joins(at.0, asker.now.0));
+            let rows = chunk.rows().filter(|(at, ..)| seen.joins(at.0, context.now.0));
             let points = rows.map(|(at, value, start)| Point { at, value, start });
             if let Some(rate) = rate(points) {
                 *node.cpu_cores_used.get_or_insert(0.0) += rate;
             }
             let times: Vec<i64> =
-                chunk.times.into_iter().filter(|at| seen.joins(*at, asker.now.0)).collect();
+                chunk.times.into_iter().filter(|at| seen.joins(*at, context.now.0)).collect();
             if let Some(period) = usual_distance(&times) {
                 node.period_seconds = Some(period);
             }
@@ -158,26 +159,26 @@ impl Questions {
     fn add_jobs(
         &self,
         nodes: &mut BTreeMap<DeviceId, api::Node>,
-        asker: &Asker,
+        context: &QueryContext,
     ) -> Result<(), QueryError> {
-        let now = Some(asker.now);
+        let now = Some(context.now);
         let window = Window { from: now, to: now, ..Window::default() };
-        let running = match self.stays(&window, asker) {
+        let running = match self.allocations(&window, context) {
             // Records may name more nodes than have an agent: look up the nodes of this list.
             Err(QueryError::TooMuch(_)) => {
                 let mut running = Vec::new();
                 for device in nodes.keys() {
-                    asker.cancel.check()?;
+                    context.cancel.check()?;
                     let window = Window { device: Some(device.clone()), ..window.clone() };
-                    running.append(&mut self.stays(&window, asker)?);
+                    running.append(&mut self.allocations(&window, context)?);
                 }
                 running
             }
             running => running?,
         };
-        for stay in running {
-            if let (Some(node), None) = (nodes.get_mut(&stay.device), stay.stop) {
-                node.jobs.push(stay.key.to_string());
+        for allocation in running {
+            if let (Some(node), None) = (nodes.get_mut(&allocation.device), allocation.stop) {
+                node.jobs.push(allocation.key.to_string());
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ pub fn shown(listed: Listed) -> api::Job {
     api::Job {
         cluster: job.key.cluster.to_string(),
         id: job.key.id.get(),
-        display_id: job.spelling.into(),
+        display_id: job.display_id.into(),
         user: job.user.map(String::from),
         uid: job.uid,
         account: job.account.map(String::from),

@@ -1,9 +1,9 @@
 //! Points over time, to plot.
 //!
-//! - `range`: the query. `range_line`: points of one series. `range_gaps`: recorded gaps. `range_holes`:
+//! - `range`: the query. `series_points`: points of one series. `range_gaps`: recorded gaps. `missing_points`:
 //!   points without a value where samples are missing.
 
+pub(crate) mod missing_points;
 pub(crate) mod range;
 pub(crate) mod range_gaps;
-pub(crate) mod range_holes;
-pub(crate) mod range_line;
+pub(crate) mod series_points;

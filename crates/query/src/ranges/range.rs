@@ -1,9 +1,9 @@
 //! Points of series over time, to plot: in steps, with counters as rates.
 
-use crate::asking::access_filter::Sight;
-use crate::ranges::range_line::LineOf;
+use crate::engine::access_filter::AccessFilter;
+use crate::ranges::series_points::SeriesPoints;
 use crate::rows::summary::seen_windows;
-use crate::{Asker, Cancel, QueryError, Questions, RangeQuestion, Settings};
+use crate::{Cancel, QueryContext, QueryEngine, QueryError, RangeQuery, Settings};
 use model::{Metric, Point, Timestamp};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const BEFORE_MIN: i64 = 120 * Timestamp::SECOND;
 const BEFORE_MAX: i64 = 24 * HOUR;
 const HOUR: i64 = 3600 * Timestamp::SECOND;
 
-impl Questions {
+impl QueryEngine {
     /// Points of series over time. The answer omits what exceeds the limits of series and points, and states so.
     ///
     /// Steps that are whole multiples of a rollup's window use the longest such windows. These steps are whole:
@@ -23,38 +23,42 @@ impl Questions {
     ///
     /// # Errors
     /// A block cannot be read; the registry fails; the query was cancelled.
-    pub fn range(&self, question: &RangeQuestion, asker: &Asker) -> Result<api::Range, QueryError> {
-        let devices = question.select.devices.as_ref();
-        let mut sight = Sight::new(self, asker, reach(question), devices);
+    pub fn range(
+        &self,
+        query: &RangeQuery,
+        context: &QueryContext,
+    ) -> Result<api::Range, QueryError> {
+        let devices = query.select.devices.as_ref();
+        let mut access = AccessFilter::new(self, context, reach(query), devices);
         let metrics = self.store.catalogue();
         let help: HashMap<&str, &Metric> =
             metrics.iter().map(|metric| (&*metric.name, &**metric)).collect();
-        let step = question.step_us.max(0);
+        let step = query.step_us.max(0);
         let window = Store::WINDOWS_US.into_iter().rev().find(|w| step > 0 && step % w == 0);
-        let mut shown = Shown::new(&self.settings, help);
+        let mut shown = LimitedSeries::new(&self.settings, help);
         let snapshot = self.store.snapshot();
         match window {
             Some(window) => {
-                take_rolled(question, window, &snapshot, &mut sight, &mut shown, &asker.cancel)?;
+                take_rolled(query, window, &snapshot, &mut access, &mut shown, &context.cancel)?;
             }
             None => {
-                take_samples(question, &snapshot, &mut sight, &mut shown, &asker.cancel)?;
+                take_samples(query, &snapshot, &mut access, &mut shown, &context.cancel)?;
             }
         }
         // Points from rollups are whole steps: the answer states the range that they cover.
         let (from, to) = match window {
             Some(_) => {
-                let whole = whole_steps(question, step);
+                let whole = whole_steps(query, step);
                 (whole.from, whole.to.plus(1))
             }
-            None => (question.from, question.to),
+            None => (query.from, query.to),
         };
         Ok(api::Range {
             start: from.seconds(),
             end: to.seconds(),
             step_seconds: step as f64 / 1e6,
             rollup_seconds: window.map_or(0.0, |window| window as f64 / 1e6),
-            gaps: self.gaps_of(question, &shown.series, asker)?,
+            gaps: self.gaps_of(query, &shown.series, context)?,
             series: shown.series,
             truncated: shown.truncated,
         })
@@ -63,27 +67,27 @@ impl Questions {
 
 /// Adds points of whole steps, computed from rollups with this window.
 fn take_rolled(
-    question: &RangeQuestion,
+    query: &RangeQuery,
     window: i64,
     snapshot: &Snapshot,
-    sight: &mut Sight,
-    shown: &mut Shown<'_>,
+    access: &mut AccessFilter,
+    shown: &mut LimitedSeries<'_>,
     cancel: &Cancel,
 ) -> Result<(), QueryError> {
-    let step = question.step_us.max(0);
-    let whole = whole_steps(question, step);
+    let step = query.step_us.max(0);
+    let whole = whole_steps(query, step);
     let first = before(whole.from, step);
     for found in snapshot.windows(&whole.select, first, whole.to, window) {
         cancel.check()?;
         let found = found?;
         let series = &found.series.series;
-        let seen = sight.of(&series.device, series.job.as_ref())?;
+        let seen = access.of(&series.device, series.job.as_ref())?;
         if !seen.touches(first.0, whole.to.0) {
             continue;
         }
         let select = Selector::of(series);
         let found = seen_windows(snapshot, found, &seen, window, cancel)?;
-        let mut line = LineOf::new(&found.series, &whole, first, &seen);
+        let mut line = SeriesPoints::new(&found.series, &whole, first, &seen);
         if let Some((_, rollup)) = found.windows.first()
             && line.lacks_before(rollup.first)
         {
@@ -91,7 +95,7 @@ fn take_rolled(
         }
         if !line.take_windows(&found.windows) {
             // Only gauges reach this branch; they need no reading before the range.
-            line = LineOf::new(&found.series, &whole, first, &seen);
+            line = SeriesPoints::new(&found.series, &whole, first, &seen);
             for chunk in snapshot.scan(&select, first, whole.to) {
                 line.take(&chunk?);
             }
@@ -105,26 +109,26 @@ fn take_rolled(
 
 /// Adds points of steps computed from samples.
 fn take_samples(
-    question: &RangeQuestion,
+    query: &RangeQuery,
     snapshot: &Snapshot,
-    sight: &mut Sight,
-    shown: &mut Shown<'_>,
+    access: &mut AccessFilter,
+    shown: &mut LimitedSeries<'_>,
     cancel: &Cancel,
 ) -> Result<(), QueryError> {
-    let step = question.step_us.max(0);
-    let first = before(question.from, step);
-    let mut line: Option<LineOf> = None;
-    for chunk in snapshot.scan(&question.select, first, question.to) {
+    let step = query.step_us.max(0);
+    let first = before(query.from, step);
+    let mut line: Option<SeriesPoints> = None;
+    for chunk in snapshot.scan(&query.select, first, query.to) {
         cancel.check()?;
         let chunk = chunk?;
         let series = &chunk.series.series;
-        let seen = sight.of(&series.device, series.job.as_ref())?;
-        if !seen.touches(first.0, question.to.0) {
+        let seen = access.of(&series.device, series.job.as_ref())?;
+        if !seen.touches(first.0, query.to.0) {
             continue;
         }
-        let same = |line: &LineOf| Arc::ptr_eq(&line.info, &chunk.series);
+        let same = |line: &SeriesPoints| Arc::ptr_eq(&line.info, &chunk.series);
         if !line.as_ref().is_some_and(same) {
-            let mut next = LineOf::new(&chunk.series, question, first, &seen);
+            let mut next = SeriesPoints::new(&chunk.series, query, first, &seen);
             if let Some(reading) = first_reading(&chunk)
                 && next.lacks_before(reading)
             {
@@ -177,24 +181,24 @@ fn reading_before(
 }
 
 /// Time range in which the query may read.
-fn reach(question: &RangeQuestion) -> (Timestamp, Timestamp) {
-    let before = BEFORE_MIN.max(question.step_us.saturating_mul(2));
-    (question.from.plus(-before), question.to.plus(question.step_us.max(0)))
+fn reach(query: &RangeQuery) -> (Timestamp, Timestamp) {
+    let before = BEFORE_MIN.max(query.step_us.saturating_mul(2));
+    (query.from.plus(-before), query.to.plus(query.step_us.max(0)))
 }
 
 /// The range widened to whole steps.
-pub(crate) fn whole_steps(question: &RangeQuestion, step: i64) -> RangeQuestion {
+pub(crate) fn whole_steps(query: &RangeQuery, step: i64) -> RangeQuery {
     let begin = |at: Timestamp| at.0.div_euclid(step).saturating_mul(step);
-    RangeQuestion {
-        select: question.select.clone(),
-        from: Timestamp(begin(question.from)),
-        to: Timestamp(begin(question.to).saturating_add(step - 1)),
-        ..*question
+    RangeQuery {
+        select: query.select.clone(),
+        from: Timestamp(begin(query.from)),
+        to: Timestamp(begin(query.to).saturating_add(step - 1)),
+        ..*query
     }
 }
 
 /// The series in the answer, up to the limits.
-struct Shown<'a> {
+struct LimitedSeries<'a> {
     help: HashMap<&'a str, &'a Metric>,
     points_max: usize,
     series_max: usize,
@@ -203,24 +207,24 @@ struct Shown<'a> {
     truncated: bool,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> LimitedSeries<'a> {
     fn new(settings: &Settings, help: HashMap<&'a str, &'a Metric>) -> Self {
         let Settings { points_max, series_max, .. } = *settings;
         Self { help, points_max, series_max, points: 0, series: Vec::new(), truncated: false }
     }
 
     /// Adds a complete line; `false` if a limit is exceeded.
-    fn close(&mut self, line: LineOf) -> bool {
+    fn close(&mut self, line: SeriesPoints) -> bool {
         let shown = line.finish(&self.help);
         if shown.times.is_empty() {
             return true;
         }
         self.points = self.points.saturating_add(shown.times.len());
-        let room = self.points <= self.points_max && self.series.len() < self.series_max;
-        if room {
+        let space = self.points <= self.points_max && self.series.len() < self.series_max;
+        if space {
             self.series.push(shown);
         }
-        self.truncated |= !room;
-        room
+        self.truncated |= !space;
+        space
     }
 }

@@ -1,24 +1,24 @@
 //! Gaps that belong to a range: those of its series, not of other nodes or jobs.
 
 use crate::lists::listing::gap;
-use crate::{Asker, QueryError, Questions, RangeQuestion};
+use crate::{QueryContext, QueryEngine, QueryError, RangeQuery};
 use jobs::Window;
 use model::{ClusterId, DeviceId, Gap};
 use std::collections::BTreeSet;
 use store::JobSelector;
 
-impl Questions {
+impl QueryEngine {
     /// Gaps of the requested devices. Without devices: gaps of the devices of the found series, and of the
     /// requested job's devices. A gap of a `jobmeter run` belongs to its job only.
     pub(crate) fn gaps_of(
         &self,
-        of: &RangeQuestion,
+        of: &RangeQuery,
         series: &[api::RangeSeries],
-        asker: &Asker,
+        context: &QueryContext,
     ) -> Result<Vec<api::Gap>, QueryError> {
         let devices = match &of.select.devices {
             Some(devices) => devices.clone(),
-            None => self.devices_of(of, series, asker)?,
+            None => self.devices_of(of, series, context)?,
         };
         let local = ClusterId::local();
         let jobs: BTreeSet<i64> = series
@@ -38,7 +38,7 @@ impl Questions {
         };
         let mut gaps = Vec::new();
         for device in &devices {
-            let found = self.gaps((of.from, of.to), Some(device), asker)?;
+            let found = self.gaps((of.from, of.to), Some(device), context)?;
             gaps.extend(found.iter().filter(of_series).map(gap));
         }
         gaps.sort_by(|a, b| a.from.total_cmp(&b.from));
@@ -47,16 +47,17 @@ impl Questions {
 
     fn devices_of(
         &self,
-        of: &RangeQuestion,
+        of: &RangeQuery,
         series: &[api::RangeSeries],
-        asker: &Asker,
+        context: &QueryContext,
     ) -> Result<BTreeSet<DeviceId>, QueryError> {
         let found = series.iter().filter_map(|one| DeviceId::new(&one.series.device).ok());
         let mut devices: BTreeSet<DeviceId> = found.collect();
         if let JobSelector::Is(key) | JobSelector::NoneOrIs(key) = &of.select.job {
             let (job, from, to) = (Some(key.clone()), Some(of.from), Some(of.to));
-            let stays = self.stays(&Window { job, from, to, ..Window::default() }, asker)?;
-            devices.extend(stays.into_iter().map(|stay| stay.device));
+            let allocations =
+                self.allocations(&Window { job, from, to, ..Window::default() }, context)?;
+            devices.extend(allocations.into_iter().map(|allocation| allocation.device));
         }
         Ok(devices)
     }

@@ -117,9 +117,9 @@ mod tests {
         assert_eq!(note(seen.end).as_deref(), Some("at least: no agent ran for 54 s"));
         assert!(seen.is_stop_unknown && seen.exits.is_none());
         // A scheduler states the stop.
-        let told = of(down, (5, false), 36);
-        assert_eq!(note(told.end).as_deref(), Some("at least: no agent ran for 30 s"));
-        assert!(!told.is_stop_unknown);
+        let reported = of(down, (5, false), 36);
+        assert_eq!(note(reported.end).as_deref(), Some("at least: no agent ran for 30 s"));
+        assert!(!reported.is_stop_unknown);
         let lost = of(("", Cause::BatchesLost, 6, 8), (6, false), 7);
         assert_eq!(note(lost.end).as_deref(), Some("at least: batches lost for 2.0 s"));
         // The job was read after the gap, or its end was observed before.

@@ -1,11 +1,11 @@
 //! Usage of one job, and how it ended.
 //!
-//! - `report`: one job. `totals`: the largest verified value of each origin (decision 0024). `ended`: how a
+//! - `report`: one job. `totals`: the largest verified value of each origin (decision 0024). `job_end`: how a
 //!   job ended.
 //! - `missed`: gaps that make totals lower bounds.
 //! - `last_samples`: the mean of a gauge up to the job's end.
 
-pub(crate) mod ended;
+pub(crate) mod job_end;
 pub(crate) mod last_samples;
 pub(crate) mod missed;
 pub(crate) mod report;

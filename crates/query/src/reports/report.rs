@@ -3,67 +3,71 @@
 use crate::common::time::SLACK;
 use crate::lists::listing::gap;
 use crate::lists::shown::{allocation, share, shown, step};
-use crate::reports::ended;
+use crate::reports::job_end;
 use crate::reports::last_samples::{self, Ends, LastSamples};
 use crate::reports::missed::{NodeMissed, Readings};
 use crate::reports::totals::{ByNode, NodeSum, USAGE_METRICS, is_at_least, totals};
-use crate::{Asker, QueryError, Questions};
-use jobs::{Filter, JobName, Listed, Sees, Whole};
+use crate::{QueryContext, QueryEngine, QueryError};
+use jobs::{AccessLevel, Filter, JobName, Listed, RunFacts};
 use model::{ClusterId, DeviceId, Gap, Job, JobKey, Kind, Point, Timestamp, increases};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Chunk, JobSelector, Selector, SeriesInfo};
 
-impl Questions {
+impl QueryEngine {
     /// Usage of the newest run of a job that is visible to the reader. It includes all samples attributed to the
     /// run from 10 s before its start to 10 s after its end. A counter's amount is [`model::increases`] over the
     /// run; its first reading counts from the counter's start.
     ///
     /// # Errors
     /// The job is unknown or owned by another user; a block cannot be read; the query was cancelled.
-    pub fn job_report(&self, name: &JobName, asker: &Asker) -> Result<api::JobReport, QueryError> {
-        self.run_report(name, None, asker)
+    pub fn job_report(
+        &self,
+        name: &JobName,
+        context: &QueryContext,
+    ) -> Result<api::JobReport, QueryError> {
+        self.run_report(name, None, context)
     }
 
     /// Usage of the newest run that had started by `by`, for reused job IDs.
     ///
     /// # Errors
-    /// As [`Questions::job_report`]; no run had started by then.
+    /// As [`QueryEngine::job_report`]; no run had started by then.
     pub fn run_report(
         &self,
         name: &JobName,
         by: Option<Timestamp>,
-        asker: &Asker,
+        context: &QueryContext,
     ) -> Result<api::JobReport, QueryError> {
-        let key = self.job_seen(name, asker)?;
-        let whole = self.registry.whole_seen(&key, by, asker.reader)?;
+        let key = self.job_seen(name, context)?;
+        let whole = self.registry.whole_seen(&key, by, context.reader)?;
         let whole = whole.ok_or(QueryError::UnknownJob(name.to_string()))?;
-        let Whole { job, allocations, nodes, steps, oom_kills } = whole;
-        if let Some(watch) = asker.watch.as_ref().filter(|_| by.is_some()) {
+        let RunFacts { job, allocations, nodes, steps, oom_kills } = whole;
+        if let Some(watch) = context.watch.as_ref().filter(|_| by.is_some()) {
             watch.names(&key, job.uid);
         }
         let devices: BTreeSet<DeviceId> =
             allocations.iter().map(|allocation| allocation.device.clone()).collect();
-        let stop = job.stop.unwrap_or(asker.now);
+        let stop = job.stop.unwrap_or(context.now);
         // A job that never started used nothing.
         let start = job.start.unwrap_or(stop);
-        let reach = Reach::of(&self.registry.runs(&key)?, start, stop);
-        let runs = self.runs_of(&key, asker)?;
+        let reach = RunRange::of(&self.registry.runs(&key)?, start, stop);
+        let runs = self.runs_of(&key, context)?;
         let select = Selector {
             devices: Some(devices.clone()),
             job: JobSelector::Is(key),
             ..Selector::default()
         };
-        let mut used = Used::new(reach, self.settings.series_max);
+        let mut used = UsageSums::new(reach, self.settings.series_max);
         for chunk in self.store.snapshot().scan(&select, reach.from, reach.to) {
-            asker.cancel.check()?;
+            context.cancel.check()?;
             used.take(&chunk?);
         }
         let (mut by_node, lines, series, read) = used.finish();
         let coverage = coverage(&devices, &read, (start, stop), job.stop.is_some());
         let mut missing = Vec::new();
         for device in &devices {
-            missing.extend(self.gaps((start, stop), Some(device), asker)?);
+            missing.extend(self.gaps((start, stop), Some(device), context)?);
         }
         missing.retain(|gap| is_of_job(gap, &job.key));
         set_missed(&mut by_node, &read, &missing, &job);
@@ -72,8 +76,8 @@ impl Questions {
         Ok(api::JobReport {
             runs,
             gaps: missing.iter().map(gap).collect(),
-            end: ended::how_it_ended(&job, ended::last_kill(&oom_kills)),
-            oom_kills: ended::oom_kills(oom_kills),
+            end: job_end::how_it_ended(&job, job_end::last_kill(&oom_kills)),
+            oom_kills: job_end::oom_kills(oom_kills),
             job: shown(Listed { job, devices: devices.into_iter().collect() }),
             allocations: allocations.iter().map(allocation).collect(),
             nodes: nodes.into_iter().map(share).collect(),
@@ -93,17 +97,17 @@ impl Questions {
     pub fn jobs_with_usage(
         &self,
         filter: &Filter,
-        asker: &Asker,
+        context: &QueryContext,
     ) -> Result<Vec<api::Job>, QueryError> {
         let mut jobs = Vec::new();
-        let list = self.listed(filter, asker)?;
+        let list = self.listed(filter, context)?;
         let times = list.iter().filter_map(|listed| listed.job.start.zip(listed.job.stop));
         let times = times.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)));
         let gaps = times.map(|(from, to)| self.store.gaps(from, to, None)).unwrap_or_default();
         for listed in list {
-            let seen = self.registry.sees_run(asker.reader, &listed.job)? == Sees::All;
+            let seen = self.registry.sees_run(context.reader, &listed.job)? == AccessLevel::All;
             let usage = match listed.job.start {
-                Some(start) if seen => Some(self.usage(&listed, start, &gaps, asker)?),
+                Some(start) if seen => Some(self.usage(&listed, start, &gaps, context)?),
                 _ => None,
             };
             jobs.push(api::Job { usage, ..shown(listed) });
@@ -117,19 +121,19 @@ impl Questions {
         listed: &Listed,
         start: Timestamp,
         gaps: &[Gap],
-        asker: &Asker,
+        context: &QueryContext,
     ) -> Result<api::Usage, QueryError> {
-        let stop = listed.job.stop.unwrap_or(asker.now);
-        let reach = Reach::of(&self.registry.runs(&listed.job.key)?, start, stop);
+        let stop = listed.job.stop.unwrap_or(context.now);
+        let reach = RunRange::of(&self.registry.runs(&listed.job.key)?, start, stop);
         let select = Selector {
             devices: Some(listed.devices.iter().cloned().collect()),
             metrics: Some(USAGE_METRICS.into_iter().map(Arc::from).collect()),
             job: JobSelector::Is(listed.job.key.clone()),
             labels: Vec::new(),
         };
-        let mut used = Used::new(reach, 0);
+        let mut used = UsageSums::new(reach, 0);
         for chunk in self.store.snapshot().scan(&select, reach.from, reach.to) {
-            asker.cancel.check()?;
+            context.cancel.check()?;
             used.take(&chunk?);
         }
         let (mut by_node, .., read) = used.finish();
@@ -148,13 +152,13 @@ impl Questions {
     }
 
     /// The visible runs of a job ID, newest first.
-    fn runs_of(&self, key: &JobKey, asker: &Asker) -> Result<Vec<api::Run>, QueryError> {
+    fn runs_of(&self, key: &JobKey, context: &QueryContext) -> Result<Vec<api::Run>, QueryError> {
         let mut runs = Vec::new();
         for run in self.registry.runs(key)?.into_iter().rev() {
             if runs.len() >= RUNS_MAX {
                 break;
             }
-            if self.registry.sees_run(asker.reader, &run)? == Sees::All {
+            if self.registry.sees_run(context.reader, &run)? == AccessLevel::All {
                 runs.push(api::Run {
                     start: run.start.map(Timestamp::seconds),
                     submit: run.submit.map(Timestamp::seconds),
@@ -233,7 +237,7 @@ struct Read {
 /// Selects the samples of one run of a reused ID: those from 10 s before to 10 s after the run, without those of
 /// adjacent runs.
 #[derive(Clone, Copy, Debug)]
-struct Reach {
+struct RunRange {
     from: Timestamp,
     to: Timestamp,
     /// Counters that started earlier belong to the previous run.
@@ -242,7 +246,7 @@ struct Reach {
     next: Timestamp,
 }
 
-impl Reach {
+impl RunRange {
     fn of(runs: &[Job], start: Timestamp, stop: Timestamp) -> Self {
         let (from, to) = (start.plus(-SLACK), stop.plus(SLACK));
         let near = runs.iter().filter(|run| run.stop.is_none_or(|stop| stop.plus(SLACK) > from));
@@ -272,9 +276,9 @@ impl Reach {
 
 /// Aggregates a job's samples, series by series.
 #[derive(Debug)]
-struct Used {
-    reach: Reach,
-    at_hand: Option<OneSeries>,
+struct UsageSums {
+    reach: RunRange,
+    at_hand: Option<SingleSeries>,
     /// Sums per metric and device.
     metrics: BTreeMap<String, BTreeMap<String, MetricSum>>,
     read: BTreeMap<String, Read>,
@@ -284,7 +288,7 @@ struct Used {
 }
 
 #[derive(Debug)]
-struct OneSeries {
+struct SingleSeries {
     info: Arc<SeriesInfo>,
     before: Option<Point>,
     last_samples: Option<LastSamples>,
@@ -320,8 +324,8 @@ struct MetricSum {
     last: i64,
 }
 
-impl Used {
-    fn new(reach: Reach, series_max: usize) -> Self {
+impl UsageSums {
+    fn new(reach: RunRange, series_max: usize) -> Self {
         let (metrics, read, series) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         Self { reach, at_hand: None, metrics, read, ends: Ends::default(), series, series_max }
     }
@@ -336,7 +340,7 @@ impl Used {
         if !self.at_hand.as_ref().is_some_and(|one| Arc::ptr_eq(&one.info, &chunk.series)) {
             self.close();
         }
-        let one = self.at_hand.get_or_insert_with(|| OneSeries {
+        let one = self.at_hand.get_or_insert_with(|| SingleSeries {
             info: Arc::clone(&chunk.series),
             before: None,
             last_samples: None,

@@ -234,14 +234,14 @@ const NOT_READ: Origins = &[(CGROUP, |node| {
 
 /// How the values of several nodes are combined.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Join {
+enum Combination {
     Sum,
     Largest,
 }
 
 /// A node's value and its origin.
 #[derive(Clone, Copy)]
-struct Won {
+struct NodeTotal {
     origin: &'static str,
     value: f64,
     /// The cgroup's last reading was missed, and no other origin covers the time after the previous one.
@@ -254,13 +254,13 @@ struct Won {
     gap: Option<Missed>,
 }
 
-fn won(origins: Origins, node: &Node) -> Option<Won> {
+fn node_total(origins: Origins, node: &Node) -> Option<NodeTotal> {
     let unread = node.most(UNREAD).is_some_and(|seconds| seconds > 0.0);
     // Charged memory is comparable with a limit. A task's resident memory includes pages charged to other
     // cgroups.
     let charged = node.some(AT_LIMIT).or(node.some(CHARGED).filter(|_| !unread));
     let is_charged = std::ptr::eq(origins, MEMORY_PEAK) && charged.is_some();
-    let mut best: Option<Won> = None;
+    let mut best: Option<NodeTotal> = None;
     let mut is_end_covered = false;
     for (origin, reading) in if is_charged { MEMORY_CHARGED } else { origins } {
         let Some(value) = reading(node).filter(|value| value.is_finite()) else { continue };
@@ -268,7 +268,7 @@ fn won(origins: Origins, node: &Node) -> Option<Won> {
             && best.is_none_or(|best| value * SAME >= best.value);
         if best.is_none_or(|best| value > best.value * SAME) {
             let (unread_seconds, cancelled, gap) = (None, None, None);
-            best = Some(Won { origin, value, missed: false, unread_seconds, cancelled, gap });
+            best = Some(NodeTotal { origin, value, missed: false, unread_seconds, cancelled, gap });
         }
     }
     let is_write = std::ptr::eq(origins, IO_WRITE);
@@ -280,12 +280,12 @@ fn won(origins: Origins, node: &Node) -> Option<Won> {
     };
     let unread_seconds = unread_metric.and_then(|metric| node.some(metric));
     let is_missed = unread || unread_seconds.is_some();
-    best.map(|won| Won {
-        missed: is_missed && won.origin == CGROUP && !is_end_covered,
+    best.map(|node_total| NodeTotal {
+        missed: is_missed && node_total.origin == CGROUP && !is_end_covered,
         unread_seconds,
-        cancelled: node.cancelled(won.origin).filter(|_| is_write),
-        gap: node.missed(origins, won.origin),
-        ..won
+        cancelled: node.cancelled(node_total.origin).filter(|_| is_write),
+        gap: node.missed(origins, node_total.origin),
+        ..node_total
     })
 }
 
@@ -296,16 +296,16 @@ struct Totals<'a> {
 }
 
 impl Totals<'_> {
-    fn total(&mut self, name: &str, origins: Origins, join: Join) -> Option<f64> {
-        let mut values: Vec<Won> =
-            self.nodes.iter().filter_map(|node| won(origins, node)).collect();
+    fn total(&mut self, name: &str, origins: Origins, join: Combination) -> Option<f64> {
+        let mut values: Vec<NodeTotal> =
+            self.nodes.iter().filter_map(|node| node_total(origins, node)).collect();
         let nodes = u32::try_from(values.len()).unwrap_or(u32::MAX);
-        if join == Join::Largest {
+        if join == Combination::Largest {
             values.sort_by(|a, b| b.value.total_cmp(&a.value));
             values.truncate(1);
         }
-        let total = values.iter().map(|won| won.value).reduce(|a, b| a + b)?;
-        let used: BTreeSet<&str> = values.iter().map(|won| won.origin).collect();
+        let total = values.iter().map(|node_total| node_total.value).reduce(|a, b| a + b)?;
+        let used: BTreeSet<&str> = values.iter().map(|node_total| node_total.origin).collect();
         let note = note(origins, &values);
         let (total_of, origins) = (name.to_owned(), used.into_iter().map(str::to_owned).collect());
         self.origins.push(api::TotalOrigin { total: total_of, origins, note, nodes });
@@ -338,29 +338,33 @@ fn peak_note(origin: &str) -> Option<&'static str> {
     }
 }
 
-fn note(origins: Origins, values: &[Won]) -> Option<String> {
-    let by_exits = values.iter().any(|won| won.origin == EXITS);
+fn note(origins: Origins, values: &[NodeTotal]) -> Option<String> {
+    let by_exits = values.iter().any(|node_total| node_total.origin == EXITS);
     let is = |other: Origins| std::ptr::eq(origins, other);
     let mut notes = Vec::new();
     if is(MEMORY_PEAK) {
-        notes.extend(values.iter().filter_map(|won| peak_note(won.origin)).map(str::to_owned));
+        notes.extend(
+            values.iter().filter_map(|node_total| peak_note(node_total.origin)).map(str::to_owned),
+        );
     }
     if by_exits && (is(CPU_USER) || is(CPU_SYSTEM)) {
         notes.push("counted in timer ticks".to_owned());
     }
-    let cancelled: BTreeSet<&str> = values.iter().filter_map(|won| won.cancelled).collect();
+    let cancelled: BTreeSet<&str> =
+        values.iter().filter_map(|node_total| node_total.cancelled).collect();
     notes.extend(cancelled.into_iter().map(str::to_owned));
-    let of_missed = || values.iter().filter(|won| won.missed);
+    let of_missed = || values.iter().filter(|node_total| node_total.missed);
     let missed = of_missed().count();
     if missed > 0 && !is(NOT_READ) {
         let of = if values.len() > 1 { format!(" on {missed} nodes") } else { String::new() };
-        let seconds = of_missed().filter_map(|won| won.unread_seconds).reduce(f64::max);
+        let seconds =
+            of_missed().filter_map(|node_total| node_total.unread_seconds).reduce(f64::max);
         notes.push(match seconds {
             Some(seconds) => format!("last {seconds:.2} s not read{of}"),
             None => format!("last reading missed{of}"),
         });
     }
-    let gaps = || values.iter().filter_map(|won| won.gap);
+    let gaps = || values.iter().filter_map(|node_total| node_total.gap);
     if let Some(gap) = gaps().map(Some).fold(None, Missed::longer).filter(|_| !is(NOT_READ)) {
         let of =
             if values.len() > 1 { format!(" on {} nodes", gaps().count()) } else { String::new() };
@@ -420,7 +424,7 @@ fn reported_origins(
 pub(crate) fn totals(by_node: &ByNode, wall_seconds: f64) -> (api::Totals, Vec<api::TotalOrigin>) {
     let mut made = Totals { nodes: by_node.0.values().collect(), origins: Vec::new() };
     made.origins.extend(wall_origin(&made.nodes));
-    let mut sum = |name, origins| made.total(name, origins, Join::Sum);
+    let mut sum = |name, origins| made.total(name, origins, Combination::Sum);
     let cpu = sum("cpu_seconds", CPU);
     let totals = api::Totals {
         wall_seconds,
@@ -441,8 +445,8 @@ pub(crate) fn totals(by_node: &ByNode, wall_seconds: f64) -> (api::Totals, Vec<a
         pressure_io_seconds: sum("pressure_io_seconds", WAITED_IO),
         unread_seconds: None,
     };
-    let memory_peak_bytes = made.total("memory_peak_bytes", MEMORY_PEAK, Join::Largest);
-    let unread_seconds = made.total("unread_seconds", NOT_READ, Join::Largest);
+    let memory_peak_bytes = made.total("memory_peak_bytes", MEMORY_PEAK, Combination::Largest);
+    let unread_seconds = made.total("unread_seconds", NOT_READ, Combination::Largest);
     let mut totals = api::Totals { memory_peak_bytes, unread_seconds, ..totals };
     // The report of `jobmeter run` overrides: every interface returns the same numbers for its command.
     let report =

@@ -1,12 +1,12 @@
 //! Rows of devices under an alias: the sum of several devices' samples for the alias at one instant.
 //! `_device_orig` lists these devices.
 
-use crate::asking::access_filter::Seen;
 use crate::common::print::ALIAS;
-use crate::rows::line::Lines;
-use crate::rows::node_rows_filter::{Jobless, Whiles};
+use crate::engine::access_filter::Visibility;
+use crate::rows::line_cache::LineCache;
+use crate::rows::node_rows_filter::{NodeRowsFilter, TimeRanges};
 use crate::rows::slices::{Slice, Slices, address};
-use crate::{Line, QueryError, RowBatch, RowQuestion};
+use crate::{Line, QueryError, RowBatch, RowQuery};
 use model::{DeviceId, JobKey, Labels};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,22 +23,19 @@ pub(crate) struct Aliased {
 
 impl Aliased {
     /// Selects the samples to read for the aliases of a query; `None`: none.
-    pub(crate) fn find(
-        snapshot: &Snapshot,
-        question: &RowQuestion,
-    ) -> Result<Option<Self>, QueryError> {
+    pub(crate) fn find(snapshot: &Snapshot, query: &RowQuery) -> Result<Option<Self>, QueryError> {
         let mut labels = vec![LabelMatch::Present(ALIAS.to_owned())];
-        if let Some(devices) = &question.devices
+        if let Some(devices) = &query.devices
             && let (1, Some(only)) = (devices.len(), devices.first())
         {
             let (key, value) = (ALIAS.to_owned(), only.as_str().to_owned());
             labels = vec![LabelMatch::Is { key, value }];
         }
-        let (metrics, job) = (question.metrics.clone(), question.job.clone());
+        let (metrics, job) = (query.metrics.clone(), query.job.clone());
         let mut select = Selector { devices: None, metrics, job, labels };
         let (mut devices, mut metrics) = (BTreeSet::new(), BTreeSet::new());
-        for info in snapshot.series(&select, question.from, question.to)? {
-            if alias(&info, question.devices.as_ref()).is_some() {
+        for info in snapshot.series(&select, query.from, query.to)? {
+            if alias(&info, query.devices.as_ref()).is_some() {
                 devices.insert(info.series.device.clone());
                 metrics.insert(Arc::clone(&info.series.metric));
             }
@@ -47,7 +44,7 @@ impl Aliased {
             return Ok(None);
         }
         (select.devices, select.metrics) = (Some(devices), Some(metrics));
-        Ok(Some(Self { select, of: question.devices.clone() }))
+        Ok(Some(Self { select, of: query.devices.clone() }))
     }
 }
 
@@ -74,7 +71,7 @@ struct Member {
     /// The line for samples of this device only.
     alone: Arc<Line>,
     /// When its samples count; `None`: always.
-    whiles: Option<Whiles>,
+    ranges: Option<TimeRanges>,
 }
 
 /// A group's sample at the current instant.
@@ -89,9 +86,9 @@ struct Part {
 #[derive(Debug)]
 pub(crate) struct AliasRows {
     slices: Slices,
-    lines: Lines,
+    lines: LineCache,
     of: Option<BTreeSet<DeviceId>>,
-    jobless: Jobless,
+    node_rows: NodeRowsFilter,
     /// Members by address of the series; a member holds the series.
     members: HashMap<usize, Option<Member>>,
     /// Series without an alias, held so that their addresses are not reused.
@@ -105,12 +102,12 @@ const KEPT_MAX: usize = 100_000;
 impl AliasRows {
     pub(crate) fn new(
         slices: Slices,
-        lines: Lines,
+        lines: LineCache,
         of: Option<BTreeSet<DeviceId>>,
-        jobless: Jobless,
+        node_rows: NodeRowsFilter,
     ) -> Self {
         let (members, together) = (HashMap::new(), HashMap::new());
-        Self { slices, lines, of, jobless, members, others: Vec::new(), together }
+        Self { slices, lines, of, node_rows, members, others: Vec::new(), together }
     }
 
     fn rows_of(&mut self, slice: &Slice) -> Result<RowBatch, QueryError> {
@@ -121,7 +118,7 @@ impl AliasRows {
         }
         let members: Vec<Option<Member>> =
             slice.series.iter().map(|info| self.member(info)).collect::<Result<_, _>>()?;
-        let mut out = Out::default();
+        let mut out = BatchBuilder::default();
         let mut parts: Vec<Part> = Vec::new();
         let mut instant = None;
         for (row, (place, at)) in slice.places.iter().zip(&slice.times).enumerate() {
@@ -131,7 +128,7 @@ impl AliasRows {
             }
             let member = usize::try_from(*place).ok().and_then(|place| members.get(place));
             let Some(Some(member)) = member else { continue };
-            if member.whiles.as_ref().is_none_or(|whiles| whiles.have(*at)) {
+            if member.ranges.as_ref().is_none_or(|ranges| ranges.have(*at)) {
                 let value = slice.values.get(row).copied().unwrap_or(f64::NAN);
                 let valid = slice.valid.get(row).copied().unwrap_or(true);
                 parts.push(Part { member: member.clone(), value, valid });
@@ -142,7 +139,7 @@ impl AliasRows {
     }
 
     /// Converts the samples of one instant to rows.
-    fn sum(&mut self, parts: &mut Vec<Part>, instant: Option<i64>, out: &mut Out) {
+    fn sum(&mut self, parts: &mut Vec<Part>, instant: Option<i64>, out: &mut BatchBuilder) {
         let Some(at) = instant else { return };
         // The sort is stable: the samples in a group stay in the order of their devices.
         parts.sort_by(|a, b| a.member.group.cmp(&b.member.group));
@@ -153,22 +150,22 @@ impl AliasRows {
                 continue;
             }
             // Of two samples of one series at one instant the last counts.
-            let told = |(i, part): &(usize, &Part)| {
+            let included = |(i, part): &(usize, &Part)| {
                 let next = parts.get(i + 1);
                 next.is_none_or(|next| !Arc::ptr_eq(&next.member.info, &part.member.info))
             };
-            let told: Vec<&Part> =
-                parts.iter().enumerate().filter(told).map(|(_, part)| part).collect();
-            let value = told.iter().map(|part| part.value).sum();
-            let valid = told.iter().all(|part| part.valid);
-            let line = self.line(&first.member, &told);
+            let included: Vec<&Part> =
+                parts.iter().enumerate().filter(included).map(|(_, part)| part).collect();
+            let value = included.iter().map(|part| part.value).sum();
+            let valid = included.iter().all(|part| part.valid);
+            let line = self.line(&first.member, &included);
             out.push(&line, at, value, valid);
         }
         parts.clear();
     }
 
-    fn line(&mut self, first: &Member, told: &[&Part]) -> Arc<Line> {
-        let devices = told.iter().map(|part| part.member.info.series.device.clone());
+    fn line(&mut self, first: &Member, included: &[&Part]) -> Arc<Line> {
+        let devices = included.iter().map(|part| part.member.info.series.device.clone());
         let devices: BTreeSet<DeviceId> = devices.collect();
         let devices: Vec<DeviceId> = devices.into_iter().collect();
         let key = (Arc::clone(&first.group), devices);
@@ -185,15 +182,15 @@ impl AliasRows {
             return Ok(member.clone());
         }
         let member = match alias(info, self.of.as_ref()) {
-            Some(device) if self.lines.seen_as(info, &device)? != Seen::Never => {
+            Some(device) if self.lines.seen_as(info, &device)? != Visibility::Never => {
                 let series = &info.series;
                 let origin = std::slice::from_ref(&series.device);
                 let alone = self.lines.alias(info, &device, origin);
                 let (metric, job) = (Arc::clone(&series.metric), series.job.clone());
                 let labels = series.labels.without(ALIAS);
-                let whiles = job.is_none().then(|| self.jobless.on(&device));
+                let ranges = job.is_none().then(|| self.node_rows.on(&device));
                 let group = Arc::new(Group { device, metric, job, labels });
-                Some(Member { info: Arc::clone(info), group, alone, whiles })
+                Some(Member { info: Arc::clone(info), group, alone, ranges })
             }
             _ => None,
         };
@@ -212,7 +209,7 @@ impl Iterator for AliasRows {
         let Self { slices, lines, of, .. } = self;
         let slice = slices.next(&mut |info| match alias(info, of.as_ref()) {
             Some(device) => lines.seen_as(info, &device),
-            None => Ok(Seen::Never),
+            None => Ok(Visibility::Never),
         })?;
         Some(slice.and_then(|slice| self.rows_of(&slice)))
     }
@@ -220,12 +217,12 @@ impl Iterator for AliasRows {
 
 /// A batch during its construction.
 #[derive(Debug, Default)]
-struct Out {
+struct BatchBuilder {
     batch: RowBatch,
     places: HashMap<usize, u32>,
 }
 
-impl Out {
+impl BatchBuilder {
     fn push(&mut self, line: &Arc<Line>, at: i64, value: f64, valid: bool) {
         let lines = &mut self.batch.lines;
         let place = *self.places.entry(Arc::as_ptr(line).addr()).or_insert_with(|| {

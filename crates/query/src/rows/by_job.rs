@@ -3,7 +3,7 @@
 
 use crate::common::time::SLACK;
 use crate::rows::table_rows::Batches;
-use crate::{Asker, Line, QueryError, Questions, RowBatch, RowQuestion, View};
+use crate::{Line, QueryContext, QueryEngine, QueryError, RowBatch, RowQuery, View};
 use jobs::{Interval, Window};
 use model::{DeviceId, JobKey};
 use std::collections::{BTreeSet, HashMap};
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use store::JobSelector;
 
 /// Maximum number of jobs to look up one by one; for more jobs, the query reads all allocations.
-const ASKED_ONE_BY_ONE: usize = 64;
+const QUERIED_ONE_BY_ONE: usize = 64;
 
 /// The jobs of an answer, and the conversion of device rows to job rows.
 #[derive(Debug)]
 pub(crate) struct JobRows {
     /// Allocations per device, ascending by start.
-    stays: HashMap<DeviceId, Vec<Interval>>,
+    allocations: HashMap<DeviceId, Vec<Interval>>,
     jobs: JobSelector,
     from: i64,
     to: i64,
@@ -26,11 +26,11 @@ pub(crate) struct JobRows {
 impl JobRows {
     /// Plans what to read and how to convert it; `None`: no job matches.
     pub(crate) fn plan(
-        questions: &Questions,
-        question: &RowQuestion,
-        asker: &Asker,
-    ) -> Result<Option<(RowQuestion, Self)>, QueryError> {
-        let (jobs, keys) = match &question.job {
+        engine: &QueryEngine,
+        query: &RowQuery,
+        context: &QueryContext,
+    ) -> Result<Option<(RowQuery, Self)>, QueryError> {
+        let (jobs, keys) = match &query.job {
             JobSelector::None => return Ok(None),
             JobSelector::Is(key) | JobSelector::NoneOrIs(key) => {
                 (JobSelector::Is(key.clone()), Some(BTreeSet::from([key.clone()])))
@@ -39,121 +39,133 @@ impl JobRows {
             JobSelector::OneOf(keys) => (JobSelector::OneOf(keys.clone()), Some(keys.clone())),
         };
         let one = keys.as_ref().filter(|keys| keys.len() == 1).and_then(BTreeSet::first).cloned();
-        let only = question.devices.as_ref().filter(|devices| devices.len() == 1);
+        let only = query.devices.as_ref().filter(|devices| devices.len() == 1);
         let window = |job: Option<JobKey>| Window {
             job,
             device: only.and_then(|devices| devices.first().cloned()),
-            from: Some(question.from.plus(-SLACK)),
-            to: Some(question.to.plus(SLACK)),
+            from: Some(query.from.plus(-SLACK)),
+            to: Some(query.to.plus(SLACK)),
             ..Window::default()
         };
-        let asked: Vec<Option<JobKey>> = match keys {
-            Some(keys) if keys.len() <= ASKED_ONE_BY_ONE => keys.into_iter().map(Some).collect(),
+        let keys_wanted: Vec<Option<JobKey>> = match keys {
+            Some(keys) if keys.len() <= QUERIED_ONE_BY_ONE => keys.into_iter().map(Some).collect(),
             _ => vec![None],
         };
-        let mut stays: HashMap<DeviceId, Vec<Interval>> = HashMap::new();
-        for job in asked {
-            for stay in questions.stays(&window(job), asker)? {
-                let here = question.devices.as_ref().is_none_or(|of| of.contains(&stay.device));
-                if here && jobs.matches(Some(&stay.key)) {
-                    stays.entry(stay.device.clone()).or_default().push(stay);
+        let mut allocations: HashMap<DeviceId, Vec<Interval>> = HashMap::new();
+        for job in keys_wanted {
+            for allocation in engine.allocations(&window(job), context)? {
+                let here = query.devices.as_ref().is_none_or(|of| of.contains(&allocation.device));
+                if here && jobs.matches(Some(&allocation.key)) {
+                    allocations.entry(allocation.device.clone()).or_default().push(allocation);
                 }
             }
         }
-        for stays in stays.values_mut() {
-            stays.sort_by(|a, b| (a.start, &a.key).cmp(&(b.start, &b.key)));
+        for allocations in allocations.values_mut() {
+            allocations.sort_by(|a, b| (a.start, &a.key).cmp(&(b.start, &b.key)));
         }
-        if stays.is_empty() {
+        if allocations.is_empty() {
             return Ok(None);
         }
-        let devices: BTreeSet<DeviceId> = stays.keys().cloned().collect();
-        let inner = RowQuestion {
+        let devices: BTreeSet<DeviceId> = allocations.keys().cloned().collect();
+        let inner = RowQuery {
             view: View::ByDevice,
             devices: Some(devices),
             job: one.map_or(JobSelector::Any, JobSelector::NoneOrIs),
-            ..question.clone()
+            ..query.clone()
         };
-        let (from, to) = (question.from.0, question.to.0);
-        Ok(Some((inner, Self { stays, jobs, from, to })))
+        let (from, to) = (query.from.0, query.to.0);
+        Ok(Some((inner, Self { allocations, jobs, from, to })))
     }
 
     /// Converts rows of devices to rows of jobs.
     pub(crate) fn of(self, batches: Batches) -> impl Iterator<Item = Result<RowBatch, QueryError>> {
-        batches.map(move |batch| Ok(self.tell(&batch?)))
+        batches.map(move |batch| Ok(self.convert(&batch?)))
     }
 
-    fn tell(&self, batch: &RowBatch) -> RowBatch {
-        let mut told = RowBatch::default();
+    fn convert(&self, batch: &RowBatch) -> RowBatch {
+        let mut converted = RowBatch::default();
         // For each line: the matching allocations on its device, and the index of their output line once it
         // exists.
         let mut lines: Vec<Vec<(Option<&Interval>, Option<u32>)>> =
-            batch.lines.iter().map(|line| self.meant(line)).collect();
+            batch.lines.iter().map(|line| self.slots(line)).collect();
         for (row, (place, at)) in batch.places.iter().zip(&batch.times).enumerate() {
             let place = usize::try_from(*place).unwrap_or(usize::MAX);
-            let (Some(line), Some(meant)) = (batch.lines.get(place), lines.get_mut(place)) else {
+            let (Some(line), Some(slots)) = (batch.lines.get(place), lines.get_mut(place)) else {
                 continue;
             };
             let value = batch.values.get(row).copied().unwrap_or(f64::NAN);
             if line.job.is_some() {
-                let best = best(meant.as_slice(), *at);
-                if let Some(slot) = meant.get_mut(best) {
-                    let to = place_of(&mut told, line, slot);
-                    told.push(to, *at, value, true);
+                let best = best(slots.as_slice(), *at);
+                if let Some(slot) = slots.get_mut(best) {
+                    let to = place_of(&mut converted, line, slot);
+                    converted.push(to, *at, value, true);
                 }
                 continue;
             }
-            for slot in meant.iter_mut().filter(|slot| slot.0.is_some_and(|stay| during(stay, *at)))
+            for slot in slots
+                .iter_mut()
+                .filter(|slot| slot.0.is_some_and(|allocation| during(allocation, *at)))
             {
-                let to = place_of(&mut told, line, slot);
-                told.push(to, *at, value, true);
+                let to = place_of(&mut converted, line, slot);
+                converted.push(to, *at, value, true);
             }
         }
-        told
+        converted
     }
 
-    fn meant(&self, line: &Line) -> Vec<(Option<&Interval>, Option<u32>)> {
-        let stays = self.stays.get(&line.device).map(Vec::as_slice).unwrap_or_default();
-        let near = |stay: &&Interval| {
-            stay.start.0 <= self.to && stay.stop.is_none_or(|stop| stop.0 >= self.from)
+    fn slots(&self, line: &Line) -> Vec<(Option<&Interval>, Option<u32>)> {
+        let allocations = self.allocations.get(&line.device).map(Vec::as_slice).unwrap_or_default();
+        let near = |allocation: &&Interval| {
+            allocation.start.0 <= self.to && allocation.stop.is_none_or(|stop| stop.0 >= self.from)
         };
         let Some(job) = &line.job else {
-            return stays.iter().filter(near).map(|stay| (Some(stay), None)).collect();
+            return allocations
+                .iter()
+                .filter(near)
+                .map(|allocation| (Some(allocation), None))
+                .collect();
         };
         if !self.jobs.matches(Some(job)) {
             return Vec::new();
         }
-        let own: Vec<_> = stays.iter().filter(|stay| stay.key == *job).map(Some).collect();
+        let own: Vec<_> =
+            allocations.iter().filter(|allocation| allocation.key == *job).map(Some).collect();
         // The job has samples on a device without a known allocation: its row has no allocation.
         let own = if own.is_empty() { vec![None] } else { own };
-        own.into_iter().map(|stay| (stay, None)).collect()
+        own.into_iter().map(|allocation| (allocation, None)).collect()
     }
 }
 
 /// Whether the instant lies within the allocation, bounds excluded.
-fn during(stay: &Interval, at: i64) -> bool {
-    stay.start.0 < at && stay.stop.is_none_or(|stop| at < stop.0)
+fn during(allocation: &Interval, at: i64) -> bool {
+    allocation.start.0 < at && allocation.stop.is_none_or(|stop| at < stop.0)
 }
 
 /// The allocation of a job for a sample attributed to it: the enclosing one, otherwise the nearest.
-fn best(stays: &[(Option<&Interval>, Option<u32>)], at: i64) -> usize {
-    let distance = |stay: &Option<&Interval>| {
-        let Some(stay) = stay else { return 0 };
-        let after = stay.stop.map_or(0, |stop| at.saturating_sub(stop.0));
-        stay.start.0.saturating_sub(at).max(after).max(0)
+fn best(allocations: &[(Option<&Interval>, Option<u32>)], at: i64) -> usize {
+    let distance = |allocation: &Option<&Interval>| {
+        let Some(allocation) = allocation else { return 0 };
+        let after = allocation.stop.map_or(0, |stop| at.saturating_sub(stop.0));
+        allocation.start.0.saturating_sub(at).max(after).max(0)
     };
-    let places = stays.iter().enumerate();
-    places.min_by_key(|(_, (stay, _))| distance(stay)).map_or(0, |(place, _)| place)
+    let places = allocations.iter().enumerate();
+    places.min_by_key(|(_, (allocation, _))| distance(allocation)).map_or(0, |(place, _)| place)
 }
 
 /// The index of the output line for one allocation.
-fn place_of(told: &mut RowBatch, line: &Line, slot: &mut (Option<&Interval>, Option<u32>)) -> u32 {
+fn place_of(
+    converted: &mut RowBatch,
+    line: &Line,
+    slot: &mut (Option<&Interval>, Option<u32>),
+) -> u32 {
     if let Some(place) = slot.1 {
         return place;
     }
-    let place = u32::try_from(told.lines.len()).unwrap_or(u32::MAX);
-    let job: Option<JobKey> = slot.0.map(|stay| stay.key.clone()).or_else(|| line.job.clone());
-    let stay = slot.0.map(|stay| (stay.start, stay.stop));
-    told.lines.push(Arc::new(Line { job, stay, ..line.clone() }));
+    let place = u32::try_from(converted.lines.len()).unwrap_or(u32::MAX);
+    let job: Option<JobKey> =
+        slot.0.map(|allocation| allocation.key.clone()).or_else(|| line.job.clone());
+    let allocation = slot.0.map(|allocation| (allocation.start, allocation.stop));
+    converted.lines.push(Arc::new(Line { job, allocation, ..line.clone() }));
     slot.1 = Some(place);
     place
 }

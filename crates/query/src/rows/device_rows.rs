@@ -1,24 +1,24 @@
 //! Rows of devices under their own names.
 
-use crate::asking::access_filter::Seen;
-use crate::rows::line::Lines;
-use crate::rows::node_rows_filter::Jobless;
+use crate::engine::access_filter::Visibility;
+use crate::rows::line_cache::LineCache;
+use crate::rows::node_rows_filter::NodeRowsFilter;
 use crate::rows::slices::{Slice, Slices, leave};
 use crate::{Cancel, QueryError, RowBatch};
 use store::Scan;
 
 /// Rows ascending by time.
 #[derive(Debug)]
-pub(crate) struct OwnRows {
+pub(crate) struct DeviceRows {
     slices: Slices,
-    lines: Lines,
+    lines: LineCache,
     /// When node samples (not attributed to a job) are included.
-    jobless: Jobless,
+    node_rows: NodeRowsFilter,
 }
 
-impl OwnRows {
-    pub(crate) fn new(slices: Slices, lines: Lines, jobless: Jobless) -> Self {
-        Self { slices, lines, jobless }
+impl DeviceRows {
+    pub(crate) fn new(slices: Slices, lines: LineCache, node_rows: NodeRowsFilter) -> Self {
+        Self { slices, lines, node_rows }
     }
 
     fn rows_of(&mut self, slice: Slice) -> Result<RowBatch, QueryError> {
@@ -31,12 +31,12 @@ impl OwnRows {
             let line = self.lines.own(info)?;
             places.push(line.map(|line| {
                 let place = u32::try_from(batch.lines.len()).unwrap_or(u32::MAX);
-                let whiles = line.job.is_none().then(|| self.jobless.on(&line.device));
-                let whiles = whiles
-                    .filter(|whiles| !ends.is_none_or(|(first, last)| whiles.cover(*first, *last)));
-                whole &= whiles.is_none();
+                let ranges = line.job.is_none().then(|| self.node_rows.on(&line.device));
+                let ranges = ranges
+                    .filter(|ranges| !ends.is_none_or(|(first, last)| ranges.cover(*first, *last)));
+                whole &= ranges.is_none();
                 batch.lines.push(line);
-                (place, whiles)
+                (place, ranges)
             }));
         }
         if whole && places.iter().all(Option::is_some) {
@@ -46,9 +46,9 @@ impl OwnRows {
         }
         for (row, (place, at)) in slice.places.iter().zip(&slice.times).enumerate() {
             let place = usize::try_from(*place).ok().and_then(|place| places.get(place));
-            let Some((place, whiles)) = place.and_then(Option::as_ref) else { continue };
+            let Some((place, ranges)) = place.and_then(Option::as_ref) else { continue };
             let value = slice.values.get(row).copied().unwrap_or(f64::NAN);
-            if whiles.as_ref().is_none_or(|whiles| whiles.have(*at)) {
+            if ranges.as_ref().is_none_or(|ranges| ranges.have(*at)) {
                 batch.push(*place, *at, value, slice.valid.get(row).copied().unwrap_or(true));
             }
         }
@@ -56,7 +56,7 @@ impl OwnRows {
     }
 }
 
-impl Iterator for OwnRows {
+impl Iterator for DeviceRows {
     type Item = Result<RowBatch, QueryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -68,14 +68,14 @@ impl Iterator for OwnRows {
 
 /// Rows series by series.
 #[derive(Debug)]
-pub(crate) struct OwnChunks {
+pub(crate) struct DeviceChunks {
     scan: Scan,
-    lines: Lines,
+    lines: LineCache,
     cancel: Cancel,
 }
 
-impl OwnChunks {
-    pub(crate) fn new(scan: Scan, lines: Lines, cancel: Cancel) -> Self {
+impl DeviceChunks {
+    pub(crate) fn new(scan: Scan, lines: LineCache, cancel: Cancel) -> Self {
         Self { scan, lines, cancel }
     }
 
@@ -86,7 +86,7 @@ impl OwnChunks {
             if let Some(line) = self.lines.own(&chunk.series)? {
                 let (mut times, mut values) = (chunk.times, chunk.values);
                 let seen = self.lines.seen(&chunk.series)?;
-                if seen != Seen::Always {
+                if seen != Visibility::Always {
                     let kept: Vec<bool> = times.iter().map(|at| seen.at(*at)).collect();
                     leave(&mut times, &kept);
                     leave(&mut values, &kept);
@@ -98,7 +98,7 @@ impl OwnChunks {
     }
 }
 
-impl Iterator for OwnChunks {
+impl Iterator for DeviceChunks {
     type Item = Result<RowBatch, QueryError>;
 
     fn next(&mut self) -> Option<Self::Item> {

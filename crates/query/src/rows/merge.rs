@@ -125,7 +125,7 @@ mod tests {
             kind: Kind::Gauge,
             labels: Arc::from("{}"),
             job: None,
-            stay: None,
+            allocation: None,
         });
         let batch = |times: &Vec<i64>| {
             let mut batch = RowBatch { lines: vec![Arc::clone(&line)], ..RowBatch::default() };

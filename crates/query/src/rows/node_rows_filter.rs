@@ -7,18 +7,18 @@ use std::sync::Arc;
 
 /// Sorted, disjoint time ranges, bounds included.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Whiles(Arc<[(i64, i64)]>);
+pub(crate) struct TimeRanges(Arc<[(i64, i64)]>);
 
 /// When node samples of each device are included.
 #[derive(Clone, Debug)]
-pub(crate) struct Jobless {
+pub(crate) struct NodeRowsFilter {
     /// On the job's devices.
-    of: HashMap<DeviceId, Whiles>,
+    of: HashMap<DeviceId, TimeRanges>,
     /// On other devices.
-    others: Whiles,
+    others: TimeRanges,
 }
 
-impl Whiles {
+impl TimeRanges {
     fn of(mut spans: Vec<(i64, i64)>, (start, end): (Option<i64>, Option<i64>)) -> Self {
         spans.retain(|(from, to)| from <= to);
         spans.sort_unstable();
@@ -50,10 +50,10 @@ impl Whiles {
     }
 }
 
-impl Jobless {
+impl NodeRowsFilter {
     /// Node samples are included at any time.
     pub(crate) fn always() -> Self {
-        Self { of: HashMap::new(), others: Whiles(Arc::from([(i64::MIN, i64::MAX)])) }
+        Self { of: HashMap::new(), others: TimeRanges(Arc::from([(i64::MIN, i64::MAX)])) }
     }
 
     /// Node samples are included during the job's allocations of a device, and on other devices during its runs.
@@ -64,12 +64,12 @@ impl Jobless {
         (start, end): (Option<Timestamp>, Option<Timestamp>),
     ) -> Self {
         let bounds = (start.map(|at| at.0), end.map(|at| at.0));
-        let of = spans.into_iter().map(|(device, spans)| (device, Whiles::of(spans, bounds)));
-        Self { of: of.collect(), others: Whiles::of(runs, bounds) }
+        let of = spans.into_iter().map(|(device, spans)| (device, TimeRanges::of(spans, bounds)));
+        Self { of: of.collect(), others: TimeRanges::of(runs, bounds) }
     }
 
     /// When rows of a device name are included.
-    pub(crate) fn on(&self, device: &DeviceId) -> Whiles {
+    pub(crate) fn on(&self, device: &DeviceId) -> TimeRanges {
         self.of.get(device).unwrap_or(&self.others).clone()
     }
 }
@@ -80,14 +80,14 @@ mod tests {
 
     #[test]
     fn spans_that_touch_are_one_and_bounds_count() {
-        let whiles = Whiles::of(vec![(40, 50), (10, 20), (20, 25)], (None, None));
-        assert_eq!(*whiles.0, [(10, 25), (40, 50)]);
-        assert!(whiles.cover(10, 25) && whiles.have(40) && whiles.have(50));
-        assert!(!whiles.cover(25, 40) && !whiles.have(26) && !whiles.have(9) && !whiles.have(51));
-        let wide = Whiles::of(vec![(10, 20), (40, 50)], (Some(5), Some(60)));
+        let ranges = TimeRanges::of(vec![(40, 50), (10, 20), (20, 25)], (None, None));
+        assert_eq!(*ranges.0, [(10, 25), (40, 50)]);
+        assert!(ranges.cover(10, 25) && ranges.have(40) && ranges.have(50));
+        assert!(!ranges.cover(25, 40) && !ranges.have(26) && !ranges.have(9) && !ranges.have(51));
+        let wide = TimeRanges::of(vec![(10, 20), (40, 50)], (Some(5), Some(60)));
         assert_eq!(*wide.0, [(5, 20), (40, 60)]);
-        let narrow = Whiles::of(vec![(10, 20), (40, 50)], (Some(15), Some(45)));
+        let narrow = TimeRanges::of(vec![(10, 20), (40, 50)], (Some(15), Some(45)));
         assert_eq!(*narrow.0, [(10, 20), (40, 50)], "what is read lies within the bounds anyway");
-        assert!(!Whiles::of(Vec::new(), (Some(5), Some(60))).have(10), "it never started");
+        assert!(!TimeRanges::of(Vec::new(), (Some(5), Some(60))).have(10), "it never started");
     }
 }

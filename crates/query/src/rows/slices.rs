@@ -1,9 +1,9 @@
 //! Samples or 5 min aggregates, ascending by time, on their way to rows: reads them, removes invisible ones, and
 //! converts them to rates.
 
-use crate::asking::access_filter::Seen;
+use crate::engine::access_filter::Visibility;
 use crate::rows::summary::{BUCKET, Growth, Summary};
-use crate::{Asker, Cancel, QueryError};
+use crate::{Cancel, QueryContext, QueryError};
 use model::{Kind, Point, Timestamp, increase};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Slice {
     }
 
     /// Keeps the visible rows; `seen` has the visibility of each series.
-    fn cut(&mut self, seen: &[Seen]) {
+    fn cut(&mut self, seen: &[Visibility]) {
         let of = |place: &u32| usize::try_from(*place).ok().and_then(|place| seen.get(place));
         let rows = self.places.iter().zip(&self.times);
         let kept: Vec<bool> =
@@ -59,7 +59,7 @@ impl From<TimeSlice> for Slice {
 
 /// The source of slices.
 #[derive(Debug)]
-pub(crate) enum Walk {
+pub(crate) enum SliceSource {
     /// Samples.
     Samples(ByTime),
     /// Aggregates of 5 min.
@@ -67,12 +67,13 @@ pub(crate) enum Walk {
 }
 
 /// Looks up the visibility of a series.
-pub(crate) type SeenOf<'a> = dyn FnMut(&Arc<SeriesInfo>) -> Result<Seen, QueryError> + 'a;
+pub(crate) type VisibilityOf<'a> =
+    dyn FnMut(&Arc<SeriesInfo>) -> Result<Visibility, QueryError> + 'a;
 
 /// The stages of a pipeline: read, access control, rates.
 #[derive(Debug)]
 pub(crate) struct Slices {
-    walk: Walk,
+    walk: SliceSource,
     rates: Option<Rates>,
     /// Whether the reader sees everything, so that no lookup is needed.
     all: bool,
@@ -82,14 +83,22 @@ pub(crate) struct Slices {
 
 impl Slices {
     /// The slices of a query that reads all samples since an instant.
-    pub(crate) fn new(walk: Walk, as_rate: AsRate, since: Timestamp, asker: &Asker) -> Self {
+    pub(crate) fn new(
+        walk: SliceSource,
+        as_rate: AsRate,
+        since: Timestamp,
+        context: &QueryContext,
+    ) -> Self {
         let rates = (as_rate != AsRate::No).then(|| Rates::new(as_rate, since));
-        let (all, cancel) = (asker.reader.sees_every_job(), asker.cancel.clone());
+        let (all, cancel) = (context.reader.sees_every_job(), context.cancel.clone());
         Self { walk, rates, all, cancel, done: false }
     }
 
     /// The next slice, with the visible part of each series. After an error the iteration ends.
-    pub(crate) fn next(&mut self, seen: &mut SeenOf<'_>) -> Option<Result<Slice, QueryError>> {
+    pub(crate) fn next(
+        &mut self,
+        seen: &mut VisibilityOf<'_>,
+    ) -> Option<Result<Slice, QueryError>> {
         if self.done {
             return None;
         }
@@ -98,17 +107,17 @@ impl Slices {
         next
     }
 
-    fn read(&mut self, seen: &mut SeenOf<'_>) -> Result<Option<Slice>, QueryError> {
+    fn read(&mut self, seen: &mut VisibilityOf<'_>) -> Result<Option<Slice>, QueryError> {
         self.cancel.check()?;
         let (slice, width) = match &mut self.walk {
-            Walk::Samples(walk) => (walk.next().transpose()?.map(Slice::from), 1),
+            SliceSource::Samples(walk) => (walk.next().transpose()?.map(Slice::from), 1),
             // The aggregates contain only visible samples.
-            Walk::Summary(summary) => (summary.next(seen).transpose()?, BUCKET),
+            SliceSource::Summary(summary) => (summary.next(seen).transpose()?, BUCKET),
         };
         let Some(mut slice) = slice else { return Ok(None) };
-        let one = |info| if self.all { Ok(Seen::Always) } else { seen(info) };
-        let seen: Vec<Seen> = slice.series.iter().map(one).collect::<Result<_, _>>()?;
-        if width == 1 && seen.iter().any(|seen| *seen != Seen::Always) {
+        let one = |info| if self.all { Ok(Visibility::Always) } else { seen(info) };
+        let seen: Vec<Visibility> = slice.series.iter().map(one).collect::<Result<_, _>>()?;
+        if width == 1 && seen.iter().any(|seen| *seen != Visibility::Always) {
             slice.cut(&seen);
         }
         self.rates.iter_mut().for_each(|rates| rates.turn(&mut slice, &seen, width));
@@ -153,7 +162,7 @@ impl Rates {
         Self { all: as_rate == AsRate::All, since, last: HashMap::new(), held: Vec::new() }
     }
 
-    fn turn(&mut self, slice: &mut Slice, seen: &[Seen], width: i64) {
+    fn turn(&mut self, slice: &mut Slice, seen: &[Visibility], width: i64) {
         let mut valid = vec![true; slice.times.len()];
         for row in 0..slice.times.len() {
             let Some((place, info)) = slice.series_of(row) else { continue };
@@ -245,7 +254,7 @@ mod tests {
     #[test]
     fn a_first_reading_counts_from_the_start_of_its_counter() {
         let series = [info("c_total", Kind::Counter, &[])];
-        let first = |start: i64, since: i64, seen: Seen| {
+        let first = |start: i64, since: i64, seen: Visibility| {
             let mut slice = slice(&series, &[(0, 5, 8.0), (0, 6, 9.0)]);
             slice.starts = vec![start * Timestamp::SECOND; 2];
             let since = Timestamp(since * Timestamp::SECOND);
@@ -253,9 +262,9 @@ mod tests {
             assert_eq!((slice.values[1], slice.valid[1]), (1.0, true));
             slice.valid[0].then_some(slice.values[0])
         };
-        assert_eq!(first(1, 0, Seen::Always), Some(2.0));
-        assert_eq!(first(1, 2, Seen::Always), None, "the query begins later");
-        assert_eq!(first(-700, -900, Seen::Always), None, "counted before it was observed");
+        assert_eq!(first(1, 0, Visibility::Always), Some(2.0));
+        assert_eq!(first(1, 2, Visibility::Always), None, "the query begins later");
+        assert_eq!(first(-700, -900, Visibility::Always), None, "counted before it was observed");
     }
 
     #[test]
@@ -265,7 +274,11 @@ mod tests {
             [(0, 0, 8.0), (1, 0, 10.0), (0, 2, 4.0), (1, 2, 16.0), (1, 2, 17.0), (1, 4, 1.0)];
         let turned = |as_rate| {
             let mut slice = slice(&series, &data);
-            Rates::new(as_rate, Timestamp(0)).turn(&mut slice, &[Seen::Always, Seen::Always], 1);
+            Rates::new(as_rate, Timestamp(0)).turn(
+                &mut slice,
+                &[Visibility::Always, Visibility::Always],
+                1,
+            );
             let valid = slice.valid.clone();
             slice.values.into_iter().zip(valid).map(|(v, ok)| ok.then_some(v)).collect::<Vec<_>>()
         };
@@ -284,9 +297,9 @@ mod tests {
         let series = [info("c_total", Kind::Counter, &[])];
         let mut rates = Rates::new(AsRate::Auto, Timestamp(0));
         let mut first = slice(&series, &[(0, 0, 1.0)]);
-        rates.turn(&mut first, &[Seen::Always], 1);
+        rates.turn(&mut first, &[Visibility::Always], 1);
         let mut second = slice(&series, &[(0, 10, 6.0)]);
-        rates.turn(&mut second, &[Seen::Always], 1);
+        rates.turn(&mut second, &[Visibility::Always], 1);
         assert_eq!((first.valid[0], second.valid[0], second.values[0]), (false, true, 0.5));
     }
 }

@@ -4,9 +4,9 @@
 //! A NaN value makes the mean NaN, as in PostgreSQL; the maximum ignores it. Of several samples at one instant
 //! the last counts.
 
-use crate::asking::access_filter::Seen;
 use crate::common::print::SCRAPE_TIME;
-use crate::rows::slices::{SeenOf, Slice};
+use crate::engine::access_filter::Visibility;
+use crate::rows::slices::{Slice, VisibilityOf};
 use crate::{Cancel, QueryError};
 use model::{Point, Rollup, RollupWindows, Series, Timestamp};
 use std::cmp::Ordering::Equal;
@@ -107,7 +107,10 @@ impl Summary {
     }
 
     /// The next slice, made of visible samples only. After an error the iteration ends.
-    pub(crate) fn next(&mut self, seen: &mut SeenOf<'_>) -> Option<Result<Slice, QueryError>> {
+    pub(crate) fn next(
+        &mut self,
+        seen: &mut VisibilityOf<'_>,
+    ) -> Option<Result<Slice, QueryError>> {
         let next = self.slice(seen).transpose();
         if !matches!(next, Some(Ok(_))) {
             self.rest = None;
@@ -115,7 +118,7 @@ impl Summary {
         next
     }
 
-    fn slice(&mut self, seen: &mut SeenOf<'_>) -> Result<Option<Slice>, QueryError> {
+    fn slice(&mut self, seen: &mut VisibilityOf<'_>) -> Result<Option<Slice>, QueryError> {
         while let Some((first, last)) = self.rest {
             let long = self.width.saturating_sub(1).saturating_mul(BUCKET);
             let end = first.saturating_add(long).min(last);
@@ -138,7 +141,7 @@ impl Summary {
     fn read(
         &mut self,
         (first, last): (i64, i64),
-        seen: &mut SeenOf<'_>,
+        seen: &mut VisibilityOf<'_>,
     ) -> Result<Option<Vec<Bucket>>, QueryError> {
         let mut buckets = Vec::new();
         let (from, to) = (Timestamp(first), Timestamp(last));
@@ -146,7 +149,7 @@ impl Summary {
             self.cancel.check()?;
             let series = series?;
             let seen = seen(&series.series)?;
-            if seen == Seen::Never {
+            if seen == Visibility::Never {
                 continue;
             }
             let windows = seen_windows(&self.snapshot, series, &seen, BUCKET, &self.cancel)?;
@@ -166,11 +169,11 @@ impl Summary {
 pub(crate) fn seen_windows(
     snapshot: &Snapshot,
     mut series: Windows,
-    seen: &Seen,
+    seen: &Visibility,
     width: i64,
     cancel: &Cancel,
 ) -> Result<Windows, QueryError> {
-    if *seen == Seen::Always {
+    if *seen == Visibility::Always {
         return Ok(series);
     }
     let mut windows = Vec::with_capacity(series.windows.len());
@@ -231,18 +234,18 @@ impl Bucket {
 impl Names {
     fn place(&mut self, info: &Arc<SeriesInfo>) -> usize {
         let labels = &info.series.labels;
-        let told = if labels.get(SCRAPE_TIME).is_some() {
+        let shown = if labels.get(SCRAPE_TIME).is_some() {
             let series = Series { labels: labels.without(SCRAPE_TIME), ..info.series.clone() };
             Arc::new(SeriesInfo { series, ..SeriesInfo::clone(info) })
         } else {
             Arc::clone(info)
         };
-        if let Some(place) = self.places.get(&told.series) {
+        if let Some(place) = self.places.get(&shown.series) {
             return *place;
         }
         let place = self.infos.len();
-        self.places.insert(told.series.clone(), place);
-        self.infos.push(told);
+        self.places.insert(shown.series.clone(), place);
+        self.infos.push(shown);
         place
     }
 
@@ -319,14 +322,14 @@ mod tests {
             bucket(total, 2, 1, f64::NAN, 4.0),
             bucket(load, 1, 2, 3.0, 2.0),
         ]);
-        let told = |row: usize| &*slice.series[slice.places[row] as usize].series.metric;
-        assert_eq!([told(0), told(1), told(2)], ["load", "x_total", "x_total"]);
+        let shown = |row: usize| &*slice.series[slice.places[row] as usize].series.metric;
+        assert_eq!([shown(0), shown(1), shown(2)], ["load", "x_total", "x_total"]);
         assert_eq!(slice.times, [BUCKET, BUCKET, 2 * BUCKET]);
         assert_eq!(slice.values, [1.5, 9.0, 4.0]);
     }
 
     #[test]
-    fn the_time_of_a_scrape_tells_no_series_apart() {
+    fn the_time_of_a_scrape_does_not_divide_series() {
         let mut names = Names::default();
         let places = ["1", "2"]
             .map(|at| names.place(&info("m", &[("_metric_scrape_time", at), ("a", "b")])));

@@ -1,16 +1,16 @@
 //! Rows of the tables: raw, by device with aliases, by job. `get_metrics` and SQL both use this module, which
 //! alone sums aliases and keeps jobs apart.
 
-use crate::asking::access_filter::Sight;
+use crate::engine::access_filter::AccessFilter;
 use crate::rows::alias::{AliasRows, Aliased};
 use crate::rows::by_job::JobRows;
-use crate::rows::device_rows::{OwnChunks, OwnRows};
-use crate::rows::line::Lines;
+use crate::rows::device_rows::{DeviceChunks, DeviceRows};
+use crate::rows::line_cache::LineCache;
 use crate::rows::merge::MergeRows;
-use crate::rows::node_rows_filter::Jobless;
-use crate::rows::slices::{Slices, Walk};
+use crate::rows::node_rows_filter::NodeRowsFilter;
+use crate::rows::slices::{SliceSource, Slices};
 use crate::rows::summary::{BUCKET, Summary};
-use crate::{AsRate, Asker, QueryError, Questions};
+use crate::{AsRate, QueryContext, QueryEngine, QueryError};
 use model::{DeviceId, JobKey, Kind, Timestamp};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -32,7 +32,7 @@ pub enum View {
 
 /// Query for rows of a table.
 #[derive(Clone, Debug)]
-pub struct RowQuestion {
+pub struct RowQuery {
     /// The table.
     pub view: View,
     /// Devices (also by alias, except in [`View::Metrics`]); `None`: all.
@@ -64,7 +64,7 @@ pub struct Line {
     /// The job to which samples are attributed; in [`View::ByJob`], the job of the row.
     pub job: Option<JobKey>,
     /// In [`View::ByJob`]: start and end of the job's allocation of the device.
-    pub stay: Option<(Timestamp, Option<Timestamp>)>,
+    pub allocation: Option<(Timestamp, Option<Timestamp>)>,
 }
 
 /// A counter's start.
@@ -166,10 +166,10 @@ impl Iterator for Rows {
 
 /// Options of `get_metrics` beyond those of the table.
 #[derive(Clone, Debug)]
-pub(crate) struct Treatment {
+pub(crate) struct GetMetricsOptions {
     pub(crate) as_rate: AsRate,
     /// When node samples (not attributed to a job) are included.
-    pub(crate) jobless: Jobless,
+    pub(crate) node_rows: NodeRowsFilter,
 }
 
 /// The data that a query reads: samples of the devices, and samples that are theirs by alias.
@@ -184,14 +184,14 @@ pub(crate) struct Reads {
 
 impl Reads {
     /// Reads a selection, ascending by time.
-    fn walk(&self, select: &Selector, slice_rows: usize, asker: &Asker) -> Walk {
+    fn walk(&self, select: &Selector, slice_rows: usize, context: &QueryContext) -> SliceSource {
         let Self { snapshot, from, to, .. } = self;
         if !self.summary {
-            return Walk::Samples(snapshot.scan_by_time(select, *from, *to, slice_rows));
+            return SliceSource::Samples(snapshot.scan_by_time(select, *from, *to, slice_rows));
         }
-        let (span, cancel) = ((*from, *to), asker.cancel.clone());
+        let (span, cancel) = ((*from, *to), context.cancel.clone());
         let summary = Summary::new(snapshot.clone(), select, span, slice_rows, cancel);
-        Walk::Summary(Box::new(summary))
+        SliceSource::Summary(Box::new(summary))
     }
 
     /// Time range of the data to read: a bucket extends beyond its start.
@@ -210,12 +210,12 @@ impl Reads {
     }
 
     /// Whether the query would read more samples than `rows`; stops counting at the limit.
-    pub(crate) fn more_than(&self, rows: u64, asker: &Asker) -> Result<bool, QueryError> {
+    pub(crate) fn more_than(&self, rows: u64, context: &QueryContext) -> Result<bool, QueryError> {
         let mut left = rows;
         let aliased = self.aliased.as_ref().map(|aliased| &aliased.select);
         for select in [Some(&self.own), aliased].into_iter().flatten() {
             for chunk in self.snapshot.scan(select, self.from, self.to) {
-                asker.cancel.check()?;
+                context.cancel.check()?;
                 let count = u64::try_from(chunk?.times.len()).unwrap_or(u64::MAX);
                 let Some(rest) = left.checked_sub(count) else { return Ok(true) };
                 left = rest;
@@ -225,37 +225,37 @@ impl Reads {
     }
 }
 
-impl Questions {
+impl QueryEngine {
     /// The rows of a table, in no order.
     ///
     /// # Errors
     /// A block's index cannot be read; the registry fails; too many jobs match.
-    pub fn rows(&self, question: &RowQuestion, asker: &Asker) -> Result<Rows, QueryError> {
-        let batches = if question.view == View::ByJob {
-            let Some((inner, jobs)) = JobRows::plan(self, question, asker)? else {
+    pub fn rows(&self, query: &RowQuery, context: &QueryContext) -> Result<Rows, QueryError> {
+        let batches = if query.view == View::ByJob {
+            let Some((inner, jobs)) = JobRows::plan(self, query, context)? else {
                 return Ok(Rows { batches: Box::new(std::iter::empty()), done: false });
             };
-            Box::new(jobs.of(self.table(&inner, asker)?))
+            Box::new(jobs.of(self.table(&inner, context)?))
         } else {
-            self.table(question, asker)?
+            self.table(query, context)?
         };
         Ok(Rows { batches, done: false })
     }
 
     /// Times at which counters restarted, or first reported their start in the interval; by series, then time.
-    /// [`RowQuestion::view`] is ignored.
+    /// [`RowQuery::view`] is ignored.
     ///
     /// # Errors
     /// A block cannot be read; the registry fails.
     pub fn counter_starts(
         &self,
-        question: &RowQuestion,
-        asker: &Asker,
+        query: &RowQuery,
+        context: &QueryContext,
     ) -> Result<Vec<StartRow>, QueryError> {
-        let RowQuestion { devices, metrics, job, from, to, .. } = question.clone();
+        let RowQuery { devices, metrics, job, from, to, .. } = query.clone();
         let select = Selector { devices, metrics, job, labels: Vec::new() };
-        let sight = Sight::new(self, asker, (from, to), select.devices.as_ref());
-        let mut lines = Lines::new(self, sight, false);
+        let access = AccessFilter::new(self, context, (from, to), select.devices.as_ref());
+        let mut lines = LineCache::new(self, access, false);
         let mut rows = Vec::new();
         for found in self.store.snapshot().counter_starts(&select, from, to)? {
             if lines.seen(&found.series)?.at(found.at.0)
@@ -268,52 +268,58 @@ impl Questions {
     }
 
     /// Rows of `metrics` or `metrics_by_device`: series by series, then the sums of aliases.
-    fn table(&self, question: &RowQuestion, asker: &Asker) -> Result<Batches, QueryError> {
-        let reads = self.reads(question)?;
+    fn table(&self, query: &RowQuery, context: &QueryContext) -> Result<Batches, QueryError> {
+        let reads = self.reads(query)?;
         let lines = || {
-            let sight = Sight::new(self, asker, reads.reach(), question.devices.as_ref());
-            Lines::new(self, sight, question.view != View::Metrics)
+            let access = AccessFilter::new(self, context, reads.reach(), query.devices.as_ref());
+            LineCache::new(self, access, query.view != View::Metrics)
         };
         let slices = |select: &Selector| {
-            let walk = reads.walk(select, self.settings.slice_rows, asker);
-            Slices::new(walk, AsRate::No, reads.from, asker)
+            let walk = reads.walk(select, self.settings.slice_rows, context);
+            Slices::new(walk, AsRate::No, reads.from, context)
         };
-        let own: Batches = if question.summary {
-            Box::new(OwnRows::new(slices(&reads.own), lines(), Jobless::always()))
+        let own: Batches = if query.summary {
+            Box::new(DeviceRows::new(slices(&reads.own), lines(), NodeRowsFilter::always()))
         } else {
             let scan = reads.snapshot.scan(&reads.own, reads.from, reads.to);
-            Box::new(OwnChunks::new(scan, lines(), asker.cancel.clone()))
+            Box::new(DeviceChunks::new(scan, lines(), context.cancel.clone()))
         };
         let Some(aliased) = &reads.aliased else { return Ok(own) };
         let of = aliased.of.clone();
-        let always = Jobless::always();
+        let always = NodeRowsFilter::always();
         Ok(Box::new(own.chain(AliasRows::new(slices(&aliased.select), lines(), of, always))))
     }
 
     /// Rows of `metrics_by_device`, ascending by time.
-    pub(crate) fn by_time(&self, reads: &Reads, treatment: Treatment, asker: &Asker) -> Batches {
+    pub(crate) fn by_time(
+        &self,
+        reads: &Reads,
+        treatment: GetMetricsOptions,
+        context: &QueryContext,
+    ) -> Batches {
         let lines = || {
-            let sight = Sight::new(self, asker, reads.reach(), reads.own.devices.as_ref());
-            Lines::new(self, sight, true)
+            let access =
+                AccessFilter::new(self, context, reads.reach(), reads.own.devices.as_ref());
+            LineCache::new(self, access, true)
         };
         let slices = |select: &Selector| {
-            let walk = reads.walk(select, self.settings.slice_rows, asker);
-            Slices::new(walk, treatment.as_rate, reads.from, asker)
+            let walk = reads.walk(select, self.settings.slice_rows, context);
+            Slices::new(walk, treatment.as_rate, reads.from, context)
         };
-        let own = OwnRows::new(slices(&reads.own), lines(), treatment.jobless.clone());
+        let own = DeviceRows::new(slices(&reads.own), lines(), treatment.node_rows.clone());
         let Some(aliased) = reads.aliased.as_ref() else { return Box::new(own) };
         let of = aliased.of.clone();
-        let alias = AliasRows::new(slices(&aliased.select), lines(), of, treatment.jobless);
+        let alias = AliasRows::new(slices(&aliased.select), lines(), of, treatment.node_rows);
         Box::new(MergeRows::new(Box::new(own), Box::new(alias)))
     }
 
     /// The data that a query reads.
-    pub(crate) fn reads(&self, question: &RowQuestion) -> Result<Reads, QueryError> {
-        let RowQuestion { devices, metrics, job, from, to, view, summary } = question.clone();
+    pub(crate) fn reads(&self, query: &RowQuery) -> Result<Reads, QueryError> {
+        let RowQuery { devices, metrics, job, from, to, view, summary } = query.clone();
         let snapshot = self.store.snapshot();
         let aliased = match view {
             View::Metrics => None,
-            _ => Aliased::find(&snapshot, question)?,
+            _ => Aliased::find(&snapshot, query)?,
         };
         let own = Selector { devices, metrics, job, labels: Vec::new() };
         Ok(Reads { snapshot, own, aliased, from, to, summary })

@@ -8,7 +8,7 @@ use model::{
     Batch, Boot, ClusterId, DeviceId, Gap, JobEvent, JobId, JobKey, Kind, Labels, Metric, Origin,
     SeriesEntry, SeriesTable, Tick, Timestamp, Unit,
 };
-use query::{Questions, Settings};
+use query::{QueryEngine, Settings};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -103,34 +103,34 @@ impl Lab {
         self.dir.path()
     }
 
-    pub(crate) fn questions(&self, settings: Settings) -> Questions {
-        Questions::new(Arc::clone(&self.store), Arc::clone(&self.registry), settings)
+    pub(crate) fn engine(&self, settings: Settings) -> QueryEngine {
+        QueryEngine::new(Arc::clone(&self.store), Arc::clone(&self.registry), settings)
             .with_demand(Arc::clone(&self.demand))
     }
 
     /// Stores the series in one batch.
-    pub(crate) fn put(&self, told: &[TestSeries<'_>]) {
+    pub(crate) fn put(&self, found: &[TestSeries<'_>]) {
         let mut rows: Vec<(Timestamp, u32, f64)> = Vec::new();
         let mut entries = Vec::new();
-        for told in told {
+        for found in found {
             let place = u32::try_from(entries.len()).unwrap();
-            let name = told.metric.to_owned();
+            let name = found.metric.to_owned();
             let help = format!("The meaning of {name}.");
             let metric = Metric {
                 name: name.into(),
-                unit: told.unit,
-                kind: told.kind,
+                unit: found.unit,
+                kind: found.kind,
                 help: help.into(),
                 divisor: 1000,
             };
             entries.push(SeriesEntry {
                 metric: Arc::new(metric),
-                device: device(told.device),
-                job: told.job.clone(),
-                labels: Labels::new(told.labels.iter().copied()).unwrap(),
-                start: told.start.map(at),
+                device: device(found.device),
+                job: found.job.clone(),
+                labels: Labels::new(found.labels.iter().copied()).unwrap(),
+                start: found.start.map(at),
             });
-            rows.extend(told.samples.iter().map(|(second, value)| (at(*second), place, *value)));
+            rows.extend(found.samples.iter().map(|(second, value)| (at(*second), place, *value)));
         }
         rows.sort_by_key(|row| (row.0, row.1));
         let ticks = rows.chunk_by(|a, b| a.0 == b.0);
@@ -191,11 +191,11 @@ impl Lab {
         Encoder::default().encode(&batch, &mut bytes).unwrap();
         let frame = Frames::of(&bytes).next().unwrap().unwrap();
         let decoded = Decoder::default().decode(&frame).unwrap();
-        let (tell, told) = sync_channel(1);
+        let (sender, found) = sync_channel(1);
         let incoming = Incoming { frame: bytes, decoded, received: at(7200.0) };
-        self.store.append(vec![incoming], move |outcomes| tell.send(outcomes).unwrap());
-        let outcomes = told.recv().unwrap();
-        let fine = |o: &Outcome| matches!(o, Outcome::Stored { samples_refused: 0, .. });
+        self.store.append(vec![incoming], move |outcomes| sender.send(outcomes).unwrap());
+        let outcomes = found.recv().unwrap();
+        let fine = |o: &Outcome| matches!(o, Outcome::Stored { samples_rejected: 0, .. });
         assert!(outcomes.iter().all(fine), "{outcomes:?}");
     }
 
@@ -203,7 +203,7 @@ impl Lab {
     pub(crate) fn job(&self, key: &JobKey, node: &str, uid: u32, start: f64, stop: Option<f64>) {
         let event = JobEvent {
             key: key.clone(),
-            spelling: key.id.to_string().into(),
+            display_id: key.id.to_string().into(),
             device: device(node),
             user: None,
             uid: Some(uid),
@@ -213,6 +213,6 @@ impl Lab {
             oom_kills: Vec::new(),
         };
         let applied = self.registry.apply(&[event], at(7200.0)).unwrap();
-        assert_eq!(applied.refused, 0);
+        assert_eq!(applied.rejected, 0);
     }
 }

@@ -9,12 +9,12 @@
 
 mod rows;
 
-use super::track::{Listed, Sign, Track};
+use super::track::{Listed, ListedState, Track};
 use crate::{Changes, Scheduler, SchedulerError};
 use async_trait::async_trait;
 use jobs::Record;
 use model::{ClusterId, Timestamp};
-use rows::{Columns, DETAILS, LIST, News, REQUESTED, TYPES, resources_sql};
+use rows::{Columns, DETAILS, LIST, NewJobs, REQUESTED, TYPES, resources_sql};
 use std::time::Duration;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::types::{ToSql, Type};
@@ -62,14 +62,14 @@ pub struct OarDatabase {
     /// Open between two rounds; closed after a failed round.
     connection: Option<Connection>,
     track: Track,
-    past: Past,
+    past: PastSearch,
     /// The greatest known job ID; 0 before the first job.
     newest: i64,
 }
 
 /// Progress of the search for jobs that ended before the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Past {
+enum PastSearch {
     /// Not begun.
     New,
     /// The search covers IDs up to `until`; IDs up to `done` are finished.
@@ -81,7 +81,7 @@ enum Past {
 /// One step of that search.
 struct Step {
     found: Vec<i64>,
-    past: Past,
+    past: PastSearch,
     /// The greatest job ID at the beginning of the search.
     until: i64,
 }
@@ -124,7 +124,7 @@ impl OarDatabase {
             config.application_name("jobmeter");
         }
         let target = format!("OAR's database ({})", database_address(&config));
-        let (track, past) = (Track::default(), Past::New);
+        let (track, past) = (Track::default(), PastSearch::New);
         Ok(Self {
             cluster,
             config,
@@ -166,14 +166,14 @@ impl OarDatabase {
     fn query_error(&self, error: &tokio_postgres::Error) -> SchedulerError {
         let (target, what) = (self.target.clone(), error_text(error));
         match error.as_db_error() {
-            Some(_) => SchedulerError::Refused { target, what },
+            Some(_) => SchedulerError::Rejected { target, what },
             None => SchedulerError::Unreachable { target, what },
         }
     }
 
     /// Drops all state: the database is another one, or was emptied.
     fn reset(&mut self) {
-        (self.track, self.past, self.newest) = (Track::default(), Past::New, 0);
+        (self.track, self.past, self.newest) = (Track::default(), PastSearch::New, 0);
     }
 
     /// One round on an open connection. State changes only after every statement succeeded.
@@ -196,7 +196,7 @@ impl OarDatabase {
             return Ok(());
         }
         if let Some(last) = listed.cut_after {
-            changes.refused.push(format!(
+            changes.rejected.push(format!(
                 "more than {} jobs are not over; jobs after {last} are skipped",
                 LIST_ROWS * LISTS_MAX
             ));
@@ -210,14 +210,15 @@ impl OarDatabase {
             (self.past, self.newest) = (past, self.newest.max(until));
         }
         let (wanted, more) = self.track.wanted(&listed, now, JOBS_MAX);
-        let looking = self.past != Past::Over;
+        let looking = self.past != PastSearch::Over;
         changes.has_more = more || looking || new_over >= NEW_ROWS;
         if wanted.is_empty() {
             return Ok(());
         }
         let mut queries =
             RoundQueries { oar: self, client: &connection.client, calls: changes.calls };
-        let fetched = queries.details(&connection.resources, &wanted, &mut changes.refused).await?;
+        let fetched =
+            queries.details(&connection.resources, &wanted, &mut changes.rejected).await?;
         changes.calls = queries.calls;
         changes.has_more |= fetched.queried.len() < wanted.len();
         let over = |record: &&Record| record.stop.is_some();
@@ -282,13 +283,13 @@ impl RoundQueries<'_> {
     }
 
     /// Lists the jobs that are not over, and those submitted since the last round that are over already.
-    async fn list(&mut self) -> Result<(Listed, News), SchedulerError> {
-        let (mut listed, mut news) = (Listed::default(), News::default());
+    async fn list(&mut self) -> Result<(Listed, NewJobs), SchedulerError> {
+        let (mut listed, mut news) = (Listed::default(), NewJobs::default());
         let (limit, new_limit) = (number(LIST_ROWS), number(NEW_ROWS));
         let mut after = 0_i64;
         for part in 1..=LISTS_MAX {
             // The first part includes the newly submitted jobs, once the search of the past has begun.
-            let with_news = part == 1 && self.oar.past != Past::New;
+            let with_news = part == 1 && self.oar.past != PastSearch::New;
             let since = if with_news { self.oar.newest } else { i64::MAX };
             let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
                 (&after, Type::INT8),
@@ -312,13 +313,13 @@ impl RoundQueries<'_> {
     /// The next step of the search for jobs that ended before the start, and its progress.
     async fn past(&mut self, from: Timestamp) -> Result<Option<Step>, SchedulerError> {
         let (done, until, from) = match self.oar.past {
-            Past::Over => return Ok(None),
-            Past::New => {
+            PastSearch::Over => return Ok(None),
+            PastSearch::New => {
                 let rows = self.rows(rows::NEWEST, &[]).await?;
                 let until = rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(0_i64);
                 (0, until, from.0.div_euclid(Timestamp::SECOND))
             }
-            Past::Looking { done, until, from } => (done, until, from),
+            PastSearch::Looking { done, until, from } => (done, until, from),
         };
         if self.oar.track.waiting() > PAST_ROWS {
             return Ok(None);
@@ -331,7 +332,8 @@ impl RoundQueries<'_> {
         let ids = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>();
         let ids = ids.map_err(|error| self.answer_error(error_text(&error)))?;
         let done = if ids.len() < PAST_ROWS { to } else { ids.last().copied().unwrap_or(to) };
-        let past = if done < until { Past::Looking { done, until, from } } else { Past::Over };
+        let past =
+            if done < until { PastSearch::Looking { done, until, from } } else { PastSearch::Over };
         Ok(Some(Step { found: ids, past, until }))
     }
 
@@ -340,20 +342,20 @@ impl RoundQueries<'_> {
         &mut self,
         resources: &str,
         ids: &[i64],
-        refused: &mut Vec<String>,
+        rejected: &mut Vec<String>,
     ) -> Result<Fetched, SchedulerError> {
         let limit = number(PART_ROWS);
         let jobs = self.rows(DETAILS, &[(&ids, Type::INT8_ARRAY)]).await?;
-        let mut jobs = rows::jobs(&jobs, refused);
+        let mut jobs = rows::jobs(&jobs, rejected);
         let moldables: Vec<i64> = jobs.iter().map(|job| job.moldable).collect();
         let of_moldables: [(&(dyn ToSql + Sync), Type); 2] =
             [(&moldables, Type::INT8_ARRAY), (&limit, Type::INT8)];
         let types = self.rows(TYPES, &[(&ids, Type::INT8_ARRAY), (&limit, Type::INT8)]).await?;
-        rows::add_types(&types, &mut jobs, refused);
+        rows::add_types(&types, &mut jobs, rejected);
         let requested = self.rows(REQUESTED, &of_moldables).await?;
-        rows::add_requested(&requested, &mut jobs, refused);
+        rows::add_requested(&requested, &mut jobs, rejected);
         let nodes = self.rows(resources, &of_moldables).await?;
-        let whole = rows::add_nodes(&nodes, &mut jobs, PART_ROWS, refused);
+        let whole = rows::add_nodes(&nodes, &mut jobs, PART_ROWS, rejected);
         let mut fetched = Fetched { records: Vec::new(), queried: ids.to_vec() };
         for job in jobs {
             // The row limit cut off this job's nodes; the next round fetches it.
@@ -363,7 +365,7 @@ impl RoundQueries<'_> {
             }
             match job.job.record(&self.oar.cluster) {
                 Ok(record) => fetched.records.push(record),
-                Err(what) => rows::refuse(refused, what),
+                Err(what) => rows::reject(rejected, what),
             }
         }
         Ok(fetched)

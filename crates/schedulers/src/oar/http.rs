@@ -85,7 +85,7 @@ impl Endpoint {
         }
         let words: String = String::from_utf8_lossy(&body).trim().chars().take(300).collect();
         let what = format!("{status}: {words}");
-        Err(SchedulerError::Refused { target: self.target.clone(), what })
+        Err(SchedulerError::Rejected { target: self.target.clone(), what })
     }
 
     pub(crate) fn answer(&self, what: String) -> SchedulerError {

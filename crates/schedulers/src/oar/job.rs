@@ -61,7 +61,7 @@ impl OarJob {
         Ok(Record {
             key: JobKey { cluster: cluster.clone(), id },
             submit,
-            spelling: self.id.to_string().into(),
+            display_id: self.id.to_string().into(),
             part_of: array.then_some(self.array_id),
             array_index: self.array_index.filter(|_| array),
             user: text(self.user),

@@ -10,7 +10,7 @@
 use super::http::Endpoint;
 use super::job::OarJob;
 use super::states::{OPEN, OVER};
-use super::track::{Listed, Sign, Track};
+use super::track::{Listed, ListedState, Track};
 use crate::{Changes, Scheduler, SchedulerError};
 use async_trait::async_trait;
 use base64::Engine;
@@ -31,7 +31,7 @@ const PAGES_MAX: usize = 20;
 /// Overlap of successive intervals for ended jobs: clocks differ.
 const OVERLAP_SECONDS: i64 = 60;
 /// Most messages about unreadable jobs.
-const REFUSED_MAX: usize = 100;
+const REJECTED_MAX: usize = 100;
 
 /// OAR, polled through its REST API.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl OarRest {
                 .and_then(|details| details.job().record(&self.cluster));
             match record {
                 Ok(record) => changes.records.push(record),
-                Err(what) if changes.refused.len() < REFUSED_MAX => changes.refused.push(what),
+                Err(what) if changes.rejected.len() < REJECTED_MAX => changes.rejected.push(what),
                 Err(_) => {}
             }
         }
@@ -139,13 +139,13 @@ impl Scheduler for OarRest {
         for (name, is_whole) in [("are not over", is_whole), ("ended", over_is_whole)] {
             if !is_whole {
                 let most = PAGE * PAGES_MAX;
-                changes.refused.push(format!("more than {most} jobs {name}; the rest is skipped"));
+                changes.rejected.push(format!("more than {most} jobs {name}; the rest is skipped"));
             }
         }
         let cut_after = open.last().map(|job| job.id).filter(|_| !is_whole);
         let open = open
             .into_iter()
-            .map(|job| (job.id, Sign { state: job.state.into(), ..Sign::default() }));
+            .map(|job| (job.id, ListedState { state: job.state.into(), ..ListedState::default() }));
         let listed = Listed { open: open.collect(), cut_after };
         let over: BTreeSet<i64> = over.into_iter().map(|job| job.id).collect();
         self.track.queue(over.difference(&self.over).copied());
@@ -223,20 +223,20 @@ struct Resource {
     #[serde(default)]
     status: Option<String>,
     #[serde(default)]
-    cpuset: Word,
+    cpuset: TextOrNumber,
     #[serde(default)]
-    core: Word,
+    core: TextOrNumber,
     #[serde(default)]
-    gpudevice: Word,
+    gpudevice: TextOrNumber,
     #[serde(default)]
-    gpu: Word,
+    gpu: TextOrNumber,
 }
 
 /// A text, or a number as text; empty if null.
 #[derive(Default)]
-struct Word(String);
+struct TextOrNumber(String);
 
-impl<'de> Deserialize<'de> for Word {
+impl<'de> Deserialize<'de> for TextOrNumber {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Ok(Self(match Any::deserialize(from)? {
             Any::Number(number) => number.to_string(),

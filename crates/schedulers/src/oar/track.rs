@@ -13,7 +13,7 @@ const REFRESH_INTERVAL: i64 = 30 * Timestamp::SECOND;
 
 /// The listed state of a job. Its change triggers a fetch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sign {
+pub(crate) struct ListedState {
     pub(crate) state: Box<str>,
     pub(crate) start: i64,
     pub(crate) moldable: i64,
@@ -22,7 +22,7 @@ pub(crate) struct Sign {
 /// The listed jobs that are not over.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Listed {
-    pub(crate) open: BTreeMap<i64, Sign>,
+    pub(crate) open: BTreeMap<i64, ListedState>,
     /// The list ends at this ID and lacks greater ones; `None`: it is complete.
     pub(crate) cut_after: Option<i64>,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Listed {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Track {
     /// Open jobs, as they were when last fetched.
-    reported: BTreeMap<i64, Sign>,
+    reported: BTreeMap<i64, ListedState>,
     /// Jobs to fetch after the changed ones.
     queued: BTreeSet<i64>,
     /// Completed jobs, and the time of their last fetch.
@@ -117,7 +117,7 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 
     fn listed(jobs: &[(i64, &str)]) -> Listed {
-        let sign = |state: &str| Sign { state: state.into(), ..Sign::default() };
+        let sign = |state: &str| ListedState { state: state.into(), ..ListedState::default() };
         let open = jobs.iter().map(|(id, state)| (*id, sign(state))).collect();
         Listed { open, cut_after: None }
     }

@@ -1,9 +1,9 @@
 //! The accounting's jobs as JSON: `sacct --json` and `GET /slurmdb/vX/jobs`, which have the same format.
 
 use super::job::{share, used};
-use super::json::{List, Number, Object, Text, Words, ignored, skip_all};
+use super::json::{List, Number, Object, Text, TextList, ignored, skip_all};
 use super::parsed_job::{
-    Exit, ParsedJob, Part, Refusals, STEPS_MAX, cut, devices, instant, key, types,
+    Exit, ParseErrors, ParsedJob, Part, STEPS_MAX, cut, devices, instant, key, types,
 };
 use super::state;
 use super::tres::{self, Tres};
@@ -58,7 +58,7 @@ struct Het {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Current {
-    current: Words,
+    current: TextList,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -96,7 +96,7 @@ struct JobTres {
 #[serde(default)]
 struct JobStep {
     step: Object<StepName>,
-    state: Words,
+    state: TextList,
     exit_code: Exit,
     time: Object<Times>,
     tres: Object<StepTres>,
@@ -128,15 +128,19 @@ struct Most {
 
 impl Job {
     /// The parts that the registry stores.
-    pub(super) fn parse(self, cluster: &ClusterId, refusals: &mut Refusals) -> Option<ParsedJob> {
+    pub(super) fn parse(
+        self,
+        cluster: &ClusterId,
+        parse_errors: &mut ParseErrors,
+    ) -> Option<ParsedJob> {
         let Some(key) = key(cluster, self.job_id.positive()) else {
-            refusals.add("a job of the accounting has no ID".to_owned());
+            parse_errors.add("a job of the accounting has no ID".to_owned());
             return None;
         };
         let id = key.id;
         let words = &self.state.0.current.0;
         let Some((mut state, state_word)) = state::state(words.iter().map(|word| &**word)) else {
-            refusals.add(format!("job {id}: unknown state {words:?}"));
+            parse_errors.add(format!("job {id}: unknown state {words:?}"));
             return None;
         };
         let time = &self.time.0;
@@ -145,11 +149,11 @@ impl Job {
             state = JobState::Failed;
         }
         let Some(submit) = instant(time.submission) else {
-            refusals.add(format!("job {id}: submission time missing"));
+            parse_errors.add(format!("job {id}: submission time missing"));
             return None;
         };
         let nodes = devices(&self.nodes.0).unwrap_or_else(|error| {
-            refusals.add(format!("job {id}: its nodes: {error}"));
+            parse_errors.add(format!("job {id}: its nodes: {error}"));
             Vec::new()
         });
         let has_started = state != JobState::Waiting && !nodes.is_empty();
@@ -161,11 +165,12 @@ impl Job {
         requested.wall_seconds = time.limit.small().map(|minutes| f64::from(minutes) * 60.0);
         let steps = self.steps.0.len();
         if steps > STEPS_MAX {
-            refusals.add(format!("job {id}: it has {steps} steps; the first {STEPS_MAX} are kept"));
+            parse_errors
+                .add(format!("job {id}: it has {steps} steps; the first {STEPS_MAX} are kept"));
         }
         let record = Record {
             submit,
-            spelling: part.spelling,
+            display_id: part.display_id,
             part_of: part.of,
             array_index: part.index,
             user: self.user.some().map(cut),

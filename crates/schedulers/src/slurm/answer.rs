@@ -1,7 +1,7 @@
 //! The envelope of a JSON answer: its errors, and the time for which it is valid.
 
 use super::json::{List, Number, Object, Text};
-use super::parsed_job::{ParsedJob, Refusals};
+use super::parsed_job::{ParseErrors, ParsedJob};
 use super::{accounting, job};
 use crate::SchedulerError;
 use model::ClusterId;
@@ -66,18 +66,18 @@ impl Fault {
 
 /// Why an answer has no jobs.
 #[derive(Debug, PartialEq)]
-pub(super) enum Wrong {
+pub(super) enum AnswerError {
     /// Slurm reported an error: its message.
-    Refused(String),
+    Rejected(String),
     /// The format is unknown.
     Shape(String),
 }
 
-impl Wrong {
+impl AnswerError {
     /// The error for this target.
     pub(super) fn of(self, target: String) -> SchedulerError {
         match self {
-            Self::Refused(what) => SchedulerError::Refused { target, what },
+            Self::Rejected(what) => SchedulerError::Rejected { target, what },
             Self::Shape(what) => SchedulerError::Answer { target, what },
         }
     }
@@ -90,9 +90,9 @@ impl Wrong {
 pub(super) fn of_controller(
     bytes: &[u8],
     cluster: &ClusterId,
-    refusals: &mut Refusals,
-) -> Result<Answer, Wrong> {
-    answer(bytes, refusals, |job: job::Job, refusals| job.parse(cluster, refusals))
+    parse_errors: &mut ParseErrors,
+) -> Result<Answer, AnswerError> {
+    answer(bytes, parse_errors, |job: job::Job, parse_errors| job.parse(cluster, parse_errors))
 }
 
 /// Reads the accounting's answer.
@@ -102,18 +102,20 @@ pub(super) fn of_controller(
 pub(super) fn of_accounting(
     bytes: &[u8],
     cluster: &ClusterId,
-    refusals: &mut Refusals,
-) -> Result<Answer, Wrong> {
-    answer(bytes, refusals, |job: accounting::Job, refusals| job.parse(cluster, refusals))
+    parse_errors: &mut ParseErrors,
+) -> Result<Answer, AnswerError> {
+    answer(bytes, parse_errors, |job: accounting::Job, parse_errors| {
+        job.parse(cluster, parse_errors)
+    })
 }
 
 fn answer<T: DeserializeOwned + Default>(
     bytes: &[u8],
-    refusals: &mut Refusals,
-    parse: impl Fn(T, &mut Refusals) -> Option<ParsedJob>,
-) -> Result<Answer, Wrong> {
+    parse_errors: &mut ParseErrors,
+    parse: impl Fn(T, &mut ParseErrors) -> Option<ParsedJob>,
+) -> Result<Answer, AnswerError> {
     let whole: Whole<T> =
-        serde_json::from_slice(bytes).map_err(|error| Wrong::Shape(error.to_string()))?;
+        serde_json::from_slice(bytes).map_err(|error| AnswerError::Shape(error.to_string()))?;
     let faults = || whole.errors.0.iter().chain(&whole.warnings.0);
     let is_unchanged = faults().any(|fault| fault.matches(NO_CHANGE, "No change in data"));
     let is_empty = faults().any(|fault| fault.matches(EMPTY_RESULT, "Nothing found"));
@@ -126,12 +128,12 @@ fn answer<T: DeserializeOwned + Default>(
     let jobs = match (whole.jobs, fault) {
         (Some(jobs), None) => jobs,
         (Some(jobs), Some(fault)) if !jobs.is_empty() => {
-            refusals.add(fault);
+            parse_errors.add(fault);
             jobs
         }
-        (_, Some(fault)) => return Err(Wrong::Refused(fault)),
-        (None, None) => return Err(Wrong::Shape("it has no `jobs`".to_owned())),
+        (_, Some(fault)) => return Err(AnswerError::Rejected(fault)),
+        (None, None) => return Err(AnswerError::Shape("it has no `jobs`".to_owned())),
     };
-    answer.jobs = jobs.into_iter().filter_map(|job| parse(job.0, refusals)).collect();
+    answer.jobs = jobs.into_iter().filter_map(|job| parse(job.0, parse_errors)).collect();
     Ok(answer)
 }

@@ -3,7 +3,7 @@
 use super::answer::{self, Answer};
 use super::commands::Failure;
 use super::lines::{self, Marks, SACCT_FIELDS};
-use super::parsed_job::Refusals;
+use super::parsed_job::ParseErrors;
 use super::rest::{Paths, Reply};
 use super::{SlurmAccess, SlurmCommands, SlurmRest, details, state};
 use crate::SchedulerError;
@@ -78,7 +78,7 @@ impl SlurmClient {
     /// All jobs that the controller knows.
     pub(super) async fn controller(
         &mut self,
-        refusals: &mut Refusals,
+        parse_errors: &mut ParseErrors,
     ) -> Result<Answer, SchedulerError> {
         let (target, bytes) = match &mut self.way {
             Way::Rest { rest, paths, last_update } => {
@@ -105,16 +105,16 @@ impl SlurmClient {
                         // Slurm was upgraded or replaced: the next round finds its version.
                         *paths = None;
                         let what = format!("it has no path {path}");
-                        return Err(SchedulerError::Refused { target, what });
+                        return Err(SchedulerError::Rejected { target, what });
                     }
                 }
             }
-            Way::Commands { .. } => match self.squeue(refusals).await? {
+            Way::Commands { .. } => match self.squeue(parse_errors).await? {
                 Output::Json(bytes) => ("squeue".to_owned(), bytes),
                 Output::Read(answer) => return Ok(answer),
             },
         };
-        answer::of_controller(&bytes, &self.cluster, refusals).map_err(|wrong| wrong.of(target))
+        answer::of_controller(&bytes, &self.cluster, parse_errors).map_err(|wrong| wrong.of(target))
     }
 
     /// The jobs that ended from `start` to `end`; `None` if Slurm has no accounting.
@@ -122,7 +122,7 @@ impl SlurmClient {
         &mut self,
         start: Timestamp,
         end: Timestamp,
-        refusals: &mut Refusals,
+        parse_errors: &mut ParseErrors,
     ) -> Result<Option<Answer>, SchedulerError> {
         // Rounds the interval outwards to whole seconds.
         let start = start.0.div_euclid(Timestamp::SECOND);
@@ -146,12 +146,12 @@ impl SlurmClient {
                     Reply::Unchanged | Reply::NoPath => return Ok(None),
                 }
             }
-            Way::Commands { .. } => match self.sacct(start, end, refusals).await? {
+            Way::Commands { .. } => match self.sacct(start, end, parse_errors).await? {
                 Output::Json(bytes) => ("sacct".to_owned(), bytes),
                 Output::Read(answer) => return Ok(Some(answer)),
             },
         };
-        answer::of_accounting(&bytes, &self.cluster, refusals)
+        answer::of_accounting(&bytes, &self.cluster, parse_errors)
             .map(Some)
             .map_err(|wrong| wrong.of(target))
     }
@@ -159,17 +159,17 @@ impl SlurmClient {
     /// The cores of every running job.
     pub(super) async fn details(
         &mut self,
-        refusals: &mut Refusals,
+        parse_errors: &mut ParseErrors,
     ) -> Result<HashMap<i64, Vec<NodeShare>>, SchedulerError> {
         let Way::Commands { commands, .. } = &self.way else { return Ok(HashMap::new()) };
         let arguments = ["--details", "--oneliner", "show", "job"];
         self.calls = self.calls.wrapping_add(1);
         let run = commands.run("scontrol", &arguments, self.time_max, self.bytes_max).await;
         let bytes = run.map_err(Failure::into_error)?;
-        Ok(details::read(&String::from_utf8_lossy(&bytes), refusals))
+        Ok(details::read(&String::from_utf8_lossy(&bytes), parse_errors))
     }
 
-    async fn squeue(&mut self, refusals: &mut Refusals) -> Result<Output, SchedulerError> {
+    async fn squeue(&mut self, parse_errors: &mut ParseErrors) -> Result<Output, SchedulerError> {
         let Way::Commands { commands, marks, squeue_json, .. } = &mut self.way else {
             return Ok(Output::Read(Answer::default()));
         };
@@ -191,7 +191,7 @@ impl SlurmClient {
         let run = commands.run("squeue", &arguments, self.time_max, self.bytes_max).await;
         let bytes = run.map_err(Failure::into_error)?;
         let text = String::from_utf8_lossy(&bytes);
-        let jobs = lines::of_squeue(&text, marks, &self.cluster, refusals);
+        let jobs = lines::of_squeue(&text, marks, &self.cluster, parse_errors);
         Ok(Output::Read(Answer { jobs, ..Answer::default() }))
     }
 
@@ -199,7 +199,7 @@ impl SlurmClient {
         &mut self,
         start: i64,
         end: i64,
-        refusals: &mut Refusals,
+        parse_errors: &mut ParseErrors,
     ) -> Result<Output, SchedulerError> {
         let Way::Commands { commands, marks, sacct_json, .. } = &mut self.way else {
             return Ok(Output::Read(Answer::default()));
@@ -227,7 +227,7 @@ impl SlurmClient {
         let run = commands.run("sacct", &arguments, self.time_max, self.bytes_max).await;
         let bytes = run.map_err(Failure::into_error)?;
         let text = String::from_utf8_lossy(&bytes);
-        let jobs = lines::of_sacct(&text, marks, &self.cluster, refusals);
+        let jobs = lines::of_sacct(&text, marks, &self.cluster, parse_errors);
         Ok(Output::Read(Answer { jobs, ..Answer::default() }))
     }
 }

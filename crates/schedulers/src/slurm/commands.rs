@@ -88,7 +88,7 @@ impl SlurmCommands {
             return Ok(out);
         }
         let words = words.map(|(words, _)| words).unwrap_or_default();
-        Err(refused(target, &words, &status.to_string()))
+        Err(rejected(target, &words, &status.to_string()))
     }
 }
 
@@ -111,13 +111,13 @@ async fn read(
     Ok((bytes, is_short))
 }
 
-fn refused(target: String, words: &[u8], status: &str) -> Failure {
+fn rejected(target: String, words: &[u8], status: &str) -> Failure {
     let words = String::from_utf8_lossy(words);
     let is_unknown = ["unrecognized option", "invalid option", "json", "serializer"]
         .iter()
         .any(|word| words.to_lowercase().contains(word));
     let what: String = words.trim().lines().last().unwrap_or(status).chars().take(300).collect();
     let what = if what.is_empty() { status.to_owned() } else { what };
-    let error = SchedulerError::Refused { target, what };
+    let error = SchedulerError::Rejected { target, what };
     if is_unknown { Failure::Unknown(error) } else { Failure::Other(error) }
 }

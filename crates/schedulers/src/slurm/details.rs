@@ -9,20 +9,20 @@
 //! `CPU_IDs` are Slurm's own numbers, counted socket by socket; the kernel's may differ.
 
 use super::job::share;
-use super::parsed_job::{Refusals, devices};
+use super::parsed_job::{ParseErrors, devices};
 use super::tres;
 use jobs::NodeShare;
 use std::collections::HashMap;
 
 /// The node shares of each job, by job ID. An ID that appears twice is ignored.
 /// Users can forge lines: names and comments reach this text, line breaks included.
-pub(super) fn read(text: &str, refusals: &mut Refusals) -> HashMap<i64, Vec<NodeShare>> {
+pub(super) fn read(text: &str, parse_errors: &mut ParseErrors) -> HashMap<i64, Vec<NodeShare>> {
     let mut all: HashMap<i64, Option<Vec<NodeShare>>> = HashMap::new();
     for line in text.lines() {
         let id = line.strip_prefix("JobId=").and_then(|rest| rest.split(' ').next());
         let Some(id) = id.and_then(|id| id.parse().ok()) else { continue };
         let shares = line_shares(line).unwrap_or_else(|error| {
-            refusals.add(format!("job {id}: {error}"));
+            parse_errors.add(format!("job {id}: {error}"));
             Vec::new()
         });
         all.entry(id).and_modify(|twice| *twice = None).or_insert(Some(shares));
@@ -30,7 +30,7 @@ pub(super) fn read(text: &str, refusals: &mut Refusals) -> HashMap<i64, Vec<Node
     let is_unique = |(id, shares): (i64, Option<Vec<NodeShare>>)| match shares {
         Some(shares) => Some((id, shares)).filter(|(_, shares)| !shares.is_empty()),
         None => {
-            refusals.add(format!("job {id}: scontrol lists it twice; its cores are ignored"));
+            parse_errors.add(format!("job {id}: scontrol lists it twice; its cores are ignored"));
             None
         }
     };
@@ -72,8 +72,8 @@ mod tests {
 
     #[test]
     fn cores_and_accelerators_of_a_recorded_answer() {
-        let mut refusals = Refusals::default();
-        let all = read(RECORDED, &mut refusals);
+        let mut parse_errors = ParseErrors::default();
+        let all = read(RECORDED, &mut parse_errors);
         let job: Vec<_> = all[&5]
             .iter()
             .map(|s| (s.device.as_str(), &*s.cpu_list, s.gpus, &*s.gpu_list, s.memory_bytes))
@@ -89,30 +89,30 @@ mod tests {
             ]
         );
         assert!(!all.contains_key(&8), "a waiting job has no node");
-        assert_eq!(refusals.done(), Vec::<String>::new());
+        assert_eq!(parse_errors.done(), Vec::<String>::new());
     }
 
     /// A line break in a name cannot give cores to another's job.
     #[test]
     fn a_job_listed_twice_is_ignored() {
         let spoof = "JobId=5 x   Nodes=n9 CPU_IDs=7 Mem=1 GRES= y";
-        let mut refusals = Refusals::default();
-        let all = read(&format!("{RECORDED}\n{spoof}"), &mut refusals);
+        let mut parse_errors = ParseErrors::default();
+        let all = read(&format!("{RECORDED}\n{spoof}"), &mut parse_errors);
         assert!(!all.contains_key(&5) && all.contains_key(&1));
-        assert_eq!(refusals.done().len(), 1);
+        assert_eq!(parse_errors.done().len(), 1);
     }
 
     #[test]
     fn every_truncated_text_is_read() {
         for (end, _) in RECORDED.char_indices() {
-            read(RECORDED.get(..end).unwrap(), &mut Refusals::default());
+            read(RECORDED.get(..end).unwrap(), &mut ParseErrors::default());
         }
     }
 
     proptest! {
         #[test]
         fn no_text_panics(text in "(JobId=[0-9]{1,3}|   Nodes=|n\\[1-3|CPU_IDs=|Mem=|GRES=|[ \n0-9a\\]]){0,30}") {
-            read(&text, &mut Refusals::default());
+            read(&text, &mut ParseErrors::default());
         }
     }
 }

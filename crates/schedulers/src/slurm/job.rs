@@ -1,7 +1,7 @@
 //! The controller's jobs as JSON: `squeue --json` and `GET /slurm/vX/jobs`, which have the same format.
 
-use super::json::{List, Number, Object, Text, Words};
-use super::parsed_job::{Exit, ParsedJob, Part, Refusals, cut, devices, instant, key, types};
+use super::json::{List, Number, Object, Text, TextList};
+use super::parsed_job::{Exit, ParseErrors, ParsedJob, Part, cut, devices, instant, key, types};
 use super::{state, tres};
 use jobs::{NodeShare, Record, Resources};
 use model::ClusterId;
@@ -22,7 +22,7 @@ pub(super) struct Job {
     account: Text,
     name: Text,
     partition: Text,
-    job_state: Words,
+    job_state: TextList,
     submit_time: Number,
     start_time: Number,
     end_time: Number,
@@ -32,7 +32,7 @@ pub(super) struct Job {
     nodes: Text,
     tres_req_str: Text,
     tres_alloc_str: Text,
-    gres_detail: Words,
+    gres_detail: TextList,
     job_resources: Object<JobResources>,
 }
 
@@ -76,23 +76,27 @@ struct Memory {
 
 impl Job {
     /// The parts that the registry stores.
-    pub(super) fn parse(self, cluster: &ClusterId, refusals: &mut Refusals) -> Option<ParsedJob> {
+    pub(super) fn parse(
+        self,
+        cluster: &ClusterId,
+        parse_errors: &mut ParseErrors,
+    ) -> Option<ParsedJob> {
         let Some(key) = key(cluster, self.job_id.positive()) else {
-            refusals.add("a job of the controller has no ID".to_owned());
+            parse_errors.add("a job of the controller has no ID".to_owned());
             return None;
         };
         let id = key.id;
         let words = self.job_state.0.iter().map(|word| &**word);
         let Some((state, state_word)) = state::state(words) else {
-            refusals.add(format!("job {id}: unknown state {:?}", self.job_state.0));
+            parse_errors.add(format!("job {id}: unknown state {:?}", self.job_state.0));
             return None;
         };
         let Some(submit) = instant(self.submit_time) else {
-            refusals.add(format!("job {id}: submission time missing"));
+            parse_errors.add(format!("job {id}: submission time missing"));
             return None;
         };
         let nodes = self.shares().unwrap_or_else(|error| {
-            refusals.add(format!("job {id}: its nodes: {error}"));
+            parse_errors.add(format!("job {id}: its nodes: {error}"));
             Vec::new()
         });
         let is_over = state.is_over();
@@ -108,7 +112,7 @@ impl Job {
         let record = Record {
             key,
             submit,
-            spelling: part.spelling,
+            display_id: part.display_id,
             part_of: part.of,
             array_index: part.index,
             user: self.user_name.some().map(cut),

@@ -153,8 +153,8 @@ fn merge_report(newer: Record, known: &Record, reporter: Reporter, is_accounted:
 
 /// A record, completed from another record of the same job.
 fn merge(mut newer: Record, known: &Record) -> Record {
-    if newer.spelling.is_empty() {
-        newer.spelling.clone_from(&known.spelling);
+    if newer.display_id.is_empty() {
+        newer.display_id.clone_from(&known.display_id);
     }
     fill_option(&mut newer.part_of, &known.part_of);
     fill_option(&mut newer.array_index, &known.array_index);

@@ -46,7 +46,7 @@ impl Text {
 
 /// One text or several.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Words(pub(super) Vec<Box<str>>);
+pub(super) struct TextList(pub(super) Vec<Box<str>>);
 
 /// The objects of an array.
 #[derive(Clone, Debug, PartialEq)]
@@ -185,29 +185,29 @@ impl<'de> Deserialize<'de> for Text {
 struct WordsVisitor;
 
 impl<'de> Visitor<'de> for WordsVisitor {
-    type Value = Words;
+    type Value = TextList;
 
     ignored! { visit_bool: bool, visit_f64: f64, visit_i64: i64, visit_u64: u64 }
 
-    fn visit_str<E>(self, text: &str) -> Result<Words, E> {
-        Ok(Words(vec![text.into()]))
+    fn visit_str<E>(self, text: &str) -> Result<TextList, E> {
+        Ok(TextList(vec![text.into()]))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Words, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<TextList, A::Error> {
         let mut words = Vec::new();
         while let Some(Text(word)) = seq.next_element()? {
             words.push(word);
         }
-        Ok(Words(words))
+        Ok(TextList(words))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Words, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TextList, A::Error> {
         skip_fields(map)?;
-        Ok(Words::default())
+        Ok(TextList::default())
     }
 }
 
-impl<'de> Deserialize<'de> for Words {
+impl<'de> Deserialize<'de> for TextList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(WordsVisitor)
     }
@@ -272,7 +272,7 @@ mod tests {
     struct All {
         number: Number,
         text: Text,
-        words: Words,
+        words: TextList,
         list: List<Inner>,
         object: Object<Inner>,
     }

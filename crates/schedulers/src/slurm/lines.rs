@@ -2,7 +2,7 @@
 //! The separators are random, because names and comments may contain any text.
 
 use super::job::{share, used};
-use super::parsed_job::{Exit, ParsedJob, Part, Refusals, STEPS_MAX, cut, devices, key, types};
+use super::parsed_job::{Exit, ParseErrors, ParsedJob, Part, STEPS_MAX, cut, devices, key, types};
 use super::{state, tres};
 use jobs::{Record, Resources, Step};
 use model::{ClusterId, JobState, Timestamp};
@@ -53,14 +53,14 @@ pub(super) fn of_squeue(
     text: &str,
     marks: &Marks,
     cluster: &ClusterId,
-    refusals: &mut Refusals,
+    parse_errors: &mut ParseErrors,
 ) -> Vec<ParsedJob> {
     let records = text.split(marks.record.as_str()).filter(|record| !record.trim().is_empty());
     records
         .filter_map(|record| {
             let fields: Vec<&str> = record.trim_end_matches('\n').split(&marks.field).collect();
             let job = squeue_job(&fields, cluster);
-            job.map_err(|what| refusals.add(what)).ok()
+            job.map_err(|what| parse_errors.add(what)).ok()
         })
         .collect()
 }
@@ -68,7 +68,7 @@ pub(super) fn of_squeue(
 fn squeue_job(fields: &[&str], cluster: &ClusterId) -> Result<ParsedJob, String> {
     let [
         id,
-        spelling,
+        display_id,
         word,
         user,
         uid,
@@ -100,10 +100,10 @@ fn squeue_job(fields: &[&str], cluster: &ClusterId) -> Result<ParsedJob, String>
     };
     let given = Resources { nodes: requested.nodes, cpus: requested.cpus, ..Resources::default() };
     let given = if start.is_some() { given } else { Resources::default() };
-    let part = Part::spelled(spelling);
+    let part = Part::from_display_id(display_id);
     Ok(ParsedJob {
         record: Record {
-            spelling: part.spelling,
+            display_id: part.display_id,
             part_of: part.of,
             array_index: part.index,
             user: some(user),
@@ -127,7 +127,7 @@ pub(super) fn of_sacct(
     text: &str,
     marks: &Marks,
     cluster: &ClusterId,
-    refusals: &mut Refusals,
+    parse_errors: &mut ParseErrors,
 ) -> Vec<ParsedJob> {
     let mut all: Vec<ParsedJob> = Vec::new();
     for line in whole_lines(text, &marks.field) {
@@ -138,7 +138,7 @@ pub(super) fn of_sacct(
             Some((job, step)) => sacct_step(&fields, job, step, all.last_mut()),
         };
         if let Err(what) = read {
-            refusals.add(what);
+            parse_errors.add(what);
         }
     }
     all
@@ -169,7 +169,7 @@ fn sacct_job(fields: &[&str], cluster: &ClusterId) -> Result<ParsedJob, String> 
         name,
         comment,
         id,
-        spelling,
+        display_id,
         cluster_name,
         user,
         uid,
@@ -198,11 +198,11 @@ fn sacct_job(fields: &[&str], cluster: &ClusterId) -> Result<ParsedJob, String> 
     let start = moment(start).filter(|_| head.has_started());
     let stop = moment(end).filter(|_| head.state.is_over());
     let minutes: Option<u32> = limit.parse().ok();
-    let part = Part::spelled(spelling);
+    let part = Part::from_display_id(display_id);
     let cpu_seconds = cpu_seconds(cpu);
     Ok(ParsedJob {
         record: Record {
-            spelling: part.spelling,
+            display_id: part.display_id,
             part_of: part.of,
             array_index: part.index,
             user: some(user),

@@ -11,7 +11,7 @@ use std::fmt;
 /// Longest list of nodes of one job.
 const NODES_MAX: usize = 100_000;
 /// Most messages per round about unreadable parts.
-const REFUSALS_MAX: usize = 20;
+const REJECTIONS_MAX: usize = 20;
 /// Most words of a comment, and most bytes of a user's text.
 const TYPES_MAX: usize = 64;
 const TEXT_BYTES_MAX: usize = 1024;
@@ -28,14 +28,14 @@ pub(super) struct ParsedJob {
 
 /// Messages about unreadable parts, and the number of those beyond the limit.
 #[derive(Debug, Default)]
-pub(super) struct Refusals {
+pub(super) struct ParseErrors {
     kept: Vec<String>,
     more: usize,
 }
 
-impl Refusals {
+impl ParseErrors {
     pub(super) fn add(&mut self, what: String) {
-        if self.kept.len() < REFUSALS_MAX {
+        if self.kept.len() < REJECTIONS_MAX {
             self.kept.push(what);
         } else {
             self.more += 1;
@@ -99,7 +99,7 @@ pub(super) fn cut(text: Box<str>) -> Box<str> {
 /// The spelling of an array task (`4_1`) or a component of a heterogeneous job (`6+1`), and the ID of the whole.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Part {
-    pub(super) spelling: Box<str>,
+    pub(super) display_id: Box<str>,
     pub(super) of: Option<i64>,
     pub(super) index: Option<i64>,
 }
@@ -109,28 +109,28 @@ impl Part {
     pub(super) fn of(array: Number, task: Number, het: Number, offset: Number) -> Self {
         match (array.positive(), task.below_no_value(), het.positive(), offset.below_no_value()) {
             (Some(array), Some(task), ..) => Self {
-                spelling: format!("{array}_{task}").into(),
+                display_id: format!("{array}_{task}").into(),
                 of: Some(array),
                 index: Some(task),
             },
             // The waiting tasks of an array are one record until they start.
             (Some(array), None, ..) => Self { of: Some(array), ..Self::default() },
             (_, _, Some(het), Some(offset)) => {
-                Self { spelling: format!("{het}+{offset}").into(), of: Some(het), index: None }
+                Self { display_id: format!("{het}+{offset}").into(), of: Some(het), index: None }
             }
             _ => Self::default(),
         }
     }
 
     /// From the spelling: `4_1`, `4_[2-9%1]`, `6+1`.
-    pub(super) fn spelled(text: &str) -> Self {
+    pub(super) fn from_display_id(text: &str) -> Self {
         if let Some((array, task)) = text.split_once('_') {
             let (of, index) = (array.parse().ok(), task.parse().ok());
-            let spelling = if index.is_some() { text.into() } else { Box::default() };
-            return Self { spelling, of, index };
+            let display_id = if index.is_some() { text.into() } else { Box::default() };
+            return Self { display_id, of, index };
         }
         match text.split_once('+') {
-            Some((het, _)) => Self { spelling: text.into(), of: het.parse().ok(), index: None },
+            Some((het, _)) => Self { display_id: text.into(), of: het.parse().ok(), index: None },
             None => Self::default(),
         }
     }
@@ -253,20 +253,20 @@ mod tests {
     }
 
     #[test]
-    fn parts_and_their_spelling() {
+    fn parts_and_their_display_ids() {
         let number = |number| Number(Some(number));
         let none = Number(None);
         let part = Part::of(number(4), number(1), number(0), none);
-        assert_eq!(part, Part { spelling: "4_1".into(), of: Some(4), index: Some(1) });
-        assert_eq!(part, Part::spelled("4_1"));
+        assert_eq!(part, Part { display_id: "4_1".into(), of: Some(4), index: Some(1) });
+        assert_eq!(part, Part::from_display_id("4_1"));
         let part = Part::of(number(0), number(0), number(6), number(1));
-        assert_eq!(part, Part { spelling: "6+1".into(), of: Some(6), index: None });
-        assert_eq!(part, Part::spelled("6+1"));
+        assert_eq!(part, Part { display_id: "6+1".into(), of: Some(6), index: None });
+        assert_eq!(part, Part::from_display_id("6+1"));
         let part = Part::of(number(4), none, none, none);
-        assert_eq!(part, Part { spelling: "".into(), of: Some(4), index: None });
-        assert_eq!(part, Part::spelled("4_[2-9%1]"));
+        assert_eq!(part, Part { display_id: "".into(), of: Some(4), index: None });
+        assert_eq!(part, Part::from_display_id("4_[2-9%1]"));
         assert_eq!(Part::of(number(0), none, number(0), number(0)), Part::default());
-        assert_eq!(Part::spelled("7"), Part::default());
+        assert_eq!(Part::from_display_id("7"), Part::default());
     }
 
     #[test]

@@ -163,7 +163,7 @@ impl SlurmRest {
                 let words: String =
                     String::from_utf8_lossy(&body).trim().chars().take(300).collect();
                 let what = format!("{status}: {words}");
-                Err(SchedulerError::Refused { target: self.target(), what })
+                Err(SchedulerError::Rejected { target: self.target(), what })
             }
         }
     }

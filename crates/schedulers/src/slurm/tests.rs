@@ -1,6 +1,6 @@
 //! Slurm's recorded and documented answers, as the jobs that the registry receives.
 
-use super::answer::Wrong;
+use super::answer::AnswerError;
 use super::lines::{self, Marks};
 use super::{answer, job_cache::*, *};
 use jobs::Resources;
@@ -28,16 +28,16 @@ fn cluster() -> ClusterId {
 }
 
 fn controller(text: &str) -> Vec<ParsedJob> {
-    let mut refusals = Refusals::default();
-    let answer = answer::of_controller(text.as_bytes(), &cluster(), &mut refusals).unwrap();
-    assert_eq!(refusals.done(), Vec::<String>::new());
+    let mut parse_errors = ParseErrors::default();
+    let answer = answer::of_controller(text.as_bytes(), &cluster(), &mut parse_errors).unwrap();
+    assert_eq!(parse_errors.done(), Vec::<String>::new());
     answer.jobs
 }
 
 fn accounting(text: &str) -> Vec<ParsedJob> {
-    let mut refusals = Refusals::default();
-    let answer = answer::of_accounting(text.as_bytes(), &cluster(), &mut refusals).unwrap();
-    assert_eq!(refusals.done(), Vec::<String>::new());
+    let mut parse_errors = ParseErrors::default();
+    let answer = answer::of_accounting(text.as_bytes(), &cluster(), &mut parse_errors).unwrap();
+    assert_eq!(parse_errors.done(), Vec::<String>::new());
     answer.jobs
 }
 
@@ -56,7 +56,7 @@ fn lines_of(jobs: &[ParsedJob]) -> Vec<String> {
         format!(
             "{} {} {} {} {} {} {exit} {}",
             record.key.id,
-            record.spelling,
+            record.display_id,
             record.state.word(),
             record.state_word,
             since(record.start),
@@ -114,13 +114,13 @@ fn the_controllers_jobs() {
 fn arrays_and_heterogeneous_jobs() {
     let jobs = controller(SQUEUE_LATER);
     let waiting = record(&jobs, 14);
-    assert_eq!((&*waiting.spelling, waiting.part_of, waiting.array_index), ("", Some(14), None));
+    assert_eq!((&*waiting.display_id, waiting.part_of, waiting.array_index), ("", Some(14), None));
     let running = record(&jobs, 18);
-    assert_eq!(&*running.spelling, "14_1");
+    assert_eq!(&*running.display_id, "14_1");
     assert_eq!((running.part_of, running.array_index), (Some(14), Some(1)));
     assert_eq!(*running.types, ["monitor=net_.*".into(), "quick".into()]);
     let second = record(&jobs, 16);
-    assert_eq!((&*second.spelling, second.part_of), ("15+1", Some(15)));
+    assert_eq!((&*second.display_id, second.part_of), ("15+1", Some(15)));
 }
 
 #[test]
@@ -159,8 +159,8 @@ fn the_accountings_jobs() {
 /// Both formats agree on the same jobs.
 #[test]
 fn text_and_json_agree() {
-    let mut refusals = Refusals::default();
-    let text = lines::of_sacct(SACCT_TEXT, &Marks::recorded(), &cluster(), &mut refusals);
+    let mut parse_errors = ParseErrors::default();
+    let text = lines::of_sacct(SACCT_TEXT, &Marks::recorded(), &cluster(), &mut parse_errors);
     let json = accounting(SACCT);
     let with_exit = |lines: Vec<String>| {
         lines.iter().map(|line| line.replace("FAILED 0 0 3", "FAILED 0 0 -")).collect::<Vec<_>>()
@@ -176,7 +176,7 @@ fn text_and_json_agree() {
         assert!((text - json).abs() < 0.0011, "{text} {json}");
         assert_eq!(same.steps.len(), job.record.steps.len());
     }
-    let jobs = lines::of_squeue(SQUEUE_TEXT, &Marks::recorded(), &cluster(), &mut refusals);
+    let jobs = lines::of_squeue(SQUEUE_TEXT, &Marks::recorded(), &cluster(), &mut parse_errors);
     assert_eq!(
         lines_of(&jobs),
         [
@@ -190,7 +190,7 @@ fn text_and_json_agree() {
             "8  waiting PENDING - - - ",
         ]
     );
-    assert_eq!(refusals.done(), Vec::<String>::new());
+    assert_eq!(parse_errors.done(), Vec::<String>::new());
 }
 
 /// A name with line breaks, and with the field separators of the recorded answers.
@@ -199,8 +199,8 @@ fn text_with_breaks_in_names_is_read() {
     let marks = Marks::recorded();
     let first = SACCT_TEXT.lines().next().unwrap();
     let text = format!("a\nb\n{first}\n{first}\n");
-    let mut refusals = Refusals::default();
-    let jobs = lines::of_sacct(&text, &marks, &cluster(), &mut refusals);
+    let mut parse_errors = ParseErrors::default();
+    let jobs = lines::of_sacct(&text, &marks, &cluster(), &mut parse_errors);
     assert_eq!(jobs.len(), 2);
     assert_eq!(jobs[0].record.name.as_deref(), Some("a\nb\ngood"));
     assert_ne!(Marks::random().delimiter(), Marks::random().delimiter());
@@ -241,16 +241,20 @@ fn the_shapes_of_v0_0_41() {
 
 #[test]
 fn answers_without_jobs() {
-    let mut refusals = Refusals::default();
-    let mut read = |text: &str| answer::of_controller(text.as_bytes(), &cluster(), &mut refusals);
+    let mut parse_errors = ParseErrors::default();
+    let mut read =
+        |text: &str| answer::of_controller(text.as_bytes(), &cluster(), &mut parse_errors);
     assert!(read(UNCHANGED_41).unwrap().is_unchanged);
     assert_eq!(read(JOBS_41).unwrap().last_update, Some(1_700_000_101));
     assert!(read(NOTHING).unwrap().jobs.is_empty());
     assert!(read("{\"jobs\": [], \"errors\": []}").unwrap().jobs.is_empty());
     let broken =
         "{\"jobs\": [], \"errors\": [{\"error\": \"Unable to contact\", \"error_number\": 7}]}";
-    assert_eq!(read(broken).unwrap_err(), Wrong::Refused("Unable to contact (7)".to_owned()));
-    assert_eq!(read("{}").unwrap_err(), Wrong::Shape("it has no `jobs`".to_owned()));
+    assert_eq!(
+        read(broken).unwrap_err(),
+        AnswerError::Rejected("Unable to contact (7)".to_owned())
+    );
+    assert_eq!(read("{}").unwrap_err(), AnswerError::Shape("it has no `jobs`".to_owned()));
     assert!(read("").is_err() && read("[]").is_err() && read("{\"jobs\": 7}").is_err());
 }
 
@@ -261,12 +265,12 @@ fn one_invalid_job_does_not_affect_others() {
         {"job_id": 3, "job_state": "PENDING"},
         {"job_id": 4, "job_state": "RUNNING", "submit_time": 1, "nodes": "n[1"},
         {"job_id": 5, "job_state": "RUNNING", "submit_time": 1, "nodes": {"x": 1}, "name": 7}]}"#;
-    let mut refusals = Refusals::default();
-    let answer = answer::of_controller(jobs.as_bytes(), &cluster(), &mut refusals).unwrap();
+    let mut parse_errors = ParseErrors::default();
+    let answer = answer::of_controller(jobs.as_bytes(), &cluster(), &mut parse_errors).unwrap();
     assert_eq!(answer.jobs.len(), 2);
-    let refused = refusals.done();
-    assert_eq!(refused.len(), 5, "{refused:?}");
-    assert!(refused[2].contains("DANCING") && refused[4].contains("bracket"), "{refused:?}");
+    let rejected = parse_errors.done();
+    assert_eq!(rejected.len(), 5, "{rejected:?}");
+    assert!(rejected[2].contains("DANCING") && rejected[4].contains("bracket"), "{rejected:?}");
 }
 
 /// For one job: the controller, its cores, the accounting, and the controller once more.
@@ -281,7 +285,7 @@ fn each_report_is_merged_into_the_cached_job() {
     assert_eq!(take(&mut cache, controller(SQUEUE), Reporter::Controller).len(), 13);
     assert!(cache.wants_details());
     let scontrol = include_str!("../../../../testdata/schedulers/slurm-22.05/scontrol.txt");
-    let details = details::read(scontrol, &mut Refusals::default());
+    let details = details::read(scontrol, &mut ParseErrors::default());
     assert_eq!(cache.take_details(details).len(), 3);
     assert!(!cache.wants_details());
     cache.end_list(now);
@@ -329,7 +333,7 @@ fn the_schedule_of_accounting_queries() {
     assert_eq!(accounting.window(from, at(60), Some(at(-5000))), Some((at(-5000), at(60))));
     // An accounting that never arrives is not queried at each round.
     assert_eq!(accounting.window(from, at(20), Some(at(-5000))), None);
-    accounting.refusal = Some("x".to_owned());
+    accounting.rejection = Some("x".to_owned());
     assert_eq!(accounting.window(from, at(10), Some(at(5))), None);
     assert!(accounting.window(from, at(60), Some(at(5))).is_some());
     // A clock that was set back does not stop the queries.
@@ -341,15 +345,15 @@ fn every_truncated_answer_is_an_error_and_no_panic() {
     for text in [SQUEUE_LATER, JOBS_41] {
         let text = text.trim_end();
         for end in (0..text.len()).step_by(7) {
-            let mut refusals = Refusals::default();
+            let mut parse_errors = ParseErrors::default();
             let cut = &text.as_bytes()[..end];
-            assert!(answer::of_controller(cut, &cluster(), &mut refusals).is_err());
+            assert!(answer::of_controller(cut, &cluster(), &mut parse_errors).is_err());
         }
     }
     for end in 0..SACCT_TEXT.len() {
-        let mut refusals = Refusals::default();
+        let mut parse_errors = ParseErrors::default();
         let cut = SACCT_TEXT.get(..end).unwrap();
-        lines::of_sacct(cut, &Marks::recorded(), &cluster(), &mut refusals);
+        lines::of_sacct(cut, &Marks::recorded(), &cluster(), &mut parse_errors);
     }
 }
 
@@ -362,16 +366,16 @@ proptest! {
             let (before, rest) = text.split_at(at);
             let (_, after) = rest.split_at(rest.find(['\n', ',']).unwrap_or(rest.len()));
             let text = format!("{before}: {value}{after}");
-            let mut refusals = Refusals::default();
+            let mut parse_errors = ParseErrors::default();
             let read = if is_controller { answer::of_controller } else { answer::of_accounting };
-            read(text.as_bytes(), &cluster(), &mut refusals).ok();
+            read(text.as_bytes(), &cluster(), &mut parse_errors).ok();
         }
     }
 
     #[test]
     fn no_text_panics(text in "([0-9a-z\\[\\]_+.:-]{0,5}|\\|F\\||\\|R\\||\n){0,60}") {
-        let mut refusals = Refusals::default();
-        lines::of_sacct(&text, &Marks::recorded(), &cluster(), &mut refusals);
-        lines::of_squeue(&text, &Marks::recorded(), &cluster(), &mut refusals);
+        let mut parse_errors = ParseErrors::default();
+        lines::of_sacct(&text, &Marks::recorded(), &cluster(), &mut parse_errors);
+        lines::of_squeue(&text, &Marks::recorded(), &cluster(), &mut parse_errors);
     }
 }

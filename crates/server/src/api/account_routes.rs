@@ -1,10 +1,10 @@
 //! `/api/v1/accounts`: the members of accounts, and what they see of each other's jobs.
 
 use crate::api::job_routes::object;
-use crate::api::token_routes::refusal;
+use crate::api::token_routes::http_error;
 use crate::app::App;
 use crate::auth::caller::Caller;
-use crate::common::problem::Refusal;
+use crate::common::http_error::HttpError;
 use crate::http::params::part;
 use crate::http::selection::wrong;
 use crate::queries::answers::{json, wrote};
@@ -14,7 +14,7 @@ use axum::Extension;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::response::Response;
-use jobs::{Account, AccountChange, AccountKey, Role, Sees, Users};
+use jobs::{AccessLevel, Account, AccountChange, AccountKey, Role, Users};
 use std::sync::Arc;
 
 /// Most users named in one change.
@@ -25,7 +25,7 @@ pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     known(query, Operation::Accounts)?;
     let every = caller.reader().is_some_and(jobs::Reader::sees_every_job);
     let Some(of) = (if every { Some(None) } else { caller.rights.uid().map(Some) }) else {
@@ -33,9 +33,10 @@ pub(crate) async fn list(
     };
     let accounts = app.read_registry(move |app| {
         let users = app.registry.users();
-        let accounts = app.registry.accounts(of).map_err(refusal)?;
-        let told = accounts.iter().map(|account| told(account, &caller, every, &users));
-        Ok::<_, Refusal>(told.collect::<Vec<_>>())
+        let accounts = app.registry.accounts(of).map_err(http_error)?;
+        let account_for =
+            accounts.iter().map(|account| account_for(account, &caller, every, &users));
+        Ok::<_, HttpError>(account_for.collect::<Vec<_>>())
     });
     json(&accounts.await??)
 }
@@ -48,21 +49,21 @@ pub(crate) async fn change(
     Extension(caller): Extension<Caller>,
     name: Result<Path<String>, PathRejection>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let (head, body) = request.into_parts();
     known(head.uri.query().map(str::to_owned), Operation::ChangeAccount)?;
     let key: AccountKey = part(name)?.parse().map_err(wrong)?;
-    let asked: api::AccountChange = object(&app, &head, body).await?;
-    let more = serde_json::json!({"account": key.to_string(), "change": asked.clone()});
-    let changed = app.change_registry(caller.doer.whose(), move |app| {
+    let requested: api::AccountChange = object(&app, &head, body).await?;
+    let more = serde_json::json!({"account": key.to_string(), "change": requested.clone()});
+    let changed = app.change_registry(caller.actor.user_key(), move |app| {
         let users = app.registry.users();
-        let known = app.registry.account(&key).map_err(refusal)?;
-        let change = permitted(&asked, known.as_ref(), &caller, &users)?;
-        if known.is_none() && !asked.create {
+        let known = app.registry.account(&key).map_err(http_error)?;
+        let change = permitted(&requested, known.as_ref(), &caller, &users)?;
+        if known.is_none() && !requested.create {
             return Err(unknown(app, &key));
         }
-        let changed = app.registry.change_account(&key, &change).map_err(refusal)?;
-        Ok::<_, Refusal>(told(&changed, &caller, true, &users))
+        let changed = app.registry.change_account(&key, &change).map_err(http_error)?;
+        Ok::<_, HttpError>(account_for(&changed, &caller, true, &users))
     });
     wrote(json(&changed.await??)?, &more)
 }
@@ -73,23 +74,23 @@ pub(crate) async fn delete(
     Extension(caller): Extension<Caller>,
     name: Result<Path<String>, PathRejection>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     known(query, Operation::DeleteAccount)?;
     if !caller.rights.is_admin() {
-        return Err(Refusal::forbidden("only administrators delete accounts"));
+        return Err(HttpError::forbidden("only administrators delete accounts"));
     }
     let key: AccountKey = part(name)?.parse().map_err(wrong)?;
     let more = serde_json::json!({"account": key.to_string()});
-    let deleted = app.change_registry(caller.doer.whose(), move |app| {
-        let deleted = app.registry.delete_account(&key).map_err(refusal)?;
+    let deleted = app.change_registry(caller.actor.user_key(), move |app| {
+        let deleted = app.registry.delete_account(&key).map_err(http_error)?;
         let deleted = deleted.ok_or_else(|| unknown(app, &key))?;
-        Ok::<_, Refusal>(told(&deleted, &caller, true, &app.registry.users()))
+        Ok::<_, HttpError>(account_for(&deleted, &caller, true, &app.registry.users()))
     });
     wrote(json(&deleted.await??)?, &more)
 }
 
 /// Returns the error for an account that was neither reported nor created, with the closest known name.
-fn unknown(app: &App, key: &AccountKey) -> Refusal {
+fn unknown(app: &App, key: &AccountKey) -> HttpError {
     let name = key.to_string();
     let known: Vec<String> = app
         .registry
@@ -103,46 +104,46 @@ fn unknown(app: &App, key: &AccountKey) -> Refusal {
         || format!("`jobmeter account create {name}` creates one before its first job"),
         |near| format!("did you mean `{near}`?"),
     );
-    Refusal::not_found(format!("there is no account {name}")).hint(Some(hint))
+    HttpError::not_found(format!("there is no account {name}")).hint(Some(hint))
 }
 
 /// Checks a change, and whether the caller may make it.
 fn permitted(
-    asked: &api::AccountChange,
+    requested: &api::AccountChange,
     known: Option<&Account>,
     caller: &Caller,
     users: &Users,
-) -> Result<AccountChange, Refusal> {
+) -> Result<AccountChange, HttpError> {
     let admin = caller.rights.is_admin();
     // A read-only token gives no rights of a manager.
     let manages =
         caller.rights.registers_for().is_some_and(|uid| role(known, uid) == Some(Role::Manager));
-    if asked.create && !admin {
-        return Err(Refusal::forbidden("only administrators create accounts"));
+    if requested.create && !admin {
+        return Err(HttpError::forbidden("only administrators create accounts"));
     }
     if !admin && !manages {
         let message = "only managers of the account and administrators may change an account's \
                        settings";
-        return Err(Refusal::forbidden(message));
+        return Err(HttpError::forbidden(message));
     }
-    let members_see = asked.members_see.as_ref().map(|word| {
-        let sees = Sees::ALL.into_iter().find(|sees| sees.word() == word);
-        sees.ok_or_else(|| Refusal::malformed("`members_see` must be `nothing`, `jobs` or `all`"))
+    let members_see = requested.members_see.as_ref().map(|word| {
+        let sees = AccessLevel::ALL.into_iter().find(|sees| sees.word() == word);
+        sees.ok_or_else(|| HttpError::malformed("`members_see` must be `nothing`, `jobs` or `all`"))
     });
     let lists = [
-        (&asked.members, Role::Member),
-        (&asked.managers, Role::Manager),
-        (&asked.remove, Role::Removed),
+        (&requested.members, Role::Member),
+        (&requested.managers, Role::Manager),
+        (&requested.remove, Role::Removed),
     ];
     if lists.iter().map(|(names, _)| names.len()).sum::<usize>() > USERS_MAX {
-        return Err(Refusal::malformed(format!("more than {USERS_MAX} users")));
+        return Err(HttpError::malformed(format!("more than {USERS_MAX} users")));
     }
     let mut change = AccountChange { members_see: members_see.transpose()?, users: Vec::new() };
     for (names, to) in lists {
         for name in names {
             let uid = users.uid(name).or_else(|| name.parse().ok()).ok_or_else(|| {
                 let shown: String = name.chars().take(100).collect();
-                Refusal::malformed(format!(
+                HttpError::malformed(format!(
                     "the server knows no user `{shown}`; use the user ID instead"
                 ))
             })?;
@@ -152,7 +153,7 @@ fn permitted(
             }
             if !admin && (to == Role::Manager || role(known, uid) == Some(Role::Manager)) {
                 let message = "only administrators may change an account's managers";
-                return Err(Refusal::forbidden(message));
+                return Err(HttpError::forbidden(message));
             }
             change.users.push((uid, to));
         }
@@ -165,7 +166,7 @@ fn role(account: Option<&Account>, uid: u32) -> Option<Role> {
     account?.users.iter().find(|(of, _)| *of == uid).map(|(_, role)| *role)
 }
 
-fn told(account: &Account, caller: &Caller, every: bool, users: &Users) -> api::Account {
+fn account_for(account: &Account, caller: &Caller, every: bool, users: &Users) -> api::Account {
     let role = caller.rights.uid().and_then(|uid| role(Some(account), uid));
     let shown = every || role == Some(Role::Manager);
     let one = |(uid, role): &(u32, Role)| api::AccountUser {

@@ -5,12 +5,12 @@
 use crate::api::user_batches;
 use crate::app::App;
 use crate::auth::caller::Rights;
-use crate::auth::origin_policy::Tells;
+use crate::auth::origin_policy::ReportScope;
 use crate::common::counts;
-use crate::control::value_rule::When;
-use crate::control::watch::Reading;
-use crate::ingest::decoding::Read;
-use crate::ingest::send_limits::TooFast;
+use crate::control::rule_evaluator::Reading;
+use crate::control::value_rule::ValueRule;
+use crate::ingest::decoding::FrameRead;
+use crate::ingest::send_limits::SampleRateExceeded;
 use crate::ingest::senders::Senders;
 use model::{Boot, JobEvent, Origin, Timestamp};
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ pub(crate) struct Sending {
     pub(crate) received: Timestamp,
     /// Forbidden frames of the request before this slice.
     pub(crate) forbidden: usize,
-    pub(crate) rules: Arc<[When]>,
+    pub(crate) rules: Arc<[ValueRule]>,
 }
 
 /// The frames of a slice: the batches for the store, and the acks of all frames.
@@ -53,26 +53,26 @@ pub(crate) struct Admitted {
 
 /// A batch that is not passed to the store.
 struct Rejected {
-    fate: counts::Frame,
+    frame_count: counts::Frame,
     why: String,
     /// Whether the sender should send it again.
     later: bool,
 }
 
 /// Decides on the frames of a slice.
-pub(crate) fn admit(app: &App, sending: &Sending, frames: Vec<Read>) -> Admitted {
+pub(crate) fn admit(app: &App, sending: &Sending, frames: Vec<FrameRead>) -> Admitted {
     let mut admitted = Admitted { forbidden: sending.forbidden, ..Admitted::default() };
     for frame in frames {
         match frame {
-            Read::Bad { why, later } => {
-                let rejected = Rejected { fate: counts::Frame::Malformed, why, later };
+            FrameRead::Bad { why, later } => {
+                let rejected = Rejected { frame_count: counts::Frame::Malformed, why, later };
                 admitted.reject(app, (Boot([0; 16]), 0), rejected);
             }
-            Read::Forbidden(head, why) => {
+            FrameRead::Forbidden(head, why) => {
                 let rejected = too_many(admitted.forbidden).unwrap_or_else(|| forbidden(why, true));
                 admitted.reject(app, (head.boot, head.seq), rejected);
             }
-            Read::Batch(decoded, bytes) => {
+            FrameRead::Batch(decoded, bytes) => {
                 match check(app, sending, &decoded, admitted.forbidden) {
                     Err(rejected) => admitted.reject(app, (decoded.boot, decoded.seq), rejected),
                     Ok(()) => admitted.take(app, sending, *decoded, bytes),
@@ -85,27 +85,27 @@ pub(crate) fn admit(app: &App, sending: &Sending, frames: Vec<Read>) -> Admitted
 
 impl Admitted {
     fn reject(&mut self, app: &App, (boot, seq): (Boot, u64), rejected: Rejected) {
-        let Rejected { fate, why, later } = rejected;
-        self.forbidden += usize::from(matches!(fate, counts::Frame::Forbidden));
-        app.counts.frames.add(fate, 1);
+        let Rejected { frame_count, why, later } = rejected;
+        self.forbidden += usize::from(matches!(frame_count, counts::Frame::Forbidden));
+        app.counts.frames.add(frame_count, 1);
         self.settled |= !later;
-        self.acks.push(refused(boot, seq, later, why));
+        self.acks.push(rejection_ack(boot, seq, later, why));
     }
 
     fn take(&mut self, app: &App, sending: &Sending, decoded: Decoded, frame: Vec<u8>) {
         debug(&decoded);
         let received = sending.received;
         self.places.push(self.acks.len());
-        self.acks.push(refused(decoded.boot, decoded.seq, true, String::new()));
+        self.acks.push(rejection_ack(decoded.boot, decoded.seq, true, String::new()));
         self.origins.insert(decoded.origin.clone());
         self.events.push(decoded.jobs.clone());
-        self.readings.push(app.watching.readings(&sending.rules, &decoded, received));
+        self.readings.push(app.rule_evaluator.readings(&sending.rules, &decoded, received));
         self.batches.push(Incoming { frame, decoded, received });
     }
 }
 
 fn forbidden(why: String, later: bool) -> Rejected {
-    Rejected { fate: counts::Frame::Forbidden, why, later }
+    Rejected { frame_count: counts::Frame::Forbidden, why, later }
 }
 
 /// Rejects a frame unread, after `FORBIDDEN_MAX` forbidden frames.
@@ -129,16 +129,16 @@ fn check(app: &App, sending: &Sending, batch: &Decoded, before: usize) -> Result
     if let (Some(uid), Some((_, run))) = (user, batch.origin.as_run())
         && let Err(why) = app.send_limits.take_of_user(uid, run, batch, received)
     {
-        return Err(Rejected { fate: counts::Frame::Limited, why, later: false });
+        return Err(Rejected { frame_count: counts::Frame::Limited, why, later: false });
     }
     let sender =
         user.map_or_else(|| format!("origin {}", batch.origin), |uid| format!("user {uid}"));
     let limits = &app.send_limits;
     let taken = limits.take_events(&sender, batch, received);
     let taken = taken.and_then(|()| limits.take_samples(&sender, batch, received));
-    taken.map_err(|TooFast { why, later }| {
-        app.counts.samples_refused.add(if later { 0 } else { batch.index.len() });
-        Rejected { fate: counts::Frame::Limited, why, later }
+    taken.map_err(|SampleRateExceeded { why, later }| {
+        app.counts.samples_rejected.add(if later { 0 } else { batch.index.len() });
+        Rejected { frame_count: counts::Frame::Limited, why, later }
     })
 }
 
@@ -148,8 +148,12 @@ fn check(app: &App, sending: &Sending, batch: &Decoded, before: usize) -> Result
 fn may_hold(app: &App, sending: &Sending, batch: &Decoded) -> Result<(), (String, bool)> {
     let again = |why: String| (why, true);
     match sending.rights {
-        Rights::Agent(None) => app.own_device.check(batch, Tells::OfAny).map_err(again),
-        Rights::Agent(Some(_)) => app.own_device.check(batch, Tells::OfItsOwn).map_err(again),
+        Rights::Agent(None) => {
+            app.origin_policy.check(batch, ReportScope::AnyDevice).map_err(again)
+        }
+        Rights::Agent(Some(_)) => {
+            app.origin_policy.check(batch, ReportScope::OwnDevice).map_err(again)
+        }
         Rights::Admin(_) => Ok(()),
         _ => match sending.senders.job_start(&batch.origin) {
             Some(start) => user_batches::check(app, batch, start),
@@ -159,10 +163,11 @@ fn may_hold(app: &App, sending: &Sending, batch: &Decoded) -> Result<(), (String
 }
 
 /// Returns the ack of a batch that is not stored.
-fn refused(boot: Boot, seq: u64, later: bool, reason: String) -> Ack {
-    let status = if later { AckStatus::RefusedForNow } else { AckStatus::RefusedForGood };
-    let (samples_refused, samples_reason) = (0, String::new());
-    Ack { boot, seq, status, reason, samples_refused, samples_reason }
+fn rejection_ack(boot: Boot, seq: u64, later: bool, reason: String) -> Ack {
+    let status =
+        if later { AckStatus::RejectedTemporarily } else { AckStatus::RejectedPermanently };
+    let (samples_rejected, samples_reason) = (0, String::new());
+    Ack { boot, seq, status, reason, samples_rejected, samples_reason }
 }
 
 fn debug(batch: &Decoded) {

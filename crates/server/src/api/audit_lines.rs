@@ -2,7 +2,7 @@
 
 use crate::app::App;
 use crate::auth::caller::Caller;
-use crate::common::problem::Refusal;
+use crate::common::http_error::HttpError;
 use crate::http::params::Params;
 use crate::http::selection::{Span, wrong};
 use crate::queries::answers::json;
@@ -31,7 +31,7 @@ const ANY_JOB: &str = "*";
 
 /// Which lines are requested.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct AuditQuery {
     /// Words that must stand together in the actor of a line. A user matches by name or by UID.
     who: Vec<String>,
     /// A part of the action.
@@ -48,26 +48,27 @@ pub(crate) async fn audit(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let params = known(query, Operation::Audit)?;
     if !caller.reader().is_some_and(Reader::sees_every_job) {
-        return Err(Refusal::forbidden("only administrators and staff read the audit"));
+        return Err(HttpError::forbidden("only administrators and staff read the audit"));
     }
-    let span = Span::of(&params, &app.questions, app.now(), DAY)?;
+    let span = Span::of(&params, &app.engine, app.now(), DAY)?;
     let job = params.text("job")?.map(|text| named(&app.registry, text)).transpose()?;
-    let wanted = Wanted::of(&params, span, job, &app.registry.users())?;
-    let asker = app.asker(&caller)?;
+    let wanted = AuditQuery::of(&params, span, job, &app.registry.users())?;
+    let context = app.context(&caller)?;
     // The response shows which jobs other callers read.
-    asker.meets_any();
+    context.meets_any();
     let files = app.audit.files();
-    let cancel = asker.cancel.clone();
-    let lines =
-        app.work.answer(&asker.whose, asker.cancel, move || Ok(read_all(&files, &wanted, &cancel)));
-    json(&lines.await?.map_err(|error| Refusal::fault(&error))?)
+    let cancel = context.cancel.clone();
+    let lines = app
+        .work
+        .answer(&context.user_key, context.cancel, move || Ok(read_all(&files, &wanted, &cancel)));
+    json(&lines.await?.map_err(|error| HttpError::fault(&error))?)
 }
 
 /// Returns the job of `[CLUSTER:]ID` as audit lines name it. With a cluster, the registry may have deleted the job.
-fn named(registry: &Registry, text: String) -> Result<String, Refusal> {
+fn named(registry: &Registry, text: String) -> Result<String, HttpError> {
     if text == ANY_JOB {
         return Ok(text);
     }
@@ -79,13 +80,13 @@ fn named(registry: &Registry, text: String) -> Result<String, Refusal> {
     }
 }
 
-impl Wanted {
+impl AuditQuery {
     fn of(
         params: &Params,
         span: Span,
         job: Option<String>,
         users: &Users,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, HttpError> {
         let who = params.text("actor")?;
         let number = who.as_ref().and_then(|who| users.uid(who)).map(|uid| uid.to_string());
         Ok(Self {
@@ -120,7 +121,7 @@ fn has_words(text: &str, words: &str) -> bool {
 /// Reads the latest requested lines of several sequences of audit files, in the order of time.
 fn read_all(
     files: &[Vec<PathBuf>],
-    wanted: &Wanted,
+    wanted: &AuditQuery,
     cancel: &Cancel,
 ) -> io::Result<Vec<AuditEntry>> {
     let mut all = Vec::new();
@@ -132,11 +133,11 @@ fn read_all(
 }
 
 /// Reads the latest requested lines, in the order of time. The files come in reverse order of time.
-fn read(files: &[PathBuf], wanted: &Wanted, cancel: &Cancel) -> io::Result<Vec<AuditEntry>> {
+fn read(files: &[PathBuf], wanted: &AuditQuery, cancel: &Cancel) -> io::Result<Vec<AuditEntry>> {
     let mut all = VecDeque::new();
     let mut bytes = 0;
     for file in open(files)? {
-        let mut found = Found::default();
+        let mut found = MatchingLines::default();
         let older = found.read(file, wanted, cancel)?;
         // Of an older file, only its latest lines that still fit.
         while let Some((length, line)) = found.lines.pop_back() {
@@ -173,14 +174,14 @@ fn open(files: &[PathBuf]) -> io::Result<Vec<File>> {
 
 /// The latest requested lines of one file.
 #[derive(Default)]
-struct Found {
+struct MatchingLines {
     lines: VecDeque<(usize, AuditEntry)>,
     bytes: usize,
 }
 
-impl Found {
+impl MatchingLines {
     /// Reads a file. Returns whether older files may have requested lines.
-    fn read(&mut self, file: File, wanted: &Wanted, cancel: &Cancel) -> io::Result<bool> {
+    fn read(&mut self, file: File, wanted: &AuditQuery, cancel: &Cancel) -> io::Result<bool> {
         let mut first = None;
         let (mut damaged, mut before_damage) = (0, wanted.from);
         let (mut reader, mut line) = (BufReader::new(file), Vec::new());
@@ -192,20 +193,20 @@ impl Found {
             if cancel.check().is_err() {
                 return Ok(false);
             }
-            let Ok(told) = serde_json::from_slice::<AuditEntry>(line.trim_ascii_end()) else {
+            let Ok(entry) = serde_json::from_slice::<AuditEntry>(line.trim_ascii_end()) else {
                 // A line that is being written has no newline yet.
                 damaged += u64::from(line.ends_with(b"\n"));
                 continue;
             };
             if damaged == 0 {
-                before_damage = told.time;
+                before_damage = entry.time;
             }
-            first = first.or(Some(told.time));
-            if !wanted.wants(&told) {
+            first = first.or(Some(entry.time));
+            if !wanted.wants(&entry) {
                 continue;
             }
             self.bytes += line.len();
-            self.lines.push_back((line.len(), told));
+            self.lines.push_back((line.len(), entry));
             while self.lines.len() > wanted.most || self.bytes > BYTES_MAX {
                 let Some((length, _)) = self.lines.pop_front() else { break };
                 self.bytes -= length;
@@ -218,7 +219,7 @@ impl Found {
     }
 }
 
-impl Found {
+impl MatchingLines {
     /// Adds a note about undecodable lines, whatever the request: damage may hide an action.
     fn note(&mut self, count: u64, time: f64, most: usize) {
         let action = format!("{count} lines from this line on cannot be decoded");
@@ -252,9 +253,9 @@ mod tests {
         )
     }
 
-    fn all() -> Wanted {
+    fn all() -> AuditQuery {
         let (who, what, job) = (Vec::new(), None, None);
-        Wanted { who, what, job, from: 0.0, to: 1e10, most: 100 }
+        AuditQuery { who, what, job, from: 0.0, to: 1e10, most: 100 }
     }
 
     #[test]
@@ -267,26 +268,29 @@ mod tests {
             + "{\"time\": 4, \"actor"
             + "\n"
             + &line(5, "uid 7", "POST /api/v1/jobs", "oar:7");
-        let told = |wanted: &Wanted| {
+        let entry = |wanted: &AuditQuery| {
             let lines = read(&files, wanted, &Cancel::default()).unwrap();
             lines.iter().map(|line| line.time).collect::<Vec<_>>()
         };
-        assert_eq!(told(&all()), [0.0; 0], "no file, no line");
+        assert_eq!(entry(&all()), [0.0; 0], "no file, no line");
         std::fs::write(&files[1], older).unwrap();
         std::fs::write(&files[0], newer).unwrap();
         // The line after the third cannot be decoded.
         let noted = read(&files, &all(), &Cancel::default()).unwrap().swap_remove(3);
         assert_eq!(noted.action, "1 lines from this line on cannot be decoded");
-        assert_eq!(told(&all()), [1.0, 2.0, 3.0, 3.0, 5.0]);
-        assert_eq!(told(&Wanted { most: 2, ..all() }), [3.0, 5.0]);
-        assert_eq!(told(&Wanted { most: 3, ..all() }), [3.0, 3.0, 5.0]);
-        assert_eq!(told(&Wanted { most: 0, ..all() }), [0.0; 0]);
-        assert_eq!(told(&Wanted { from: 2.0, to: 3.0, ..all() }), [2.0, 3.0, 3.0]);
-        assert_eq!(told(&Wanted { who: vec!["uid 7".into()], ..all() }), [1.0, 3.0, 5.0]);
-        assert_eq!(told(&Wanted { who: vec!["7".into()], ..all() }), [1.0, 3.0, 3.0, 5.0]);
-        assert_eq!(told(&Wanted { who: vec!["ann".into(), "1000".into()], ..all() }), [3.0, 3.0]);
-        assert_eq!(told(&Wanted { what: Some("POST".into()), ..all() }), [1.0, 3.0, 5.0]);
-        assert_eq!(told(&Wanted { job: Some("oar:7".into()), ..all() }), [2.0, 3.0, 5.0]);
+        assert_eq!(entry(&all()), [1.0, 2.0, 3.0, 3.0, 5.0]);
+        assert_eq!(entry(&AuditQuery { most: 2, ..all() }), [3.0, 5.0]);
+        assert_eq!(entry(&AuditQuery { most: 3, ..all() }), [3.0, 3.0, 5.0]);
+        assert_eq!(entry(&AuditQuery { most: 0, ..all() }), [0.0; 0]);
+        assert_eq!(entry(&AuditQuery { from: 2.0, to: 3.0, ..all() }), [2.0, 3.0, 3.0]);
+        assert_eq!(entry(&AuditQuery { who: vec!["uid 7".into()], ..all() }), [1.0, 3.0, 5.0]);
+        assert_eq!(entry(&AuditQuery { who: vec!["7".into()], ..all() }), [1.0, 3.0, 3.0, 5.0]);
+        assert_eq!(
+            entry(&AuditQuery { who: vec!["ann".into(), "1000".into()], ..all() }),
+            [3.0, 3.0]
+        );
+        assert_eq!(entry(&AuditQuery { what: Some("POST".into()), ..all() }), [1.0, 3.0, 5.0]);
+        assert_eq!(entry(&AuditQuery { job: Some("oar:7".into()), ..all() }), [2.0, 3.0, 5.0]);
         let cancelled = Cancel::default();
         cancelled.cancel();
         assert_eq!(read(&files, &all(), &cancelled).unwrap(), []);

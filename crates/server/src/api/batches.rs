@@ -3,14 +3,14 @@
 use crate::api::admission::{Admitted, FORBIDDEN_MAX, Sending, admit};
 use crate::api::user_batches;
 use crate::app::App;
-use crate::auth::authentication::nobody;
+use crate::auth::authentication::no_credentials;
 use crate::auth::caller::{Caller, Rights};
 use crate::common::counts;
-use crate::common::problem::{Refusal, Why};
-use crate::control::value_rule::When;
+use crate::common::http_error::{HttpError, Why};
+use crate::control::value_rule::ValueRule;
 use crate::http::body::{Bounds, Sender, media_type, plain_encoding, read, unsupported};
 use crate::ingest::agents;
-use crate::ingest::decoding::{OfUser, USER_REQUEST_BYTES_MAX};
+use crate::ingest::decoding::{SendingUser, USER_REQUEST_BYTES_MAX};
 use crate::ingest::node_jobs_cache::DeviceJobs;
 use crate::ingest::senders::Senders;
 use axum::Extension;
@@ -21,7 +21,7 @@ use jobs::RegistryError;
 use model::{DeviceId, JobEvent, Origin, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use store::{Incoming, NotNow, Outcome};
+use store::{DeferReason, Incoming, Outcome};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use wire::{Ack, AckStatus, Answer};
@@ -42,7 +42,7 @@ struct Progress {
     acks: Vec<Ack>,
     origins: BTreeSet<Origin>,
     /// Why the last temporarily rejected frame was rejected.
-    later: Option<NotNow>,
+    later: Option<DeferReason>,
     /// Frames that the caller may not send.
     forbidden: usize,
     /// Whether at least one frame is settled: the sender need not send it again.
@@ -56,7 +56,7 @@ pub(crate) async fn batches(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let (head, body) = request.into_parts();
     let bounds = bounds(&app, &caller)?;
     let media_type = media_type(&head.headers);
@@ -64,7 +64,7 @@ pub(crate) async fn batches(
         && let Rights::User(uid) | Rights::StaffUser(uid) = caller.rights
     {
         let message = format!("user {uid} sends only the batches of their own runs");
-        return Err(Refusal::forbidden(message));
+        return Err(HttpError::forbidden(message));
     }
     if media_type.as_deref() != Some(FRAMES) {
         return Err(unsupported(format!("batches are sent as {FRAMES}")));
@@ -78,7 +78,7 @@ pub(crate) async fn batches(
     app.counts.bytes.add(held.bytes.len());
     if !held.bytes.starts_with(b"JMB") {
         app.counts.frames.add(counts::Frame::Malformed, 1);
-        return Err(Refusal::malformed("the body does not begin with a frame"));
+        return Err(HttpError::malformed("the body does not begin with a frame"));
     }
     // All frames of a request come from one sender, whose clock set their timestamps.
     let ahead_us = agents::ahead_us(&head.headers, received);
@@ -95,7 +95,7 @@ pub(crate) async fn batches(
     }
     if !stops.is_empty() {
         let note = move |app: &App| app.registry.note_stops(&stops, received);
-        let noted = app.change_registry(caller.doer.whose(), note);
+        let noted = app.change_registry(caller.actor.user_key(), note);
         if let Err(error) = noted.await? {
             log::error!(
                 "cannot store which agents were stopped; a restart of the server loses \
@@ -109,7 +109,7 @@ pub(crate) async fn batches(
 }
 
 /// Returns the limits of this caller's request body, or an error if the caller may send no batches.
-fn bounds<'a>(app: &'a App, caller: &Caller) -> Result<Bounds<'a>, Refusal> {
+fn bounds<'a>(app: &'a App, caller: &Caller) -> Result<Bounds<'a>, HttpError> {
     let within = app.limits.body_time;
     match caller.rights {
         Rights::Admin(_) | Rights::Agent(_) => {
@@ -119,23 +119,23 @@ fn bounds<'a>(app: &'a App, caller: &Caller) -> Result<Bounds<'a>, Refusal> {
             let bytes_max = app.limits.user_body_bytes_max;
             Ok(Bounds { bytes_max, within, budget: &app.bodies.user_batches })
         }
-        Rights::Guest | Rights::Reading(_) | Rights::Staff(_) => Err(Refusal::forbidden(
+        Rights::Guest | Rights::Reading(_) | Rights::Staff(_) => Err(HttpError::forbidden(
             "this token only permits reading; sending batches needs the \
                                     scope `agent`",
         )),
-        Rights::Telling(_) => Err(Refusal::forbidden(
+        Rights::JobReporter(_) => Err(HttpError::forbidden(
             "this token only permits reporting jobs; sending batches needs \
                                     the scope `agent`",
         )),
-        Rights::Anonymous | Rights::Nobody => Err(nobody()),
+        Rights::Anonymous | Rights::Nobody => Err(no_credentials()),
     }
 }
 
 /// Returns the user who sends the frames; `None` for other callers.
-fn user(caller: &Caller) -> Option<OfUser> {
+fn user(caller: &Caller) -> Option<SendingUser> {
     match caller.rights {
         Rights::User(uid) | Rights::StaffUser(uid) => {
-            Some(OfUser { uid, bytes_left: USER_REQUEST_BYTES_MAX })
+            Some(SendingUser { uid, bytes_left: USER_REQUEST_BYTES_MAX })
         }
         _ => None,
     }
@@ -148,7 +148,7 @@ async fn take(
     body: Arc<Vec<u8>>,
     received: Timestamp,
     mut progress: Progress,
-) -> Result<Progress, Refusal> {
+) -> Result<Progress, HttpError> {
     let (mut next, mut user) = (Some(0), user(caller));
     let senders = Arc::new(Senders::of(caller.rights.clone()));
     while let Some(at) = next {
@@ -166,18 +166,18 @@ async fn take(
         let to_admit = Arc::clone(app);
         let admit = move |frames| (admit(&to_admit, &sending, frames), sending.rules);
         let slice = app.decoding.slice(&body, (at, left), user, &senders, admit).await;
-        let mut slice = slice.ok_or_else(|| Refusal::fault(&"decoding batches ended early"))?;
+        let mut slice = slice.ok_or_else(|| HttpError::fault(&"decoding batches ended early"))?;
         let bytes_left = slice.bytes_left.ok_or_else(|| {
             let mib = USER_REQUEST_BYTES_MAX >> 20;
             let message =
                 format!("the batches have more than {mib} MiB decompressed; send fewer at once");
-            Refusal::too_large(message)
+            HttpError::too_large(message)
         })?;
         next = slice.next;
-        user = user.map(|user| OfUser { bytes_left, ..user });
+        user = user.map(|user| SendingUser { bytes_left, ..user });
         let undecided = slice.undecided.take();
         if let Some(admitted) = slice.made.take() {
-            store(app, &caller.doer.whose(), admitted, received, &mut progress).await?;
+            store(app, &caller.actor.user_key(), admitted, received, &mut progress).await?;
         }
         drop(slice);
         if progress.later.is_some() {
@@ -185,7 +185,7 @@ async fn take(
         }
         match (undecided, user) {
             (Some(_), _) if progress.forbidden >= FORBIDDEN_MAX => senders.close(),
-            (Some(origin), Some(OfUser { uid, .. })) => {
+            (Some(origin), Some(SendingUser { uid, .. })) => {
                 let decision = user_batches::job_start(app, uid, &origin).await?;
                 senders.decide(origin, decision);
             }
@@ -199,10 +199,10 @@ async fn take(
 async fn store(
     app: &Arc<App>,
     caller: &Arc<str>,
-    (admitted, rules): (Admitted, Arc<[When]>),
+    (admitted, rules): (Admitted, Arc<[ValueRule]>),
     received: Timestamp,
     progress: &mut Progress,
-) -> Result<(), Refusal> {
+) -> Result<(), HttpError> {
     let Admitted { mut acks, batches, places, events, readings, mut origins, forbidden, settled } =
         admitted;
     progress.origins.append(&mut origins);
@@ -213,7 +213,7 @@ async fn store(
     for (readings, outcome) in readings.iter().zip(&outcomes) {
         // Rules have already evaluated duplicates.
         if matches!(outcome, Outcome::Stored { .. }) {
-            let judged = app.watching.judge(&rules, readings, received);
+            let judged = app.rule_evaluator.evaluate(&rules, readings, received);
             app.counts.rules.add(counts::Rule::Fired, judged.fired);
             app.counts.rules.add(counts::Rule::TooSoon, judged.too_soon);
             app.counts.rules.add(counts::Rule::Unwatched, judged.unwatched);
@@ -229,7 +229,7 @@ async fn store(
 }
 
 /// Passes batches to the store, and waits until each is on the disk or rejected.
-async fn append(app: &Arc<App>, batches: Vec<Incoming>) -> Result<Vec<Outcome>, Refusal> {
+async fn append(app: &Arc<App>, batches: Vec<Incoming>) -> Result<Vec<Outcome>, HttpError> {
     if batches.is_empty() {
         return Ok(Vec::new());
     }
@@ -243,23 +243,23 @@ async fn append(app: &Arc<App>, batches: Vec<Incoming>) -> Result<Vec<Outcome>, 
         }
         done.send(outcomes).ok();
     });
-    outcomes.await.map_err(|_| Refusal::fault(&"the store dropped its batches"))
+    outcomes.await.map_err(|_| HttpError::fault(&"the store dropped its batches"))
 }
 
 /// Counts the outcome of a batch.
 fn count(app: &App, outcome: &Outcome, samples: usize) {
-    let fate = match outcome {
-        Outcome::Stored { samples_refused, .. } => {
-            let refused = usize::try_from(*samples_refused).unwrap_or(usize::MAX);
-            app.counts.samples.add(samples.saturating_sub(refused));
-            app.counts.samples_refused.add(refused);
+    let outcome_count = match outcome {
+        Outcome::Stored { samples_rejected, .. } => {
+            let rejected = usize::try_from(*samples_rejected).unwrap_or(usize::MAX);
+            app.counts.samples.add(samples.saturating_sub(rejected));
+            app.counts.samples_rejected.add(rejected);
             counts::Frame::Stored
         }
         Outcome::Duplicate => counts::Frame::Duplicate,
-        Outcome::RefusedForGood(_) => counts::Frame::Refused,
-        Outcome::RefusedForNow(_) => counts::Frame::Later,
+        Outcome::RejectedPermanently(_) => counts::Frame::Rejected,
+        Outcome::RejectedTemporarily(_) => counts::Frame::Later,
     };
-    app.counts.frames.add(fate, 1);
+    app.counts.frames.add(outcome_count, 1);
 }
 
 /// Passes the job events of stored and duplicate batches to the registry.
@@ -270,11 +270,11 @@ async fn apply(
     caller: &Arc<str>,
     (events, outcomes): (&[Vec<JobEvent>], &[Outcome]),
     (received, ahead_us): (Timestamp, i64),
-) -> Result<(), Refusal> {
+) -> Result<(), HttpError> {
     let kept = |outcome: &Outcome| matches!(outcome, Outcome::Stored { .. } | Outcome::Duplicate);
-    let told = events.iter().zip(outcomes).filter(|(_, outcome)| kept(outcome));
-    let told: Vec<JobEvent> = told.flat_map(|(events, _)| events).cloned().collect();
-    for events in told.chunks(EVENTS_AT_ONCE) {
+    let answer_jobs = events.iter().zip(outcomes).filter(|(_, outcome)| kept(outcome));
+    let answer_jobs: Vec<JobEvent> = answer_jobs.flat_map(|(events, _)| events).cloned().collect();
+    for events in answer_jobs.chunks(EVENTS_AT_ONCE) {
         apply_some(app, caller, events.to_vec(), (received, ahead_us)).await?;
     }
     Ok(())
@@ -286,11 +286,11 @@ async fn apply_some(
     caller: &Arc<str>,
     events: Vec<JobEvent>,
     (received, ahead_us): (Timestamp, i64),
-) -> Result<(), Refusal> {
+) -> Result<(), HttpError> {
     let applied = app.change_registry(Arc::clone(caller), move |app| {
         let applied = app.registry.apply_by(&events, received, ahead_us)?;
-        if applied.began + applied.ended + applied.asked > 0 {
-            app.told_jobs.changed();
+        if applied.began + applied.ended + applied.requested > 0 {
+            app.node_jobs.changed();
         }
         Ok::<_, RegistryError>(applied)
     });
@@ -299,30 +299,30 @@ async fn apply_some(
         let message = "the registry of jobs cannot be written; send these batches again";
         match error {
             RegistryError::Full(_) => {
-                Refusal::new(StatusCode::INSUFFICIENT_STORAGE, "53100", Why::Full, message)
+                HttpError::new(StatusCode::INSUFFICIENT_STORAGE, "53100", Why::Full, message)
             }
-            _ => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "58000", Why::Busy, message),
+            _ => HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "58000", Why::Busy, message),
         }
     })?;
     let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     app.counts.job_events.add(count(applied.began + applied.ended + applied.known));
-    app.counts.job_events_refused.add(count(applied.refused));
+    app.counts.job_events_rejected.add(count(applied.rejected));
     Ok(())
 }
 
 /// Writes a batch's outcome into its ack.
 fn settle(ack: &mut Ack, outcome: Outcome, progress: &mut Progress) {
-    progress.settled |= !matches!(outcome, Outcome::RefusedForNow(_));
+    progress.settled |= !matches!(outcome, Outcome::RejectedTemporarily(_));
     match outcome {
-        Outcome::Stored { samples_refused, reason } => {
+        Outcome::Stored { samples_rejected, reason } => {
             ack.status = AckStatus::Stored;
-            (ack.samples_refused, ack.samples_reason) = (samples_refused, reason);
+            (ack.samples_rejected, ack.samples_reason) = (samples_rejected, reason);
         }
         Outcome::Duplicate => ack.status = AckStatus::Duplicate,
-        Outcome::RefusedForGood(reason) => {
-            (ack.status, ack.reason) = (AckStatus::RefusedForGood, reason);
+        Outcome::RejectedPermanently(reason) => {
+            (ack.status, ack.reason) = (AckStatus::RejectedPermanently, reason);
         }
-        Outcome::RefusedForNow(not_now) => {
+        Outcome::RejectedTemporarily(not_now) => {
             ack.reason = not_now.to_string();
             log::warn!("the server rejects batches temporarily: {not_now}");
             progress.later = Some(not_now);
@@ -335,52 +335,52 @@ async fn answer(
     app: &Arc<App>,
     headers: &HeaderMap,
     progress: Progress,
-) -> Result<Answer, Refusal> {
+) -> Result<Answer, HttpError> {
     let live = app.live();
     let at = agents::generation(headers);
     let device = progress.origins.first().and_then(|origin| DeviceId::new(origin.as_str()).ok());
     // A user's `jobmeter run` is not an agent: the settings for agents do not apply to it.
     let settings =
-        device.as_ref().map(|device| app.on_demand.told(device, &live.agents, app.now()));
+        device.as_ref().map(|device| app.on_demand.config_for(device, &live.agents, app.now()));
     let wanted = settings.as_ref().map_or(0, |settings| settings.generation);
     let config = match settings {
         Some(settings) if wanted != 0 && at != Some(wanted) => settings.text.clone(),
         _ => Vec::new(),
     };
-    let DeviceJobs { local, open } = told_jobs(app, &progress.origins).await?;
+    let DeviceJobs { local, open } = node_jobs(app, &progress.origins).await?;
     let (local_jobs, open_jobs) = (local, open);
     let (acks, server) = (progress.acks, app.registry.identity().to_owned());
     Ok(Answer { acks, config_generation: wanted, config, local_jobs, open_jobs, server })
 }
 
 /// Returns the jobs of the devices that these origins name.
-async fn told_jobs(app: &Arc<App>, origins: &BTreeSet<Origin>) -> Result<DeviceJobs, Refusal> {
+async fn node_jobs(app: &Arc<App>, origins: &BTreeSet<Origin>) -> Result<DeviceJobs, HttpError> {
     let mut jobs = DeviceJobs::default();
     for device in origins.iter().filter_map(|origin| DeviceId::new(origin.as_str()).ok()) {
-        let told = match app.told_jobs.known(&device) {
+        let answer_jobs = match app.node_jobs.known(&device) {
             Some(known) => known,
             None => {
-                let ask = move |app: &App| app.told_jobs.ask(&app.registry, &device);
+                let look_up = move |app: &App| app.node_jobs.look_up(&app.registry, &device);
                 // The batches are stored already. A response without the list would withdraw the jobs that were
                 // reported to agents before. Instead, the request fails, and the agents retry.
-                app.read_registry(ask).await?.map_err(|error| Refusal::fault(&error))?
+                app.read_registry(look_up).await?.map_err(|error| HttpError::fault(&error))?
             }
         };
-        jobs.local.extend(told.local);
-        jobs.open.extend(told.open);
+        jobs.local.extend(answer_jobs.local);
+        jobs.open.extend(answer_jobs.open);
     }
     Ok(jobs)
 }
 
-fn full_or_busy(not_now: &NotNow) -> Refusal {
+fn full_or_busy(not_now: &DeferReason) -> HttpError {
     if not_now.is_full() {
         let status = StatusCode::INSUFFICIENT_STORAGE;
-        return Refusal::new(status, "53100", Why::Full, not_now.to_string());
+        return HttpError::new(status, "53100", Why::Full, not_now.to_string());
     }
-    let why = if matches!(not_now, NotNow::Closing) { Why::Stopping } else { Why::Busy };
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "53300", why, not_now.to_string())
+    let why = if matches!(not_now, DeferReason::Closing) { Why::Stopping } else { Why::Busy };
+    HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "53300", why, not_now.to_string())
 }
 
-fn stopping() -> Refusal {
-    full_or_busy(&NotNow::Closing)
+fn stopping() -> HttpError {
+    full_or_busy(&DeferReason::Closing)
 }

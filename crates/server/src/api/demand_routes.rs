@@ -4,12 +4,12 @@
 use crate::api::job_routes::object;
 use crate::app::App;
 use crate::auth::caller::{Caller, Rights};
-use crate::common::problem::{Refusal, Why};
+use crate::common::http_error::{HttpError, Why};
 use crate::control::text::{list, quoted};
 use crate::http::params::{Params, part};
 use crate::http::selection::{Span, list as names_in, wrong};
-use crate::ingest::agents::{AgentReport, Counted};
-use crate::queries::answers::{ask, json, wrote};
+use crate::ingest::agents::{AgentCounts, AgentReport};
+use crate::queries::answers::{json, reply, wrote};
 use crate::queries::series::known;
 use api::{Operation, Set, SetBurst, SetSource};
 use axum::Extension;
@@ -37,11 +37,11 @@ pub(crate) async fn settings(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     known(query, Operation::Settings)?;
     if !caller.reader().is_some_and(Reader::sees_every_job) {
         let message = "only administrators and staff may read setting overrides and flushes";
-        return Err(Refusal::forbidden(message));
+        return Err(HttpError::forbidden(message));
     }
     let (active, now) = (app.on_demand.active(), app.now());
     let holds = active.held.changes.iter().filter(|change| change.until > now);
@@ -64,20 +64,20 @@ fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
     };
     for agent in app.agents.matching(&change.nodes) {
         shown.nodes_known += 1;
-        let told = app.on_demand.told(&agent.device, base, now);
+        let reported = app.on_demand.config_for(&agent.device, base, now);
         let left_out = app.on_demand.left_out(&agent.device, change.number);
         if !left_out.is_empty() && shown.rejected.len() < LISTED_MAX {
             let (device, sections) = (agent.device.to_string(), left_out.join("], ["));
             let reason = format!("its limits are reached; it does not receive [{sections}]");
             shown.rejected.push(api::SetRejection { device, reason });
         }
-        if agent.generation != Some(told.generation) {
+        if agent.generation != Some(reported.generation) {
             continue;
         }
-        let text = String::from_utf8_lossy(&told.text);
-        let refused = agent.refused.iter().flat_map(|why| refusals(why, &text));
+        let text = String::from_utf8_lossy(&reported.text);
+        let rejected = agent.rejected.iter().flat_map(|why| http_errors(why, &text));
         let (mut is_taken, mut ends) = (left_out.is_empty(), None);
-        for (key, what) in refused.filter(|(key, _)| concerns(change, key)) {
+        for (key, what) in rejected.filter(|(key, _)| concerns(change, key)) {
             if let Some((until, reason)) = shortened(&what) {
                 // Of the sources of a change, the first to end counts.
                 let new = (until < change.until).then(|| (until, reason.to_owned()));
@@ -100,7 +100,7 @@ fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
 }
 
 /// Splits an agent's rejection of a configuration text into messages, each with the key that it concerns.
-fn refusals(why: &str, text: &str) -> Vec<(String, String)> {
+fn http_errors(why: &str, text: &str) -> Vec<(String, String)> {
     let sentences = why.strip_prefix("server:").unwrap_or(why).split("; server:");
     let one = |sentence: &str| {
         // `LINE:COLUMN: message`, or a message with a key in backticks.
@@ -159,7 +159,7 @@ pub(crate) async fn set(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let (head, body) = request.into_parts();
     known(head.uri.query().map(str::to_owned), Operation::Set)?;
     administrators_only(&caller)?;
@@ -173,7 +173,7 @@ pub(crate) async fn set(
     };
     let known = app.agents.counted(&new.nodes, now);
     let nodes = new.nodes.to_string();
-    let number = app.change_registry(caller.doer.whose(), move |app| {
+    let number = app.change_registry(caller.actor.user_key(), move |app| {
         let number = app.on_demand.demand().change(&new, now)?;
         app.on_demand.refresh(now)?;
         let settings: Vec<String> = new.entries.iter().map(ToString::to_string).collect();
@@ -181,7 +181,7 @@ pub(crate) async fn set(
         log::info!("change {number} of {nodes} by {by} until {until}: {}", settings.join("; "));
         Ok((number, settings, full(app, &nodes, number, now)))
     });
-    let (number, settings, nodes_full) = number.await?.map_err(refusal)?;
+    let (number, settings, nodes_full) = number.await?.map_err(http_error)?;
     let more = serde_json::json!({"number": number, "nodes": nodes, "settings": settings});
     wrote(json(&api::ChangeReceipt { nodes_full, ..numbered(number, known) })?, &more)
 }
@@ -190,7 +190,7 @@ pub(crate) async fn set(
 fn full(app: &App, nodes: &NodeList, number: i64, now: Timestamp) -> u64 {
     let base = &app.live().agents;
     let is_full = |agent: &AgentReport| {
-        app.on_demand.told(&agent.device, base, now);
+        app.on_demand.config_for(&agent.device, base, now);
         !app.on_demand.left_out(&agent.device, number).is_empty()
     };
     let full = app.agents.matching(nodes).iter().filter(|agent| is_full(agent)).count();
@@ -198,10 +198,10 @@ fn full(app: &App, nodes: &NodeList, number: i64, now: Timestamp) -> u64 {
 }
 
 /// Converts a request to entries of the agents' configuration file.
-fn entries(set: &Set) -> Result<Vec<Entry>, Refusal> {
+fn entries(set: &Set) -> Result<Vec<Entry>, HttpError> {
     let mut entries = Vec::new();
     if set.sources.len() > LISTED_MAX || set.bursts.len() > LISTED_MAX {
-        return Err(Refusal::malformed(format!("more than {LISTED_MAX} sources")));
+        return Err(HttpError::malformed(format!("more than {LISTED_MAX} sources")));
     }
     let entry = |section: &str, key: &str, value: String| Entry {
         section: section.into(),
@@ -224,7 +224,7 @@ fn entries(set: &Set) -> Result<Vec<Entry>, Refusal> {
                     && event.bytes().all(|byte| byte.is_ascii_graphic())
             };
             if events.len() > LISTED_MAX || !events.iter().all(is_word) {
-                return Err(Refusal::malformed(format!(
+                return Err(HttpError::malformed(format!(
                     "`events` are {LISTED_MAX} names at most, without blanks, each of \
                      {EVENT_BYTES_MAX} bytes at most"
                 )));
@@ -244,38 +244,38 @@ fn entries(set: &Set) -> Result<Vec<Entry>, Refusal> {
             api::FlushOn::JobEnd => quoted("job_end"),
         };
         if flush_on.len() > 2 {
-            return Err(Refusal::malformed("`flush_on` has at most two entries"));
+            return Err(HttpError::malformed("`flush_on` has at most two entries"));
         }
         entries.push(entry(&section, "flush_on", list(flush_on.iter().map(word))));
     }
     if entries.is_empty() {
-        return Err(Refusal::malformed("the change is empty: set `sources` or `bursts`"));
+        return Err(HttpError::malformed("the change is empty: set `sources` or `bursts`"));
     }
     Ok(entries)
 }
 
-fn section(what: &str, name: &str) -> Result<String, Refusal> {
+fn section(what: &str, name: &str) -> Result<String, HttpError> {
     source_word(name)?;
     Ok(format!("{what}.{name}"))
 }
 
 /// Checks that a text may be the name of a source: api::WORD.
-fn source_word(name: &str) -> Result<(), Refusal> {
+fn source_word(name: &str) -> Result<(), HttpError> {
     let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
     if (1..=64).contains(&name.len()) && name.bytes().all(letter) {
         return Ok(());
     }
     let shown: String = name.chars().take(64).collect();
-    Err(Refusal::malformed(format!(
+    Err(HttpError::malformed(format!(
         "`{shown}` is not a source name; source names match {}",
         api::WORD
     )))
 }
 
 /// Formats a duration as in the agents' configuration file.
-fn span(what: &str, seconds: f64, (least, most): (f64, f64)) -> Result<String, Refusal> {
+fn span(what: &str, seconds: f64, (least, most): (f64, f64)) -> Result<String, HttpError> {
     if !(least..=most).contains(&seconds) {
-        return Err(Refusal::malformed(format!("`{what}` must be {least} s to {most} s")));
+        return Err(HttpError::malformed(format!("`{what}` must be {least} s to {most} s")));
     }
     let ms = (seconds * 1000.0).round();
     Ok(if ms % 1000.0 == 0.0 { format!("\"{}s\"", ms / 1000.0) } else { format!("\"{ms}ms\"") })
@@ -287,9 +287,9 @@ pub(crate) fn ends(
     seconds: f64,
     most: f64,
     now: Timestamp,
-) -> Result<Timestamp, Refusal> {
+) -> Result<Timestamp, HttpError> {
     if !(1.0..=most).contains(&seconds) {
-        return Err(Refusal::malformed(format!("`{what}` must be 1 s to {most} s")));
+        return Err(HttpError::malformed(format!("`{what}` must be 1 s to {most} s")));
     }
     #[expect(clippy::cast_possible_truncation, reason = "bounded by the lines above")]
     Ok(now.plus((seconds * 1e6).round() as i64))
@@ -301,7 +301,7 @@ pub(crate) async fn undo(
     Extension(caller): Extension<Caller>,
     number: Result<Path<String>, PathRejection>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     known(query, Operation::Undo)?;
     administrators_only(&caller)?;
     let number = number_of(number)?;
@@ -309,7 +309,7 @@ pub(crate) async fn undo(
     let active = app.on_demand.active();
     let change = active.held.changes.iter().find(|change| change.number == number);
     let nodes = change.map(|change| app.agents.counted(&change.nodes, now)).unwrap_or_default();
-    let undone = app.change_registry(caller.doer.whose(), move |app| {
+    let undone = app.change_registry(caller.actor.user_key(), move |app| {
         let undone = app.on_demand.demand().undo(number, &by, now)?;
         app.on_demand.refresh(now)?;
         if undone {
@@ -317,8 +317,8 @@ pub(crate) async fn undo(
         }
         Ok(undone)
     });
-    if !undone.await?.map_err(refusal)? {
-        return Err(Refusal::not_found(format!("there is no active change {number}")));
+    if !undone.await?.map_err(http_error)? {
+        return Err(HttpError::not_found(format!("there is no active change {number}")));
     }
     wrote(json(&numbered(number, nodes))?, &serde_json::json!({"number": number}))
 }
@@ -328,7 +328,7 @@ pub(crate) async fn flush(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let (head, body) = request.into_parts();
     known(head.uri.query().map(str::to_owned), Operation::Flush)?;
     administrators_only(&caller)?;
@@ -338,13 +338,13 @@ pub(crate) async fn flush(
     let (by, now) = (name_of(&app, &caller), app.now());
     let known = app.agents.counted(&nodes, now);
     let more = serde_json::json!({"nodes": nodes.to_string(), "source": source});
-    let number = app.change_registry(caller.doer.whose(), move |app| {
+    let number = app.change_registry(caller.actor.user_key(), move |app| {
         let number = app.on_demand.demand().flush(&nodes, &source, &by, now)?;
         app.on_demand.refresh(now)?;
         log::info!("flush {number} of {source} on {nodes} by {by}");
         Ok(number)
     });
-    wrote(json(&numbered(number.await?.map_err(refusal)?, known))?, &more)
+    wrote(json(&numbered(number.await?.map_err(http_error)?, known))?, &more)
 }
 
 /// `GET /api/v1/marks`: the on-demand requests in the interval; the default is the last day.
@@ -354,12 +354,12 @@ pub(crate) async fn marks(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let params: Params = known(query, Operation::Marks)?;
     let devices = params.text("device")?.map(|names| devices(&names)).transpose()?;
-    let span = Span::of(&params, &app.questions, app.now(), DAY)?;
-    ask(&app, &caller, move |questions, asker| {
-        let marks = questions.marks((span.from, span.to), devices.as_deref(), MARKS_MAX, asker)?;
+    let span = Span::of(&params, &app.engine, app.now(), DAY)?;
+    reply(&app, &caller, move |engine, context| {
+        let marks = engine.marks((span.from, span.to), devices.as_deref(), MARKS_MAX, context)?;
         Ok(marks.marks.into_iter().map(shown_mark).collect::<Vec<_>>())
     })
     .await
@@ -377,15 +377,15 @@ fn shown_mark(SeenMark { mark, nodes }: SeenMark) -> api::Mark {
     }
 }
 
-fn devices(names: &str) -> Result<Vec<DeviceId>, Refusal> {
+fn devices(names: &str) -> Result<Vec<DeviceId>, HttpError> {
     names_in(names)?.map(|name| DeviceId::new(name).map_err(wrong)).collect()
 }
 
-pub(crate) fn administrators_only(caller: &Caller) -> Result<(), Refusal> {
+pub(crate) fn administrators_only(caller: &Caller) -> Result<(), HttpError> {
     if caller.rights.is_admin() {
         return Ok(());
     }
-    Err(Refusal::forbidden("only administrators may change or flush nodes"))
+    Err(HttpError::forbidden("only administrators may change or flush nodes"))
 }
 
 /// Returns the caller's name, as stored with a request.
@@ -398,111 +398,32 @@ pub(crate) fn name_of(app: &App, caller: &Caller) -> Box<str> {
 }
 
 /// Parses the number in a path.
-pub(crate) fn number_of(number: Result<Path<String>, PathRejection>) -> Result<i64, Refusal> {
+pub(crate) fn number_of(number: Result<Path<String>, PathRejection>) -> Result<i64, HttpError> {
     let text = part(number)?;
     let number = text.parse().ok().filter(|number| (1..1 << 53).contains(number));
     number.ok_or_else(|| {
-        Refusal::malformed(
+        HttpError::malformed(
             "the last part of the path must be a whole number \
                                              above 0",
         )
     })
 }
 
-pub(crate) fn numbered(number: i64, nodes: Counted) -> api::ChangeReceipt {
-    let Counted { known, reporting } = nodes;
+pub(crate) fn numbered(number: i64, nodes: AgentCounts) -> api::ChangeReceipt {
+    let AgentCounts { known, reporting } = nodes;
     api::ChangeReceipt { id: number, nodes_known: known, nodes_reporting: reporting, nodes_full: 0 }
 }
 
 /// Converts the error of an on-demand request.
-pub(crate) fn refusal(error: DemandError) -> Refusal {
+pub(crate) fn http_error(error: DemandError) -> HttpError {
     match error {
         DemandError::Full { .. } => {
             let status = StatusCode::INSUFFICIENT_STORAGE;
-            Refusal::new(status, "53400", Why::Full, error.to_string())
+            HttpError::new(status, "53400", Why::Full, error.to_string())
         }
-        error => Refusal::fault(&error),
+        error => HttpError::fault(&error),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_change_in_the_words_of_the_agents_files() {
-        let set = r#"{"nodes": "n1", "for_seconds": 60, "sources": {
-                "perf": {"enabled": true, "period_seconds": 0.1, "events": ["cache_ll", "a/b=\"c\"/"]},
-                "load": {"period_seconds": 90}
-            }, "bursts": {"cpu": {"period_seconds": 0.25, "keep_seconds": 60, "flush_on": ["job_end"]}}}"#;
-        let entries = entries(&serde_json::from_str(set).unwrap()).unwrap();
-        let lines: Vec<String> = entries.iter().map(ToString::to_string).collect();
-        assert_eq!(
-            lines,
-            [
-                "sources.load.period = \"90s\"",
-                "sources.perf.enabled = true",
-                "sources.perf.period = \"100ms\"",
-                "sources.perf.events = [\"cache_ll\", \"a/b=\\\"c\\\"/\"]",
-                "burst.cpu.period = \"250ms\"",
-                "burst.cpu.keep = \"60s\"",
-                "burst.cpu.flush_on = [\"job_end\"]",
-            ]
-        );
-    }
-
-    #[test]
-    fn a_refusal_is_shown_for_its_own_change_alone() {
-        let text = "until = \"2026-01-06T14:00:00Z\"\n[sources.load]\nperiod = \"1s\"\nenabled = true\n\
-                    [burst.cpu]\nperiod = \"1s\"\nuntil = 5\n[[promote]]\nmetric = \"x\"\n";
-        let why = "server:1:9: shortened to 1970-01-01T01:00:00Z: `remote.time_max` is 1h; server:3:10: `remote.allow` has no \
-                   `periods`; server: `burst.exec`: `exec` has no burst; server:7:9: it ends: a; b; \
-                   server:9:10: `remote.allow` has no `promotions`";
-        let found = refusals(why, text);
-        let keys: Vec<&str> = found.iter().map(|(key, _)| &**key).collect();
-        let expected =
-            ["until", "sources.load.period", "burst.exec", "burst.cpu.until", "promote.metric"];
-        assert_eq!(keys, expected);
-        assert_eq!(found[1].1, "`remote.allow` has no `periods`");
-        assert_eq!(found[3].1, "it ends: a; b");
-        assert!(shortened(&found[0].1).is_some() && shortened(&found[1].1).is_none());
-        let change = |section: &str, key: &str| {
-            let entry = Entry { section: section.into(), key: key.into(), value: "1".into() };
-            let nodes = NodeList::new("n1").unwrap();
-            let (made, until) = (Timestamp(0), Timestamp(1));
-            Change { number: 1, nodes, entries: vec![entry], made, until, by: "root".into() }
-        };
-        let of = |change: Change| {
-            found
-                .iter()
-                .filter(|one| concerns(&change, &one.0))
-                .map(|one| &*one.0)
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(of(change("sources.load", "period")), ["until", "sources.load.period"]);
-        assert_eq!(of(change("sources.memory", "period")), ["until"]);
-        assert_eq!(of(change("burst.cpu", "keep")), ["burst.cpu.until"]);
-        assert_eq!(of(change("burst.exec", "keep")), ["burst.exec"]);
-    }
-
-    #[test]
-    fn what_cannot_be_a_setting_is_refused() {
-        for more in [
-            "",
-            r#", "sources": {"load": {}}"#,
-            r#", "sources": {"a.b": {"enabled": true}}"#,
-            r#", "sources": {"load": {"period_seconds": 0}}"#,
-            r#", "sources": {"load": {"events": ["a b"]}}"#,
-            r#", "bursts": {"cpu": {"period_seconds": 0.1, "keep_seconds": 1e9}}"#,
-        ] {
-            let text = format!("{{\"nodes\": \"n1\", \"for_seconds\": 60{more}}}");
-            let set: Set = serde_json::from_str(&text).unwrap();
-            assert_eq!(entries(&set).unwrap_err().status, 400, "{text}");
-        }
-        let now = Timestamp(0);
-        assert_eq!(ends("x", 1.5, SECONDS_MAX, now).unwrap(), Timestamp(1_500_000));
-        for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e12] {
-            assert!(ends("x", seconds, SECONDS_MAX, now).is_err(), "{seconds}");
-        }
-    }
-}
+mod tests;

@@ -1,11 +1,11 @@
 //! The checks that every request passes: the host name, the origin of the page that sends it, and the caller.
 
 use crate::app::App;
-use crate::auth::audit::{Unchanged, Wrote};
-use crate::auth::authentication::{AuthContext, authenticate, nobody};
+use crate::auth::audit::{AuditedChange, Unchanged};
+use crate::auth::authentication::{AuthContext, authenticate, no_credentials};
 use crate::auth::caller::{Caller, Rights};
 use crate::common::counts::Route;
-use crate::common::problem::{Refusal, Why};
+use crate::common::http_error::{HttpError, Why};
 use crate::http::compression::{Coding, compress};
 use crate::http::connection_limits::Slot;
 use axum::extract::{Request, State};
@@ -41,38 +41,38 @@ pub(crate) async fn gate(
     let route = Route::of(request.uri().path());
     let coding = Coding::accepted(request.headers());
     let admitted = admit(&app, &request);
-    let told = log::log_enabled!(log::Level::Trace)
+    let audited = log::log_enabled!(log::Level::Trace)
         .then(|| format!("{} {} of {admitted:?}", request.method(), request.uri().path()));
     let admitted = admitted.and_then(|caller| Ok((request_slot(&app, &caller)?, caller)));
     let response = match admitted {
         Ok((_slot, caller)) => {
-            let (doer, changes) = (caller.doer.clone(), changes(&request));
+            let (actor, changes) = (caller.actor.clone(), changes(&request));
             // This includes tokens of scope `jobs`: a prologue in a loop must not displace administrators' entries.
             let is_user = matches!(
                 caller.rights,
-                Rights::User(_) | Rights::StaffUser(_) | Rights::Telling(_)
+                Rights::User(_) | Rights::StaffUser(_) | Rights::JobReporter(_)
             );
             request.extensions_mut().insert(caller);
             let response = next.run(request).await;
-            let told = response.extensions().get::<Wrote>();
+            let audited = response.extensions().get::<AuditedChange>();
             let is_unchanged = response.extensions().get::<Unchanged>().is_some();
-            if response.status().is_success() && !is_unchanged && (changes || told.is_some()) {
-                let nothing = Wrote::default();
-                let Wrote(more) = told.unwrap_or(&nothing);
+            if response.status().is_success() && !is_unchanged && (changes || audited.is_some()) {
+                let nothing = AuditedChange::default();
+                let AuditedChange(more) = audited.unwrap_or(&nothing);
                 match is_user {
-                    true => app.audit.wrote_as_user(&doer, app.now(), more),
-                    false => app.audit.wrote(&doer, app.now(), more),
+                    true => app.audit.wrote_as_user(&actor, app.now(), more),
+                    false => app.audit.wrote(&actor, app.now(), more),
                 }
             }
             response
         }
-        Err(refusal) => refusal.into_response(),
+        Err(http_error) => http_error.into_response(),
     };
     if let Some(why) = response.extensions().get::<Why>() {
-        app.counts.refusals.add(*why, 1);
+        app.counts.http_errors.add(*why, 1);
     }
-    if let Some(told) = told {
-        log::trace!("{told}: {}", response.status());
+    if let Some(audited) = audited {
+        log::trace!("{audited}: {}", response.status());
     }
     app.counts.answered(route, response.status().as_u16(), began.elapsed());
     let mut response = compress(coding, response);
@@ -94,13 +94,14 @@ pub(crate) async fn gate(
 /// Takes one of a user's slots for concurrent requests, or of a token's; agents and administrators need none.
 ///
 /// The limit bounds how long these wait for shared resources, such as the registry.
-fn request_slot(app: &App, caller: &Caller) -> Result<Option<Slot<Arc<str>>>, Refusal> {
+fn request_slot(app: &App, caller: &Caller) -> Result<Option<Slot<Arc<str>>>, HttpError> {
     if matches!(caller.rights, Rights::Admin(_) | Rights::Agent(_)) {
         return Ok(None);
     }
     let most = app.limits.requests_per_user_max;
-    let full = || Refusal::busy(format!("one user or token has {most} requests under way at most"));
-    app.requests.take(caller.doer.whose()).map(Some).ok_or_else(full)
+    let full =
+        || HttpError::busy(format!("one user or token has {most} requests under way at most"));
+    app.requests.take(caller.actor.user_key()).map(Some).ok_or_else(full)
 }
 
 /// Whether a request changes something, by its method and route.
@@ -118,31 +119,31 @@ pub(crate) async fn readers_only(request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<Caller>();
     match caller {
         Some(caller) if caller.reader().is_some() => next.run(request).await,
-        Some(Caller { rights: Rights::Agent(_), .. }) => Refusal::forbidden(
+        Some(Caller { rights: Rights::Agent(_), .. }) => HttpError::forbidden(
             "a token of scope `agent` only permits sending batches, not \
                                 reading",
         )
         .into_response(),
-        Some(Caller { rights: Rights::Telling(_), .. }) => {
+        Some(Caller { rights: Rights::JobReporter(_), .. }) => {
             let message = "a token of scope `jobs` only permits reporting a scheduler's jobs, not \
                            reading";
-            Refusal::forbidden(message).into_response()
+            HttpError::forbidden(message).into_response()
         }
-        _ => nobody().into_response(),
+        _ => no_credentials().into_response(),
     }
 }
 
 /// Passes callers who may read, and callers who may report schedulers' jobs.
-pub(crate) async fn tellers_too(request: Request, next: Next) -> Response {
+pub(crate) async fn job_reporters_too(request: Request, next: Next) -> Response {
     match request.extensions().get::<Caller>() {
-        Some(Caller { rights: Rights::Telling(_), .. }) => next.run(request).await,
+        Some(Caller { rights: Rights::JobReporter(_), .. }) => next.run(request).await,
         _ => readers_only(request, next).await,
     }
 }
 
-fn admit(app: &App, request: &Request) -> Result<Caller, Refusal> {
+fn admit(app: &App, request: &Request) -> Result<Caller, HttpError> {
     let live = app.live();
     let known = AuthContext { names: &live.names, tokens: &live.tokens, access: &live.access };
-    let made = |token: &str| app.made_tokens.find(token, app.now());
+    let made = |token: &str| app.user_tokens.find(token, app.now());
     authenticate(&known, &made, request)
 }

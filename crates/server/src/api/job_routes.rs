@@ -3,14 +3,14 @@
 
 use crate::app::App;
 use crate::auth::caller::{Caller, Rights};
-use crate::common::problem::{Refusal, Why};
+use crate::common::http_error::{HttpError, Why};
 use crate::http::body::{media_type, unsupported};
 use crate::http::params::{Params, part};
 use crate::http::selection::{Span, job, wrong};
-use crate::queries::answers::{ask, ask_long, json, unchanged, wrote};
+use crate::queries::answers::{json, reply, reply_long, unchanged, wrote};
 use crate::queries::series::{known, truth};
-use crate::queries::slow::Asked;
-use crate::schedulers::job_update_parser::{amendment, instant};
+use crate::queries::slow_query_log::RunningQuery;
+use crate::schedulers::job_update_parser::{instant, record_update};
 use api::Operation;
 use axum::Extension;
 use axum::body::Body;
@@ -20,10 +20,11 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 use jobs::{
-    Amendment, Filter, JobName, ListPosition, Listed, Registration, Registry, RegistryError, Whole,
+    Filter, JobName, ListPosition, Listed, RecordUpdate, Registration, Registry, RegistryError,
+    RunFacts,
 };
 use model::{ClusterId, DeviceId, JobKey, JobState, NodeList, Timestamp, is_unprintable};
-use query::{Asker, QueryError, Questions, parse_time, shown};
+use query::{QueryContext, QueryEngine, QueryError, parse_time, shown};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ const EXIT_CODES: std::ops::RangeInclusive<i32> = 0..=255;
 const BACKWARDS: &str =
     "the job would end more than a minute before it starts: `stop` is before `start`";
 /// Largest difference between a local job's start and the server's clock: clocks may differ a little.
-const TOLD_WITHIN: i64 = 60 * Timestamp::SECOND;
+const START_WITHIN: i64 = 60 * Timestamp::SECOND;
 /// Most local jobs of one user within a day.
 const JOBS_PER_DAY_MAX: usize = 10_000;
 
@@ -48,34 +49,35 @@ pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let params = known(query, Operation::Jobs)?;
     let filter = filter(&app, &params)?;
     if !truth(&params, "usage")?.unwrap_or(false) {
-        return ask(&app, &caller, move |questions, asker| questions.jobs(&filter, asker)).await;
+        return reply(&app, &caller, move |engine, context| engine.jobs(&filter, context)).await;
     }
     if filter.limit.is_some_and(|limit| limit > LISTED) {
-        return Err(Refusal::malformed(format!("with `usage`, `limit` is {LISTED} at most")));
+        return Err(HttpError::malformed(format!("with `usage`, `limit` is {LISTED} at most")));
     }
-    let asked = Asked::new(&app, "jobs usage", &caller, "");
-    let list =
-        move |questions: &Questions, asker: &Asker| questions.jobs_with_usage(&filter, asker);
-    ask_long(&app, &caller, asked, Vec::len, list).await
+    let running = RunningQuery::new(&app, "jobs usage", &caller, "");
+    let list = move |engine: &QueryEngine, context: &QueryContext| {
+        engine.jobs_with_usage(&filter, context)
+    };
+    reply_long(&app, &caller, running, Vec::len, list).await
 }
 
-fn filter(app: &App, params: &Params) -> Result<Filter, Refusal> {
+fn filter(app: &App, params: &Params) -> Result<Filter, HttpError> {
     let state = params.text("state")?.map(|word| {
         JobState::from_word(&word).ok_or_else(|| {
             let words = JobState::ALL.map(JobState::word);
             let meant = config::nearest(&word, words).map(|near| format!("did you mean `{near}`?"));
-            Refusal::malformed(format!("`state` is one of {}", words.join(", "))).hint(meant)
+            HttpError::malformed(format!("`state` is one of {}", words.join(", "))).hint(meant)
         })
     });
     let limit = params.limit(api::JOBS_MAX)?;
     let part_of = params.text("part_of")?.map(|number| {
         let number = number.parse().ok().filter(|number| (1..=api::NUMBER_MAX).contains(number));
         let message = || format!("`part_of` must be a whole number from 1 to {}", api::NUMBER_MAX);
-        number.ok_or_else(|| Refusal::malformed(message()))
+        number.ok_or_else(|| HttpError::malformed(message()))
     });
     let cluster = params.text("cluster")?.map(|name| ClusterId::new(&name)).transpose();
     let (cluster, account) = of_account(cluster.map_err(wrong)?, params.text("account")?)?;
@@ -95,7 +97,7 @@ fn filter(app: &App, params: &Params) -> Result<Filter, Refusal> {
         ..Filter::default()
     };
     let (start, end) = (params.text("start")?.is_some(), params.text("end")?.is_some());
-    let span = Span::of(params, &app.questions, app.now(), 0)?;
+    let span = Span::of(params, &app.engine, app.now(), 0)?;
     filter.from = start.then_some(span.from);
     filter.to = end.then_some(span.to);
     Ok(filter)
@@ -105,20 +107,20 @@ fn filter(app: &App, params: &Params) -> Result<Filter, Refusal> {
 fn of_account(
     cluster: Option<ClusterId>,
     account: Option<String>,
-) -> Result<(Option<ClusterId>, Option<String>), Refusal> {
+) -> Result<(Option<ClusterId>, Option<String>), HttpError> {
     let named = account.as_deref().and_then(|text| text.split_once(':'));
     let Some((of, name)) = named.and_then(|(of, name)| Some((ClusterId::new(of).ok()?, name)))
     else {
         return Ok((cluster, account));
     };
     if cluster.is_some_and(|cluster| cluster != of) {
-        return Err(Refusal::malformed("`account` and `cluster` name different clusters"));
+        return Err(HttpError::malformed("`account` and `cluster` name different clusters"));
     }
     Ok((Some(of), Some(name.to_owned())))
 }
 
 /// Parses the position where a list continues: `CLUSTER:ID@START` of the last job received.
-fn place(text: &str) -> Result<ListPosition, Refusal> {
+fn place(text: &str) -> Result<ListPosition, HttpError> {
     let read = || {
         let (name, start) = text.split_once('@')?;
         let (cluster, id) = name.split_once(':')?;
@@ -129,7 +131,7 @@ fn place(text: &str) -> Result<ListPosition, Refusal> {
         Some(ListPosition { start: start?, key })
     };
     read().ok_or_else(|| {
-        Refusal::malformed(
+        HttpError::malformed(
             "`after` must be CLUSTER:ID@START of the last job received, such as \
              slurm:7@1767657600.25",
         )
@@ -141,16 +143,16 @@ pub(crate) async fn check(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     known(query, Operation::JobsCheck)?;
     if !caller.reader().is_some_and(jobs::Reader::sees_every_job) {
-        return Err(Refusal::forbidden(
+        return Err(HttpError::forbidden(
             "only administrators and staff may read the differences between schedulers and nodes",
         ));
     }
-    let asked = Asked::new(&app, "jobs check", &caller, "");
-    let check = |questions: &Questions, asker: &Asker| questions.disagreements(asker);
-    ask_long(&app, &caller, asked, |_| 1, check).await
+    let running = RunningQuery::new(&app, "jobs check", &caller, "");
+    let check = |engine: &QueryEngine, context: &QueryContext| engine.disagreements(context);
+    reply_long(&app, &caller, running, |_| 1, check).await
 }
 
 /// `GET /api/v1/jobs/{[CLUSTER:]ID}`.
@@ -159,23 +161,23 @@ pub(crate) async fn report(
     Extension(caller): Extension<Caller>,
     name: Result<Path<String>, PathRejection>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let params = known(query, Operation::Report)?;
     let name = job(&part(name)?, &params)?;
     // A start cut to seconds or milliseconds also selects its run; an exact one selects no run that began later.
-    let by = |text: String| parse_time(&text, app.now(), &app.questions.settings().zone);
+    let by = |text: String| parse_time(&text, app.now(), &app.engine.settings().zone);
     let by = params.text("start")?.map(by).transpose()?;
     let by = by.map(|by| {
         let mut units = [Timestamp::SECOND, Timestamp::SECOND / 1000].into_iter();
         by.plus(units.find(|unit| by.0 % unit == 0).map_or(0, |unit| unit - 1))
     });
-    let asked = Asked::new(&app, "job report", &caller, &name.to_string());
-    ask_long(
+    let running = RunningQuery::new(&app, "job report", &caller, &name.to_string());
+    reply_long(
         &app,
         &caller,
-        asked,
+        running,
         |_| 1,
-        move |questions, asker| questions.run_report(&name, by, asker),
+        move |engine, context| engine.run_report(&name, by, context),
     )
     .await
 }
@@ -185,44 +187,48 @@ pub(crate) async fn register(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let (head, body) = request.into_parts();
     known(head.uri.query().map(str::to_owned), Operation::Register)?;
-    let said: serde_json::Value = object(&app, &head, body).await?;
-    if said.get("cluster").or(said.get("id")).is_some() {
-        return tell(&app, &caller, parsed(said)?).await;
+    let sent: serde_json::Value = object(&app, &head, body).await?;
+    if sent.get("cluster").or(sent.get("id")).is_some() {
+        return report_job(&app, &caller, parsed(sent)?).await;
     }
-    begin(&app, &caller, parsed(said)?).await
+    begin(&app, &caller, parsed(sent)?).await
 }
 
-fn parsed<T: DeserializeOwned>(said: serde_json::Value) -> Result<T, Refusal> {
-    serde_json::from_value(said).map_err(|error| Refusal::unreadable(&error))
+fn parsed<T: DeserializeOwned>(sent: serde_json::Value) -> Result<T, HttpError> {
+    serde_json::from_value(sent).map_err(|error| HttpError::unreadable(&error))
 }
 
 /// Applies an update of a scheduler's job.
-async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobUpdate) -> Result<Response, Refusal> {
+async fn report_job(
+    app: &Arc<App>,
+    caller: &Caller,
+    sent: api::JobUpdate,
+) -> Result<Response, HttpError> {
     let now = app.now();
-    let cluster = ClusterId::new(&said.cluster).map_err(|e| Refusal::malformed(e.to_string()))?;
-    if cluster != ClusterId::local() && !caller.rights.tells_of(&cluster) {
+    let cluster = ClusterId::new(&sent.cluster).map_err(|e| HttpError::malformed(e.to_string()))?;
+    if cluster != ClusterId::local() && !caller.rights.reports_jobs_of(&cluster) {
         let message = "only administrators, and tokens of scope `jobs` for this cluster, may \
                        report a scheduler's jobs";
-        return Err(Refusal::forbidden(message));
+        return Err(HttpError::forbidden(message));
     }
     // A list of nodes may name 65 536 of them: only what has a turn is expanded.
-    let told = app.change_registry(caller.doer.whose(), move |app| {
-        let update = amendment(said, now).map_err(Refusal::malformed)?;
+    let result = app.change_registry(caller.actor.user_key(), move |app| {
+        let update = record_update(sent, now).map_err(HttpError::malformed)?;
         let key = update.key.clone();
-        let heard = app.take_update(update, now).map_err(refusal)?;
-        let job = app.registry.job(&key).map_err(refusal)?;
-        Ok::<_, Refusal>((key, heard, job))
+        let stats = app.take_update(update, now).map_err(http_error)?;
+        let job = app.registry.job(&key).map_err(http_error)?;
+        Ok::<_, HttpError>((key, stats, job))
     });
-    let (key, heard, job) = told.await??;
-    if heard.backwards > 0 {
-        return Err(Refusal::malformed(BACKWARDS));
+    let (key, stats, job) = result.await??;
+    if stats.backwards > 0 {
+        return Err(HttpError::malformed(BACKWARDS));
     }
-    if heard.refused > 0 {
+    if stats.rejected > 0 {
         let full = RegistryError::Full(app.registry.limits().records_max);
-        return Err(refusal(full));
+        return Err(http_error(full));
     }
     let registered = api::Registered {
         cluster: key.cluster.to_string(),
@@ -230,7 +236,7 @@ async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobUpdate) -> Result<R
         server: String::new(),
         user_unknown: job.is_some_and(|job| job.user.is_some() && job.uid.is_none()),
     };
-    if heard.new + heard.changed == 0 {
+    if stats.new + stats.changed == 0 {
         return unchanged(json(&registered)?);
     }
     log::info!("received an update of job {key}");
@@ -238,34 +244,34 @@ async fn tell(app: &Arc<App>, caller: &Caller, said: api::JobUpdate) -> Result<R
 }
 
 /// Registers a local job of the caller.
-async fn begin(app: &Arc<App>, caller: &Caller, begun: api::Register) -> Result<Response, Refusal> {
+async fn begin(app: &Arc<App>, caller: &Caller, new: api::Register) -> Result<Response, HttpError> {
     let uid = caller.rights.registers_for().ok_or_else(|| {
-        Refusal::forbidden(
+        HttpError::forbidden(
             "this token names no user, and a job is a user's: use one of `user:NAME`",
         )
     })?;
     let now = app.now();
-    let device = begun_on(&begun.device)?;
+    let device = begun_on(&new.device)?;
     let registration = Registration {
         uid,
         user: None,
-        name: begun.name.map(checked_name).transpose()?,
-        is_proven: caller.proves(device.as_str(), &own_device()),
+        name: new.name.map(checked_name).transpose()?,
+        is_verified: caller.verifies(device.as_str(), &device_of_server()),
         device,
-        start: begun.start.map_or(Ok(now), |start| begun_at(start, now))?,
+        start: new.start.map_or(Ok(now), |start| begun_at(start, now))?,
     };
-    let key = app.change_registry(caller.doer.whose(), move |app| {
+    let key = app.change_registry(caller.actor.user_key(), move |app| {
         let since = now.plus(-DAY);
         if app.registry.local_since(uid, since, JOBS_PER_DAY_MAX)? >= JOBS_PER_DAY_MAX {
             return Ok(None);
         }
         let key = app.registry.register_local(&registration)?;
-        app.told_jobs.changed();
+        app.node_jobs.changed();
         Ok(Some(key))
     });
-    let Some(key) = key.await?.map_err(refusal)? else {
+    let Some(key) = key.await?.map_err(http_error)? else {
         let message = format!("user {uid} had {JOBS_PER_DAY_MAX} local jobs within a day");
-        return Err(Refusal::busy(message));
+        return Err(HttpError::busy(message));
     };
     log::info!("job {key} of user {uid} begins");
     let (cluster, server) = (key.cluster.to_string(), app.registry.identity().to_owned());
@@ -281,7 +287,7 @@ pub(crate) async fn end(
     Extension(caller): Extension<Caller>,
     name: Result<Path<String>, PathRejection>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let (head, body) = request.into_parts();
     let params = known(head.uri.query().map(str::to_owned), Operation::End)?;
     let name = job(&part(name)?, &params)?;
@@ -290,14 +296,14 @@ pub(crate) async fn end(
     let stop = ended.stop.map_or(Ok(now), |stop| time("stop", stop, now))?;
     let code = ended.exit_code;
     if code.is_some_and(|code| !EXIT_CODES.contains(&code)) {
-        return Err(Refusal::malformed("`exit_code` must be a whole number from 0 to 255"));
+        return Err(HttpError::malformed("`exit_code` must be a whole number from 0 to 255"));
     }
-    if matches!(caller.rights, Rights::Telling(_)) {
-        return end_told(&app, &caller, name, stop, ended.exit_code).await;
+    if matches!(caller.rights, Rights::JobReporter(_)) {
+        return end_reported(&app, &caller, name, stop, ended.exit_code).await;
     }
-    let asker = app.asker(&caller)?;
-    let job = app.change_registry(caller.doer.whose(), move |app| {
-        let key = app.questions.job_key(&name, &asker)?;
+    let context = app.context(&caller)?;
+    let job = app.change_registry(caller.actor.user_key(), move |app| {
+        let key = app.engine.job_key(&name, &context)?;
         let is_changed;
         if key.cluster == ClusterId::local() {
             if !caller.rights.may_end(app.registry.owner(&key)?) {
@@ -305,28 +311,29 @@ pub(crate) async fn end(
             }
             is_changed = app.registry.end_local(key.id, stop, ended.exit_code)?;
             if is_changed {
-                app.told_jobs.changed();
+                app.node_jobs.changed();
             }
         } else if caller.rights.is_admin() {
-            let heard = app.take_update(Amendment::end(key.clone(), stop, ended.exit_code), now)?;
-            if heard.backwards > 0 {
+            let stats =
+                app.take_update(RecordUpdate::end(key.clone(), stop, ended.exit_code), now)?;
+            if stats.backwards > 0 {
                 return Ok(None);
             }
-            is_changed = heard.new + heard.changed > 0;
+            is_changed = stats.new + stats.changed > 0;
         } else {
             return Err(QueryError::Denied(key));
         }
         let job = ended_job(&app.registry, &key)?;
         Ok(Some((job.ok_or(QueryError::UnknownJob(key.to_string()))?, is_changed)))
     });
-    let Some((job, is_changed)) = job.await?? else { return Err(Refusal::malformed(BACKWARDS)) };
+    let Some((job, is_changed)) = job.await?? else { return Err(HttpError::malformed(BACKWARDS)) };
     let other_code = job.exit_code.filter(|had| code.is_some_and(|code| code != *had));
     if let Some(had) = other_code.filter(|_| !is_changed) {
         let message = format!(
             "job {}:{} has already ended with exit code {had}; nothing was changed",
             job.cluster, job.id
         );
-        return Err(Refusal::new(StatusCode::CONFLICT, "55000", Why::Malformed, message));
+        return Err(HttpError::new(StatusCode::CONFLICT, "55000", Why::Malformed, message));
     }
     answer_end(job, is_changed, |job| job)
 }
@@ -336,38 +343,38 @@ fn answer_end(
     job: api::Job,
     changed: bool,
     shown: impl Fn(api::Job) -> api::Job,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let more = serde_json::json!({"job": format!("{}:{}", job.cluster, job.id), "owner": job.uid});
     let answer = json(&api::Ended { job: shown(job), changed })?;
     if changed { wrote(answer, &more) } else { unchanged(answer) }
 }
 
 /// Ends a scheduler's job for a caller without read access. The response has only the job's key and its end.
-async fn end_told(
+async fn end_reported(
     app: &Arc<App>,
     caller: &Caller,
     name: JobName,
     stop: Timestamp,
     exit_code: Option<i32>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let Some(cluster) = &name.cluster else {
-        return Err(Refusal::malformed("the cluster of the job is missing; write CLUSTER:ID"));
+        return Err(HttpError::malformed("the cluster of the job is missing; write CLUSTER:ID"));
     };
-    if cluster.reads_as_local() || !caller.rights.tells_of(cluster) {
-        return Err(Refusal::forbidden(format!(
+    if cluster.reads_as_local() || !caller.rights.reports_jobs_of(cluster) {
+        return Err(HttpError::forbidden(format!(
             "this token does not permit reporting jobs of \
                                                `{cluster}`"
         )));
     }
     let now = app.now();
-    let job = app.change_registry(caller.doer.whose(), move |app| {
+    let job = app.change_registry(caller.actor.user_key(), move |app| {
         let key = app.registry.resolve(&name)?;
-        let heard = app.take_update(Amendment::end(key.clone(), stop, exit_code), now)?;
-        Ok::<_, RegistryError>((ended_job(&app.registry, &key)?, heard.new + heard.changed > 0))
+        let stats = app.take_update(RecordUpdate::end(key.clone(), stop, exit_code), now)?;
+        Ok::<_, RegistryError>((ended_job(&app.registry, &key)?, stats.new + stats.changed > 0))
     });
     let (job, is_changed) = job.await?.map_err(QueryError::from)?;
     let Some(job) = job else {
-        return Err(Refusal::fault(
+        return Err(HttpError::fault(
             &"the registry lacks a job that it has \
                                                            just ended",
         ));
@@ -400,19 +407,19 @@ fn what_became(job: api::Job) -> api::Job {
 
 /// Returns the latest run of a job, in the form of the API.
 fn ended_job(registry: &Registry, key: &JobKey) -> Result<Option<api::Job>, RegistryError> {
-    let Some(Whole { job, allocations, .. }) = registry.whole(key)? else { return Ok(None) };
-    let devices: BTreeSet<_> = allocations.into_iter().map(|stay| stay.device).collect();
+    let Some(RunFacts { job, allocations, .. }) = registry.whole(key)? else { return Ok(None) };
+    let devices: BTreeSet<_> = allocations.into_iter().map(|interval| interval.device).collect();
     Ok(Some(shown(Listed { job, devices: devices.into_iter().collect() })))
 }
 
 /// Converts the error of a registration.
-fn refusal(error: RegistryError) -> Refusal {
+fn http_error(error: RegistryError) -> HttpError {
     match error {
         RegistryError::Full(_) | RegistryError::FullForUser { .. } => {
             let status = StatusCode::INSUFFICIENT_STORAGE;
-            Refusal::new(status, "53100", Why::Full, error.to_string())
+            HttpError::new(status, "53100", Why::Full, error.to_string())
         }
-        RegistryError::OpenLocal { .. } => Refusal::busy(error.to_string()),
+        RegistryError::OpenLocal { .. } => HttpError::busy(error.to_string()),
         error => QueryError::from(error).into(),
     }
 }
@@ -422,46 +429,46 @@ pub(crate) async fn object<T: DeserializeOwned>(
     app: &App,
     head: &Parts,
     body: Body,
-) -> Result<T, Refusal> {
+) -> Result<T, HttpError> {
     if media_type(&head.headers).as_deref() != Some("application/json") {
         return Err(unsupported("the content type must be application/json"));
     }
     let held = app.question_body(head, body).await?;
-    serde_json::from_slice(&held.bytes).map_err(|error| Refusal::unreadable(&error))
+    serde_json::from_slice(&held.bytes).map_err(|error| HttpError::unreadable(&error))
 }
 
 /// Parses the one device of a local job.
-fn begun_on(device: &str) -> Result<DeviceId, Refusal> {
+fn begun_on(device: &str) -> Result<DeviceId, HttpError> {
     if NodeList::is_name(device) {
         return DeviceId::new(device).map_err(wrong);
     }
-    Err(Refusal::malformed(
+    Err(HttpError::malformed(
         "`device` must be the name of one node, without blanks, commas, `*`, `[` and `]`",
     ))
 }
 
 /// Parses the start of a local job, which must be within 60 s of the server's clock.
-fn begun_at(seconds: f64, now: Timestamp) -> Result<Timestamp, Refusal> {
+fn begun_at(seconds: f64, now: Timestamp) -> Result<Timestamp, HttpError> {
     let start = time("start", seconds, now)?;
-    if (now.plus(-TOLD_WITHIN)..=now.plus(TOLD_WITHIN)).contains(&start) {
+    if (now.plus(-START_WITHIN)..=now.plus(START_WITHIN)).contains(&start) {
         return Ok(start);
     }
-    let most = TOLD_WITHIN / Timestamp::SECOND;
-    Err(Refusal::malformed(format!(
+    let most = START_WITHIN / Timestamp::SECOND;
+    Err(HttpError::malformed(format!(
         "`start` differs from the server's clock by more than {most} s; register a job when it \
          starts, and synchronise the clocks"
     )))
 }
 
 /// Returns the device name of the server's own machine, as an agent there reports it.
-fn own_device() -> String {
+fn device_of_server() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     name.split('.').next().unwrap_or_default().to_owned()
 }
 
-fn checked_name(name: String) -> Result<Box<str>, Refusal> {
+fn checked_name(name: String) -> Result<Box<str>, HttpError> {
     if name.len() > NAME_BYTES_MAX || name.contains(is_unprintable) {
-        return Err(Refusal::malformed(format!(
+        return Err(HttpError::malformed(format!(
             "a job's name has {NAME_BYTES_MAX} bytes at most, and only printable characters: no control \
              characters, and no marks of direction or of no width"
         )));
@@ -469,34 +476,9 @@ fn checked_name(name: String) -> Result<Box<str>, Refusal> {
     Ok(name.into())
 }
 
-fn time(what: &str, seconds: f64, now: Timestamp) -> Result<Timestamp, Refusal> {
-    instant(what, seconds, now).map_err(Refusal::malformed)
+fn time(what: &str, seconds: f64, now: Timestamp) -> Result<Timestamp, HttpError> {
+    instant(what, seconds, now).map_err(HttpError::malformed)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn states_are_declared() {
-        assert_eq!(api::JOB_STATES, JobState::ALL.map(JobState::word));
-    }
-
-    #[test]
-    fn places_in_lists() {
-        let place = |text| place(text).map(|place| (place.key.to_string(), place.start.0)).ok();
-        let told = Some(("slurm:7".to_owned(), 1_767_657_600_250_001));
-        assert_eq!(place("slurm:7@1767657600.250001"), told);
-        assert_eq!(place("slurm:7@2026-01-06T00:00:00.250001+00:00"), told);
-        for wrong in ["", "slurm:7", "7@5", "slurm:7@", "slurm:x@5", "slurm:7@-5", "slurm:7@nan"] {
-            assert_eq!(place(wrong), None, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn names_of_jobs() {
-        assert!(checked_name("make -j2 é".to_owned()).is_ok());
-        assert!(checked_name("x".repeat(201)).is_err());
-        assert!(checked_name("a\u{1b}[31m".to_owned()).is_err());
-    }
-}
+mod tests;

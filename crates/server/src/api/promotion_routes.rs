@@ -1,10 +1,12 @@
 //! `/api/v1/promotions`, and Kwollect's `update_promoted_metrics`: optional metrics, collected for a time.
 
-use crate::api::demand_routes::{administrators_only, ends, name_of, number_of, numbered, refusal};
+use crate::api::demand_routes::{
+    administrators_only, ends, http_error, name_of, number_of, numbered,
+};
 use crate::api::job_routes::object;
 use crate::app::App;
 use crate::auth::caller::Caller;
-use crate::common::problem::Refusal;
+use crate::common::http_error::HttpError;
 use crate::control::expression;
 use crate::http::selection::wrong;
 use crate::queries::answers::{json, wrote};
@@ -18,7 +20,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use jobs::{DemandError, Interval, NewPromotion, Origin, Promotion, Quota, Window};
 use model::{DeviceId, JobKey, JobState, NodeList, Timestamp};
-use query::{Asker, QueryError};
+use query::{QueryContext, QueryError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -32,13 +34,13 @@ pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     known(query, Operation::Promotions)?;
-    let (asker, now) = (app.asker(&caller)?, app.now());
-    asker.meets_any();
+    let (context, now) = (app.context(&caller)?, app.now());
+    context.meets_any();
     let active = app.on_demand.active();
     let seen = active.held.promotions.iter().filter(|promotion| {
-        promotion.until.is_none_or(|until| until > now) && asker.reader.knows_of(promotion.uid)
+        promotion.until.is_none_or(|until| until > now) && context.reader.knows_of(promotion.uid)
     });
     json(&seen.map(shown).collect::<Vec<_>>())
 }
@@ -62,35 +64,35 @@ pub(crate) async fn promote(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let (head, body) = request.into_parts();
     known(head.uri.query().map(str::to_owned), Operation::Promote)?;
     promoters_only(&caller)?;
-    let asked: api::Promote = object(&app, &head, body).await?;
-    expression::check(&asked.metric).map_err(Refusal::malformed)?;
-    let nodes = asked.nodes.as_deref().map(NodeList::new).transpose().map_err(wrong)?;
+    let wanted: api::Promote = object(&app, &head, body).await?;
+    expression::check(&wanted.metric).map_err(HttpError::malformed)?;
+    let nodes = wanted.nodes.as_deref().map(NodeList::new).transpose().map_err(wrong)?;
     let (now, most) = (app.now(), app.promotions.time_max.as_secs_f64());
-    let seconds = asked.for_seconds.unwrap_or(SECONDS.min(most));
-    let wish = Wish {
+    let seconds = wanted.for_seconds.unwrap_or(SECONDS.min(most));
+    let promotion_request = PromotionRequest {
         nodes,
-        job: asked.job,
-        metric: asked.metric.into(),
+        job: wanted.job,
+        metric: wanted.metric.into(),
         until: ends("for_seconds", seconds, most, now)?,
         by: name_of(&app, &caller),
         of: if caller.rights.is_admin() { None } else { caller.rights.registers_for() },
     };
-    let (asker, quota) = (app.asker(&caller)?, quota(&app, wish.of));
-    let made = app.change_registry(caller.doer.whose(), move |app| {
-        let new = wish.promotions(app, &asker)?;
-        let numbers = app.on_demand.demand().promote(&new, quota, now).map_err(refusal)?;
-        app.on_demand.refresh(now).map_err(refusal)?;
+    let (context, quota) = (app.context(&caller)?, quota(&app, promotion_request.of));
+    let made = app.change_registry(caller.actor.user_key(), move |app| {
+        let new = promotion_request.promotions(app, &context)?;
+        let numbers = app.on_demand.demand().promote(&new, quota, now).map_err(http_error)?;
+        app.on_demand.refresh(now).map_err(http_error)?;
         for (number, new) in numbers.iter().zip(&new) {
             let NewPromotion { nodes, metric, by, until, .. } = new;
             log::info!("promotion {number} of {metric} on {nodes} by {by} until {until}");
         }
         let active = app.on_demand.active();
         let promotions = active.held.promotions.iter();
-        Ok::<Vec<_>, Refusal>(
+        Ok::<Vec<_>, HttpError>(
             promotions.filter(|one| numbers.contains(&one.number)).map(shown).collect(),
         )
     });
@@ -100,11 +102,11 @@ pub(crate) async fn promote(
 }
 
 /// Rejects callers that may not promote: those that are neither administrator nor user, and read-only tokens.
-fn promoters_only(caller: &Caller) -> Result<(), Refusal> {
+fn promoters_only(caller: &Caller) -> Result<(), HttpError> {
     if caller.rights.is_admin() || caller.rights.registers_for().is_some() {
         return Ok(());
     }
-    Err(Refusal::forbidden(
+    Err(HttpError::forbidden(
         "promoting metrics needs the token of a user or an administrator; this token has other \
          rights",
     ))
@@ -115,7 +117,7 @@ fn quota(app: &App, of: Option<u32>) -> Option<Quota> {
 }
 
 /// A requested promotion.
-struct Wish {
+struct PromotionRequest {
     nodes: Option<NodeList>,
     job: Option<String>,
     metric: Box<str>,
@@ -125,19 +127,23 @@ struct Wish {
     of: Option<u32>,
 }
 
-impl Wish {
+impl PromotionRequest {
     /// Returns one promotion for each of its jobs. An administrator's has no job, unless they name one.
-    fn promotions(&self, app: &App, asker: &Asker) -> Result<Vec<NewPromotion>, Refusal> {
+    fn promotions(
+        &self,
+        app: &App,
+        context: &QueryContext,
+    ) -> Result<Vec<NewPromotion>, HttpError> {
         let jobs = match (&self.job, self.of) {
-            (Some(job), of) => running_job(app, asker, job, of)?,
+            (Some(job), of) => running_job(app, context, job, of)?,
             (None, Some(uid)) => {
                 let (uid, from) = (Some(uid), Some(app.now()));
                 let own = Window { uid, from, ..Window::default() };
-                here(app.registry.proven(&own).map_err(QueryError::from)?)
+                running_jobs(app.registry.verified(&own).map_err(QueryError::from)?)
             }
             (None, None) => {
                 let nodes = self.nodes.clone().ok_or_else(|| {
-                    Refusal::malformed(
+                    HttpError::malformed(
                         "name the nodes or the job of the promotion: `nodes` or \
                                         `job`",
                     )
@@ -159,7 +165,7 @@ impl Wish {
             }
         }
         if new.is_empty() {
-            return Err(Refusal::not_found(
+            return Err(HttpError::not_found(
                 "you have no running job on these nodes; a job of `jobmeter run` counts as soon as \
                  the agent there has found its cgroup",
             ));
@@ -174,35 +180,40 @@ impl Wish {
 }
 
 /// Jobs that are running on devices now, with the devices of each.
-type Here = BTreeMap<JobKey, BTreeSet<DeviceId>>;
+type RunningJobs = BTreeMap<JobKey, BTreeSet<DeviceId>>;
 
-fn here(stays: Vec<Interval>) -> Here {
-    let mut here = Here::new();
-    for stay in stays.into_iter().filter(|stay| stay.stop.is_none()) {
-        here.entry(stay.key).or_default().insert(stay.device);
+fn running_jobs(allocations: Vec<Interval>) -> RunningJobs {
+    let mut running_jobs = RunningJobs::new();
+    for allocation in allocations.into_iter().filter(|allocation| allocation.stop.is_none()) {
+        running_jobs.entry(allocation.key).or_default().insert(allocation.device);
     }
-    here
+    running_jobs
 }
 
 /// Returns the running job of a name, if it is visible to the caller and owned by the user `of`.
 ///
 /// To see a job as a member of its account or as staff gives no right to change what agents measure for it.
-fn running_job(app: &App, asker: &Asker, name: &str, of: Option<u32>) -> Result<Here, Refusal> {
-    let key = app.questions.job_key(&name.parse().map_err(wrong)?, asker)?;
+fn running_job(
+    app: &App,
+    context: &QueryContext,
+    name: &str,
+    of: Option<u32>,
+) -> Result<RunningJobs, HttpError> {
+    let key = app.engine.job_key(&name.parse().map_err(wrong)?, context)?;
     let job = app.registry.job(&key).map_err(QueryError::from)?;
     if of.is_some() && job.as_ref().is_some_and(|job| job.uid != of) {
         return Err(QueryError::Denied(key).into());
     }
     if job.is_none_or(|job| job.state != JobState::Running) {
-        return Err(Refusal::not_found(format!("job {key} does not run")));
+        return Err(HttpError::not_found(format!("job {key} does not run")));
     }
     let window = Window { job: Some(key), uid: of, ..Window::default() };
     // An administrator promotes on all devices of the job, a user only on devices with a verified allocation.
-    let stays = match of {
-        Some(_) => app.registry.proven(&window),
+    let allocations = match of {
+        Some(_) => app.registry.verified(&window),
         None => app.registry.intervals(&window),
     };
-    Ok(here(stays.map_err(QueryError::from)?))
+    Ok(running_jobs(allocations.map_err(QueryError::from)?))
 }
 
 /// `DELETE /api/v1/promotions/{number}`: for the owner of the promotion, and for administrators.
@@ -211,12 +222,12 @@ pub(crate) async fn demote(
     Extension(caller): Extension<Caller>,
     number: Result<Path<String>, PathRejection>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     known(query, Operation::Demote)?;
     let number = number_of(number)?;
     promoters_only(&caller)?;
     let (by, now) = (name_of(&app, &caller), app.now());
-    let none = || Refusal::not_found(format!("you have no active promotion {number}"));
+    let none = || HttpError::not_found(format!("you have no active promotion {number}"));
     let active = app.on_demand.active();
     let found = active.held.promotions.iter().find(|promotion| promotion.number == number);
     let found = found.filter(|promotion| caller.rights.may_end(promotion.uid)).ok_or_else(none)?;
@@ -227,16 +238,16 @@ pub(crate) async fn demote(
         if found.job.is_none() && found.until.is_none() {
             let message =
                 format!("{} is a permanent rule; to end it, remove it from its file", found.by);
-            return Err(Refusal::malformed(message));
+            return Err(HttpError::malformed(message));
         }
     }
     let nodes = app.agents.counted(&found.nodes, now);
-    let ended = app.change_registry(caller.doer.whose(), move |app| {
+    let ended = app.change_registry(caller.actor.user_key(), move |app| {
         let ended = app.on_demand.demand().demote(number, &by, now)?;
         app.on_demand.refresh(now)?;
         Ok::<_, DemandError>(ended)
     });
-    if !ended.await?.map_err(refusal)? {
+    if !ended.await?.map_err(http_error)? {
         return Err(none());
     }
     wrote(json(&numbered(number, nodes))?, &serde_json::json!({"number": number}))
@@ -247,7 +258,7 @@ pub(crate) async fn update(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     administrators_only(&caller)?;
     let params = kwollect::params(&app, request).await?;
     params.only(Operation::UpdatePromotedMetrics, StatusCode::NOT_FOUND)?;
@@ -255,7 +266,7 @@ pub(crate) async fn update(
     let now = app.now();
     let followed =
         app.with_registry(move |app| app.on_demand.follow(&app.registry, &rules, now)).await?;
-    followed.map_err(refusal)?;
+    followed.map_err(http_error)?;
     let active = app.on_demand.active();
     let mut rows = BTreeSet::new();
     for promotion in &active.held.promotions {

@@ -1,12 +1,12 @@
 //! The routes: each operation that `api` declares, and the web page.
 
-use crate::api::gate::{gate, readers_only, tellers_too};
+use crate::api::gate::{gate, job_reporters_too, readers_only};
 use crate::api::{
     account_routes, audit_lines, batches, demand_routes, job_routes, promotion_routes,
     scheduler_routes, token_routes,
 };
 use crate::app::App;
-use crate::common::problem::{Refusal, Why};
+use crate::common::http_error::{HttpError, Why};
 use crate::pages::{files, metrics, openapi};
 use crate::queries::{kwollect, nodes, series, statements};
 use api::{Access, Operation};
@@ -18,11 +18,13 @@ use std::sync::Arc;
 
 /// Returns every route, behind the gate.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let (mut open, mut reading, mut telling) = (Router::new(), Router::new(), Router::new());
+    let (mut open, mut reading, mut reporting) = (Router::new(), Router::new(), Router::new());
     for operation in Operation::ALL.iter().copied() {
         match operation.access() {
             Access::Readers => reading = reading.route(operation.path(), handler(operation)),
-            Access::JobReporters => telling = telling.route(operation.path(), handler(operation)),
+            Access::JobReporters => {
+                reporting = reporting.route(operation.path(), handler(operation))
+            }
             Access::Anyone | Access::Senders => {
                 open = open.route(operation.path(), handler(operation));
             }
@@ -34,7 +36,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     open.route("/", get(files::index))
         .route("/ui/{*path}", get(files::file))
         .merge(reading)
-        .merge(telling.route_layer(from_fn(tellers_too)))
+        .merge(reporting.route_layer(from_fn(job_reporters_too)))
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(from_fn_with_state(Arc::clone(&app), gate))
@@ -99,14 +101,14 @@ fn paths() -> impl Iterator<Item = &'static str> {
     std::iter::once("/").chain(operations.filter(|path| !path.contains('{')))
 }
 
-async fn unknown(uri: Uri) -> Refusal {
+async fn unknown(uri: Uri) -> HttpError {
     let path: String = uri.path().chars().take(200).collect();
     let meant = config::nearest(&path, paths()).map(|near| format!("did you mean `{near}`?"));
-    Refusal::not_found(format!("there is nothing at {path}")).hint(meant)
+    HttpError::not_found(format!("there is nothing at {path}")).hint(meant)
 }
 
-async fn not_allowed(method: Method, uri: Uri) -> Refusal {
+async fn not_allowed(method: Method, uri: Uri) -> HttpError {
     let path: String = uri.path().chars().take(200).collect();
     let message = format!("{method} is not for {path}");
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "PGRST117", Why::Unknown, message)
+    HttpError::new(StatusCode::METHOD_NOT_ALLOWED, "PGRST117", Why::Unknown, message)
 }

@@ -2,7 +2,7 @@
 
 use crate::app::App;
 use crate::auth::caller::Caller;
-use crate::common::problem::Refusal;
+use crate::common::http_error::HttpError;
 use crate::queries::answers::json;
 use crate::queries::series::known;
 use crate::schedulers::scheduler_poller::PollStatus;
@@ -17,34 +17,34 @@ pub(crate) async fn schedulers(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     known(query, Operation::Schedulers)?;
-    let details = app.asker(&caller)?.reader.sees_every_job();
-    let all: Vec<_> = app.schedulers.iter().map(|course| tell(course, details)).collect();
+    let details = app.context(&caller)?.reader.sees_every_job();
+    let all: Vec<_> = app.schedulers.iter().map(|status| scheduler(status, details)).collect();
     json(&all)
 }
 
 /// Builds the state of a poller. Only callers who see every job get addresses and other users' job names.
-fn tell(course: &PollStatus, details: bool) -> api::Scheduler {
-    let now = course.now();
-    let state = match (&now.trouble, now.last_success) {
+fn scheduler(status: &PollStatus, details: bool) -> api::Scheduler {
+    let now = status.now();
+    let state = match (&now.failure, now.last_success) {
         (Some(_), _) => api::SchedulerState::Failing,
         (None, Some(_)) => api::SchedulerState::Ok,
         (None, None) => api::SchedulerState::New,
     };
     api::Scheduler {
-        cluster: course.cluster.as_str().to_owned(),
-        kind: course.kind.to_owned(),
-        interface: course.way.to_owned(),
+        cluster: status.cluster.as_str().to_owned(),
+        kind: status.kind.to_owned(),
+        interface: status.way.to_owned(),
         state,
-        last_error: now.trouble.filter(|_| details),
+        last_error: now.failure.filter(|_| details),
         last_success: now.last_success.map(|(at, _)| at.seconds()),
-        period_seconds: course.period.as_secs_f64(),
-        polls: course.good.get(),
-        polls_failed: course.failed.get(),
-        calls: course.calls.get(),
-        records: course.records(),
-        records_rejected: course.refused.get(),
-        rejections: if details { now.refused } else { Vec::new() },
+        period_seconds: status.period.as_secs_f64(),
+        polls: status.good.get(),
+        polls_failed: status.failed.get(),
+        calls: status.calls.get(),
+        records: status.records(),
+        records_rejected: status.rejected.get(),
+        rejections: if details { now.rejected } else { Vec::new() },
     }
 }

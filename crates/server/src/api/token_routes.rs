@@ -4,7 +4,7 @@ use crate::api::job_routes::object;
 use crate::app::App;
 use crate::auth::caller::{Caller, Rights};
 use crate::auth::tokens::{rights, sha256};
-use crate::common::problem::{Refusal, Why};
+use crate::common::http_error::{HttpError, Why};
 use crate::http::params::part;
 use crate::queries::answers::{json, unchanged, wrote};
 use crate::queries::series::known;
@@ -16,7 +16,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jobs::{KeptToken, NewToken, Reader, RegistryError};
+use jobs::{NewToken, Reader, RegistryError, StoredToken};
 use model::{Timestamp, is_unprintable};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::sync::Arc;
@@ -33,10 +33,10 @@ pub(crate) async fn me(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     known(query, Operation::Me)?;
     let uid = caller.rights.uid();
-    let reader = caller.reader().ok_or_else(crate::auth::authentication::nobody)?;
+    let reader = caller.reader().ok_or_else(crate::auth::authentication::no_credentials)?;
     let sees_jobs = match reader {
         Reader::Everything => "all",
         Reader::User(_) | Reader::Tenant(_) => "own",
@@ -45,7 +45,7 @@ pub(crate) async fn me(
     let user =
         app.read_registry(move |app| uid.and_then(|uid| app.registry.user_name(uid))).await?;
     json(&api::Me {
-        caller: caller.doer.who.to_string(),
+        caller: caller.actor.who.to_string(),
         role: caller.rights.word().to_owned(),
         uid,
         user: user.map(String::from),
@@ -59,16 +59,16 @@ pub(crate) async fn list(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     known(query, Operation::Tokens)?;
     let of = match (caller.reader(), caller.rights.uid()) {
         (Some(reader), _) if reader.sees_every_job() => None,
         (_, Some(uid)) => Some(uid),
-        _ => return Err(Refusal::forbidden("only users may list tokens")),
+        _ => return Err(HttpError::forbidden("only users may list tokens")),
     };
     let tokens = app.read_registry(move |app| app.registry.tokens(of)).await?;
-    let tokens = tokens.map_err(|error| Refusal::fault(&error))?;
-    json(&tokens.iter().map(told).collect::<Vec<_>>())
+    let tokens = tokens.map_err(|error| HttpError::fault(&error))?;
+    json(&tokens.iter().map(token_for).collect::<Vec<_>>())
 }
 
 /// `POST /api/v1/tokens`: creates a token. Only this response contains its secret.
@@ -76,57 +76,57 @@ pub(crate) async fn make(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let (head, body) = request.into_parts();
     known(head.uri.query().map(str::to_owned), Operation::MakeToken)?;
-    let asked: api::NewToken = object(&app, &head, body).await?;
+    let new_token: api::NewToken = object(&app, &head, body).await?;
     let now = app.now();
     let age_max = app.live().access.token_age_max.as_secs();
-    let seconds = asked.expires_in_seconds.unwrap_or(age_max);
+    let seconds = new_token.expires_in_seconds.unwrap_or(age_max);
     let most = if caller.rights.is_admin() { api::NewToken::SECONDS_MAX } else { age_max };
     if !(1..=most).contains(&seconds) {
         let message = format!(
             "`expires_in_seconds`: a token is good for 1 s at least and {} d at most ({most} s)",
             most as f64 / 86_400.0
         );
-        return Err(Refusal::malformed(message));
+        return Err(HttpError::malformed(message));
     }
-    let note = asked.note.unwrap_or_default();
+    let note = new_token.note.unwrap_or_default();
     if note.len() > NOTE_BYTES_MAX || note.contains(is_unprintable) {
         let message =
             format!("a note has {NOTE_BYTES_MAX} bytes at most, and only printable characters");
-        return Err(Refusal::malformed(message));
+        return Err(HttpError::malformed(message));
     }
     let token = draw()?;
     let hash = sha256(&token);
     let age_us = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(Timestamp::SECOND);
-    let made = app.change_registry(caller.doer.whose(), move |app| {
-        let granted = granted(app, &caller, &asked.scope)?;
+    let made = app.change_registry(caller.actor.user_key(), move |app| {
+        let granted = granted(app, &caller, &new_token.scope)?;
         let new = NewToken {
             hash,
-            scope: spelled(&granted).into(),
+            scope: scope_text(&granted).into(),
             uid: granted.uid(),
             note: note.into(),
             made: now,
-            made_by: (&*caller.doer.who).into(),
+            made_by: (&*caller.actor.who).into(),
             expires: now.plus(age_us),
         };
-        let id = app.registry.keep_token(&new).map_err(refusal)?;
-        app.made_tokens.load(&app.registry).map_err(refusal)?;
-        Ok::<_, Refusal>(KeptToken { id, token: new, revoked: None, used: None })
+        let id = app.registry.store_token(&new).map_err(http_error)?;
+        app.user_tokens.load(&app.registry).map_err(http_error)?;
+        Ok::<_, HttpError>(StoredToken { id, token: new, revoked: None, used: None })
     });
-    let info = told(&made.await??);
+    let info = token_for(&made.await??);
     let more = serde_json::json!({"token": info.id, "scope": info.scope, "expires": info.expires});
     wrote(json(&api::CreatedToken { token, info })?, &more)
 }
 
 /// Returns the rights of a token of a scope, if the caller may grant them.
-fn granted(app: &App, caller: &Caller, scope: &str) -> Result<Rights, Refusal> {
+fn granted(app: &App, caller: &Caller, scope: &str) -> Result<Rights, HttpError> {
     if !matches!(caller.rights, Rights::Admin(_) | Rights::User(_) | Rights::StaffUser(_)) {
-        return Err(Refusal::forbidden("only users and administrators may create tokens"));
+        return Err(HttpError::forbidden("only users and administrators may create tokens"));
     }
     let own = caller.rights.uid();
-    let asked = match (scope, own) {
+    let new_token = match (scope, own) {
         ("read", Some(uid)) => Rights::Reading(uid),
         _ => {
             let users = app.registry.users();
@@ -139,32 +139,32 @@ fn granted(app: &App, caller: &Caller, scope: &str) -> Result<Rights, Refusal> {
                 }
                 _ => scope.to_owned(),
             };
-            rights(&scope, b"").map_err(Refusal::malformed)?
+            rights(&scope, b"").map_err(HttpError::malformed)?
         }
     };
-    match (&caller.rights, &asked) {
-        (Rights::Admin(_), _) => Ok(asked),
+    match (&caller.rights, &new_token) {
+        (Rights::Admin(_), _) => Ok(new_token),
         (Rights::User(uid) | Rights::StaffUser(uid), Rights::Reading(of)) if uid == of => {
-            if caller.by_made_token {
+            if caller.by_user_token {
                 let message = "a created token cannot create another token; use your login or a \
                                token of the token file";
-                return Err(Refusal::forbidden(message));
+                return Err(HttpError::forbidden(message));
             }
-            Ok(asked)
+            Ok(new_token)
         }
         _ => {
             let message = "users may create tokens of scope `read` for themselves; only administrators may \
                  create others";
-            Err(Refusal::forbidden(message))
+            Err(HttpError::forbidden(message))
         }
     }
 }
 
 /// Returns the scope as stored, with its user as a UID.
-fn spelled(rights: &Rights) -> String {
+fn scope_text(rights: &Rights) -> String {
     let name = match rights {
         Rights::Agent(origin) => origin.as_ref().map(ToString::to_string),
-        Rights::Telling(cluster) => cluster.as_ref().map(ToString::to_string),
+        Rights::JobReporter(cluster) => cluster.as_ref().map(ToString::to_string),
         rights => rights.uid().map(|uid| uid.to_string()),
     };
     match name {
@@ -173,10 +173,10 @@ fn spelled(rights: &Rights) -> String {
     }
 }
 
-fn draw() -> Result<String, Refusal> {
+fn draw() -> Result<String, HttpError> {
     let mut bytes = [0; TOKEN_BYTES];
     let drawn = SystemRandom::new().fill(&mut bytes);
-    drawn.map_err(|_| Refusal::fault(&"the operating system provides no random numbers"))?;
+    drawn.map_err(|_| HttpError::fault(&"the operating system provides no random numbers"))?;
     Ok(format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)))
 }
 
@@ -186,18 +186,18 @@ pub(crate) async fn revoke(
     Extension(caller): Extension<Caller>,
     id: Result<Path<String>, PathRejection>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     known(request.uri().query().map(str::to_owned), Operation::RevokeToken)?;
     let id = part(id)?;
     let now = app.now();
-    let revoked = app.change_registry(caller.doer.whose(), move |app| {
+    let revoked = app.change_registry(caller.actor.user_key(), move |app| {
         let of = match (&caller.rights, caller.rights.uid()) {
             (Rights::Admin(_), _) => None,
             (Rights::User(_) | Rights::StaffUser(_), Some(uid)) => Some(uid),
-            _ => return Err(Refusal::forbidden("this caller revokes no tokens")),
+            _ => return Err(HttpError::forbidden("this caller revokes no tokens")),
         };
         let find = || {
-            let tokens = app.registry.tokens(of).map_err(refusal)?;
+            let tokens = app.registry.tokens(of).map_err(http_error)?;
             let kept = tokens.into_iter().find(|kept| kept.id.to_string() == id);
             kept.ok_or_else(|| unknown(&id))
         };
@@ -205,12 +205,12 @@ pub(crate) async fn revoke(
         if kept.revoked.is_some() {
             return Ok((kept, false));
         }
-        app.registry.revoke_token(kept.id, now).map_err(refusal)?;
-        app.made_tokens.load(&app.registry).map_err(refusal)?;
+        app.registry.revoke_token(kept.id, now).map_err(http_error)?;
+        app.user_tokens.load(&app.registry).map_err(http_error)?;
         Ok((find()?, true))
     });
     let (kept, is_new) = revoked.await??;
-    let kept = told(&kept);
+    let kept = token_for(&kept);
     if !is_new {
         return unchanged(json(&kept)?);
     }
@@ -218,13 +218,13 @@ pub(crate) async fn revoke(
     wrote(json(&kept)?, &more)
 }
 
-fn unknown(id: &str) -> Refusal {
+fn unknown(id: &str) -> HttpError {
     let shown: String = id.chars().take(40).collect();
     let message = format!("you have no token {shown}");
-    Refusal::new(StatusCode::NOT_FOUND, "P0002", Why::Unknown, message)
+    HttpError::new(StatusCode::NOT_FOUND, "P0002", Why::Unknown, message)
 }
 
-fn told(kept: &KeptToken) -> api::Token {
+fn token_for(kept: &StoredToken) -> api::Token {
     let NewToken { scope, uid, note, made, made_by, expires, .. } = &kept.token;
     api::Token {
         id: kept.id,
@@ -240,9 +240,9 @@ fn told(kept: &KeptToken) -> api::Token {
 }
 
 /// Converts an error of the registry.
-pub(crate) fn refusal(error: RegistryError) -> Refusal {
+pub(crate) fn http_error(error: RegistryError) -> HttpError {
     match error {
-        RegistryError::TooManyOf(..) => Refusal::busy(error.to_string()),
-        error => Refusal::fault(&error),
+        RegistryError::TooManyOf(..) => HttpError::busy(error.to_string()),
+        error => HttpError::fault(&error),
     }
 }

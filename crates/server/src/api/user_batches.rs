@@ -1,7 +1,7 @@
 //! Batches that a user may send: samples of their own jobs, as `jobmeter run` measures them without an agent.
 
 use crate::app::App;
-use crate::common::problem::Refusal;
+use crate::common::http_error::HttpError;
 use crate::ingest::decoding::may_be_newer;
 use jobs::Window;
 use model::{Cause, ClusterId, DeviceId, JobKey, Origin, SeriesTable, Timestamp};
@@ -36,7 +36,7 @@ pub(crate) async fn job_start(
     app: &Arc<App>,
     uid: u32,
     origin: &Origin,
-) -> Result<Result<Timestamp, String>, Refusal> {
+) -> Result<Result<Timestamp, String>, HttpError> {
     let Some((device, id)) = origin.as_run() else {
         return Ok(Err(format!(
             "users may send only samples of their own jobs, and {origin} is not an origin of \
@@ -45,12 +45,12 @@ pub(crate) async fn job_start(
     };
     let key = JobKey { cluster: ClusterId::local(), id };
     let window = Window { job: Some(key.clone()), uid: Some(uid), ..Window::default() };
-    let stays = app.read_registry(move |app| app.registry.intervals(&window)).await?;
-    let stays = stays.map_err(|error| Refusal::fault(&error))?;
-    if !stays.iter().any(|stay| stay.device.as_str() == device) {
+    let allocations = app.read_registry(move |app| app.registry.intervals(&window)).await?;
+    let allocations = allocations.map_err(|error| HttpError::fault(&error))?;
+    if !allocations.iter().any(|allocation| allocation.device.as_str() == device) {
         return Ok(Err(format!("user {uid} has no job {key} on {device}")));
     }
-    Ok(Ok(stays.iter().map(|stay| stay.start).min().unwrap_or(app.now())))
+    Ok(Ok(allocations.iter().map(|allocation| allocation.start).min().unwrap_or(app.now())))
 }
 
 /// Checks that a user's batch of a job that began at `start` contains only permitted entries.

@@ -14,9 +14,9 @@
 //! queue.
 
 use crate::common::counts::Counter;
-use config::place::AUDIT_OF_USERS_FILE;
+use config::paths::AUDIT_OF_USERS_FILE;
 use model::Timestamp;
-use query::Watch;
+use query::ReadObserver;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -45,7 +45,7 @@ const USERS_MAX: usize = 10_000;
 
 /// The actor of an audit entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Doer {
+pub(crate) struct Actor {
     /// Name of the actor, without a secret: `uid 1000`, `token 7`. No other actor has this name.
     pub(crate) who: Arc<str>,
     /// User ID, if known.
@@ -58,7 +58,7 @@ pub(crate) struct Doer {
 
 /// The file that receives an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lane {
+enum AuditFile {
     /// Entries of administrators, staff, scheduler scripts and the server itself.
     Trusted,
     /// Entries of ordinary users.
@@ -66,19 +66,19 @@ enum Lane {
 }
 
 /// An entry queued for its file.
-type Entry = (Lane, String);
+type Entry = (AuditFile, String);
 
 /// Number of entries per user within an hour.
 #[derive(Debug, Default)]
-struct OfUsers {
+struct EntriesPerUser {
     hour: i64,
     counts: HashMap<Arc<str>, u64>,
 }
 
-impl Doer {
+impl Actor {
     /// Key for fair scheduling and per-caller limits: the user ID if known, from any address; otherwise
     /// actor and address. The addresses of loopback are one, because any local user may connect from each.
-    pub(crate) fn whose(&self) -> Arc<str> {
+    pub(crate) fn user_key(&self) -> Arc<str> {
         match self.uid {
             Some(uid) => format!("uid {uid}").into(),
             None => {
@@ -96,8 +96,8 @@ pub(crate) struct Audit {
     path: PathBuf,
     lines: Option<SyncSender<Entry>>,
     writer: Option<JoinHandle<()>>,
-    reads: Mutex<Reads>,
-    of_users: Mutex<OfUsers>,
+    reads: Mutex<RecordedReads>,
+    of_users: Mutex<EntriesPerUser>,
     /// Lines that could not be written.
     pub(crate) lost: Arc<Counter>,
     /// Users' entries beyond the limit; one entry per user records their number.
@@ -106,9 +106,9 @@ pub(crate) struct Audit {
 
 /// Reads recorded within an hour.
 #[derive(Debug, Default)]
-struct Reads {
+struct RecordedReads {
     hour: i64,
-    told: HashSet<(Arc<str>, Arc<str>, String)>,
+    recorded: HashSet<(Arc<str>, Arc<str>, String)>,
 }
 
 impl Audit {
@@ -116,7 +116,7 @@ impl Audit {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let lost = Arc::new(Counter::default());
         let (lines, received) = sync_channel(LINES_AHEAD);
-        let mut files = [Rotated::open(path)?, Rotated::open(&of_users(path))?];
+        let mut files = [RotatedFile::open(path)?, RotatedFile::open(&of_users(path))?];
         let failed = Arc::clone(&lost);
         let write = move || write_all(&mut files, &received, &failed);
         let writer = std::thread::Builder::new().name("audit".to_owned()).spawn(write)?;
@@ -131,60 +131,60 @@ impl Audit {
     }
 
     /// Records a change by a trusted actor.
-    pub(crate) fn wrote(&self, doer: &Doer, now: Timestamp, more: &Value) {
-        self.line(Lane::Trusted, doer, now, more);
+    pub(crate) fn wrote(&self, actor: &Actor, now: Timestamp, more: &Value) {
+        self.line(AuditFile::Trusted, actor, now, more);
     }
 
     /// Records a change by an ordinary user.
-    pub(crate) fn wrote_as_user(&self, doer: &Doer, now: Timestamp, more: &Value) {
-        let whose =
-            doer.uid.map_or_else(|| Arc::clone(&doer.who), |uid| format!("uid {uid}").into());
+    pub(crate) fn wrote_as_user(&self, actor: &Actor, now: Timestamp, more: &Value) {
+        let user_key =
+            actor.uid.map_or_else(|| Arc::clone(&actor.who), |uid| format!("uid {uid}").into());
         let mut of_users = self.of_users.lock().unwrap_or_else(PoisonError::into_inner);
         let hour = now.0.div_euclid(HOUR);
         if of_users.hour != hour {
-            self.tell_limited(&mut of_users, now);
+            self.log_limited(&mut of_users, now);
             of_users.hour = hour;
         }
-        let is_known = of_users.counts.contains_key(&whose);
-        let whose =
-            if is_known || of_users.counts.len() < USERS_MAX { whose } else { "others".into() };
-        let count = of_users.counts.entry(whose).or_default();
+        let is_known = of_users.counts.contains_key(&user_key);
+        let user_key =
+            if is_known || of_users.counts.len() < USERS_MAX { user_key } else { "others".into() };
+        let count = of_users.counts.entry(user_key).or_default();
         *count += 1;
         if *count <= OF_USER_MAX {
             drop(of_users);
-            self.line(Lane::Users, doer, now, more);
+            self.line(AuditFile::Users, actor, now, more);
         } else {
             self.limited.add(1);
         }
     }
 
     /// Writes one entry per user with the number of entries beyond the limit.
-    fn tell_limited(&self, of_users: &mut OfUsers, now: Timestamp) {
+    fn log_limited(&self, of_users: &mut EntriesPerUser, now: Timestamp) {
         for (who, count) in of_users.counts.drain() {
             let beyond = count.saturating_sub(OF_USER_MAX);
             if beyond > 0 {
                 let what = format!("{beyond} more changes within an hour").into();
-                let doer = Doer { who, uid: None, from: "".into(), what };
-                self.line(Lane::Users, &doer, now, &json!({"count": beyond}));
+                let actor = Actor { who, uid: None, from: "".into(), what };
+                self.line(AuditFile::Users, &actor, now, &json!({"count": beyond}));
             }
         }
     }
 
     /// Records a read of another user's job, or of any jobs (`*`).
-    fn read(&self, doer: &Doer, now: Timestamp, job: &str, owner: Option<u32>) {
-        let key = (Arc::clone(&doer.who), Arc::clone(&doer.what), job.to_owned());
+    fn read(&self, actor: &Actor, now: Timestamp, job: &str, owner: Option<u32>) {
+        let key = (Arc::clone(&actor.who), Arc::clone(&actor.what), job.to_owned());
         let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
         let hour = now.0.div_euclid(HOUR);
-        if reads.hour != hour || reads.told.len() >= READS_MAX {
-            *reads = Reads { hour, told: HashSet::new() };
+        if reads.hour != hour || reads.recorded.len() >= READS_MAX {
+            *reads = RecordedReads { hour, recorded: HashSet::new() };
         }
-        if reads.told.insert(key) {
-            self.line(Lane::Trusted, doer, now, &json!({"job": job, "owner": owner}));
+        if reads.recorded.insert(key) {
+            self.line(AuditFile::Trusted, actor, now, &json!({"job": job, "owner": owner}));
         }
     }
 
-    fn line(&self, lane: Lane, doer: &Doer, now: Timestamp, more: &Value) {
-        let Doer { who, from, what, .. } = doer;
+    fn line(&self, lane: AuditFile, actor: &Actor, now: Timestamp, more: &Value) {
+        let Actor { who, from, what, .. } = actor;
         let mut line =
             json!({"time": now.seconds(), "actor": who, "address": from, "action": what});
         if let (Some(line), Some(more)) = (line.as_object_mut(), more.as_object()) {
@@ -203,7 +203,7 @@ impl Drop for Audit {
     fn drop(&mut self) {
         let of_users = self.of_users.get_mut().unwrap_or_else(PoisonError::into_inner);
         let mut of_users = std::mem::take(of_users);
-        self.tell_limited(&mut of_users, crate::common::clock::now());
+        self.log_limited(&mut of_users, crate::common::clock::now());
         drop(self.lines.take());
         if let Some(writer) = self.writer.take()
             && writer.join().is_err()
@@ -218,9 +218,9 @@ fn of_users(path: &Path) -> PathBuf {
     path.with_file_name(AUDIT_OF_USERS_FILE)
 }
 
-fn write_all([trusted, users]: &mut [Rotated; 2], lines: &Receiver<Entry>, lost: &Counter) {
+fn write_all([trusted, users]: &mut [RotatedFile; 2], lines: &Receiver<Entry>, lost: &Counter) {
     for (lane, line) in lines {
-        let file = if lane == Lane::Users { &mut *users } else { &mut *trusted };
+        let file = if lane == AuditFile::Users { &mut *users } else { &mut *trusted };
         if let Err(error) = file.write(&line) {
             lost.add(1);
             log::error!("{}: {error}; the audit entry is lost", file.path.display());
@@ -229,13 +229,13 @@ fn write_all([trusted, users]: &mut [Rotated; 2], lines: &Receiver<Entry>, lost:
 }
 
 /// A file that is rotated when it gets too long.
-struct Rotated {
+struct RotatedFile {
     path: PathBuf,
     file: File,
     bytes: u64,
 }
 
-impl Rotated {
+impl RotatedFile {
     fn open(path: &Path) -> io::Result<Self> {
         let file = File::options().create(true).append(true).mode(0o600).open(path)?;
         let bytes = file.metadata()?.len();
@@ -269,18 +269,18 @@ impl Rotated {
 
 /// Records what one query of a caller who may read everything reads.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct ReadRecorder {
     audit: Arc<Audit>,
-    doer: Doer,
+    actor: Actor,
     now: Timestamp,
     named: Mutex<Option<model::JobKey>>,
     met: AtomicBool,
 }
 
-impl Reading {
-    pub(crate) fn new(audit: &Arc<Audit>, doer: Doer, now: Timestamp) -> Self {
+impl ReadRecorder {
+    pub(crate) fn new(audit: &Arc<Audit>, actor: Actor, now: Timestamp) -> Self {
         let (audit, named) = (Arc::clone(audit), Mutex::new(None));
-        Self { audit, doer, now, named, met: AtomicBool::new(false) }
+        Self { audit, actor, now, named, met: AtomicBool::new(false) }
     }
 
     fn named(&self) -> std::sync::MutexGuard<'_, Option<model::JobKey>> {
@@ -288,25 +288,25 @@ impl Reading {
     }
 }
 
-impl Watch for Reading {
+impl ReadObserver for ReadRecorder {
     fn names(&self, job: &model::JobKey, owner: Option<u32>) {
         *self.named() = Some(job.clone());
-        if owner.is_none() || owner != self.doer.uid {
-            self.audit.read(&self.doer, self.now, &job.to_string(), owner);
+        if owner.is_none() || owner != self.actor.uid {
+            self.audit.read(&self.actor, self.now, &job.to_string(), owner);
         }
     }
 
     fn meets(&self, job: Option<&model::JobKey>) {
         let is_named = job.is_some() && self.named().as_ref() == job;
         if !is_named && !self.met.swap(true, Ordering::Relaxed) {
-            self.audit.read(&self.doer, self.now, "*", None);
+            self.audit.read(&self.actor, self.now, "*", None);
         }
     }
 }
 
 /// Describes what a request changed: a response extension for the audit log.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wrote(pub(crate) Value);
+pub(crate) struct AuditedChange(pub(crate) Value);
 
 /// Marks a request that changed nothing despite its method: a response extension for the audit log.
 #[derive(Clone, Copy, Debug)]
@@ -326,9 +326,9 @@ pub(crate) fn files(path: &Path, aside: u32) -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    fn doer(uid: u32) -> Doer {
+    fn actor(uid: u32) -> Actor {
         let who = format!("uid {uid}").into();
-        Doer { who, uid: Some(uid), from: "127.0.0.1".into(), what: "GET /api/v1/jobs".into() }
+        Actor { who, uid: Some(uid), from: "127.0.0.1".into(), what: "GET /api/v1/jobs".into() }
     }
 
     fn lines(path: &Path) -> Vec<Value> {
@@ -337,14 +337,14 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_an_hour_are_told_once_and_ones_own_never() {
+    fn reads_of_an_hour_are_reported_once_and_ones_own_never() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let audit = Arc::new(Audit::open(&path).unwrap());
         let job =
             model::JobKey { cluster: model::ClusterId::local(), id: model::JobId::new(7).unwrap() };
         let read = |uid: u32, hour: i64, owner: u32| {
-            let reading = Reading::new(&audit, doer(uid), Timestamp(hour * HOUR + 5));
+            let reading = ReadRecorder::new(&audit, actor(uid), Timestamp(hour * HOUR + 5));
             reading.names(&job, Some(owner));
             reading.meets(Some(&job));
         };
@@ -352,17 +352,20 @@ mod tests {
         read(0, 1, 1000);
         read(0, 2, 1000);
         read(1000, 2, 1000);
-        let any = Reading::new(&audit, doer(5), Timestamp(2 * HOUR));
+        let any = ReadRecorder::new(&audit, actor(5), Timestamp(2 * HOUR));
         any.meets(None);
         any.meets(Some(&job));
         assert_eq!(audit.lost.get(), 0);
         drop((any, audit));
-        let told = lines(&path);
-        let jobs: Vec<_> = told.iter().map(|line| (&line["actor"], &line["job"])).collect();
+        let recorded = lines(&path);
+        let jobs: Vec<_> = recorded.iter().map(|line| (&line["actor"], &line["job"])).collect();
         let root: Value = "uid 0".into();
         let seven: Value = "local:7".into();
         assert_eq!(jobs, [(&root, &seven), (&root, &seven), (&"uid 5".into(), &"*".into())]);
-        assert_eq!((&told[0]["owner"], &told[0]["address"]), (&1000.into(), &"127.0.0.1".into()));
+        assert_eq!(
+            (&recorded[0]["owner"], &recorded[0]["address"]),
+            (&1000.into(), &"127.0.0.1".into())
+        );
     }
 
     #[test]
@@ -370,9 +373,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let audit = Audit::open(&path).unwrap();
-        audit.wrote(&doer(0), Timestamp(1), &json!({"account": "physics"}));
+        audit.wrote(&actor(0), Timestamp(1), &json!({"account": "physics"}));
         for number in 0..OF_USER_MAX + 300 {
-            audit.wrote_as_user(&doer(1000), Timestamp(2), &json!({"job": number}));
+            audit.wrote_as_user(&actor(1000), Timestamp(2), &json!({"job": number}));
             if number % 100 == 0 {
                 // Wait, so that the writer thread keeps up.
                 while !of_users(&path).metadata().is_ok_and(|about| about.len() > 0) {
@@ -380,9 +383,9 @@ mod tests {
                 }
             }
         }
-        audit.wrote_as_user(&doer(1001), Timestamp(2), &json!({}));
+        audit.wrote_as_user(&actor(1001), Timestamp(2), &json!({}));
         assert_eq!((audit.limited.get(), audit.lost.get()), (300, 0));
-        audit.wrote_as_user(&doer(1000), Timestamp(2 + HOUR), &json!({}));
+        audit.wrote_as_user(&actor(1000), Timestamp(2 + HOUR), &json!({}));
         drop(audit);
         assert_eq!(lines(&path).len(), 1, "the administrator's alone");
         let of_users = lines(&of_users(&path));
@@ -396,7 +399,7 @@ mod tests {
     fn a_long_file_is_put_aside_and_the_oldest_goes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
-        let mut file = Rotated::open(&path).unwrap();
+        let mut file = RotatedFile::open(&path).unwrap();
         for round in 0..7 {
             file.bytes = FILE_BYTES_MAX;
             file.write(&format!("{round}\n")).unwrap();

@@ -1,13 +1,13 @@
 //! Authentication of a request: checks the Host header and the Origin header, and identifies the caller.
 
 use crate::auth::access::Access;
-use crate::auth::audit::Doer;
+use crate::auth::audit::Actor;
 use crate::auth::caller::{Caller, Rights};
 use crate::auth::connection::Connection;
-use crate::auth::made_tokens::Found;
 use crate::auth::peer::host_of_ip;
 use crate::auth::tokens::{Tokens, fingerprint};
-use crate::common::problem::{Refusal, Why};
+use crate::auth::user_tokens::FoundToken;
+use crate::common::http_error::{HttpError, Why};
 use axum::extract::Request;
 use axum::http::header;
 use axum::http::{HeaderMap, Method, StatusCode};
@@ -48,8 +48,8 @@ pub(crate) struct AuthContext<'a> {
 }
 
 /// Refuses a caller who cannot be identified.
-pub(crate) fn nobody() -> Refusal {
-    Refusal::unidentified(
+pub(crate) fn no_credentials() -> HttpError {
+    HttpError::unidentified(
         "not authenticated: send a token (Authorization: Bearer TOKEN), or connect from this \
          machine without a proxy",
     )
@@ -61,9 +61,10 @@ pub(crate) fn authenticate(
     known: &AuthContext<'_>,
     made: &FindToken<'_>,
     request: &Request,
-) -> Result<Caller, Refusal> {
+) -> Result<Caller, HttpError> {
     let connection = request.extensions().get::<Connection>();
-    let connection = connection.ok_or_else(|| Refusal::fault(&"a request without a connection"))?;
+    let connection =
+        connection.ok_or_else(|| HttpError::fault(&"a request without a connection"))?;
     let host = host(request)?;
     if !serves(known.names, connection.ends.ours.ip(), host) {
         let message = format!(
@@ -71,36 +72,36 @@ pub(crate) fn authenticate(
             host.chars().take(100).collect::<String>()
         );
         let status = StatusCode::MISDIRECTED_REQUEST;
-        return Err(Refusal::new(status, "08004", Why::Host, message));
+        return Err(HttpError::new(status, "08004", Why::Host, message));
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS) {
         same_origin(request.headers(), host)?;
     }
-    let (rights, who, by_made_token) = who(known, made, connection, request.headers())?;
+    let (rights, who, by_user_token) = who(known, made, connection, request.headers())?;
     let path: String = request.uri().path().chars().take(PATH_CHARS_MAX).collect();
-    let doer = Doer {
+    let actor = Actor {
         who,
         uid: rights.uid(),
         from: connection.ends.theirs.ip().to_canonical().to_string().into(),
         what: format!("{} {path}", request.method()).into(),
     };
     let is_here = uid_by_kernel(connection, request.headers()).is_some();
-    Ok(Caller { rights, doer, own_nodes: known.access.own_nodes, by_made_token, is_here })
+    Ok(Caller { rights, actor, own_nodes: known.access.own_nodes, by_user_token, is_here })
 }
 
 /// Returns the single host that a request names.
-fn host(request: &Request) -> Result<&str, Refusal> {
+fn host(request: &Request) -> Result<&str, HttpError> {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     let header = match (hosts.next(), hosts.next()) {
         (Some(host), None) => host.to_str().ok(),
-        (None, _) => return Err(Refusal::malformed("the request has no Host header")),
+        (None, _) => return Err(HttpError::malformed("the request has no Host header")),
         _ => None,
     };
-    let header = header.ok_or_else(|| Refusal::malformed("the Host header is no name"))?;
+    let header = header.ok_or_else(|| HttpError::malformed("the Host header is no name"))?;
     match request.uri().authority() {
         // Two different hosts may be an attempt to confuse a proxy in between.
         Some(authority) if !authority.as_str().eq_ignore_ascii_case(header) => {
-            Err(Refusal::malformed("the request names two hosts"))
+            Err(HttpError::malformed("the request names two hosts"))
         }
         _ => Ok(header),
     }
@@ -123,31 +124,31 @@ fn without_port(host: &str) -> &str {
 
 /// Refuses a write that a page of another origin makes a browser send. The Origin header must equal the
 /// requested host. Programs other than browsers send no Origin.
-fn same_origin(headers: &HeaderMap, host: &str) -> Result<(), Refusal> {
-    let refused = |what: &str| {
+fn same_origin(headers: &HeaderMap, host: &str) -> Result<(), HttpError> {
+    let rejected_with = |what: &str| {
         let message = format!("pages of another origin may not send this request ({what})");
-        Err(Refusal::new(StatusCode::FORBIDDEN, "42501", Why::Origin, message))
+        Err(HttpError::new(StatusCode::FORBIDDEN, "42501", Why::Origin, message))
     };
     if headers.get_all(header::ORIGIN).iter().nth(1).is_some() {
-        return refused("two Origin headers");
+        return rejected_with("two Origin headers");
     }
     if let Some(origin) = headers.get(header::ORIGIN) {
         let own = origin.to_str().ok().and_then(|origin| {
             origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"))
         });
         if !own.is_some_and(|own| own.eq_ignore_ascii_case(host)) {
-            return refused("Origin");
+            return rejected_with("Origin");
         }
     }
     let mut sites = headers.get_all("sec-fetch-site").iter();
     match sites.all(|site| matches!(site.as_bytes(), b"same-origin" | b"none")) {
         true => Ok(()),
-        false => refused("Sec-Fetch-Site"),
+        false => rejected_with("Sec-Fetch-Site"),
     }
 }
 
 /// Finds a token that a user created.
-pub(crate) type FindToken<'a> = dyn Fn(&str) -> Option<Found> + 'a;
+pub(crate) type FindToken<'a> = dyn Fn(&str) -> Option<FoundToken> + 'a;
 
 /// Returns the caller's rights, their name, and whether they came with a user-created token. A token takes
 /// precedence over a certificate, and a certificate over the kernel.
@@ -156,26 +157,27 @@ fn who(
     made: &FindToken<'_>,
     connection: &Connection,
     headers: &HeaderMap,
-) -> Result<(Rights, Arc<str>, bool), Refusal> {
+) -> Result<(Rights, Arc<str>, bool), HttpError> {
     if let Some(authorization) = headers.get(header::AUTHORIZATION) {
-        let unknown = || Refusal::unidentified("the token is unknown, expired or revoked");
+        let unknown = || HttpError::unidentified("the token is unknown, expired or revoked");
         let token = authorization.to_str().ok().and_then(token).ok_or_else(unknown)?;
         if let Some(rights) = known.tokens.rights(&token) {
             // Two tokens of one scope are two callers: neither uses up the limits of the other.
             let cluster = match &rights {
-                Rights::Telling(Some(cluster)) => format!(":{cluster}"),
+                Rights::JobReporter(Some(cluster)) => format!(":{cluster}"),
                 _ => String::new(),
             };
             let (scope, id) = (rights.scope(), fingerprint(&token));
             let who = format!("a token of `{scope}{cluster}` (sha256:{id})");
             return Ok((rights, who.into(), false));
         }
-        let Found { id, rights } = made(&token).ok_or_else(unknown)?;
+        let FoundToken { id, rights } = made(&token).ok_or_else(unknown)?;
         let who = format!("token {id} of `{}`", rights.scope());
         return Ok((rights, who.into(), true));
     }
     if let Some(name) = &connection.certificate {
-        let origin = Origin::new(name).map_err(|error| Refusal::unidentified(error.to_string()))?;
+        let origin =
+            Origin::new(name).map_err(|error| HttpError::unidentified(error.to_string()))?;
         let who = format!("the certificate of {origin}");
         return Ok((Rights::Agent(Some(origin)), who.into(), false));
     }
@@ -253,7 +255,7 @@ mod tests {
 
     fn status(request: &Request) -> u16 {
         with_known(|known| authenticate(known, &|_| None, request))
-            .map_or_else(|refusal| refusal.status.as_u16(), |_| 200)
+            .map_or_else(|http_error| http_error.status.as_u16(), |_| 200)
     }
 
     #[test]
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_names_two_hosts_is_refused() {
+    fn a_request_that_names_two_hosts_is_rejected() {
         let mut request = request("GET", &[("host", "localhost")]);
         *request.uri_mut() = "http://evil.example/api/v1/jobs".parse().unwrap();
         assert_eq!(status(&request), 400);
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_origin_is_refused() {
+    fn a_second_origin_is_rejected() {
         let own = ("origin", "http://localhost:8790");
         for other in ["http://localhost:8790", "http://evil.example", "null"] {
             for two in [[own, ("origin", other)], [("origin", other), own]] {
@@ -322,10 +324,10 @@ mod tests {
     }
 
     #[test]
-    fn who_asks() {
+    fn callers_of_a_request() {
         let is = |headers: &[(&str, &str)], connection: &Connection| {
             let made = |token: &str| {
-                (token == "made-token").then_some(Found { id: 7, rights: Rights::Reading(12) })
+                (token == "made-token").then_some(FoundToken { id: 7, rights: Rights::Reading(12) })
             };
             let request = request("GET", headers);
             let found = with_known(|known| who(known, &made, connection, request.headers()));

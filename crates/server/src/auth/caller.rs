@@ -2,7 +2,7 @@
 //! other rights. Every query is bound to a [`Reader`] before it is executed.
 //! `docs/decisions/0016-sight.md`.
 
-use crate::auth::audit::Doer;
+use crate::auth::audit::Actor;
 use jobs::Reader;
 use model::{ClusterId, Origin};
 
@@ -11,11 +11,11 @@ use model::{ClusterId, Origin};
 pub(crate) struct Caller {
     pub(crate) rights: Rights,
     /// The caller and their request, for the log and the audit.
-    pub(crate) doer: Doer,
+    pub(crate) actor: Actor,
     /// Whether users see a node only while a job visible to them runs there.
     pub(crate) own_nodes: bool,
     /// Whether the caller came with a user-created token.
-    pub(crate) by_made_token: bool,
+    pub(crate) by_user_token: bool,
     /// Whether the kernel identified the caller as a user of the server's own machine.
     pub(crate) is_here: bool,
 }
@@ -39,7 +39,7 @@ pub(crate) enum Rights {
     Guest,
     /// A token for prologues and epilogues: reports job changes like a scheduler, and reads nothing.
     /// Limited to this cluster, or unlimited when `None`.
-    Telling(Option<ClusterId>),
+    JobReporter(Option<ClusterId>),
     /// An unidentified caller, where the settings allow anonymous reads: reads node samples.
     Anonymous,
     /// An agent's token or certificate: appends batches of this origin, or of any origin when `None`.
@@ -51,7 +51,7 @@ pub(crate) enum Rights {
 impl Caller {
     /// Whether the device of a job that the caller registers is verified. The kernel verifies it for the
     /// server's own machine; an administrator is trusted for any device.
-    pub(crate) fn proves(&self, device: &str, own_device: &str) -> bool {
+    pub(crate) fn verifies(&self, device: &str, own_device: &str) -> bool {
         self.rights.is_admin() || (self.is_here && device == own_device)
     }
 
@@ -62,7 +62,7 @@ impl Caller {
             Rights::User(uid) | Rights::Reading(uid) if self.own_nodes => Some(Reader::Tenant(uid)),
             Rights::User(uid) | Rights::Reading(uid) => Some(Reader::User(uid)),
             Rights::Guest | Rights::Anonymous => Some(Reader::Nodes),
-            Rights::Agent(_) | Rights::Telling(_) | Rights::Nobody => None,
+            Rights::Agent(_) | Rights::JobReporter(_) | Rights::Nobody => None,
         }
     }
 }
@@ -76,7 +76,7 @@ impl Rights {
             Self::Reading(_) => "read",
             Self::Staff(_) | Self::StaffUser(_) => "staff",
             Self::Guest => "guest",
-            Self::Telling(_) => "jobs",
+            Self::JobReporter(_) => "jobs",
             Self::Agent(_) => "agent",
             Self::Anonymous | Self::Nobody => "nobody",
         }
@@ -87,9 +87,11 @@ impl Rights {
         match self {
             Self::Admin(uid) | Self::Staff(uid) => *uid,
             Self::User(uid) | Self::Reading(uid) | Self::StaffUser(uid) => Some(*uid),
-            Self::Guest | Self::Telling(_) | Self::Anonymous | Self::Agent(_) | Self::Nobody => {
-                None
-            }
+            Self::Guest
+            | Self::JobReporter(_)
+            | Self::Anonymous
+            | Self::Agent(_)
+            | Self::Nobody => None,
         }
     }
 
@@ -115,7 +117,7 @@ impl Rights {
             Self::Reading(_)
             | Self::Staff(_)
             | Self::Guest
-            | Self::Telling(_)
+            | Self::JobReporter(_)
             | Self::Anonymous
             | Self::Agent(_)
             | Self::Nobody => None,
@@ -123,10 +125,10 @@ impl Rights {
     }
 
     /// Whether this caller may report jobs of that cluster like its scheduler.
-    pub(crate) fn tells_of(&self, cluster: &ClusterId) -> bool {
+    pub(crate) fn reports_jobs_of(&self, cluster: &ClusterId) -> bool {
         match self {
-            Self::Admin(_) | Self::Telling(None) => true,
-            Self::Telling(Some(own)) => own == cluster,
+            Self::Admin(_) | Self::JobReporter(None) => true,
+            Self::JobReporter(Some(own)) => own == cluster,
             _ => false,
         }
     }
@@ -172,7 +174,7 @@ mod tests {
             (Rights::Staff(Some(7)), some(all), [false; 4]),
             (Rights::Guest, some(Reader::Nodes), [false; 4]),
             (Rights::Anonymous, some(Reader::Nodes), [false; 4]),
-            (Rights::Telling(None), None, [false; 4]),
+            (Rights::JobReporter(None), None, [false; 4]),
             (Rights::Agent(None), None, [true, true, false, false]),
             (Rights::Agent(Some(n1.clone())), None, [true, false, false, false]),
             (Rights::Nobody, None, [false; 4]),
@@ -190,29 +192,32 @@ mod tests {
     }
 
     #[test]
-    fn who_tells_of_which_clusters_jobs() {
+    fn tokens_report_jobs_of_their_clusters() {
         let [oar, slurm] = ["oar", "slurm"].map(|name| ClusterId::new(name).unwrap());
         for (rights, of_oar, of_slurm) in [
             (Rights::Admin(None), true, true),
-            (Rights::Telling(None), true, true),
-            (Rights::Telling(Some(oar.clone())), true, false),
+            (Rights::JobReporter(None), true, true),
+            (Rights::JobReporter(Some(oar.clone())), true, false),
             (Rights::User(7), false, false),
             (Rights::StaffUser(7), false, false),
             (Rights::Staff(None), false, false),
             (Rights::Agent(None), false, false),
             (Rights::Nobody, false, false),
         ] {
-            assert_eq!((rights.tells_of(&oar), rights.tells_of(&slurm)), (of_oar, of_slurm));
+            assert_eq!(
+                (rights.reports_jobs_of(&oar), rights.reports_jobs_of(&slurm)),
+                (of_oar, of_slurm)
+            );
         }
     }
 
     #[test]
     fn who_is_believed_where_he_is() {
-        let told = Caller::of(Rights::User(7));
-        let here = Caller { is_here: true, ..told.clone() };
-        assert!(here.proves("n1", "n1") && !here.proves("n2", "n1"));
-        assert!(!told.proves("n1", "n1"), "a token says nothing of where its user is");
-        assert!(Caller::of(Rights::Admin(None)).proves("n2", "n1"));
+        let caller = Caller::of(Rights::User(7));
+        let here = Caller { is_here: true, ..caller.clone() };
+        assert!(here.verifies("n1", "n1") && !here.verifies("n2", "n1"));
+        assert!(!caller.verifies("n1", "n1"), "a token says nothing of where its user is");
+        assert!(Caller::of(Rights::Admin(None)).verifies("n2", "n1"));
     }
 
     impl Caller {
@@ -220,8 +225,8 @@ mod tests {
         pub(crate) fn of(rights: Rights) -> Self {
             let word = |text: &str| text.into();
             let (who, from, what) = (word("somebody"), word("127.0.0.1"), word("GET /"));
-            let doer = Doer { who, uid: rights.uid(), from, what };
-            Self { rights, doer, own_nodes: false, by_made_token: false, is_here: false }
+            let actor = Actor { who, uid: rights.uid(), from, what };
+            Self { rights, actor, own_nodes: false, by_user_token: false, is_here: false }
         }
     }
 }

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_is_refused() {
+    fn every_cut_is_rejected() {
         let der = certificate(&[(DnType::CommonName, "node-1")]);
         for cut in 0..der.len() {
             assert_eq!(common_name(&der[..cut]), None, "{cut}");

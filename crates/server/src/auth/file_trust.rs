@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 
 /// Rejects anything but a regular file, files of other users, and files that group or others can write.
-pub(crate) fn believed(about: &Metadata) -> io::Result<()> {
+pub(crate) fn check_trust(about: &Metadata) -> io::Result<()> {
     let own = rustix::process::geteuid().as_raw();
     if !about.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
@@ -39,11 +39,11 @@ mod tests {
             (0, 0o664, Some("mode 664")),
             (7, 0o646, Some("chmod go-w")),
         ] {
-            let told = wrong(owner, mode, 7);
-            assert_eq!(told.is_some(), word.is_some(), "{owner} {mode:o}");
-            assert!(told.unwrap_or_default().contains(word.unwrap_or_default()));
+            let problem = wrong(owner, mode, 7);
+            assert_eq!(problem.is_some(), word.is_some(), "{owner} {mode:o}");
+            assert!(problem.unwrap_or_default().contains(word.unwrap_or_default()));
         }
         let dir = tempfile::tempdir().unwrap();
-        assert!(believed(&dir.path().metadata().unwrap()).is_err());
+        assert!(check_trust(&dir.path().metadata().unwrap()).is_err());
     }
 }

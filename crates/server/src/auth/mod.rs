@@ -1,6 +1,6 @@
 //! Authentication and access control: connections, certificates, tokens, groups, rights and the audit log.
 //!
-//! - `authentication`: identifies the caller of a request by `tokens`, `made_tokens`, `certificate` or the
+//! - `authentication`: identifies the caller of a request by `tokens`, `user_tokens`, `certificate` or the
 //!   kernel (`peer`, `connection`).
 //! - `caller`: the resulting rights. `access`, `staff_groups`, `name_service`: the staff. `origin_policy`:
 //!   the devices a sender may name.
@@ -14,10 +14,10 @@ pub(crate) mod caller;
 pub(crate) mod certificate;
 pub(crate) mod connection;
 pub(crate) mod file_trust;
-pub(crate) mod made_tokens;
 pub(crate) mod name_service;
 pub(crate) mod origin_policy;
 pub(crate) mod peer;
 pub(crate) mod staff_groups;
 pub(crate) mod tls;
 pub(crate) mod tokens;
+pub(crate) mod user_tokens;

@@ -20,11 +20,11 @@ const TABLES_MAX: usize = 8;
 
 /// Devices that a token may report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Tells {
+pub(crate) enum ReportScope {
     /// Node samples of any device, and everything of the origin's own device.
-    OfAny,
+    AnyDevice,
     /// Everything of the origin's own device only.
-    OfItsOwn,
+    OwnDevice,
 }
 
 /// Checks batches, and remembers the series tables that passed, so that each is checked once.
@@ -32,43 +32,43 @@ pub(crate) enum Tells {
 pub(crate) struct OriginPolicy {
     /// Keyed hash: without the key, an attacker cannot craft a table that collides with a checked one.
     hasher: RandomState,
-    passed: Mutex<HashMap<Origin, Vec<(u64, Tells)>>>,
+    passed: Mutex<HashMap<Origin, Vec<(u64, ReportScope)>>>,
 }
 
 impl OriginPolicy {
     /// Checks that a batch reports only permitted devices; otherwise returns the first violation.
-    pub(crate) fn check(&self, batch: &Decoded, tells: Tells) -> Result<(), String> {
+    pub(crate) fn check(&self, batch: &Decoded, scope: ReportScope) -> Result<(), String> {
         let own = device_of(&batch.origin);
         let elsewhere = |event: &&JobEvent| event.device.as_str() != own;
         if let Some(event) = batch.jobs.iter().find(elsewhere) {
-            return Err(refusal(own, &format!("job {} on {}", event.key, event.device)));
+            return Err(rejection(own, &format!("job {} on {}", event.key, event.device)));
         }
         let gap = batch.gaps.iter().find(|gap| gap.device.as_str() != own);
-        if let Some(gap) = gap.filter(|_| tells == Tells::OfItsOwn) {
-            return Err(refusal(own, &format!("a gap of {}", gap.device)));
+        if let Some(gap) = gap.filter(|_| scope == ReportScope::OwnDevice) {
+            return Err(rejection(own, &format!("a gap of {}", gap.device)));
         }
         let hash = self.hasher.hash_one(batch.table_bytes());
-        if self.has_passed(&batch.origin, hash, tells) {
+        if self.has_passed(&batch.origin, hash, scope) {
             return Ok(());
         }
         let table = batch.table().map_err(|error| error.to_string())?;
-        let beyond = |entry: &&SeriesEntry| !may_tell(entry, own, tells);
+        let beyond = |entry: &&SeriesEntry| !may_report(entry, own, scope);
         if let Some(entry) = table.entries.iter().find(beyond) {
             let (metric, device) = (&entry.metric.name, &entry.device);
             let job = entry.job.as_ref().map(|job| format!(" for job {job}")).unwrap_or_default();
-            return Err(refusal(own, &format!("{metric} of {device}{job}")));
+            return Err(rejection(own, &format!("{metric} of {device}{job}")));
         }
-        self.remember(&batch.origin, hash, tells);
+        self.remember(&batch.origin, hash, scope);
         Ok(())
     }
 
-    fn has_passed(&self, origin: &Origin, hash: u64, tells: Tells) -> bool {
+    fn has_passed(&self, origin: &Origin, hash: u64, scope: ReportScope) -> bool {
         let passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
         let tables = passed.get(origin).map(Vec::as_slice).unwrap_or_default();
-        tables.iter().any(|(known, as_that)| *known == hash && *as_that >= tells)
+        tables.iter().any(|(known, as_that)| *known == hash && *as_that >= scope)
     }
 
-    fn remember(&self, origin: &Origin, hash: u64, tells: Tells) {
+    fn remember(&self, origin: &Origin, hash: u64, scope: ReportScope) {
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
         if passed.len() >= ORIGINS_MAX && !passed.contains_key(origin) {
             passed.clear();
@@ -77,16 +77,16 @@ impl OriginPolicy {
         if tables.len() >= TABLES_MAX {
             tables.remove(0);
         }
-        tables.push((hash, tells));
+        tables.push((hash, scope));
     }
 }
 
-fn may_tell(entry: &SeriesEntry, own: &str, tells: Tells) -> bool {
+fn may_report(entry: &SeriesEntry, own: &str, scope: ReportScope) -> bool {
     if entry.device.as_str() == own {
-        let alias = entry.labels.get(ALIAS).filter(|_| tells == Tells::OfItsOwn);
+        let alias = entry.labels.get(ALIAS).filter(|_| scope == ReportScope::OwnDevice);
         return alias.is_none_or(|alias| alias == own);
     }
-    tells == Tells::OfAny && entry.job.is_none()
+    scope == ReportScope::AnyDevice && entry.job.is_none()
 }
 
 /// The device named by an origin, or by the run in it.
@@ -94,7 +94,7 @@ fn device_of(origin: &Origin) -> &str {
     origin.as_run().map_or(origin.as_str(), |(device, _)| device)
 }
 
-fn refusal(own: &str, what: &str) -> String {
+fn rejection(own: &str, what: &str) -> String {
     format!("this token or certificate permits only data of {own}, not of {what}")
 }
 
@@ -124,8 +124,8 @@ mod tests {
     }
 
     #[test]
-    fn a_nodes_token_tells_of_the_node_alone_and_a_pollers_of_no_job_elsewhere() {
-        use Tells::{OfAny, OfItsOwn};
+    fn a_nodes_token_reports_its_node_alone_and_a_pollers_token_no_job_elsewhere() {
+        use ReportScope::{AnyDevice, OwnDevice};
         let looked = OriginPolicy::default();
         // Two rounds: accepted tables are remembered, and rejected ones are rejected again.
         for _ in 0..2 {
@@ -138,8 +138,8 @@ mod tests {
                 (of("n2", true, None), false, false),
             ] {
                 let table = batch.table().unwrap();
-                assert_eq!(looked.check(&batch, OfAny).is_ok(), any, "{table:?}");
-                assert_eq!(looked.check(&batch, OfItsOwn).is_ok(), own, "{table:?}");
+                assert_eq!(looked.check(&batch, AnyDevice).is_ok(), any, "{table:?}");
+                assert_eq!(looked.check(&batch, OwnDevice).is_ok(), own, "{table:?}");
             }
         }
     }
@@ -149,10 +149,10 @@ mod tests {
         let looked = OriginPolicy::default();
         let origin = Origin::new("n1").unwrap();
         for hash in 0..100 {
-            looked.remember(&origin, hash, Tells::OfItsOwn);
+            looked.remember(&origin, hash, ReportScope::OwnDevice);
         }
         assert_eq!(looked.passed.lock().unwrap()[&origin].len(), TABLES_MAX);
-        assert!(looked.has_passed(&origin, 99, Tells::OfAny));
-        assert!(!looked.has_passed(&origin, 1, Tells::OfAny));
+        assert!(looked.has_passed(&origin, 99, ReportScope::AnyDevice));
+        assert!(!looked.has_passed(&origin, 1, ReportScope::AnyDevice));
     }
 }

@@ -3,7 +3,7 @@
 //! The list names the owner of a pair of ports, not of a connection. Two sockets of a machine never hold
 //! the same ports towards the same address. The owner is therefore that of our connection as long as our
 //! own socket holds the ports. After a reset it does not, and another user may get the port. The caller of
-//! [`Owners::of`] thus checks afterwards that its socket still has a peer address.
+//! [`SocketOwners::of`] thus checks afterwards that its socket still has a peer address.
 //! `docs/decisions/0019-local-callers.md`; `tests/attacks/stolen_port.py` is the attack.
 
 use kernel::Root;
@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 /// Lookups that share one read of the kernel's list; further ones wait for the next read.
 const WAITING_MAX: usize = 1024;
 
-struct Question {
+struct OwnerLookup {
     ends: Ends,
     answer: oneshot::Sender<Option<u32>>,
 }
@@ -23,15 +23,15 @@ struct Question {
 /// Looks up socket owners in the kernel's list. Lookups that arrive during a read share the next read. A
 /// thousand connections thus need few reads of a list of a thousand lines.
 #[derive(Clone, Debug)]
-pub(crate) struct Owners {
-    questions: mpsc::Sender<Question>,
+pub(crate) struct SocketOwners {
+    engine: mpsc::Sender<OwnerLookup>,
 }
 
-impl Owners {
+impl SocketOwners {
     /// Creates a lookup handle, and the task that serves it until every handle is dropped.
     pub(crate) fn new(root: Root) -> (Self, impl Future<Output = ()> + Send) {
-        let (questions, waiting) = mpsc::channel(WAITING_MAX);
-        (Self { questions }, answer(root, waiting))
+        let (engine, waiting) = mpsc::channel(WAITING_MAX);
+        (Self { engine }, answer(root, waiting))
     }
 
     /// Returns the ID of the user who owns the other end of a connection, if the kernel reports one. The
@@ -41,7 +41,7 @@ impl Owners {
         for _ in 0..2 {
             stream.peer_addr().ok()?;
             let (answer, received) = oneshot::channel();
-            self.questions.send(Question { ends, answer }).await.ok()?;
+            self.engine.send(OwnerLookup { ends, answer }).await.ok()?;
             if let Some(owner) = received.await.ok().flatten() {
                 return Some(owner);
             }
@@ -50,17 +50,17 @@ impl Owners {
     }
 }
 
-async fn answer(root: Root, mut waiting: mpsc::Receiver<Question>) {
-    let mut questions = Vec::with_capacity(WAITING_MAX);
-    while waiting.recv_many(&mut questions, WAITING_MAX).await > 0 {
-        let asked: Vec<Ends> = questions.iter().map(|question| question.ends).collect();
+async fn answer(root: Root, mut waiting: mpsc::Receiver<OwnerLookup>) {
+    let mut engine = Vec::with_capacity(WAITING_MAX);
+    while waiting.recv_many(&mut engine, WAITING_MAX).await > 0 {
+        let connections: Vec<Ends> = engine.iter().map(|query| query.ends).collect();
         let root = root.clone();
-        let owners = tokio::task::spawn_blocking(move || owners(&root, &asked)).await;
+        let owners = tokio::task::spawn_blocking(move || owners(&root, &connections)).await;
         let owners = owners.unwrap_or_default();
         // After a failure the handle sees its channel closed, and reports no owner.
-        for (question, owner) in questions.drain(..).zip(owners) {
+        for (query, owner) in engine.drain(..).zip(owners) {
             // A connection that closed meanwhile no longer waits for the result.
-            question.answer.send(owner).ok();
+            query.answer.send(owner).ok();
         }
     }
 }
@@ -89,17 +89,17 @@ mod tests {
             client.set_zero_linger().unwrap();
             drop(client);
         }
-        let (questions, mut waiting) = mpsc::channel::<Question>(1);
+        let (engine, mut waiting) = mpsc::channel::<OwnerLookup>(1);
         let counting = async move {
             let mut count = 0;
-            while let Some(question) = waiting.recv().await {
-                question.answer.send(found).unwrap();
+            while let Some(query) = waiting.recv().await {
+                query.answer.send(found).unwrap();
                 count += 1;
             }
             count
         };
-        let asking = async move { Owners { questions }.of(&stream, ends).await };
-        tokio::join!(counting, asking)
+        let requesting = async move { SocketOwners { engine }.of(&stream, ends).await };
+        tokio::join!(counting, requesting)
     }
 
     #[test]

@@ -101,7 +101,7 @@ fn put_first(text: &mut Vec<u8>, lines: &[u8]) {
 mod tests {
     use super::*;
     use crate::auth::access::tests::settings;
-    use crate::background::user_numbers::tests::program;
+    use crate::background::user_ids::tests::program;
 
     /// A directory with group `hpc` (members eva and local ann) and user eva.
     const DIRECTORY: &str = r#"case "$1 $2" in

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_the_files_is_told() {
+    fn errors_of_the_files_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let files = files(dir.path());
         assert!(load(&files).is_ok());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_another_certificate_is_refused() {
+    fn a_key_of_another_certificate_is_rejected() {
         let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mixed = TlsFiles { key: files(b.path()).key, ..files(a.path()) };
         assert!(matches!(load(&mixed), Err(TlsError::Config { .. })));

@@ -199,13 +199,13 @@ pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
         ("user", Some(name)) => Ok(Rights::User(user(name)?)),
         ("read", None) => Err("`read` needs a user: read:NAME".to_owned()),
         ("read", Some(name)) => Ok(Rights::Reading(user(name)?)),
-        ("jobs", None) => Ok(Rights::Telling(None)),
+        ("jobs", None) => Ok(Rights::JobReporter(None)),
         ("jobs", Some(name)) => {
             let cluster = ClusterId::new(name).map_err(|error| error.to_string())?;
             if cluster.reads_as_local() {
                 return Err(OF_LOCAL.to_owned());
             }
-            Ok(Rights::Telling(Some(cluster)))
+            Ok(Rights::JobReporter(Some(cluster)))
         }
         ("staff", None) => Ok(Rights::Staff(None)),
         ("staff", Some(name)) => Ok(Rights::Staff(Some(user(name)?))),
@@ -301,8 +301,8 @@ mod tests {
         assert_eq!(who("i"), Some(Rights::Reading(1000)));
         assert_eq!((who("j"), who("k")), (Some(Rights::Staff(None)), Some(Rights::Staff(Some(5)))));
         let oar = ClusterId::new("oar-2").unwrap();
-        let tells = (Some(Rights::Telling(None)), Some(Rights::Telling(Some(oar))));
-        assert_eq!((who("l"), who("m")), tells);
+        let reports = (Some(Rights::JobReporter(None)), Some(Rights::JobReporter(Some(oar))));
+        assert_eq!((who("l"), who("m")), reports);
         assert_eq!(who("g"), Some(Rights::Agent(None)));
         assert_eq!(who("f"), None);
         assert_eq!(tokens.rights(""), None);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line_and_without_the_secret() {
+    fn errors_are_reported_with_their_line_and_without_the_secret() {
         for (text, want) in [
             ("admin", "5 characters"),
             ("\nagnet:n aaaaaaaaaaaaaaaaaaaa", "`agent`?"),
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_open_is_refused() {
+    fn a_file_that_others_can_open_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tokens");
         std::fs::write(&path, format!("admin {TOKEN}\n")).unwrap();

@@ -19,7 +19,7 @@ pub(crate) async fn run(app: Arc<App>) {
     }
     let (mut followed, mut looks) = (None, 0);
     loop {
-        let (changes, rules) = (app.told_jobs.changes(), Arc::clone(&app.live().rules));
+        let (changes, rules) = (app.node_jobs.changes(), Arc::clone(&app.live().rules));
         looks += 1;
         let seen = (changes, Arc::as_ptr(&rules).cast::<()>() as usize);
         let follows = followed != Some(seen) || looks >= LOOKS_MAX;
@@ -45,7 +45,7 @@ pub(crate) async fn run(app: Arc<App>) {
         }
         tokio::select! {
             () = tokio::time::sleep(LOOK_EVERY) => {}
-            () = app.watching.due.notified() => {}
+            () = app.rule_evaluator.due.notified() => {}
             () = stopped(&mut stopping) => break,
         }
     }

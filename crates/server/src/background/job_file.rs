@@ -14,11 +14,11 @@
 //! The file's writer is trusted like an administrator. Hence only root and the server's user may write it.
 
 use crate::app::App;
-use crate::auth::file_trust::believed;
+use crate::auth::file_trust::check_trust;
 use crate::common::tasks::stopped;
-use crate::schedulers::job_update_parser::amendment;
+use crate::schedulers::job_update_parser::record_update;
 use api::JobUpdate;
-use jobs::{Amendment, Followed, IngestStats, Registry, RegistryError, StableHash};
+use jobs::{IngestStats, ReadPosition, RecordUpdate, Registry, RegistryError, StableHash};
 use model::Timestamp;
 use std::fs::File;
 use std::io;
@@ -36,7 +36,7 @@ const HEAD_BYTES: u64 = 256;
 /// Most files of the folder that are searched for a file that was moved away.
 const NEIGHBOURS_MAX: usize = 10_000;
 /// Most invalid lines of one piece that are logged. The others are counted.
-const TOLD_MAX: usize = 10;
+const LOGGED_MAX: usize = 10;
 
 /// Why a round failed.
 #[derive(Debug, thiserror::Error)]
@@ -56,8 +56,8 @@ pub(crate) enum FollowError {
 
 /// The result of a round.
 #[derive(Debug, Default)]
-pub(crate) struct Round {
-    heard: IngestStats,
+pub(crate) struct RoundResult {
+    stats: IngestStats,
     /// Number of valid lines.
     taken: usize,
     /// Invalid lines: the number and the error of each.
@@ -72,15 +72,15 @@ pub(crate) struct Round {
 #[derive(Debug)]
 pub(crate) struct JobFile {
     path: PathBuf,
-    held: Option<Held>,
+    held: Option<OpenFile>,
     /// Whether the read position is inside a line that is too long.
     skipping: bool,
 }
 
 #[derive(Debug)]
-struct Held {
+struct OpenFile {
     file: File,
-    at: Followed,
+    at: ReadPosition,
 }
 
 impl JobFile {
@@ -93,7 +93,7 @@ impl JobFile {
         &mut self,
         registry: &Registry,
         now: Timestamp,
-    ) -> Result<Round, FollowError> {
+    ) -> Result<RoundResult, FollowError> {
         let path = self.path.clone();
         let failed = |error| FollowError::File { path: path.clone(), error };
         let name = path.to_string_lossy();
@@ -101,13 +101,13 @@ impl JobFile {
             Some(held) => held,
             None => match self.find(registry.followed(&name)?).map_err(failed)? {
                 Some(held) => held,
-                None => return Ok(Round::default()),
+                None => return Ok(RoundResult::default()),
             },
         };
-        let mut round = Round::default();
+        let mut round = RoundResult::default();
         if !held.is_same().map_err(failed)? {
             log::info!("{name} was emptied, and is read from its beginning");
-            held.at = Followed { bytes: 0, lines: 0, ..held.at };
+            held.at = ReadPosition { bytes: 0, lines: 0, ..held.at };
             self.skipping = false;
         }
         let mut piece = vec![0; PIECE_BYTES];
@@ -117,9 +117,9 @@ impl JobFile {
         if read.bytes == held.at.bytes {
             return self.at_the_end(held, !piece.is_empty(), round).map_err(failed);
         }
-        let read = Followed { head: head(&held.file, read.bytes).map_err(failed)?, ..read };
+        let read = ReadPosition { head: head(&held.file, read.bytes).map_err(failed)?, ..read };
         // If this fails, the next round reads the piece again, from the position that the registry stores.
-        round.heard = registry.follow(&name, amendments, read, now)?;
+        round.stats = registry.follow(&name, amendments, read, now)?;
         (round.more, round.until) = (true, read.lines);
         held.at = read;
         self.held = Some(held);
@@ -130,10 +130,10 @@ impl JobFile {
     fn take(
         &mut self,
         piece: &[u8],
-        at: &Followed,
+        at: &ReadPosition,
         now: Timestamp,
-        round: &mut Round,
-    ) -> (Followed, Vec<Amendment>) {
+        round: &mut RoundResult,
+    ) -> (ReadPosition, Vec<RecordUpdate>) {
         let (mut read, mut amendments) = (*at, Vec::new());
         let Some(end) = piece.iter().rposition(|byte| *byte == b'\n') else {
             if piece.len() == PIECE_BYTES {
@@ -152,8 +152,8 @@ impl JobFile {
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            match said(line, now) {
-                Ok(amendment) => amendments.push(amendment),
+            match parse_line(line, now) {
+                Ok(record_update) => amendments.push(record_update),
                 Err(what) => round.bad.push((read.lines, what)),
             }
         }
@@ -162,9 +162,14 @@ impl JobFile {
     }
 
     /// At the end of the open file, checks whether another file has its name now.
-    fn at_the_end(&mut self, held: Held, rest: bool, mut round: Round) -> io::Result<Round> {
+    fn at_the_end(
+        &mut self,
+        held: OpenFile,
+        rest: bool,
+        mut round: RoundResult,
+    ) -> io::Result<RoundResult> {
         let new = match File::open(&self.path) {
-            Ok(file) => Held::new(file)?,
+            Ok(file) => OpenFile::new(file)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.held = Some(held);
                 return Ok(round);
@@ -189,9 +194,9 @@ impl JobFile {
     }
 
     /// Finds the file that was read last, also under another name; otherwise returns the file at the path.
-    fn find(&self, saved: Option<Followed>) -> io::Result<Option<Held>> {
+    fn find(&self, saved: Option<ReadPosition>) -> io::Result<Option<OpenFile>> {
         let opened = match File::open(&self.path) {
-            Ok(file) => Some(Held::new(file)?),
+            Ok(file) => Some(OpenFile::new(file)?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
@@ -201,7 +206,7 @@ impl JobFile {
         }
         for neighbour in neighbours(&self.path)? {
             // A file that has disappeared or is not readable is not the one.
-            let Ok(Ok(file)) = File::open(&neighbour).map(Held::new) else { continue };
+            let Ok(Ok(file)) = File::open(&neighbour).map(OpenFile::new) else { continue };
             if let Some(held) = file.again(saved) {
                 return held.map(Some);
             }
@@ -217,18 +222,18 @@ impl JobFile {
     }
 }
 
-impl Held {
+impl OpenFile {
     /// Opens a file at its beginning. Its writer must be trusted, because its lines set the owners of jobs.
     fn new(file: File) -> io::Result<Self> {
         let about = file.metadata()?;
-        believed(&about)?;
+        check_trust(&about)?;
         let (disk, inode) = (about.dev(), about.ino());
-        let at = Followed { disk, inode, head: head(&file, 0)?, bytes: 0, lines: 0 };
+        let at = ReadPosition { disk, inode, head: head(&file, 0)?, bytes: 0, lines: 0 };
         Ok(Self { file, at })
     }
 
     /// Returns this file at the saved position, if it is the saved file.
-    fn again(&self, saved: Followed) -> Option<io::Result<Self>> {
+    fn again(&self, saved: ReadPosition) -> Option<io::Result<Self>> {
         if (self.at.disk, self.at.inode) != (saved.disk, saved.inode) {
             return None;
         }
@@ -284,15 +289,15 @@ fn read(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     Ok(length)
 }
 
-fn said(line: &[u8], now: Timestamp) -> Result<Amendment, String> {
-    let told: JobUpdate = serde_json::from_slice(line).map_err(|error| error.to_string())?;
-    amendment(told, now)
+fn parse_line(line: &[u8], now: Timestamp) -> Result<RecordUpdate, String> {
+    let update: JobUpdate = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    record_update(update, now)
 }
 
 /// Follows the file until the server stops.
 pub(crate) async fn follow(app: Arc<App>, path: PathBuf) {
     let mut stopping = app.stopping.clone();
-    let (mut file, mut trouble) = (JobFile::new(path), false);
+    let (mut file, mut is_failing) = (JobFile::new(path), false);
     loop {
         let done = app.with_registry(move |app| {
             let round = file.round(&app.registry, app.now());
@@ -310,10 +315,10 @@ pub(crate) async fn follow(app: Arc<App>, path: PathBuf) {
         match round {
             Ok(round) => {
                 more = round.more;
-                tell(&app, &file.path, round);
-                trouble = false;
+                log_round(&app, &file.path, round);
+                is_failing = false;
             }
-            Err(error) if !std::mem::replace(&mut trouble, true) => {
+            Err(error) if !std::mem::replace(&mut is_failing, true) => {
                 log::error!(
                     "cannot apply the job updates of `schedulers.file`; the server tries again: \
                      {error}"
@@ -329,170 +334,26 @@ pub(crate) async fn follow(app: Arc<App>, path: PathBuf) {
     }
 }
 
-fn tell(app: &App, path: &Path, round: Round) {
-    app.count_records(round.heard);
+fn log_round(app: &App, path: &Path, round: RoundResult) {
+    app.count_records(round.stats);
     app.counts.file_lines.add(round.taken);
     app.counts.file_lines_bad.add(round.bad.len());
-    for (line, what) in round.bad.iter().take(TOLD_MAX) {
+    for (line, what) in round.bad.iter().take(LOGGED_MAX) {
         log::warn!("{}:{line}: {what}", path.display());
     }
-    if round.heard.backwards > 0 {
+    if round.stats.backwards > 0 {
         log::warn!(
             "{}: {} lines up to {} end a job more than 60 s before its start; the server rejected \
              them",
             path.display(),
-            round.heard.backwards,
+            round.stats.backwards,
             round.until
         );
     }
-    if let Some(left) = round.bad.len().checked_sub(TOLD_MAX).filter(|left| *left > 0) {
+    if let Some(left) = round.bad.len().checked_sub(LOGGED_MAX).filter(|left| *left > 0) {
         log::warn!("{}: {left} more bad lines", path.display());
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use jobs::{Filter, Limits, Users};
-    use std::fs::Permissions;
-    use std::io::Write;
-    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-
-    const NOW: Timestamp = Timestamp(1_767_706_500_000_000);
-
-    struct Lab {
-        dir: tempfile::TempDir,
-        registry: Registry,
-        file: JobFile,
-    }
-
-    impl Lab {
-        fn new() -> Self {
-            let dir = tempfile::tempdir().unwrap();
-            let path = dir.path().join("registry");
-            let registry = Registry::open(&path, Limits::default(), Users::default).unwrap();
-            let file = JobFile::new(dir.path().join("jobs.jsonl"));
-            Self { dir, registry, file }
-        }
-
-        fn append(&self, name: &str, text: &str) {
-            let mut options = File::options();
-            let options = options.mode(0o644);
-            let file = options.create(true).append(true).open(self.dir.path().join(name));
-            file.unwrap().write_all(text.as_bytes()).unwrap();
-        }
-
-        /// Reads to the end of the file, and returns the numbers of the invalid lines.
-        fn read(&mut self) -> Vec<u64> {
-            let mut bad = Vec::new();
-            loop {
-                let round = self.file.round(&self.registry, NOW).unwrap();
-                bad.extend(round.bad.into_iter().map(|(line, _)| line));
-                if !round.more {
-                    return bad;
-                }
-            }
-        }
-
-        fn restart(&mut self) {
-            self.file = JobFile::new(self.file.path.clone());
-        }
-
-        fn ids(&self) -> Vec<i64> {
-            let listed = self.registry.list(&Filter::default()).unwrap();
-            let mut ids: Vec<_> = listed.iter().map(|listed| listed.job.key.id.get()).collect();
-            ids.sort_unstable();
-            ids
-        }
-
-        fn moved(&self, from: &str, to: &str) {
-            std::fs::rename(self.dir.path().join(from), self.dir.path().join(to)).unwrap();
-        }
-    }
-
-    fn line(id: i64) -> String {
-        format!("{{\"cluster\":\"site\",\"id\":{id},\"start\":{}}}\n", 1_767_706_000 + id)
-    }
-
-    #[test]
-    fn lines_are_taken_once_and_bad_ones_told_by_number() {
-        let mut lab = Lab::new();
-        assert_eq!(lab.read(), [0; 0], "there is no file yet");
-        lab.append("jobs.jsonl", &format!("{}no JSON\n\n{}{{\"clus", line(1), line(2)));
-        assert_eq!((lab.read(), lab.ids()), (vec![2], vec![1, 2]));
-        assert_eq!(lab.read(), [0; 0]);
-        lab.restart();
-        lab.append("jobs.jsonl", &format!("ter\":1}}\n{}", line(3)));
-        assert_eq!((lab.read(), lab.ids()), (vec![5], vec![1, 2, 3]));
-    }
-
-    #[test]
-    fn a_file_that_was_moved_away_is_read_to_its_end() {
-        for restarts in [false, true] {
-            let mut lab = Lab::new();
-            lab.append("jobs.jsonl", &line(1));
-            assert_eq!(lab.read(), [0; 0]);
-            lab.append("jobs.jsonl", &line(2));
-            lab.moved("jobs.jsonl", "jobs.jsonl.1");
-            if restarts {
-                lab.restart();
-            }
-            assert_eq!((lab.read(), lab.ids()), (vec![], vec![1, 2]));
-            lab.append("jobs.jsonl.1", &format!("{}{{", line(3)));
-            lab.append("jobs.jsonl", &line(4));
-            assert_eq!((lab.read(), lab.ids()), (vec![4], vec![1, 2, 3, 4]));
-            // Moved again, and read on after a restart of the server.
-            lab.moved("jobs.jsonl", "jobs.jsonl.2");
-            lab.append("jobs.jsonl", &line(5));
-            lab.restart();
-            assert_eq!((lab.read(), lab.ids()), (vec![], vec![1, 2, 3, 4, 5]));
-        }
-    }
-
-    #[test]
-    fn a_file_that_was_emptied_is_read_anew() {
-        let mut lab = Lab::new();
-        lab.append("jobs.jsonl", &(line(1) + &line(2)));
-        assert_eq!(lab.read(), [0; 0]);
-        let path = lab.dir.path().join("jobs.jsonl");
-        std::fs::write(&path, line(3)).unwrap();
-        assert_eq!((lab.read(), lab.ids()), (vec![], vec![1, 2, 3]));
-        // Truncated, and grown past the previous read position before the next check.
-        std::fs::write(&path, (4..9).map(line).collect::<String>()).unwrap();
-        lab.restart();
-        assert_eq!((lab.read(), lab.ids()), (vec![], (1..9).collect()));
-    }
-
-    #[test]
-    fn the_first_line_of_a_file_that_was_emptied_within_a_long_one_is_taken() {
-        let mut lab = Lab::new();
-        lab.append("jobs.jsonl", &line(1));
-        lab.append("jobs.jsonl", &"x".repeat(PIECE_BYTES + 5));
-        assert_eq!(lab.read(), [0; 0]);
-        std::fs::write(lab.dir.path().join("jobs.jsonl"), line(2)).unwrap();
-        assert_eq!((lab.read(), lab.ids()), (vec![], vec![1, 2]));
-    }
-
-    #[test]
-    fn a_file_that_others_can_write_is_not_taken() {
-        let mut lab = Lab::new();
-        lab.append("jobs.jsonl", &line(1));
-        let path = lab.dir.path().join("jobs.jsonl");
-        let mode = |mode| std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-        mode(0o646);
-        let refused = lab.file.round(&lab.registry, NOW).unwrap_err().to_string();
-        assert!(refused.contains("jobs.jsonl: other users can write it"), "{refused}");
-        mode(0o644);
-        assert_eq!((lab.read(), lab.ids()), (vec![], vec![1]));
-    }
-
-    #[test]
-    fn a_line_without_end_does_not_stop_the_next() {
-        let mut lab = Lab::new();
-        lab.append("jobs.jsonl", &line(1));
-        lab.append("jobs.jsonl", &"x".repeat(2 * PIECE_BYTES + 5));
-        lab.append("jobs.jsonl", "\n");
-        lab.append("jobs.jsonl", &line(2));
-        assert_eq!((lab.read(), lab.ids()), (vec![2], vec![1, 2]));
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 //! - `demand_follower`: promotions follow jobs. `rule_actions`: actions of rules.
 //! - `upkeep`, `silent_jobs`: maintenance every minute and every hour. `job_file`: reads the file of
 //!   `schedulers.file`.
-//! - `user_numbers`, `staff_refresh`: regular queries to the name service.
+//! - `user_ids`, `staff_refresh`: regular queries to the name service.
 
 pub(crate) mod demand_follower;
 pub(crate) mod job_file;
@@ -11,4 +11,4 @@ pub(crate) mod rule_actions;
 pub(crate) mod silent_jobs;
 pub(crate) mod staff_refresh;
 pub(crate) mod upkeep;
-pub(crate) mod user_numbers;
+pub(crate) mod user_ids;

@@ -1,11 +1,11 @@
 //! Actions of rules about values: flushes and promotions, in the rule's name, within limits, and with audit entries.
 
 use crate::app::App;
-use crate::auth::audit::Doer;
+use crate::auth::audit::Actor;
 use crate::common::counts;
-use crate::control::value_rule::When;
-use crate::control::watch::Fired;
-use jobs::{DemandError, Look, Mark, MarkKind, NewPromotion};
+use crate::control::rule_evaluator::Fired;
+use crate::control::value_rule::ValueRule;
+use jobs::{Decision, DemandError, Mark, MarkKind, NewPromotion};
 use model::{DeviceId, NodeList, Timestamp};
 use std::collections::BTreeSet;
 
@@ -18,13 +18,13 @@ const DAY_US: i64 = 86_400 * Timestamp::SECOND;
 
 /// Stores which rules have fired on which series, and which series have returned to normal since.
 pub(crate) fn keep_latches(app: &App, now: Timestamp) {
-    let news = app.watching.news();
+    let news = app.rule_evaluator.news();
     if news.is_empty() {
         return;
     }
     if let Err(error) = app.registry.note_latches(&news, now) {
         log::error!("cannot store which rules have fired; the server tries again: {error}");
-        app.watching.not_kept(news);
+        app.rule_evaluator.not_kept(news);
     }
 }
 
@@ -32,14 +32,14 @@ pub(crate) fn keep_latches(app: &App, now: Timestamp) {
 ///
 /// An action that exceeds a limit is logged and counted. It is not repeated before the rule fires again.
 pub(crate) fn act(app: &App, now: Timestamp) -> Result<(), DemandError> {
-    let fired = app.watching.take();
+    let fired = app.rule_evaluator.take();
     if fired.is_empty() {
         return Ok(());
     }
     for Fired { when, devices } in fired {
         for nodes in lists(&devices) {
             if let Err(error) = bring_about(app, &when, &nodes, now) {
-                app.counts.rules.add(counts::Rule::Refused, 1);
+                app.counts.rules.add(counts::Rule::Rejected, 1);
                 log::warn!("{} fired on {nodes}, but its action was rejected: {error}", when.by());
             }
         }
@@ -49,7 +49,7 @@ pub(crate) fn act(app: &App, now: Timestamp) -> Result<(), DemandError> {
 
 fn bring_about(
     app: &App,
-    when: &When,
+    when: &ValueRule,
     nodes: &NodeList,
     now: Timestamp,
 ) -> Result<(), DemandError> {
@@ -58,7 +58,7 @@ fn bring_about(
         let number = demand.flush_by_rule(nodes, source, &by, now)?;
         log::info!("flush {number} of {source} on {nodes} by {by}");
         let more = serde_json::json!({"number": number, "nodes": nodes.as_str(), "source": source});
-        app.audit.wrote(&doer(&by, "flush"), now, &more);
+        app.audit.wrote(&actor(&by, "flush"), now, &more);
     }
     if let Some(metric) = &when.promote {
         let until = now.plus(when.promote_us);
@@ -69,13 +69,13 @@ fn bring_about(
         let NewPromotion { nodes, metric, .. } = new;
         log::info!("promotion {number} of {metric} on {nodes} by {by} until {until}");
         let more = serde_json::json!({"number": number, "nodes": nodes.as_str(), "metric": metric});
-        app.audit.wrote(&doer(&by, "promote"), now, &more);
+        app.audit.wrote(&actor(&by, "promote"), now, &more);
     }
     Ok(())
 }
 
-fn doer(by: &str, what: &str) -> Doer {
-    Doer { who: by.into(), uid: None, from: "server".into(), what: what.into() }
+fn actor(by: &str, what: &str) -> Actor {
+    Actor { who: by.into(), uid: None, from: "server".into(), what: what.into() }
 }
 
 /// Groups nodes into lists. A node whose name parses as a list of several nodes is left out.
@@ -93,14 +93,14 @@ pub(crate) fn remember(app: &App) -> Result<(), DemandError> {
     let of_rule = |mark: &Mark| {
         let began = matches!(mark.kind, MarkKind::Flushed | MarkKind::Promoted);
         let by_rule = mark.by.as_ref().is_some_and(|by| by.starts_with("rule "));
-        if began && by_rule && mark.job.is_none() { Look::Take } else { Look::Pass }
+        if began && by_rule && mark.job.is_none() { Decision::Take } else { Decision::Pass }
     };
     let span = (now.plus(-DAY_US), now);
     let (marks, _) = app.on_demand.demand().marks(span, REMEMBERED_MAX, of_rule)?;
     for mark in marks {
         let name = mark.by.as_deref().and_then(|by| by.strip_prefix("rule "));
         if let Some(name) = name {
-            app.watching.fired_before(name, &mark.nodes, mark.at);
+            app.rule_evaluator.fired_before(name, &mark.nodes, mark.at);
         }
     }
     Ok(())
@@ -116,7 +116,7 @@ mod tests {
         let mut devices: BTreeSet<_> = names(NODES_IN_ONE + 1).collect();
         devices.insert(DeviceId::new("x[1-2]").unwrap());
         let lists = lists(&devices);
-        let told: usize = lists.iter().map(|list| list.plain().unwrap().len()).sum();
-        assert_eq!((lists.len(), told), (2, NODES_IN_ONE + 1));
+        let count_of_nodes: usize = lists.iter().map(|list| list.plain().unwrap().len()).sum();
+        assert_eq!((lists.len(), count_of_nodes), (2, NODES_IN_ONE + 1));
     }
 }

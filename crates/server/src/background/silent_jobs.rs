@@ -7,9 +7,9 @@ use std::sync::Arc;
 pub(crate) async fn end(app: &Arc<App>) {
     let silent_us = i64::try_from(app.local_silent_max.as_micros()).unwrap_or(i64::MAX);
     let ended = app.with_registry(move |app| {
-        let ended = app.questions.end_silent_jobs(silent_us, app.now())?;
+        let ended = app.engine.end_silent_jobs(silent_us, app.now())?;
         if !ended.is_empty() {
-            app.told_jobs.changed();
+            app.node_jobs.changed();
         }
         Ok::<_, query::QueryError>(ended)
     });

@@ -21,7 +21,7 @@ pub(crate) async fn every_minute(app: Arc<App>) {
             () = tokio::time::sleep(MINUTE) => {}
             () = stopped(&mut stopping) => return,
         }
-        config::log::tell_repeated();
+        config::log::report_repeated();
         note_tokens(&app).await;
         crate::background::silent_jobs::end(&app).await;
         for (nodes, claim) in contested(&app.store) {
@@ -54,7 +54,7 @@ async fn forget(app: &Arc<App>) {
 
 /// Stores in the registry when tokens were last used.
 async fn note_tokens(app: &Arc<App>) {
-    let noted = app.with_registry(|app| app.made_tokens.note(&app.registry)).await;
+    let noted = app.with_registry(|app| app.user_tokens.note(&app.registry)).await;
     if let Ok(Err(error)) = noted {
         log::warn!("cannot store when tokens were last used: {error}");
     }

@@ -1,6 +1,6 @@
 //! Counters of the server's own activity, for `/metrics`.
 
-use crate::common::problem::Why;
+use crate::common::http_error::Why;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ macro_rules! words {
             }
         }
 
-        impl Word for $type {
+        impl LabelValue for $type {
             fn place(self) -> usize {
                 Self::ALL.iter().position(|one| *one == self).unwrap_or(0)
             }
@@ -61,11 +61,11 @@ macro_rules! words {
 }
 
 /// A closed set of label values, each with an index.
-pub(crate) trait Word: Copy {
+pub(crate) trait LabelValue: Copy {
     fn place(self) -> usize;
 }
 
-impl Word for Why {
+impl LabelValue for Why {
     fn place(self) -> usize {
         Self::ALL.iter().position(|one| *one == self).unwrap_or(0)
     }
@@ -79,7 +79,7 @@ words! {
         /// Already stored before.
         Duplicate "duplicate",
         /// Rejected permanently by the store.
-        Refused "refused",
+        Rejected "refused",
         /// Not readable.
         Malformed "malformed",
         /// Not permitted for its sender.
@@ -93,7 +93,7 @@ words! {
 
 words! {
     /// Outcome of a job record, from a scheduler or reported in its place.
-    Fate {
+    RecordOutcome {
         /// A new submission.
         New "new",
         /// A change of a known record.
@@ -101,7 +101,7 @@ words! {
         /// A record without news.
         Known "known",
         /// An invalid record, or one beyond the registry's capacity.
-        Refused "refused",
+        Rejected "refused",
     }
 }
 
@@ -113,7 +113,7 @@ words! {
         /// The rule would have fired, but it fired on that node a short time before.
         TooSoon "too_soon",
         /// The rule fired, and its action was rejected.
-        Refused "refused",
+        Rejected "refused",
         /// A reading of a series beyond the limit of watched series.
         Unwatched "unwatched",
     }
@@ -199,13 +199,13 @@ impl<const N: usize> Default for Counters<N> {
 }
 
 impl<const N: usize> Counters<N> {
-    pub(crate) fn add(&self, word: impl Word, amount: usize) {
+    pub(crate) fn add(&self, word: impl LabelValue, amount: usize) {
         if let Some(counter) = self.0.get(word.place()) {
             counter.add(amount);
         }
     }
 
-    pub(crate) fn get(&self, word: impl Word) -> u64 {
+    pub(crate) fn get(&self, word: impl LabelValue) -> u64 {
         self.0.get(word.place()).map_or(0, Counter::get)
     }
 }
@@ -224,20 +224,20 @@ pub(crate) struct Requests {
 pub(crate) struct Counts {
     pub(crate) frames: Counters<{ Frame::ALL.len() }>,
     pub(crate) samples: Counter,
-    pub(crate) samples_refused: Counter,
+    pub(crate) samples_rejected: Counter,
     pub(crate) bytes: Counter,
     /// Time from the last byte of a request to its response.
     pub(crate) ingest: Timing,
     pub(crate) job_events: Counter,
-    pub(crate) job_events_refused: Counter,
-    pub(crate) records: Counters<{ Fate::ALL.len() }>,
+    pub(crate) job_events_rejected: Counter,
+    pub(crate) records: Counters<{ RecordOutcome::ALL.len() }>,
     pub(crate) records_cut: Counter,
     pub(crate) rules: Counters<{ Rule::ALL.len() }>,
     pub(crate) file_lines: Counter,
     pub(crate) file_lines_bad: Counter,
     pub(crate) arrivals: Counters<{ Arrival::ALL.len() }>,
     pub(crate) breaks: Counters<{ Break::ALL.len() }>,
-    pub(crate) refusals: Counters<{ Why::ALL.len() }>,
+    pub(crate) http_errors: Counters<{ Why::ALL.len() }>,
     pub(crate) requests: [Requests; Route::ALL.len()],
     /// Requests without a response header yet.
     pub(crate) under_way: AtomicUsize,
@@ -249,9 +249,9 @@ pub(crate) struct Counts {
 
 /// Guard of a request in progress.
 #[derive(Debug)]
-pub(crate) struct UnderWay<'a>(&'a AtomicUsize);
+pub(crate) struct RequestInProgress<'a>(&'a AtomicUsize);
 
-impl Drop for UnderWay<'_> {
+impl Drop for RequestInProgress<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -259,9 +259,9 @@ impl Drop for UnderWay<'_> {
 
 impl Counts {
     /// Counts a request as in progress until the returned guard is dropped.
-    pub(crate) fn begins(&self) -> UnderWay<'_> {
+    pub(crate) fn begins(&self) -> RequestInProgress<'_> {
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        UnderWay(&self.under_way)
+        RequestInProgress(&self.under_way)
     }
 
     /// Counts a response.
@@ -285,8 +285,9 @@ mod tests {
         for (n, frame) in Frame::ALL.into_iter().enumerate() {
             counts.frames.add(frame, n);
         }
-        let told: Vec<u64> = Frame::ALL.into_iter().map(|frame| counts.frames.get(frame)).collect();
-        assert_eq!(told, [0, 1, 2, 3, 4, 5, 6]);
+        let counts_read: Vec<u64> =
+            Frame::ALL.into_iter().map(|frame| counts.frames.get(frame)).collect();
+        assert_eq!(counts_read, [0, 1, 2, 3, 4, 5, 6]);
     }
 
     #[test]

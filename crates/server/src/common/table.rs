@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_begins_a_formula_and_numbers_stay() {
+    fn no_text_begins_a_formula_and_numbers_remain() {
         let texts = StringArray::from(vec!["=1+1", "a\u{1b}[2J"]);
         let numbers = Int64Array::from(vec![-7, 7]);
         let parts = Decimal128Array::from(vec![-150, 1]).with_precision_and_scale(10, 2).unwrap();

@@ -23,7 +23,7 @@ impl Tasks {
             name
         });
         while let Some(ended) = running.try_join_next() {
-            told(ended);
+            log_end(ended);
         }
     }
 
@@ -33,7 +33,7 @@ impl Tasks {
             std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner));
         let all = async {
             while let Some(ended) = running.join_next().await {
-                told(ended);
+                log_end(ended);
             }
         };
         // The code below counts and aborts the remaining tasks.
@@ -44,7 +44,7 @@ impl Tasks {
     }
 }
 
-fn told(ended: Result<&'static str, tokio::task::JoinError>) {
+fn log_end(ended: Result<&'static str, tokio::task::JoinError>) {
     match ended {
         Ok(name) => log::trace!("task {name} ended"),
         Err(error) if error.is_cancelled() => log::trace!("a task was stopped"),

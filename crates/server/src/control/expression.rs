@@ -20,17 +20,17 @@ pub(crate) fn check(text: &str) -> Result<(), String> {
     if text.contains(model::is_unprintable) {
         return Err("`metric` is a regular expression of printable characters".to_owned());
     }
-    let refused = |why: &str, at: usize| {
+    let rejected = |why: &str, at: usize| {
         Err(format!("`metric` is not a regular expression: in `{text}` at byte {at}, {why}"))
     };
     if let Err(error) = Regex::new(text) {
         let why = error.to_string();
-        return refused(&why, place(text, &why));
+        return rejected(&why, place(text, &why));
     }
     // A comment at the end of the expression would swallow the anchor.
     match Regex::new(&format!("^(?:{text})$")) {
         Ok(_) => Ok(()),
-        Err(error) => refused(&error.to_string(), text.len()),
+        Err(error) => rejected(&error.to_string(), text.len()),
     }
 }
 
@@ -55,7 +55,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_no_expression_is_told_with_its_place() {
+    fn an_invalid_expression_is_reported_with_its_position() {
         for good in ["perf_.*", ".*temp.*", "cpu_(user|system)_seconds_total", "a{2,3}", "(?i)X"] {
             assert_eq!(check(good), Ok(()), "{good}");
         }

@@ -6,9 +6,9 @@
 
 use crate::common::counts::Counter;
 use crate::control::reloadable_config::{AgentConfig, generation};
-use crate::control::text::{Composed, Concerned};
+use crate::control::text::{Composed, NodeEntries};
 use crate::control::{expression, text};
-use jobs::{Demand, DemandError, FromJobs, Held, Rule, wanted};
+use jobs::{ActiveRequests, Demand, DemandError, FromJobs, Rule, wanted};
 use model::{DeviceId, NodeList, Timestamp};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Maximum number of nodes with a cached text.
 const TEXTS_MAX: usize = 100_000;
 /// Maximum number of remembered warnings; the log reports each once.
-const TOLD_MAX: usize = 1000;
+const LOGGED_MAX: usize = 1000;
 
 /// On-demand requests to agents, as HTTP requests use them.
 #[derive(Debug)]
@@ -37,17 +37,17 @@ struct State {
     /// Version of the database from which `held` was read.
     version: Option<i64>,
     held: Arc<Active>,
-    texts: HashMap<DeviceId, Kept>,
+    texts: HashMap<DeviceId, CachedText>,
     /// Warnings already logged, for example about invalid rows.
-    told: BTreeSet<String>,
+    config_for: BTreeSet<String>,
 }
 
 /// A node's cached text, based on the server's agent file of that generation.
 #[derive(Debug)]
-struct Kept {
+struct CachedText {
     base: u64,
-    told: Arc<AgentConfig>,
-    stays: Timestamp,
+    config_for: Arc<AgentConfig>,
+    valid_until: Timestamp,
     /// Sections of changes that the node does not receive, with the ID of their change.
     left_out: Vec<(i64, Box<str>)>,
 }
@@ -55,7 +55,7 @@ struct Kept {
 /// Everything in effect, with indexes by node.
 #[derive(Debug, Default)]
 pub(crate) struct Active {
-    pub(crate) held: Held,
+    pub(crate) held: ActiveRequests,
     changes: Index,
     promotions: Index,
     flushes: Index,
@@ -91,36 +91,36 @@ impl OnDemand {
     }
 
     /// Returns the configuration for a node.
-    pub(crate) fn told(
+    pub(crate) fn config_for(
         &self,
         device: &DeviceId,
         base: &Arc<AgentConfig>,
         now: Timestamp,
     ) -> Arc<AgentConfig> {
         let mut state = self.lock();
-        if let Some(kept) = state.texts.get(device)
-            && kept.base == base.generation
-            && now < kept.stays
+        if let Some(cached) = state.texts.get(device)
+            && cached.base == base.generation
+            && now < cached.valid_until
         {
-            return Arc::clone(&kept.told);
+            return Arc::clone(&cached.config_for);
         }
         let held = Arc::clone(&state.held);
         let concerned = held.of(device.as_str(), now);
         if concerned.is_empty() {
             return Arc::clone(base);
         }
-        let Composed { text, stays, cut, left_out, flushes_cut } =
+        let Composed { text, valid_until, cut, left_out, flushes_cut } =
             text::compose(&base.pieces, &concerned, now);
         if cut > 0 {
             self.cut.add(cut);
-            state.tell(format!(
+            state.log_once(format!(
                 "{device} does not receive all promotions: its limit of promotions \
                                 is reached"
             ));
         }
         self.settings_cut.add(left_out.len() + flushes_cut);
         if flushes_cut > 0 {
-            state.tell(format!(
+            state.log_once(format!(
                 "{device} does not receive all flushes: its limit of flushes is \
                                 reached"
             ));
@@ -129,29 +129,34 @@ impl OnDemand {
             // `jobmeter set --list` shows all affected nodes.
             let what =
                 format!("change {number}: nodes such as {device} do not receive [{section}]");
-            state.tell_of(&format!("{number} [{section}]"), || {
+            state.log_error_of(&format!("{number} [{section}]"), || {
                 format!("{what}: their limit is reached")
             });
         }
-        let told = AgentConfig {
+        let config_for = AgentConfig {
             generation: generation(text.as_bytes()),
             text: text.into(),
-            pieces: text::Base::default(),
+            pieces: text::AgentFile::default(),
         };
-        let told = Arc::new(told);
+        let config_for = Arc::new(config_for);
         if state.texts.len() >= TEXTS_MAX {
             state.texts.clear();
         }
-        let kept = Kept { base: base.generation, told: Arc::clone(&told), stays, left_out };
-        state.texts.insert(device.clone(), kept);
-        told
+        let cached = CachedText {
+            base: base.generation,
+            config_for: Arc::clone(&config_for),
+            valid_until,
+            left_out,
+        };
+        state.texts.insert(device.clone(), cached);
+        config_for
     }
 
     /// Returns the sections of a change that do not fit on a node. It is empty until the node's text is
     /// composed.
     pub(crate) fn left_out(&self, device: &DeviceId, number: i64) -> Vec<Box<str>> {
         let state = self.lock();
-        let left_out = state.texts.get(device).into_iter().flat_map(|kept| &kept.left_out);
+        let left_out = state.texts.get(device).into_iter().flat_map(|cached| &cached.left_out);
         left_out.filter(|one| one.0 == number).map(|one| one.1.clone()).collect()
     }
 
@@ -171,7 +176,7 @@ impl OnDemand {
         let active = Active::new(held);
         let mut state = self.lock();
         for why in passed_over {
-            state.tell(why);
+            state.log_once(why);
         }
         state.held = Arc::new(active);
         state.texts.clear();
@@ -204,9 +209,9 @@ impl OnDemand {
         }
         self.left_out.store(left_out, Ordering::Relaxed);
         if left_out > 0 {
-            let told = "promotions requested by jobs are dropped: the limit of a user or of all \
+            let config_for = "promotions requested by jobs are dropped: the limit of a user or of all \
                         users is reached";
-            self.lock().tell(told.to_owned());
+            self.lock().log_once(config_for.to_owned());
         }
         self.refresh(now)
     }
@@ -218,20 +223,20 @@ impl OnDemand {
 
 impl State {
     /// Logs a warning once.
-    fn tell(&mut self, what: String) {
-        self.tell_of(&what.clone(), || what);
+    fn log_once(&mut self, what: String) {
+        self.log_error_of(&what.clone(), || what);
     }
 
     /// Logs a warning once per subject.
-    fn tell_of(&mut self, subject: &str, what: impl FnOnce() -> String) {
-        if self.told.len() < TOLD_MAX && self.told.insert(subject.to_owned()) {
+    fn log_error_of(&mut self, subject: &str, what: impl FnOnce() -> String) {
+        if self.config_for.len() < LOGGED_MAX && self.config_for.insert(subject.to_owned()) {
             log::warn!("{}", what());
         }
     }
 }
 
 impl Active {
-    fn new(held: Held) -> Self {
+    fn new(held: ActiveRequests) -> Self {
         let changes = Index::of(held.changes.iter().map(|one| &one.nodes));
         let good = |one: &jobs::Promotion| expression::check(&one.metric).is_ok();
         let promotions =
@@ -241,9 +246,9 @@ impl Active {
     }
 
     /// Returns the entries that concern a node at a time.
-    fn of(&self, device: &str, now: Timestamp) -> Concerned<'_> {
-        let Held { changes, promotions, flushes } = &self.held;
-        let mut of = Concerned {
+    fn of(&self, device: &str, now: Timestamp) -> NodeEntries<'_> {
+        let ActiveRequests { changes, promotions, flushes } = &self.held;
+        let mut of = NodeEntries {
             changes: self.changes.find(device, |at| changes.get(at).map(|one| (one, &one.nodes))),
             promotions: self
                 .promotions
@@ -252,7 +257,7 @@ impl Active {
         };
         of.changes.retain(|change| change.until > now);
         of.promotions.retain(|promotion| promotion.until.is_none_or(|until| until > now));
-        of.flushes.retain(|flush| flush.made.plus(jobs::FLUSH_TOLD_US) > now);
+        of.flushes.retain(|flush| flush.made.plus(jobs::FLUSH_LISTED_US) > now);
         of
     }
 

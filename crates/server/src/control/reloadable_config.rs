@@ -7,8 +7,8 @@ use crate::auth::staff_groups;
 use crate::auth::tls::{self, TlsError, TlsFiles};
 use crate::auth::tokens::{SecretError, Tokens};
 use crate::control::rules::{self, RuleError, Rules};
-use crate::control::text::Base;
-use crate::control::value_rule::When;
+use crate::control::text::AgentFile;
+use crate::control::value_rule::ValueRule;
 use config::{AccessSettings, ServerConfig};
 use jobs::Rule;
 use kernel::Root;
@@ -21,7 +21,7 @@ const AGENT_CONFIG_BYTES_MAX: usize = 64 << 10;
 
 /// A reason why the server cannot run a configuration.
 #[derive(Debug, thiserror::Error)]
-pub enum LiveError {
+pub enum ReloadError {
     /// The token file is invalid.
     #[error("tokens: {0}")]
     Tokens(SecretError),
@@ -67,7 +67,7 @@ pub enum LiveError {
 
 /// All reasons why the server cannot run a configuration.
 #[derive(Debug, thiserror::Error)]
-pub struct LiveErrors(pub Vec<LiveError>);
+pub struct LiveErrors(pub Vec<ReloadError>);
 
 /// One per line.
 impl fmt::Display for LiveErrors {
@@ -79,15 +79,15 @@ impl fmt::Display for LiveErrors {
     }
 }
 
-impl From<LiveError> for LiveErrors {
-    fn from(error: LiveError) -> Self {
+impl From<ReloadError> for LiveErrors {
+    fn from(error: ReloadError) -> Self {
         Self(vec![error])
     }
 }
 
 /// The configuration that applies to requests from now on.
 #[derive(Clone, Debug)]
-pub(crate) struct Live {
+pub(crate) struct ReloadableConfig {
     /// Names of this server, in lower case, without ports.
     pub(crate) names: Vec<String>,
     pub(crate) tokens: Tokens,
@@ -99,7 +99,7 @@ pub(crate) struct Live {
     /// Rules that promote metrics automatically.
     pub(crate) rules: Arc<[Rule]>,
     /// Value rules.
-    pub(crate) when: Arc<[When]>,
+    pub(crate) when: Arc<[ValueRule]>,
 }
 
 /// The configuration that the server distributes to agents.
@@ -109,10 +109,10 @@ pub(crate) struct AgentConfig {
     pub(crate) generation: u64,
     pub(crate) text: Vec<u8>,
     /// The parsed text, for the composition of node texts.
-    pub(crate) pieces: Base,
+    pub(crate) pieces: AgentFile,
 }
 
-impl Live {
+impl ReloadableConfig {
     /// Reads every file that the configuration names.
     ///
     /// # Errors
@@ -136,11 +136,11 @@ impl Live {
         agents: Option<&Path>,
         listen: SocketAddr,
         root: &Root,
-    ) -> (Option<Self>, Vec<(&'static str, LiveError)>) {
+    ) -> (Option<Self>, Vec<(&'static str, ReloadError)>) {
         let mut errors = Vec::new();
         let tokens = noted(&mut errors, "token_file", tokens(config, root));
         let access = staff_groups::resolve(&config.access, root, GETENT, true)
-            .map_err(|unknown| unknown.into_iter().map(LiveError::Access).collect());
+            .map_err(|unknown| unknown.into_iter().map(ReloadError::Access).collect());
         let access = noted(&mut errors, "access.staff", access);
         let tls = noted(&mut errors, "cert", tls_of(config).map_err(one));
         if let (Some(tokens), Some(tls)) = (&tokens, &tls) {
@@ -168,30 +168,30 @@ impl Live {
 
 /// Records the errors of a setting.
 fn noted<T>(
-    errors: &mut Vec<(&'static str, LiveError)>,
+    errors: &mut Vec<(&'static str, ReloadError)>,
     key: &'static str,
-    read: Result<T, Vec<LiveError>>,
+    read: Result<T, Vec<ReloadError>>,
 ) -> Option<T> {
     read.map_err(|new| errors.extend(new.into_iter().map(|error| (key, error)))).ok()
 }
 
-fn one(error: LiveError) -> Vec<LiveError> {
+fn one(error: ReloadError) -> Vec<ReloadError> {
     vec![error]
 }
 
-fn tokens(config: &ServerConfig, root: &Root) -> Result<Tokens, Vec<LiveError>> {
+fn tokens(config: &ServerConfig, root: &Root) -> Result<Tokens, Vec<ReloadError>> {
     let Some(path) = &config.listen.token_file else { return Ok(Tokens::default()) };
     let read = Tokens::read(path, &UserFiles::read(root).passwd);
-    read.map_err(|errors| errors.into_iter().map(LiveError::Tokens).collect())
+    read.map_err(|errors| errors.into_iter().map(ReloadError::Tokens).collect())
 }
 
-fn tls_of(config: &ServerConfig) -> Result<Option<Arc<rustls::ServerConfig>>, LiveError> {
+fn tls_of(config: &ServerConfig) -> Result<Option<Arc<rustls::ServerConfig>>, ReloadError> {
     let listener = &config.listen;
     let Some((cert, key)) = listener.cert.clone().zip(listener.key.clone()) else {
         return Ok(None);
     };
     let files = TlsFiles { cert, key, client_ca: listener.client_ca.clone() };
-    tls::load(&files).map(Some).map_err(LiveError::Tls)
+    tls::load(&files).map(Some).map_err(ReloadError::Tls)
 }
 
 /// Rejects a listener that other machines can reach without a token, or without TLS.
@@ -200,16 +200,16 @@ fn check_reach(
     listen: SocketAddr,
     tokens: &Tokens,
     has_tls: bool,
-) -> Result<(), LiveError> {
+) -> Result<(), ReloadError> {
     let listener = &config.listen;
     if listen.ip().to_canonical().is_loopback() {
         return Ok(());
     }
     if tokens.len() == 0 && listener.client_ca.is_none() {
-        return Err(LiveError::NoToken(listen));
+        return Err(ReloadError::NoToken(listen));
     }
     if !has_tls && !listener.plain {
-        return Err(LiveError::NoTls(listen));
+        return Err(ReloadError::NoTls(listen));
     }
     Ok(())
 }
@@ -218,14 +218,14 @@ fn check_reach(
 ///
 /// # Errors
 /// All errors, beside the valid rules.
-pub(crate) fn rules_of(config: &ServerConfig) -> Result<Rules, (Rules, Vec<LiveError>)> {
+pub(crate) fn rules_of(config: &ServerConfig) -> Result<Rules, (Rules, Vec<ReloadError>)> {
     let promotions = &config.promotions;
     let Some(path) = &promotions.rules else { return Ok(Rules::default()) };
     let (rules, errors) = rules::read(path, promotions.time_max);
     if errors.is_empty() {
         return Ok(rules);
     }
-    let wrong = |error| LiveError::Rules { path: path.clone(), error };
+    let wrong = |error| ReloadError::Rules { path: path.clone(), error };
     Err((rules, errors.into_iter().map(wrong).collect()))
 }
 
@@ -246,13 +246,13 @@ fn names(given: &[String], listen: SocketAddr) -> Vec<String> {
 }
 
 impl AgentConfig {
-    fn read(path: &Path) -> Result<Self, LiveError> {
-        let wrong = |why| LiveError::Agents { path: path.to_owned(), why };
+    fn read(path: &Path) -> Result<Self, ReloadError> {
+        let wrong = |why| ReloadError::Agents { path: path.to_owned(), why };
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         if text.len() > AGENT_CONFIG_BYTES_MAX {
             return Err(wrong(format!("longer than {AGENT_CONFIG_BYTES_MAX} bytes")));
         }
-        let pieces = Base::parse(&text).map_err(wrong)?;
+        let pieces = AgentFile::parse(&text).map_err(wrong)?;
         Ok(Self { generation: generation(text.as_bytes()), text: text.into(), pieces })
     }
 }

@@ -1,7 +1,7 @@
 //! Composes the text for a node, as the TOML of docs/decisions/0017-on-demand.md.
 
-use crate::control::fitting::Fitting;
-use crate::control::room::Room;
+use crate::control::fitting_promotions::FittingPromotions;
+use crate::control::fitting_sections::FittingSections;
 use config::FLUSHES_MAX;
 use jobs::{Change, Flush, Promotion};
 use model::Timestamp;
@@ -16,7 +16,7 @@ const REACH_US: i64 = 12 * HOUR;
 
 /// The server's agent file, parsed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Base {
+pub(crate) struct AgentFile {
     until: Option<Timestamp>,
     top: BTreeMap<String, String>,
     sections: Sections,
@@ -28,19 +28,19 @@ pub(super) type Sections = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Entries that concern one node.
 #[derive(Debug, Default)]
-pub(super) struct Concerned<'a> {
+pub(super) struct NodeEntries<'a> {
     pub(super) changes: Vec<&'a Change>,
     pub(super) promotions: Vec<&'a Promotion>,
     pub(super) flushes: Vec<&'a Flush>,
 }
 
-impl Concerned<'_> {
+impl NodeEntries<'_> {
     pub(super) const fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.promotions.is_empty() && self.flushes.is_empty()
     }
 }
 
-impl Base {
+impl AgentFile {
     /// Parses the file, or returns the reason why it is invalid.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let table = DeTable::parse(text).map_err(|error| error.to_string().trim().to_owned())?;
@@ -139,7 +139,7 @@ pub(crate) fn quoted(text: &str) -> String {
 pub(super) struct Composed {
     pub(super) text: String,
     /// Time until which the text remains valid; after it, the text must be recomposed.
-    pub(super) stays: Timestamp,
+    pub(super) valid_until: Timestamp,
     /// Number of promotions that did not fit.
     pub(super) cut: usize,
     /// Sections that did not fit, with the ID of their change.
@@ -150,15 +150,15 @@ pub(super) struct Composed {
 
 /// Composes the text for a node. Requests of administrators come before promotions of users, so that no
 /// user displaces them.
-pub(super) fn compose(base: &Base, of: &Concerned<'_>, now: Timestamp) -> Composed {
+pub(super) fn compose(base: &AgentFile, of: &NodeEntries<'_>, now: Timestamp) -> Composed {
     let hour = Timestamp(now.0.div_euclid(HOUR) * HOUR);
-    let (furthest, mut stays) = (hour.plus(REACH_US), hour.plus(HOUR));
+    let (furthest, mut valid_until) = (hour.plus(REACH_US), hour.plus(HOUR));
     let mut reach = |until: Option<Timestamp>| {
-        stays = until.map_or(stays, |until| stays.min(until));
+        valid_until = until.map_or(valid_until, |until| valid_until.min(until));
         until.map_or(furthest, |until| until.min(furthest))
     };
     let there = print(&base.top, &base.sections, &base.lists).len();
-    let (mut fitting, mut until) = (Fitting::after(there, &base.sections), base.until);
+    let (mut fitting, mut until) = (FittingSections::after(there, &base.sections), base.until);
     for change in &of.changes {
         let ends = reach(Some(change.until));
         if fitting.take(change, ends) {
@@ -173,21 +173,21 @@ pub(super) fn compose(base: &Base, of: &Concerned<'_>, now: Timestamp) -> Compos
     let count = |what: &str| base.lists.iter().filter(|(name, _)| name == what).count();
     let (flushes, flushes_cut) = newest(&of.flushes, FLUSHES_MAX.saturating_sub(count("flush")));
     for (source, flush) in flushes {
-        reach(Some(flush.made.plus(jobs::FLUSH_TOLD_US)));
+        reach(Some(flush.made.plus(jobs::FLUSH_LISTED_US)));
         let source = ("source".to_owned(), quoted(source));
         let pairs = [source, ("number".to_owned(), flush.number.to_string())];
         lists.push(("flush".to_owned(), pairs.into()));
     }
-    let Fitting { sections, cut: left_out, .. } = fitting;
+    let FittingSections { sections, cut: left_out, .. } = fitting;
     let mut text = print(&top, &sections, &lists);
-    let mut room = Room::after(text.len(), count("promote"));
-    room.fill(&of.promotions, &mut reach);
-    for (metric, until) in room.told {
+    let mut fitting_promotions = FittingPromotions::after(text.len(), count("promote"));
+    fitting_promotions.fill(&of.promotions, &mut reach);
+    for (metric, until) in fitting_promotions.listed {
         let (metric, until) = (quoted(metric), quoted(&until.to_string()));
         // Writing to a string cannot fail.
         writeln!(text, "[[promote]]\nmetric = {metric}\nuntil = {until}").ok();
     }
-    Composed { text, stays, cut: room.cut, left_out, flushes_cut }
+    Composed { text, valid_until, cut: fitting_promotions.cut, left_out, flushes_cut }
 }
 
 /// Returns the latest flush of each source, for the `most` sources flushed last, and the number of sources
@@ -274,10 +274,10 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_later_change_counts_and_the_first_end_is_told() {
+    fn the_later_change_counts_and_the_first_end_is_shown() {
         let base = "note = \"a \\\"b\\\" é\"\n[sources.load]\nperiod = \"5s\"\nenabled = true\n\
                     [[promote]]\nmetric = \"x\"\n";
-        let base = Base::parse(base).unwrap();
+        let base = AgentFile::parse(base).unwrap();
         let one = change(1, minutes(10), &[("sources.load", "period", "\"1s\"")]);
         let two = change(
             2,
@@ -297,12 +297,12 @@ pub(super) mod tests {
             by: "root".into(),
         };
         let flushes = [flush(16), flush(17)];
-        let of = Concerned {
+        let of = NodeEntries {
             changes: vec![&one, &two],
             promotions: promotions.iter().collect(),
             flushes: flushes.iter().collect(),
         };
-        let Composed { text, stays, cut, .. } = compose(&base, &of, NOW);
+        let Composed { text, valid_until, cut, .. } = compose(&base, &of, NOW);
         assert_eq!(
             text,
             "note = \"a \\\"b\\\" é\"\nuntil = \"2026-01-06T13:40:00+00:00\"\n[burst.cpu]\n\
@@ -311,13 +311,13 @@ pub(super) mod tests {
              [[promote]]\nmetric = \"x\"\n[[flush]]\nnumber = 17\nsource = \"cpu\"\n\
              [[promote]]\nmetric = \"perf_.*\"\nuntil = \"2026-01-07T01:00:00+00:00\"\n"
         );
-        assert_eq!((stays, cut), (minutes(5), 0));
+        assert_eq!((valid_until, cut), (minutes(5), 0));
         assert_eq!(compose(&base, &of, minutes(1)).text, text, "the text stays within the hour");
         assert!(DeTable::parse(&text).is_ok());
     }
 
     #[test]
-    fn a_text_has_what_a_node_takes_however_much_is_asked() {
+    fn a_text_has_what_a_node_accepts_however_much_is_requested() {
         let events = format!("[{}]", "\"an_event_with_a_long_name\", ".repeat(400));
         let (mut changes, mut flushes) = (Vec::new(), Vec::new());
         for n in 1..=20 {
@@ -329,46 +329,48 @@ pub(super) mod tests {
             flushes.push(Flush { number: n, nodes, source, made: NOW, by: "root".into() });
         }
         let promotions = [promotion("perf_.*", None)];
-        let of = Concerned {
+        let of = NodeEntries {
             changes: changes.iter().collect(),
             promotions: promotions.iter().collect(),
             flushes: flushes.iter().collect(),
         };
-        let told = compose(&Base::default(), &of, NOW);
-        assert!(told.text.len() <= config::TEXT_BYTES_MAX, "{}", told.text.len());
-        let count = |what: &str| told.text.matches(what).count();
+        let composed = compose(&AgentFile::default(), &of, NOW);
+        assert!(composed.text.len() <= config::TEXT_BYTES_MAX, "{}", composed.text.len());
+        let count = |what: &str| composed.text.matches(what).count();
         assert_eq!((count("[burst."), count("[sources."), count("[[flush]]")), (4, 5, 16));
-        assert_eq!((told.left_out.len(), told.flushes_cut), (16 + 15, 4));
-        assert!(told.text.contains("number = 20\n") && !told.text.contains("number = 4\n"));
-        assert!(count("[[promote]]") + told.cut == 1 && DeTable::parse(&told.text).is_ok());
+        assert_eq!((composed.left_out.len(), composed.flushes_cut), (16 + 15, 4));
+        assert!(composed.text.contains("number = 20\n") && !composed.text.contains("number = 4\n"));
+        assert!(count("[[promote]]") + composed.cut == 1 && DeTable::parse(&composed.text).is_ok());
         // The server's agent file takes precedence.
-        let base = Base::parse("[[flush]]\nsource = \"x\"\nnumber = 1\n[burst.a]\nkeep = \"1m\"\n");
-        let told = compose(&base.unwrap(), &of, NOW);
-        assert_eq!(told.text.matches("[burst.").count(), 4);
-        assert_eq!((told.left_out.len(), told.flushes_cut), (17 + 15, 5));
+        let base =
+            AgentFile::parse("[[flush]]\nsource = \"x\"\nnumber = 1\n[burst.a]\nkeep = \"1m\"\n");
+        let composed = compose(&base.unwrap(), &of, NOW);
+        assert_eq!(composed.text.matches("[burst.").count(), 4);
+        assert_eq!((composed.left_out.len(), composed.flushes_cut), (17 + 15, 5));
     }
 
     #[test]
     fn a_text_reaches_twelve_hours_and_is_renewed_each_hour() {
         let forever = promotion("x", None);
-        let of = Concerned { promotions: vec![&forever], ..Concerned::default() };
-        let Composed { text, stays, .. } = compose(&Base::default(), &of, NOW);
+        let of = NodeEntries { promotions: vec![&forever], ..NodeEntries::default() };
+        let Composed { text, valid_until, .. } = compose(&AgentFile::default(), &of, NOW);
         assert_eq!(text, "[[promote]]\nmetric = \"x\"\nuntil = \"2026-01-07T01:00:00+00:00\"\n");
-        assert_eq!(stays, minutes(25));
-        let later = compose(&Base::default(), &of, stays).text;
+        assert_eq!(valid_until, minutes(25));
+        let later = compose(&AgentFile::default(), &of, valid_until).text;
         assert!(later.contains("2026-01-07T02:00:00"), "{later}");
     }
 
     #[test]
     fn the_end_of_the_file_counts_if_it_is_first() {
-        let base = Base::parse("until = 2026-01-06T13:36:00Z\n[a]\nb = 1.0\n[a.c]\nd = {e = 1}\n");
+        let base =
+            AgentFile::parse("until = 2026-01-06T13:36:00Z\n[a]\nb = 1.0\n[a.c]\nd = {e = 1}\n");
         let one = change(1, minutes(10), &[("sources.load", "period", "\"1s\"")]);
-        let of = Concerned { changes: vec![&one], ..Concerned::default() };
+        let of = NodeEntries { changes: vec![&one], ..NodeEntries::default() };
         let text = compose(&base.unwrap(), &of, NOW).text;
         let want = "until = 2026-01-06T13:36:00Z\n[a]\nb = 1.0\n[a.c]\nd = { e = 1 }\n\
                     [sources.load]\nperiod = \"1s\"\n";
         assert_eq!(text, want);
-        assert!(Base::parse("[[[").is_err());
+        assert!(AgentFile::parse("[[[").is_err());
     }
 
     proptest! {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// A value rule.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct When {
+pub(crate) struct ValueRule {
     /// Name of the rule.
     pub(crate) name: Box<str>,
     /// The watched metric; for a counter, its increase per second.
@@ -18,7 +18,7 @@ pub(crate) struct When {
     /// Whether the rule watches samples attributed to jobs (`true`) or node samples (`false`).
     pub(crate) jobs: bool,
     /// The bound that a value must cross.
-    pub(crate) beyond: Beyond,
+    pub(crate) beyond: Threshold,
     /// The value that resets the rule.
     pub(crate) back: f64,
     /// Time for which the value must be beyond the bound, in µs.
@@ -35,25 +35,25 @@ pub(crate) struct When {
 
 /// A bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Beyond {
+pub(crate) enum Threshold {
     /// Fires on values above the bound.
     Above(f64),
     /// Fires on values below the bound.
     Below(f64),
 }
 
-impl When {
+impl ValueRule {
     pub(super) fn is_beyond(&self, value: f64) -> bool {
         match self.beyond {
-            Beyond::Above(bound) => value > bound,
-            Beyond::Below(bound) => value < bound,
+            Threshold::Above(bound) => value > bound,
+            Threshold::Below(bound) => value < bound,
         }
     }
 
     pub(super) fn is_back(&self, value: f64) -> bool {
         match self.beyond {
-            Beyond::Above(_) => value <= self.back,
-            Beyond::Below(_) => value >= self.back,
+            Threshold::Above(_) => value <= self.back,
+            Threshold::Below(_) => value >= self.back,
         }
     }
 
@@ -74,8 +74,8 @@ impl When {
     /// Hashes the condition of the rule, without its name, nodes and actions.
     pub(super) fn digest(&self) -> i64 {
         let (which, bound) = match self.beyond {
-            Beyond::Above(bound) => (0, bound),
-            Beyond::Below(bound) => (1, bound),
+            Threshold::Above(bound) => (0, bound),
+            Threshold::Below(bound) => (1, bound),
         };
         let mut hash = StableHash::default();
         hash.bytes(self.metric.as_bytes()).number(self.labels.len() as u64);

@@ -2,7 +2,7 @@
 
 use crate::auth::caller::{Caller, Rights};
 use crate::common::counts::{Counters, Limit};
-use crate::common::problem::{Refusal, Why};
+use crate::common::http_error::{HttpError, Why};
 use crate::common::settings::Limits;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -25,7 +25,7 @@ pub(crate) struct Budget(Arc<State>);
 struct State {
     bytes_max: usize,
     used: Mutex<Used>,
-    refused: Counters<{ Limit::ALL.len() }>,
+    rejected: Counters<{ Limit::ALL.len() }>,
 }
 
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ pub(crate) struct Budgets {
     /// Batches of users.
     pub(crate) user_batches: Budget,
     /// Queries, and all other requests.
-    pub(crate) questions: Budget,
+    pub(crate) engine: Budget,
 }
 
 impl Budgets {
@@ -50,7 +50,7 @@ impl Budgets {
         Self {
             batches: Budget::new(limits.batch_bodies_bytes_max),
             user_batches: Budget::new(limits.user_batch_bodies_bytes_max),
-            questions: Budget::new(limits.question_bodies_bytes_max),
+            engine: Budget::new(limits.question_bodies_bytes_max),
         }
     }
 
@@ -59,7 +59,7 @@ impl Budgets {
         [
             ("batches", &self.batches),
             ("user_batches", &self.user_batches),
-            ("questions", &self.questions),
+            ("questions", &self.engine),
         ]
     }
 }
@@ -86,16 +86,16 @@ impl Sender {
     pub(crate) fn of(caller: &Caller) -> Self {
         let rank = match caller.rights {
             Rights::Admin(_) => Rank::Admin,
-            Rights::Agent(_) | Rights::Telling(_) => Rank::Agent,
+            Rights::Agent(_) | Rights::JobReporter(_) => Rank::Agent,
             _ => Rank::User,
         };
-        Self { name: caller.doer.whose(), rank }
+        Self { name: caller.actor.user_key(), rank }
     }
 }
 
 /// A part of a budget, released when dropped.
 #[derive(Debug)]
-struct Share {
+struct BudgetShare {
     budget: Budget,
     sender: Sender,
     bytes: usize,
@@ -107,8 +107,8 @@ impl Budget {
     }
 
     /// Returns the number of bodies refused because of this limit.
-    pub(crate) fn refused(&self, limit: Limit) -> u64 {
-        self.0.refused.get(limit)
+    pub(crate) fn rejected(&self, limit: Limit) -> u64 {
+        self.0.rejected.get(limit)
     }
 
     fn used(&self) -> MutexGuard<'_, Used> {
@@ -133,12 +133,12 @@ impl Budget {
             return Ok(());
         };
         drop(used);
-        self.0.refused.add(limit, 1);
+        self.0.rejected.add(limit, 1);
         Err(limit)
     }
 }
 
-impl Drop for Share {
+impl Drop for BudgetShare {
     fn drop(&mut self) {
         let mut used = self.budget.used();
         used.bytes = used.bytes.saturating_sub(self.bytes);
@@ -153,9 +153,9 @@ impl Drop for Share {
 
 /// A body, with its part of the budget, which is released with it.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldBody {
     pub(crate) bytes: Vec<u8>,
-    _share: Share,
+    _share: BudgetShare,
 }
 
 /// Limits of a body.
@@ -179,7 +179,7 @@ pub(crate) async fn read(
     body: Body,
     bounds: Bounds<'_>,
     sender: Sender,
-) -> Result<Held, Refusal> {
+) -> Result<HeldBody, HttpError> {
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     let announced = announced.and_then(|length| length.parse::<usize>().ok()).unwrap_or(0);
     if announced > bounds.bytes_max {
@@ -189,16 +189,16 @@ pub(crate) async fn read(
         Ok(held) => held,
         Err(_) => {
             let message = format!("the body did not arrive within {:?}", bounds.within);
-            Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "57014", Why::TooSlow, message))
+            Err(HttpError::new(StatusCode::REQUEST_TIMEOUT, "57014", Why::TooSlow, message))
         }
     }
 }
 
-async fn pieces(mut body: Body, bounds: Bounds<'_>, sender: Sender) -> Result<Held, Refusal> {
+async fn pieces(mut body: Body, bounds: Bounds<'_>, sender: Sender) -> Result<HeldBody, HttpError> {
     let mut bytes: Vec<u8> = Vec::new();
-    let mut share = Share { budget: bounds.budget.clone(), sender, bytes: 0 };
+    let mut share = BudgetShare { budget: bounds.budget.clone(), sender, bytes: 0 };
     while let Some(frame) = body.frame().await {
-        let cut = |error| Refusal::malformed(format!("the body was cut short: {error}"));
+        let cut = |error| HttpError::malformed(format!("the body was cut short: {error}"));
         // Trailers are ignored.
         let Ok(piece) = frame.map_err(cut)?.into_data() else { continue };
         let length = bytes.len().saturating_add(piece.len());
@@ -206,7 +206,7 @@ async fn pieces(mut body: Body, bounds: Bounds<'_>, sender: Sender) -> Result<He
             return Err(too_large(length, bounds.bytes_max));
         }
         bounds.budget.take(&share.sender, piece.len(), bounds.bytes_max).map_err(|limit| {
-            Refusal::busy(match limit {
+            HttpError::busy(match limit {
                 Limit::Sender => {
                     "too many requests of this sender are under way; send it again in a moment"
                 }
@@ -216,11 +216,11 @@ async fn pieces(mut body: Body, bounds: Bounds<'_>, sender: Sender) -> Result<He
         share.bytes = length;
         bytes.extend_from_slice(&piece);
     }
-    Ok(Held { bytes, _share: share })
+    Ok(HeldBody { bytes, _share: share })
 }
 
-fn too_large(bytes: usize, max: usize) -> Refusal {
-    Refusal::too_large(format!("the body has {bytes} bytes or more; {max} at most"))
+fn too_large(bytes: usize, max: usize) -> HttpError {
+    HttpError::too_large(format!("the body has {bytes} bytes or more; {max} at most"))
 }
 
 /// Returns the media type of a Content-Type header: its part before `;`, in lower case.
@@ -230,7 +230,7 @@ pub(crate) fn media_type(headers: &HeaderMap) -> Option<String> {
 }
 
 /// Rejects encoded bodies: the server supports no HTTP compression of requests.
-pub(crate) fn plain_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(crate) fn plain_encoding(headers: &HeaderMap) -> Result<(), HttpError> {
     match headers.get(header::CONTENT_ENCODING) {
         Some(encoding) if !encoding.as_bytes().eq_ignore_ascii_case(b"identity") => {
             let message = "the server does not accept encoded bodies; remove the header \
@@ -242,8 +242,8 @@ pub(crate) fn plain_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 /// A body of an unsupported type.
-pub(crate) fn unsupported(message: impl Into<String>) -> Refusal {
-    Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "PGRST107", Why::Malformed, message)
+pub(crate) fn unsupported(message: impl Into<String>) -> HttpError {
+    HttpError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "PGRST107", Why::Malformed, message)
 }
 
 #[cfg(test)]
@@ -286,9 +286,12 @@ mod tests {
             drop(first);
             assert!(read(&none, pieces_of(&[600]), bounds, user(1)).await.is_ok());
             assert_eq!(budget.used().bytes, 0, "every share came back");
-            let says =
+            let declared =
                 HeaderMap::from_iter([(header::CONTENT_LENGTH, HeaderValue::from_static("601"))]);
-            assert_eq!(read(&says, pieces_of(&[]), bounds, user(1)).await.unwrap_err().status, 413);
+            assert_eq!(
+                read(&declared, pieces_of(&[]), bounds, user(1)).await.unwrap_err().status,
+                413
+            );
         });
     }
 
@@ -298,12 +301,12 @@ mod tests {
         let within = Duration::from_millis(20);
         let bounds = Bounds { bytes_max: 600, within, budget: &budget };
         let body = Body::from_stream(stream::pending::<Result<Vec<u8>, std::io::Error>>());
-        let refusal = run(read(&HeaderMap::new(), body, bounds, user(1))).unwrap_err();
-        assert_eq!(refusal.status, 408);
+        let http_error = run(read(&HeaderMap::new(), body, bounds, user(1))).unwrap_err();
+        assert_eq!(http_error.status, 408);
     }
 
     #[test]
-    fn one_sender_leaves_room_for_the_others() {
+    fn one_sender_leaves_capacity_for_the_others() {
         let budget = Budget::new(1600);
         let take = |sender: &Sender| budget.take(sender, 100, 100);
         let (one, root) = (user(1), sender("root", Rank::Admin));
@@ -316,7 +319,7 @@ mod tests {
         let [first, second] = &agents;
         assert_eq!([take(first), take(first), take(first)], [Ok(()), Ok(()), Err(Limit::Sender)]);
         assert_eq!([take(second), take(&root), take(&root)], [Ok(()), Ok(()), Err(Limit::All)]);
-        assert_eq!((budget.refused(Limit::Sender), budget.refused(Limit::All)), (2, 2));
+        assert_eq!((budget.rejected(Limit::Sender), budget.rejected(Limit::All)), (2, 2));
         // A body may reach the maximum size, even if that exceeds one sender's part.
         assert_eq!(Budget::new(1600).take(&one, 900, 900), Ok(()));
     }

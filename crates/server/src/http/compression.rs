@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn short_bodies_and_files_with_a_tag_stay_as_they_are() {
+    fn short_bodies_and_files_with_a_tag_remain_as_they_are() {
         let short = compress(Some(Coding::Gzip), response(Body::from("{}")));
         let mut tagged = response(Body::from("x".repeat(5000)));
         tagged.headers_mut().insert(header::ETAG, HeaderValue::from_static("\"1\""));

@@ -1,6 +1,6 @@
 //! Query parameters, from the query string, a JSON object or a form.
 
-use crate::common::problem::{Refusal, Why};
+use crate::common::http_error::{HttpError, Why};
 use crate::http::body::{media_type, unsupported};
 use api::Operation;
 use axum::extract::Path;
@@ -17,11 +17,11 @@ pub(crate) struct Params {
 
 impl Params {
     /// Parses a query string, percent-decoded, with `+` as a blank.
-    pub(crate) fn of_query(query: Option<&str>) -> Result<Self, Refusal> {
+    pub(crate) fn of_query(query: Option<&str>) -> Result<Self, HttpError> {
         Self::of_pairs(query.unwrap_or_default().as_bytes())
     }
 
-    fn of_pairs(text: &[u8]) -> Result<Self, Refusal> {
+    fn of_pairs(text: &[u8]) -> Result<Self, HttpError> {
         let mut params = Self::default();
         for (name, value) in form_urlencoded::parse(text) {
             params.add(name.into_owned(), Value::String(value.into_owned()))?;
@@ -34,7 +34,7 @@ impl Params {
         query: Option<&str>,
         headers: &HeaderMap,
         body: &[u8],
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, HttpError> {
         let mut params = Self::of_query(query)?;
         if body.is_empty() {
             return Ok(params);
@@ -42,7 +42,7 @@ impl Params {
         let more = match media_type(headers).as_deref() {
             None | Some("application/json") => {
                 let object: serde_json::Map<String, Value> = serde_json::from_slice(body)
-                    .map_err(|error| Refusal::malformed(format!("no JSON object: {error}")))?;
+                    .map_err(|error| HttpError::malformed(format!("no JSON object: {error}")))?;
                 object.into_iter().collect()
             }
             Some("application/x-www-form-urlencoded") => Self::of_pairs(body)?.given,
@@ -60,9 +60,9 @@ impl Params {
         Ok(params)
     }
 
-    fn add(&mut self, name: String, value: Value) -> Result<(), Refusal> {
+    fn add(&mut self, name: String, value: Value) -> Result<(), HttpError> {
         if self.given.contains_key(&name) {
-            return Err(Refusal::malformed(format!("duplicate parameter `{name}`")));
+            return Err(HttpError::malformed(format!("duplicate parameter `{name}`")));
         }
         self.given.insert(name, value);
         Ok(())
@@ -70,7 +70,7 @@ impl Params {
 
     /// Rejects unknown names, and suggests the closest known name. PostgREST answers 404 for a function
     /// without such an argument; other routes answer 400.
-    pub(crate) fn only(&self, operation: Operation, status: StatusCode) -> Result<(), Refusal> {
+    pub(crate) fn only(&self, operation: Operation, status: StatusCode) -> Result<(), HttpError> {
         let known: Vec<&str> = operation.params().iter().map(|param| param.name).collect();
         let Some(unknown) = self.given.keys().find(|name| !known.contains(&&***name)) else {
             return Ok(());
@@ -82,37 +82,37 @@ impl Params {
         };
         let meant = config::nearest(unknown, known);
         let hint = meant.map(|near| format!("did you mean `{near}`?"));
-        Err(Refusal::new(status, "PGRST202", Why::Unknown, message).hint(hint))
+        Err(HttpError::new(status, "PGRST202", Why::Unknown, message).hint(hint))
     }
 
     /// Returns a parameter as text. Numbers and booleans become text; null counts as absent.
-    pub(crate) fn text(&self, name: &str) -> Result<Option<String>, Refusal> {
+    pub(crate) fn text(&self, name: &str) -> Result<Option<String>, HttpError> {
         match self.given.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
             Some(Value::Number(number)) => Ok(Some(number.to_string())),
             Some(Value::Bool(truth)) => Ok(Some(truth.to_string())),
             Some(Value::Array(_) | Value::Object(_)) => {
-                Err(Refusal::malformed(format!("the parameter `{name}` must be one value")))
+                Err(HttpError::malformed(format!("the parameter `{name}` must be one value")))
             }
         }
     }
 
     /// Returns the requested number of list entries: from 1 to `most`.
-    pub(crate) fn limit(&self, most: u32) -> Result<Option<usize>, Refusal> {
+    pub(crate) fn limit(&self, most: u32) -> Result<Option<usize>, HttpError> {
         let Some(text) = self.text("limit")? else { return Ok(None) };
         let limit = text.parse().ok().filter(|limit| (1..=most).contains(limit));
         let limit = limit.and_then(|limit| usize::try_from(limit).ok());
         let message = || format!("`limit` must be a whole number from 1 to {most}");
-        limit.map(Some).ok_or_else(|| Refusal::malformed(message()))
+        limit.map(Some).ok_or_else(|| HttpError::malformed(message()))
     }
 
     /// Returns a parameter that may hold an array or object; in a query string or form it is JSON text.
-    pub(crate) fn json(&self, name: &str) -> Result<Option<Value>, Refusal> {
+    pub(crate) fn json(&self, name: &str) -> Result<Option<Value>, HttpError> {
         match self.given.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => serde_json::from_str(text).map(Some).map_err(|error| {
-                Refusal::malformed(format!("the parameter `{name}` is no JSON: {error}"))
+                HttpError::malformed(format!("the parameter `{name}` is no JSON: {error}"))
             }),
             Some(value) => Ok(Some(value.clone())),
         }
@@ -120,8 +120,8 @@ impl Params {
 }
 
 /// Returns a path segment that is a name.
-pub(crate) fn part(path: Result<Path<String>, PathRejection>) -> Result<String, Refusal> {
-    path.map(|Path(name)| name).map_err(|error| Refusal::malformed(error.body_text()))
+pub(crate) fn part(path: Result<Path<String>, PathRejection>) -> Result<String, HttpError> {
+    path.map(|Path(name)| name).map_err(|error| HttpError::malformed(error.body_text()))
 }
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn errors_are_reported() {
         let twice = Params::of_query(Some("a=1&a=2")).unwrap_err();
         assert!(twice.message.contains("duplicate parameter `a`"));
         let kind = typed("text/csv");
@@ -168,9 +168,9 @@ mod tests {
     #[test]
     fn an_unknown_name_comes_with_the_near_one() {
         let params = Params::of_query(Some("metric=x")).unwrap();
-        let refusal = params.only(Operation::GetMetrics, StatusCode::NOT_FOUND).unwrap_err();
-        assert_eq!((refusal.status.as_u16(), refusal.code), (404, "PGRST202"));
-        assert_eq!(refusal.hint.as_deref(), Some("did you mean `metrics`?"));
+        let http_error = params.only(Operation::GetMetrics, StatusCode::NOT_FOUND).unwrap_err();
+        assert_eq!((http_error.status.as_u16(), http_error.code), (404, "PGRST202"));
+        assert_eq!(http_error.hint.as_deref(), Some("did you mean `metrics`?"));
         assert!(params.only(Operation::Last, StatusCode::NOT_FOUND).is_ok());
     }
 
@@ -180,8 +180,11 @@ mod tests {
         assert_eq!(limit("limit=1").unwrap(), Some(1));
         assert_eq!((limit("limit=100").unwrap(), limit("a=1").unwrap()), (Some(100), None));
         for query in ["limit=0", "limit=101", "limit=-1", "limit=x", "limit="] {
-            let refusal = limit(query).unwrap_err();
-            assert_eq!(refusal.message, "`limit` must be a whole number from 1 to 100", "{query}");
+            let http_error = limit(query).unwrap_err();
+            assert_eq!(
+                http_error.message, "`limit` must be a whole number from 1 to 100",
+                "{query}"
+            );
         }
     }
 

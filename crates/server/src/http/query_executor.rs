@@ -1,7 +1,7 @@
 //! Runs queries on blocking threads, with limits of concurrency and time. A query is cancelled when its
 //! client disconnects.
 
-use crate::common::problem::{Refusal, Why};
+use crate::common::http_error::{HttpError, Why};
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -22,7 +22,7 @@ const REASON_TIME: Duration = Duration::from_millis(100);
 
 /// Executor of queries with fair scheduling.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub(crate) struct QueryExecutor {
     turns: Turns,
     time_max: Duration,
 }
@@ -38,16 +38,16 @@ impl Drop for StopOnDrop {
 
 type Piece = Result<Vec<u8>, QueryError>;
 
-impl Work {
+impl QueryExecutor {
     /// Creates an executor: concurrent queries, queued queries, and the time limit of each.
     pub(crate) fn new(turns: usize, waiting_max: usize, time_max: Duration) -> Self {
         Self { turns: Turns::new(turns, waiting_max), time_max }
     }
 
     /// Waits for a turn of this user.
-    async fn turn(&self, whose: &Arc<str>) -> Result<Turn, Refusal> {
-        self.turns.take(whose, self.time_max).await.map_err(|why| {
-            Refusal::busy(match why {
+    async fn turn(&self, user_key: &Arc<str>) -> Result<Turn, HttpError> {
+        self.turns.take(user_key, self.time_max).await.map_err(|why| {
+            HttpError::busy(match why {
                 NoTurn::Full => "too many queries are waiting; retry in a moment",
                 NoTurn::Late => "the query waited too long for its turn; retry in a moment",
             })
@@ -57,20 +57,20 @@ impl Work {
     /// Runs a query and returns its whole result.
     pub(crate) async fn answer<T: Send + 'static>(
         &self,
-        whose: &Arc<str>,
+        user_key: &Arc<str>,
         cancel: Cancel,
-        question: impl FnOnce() -> Result<T, QueryError> + Send + 'static,
-    ) -> Result<T, Refusal> {
-        let turn = self.turn(whose).await?;
+        query: impl FnOnce() -> Result<T, QueryError> + Send + 'static,
+    ) -> Result<T, HttpError> {
+        let turn = self.turn(user_key).await?;
         let _stop = StopOnDrop(cancel);
         let thread = tokio::task::spawn_blocking(move || {
-            let answer = question();
+            let answer = query();
             drop(turn);
             answer
         });
         match timeout(self.time_max, thread).await {
-            Ok(Ok(answer)) => answer.map_err(Refusal::from),
-            Ok(Err(panicked)) => Err(Refusal::fault(&panicked)),
+            Ok(Ok(answer)) => answer.map_err(HttpError::from),
+            Ok(Err(panicked)) => Err(HttpError::fault(&panicked)),
             Err(_) => Err(self.too_slow()),
         }
     }
@@ -79,15 +79,15 @@ impl Work {
     /// later error, the end of the time limit included, breaks the connection.
     pub(crate) async fn stream<I>(
         &self,
-        whose: &Arc<str>,
+        user_key: &Arc<str>,
         content_type: &'static str,
         cancel: Cancel,
-        question: impl FnOnce() -> Result<I, QueryError> + Send + 'static,
-    ) -> Result<Response, Refusal>
+        query: impl FnOnce() -> Result<I, QueryError> + Send + 'static,
+    ) -> Result<Response, HttpError>
     where
         I: Iterator<Item = Piece>,
     {
-        let turn = self.turn(whose).await?;
+        let turn = self.turn(user_key).await?;
         let stop = StopOnDrop(cancel.clone());
         let deadline = Instant::now() + self.time_max;
         let (pieces, mut answer) = mpsc::channel(PIECES_WAITING);
@@ -97,7 +97,7 @@ impl Work {
                 let sent = timeout_at(deadline, pieces.send(piece));
                 matches!(runtime.block_on(sent), Ok(Ok(())))
             };
-            match question() {
+            match query() {
                 Ok(answer) => send_all(answer, &cancel, send),
                 Err(error) => {
                     send(Some(Err(error)));
@@ -116,7 +116,7 @@ impl Work {
             }
             Ok(None) => match thread.await {
                 Ok(()) => return Err(self.too_slow()),
-                Err(panicked) => return Err(Refusal::fault(&panicked)),
+                Err(panicked) => return Err(HttpError::fault(&panicked)),
             },
             Err(_) => return Err(self.too_slow()),
         };
@@ -132,13 +132,13 @@ impl Work {
         Ok(streamed(content_type, first.chain(rest)))
     }
 
-    fn too_slow(&self) -> Refusal {
+    fn too_slow(&self) -> HttpError {
         let message = format!(
             "the query took longer than {:?}; choose a shorter time range, fewer devices or fewer \
              metrics",
             self.time_max
         );
-        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "57014", Why::TooSlow, message)
+        HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, "57014", Why::TooSlow, message)
     }
 }
 
@@ -192,7 +192,7 @@ fn send_all(
     send(None);
 }
 
-impl From<QueryError> for Refusal {
+impl From<QueryError> for HttpError {
     fn from(error: QueryError) -> Self {
         if error.is_internal() {
             return Self::fault(&error);
@@ -206,9 +206,9 @@ impl From<QueryError> for Refusal {
             _ => Why::Malformed,
         };
         let problem = error.problem();
-        let mut refusal = Self::new(status, error.code(), why, problem.message);
-        (refusal.details, refusal.hint) = (problem.details, problem.hint);
-        refusal
+        let mut http_error = Self::new(status, error.code(), why, problem.message);
+        (http_error.details, http_error.hint) = (problem.details, problem.hint);
+        http_error
     }
 }
 
@@ -222,11 +222,11 @@ mod tests {
         tokio::runtime::Builder::new_multi_thread().enable_time().build().unwrap().block_on(work)
     }
 
-    fn work(time_max: Duration) -> Work {
-        Work::new(1, 1, time_max)
+    fn work(time_max: Duration) -> QueryExecutor {
+        QueryExecutor::new(1, 1, time_max)
     }
 
-    fn whose() -> Arc<str> {
+    fn user_key() -> Arc<str> {
         "uid 1".into()
     }
 
@@ -241,25 +241,26 @@ mod tests {
         run(async {
             let work = work(LONG);
             let answer =
-                work.stream(&whose(), "text/csv", Cancel::default(), || Ok(pieces(100))).await;
+                work.stream(&user_key(), "text/csv", Cancel::default(), || Ok(pieces(100))).await;
             let body = answer.unwrap().into_body().collect().await.unwrap().to_bytes();
             assert_eq!(body.len(), 100_000);
             let empty =
-                work.stream(&whose(), "text/csv", Cancel::default(), || Ok(pieces(0))).await;
+                work.stream(&user_key(), "text/csv", Cancel::default(), || Ok(pieces(0))).await;
             assert!(empty.unwrap().into_body().collect().await.unwrap().to_bytes().is_empty());
         });
     }
 
     #[test]
-    fn what_is_wrong_is_told_before_the_first_piece_and_breaks_the_answer_after_it() {
+    fn an_error_before_the_first_piece_is_reported_and_a_later_one_breaks_the_answer() {
         run(async {
             let work = work(LONG);
             let wrong = || Err::<std::iter::Empty<Piece>, _>(QueryError::NoDevice);
-            let refusal =
-                work.stream(&whose(), "text/csv", Cancel::default(), wrong).await.unwrap_err();
-            assert_eq!((refusal.status.as_u16(), refusal.code), (400, "P0001"));
+            let http_error =
+                work.stream(&user_key(), "text/csv", Cancel::default(), wrong).await.unwrap_err();
+            assert_eq!((http_error.status.as_u16(), http_error.code), (400, "P0001"));
             let late = || Ok(pieces(3).chain([Err(QueryError::TooManyRows(3))]));
-            let answer = work.stream(&whose(), "text/csv", Cancel::default(), late).await.unwrap();
+            let answer =
+                work.stream(&user_key(), "text/csv", Cancel::default(), late).await.unwrap();
             assert!(answer.into_body().collect().await.is_err());
         });
     }
@@ -282,11 +283,12 @@ mod tests {
         run(async {
             let work = work(LONG);
             let late = || Ok(pieces(3).chain([Err(QueryError::TooManyRows(3))]));
-            let answer = work.stream(&whose(), "text/csv", Cancel::default(), late).await.unwrap();
+            let answer =
+                work.stream(&user_key(), "text/csv", Cancel::default(), late).await.unwrap();
             let (text, complete) = received(answer).await;
             assert!(!complete && text.ends_with('\n') && text.contains("\nerror: "), "{text}");
             let panics = || Ok(pieces(3).chain(std::iter::from_fn(|| panic!("on purpose"))));
-            let answer = work.stream(&whose(), "text/csv", Cancel::default(), panics).await;
+            let answer = work.stream(&user_key(), "text/csv", Cancel::default(), panics).await;
             let (text, complete) = received(answer.unwrap()).await;
             assert!(!complete && text.contains("\nerror: "), "{text}");
         });
@@ -297,7 +299,8 @@ mod tests {
         run(async {
             let work = work(Duration::from_millis(50));
             let many = || Ok(pieces(100));
-            let answer = work.stream(&whose(), "text/csv", Cancel::default(), many).await.unwrap();
+            let answer =
+                work.stream(&user_key(), "text/csv", Cancel::default(), many).await.unwrap();
             tokio::time::sleep(Duration::from_millis(300)).await;
             let (text, complete) = received(answer).await;
             assert!(!complete && text.len() < 100_000 && text.contains("\nerror: "), "{text}");
@@ -316,18 +319,18 @@ mod tests {
                     self.0.store(true, Ordering::SeqCst);
                 }
             }
-            let told = SetOnDrop(flag);
+            let set_on_drop = SetOnDrop(flag);
             let endless = move || {
-                let told = told;
+                let set_on_drop = set_on_drop;
                 Ok(std::iter::from_fn(move || {
-                    Some(Ok(vec![b'x'; usize::from(told.0.load(Ordering::SeqCst)) + 9]))
+                    Some(Ok(vec![b'x'; usize::from(set_on_drop.0.load(Ordering::SeqCst)) + 9]))
                 }))
             };
             let answer =
-                work.stream(&whose(), "text/csv", Cancel::default(), endless).await.unwrap();
+                work.stream(&user_key(), "text/csv", Cancel::default(), endless).await.unwrap();
             drop(answer);
             // The only turn is free again once the endless query has ended.
-            let next = work.answer(&whose(), Cancel::default(), || Ok(7)).await;
+            let next = work.answer(&user_key(), Cancel::default(), || Ok(7)).await;
             assert_eq!(next.unwrap(), 7);
             assert!(ended.load(Ordering::SeqCst));
         });
@@ -342,8 +345,8 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(500));
                 Ok(())
             };
-            let refusal = work.answer(&whose(), cancel, slow).await.unwrap_err();
-            assert_eq!((refusal.status.as_u16(), refusal.code), (413, "57014"));
+            let http_error = work.answer(&user_key(), cancel, slow).await.unwrap_err();
+            assert_eq!((http_error.status.as_u16(), http_error.code), (413, "57014"));
         });
     }
 
@@ -355,7 +358,8 @@ mod tests {
             let first = {
                 let work = Arc::clone(&work);
                 tokio::spawn(async move {
-                    work.answer(&whose(), Cancel::default(), move || Ok(stop.recv().is_ok())).await
+                    work.answer(&user_key(), Cancel::default(), move || Ok(stop.recv().is_ok()))
+                        .await
                 })
             };
             while work.turns.running() == 0 {
@@ -364,13 +368,13 @@ mod tests {
             let second = {
                 let work = Arc::clone(&work);
                 tokio::spawn(
-                    async move { work.answer(&whose(), Cancel::default(), || Ok(2)).await },
+                    async move { work.answer(&user_key(), Cancel::default(), || Ok(2)).await },
                 )
             };
             while work.turns.waiting() == 0 {
                 tokio::task::yield_now().await;
             }
-            let third = work.answer(&whose(), Cancel::default(), || Ok(3)).await.unwrap_err();
+            let third = work.answer(&user_key(), Cancel::default(), || Ok(3)).await.unwrap_err();
             assert_eq!(third.status, 429);
             go.send(()).unwrap();
             assert!(first.await.unwrap().unwrap());

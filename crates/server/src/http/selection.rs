@@ -1,10 +1,10 @@
 //! Parses the series selection and the time range of `/api/v1` queries.
 
-use crate::common::problem::Refusal;
+use crate::common::http_error::HttpError;
 use crate::http::params::Params;
 use jobs::JobName;
 use model::{ClusterId, DeviceId, Labels, Metric, Timestamp};
-use query::{Asker, QueryError, Questions, parse_time};
+use query::{QueryContext, QueryEngine, QueryError, parse_time};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) struct Span {
 impl Selection {
     /// Parses `device`, `metric` (comma-separated lists), `job` (`[CLUSTER:]ID`, or `none` for node
     /// samples), `cluster`, and `labels` (a JSON object; null means without that label).
-    pub(crate) fn of(params: &Params) -> Result<Self, Refusal> {
+    pub(crate) fn of(params: &Params) -> Result<Self, HttpError> {
         let mut selection = Self::default();
         if let Some(devices) = params.text("device")? {
             let devices = list(&devices)?.map(|name| DeviceId::new(name).map_err(wrong));
@@ -45,7 +45,7 @@ impl Selection {
                     )
                 };
                 Metric::check_name(name).map_err(|error| wrong(why(error)))?;
-                Ok::<_, Refusal>(Arc::from(name))
+                Ok::<_, HttpError>(Arc::from(name))
             };
             selection.select.metrics =
                 Some(list(&metrics)?.map(metric).collect::<Result<BTreeSet<_>, _>>()?);
@@ -53,7 +53,7 @@ impl Selection {
         match params.text("job")?.as_deref() {
             None => {
                 if params.text("cluster")?.is_some() {
-                    return Err(Refusal::malformed("`cluster` needs `job`"));
+                    return Err(HttpError::malformed("`cluster` needs `job`"));
                 }
             }
             Some("none") => {
@@ -75,36 +75,36 @@ impl Selection {
     /// Resolves the job if it is visible to this caller, and returns the selection.
     pub(crate) fn resolve(
         self,
-        questions: &Questions,
-        asker: &Asker,
+        engine: &QueryEngine,
+        context: &QueryContext,
     ) -> Result<Selector, QueryError> {
         let mut select = self.select;
         if let Some(name) = &self.job {
-            select.job = JobSelector::Is(questions.job_seen(name, asker)?);
+            select.job = JobSelector::Is(engine.job_seen(name, context)?);
         }
         Ok(select)
     }
 }
 
 /// Parses a job name; `cluster` supplies the cluster if the name has none.
-pub(crate) fn job(name: &str, params: &Params) -> Result<JobName, Refusal> {
+pub(crate) fn job(name: &str, params: &Params) -> Result<JobName, HttpError> {
     let mut name: JobName = name.parse().map_err(wrong)?;
     if let Some(cluster) = params.text("cluster")? {
         let cluster = ClusterId::new(&cluster).map_err(wrong)?;
         if name.cluster.as_ref().is_some_and(|named| *named != cluster) {
-            return Err(Refusal::malformed("`job` and `cluster` name different clusters"));
+            return Err(HttpError::malformed("`job` and `cluster` name different clusters"));
         }
         name.cluster = Some(cluster);
     }
     Ok(name)
 }
 
-fn label_matches(labels: Value) -> Result<Vec<LabelMatch>, Refusal> {
+fn label_matches(labels: Value) -> Result<Vec<LabelMatch>, HttpError> {
     let Value::Object(labels) = labels else {
-        return Err(Refusal::malformed("`labels` must be an object such as {\"cpu\": \"0\"}"));
+        return Err(HttpError::malformed("`labels` must be an object such as {\"cpu\": \"0\"}"));
     };
     if labels.len() > NAMES_MAX {
-        return Err(Refusal::malformed(format!("more than {NAMES_MAX} labels")));
+        return Err(HttpError::malformed(format!("more than {NAMES_MAX} labels")));
     }
     let one = |(key, value): (String, Value)| {
         // Reject keys and values that no series can have, instead of searching for them.
@@ -112,7 +112,7 @@ fn label_matches(labels: Value) -> Result<Vec<LabelMatch>, Refusal> {
         match value {
             Value::String(value) => Ok(LabelMatch::Is { key, value }),
             Value::Null => Ok(LabelMatch::Absent(key)),
-            _ => Err(Refusal::malformed(format!(
+            _ => Err(HttpError::malformed(format!(
                 "the label `{key}` must be a string, or null for \
                                                  none"
             ))),
@@ -122,16 +122,16 @@ fn label_matches(labels: Value) -> Result<Vec<LabelMatch>, Refusal> {
 }
 
 /// Splits comma-separated names.
-pub(crate) fn list(text: &str) -> Result<impl Iterator<Item = &str>, Refusal> {
+pub(crate) fn list(text: &str) -> Result<impl Iterator<Item = &str>, HttpError> {
     let names = || text.split(',').map(str::trim).filter(|name| !name.is_empty());
     if names().nth(NAMES_MAX).is_some() {
-        return Err(Refusal::malformed(format!("more than {NAMES_MAX} names")));
+        return Err(HttpError::malformed(format!("more than {NAMES_MAX} names")));
     }
     Ok(names())
 }
 
-pub(crate) fn wrong(error: impl std::fmt::Display) -> Refusal {
-    Refusal::malformed(error.to_string())
+pub(crate) fn wrong(error: impl std::fmt::Display) -> HttpError {
+    HttpError::malformed(error.to_string())
 }
 
 impl Span {
@@ -139,19 +139,19 @@ impl Span {
     /// before the end.
     pub(crate) fn of(
         params: &Params,
-        questions: &Questions,
+        engine: &QueryEngine,
         now: Timestamp,
         default_us: i64,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, HttpError> {
         let time = |name| {
             let text = params.text(name)?;
-            let parse = |text: String| parse_time(&text, now, &questions.settings().zone);
-            Ok::<_, Refusal>(text.map(parse).transpose()?)
+            let parse = |text: String| parse_time(&text, now, &engine.settings().zone);
+            Ok::<_, HttpError>(text.map(parse).transpose()?)
         };
         let to = time("end")?.unwrap_or(now);
         let from = time("start")?.unwrap_or(to.plus(-default_us));
         if from > to {
-            return Err(Refusal::malformed("`start` is after `end`"));
+            return Err(HttpError::malformed("`start` is after `end`"));
         }
         Ok(Self { from, to })
     }
@@ -161,7 +161,7 @@ impl Span {
 mod tests {
     use super::*;
 
-    fn selection(query: &str) -> Result<Selection, Refusal> {
+    fn selection(query: &str) -> Result<Selection, HttpError> {
         Selection::of(&Params::of_query(Some(query)).unwrap())
     }
 
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_selection_is_refused() {
+    fn an_invalid_selection_is_rejected() {
         for query in [
             "job=x",
             "cluster=slurm",

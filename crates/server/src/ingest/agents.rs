@@ -13,7 +13,7 @@ const NOW: &str = "x-jobmeter-now";
 /// Request header: the generation of the server's settings that the agent has applied.
 const GENERATION: &str = "x-jobmeter-config";
 /// Request header: the settings that the agent rejected.
-const REFUSED: &str = "x-jobmeter-refused";
+const REJECTED: &str = "x-jobmeter-refused";
 /// Request header: sources with missing or incomplete samples.
 const SOURCES: &str = "x-jobmeter-sources";
 /// Request header: sources that the agent does not read, or only in part, each with the reason: `file`,
@@ -34,12 +34,12 @@ const SEARCH_AGAIN_US: i64 = 10 * Timestamp::SECOND;
 /// Maximum length of a remembered version, in characters.
 const VERSION_CHARS_MAX: usize = 64;
 /// Maximum length of a remembered rejection, in characters.
-const REFUSED_CHARS_MAX: usize = 1024;
+const REJECTED_CHARS_MAX: usize = 1024;
 /// Maximum length of a remembered source status, in characters, and maximum number of sources.
 const SOURCES_CHARS_MAX: usize = 1024;
 const SOURCES_MAX: usize = 64;
 /// The server logs clock offsets larger than this.
-const OFFSET_TOLD_US: i64 = 2 * Timestamp::SECOND;
+const OFFSET_REPORTED_US: i64 = 2 * Timestamp::SECOND;
 
 /// The agents seen since this server started.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ struct Agent {
     /// Clock offset by the previous request.
     earlier_offset_us: Option<i64>,
     generation: Option<u64>,
-    refused: Option<String>,
+    rejected: Option<String>,
     /// Unparsed header.
     source_errors: Option<String>,
     /// Unparsed header.
@@ -78,7 +78,7 @@ struct Agent {
 
 /// Number of agents seen since this server started, and of those that report now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counted {
+pub(crate) struct AgentCounts {
     pub(crate) known: u64,
     pub(crate) reporting: u64,
 }
@@ -103,14 +103,14 @@ impl LastError {
 pub(crate) struct AgentReport {
     pub(crate) device: DeviceId,
     pub(crate) generation: Option<u64>,
-    pub(crate) refused: Option<String>,
+    pub(crate) rejected: Option<String>,
 }
 
 impl Agents {
     /// Returns the agents on a list of nodes.
     pub(crate) fn matching(&self, nodes: &NodeList) -> Vec<AgentReport> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = |(origin, agent): (&Origin, &Agent)| {
+        let report_of = |(origin, agent): (&Origin, &Agent)| {
             if !nodes.has(origin.as_str()) {
                 return None;
             }
@@ -118,10 +118,10 @@ impl Agents {
             Some(AgentReport {
                 device,
                 generation: agent.generation,
-                refused: agent.refused.clone(),
+                rejected: agent.rejected.clone(),
             })
         };
-        let mut found: Vec<AgentReport> = known.iter().filter_map(told).collect();
+        let mut found: Vec<AgentReport> = known.iter().filter_map(report_of).collect();
         found.sort_unstable_by(|a, b| a.device.cmp(&b.device));
         found
     }
@@ -140,10 +140,10 @@ impl Agents {
     }
 
     /// Counts the agents on a list of nodes.
-    pub(crate) fn counted(&self, nodes: &NodeList, now: Timestamp) -> Counted {
+    pub(crate) fn counted(&self, nodes: &NodeList, now: Timestamp) -> AgentCounts {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let meant = known.iter().filter(|(origin, _)| nodes.has(origin.as_str()));
-        let mut counted = Counted::default();
+        let mut counted = AgentCounts::default();
         for (_, agent) in meant {
             counted.known += 1;
             counted.reporting += u64::from(agent.reports(now));
@@ -164,14 +164,14 @@ impl Agents {
         let program = text(header::USER_AGENT.as_str());
         let version = program.map(|program| program.split_once('/').map_or(program, |(_, v)| v));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if !known.contains_key(origin) && !self.make_room(&mut known, AGENTS_MAX, received) {
+        if !known.contains_key(origin) && !self.make_space(&mut known, AGENTS_MAX, received) {
             self.not_remembered.add(1);
             return None;
         }
         let agent = known.entry(origin.clone()).or_default();
         agent.earlier_offset_us = std::mem::replace(&mut agent.offset_us, offset_us);
         if let Some(offset) = agent.clock_offset_us()
-            && offset.unsigned_abs() > OFFSET_TOLD_US.unsigned_abs()
+            && offset.unsigned_abs() > OFFSET_REPORTED_US.unsigned_abs()
         {
             let seconds = offset as f64 / 1e6;
             log::warn!("the clock of {origin} is {seconds:+.1} s off ours; set both by NTP");
@@ -185,9 +185,9 @@ impl Agents {
         let stopped = std::mem::replace(&mut agent.stopped, text(STOP).is_some());
         let news = Some(agent.stopped).filter(|now| *now != stopped);
         agent.seen = received;
-        let refused = text(REFUSED);
-        if remember(&mut agent.refused, refused, REFUSED_CHARS_MAX)
-            && let Some(why) = &agent.refused
+        let rejected = text(REJECTED);
+        if remember(&mut agent.rejected, rejected, REJECTED_CHARS_MAX)
+            && let Some(why) = &agent.rejected
         {
             log::warn!("{origin} rejected settings: {why}");
         }
@@ -196,7 +196,7 @@ impl Agents {
 
     /// Makes room for one more agent. Evicts the longest silent ones, never one that reports: otherwise invented
     /// agents would displace real ones. Returns false if there is no room.
-    fn make_room(&self, known: &mut HashMap<Origin, Agent>, max: usize, now: Timestamp) -> bool {
+    fn make_space(&self, known: &mut HashMap<Origin, Agent>, max: usize, now: Timestamp) -> bool {
         if known.len() < max {
             return true;
         }
@@ -222,13 +222,13 @@ impl Agents {
     /// Adds the state reported by its agent to a node. The reported clock offset replaces the estimate from
     /// batches, which may have waited. The reported wait time replaces the observed interval of batches,
     /// which is wrong just after the agent's period has changed.
-    pub(crate) fn tell(&self, node: &mut Node, now: Timestamp) {
+    pub(crate) fn add_status(&self, node: &mut Node, now: Timestamp) {
         let Ok(origin) = Origin::new(&node.device) else { return };
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(agent) = known.get(&origin) else { return };
         node.agent_version.clone_from(&agent.version);
         node.config_generation = agent.generation;
-        node.config_rejected.clone_from(&agent.refused);
+        node.config_rejected.clone_from(&agent.rejected);
         node.stopped = agent.stopped;
         if let Some(wait_us) = agent.wait_us {
             node.period_seconds = Some(wait_us as f64 / 1e6);
@@ -263,7 +263,7 @@ impl Agent {
         let offset = self.offset_us?;
         match self.earlier_offset_us {
             Some(earlier) => Some(offset.max(earlier)),
-            None => Some(offset).filter(|offset| *offset >= -OFFSET_TOLD_US),
+            None => Some(offset).filter(|offset| *offset >= -OFFSET_REPORTED_US),
         }
     }
 
@@ -274,10 +274,10 @@ impl Agent {
     }
 
     /// Records the source errors of a request; keeps the previous errors as past errors.
-    fn note_source_errors(&mut self, said: Option<&str>, received: Timestamp) {
+    fn note_source_errors(&mut self, header: Option<&str>, received: Timestamp) {
         let at = std::mem::replace(&mut self.source_errors_at, received);
         let before = self.source_errors.clone();
-        if !remember(&mut self.source_errors, said, SOURCES_CHARS_MAX) {
+        if !remember(&mut self.source_errors, header, SOURCES_CHARS_MAX) {
             return;
         }
         for error in before.as_deref().map_or_else(Vec::new, source_errors) {
@@ -320,7 +320,7 @@ fn offset_us(headers: &HeaderMap, received: Timestamp) -> Option<i64> {
 
 /// Returns the clock offset if it is larger than a request's transfer time explains; otherwise 0.
 pub(crate) fn ahead_us(headers: &HeaderMap, received: Timestamp) -> i64 {
-    let is_off = |us: &i64| us.unsigned_abs() > OFFSET_TOLD_US.unsigned_abs();
+    let is_off = |us: &i64| us.unsigned_abs() > OFFSET_REPORTED_US.unsigned_abs();
     offset_us(headers, received).filter(is_off).unwrap_or(0)
 }
 
@@ -330,12 +330,12 @@ pub(crate) fn generation(headers: &HeaderMap) -> Option<u64> {
 }
 
 /// Stores a header, truncated to `chars_max` characters. Returns whether it has changed.
-fn remember(kept: &mut Option<String>, said: Option<&str>, chars_max: usize) -> bool {
+fn remember(kept: &mut Option<String>, header: Option<&str>, chars_max: usize) -> bool {
     let cut = |text: &str| text.char_indices().nth(chars_max).map_or(text.len(), |(at, _)| at);
-    let said = said.and_then(|text| text.get(..cut(text)));
-    let is_news = kept.as_deref() != said;
+    let header = header.and_then(|text| text.get(..cut(text)));
+    let is_news = kept.as_deref() != header;
     if is_news {
-        *kept = said.map(str::to_owned);
+        *kept = header.map(str::to_owned);
     }
     is_news
 }

@@ -22,7 +22,7 @@ pub(crate) const USER_REQUEST_BYTES_MAX: usize = 4 << 20;
 
 /// A user who sends a request, and the decompressed bytes left for this request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OfUser {
+pub(crate) struct SendingUser {
     pub(crate) uid: u32,
     pub(crate) bytes_left: usize,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Decoding {
 
 /// The result of reading a frame.
 #[derive(Debug)]
-pub(crate) enum Read {
+pub(crate) enum FrameRead {
     /// A batch, and its encoded bytes.
     Batch(Box<Decoded>, Vec<u8>),
     /// The head of a batch that the caller may not send, and the reason. The rest is not read.
@@ -70,8 +70,8 @@ pub(crate) struct Slice<T> {
 
 /// Frames read from a body in one turn.
 #[derive(Default)]
-struct Taken {
-    frames: Vec<Read>,
+struct FramesRead {
+    frames: Vec<FrameRead>,
     next: Option<usize>,
     undecided: Option<Origin>,
     /// Memory of the frames, in bytes.
@@ -99,9 +99,9 @@ impl Decoding {
         &self,
         body: &Arc<Vec<u8>>,
         (at, most): (usize, usize),
-        user: Option<OfUser>,
+        user: Option<SendingUser>,
         senders: &Arc<Senders>,
-        make: impl FnOnce(Vec<Read>) -> T + Send + 'static,
+        make: impl FnOnce(Vec<FrameRead>) -> T + Send + 'static,
     ) -> Option<Slice<T>> {
         let of_user = match user {
             Some(user) => Some(self.of_user(user.uid).acquire_owned().await.ok()?),
@@ -119,7 +119,7 @@ impl Decoding {
             let made = make(std::mem::take(&mut read.frames));
             (made, read)
         });
-        let (made, Taken { next, undecided, bytes, bytes_left, .. }) = read.await.ok()?;
+        let (made, FramesRead { next, undecided, bytes, bytes_left, .. }) = read.await.ok()?;
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.memory_max);
         // Keep the turn while waiting: if the store is behind, no other request may decode more.
         let share = Arc::clone(&self.memory).acquire_many_owned(bytes).await.ok()?;
@@ -155,10 +155,11 @@ fn slice(
     (at, most): (usize, usize),
     bytes_left: Option<usize>,
     senders: &Senders,
-) -> Taken {
+) -> FramesRead {
     let rest = body.get(at..).unwrap_or_default();
     let payload_max = bytes_left.map_or(wire::PAYLOAD_BYTES_MAX, |_| USER_FRAME_BYTES_MAX);
-    let mut taken = Taken { bytes_left: bytes_left.or(Some(usize::MAX)), ..Taken::default() };
+    let mut taken =
+        FramesRead { bytes_left: bytes_left.or(Some(usize::MAX)), ..FramesRead::default() };
     let mut decompressed = 0_usize;
     for frame in Frames::of(rest) {
         let payload = frame.as_ref().map_or(0, payload_bytes);
@@ -182,12 +183,12 @@ fn slice(
         }
         let read = frame.map_err(DecodeError::from);
         let read = read.and_then(|frame| one(decoder, &frame, payload_max, senders));
-        match read.unwrap_or_else(|error| One::Read(bad(&error), 0)) {
-            One::Read(read, bytes) => {
+        match read.unwrap_or_else(|error| FrameResult::FrameRead(bad(&error), 0)) {
+            FrameResult::FrameRead(read, bytes) => {
                 taken.bytes = taken.bytes.saturating_add(bytes);
                 taken.frames.push(read);
             }
-            One::Undecided(origin) => {
+            FrameResult::Undecided(origin) => {
                 (taken.next, taken.undecided) = (Some(next), Some(origin));
                 return taken;
             }
@@ -198,9 +199,9 @@ fn slice(
 }
 
 /// Result for one frame.
-enum One {
+enum FrameResult {
     /// The result, and its memory in bytes.
-    Read(Read, usize),
+    FrameRead(FrameRead, usize),
     /// The access check for this origin is undecided.
     Undecided(Origin),
 }
@@ -211,19 +212,19 @@ fn one(
     frame: &Frame<'_>,
     payload_max: usize,
     senders: &Senders,
-) -> Result<One, DecodeError> {
+) -> Result<FrameResult, DecodeError> {
     let opened = decoder.open(frame, payload_max)?;
     match senders.access(&opened.head().origin) {
         Access::Allowed => {}
         Access::Forbidden(why) => {
-            return Ok(One::Read(Read::Forbidden(opened.head().clone(), why), 0));
+            return Ok(FrameResult::FrameRead(FrameRead::Forbidden(opened.head().clone(), why), 0));
         }
-        Access::Undecided => return Ok(One::Undecided(opened.head().origin.clone())),
+        Access::Undecided => return Ok(FrameResult::Undecided(opened.head().origin.clone())),
     }
     let batch = opened.decode()?;
     let samples = batch.index.len().saturating_mul(SAMPLE_BYTES);
     let bytes = payload_bytes(frame).saturating_add(frame.bytes.len()).saturating_add(samples);
-    Ok(One::Read(Read::Batch(Box::new(batch), frame.bytes.to_vec()), bytes))
+    Ok(FrameResult::FrameRead(FrameRead::Batch(Box::new(batch), frame.bytes.to_vec()), bytes))
 }
 
 fn place(frame: &Result<Frame<'_>, FrameError>) -> usize {
@@ -245,8 +246,8 @@ fn payload_bytes(frame: &Frame<'_>) -> usize {
     stated.and_then(|size| usize::try_from(size).ok()).unwrap_or(0)
 }
 
-fn bad(error: &DecodeError) -> Read {
-    Read::Bad { why: error.to_string(), later: may_be_newer(error) }
+fn bad(error: &DecodeError) -> FrameRead {
+    FrameRead::Bad { why: error.to_string(), later: may_be_newer(error) }
 }
 
 /// Whether a newer agent may have sent this frame: with another version's magic, or an unknown enumeration
@@ -297,7 +298,7 @@ mod tests {
         Arc::new(Senders::of(Rights::Agent(None)))
     }
 
-    fn all(frames: Vec<Read>) -> Vec<Read> {
+    fn all(frames: Vec<FrameRead>) -> Vec<FrameRead> {
         frames
     }
 
@@ -306,22 +307,22 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_frame_refuses_itself_alone() {
+    fn a_bad_frame_rejects_itself_alone() {
         let mut damaged = frame(1, 1);
         *damaged.last_mut().unwrap() ^= 1;
         let body = [frame(0, 1), damaged, frame(2, 1), b"JMB2....".to_vec()].concat();
         let decoding = Decoding::new(1, 1 << 20);
         let slice = run(decoding.slice(&Arc::new(body), (0, 9), None, &agents(), all)).unwrap();
         let frames = slice.made.unwrap();
-        let told: Vec<_> = frames
+        let results: Vec<_> = frames
             .iter()
             .map(|read| match read {
-                Read::Batch(batch, _) => Ok(batch.seq),
-                Read::Bad { later, .. } => Err(*later),
-                Read::Forbidden(_, why) => panic!("{why}"),
+                FrameRead::Batch(batch, _) => Ok(batch.seq),
+                FrameRead::Bad { later, .. } => Err(*later),
+                FrameRead::Forbidden(_, why) => panic!("{why}"),
             })
             .collect();
-        assert_eq!(told, [Ok(0), Err(false), Ok(2), Err(true)]);
+        assert_eq!(results, [Ok(0), Err(false), Ok(2), Err(true)]);
         assert_eq!(slice.next, None);
     }
 
@@ -389,7 +390,7 @@ mod tests {
         let (mut at, mut slices) = (Some(0), Vec::new());
         while let Some(from) = at {
             let taken = slice(&mut Decoder::default(), &body, (from, 99), None, &agents());
-            assert!(taken.frames.iter().all(|read| matches!(read, Read::Bad { .. })));
+            assert!(taken.frames.iter().all(|read| matches!(read, FrameRead::Bad { .. })));
             slices.push(taken.frames.len());
             at = taken.next;
         }
@@ -400,7 +401,7 @@ mod tests {
     fn a_user_has_one_turn_and_none_of_the_agents() {
         let decoding = Decoding::new(1, 1 << 20);
         let body = Arc::new(frame(0, 1));
-        let of = |uid| Some(OfUser { uid, bytes_left: USER_REQUEST_BYTES_MAX });
+        let of = |uid| Some(SendingUser { uid, bytes_left: USER_REQUEST_BYTES_MAX });
         run(async {
             let first = decoding.slice(&body, (0, 9), of(1), &agents(), all).await.unwrap();
             let senders = agents();

@@ -37,7 +37,7 @@ impl NodeJobsCache {
     }
 
     /// Queries the registry and caches the result. May wait for the disk.
-    pub(crate) fn ask(
+    pub(crate) fn look_up(
         &self,
         registry: &Registry,
         device: &DeviceId,
@@ -85,7 +85,7 @@ mod tests {
         let (registry, jobs, device) =
             (open.unwrap(), NodeJobsCache::default(), DeviceId::new("n1").unwrap());
         assert_eq!(jobs.known(&device), None);
-        assert_eq!(jobs.ask(&registry, &device).unwrap(), DeviceJobs::default());
+        assert_eq!(jobs.look_up(&registry, &device).unwrap(), DeviceJobs::default());
         assert_eq!(jobs.known(&device), Some(DeviceJobs::default()));
         let start = crate::now();
         let job = Registration {
@@ -94,13 +94,13 @@ mod tests {
             name: None,
             device: device.clone(),
             start,
-            is_proven: false,
+            is_verified: false,
         };
         let key = registry.register_local(&job).unwrap();
         jobs.changed();
         assert_eq!(jobs.known(&device), None);
         let want = DeviceJobs { local: vec![(key.id, 7)], open: Vec::new() };
-        assert_eq!(jobs.ask(&registry, &device).unwrap(), want);
+        assert_eq!(jobs.look_up(&registry, &device).unwrap(), want);
         assert_eq!(jobs.known(&device), Some(want));
     }
 }

@@ -1,12 +1,12 @@
 //! Limits for each sender: samples and job events per second of an origin or user, and gaps, series and
 //! commands of a user.
 
-use config::KeepSettings;
+use config::StorageSettings;
 use model::{JobId, Timestamp};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use store::RUNS_SHARE;
+use store::RUNS_DIVISOR;
 use wire::Decoded;
 
 /// Senders may accumulate unused samples for this long, so that an agent catches up faster after an outage.
@@ -31,7 +31,7 @@ const USER_TIME_US: i64 = 2 * 3600 * Timestamp::SECOND;
 
 /// The limit of samples was exceeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TooFast {
+pub(crate) struct SampleRateExceeded {
     pub(crate) why: String,
     /// Whether the sender should keep the batch and retry, because it holds old samples.
     pub(crate) later: bool,
@@ -78,15 +78,16 @@ struct RunUse {
 
 impl SendLimits {
     /// Creates the limits of a configuration.
-    pub(crate) fn of(keep: &KeepSettings) -> Self {
+    pub(crate) fn of(keep: &StorageSettings) -> Self {
         Self::new(keep.samples_per_second_max, keep.series_max, keep.origins_max)
     }
 
     /// Creates limits from the samples per second of one sender, and the total numbers of series and
     /// origins.
     fn new(samples_max: u64, series_max: u64, origins_max: u64) -> Self {
-        let share =
-            |all: u64| usize::try_from(all).unwrap_or(usize::MAX).div_ceil(RUNS_SHARE * USER_SHARE);
+        let share = |all: u64| {
+            usize::try_from(all).unwrap_or(usize::MAX).div_ceil(RUNS_DIVISOR * USER_SHARE)
+        };
         Self {
             samples_max,
             rates: Mutex::default(),
@@ -105,7 +106,7 @@ impl SendLimits {
         sender: &str,
         batch: &Decoded,
         now: Timestamp,
-    ) -> Result<(), TooFast> {
+    ) -> Result<(), SampleRateExceeded> {
         let (max, samples) = (self.samples_max, batch.index.len() as f64);
         if self.take(sender, samples, max as f64, now) {
             return Ok(());
@@ -114,7 +115,7 @@ impl SendLimits {
         let why = format!(
             "{sender} sends more than {max} samples per second; `samples_per_second_max` of the server allows more"
         );
-        Err(TooFast { why, later: now.since(newest) > BACKLOG_US })
+        Err(SampleRateExceeded { why, later: now.since(newest) > BACKLOG_US })
     }
 
     /// Counts the job events of a sender's batch.
@@ -126,14 +127,14 @@ impl SendLimits {
         sender: &str,
         batch: &Decoded,
         now: Timestamp,
-    ) -> Result<(), TooFast> {
+    ) -> Result<(), SampleRateExceeded> {
         let events: usize = batch.jobs.iter().map(|event| 1 + event.oom_kills.len()).sum();
         let key = format!("events of {sender}");
         if events == 0 || self.take(&key, events as f64, EVENTS_PER_SECOND_MAX, now) {
             return Ok(());
         }
         let why = format!("{sender} sends more than {EVENTS_PER_SECOND_MAX} job events per second");
-        Err(TooFast { why, later: true })
+        Err(SampleRateExceeded { why, later: true })
     }
 
     /// Takes an amount of what a sender may send, if it has so much left.
@@ -279,8 +280,10 @@ mod tests {
         // 60 s of samples have accumulated; after that, 10 samples per second pass.
         let passed: usize = (0..100).filter(|_| take("n1", 30, 0).is_ok()).count() * 30;
         assert_eq!(passed, 600);
-        let refused = take("n1", 30, 0).unwrap_err();
-        assert!(!refused.later && refused.why.contains("n1") && refused.why.contains("10 samples"));
+        let rejected = take("n1", 30, 0).unwrap_err();
+        assert!(
+            !rejected.later && rejected.why.contains("n1") && rejected.why.contains("10 samples")
+        );
         assert_eq!(take("n2", 30, 0), Ok(()));
         let passed = (1..=30).filter(|second| take("n1", 30, *second).is_ok()).count();
         assert_eq!(passed, 10, "300 of 900 samples in 30 seconds");
@@ -330,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn one_users_series_leave_room_for_others() {
+    fn one_users_series_leave_capacity_for_others() {
         let limits = SendLimits::new(MAX, 160, 1_000_000);
         let now = crate::now();
         let of_series = |first: usize, count: usize| {

@@ -3,7 +3,7 @@
 use crate::app::App;
 use crate::auth::certificate::common_name;
 use crate::auth::connection::Connection;
-use crate::auth::peer::{Ends, Owners};
+use crate::auth::peer::{Ends, SocketOwners};
 use crate::common::counts::{Arrival, Break};
 use crate::common::settings::Limits;
 use crate::common::tasks::{Tasks, stopped};
@@ -31,7 +31,7 @@ const EXHAUSTED_WAIT: Duration = Duration::from_millis(100);
 pub(crate) struct Serving {
     pub(crate) app: Arc<App>,
     pub(crate) router: Router,
-    pub(crate) owners: Owners,
+    pub(crate) owners: SocketOwners,
     pub(crate) tasks: Arc<Tasks>,
 }
 

@@ -1,11 +1,11 @@
 //! Finds every error that would prevent startup, for `jobmeter check`. Changes nothing and serves no requests.
 
-use crate::control::reloadable_config::{Live, rules_of};
+use crate::control::reloadable_config::{ReloadableConfig, rules_of};
 use crate::http::listen::listen;
 use crate::lifecycle::server::StartError;
 use crate::lifecycle::store_halves;
 use crate::schedulers::plans;
-use config::place::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, store_dir};
+use config::paths::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, store_dir};
 use config::{ConfigFile, Given, Loaded, ServerConfig};
 use kernel::Root;
 use model::nearest;
@@ -74,7 +74,7 @@ fn findings(
 ) -> Vec<Finding> {
     let config = &loaded.config;
     let agents = config.keep.agent_config.as_deref();
-    let (_, errors) = Live::read(config, agents, config.listen.listen.0, root);
+    let (_, errors) = ReloadableConfig::read(config, agents, config.listen.listen.0, root);
     let mut found: Vec<Finding> =
         errors.iter().map(|(key, error)| Finding::error(key, error)).collect();
     found.extend(

@@ -1,13 +1,13 @@
 //! Checks, starts and stops the server, and accepts its connections.
 //!
 //! - `server`: startup, reload, shutdown. `accept`: connections. `check`: every error that would prevent startup.
-//! - `recorded`: the runtime file. `retention`: how long data is kept. `sql_worker`: the process that executes SQL.
+//! - `runtime_file`: the runtime file. `retention`: how long data is kept. `sql_worker`: the process that executes SQL.
 //! - `store_halves`: the two halves of the store.
 
 pub(crate) mod accept;
 pub mod check;
-pub(crate) mod recorded;
 pub(crate) mod retention;
+pub(crate) mod runtime_file;
 pub(crate) mod server;
 pub mod sql_worker;
 pub(crate) mod store_halves;

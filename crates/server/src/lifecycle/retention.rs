@@ -89,7 +89,7 @@ fn file_system_bytes(dir: &Path) -> Option<u64> {
 }
 
 /// Logs the limits of samples, and how long the space lasts at the rate so far.
-pub(crate) fn tell(store: &Store, keep: &Keep) {
+pub(crate) fn log_limits(store: &Store, keep: &Keep) {
     let span = store.snapshot().extent();
     let span = span.map_or(0.0, |(from, to)| to.since(from) as f64 / 1e6);
     log::info!("{}", words(&store.stats(), span, keep));
@@ -132,13 +132,13 @@ mod tests {
         assert_eq!(bytes(Some(20_000_000_000)), 2_000_000_000);
         assert_eq!(bytes(Some(u64::MAX)), 10_000_000_000);
         assert_eq!(bytes(None), 10_000_000_000);
-        let said = samples(Some(Bytes(7)), Some(Duration::from_secs(2)), Some(10));
-        assert_eq!(said, Keep { bytes_max: 7, age_us: 2_000_000 });
+        let limits = samples(Some(Bytes(7)), Some(Duration::from_secs(2)), Some(10));
+        assert_eq!(limits, Keep { bytes_max: 7, age_us: 2_000_000 });
         assert!(file_system_bytes(Path::new("/")).is_some_and(|bytes| bytes > 1 << 20));
     }
 
     #[test]
-    fn what_was_asked_of_nodes_is_kept_as_long_as_anything() {
+    fn requests_to_nodes_are_kept_as_long_as_anything() {
         let flags = |flags: &[(&str, &str)]| {
             let one = |(key, value): &(&str, &str)| {
                 ((*key).to_owned(), config::Raw::One((*value).to_owned()))
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_it_lasts_is_said() {
+    fn the_duration_of_a_promotion_is_shown() {
         let keep = Keep { bytes_max: 10_000_000_000, ..Keep::ALL };
         let stats = Stats {
             block_samples: 86_400_000,

@@ -4,33 +4,33 @@ use crate::api::router::router;
 use crate::app::App;
 use crate::auth::access::UserFiles;
 use crate::auth::audit::Audit;
-use crate::auth::made_tokens::MadeTokens;
 use crate::auth::name_service::GETENT;
-use crate::auth::peer::Owners;
-use crate::background::user_numbers::UserNumbers;
+use crate::auth::peer::SocketOwners;
+use crate::auth::user_tokens::UserTokens;
+use crate::background::user_ids::UserIdLookup;
 use crate::common::counts::Counts;
 use crate::common::settings::Limits;
 use crate::common::tasks::Tasks;
 use crate::control::on_demand::OnDemand;
-use crate::control::reloadable_config::{Live, LiveError, LiveErrors};
-use crate::control::watch::Watching;
+use crate::control::reloadable_config::{LiveErrors, ReloadError, ReloadableConfig};
+use crate::control::rule_evaluator::RuleEvaluator;
 use crate::http::body::Budgets;
 use crate::http::connection_limits::{ConnectionLimits, LimitPerKey};
 use crate::http::listen::{listen, passed_address};
-use crate::http::query_executor::Work;
+use crate::http::query_executor::QueryExecutor;
 use crate::ingest::agents::Agents;
 use crate::ingest::decoding::Decoding;
 use crate::ingest::node_jobs_cache::NodeJobsCache;
 use crate::lifecycle::accept::{Serving, accept};
 use crate::lifecycle::sql_worker;
 use crate::schedulers::plans::{PlanError, plans};
-use crate::schedulers::scheduler_poller::{RecordSink, Rounds};
+use crate::schedulers::scheduler_poller::{Poller, RecordSink};
 use config::ServerConfig;
-use config::place::{AUDIT_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
+use config::paths::{AUDIT_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
 use jobs::{Demand, DemandError, DemandLimits, Registry, RegistryError, Users};
 use kernel::{ReadError, Root};
 use model::ClusterId;
-use query::Questions;
+use query::QueryEngine;
 use sql::{Launch, Sql, SqlError, Turns};
 use std::io;
 use std::net::SocketAddr;
@@ -69,7 +69,7 @@ pub struct Settings {
 pub enum StartError {
     /// The tokens, certificates or names are invalid.
     #[error(transparent)]
-    Live(#[from] LiveErrors),
+    ReloadableConfig(#[from] LiveErrors),
     /// The data folder cannot be used.
     #[error(
         "the data folder {}: {error}; choose a writable folder with --data",
@@ -133,24 +133,24 @@ impl Server {
     /// The configuration is invalid, another server uses the data folder, or the address is in use.
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
         let Settings { config, data, passed, listen_given, agent_config, limits, .. } = settings;
-        let asked = passed_address(passed.as_deref()).unwrap_or(config.listen.listen.0);
+        let address_wanted = passed_address(passed.as_deref()).unwrap_or(config.listen.listen.0);
         let root = Root::live()?;
         // First, before any change: a server that others could reach without a token must not start.
-        let live = load(&config, agent_config.as_deref(), asked, &root).await?;
-        let rounds: Vec<Rounds> = plans(&config.schedulers)?.into_iter().map(Rounds::new).collect();
+        let live = load(&config, agent_config.as_deref(), address_wanted, &root).await?;
+        let rounds: Vec<Poller> = plans(&config.schedulers)?.into_iter().map(Poller::new).collect();
         let opened = tokio::task::spawn_blocking({
             let (config, root) = (config.clone(), root.clone());
             move || open(&data, &config, &root)
         });
         let opened = opened.await.map_err(|_| StartError::Panicked)??;
-        let listened = listen(passed.as_deref(), asked, listen_given);
+        let listened = listen(passed.as_deref(), address_wanted, listen_given);
         let listened = listened.and_then(|listener| Ok((listener.local_addr()?, listener)));
         let (address, listener) =
-            listened.map_err(|error| StartError::Listen { address: asked, error })?;
+            listened.map_err(|error| StartError::Listen { address: address_wanted, error })?;
         let (stopping, stopped) = watch::channel(false);
         let launch = sql_worker::launch(settings.sql_worker);
         let mut app = app(&config, limits, live, (opened, launch), stopped)?;
-        app.schedulers = rounds.iter().map(Rounds::course).collect();
+        app.schedulers = rounds.iter().map(Poller::status).collect();
         let app = Arc::new(app);
         let tasks = Arc::new(Tasks::default());
         for rounds in rounds {
@@ -158,9 +158,8 @@ impl Server {
         }
         serve(&app, &tasks, listener, root.clone());
         let program = config.access.name_service.then(|| GETENT.to_owned());
-        let service = UserNumbers::new(program);
-        tasks
-            .start("name service", crate::background::user_numbers::run(Arc::clone(&app), service));
+        let service = UserIdLookup::new(program);
+        tasks.start("name service", crate::background::user_ids::run(Arc::clone(&app), service));
         let staff = crate::background::staff_refresh::run(Arc::clone(&app), root.clone(), GETENT);
         tasks.start("staff", staff);
         if let Some(path) = config.job_file.file.clone() {
@@ -203,7 +202,7 @@ impl Server {
         let address = self.address;
         let live = load(&config, agents.as_deref(), address, &self.root).await?;
         if live.tls.is_some() != self.app.live().tls.is_some() {
-            return Err(LiveError::TlsChanged.into());
+            return Err(ReloadError::TlsChanged.into());
         }
         self.app.set_live(live);
         self.app.counts.reloads.add(1);
@@ -211,7 +210,7 @@ impl Server {
     }
 
     /// Counts a reload with an invalid configuration.
-    pub fn reload_refused(&self) {
+    pub fn reload_rejected(&self) {
         self.app.counts.reloads_failed.add(1);
     }
 
@@ -229,7 +228,7 @@ impl Server {
         let store = Arc::clone(&self.app.store);
         drop(self.app);
         let flush = tokio::task::spawn_blocking(move || store.flush()).await;
-        config::log::tell_repeated();
+        config::log::report_repeated();
         flush.unwrap_or(Ok(()))
     }
 }
@@ -240,25 +239,25 @@ async fn load(
     agents: Option<&Path>,
     listen: SocketAddr,
     root: &Root,
-) -> Result<Live, LiveErrors> {
+) -> Result<ReloadableConfig, LiveErrors> {
     let (config, agents, root) = (config.clone(), agents.map(Path::to_owned), root.clone());
-    let load = move || Live::load(&config, agents.as_deref(), listen, &root);
-    tokio::task::spawn_blocking(load).await.unwrap_or_else(|_| Err(LiveError::Panicked.into()))
+    let load = move || ReloadableConfig::load(&config, agents.as_deref(), listen, &root);
+    tokio::task::spawn_blocking(load).await.unwrap_or_else(|_| Err(ReloadError::Panicked.into()))
 }
 
 /// The contents of the data folder.
-struct Opened {
+struct DataFolder {
     store: Arc<Store>,
     registry: Arc<Registry>,
     on_demand: OnDemand,
-    questions: Questions,
-    made_tokens: MadeTokens,
+    engine: QueryEngine,
+    user_tokens: UserTokens,
     agents: Agents,
-    watching: Watching,
+    rule_evaluator: RuleEvaluator,
     audit: Audit,
 }
 
-fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, StartError> {
+fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<DataFolder, StartError> {
     let failed = |error| StartError::Data { path: data.to_owned(), error };
     crate::lifecycle::store_halves::prepare(data).map_err(failed)?;
     let mode = std::fs::metadata(data).map_err(failed)?.mode() & 0o7777;
@@ -273,8 +272,8 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, Start
     let keep = settings.keep_samples;
     let (store, recovery) =
         Store::open(&data.join(SAMPLES_DIR), settings, Arc::new(crate::common::clock::now))?;
-    tell_recovery(&recovery);
-    crate::lifecycle::retention::tell(&store, &keep);
+    log_recovery(&recovery);
+    crate::lifecycle::retention::log_limits(&store, &keep);
     let (store, root) = (Arc::new(store), root.clone());
     let users = move || Users::parse(&UserFiles::read(&root).passwd);
     let registry = Registry::open(&data.join(JOBS_FILE), jobs::Limits::default(), users)?;
@@ -297,18 +296,27 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<Opened, Start
             ClusterId::new(&config.keep.cluster).map_err(StartError::Cluster)?;
     }
     let registry = Arc::new(registry);
-    let questions = Questions::new(Arc::clone(&store), Arc::clone(&registry), settings);
-    let questions = questions.with_demand(demand);
-    let made_tokens = MadeTokens::default();
-    made_tokens.load(&registry)?;
+    let engine = QueryEngine::new(Arc::clone(&store), Arc::clone(&registry), settings);
+    let engine = engine.with_demand(demand);
+    let user_tokens = UserTokens::default();
+    user_tokens.load(&registry)?;
     let agents = Agents::stopped_before(registry.stopped()?);
-    let watching = Watching::latched_before(registry.latches()?);
+    let rule_evaluator = RuleEvaluator::latched_before(registry.latches()?);
     let audit = data.join(AUDIT_FILE);
     let audit = Audit::open(&audit).map_err(|error| StartError::Data { path: audit, error })?;
-    Ok(Opened { store, registry, on_demand, questions, made_tokens, agents, watching, audit })
+    Ok(DataFolder {
+        store,
+        registry,
+        on_demand,
+        engine,
+        user_tokens,
+        agents,
+        rule_evaluator,
+        audit,
+    })
 }
 
-fn tell_recovery(recovery: &store::Recovery) {
+fn log_recovery(recovery: &store::Recovery) {
     let store::Recovery { batches, samples, log_bytes, took_us, cut, damaged, removed, .. } =
         recovery;
     log::info!(
@@ -331,7 +339,7 @@ fn tell_recovery(recovery: &store::Recovery) {
             damage.at
         );
     }
-    if let Some(archive) = &recovery.archive_away {
+    if let Some(archive) = &recovery.archive_unavailable {
         log::error!(
             "{}: the archive is missing; mount its file system. Until then queries of its time \
              range fail, and the server moves nothing to it",
@@ -360,8 +368,8 @@ fn tell_recovery(recovery: &store::Recovery) {
 fn app(
     config: &ServerConfig,
     limits: Limits,
-    live: Live,
-    (opened, launch): (Opened, Launch),
+    live: ReloadableConfig,
+    (opened, launch): (DataFolder, Launch),
     stopping: watch::Receiver<bool>,
 ) -> Result<App, StartError> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -376,8 +384,16 @@ fn app(
         ..sql::Limits::default()
     };
     let turns = size(config.query.concurrency_max.into());
-    let Opened { store, registry, on_demand, questions, made_tokens, agents, watching, audit } =
-        opened;
+    let DataFolder {
+        store,
+        registry,
+        on_demand,
+        engine,
+        user_tokens,
+        agents,
+        rule_evaluator,
+        audit,
+    } = opened;
     Ok(App {
         limits,
         body_bytes_max: size(config.keep.body_bytes_max.0),
@@ -385,14 +401,14 @@ fn app(
         registry,
         registry_turns: Turns::new(REGISTRY_TURNS, usize::MAX),
         registry_reads: Arc::new(Semaphore::new(REGISTRY_TURNS)),
-        sql: Sql::new(questions.clone(), sql_limits, launch).map_err(StartError::Sql)?,
+        sql: Sql::new(engine.clone(), sql_limits, launch).map_err(StartError::Sql)?,
         store,
         on_demand,
-        watching,
+        rule_evaluator,
         promotions: config.promotions.clone(),
         local_silent_max: config.keep.local_silent_max,
-        questions,
-        work: Work::new(turns, limits.waiting_questions_max, config.query.time_max),
+        engine,
+        work: QueryExecutor::new(turns, limits.waiting_questions_max, config.query.time_max),
         slow_after: (!config.query.slow.is_zero()).then_some(config.query.slow),
         decoding: Decoding::new(threads.min(4), limits.decoded_bytes_max),
         counts: Counts::default(),
@@ -401,13 +417,13 @@ fn app(
             size(config.listen.connections_max.into()),
             size(config.listen.connections_per_peer_max.into()),
         ),
-        told_jobs: NodeJobsCache::default(),
+        node_jobs: NodeJobsCache::default(),
         schedulers: Vec::new(),
-        made_tokens,
+        user_tokens,
         audit: Arc::new(audit),
         bodies: Budgets::new(&limits),
         agents,
-        own_device: crate::auth::origin_policy::OriginPolicy::default(),
+        origin_policy: crate::auth::origin_policy::OriginPolicy::default(),
         send_limits: crate::ingest::send_limits::SendLimits::of(&config.keep),
         started: Instant::now(),
         stopping,
@@ -415,7 +431,7 @@ fn app(
 }
 
 fn serve(app: &Arc<App>, tasks: &Arc<Tasks>, listener: TcpListener, root: Root) {
-    let (owners, answering) = Owners::new(root);
+    let (owners, answering) = SocketOwners::new(root);
     tasks.start("owners", answering);
     let serving = Serving {
         app: Arc::clone(app),
@@ -432,11 +448,11 @@ fn serve(app: &Arc<App>, tasks: &Arc<Tasks>, listener: TcpListener, root: Root) 
 fn take(app: &Arc<App>) -> RecordSink {
     let app = Arc::clone(app);
     Arc::new(move |records| {
-        let heard = app.registry.tell(records, app.now())?;
-        if heard.new + heard.changed > 0 {
-            app.told_jobs.changed();
+        let observed = app.registry.ingest(records, app.now())?;
+        if observed.new + observed.changed > 0 {
+            app.node_jobs.changed();
         }
-        Ok(heard)
+        Ok(observed)
     })
 }
 

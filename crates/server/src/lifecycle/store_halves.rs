@@ -2,7 +2,7 @@
 //!
 //! With one half alone the server does not start: it would create an empty half beside a full one.
 
-use config::place::{JOBS_FILE, SAMPLES_DIR};
+use config::paths::{JOBS_FILE, SAMPLES_DIR};
 use std::fs;
 use std::io;
 use std::path::Path;

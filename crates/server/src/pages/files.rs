@@ -1,6 +1,6 @@
 //! The files of `ui/`, compiled in: `/` is `index.html`, every other file is under `/ui/`.
 
-use crate::common::problem::Refusal;
+use crate::common::http_error::HttpError;
 use crate::http::params::part;
 use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
@@ -49,7 +49,7 @@ fn content_type(path: &str) -> &'static str {
 }
 
 /// `/`.
-pub(crate) async fn index(headers: HeaderMap) -> Result<Response, Refusal> {
+pub(crate) async fn index(headers: HeaderMap) -> Result<Response, HttpError> {
     serve("index.html", &headers)
 }
 
@@ -57,16 +57,16 @@ pub(crate) async fn index(headers: HeaderMap) -> Result<Response, Refusal> {
 pub(crate) async fn file(
     path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     serve(&part(path)?, &headers)
 }
 
-fn serve(path: &str, headers: &HeaderMap) -> Result<Response, Refusal> {
+fn serve(path: &str, headers: &HeaderMap) -> Result<Response, HttpError> {
     let Some(page) = pages().get(path) else {
         let shown: String = path.chars().take(100).collect();
         let meant = config::nearest(&shown, pages().keys().copied());
         let hint = meant.map(|near| format!("did you mean `/ui/{near}`?"));
-        return Err(Refusal::not_found(format!("there is no page `{shown}`")).hint(hint));
+        return Err(HttpError::not_found(format!("there is no page `{shown}`")).hint(hint));
     };
     let known = |tags: &HeaderValue| {
         let tags = tags.as_bytes().split(|b| *b == b',').map(<[u8]>::trim_ascii);
@@ -79,11 +79,11 @@ fn serve(path: &str, headers: &HeaderMap) -> Result<Response, Refusal> {
     } else {
         page.bytes.into_response()
     };
-    let told = response.headers_mut();
-    told.insert(CONTENT_TYPE, HeaderValue::from_static(page.content_type));
-    told.insert(ETAG, page.etag.clone());
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(page.content_type));
+    headers.insert(ETAG, page.etag.clone());
     // The browser revalidates each time and gets 304: after an upgrade the new pages show at once.
-    told.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     Ok(response)
 }
 
@@ -123,8 +123,8 @@ mod tests {
     #[test]
     fn nothing_outside_the_list_is_served() {
         for path in ["", "../Cargo.toml", "/etc/passwd", "index.html/", "Index.html"] {
-            let refusal = serve(path, &HeaderMap::new()).unwrap_err();
-            assert_eq!(refusal.status, 404, "{path}");
+            let http_error = serve(path, &HeaderMap::new()).unwrap_err();
+            assert_eq!(http_error.status, 404, "{path}");
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::app::App;
 use crate::auth::caller::Caller;
-use crate::common::counts::{Arrival, Break, Fate, Frame, Limit, Route, Rule, Word};
-use crate::common::problem::{Refusal, Why};
+use crate::common::counts::{Arrival, Break, Frame, LabelValue, Limit, RecordOutcome, Route, Rule};
+use crate::common::http_error::{HttpError, Why};
 use crate::ingest::device_conflicts::contested;
 use crate::queries::nodes::BUILD;
 use crate::schedulers::scheduler_poller::PollStatus;
@@ -27,7 +27,7 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; c
 pub(crate) async fn metrics(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let reader = caller.reader();
     let every_job = reader.is_some_and(Reader::sees_every_job);
     let every_node = reader.is_some_and(Reader::sees_every_node);
@@ -49,7 +49,7 @@ pub(crate) async fn metrics(
         process(&mut page);
         page.text
     });
-    let text = text.await.map_err(|error| Refusal::fault(&error))?;
+    let text = text.await.map_err(|error| HttpError::fault(&error))?;
     Ok(([(header::CONTENT_TYPE, TEXT)], text).into_response())
 }
 
@@ -128,7 +128,7 @@ fn ingest(app: &App, page: &mut Page) {
         (
             "jobmeter_ingest_samples_refused_total",
             "Rejected samples of stored batches.",
-            &counts.samples_refused,
+            &counts.samples_rejected,
         ),
         ("jobmeter_ingest_bytes_total", "Size of the request bodies with frames.", &counts.bytes),
     ];
@@ -153,10 +153,10 @@ fn jobs(app: &App, page: &mut Page) {
     page.counter(name, help, counts.job_events.get());
     let name = "jobmeter_ingest_job_events_refused_total";
     let help = "Job events of nodes that the server rejected as impossible.";
-    page.counter(name, help, counts.job_events_refused.get());
+    page.counter(name, help, counts.job_events_rejected.get());
     let name = "jobmeter_job_records_total";
     page.head(name, "counter", "Updates of schedulers' jobs, by outcome.");
-    for fate in Fate::ALL {
+    for fate in RecordOutcome::ALL {
         let labels = format!("{{outcome=\"{}\"}}", fate.word());
         page.sample(name, &labels, counts.records.get(fate));
     }
@@ -172,7 +172,7 @@ fn jobs(app: &App, page: &mut Page) {
     }
     let name = "jobmeter_jobs_without_uid";
     let help = "Jobs whose owner has an unknown user ID; these owners cannot see them.";
-    match app.registry.jobs_without_number() {
+    match app.registry.jobs_without_id() {
         Ok(count) => page.gauge(name, help, count),
         Err(error) => log::warn!("cannot count jobs without a user ID: {error}"),
     }
@@ -215,7 +215,7 @@ fn requests(app: &App, page: &mut Page) {
     page.head(name, "counter", "Rejected requests, by reason.");
     for why in Why::ALL {
         let labels = format!("{{reason=\"{}\"}}", why.word());
-        page.sample(name, &labels, counts.refusals.get(why));
+        page.sample(name, &labels, counts.http_errors.get(why));
     }
     let name = "jobmeter_bodies_refused_total";
     let help =
@@ -224,7 +224,7 @@ fn requests(app: &App, page: &mut Page) {
     for (budget, bodies) in app.bodies.all() {
         for limit in Limit::ALL {
             let labels = format!("{{budget=\"{budget}\",limit=\"{}\"}}", limit.word());
-            page.sample(name, &labels, bodies.refused(limit));
+            page.sample(name, &labels, bodies.rejected(limit));
         }
     }
     let name = "jobmeter_slow_queries_total";
@@ -247,34 +247,34 @@ fn requests(app: &App, page: &mut Page) {
     }
 }
 
-fn schedulers(courses: &[Arc<PollStatus>], page: &mut Page) {
-    if courses.is_empty() {
+fn schedulers(statuses: &[Arc<PollStatus>], page: &mut Page) {
+    if statuses.is_empty() {
         return;
     }
-    let labels = |course: &PollStatus| format!("{{cluster=\"{}\"}}", course.cluster);
+    let labels = |status: &PollStatus| format!("{{cluster=\"{}\"}}", status.cluster);
     let name = "jobmeter_scheduler_rounds_total";
     page.head(name, "counter", "Polls of a scheduler, by outcome.");
-    for course in courses {
-        for (outcome, rounds) in [("good", &course.good), ("failed", &course.failed)] {
-            let labels = format!("{{cluster=\"{}\",outcome=\"{outcome}\"}}", course.cluster);
+    for status in statuses {
+        for (outcome, rounds) in [("good", &status.good), ("failed", &status.failed)] {
+            let labels = format!("{{cluster=\"{}\",outcome=\"{outcome}\"}}", status.cluster);
             page.sample(name, &labels, rounds.get());
         }
     }
     let name = "jobmeter_scheduler_calls_total";
     page.head(name, "counter", "Calls, statements or program runs of successful polls.");
-    for course in courses {
-        page.sample(name, &labels(course), course.calls.get());
+    for status in statuses {
+        page.sample(name, &labels(status), status.calls.get());
     }
     let name = "jobmeter_scheduler_records_total";
     page.head(name, "counter", "Job records read from the scheduler, by outcome.");
-    for course in courses {
+    for status in statuses {
         for (outcome, records) in [
-            ("new", &course.new),
-            ("changed", &course.changed),
-            ("known", &course.known),
-            ("refused", &course.refused),
+            ("new", &status.new),
+            ("changed", &status.changed),
+            ("known", &status.known),
+            ("refused", &status.rejected),
         ] {
-            let labels = format!("{{cluster=\"{}\",outcome=\"{outcome}\"}}", course.cluster);
+            let labels = format!("{{cluster=\"{}\",outcome=\"{outcome}\"}}", status.cluster);
             page.sample(name, &labels, records.get());
         }
     }
@@ -284,8 +284,8 @@ fn schedulers(courses: &[Arc<PollStatus>], page: &mut Page) {
         "counter",
         "Job records that were truncated because a text or a list was too long.",
     );
-    for course in courses {
-        page.sample(name, &labels(course), course.cut.get());
+    for status in statuses {
+        page.sample(name, &labels(status), status.cut.get());
     }
     let name = "jobmeter_scheduler_round_seconds";
     page.head(
@@ -293,14 +293,14 @@ fn schedulers(courses: &[Arc<PollStatus>], page: &mut Page) {
         "summary",
         "Duration of polls, from the first call until the registry has stored all records.",
     );
-    for course in courses {
-        page.timing(name, &labels(course), course.timing.get());
+    for status in statuses {
+        page.timing(name, &labels(status), status.timing.get());
     }
     let name = "jobmeter_scheduler_age_seconds";
     page.head(name, "gauge", "Time since the last successful poll; no sample before the first.");
-    for course in courses {
-        if let Some((_, at)) = course.now().last_success {
-            page.sample(name, &labels(course), at.elapsed().as_secs_f64());
+    for status in statuses {
+        if let Some((_, at)) = status.now().last_success {
+            page.sample(name, &labels(status), at.elapsed().as_secs_f64());
         }
     }
 }
@@ -348,7 +348,7 @@ fn store(stats: &Stats, claims: usize, page: &mut Page) {
             "trouble",
             "1 while the last attempt to write the log or a block, or to merge blocks, failed; the \
              server's log has the cause.",
-            u64::from(stats.trouble.is_some()),
+            u64::from(stats.last_failure.is_some()),
         ),
     ];
     for (what, help, value) in gauges {
@@ -419,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_metric_is_told_once_with_its_kind() {
+    fn every_metric_is_reported_once_with_its_kind() {
         let mut page = Page::default();
         store(&Stats::default(), 1, &mut page);
         process(&mut page);

@@ -1,13 +1,13 @@
 //! Runs queries and builds their complete responses.
 
 use crate::app::App;
-use crate::auth::audit::{Unchanged, Wrote};
+use crate::auth::audit::{AuditedChange, Unchanged};
 use crate::auth::caller::Caller;
-use crate::common::problem::{Refusal, Why};
-use crate::queries::slow::Asked;
+use crate::common::http_error::{HttpError, Why};
+use crate::queries::slow_query_log::RunningQuery;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use query::{Asker, Format, QueryError, Questions};
+use query::{Format, QueryContext, QueryEngine, QueryError};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -15,58 +15,58 @@ use std::sync::Arc;
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 
 /// Queries the store and the registry, and returns the result as JSON.
-pub(crate) async fn ask<T: Serialize>(
+pub(crate) async fn reply<T: Serialize>(
     app: &Arc<App>,
     caller: &Caller,
-    question: impl FnOnce(&Questions, &Asker) -> Result<T, QueryError> + Send + 'static,
-) -> Result<Response, Refusal> {
-    let asker = app.asker(caller)?;
-    let (cancel, questions) = (asker.cancel.clone(), app.questions.clone());
-    let whose = Arc::clone(&asker.whose);
-    let answer = app.work.answer(&whose, cancel, move || {
-        question(&questions, &asker).map(|answer| serde_json::to_vec(&answer))
+    query: impl FnOnce(&QueryEngine, &QueryContext) -> Result<T, QueryError> + Send + 'static,
+) -> Result<Response, HttpError> {
+    let context = app.context(caller)?;
+    let (cancel, engine) = (context.cancel.clone(), app.engine.clone());
+    let user_key = Arc::clone(&context.user_key);
+    let answer = app.work.answer(&user_key, cancel, move || {
+        query(&engine, &context).map(|answer| serde_json::to_vec(&answer))
     });
-    let body = answer.await?.map_err(|error| Refusal::fault(&error))?;
+    let body = answer.await?.map_err(|error| HttpError::fault(&error))?;
     Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
 }
 
 /// Like `ask`, for a query that may be slow. `rows` counts the rows of the result.
-pub(crate) async fn ask_long<T: Serialize>(
+pub(crate) async fn reply_long<T: Serialize>(
     app: &Arc<App>,
     caller: &Caller,
-    asked: Asked,
+    running: RunningQuery,
     rows: impl FnOnce(&T) -> usize + Send + 'static,
-    question: impl FnOnce(&Questions, &Asker) -> Result<T, QueryError> + Send + 'static,
-) -> Result<Response, Refusal> {
-    let taken = asked.taken.clone();
-    let answer = ask(app, caller, move |questions, asker| {
-        let answer = taken.reads.during(|| question(questions, asker))?;
-        taken.told(rows(&answer));
+    query: impl FnOnce(&QueryEngine, &QueryContext) -> Result<T, QueryError> + Send + 'static,
+) -> Result<Response, HttpError> {
+    let taken = running.taken.clone();
+    let answer = reply(app, caller, move |engine, context| {
+        let answer = taken.reads.during(|| query(engine, context))?;
+        taken.count_rows(rows(&answer));
         Ok(answer)
     });
-    asked.answered(answer.await)
+    running.answered(answer.await)
 }
 
 /// Marks a response for the audit: the request changed `what`.
-pub(crate) fn wrote(mut answer: Response, what: &serde_json::Value) -> Result<Response, Refusal> {
-    answer.extensions_mut().insert(Wrote(what.clone()));
+pub(crate) fn wrote(mut answer: Response, what: &serde_json::Value) -> Result<Response, HttpError> {
+    answer.extensions_mut().insert(AuditedChange(what.clone()));
     Ok(answer)
 }
 
 /// Marks a response for the audit: the request changed nothing.
-pub(crate) fn unchanged(mut answer: Response) -> Result<Response, Refusal> {
+pub(crate) fn unchanged(mut answer: Response) -> Result<Response, HttpError> {
     answer.extensions_mut().insert(Unchanged);
     Ok(answer)
 }
 
 /// Serializes a value as a JSON response.
-pub(crate) fn json(value: &impl Serialize) -> Result<Response, Refusal> {
-    let body = serde_json::to_vec(value).map_err(|error| Refusal::fault(&error))?;
+pub(crate) fn json(value: &impl Serialize) -> Result<Response, HttpError> {
+    let body = serde_json::to_vec(value).map_err(|error| HttpError::fault(&error))?;
     Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
 }
 
 /// Returns the format of rows that the client wants: the first supported one of its `Accept` header.
-pub(crate) fn format(headers: &HeaderMap) -> Result<Format, Refusal> {
+pub(crate) fn format(headers: &HeaderMap) -> Result<Format, HttpError> {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let mut types = accepted
         .flat_map(|value| value.split(','))
@@ -83,7 +83,7 @@ pub(crate) fn format(headers: &HeaderMap) -> Result<Format, Refusal> {
     });
     known.ok_or_else(|| {
         let message = "the formats of rows are application/json and text/csv";
-        Refusal::new(StatusCode::NOT_ACCEPTABLE, "PGRST107", Why::Malformed, message)
+        HttpError::new(StatusCode::NOT_ACCEPTABLE, "PGRST107", Why::Malformed, message)
     })
 }
 

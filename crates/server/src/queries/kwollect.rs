@@ -3,10 +3,10 @@
 use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::common::csv;
-use crate::common::problem::{Refusal, Why};
+use crate::common::http_error::{HttpError, Why};
 use crate::http::params::{Params, part};
 use crate::queries::answers::format;
-use crate::queries::slow::Asked;
+use crate::queries::slow_query_log::RunningQuery;
 use api::{Available, Operation};
 use axum::Extension;
 use axum::extract::rejection::PathRejection;
@@ -26,7 +26,7 @@ pub(crate) async fn get_metrics(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let format = format(request.headers())?;
     let params = params(&app, request).await?;
     params.only(Operation::GetMetrics, StatusCode::NOT_FOUND)?;
@@ -36,25 +36,27 @@ pub(crate) async fn get_metrics(
             pairs.push((name, text));
         }
     }
-    let question = GetMetrics::from_pairs(pairs.iter().map(|(name, text)| (*name, &**text)))?;
-    let asker = app.asker(&caller)?;
+    let query = GetMetrics::from_pairs(pairs.iter().map(|(name, text)| (*name, &**text)))?;
+    let context = app.context(&caller)?;
     let words: Vec<String> = pairs.iter().map(|(name, text)| format!("{name}={text}")).collect();
-    let asked = Asked::new(&app, "get_metrics", &caller, &words.join(" "));
-    let questions = app.questions.clone();
-    let (cancel, whose) = (asker.cancel.clone(), Arc::clone(&asker.whose));
-    let taken = asked.taken.clone();
+    let running = RunningQuery::new(&app, "get_metrics", &caller, &words.join(" "));
+    let engine = app.engine.clone();
+    let (cancel, user_key) = (context.cancel.clone(), Arc::clone(&context.user_key));
+    let taken = running.taken.clone();
     let work = move || {
-        let begin = || questions.get_metrics(&question, format, &asker);
+        let begin = || engine.get_metrics(&query, format, &context);
         let mut answer = taken.reads.during(begin)?;
-        let mut told = 0;
+        let mut rows_sent = 0;
         Ok(std::iter::from_fn(move || {
             let piece = taken.reads.during(|| answer.next());
-            let before = std::mem::replace(&mut told, answer.rows());
-            taken.told(usize::try_from(told.saturating_sub(before)).unwrap_or(usize::MAX));
+            let before = std::mem::replace(&mut rows_sent, answer.rows());
+            taken.count_rows(
+                usize::try_from(rows_sent.saturating_sub(before)).unwrap_or(usize::MAX),
+            );
             piece
         }))
     };
-    asked.streamed(app.work.stream(&whose, format.content_type(), cancel, work).await)
+    running.streamed(app.work.stream(&user_key, format.content_type(), cancel, work).await)
 }
 
 /// `GET|POST /rpc/available_metrics`.
@@ -62,21 +64,21 @@ pub(crate) async fn available_metrics(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let format = format(request.headers())?;
     let params = params(&app, request).await?;
     params.only(Operation::AvailableMetrics, StatusCode::NOT_FOUND)?;
     let now = app.now();
-    let at = params.text("at")?.map(|at| parse_time(&at, now, &app.questions.settings().zone));
+    let at = params.text("at")?.map(|at| parse_time(&at, now, &app.engine.settings().zone));
     let at = at.transpose()?.unwrap_or(now);
     let (devices, job) = narrowed(params.json("params")?.unwrap_or(Value::Null))?;
-    let asker = app.asker(&caller)?;
-    let (cancel, questions) = (asker.cancel.clone(), app.questions.clone());
-    let whose = Arc::clone(&asker.whose);
-    let rows = app.work.answer(&whose, cancel, move || {
-        questions.available_metrics(at, devices.as_deref(), job.as_ref(), &asker)
+    let context = app.context(&caller)?;
+    let (cancel, engine) = (context.cancel.clone(), app.engine.clone());
+    let user_key = Arc::clone(&context.user_key);
+    let rows = app.work.answer(&user_key, cancel, move || {
+        engine.available_metrics(at, devices.as_deref(), job.as_ref(), &context)
     });
-    let body = available(&rows.await?, format).map_err(|error| Refusal::fault(&error))?;
+    let body = available(&rows.await?, format).map_err(|error| HttpError::fault(&error))?;
     let content_type = HeaderValue::from_static(format.content_type());
     Ok(([(header::CONTENT_TYPE, content_type)], body).into_response())
 }
@@ -100,12 +102,12 @@ fn available(rows: &[(DeviceId, Arc<str>)], format: Format) -> Result<Vec<u8>, s
 }
 
 /// Parses the parameter `params`, which restricts the query to devices and a job.
-fn narrowed(params: Value) -> Result<(Option<Vec<DeviceId>>, Option<JobName>), Refusal> {
-    let refused = |message: &str| {
-        Err(Refusal::new(StatusCode::BAD_REQUEST, "P0001", Why::Malformed, message))
+fn narrowed(params: Value) -> Result<(Option<Vec<DeviceId>>, Option<JobName>), HttpError> {
+    let rejected = |message: &str| {
+        Err(HttpError::new(StatusCode::BAD_REQUEST, "P0001", Why::Malformed, message))
     };
     if !(params.is_object() || params.is_null()) {
-        return refused("params is a JSON object");
+        return rejected("params is a JSON object");
     }
     let devices = match params.get("devices") {
         None | Some(Value::Null) => None,
@@ -113,11 +115,11 @@ fn narrowed(params: Value) -> Result<(Option<Vec<DeviceId>>, Option<JobName>), R
             let name = |name: &Value| name.as_str().and_then(|name| DeviceId::new(name).ok());
             let devices: Option<Vec<DeviceId>> = names.iter().map(name).collect();
             let Some(devices) = devices else {
-                return refused("params->devices contains an invalid device name");
+                return rejected("params->devices contains an invalid device name");
             };
             Some(devices)
         }
-        Some(_) => return refused("Cannot parse params->devices, should be JSON array"),
+        Some(_) => return rejected("Cannot parse params->devices, should be JSON array"),
     };
     // A job ID with other characters than digits is ignored, as in Kwollect.
     let job = params.get("job_id").and_then(|job| match job {
@@ -129,18 +131,18 @@ fn narrowed(params: Value) -> Result<(Option<Vec<DeviceId>>, Option<JobName>), R
 }
 
 /// `/rpc/NAME` of a function that does not exist.
-pub(crate) async fn unknown(name: Result<Path<String>, PathRejection>) -> Refusal {
+pub(crate) async fn unknown(name: Result<Path<String>, PathRejection>) -> HttpError {
     let shown: String = match part(name) {
         Ok(name) => name.chars().take(100).collect(),
-        Err(refusal) => return refusal,
+        Err(http_error) => return http_error,
     };
     let message = format!("Could not find the function api.{shown} in the schema cache");
     let meant = config::nearest(&shown, FUNCTIONS);
     let hint = meant.map(|near| format!("Did you mean the function api.{near}?"));
-    Refusal::new(StatusCode::NOT_FOUND, "PGRST202", Why::Unknown, message).hint(hint)
+    HttpError::new(StatusCode::NOT_FOUND, "PGRST202", Why::Unknown, message).hint(hint)
 }
 
-pub(crate) async fn params(app: &App, request: Request) -> Result<Params, Refusal> {
+pub(crate) async fn params(app: &App, request: Request) -> Result<Params, HttpError> {
     let (head, body) = request.into_parts();
     if head.method == Method::POST {
         let held = app.question_body(&head, body).await?;
@@ -171,9 +173,9 @@ mod tests {
         assert_eq!(job.unwrap().to_string(), "7");
         let (devices, job) = narrowed(json!({"job_id": "7; DROP TABLE"})).unwrap();
         assert!(devices.is_none() && job.is_none());
-        let refusal = narrowed(json!({"devices": "a"})).unwrap_err();
-        assert_eq!((refusal.status.as_u16(), refusal.code), (400, "P0001"));
-        assert!(refusal.message.contains("should be JSON array"));
+        let http_error = narrowed(json!({"devices": "a"})).unwrap_err();
+        assert_eq!((http_error.status.as_u16(), http_error.code), (400, "P0001"));
+        assert!(http_error.message.contains("should be JSON array"));
         assert!(narrowed(json!({"devices": [1]})).is_err());
         assert!(narrowed(json!([null])).is_err() && narrowed(json!(null)).is_ok());
     }

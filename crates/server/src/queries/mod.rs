@@ -1,11 +1,11 @@
 //! Queries about stored data, and their responses.
 //!
 //! - `answers`: runs a query and returns JSON. `series`, `nodes`, `statements` (SQL), `kwollect`: the queries.
-//! - `slow`: logs slow queries.
+//! - `slow_query_log`: logs slow queries.
 
 pub(crate) mod answers;
 pub(crate) mod kwollect;
 pub(crate) mod nodes;
 pub(crate) mod series;
-pub(crate) mod slow;
+pub(crate) mod slow_query_log;
 pub(crate) mod statements;

@@ -2,10 +2,10 @@
 
 use crate::app::App;
 use crate::auth::caller::Caller;
-use crate::common::problem::{Refusal, Why};
+use crate::common::http_error::{HttpError, Why};
 use crate::http::params::part;
 use crate::http::selection::wrong;
-use crate::queries::answers::{ask, json, wrote};
+use crate::queries::answers::{json, reply, wrote};
 use crate::queries::series::known;
 use api::Operation;
 use axum::Extension;
@@ -15,7 +15,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use jobs::Filter;
 use model::{DeviceId, JobState};
-use query::{Asker, QueryError, Questions};
+use query::{QueryContext, QueryEngine, QueryError};
 use std::sync::Arc;
 
 /// Whether this is a release build. Measurements of a development build are not meaningful.
@@ -25,13 +25,13 @@ pub(crate) const BUILD: &str = if cfg!(debug_assertions) { "development" } else 
 pub(crate) async fn ready(
     State(app): State<Arc<App>>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     known(query, Operation::Ready)?;
     if app.ready() {
         return json(&api::Ready { ready: true });
     }
     let status = StatusCode::SERVICE_UNAVAILABLE;
-    Err(Refusal::new(status, "57P01", Why::Stopping, "the server is stopping"))
+    Err(HttpError::new(status, "57P01", Why::Stopping, "the server is stopping"))
 }
 
 /// `GET /api/v1/health`.
@@ -39,37 +39,37 @@ pub(crate) async fn health(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     known(query, Operation::Health)?;
     let (ready, uptime_seconds) = (app.ready(), app.started.elapsed().as_secs_f64());
     let agents = Arc::clone(&app);
-    ask(&app, &caller, move |questions, asker| {
+    reply(&app, &caller, move |engine, context| {
         // The response has counts only and names no job, so that the audit needs no entry.
-        let unwatched = Asker { watch: None, ..asker.clone() };
-        let nodes = listed(&agents, questions, &unwatched)?;
+        let unwatched = QueryContext { watch: None, ..context.clone() };
+        let nodes = listed(&agents, engine, &unwatched)?;
         let alive = nodes.iter().filter(|node| node.alive).count();
         Ok(api::Health {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             build: BUILD.to_owned(),
             ready,
-            writing_fails: agents.store.stats().trouble.is_some(),
+            writing_fails: agents.store.stats().last_failure.is_some(),
             uptime_seconds,
-            now: asker.now.seconds(),
+            now: context.now.seconds(),
             nodes_alive: u64::try_from(alive).unwrap_or(u64::MAX),
             nodes: u64::try_from(nodes.len()).unwrap_or(u64::MAX),
-            jobs_running: running(questions, &unwatched)?,
+            jobs_running: running(engine, &unwatched)?,
         })
     })
     .await
 }
 
 /// Number of running jobs that are visible to the caller.
-fn running(questions: &Questions, asker: &Asker) -> Result<u64, QueryError> {
-    if asker.reader.sees_every_job() {
-        return Ok(questions.registry().running()?);
+fn running(engine: &QueryEngine, context: &QueryContext) -> Result<u64, QueryError> {
+    if context.reader.sees_every_job() {
+        return Ok(engine.registry().running()?);
     }
     let seen = Filter { state: Some(JobState::Running), ..Filter::default() };
-    Ok(u64::try_from(questions.listed(&seen, asker)?.len()).unwrap_or(u64::MAX))
+    Ok(u64::try_from(engine.listed(&seen, context)?.len()).unwrap_or(u64::MAX))
 }
 
 /// `GET /api/v1/nodes`.
@@ -77,16 +77,20 @@ pub(crate) async fn nodes(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     known(query, Operation::Nodes)?;
     let agents = Arc::clone(&app);
-    ask(&app, &caller, move |questions, asker| listed(&agents, questions, asker)).await
+    reply(&app, &caller, move |engine, context| listed(&agents, engine, context)).await
 }
 
 /// Returns the nodes, with the details that their agents reported.
-fn listed(app: &App, questions: &Questions, asker: &Asker) -> Result<Vec<api::Node>, QueryError> {
-    let mut nodes = questions.nodes(asker)?;
-    nodes.iter_mut().for_each(|node| app.agents.tell(node, asker.now));
+fn listed(
+    app: &App,
+    engine: &QueryEngine,
+    context: &QueryContext,
+) -> Result<Vec<api::Node>, QueryError> {
+    let mut nodes = engine.nodes(context)?;
+    nodes.iter_mut().for_each(|node| app.agents.add_status(node, context.now));
     Ok(nodes)
 }
 
@@ -96,27 +100,27 @@ pub(crate) async fn forget(
     Extension(caller): Extension<Caller>,
     node: Result<Path<String>, PathRejection>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     known(query, Operation::ForgetNode)?;
     if !caller.rights.is_admin() {
-        return Err(Refusal::forbidden("only administrators remove nodes"));
+        return Err(HttpError::forbidden("only administrators remove nodes"));
     }
     let device = DeviceId::new(&part(node)?).map_err(wrong)?;
     let more = serde_json::json!({"node": device.as_str()});
     // Looking up the node reads no job data: the audit records the change only.
-    let asker = Asker { watch: None, ..app.asker(&caller)? };
-    let forgotten = app.change_registry(caller.doer.whose(), move |app| {
-        let nodes = listed(app, &app.questions, &asker)?;
+    let context = QueryContext { watch: None, ..app.context(&caller)? };
+    let forgotten = app.change_registry(caller.actor.user_key(), move |app| {
+        let nodes = listed(app, &app.engine, &context)?;
         let Some(node) = nodes.iter().find(|node| node.device == device.as_str()) else {
             let meant = config::nearest(device.as_str(), nodes.iter().map(|node| &*node.device));
             let hint = meant.map(|near| format!("did you mean `{near}`?"));
-            return Err(Refusal::not_found(format!("there is no node {device}")).hint(hint));
+            return Err(HttpError::not_found(format!("there is no node {device}")).hint(hint));
         };
         if node.alive {
             let message = format!("node {device} sends samples: stop its agent first");
-            return Err(Refusal::new(StatusCode::CONFLICT, "55000", Why::Malformed, message));
+            return Err(HttpError::new(StatusCode::CONFLICT, "55000", Why::Malformed, message));
         }
-        app.registry.forget_node(&device, asker.now).map_err(QueryError::from)?;
+        app.registry.forget_node(&device, context.now).map_err(QueryError::from)?;
         app.agents.forget(&device);
         log::info!("node {device} is forgotten");
         Ok(node.clone())

@@ -2,12 +2,12 @@
 
 use crate::app::App;
 use crate::auth::caller::Caller;
-use crate::common::problem::{Refusal, Why};
+use crate::common::http_error::{HttpError, Why};
 use crate::http::body::{media_type, unsupported};
 use crate::http::query_executor::streamed;
 use crate::queries::answers::format;
 use crate::queries::series::known;
-use crate::queries::slow::{Asked, Taken};
+use crate::queries::slow_query_log::{QueryCost, RunningQuery};
 use api::Operation;
 use axum::Extension;
 use axum::body::Bytes;
@@ -30,7 +30,7 @@ const TIME_COLUMNS_MAX: usize = 1000;
 /// A response that is being streamed.
 struct SentRows {
     rows: SqlRows,
-    taken: Taken,
+    taken: QueryCost,
 }
 
 /// Handles a statement.
@@ -38,7 +38,7 @@ pub(crate) async fn sql(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, HttpError> {
     let format = format(request.headers())?;
     let (head, body) = request.into_parts();
     known(head.uri.query().map(str::to_owned), Operation::Sql)?;
@@ -48,37 +48,37 @@ pub(crate) async fn sql(
         ));
     }
     let held = app.question_body(&head, body).await?;
-    let question: api::SqlQuestion =
-        serde_json::from_slice(&held.bytes).map_err(|error| Refusal::unreadable(&error))?;
-    let mut asked = Asked::new(&app, "sql", &caller, &question.query);
-    let answer = answer(&app, &caller, &question, format, &mut asked.taken).await;
-    asked.streamed(answer)
+    let query: api::SqlQuestion =
+        serde_json::from_slice(&held.bytes).map_err(|error| HttpError::unreadable(&error))?;
+    let mut running = RunningQuery::new(&app, "sql", &caller, &query.query);
+    let answer = answer(&app, &caller, &query, format, &mut running.taken).await;
+    running.streamed(answer)
 }
 
 /// Runs a statement, and counts what it reads and returns.
 async fn answer(
     app: &App,
     caller: &Caller,
-    question: &api::SqlQuestion,
+    query: &api::SqlQuestion,
     format: Format,
-    taken: &mut Taken,
-) -> Result<Response, Refusal> {
-    let asker = app.asker(caller)?;
-    let rows = app.sql.query(&question.query, question.time_zone.as_deref(), asker, format).await?;
+    taken: &mut QueryCost,
+) -> Result<Response, HttpError> {
+    let context = app.context(caller)?;
+    let rows = app.sql.query(&query.query, query.time_zone.as_deref(), context, format).await?;
     let times = time_columns(rows.times());
     taken.reads = rows.reads().clone();
-    let (mut told, mut begin) = (SentRows { rows, taken: taken.clone() }, Vec::new());
+    let (mut sent_rows, mut begin) = (SentRows { rows, taken: taken.clone() }, Vec::new());
     // An error within the first `HELD_BYTES` bytes is returned with its own HTTP status.
     while begin.len() < HELD_BYTES {
-        match told.next().await {
+        match sent_rows.next().await {
             Some(piece) => begin.extend(piece?),
             None => break,
         }
     }
     let begin = futures::stream::once(async move { Ok::<_, SqlError>(Bytes::from(begin)) });
-    let rest = futures::stream::unfold(told, |mut told| async move {
-        let piece = told.next().await?;
-        Some((piece, told))
+    let rest = futures::stream::unfold(sent_rows, |mut sent_rows| async move {
+        let piece = sent_rows.next().await?;
+        Some((piece, sent_rows))
     });
     let mut response = streamed(format.content_type(), begin.chain(rest));
     response.headers_mut().extend(times.map(|times| (TIME_COLUMNS, times)));
@@ -97,13 +97,13 @@ impl SentRows {
     async fn next(&mut self) -> Option<Result<Bytes, SqlError>> {
         let piece = self.rows.next().await?;
         Some(piece.map(|piece| {
-            self.taken.told(usize::try_from(piece.rows).unwrap_or(usize::MAX));
+            self.taken.count_rows(usize::try_from(piece.rows).unwrap_or(usize::MAX));
             Bytes::from(piece.text)
         }))
     }
 }
 
-impl From<SqlError> for Refusal {
+impl From<SqlError> for HttpError {
     fn from(error: SqlError) -> Self {
         let error = match error {
             SqlError::Query(error) => return Self::from(error),

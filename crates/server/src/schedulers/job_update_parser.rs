@@ -1,7 +1,7 @@
 //! Checks updates of scheduler jobs that an administrator or `schedulers.file` reports.
 
 use api::JobUpdate;
-use jobs::{Amendment, NodeShare, Step};
+use jobs::{NodeShare, RecordUpdate, Step};
 use model::{
     ClusterId, DeviceId, JobId, JobKey, JobState, NodeList, Resources, Timestamp, expand_hosts,
 };
@@ -15,49 +15,50 @@ const NODES_MAX: usize = 65_536;
 const SHARES_BYTES_MAX: usize = 4 << 20;
 
 /// Checks an update, from a line or a request body. The error names the invalid field.
-pub(crate) fn amendment(told: JobUpdate, now: Timestamp) -> Result<Amendment, String> {
-    let cluster = ClusterId::new(&told.cluster).map_err(|error| error.to_string())?;
+pub(crate) fn record_update(update: JobUpdate, now: Timestamp) -> Result<RecordUpdate, String> {
+    let cluster = ClusterId::new(&update.cluster).map_err(|error| error.to_string())?;
     if cluster.reads_as_local() {
         return Err("`cluster` must be a scheduler's cluster; omit it to register a `local` \
                     job"
         .to_owned());
     }
-    let id = JobId::new(told.id).ok_or_else(|| "`id` must be a whole number above 0".to_owned())?;
+    let id =
+        JobId::new(update.id).ok_or_else(|| "`id` must be a whole number above 0".to_owned())?;
     // In lists `local:1` is a job of another cluster.
-    if told.display_id.as_ref().is_some_and(|shown| shown.contains(':')) {
+    if update.display_id.as_ref().is_some_and(|shown| shown.contains(':')) {
         return Err("`display_id` is an ID without its cluster, and has no `:`".to_owned());
     }
     let time = |what: &str, seconds: Option<f64>| {
         seconds.map(|seconds| instant(what, seconds, now)).transpose()
     };
     let boxes = |words: Vec<String>| words.into_iter().map(Box::from).collect();
-    let nodes = told.nodes.map(shares).transpose()?;
-    let steps = told.steps.map(|steps| steps.into_iter().map(|s| step(s, now)).collect());
+    let nodes = update.nodes.map(shares).transpose()?;
+    let steps = update.steps.map(|steps| steps.into_iter().map(|s| step(s, now)).collect());
     let resources = |what: &str, of: Option<api::Resources>| {
         of.map_or(Ok(Resources::default()), |of| resources(what, of))
     };
-    Ok(Amendment {
-        submit: time("submit", told.submit)?,
-        spelling: told.display_id.map(Box::from),
-        part_of: told.part_of,
-        array_index: told.array_index,
-        user: told.user.map(Box::from),
-        uid: told.uid,
-        account: told.account.map(Box::from),
-        project: told.project.map(Box::from),
-        name: told.name.map(Box::from),
-        queue: told.queue.map(Box::from),
-        state: told.state.map(|word| state(&word)).transpose()?,
-        state_word: told.state_word.map(Box::from),
-        start: time("start", told.start)?,
-        stop: time("stop", told.stop)?,
-        exit_code: told.exit_code,
-        types: told.types.map(boxes),
-        requested: resources("requested", told.requested)?,
-        used: resources("used", told.used)?,
+    Ok(RecordUpdate {
+        submit: time("submit", update.submit)?,
+        display_id: update.display_id.map(Box::from),
+        part_of: update.part_of,
+        array_index: update.array_index,
+        user: update.user.map(Box::from),
+        uid: update.uid,
+        account: update.account.map(Box::from),
+        project: update.project.map(Box::from),
+        name: update.name.map(Box::from),
+        queue: update.queue.map(Box::from),
+        state: update.state.map(|word| state(&word)).transpose()?,
+        state_word: update.state_word.map(Box::from),
+        start: time("start", update.start)?,
+        stop: time("stop", update.stop)?,
+        exit_code: update.exit_code,
+        types: update.types.map(boxes),
+        requested: resources("requested", update.requested)?,
+        used: resources("used", update.used)?,
         nodes,
         steps: steps.transpose()?,
-        ..Amendment::new(JobKey { cluster, id })
+        ..RecordUpdate::new(JobKey { cluster, id })
     })
 }
 
@@ -67,8 +68,8 @@ fn state(word: &str) -> Result<JobState, String> {
 }
 
 /// Expands the devices of a job. Each device of a list (`n[1-3]`) gets the share of the list.
-fn shares(told: Vec<api::NodeShare>) -> Result<Vec<NodeShare>, String> {
-    let mut shares = Vec::with_capacity(told.len().min(NODES_MAX));
+fn shares(update: Vec<api::NodeShare>) -> Result<Vec<NodeShare>, String> {
+    let mut shares = Vec::with_capacity(update.len().min(NODES_MAX));
     let mut bytes_left = SHARES_BYTES_MAX;
     let mut take = |one: &api::NodeShare, devices: usize| {
         let bytes = devices.saturating_mul(one.cpu_list.len() + one.gpu_list.len());
@@ -77,7 +78,7 @@ fn shares(told: Vec<api::NodeShare>) -> Result<Vec<NodeShare>, String> {
         })?;
         Ok::<_, String>(())
     };
-    for one in told {
+    for one in update {
         if NodeList::is_name(&one.device) {
             take(&one, 1)?;
             shares.push(share(one)?);
@@ -164,9 +165,9 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_767_706_500_000_000);
 
-    fn said(text: &str) -> Result<Amendment, String> {
-        let told: JobUpdate = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        amendment(told, NOW)
+    fn parsed(text: &str) -> Result<RecordUpdate, String> {
+        let update: JobUpdate = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        record_update(update, NOW)
     }
 
     #[test]
@@ -182,7 +183,7 @@ mod tests {
     fn the_cores_of_all_devices_are_bounded() {
         let update = |devices: &str, bytes: usize| {
             let cores = "1".repeat(bytes);
-            said(&format!(
+            parsed(&format!(
                 r#"{{"cluster":"site","id":7,"nodes":[{{"device":"{devices}","cpu_list":"{cores}"}}]}}"#
             ))
         };
@@ -194,33 +195,36 @@ mod tests {
     }
 
     #[test]
-    fn what_a_line_says() {
+    fn the_fields_of_a_line() {
         let line = r#"{"cluster":"site","id":7,"user":"alice","start":1767706400.5,
             "nodes":[{"device":"n1.site.example","cpus":2},{"device":"pdu-1"}],
             "requested":{"wall_seconds":60}}"#;
-        let told = said(line).unwrap();
-        assert_eq!((told.key.to_string(), told.user.as_deref()), ("site:7".into(), Some("alice")));
-        assert_eq!((told.start, told.stop), (Some(Timestamp(1_767_706_400_500_000)), None));
-        let nodes = told.nodes.unwrap();
+        let update = parsed(line).unwrap();
+        assert_eq!(
+            (update.key.to_string(), update.user.as_deref()),
+            ("site:7".into(), Some("alice"))
+        );
+        assert_eq!((update.start, update.stop), (Some(Timestamp(1_767_706_400_500_000)), None));
+        let nodes = update.nodes.unwrap();
         assert_eq!((nodes[0].device.as_str(), nodes[0].cpus), ("n1", Some(2)));
-        assert_eq!(told.requested.wall_seconds, Some(60.0));
+        assert_eq!(update.requested.wall_seconds, Some(60.0));
     }
 
     #[test]
     fn a_list_of_nodes_is_each_of_them() {
         let line = r#"{"cluster":"site","id":7,
             "nodes":[{"device":"n[1-2].site.example,u1","cpus":2},{"device":"gpu-[08,10]"}]}"#;
-        let nodes = said(line).unwrap().nodes.unwrap();
-        let told: Vec<_> = nodes.iter().map(|node| (node.device.as_str(), node.cpus)).collect();
+        let nodes = parsed(line).unwrap().nodes.unwrap();
+        let update: Vec<_> = nodes.iter().map(|node| (node.device.as_str(), node.cpus)).collect();
         let two = Some(2);
         assert_eq!(
-            told,
+            update,
             [("n1", two), ("n2", two), ("u1", two), ("gpu-08", None), ("gpu-10", None)]
         );
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_are_reported() {
         for (line, word) in [
             (r#"{"cluster":"local","id":7}"#, "local"),
             (r#"{"cluster":"LOCAL","id":7}"#, "local"),
@@ -238,7 +242,7 @@ mod tests {
             (r#"{"cluster":"site"}"#, "id"),
             ("{", "EOF"),
         ] {
-            let error = said(line).unwrap_err();
+            let error = parsed(line).unwrap_err();
             assert!(error.contains(word), "{line}: {error}");
         }
     }

@@ -19,7 +19,7 @@ const AGAIN_MAX: Duration = Duration::from_secs(30);
 /// Most records passed to the registry at once. The events of agents wait meanwhile.
 const RECORDS_AT_ONCE: usize = 1000;
 /// Most messages about rejected records that are kept for display.
-const REFUSED_SHOWN: usize = 10;
+const REJECTED_SHOWN: usize = 10;
 
 /// Passes the records of a scheduler to the registry. May wait for the disk.
 pub(crate) type RecordSink =
@@ -57,33 +57,33 @@ pub(crate) struct PollStatus {
     /// Records that repeat what the registry already has.
     pub(crate) known: Counter,
     /// Reported entries that are not valid jobs, and records that the registry rejected.
-    pub(crate) refused: Counter,
+    pub(crate) rejected: Counter,
     /// Records that the registry stored only in part.
     pub(crate) cut: Counter,
     /// Duration of rounds, including the registry's part.
     pub(crate) timing: Timing,
-    now: Mutex<Now>,
+    now: Mutex<PollState>,
 }
 
 /// The current state of a poller.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Now {
+pub(crate) struct PollState {
     /// When the last successful round ended, by the wall clock and by the monotonic clock.
     pub(crate) last_success: Option<(Timestamp, Instant)>,
     /// The error of the last round, if it failed.
-    pub(crate) trouble: Option<String>,
+    pub(crate) failure: Option<String>,
     /// Messages about the entries rejected most recently.
-    pub(crate) refused: Vec<String>,
+    pub(crate) rejected: Vec<String>,
 }
 
 impl PollStatus {
-    fn heard(&self, heard: &IngestStats) {
-        let IngestStats { new, changed, known, refused, backwards: _, cut } = *heard;
+    fn count_stats(&self, count_stats: &IngestStats) {
+        let IngestStats { new, changed, known, rejected, backwards: _, cut } = *count_stats;
         for (counter, count) in [
             (&self.new, new),
             (&self.changed, changed),
             (&self.known, known),
-            (&self.refused, refused),
+            (&self.rejected, rejected),
             (&self.cut, cut),
         ] {
             counter.add(usize::try_from(count).unwrap_or(usize::MAX));
@@ -95,18 +95,18 @@ impl PollStatus {
         self.new.get() + self.changed.get() + self.known.get()
     }
 
-    pub(crate) fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> PollState {
         self.lock().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Now> {
+    fn lock(&self) -> MutexGuard<'_, PollState> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Why a round failed.
 #[derive(Debug, thiserror::Error)]
-enum RoundError {
+enum PollError {
     #[error(transparent)]
     Scheduler(#[from] SchedulerError),
     #[error("the registry rejected its records: {0}")]
@@ -116,9 +116,9 @@ enum RoundError {
 }
 
 /// The poll rounds of one scheduler.
-pub(crate) struct Rounds {
+pub(crate) struct Poller {
     scheduler: Box<dyn Scheduler>,
-    course: Arc<PollStatus>,
+    status: Arc<PollStatus>,
     round_time_max: Duration,
     back: Duration,
     /// Records that the registry has not stored yet. The scheduler does not report them again.
@@ -132,16 +132,16 @@ impl fmt::Debug for Plan {
     }
 }
 
-impl fmt::Debug for Rounds {
+impl fmt::Debug for Poller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rounds").field("course", &self.course).finish_non_exhaustive()
+        f.debug_struct("Rounds").field("course", &self.status).finish_non_exhaustive()
     }
 }
 
-impl Rounds {
+impl Poller {
     pub(crate) fn new(plan: Plan) -> Self {
         let Plan { scheduler, kind, way, period, round_time_max, back } = plan;
-        let course = PollStatus {
+        let status = PollStatus {
             cluster: scheduler.cluster().clone(),
             kind,
             way,
@@ -152,17 +152,17 @@ impl Rounds {
             new: Counter::default(),
             changed: Counter::default(),
             known: Counter::default(),
-            refused: Counter::default(),
+            rejected: Counter::default(),
             cut: Counter::default(),
             timing: Timing::default(),
             now: Mutex::default(),
         };
-        let course = Arc::new(course);
-        Self { scheduler, course, round_time_max, back, untold: None, failed_in_a_row: 0 }
+        let status = Arc::new(status);
+        Self { scheduler, status, round_time_max, back, untold: None, failed_in_a_row: 0 }
     }
 
-    pub(crate) fn course(&self) -> Arc<PollStatus> {
-        Arc::clone(&self.course)
+    pub(crate) fn status(&self) -> Arc<PollStatus> {
+        Arc::clone(&self.status)
     }
 
     /// Polls until the server stops.
@@ -174,12 +174,12 @@ impl Rounds {
                 () = stopped(&mut stopping) => return,
             };
             let took = began.elapsed();
-            self.course.timing.took(took);
+            self.status.timing.took(took);
             let pause = match ended {
                 // The scheduler is free for half of the time, however many jobs wait. Hence the pause is as long as
                 // the round took.
-                Ok(true) => took.min(self.course.period),
-                Ok(false) => self.course.period.saturating_sub(took),
+                Ok(true) => took.min(self.status.period),
+                Ok(false) => self.status.period.saturating_sub(took),
                 Err(error) => self.again(&error),
             };
             tokio::select! {
@@ -190,14 +190,14 @@ impl Rounds {
     }
 
     /// Runs one round. Returns whether more jobs wait.
-    async fn round(&mut self, take: &RecordSink) -> Result<bool, RoundError> {
+    async fn round(&mut self, take: &RecordSink) -> Result<bool, PollError> {
         if self.untold.is_none() {
             let now = crate::common::clock::now();
             let back = i64::try_from(self.back.as_micros()).unwrap_or(i64::MAX);
             let from = Timestamp(now.0.saturating_sub(back));
             let changes = timeout(self.round_time_max, self.scheduler.changes(from, now)).await;
             let silent = || SchedulerError::Silent {
-                target: format!("{} ({})", self.course.kind, self.course.way),
+                target: format!("{} ({})", self.status.kind, self.status.way),
                 time: self.round_time_max,
             };
             self.untold = Some(changes.map_err(|_| silent())??);
@@ -206,10 +206,10 @@ impl Rounds {
         while !changes.records.is_empty() {
             let rest = changes.records.split_off(changes.records.len().min(RECORDS_AT_ONCE));
             let some: Arc<[Record]> = std::mem::replace(&mut changes.records, rest).into();
-            let (take, told) = (Arc::clone(take), Arc::clone(&some));
-            let taken = tokio::task::spawn_blocking(move || take(&told)).await;
-            match taken.map_err(|_| RoundError::Panicked).and_then(|taken| Ok(taken?)) {
-                Ok(heard) => self.course.heard(&heard),
+            let (take, chunk) = (Arc::clone(take), Arc::clone(&some));
+            let taken = tokio::task::spawn_blocking(move || take(&chunk)).await;
+            match taken.map_err(|_| PollError::Panicked).and_then(|taken| Ok(taken?)) {
+                Ok(count_stats) => self.status.count_stats(&count_stats),
                 Err(error) => {
                     // The next round passes these records again, before it polls the scheduler.
                     changes.records.splice(0..0, some.iter().cloned());
@@ -218,15 +218,15 @@ impl Rounds {
             }
         }
         let changes = self.untold.take().unwrap_or_default();
-        self.course.calls.add(usize::try_from(changes.calls).unwrap_or(usize::MAX));
-        self.course.refused.add(changes.refused.len());
-        self.went_well(changes.refused);
+        self.status.calls.add(usize::try_from(changes.calls).unwrap_or(usize::MAX));
+        self.status.rejected.add(changes.rejected.len());
+        self.went_well(changes.rejected);
         Ok(changes.has_more)
     }
 
-    fn went_well(&mut self, refused: Vec<String>) {
-        let PollStatus { cluster, kind, way, .. } = &*self.course;
-        let mut now = self.course.lock();
+    fn went_well(&mut self, rejected: Vec<String>) {
+        let PollStatus { cluster, kind, way, .. } = &*self.status;
+        let mut now = self.status.lock();
         match (self.failed_in_a_row, now.last_success) {
             (0, None) => log::info!(
                 "{kind} ({cluster}): the scheduler reports its jobs through \
@@ -237,25 +237,25 @@ impl Rounds {
                 log::info!("{kind} ({cluster}): polls succeed again, after {failed} failed polls")
             }
         }
-        if let Some(first) = refused.first()
-            && now.refused.is_empty()
+        if let Some(first) = rejected.first()
+            && now.rejected.is_empty()
         {
             log::warn!("{kind} ({cluster}): some of its records are not valid jobs: {first}");
         }
         now.last_success = Some((crate::common::clock::now(), Instant::now()));
-        now.trouble = None;
-        if !refused.is_empty() {
-            now.refused = refused;
-            now.refused.truncate(REFUSED_SHOWN);
+        now.failure = None;
+        if !rejected.is_empty() {
+            now.rejected = rejected;
+            now.rejected.truncate(REJECTED_SHOWN);
         }
         drop(now);
-        self.course.good.add(1);
+        self.status.good.add(1);
         self.failed_in_a_row = 0;
     }
 
     /// Records that a round failed. Returns the pause before the next round.
-    fn again(&mut self, error: &RoundError) -> Duration {
-        let PollStatus { cluster, kind, .. } = &*self.course;
+    fn again(&mut self, error: &PollError) -> Duration {
+        let PollStatus { cluster, kind, .. } = &*self.status;
         let text = error.to_string();
         if self.failed_in_a_row == 0 {
             log::warn!(
@@ -266,10 +266,10 @@ impl Rounds {
         } else {
             log::debug!("{kind} ({cluster}): {text}");
         }
-        self.course.lock().trouble = Some(text);
-        self.course.failed.add(1);
+        self.status.lock().failure = Some(text);
+        self.status.failed.add(1);
         self.failed_in_a_row = self.failed_in_a_row.saturating_add(1);
-        pause(self.course.period, self.failed_in_a_row, RandomState::new().hash_one(0))
+        pause(self.status.period, self.failed_in_a_row, RandomState::new().hash_one(0))
     }
 }
 
@@ -295,7 +295,7 @@ mod tests {
     struct TestScheduler {
         cluster: ClusterId,
         answers: VecDeque<Result<Changes, SchedulerError>>,
-        asked: Asked,
+        polled: PolledRanges,
     }
 
     #[async_trait]
@@ -309,7 +309,7 @@ mod tests {
             from: Timestamp,
             now: Timestamp,
         ) -> Result<Changes, SchedulerError> {
-            self.asked.lock().unwrap().push((from, now));
+            self.polled.lock().unwrap().push((from, now));
             match self.answers.pop_front() {
                 Some(answer) => answer,
                 None => std::future::pending().await,
@@ -328,26 +328,29 @@ mod tests {
 
     fn changes(ids: std::ops::Range<i64>, has_more: bool) -> Changes {
         let records = ids.map(record).collect();
-        Changes { records, has_more, refused: Vec::new(), calls: 2 }
+        Changes { records, has_more, rejected: Vec::new(), calls: 2 }
     }
 
     fn silent() -> SchedulerError {
         SchedulerError::Unreachable { target: "oar".to_owned(), what: "refused".to_owned() }
     }
 
-    type Seen = Arc<Mutex<Vec<i64>>>;
+    type Visibility = Arc<Mutex<Vec<i64>>>;
     /// The time range that each round polled.
-    type Asked = Arc<Mutex<Vec<(Timestamp, Timestamp)>>>;
+    type PolledRanges = Arc<Mutex<Vec<(Timestamp, Timestamp)>>>;
 
     /// Returns rounds with these answers, the registry's records, and the time ranges of the polls.
     fn rounds(
         answers: Vec<Result<Changes, SchedulerError>>,
         registry_fails: u32,
-    ) -> (Rounds, RecordSink, Seen, Asked) {
-        let (seen, asked) = (Seen::default(), Arc::default());
+    ) -> (Poller, RecordSink, Visibility, PolledRanges) {
+        let (seen, polled) = (Visibility::default(), Arc::default());
         let cluster = ClusterId::new("oar").unwrap();
-        let scheduler =
-            Box::new(TestScheduler { cluster, answers: answers.into(), asked: Arc::clone(&asked) });
+        let scheduler = Box::new(TestScheduler {
+            cluster,
+            answers: answers.into(),
+            polled: Arc::clone(&polled),
+        });
         let (into, fails) = (Arc::clone(&seen), Mutex::new(registry_fails));
         let take = move |records: &[Record]| {
             let mut fails = fails.lock().unwrap();
@@ -356,11 +359,11 @@ mod tests {
                 return Err(RegistryError::Full(1));
             }
             into.lock().unwrap().extend(records.iter().map(|record| record.key.id.get()));
-            let refused = records.iter().filter(|record| record.key.id.get() == 13).count();
-            let new = u64::try_from(records.len() - refused).unwrap();
+            let rejected = records.iter().filter(|record| record.key.id.get() == 13).count();
+            let new = u64::try_from(records.len() - rejected).unwrap();
             Ok(IngestStats {
                 new,
-                refused: u64::try_from(refused).unwrap(),
+                rejected: u64::try_from(rejected).unwrap(),
                 ..IngestStats::default()
             })
         };
@@ -373,7 +376,7 @@ mod tests {
             round_time_max: Duration::from_millis(200),
             back: Duration::from_secs(3600),
         };
-        (Rounds::new(plan), Arc::new(take), seen, asked)
+        (Poller::new(plan), Arc::new(take), seen, polled)
     }
 
     fn block_on<T>(work: impl Future<Output = T>) -> T {
@@ -382,28 +385,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_told_in_parts_and_what_is_more_follows_at_once() {
-        let (rounds, take, seen, asked) =
+    fn events_are_sent_in_parts_and_the_rest_follows_at_once() {
+        let (rounds, take, seen, polled) =
             rounds(vec![Ok(changes(1..2501, true)), Ok(changes(2501..2502, false))], 0);
-        let course = rounds.course();
+        let status = rounds.status();
         block_on(async {
             let (stop, stopping) = watch::channel(false);
             let running = tokio::spawn(rounds.run(take, stopping));
-            while course.good.get() < 2 {
+            while status.good.get() < 2 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             stop.send(true).unwrap();
             running.await.unwrap();
         });
         assert_eq!(*seen.lock().unwrap(), (1..2502).collect::<Vec<_>>());
-        assert_eq!((course.new.get(), course.refused.get(), course.calls.get()), (2500, 1, 4));
-        let asked = asked.lock().unwrap();
-        assert!(asked.iter().all(|(from, now)| now.since(*from) == 3_600_000_000), "{asked:?}");
+        assert_eq!((status.new.get(), status.rejected.get(), status.calls.get()), (2500, 1, 4));
+        let polled = polled.lock().unwrap();
+        assert!(polled.iter().all(|(from, now)| now.since(*from) == 3_600_000_000), "{polled:?}");
     }
 
     #[test]
-    fn what_the_registry_does_not_take_is_told_it_again_before_the_scheduler_is_asked() {
-        let (mut rounds, take, seen, asked) = rounds(vec![Ok(changes(1..4, false))], 1);
+    fn records_that_the_registry_rejects_are_sent_again_before_the_next_poll() {
+        let (mut rounds, take, seen, polled) = rounds(vec![Ok(changes(1..4, false))], 1);
         block_on(async {
             let error = rounds.round(&take).await.unwrap_err();
             assert!(error.to_string().starts_with("the registry rejected"), "{error}");
@@ -411,34 +414,34 @@ mod tests {
             assert!(!rounds.round(&take).await.unwrap());
         });
         assert_eq!(*seen.lock().unwrap(), [1, 2, 3]);
-        assert_eq!(asked.lock().unwrap().len(), 1);
+        assert_eq!(polled.lock().unwrap().len(), 1);
     }
 
     #[test]
-    fn one_that_fails_is_asked_again_and_its_state_says_so() {
+    fn a_failing_scheduler_is_polled_again_and_its_state_shows_it() {
         let (rounds, take, seen, _) = rounds(vec![Err(silent()), Ok(changes(1..2, false))], 0);
-        let course = rounds.course();
+        let status = rounds.status();
         block_on(async {
             let (_stop, stopping) = watch::channel(false);
             let running = tokio::spawn(rounds.run(take, stopping));
             let began = Instant::now();
-            while course.failed.get() == 0 {
+            while status.failed.get() == 0 {
                 tokio::task::yield_now().await;
             }
-            assert_eq!(course.now().trouble.as_deref(), Some("oar: refused"));
-            assert!(course.now().last_success.is_none());
-            while course.good.get() == 0 {
+            assert_eq!(status.now().failure.as_deref(), Some("oar: refused"));
+            assert!(status.now().last_success.is_none());
+            while status.good.get() == 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             let paused = began.elapsed();
             assert!(paused >= Duration::from_millis(20), "{paused:?}");
-            assert_eq!(course.now().trouble, None);
+            assert_eq!(status.now().failure, None);
             // The third answer never comes: the round ends by its own timeout.
-            while course.failed.get() < 2 {
+            while status.failed.get() < 2 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            let trouble = course.now().trouble.unwrap();
-            assert_eq!(trouble, "oar (database) did not respond within 0.2 s");
+            let failure = status.now().failure.unwrap();
+            assert_eq!(failure, "oar (database) did not respond within 0.2 s");
             running.abort();
         });
         assert_eq!(*seen.lock().unwrap(), [1]);

@@ -99,8 +99,8 @@ fn one_local_user_takes_no_connections_of_others_behind_a_proxy() {
     let mut held = [0; 5];
     user.stdout.take().unwrap().read_exact(&mut held).unwrap();
     let me = "Host: localhost\r\nAuthorization: Bearer token-of-1234\r\n";
-    let asked = site.ask("GET /api/v1/me", me, b"");
-    assert_eq!(asked.status, 200, "another user");
+    let requested = site.send("GET /api/v1/me", me, b"");
+    assert_eq!(requested.status, 200, "another user");
     // The owner limits connections and identifies nobody.
     assert_eq!(site.get("/api/v1/me").status, 401);
     drop(user.stdin.take());
@@ -113,9 +113,9 @@ fn a_client_that_takes_nothing_of_its_answer_is_given_up() {
     let site = Site::with(limits, &[]);
     let mut stream = site.connect();
     // Pipelined requests whose responses are never read fill all buffers.
-    let question = b"GET /ui/vendor/uPlot.esm.js HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(2000);
+    let query = b"GET /ui/vendor/uPlot.esm.js HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(2000);
     stream.set_write_timeout(Some(MS(300))).unwrap();
-    stream.write_all(&question).ok();
+    stream.write_all(&query).ok();
     until("the connection is given up", || {
         site.metric("jobmeter_connections_broken_total{reason=\"write_timeout\"}") >= 1.0
     });
@@ -133,7 +133,7 @@ fn garbage_stops_nothing_and_takes_no_memory() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         usize::try_from(seed >> 33).unwrap()
     };
-    let mut refused = 0;
+    let mut rejected = 0;
     for _ in 0..100 {
         let mut body = Vec::new();
         for _ in 0..100 {
@@ -151,9 +151,9 @@ fn garbage_stops_nothing_and_takes_no_memory() {
         let answer = post(&site, "", &body);
         let acks = statuses(&answer);
         assert_eq!(acks.len(), 100);
-        refused += acks.iter().filter(|ack| **ack != AckStatus::Stored).count();
+        rejected += acks.iter().filter(|ack| **ack != AckStatus::Stored).count();
     }
-    assert!(refused > 9000, "{refused}");
+    assert!(rejected > 9000, "{rejected}");
     http_garbage(&site, &mut random);
     // Another boot: a flipped bit may have produced a sequence number of the first boot.
     let last = Batch { boot: Boot([9; 16]), ..batch("n1", 0) };

@@ -13,20 +13,20 @@ const ADMIN: &str = "Authorization: Bearer token-of-admins\r\n";
 const USER: &str = "Authorization: Bearer token-of-1234\r\n";
 const OTHER: &str = "Authorization: Bearer token-of-77\r\n";
 
-fn ask(site: &Site, token: &str, line: &str, body: &Value) -> Answer {
+fn send(site: &Site, token: &str, line: &str, body: &Value) -> Answer {
     let headers = format!("Host: localhost\r\nContent-Type: application/json\r\n{token}");
     let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body).unwrap() };
-    site.ask(line, &headers, &body)
+    site.send(line, &headers, &body)
 }
 
 fn good(site: &Site, token: &str, line: &str, body: &Value) -> Value {
-    let answer = ask(site, token, line, body);
+    let answer = send(site, token, line, body);
     assert_eq!(answer.status, 200, "{line}: {answer:?}");
     answer.json()
 }
 
-fn refused(site: &Site, token: &str, line: &str, body: &Value) -> (u16, String) {
-    let answer = ask(site, token, line, body);
+fn rejected(site: &Site, token: &str, line: &str, body: &Value) -> (u16, String) {
+    let answer = send(site, token, line, body);
     (answer.status, answer.json()["message"].as_str().unwrap_or_default().to_owned())
 }
 
@@ -46,18 +46,18 @@ impl<'a> Node<'a> {
         let mut batch = batch(self.name, self.seq.replace(self.seq.get() + 1));
         batch.jobs = jobs;
         let headers = format!("{HEADERS}{ADMIN}{headers}");
-        let answer = self.site.ask("POST /v1/batches", &headers, &frame(&batch));
+        let answer = self.site.send("POST /v1/batches", &headers, &frame(&batch));
         assert_eq!(answer.status, 200, "{answer:?}");
         let answer = wire::Answer::decode(&answer.body).unwrap();
         (answer.config_generation, String::from_utf8(answer.config).unwrap())
     }
 
-    fn told(&self) -> String {
+    fn wanted_config(&self) -> String {
         self.sends("", Vec::new()).1
     }
 
-    fn until_told(&self, what: &str, holds: impl Fn(&str) -> bool) {
-        until(what, || holds(&self.told()));
+    fn until_reported(&self, what: &str, holds: impl Fn(&str) -> bool) {
+        until(what, || holds(&self.wanted_config()));
     }
 }
 
@@ -65,7 +65,7 @@ impl<'a> Node<'a> {
 fn job(id: i64, uid: u32, node: &str, ended: bool) -> JobEvent {
     JobEvent {
         key: JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(id).unwrap() },
-        spelling: id.to_string().into(),
+        display_id: id.to_string().into(),
         device: DeviceId::new(node).unwrap(),
         user: None,
         uid: Some(uid),
@@ -131,7 +131,7 @@ fn a_change_is_in_the_next_ack_of_its_nodes_alone_until_it_is_undone() {
     let undo = format!("DELETE /api/v1/settings/{}", made["id"]);
     good(&site, ADMIN, &undo, &Value::Null);
     assert_eq!(n1.sends("", Vec::new()).0, file);
-    assert_eq!(refused(&site, ADMIN, &undo, &Value::Null).0, 404);
+    assert_eq!(rejected(&site, ADMIN, &undo, &Value::Null).0, 404);
     let marks = good(&site, USER, "GET /api/v1/marks?device=n2", &Value::Null);
     let kinds: Vec<_> = marks.as_array().unwrap().iter().map(|mark| &mark["kind"]).collect();
     assert_eq!(kinds, ["set", "undone"]);
@@ -144,8 +144,8 @@ fn a_change_ends_by_itself_and_the_one_before_it_counts_again() {
     let n1 = Node::new(&site, "n1");
     good(&site, ADMIN, SET, &load("n*", 5.0, 600.0));
     good(&site, ADMIN, SET, &load("n1", 1.0, 1.5));
-    assert!(n1.told().contains("period = \"1s\""));
-    n1.until_told("the second change ends", |text| text.contains("period = \"5s\""));
+    assert!(n1.wanted_config().contains("period = \"1s\""));
+    n1.until_reported("the second change ends", |text| text.contains("period = \"5s\""));
     until("its end is written down", || {
         let marks = good(&site, ADMIN, "GET /api/v1/marks", &Value::Null);
         marks.as_array().unwrap().iter().any(|mark| mark["kind"] == "expired")
@@ -164,7 +164,7 @@ fn only_administrators_change_settings_and_flush() {
             ("POST /api/v1/flushes", flush.clone()),
             ("POST /rpc/update_promoted_metrics", json!({})),
         ] {
-            assert_eq!(refused(&site, token, line, &body).0, 403, "{line}");
+            assert_eq!(rejected(&site, token, line, &body).0, 403, "{line}");
         }
     }
     for body in [
@@ -175,14 +175,14 @@ fn only_administrators_change_settings_and_flush() {
         json!({"nodes": "n1", "for_seconds": 60, "sources": {"x\ny": {"enabled": true}}}),
         json!({"nodes": "n1", "for_seconds": 60, "path": "/etc/passwd"}),
     ] {
-        assert_eq!(refused(&site, ADMIN, SET, &body).0, 400, "{body}");
+        assert_eq!(rejected(&site, ADMIN, SET, &body).0, 400, "{body}");
     }
     let n1 = Node::new(&site, "n1");
     let burst = json!({"nodes": "n1", "for_seconds": 60, "bursts":
         {"cpu": {"period_seconds": 0.1, "keep_seconds": 60, "flush_on": ["job_start"]}}});
     good(&site, ADMIN, SET, &burst);
     let number = good(&site, ADMIN, "POST /api/v1/flushes", &flush)["id"].clone();
-    let text = n1.told();
+    let text = n1.wanted_config();
     assert!(text.contains("[burst.cpu]\nflush_on = [\"job_start\"]\nkeep = \"60s\"\n"), "{text}");
     let flushed = format!("[[flush]]\nnumber = {number}\nsource = \"cpu\"\n");
     assert!(text.ends_with(&flushed), "{text}");
@@ -193,29 +193,29 @@ fn a_user_promotes_on_the_nodes_of_his_running_jobs_and_for_their_time() {
     let site = Site::with(Limits::default(), &[("promotions.per_user_max", "2")]);
     let (n1, n2) = (Node::new(&site, "n1"), Node::new(&site, "n2"));
     let perf = json!({"metric": "perf_.*", "for_seconds": 600});
-    assert_eq!(refused(&site, USER, PROMOTE, &perf).0, 404, "no job, no promotion");
+    assert_eq!(rejected(&site, USER, PROMOTE, &perf).0, 404, "no job, no promotion");
     n1.sends("", vec![job(7, 1234, "n1", false)]);
     n2.sends("", vec![job(8, 77, "n2", false)]);
-    let (status, why) = refused(&site, USER, PROMOTE, &json!({"metric": "a(b"}));
+    let (status, why) = rejected(&site, USER, PROMOTE, &json!({"metric": "a(b"}));
     assert!(status == 400 && why.contains("at byte 2,"), "{why}");
     let elsewhere = json!({"metric": "x", "nodes": "n2"});
-    assert_eq!(refused(&site, USER, PROMOTE, &elsewhere).0, 404);
+    assert_eq!(rejected(&site, USER, PROMOTE, &elsewhere).0, 404);
     let of_another = json!({"metric": "x", "job": "oar:8"});
-    assert_eq!(refused(&site, USER, PROMOTE, &of_another).0, 404);
+    assert_eq!(rejected(&site, USER, PROMOTE, &of_another).0, 404);
 
     let made = good(&site, USER, PROMOTE, &perf);
     assert_eq!((&made[0]["nodes"], &made[0]["job"]), (&json!("n1"), &json!("oar:7")));
-    assert!(n1.told().contains("[[promote]]\nmetric = \"perf_.*\"\nuntil = "));
-    assert_eq!(n2.told(), "");
+    assert!(n1.wanted_config().contains("[[promote]]\nmetric = \"perf_.*\"\nuntil = "));
+    assert_eq!(n2.wanted_config(), "");
     good(&site, USER, PROMOTE, &json!({"metric": "y", "job": "7"}));
-    let (status, why) = refused(&site, USER, PROMOTE, &json!({"metric": "z"}));
+    let (status, why) = rejected(&site, USER, PROMOTE, &json!({"metric": "z"}));
     assert!(status == 507 && why.contains("the limit of 2 is reached"), "{why}");
     let seen = |token| good(&site, token, PROMOTIONS, &Value::Null).as_array().unwrap().len();
     assert_eq!((seen(USER), seen(OTHER), seen(ADMIN)), (2, 0, 2));
     let end = format!("DELETE /api/v1/promotions/{}", made[0]["id"]);
-    assert_eq!(refused(&site, OTHER, &end, &Value::Null).0, 404);
+    assert_eq!(rejected(&site, OTHER, &end, &Value::Null).0, 404);
     good(&site, USER, &end, &Value::Null);
-    assert!(!n1.told().contains("perf_") && n1.told().contains("\"y\""));
+    assert!(!n1.wanted_config().contains("perf_") && n1.wanted_config().contains("\"y\""));
     // Marks are visible to their user and to administrators only: their texts show what the user measures.
     let marks = |token| good(&site, token, "GET /api/v1/marks?device=n1", &Value::Null);
     assert_eq!(
@@ -226,29 +226,29 @@ fn a_user_promotes_on_the_nodes_of_his_running_jobs_and_for_their_time() {
     assert_eq!(marks(ADMIN).as_array().unwrap().len(), marks(USER).as_array().unwrap().len());
 
     n1.sends("", vec![job(7, 1234, "n1", true)]);
-    n1.until_told("promotions end with the job", str::is_empty);
+    n1.until_reported("promotions end with the job", str::is_empty);
 }
 
 #[test]
-fn a_node_is_told_what_it_takes_and_who_asks_for_more_hears_it() {
+fn a_node_receives_what_fits_and_the_rest_is_reported_to_the_caller() {
     let site = Site::start();
     let (n1, n2) = (Node::new(&site, "n1"), Node::new(&site, "n2"));
-    n1.told();
-    n2.told();
+    n1.wanted_config();
+    n2.wanted_config();
     let burst = |nodes: &str, sources: &[&str]| {
         let one = |source: &&str| {
             ((*source).to_owned(), json!({"period_seconds": 0.1, "keep_seconds": 60}))
         };
         let bursts: serde_json::Map<_, _> = sources.iter().map(one).collect();
-        let asked = json!({"nodes": nodes, "for_seconds": 600, "bursts": bursts});
-        good(&site, ADMIN, SET, &asked)
+        let body = json!({"nodes": nodes, "for_seconds": 600, "bursts": bursts});
+        good(&site, ADMIN, SET, &body)
     };
     let first = burst("n[1-2]", &["cpu", "disk", "load"]);
     assert_eq!((&first["nodes_known"], &first["nodes_full"]), (&json!(2), &json!(0)));
     assert_eq!(burst("n1", &["memory"])["nodes_full"], 0);
     let more = burst("n[1-2]", &["numa"]);
     assert_eq!(more["nodes_full"], 1, "n1 has four");
-    let (on_n1, on_n2) = (n1.told(), n2.told());
+    let (on_n1, on_n2) = (n1.wanted_config(), n2.wanted_config());
     assert!(on_n1.contains("[burst.memory]") && !on_n1.contains("[burst.numa]"), "{on_n1}");
     assert!(!on_n2.contains("[burst.memory]") && on_n2.contains("[burst.numa]"), "{on_n2}");
     let listed = good(&site, ADMIN, SETTINGS, &Value::Null);
@@ -258,27 +258,27 @@ fn a_node_is_told_what_it_takes_and_who_asks_for_more_hears_it() {
     assert!(site.metric("jobmeter_settings_cut_total") > 0.0);
     // The end of one change frees space.
     good(&site, ADMIN, &format!("DELETE /api/v1/settings/{}", first["id"]), &Value::Null);
-    assert!(n1.told().contains("[burst.numa]"));
+    assert!(n1.wanted_config().contains("[burst.numa]"));
 
     // However long the lists of events are, the text keeps active settings, and the agent can parse all of it.
     let events: Vec<_> = (0..100).map(|n| format!("{n:090}")).collect();
     let long = |source: &str| {
         let sources = json!({source: {"events": &events}});
-        let asked = json!({"nodes": "n1", "for_seconds": 600, "sources": sources});
-        good(&site, ADMIN, SET, &asked)["nodes_full"].clone()
+        let body = json!({"nodes": "n1", "for_seconds": 600, "sources": sources});
+        good(&site, ADMIN, SET, &body)["nodes_full"].clone()
     };
     let full: Vec<_> = ["a", "b", "c", "d", "e", "f", "g", "h"].map(long).into();
     assert_eq!(full, [0, 0, 0, 0, 0, 0, 1, 1]);
-    let text = n1.told();
+    let text = n1.wanted_config();
     assert!(text.len() <= config::TEXT_BYTES_MAX && text.contains("[sources.f]"));
     assert!(text.contains("[burst.numa]") && !text.contains("[sources.g]"));
 }
 
 #[test]
-fn a_job_whose_environment_asks_is_promoted_until_it_ends_and_a_bad_expression_is_told() {
+fn a_request_in_the_environment_lasts_until_the_job_ends_and_a_bad_expression_is_reported() {
     let site = Site::start();
     let (n1, n2) = (Node::new(&site, "n1"), Node::new(&site, "n2"));
-    let asks = |node: &str, monitor: &str| JobEvent {
+    let requesting_event = |node: &str, monitor: &str| JobEvent {
         monitor: Some(monitor.into()),
         oom_kills: Vec::new(),
         ..job(7, 1234, node, false)
@@ -286,16 +286,17 @@ fn a_job_whose_environment_asks_is_promoted_until_it_ends_and_a_bad_expression_i
     n1.sends("", vec![job(7, 1234, "n1", false)]);
     n2.sends("", vec![job(7, 1234, "n2", false)]);
     let list = || good(&site, USER, PROMOTIONS, &Value::Null);
-    assert_eq!((n1.told().as_str(), list()), ("", json!([])));
-    n1.sends("", vec![asks("n1", "perf_.* bad(")]);
-    n2.until_told("on each of its nodes", |text| text.contains("metric = \"perf_.*\""));
-    n2.sends("", vec![asks("n2", "perf_.* bad(")]);
+    assert_eq!((n1.wanted_config().as_str(), list()), ("", json!([])));
+    n1.sends("", vec![requesting_event("n1", "perf_.* bad(")]);
+    n2.until_reported("on each of its nodes", |text| text.contains("metric = \"perf_.*\""));
+    n2.sends("", vec![requesting_event("n2", "perf_.* bad(")]);
     until("the error is shown", || {
         let listed = list();
         let listed = listed.as_array().unwrap();
         let bad = listed.iter().find(|one| one["metric"] == "bad(");
-        let told = bad.is_some_and(|bad| bad["error"].as_str().unwrap().contains("at byte 4"));
-        told && listed.len() == 2 && listed.iter().all(|one| one["nodes"] == "n1,n2")
+        let wanted_config =
+            bad.is_some_and(|bad| bad["error"].as_str().unwrap().contains("at byte 4"));
+        wanted_config && listed.len() == 2 && listed.iter().all(|one| one["nodes"] == "n1,n2")
     });
     // What the agent rejected is shown to the owner, with the reason, and to no other user.
     n2.sends("", vec![JobEvent { monitor: None, ..job(8, 1234, "n2", false) }]);
@@ -316,40 +317,40 @@ fn a_job_whose_environment_asks_is_promoted_until_it_ends_and_a_bad_expression_i
     let listed = list();
     let one = listed.as_array().unwrap().iter().find(good_one).unwrap();
     assert_eq!((&one["origin"], &one["job"]), (&json!("job"), &json!("oar:7")));
-    assert!(!n1.told().contains("bad("));
+    assert!(!n1.wanted_config().contains("bad("));
     for node in [&n1, &n2] {
         node.sends("", vec![job(7, 1234, node.name, true)]);
     }
-    n1.until_told("it ends with the job", str::is_empty);
+    n1.until_reported("it ends with the job", str::is_empty);
     assert_eq!(list(), json!([]));
 }
 
 #[test]
-fn no_user_takes_the_room_of_an_administrator() {
+fn no_user_takes_the_capacity_of_an_administrator() {
     let site = Site::start();
     let n1 = Node::new(&site, "n1");
     n1.sends("", vec![job(7, 1234, "n1", false)]);
     let control = json!({"metric": "\u{1}".repeat(200)});
-    let (status, why) = refused(&site, USER, PROMOTE, &control);
+    let (status, why) = rejected(&site, USER, PROMOTE, &control);
     assert!(status == 400 && why.contains("printable characters"), "{why}");
     // Names that sort first, of the greatest length, and longer when quoted.
     let long = |n: usize| json!({"metric": format!("a{n:03}{}", "\\".repeat(196))});
     for n in 0..16 {
         good(&site, USER, PROMOTE, &long(n));
     }
-    let (status, why) = refused(&site, USER, PROMOTE, &long(16));
+    let (status, why) = rejected(&site, USER, PROMOTE, &long(16));
     assert!(status == 507 && why.contains("on one node: the limit of 16 is reached"), "{why}");
     for id in 1..=6 {
         let words: Vec<_> = (0..20).map(|n| format!("monitor=b{id}_{n}")).collect();
-        let told = json!({"cluster": "site", "id": id, "uid": 2000 + id, "state": "running",
+        let wanted_config = json!({"cluster": "site", "id": id, "uid": 2000 + id, "state": "running",
             "start": crate::now().seconds(), "types": words, "nodes": [{"device": "n[1-2]"}]});
-        good(&site, ADMIN, "POST /api/v1/jobs", &told);
+        good(&site, ADMIN, "POST /api/v1/jobs", &wanted_config);
     }
     good(&site, ADMIN, SET, &load("n1", 1.0, 600.0));
     good(&site, ADMIN, PROMOTE, &json!({"nodes": "n1", "metric": "zzz", "for_seconds": 60}));
     let promotes = |text: &str| text.matches("[[promote]]").count();
-    n1.until_told("the words of jobs", |text| promotes(text) == 64);
-    let text = n1.told();
+    n1.until_reported("the words of jobs", |text| promotes(text) == 64);
+    let text = n1.wanted_config();
     assert!(
         text.contains("[sources.load]\nperiod = \"1s\"\n") && text.contains("\"zzz\""),
         "{text}"
@@ -366,7 +367,7 @@ fn no_user_takes_the_room_of_an_administrator() {
         found.unwrap()["id"].clone()
     };
     let end = |metric: &str| format!("DELETE /api/v1/promotions/{}", number(metric));
-    assert_eq!(refused(&site, USER, &end("zzz"), &Value::Null).0, 404);
+    assert_eq!(rejected(&site, USER, &end("zzz"), &Value::Null).0, 404);
     good(&site, ADMIN, &end("b1_0"), &Value::Null);
     good(&site, ADMIN, "POST /rpc/update_promoted_metrics", &json!({}));
     let held = good(&site, ADMIN, PROMOTIONS, &Value::Null);
@@ -384,9 +385,9 @@ fn rows_written_by_hand_count_and_survive_what_comes_from_jobs() {
     let n1 = Node::new(&site, "n1");
     by_hand(site.dir.path(), "INSERT INTO promotions (device, metric) VALUES ('n*', 'ipmi_.*')");
     by_hand(site.dir.path(), "INSERT INTO promotions (device, metric) VALUES ('n1', 'bad(')");
-    n1.until_told("the row", |text| text.contains("ipmi_") && !text.contains("bad("));
+    n1.until_reported("the row", |text| text.contains("ipmi_") && !text.contains("bad("));
     n1.sends("", vec![job(7, 1234, "n1", false)]);
-    n1.until_told("the rule", |text| text.contains("nvml_") && text.contains("ipmi_"));
+    n1.until_reported("the rule", |text| text.contains("nvml_") && text.contains("ipmi_"));
     let rows = good(&site, ADMIN, "POST /rpc/update_promoted_metrics", &json!({}));
     assert!(rows.as_array().unwrap().contains(&json!({"device_id": "n1", "metric_id": "nvml_.*"})));
     let listed = good(&site, ADMIN, PROMOTIONS, &Value::Null);
@@ -394,9 +395,9 @@ fn rows_written_by_hand_count_and_survive_what_comes_from_jobs() {
     assert_eq!(bad["origin"], "hand");
     assert!(bad["error"].as_str().unwrap().contains("at byte 4,"), "{bad}");
     n1.sends("", vec![job(7, 1234, "n1", true)]);
-    n1.until_told("the end", |text| !text.contains("nvml_") && text.contains("ipmi_"));
+    n1.until_reported("the end", |text| !text.contains("nvml_") && text.contains("ipmi_"));
     by_hand(site.dir.path(), "DELETE FROM promotions WHERE metric = 'ipmi_.*'");
-    n1.until_told("the row is gone", str::is_empty);
+    n1.until_reported("the row is gone", str::is_empty);
 }
 
 /// Edits the database, as a person does with `sqlite3` beside the server.

@@ -8,7 +8,7 @@ use model::{
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use wire::AckStatus::{self, RefusedForGood, RefusedForNow, Stored};
+use wire::AckStatus::{self, RejectedPermanently, RejectedTemporarily, Stored};
 
 const USER: &str = "Authorization: Bearer token-of-1234\r\n";
 const NODE: &str = "Authorization: Bearer token-of-n1\r\n";
@@ -38,7 +38,7 @@ fn of_metrics(origin: &str, seq: u64, job: Option<&JobKey>, metrics: &[Metric]) 
 /// A local job of user 1234, and the origin of its samples.
 fn job(site: &Site) -> (JobKey, String) {
     let headers = format!("Host: localhost\r\nContent-Type: application/json\r\n{USER}");
-    let answer = site.ask("POST /api/v1/jobs", &headers, br#"{"device": "n1"}"#);
+    let answer = site.send("POST /api/v1/jobs", &headers, br#"{"device": "n1"}"#);
     let id = answer.json()["id"].as_i64().unwrap();
     let key = JobKey { cluster: ClusterId::local(), id: JobId::new(id).unwrap() };
     (key, format!("n1/run-{id}"))
@@ -49,9 +49,9 @@ fn catalogue(site: &Site) -> Vec<serde_json::Value> {
     page.as_array().unwrap().clone()
 }
 
-fn refused(answer: &Answer) -> u32 {
+fn count_rejected(answer: &Answer) -> u32 {
     let acks = wire::Answer::decode(&answer.body).unwrap().acks;
-    acks.iter().map(|ack| ack.samples_refused).sum()
+    acks.iter().map(|ack| ack.samples_rejected).sum()
 }
 
 fn gap(origin: &str, from: Timestamp) -> Gap {
@@ -73,7 +73,7 @@ fn a_user_defines_no_metric_and_changes_none() {
     let send = |seq, metrics: &[Metric]| {
         let body = frame(&of_metrics(&origin, seq, Some(&own), metrics));
         let answer = post(&site, USER, &body);
-        (statuses(&answer), refused(&answer))
+        (statuses(&answer), count_rejected(&answer))
     };
     // 20 000 metrics, the catalogue's capacity: each is rejected, and its samples are counted.
     for part in 0..10 {
@@ -100,7 +100,7 @@ fn a_user_defines_no_metric_and_changes_none() {
         let mut entry = labelled.table.entries[0].clone();
         entry.labels = Labels::new([(label, "n2")]).unwrap();
         labelled.table = Arc::new(SeriesTable { entries: vec![entry] });
-        assert_eq!(refused(&post(&site, USER, &frame(&labelled))), 1, "{label}");
+        assert_eq!(count_rejected(&post(&site, USER, &frame(&labelled))), 1, "{label}");
     }
     // The node's agent sends last, and its metrics have their own meaning.
     let agents = of_metrics(
@@ -110,7 +110,7 @@ fn a_user_defines_no_metric_and_changes_none() {
         &[metric("memory_available_bytes", Unit::Bytes, ""), metric("site_power", Unit::Watts, "")],
     );
     let answer = post(&site, NODE, &frame(&agents));
-    assert_eq!((statuses(&answer), refused(&answer)), (vec![Stored], 0));
+    assert_eq!((statuses(&answer), count_rejected(&answer)), (vec![Stored], 0));
     let known = catalogue(&site);
     let names: Vec<_> = known.iter().map(|one| one["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["memory_available_bytes", "run_threads", "site_power"]);
@@ -124,12 +124,13 @@ fn one_nodes_token_takes_no_metric_from_others() {
     for part in 0..3 {
         let names: Vec<Metric> =
             (0..2000).map(|n| metric(&format!("mine_{part}_{n}"), Unit::Count, "Mine.")).collect();
-        rejected += refused(&post(&site, NODE, &frame(&of_metrics("n1", part, None, &names))));
+        rejected +=
+            count_rejected(&post(&site, NODE, &frame(&of_metrics("n1", part, None, &names))));
     }
     assert_eq!(rejected, 4_000, "a tenth of the catalogue for one origin");
     let taken = metric("memory_available_bytes", Unit::Joules, "Mine.");
     let first = post(&site, NODE, &frame(&of_metrics("n1", 10, None, &[taken])));
-    assert_eq!(refused(&first), 1);
+    assert_eq!(count_rejected(&first), 1);
     // Another agent has capacity for its own metrics, declared or not, and no other sender changes their help text.
     let agents = "Authorization: Bearer token-of-agents\r\n";
     let own = [
@@ -137,7 +138,7 @@ fn one_nodes_token_takes_no_metric_from_others() {
         metric("site_power", Unit::Watts, "Of n2."),
     ];
     let answer = post(&site, agents, &frame(&of_metrics("n2", 0, None, &own)));
-    assert_eq!((statuses(&answer), refused(&answer)), (vec![Stored], 0));
+    assert_eq!((statuses(&answer), count_rejected(&answer)), (vec![Stored], 0));
     let changed = metric("site_power", Unit::Watts, "Mine.");
     post(&site, NODE, &frame(&of_metrics("n1", 11, None, &[changed])));
     let help = |name: &str| {
@@ -167,18 +168,18 @@ fn unprintable_characters_of_users_are_rejected_and_counted() {
     let headers = format!("Host: localhost\r\nContent-Type: application/json\r\n{USER}");
     let register = |device: &str, name: &str| {
         let body = serde_json::json!({ "device": device, "name": name }).to_string();
-        site.ask("POST /api/v1/jobs", &headers, body.as_bytes())
+        site.send("POST /api/v1/jobs", &headers, body.as_bytes())
     };
     for text in UNPRINTABLE {
         for answer in [post_with("comm", text), post_with(text, "x")] {
-            assert_eq!(statuses(&answer), [RefusedForGood], "{text:?}");
+            assert_eq!(statuses(&answer), [RejectedPermanently], "{text:?}");
             let ack = &wire::Answer::decode(&answer.body).unwrap().acks[0];
             assert!(ack.reason.contains("control characters"), "{}", ack.reason);
         }
         // An unprintable name of a metric, and of a job.
         let named = Metric { name: text.into(), ..metric("run_threads", Unit::Count, "") };
         let named = of_metrics(&origin, 0, Some(&own), &[named]);
-        assert_eq!(statuses(&post(&site, USER, &frame(&named))), [RefusedForGood]);
+        assert_eq!(statuses(&post(&site, USER, &frame(&named))), [RejectedPermanently]);
         let answer = register("n1", text);
         assert_eq!(answer.status, 400);
         assert!(answer.text().contains("printable"), "{}", answer.text());
@@ -196,7 +197,7 @@ fn no_node_of_a_registration_is_named_like_an_option_or_a_path() {
     let long = "x".repeat(254);
     for device in ["-x", "--token-file=x", ".", "..", ".x", "a/b", "/", "", &long] {
         let body = serde_json::json!({ "device": device }).to_string();
-        let answer = site.ask("POST /api/v1/jobs", &headers, body.as_bytes());
+        let answer = site.send("POST /api/v1/jobs", &headers, body.as_bytes());
         assert_eq!(answer.status, 400, "{device}");
     }
     let jobs = site.get("/api/v1/jobs").json();
@@ -218,7 +219,7 @@ fn a_user_reports_only_gaps_that_run_notes() {
         );
         let taken = Cause::OF_RUNS.contains(&cause);
         assert!(!(taken && of_the_node), "{cause:?}");
-        let status = if taken { Stored } else { RefusedForGood };
+        let status = if taken { Stored } else { RejectedPermanently };
         assert_eq!(statuses(&post(&site, USER, &frame(&batch))), [status], "{cause:?}");
     }
     let gaps = site.get("/api/v1/gaps").json();
@@ -251,7 +252,7 @@ fn invented_gaps_displace_no_other_gap() {
         node.gaps = (0..1024).map(|n| gap("n1", long_ago.plus(2 * (1024 * number + n)))).collect();
         assert_eq!(statuses(&post(&site, NODE, &frame(&node))), [Stored]);
     }
-    assert_eq!(taken, vec![RefusedForGood; 220]);
+    assert_eq!(taken, vec![RejectedPermanently; 220]);
     let gaps = site.get("/api/v1/gaps").json();
     let of =
         |name: &str| gaps.as_array().unwrap().iter().filter(|gap| gap["origin"] == name).count();
@@ -260,7 +261,7 @@ fn invented_gaps_displace_no_other_gap() {
 }
 
 #[test]
-fn a_flood_of_samples_of_one_node_leaves_room_for_others() {
+fn a_flood_of_samples_of_one_node_leaves_capacity_for_others() {
     let site = Site::with(crate::Limits::default(), &[("samples_per_second_max", "100")]);
     let mut flood = batch("n1", 0);
     flood.ticks = vec![Tick { at: crate::now(), samples: 4000 }];
@@ -273,7 +274,7 @@ fn a_flood_of_samples_of_one_node_leaves_room_for_others() {
     let stored = all.iter().filter(|status| **status == Stored).count();
     // The limit is 6000 samples at once, and 100 more for each second of the test.
     assert!((1..10).contains(&stored), "{stored}");
-    assert!(all.iter().all(|status| [Stored, RefusedForGood].contains(status)), "{all:?}");
+    assert!(all.iter().all(|status| [Stored, RejectedPermanently].contains(status)), "{all:?}");
     let agents = "Authorization: Bearer token-of-agents\r\n";
     assert_eq!(statuses(&post(&site, agents, &frame(&batch("n2", 0)))), [Stored]);
     let limited = site.metric("jobmeter_ingest_frames_total{outcome=\"limited\"}");
@@ -285,7 +286,7 @@ fn a_flood_of_job_events_of_one_node_is_cut_and_others_go_on() {
     let site = Site::start();
     let event = |node: &str| model::JobEvent {
         key: JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(7).unwrap() },
-        spelling: "7".into(),
+        display_id: "7".into(),
         device: DeviceId::new(node).unwrap(),
         user: None,
         uid: None,
@@ -301,8 +302,8 @@ fn a_flood_of_job_events_of_one_node_is_cut_and_others_go_on() {
     // A minute's worth at once are 12 000 events. The node keeps what exceeds it, and sends it later.
     let all: Vec<AckStatus> = (0..8).flat_map(|seq| send(NODE, "n1", seq, 4096)).collect();
     assert_eq!(all[..2], [Stored; 2]);
-    assert!(all[2..].contains(&RefusedForNow), "{all:?}");
-    assert!(all.iter().all(|status| [Stored, RefusedForNow].contains(status)), "{all:?}");
+    assert!(all[2..].contains(&RejectedTemporarily), "{all:?}");
+    assert!(all.iter().all(|status| [Stored, RejectedTemporarily].contains(status)), "{all:?}");
     let agents = "Authorization: Bearer token-of-agents\r\n";
     assert_eq!(send(agents, "n2", 0, 1), [Stored]);
     assert_eq!(send(NODE, "n1", 20, 0), [Stored], "batches without events");
@@ -313,13 +314,13 @@ fn a_request_ends_at_so_many_forbidden_frames() {
     let site = Site::start();
     let (key, origin) = job(&site);
     let of_another: Vec<u8> = (0..40).flat_map(|seq| frame(&batch("n1/run-999999", seq))).collect();
-    assert_eq!(statuses(&post(&site, USER, &of_another)), [RefusedForNow; 40]);
+    assert_eq!(statuses(&post(&site, USER, &of_another)), [RejectedTemporarily; 40]);
     // A permitted batch is stored, but not after too many forbidden ones.
     let thread = metric("run_threads", Unit::Count, "");
     let own = frame(&of_metrics(&origin, 0, Some(&key), &[thread]));
     assert_eq!(
         statuses(&post(&site, USER, &[of_another, own.clone()].concat())),
-        [RefusedForNow; 41]
+        [RejectedTemporarily; 41]
     );
     assert_eq!(statuses(&post(&site, USER, &own)), [Stored]);
     assert_eq!(site.metric("jobmeter_ingest_frames_total{outcome=\"forbidden\"}"), 81.0);
@@ -377,6 +378,6 @@ fn samples_are_decoded_only_of_a_sender_who_may_send() {
     let many: Vec<u8> =
         (0..40).flat_map(|n| of_damaged_samples(&format!("n1/run-{}", 90 + n), 3)).collect();
     let answer = post(&site, USER, &many);
-    assert_eq!(statuses(&answer), [RefusedForNow; 40]);
+    assert_eq!(statuses(&answer), [RejectedTemporarily; 40]);
     assert_eq!((frames("forbidden"), frames("malformed")), (44.0, 2.0));
 }

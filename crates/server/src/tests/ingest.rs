@@ -41,7 +41,7 @@ pub(crate) fn frame(batch: &Batch) -> Vec<u8> {
 }
 
 pub(super) fn post(site: &Site, headers: &str, body: &[u8]) -> Answer {
-    site.ask("POST /v1/batches", &format!("{HEADERS}{headers}"), body)
+    site.send("POST /v1/batches", &format!("{HEADERS}{headers}"), body)
 }
 
 pub(super) fn statuses(answer: &Answer) -> Vec<AckStatus> {
@@ -50,17 +50,17 @@ pub(super) fn statuses(answer: &Answer) -> Vec<AckStatus> {
     acks.iter().map(|ack| ack.status).collect()
 }
 
-use AckStatus::{Duplicate, RefusedForGood, RefusedForNow, Stored};
+use AckStatus::{Duplicate, RejectedPermanently, RejectedTemporarily, Stored};
 
 #[test]
-fn batches_are_stored_once_and_a_bad_frame_refuses_itself_alone() {
+fn batches_are_stored_once_and_a_bad_frame_rejects_itself_alone() {
     let site = Site::start();
     let mut damaged = frame(&batch("n1", 1));
     *damaged.last_mut().unwrap() ^= 1;
     let body =
         [frame(&batch("n1", 0)), damaged, frame(&batch("n1", 2)), b"JMB2newer".to_vec()].concat();
     let answer = post(&site, "", &body);
-    assert_eq!(statuses(&answer), [Stored, RefusedForGood, Stored, RefusedForNow]);
+    assert_eq!(statuses(&answer), [Stored, RejectedPermanently, Stored, RejectedTemporarily]);
     let answer = post(&site, "", &frame(&batch("n1", 2)));
     assert_eq!(statuses(&answer), [Duplicate]);
     assert_eq!(site.metric("jobmeter_ingest_samples_total"), 2.0);
@@ -74,7 +74,7 @@ fn batches_are_stored_once_and_a_bad_frame_refuses_itself_alone() {
 }
 
 #[test]
-fn what_is_no_request_of_frames_is_refused_by_its_status() {
+fn a_request_without_frames_is_rejected_by_its_status() {
     let site = Site::with(Limits::default(), &[("body_bytes_max", "1MiB")]);
     let good = frame(&batch("n1", 0));
     let host = "Host: localhost\r\n";
@@ -88,13 +88,13 @@ fn what_is_no_request_of_frames_is_refused_by_its_status() {
         (format!("{HEADERS}Authorization: Bearer wrong\r\n"), &good[..], 401),
         (format!("{HEADERS}Authorization: Bearer token-of-guests\r\n"), &good[..], 403),
     ] {
-        let answer = site.ask("POST /v1/batches", &headers, body);
+        let answer = site.send("POST /v1/batches", &headers, body);
         assert_eq!(answer.status, want, "{headers} {answer:?}");
         let problem: api::Problem = serde_json::from_slice(&answer.body).unwrap();
         assert!(!problem.code.is_empty() && !problem.message.is_empty());
     }
     assert_eq!(site.metric("jobmeter_ingest_samples_total"), 0.0);
-    assert_eq!(site.ask("GET /v1/batches", HEADERS, b"").status, 405);
+    assert_eq!(site.send("GET /v1/batches", HEADERS, b"").status, 405);
 }
 
 #[test]
@@ -102,12 +102,12 @@ fn an_agents_token_appends_for_its_own_origin_only_and_reads_nothing() {
     let site = Site::start();
     let own = "Authorization: Bearer token-of-n1\r\n";
     let body = [frame(&batch("n1", 0)), frame(&batch("n2", 0))].concat();
-    assert_eq!(statuses(&post(&site, own, &body)), [Stored, RefusedForNow]);
+    assert_eq!(statuses(&post(&site, own, &body)), [Stored, RejectedTemporarily]);
     let all = "Authorization: Bearer token-of-agents\r\n";
     assert_eq!(statuses(&post(&site, all, &body)), [Duplicate, Stored]);
     for path in ["/api/v1/nodes", "/rpc/get_metrics?nodes=n1", "/metrics"] {
         let headers = format!("Host: localhost\r\n{own}");
-        assert_eq!(site.ask(&format!("GET {path}"), &headers, b"").status, 403, "{path}");
+        assert_eq!(site.send(&format!("GET {path}"), &headers, b"").status, 403, "{path}");
     }
 }
 
@@ -116,7 +116,7 @@ fn job_on(device: &str) -> JobEvent {
     let key = JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(42).unwrap() };
     JobEvent {
         key,
-        spelling: "42".into(),
+        display_id: "42".into(),
         device: DeviceId::new(device).unwrap(),
         user: None,
         uid: Some(1234),
@@ -128,7 +128,7 @@ fn job_on(device: &str) -> JobEvent {
 }
 
 #[test]
-fn an_agents_token_tells_of_its_own_node_only() {
+fn an_agents_token_reports_its_own_node_only() {
     let site = Site::start();
     let own = "Authorization: Bearer token-of-n1\r\n";
     let all = "Authorization: Bearer token-of-agents\r\n";
@@ -144,9 +144,9 @@ fn an_agents_token_tells_of_its_own_node_only() {
         cause: Cause::AgentDown,
         detail: "".into(),
     });
-    for (batch, of_all) in [(event, RefusedForNow), (gap, Stored)] {
+    for (batch, of_all) in [(event, RejectedTemporarily), (gap, Stored)] {
         let body = frame(&batch);
-        assert_eq!(statuses(&post(&site, own, &body)), [RefusedForNow]);
+        assert_eq!(statuses(&post(&site, own, &body)), [RejectedTemporarily]);
         assert_eq!(statuses(&post(&site, all, &body)), [of_all], "one that may be a poller's");
     }
     assert_eq!(site.get("/api/v1/jobs").json(), serde_json::json!([]));
@@ -178,7 +178,7 @@ fn a_node_that_lies_about_an_owner_opens_no_other_node() {
         "/api/v1/explain?job=42",
     ] {
         let headers = "Host: localhost\r\nAuthorization: Bearer token-of-77\r\n";
-        let answer = site.ask(&format!("GET {path}"), headers, b"");
+        let answer = site.send(&format!("GET {path}"), headers, b"");
         assert!(answer.status == 200 && answer.text().contains("n1"), "{path} {answer:?}");
         assert!(!answer.text().contains("n2"), "{path} {}", answer.text());
     }
@@ -186,20 +186,20 @@ fn a_node_that_lies_about_an_owner_opens_no_other_node() {
         let body = serde_json::json!({"query": format!("SELECT * FROM {table}")}).to_string();
         let headers = "Host: localhost\r\nContent-Type: application/json\r\n\
                        Authorization: Bearer token-of-77\r\n";
-        let answer = site.ask("POST /api/v1/sql", headers, body.as_bytes());
+        let answer = site.send("POST /api/v1/sql", headers, body.as_bytes());
         assert!(answer.status == 200 && answer.text().contains("n1"), "{table} {answer:?}");
         assert!(!answer.text().contains("n2"), "{table} {}", answer.text());
     }
 }
 
 #[test]
-fn what_nodes_tell_of_jobs_is_known_before_the_ack() {
+fn jobs_reported_by_nodes_are_known_before_the_ack() {
     let site = Site::start();
-    let mut told = batch("n1", 0);
-    told.jobs.push(job_on("n1"));
+    let mut got = batch("n1", 0);
+    got.jobs.push(job_on("n1"));
     // The second batch is a duplicate. The server applies its job events all the same.
     for want in [Stored, Duplicate] {
-        assert_eq!(statuses(&post(&site, "", &frame(&told))), [want]);
+        assert_eq!(statuses(&post(&site, "", &frame(&got))), [want]);
         let jobs = site.get("/api/v1/jobs?state=running").json();
         assert_eq!(jobs[0]["cluster"], "slurm");
         assert_eq!(jobs[0]["devices"][0], "n1");
@@ -207,20 +207,20 @@ fn what_nodes_tell_of_jobs_is_known_before_the_ack() {
 }
 
 #[test]
-fn agents_are_told_the_configuration_they_do_not_have() {
+fn agents_receive_the_configuration_that_they_lack() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("agents.toml"), "[sources.load]\nperiod = \"1s\"\n").unwrap();
     let site = Site::within(dir, Limits::default(), &[]);
-    let told = |headers: &str, seq| {
+    let got = |headers: &str, seq| {
         let answer = post(&site, headers, &frame(&batch("n1", seq)));
         let answer = wire::Answer::decode(&answer.body).unwrap();
         (answer.config_generation, String::from_utf8(answer.config).unwrap())
     };
-    let (generation, text) = told("", 0);
+    let (generation, text) = got("", 0);
     assert!(generation != 0 && text.contains("period"));
-    assert_eq!(told("X-Jobmeter-Config: 1\r\n", 1), (generation, text));
+    assert_eq!(got("X-Jobmeter-Config: 1\r\n", 1), (generation, text));
     let known = format!("X-Jobmeter-Config: {generation}\r\n");
-    assert_eq!(told(&known, 2), (generation, String::new()));
+    assert_eq!(got(&known, 2), (generation, String::new()));
     let run = post(&site, "", &frame(&batch("n1/run-7", 0)));
     let run = wire::Answer::decode(&run.body).unwrap();
     assert_eq!((run.config_generation, run.config.len()), (0, 0), "a run of a user is no agent");
@@ -241,7 +241,7 @@ fn a_user_sends_what_was_counted_for_his_own_jobs_alone() {
     let site = Site::start();
     let user = "Authorization: Bearer token-of-1234\r\n";
     let headers = format!("Host: localhost\r\nContent-Type: application/json\r\n{user}");
-    let answer = site.ask("POST /api/v1/jobs", &headers, br#"{"device": "n1", "name": "x"}"#);
+    let answer = site.send("POST /api/v1/jobs", &headers, br#"{"device": "n1", "name": "x"}"#);
     assert_eq!(answer.status, 200, "{answer:?}");
     let id = answer.json()["id"].as_i64().unwrap();
     let own = JobKey { cluster: ClusterId::local(), id: JobId::new(id).unwrap() };
@@ -263,18 +263,18 @@ fn a_user_sends_what_was_counted_for_his_own_jobs_alone() {
         ("n2/run-1", Some(&own), "n2"),
     ] {
         let body = of(origin, job, device);
-        assert_eq!(statuses(&post(&site, user, &body)), [RefusedForNow], "{origin} {device}");
+        assert_eq!(statuses(&post(&site, user, &body)), [RejectedTemporarily], "{origin} {device}");
     }
     let body = of(&origin, Some(&own), "n1");
     let somebody = "Authorization: Bearer token-of-77\r\n";
-    assert_eq!(statuses(&post(&site, somebody, &body)), [RefusedForNow]);
+    assert_eq!(statuses(&post(&site, somebody, &body)), [RejectedTemporarily]);
     assert_eq!(statuses(&post(&site, user, &body)), [Stored]);
     let mut gap = batch(&origin, 1);
     gap.table = Arc::default();
     (gap.ticks, gap.index, gap.values) = (Vec::new(), Vec::new(), Vec::new());
     gap.jobs.push(JobEvent {
         key: other,
-        spelling: "1".into(),
+        display_id: "1".into(),
         device: DeviceId::new("n1").unwrap(),
         user: None,
         uid: Some(1234),
@@ -283,5 +283,5 @@ fn a_user_sends_what_was_counted_for_his_own_jobs_alone() {
         monitor: None,
         oom_kills: Vec::new(),
     });
-    assert_eq!(statuses(&post(&site, user, &frame(&gap))), [RefusedForNow]);
+    assert_eq!(statuses(&post(&site, user, &frame(&gap))), [RejectedTemporarily]);
 }

@@ -1,7 +1,7 @@
 //! The limits of SQL in a running server: error messages, counters, and that all resources are released.
 
+use super::access_matrix::send_as;
 use super::ingest::{batch, frame, post, statuses};
-use super::sight::asks;
 use super::{Answer, Site, request, until};
 use crate::Limits;
 use std::io::Write;
@@ -23,7 +23,7 @@ fn site(limits: Limits, flags: &[(&str, &str)]) -> Site {
 
 fn sql(site: &Site, query: &str) -> Answer {
     let body = serde_json::json!({ "query": query }).to_string();
-    site.ask("POST /api/v1/sql", JSON, body.as_bytes())
+    site.send("POST /api/v1/sql", JSON, body.as_bytes())
 }
 
 /// Runs a statement that exceeds a limit, which is counted. Afterwards other statements are answered.
@@ -60,11 +60,11 @@ fn one_users_requests_under_way_are_bounded_and_others_go_on() {
     super::secret(&dir.path().join("tokens"), "user:1000 token-of-ann\nuser:2000 token-of-bob\n");
     let limits = Limits { requests_per_user_max: 1, ..Limits::default() };
     let site = Site::within(dir, limits, &[("query.time_max", "3s")]);
-    let me = |token| asks(&site, token, "GET /api/v1/me", b"").status;
+    let me = |token| send_as(&site, token, "GET /api/v1/me", b"").status;
     let body = serde_json::json!({ "query": ENDLESS }).to_string();
     std::thread::scope(|scope| {
         let statement =
-            scope.spawn(|| asks(&site, "token-of-ann", "POST /api/v1/sql", body.as_bytes()));
+            scope.spawn(|| send_as(&site, "token-of-ann", "POST /api/v1/sql", body.as_bytes()));
         until("the statement runs", || site.metric("jobmeter_sql_statements") == 1.0);
         assert_eq!((me("token-of-ann"), me("token-of-bob")), (429, 200));
         assert_eq!(statement.join().unwrap().status, 413);
@@ -81,19 +81,25 @@ fn one_token_of_a_scheduler_takes_neither_requests_nor_audit_entries_of_another(
     super::secret(&dir.path().join("tokens"), tokens);
     let limits = Limits { requests_per_user_max: 1, ..Limits::default() };
     let site = Site::within(dir, limits, &[]);
-    let tell = |token: &str, cluster: &str, id: u32| {
+    let report = |token: &str, cluster: &str, id: u32| {
         let body = serde_json::json!({"cluster": cluster, "id": id, "state": "waiting"});
-        asks(&site, token, "POST /api/v1/jobs", body.to_string().as_bytes()).status
+        send_as(&site, token, "POST /api/v1/jobs", body.to_string().as_bytes()).status
     };
-    assert!((1..=205).all(|id| tell("token-of-slurm", "slurm", id) == 200));
-    assert_eq!((tell("token-of-other", "slurm", 300), tell("token-of-oar", "oar", 1)), (200, 200));
+    assert!((1..=205).all(|id| report("token-of-slurm", "slurm", id) == 200));
+    assert_eq!(
+        (report("token-of-other", "slurm", 300), report("token-of-oar", "oar", 1)),
+        (200, 200)
+    );
     let headers = format!("{JSON}Authorization: Bearer token-of-slurm\r\n");
     let whole = request("POST /api/v1/jobs", &headers, b"{ }");
     let mut held = site.connect();
     held.write_all(&whole[..whole.len() - 1]).unwrap();
     until("it is under way", || site.metric("jobmeter_http_requests_under_way") >= 2.0);
-    assert_eq!(tell("token-of-slurm", "slurm", 1), 429);
-    assert_eq!((tell("token-of-other", "slurm", 301), tell("token-of-oar", "oar", 2)), (200, 200));
+    assert_eq!(report("token-of-slurm", "slurm", 1), 429);
+    assert_eq!(
+        (report("token-of-other", "slurm", 301), report("token-of-oar", "oar", 2)),
+        (200, 200)
+    );
     drop(held);
     let dir = site.stop();
     let text = std::fs::read_to_string(dir.path().join("data/audit-users.log")).unwrap();
@@ -134,7 +140,8 @@ fn an_answer_that_meets_its_limit_late() {
             .ends_with("\nerror: the result has more than 20000 rows; add LIMIT, or select less\n")
     );
     let body = serde_json::json!({ "query": wide }).to_string();
-    let csv = site.ask("POST /api/v1/sql", &format!("{JSON}Accept: text/csv\r\n"), body.as_bytes());
+    let csv =
+        site.send("POST /api/v1/sql", &format!("{JSON}Accept: text/csv\r\n"), body.as_bytes());
     assert!(
         csv.text()
             .ends_with("\nerror: the result has more than 20000 rows; add LIMIT, or select less\n")
@@ -151,7 +158,7 @@ fn a_statement_that_is_too_long() {
 }
 
 #[test]
-fn more_statements_than_may_run_wait_and_more_than_may_wait_are_refused() {
+fn more_statements_than_may_run_wait_and_more_than_may_wait_are_rejected() {
     let limits = Limits { waiting_questions_max: 1, ..Limits::default() };
     let site = site(limits, &[("query.concurrency_max", "1")]);
     let mut first = site.connect();

@@ -1,18 +1,18 @@
 //! A complete server within this process, on its own port, with limits that a test can reach.
 
+mod access_matrix;
 mod connections;
 mod demand;
+mod disputed_reports;
 mod hostile_senders;
+mod http_queries;
 pub(crate) mod ingest;
+mod job_updates;
 mod limits;
 mod nodes;
-mod questions;
 mod rights;
 mod schedulers;
-mod sight;
 mod tls;
-mod told;
-mod whose_word;
 
 use crate::{Limits, Server, Settings};
 use config::{ConfigFile, Given, Raw};
@@ -108,7 +108,7 @@ impl Site {
     }
 
     /// Sends a request with these headers (each line with its CRLF), and reads the whole response.
-    fn ask(&self, line: &str, headers: &str, body: &[u8]) -> Answer {
+    fn send(&self, line: &str, headers: &str, body: &[u8]) -> Answer {
         let mut stream = self.connect();
         // The server may reject the request before all of it is sent.
         if let Err(error) = stream.write_all(&request(line, headers, body)) {
@@ -118,7 +118,7 @@ impl Site {
     }
 
     fn get(&self, path: &str) -> Answer {
-        self.ask(&format!("GET {path}"), "Host: localhost\r\n", b"")
+        self.send(&format!("GET {path}"), "Host: localhost\r\n", b"")
     }
 
     /// Returns the value of a metric. Its labels are part of `name`.

@@ -8,7 +8,7 @@ use wire::AckStatus::Stored;
 
 fn forget(site: &Site, node: &str) -> super::Answer {
     let headers = "Host: localhost\r\nAuthorization: Bearer token-of-admins\r\n";
-    site.ask(&format!("DELETE /api/v1/nodes/{node}"), headers, b"")
+    site.send(&format!("DELETE /api/v1/nodes/{node}"), headers, b"")
 }
 
 #[test]

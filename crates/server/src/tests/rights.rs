@@ -1,7 +1,7 @@
 //! Access control: names, origins, tokens.
 
 use super::{Site, secret};
-use crate::{Limits, LiveError, Server, StartError};
+use crate::{Limits, ReloadError, Server, StartError};
 
 fn with(token: &str, more: &str) -> String {
     format!("Host: localhost\r\nAuthorization: Bearer {token}\r\n{more}")
@@ -16,29 +16,29 @@ fn a_user_learns_that_an_agents_batches_are_not_accepted() {
         let headers = format!(
             "Host: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/x-jobmeter-knock\r\n"
         );
-        site.ask("POST /v1/batches", &headers, b"").status
+        site.send("POST /v1/batches", &headers, b"").status
     };
     assert_eq!(["token-of-1234", "token-of-agents", "token-of-admins"].map(knock), [403, 415, 415]);
 }
 
 #[test]
-fn foreign_hosts_and_origins_are_refused_and_counted() {
+fn foreign_hosts_and_origins_are_rejected_and_counted() {
     let site = Site::start();
-    let ask = |line: &str, headers: &str| {
+    let send = |line: &str, headers: &str| {
         let headers = format!("{JSON}{headers}");
-        site.ask(line, &headers, br#"{"device": "n1"}"#)
+        site.send(line, &headers, br#"{"device": "n1"}"#)
     };
-    let answer = ask("GET /api/v1/nodes", "Host: evil.example\r\n");
+    let answer = send("GET /api/v1/nodes", "Host: evil.example\r\n");
     assert_eq!(answer.status, 421);
     assert!(answer.json()["message"].as_str().unwrap().contains("`names`"));
-    assert_eq!(ask("GET /", "Host: evil.example\r\n").status, 421);
+    assert_eq!(send("GET /", "Host: evil.example\r\n").status, 421);
     let foreign = "Host: localhost\r\nOrigin: http://evil.example\r\n";
-    assert_eq!(ask("POST /api/v1/jobs", foreign).status, 403);
-    let answer = ask("GET /api/v1/nodes", foreign);
+    assert_eq!(send("POST /api/v1/jobs", foreign).status, 403);
+    let answer = send("GET /api/v1/nodes", foreign);
     assert_eq!(answer.status, 200);
     assert_eq!(answer.header("access-control-allow-origin"), None);
     let own = "Host: localhost\r\nOrigin: http://localhost\r\n";
-    assert_eq!(ask("POST /api/v1/jobs", own).status, 200);
+    assert_eq!(send("POST /api/v1/jobs", own).status, 200);
     assert_eq!(site.metric("jobmeter_refusals_total{reason=\"host\"}"), 2.0);
     assert_eq!(site.metric("jobmeter_refusals_total{reason=\"origin\"}"), 1.0);
     assert_eq!(site.get("/api/v1/jobs").json().as_array().unwrap().len(), 1);
@@ -61,7 +61,7 @@ fn every_answer_carries_what_keeps_browsers_safe() {
 #[test]
 fn without_identity_by_loopback_a_token_alone_names_a_caller() {
     let site = Site::with(Limits::default(), &[("access.loopback", "none")]);
-    let me = |headers: &str| site.ask("GET /api/v1/me", headers, b"").status;
+    let me = |headers: &str| site.send("GET /api/v1/me", headers, b"").status;
     assert_eq!(me("Host: localhost\r\n"), 401, "this test's user is the server's own");
     assert_eq!(me("Host: localhost\r\nAuthorization: Bearer token-of-admins\r\n"), 200);
     let server = site.server.as_ref().unwrap();
@@ -81,7 +81,7 @@ fn somebody_behind_a_proxy_has_no_rights_without_a_token() {
         ("GET /api/v1/ready", 200),
         ("GET /", 200),
     ] {
-        let answer = site.ask(line, proxied, b"");
+        let answer = site.send(line, proxied, b"");
         assert_eq!(answer.status, want, "{line}");
         assert_eq!(answer.header("www-authenticate").is_some(), want == 401);
     }
@@ -95,20 +95,21 @@ fn somebody_behind_a_proxy_has_no_rights_without_a_token() {
         "True-Client-IP: 192.0.2.1",
     ] {
         let headers = format!("Host: localhost\r\n{header}\r\n");
-        assert_eq!(site.ask("GET /api/v1/nodes", &headers, b"").status, 401, "{header}");
+        assert_eq!(site.send("GET /api/v1/nodes", &headers, b"").status, 401, "{header}");
     }
     let token = format!("{proxied}Authorization: Bearer token-of-admins\r\n");
-    assert_eq!(site.ask("GET /api/v1/nodes", &token, b"").status, 200);
+    assert_eq!(site.send("GET /api/v1/nodes", &token, b"").status, 200);
 }
 
 #[test]
 fn a_user_sees_and_ends_no_job_of_somebody_else() {
     let site = Site::start();
-    let begun = site.ask("POST /api/v1/jobs", &with("token-of-1234", JSON), br#"{"device": "n1"}"#);
+    let begun =
+        site.send("POST /api/v1/jobs", &with("token-of-1234", JSON), br#"{"device": "n1"}"#);
     let id = begun.json()["id"].as_i64().unwrap();
     let (report, end) =
         (format!("GET /api/v1/jobs/local:{id}"), format!("POST /api/v1/jobs/{id}/end"));
-    let of = |token: &str, line: &str| site.ask(line, &with(token, JSON), b"{}");
+    let of = |token: &str, line: &str| site.send(line, &with(token, JSON), b"{}");
 
     // For others the job does not exist: they get the same status and body as for an unused ID.
     for token in ["token-of-77", "token-of-guests"] {
@@ -120,11 +121,11 @@ fn a_user_sees_and_ends_no_job_of_somebody_else() {
             ("GET /api/v1/range?job=", ""),
             ("GET /api/v1/series?job=local:", ""),
         ] {
-            let ask = |id: &str| {
+            let send = |id: &str| {
                 let answer = of(token, &format!("{before}{id}{after}"));
                 (answer.status, answer.text().replace(id, "ID"))
             };
-            let (theirs, no_job) = (ask(&id.to_string()), ask("987654"));
+            let (theirs, no_job) = (send(&id.to_string()), send("987654"));
             assert_eq!(theirs, no_job, "{token} {before}");
         }
     }
@@ -151,26 +152,26 @@ fn a_user_sees_and_ends_no_job_of_somebody_else() {
 }
 
 #[test]
-fn a_jobs_user_is_the_caller_and_never_what_the_request_says() {
+fn a_jobs_user_is_the_caller_and_never_taken_from_the_request() {
     let site = Site::start();
     let root = br#"{"device": "n1", "uid": 0, "user": "root"}"#;
-    let refused = site.ask("POST /api/v1/jobs", &with("token-of-77", JSON), root);
-    assert_eq!(refused.status, 400, "{refused:?}");
+    let rejected = site.send("POST /api/v1/jobs", &with("token-of-77", JSON), root);
+    assert_eq!(rejected.status, 400, "{rejected:?}");
     let body = br#"{"device": "n1"}"#;
-    let begun = site.ask("POST /api/v1/jobs", &with("token-of-77", JSON), body);
+    let begun = site.send("POST /api/v1/jobs", &with("token-of-77", JSON), body);
     assert_eq!(begun.status, 200, "{begun:?}");
     assert_eq!(site.get("/api/v1/jobs").json()[0]["uid"], 77);
     for token in ["token-of-admins", "token-of-guests", "token-of-n1"] {
-        let begun = site.ask("POST /api/v1/jobs", &with(token, JSON), body);
+        let begun = site.send("POST /api/v1/jobs", &with(token, JSON), body);
         assert_eq!(begun.status, 403, "{token} names no user");
     }
 }
 
 #[test]
-fn tokens_are_taken_anew_and_bad_ones_change_nothing() {
+fn tokens_are_reloaded_and_bad_ones_change_nothing() {
     let site = Site::start();
     let server = site.server.as_ref().unwrap();
-    let status = |token: &str| site.ask("GET /api/v1/nodes", &with(token, ""), b"").status;
+    let status = |token: &str| site.send("GET /api/v1/nodes", &with(token, ""), b"").status;
     let reload = || site.runtime.block_on(server.reload(&Site::config(&site.dir, &[])));
     assert_eq!((status("token-of-admins"), status("another-token")), (200, 401));
     secret(&site.dir.path().join("tokens"), "admin another-token\n");
@@ -205,13 +206,13 @@ fn nobody_else_is_let_in_without_a_token_and_tls() {
         let started = runtime.block_on(Server::start(settings));
         (started.map(|server| runtime.block_on(server.stop())), dir)
     };
-    let (refused, dir) = start("", &[("plain", "true")]);
-    let Err(StartError::Live(errors)) = refused else { panic!("it started") };
-    assert!(matches!(errors.0[..], [LiveError::NoToken(_)]), "{errors:?}");
+    let (rejected, dir) = start("", &[("plain", "true")]);
+    let Err(StartError::ReloadableConfig(errors)) = rejected else { panic!("it started") };
+    assert!(matches!(errors.0[..], [ReloadError::NoToken(_)]), "{errors:?}");
     assert!(!dir.path().join("data").try_exists().unwrap(), "nothing is touched");
-    let (refused, _) = start("admin 12345678\n", &[]);
-    let Err(StartError::Live(errors)) = refused else { panic!("it started") };
-    assert!(matches!(errors.0[..], [LiveError::NoTls(_)]), "{errors:?}");
+    let (rejected, _) = start("admin 12345678\n", &[]);
+    let Err(StartError::ReloadableConfig(errors)) = rejected else { panic!("it started") };
+    assert!(matches!(errors.0[..], [ReloadError::NoTls(_)]), "{errors:?}");
     let (started, _) = start("admin 12345678\n", &[("plain", "true")]);
     assert!(matches!(started, Ok(Ok(()))), "{started:?}");
 }
@@ -219,51 +220,54 @@ fn nobody_else_is_let_in_without_a_token_and_tls() {
 #[test]
 fn a_token_for_jobs_registers_and_ends_those_of_its_cluster_and_reads_nothing() {
     let site = Site::start();
-    let ask =
-        |token: &str, line: &str, body: &str| site.ask(line, &with(token, JSON), body.as_bytes());
+    let send =
+        |token: &str, line: &str, body: &str| site.send(line, &with(token, JSON), body.as_bytes());
     let make = |scope: &str| {
         let body = serde_json::json!({"scope": scope}).to_string();
-        let made = ask("token-of-admins", "POST /api/v1/tokens", &body).json();
+        let made = send("token-of-admins", "POST /api/v1/tokens", &body).json();
         assert_eq!(made["info"]["scope"], scope);
         made["token"].as_str().unwrap().to_owned()
     };
     let (slurms, anys) = (make("jobs:slurm"), make("jobs"));
     let began = crate::now().plus(-100 * model::Timestamp::SECOND).seconds();
-    let tell = |token: &str, cluster: &str| {
-        let said = serde_json::json!({
+    let report = |token: &str, cluster: &str| {
+        let job = serde_json::json!({
             "cluster": cluster, "id": 7, "user": "ann", "account": "physics", "start": began,
             "nodes": [{"device": "n1"}],
         });
-        ask(token, "POST /api/v1/jobs", &said.to_string()).status
+        send(token, "POST /api/v1/jobs", &job.to_string()).status
     };
-    assert_eq!([tell(&slurms, "slurm"), tell(&slurms, "oar"), tell(&anys, "oar")], [200, 403, 200]);
+    assert_eq!(
+        [report(&slurms, "slurm"), report(&slurms, "oar"), report(&anys, "oar")],
+        [200, 403, 200]
+    );
     // No token can be created for local jobs, which belong to their users.
-    let local = ask("token-of-admins", "POST /api/v1/tokens", r#"{"scope": "jobs:local"}"#);
+    let local = send("token-of-admins", "POST /api/v1/tokens", r#"{"scope": "jobs:local"}"#);
     assert_eq!(local.status, 400, "{local:?}");
     let long = r#"{"scope": "read:0", "expires_in_seconds": 8639913600}"#;
-    let long = ask("token-of-admins", "POST /api/v1/tokens", long);
+    let long = send("token-of-admins", "POST /api/v1/tokens", long);
     assert!(long.text().contains("and 3660 d at most (316224000 s)"), "{long:?}");
 
     let end = |name: &str, more: &str| {
         let line = format!("POST /api/v1/jobs/{name}/end{more}");
-        ask(&slurms, &line, r#"{"exit_code": 3}"#)
+        send(&slurms, &line, r#"{"exit_code": 3}"#)
     };
     let ended = end("slurm:7", "");
-    let told = ended.json();
+    let got = ended.json();
     assert_eq!(
-        (ended.status, &told["state"], &told["exit_code"]),
+        (ended.status, &got["state"], &got["exit_code"]),
         (200, &"failed".into(), &3.into())
     );
     for key in ["user", "account", "start", "submit"] {
-        assert_eq!(told[key], serde_json::Value::Null, "{key} is not his to read: {told}");
+        assert_eq!(got[key], serde_json::Value::Null, "{key} is not his to read: {got}");
     }
-    assert_eq!(told["devices"], serde_json::json!([]));
+    assert_eq!(got["devices"], serde_json::json!([]));
     let again = end("7", "?cluster=slurm");
     assert_eq!((again.status, &again.json()["changed"]), (200, &false.into()));
     for (name, want) in [("7", 400), ("oar:7", 403), ("local:1", 403), ("slurm:8", 404)] {
         assert_eq!(end(name, "").status, want, "{name}");
     }
-    assert_eq!(ask(&slurms, "POST /api/v1/jobs", r#"{"device": "n1"}"#).status, 403);
+    assert_eq!(send(&slurms, "POST /api/v1/jobs", r#"{"device": "n1"}"#).status, 403);
     for line in [
         "GET /api/v1/jobs",
         "GET /api/v1/jobs/slurm:7",
@@ -274,10 +278,10 @@ fn a_token_for_jobs_registers_and_ends_those_of_its_cluster_and_reads_nothing() 
         "GET /rpc/get_metrics?job_id=7",
         "GET /metrics",
     ] {
-        let answer = ask(&slurms, line, r#"{"scope": "jobs"}"#);
+        let answer = send(&slurms, line, r#"{"scope": "jobs"}"#);
         assert_eq!(answer.status, 403, "{line}: {answer:?}");
     }
-    let job = ask("token-of-admins", "GET /api/v1/jobs/slurm:7", "").json()["job"].clone();
+    let job = send("token-of-admins", "GET /api/v1/jobs/slurm:7", "").json()["job"].clone();
     assert_eq!((&job["user"], &job["account"]), (&"ann".into(), &"physics".into()));
     assert_eq!((&job["state"], &job["start"]), (&"failed".into(), &began.into()));
     let dir = site.stop();

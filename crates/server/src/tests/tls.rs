@@ -37,7 +37,7 @@ impl Authority {
     }
 }
 
-fn ask(
+fn send(
     site: &Site,
     trusted: &Authority,
     shown: Option<Identity>,
@@ -80,19 +80,19 @@ fn an_agents_certificate_is_its_token() {
     assert!(site.server.as_ref().unwrap().url().starts_with("https://127.0.0.1:"));
     let post = |shown, origin: &str| {
         let body = frame(&batch(origin, 0));
-        ask(&site, &authority, shown, "POST /v1/batches", HEADERS, &body)
+        send(&site, &authority, shown, "POST /v1/batches", HEADERS, &body)
     };
     let n1 = authority.identity("n1");
     let acks = |answer: Result<Answer, String>| statuses(&answer.unwrap());
     assert_eq!(acks(post(Some((n1.0.clone(), n1.1.clone_key())), "n1")), [AckStatus::Stored]);
-    assert_eq!(acks(post(Some(n1), "n8")), [AckStatus::RefusedForNow]);
+    assert_eq!(acks(post(Some(n1), "n8")), [AckStatus::RejectedTemporarily]);
     // Without a certificate the kernel identifies the caller: this test's user, who is the server's own.
     assert_eq!(acks(post(None, "n8")), [AckStatus::Stored]);
     // A certificate of another authority is not accepted.
     assert!(post(Some(Authority::new().identity("n9")), "n9").is_err());
     let before = "jobmeter_connections_total{outcome=\"handshake_failed\"}";
     let get = |path: &str| {
-        ask(&site, &authority, None, &format!("GET {path}"), "Host: localhost\r\n", b"").unwrap()
+        send(&site, &authority, None, &format!("GET {path}"), "Host: localhost\r\n", b"").unwrap()
     };
     assert!(get("/metrics").text().contains(&format!("{before} 1")), "{}", get("/metrics").text());
     let always = get("/api/v1/ready");
@@ -114,7 +114,9 @@ fn a_new_certificate_holds_for_new_connections_and_a_bad_one_for_none() {
     let reload = || site.runtime.block_on(server.reload(&Site::config(&site.dir, &flags)));
     let ready = |trusted: &Authority| {
         let line = "GET /api/v1/ready";
-        ask(&site, trusted, None, line, "Host: localhost\r\n", b"").map(|answer| answer.status).ok()
+        send(&site, trusted, None, line, "Host: localhost\r\n", b"")
+            .map(|answer| answer.status)
+            .ok()
     };
     assert_eq!(ready(&old), Some(200));
     let new = Authority::new();

@@ -71,7 +71,7 @@ impl Program {
         (code, text)
     }
 
-    pub(crate) fn ask(&self, line: &str, headers: &str, body: &[u8]) -> (u16, Vec<u8>) {
+    pub(crate) fn send(&self, line: &str, headers: &str, body: &[u8]) -> (u16, Vec<u8>) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.write_all(&request(line, headers, body)).unwrap();
         let mut bytes = Vec::new();
@@ -80,13 +80,19 @@ impl Program {
     }
 
     pub(crate) fn json(&self, path: &str) -> serde_json::Value {
-        let (status, body) = self.ask(&format!("GET {path}"), "", b"");
+        let (status, body) = self.send(&format!("GET {path}"), "", b"");
         assert_eq!(status, 200, "{path}: {}", body.escape_ascii());
         serde_json::from_slice(&body).unwrap()
     }
 
     /// Sends a request as another user of this machine, and returns the response.
-    pub(crate) fn ask_as(&self, uid: u32, line: &str, headers: &str, body: &str) -> (u16, Vec<u8>) {
+    pub(crate) fn send_as(
+        &self,
+        uid: u32,
+        line: &str,
+        headers: &str,
+        body: &str,
+    ) -> (u16, Vec<u8>) {
         let output = self.shell_as(uid, &request(line, headers, body.as_bytes()), "cat <&3");
         parts(&output).unwrap_or_else(|| panic!("{line}: {}", output.escape_ascii()))
     }
@@ -146,7 +152,7 @@ pub(crate) fn frame(seq: u64, at: Timestamp) -> Vec<u8> {
 }
 
 /// Like `frame`, with the node's job events.
-pub(crate) fn frame_telling(seq: u64, at: Timestamp, jobs: Vec<JobEvent>) -> Vec<u8> {
+pub(crate) fn frame_reporting(seq: u64, at: Timestamp, jobs: Vec<JobEvent>) -> Vec<u8> {
     frame_of(seq, at, vec![1.0], jobs)
 }
 

@@ -83,7 +83,7 @@ pub(super) struct Saved {
     /// Since when tasks may have ended unobserved; reported as a gap.
     unobserved: Option<Timestamp>,
     restored: u32,
-    began_anew: u32,
+    began_again: u32,
 }
 
 /// A job's block without its sums and tasks.
@@ -182,7 +182,7 @@ impl Exits {
             {
                 let from = until.max(job.created);
                 saved.unobserved = Some(saved.unobserved.map_or(from, |it| it.min(from)));
-                saved.began_anew += 1;
+                saved.began_again += 1;
             }
             return None;
         };
@@ -239,10 +239,10 @@ impl Exits {
     pub(super) fn report_restart(&mut self, source: &str, now: Timestamp, out: &mut Sink) {
         let saved = &mut self.saved;
         let Some(from) = saved.unobserved.take() else { return };
-        let (restored, began_anew) =
-            (std::mem::take(&mut saved.restored), std::mem::take(&mut saved.began_anew));
+        let (restored, began_again) =
+            (std::mem::take(&mut saved.restored), std::mem::take(&mut saved.began_again));
         let detail = format!(
-            "restart: counters of {restored} jobs continue, those of {began_anew} restart; tasks \
+            "restart: counters of {restored} jobs continue, those of {began_again} restart; tasks \
              that ended meanwhile are missing"
         );
         out.gap(source, from, now, Cause::AgentDown, &detail);

@@ -2,7 +2,7 @@
 
 use super::Exits;
 use super::tree::{Account, JobNo};
-use crate::{Context, Quiet, Sink, Source, SourceError};
+use crate::{Context, IdleQueues, Sink, Source, SourceError};
 use model::{JobKey, Timestamp};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) trait Reader: Send {
     fn exits(&self) -> &Exits;
 
     /// The ends, and the account that receives them.
-    fn told(&mut self) -> (&mut Exits, &mut Self::Account);
+    fn exits_and_account(&mut self) -> (&mut Exits, &mut Self::Account);
 
     /// Reads living tasks, and publishes the use of all tasks.
     ///
@@ -49,12 +49,12 @@ pub(crate) struct Listening<R>(pub(crate) R);
 
 impl<R: Reader> Listening<R> {
     fn read_moved(&mut self, cx: &Context<'_>) {
-        let mut moved = self.0.told().0.tree.take_moved(Vec::new());
+        let mut moved = self.0.exits_and_account().0.tree.take_moved(Vec::new());
         if moved.is_empty() {
             return;
         }
         self.0.read_moved(&moved, cx);
-        let (exits, account) = self.0.told();
+        let (exits, account) = self.0.exits_and_account();
         moved.drain(..).for_each(|tid| exits.tree.moved_read(tid, account));
     }
 }
@@ -62,10 +62,10 @@ impl<R: Reader> Listening<R> {
 impl<R: Reader> Source for Listening<R> {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         let drained = self.drain(cx, out);
-        let (exits, account) = self.0.told();
+        let (exits, account) = self.0.exits_and_account();
         account.keep(|no| exits.job(no).is_some());
         let read = self.0.read(cx, out);
-        self.0.told().0.report(R::NAME, cx, out);
+        self.0.exits_and_account().0.report(R::NAME, cx, out);
         drained.and(read)
     }
 
@@ -77,18 +77,18 @@ impl<R: Reader> Source for Listening<R> {
     ) -> Result<(), SourceError> {
         self.0.want_all();
         let collected = self.collect(&Context { budget_us: u64::MAX, ..*cx }, out);
-        let (exits, account) = self.0.told();
+        let (exits, account) = self.0.exits_and_account();
         exits.save(cx, account, state);
         collected
     }
 
     fn resume(&mut self, state: &[u8], until: Option<Timestamp>) -> Result<(), SourceError> {
         let until = until.map(|until| until.plus(-self.0.stale_us()));
-        self.0.told().0.resume(state, until)
+        self.0.exits_and_account().0.resume(state, until)
     }
 
     fn drain(&mut self, cx: &Context<'_>, _: &mut Sink) -> Result<(), SourceError> {
-        let (exits, account) = self.0.told();
+        let (exits, account) = self.0.exits_and_account();
         let drained = exits.drain(cx, account);
         self.read_moved(cx);
         self.0.drained(cx);
@@ -99,7 +99,7 @@ impl<R: Reader> Source for Listening<R> {
         self.0.exits().drain_every()
     }
 
-    fn quiet(&self) -> Option<Quiet<'_>> {
+    fn quiet(&self) -> Option<IdleQueues<'_>> {
         self.0.exits().quiet()
     }
 

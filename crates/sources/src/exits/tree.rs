@@ -417,14 +417,14 @@ impl Tree {
             let is_in_doubt = |place| matches!(place, Membership::Doubt | Membership::Outside);
             self.doubts.retain(|tid| tasks.get(tid).is_some_and(|task| is_in_doubt(task.place)));
         }
-        let has_room = self.doubts.len() < DOUBTS_MAX;
-        if has_room {
+        let has_space = self.doubts.len() < DOUBTS_MAX;
+        if has_space {
             self.tasks.insert(tid, task);
             self.doubts.push(tid);
         } else {
             self.counts.not_looked_at += 1;
         }
-        has_room
+        has_space
     }
 
     /// Watches an unknown parent, if there is room.

@@ -26,7 +26,7 @@
 mod users;
 
 use crate::reading::values::{Values, Walk};
-use crate::{Context, Every, Of, Open, Sane, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Of, Open, Sink, Source, SourceError, SourceSpec, ValueBounds};
 use kernel::drm::kfd_node;
 use model::{Metric, Timestamp, Unit};
 use std::time::Duration;
@@ -63,7 +63,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &JOB_COMPUTE_UNITS,
         &JOB_SDMA,
     ],
-    sane: &[Sane::of(&USE).within(0.0, 1.0), Sane::of(&MEMORY_USE).within(0.0, 1.0)],
+    sane: &[ValueBounds::of(&USE).within(0.0, 1.0), ValueBounds::of(&MEMORY_USE).within(0.0, 1.0)],
     options: &[],
     open,
 };

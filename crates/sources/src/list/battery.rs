@@ -17,7 +17,7 @@
 //! kinds report the charge ratio. A value that is not available now (`ENODATA`) gives no sample.
 
 use crate::reading::values::{Values, Walk};
-use crate::{Context, Every, Open, Sane, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec, ValueBounds};
 use model::{Metric, Unit};
 use std::time::Duration;
 
@@ -50,10 +50,10 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &MAINS,
     ],
     sane: &[
-        Sane::of(&SHARE).within(0.0, 1.0),
-        Sane::of(&POWER).within(-WATTS_MAX, WATTS_MAX),
-        Sane::of(&CURRENT).within(-10_000.0, 10_000.0),
-        Sane::of(&VOLTAGE).within(0.0, 1000.0),
+        ValueBounds::of(&SHARE).within(0.0, 1.0),
+        ValueBounds::of(&POWER).within(-WATTS_MAX, WATTS_MAX),
+        ValueBounds::of(&CURRENT).within(-10_000.0, 10_000.0),
+        ValueBounds::of(&VOLTAGE).within(0.0, 1000.0),
     ],
     options: &[],
     open,

@@ -39,7 +39,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &CONNECTIONS,
         &SERVER_CONNECTIONS,
         &REACHED,
-        &STANDING,
+        &CONSISTENCY_STATES,
         &QUEUES[0].1,
         &QUEUES[1].1,
         &QUEUES[2].1,
@@ -70,7 +70,7 @@ static REACHED: Metric = gauge(
     "beegfs_targets_reached",
     "Targets by reachability, as reported by the management server.",
 );
-static STANDING: Metric = gauge(
+static CONSISTENCY_STATES: Metric = gauge(
     "beegfs_targets_standing",
     "Targets by consistency of their data, as reported by the management server.",
 );
@@ -181,7 +181,9 @@ fn push_targets(file: &Value<File>, text: &[u8], of: &mut Of<'_>) -> Result<(), 
         file.labelled_and(&[("state", state)], |labels| of.gauge(&REACHED, labels, count as f64));
     }
     for ((_, state), count) in CONSISTENCY.iter().zip(counts.consistency) {
-        file.labelled_and(&[("state", state)], |labels| of.gauge(&STANDING, labels, count as f64));
+        file.labelled_and(&[("state", state)], |labels| {
+            of.gauge(&CONSISTENCY_STATES, labels, count as f64)
+        });
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ mod subject;
 use crate::exits::DRAIN_EVERY;
 use crate::reading::parts::{Choice, LESSER_DISKS, exclude, include};
 use crate::source::sink::Of;
-use crate::{Context, Every, Open, PartState, Quiet, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, IdleQueues, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use cgroups::{Hierarchies, Hierarchy, JobCgroup, JobDir};
 use disks::{BlkioRule, Disks};
 use files::{File, OF_JOBS, OF_UNITS, Output, Part};
@@ -233,10 +233,10 @@ impl Source for Cgroup {
         Some(DRAIN_EVERY)
     }
 
-    fn quiet(&self) -> Option<Quiet<'_>> {
+    fn quiet(&self) -> Option<IdleQueues<'_>> {
         // The agent wakes every waiting source when a job arrives.
         let at_most = if self.jobs.is_empty() { NO_LOOK } else { LOOK_EVERY };
-        (self.looks_left == 0).then_some(Quiet { queues: [None, None], at_most })
+        (self.looks_left == 0).then_some(IdleQueues { queues: [None, None], at_most })
     }
 
     fn job_ended(

@@ -171,7 +171,7 @@ struct Cpu {
     file: TickFile,
     hz: f64,
     cores_wanted: bool,
-    all: Held,
+    all: HighestSeen,
     /// By processor number.
     cores: Vec<Core>,
     read_at: Option<Timestamp>,
@@ -179,12 +179,12 @@ struct Cpu {
 
 struct Core {
     label: Box<str>,
-    held: Held,
+    held: HighestSeen,
 }
 
 /// Highest values seen of the columns that the kernel lets fall.
 #[derive(Default)]
-struct Held {
+struct HighestSeen {
     idle: u64,
     iowait: u64,
 }
@@ -194,7 +194,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         file: TickFile::open(open.root, PATH)?,
         hz: user_hz(open.root) as f64,
         cores_wanted: open.options.switch("cores"),
-        all: Held::default(),
+        all: HighestSeen::default(),
         cores: Vec::new(),
         read_at: None,
     }))
@@ -203,7 +203,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 impl Source for Cpu {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         if self.read_at.is_some_and(|read_at| cx.boot > read_at) {
-            self.all = Held::default();
+            self.all = HighestSeen::default();
             self.cores.clear();
         }
         let Self { file, hz, cores_wanted, all, cores, read_at } = self;
@@ -222,7 +222,7 @@ impl Source for Cpu {
     }
 }
 
-impl Held {
+impl HighestSeen {
     fn hold(&mut self, now: &CpuTimes) -> CpuTimes {
         self.idle = self.idle.max(now.idle);
         self.iowait = self.iowait.max(now.iowait.unwrap_or(0));
@@ -235,7 +235,7 @@ fn core_of(cores: &mut Vec<Core>, number: u32) -> Option<&mut Core> {
     let place = usize::try_from(number).ok()?;
     while cores.len() <= place {
         let label = cores.len().to_string().into_boxed_str();
-        cores.push(Core { label, held: Held::default() });
+        cores.push(Core { label, held: HighestSeen::default() });
     }
     cores.get_mut(place)
 }
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn idle_and_iowait_are_held_until_the_kernel_passes_them() {
-        let mut held = Held::default();
+        let mut held = HighestSeen::default();
         let mut read = |idle, iowait| {
             let now = CpuTimes { idle, iowait: Some(iowait), ..CpuTimes::default() };
             let shown = held.hold(&now);
@@ -311,6 +311,6 @@ mod tests {
     #[test]
     fn a_kernel_without_iowait_gets_none() {
         let times = CpuTimes { idle: 1, iowait: None, ..CpuTimes::default() };
-        assert_eq!(Held::default().hold(&times).iowait, None);
+        assert_eq!(HighestSeen::default().hold(&times).iowait, None);
     }
 }

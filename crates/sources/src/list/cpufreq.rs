@@ -27,7 +27,7 @@ use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::cores;
 use crate::reading::values::{Values, Walk};
 use crate::reading::wrapping::{Sum, Wrapping};
-use crate::{Context, Every, Of, Open, Sane, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Of, Open, Sink, Source, SourceError, SourceSpec, ValueBounds};
 use kernel::cpuinfo::frequencies_khz;
 use model::{Metric, Timestamp, Unit};
 
@@ -64,10 +64,10 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &PACKAGE_THROTTLED,
     ],
     sane: &[
-        Sane::of(&MEAN).within(1.0, HERTZ_MAX),
-        Sane::of(&LOWEST).within(1.0, HERTZ_MAX),
-        Sane::of(&HIGHEST).within(1.0, HERTZ_MAX),
-        Sane::of(&CORE).within(1.0, HERTZ_MAX),
+        ValueBounds::of(&MEAN).within(1.0, HERTZ_MAX),
+        ValueBounds::of(&LOWEST).within(1.0, HERTZ_MAX),
+        ValueBounds::of(&HIGHEST).within(1.0, HERTZ_MAX),
+        ValueBounds::of(&CORE).within(1.0, HERTZ_MAX),
     ],
     options: &[cores("Also the frequency of every single processor.")],
     open,
@@ -130,7 +130,7 @@ static LIMITS: [(&str, &Metric); 4] = [
 
 /// State of a file.
 #[derive(Debug)]
-enum Kept {
+enum FileState {
     /// A frequency.
     Nothing,
     /// Last value of a core's counter.
@@ -140,7 +140,7 @@ enum Kept {
 }
 
 struct Cpufreq {
-    files: Values<Kept>,
+    files: Values<FileState>,
     /// Whether the first processor has any of these files.
     has_files: bool,
     /// Present if the processor has no frequency driver.
@@ -213,11 +213,11 @@ impl Source for Cpufreq {
         let read = files.each(|file, number| {
             let Ok(count) = u64::try_from(number) else { return };
             let counts = file.is(&THROTTLES);
-            if let Kept::Core(last) = &mut file.kept {
+            if let FileState::Core(last) = &mut file.kept {
                 cores = true;
                 let sum = if counts { &mut *throttles } else { &mut *throttled_ms };
                 sum.add(last, count, None);
-            } else if let Kept::Package(kept) = &mut file.kept {
+            } else if let FileState::Package(kept) = &mut file.kept {
                 let counted = kept.get_or_insert(Wrapping::new(cx.now, count));
                 let (total, start) = counted.add(cx.now, count, u64::MAX, THROTTLES_RATE_MAX);
                 let lost = counted.lost();
@@ -276,7 +276,7 @@ fn push(now: &Spread, limits: &[Spread], of: &mut Of<'_>) {
 }
 
 /// Finds the files, and reads the limits.
-fn walk(walk: &mut Walk<'_, Kept>) -> [Spread; LIMITS.len()] {
+fn walk(walk: &mut Walk<'_, FileState>) -> [Spread; LIMITS.len()] {
     let mut limits = [Spread::default(); LIMITS.len()];
     let (mut cores, mut packages) = (Vec::new(), Vec::new());
     let mut cpus: Vec<(u32, String)> = walk
@@ -289,7 +289,7 @@ fn walk(walk: &mut Walk<'_, Kept>) -> [Spread; LIMITS.len()] {
         let dir = format!("{DIR}/{entry}");
         let cpu = number.to_string();
         let path = format!("{dir}/cpufreq/scaling_cur_freq");
-        walk.file(&path, &MEAN, &[("cpu", &cpu)], 1e-3, Kept::Nothing);
+        walk.file(&path, &MEAN, &[("cpu", &cpu)], 1e-3, FileState::Nothing);
         for ((file, _), limit) in LIMITS.iter().zip(&mut limits) {
             let khz =
                 walk.text(&format!("{dir}/cpufreq/{file}")).and_then(|text| text.parse().ok());
@@ -303,13 +303,13 @@ fn walk(walk: &mut Walk<'_, Kept>) -> [Spread; LIMITS.len()] {
         let at = |file: &str| format!("{dir}/thermal_throttle/{file}");
         let core = (package.clone(), core);
         if !cores.contains(&core) {
-            let kept = || Kept::Core(None);
+            let kept = || FileState::Core(None);
             walk.file(&at("core_throttle_count"), &THROTTLES, &[], 1.0, kept());
             walk.file(&at("core_throttle_total_time_ms"), &THROTTLED, &[], 1e3, kept());
             cores.push(core);
         }
         if !packages.contains(&package) {
-            let (kept, labels) = (|| Kept::Package(None), [("package", &*package)]);
+            let (kept, labels) = (|| FileState::Package(None), [("package", &*package)]);
             walk.file(&at("package_throttle_count"), &PACKAGE_THROTTLES, &labels, 1.0, kept());
             let total = at("package_throttle_total_time_ms");
             walk.file(&total, &PACKAGE_THROTTLED, &labels, 1e3, kept());

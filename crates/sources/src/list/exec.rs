@@ -285,7 +285,7 @@ impl Exec {
     fn start(&mut self) -> Result<(), SourceError> {
         let Some(login) = &self.login else { return Ok(()) };
         let program = self.words.first().map_or("", String::as_str);
-        let refused = |e: Error| match e.kind() {
+        let rejected = |e: Error| match e.kind() {
             ErrorKind::NotFound => SourceError::absent(format!("{program}: not there")),
             ErrorKind::PermissionDenied => SourceError::denied(
                 format!("{program} cannot be run as user {}", login.uid),
@@ -295,14 +295,14 @@ impl Exec {
             _ => SourceError::broken(format!("{program}: {e}")),
         };
         // Check before each start, because a package update may replace the program.
-        let others = changed_by_others(Path::new(program), &[0, login.uid]).map_err(refused)?;
+        let others = changed_by_others(Path::new(program), &[0, login.uid]).map_err(rejected)?;
         if let Some(why) = others {
             let what = format!(
                 "{program} is not run: users other than root and the configured one can change it"
             );
             return Err(SourceError::denied(what, format!("it to root alone; {why}")));
         }
-        self.running = Some(Running::start(&self.words, login).map_err(refused)?);
+        self.running = Some(Running::start(&self.words, login).map_err(rejected)?);
         Ok(())
     }
 

@@ -20,8 +20,8 @@
 use crate::reading::parts::{Choice, exclude, include};
 use crate::reading::values::{Values, Walk};
 use crate::reading::wrapping::Wrapping;
-use crate::{Context, Every, Open, Sane, Sink, Source, SourceError, SourceSpec};
-use kernel::KeptFile;
+use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec, ValueBounds};
+use kernel::OpenFile;
 use model::{Metric, Unit};
 use std::time::Duration;
 
@@ -41,13 +41,13 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     metrics: &[&TEMPERATURE, &FAN, &VOLTAGE, &CURRENT, &POWER, &POWER_MEAN, &ENERGY],
     sane: &[
         // No valid temperature is outside this range; broken sensors report 127.5, 255 and the like.
-        Sane::of(&TEMPERATURE).within(-60.0, 150.0).never(&[127.0, 127.5, 127.875, 128.0]),
-        Sane::of(&FAN).within(0.0, 2000.0),
-        Sane::of(&VOLTAGE).within(-60.0, 1000.0),
-        Sane::of(&CURRENT).within(-1000.0, 1000.0),
+        ValueBounds::of(&TEMPERATURE).within(-60.0, 150.0).never(&[127.0, 127.5, 127.875, 128.0]),
+        ValueBounds::of(&FAN).within(0.0, 2000.0),
+        ValueBounds::of(&VOLTAGE).within(-60.0, 1000.0),
+        ValueBounds::of(&CURRENT).within(-1000.0, 1000.0),
         // An unused port or supply reports a constant 0 W, so `stuck` does not apply.
-        Sane::of(&POWER).within(0.0, WATTS_MAX as f64),
-        Sane::of(&POWER_MEAN).within(0.0, WATTS_MAX as f64),
+        ValueBounds::of(&POWER).within(0.0, WATTS_MAX as f64),
+        ValueBounds::of(&POWER_MEAN).within(0.0, WATTS_MAX as f64),
     ],
     options: &[
         include(
@@ -101,7 +101,7 @@ static KINDS: [Kind; 7] = [
 ];
 
 struct Hwmon {
-    sensors: Values<Kept>,
+    sensors: Values<SensorState>,
     choice: Choice,
     absent: &'static str,
 }
@@ -113,14 +113,14 @@ const NOTHING: [&str; 2] = [
 
 /// State of a sensor.
 #[derive(Debug, Default)]
-struct Kept {
+struct SensorState {
     energy: Option<Wrapping>,
     /// `temp1_fault` and the like, where the driver has one: while it is 1, the reading is not valid.
-    fault: Option<KeptFile>,
+    fault: Option<OpenFile>,
     buf: Vec<u8>,
 }
 
-impl Kept {
+impl SensorState {
     fn is_faulty(&mut self) -> bool {
         let Self { fault: Some(file), buf, .. } = self else { return false };
         file.read(buf).is_ok() && buf.trim_ascii() == b"1"
@@ -156,7 +156,7 @@ impl Source for Hwmon {
     }
 }
 
-fn walk(walk: &mut Walk<'_, Kept>, choice: &Choice) {
+fn walk(walk: &mut Walk<'_, SensorState>, choice: &Choice) {
     for chip_dir in walk.names(DIR) {
         let at = |file: &str| format!("{DIR}/{chip_dir}/{file}");
         let Some(chip) = walk.text(&at("name")) else { continue };
@@ -173,7 +173,7 @@ fn walk(walk: &mut Walk<'_, Kept>, choice: &Choice) {
                 [("chip", &*chip), ("device", &device), ("sensor", name), ("label", &label)];
             let labels = labels.get(..if label.is_empty() { 3 } else { 4 }).unwrap_or_default();
             let fault = walk.root().open(&at(&format!("{name}_fault"))).ok();
-            let kept = Kept { fault, ..Kept::default() };
+            let kept = SensorState { fault, ..SensorState::default() };
             walk.file(&at(&file), kind.metric, labels, kind.per_unit, kept);
         }
     }

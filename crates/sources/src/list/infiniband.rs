@@ -24,7 +24,7 @@
 
 use crate::reading::parts::{Choice, exclude, include};
 use crate::reading::values::{Values, Walk};
-use crate::{Context, Every, Open, Sane, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec, ValueBounds};
 use kernel::parse::number;
 use model::{Metric, Unit};
 
@@ -52,8 +52,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     every: Every::Tick,
     metrics: &METRICS,
     sane: &[
-        Sane::of(&PORT[0].1).never(STOPPED).rate(OCTETS_RATE_MAX),
-        Sane::of(&PORT[1].1).never(STOPPED).rate(OCTETS_RATE_MAX),
+        ValueBounds::of(&PORT[0].1).never(STOPPED).rate(OCTETS_RATE_MAX),
+        ValueBounds::of(&PORT[1].1).never(STOPPED).rate(OCTETS_RATE_MAX),
     ],
     options: &[
         include("Only these devices: names, or patterns with `*`; empty means all."),

@@ -21,8 +21,8 @@
 
 use crate::reading::parts::{Choice, exclude, include};
 use crate::reading::wrapping::Wrapping;
-use crate::source::sane::STUCK_SECONDS;
-use crate::{Context, Every, Open, Sane, Sink, Source, SourceError, SourceSpec};
+use crate::source::value_bounds::STUCK_SECONDS;
+use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec, ValueBounds};
 use kernel::clock::monotonic_us;
 use kernel::ipmi::{
     ANSWER_TIME_MAX, Analog, Bmc, DcmiPower, DellPower, Identity, IpmiError, Measures, Request,
@@ -56,18 +56,18 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &DELL_ENERGY,
     ],
     sane: &[
-        Sane::of(&TEMPERATURE).within(-60.0, 200.0),
-        Sane::of(&VOLTAGE).within(-60.0, 1000.0),
-        Sane::of(&CURRENT).within(-1000.0, 1000.0),
+        ValueBounds::of(&TEMPERATURE).within(-60.0, 200.0),
+        ValueBounds::of(&VOLTAGE).within(-60.0, 1000.0),
+        ValueBounds::of(&CURRENT).within(-1000.0, 1000.0),
         // An unused standby supply reports a constant 0 W, so `stuck` does not apply.
-        Sane::of(&POWER).within(0.0, WATTS_MAX as f64),
-        Sane::of(&FAN).within(0.0, 2000.0),
-        Sane::of(&LEVEL).within(0.0, 10.0),
+        ValueBounds::of(&POWER).within(0.0, WATTS_MAX as f64),
+        ValueBounds::of(&FAN).within(0.0, 2000.0),
+        ValueBounds::of(&LEVEL).within(0.0, 10.0),
         // A running node uses some power.
-        Sane::of(&DCMI_POWER).within(1.0, 60_000.0).never(&[65_535.0]).stuck(STUCK_SECONDS),
-        Sane::of(&DCMI_POWER_MEAN).within(1.0, 60_000.0).never(&[65_535.0]),
-        Sane::of(&DELL_POWER).within(1.0, 60_000.0).never(&[65_535.0]).stuck(STUCK_SECONDS),
-        Sane::of(&DELL_CURRENT).within(0.0, 1000.0),
+        ValueBounds::of(&DCMI_POWER).within(1.0, 60_000.0).never(&[65_535.0]).stuck(STUCK_SECONDS),
+        ValueBounds::of(&DCMI_POWER_MEAN).within(1.0, 60_000.0).never(&[65_535.0]),
+        ValueBounds::of(&DELL_POWER).within(1.0, 60_000.0).never(&[65_535.0]).stuck(STUCK_SECONDS),
+        ValueBounds::of(&DELL_CURRENT).within(0.0, 1000.0),
     ],
     options: &[
         include("Only these sensors: names, or patterns with `*`; empty means all."),
@@ -147,7 +147,7 @@ struct Ipmi {
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     let mut bmc = Bmc::open(open.root).map_err(worded)?;
     let choice = Choice::of(open.options);
-    let identity = bmc.ask(&Request::new(0x06, 0, 0x01, &[])).map_err(worded)?;
+    let identity = bmc.send_request(&Request::new(0x06, 0, 0x01, &[])).map_err(worded)?;
     let identity = Identity::parse(identity)
         .ok_or_else(|| SourceError::broken("the BMC does not identify itself"))?;
     let mut queries = Vec::new();
@@ -163,14 +163,14 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         }
     }
     // Probe each command once: the BMC gets no further requests that it does not support.
-    if bmc.ask(&Query::Dcmi.request()).map_err(worded)?.first() == Some(&0) {
+    if bmc.send_request(&Query::Dcmi.request()).map_err(worded)?.first() == Some(&0) {
         queries.push(Query::Dcmi);
     }
     if identity.maker == Identity::DELL {
-        if DellPower::parse(bmc.ask(&Query::Dell.request()).map_err(worded)?).is_some() {
+        if DellPower::parse(bmc.send_request(&Query::Dell.request()).map_err(worded)?).is_some() {
             queries.push(Query::Dell);
         }
-        let energy = bmc.ask(&Query::DellEnergy.request()).map_err(worded)?;
+        let energy = bmc.send_request(&Query::DellEnergy.request()).map_err(worded)?;
         if DellPower::watt_hours(energy).is_some() {
             queries.push(Query::DellEnergy);
         }

@@ -3,7 +3,7 @@
 //! Reads `/proc/loadavg` (any Linux), see [`kernel::loadavg`]. One small file: about 1 µs.
 
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
-use kernel::{KeptFile, loadavg::loadavg};
+use kernel::{OpenFile, loadavg::loadavg};
 use model::{Metric, Unit};
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
@@ -37,7 +37,7 @@ static TASKS: Metric =
     Metric::gauge("load_tasks", Unit::Count, "All tasks of the node, counting every thread.");
 
 struct Load {
-    file: KeptFile,
+    file: OpenFile,
     buf: Vec<u8>,
 }
 

@@ -22,7 +22,7 @@ use crate::exits::DRAIN_EVERY;
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::{InterfaceChoice, Roster};
 use crate::source::sink::Of;
-use crate::{Context, Every, Open, Quiet, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, IdleQueues, Open, Sink, Source, SourceError, SourceSpec};
 use jobs::OfJobs;
 use kernel::net_dev::{Interface, net_dev};
 use model::{JobKey, Metric, Timestamp, Unit};
@@ -157,9 +157,9 @@ impl Source for Network {
         Some(DRAIN_EVERY)
     }
 
-    fn quiet(&self) -> Option<Quiet<'_>> {
+    fn quiet(&self) -> Option<IdleQueues<'_>> {
         // The agent wakes every waiting source when a job arrives.
-        Some(Quiet { queues: [None, None], at_most: NO_DRAIN })
+        Some(IdleQueues { queues: [None, None], at_most: NO_DRAIN })
     }
 
     fn job_ended(

@@ -17,7 +17,9 @@
 
 mod holders;
 
-use crate::{Context, Every, Of, Open, PartState, Sane, Sink, Source, SourceError, SourceSpec};
+use crate::{
+    Context, Every, Of, Open, PartState, Sink, Source, SourceError, SourceSpec, ValueBounds,
+};
 use holders::Holders;
 use kernel::nvml::{Gpu, Library, Number, NvmlError, REPLY, recorded, text};
 use model::{Cause, Metric, Timestamp, Unit};
@@ -63,22 +65,22 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &JOB_PROCESSES,
     ],
     sane: &[
-        Sane::of(&USE).within(0.0, 1.0),
-        Sane::of(&MEMORY_USE).within(0.0, 1.0),
+        ValueBounds::of(&USE).within(0.0, 1.0),
+        ValueBounds::of(&MEMORY_USE).within(0.0, 1.0),
         // A running GPU uses some power; a card uses less than its slot and plugs can deliver.
-        Sane::of(&POWER).within(0.5, 5000.0),
-        Sane::of(&POWER_LIMIT).within(0.5, 5000.0),
-        Sane::of(&ENERGY).rate(5000.0),
-        Sane::of(&SM_CLOCK).within(0.0, 2e10),
-        Sane::of(&MEMORY_CLOCK).within(0.0, 1e11),
-        Sane::of(&TEMPERATURE).within(-40.0, 150.0),
-        Sane::of(&MEMORY_TEMPERATURE).within(-40.0, 150.0),
+        ValueBounds::of(&POWER).within(0.5, 5000.0),
+        ValueBounds::of(&POWER_LIMIT).within(0.5, 5000.0),
+        ValueBounds::of(&ENERGY).rate(5000.0),
+        ValueBounds::of(&SM_CLOCK).within(0.0, 2e10),
+        ValueBounds::of(&MEMORY_CLOCK).within(0.0, 1e11),
+        ValueBounds::of(&TEMPERATURE).within(-40.0, 150.0),
+        ValueBounds::of(&MEMORY_TEMPERATURE).within(-40.0, 150.0),
         // Above the capacity of PCI 7.0 and NVLink 5 in one direction.
-        Sane::of(&PCIE_SENT).rate(3e11),
-        Sane::of(&PCIE_RECEIVED).rate(3e11),
-        Sane::of(&NVLINK_SENT).rate(4e12),
-        Sane::of(&NVLINK_RECEIVED).rate(4e12),
-        Sane::of(&JOB_USE).within(0.0, 100.0),
+        ValueBounds::of(&PCIE_SENT).rate(3e11),
+        ValueBounds::of(&PCIE_RECEIVED).rate(3e11),
+        ValueBounds::of(&NVLINK_SENT).rate(4e12),
+        ValueBounds::of(&NVLINK_RECEIVED).rate(4e12),
+        ValueBounds::of(&JOB_USE).within(0.0, 100.0),
     ],
     options: &[],
     open,
@@ -308,7 +310,7 @@ impl Source for Nvidia {
         }
         let mut state = PartState::Ok;
         for ((gpu, labels), good) in self.gpus.iter().zip(&self.labels).zip(&mut self.good) {
-            if let Some(why) = &gpu.trouble {
+            if let Some(why) = &gpu.failure {
                 let detail = format!("GPU {} {}: {why}", gpu.index, gpu.uuid);
                 let from = if good.0 == 0 { cx.now } else { *good };
                 out.gap(SPEC.name, from, cx.now, Cause::SourceBroken, &detail);

@@ -31,13 +31,13 @@ mod uncore;
 use crate::exits::DRAIN_EVERY;
 use crate::source::error::Errors;
 use crate::{
-    Context, Every, Open, Options, PartState, Quiet, Sink, Source, SourceError, SourceSpec,
+    Context, Every, IdleQueues, Open, Options, PartState, Sink, Source, SourceError, SourceSpec,
 };
 use events::{DESCRIPTORS, METRICS, UNCOUNTED};
 use jobs::OfJobs;
 use kernel::limits::open_files_max;
 use kernel::perf::PerfError;
-use kernel::{KeptFile, Root, pmu};
+use kernel::{OpenFile, Root, pmu};
 use model::setting::{Kind, OptionSpec};
 use model::{JobKey, Timestamp};
 use plan::{Plan, worded};
@@ -106,7 +106,7 @@ struct Perf {
 
 /// The online processors.
 struct Online {
-    file: KeptFile,
+    file: OpenFile,
     text: Vec<u8>,
     now: Vec<u8>,
     cpus: Vec<u32>,
@@ -180,9 +180,9 @@ impl Source for Perf {
         self.jobs.is_some().then_some(DRAIN_EVERY)
     }
 
-    fn quiet(&self) -> Option<Quiet<'_>> {
+    fn quiet(&self) -> Option<IdleQueues<'_>> {
         // The agent wakes every waiting source when a job arrives.
-        Some(Quiet { queues: [None, None], at_most: NO_DRAIN })
+        Some(IdleQueues { queues: [None, None], at_most: NO_DRAIN })
     }
 
     fn job_ended(

@@ -17,7 +17,7 @@
 use crate::reading::file::broken;
 use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use kernel::pressure::{Pressure as Stalls, pressure, read_pressure};
-use kernel::{KeptFile, ReadError};
+use kernel::{OpenFile, ReadError};
 use model::{Metric, Timestamp, Unit};
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
@@ -104,7 +104,7 @@ static RESOURCES: [Resource; 4] = [
 ];
 
 struct Pressure {
-    files: Vec<(&'static Resource, Result<KeptFile, SourceError>)>,
+    files: Vec<(&'static Resource, Result<OpenFile, SourceError>)>,
     buf: Vec<u8>,
 }
 
@@ -156,7 +156,7 @@ impl Source for Pressure {
     }
 }
 
-fn read(resource: &Resource, file: &KeptFile, buf: &mut Vec<u8>) -> Result<Stalls, SourceError> {
+fn read(resource: &Resource, file: &OpenFile, buf: &mut Vec<u8>) -> Result<Stalls, SourceError> {
     read_pressure(file, resource.path, buf).map_err(|error| worded(resource, error))?;
     pressure(buf).map_err(|error| broken(resource.path, error))
 }

@@ -23,7 +23,7 @@ mod metrics;
 
 use crate::exits::source::{Listening, Reader};
 use crate::exits::tree::JobNo;
-use crate::exits::{Exits, Lists, RECEIVE_MIB, Watched};
+use crate::exits::{Exits, ListKind, RECEIVE_MIB, Watched};
 use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use book::Book;
 use files::Files;
@@ -73,7 +73,7 @@ const BATCH: usize = 16;
 fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     open.root.stat("proc")?;
     Ok(Box::new(Listening(Processes {
-        exits: Exits::open(open, Lists::Processes),
+        exits: Exits::open(open, ListKind::Processes),
         book: Book::default(),
         pids: Vec::new(),
         last_read: 0,
@@ -136,7 +136,7 @@ impl Reader for Processes {
         &self.exits
     }
 
-    fn told(&mut self) -> (&mut Exits, &mut Book) {
+    fn exits_and_account(&mut self) -> (&mut Exits, &mut Book) {
         (&mut self.exits, &mut self.book)
     }
 

@@ -18,7 +18,7 @@
 
 use crate::reading::file::{TickFile, broken};
 use crate::{Context, Every, Of, Open, PartState, Sink, Source, SourceError, SourceSpec};
-use kernel::KeptFile;
+use kernel::OpenFile;
 use kernel::sockets::{STATES, TcpStates, page_bytes, sockstat};
 use model::setting::{Kind, OptionSpec};
 use model::{Metric, Timestamp, Unit};
@@ -162,7 +162,7 @@ const fn memory(protocol: &'static [u8], metric: &'static str, help: &'static st
 struct Sockets {
     files: Vec<TickFile>,
     page_bytes: u64,
-    states: Result<Vec<KeptFile>, SourceError>,
+    states: Result<Vec<OpenFile>, SourceError>,
     states_max: u64,
     /// Readings without states because of the limit, and the start of this count.
     uncounted: (u64, Option<Timestamp>),
@@ -187,7 +187,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     }))
 }
 
-fn states_of(open: &Open<'_>) -> Result<Vec<KeptFile>, SourceError> {
+fn states_of(open: &Open<'_>) -> Result<Vec<OpenFile>, SourceError> {
     let mut files = Vec::new();
     for path in TCP {
         match open.root.open(path) {

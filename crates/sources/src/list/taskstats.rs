@@ -36,12 +36,12 @@ mod whole;
 
 use crate::exits::source::{Listening, Reader};
 use crate::exits::tree::JobNo;
-use crate::exits::{Exits, Lists, RECEIVE_MIB};
+use crate::exits::{Exits, ListKind, RECEIVE_MIB};
 use crate::reading::file::broken;
 use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use cgroups::{Hierarchy, JobCgroup};
 use commands::Commands;
-use kernel::taskstats::{Asked, Counter, Query, TaskstatsError};
+use kernel::taskstats::{Counter, Query, QueryErrors, TaskstatsError};
 use kernel::{Root, cgroup, clock, process};
 use metrics::{
     BEGIN, COMMAND_CPU, ELAPSED, ENDED, EXITS, HIWATER_RSS, HIWATER_VM, JOB_CPU, METRICS,
@@ -107,13 +107,13 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     let poll_s = if open.root.is_live() { poll_s } else { 0 };
     Ok(Box::new(Listening(Taskstats {
         query,
-        exits: Exits::open(open, Lists::Tasks),
+        exits: Exits::open(open, ListKind::Tasks),
         sums: Sums::default(),
         poll_us: poll_s.saturating_mul(Timestamp::SECOND),
         budget_us: open.options.number("budget_ms").saturating_mul(1000),
         round: Round::default(),
         delays_counted: None,
-        asked: Asked::default(),
+        query_errors: QueryErrors::default(),
         text: Text::default(),
         inexact: VecDeque::new(),
     })))
@@ -128,7 +128,7 @@ struct Taskstats {
     round: Round,
     /// Whether the kernel counts the delays that are off by default.
     delays_counted: Option<bool>,
-    asked: Asked,
+    query_errors: QueryErrors,
     text: Text,
     /// Jobs to be measured again, and how often.
     inexact: VecDeque<(JobNo, u8)>,
@@ -164,7 +164,7 @@ impl Reader for Taskstats {
         &self.exits
     }
 
-    fn told(&mut self) -> (&mut Exits, &mut Sums) {
+    fn exits_and_account(&mut self) -> (&mut Exits, &mut Sums) {
         (&mut self.exits, &mut self.sums)
     }
 
@@ -316,9 +316,9 @@ impl Taskstats {
         let begin = self.round.place;
         self.round.place = tids.len().min(begin + BATCH);
         let batch = tids.get(begin..self.round.place).unwrap_or_default();
-        let asked = self.ask(batch, cx, |_| {});
+        let query_errors = self.query_tasks(batch, cx, |_| {});
         self.round.tids = tids;
-        asked
+        query_errors
     }
 
     /// Publishes a job that has had a process, right after the reading of its tasks.
@@ -372,7 +372,8 @@ impl Taskstats {
     fn publish_device(&self, out: &mut Sink) {
         let (tree, counts, start) =
             (self.exits.tree.counts(), self.exits.counts(), self.exits.opened_at());
-        let unanswered = u64::from(self.asked.unanswered) + u64::from(self.asked.malformed);
+        let unanswered =
+            u64::from(self.query_errors.unanswered) + u64::from(self.query_errors.malformed);
         let unread = self.round.tids.len().saturating_sub(self.round.place);
         let mut out = out.of_device();
         if self.exits.drain_every().is_some() {

@@ -13,7 +13,7 @@
 
 use crate::reading::parts::{Choice, exclude, include};
 use crate::reading::values::{Values, Walk};
-use crate::{Context, Every, Open, Sane, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec, ValueBounds};
 use model::{Metric, Unit};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     every: Every::AtLeast(Duration::from_secs(5)),
     metrics: &[&TEMPERATURE],
     // No valid temperature is outside this range; sensors that are off report -274 °C or 0 K.
-    sane: &[Sane::of(&TEMPERATURE).within(-60.0, 150.0).never(&[127.0, 128.0])],
+    sane: &[ValueBounds::of(&TEMPERATURE).within(-60.0, 150.0).never(&[127.0, 128.0])],
     options: &[
         include("Only these zones, by their type: names, or patterns with `*`; empty means all."),
         exclude(

@@ -13,7 +13,7 @@
 use crate::reading::file::broken;
 use crate::{Context, Every, Of, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use kernel::utmp::{Session, logind, utmp};
-use kernel::{KeptFile, ReadError, Root};
+use kernel::{OpenFile, ReadError, Root};
 use model::setting::{Kind, OptionSpec};
 use model::{Metric, Unit};
 use std::fmt::Write;
@@ -59,7 +59,7 @@ struct Users {
 }
 
 enum Files {
-    Utmp(KeptFile),
+    Utmp(OpenFile),
     /// The buffer in which the path is written.
     Systemd(String),
 }

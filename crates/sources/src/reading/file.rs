@@ -1,14 +1,14 @@
 //! A kernel file that a source reads at every tick.
 
 use crate::SourceError;
-use kernel::{KeptFile, Root};
+use kernel::{OpenFile, Root};
 use std::fmt::Display;
 
 /// A file that stays open, with the memory it is read into.
 #[derive(Debug)]
 pub(crate) struct TickFile {
     path: &'static str,
-    file: KeptFile,
+    file: OpenFile,
     buf: Vec<u8>,
 }
 

@@ -99,7 +99,7 @@ mod tests {
     ];
 
     #[test]
-    fn parts_are_summed_and_missing_values_stay_missing() {
+    fn parts_are_summed_and_missing_values_remain_missing() {
         assert_eq!(metrics(&ROWS).map(|metric| &*metric.name), ["x_a", "x_b_total", "x_c"]);
         let mut table = Table::new(&ROWS);
         let mut out = Sink::new(DeviceId::new("n").unwrap());

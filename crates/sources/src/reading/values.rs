@@ -4,7 +4,7 @@ use crate::reading::file::broken;
 use crate::source::error::Errors;
 use crate::{Of, Sink, SourceError};
 use kernel::parse::signed;
-use kernel::{KeptFile, ReadError, Root};
+use kernel::{OpenFile, ReadError, Root};
 use model::{Metric, Timestamp};
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -28,7 +28,7 @@ pub(crate) struct Value<T> {
     /// Steps of the file per unit of the metric.
     per_unit: f64,
     path: Box<str>,
-    file: KeptFile,
+    file: OpenFile,
     parse: Parse,
     pub(crate) kept: T,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Values<T = ()> {
     /// Error of the last walk, if it found no file.
     nothing: Option<SourceError>,
     /// Denied and broken files of the last walk, beside the files of the list.
-    refused: Option<SourceError>,
+    rejected: Option<SourceError>,
     /// The permission that opens denied files, if it differs from the general one.
     grant: Option<&'static str>,
     buf: Vec<u8>,
@@ -50,7 +50,7 @@ pub(crate) struct Values<T = ()> {
 impl<T> Default for Values<T> {
     fn default() -> Self {
         let (list, buf) = (Vec::new(), Vec::new());
-        Self { list, walked: None, nothing: None, refused: None, grant: None, buf }
+        Self { list, walked: None, nothing: None, rejected: None, grant: None, buf }
     }
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Read<'a> {
     /// Errors of the other files.
     errors: Errors,
     /// Denied and broken files of the walk.
-    refused: Option<&'a SourceError>,
+    rejected: Option<&'a SourceError>,
 }
 
 impl<T> Walk<'_, T> {
@@ -134,12 +134,12 @@ impl<T> Walk<'_, T> {
                 return true;
             }
             Err(error) if error.is_absent() => {}
-            Err(error) => self.refuse(error),
+            Err(error) => self.reject(error),
         }
         false
     }
 
-    fn refuse(&mut self, error: ReadError) {
+    fn reject(&mut self, error: ReadError) {
         self.errors.push(granting(error.into(), self.grant));
     }
 
@@ -160,7 +160,7 @@ impl<T> Walk<'_, T> {
             Err(error) => {
                 // A read error means that the device has no such text at present.
                 if matches!(error, ReadError::Denied { .. }) {
-                    self.refuse(error);
+                    self.reject(error);
                 }
                 None
             }
@@ -177,7 +177,7 @@ impl<T> Walk<'_, T> {
     pub(crate) fn names(&mut self, path: &str) -> Vec<String> {
         let mut names = Vec::new();
         match self.root.list(path, |entry| names.push(entry.name.to_owned())) {
-            Err(error) if !error.is_absent() => self.refuse(error),
+            Err(error) if !error.is_absent() => self.reject(error),
             _ => {}
         }
         names.sort();
@@ -217,8 +217,8 @@ impl<T> Values<T> {
         }
         self.walked = Some(now);
         self.replace(found);
-        self.refused = errors.into_one();
-        let nothing = || self.refused.clone().unwrap_or_else(|| SourceError::absent(absent));
+        self.rejected = errors.into_one();
+        let nothing = || self.rejected.clone().unwrap_or_else(|| SourceError::absent(absent));
         self.nothing = self.list.is_empty().then(nothing);
         self.nothing.clone().map_or(Ok(()), Err)
     }
@@ -249,8 +249,8 @@ impl<T> Values<T> {
         &mut self,
         mut visit: impl FnMut(&mut Value<T>, &[u8]) -> Result<(), SourceError>,
     ) -> Read<'_> {
-        let refused = self.refused.as_ref();
-        let mut read = Read { count: 0, silent: 0, errors: Errors::default(), refused };
+        let rejected = self.rejected.as_ref();
+        let mut read = Read { count: 0, silent: 0, errors: Errors::default(), rejected };
         for value in &mut self.list {
             let result = match value.file.read(&mut self.buf) {
                 Ok(()) => visit(value, &self.buf),
@@ -331,20 +331,20 @@ impl Read<'_> {
     /// # Errors
     /// No file could be read.
     pub(crate) fn state(self, part: &'static str, out: &mut Sink) -> Result<(), SourceError> {
-        let Self { count, silent, mut errors, refused } = self;
+        let Self { count, silent, mut errors, rejected } = self;
         if errors.is_empty() {
-            return match refused {
+            return match rejected {
                 Some(error) if count == 0 => Err(error.clone()),
                 None if count == 0 && silent > 0 => {
                     Err(SourceError::absent("its devices report that they have no value now"))
                 }
-                refused => {
-                    out.part_as(part, refused);
+                rejected => {
+                    out.part_as(part, rejected);
                     Ok(())
                 }
             };
         }
-        refused.into_iter().for_each(|error| errors.push(error.clone()));
+        rejected.into_iter().for_each(|error| errors.push(error.clone()));
         match errors.into_one() {
             Some(error) if count == 0 => return Err(error),
             error => out.part_as(part, error.as_ref()),
@@ -398,7 +398,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn files_stay_absent_until_a_walk_finds_them() {
+    fn files_remain_absent_until_a_walk_finds_them() {
         let dir = tempfile::tempdir().unwrap();
         let root = Root::recorded(dir.path()).unwrap();
         let mut values = Values::default();

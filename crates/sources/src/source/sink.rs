@@ -9,11 +9,11 @@ mod series_ref;
 
 pub use drain::Mark;
 pub use parts::PartState;
-pub use ring::Keep;
+pub use ring::RingLimits;
 pub use series_ref::MetricRef;
 
 use crate::SourceSpec;
-use crate::source::sane::{Sane, Verdict, Watch};
+use crate::source::value_bounds::{ValueBounds, Verdict, Watch};
 use hashbrown::HashTable;
 use model::{
     Cause, DeviceId, Gap, JobEvent, JobKey, Labels, Metric, Origin, SeriesEntry, Tick, Timestamp,
@@ -51,7 +51,7 @@ pub struct Sink {
     parts: Vec<(&'static str, PartState)>,
     /// The source's name, and the bounds of its metrics.
     source: &'static str,
-    sane: &'static [Sane],
+    sane: &'static [ValueBounds],
     counts: SinkCounts,
     table_changed: bool,
     /// Metrics that are switched off.
@@ -65,18 +65,18 @@ pub struct Sink {
 pub struct SinkCounts {
     /// Values that are NaN or infinite.
     pub nonsense: u64,
-    /// Impossible values ([`Sane`]).
+    /// Impossible values ([`ValueBounds`]).
     pub implausible: u64,
     /// Samples of series beyond [`SERIES_PER_SOURCE_MAX`].
-    pub series_refused: u64,
+    pub series_rejected: u64,
     /// Labels that are too long or malformed.
-    pub labels_refused: u64,
+    pub labels_rejected: u64,
 }
 
 impl SinkCounts {
     /// The sum of all counts.
     pub const fn all(&self) -> u64 {
-        self.nonsense + self.implausible + self.series_refused + self.labels_refused
+        self.nonsense + self.implausible + self.series_rejected + self.labels_rejected
     }
 }
 
@@ -288,7 +288,7 @@ impl Sink {
         match watch.judge(self.now, value) {
             Verdict::Good => Some(place),
             Verdict::Since(start) => self.place(series, Some(start)),
-            Verdict::Refused(why, report) => {
+            Verdict::Rejected(why, report) => {
                 self.counts.implausible += 1;
                 if let Some(from) = report {
                     let (name, labels) = (&series.metric.name, &known.entry.labels);
@@ -333,11 +333,11 @@ impl Sink {
     fn add(&mut self, series: &SeriesRef<'_>, start: Option<Timestamp>, hash: u64) -> Option<u32> {
         let SeriesRef { metric, device, job, labels } = *series;
         if self.find.len() >= SERIES_PER_SOURCE_MAX {
-            self.refuse_series(device);
+            self.reject_series(device);
             return None;
         }
         let Ok(canonical) = Labels::new(labels.iter().copied()) else {
-            self.counts.labels_refused += 1;
+            self.counts.labels_rejected += 1;
             return None;
         };
         let shared = self.shared(metric);
@@ -419,7 +419,7 @@ mod tests {
         sink.of_device().gauge(&LOAD, &[], f64::NAN);
         sink.of_device().gauge(&LOAD, &[("", "x")], 1.0);
         assert!(sink.is_empty());
-        assert_eq!((sink.counts().nonsense, sink.counts().labels_refused), (1, 1));
+        assert_eq!((sink.counts().nonsense, sink.counts().labels_rejected), (1, 1));
     }
 
     #[test]

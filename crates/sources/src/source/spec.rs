@@ -1,6 +1,6 @@
 //! The declaration of a source, and the trait that it implements.
 
-use crate::{Options, Sane, Sink, SourceError};
+use crate::{Options, Sink, SourceError, ValueBounds};
 use cgroups::Jobs;
 use kernel::Root;
 use model::setting::OptionSpec;
@@ -25,7 +25,7 @@ pub struct SourceSpec {
     /// Every metric that it may push; tests fail if it pushes another one.
     pub metrics: &'static [&'static Metric],
     /// Bounds of their possible values.
-    pub sane: &'static [Sane],
+    pub sane: &'static [ValueBounds],
     /// Its options.
     pub options: &'static [OptionSpec],
     /// Opens the source, or returns why this machine has none. The agent calls it at startup, and repeatedly
@@ -73,7 +73,7 @@ pub struct Context<'a> {
 
 /// The queues of a source that needs no drain at present.
 #[derive(Clone, Copy, Debug)]
-pub struct Quiet<'a> {
+pub struct IdleQueues<'a> {
     /// Descriptors that become readable when an event waits. `None`: the source depends on the queues of
     /// other sources, because the agent wakes every waiting source for each event.
     pub queues: [Option<BorrowedFd<'a>>; 2],
@@ -106,7 +106,7 @@ pub trait Source: Send {
     /// Descriptors to poll while no drain is needed until an event arrives. While this is `Some`, the agent
     /// calls [`Self::drain`] only at the next multiple of [`Self::drain_every`] after an event, instead of at
     /// each multiple.
-    fn quiet(&self) -> Option<Quiet<'_>> {
+    fn quiet(&self) -> Option<IdleQueues<'_>> {
         None
     }
 

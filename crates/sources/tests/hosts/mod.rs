@@ -22,7 +22,7 @@ pub(crate) struct SourceRun {
     pub(crate) spec: &'static SourceSpec,
     pub(crate) sink: Sink,
     /// Errors of the source or of a part of it, with their tick.
-    pub(crate) refusals: Vec<String>,
+    pub(crate) rejections: Vec<String>,
 }
 
 /// The names of all recorded machines with two ticks.
@@ -103,7 +103,7 @@ impl Reader {
         let of_it = settings.iter().filter(|(source, ..)| *source == spec.name);
         let options = Options::of(spec, of_it.map(|(_, name, value)| (*name, *value))).unwrap();
         let sink = Sink::of_source(spec, DeviceId::new(host).unwrap());
-        Self { run: SourceRun { spec, sink, refusals: Vec::new() }, options, source: None }
+        Self { run: SourceRun { spec, sink, rejections: Vec::new() }, options, source: None }
     }
 
     fn ended(&mut self, cx: &Context<'_>, over: &BTreeSet<JobKey>) {
@@ -118,7 +118,7 @@ impl Reader {
     fn tick(&mut self, tick: i64, cx: &Context<'_>) {
         self.run.sink.begin(cx.now);
         if let Err(error) = self.collect(cx) {
-            self.run.refusals.push(format!("tick {tick}: {error}"));
+            self.run.rejections.push(format!("tick {tick}: {error}"));
         }
         for (entry, ..) in self.run.sink.samples() {
             let (spec, name) = (self.run.spec, &entry.metric.name);
@@ -127,7 +127,7 @@ impl Reader {
         }
         for (part, state) in self.run.sink.parts() {
             if let PartState::Not(error) = state {
-                self.run.refusals.push(format!("tick {tick}: part {part}: {error}"));
+                self.run.rejections.push(format!("tick {tick}: part {part}: {error}"));
             }
         }
     }

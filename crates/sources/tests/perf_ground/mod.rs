@@ -101,7 +101,7 @@ impl Group {
         let dir = path.to_str().unwrap().trim_start_matches('/').to_owned();
         let job = JobCgroup {
             key: JobKey { cluster: ClusterId::local(), id: JobId::new(id).unwrap() },
-            spelling: id.to_string().into(),
+            display_id: id.to_string().into(),
             user: None,
             uid: None,
             dirs: vec![JobDir { hierarchy, path: dir }],

@@ -2,7 +2,7 @@
 //! `CARGO_PROFILE_DEV_OPT_LEVEL=3 cargo test -p sources --test truth_taskstats -- --ignored --nocapture`.
 
 use super::roles::start_storm;
-use super::{Group, Observer, alone, say};
+use super::{Group, Observer, alone, print_line};
 use cgroups::Jobs;
 use kernel::clock::thread_cpu_us;
 use std::fs;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Prints the cost of an operation.
 fn spent(what: &str, count: u64, began_us: u64) {
     let us = thread_cpu_us() - began_us;
-    say(&format!("{what}: {us} us, {:.2} us each of {count}", us as f64 / count as f64));
+    print_line(&format!("{what}: {us} us, {:.2} us each of {count}", us as f64 / count as f64));
 }
 
 /// Prints the cost of reading this number of threads or processes.
@@ -73,7 +73,10 @@ fn cost_of_forks_and_exits() {
             observer.with(|source, cx, sink| source.drain(cx, sink)).unwrap();
             us += thread_cpu_us() - began;
         }
-        say(&format!("10 000 forks and exits in {place}: {:.2} us each", us as f64 / 10_000.0));
+        print_line(&format!(
+            "10 000 forks and exits in {place}: {:.2} us each",
+            us as f64 / 10_000.0
+        ));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Values that only exit records have: zombies, and the last context switch of each task.
 
 use super::roles::report_path;
-use super::{Observer, alone, say};
+use super::{Observer, alone, print_line};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn the_last_switch_of_each_task_counts() {
     let reported: f64 = fs::read_to_string(report_path(pid)).unwrap().parse().unwrap();
     fs::remove_file(report_path(pid)).unwrap();
     let found = observer.value("taskstats_voluntary_switches_total", Some(&group)).unwrap();
-    say(&format!("{found} voluntary switches, {reported} by getrusage before the end"));
+    print_line(&format!("{found} voluntary switches, {reported} by getrusage before the end"));
     // The rest is the end of the reporting process, and of the thread of its test.
     assert!(found >= reported - 2.0 && found <= reported + 40.0, "{found} of {reported}");
 }
@@ -62,7 +62,7 @@ fn the_job_has_what_its_cgroup_counted_for_the_exits_of_short_tasks() {
     let value = |metric| observer.value(metric, Some(&group)).unwrap();
     let (job, truth) = (value("taskstats_job_cpu_seconds_total"), group.cpu_seconds());
     let tasks = value("taskstats_cpu_run_virtual_seconds_total");
-    say(&format!("{job:.6} s, by tasks alone {tasks:.6} s, kernel's account {truth:.6} s"));
+    print_line(&format!("{job:.6} s, by tasks alone {tasks:.6} s, kernel's account {truth:.6} s"));
     assert!((job - truth).abs() < 1e-6 && tasks < truth, "{job} of {truth}");
 }
 
@@ -78,7 +78,7 @@ fn processor_time_by_command_adds_up_to_the_total() {
         .filter(|(entry, ..)| entry.metric.name == "taskstats_command_cpu_seconds_total")
         .map(|(entry, _, value)| (entry.labels.as_str().to_owned(), value))
         .collect();
-    say(&format!("{named:?}"));
+    print_line(&format!("{named:?}"));
     assert!(!named.is_empty() && named.len() <= 10);
     let sum: f64 = named.iter().map(|(_, value)| value).sum();
     let sum = sum + value("taskstats_other_commands_cpu_seconds_total");

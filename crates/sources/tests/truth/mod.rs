@@ -23,7 +23,7 @@ use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub(crate) fn say(text: &str) {
+pub(crate) fn print_line(text: &str) {
     let mut err = std::io::stderr();
     writeln!(err, "{text}").unwrap();
 }
@@ -57,14 +57,17 @@ impl Group {
         let name = format!("jobmeter-test-{}-{id}", std::process::id());
         let path = PathBuf::from("/sys/fs/cgroup/cpuacct").join(&name);
         if let Err(error) = fs::create_dir(&path) {
-            say(&format!("not run: {}: {error}; needs root and cgroup v1 cpuacct", path.display()));
+            print_line(&format!(
+                "not run: {}: {error}; needs root and cgroup v1 cpuacct",
+                path.display()
+            ));
             return None;
         }
         let dir = format!("sys/fs/cgroup/cpuacct/{name}");
         let created = Timestamp(Root::live().unwrap().stat(&dir).unwrap().changed_us);
         let job = JobCgroup {
             key: JobKey { cluster: ClusterId::local(), id: JobId::new(id).unwrap() },
-            spelling: id.to_string().into(),
+            display_id: id.to_string().into(),
             user: None,
             uid: None,
             dirs: vec![JobDir { hierarchy: Hierarchy::Cpuacct, path: dir }],
@@ -104,7 +107,7 @@ impl Drop for Group {
                 Err(_) => std::thread::sleep(Duration::from_millis(20)),
             }
         }
-        say(&format!("{} is left behind", self.path.display()));
+        print_line(&format!("{} is left behind", self.path.display()));
     }
 }
 
@@ -126,7 +129,7 @@ impl Observer {
         let source = match (spec.open)(&Open { root: &root, options: &options, boot }) {
             Ok(source) => source,
             Err(error) => {
-                say(&format!("not run: {name}: {error}"));
+                print_line(&format!("not run: {name}: {error}"));
                 return None;
             }
         };

@@ -1,6 +1,6 @@
 //! Processes moved into a job, as by `pam_slurm_adopt`, and from one job to another.
 
-use super::{Group, Observer, alone, say};
+use super::{Group, Observer, alone, print_line};
 use crate::truth::roles::{PHASE_MS, WRITTEN, command};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -59,7 +59,7 @@ fn phases(source: &str, (id, tenths): (i64, i32), bytes: &str, check: impl Fn(&O
     for group in &groups {
         observer.end(group);
         let value = observer.value(bytes, Some(group)).unwrap();
-        say(&format!("{bytes}: {value} of {WRITTEN}"));
+        print_line(&format!("{bytes}: {value} of {WRITTEN}"));
         // Its exit record includes the test's own output, in whole KiB.
         let written = WRITTEN as f64;
         assert!((written - 1024.0..=written + 4096.0).contains(&value), "{value}");
@@ -74,7 +74,7 @@ fn a_process_counts_for_a_job_from_the_move_on() {
     phases("taskstats", (71, 50), "taskstats_write_char_bytes_total", |observer, group| {
         let value = |metric| observer.value(metric, Some(group)).unwrap();
         let (cpu, truth) = (value(CPU), group.cpu_seconds());
-        say(&format!("{cpu:.6} s, kernel's account {truth:.6} s"));
+        print_line(&format!("{cpu:.6} s, kernel's account {truth:.6} s"));
         let phase = PHASE_MS as f64 / 1000.0;
         assert!(cpu <= truth && cpu >= 0.9 * phase, "{cpu} of {truth}");
         assert!(value(RESIDUAL) >= 0.0, "{}", value(RESIDUAL));
@@ -119,7 +119,7 @@ fn what_a_process_used_before_its_move_was_noticed_counts() {
     fs::remove_dir(&group.path).unwrap();
     observer.end(&group);
     let [job, tasks] = [JOB_CPU, CPU].map(|metric| observer.value(metric, Some(&group)).unwrap());
-    say(&format!("{job:.6} s, by tasks alone {tasks:.6} s, kernel's account {truth:.6} s"));
+    print_line(&format!("{job:.6} s, by tasks alone {tasks:.6} s, kernel's account {truth:.6} s"));
     let phase = PHASE_MS as f64 / 1000.0;
     assert!(tasks <= truth - 0.9 * phase, "a phase was not observed: {tasks} of {truth}");
     // It gives its memory back after the kernel reported its end.

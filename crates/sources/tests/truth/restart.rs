@@ -1,7 +1,7 @@
 //! A restart of the agent: the next start continues the counters, or reports a gap because they start again.
 
 use super::roles::{WRITTEN, report_path};
-use super::{Observer, alone, say};
+use super::{Observer, alone, print_line};
 use model::{Cause, Timestamp};
 use std::fs;
 use std::time::Duration;
@@ -22,7 +22,7 @@ impl Observer {
         let mut new = Self::open(name, &[]).unwrap();
         new.jobs = jobs;
         if let Err(error) = new.source.resume(&state(saved), Some(Timestamp(1))) {
-            say(&format!("rejected: {error}"));
+            print_line(&format!("rejected: {error}"));
         }
         new
     }
@@ -64,7 +64,10 @@ fn restarts_lose_nothing_of_living_tasks() {
     observer.end(&group);
     let value = |metric| observer.value(metric, Some(&group)).unwrap();
     let (cpu, truth) = (value(CPU), group.cpu_seconds() + before);
-    say(&format!("{restarts} restarts: {cpu:.6} s of {truth:.6} s, {} switches", value(SWITCHES)));
+    print_line(&format!(
+        "{restarts} restarts: {cpu:.6} s of {truth:.6} s, {} switches",
+        value(SWITCHES)
+    ));
     assert!(restarts >= 2);
     // The process may end while no source listens: then use since the last reading is in the gap.
     assert!(cpu <= truth + 0.005 && cpu >= truth - 0.35, "{cpu} of {truth}");

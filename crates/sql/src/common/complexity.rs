@@ -54,7 +54,7 @@ impl Level {
 pub(crate) fn check(text: &str) -> Result<(), SqlError> {
     let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize();
     let tokens = tokens
-        .map_err(|error| SqlError::Statement(crate::common::words::of_text(&error.into())))?;
+        .map_err(|error| SqlError::Statement(crate::common::error_texts::of_text(&error.into())))?;
     let (mut count, mut named) = (0_usize, 0_usize);
     let mut outer: Vec<Level> = Vec::new();
     let mut level = Level::default();

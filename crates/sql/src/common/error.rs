@@ -1,6 +1,6 @@
 //! Reasons why a statement has no result.
 
-use crate::common::words;
+use crate::common::error_texts;
 use datafusion::error::DataFusionError;
 use query::QueryError;
 
@@ -95,15 +95,19 @@ impl SqlError {
             DataFusionError::ResourcesExhausted(_) => Self::Memory(memory_mib),
             DataFusionError::External(inner) => Self::external(inner),
             DataFusionError::Plan(text) | DataFusionError::NotImplemented(text) => {
-                Self::Statement(first_line(&words::of_plan(&text)))
+                Self::Statement(first_line(&error_texts::of_plan(&text)))
             }
-            DataFusionError::SQL(error, _) => Self::Statement(first_line(&words::of_text(&error))),
+            DataFusionError::SQL(error, _) => {
+                Self::Statement(first_line(&error_texts::of_text(&error)))
+            }
             DataFusionError::SchemaError(error, _) => {
-                Self::Statement(first_line(&words::of_columns(&error)))
+                Self::Statement(first_line(&error_texts::of_columns(&error)))
             }
-            DataFusionError::Execution(text) => Self::Value(first_line(&words::of_plan(&text))),
+            DataFusionError::Execution(text) => {
+                Self::Value(first_line(&error_texts::of_plan(&text)))
+            }
             DataFusionError::ArrowError(error, _) => {
-                Self::Value(first_line(&words::of_plan(&error.to_string())))
+                Self::Value(first_line(&error_texts::of_plan(&error.to_string())))
             }
             DataFusionError::Collection(errors) => match errors.into_iter().next() {
                 Some(first) => Self::of(first, memory_mib),
@@ -123,7 +127,7 @@ impl SqlError {
             )),
             DataFusionError::ExecutionJoin(error) => Self::Died(first_line(&error.to_string())),
             DataFusionError::Plan(text) | DataFusionError::NotImplemented(text) => {
-                Self::Statement(first_line(&words::of_plan(text)))
+                Self::Statement(first_line(&error_texts::of_plan(text)))
             }
             other => Self::Internal(first_line(&other.strip_backtrace())),
         }
@@ -150,9 +154,11 @@ impl SqlError {
                 Some(QueryError::TooMuch(text)) => Self::Query(QueryError::TooMuch(text.clone())),
                 _ => Self::Internal(inner.to_string()),
             },
-            DataFusionError::Execution(text) => Self::Value(first_line(&words::of_plan(text))),
+            DataFusionError::Execution(text) => {
+                Self::Value(first_line(&error_texts::of_plan(text)))
+            }
             DataFusionError::ArrowError(error, _) => {
-                Self::Value(first_line(&words::of_plan(&error.to_string())))
+                Self::Value(first_line(&error_texts::of_plan(&error.to_string())))
             }
             other => Self::other(other),
         }

@@ -1,12 +1,12 @@
 //! Table columns, errors, and limits on statements.
 //!
 //! - `schema`: tables and columns.
-//! - `error`, `words`: errors, with text for the statement's author.
+//! - `error`, `error_texts`: errors, with text for the statement's author.
 //! - `complexity`, `memory`, `turns`: limits.
 
 pub(crate) mod complexity;
 pub(crate) mod error;
+pub(crate) mod error_texts;
 pub(crate) mod memory;
 pub(crate) mod schema;
 pub(crate) mod turns;
-pub(crate) mod words;

@@ -238,7 +238,7 @@ mod tests {
 
     /// The manual names every table with all columns in order.
     #[test]
-    fn the_manual_tells_every_column() {
+    fn the_manual_describes_every_column() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/tables.md");
         let manual = std::fs::read_to_string(path).unwrap();
         for table in Table::ALL {

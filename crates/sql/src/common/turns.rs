@@ -95,7 +95,7 @@ pub struct Turns {
     running_max: usize,
     waiting: AtomicUsize,
     waiting_max: usize,
-    askers: Askers,
+    users: UsersByKey,
 }
 
 /// A turn. Dropping it lets the next statement run.
@@ -103,7 +103,7 @@ pub struct Turns {
 pub struct Turn {
     _one: OwnedSemaphorePermit,
     _own: OwnedSemaphorePermit,
-    _asker: Present,
+    _presence: Present,
 }
 
 /// Reason why a statement got no turn.
@@ -117,36 +117,36 @@ pub enum NoTurn {
 
 /// State of one user: their turns, and the number of their present and waiting statements.
 #[derive(Debug)]
-struct One {
+struct UserTurns {
     turns: Arc<Semaphore>,
     here: usize,
     waiting: usize,
 }
 
-type Askers = Arc<Mutex<HashMap<Arc<str>, One>>>;
+type UsersByKey = Arc<Mutex<HashMap<Arc<str>, UserTurns>>>;
 
 /// Registers a statement of a user until it is dropped.
 #[derive(Debug)]
 struct Present {
-    whose: Arc<str>,
-    askers: Askers,
+    user_key: Arc<str>,
+    users: UsersByKey,
 }
 
 impl Present {
     /// Calls a function with the state of the user.
-    fn with<T>(&self, does: impl FnOnce(&mut One) -> T) -> Option<T> {
-        let mut askers = self.askers.lock().unwrap_or_else(PoisonError::into_inner);
-        askers.get_mut(&self.whose).map(does)
+    fn with<T>(&self, does: impl FnOnce(&mut UserTurns) -> T) -> Option<T> {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        users.get_mut(&self.user_key).map(does)
     }
 }
 
 impl Drop for Present {
     fn drop(&mut self) {
-        let mut askers = self.askers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(one) = askers.get_mut(&self.whose) {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(one) = users.get_mut(&self.user_key) {
             one.here = one.here.saturating_sub(1);
             if one.here == 0 {
-                askers.remove(&self.whose);
+                users.remove(&self.user_key);
             }
         }
     }
@@ -167,29 +167,29 @@ impl Turns {
     pub fn new(running_max: usize, waiting_max: usize) -> Self {
         let free = Arc::new(Semaphore::new(running_max));
         let waiting = AtomicUsize::new(0);
-        Self { free, running_max, waiting, waiting_max, askers: Askers::default() }
+        Self { free, running_max, waiting, waiting_max, users: UsersByKey::default() }
     }
 
     /// Takes a turn for this user, at most within the given time.
     ///
     /// # Errors
     /// Too many statements wait already, or no turn became free in time.
-    pub async fn take(&self, whose: &Arc<str>, within: Duration) -> Result<Turn, NoTurn> {
-        let (asker, own) = self.enter(whose);
+    pub async fn take(&self, user_key: &Arc<str>, within: Duration) -> Result<Turn, NoTurn> {
+        let (presence, own) = self.enter(user_key);
         let free = Arc::clone(&self.free);
         let mut got = Arc::clone(&own).try_acquire_owned().ok();
         if let Some(own) = got.take() {
             match Arc::clone(&free).try_acquire_owned() {
-                Ok(one) => return Ok(Turn { _one: one, _own: own, _asker: asker }),
+                Ok(one) => return Ok(Turn { _one: one, _own: own, _presence: presence }),
                 Err(_) => got = Some(own),
             }
         }
         let others = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let of_his = asker.with(|one| {
+        let of_his = presence.with(|one| {
             one.waiting += 1;
             one.waiting - 1
         });
-        let waiting = Waiting(&self.waiting, &asker);
+        let waiting = Waiting(&self.waiting, &presence);
         if others >= self.waiting_max || of_his.is_none_or(|his| his >= half(self.waiting_max)) {
             return Err(NoTurn::Full);
         }
@@ -204,20 +204,20 @@ impl Turns {
         let both = timeout(within, both).await.ok().and_then(Result::ok);
         drop(waiting);
         let (own, one) = both.ok_or(NoTurn::Late)?;
-        Ok(Turn { _one: one, _own: own, _asker: asker })
+        Ok(Turn { _one: one, _own: own, _presence: presence })
     }
 
-    fn enter(&self, whose: &Arc<str>) -> (Present, Arc<Semaphore>) {
-        let mut askers = self.askers.lock().unwrap_or_else(PoisonError::into_inner);
-        let one = askers.entry(Arc::clone(whose)).or_insert_with(|| One {
+    fn enter(&self, user_key: &Arc<str>) -> (Present, Arc<Semaphore>) {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let one = users.entry(Arc::clone(user_key)).or_insert_with(|| UserTurns {
             turns: Arc::new(Semaphore::new(half(self.running_max))),
             here: 0,
             waiting: 0,
         });
         one.here += 1;
         let turns = Arc::clone(&one.turns);
-        drop(askers);
-        (Present { whose: Arc::clone(whose), askers: Arc::clone(&self.askers) }, turns)
+        drop(users);
+        (Present { user_key: Arc::clone(user_key), users: Arc::clone(&self.users) }, turns)
     }
 
     /// Number of running statements.
@@ -243,14 +243,14 @@ mod tests {
     const LONG: Duration = Duration::from_secs(30);
 
     #[tokio::test]
-    async fn one_asker_leaves_half_of_the_turns_to_others() {
+    async fn one_user_leaves_half_of_the_turns_to_others() {
         let turns = Arc::new(Turns::new(4, 8));
         let (one, other): (Arc<str>, Arc<str>) = ("uid 1".into(), "uid 2".into());
         let first = turns.take(&one, LONG).await.unwrap();
         let second = turns.take(&one, LONG).await.unwrap();
-        let wait = |whose: &Arc<str>| {
-            let (turns, whose) = (Arc::clone(&turns), Arc::clone(whose));
-            tokio::spawn(async move { turns.take(&whose, LONG).await })
+        let wait = |user_key: &Arc<str>| {
+            let (turns, user_key) = (Arc::clone(&turns), Arc::clone(user_key));
+            tokio::spawn(async move { turns.take(&user_key, LONG).await })
         };
         let more: Vec<_> = (0..4).map(|_| wait(&one)).collect();
         while turns.waiting() < 4 {
@@ -271,7 +271,7 @@ mod tests {
             drop(turn.await.unwrap().unwrap());
         }
         assert_eq!((turns.running(), turns.waiting()), (0, 0));
-        assert!(turns.askers.lock().unwrap().is_empty());
+        assert!(turns.users.lock().unwrap().is_empty());
     }
 
     #[tokio::test]
@@ -280,7 +280,7 @@ mod tests {
         let one: Arc<str> = "uid 1".into();
         let held = turns.take(&one, LONG).await.unwrap();
         assert!(timeout(Duration::from_millis(10), turns.take(&one, LONG)).await.is_err());
-        assert_eq!((turns.waiting(), turns.askers.lock().unwrap()[&one].here), (0, 1));
+        assert_eq!((turns.waiting(), turns.users.lock().unwrap()[&one].here), (0, 1));
         drop(held);
         assert!(turns.take(&one, Duration::ZERO).await.is_ok());
     }

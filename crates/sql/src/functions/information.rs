@@ -26,7 +26,7 @@ pub(crate) fn as_select(statement: &Parsed) -> Result<Option<String>, SqlError> 
             let name = table_name.to_string();
             let known = Table::ALL.into_iter().find(|table| table.name() == name);
             let Some(table) = known else {
-                return Err(SqlError::Statement(crate::common::words::of_plan(&format!(
+                return Err(SqlError::Statement(crate::common::error_texts::of_plan(&format!(
                     "table '{name}' not found"
                 ))));
             };

@@ -69,7 +69,7 @@ impl Texts {
                             calls += usize::from(name == JOINED || COPYING.contains(&name));
                         }
                         Expr::Cast(_) | Expr::TryCast(_) => calls += 1,
-                        Expr::WindowFunction(window) => refuse_gathering(&window.fun)?,
+                        Expr::WindowFunction(window) => reject_gathering(&window.fun)?,
                         _ => {}
                     }
                     Ok(TreeNodeRecursion::Continue)
@@ -93,7 +93,7 @@ impl Texts {
     }
 }
 
-fn refuse_gathering(function: &WindowFunctionDefinition) -> Result<()> {
+fn reject_gathering(function: &WindowFunctionDefinition) -> Result<()> {
     let name = function.name();
     if GATHERING.contains(&name) {
         return plan_err!("{name} is not supported as a window function; use it with GROUP BY");

@@ -8,11 +8,11 @@ use crate::statements::run::TABLES_MAX;
 use crate::statements::worker::messages::{Begin, Head};
 use crate::statements::worker::pool::{Launch, Pool};
 use crate::statements::worker::scan::Scope;
-use crate::statements::worker::session::{Held, Message, Session};
+use crate::statements::worker::session::{Message, Session, StatementGuard};
 use datafusion::arrow::array::timezone::Tz;
 use futures::Stream;
 use jobs::Reader;
-use query::{Asker, Cancel, Format, Questions};
+use query::{Cancel, Format, QueryContext, QueryEngine};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Limits {
 /// an expensive statement does not block other parts of the server.
 #[derive(Debug)]
 pub struct Sql {
-    questions: Questions,
+    engine: QueryEngine,
     limits: Arc<Limits>,
     memory: Memory,
     turns: Turns,
@@ -90,8 +90,8 @@ impl Sql {
     ///
     /// # Errors
     /// The threads cannot be started.
-    pub fn new(questions: Questions, limits: Limits, launch: Launch) -> Result<Self, SqlError> {
-        let name = questions.settings().zone.iana_name().unwrap_or("+00:00");
+    pub fn new(engine: QueryEngine, limits: Limits, launch: Launch) -> Result<Self, SqlError> {
+        let name = engine.settings().zone.iana_name().unwrap_or("+00:00");
         let zone = if name.parse::<Tz>().is_ok() { name } else { "+00:00" };
         let zone = Arc::from(zone);
         let runtime = Builder::new_multi_thread()
@@ -107,7 +107,7 @@ impl Sql {
         let pool = Arc::new(Pool::new(launch, limits.threads));
         let (limits, runtime) = (Arc::new(limits), Some(runtime));
         let (ended, deaths) = (Ended::default(), Arc::default());
-        Ok(Self { questions, limits, memory, turns, ended, deaths, zone, pool, runtime })
+        Ok(Self { engine, limits, memory, turns, ended, deaths, zone, pool, runtime })
     }
 
     /// Current load of the statements, and counts of those that ended at a limit.
@@ -130,10 +130,10 @@ impl Sql {
         &self,
         text: &str,
         zone: Option<&str>,
-        asker: Asker,
+        context: QueryContext,
         format: Format,
     ) -> Result<SqlRows, SqlError> {
-        let rows = self.started(text, zone, asker, format).await;
+        let rows = self.started(text, zone, context, format).await;
         rows.inspect_err(|error| self.ended.note(error))
     }
 
@@ -141,7 +141,7 @@ impl Sql {
         &self,
         text: &str,
         zone: Option<&str>,
-        asker: Asker,
+        context: QueryContext,
         format: Format,
     ) -> Result<SqlRows, SqlError> {
         let zone = zone.unwrap_or(&self.zone);
@@ -154,7 +154,7 @@ impl Sql {
             return Err(SqlError::TooLong(text.len(), max));
         }
         complexity::check(text)?;
-        let turn = self.turns.take(&asker.whose, self.limits.time_max).await;
+        let turn = self.turns.take(&context.user_key, self.limits.time_max).await;
         let turn = turn.map_err(|_| SqlError::Busy(self.limits.statements_max))?;
         let Some(runtime) = &self.runtime else {
             return Err(SqlError::Internal("the engine has stopped".to_owned()));
@@ -165,22 +165,22 @@ impl Sql {
         let begin = Begin {
             text: text.to_owned(),
             zone: zone.to_owned(),
-            now: asker.now.0,
+            now: context.now.0,
             csv: format == Format::Csv,
-            reports_reads: asker.reader == Reader::Everything,
+            reports_reads: context.reader == Reader::Everything,
             rows_max: self.limits.rows_max,
             left_ms,
             seconds,
             memory_bytes: u64::try_from(grant.bytes()).unwrap_or(u64::MAX),
         };
-        let (cancel, reads) = (asker.cancel.clone(), Reads::default());
-        let scope = Scope { questions: self.questions.clone(), asker, reads: reads.clone() };
+        let (cancel, reads) = (context.cancel.clone(), Reads::default());
+        let scope = Scope { engine: self.engine.clone(), context, reads: reads.clone() };
         let (to_first, first) = oneshot::channel();
         let (to_rows, rows) = mpsc::channel(1);
         let session = Session {
             scope: Arc::new(scope),
             pool: Arc::clone(&self.pool),
-            held: Held::new(turn, grant, runtime.handle().clone()),
+            held: StatementGuard::new(turn, grant, runtime.handle().clone()),
             deaths: Arc::clone(&self.deaths),
             begin,
             to_rows,

@@ -2,8 +2,8 @@
 
 use crate::common::schema::Table;
 use crate::statements::columns::Cell;
-use crate::statements::narrow::Narrow;
-use crate::statements::scan_request::question;
+use crate::statements::scan_filter::ScanFilter;
+use crate::statements::scan_request::query;
 use crate::statements::worker::scan::Scope;
 use jobs::{Filter, Interval, JobName, Window};
 use model::{JobId, JobKey, Timestamp};
@@ -17,7 +17,7 @@ const LOOKED_UP: usize = 1000;
 /// Returns the rows of a table with all columns.
 pub(crate) fn rows(
     table: Table,
-    narrow: &Narrow,
+    narrow: &ScanFilter,
     scope: &Scope,
 ) -> Result<Vec<Vec<Cell>>, QueryError> {
     match table {
@@ -44,65 +44,67 @@ fn time(at: Timestamp) -> Cell {
 }
 
 /// Returns the intervals of at least the requested jobs, on request with their shares of devices.
-fn stays(narrow: &Narrow, scope: &Scope, shares: bool) -> Result<Vec<Interval>, QueryError> {
+fn narrowed(narrow: &ScanFilter, scope: &Scope, shares: bool) -> Result<Vec<Interval>, QueryError> {
     let Filter { uid, ref device, from, to, .. } = narrow.jobs;
     let device = || device.clone();
     let window = |job| Window { job, uid, device: device(), from, to, shares, ..Window::default() };
-    let Some(ids) = few(narrow) else { return scope.questions.stays(&window(None), &scope.asker) };
-    let mut stays = Vec::new();
+    let Some(ids) = few(narrow) else {
+        return scope.engine.allocations(&window(None), &scope.context);
+    };
+    let mut allocations = Vec::new();
     for id in ids {
-        for key in scope.questions.registry().keys_of(*id)? {
-            stays.extend(scope.questions.stays(&window(Some(key)), &scope.asker)?);
+        for key in scope.engine.registry().keys_of(*id)? {
+            allocations.extend(scope.engine.allocations(&window(Some(key)), &scope.context)?);
         }
     }
-    Ok(stays)
+    Ok(allocations)
 }
 
 /// Returns the requested job IDs, if they are few enough to look up each.
-fn few(narrow: &Narrow) -> Option<&BTreeSet<JobId>> {
+fn few(narrow: &ScanFilter) -> Option<&BTreeSet<JobId>> {
     narrow.ids.as_ref().filter(|ids| ids.len() <= LOOKED_UP)
 }
 
-fn nodetime(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
-    let row = |stay: Interval| {
-        let (key, stop) = (&stay.key, Cell::maybe(stay.stop, time));
-        let node = Cell::text(stay.device.as_str());
-        vec![number(key), time(stay.start), stop, node, cluster(key)]
+fn nodetime(narrow: &ScanFilter, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
+    let row = |allocation: Interval| {
+        let (key, stop) = (&allocation.key, Cell::maybe(allocation.stop, time));
+        let node = Cell::text(allocation.device.as_str());
+        vec![number(key), time(allocation.start), stop, node, cluster(key)]
     };
-    Ok(stays(narrow, scope, false)?.into_iter().map(row).collect())
+    Ok(narrowed(narrow, scope, false)?.into_iter().map(row).collect())
 }
 
-fn allocations(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
-    let row = |stay: Interval| {
-        let (key, stop) = (&stay.key, Cell::maybe(stay.stop, time));
-        let device = Cell::text(stay.device.as_str());
+fn allocations(narrow: &ScanFilter, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
+    let row = |allocation: Interval| {
+        let (key, stop) = (&allocation.key, Cell::maybe(allocation.stop, time));
+        let device = Cell::text(allocation.device.as_str());
         vec![
             number(key),
-            time(stay.run_start),
+            time(allocation.run_start),
             device,
-            time(stay.start),
+            time(allocation.start),
             stop,
             cluster(key),
-            count(stay.share.cpus),
-            count(stay.share.gpus),
-            bytes(stay.share.memory_bytes),
+            count(allocation.share.cpus),
+            count(allocation.share.gpus),
+            bytes(allocation.share.memory_bytes),
         ]
     };
-    Ok(stays(narrow, scope, true)?.into_iter().map(row).collect())
+    Ok(narrowed(narrow, scope, true)?.into_iter().map(row).collect())
 }
 
-fn jobs(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
+fn jobs(narrow: &ScanFilter, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
     let text = |text: Option<Box<str>>| Cell::maybe(text, |text| Cell::text(&text));
-    let registry = scope.questions.registry();
+    let registry = scope.engine.registry();
     let row = |job: model::Job| {
-        let kills = registry.oom_kills_seen(scope.asker.reader, &job)?;
+        let kills = registry.oom_kills_seen(scope.context.reader, &job)?;
         let end = query::how_it_ended(&job, kills.iter().flatten().copied().max());
         let (cause, detail) = end.map(|end| (end.cause, end.detail)).unzip();
         let types = (!job.types.is_empty()).then(|| job.types.join("\n").into());
         let mut row = vec![
             number(&job.key),
             cluster(&job.key),
-            Cell::text(&job.spelling),
+            Cell::text(&job.display_id),
             text(job.user),
             Cell::maybe(job.uid, |uid| Cell::Number(uid.into())),
             text(job.account),
@@ -127,7 +129,7 @@ fn jobs(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
         row.push(Cell::maybe(kills, Cell::Number));
         Ok::<_, QueryError>(row)
     };
-    let runs = |filter: &Filter| scope.questions.every_run(filter, &scope.asker);
+    let runs = |filter: &Filter| scope.engine.every_run(filter, &scope.context);
     let Some(ids) = few(narrow) else {
         return runs(&narrow.jobs)?.into_iter().map(row).collect();
     };
@@ -162,7 +164,7 @@ fn resources(of: &model::Resources) -> [Cell; 6] {
 
 fn gaps(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
     let ever = (Timestamp(i64::MIN), Timestamp(i64::MAX));
-    let found = scope.questions.gaps(ever, None, &scope.asker)?;
+    let found = scope.engine.gaps(ever, None, &scope.context)?;
     let row = |gap: model::Gap| {
         vec![
             Cell::text(gap.origin.as_str()),
@@ -181,12 +183,12 @@ fn gaps(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
 const MARKS_MAX: usize = 100_000;
 
 /// Returns the marks of the statement's time range. The engine checks the other conditions.
-fn marks(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
+fn marks(narrow: &ScanFilter, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
     if narrow.nothing {
         return Ok(Vec::new());
     }
     let span = (narrow.from, narrow.to);
-    let found = scope.questions.marks(span, None, MARKS_MAX, &scope.asker)?;
+    let found = scope.engine.marks(span, None, MARKS_MAX, &scope.context)?;
     if found.more {
         let what = format!(
             "more than {MARKS_MAX} marks, or 64 MiB of their text; limit the time range by \
@@ -221,11 +223,11 @@ fn catalogue(scope: &Scope) -> Vec<Vec<Cell>> {
         let (unit, kind) = (metric.unit.word(), metric.kind.word());
         [&*metric.name, unit, kind, &*metric.help].map(Cell::text).to_vec()
     };
-    scope.questions.store().catalogue().into_iter().map(row).collect()
+    scope.engine.store().catalogue().into_iter().map(row).collect()
 }
 
-fn counter_starts(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
-    let Some(question) = question(View::Metrics, false, narrow, scope)? else {
+fn counter_starts(narrow: &ScanFilter, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
+    let Some(query) = query(View::Metrics, false, narrow, scope)? else {
         return Ok(Vec::new());
     };
     let row = |row: query::StartRow| {
@@ -240,6 +242,6 @@ fn counter_starts(narrow: &Narrow, scope: &Scope) -> Result<Vec<Vec<Cell>>, Quer
             Cell::maybe(job, cluster),
         ]
     };
-    let starts = scope.questions.counter_starts(&question, &scope.asker)?;
+    let starts = scope.engine.counter_starts(&query, &scope.context)?;
     Ok(starts.into_iter().map(row).collect())
 }

@@ -4,7 +4,7 @@
 //! - `worker`: the process that runs a statement; `run` and `state` are its parts.
 //! - `explain`: EXPLAIN.
 //! - `provider`, `exec`: tables for the engine.
-//! - `narrow`, `of_jobs`, `scan_request`: conditions that the store evaluates.
+//! - `scan_filter`, `of_jobs`, `scan_request`: conditions that the store evaluates.
 //! - `metadata_tables`, `columns`: small tables.
 
 pub(crate) mod columns;
@@ -12,10 +12,10 @@ pub(crate) mod engine;
 pub(crate) mod exec;
 pub(crate) mod explain;
 pub(crate) mod metadata_tables;
-pub(crate) mod narrow;
 pub(crate) mod of_jobs;
 pub(crate) mod provider;
 pub(crate) mod run;
+pub(crate) mod scan_filter;
 pub(crate) mod scan_request;
 pub(crate) mod state;
 pub(crate) mod worker;

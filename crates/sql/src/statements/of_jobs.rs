@@ -3,7 +3,7 @@
 //! A registry may hold more jobs than a statement may read. A statement that names a job, a user, a node or a time
 //! reads only matching jobs. The registry may return more jobs than requested, and the engine filters them.
 
-use crate::statements::narrow::{Narrow, nanos};
+use crate::statements::scan_filter::{ScanFilter, nanos};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use jobs::Filter;
@@ -15,9 +15,9 @@ pub(crate) fn understands(condition: &Expr) -> bool {
 }
 
 /// Combines the conditions that the registry supports.
-pub(crate) fn narrow(conditions: &[Expr]) -> Narrow {
+pub(crate) fn narrow(conditions: &[Expr]) -> ScanFilter {
     let numbers: Vec<Expr> = conditions.iter().filter(|one| by_number(one)).cloned().collect();
-    let mut narrow = Narrow::of(&numbers);
+    let mut narrow = ScanFilter::of(&numbers);
     for condition in conditions {
         add(condition, &mut narrow.jobs);
     }
@@ -26,7 +26,8 @@ pub(crate) fn narrow(conditions: &[Expr]) -> Narrow {
 
 /// Whether the condition selects one job ID or a list.
 fn by_number(condition: &Expr) -> bool {
-    Narrow::understands(condition) && Narrow::of(std::slice::from_ref(condition)).ids.is_some()
+    ScanFilter::understands(condition)
+        && ScanFilter::of(std::slice::from_ref(condition)).ids.is_some()
 }
 
 fn add(condition: &Expr, filter: &mut Filter) -> Option<()> {

@@ -2,8 +2,8 @@
 
 use crate::common::schema::Table;
 use crate::statements::exec::TableExec;
-use crate::statements::narrow::Narrow;
 use crate::statements::of_jobs;
+use crate::statements::scan_filter::ScanFilter;
 use crate::statements::worker::link::Link;
 use crate::statements::worker::messages::ScanRequest;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -55,11 +55,11 @@ impl TableProvider for Provider {
         filters: &[&Expr],
     ) -> Result<Vec<TableProviderFilterPushDown>> {
         let support = |filter: &&Expr| {
-            if self.narrows() && Narrow::understands(filter) {
+            if self.narrows() && ScanFilter::understands(filter) {
                 TableProviderFilterPushDown::Exact
             } else if self.is_of_jobs() && of_jobs::understands(filter) {
                 TableProviderFilterPushDown::Inexact
-            } else if self.table == Table::Marks && Narrow::understands(filter) {
+            } else if self.table == Table::Marks && ScanFilter::understands(filter) {
                 // For marks, the store evaluates only the time.
                 TableProviderFilterPushDown::Inexact
             } else {
@@ -79,7 +79,8 @@ impl TableProvider for Provider {
         let every = || (0..self.schema.fields().len()).collect();
         let kept = projection.cloned().unwrap_or_else(every);
         let schema = Arc::new(self.schema.project(&kept)?);
-        let narrow = if self.is_of_jobs() { of_jobs::narrow(filters) } else { Narrow::of(filters) };
+        let narrow =
+            if self.is_of_jobs() { of_jobs::narrow(filters) } else { ScanFilter::of(filters) };
         let request = ScanRequest { table: self.table, kept, narrow, limit };
         Ok(Arc::new(TableExec::new(request, schema, Arc::clone(&self.link))))
     }

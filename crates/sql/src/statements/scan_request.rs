@@ -1,24 +1,24 @@
 //! Store queries for the conditions of a statement.
 
-use crate::statements::narrow::Narrow;
+use crate::statements::scan_filter::ScanFilter;
 use crate::statements::worker::scan::Scope;
 use jobs::Window;
 use model::{ClusterId, JobId, JobKey};
-use query::{QueryError, RowQuestion, View};
+use query::{QueryError, RowQuery, View};
 use std::collections::BTreeSet;
 use store::{JobSelector, Selector};
 
 /// Returns the query for a table of samples, or `None` if its conditions exclude each other.
-pub(crate) fn question(
+pub(crate) fn query(
     view: View,
     summary: bool,
-    narrow: &Narrow,
+    narrow: &ScanFilter,
     scope: &Scope,
-) -> Result<Option<RowQuestion>, QueryError> {
+) -> Result<Option<RowQuery>, QueryError> {
     if narrow.nothing {
         return Ok(None);
     }
-    Ok(Some(RowQuestion {
+    Ok(Some(RowQuery {
         view,
         devices: narrow.devices.clone(),
         metrics: narrow.metrics.clone(),
@@ -30,7 +30,7 @@ pub(crate) fn question(
 }
 
 /// Returns the jobs that the job IDs and clusters select.
-fn jobs(view: View, narrow: &Narrow, scope: &Scope) -> Result<JobSelector, QueryError> {
+fn jobs(view: View, narrow: &ScanFilter, scope: &Scope) -> Result<JobSelector, QueryError> {
     let keys: BTreeSet<JobKey> = match (&narrow.ids, &narrow.clusters) {
         (None, None) => {
             return Ok(match narrow.of_a_job {
@@ -44,15 +44,19 @@ fn jobs(view: View, narrow: &Narrow, scope: &Scope) -> Result<JobSelector, Query
         (Some(ids), None) if view == View::ByJob => {
             let mut keys = BTreeSet::new();
             for id in ids {
-                keys.extend(scope.questions.registry().keys_of(*id)?);
+                keys.extend(scope.engine.registry().keys_of(*id)?);
             }
             keys
         }
         _ if view == View::ByJob => {
             let (from, to) = (Some(narrow.from), Some(narrow.to));
             let window = Window { from, to, ..Window::default() };
-            let stays = scope.questions.stays(&window, &scope.asker)?;
-            stays.into_iter().map(|stay| stay.key).filter(|key| is_meant(narrow, key)).collect()
+            let allocations = scope.engine.allocations(&window, &scope.context)?;
+            allocations
+                .into_iter()
+                .map(|allocation| allocation.key)
+                .filter(|key| is_meant(narrow, key))
+                .collect()
         }
         _ => named_by_series(narrow, scope)?,
     };
@@ -68,17 +72,17 @@ fn pairs(ids: &BTreeSet<JobId>, clusters: &BTreeSet<ClusterId>) -> BTreeSet<JobK
 }
 
 /// Resolves a job ID or a cluster alone. The series also know jobs that the registry does not.
-fn named_by_series(narrow: &Narrow, scope: &Scope) -> Result<BTreeSet<JobKey>, QueryError> {
-    scope.asker.cancel.check()?;
+fn named_by_series(narrow: &ScanFilter, scope: &Scope) -> Result<BTreeSet<JobKey>, QueryError> {
+    scope.context.cancel.check()?;
     let (metrics, job) = (narrow.metrics.clone(), JobSelector::Some);
     let select = Selector { metrics, job, ..Selector::default() };
-    let snapshot = scope.questions.store().snapshot();
+    let snapshot = scope.engine.store().snapshot();
     let series = snapshot.series(&select, narrow.from, narrow.to)?;
     let keys = series.iter().filter_map(|info| info.series.job.as_ref());
     Ok(keys.filter(|key| is_meant(narrow, key)).cloned().collect())
 }
 
-fn is_meant(narrow: &Narrow, key: &JobKey) -> bool {
+fn is_meant(narrow: &ScanFilter, key: &JobKey) -> bool {
     narrow.ids.as_ref().is_none_or(|ids| ids.contains(&key.id))
         && narrow.clusters.as_ref().is_none_or(|clusters| clusters.contains(&key.cluster))
 }

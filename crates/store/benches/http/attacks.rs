@@ -5,7 +5,7 @@ use crate::client::{Client, Measured, Pace};
 use crate::hostile_corpus::{frames, requests, statements};
 use crate::program::{Server, program};
 use crate::swarm::Swarm;
-use crate::{at, load, say, sorted};
+use crate::{at, load, print_line, sorted};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -37,8 +37,8 @@ pub(crate) fn measure(dir: &Path, percent: usize) -> Result<(), String> {
         return Err(format!("{} is a development build: no bench runs in it", program.display()));
     }
     let rounds = (60 * percent).div_ceil(100);
-    say(&format!("load before: {}", load()));
-    say(
+    print_line(&format!("load before: {}", load()));
+    print_line(
         "| attack, by two at once | sent | acks, p50 | p99 | ready, p50 | p99 |\n|---|---|---|---|---|---|",
     );
     let mut swarm = Swarm::new(AGENTS, rounds);
@@ -46,7 +46,7 @@ pub(crate) fn measure(dir: &Path, percent: usize) -> Result<(), String> {
     for attack in std::iter::once(none).chain(attacks()) {
         row(server.address, &attack, &mut swarm);
     }
-    say(&format!("load after: {}", load()));
+    print_line(&format!("load after: {}", load()));
     server.kill();
     std::fs::remove_dir_all(&place).unwrap();
     Ok(())
@@ -116,7 +116,9 @@ fn row(address: SocketAddr, attack: &Attack, swarm: &mut Swarm) {
     let [a50, a99, r50, r99] = [(&acks, 0.5), (&acks, 0.99), (&ready, 0.5), (&ready, 0.99)]
         .map(|(times, share)| at(times, share));
     let (what, sent) = (&attack.what, sent.into_inner());
-    say(&format!("| {what} | {sent} | {a50:.1} ms | {a99:.1} ms | {r50:.1} ms | {r99:.1} ms |"));
+    print_line(&format!(
+        "| {what} | {sent} | {a50:.1} ms | {a99:.1} ms | {r50:.1} ms | {r99:.1} ms |"
+    ));
 }
 
 /// Ends an attack, even if its measurement fails.

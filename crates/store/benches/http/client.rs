@@ -75,7 +75,7 @@ pub(crate) struct Measured {
     /// Delay of each request after its due time with a free connection, in milliseconds: the client's own.
     pub(crate) late: Vec<f64>,
     /// Answers that requested a retry, which was done.
-    pub(crate) refused: usize,
+    pub(crate) rejected: usize,
 }
 
 /// An agent's connection.
@@ -169,7 +169,7 @@ impl Client {
                 last_answer = now;
                 let line = self.lines.get_mut(place).unwrap();
                 if let Some(wait) = settle(&answered) {
-                    found.refused += 1;
+                    found.rejected += 1;
                     due.push(Reverse((now + wait, place)));
                     (line.free, line.again) = (now + wait, true);
                     continue;
@@ -295,6 +295,6 @@ fn settle(answered: &Answered) -> Option<Duration> {
     assert_eq!(*status, 200, "{}", String::from_utf8_lossy(body));
     let acks = Answer::decode(body).unwrap().acks;
     let [ack] = &*acks else { panic!("one frame, and {} acks", acks.len()) };
-    assert_eq!((ack.status, ack.samples_refused), (AckStatus::Stored, 0), "{ack:?}");
+    assert_eq!((ack.status, ack.samples_rejected), (AckStatus::Stored, 0), "{ack:?}");
     None
 }

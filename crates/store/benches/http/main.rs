@@ -68,20 +68,20 @@ fn measure(dir: &Path, percent: usize) -> Result<(), String> {
     let program = program()?;
     let bench = Bench { program: &program, dir };
     let empty = bench.empty_starts()?;
-    say(&format!("load before: {}", load()));
+    print_line(&format!("load before: {}", load()));
     let small = bench.throughput("1000 origins, batches of 500 samples", 1000, (500, 1), percent);
     let large = bench.throughput("batches of 64 Ki samples", 100, (512, 128), percent.div_ceil(12));
-    say(&format!("| | {} | {} |\n|---|---|---|", small.what, large.what));
+    print_line(&format!("| | {} | {} |\n|---|---|---|", small.what, large.what));
     for ((what, of_small), (_, of_large)) in small.rows().iter().zip(large.rows()) {
-        say(&format!("| {what} | {of_small} | {of_large} |"));
+        print_line(&format!("| {what} | {of_small} | {of_large} |"));
     }
     let starts = bench.latencies(percent);
-    say("\n| start to ready | |\n|---|---|");
-    say(&format!("| an empty folder | {empty} |"));
+    print_line("\n| start to ready | |\n|---|---|");
+    print_line(&format!("| an empty folder | {empty} |"));
     for (what, took) in [small.start, large.start, starts] {
-        say(&format!("| {what} | {took} |"));
+        print_line(&format!("| {what} | {took} |"));
     }
-    say(&format!("load after: {}", load()));
+    print_line(&format!("load after: {}", load()));
     Ok(())
 }
 
@@ -104,7 +104,7 @@ struct Throughput {
     block_bytes: f64,
     commits: f64,
     fsync_ms: f64,
-    refused: usize,
+    rejected: usize,
     /// The client's share of the machine's processors, in percent.
     client: f64,
     /// The result of a restart, and its duration.
@@ -134,7 +134,7 @@ impl Throughput {
             ),
             ("blocks written until the last ack", blocks),
             ("commits, fdatasync on average", format!("{}, {:.1} ms", self.commits, self.fsync_ms)),
-            ("requests refused for now and sent again", self.refused.to_string()),
+            ("requests refused for now and sent again", self.rejected.to_string()),
             ("of the machine's processors, the client took", format!("{:.0} %", self.client)),
         ]
     }
@@ -196,7 +196,7 @@ impl Bench<'_> {
             block_bytes: count("store_block_bytes"),
             commits: count("store_commits_total"),
             fsync_ms: count("store_fsync_seconds_total") / count("store_commits_total") * 1e3,
-            refused: found.refused,
+            rejected: found.rejected,
             client: own / seconds / processors() * 100.0,
             start,
         }
@@ -228,7 +228,7 @@ impl Bench<'_> {
         let frames = frames(1000, 500, 1, warm + rounds);
         let seconds = rounds as f64 / f64::from(RATE);
         let rate = RATE as usize * 1000;
-        say(&format!(
+        print_line(&format!(
             "\n| {rate} batches/s of 500 samples, 1000 origins, {seconds:.0} s | p50 | p99 | most |\n\
              |---|---|---|---|"
         ));
@@ -242,7 +242,7 @@ impl Bench<'_> {
             start = Some(self.start_again(&place, ((warm + rounds) * 1000 * 500) as f64));
             std::fs::remove_dir_all(&place).unwrap();
         }
-        say(&format!("\n{}", notes.join("\n")));
+        print_line(&format!("\n{}", notes.join("\n")));
         start.unwrap()
     }
 
@@ -275,7 +275,7 @@ impl Bench<'_> {
         server.kill();
         disk.extend(probe(place, commit));
         let grown = |name: &str| of(&after, name) - of(&before, name);
-        let Measured { wall, latencies, late, refused, .. } = found;
+        let Measured { wall, latencies, late, rejected, .. } = found;
         row(what, latencies);
         row("of which the client sent late", late);
         let bytes = commit / 1e3;
@@ -284,7 +284,7 @@ impl Bench<'_> {
         format!(
             "{what}: the server took {:.0} % of the machine's processors, the client {:.0} %; {} \
              commits with {:.1} ms of fdatasync on average, {:.0} ms at most; {} blocks written; \
-             {refused} requests refused for now.",
+             {rejected} requests refused for now.",
             share(cpu),
             share(own),
             grown("commits_total"),
@@ -344,7 +344,7 @@ fn at(sorted: &[f64], share: f64) -> f64 {
 fn row(what: &str, times: Vec<f64>) {
     let times = sorted(times);
     let [p50, p99, most] = [0.5, 0.99, 1.0].map(|share| at(&times, share));
-    say(&format!("| {what} | {p50:.1} ms | {p99:.1} ms | {most:.1} ms |"));
+    print_line(&format!("| {what} | {p50:.1} ms | {p99:.1} ms | {most:.1} ms |"));
 }
 
 fn millions(number: f64) -> String {
@@ -359,7 +359,7 @@ fn load() -> String {
     std::fs::read_to_string("/proc/loadavg").unwrap().trim().to_owned()
 }
 
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut out = std::io::stdout();
     out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")).unwrap();
 }

@@ -4,7 +4,7 @@
 use crate::agents::Agent;
 use crate::client::{Client, Pace, Supply};
 use crate::program::{Cpu, Server, program};
-use crate::{at, load, say, sorted};
+use crate::{at, load, print_line, sorted};
 use model::Timestamp;
 use std::borrow::Cow;
 use std::path::Path;
@@ -17,12 +17,12 @@ const PERIOD: Duration = Duration::from_secs(5);
 pub(crate) fn measure(dir: &Path, percent: usize) -> Result<(), String> {
     let program = &program()?;
     let of = |seconds: u64| seconds * percent as u64 / 100;
-    say(&format!("load before: {}", load()));
-    say(
+    print_line(&format!("load before: {}", load()));
+    print_line(
         "| agents | acks | p50 | p99 | most | client late, p99 | server, of one core | of it for one agent | \
          resident after a tenth of the time | at the end | growth a minute |",
     );
-    say("|---|---|---|---|---|---|---|---|---|---|---|");
+    print_line("|---|---|---|---|---|---|---|---|---|---|---|");
     for (agents, seconds) in [(100, 120), (1000, 120), (10_000, 600)] {
         let place = dir.join(format!("swarm-{agents}"));
         steady(program, &place, agents, of(seconds));
@@ -31,7 +31,7 @@ pub(crate) fn measure(dir: &Path, percent: usize) -> Result<(), String> {
     let place = dir.join("swarm-full");
     full(program, &place, 10_000, of(100) / 5);
     std::fs::remove_dir_all(&place).unwrap();
-    say(&format!("load after: {}", load()));
+    print_line(&format!("load after: {}", load()));
     Ok(())
 }
 
@@ -91,11 +91,11 @@ fn steady(program: &Path, place: &Path, agents: usize, seconds: u64) {
     let (first, last) = (tenth.unwrap(), memory.last().unwrap());
     let slope = (last.1 - first.1) / (last.0 - first.0) * 60.0;
     let (acks, late) = (sorted(found.latencies), sorted(found.late));
-    say(&format!(
+    print_line(&format!(
         "| {agents} | {} ({} sent again) | {:.1} ms | {:.1} ms | {:.0} ms | {:.1} ms | {:.1} % | {:.0} µs a second | \
          {:.0} MiB | {:.0} MiB | {:+.2} MiB |",
         acks.len(),
-        found.refused,
+        found.rejected,
         at(&acks, 0.5),
         at(&acks, 0.99),
         at(&acks, 1.0),
@@ -106,7 +106,7 @@ fn steady(program: &Path, place: &Path, agents: usize, seconds: u64) {
         mib(last.1),
         mib(slope),
     ));
-    say(&format!("(the agents took {:.0} % of a core)", own / wall * 100.0));
+    print_line(&format!("(the agents took {:.0} % of a core)", own / wall * 100.0));
 }
 
 /// Each sends as soon as the previous batch is acknowledged.
@@ -123,13 +123,13 @@ fn full(program: &Path, place: &Path, agents: usize, rounds: u64) {
     server.end();
     let (wall, acks) = (found.wall.as_secs_f64(), sorted(found.latencies));
     let batches = acks.len() as f64 / wall;
-    say(&format!(
+    print_line(&format!(
         "{agents} agents that wait for nothing but their acks: {batches:.0} batches/s of {SERIES} samples, which \
          {:.0} agents at 5 s make; {:.0} % of a core in the server, {:.0} % in the agents; {} sent again",
         batches * PERIOD.as_secs_f64(),
         cpu / wall * 100.0,
         own / wall * 100.0,
-        found.refused,
+        found.rejected,
     ));
 }
 

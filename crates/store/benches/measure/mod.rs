@@ -10,7 +10,7 @@ use std::time::Instant;
 use store::{Incoming, Outcome, Settings, Store};
 use wire::{Decoder, Frames};
 
-pub(crate) fn say(line: &str) {
+pub(crate) fn print_line(line: &str) {
     let mut out = std::io::stdout();
     out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")).unwrap();
 }
@@ -36,7 +36,7 @@ impl Timed {
     pub(crate) fn rate(&self, samples: u64, what: &str) {
         let (cpu, wall) = (cpu_seconds() - self.cpu, self.wall.elapsed().as_secs_f64());
         let samples = samples as f64 / 1e6;
-        say(&format!(
+        print_line(&format!(
             "  {what}: {:.2} M samples/s of processor time ({cpu:.2} s), {:.2} M/s by the clock",
             samples / cpu.max(0.005),
             samples / wall

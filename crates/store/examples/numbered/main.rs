@@ -48,14 +48,14 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say(&format!("numbered: {error}"));
+            print_line(&format!("numbered: {error}"));
             ExitCode::FAILURE
         }
     }
 }
 
 /// Prints to standard error; a missing reader is ignored.
-fn say(line: &str) {
+fn print_line(line: &str) {
     writeln!(std::io::stderr(), "{line}").unwrap_or_default();
 }
 
@@ -81,11 +81,11 @@ fn write(dir: &Path, count: u64) -> Result<(), Box<dyn Error>> {
         }
     }
     while let Err(error) = store.flush() {
-        say(&error.to_string());
+        print_line(&error.to_string());
     }
     let Stats { merges, merge_errors, retain_errors, flush_errors, log_errors, .. } = store.stats();
     let samples_removed = store.stats().samples_removed;
-    say(&format!(
+    print_line(&format!(
         "{merges} merges, {samples_removed} samples let go; failed: {log_errors} appends, {flush_errors} blocks, \
          {merge_errors} merges, {retain_errors} steps of retention"
     ));
@@ -105,17 +105,17 @@ fn send(
         let (to, from) = sync_channel(1);
         // The receiver is gone only after this function failed.
         store.append(frames?, move |outcomes| to.send(outcomes).unwrap_or_default());
-        let (mut refused, mut lines) = (Vec::new(), String::new());
+        let (mut rejected, mut lines) = (Vec::new(), String::new());
         for (number, outcome) in batches.iter().zip(from.recv()?) {
             match outcome {
-                Outcome::Stored { samples_refused: 0, .. } if *number >= next => {}
+                Outcome::Stored { samples_rejected: 0, .. } if *number >= next => {}
                 Outcome::Duplicate if *number < next => {}
-                Outcome::RefusedForNow(why) => {
+                Outcome::RejectedTemporarily(why) => {
                     if !found {
-                        say(&format!("refused for now: {why}"));
+                        print_line(&format!("refused for now: {why}"));
                     }
                     found = true;
-                    refused.push(*number);
+                    rejected.push(*number);
                     continue;
                 }
                 other => return Err(format!("batch {number} of {next}: {other:?}").into()),
@@ -124,7 +124,7 @@ fn send(
         }
         let mut out = std::io::stdout().lock();
         out.write_all(lines.as_bytes()).and_then(|()| out.flush())?;
-        batches = refused;
+        batches = rejected;
         if !batches.is_empty() {
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -150,7 +150,7 @@ fn check(dir: &Path, printed: &str, sent: &str) -> Result<(), Box<dyn Error>> {
     store.maintain()?;
     let maintained = check::whole(&store, acked, sent)?;
     check::files(dir, false)?;
-    say(&format!("as opened {opened:?}, as maintained {maintained:?}"));
+    print_line(&format!("as opened {opened:?}, as maintained {maintained:?}"));
     let newest = maintained.last.map_or(String::new(), |last| format!("{last}\n"));
     Ok(std::io::stdout().write_all(newest.as_bytes())?)
 }

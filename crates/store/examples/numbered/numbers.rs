@@ -45,7 +45,7 @@ pub(crate) fn settings() -> Settings {
         head_samples_max: 50 * SAMPLES,
         row_group_rows: 64,
         page_rows: 16,
-        hole_grace_us: 0,
+        missing_grace_us: 0,
         merge_blocks: 2,
         block_bytes_max: 64 << 10,
         settle_after_us: 2 * HOUR_US,

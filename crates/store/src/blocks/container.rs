@@ -133,31 +133,31 @@ impl<C: Columns> Container<C> {
     }
 
     /// Records rows of a series: the next series, or more rows of the current one with the same divisor.
-    pub(super) fn note(&mut self, stretch: &RowRange<'_>) -> Result<()> {
-        if self.entry.as_ref().is_some_and(|entry| entry.series != *stretch.series) {
+    pub(super) fn note(&mut self, row_range: &RowRange<'_>) -> Result<()> {
+        if self.entry.as_ref().is_some_and(|entry| entry.series != *row_range.series) {
             self.end_series()?;
         }
-        let (row, (from, to)) = (self.written.rows, stretch.span);
+        let (row, (from, to)) = (self.written.rows, row_range.span);
         let entry = self.entry.get_or_insert_with(|| Entry {
-            series: stretch.series.clone(),
+            series: row_range.series.clone(),
             row,
             rows: 0,
             from,
             to,
-            divisor: stretch.divisor,
+            divisor: row_range.divisor,
             last: 0.0,
             starts: Vec::new(),
         });
-        let before = usize::try_from(entry.rows)? * stretch.places;
-        for (place, start) in stretch.starts {
+        let before = usize::try_from(entry.rows)? * row_range.places;
+        for (place, start) in row_range.starts {
             if entry.starts.last().is_none_or(|(_, last)| last != start) {
                 entry.starts.push((before + place, *start));
             }
         }
-        entry.rows += stretch.rows as u64;
+        entry.rows += row_range.rows as u64;
         entry.to = to;
-        entry.last = stretch.last;
-        self.written.rows += stretch.rows as u64;
+        entry.last = row_range.last;
+        self.written.rows += row_range.rows as u64;
         self.written.from = self.written.from.min(from);
         self.written.to = self.written.to.max(to);
         Ok(())

@@ -3,7 +3,7 @@
 //!
 //! - `write`, `new`: from samples to a file. `container`, `schema`, `lane`, `runs`: its parts. `index`: its series.
 //! - `read`, `reads`: back to samples, and read counts. `archived_file`: a file that may be unavailable.
-//! - `rolled`, `rolled_read`: files of rollups. `checks`, `damage`: checksums, and the cost of damage.
+//! - `rollup_writer`, `rollup_reader`: files of rollups. `checks`, `damage`: checksums, and the cost of damage.
 
 mod archived_file;
 mod checks;
@@ -14,8 +14,8 @@ mod lane;
 mod new;
 mod read;
 pub(crate) mod reads;
-mod rolled;
-mod rolled_read;
+mod rollup_reader;
+mod rollup_writer;
 mod runs;
 mod schema;
 mod write;
@@ -24,9 +24,9 @@ pub(crate) use index::Entry;
 pub(crate) use lane::{Lane, RawValues};
 pub(crate) use new::{BlockFacts, NewBlock};
 pub(crate) use read::{Meter, Opened, RowCursor};
-pub use rolled::is_total;
-pub(crate) use rolled::{Window, without_sums_of_totals};
-pub(crate) use rolled_read::RolledCursor;
+pub(crate) use rollup_reader::RolledCursor;
+pub use rollup_writer::is_total;
+pub(crate) use rollup_writer::{Window, without_sums_of_totals};
 
 use crate::files::disk::{Disk, ReadFile};
 use crate::files::errors::{BlockError, DiskError};
@@ -81,7 +81,7 @@ pub(crate) struct BlockNote {
 impl BlockNote {
     /// Number of columns in the file.
     const fn columns(&self) -> usize {
-        if self.window_us == 0 { schema::COLUMNS } else { rolled::COLUMNS }
+        if self.window_us == 0 { schema::COLUMNS } else { rollup_writer::COLUMNS }
     }
 }
 

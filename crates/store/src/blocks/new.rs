@@ -1,6 +1,6 @@
 //! A file of samples or rollups while it is written: it has a temporary name until it is complete.
 
-use super::rolled::{RolledWriter, Window};
+use super::rollup_writer::{RolledWriter, Window};
 use super::write::BlockWriter;
 use super::{Block, BlockNote};
 use crate::files::disk::Disk;

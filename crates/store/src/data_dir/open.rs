@@ -7,7 +7,7 @@ use crate::files::disk::Disk;
 use crate::files::errors::{BlockError, DiskError, OpenError};
 use crate::files::json::GapJson;
 use crate::files::layout::{blocks_dir, log_dir, rollups_dir};
-use crate::head::intake::{Books, Intake, Verdict};
+use crate::head::intake::{Bookkeeping, Intake, Verdict};
 use crate::head::rejected_series::RejectedSeries;
 use crate::head::samples::Head;
 use crate::log::files::{Log, LogSizes, SEGMENT_HEADER_BYTES, segment_name, segment_number};
@@ -26,7 +26,7 @@ use crate::state::flush_queue::Job;
 use crate::state::ledger::Ledger;
 use crate::state::manifest::{MANIFEST, Manifest, read_whole, write_whole};
 use crate::state::shared::Shared;
-use crate::state::view::{LastInBlock, Lasts, View};
+use crate::state::view::{LastInBlock, LatestSamples, View};
 use crate::writing::block_writer::Flusher;
 use crate::writing::log_writer::LogWriter;
 use model::Timestamp;
@@ -50,7 +50,7 @@ const JOB_EVENTS_MAX: usize = 1_000_000;
 /// A data directory while it is opened.
 struct Opening {
     flusher: Flusher,
-    books: Books,
+    books: Bookkeeping,
     intake: Intake,
     view: View,
     decoder: Decoder,
@@ -66,7 +66,7 @@ struct Opening {
     job_events: usize,
     /// The rejected series of the next frame, with that frame's checksum.
     withheld: Option<(u32, RejectedSeries)>,
-    trouble: Option<String>,
+    first_error: Option<String>,
 }
 
 /// An open data directory: the shared state, and the threads.
@@ -97,13 +97,14 @@ pub(crate) fn open(
     let sizes = Arc::new(LogSizes::default());
     let log = opening.log(&sizes)?;
     opening.recovery.took_us = clock().since(started);
-    let Opening { flusher, mut books, intake, mut view, recovery, oldest, trouble, .. } = opening;
+    let Opening { flusher, mut books, intake, mut view, recovery, oldest, first_error, .. } =
+        opening;
     books.settled = flusher.ledger.manifest().settled;
     view.settled = books.settled;
     view.samples_removed = flusher.ledger.manifest().samples_removed;
     let position = intake.position;
     let shared = Shared::new(dir.to_owned(), settings, clock, books, view, position, sizes);
-    shared.counts().flush_error = trouble;
+    shared.counts().flush_error = first_error;
     let shared = Arc::new(shared);
     let committer = LogWriter::new(Arc::clone(&shared), log, intake, oldest);
     let compactor =
@@ -192,7 +193,7 @@ impl Opening {
         let odd = || OpenError::Manifest { path: dir.join(MANIFEST), why: why.to_owned() };
         let metrics = metrics.ok_or_else(odd)?;
         let origins = manifest.origins.iter().filter(|one| !one.is_forgotten(now)).cloned();
-        let books = Books {
+        let books = Bookkeeping {
             origins: Origins::new(origins.collect(), manifest.damage.clone()),
             registry: Registry::new(Catalogue::new(settings.declared.clone(), metrics)),
             tables: Tables::default(),
@@ -226,7 +227,7 @@ impl Opening {
             last: None,
             job_events: 0,
             withheld: None,
-            trouble: None,
+            first_error: None,
         })
     }
 
@@ -235,7 +236,7 @@ impl Opening {
         let Flusher { ledger, settings } = &self.flusher;
         let Some(ArchiveSettings { dir, .. }) = &settings.archive else { return Ok(None) };
         let (archive, is_there) = Archive::open(ledger, dir, self.now)?;
-        self.recovery.archive_away = (!is_there).then(|| dir.clone());
+        self.recovery.archive_unavailable = (!is_there).then(|| dir.clone());
         if is_there {
             self.recovery.archive_strays = strays(&*ledger.disk, &ledger.manifest());
         }
@@ -278,7 +279,7 @@ impl Opening {
         let since = self.now.plus(-settings.series_idle_us);
         let is_recent = |note: &BlockNote| note.received >= since && !note.archived;
         let recent = self.view.blocks.iter().filter(|block| is_recent(&block.note));
-        let mut lasts = Lasts::default();
+        let mut lasts = LatestSamples::default();
         for block in recent {
             lasts = lasts.with(lasts_of(block, &mut self.books.registry)?, since);
         }
@@ -347,22 +348,28 @@ impl Opening {
 
     /// Records the damaged places of a segment; `before`: time of receipt of the last good record before it.
     fn damage(&mut self, number: u64, findings: &Findings, before: Option<Timestamp>) {
-        for hole in &findings.holes {
-            let (at, bytes) = (hole.at as u64, hole.bytes as u64);
+        for unread_range in &findings.unread_ranges {
+            let (at, bytes) = (unread_range.at as u64, unread_range.bytes as u64);
             let path = self.flusher.set_aside(number);
-            self.recovery.damaged.push(Damage { path, at, bytes, from: hole.from, to: hole.to });
+            self.recovery.damaged.push(Damage {
+                path,
+                at,
+                bytes,
+                from: unread_range.from,
+                to: unread_range.to,
+            });
             if at == 0 && bytes <= SEGMENT_HEADER_BYTES {
                 // Only the segment's own header: every record is readable.
                 continue;
             }
-            let to = hole.to.unwrap_or(self.now);
+            let to = unread_range.to.unwrap_or(self.now);
             let block = self.view.blocks.last().map(|block| block.note.received);
-            let from = hole.from.or(before).or(block).unwrap_or(to).min(to);
+            let from = unread_range.from.or(before).or(block).unwrap_or(to).min(to);
             self.books.origins.damage.push(Received { from, to });
             let surplus = self.books.origins.damage.len().saturating_sub(DAMAGE_MAX);
             self.books.origins.damage.drain(..surplus);
         }
-        if !findings.holes.is_empty() {
+        if !findings.unread_ranges.is_empty() {
             // Written with the manifest of the next flush.
             let mut manifest = self.flusher.ledger.manifest();
             manifest.quarantine.push(number);
@@ -437,7 +444,7 @@ impl Opening {
         let job = Job { head, covered, through };
         match self.flusher.write(&job) {
             Ok(block) => {
-                let newer = Lasts::of_head(&job.head, received);
+                let newer = LatestSamples::of_head(&job.head, received);
                 let since = self.now.plus(-self.flusher.settings.series_idle_us);
                 self.view.lasts = Arc::new(self.view.lasts.with(newer, since));
                 self.view.blocks.extend(block);
@@ -448,7 +455,7 @@ impl Opening {
             }
             Err(error) => {
                 self.books.gaps.unwritten();
-                self.trouble = Some(error.to_string());
+                self.first_error = Some(error.to_string());
             }
         }
     }

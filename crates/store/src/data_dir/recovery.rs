@@ -21,7 +21,7 @@ pub struct Recovery {
     /// Log segments that were damaged in the middle, and moved to quarantine.
     pub damaged: Vec<Damage>,
     /// The archive, if it is unavailable.
-    pub archive_away: Option<PathBuf>,
+    pub archive_unavailable: Option<PathBuf>,
     /// Files in the archive that the manifest does not list. They are left: another backup may list them.
     pub archive_strays: Vec<PathBuf>,
     /// Removed files of unfinished work.

@@ -244,11 +244,12 @@ impl Verified {
         });
         self.segments += 1;
         self.log_bytes += bytes.len() as u64;
-        let Findings { good, holes } = findings;
-        for hole in holes {
+        let Findings { good, unread_ranges } = findings;
+        for unread_range in unread_ranges {
             let shown = |at: Option<Timestamp>| at.map_or("?".to_owned(), |at| at.to_string());
-            let what = format!("{} bytes from {} on are damaged", hole.bytes, hole.at);
-            let (from, to) = (shown(hole.from), shown(hole.to));
+            let what =
+                format!("{} bytes from {} on are damaged", unread_range.bytes, unread_range.at);
+            let (from, to) = (shown(unread_range.from), shown(unread_range.to));
             let cost = format!(
                 "the batches there, received between {from} and {to}: the next start records gaps"
             );

@@ -20,21 +20,21 @@ pub enum Outcome {
     /// Stored: it is on this machine's disk, and can be queried.
     Stored {
         /// Number of rejected samples.
-        samples_refused: u32,
+        samples_rejected: u32,
         /// The reason; empty if none was rejected.
         reason: String,
     },
     /// A duplicate: it was stored before, and is stored once.
     Duplicate,
     /// Rejected permanently: the sender sets it aside.
-    RefusedForGood(String),
+    RejectedPermanently(String),
     /// Rejected temporarily: the sender keeps it and retries.
-    RefusedForNow(NotNow),
+    RejectedTemporarily(DeferReason),
 }
 
 /// Why a batch cannot be stored now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotNow {
+pub enum DeferReason {
     /// Too many batches wait for the log.
     #[error("too many batches wait for the disk; retry in a second")]
     QueueFull,
@@ -66,7 +66,7 @@ pub enum NotNow {
     Closing,
 }
 
-impl NotNow {
+impl DeferReason {
     /// Whether storage is full; HTTP reports that as 507.
     pub const fn is_full(&self) -> bool {
         matches!(self, Self::LogFull { .. } | Self::HeadFull { .. } | Self::DiskFull(_))

@@ -2,7 +2,7 @@
 //! selects the samples to store.
 
 use crate::files::json::MetricJson;
-use crate::head::append::{NotNow, Outcome};
+use crate::head::append::{DeferReason, Outcome};
 use crate::head::rejected_series::RejectedSeries;
 use crate::head::samples::{Group, Head, Samples};
 use crate::senders::dedup_window::BatchMark;
@@ -21,11 +21,11 @@ use wire::Decoded;
 /// A sample further ahead of its receipt is rejected.
 const AHEAD_MAX_US: i64 = 24 * 60 * 60 * Timestamp::SECOND;
 /// Most gaps for the rejected samples of one batch.
-const REFUSED_GAPS_MAX: usize = 64;
+const REJECTED_GAPS_MAX: usize = 64;
 
 /// The store's records beside the samples: series, origins, gaps, tables.
 #[derive(Debug)]
-pub(crate) struct Books {
+pub(crate) struct Bookkeeping {
     pub(crate) origins: Origins,
     pub(crate) registry: Registry,
     pub(crate) tables: Tables,
@@ -56,7 +56,7 @@ pub(crate) enum Verdict {
     Done(Outcome),
 }
 
-impl Books {
+impl Bookkeeping {
     /// The records at this moment, for a manifest.
     pub(crate) fn covered(&mut self) -> Covered {
         let gaps = self.gaps.changed().then(|| self.gaps.clone());
@@ -87,10 +87,10 @@ impl Books {
         received: Timestamp,
         settings: &Settings,
     ) -> Verdict {
-        let for_good = |why: String| Verdict::Done(Outcome::RefusedForGood(why));
+        let for_good = |why: String| Verdict::Done(Outcome::RejectedPermanently(why));
         let Some(number) = self.origins.number(&decoded.origin, settings.origins_max) else {
-            let full = NotNow::Origins(self.origins.count());
-            return Verdict::Done(Outcome::RefusedForNow(full));
+            let full = DeferReason::Origins(self.origins.count());
+            return Verdict::Done(Outcome::RejectedTemporarily(full));
         };
         let Some(origin) = self.origins.get_mut(number) else {
             return for_good("an origin without a number".to_owned());
@@ -146,11 +146,11 @@ impl Intake {
         self.groups.clear();
     }
 
-    /// Stores a batch after [`Books::judge`] accepted it and the log has it. `withheld`: its series that were
+    /// Stores a batch after [`Bookkeeping::judge`] accepted it and the log has it. `withheld`: its series that were
     /// rejected when it was stored first.
     pub(crate) fn store(
         &mut self,
-        books: &mut Books,
+        books: &mut Bookkeeping,
         (number, table, withheld): (OriginNumber, &Arc<Table>, Option<&RejectedSeries>),
         decoded: Decoded,
         received: Timestamp,
@@ -161,7 +161,7 @@ impl Intake {
         let instants = ticks.iter().map(|tick| tick.at).filter(|at| is_possible(*at, received));
         let instants = instants.clone().min().zip(instants.max());
         let possible = Possible { received, settled: books.settled };
-        let (samples, refused) =
+        let (samples, rejected) =
             sieve(Samples { ticks, index, values }, (table, withheld), possible);
         let kept = samples.values.len() as u64;
         if kept > 0 {
@@ -170,17 +170,21 @@ impl Intake {
             self.position += 1;
         }
         let Some(origin) = books.origins.get_mut(number) else {
-            return Outcome::RefusedForGood("an origin without a number".to_owned());
+            return Outcome::RejectedPermanently("an origin without a number".to_owned());
         };
-        let refusals = refused.gaps(&origin.name, origin.sealed, instants, received);
+        let rejections = rejected.gaps(&origin.name, origin.sealed, instants, received);
         let opened_gaps: Vec<Gap> =
             gaps.into_iter().filter_map(|gap| opened(gap, origin, boot)).collect();
         let mark = BatchMark { seq, instants, received };
-        let samples_refused = refused.count.into();
-        let stored = Stored { boot, mark, samples: kept, samples_refused };
+        let samples_rejected = rejected.count.into();
+        let stored = Stored { boot, mark, samples: kept, samples_rejected };
         let given_up = origin.note(&stored, settings);
-        opened_gaps.into_iter().chain(refusals).chain(given_up).for_each(|gap| books.gaps.add(gap));
-        Outcome::Stored { samples_refused: refused.count, reason: refused.reason() }
+        opened_gaps
+            .into_iter()
+            .chain(rejections)
+            .chain(given_up)
+            .for_each(|gap| books.gaps.add(gap));
+        Outcome::Stored { samples_rejected: rejected.count, reason: rejected.reason() }
     }
 
     fn group(&mut self, origin: OriginNumber, hash: u64, table: &Arc<Table>) -> Arc<Group> {
@@ -218,7 +222,7 @@ fn too_late(decoded: &Decoded, received: Timestamp) -> Verdict {
         detail: detail.clone().into(),
     });
     let why = format!("{detail} arrived after its entry in the deduplication window was dropped");
-    gap.map_or(Verdict::Done(Outcome::RefusedForGood(why.clone())), |gap| {
+    gap.map_or(Verdict::Done(Outcome::RejectedPermanently(why.clone())), |gap| {
         Verdict::TooLate(gap, why)
     })
 }
@@ -267,7 +271,7 @@ impl RejectedSamples {
         if self.of.contains_key(&key) {
             return;
         }
-        if self.of.len() < REFUSED_GAPS_MAX {
+        if self.of.len() < REJECTED_GAPS_MAX {
             self.of.insert(key, why());
         } else {
             self.more = true;
@@ -295,7 +299,7 @@ impl RejectedSamples {
             source,
             from,
             to: last.plus(1),
-            cause: Cause::SeriesRefused,
+            cause: Cause::SeriesRejected,
             detail,
         };
         let each = self.of.iter().map(|((device, source), why)| {
@@ -313,10 +317,10 @@ fn sieve(
     (table, withheld): (&Table, Option<&RejectedSeries>),
     possible: Possible,
 ) -> (Samples, RejectedSamples) {
-    let mut refused = RejectedSamples::default();
-    let takes_all = table.refused.is_empty() && withheld.is_none();
+    let mut rejected = RejectedSamples::default();
+    let takes_all = table.rejected.is_empty() && withheld.is_none();
     if takes_all && samples.ticks.iter().all(|tick| possible.has(tick.at)) {
-        return (samples, refused);
+        return (samples, rejected);
     }
     let Samples { ticks, index, values } = samples;
     let mut kept = Samples { ticks: Vec::new(), index: Vec::new(), values: Vec::new() };
@@ -327,10 +331,10 @@ fn sieve(
         for (place, value) in rest.by_ref().take(tick.samples as usize) {
             let series = table.places.get(place as usize).and_then(|place| place.series.as_ref());
             let withheld = withheld.filter(|withheld| withheld.has(place));
-            match (series, table.refusal(place)) {
+            match (series, table.rejection(place)) {
                 (Some(info), None) if withheld.is_some() => {
                     let why = || withheld.map(|withheld| withheld.why.clone()).unwrap_or_default();
-                    refused.add(&info.series.device, source_of(&info.series.metric), why);
+                    rejected.add(&info.series.device, source_of(&info.series.metric), why);
                 }
                 (Some(_), _) if is_possible => {
                     kept.index.push(place);
@@ -338,9 +342,9 @@ fn sieve(
                 }
                 (Some(info), _) => {
                     let source = source_of(&info.series.metric);
-                    refused.add(&info.series.device, source, || possible.why_not(tick.at));
+                    rejected.add(&info.series.device, source, || possible.why_not(tick.at));
                 }
-                (None, Some(why)) => refused.add(&why.device, &why.source, || why.why.clone()),
+                (None, Some(why)) => rejected.add(&why.device, &why.source, || why.why.clone()),
                 // A batch with positions outside the table was rejected as a whole.
                 (None, None) => {}
             }
@@ -350,7 +354,7 @@ fn sieve(
             kept.ticks.push(Tick { at: tick.at, samples });
         }
     }
-    (kept, refused)
+    (kept, rejected)
 }
 
 fn impossible(at: Timestamp, received: Timestamp) -> String {

@@ -24,12 +24,12 @@ pub(crate) struct RejectedSeries {
 impl RejectedSeries {
     /// The record for a frame, if its table has rejected positions.
     pub(crate) fn record(table: &Table, frame: &[u8]) -> Option<Vec<u8>> {
-        let first = table.refused.first()?;
+        let first = table.rejected.first()?;
         let why = first.why.get(..first.why.floor_char_boundary(1000)).unwrap_or_default();
         let mut bits = vec![0_u8; table.places.len().div_ceil(8)];
-        for refused in &table.refused {
-            if let Some(byte) = bits.get_mut(refused.place as usize / 8) {
-                *byte |= 1 << (refused.place % 8);
+        for rejected in &table.rejected {
+            if let Some(byte) = bits.get_mut(rejected.place as usize / 8) {
+                *byte |= 1 << (rejected.place % 8);
             }
         }
         let length = u16::try_from(why.len()).unwrap_or(0);

@@ -10,7 +10,7 @@ pub(crate) struct Findings {
     /// End of the last good record; a torn tail follows. 0 if neither the header is good nor any record is found.
     pub(crate) good: usize,
     /// Unreadable places: followed by good records, or with a known length from their header.
-    pub(crate) holes: Vec<UnreadRange>,
+    pub(crate) unread_ranges: Vec<UnreadRange>,
 }
 
 /// An unreadable place.
@@ -39,16 +39,16 @@ pub(crate) fn read_segment(
         header.len()
     } else {
         let Some(first) = next_record(bytes, 0) else { return findings };
-        findings.holes.push(UnreadRange { at: 0, bytes: first, from: None, to: None });
+        findings.unread_ranges.push(UnreadRange { at: 0, bytes: first, from: None, to: None });
         first
     };
     findings.good = at;
     let mut before = None;
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
         let used = record(rest).map(|(record, length)| (record.received, length, each(record)));
-        let (next, hole) = match used {
+        let (next, unread_range) = match used {
             Some((received, length, true)) => {
-                close(&mut findings.holes, received);
+                close(&mut findings.unread_ranges, received);
                 before = Some(received);
                 (at + length, false)
             }
@@ -60,8 +60,13 @@ pub(crate) fn read_segment(
                 None => return findings,
             },
         };
-        if hole {
-            findings.holes.push(UnreadRange { at, bytes: next - at, from: before, to: None });
+        if unread_range {
+            findings.unread_ranges.push(UnreadRange {
+                at,
+                bytes: next - at,
+                from: before,
+                to: None,
+            });
         }
         at = next;
         findings.good = at;
@@ -70,9 +75,11 @@ pub(crate) fn read_segment(
 }
 
 /// Sets the end of open unreadable places: the time of receipt of the first good record after them.
-fn close(holes: &mut [UnreadRange], received: Timestamp) {
-    for hole in holes.iter_mut().rev().take_while(|hole| hole.to.is_none()) {
-        hole.to = Some(received);
+fn close(unread_ranges: &mut [UnreadRange], received: Timestamp) {
+    for unread_range in
+        unread_ranges.iter_mut().rev().take_while(|unread_range| unread_range.to.is_none())
+    {
+        unread_range.to = Some(received);
     }
 }
 
@@ -108,7 +115,10 @@ mod tests {
     #[test]
     fn a_whole_segment() {
         let (bytes, _) = segment();
-        assert_eq!(read(&bytes), (vec![10, 20, 30], Findings { good: bytes.len(), holes: vec![] }));
+        assert_eq!(
+            read(&bytes),
+            (vec![10, 20, 30], Findings { good: bytes.len(), unread_ranges: vec![] })
+        );
     }
 
     #[test]
@@ -119,7 +129,7 @@ mod tests {
             let whole = ends.iter().filter(|end| **end <= cut).count();
             assert_eq!(seen.len(), whole.saturating_sub(1), "{cut}");
             assert_eq!(findings.good, ends[..whole].last().copied().unwrap_or(0), "{cut}");
-            assert_eq!(findings.holes, []);
+            assert_eq!(findings.unread_ranges, []);
         }
     }
 
@@ -135,17 +145,25 @@ mod tests {
                 [10, 20, 30].into_iter().filter(|t| *t != number(hit) * 10).collect();
             assert_eq!(seen, kept, "{at}");
             if hit == 3 && at < ends[2] + RECORD_HEADER_BYTES {
-                assert_eq!(findings, Findings { good: ends[2], holes: vec![] }, "a tail");
+                assert_eq!(findings, Findings { good: ends[2], unread_ranges: vec![] }, "a tail");
             } else if hit == 3 {
                 let (bytes, from) = (bytes.len() - ends[2], Some(Timestamp(20)));
-                let hole = UnreadRange { at: ends[2], bytes, from, to: None };
-                assert_eq!(findings, Findings { good: bad.len(), holes: vec![hole] }, "{at}");
+                let unread_range = UnreadRange { at: ends[2], bytes, from, to: None };
+                assert_eq!(
+                    findings,
+                    Findings { good: bad.len(), unread_ranges: vec![unread_range] },
+                    "{at}"
+                );
             } else {
                 let first = if hit == 0 { 0 } else { ends[hit - 1] };
-                assert_eq!(findings.holes.len(), 1, "{at}");
-                let hole = findings.holes[0];
-                assert_eq!((hole.at, hole.at + hole.bytes), (first, ends[hit]), "{at}");
-                assert_eq!(hole.to, Some(Timestamp((number(hit) + 1) * 10)), "{at}");
+                assert_eq!(findings.unread_ranges.len(), 1, "{at}");
+                let unread_range = findings.unread_ranges[0];
+                assert_eq!(
+                    (unread_range.at, unread_range.at + unread_range.bytes),
+                    (first, ends[hit]),
+                    "{at}"
+                );
+                assert_eq!(unread_range.to, Some(Timestamp((number(hit) + 1) * 10)), "{at}");
             }
         }
     }
@@ -170,7 +188,7 @@ mod tests {
         let findings = read_segment(&bytes, 3, |record| record.received.0 != 20);
         let (from, to) = (Some(Timestamp(10)), Some(Timestamp(30)));
         assert_eq!(
-            findings.holes,
+            findings.unread_ranges,
             [UnreadRange { at: ends[1], bytes: ends[2] - ends[1], from, to }]
         );
     }

@@ -90,21 +90,25 @@ impl Compactor {
     /// archive does not stop the rest.
     fn retain(&self) -> Result<(), BlockError> {
         let settings = &self.shared.settings;
-        let mut away = None;
+        let mut archived_now = None;
         while !self.shared.tending.is_closing()
-            && let Some(work) =
-                retention::due(&self.shared.view().0, settings, self.shared.now(), away.is_none())
+            && let Some(work) = retention::due(
+                &self.shared.view().0,
+                settings,
+                self.shared.now(),
+                archived_now.is_none(),
+            )
         {
             let archive = self.archive.as_ref();
             let done = retention::perform(&self.shared, &self.ledger, archive, &work);
             self.shared.counts().stats.retain_errors += u64::from(done.is_err());
             match done {
-                Err(error) if work.is_of_archive() => away = Some(error),
+                Err(error) if work.is_of_archive() => archived_now = Some(error),
                 Err(error) => return Err(error),
                 Ok(_) => {}
             }
         }
-        away.map_or(Ok(()), Err)
+        archived_now.map_or(Ok(()), Err)
     }
 
     fn count(&self, work: &[Arc<Block>], done: &Result<bool, BlockError>) {

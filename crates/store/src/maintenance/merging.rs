@@ -197,7 +197,7 @@ mod tests {
     proptest! {
         /// Blocks of any sizes end up in few.
         #[test]
-        fn the_number_of_blocks_stays_bounded(sizes in prop::collection::vec(1_u64..60, 1..600)) {
+        fn the_number_of_blocks_remains_bounded(sizes in prop::collection::vec(1_u64..60, 1..600)) {
             let mut notes: Vec<BlockNote> = Vec::new();
             let mut written = 0;
             for size in &sizes {

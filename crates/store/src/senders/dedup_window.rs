@@ -165,12 +165,12 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_shows_missing_batches_and_closes_on_arrival() {
+    fn missing_batches_are_a_gap_that_closes_on_arrival() {
         let mut spans = spans(&[0, 1, 4]);
         let (from, to) = (Timestamp(19), Timestamp(40));
         let (before, after) = (Timestamp(1010), Timestamp(1040));
-        let hole = Missing { batches: 2, from, to, before, after };
-        assert_eq!(spans.missing().collect::<Vec<_>>(), [hole]);
+        let missing_batches = Missing { batches: 2, from, to, before, after };
+        assert_eq!(spans.missing().collect::<Vec<_>>(), [missing_batches]);
         spans.insert(mark(3));
         assert_eq!(spans.missing().map(|m| m.batches).collect::<Vec<_>>(), [1]);
         spans.insert(mark(2));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_holes_are_given_up() {
+    fn the_oldest_missing_batches_are_given_up() {
         let mut spans = spans(&[0, 2, 4, 6]);
         assert_eq!(spans.give_up(3), []);
         let lost = spans.give_up(1);
@@ -223,9 +223,9 @@ mod tests {
                 spans.insert(mark(seq));
                 set.insert(seq);
             }
-            let holes: u64 = spans.missing().map(|m| m.batches).sum();
+            let missing_count: u64 = spans.missing().map(|m| m.batches).sum();
             let range = set.last().map_or(0, |last| last - set.first().unwrap() + 1);
-            prop_assert_eq!(holes, range - set.len() as u64);
+            prop_assert_eq!(missing_count, range - set.len() as u64);
             prop_assert_eq!(spans.last().map(|s| s.last), set.last().copied());
             for pair in spans.0.windows(2) {
                 prop_assert!(pair[0].last + 1 < pair[1].first);

@@ -4,7 +4,7 @@
 //! many gaps, the origin with the most of them loses its oldest one. So a sender that invents gaps displaces
 //! its own only.
 
-use crate::senders::registry::RUNS_SHARE;
+use crate::senders::registry::RUNS_DIVISOR;
 use crate::settings::Settings;
 use model::{Cause, DeviceId, Gap, Origin, Timestamp};
 use std::cmp::Reverse;
@@ -144,7 +144,7 @@ impl Gaps {
         let is_run = origin.as_run().is_some();
         let GapLimits { all, origin: of_origin, run } = self.limits;
         let (group, most, together) = match is_run {
-            true => (&mut self.runs, run, all.div_ceil(RUNS_SHARE)),
+            true => (&mut self.runs, run, all.div_ceil(RUNS_DIVISOR)),
             false => (&mut self.agents, of_origin, all),
         };
         group.add(&origin, number);

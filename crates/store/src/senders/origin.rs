@@ -48,7 +48,8 @@ pub(crate) struct OriginState {
     pub(crate) clock_offset_us: i64,
     pub(crate) batches: u64,
     pub(crate) samples: u64,
-    pub(crate) samples_refused: u64,
+    #[serde(rename = "samples_refused")]
+    pub(crate) samples_rejected: u64,
     pub(crate) boots: Vec<BootState>,
     gone: VecDeque<PastBoot>,
     /// The boot with the origin's clock.
@@ -104,7 +105,7 @@ pub(crate) struct Stored {
     pub(crate) boot: Boot,
     pub(crate) mark: BatchMark,
     pub(crate) samples: u64,
-    pub(crate) samples_refused: u64,
+    pub(crate) samples_rejected: u64,
 }
 
 impl OriginState {
@@ -116,7 +117,7 @@ impl OriginState {
             clock_offset_us: 0,
             batches: 0,
             samples: 0,
-            samples_refused: 0,
+            samples_rejected: 0,
             boots: Vec::new(),
             gone: VecDeque::new(),
             front: None,
@@ -143,10 +144,10 @@ impl OriginState {
 
     /// Records a stored batch; returns gaps for numbers that are given up with it.
     pub(crate) fn note(&mut self, stored: &Stored, settings: &Settings) -> Vec<Gap> {
-        let Stored { boot, mark, samples, samples_refused } = *stored;
+        let Stored { boot, mark, samples, samples_rejected } = *stored;
         self.batches += 1;
         self.samples += samples;
-        self.samples_refused += samples_refused;
+        self.samples_rejected += samples_rejected;
         self.received = self.received.max(mark.received);
         let place = self.boots.iter().position(|state| state.boot.0 == boot);
         if place.is_none() {
@@ -159,7 +160,7 @@ impl OriginState {
         let Some(state) = self.boots.get_mut(place) else { return Vec::new() };
         state.received = state.received.max(mark.received);
         state.spans.insert(mark);
-        let mut given_up = state.spans.give_up(settings.holes_max);
+        let mut given_up = state.spans.give_up(settings.missing_max);
         while self.boots.len() > settings.boots_max.max(1) {
             given_up.extend(self.forget(0));
         }
@@ -292,7 +293,7 @@ impl OriginState {
             clock_offset_us: self.clock_offset_us,
             batches: self.batches,
             samples: self.samples,
-            samples_refused: self.samples_refused,
+            samples_rejected: self.samples_rejected,
             boots: self.boots.iter().map(boot).collect(),
             devices: self.devices.iter().map(|device| device.0.clone()).collect(),
         }

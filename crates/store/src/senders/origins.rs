@@ -3,7 +3,7 @@
 use crate::answer::OriginInfo;
 use crate::senders::dedup_window::Missing;
 use crate::senders::origin::{LOG, OriginState, Received};
-use crate::senders::registry::RUNS_SHARE;
+use crate::senders::registry::RUNS_DIVISOR;
 use crate::settings::Settings;
 use model::{DeviceId, Gap, Origin, Timestamp};
 use std::collections::{BTreeSet, HashMap};
@@ -36,7 +36,7 @@ impl Origins {
             return Some(*number);
         }
         let is_run = name.as_run().is_some();
-        let runs_max = max.div_ceil(RUNS_SHARE);
+        let runs_max = max.div_ceil(RUNS_DIVISOR);
         if self.by_name.len() >= max || (is_run && self.runs >= runs_max) {
             return None;
         }
@@ -171,7 +171,7 @@ mod tests {
     fn stored(boot: u8, seq: u64, at: i64) -> Stored {
         let instants = Some((Timestamp(at), Timestamp(at)));
         let mark = BatchMark { seq, instants, received: Timestamp(at + 5) };
-        Stored { boot: Boot([boot; 16]), mark, samples: 2, samples_refused: 1 }
+        Stored { boot: Boot([boot; 16]), mark, samples: 2, samples_rejected: 1 }
     }
 
     fn origins() -> Origins {
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(state.seen(Boot([1; 16]), 2), Seen::New);
         assert_eq!(state.seen(Boot([2; 16]), 1), Seen::New);
         let info = &origins.infos()[0];
-        assert_eq!((info.batches, info.samples, info.samples_refused), (3, 6, 3));
+        assert_eq!((info.batches, info.samples, info.samples_rejected), (3, 6, 3));
         assert_eq!((info.sealed, info.clock_offset_us), (Timestamp(500), -5));
         assert_eq!((info.boots[0].last_seq, info.boots[0].missing), (4, 2));
     }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lasting_hole_is_a_gap_unless_its_sender_reported_it() {
+    fn lasting_missing_batches_are_a_gap_unless_their_sender_reported_it() {
         let origins = origins();
         assert_eq!(origins.missing(Timestamp(506), 10, [].iter()), []);
         let gaps = origins.missing(Timestamp(515), 10, [].iter());
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_of_a_boot_outside_the_window_are_too_late_and_its_hole_is_a_gap() {
+    fn batches_of_a_boot_outside_the_window_are_too_late_and_its_missing_ones_are_a_gap() {
         let mut origins = origins();
         let settings = Settings { window_us: 1000, ..Settings::default() };
         assert_eq!(origins.expire(Timestamp(1505), &settings), []);

@@ -39,7 +39,7 @@ pub(crate) enum Rejection {
 /// Labels that answers add to a series; a sender that set one could assign a sample to a job.
 const RESERVED_LABELS: [&str; 3] = ["_job_id", "_cluster", "_device_orig"];
 /// The commands of `jobmeter run` together have one of this many parts of the series and origins.
-pub const RUNS_SHARE: usize = 4;
+pub const RUNS_DIVISOR: usize = 4;
 
 /// A series as a key: compared by its identity alone.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ impl Registry {
         if self.by_origin.get(&number).is_some_and(|owned| *owned >= max) {
             return Err(Rejection::OriginSeries { origin: origin.clone(), max });
         }
-        if is_run && self.run_series >= settings.series_max.div_ceil(RUNS_SHARE) {
+        if is_run && self.run_series >= settings.series_max.div_ceil(RUNS_DIVISOR) {
             return Err(Rejection::RunSeries(self.run_series));
         }
         self.gain(number);

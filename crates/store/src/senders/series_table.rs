@@ -47,7 +47,7 @@ pub(crate) struct Table {
     /// The devices, in order, and each one's part of `order`.
     pub(crate) devices: Box<[(DeviceId, Range<usize>)]>,
     /// The rejected positions, in order.
-    pub(crate) refused: Box<[RejectedSlot]>,
+    pub(crate) rejected: Box<[RejectedSlot]>,
     resolved: Timestamp,
 }
 
@@ -61,16 +61,16 @@ impl Table {
         settings: &Settings,
         now: Timestamp,
     ) -> Self {
-        let (mut places, mut refused) = (Vec::with_capacity(table.entries.len()), Vec::new());
+        let (mut places, mut rejected) = (Vec::with_capacity(table.entries.len()), Vec::new());
         for (entry, at) in table.entries.iter().zip(0_u32..) {
             let series = match registry.resolve(number, &origin.name, entry, settings) {
                 Ok(series) => Some(series),
-                Err(refusal) => {
-                    refused.push(RejectedSlot {
+                Err(rejection) => {
+                    rejected.push(RejectedSlot {
                         place: at,
                         device: entry.device.clone(),
                         source: source_of(&entry.metric.name).into(),
-                        why: refusal.to_string(),
+                        why: rejection.to_string(),
                     });
                     None
                 }
@@ -96,20 +96,20 @@ impl Table {
             order,
             places: places.into(),
             devices: devices.into(),
-            refused: refused.into(),
+            rejected: rejected.into(),
             resolved: now,
         }
     }
 
     /// Whether it should be resolved again.
     fn is_stale(&self, now: Timestamp) -> bool {
-        !self.refused.is_empty() && now.since(self.resolved) >= RETRY_US
+        !self.rejected.is_empty() && now.since(self.resolved) >= RETRY_US
     }
 
     /// Why the samples of a position are rejected.
-    pub(crate) fn refusal(&self, place: u32) -> Option<&RejectedSlot> {
-        let at = self.refused.binary_search_by_key(&place, |refused| refused.place).ok()?;
-        self.refused.get(at)
+    pub(crate) fn rejection(&self, place: u32) -> Option<&RejectedSlot> {
+        let at = self.rejected.binary_search_by_key(&place, |rejected| rejected.place).ok()?;
+        self.rejected.get(at)
     }
 
     /// Its approximate size in bytes.

@@ -4,7 +4,7 @@ use crate::answer::Stats;
 use crate::blocks::{Meter, close_unused};
 use crate::files::lock::lock;
 use crate::head::append::{Incoming, Outcome};
-use crate::head::intake::Books;
+use crate::head::intake::Bookkeeping;
 use crate::log::files::LogSizes;
 use crate::settings::{Clock, Settings};
 use crate::state::flush_queue::FlushQueue;
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     queued: Condvar,
     pub(crate) flushing: FlushQueue,
     pub(crate) tending: MaintenanceQueue,
-    books: Mutex<Books>,
+    books: Mutex<Bookkeeping>,
     view: RwLock<Arc<View>>,
     /// Batches with a lower position can be queried.
     visible: AtomicU64,
@@ -81,7 +81,7 @@ impl Shared {
         dir: PathBuf,
         settings: Settings,
         clock: Clock,
-        books: Books,
+        books: Bookkeeping,
         view: View,
         visible: u64,
         log_sizes: Arc<LogSizes>,
@@ -158,7 +158,7 @@ impl Shared {
         self.tending.close();
     }
 
-    pub(crate) fn books(&self) -> MutexGuard<'_, Books> {
+    pub(crate) fn books(&self) -> MutexGuard<'_, Bookkeeping> {
         lock(&self.books)
     }
 
@@ -220,7 +220,7 @@ impl Shared {
             queue_bytes,
             log_bytes: self.log_sizes.bytes(),
             log_segments: self.log_sizes.segments(),
-            trouble: log_error.or(flush_error).or(maintenance_error),
+            last_failure: log_error.or(flush_error).or(maintenance_error),
             read: self.meter.counts(),
             ..stats
         }

@@ -25,7 +25,7 @@ pub(crate) struct View {
     /// The samples that receive batches.
     pub(crate) active: Arc<Head>,
     /// The newest samples in blocks of the live series.
-    pub(crate) lasts: Arc<Lasts>,
+    pub(crate) lasts: Arc<LatestSamples>,
 }
 
 impl Default for View {
@@ -133,9 +133,9 @@ pub(crate) struct LastInBlock {
 
 /// The newest samples in blocks, ordered by series.
 #[derive(Debug, Default)]
-pub(crate) struct Lasts(Vec<LastInBlock>);
+pub(crate) struct LatestSamples(Vec<LastInBlock>);
 
-impl Lasts {
+impl LatestSamples {
     /// These, merged with those of a newer block, without those received before an instant.
     /// There may be a million of each: they are merged without a copy of both.
     pub(crate) fn with(&self, mut newer: Vec<LastInBlock>, since: Timestamp) -> Self {

@@ -16,7 +16,7 @@ use crate::state::flush_queue::Job;
 use crate::state::ledger::Ledger;
 use crate::state::manifest::write_gaps;
 use crate::state::shared::Shared;
-use crate::state::view::Lasts;
+use crate::state::view::LatestSamples;
 use model::Timestamp;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -172,7 +172,7 @@ impl Flusher {
 /// Replaces the samples in memory by the block, atomically for readers.
 fn publish(shared: &Shared, job: Job, block: Option<Arc<Block>>) {
     let received = job.head.received().map_or(Timestamp(0), |(_, newest)| newest);
-    let newer = Lasts::of_head(&job.head, received);
+    let newer = LatestSamples::of_head(&job.head, received);
     let since = shared.now().plus(-shared.settings.series_idle_us);
     let lasts = Arc::new(shared.view().0.lasts.with(newer, since));
     shared.turn(|view| {

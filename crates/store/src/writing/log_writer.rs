@@ -2,7 +2,7 @@
 
 use crate::files::errors::DiskError;
 use crate::files::json::GapJson;
-use crate::head::append::{NotNow, Outcome};
+use crate::head::append::{DeferReason, Outcome};
 use crate::head::intake::{Intake, Verdict};
 use crate::head::rejected_series::RejectedSeries;
 use crate::head::samples::Head;
@@ -27,7 +27,7 @@ pub(crate) struct LogWriter {
     log: Log,
     intake: Intake,
     records: Vec<u8>,
-    twins: HashSet<(OriginNumber, Boot, u64)>,
+    duplicates: HashSet<(OriginNumber, Boot, u64)>,
     /// Time of receipt of the oldest record that no block covers.
     oldest: Option<Timestamp>,
     expired: Timestamp,
@@ -49,9 +49,9 @@ impl LogWriter {
         intake: Intake,
         oldest: Option<Timestamp>,
     ) -> Self {
-        let (records, twins) = (Vec::new(), HashSet::new());
+        let (records, duplicates) = (Vec::new(), HashSet::new());
         let expired = shared.now();
-        Self { shared, log, intake, records, twins, oldest, expired }
+        Self { shared, log, intake, records, duplicates, oldest, expired }
     }
 
     /// Works until the store is closed and the queue is empty.
@@ -84,7 +84,7 @@ impl LogWriter {
                 }
             }
         }
-        self.twins.clear();
+        self.duplicates.clear();
         let written = self.write();
         let outcomes = self.outcomes(steps, written);
         let mut outcomes = outcomes.into_iter();
@@ -103,7 +103,7 @@ impl LogWriter {
     ) -> CommitStep {
         match verdict {
             Verdict::Store(number, table) => {
-                if !self.twins.insert((number, decoded.boot, decoded.seq)) {
+                if !self.duplicates.insert((number, decoded.boot, decoded.seq)) {
                     return CommitStep::Duplicate;
                 }
                 if let Some(withheld) = RejectedSeries::record(&table, frame) {
@@ -116,7 +116,7 @@ impl LogWriter {
                 match serde_json::to_vec(&GapJson::from(&gap)) {
                     Ok(json) => put_record(&mut self.records, RecordKind::Gap, received, &json),
                     Err(error) => {
-                        return CommitStep::Done(Outcome::RefusedForGood(error.to_string()));
+                        return CommitStep::Done(Outcome::RejectedPermanently(error.to_string()));
                     }
                 }
                 CommitStep::Gap(gap, why)
@@ -126,19 +126,19 @@ impl LogWriter {
     }
 
     /// Writes and syncs the records.
-    fn write(&mut self) -> Result<(), NotNow> {
+    fn write(&mut self) -> Result<(), DeferReason> {
         if self.records.is_empty() {
             return Ok(());
         }
         let settings = &self.shared.settings;
         let bytes = self.shared.log_sizes.bytes();
         if bytes + self.records.len() as u64 > settings.log_bytes_max {
-            return Err(NotNow::LogFull { bytes });
+            return Err(DeferReason::LogFull { bytes });
         }
         let (view, _) = self.shared.view();
         let bytes = view.heads().map(|head| head.bytes()).sum();
         if bytes >= settings.head_bytes_max as u64 {
-            return Err(NotNow::HeadFull { bytes });
+            return Err(DeferReason::HeadFull { bytes });
         }
         let before = self.shared.now();
         let appended = self.log.append(&self.records);
@@ -151,25 +151,29 @@ impl LogWriter {
         counts.stats.fsync_seconds += seconds;
         counts.stats.fsync_seconds_max = counts.stats.fsync_seconds_max.max(seconds);
         appended.map_err(|error| match error.is_full() {
-            true => NotNow::DiskFull(error.to_string()),
-            false => NotNow::Failed(error.to_string()),
+            true => DeferReason::DiskFull(error.to_string()),
+            false => DeferReason::Failed(error.to_string()),
         })
     }
 
     /// Makes the logged batches visible, and returns the outcome of each.
-    fn outcomes(&mut self, steps: Vec<CommitStep>, written: Result<(), NotNow>) -> Vec<Outcome> {
+    fn outcomes(
+        &mut self,
+        steps: Vec<CommitStep>,
+        written: Result<(), DeferReason>,
+    ) -> Vec<Outcome> {
         let shared = Arc::clone(&self.shared);
         let mut outcomes = Vec::with_capacity(steps.len());
-        let (mut stored, mut refused) = (0, 0);
+        let (mut stored, mut rejected) = (0, 0);
         let mut books = shared.books();
         for step in steps {
             outcomes.push(match (step, &written) {
                 (CommitStep::Done(outcome), _) => outcome,
-                (_, Err(not_now)) => Outcome::RefusedForNow(not_now.clone()),
+                (_, Err(not_now)) => Outcome::RejectedTemporarily(not_now.clone()),
                 (CommitStep::Duplicate, Ok(())) => Outcome::Duplicate,
                 (CommitStep::Gap(gap, why), Ok(())) => {
                     books.gaps.add(gap);
-                    Outcome::RefusedForGood(why)
+                    Outcome::RejectedPermanently(why)
                 }
                 (CommitStep::Store(number, table, decoded, received), Ok(())) => {
                     self.oldest.get_or_insert(received);
@@ -177,9 +181,9 @@ impl LogWriter {
                     let of = (number, &table, None);
                     let settings = &shared.settings;
                     let outcome = self.intake.store(&mut books, of, *decoded, received, settings);
-                    if let Outcome::Stored { samples_refused, .. } = &outcome {
-                        refused += u64::from(*samples_refused);
-                        stored += samples.saturating_sub(u64::from(*samples_refused));
+                    if let Outcome::Stored { samples_rejected, .. } = &outcome {
+                        rejected += u64::from(*samples_rejected);
+                        stored += samples.saturating_sub(u64::from(*samples_rejected));
                     }
                     outcome
                 }
@@ -190,7 +194,7 @@ impl LogWriter {
         drop(books);
         let mut counts = shared.counts();
         counts.stats.samples_stored += stored;
-        counts.stats.samples_refused += refused;
+        counts.stats.samples_rejected += rejected;
         outcomes.iter().for_each(|outcome| count(&mut counts.stats, outcome));
         outcomes
     }
@@ -245,7 +249,7 @@ fn count(stats: &mut crate::answer::Stats, outcome: &Outcome) {
     match outcome {
         Outcome::Stored { .. } => stats.batches_stored += 1,
         Outcome::Duplicate => stats.batches_duplicate += 1,
-        Outcome::RefusedForGood(_) => stats.batches_refused += 1,
-        Outcome::RefusedForNow(_) => stats.batches_deferred += 1,
+        Outcome::RejectedPermanently(_) => stats.batches_rejected += 1,
+        Outcome::RejectedTemporarily(_) => stats.batches_deferred += 1,
     }
 }

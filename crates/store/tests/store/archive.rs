@@ -31,7 +31,7 @@ fn filled(keep: Keep) -> (Arc<MemDisk>, TestClock, Store) {
 }
 
 #[test]
-fn old_blocks_move_and_answers_stay_the_same() {
+fn old_blocks_move_and_answers_remain_the_same() {
     let (disk, clock, store) = filled(Keep::ALL);
     let (before, rows, whole) = (rollups(&store), all(&store), store.stats());
     store.maintain().unwrap();
@@ -78,7 +78,7 @@ fn while_the_archive_is_unavailable_queries_of_its_time_fail_and_all_else_contin
     let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
     let (store, recovery) =
         Store::open_on(shared, Path::new("/data"), archiving(Keep::ALL), clock.clock()).unwrap();
-    assert_eq!(recovery.archive_away.as_deref(), Some(Path::new("/archive")));
+    assert_eq!(recovery.archive_unavailable.as_deref(), Some(Path::new("/archive")));
     let recent = crate::kit::rows(&store, &Selector::default(), T0 + 4 * HOUR, i64::MAX);
     assert!(recent.len() > 100 && recent.iter().all(|row| rows.contains(row)));
     let old = store.scan(&Selector::default(), Timestamp(T0), Timestamp(T0 + HOUR)).next();
@@ -141,7 +141,7 @@ fn an_archive_belongs_to_one_data_directory() {
     // Without blocks, another archive may begin; with blocks, it counts as missing.
     drop(open_in("/third", "/elsewhere").unwrap());
     let (store, recovery) = open_in("/data", "/elsewhere2").unwrap();
-    assert!(recovery.archive_away.is_some());
+    assert!(recovery.archive_unavailable.is_some());
     // A failed start leaves the manifest's location.
     drop(store);
     assert!(open_in("/data", "/empty").is_err());

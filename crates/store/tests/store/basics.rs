@@ -119,7 +119,7 @@ fn job_events_of_the_log_are_handed_on_until_blocks_cover_them() {
     let mut sender = Sender::new("n1", 1);
     let event = |id: i64| JobEvent {
         key: job(id),
-        spelling: id.to_string().into(),
+        display_id: id.to_string().into(),
         device: device("n1"),
         user: Some("alice".into()),
         uid: None,

@@ -20,7 +20,7 @@ fn settings(rules: &Rules) -> Settings {
     let keep = |age_us| Keep { age_us, ..Keep::ALL };
     Settings {
         window_us: rules.dedup_window_us,
-        hole_grace_us: rules.hole_grace_us,
+        missing_grace_us: rules.missing_grace_us,
         settle_after_us: rules.late_max_us,
         settle_step_us: rules.settle_step_us,
         keep_samples: keep(rules.keep_samples_us),
@@ -79,12 +79,14 @@ impl Subject for Embedded {
             store::Incoming { received, ..incoming }
         });
         let converted = |outcome| match outcome {
-            store::Outcome::Stored { samples_refused, reason } => {
-                Outcome::Stored { samples_refused, reason }
+            store::Outcome::Stored { samples_rejected, reason } => {
+                Outcome::Stored { samples_rejected, reason }
             }
             store::Outcome::Duplicate => Outcome::Duplicate,
-            store::Outcome::RefusedForGood(why) => Outcome::RefusedForGood(why),
-            store::Outcome::RefusedForNow(why) => Outcome::RefusedForNow(why.to_string()),
+            store::Outcome::RejectedPermanently(why) => Outcome::RejectedPermanently(why),
+            store::Outcome::RejectedTemporarily(why) => {
+                Outcome::RejectedTemporarily(why.to_string())
+            }
         };
         append(&self.store, incoming.collect()).into_iter().map(converted).collect()
     }

@@ -147,7 +147,7 @@ fn every_flaw_is_found_by_the_check_of_its_rule() {
             a_query_returns_the_windows_that_begin_within_it::<Flawed<SHORT_SIGHTED>>,
         ),
         ("patient", settled_time_rejects_late_samples::<Flawed<PATIENT>>),
-        ("hoarding", old_samples_are_deleted_and_their_windows_stay::<Flawed<HOARDING>>),
+        ("hoarding", old_samples_are_deleted_and_their_windows_remain::<Flawed<HOARDING>>),
         ("boundless", series_beyond_a_limit_are_rejected_alone::<Flawed<BOUNDLESS>>),
     ];
     for (flaw, check) in checks {

@@ -105,7 +105,7 @@ pub(crate) fn append(store: &Store, batches: Vec<Incoming>) -> Vec<Outcome> {
     from.recv().unwrap()
 }
 
-pub(crate) const STORED: Outcome = Outcome::Stored { samples_refused: 0, reason: String::new() };
+pub(crate) const STORED: Outcome = Outcome::Stored { samples_rejected: 0, reason: String::new() };
 
 /// Small limits, so that a test reaches them.
 pub(crate) fn small() -> Settings {
@@ -113,7 +113,7 @@ pub(crate) fn small() -> Settings {
         segment_bytes: 4 << 10,
         row_group_rows: 64,
         page_rows: 16,
-        hole_grace_us: 0,
+        missing_grace_us: 0,
         merge_blocks: 2,
         background_maintenance: false,
         ..Settings::default()

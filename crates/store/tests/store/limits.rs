@@ -3,7 +3,7 @@
 use crate::kit::*;
 use model::{Cause, Timestamp};
 use std::sync::mpsc::sync_channel;
-use store::{NotNow, Outcome, Settings, Store};
+use store::{DeferReason, Outcome, Settings, Store};
 
 #[test]
 fn a_server_with_lower_limits_keeps_acknowledged_samples() {
@@ -13,8 +13,8 @@ fn a_server_with_lower_limits_keeps_acknowledged_samples() {
     let batch = Sender::new("n1", 1).batch(&["a", "b", "c", "d"].map(load));
     let (store, _) = open(dir.path(), settings.clone());
     let outcome = append(&store, vec![batch]);
-    assert!(matches!(outcome[..], [Outcome::Stored { samples_refused: 1, .. }]), "{outcome:?}");
-    assert_eq!((store.stats().samples_refused, store.stats().series), (1, 3));
+    assert!(matches!(outcome[..], [Outcome::Stored { samples_rejected: 1, .. }]), "{outcome:?}");
+    assert_eq!((store.stats().samples_rejected, store.stats().series), (1, 3));
     store.flush().unwrap();
     let more = Sender::new("n1", 2).batch(&["a", "b", "c"].map(load));
     assert_eq!(append(&store, vec![more]), [STORED]);
@@ -34,7 +34,7 @@ fn a_rejected_sample_does_not_return_at_replay() {
         for tick in 0..3 {
             let batch = sender.batch(&["a", "b", "c", "d"].map(|metric| sample(metric, tick)));
             let outcome = append(&store, vec![batch]);
-            assert!(matches!(outcome[..], [Outcome::Stored { samples_refused: 2, .. }]));
+            assert!(matches!(outcome[..], [Outcome::Stored { samples_rejected: 2, .. }]));
         }
         (all(&store), store.gaps(Timestamp(T0 - S), Timestamp(T0 + 9 * S), None))
     };
@@ -69,7 +69,7 @@ fn a_boot_outside_the_window_is_rejected_and_becomes_a_gap() {
         }
         let outcome = append(&store, vec![first]);
         assert!(
-            matches!(&outcome[..], [Outcome::RefusedForGood(why)] if why.contains("deduplication window")),
+            matches!(&outcome[..], [Outcome::RejectedPermanently(why)] if why.contains("deduplication window")),
             "{outcome:?}"
         );
     }
@@ -98,7 +98,7 @@ fn a_full_queue_rejects_at_once() {
         store.append(vec![batch(tick)], move |outcome| to.send(outcome).unwrap());
     }
     let first = outcomes.recv().unwrap();
-    assert_eq!(first, [Outcome::RefusedForNow(NotNow::QueueFull)]);
+    assert_eq!(first, [Outcome::RejectedTemporarily(DeferReason::QueueFull)]);
     go.send(()).unwrap();
     drop(to);
     let rest: Vec<_> = outcomes.iter().flatten().collect();
@@ -116,7 +116,7 @@ fn too_many_origins_are_deferred() {
     let sample = [(spec("n1", "a"), T0, 1.0)];
     assert_eq!(append(&store, vec![Sender::new("n1", 1).batch(&sample)]), [STORED]);
     let outcome = append(&store, vec![Sender::new("n2", 1).batch(&sample)]);
-    assert_eq!(outcome, [Outcome::RefusedForNow(NotNow::Origins(1))]);
+    assert_eq!(outcome, [Outcome::RejectedTemporarily(DeferReason::Origins(1))]);
 }
 
 #[test]

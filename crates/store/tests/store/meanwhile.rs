@@ -43,7 +43,7 @@ fn queries_during_concurrent_work_see_each_sample_once() {
     let (store, _) = Store::open(dir.path(), settings(), clock).unwrap();
     let (sent, acked, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let questions = std::thread::scope(|scope| {
-        let askers: Vec<_> = (0..2)
+        let readers: Vec<_> = (0..2)
             .map(|_| scope.spawn(|| query_repeatedly(&store, [&sent, &acked], &over)))
             .collect();
         let mut sender = Sender::default();
@@ -51,7 +51,7 @@ fn queries_during_concurrent_work_see_each_sample_once() {
             sent.store(number, Ordering::SeqCst);
             now.store(sent_at(number), Ordering::SeqCst);
             let batch = sender.batch(number).unwrap();
-            while let [Outcome::RefusedForNow(_)] = append(&store, vec![batch.clone()])[..] {
+            while let [Outcome::RejectedTemporarily(_)] = append(&store, vec![batch.clone()])[..] {
                 std::thread::yield_now();
             }
             acked.store(number + 1, Ordering::SeqCst);
@@ -59,12 +59,12 @@ fn queries_during_concurrent_work_see_each_sample_once() {
             if number % 50 == 49 {
                 store.flush().unwrap();
             }
-            while store.stats().blocks > 16 && !askers.iter().any(|asker| asker.is_finished()) {
+            while store.stats().blocks > 16 && !readers.iter().any(|reader| reader.is_finished()) {
                 std::thread::yield_now();
             }
         }
         over.store(true, Ordering::SeqCst);
-        askers.into_iter().map(|asker| asker.join().unwrap()).sum::<u64>()
+        readers.into_iter().map(|reader| reader.join().unwrap()).sum::<u64>()
     });
     let stats = store.stats();
     let settled = stats.settled.unwrap().0;

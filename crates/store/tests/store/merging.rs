@@ -64,7 +64,7 @@ fn blocks_become_one_file_with_the_same_rows_and_starts() {
 }
 
 #[test]
-fn steps_of_another_divisor_stay_the_same_values() {
+fn steps_of_another_divisor_remain_the_same_values() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = open(dir.path(), small());
     let mut sender = Sender::new("n1", 1);

@@ -97,7 +97,7 @@ fn queries_during_flushes_see_each_sample_exactly_once() {
             }
         })
     };
-    let asker = {
+    let reader = {
         let (store, done, acked) = (Arc::clone(&store), Arc::clone(&done), Arc::clone(&acked));
         std::thread::spawn(move || {
             let mut questions = 0;
@@ -134,7 +134,7 @@ fn queries_during_flushes_see_each_sample_exactly_once() {
     }
     done.store(true, Ordering::SeqCst);
     flusher.join().unwrap();
-    let questions = asker.join().unwrap();
+    let questions = reader.join().unwrap();
     assert!(questions > 3, "{questions} questions");
 }
 

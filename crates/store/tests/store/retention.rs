@@ -102,7 +102,7 @@ fn settled_times_and_rejections_survive_replay() {
     assert_eq!(store.stats().settled, Some(Timestamp(T0 + 4 * HOUR)));
     let late = store::Incoming { received: clock.now(), ..minutes(&mut sender, 235) };
     let late = append(&store, vec![late]);
-    assert!(matches!(late[..], [Outcome::Stored { samples_refused: 10, .. }]), "{late:?}");
+    assert!(matches!(late[..], [Outcome::Stored { samples_rejected: 10, .. }]), "{late:?}");
     let (rows, after) = (all(&store), rollups(&store));
     drop(store);
     let shared: Arc<dyn Disk> = Arc::new(disk.after_power_cut(0));
@@ -112,7 +112,7 @@ fn settled_times_and_rejections_survive_replay() {
 }
 
 #[test]
-fn old_or_excess_samples_are_deleted_and_their_windows_stay() {
+fn old_or_excess_samples_are_deleted_and_their_windows_remain() {
     for (keep, left) in
         [(Keep { age_us: 3 * HOUR, ..Keep::ALL }, 3), (Keep { bytes_max: 1, ..Keep::ALL }, 1)]
     {

@@ -113,7 +113,7 @@ fn ended_runs_free_their_quota() {
     let mut new = Sender::new("n1/run-14", 9);
     let batch = new.batch(&[(spec("n2", "load_1m"), T0 + DAY, 1.0)]);
     let full = append(&store, vec![batch.clone()]);
-    assert!(matches!(&full[..], [Outcome::RefusedForNow(_)]), "{full:?}");
+    assert!(matches!(&full[..], [Outcome::RejectedTemporarily(_)]), "{full:?}");
     let of_agent = Sender::new("n3", 1).batch(&[(spec("n3", "load_1m"), T0, 1.0)]);
     assert_eq!(append(&store, vec![of_agent]), [STORED], "agents have the rest");
     clock.set(T0 + DAY);

@@ -52,7 +52,7 @@ fn samples(batch: i64) -> Vec<(Spec, i64, f64)> {
 fn batch(sender: &mut Sender, number: i64) -> Incoming {
     sender.jobs = vec![JobEvent {
         key: job(7 + number / 8),
-        spelling: "7".into(),
+        display_id: "7".into(),
         device: device("n1"),
         user: Some("alice".into()),
         uid: Some(1000),
@@ -110,8 +110,8 @@ fn fill(store: &Store) {
             store.maintain().unwrap();
         }
     }
-    let refused = append(store, vec![second.batch(&[(spec("n2", "load_1m"), 5 * S, 1.0)])]);
-    assert!(matches!(refused[..], [Outcome::Stored { samples_refused: 1, .. }]), "{refused:?}");
+    let rejected = append(store, vec![second.batch(&[(spec("n2", "load_1m"), 5 * S, 1.0)])]);
+    assert!(matches!(rejected[..], [Outcome::Stored { samples_rejected: 1, .. }]), "{rejected:?}");
 }
 
 /// A full description of a store, one fact per line.
@@ -299,11 +299,11 @@ fn send_again(store: &Store) {
     for number in 0..BATCHES {
         let sender = if number < 11 { &mut first } else { &mut second };
         let incoming = batch(sender, number);
-        let Outcome::Stored { samples_refused, .. } = append(store, vec![incoming])[0].clone()
+        let Outcome::Stored { samples_rejected, .. } = append(store, vec![incoming])[0].clone()
         else {
             continue;
         };
-        assert_eq!((number, samples_refused), (5, 20), "it is settled");
+        assert_eq!((number, samples_rejected), (5, 20), "it is settled");
     }
     second.seq += 1;
     assert_eq!(append(store, vec![batch(&mut second, BATCHES)]), [STORED]);

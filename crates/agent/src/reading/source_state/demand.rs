@@ -7,19 +7,19 @@ use crate::reading::pace::Pace;
 use crate::reading::plan::SourcePlan;
 use crate::reading::work::{Task, drop_source};
 use model::Timestamp;
-use sources::{Keep, SourceError};
+use sources::{RingLimits, SourceError};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum length of an error text of a source, in characters.
-const TROUBLE_CHARS_MAX: usize = 200;
+const SOURCE_ERROR_CHARS_MAX: usize = 200;
 
 /// Separator between the error texts of one or several sources.
 pub(crate) const BETWEEN: &str = " | ";
 
-/// Truncates a text to `TROUBLE_CHARS_MAX`.
+/// Truncates a text to `SOURCE_ERROR_CHARS_MAX`.
 fn cut(mut text: String) -> String {
-    if let Some((end, _)) = text.char_indices().nth(TROUBLE_CHARS_MAX) {
+    if let Some((end, _)) = text.char_indices().nth(SOURCE_ERROR_CHARS_MAX) {
         text.truncate(end);
     }
     text
@@ -48,11 +48,11 @@ impl Entry {
         if enabled != self.enabled {
             self.enabled = enabled;
             self.align(now);
-            self.hole = None;
+            self.outage = None;
             self.last = None;
             self.retry_us = i64::MIN;
             if !enabled {
-                self.let_go();
+                self.end_demand();
             }
         }
         if let (None, Some(slot)) = (self.keep(), &mut self.slot) {
@@ -61,17 +61,17 @@ impl Entry {
     }
 
     /// Disables the source: closes what it holds open and drops its burst samples.
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn end_demand(&mut self) {
         if let Some(slot) = &mut self.slot {
             drop_source(slot);
             slot.sink.set_keep(None);
         }
     }
 
-    fn slowed(&self) -> Option<String> {
+    fn slow_period(&self) -> Option<String> {
         let (name, percent, rate) = (self.spec.name, self.percent_max, self.pace.rate());
         let every = self.schedule.period_us() as f64 / 1e6;
-        self.pace.is_slowed().then(|| {
+        self.pace.is_throttled().then(|| {
             format!(
                 "{name} slowed: it uses more than {percent} % of a processor; the agent reads it \
                  {rate}, every {every} s"
@@ -81,16 +81,16 @@ impl Entry {
 
     /// Describes why the source or a part of it gives too few samples. Returns `None` if it is disabled, works, or
     /// if the machine lacks it.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    pub(crate) fn source_error(&self) -> Option<String> {
         let name = self.spec.name;
         let text = match &self.state {
             _ if !self.enabled => return None,
             State::Failing(SourceError::Absent(_)) => return None,
             State::New | State::Working => {
                 let part = |(part, error)| cut(format!("{name}/{part} {error}"));
-                let troubles: Vec<_> =
-                    self.slowed().into_iter().chain(self.parts.wrong().map(part)).collect();
-                return (!troubles.is_empty()).then(|| troubles.join(BETWEEN));
+                let source_errors: Vec<_> =
+                    self.slow_period().into_iter().chain(self.parts.wrong().map(part)).collect();
+                return (!source_errors.is_empty()).then(|| source_errors.join(BETWEEN));
             }
             State::Failing(error) => format!("{name} {error}"),
             State::Parked => format!("{name} parked: a reading exceeds its time limit"),
@@ -138,7 +138,7 @@ impl Entry {
     }
 
     /// Burst settings of the source, if it is enabled.
-    pub(crate) fn keep(&self) -> Option<Keep> {
+    pub(crate) fn keep(&self) -> Option<RingLimits> {
         self.burst.as_ref().filter(|_| self.enabled).map(Burst::keep)
     }
 

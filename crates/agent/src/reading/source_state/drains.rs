@@ -21,7 +21,7 @@ pub(super) struct Drains {
     /// The next drain waits for data in the queues.
     listens: bool,
     /// One of the source's own queues is watched.
-    hears: bool,
+    receives_events: bool,
 }
 
 impl Entry {
@@ -53,7 +53,7 @@ impl Entry {
     }
 
     /// Updates the drain interval after a reading, as the source may request another one.
-    pub(super) fn wish_for_drains(&mut self, steady_us: i64) {
+    pub(super) fn update_drain_interval(&mut self, steady_us: i64) {
         let every = self.source().and_then(Source::drain_every);
         let every_us =
             every.map(|every| i64::try_from(every.as_micros()).unwrap_or(i64::MAX).max(1));
@@ -67,10 +67,10 @@ impl Entry {
     /// Lets the next drain wait for data, if only data in its queues can require one. On a node whose tasks only
     /// compute, the agent then does not wake ten times per second.
     pub(crate) fn listen(&mut self, queues: &Queues, now: Timestamp, steady_us: i64) {
-        self.drains.hears &= self.drains.every_us.is_some();
+        self.drains.receives_events &= self.drains.every_us.is_some();
         let quiet = self.source().and_then(Source::quiet);
         let (Some(quiet), Some(every_us)) = (quiet, self.drains.every_us) else { return };
-        let mut hears = self.drains.hears;
+        let mut receives_events = self.drains.receives_events;
         for queue in quiet.queues.into_iter().flatten() {
             if let Err(errno) = queues.watch(queue) {
                 log::debug!(
@@ -79,7 +79,7 @@ impl Entry {
                 );
                 return;
             }
-            hears = true;
+            receives_events = true;
         }
         let at_most_us = i64::try_from(quiet.at_most.as_micros()).unwrap_or(i64::MAX);
         let along_us = self.drains.along_us();
@@ -95,7 +95,7 @@ impl Entry {
         let wait_us = wait_us.saturating_sub(along_us).max(0);
         let steps = wait_us.unsigned_abs().div_ceil(every_us.unsigned_abs());
         let put_off_us = i64::try_from(steps).unwrap_or(0).saturating_mul(every_us);
-        (self.drains.listens, self.drains.hears) = (true, hears);
+        (self.drains.listens, self.drains.receives_events) = (true, receives_events);
         self.drains.due_us = self.drains.due_us.saturating_add(put_off_us);
     }
 
@@ -105,8 +105,8 @@ impl Entry {
     }
 
     /// Whether one of the source's own queues is watched, so that new data wakes the agent.
-    pub(crate) fn hears(&self) -> bool {
-        self.drains.hears && self.enabled && self.source().is_some()
+    pub(crate) fn receives_events(&self) -> bool {
+        self.drains.receives_events && self.enabled && self.source().is_some()
     }
 
     /// Handles data in a queue or a change of the jobs: the next drain returns to its usual instant.

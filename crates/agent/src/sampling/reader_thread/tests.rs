@@ -3,17 +3,17 @@
 use super::*;
 use crate::jobs::finder::Finder;
 use crate::jobs::job_sightings::Sightings;
+use crate::reading::agent_metrics::AgentMetrics;
 use crate::reading::machine::machine;
-use crate::reading::own::Own;
 use crate::reading::plan::{
     BurstPlan, Plan, SourcePlan, may_burst, plan as plan_of, source_settings,
 };
 use config::{ConfigFile, FlushOn, Given};
-use delivery::{Counters, MachineClock, Notes, Queued, Sealer, queue};
+use delivery::{Counters, MachineClock, PendingEvents, Queued, Sealer, queue};
 use kernel::Root;
 use kernel::allocations::{CountingAllocator, on_this_thread};
 use model::{Batch, Boot, Cause, DeviceId, Metric, Origin, Timestamp, Unit};
-use sources::{Context, Every, Keep, Open, Sink, Source, SourceError, SourceSpec};
+use sources::{Context, Every, Open, RingLimits, Sink, Source, SourceError, SourceSpec};
 use std::path::Path;
 
 #[global_allocator]
@@ -61,16 +61,16 @@ source!(WORKS, "works", STEADY, |_| Ok(()));
 fn sampler(dir: &Path, plan: &Plan) -> (Sampler, Queued) {
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
     let (origin, device) = (Origin::new("n").unwrap(), DeviceId::new("n").unwrap());
-    let notes = Arc::new(Notes::new(origin.clone(), device.clone()));
+    let notes = Arc::new(PendingEvents::new(origin.clone(), device.clone()));
     let (inlet, batches) = queue();
     let sealer = Sealer::new(origin, Boot([0; 16]), notes, Box::new(inlet), None);
     let now = clock.wall();
-    let own = Own::new(device, Arc::new(Counters::default()), now);
+    let agent_metrics = AgentMetrics::new(device, Arc::new(Counters::default()), now);
     let root = if dir == Path::new("/") { Root::live() } else { Root::recorded(dir) };
     let machine = machine(root.unwrap(), now);
     let finder =
         Finder::discovering(cgroups::Config::default(), (Vec::new(), Sightings::default()));
-    (Sampler::new(clock, machine, plan, finder, own, sealer), batches)
+    (Sampler::new(clock, machine, plan, finder, agent_metrics, sealer), batches)
 }
 
 fn times(batches: &[Batch], metric: &str) -> Vec<Timestamp> {
@@ -97,7 +97,7 @@ fn a_source_that_hangs_and_one_that_panics_do_not_delay_the_others() {
     let plan = Plan {
         sources: vec![source(&HANGS), source(&PANICS), source(&WORKS)],
         period,
-        own: None,
+        agent_metrics: None,
         own_off: Arc::default(),
         source_time_max: None,
         budget: Duration::from_millis(50),
@@ -141,7 +141,7 @@ fn from_tick_to_sealed_batch_nothing_is_allocated() {
     for source in &mut plan.sources {
         source.period = plan.period;
     }
-    plan.own = Some(plan.period);
+    plan.agent_metrics = Some(plan.period);
     let (mut sampler, queue) = sampler(Path::new("/"), &plan);
     let mut counts = Vec::new();
     for _ in 0..30 {
@@ -173,9 +173,9 @@ fn what_is_read_between_the_ticks_and_kept_allocates_nothing() {
     let given = Given { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
     let config = config::load_agent(&given, &source_settings()).unwrap().config;
     let mut plan = plan_of(&config, None).unwrap();
-    plan.own = None;
+    plan.agent_metrics = None;
     let (time, period) = (Duration::from_millis(500), Duration::from_millis(50));
-    let keep = Keep { time, period, bytes_max: 1 << 20 };
+    let keep = RingLimits { time, period, bytes_max: 1 << 20 };
     for source in &mut plan.sources {
         source.period = Duration::from_secs(3600);
         let plan = BurstPlan { keep, flush_on: FlushOn::default() };

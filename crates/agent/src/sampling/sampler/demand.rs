@@ -20,19 +20,19 @@ impl Sampler {
                 entry.apply(source, plan.source_percent_max, now);
             }
         }
-        self.own.apply(plan, now);
-        self.wishes.set(plan.environments, &self.jobs, self.clock.steady_us());
+        self.agent_metrics.apply(plan, now);
+        self.env_scanner.set(plan.environments, &self.jobs, self.clock.steady_us());
         self.period = plan.period;
         self.budget_us = u64::try_from(plan.budget.as_micros()).unwrap_or(u64::MAX);
         self.source_time_max = plan.source_time_max;
         let before_us = self.seals.period_us();
         self.seals = Schedule::new(self.seal_period(), now);
-        self.say_if_longer(before_us);
+        self.report_if_longer(before_us);
     }
 
     /// Seals a batch soon if the interval between batches grew. The server must learn this before it misses a
     /// batch.
-    fn say_if_longer(&mut self, before_us: i64) {
+    fn report_if_longer(&mut self, before_us: i64) {
         if self.seals.period_us() > before_us {
             self.seal_soon();
         }
@@ -63,7 +63,7 @@ impl Sampler {
         let (period, before_us) = (self.seal_period(), self.seals.period_us());
         if micros(period) != before_us {
             self.seals.change(period, now);
-            self.say_if_longer(before_us);
+            self.report_if_longer(before_us);
         }
     }
 
@@ -79,7 +79,7 @@ impl Sampler {
 
     /// Requests the burst samples of a source.
     pub(crate) fn flush(&mut self, source: &str) {
-        self.trigger(Trigger::Asked, Some(source));
+        self.trigger(Trigger::Requested, Some(source));
     }
 
     fn trigger(&mut self, trigger: Trigger, source: Option<&str>) {

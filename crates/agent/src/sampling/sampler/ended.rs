@@ -1,7 +1,7 @@
 //! Jobs that started or ended: scans for their on-demand requests, and the last readings after their end.
 
 use super::{Sampler, Step};
-use crate::jobs::env_scanner::{Looked, Looking};
+use crate::jobs::env_scanner::{ScanResult, ScanTask};
 use crate::reading::plan::Plan;
 use crate::reading::source_state::Entry;
 use crate::reading::work::Task;
@@ -9,25 +9,30 @@ use std::sync::Arc;
 
 impl Sampler {
     /// Enables scans for on-demand requests, if the plan says so.
-    pub(super) fn with_wishes(mut self, plan: &Plan) -> Self {
-        self.wishes.set(plan.environments, &self.jobs, self.clock.steady_us());
+    pub(super) fn with_env_scanner(mut self, plan: &Plan) -> Self {
+        self.env_scanner.set(plan.environments, &self.jobs, self.clock.steady_us());
         self
     }
 
     /// Returns the next scan of a job, once nothing else is due.
-    pub(super) fn next_look(&mut self, steady_us: i64) -> Option<Step> {
-        let key = self.wishes.next(steady_us)?;
+    pub(super) fn next_scan(&mut self, steady_us: i64) -> Option<Step> {
+        let key = self.env_scanner.next(steady_us)?;
         let (jobs, machine) = (Arc::clone(&self.jobs), Arc::clone(&self.machine));
         self.run(None, steady_us);
-        Some(Step::Look(Looking { key, jobs, machine, device: self.own.device().clone() }))
+        Some(Step::Look(ScanTask {
+            key,
+            jobs,
+            machine,
+            device: self.agent_metrics.device().clone(),
+        }))
     }
 
     /// Takes the result of a scan.
-    pub(crate) fn looked(&mut self, looked: Looked, generation: u64) {
+    pub(crate) fn looked(&mut self, looked: ScanResult, generation: u64) {
         if generation == self.generation {
             self.running = None;
         }
-        self.wishes.take(&looked, self.clock.steady_us());
+        self.env_scanner.take(&looked, self.clock.steady_us());
         if let Some(event) = looked.event {
             self.sealer.notes().put_job(event);
             self.seal_soon();

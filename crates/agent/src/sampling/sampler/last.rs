@@ -19,7 +19,7 @@ impl Sampler {
         (mut states, rejected): (States, u64),
         until: Option<Timestamp>,
     ) {
-        self.own.states_rejected = rejected;
+        self.agent_metrics.states_rejected = rejected;
         for entry in &mut self.entries {
             let Some(slot) = &mut entry.slot else { continue };
             let period_us = entry.schedule.period_us();

@@ -19,11 +19,11 @@ pub(super) struct Presence {
 
 impl Sampler {
     /// Updates the schedule after a job search, or after a change in whether sources hear of ends of tasks.
-    pub(super) fn plan_finds(&mut self) {
+    pub(super) fn plan_job_searches(&mut self) {
         let Some(finder) = &self.finder else { return };
-        let hears = self.entries.iter().any(Entry::hears);
-        let every = finder.every(self.period, hears);
-        self.presence.every_us = presence_us(finder).filter(|_| hears);
+        let receives_events = self.entries.iter().any(Entry::receives_events);
+        let every = finder.every(self.period, receives_events);
+        self.presence.every_us = presence_us(finder).filter(|_| receives_events);
         if self.finds.period_us() != super::micros(every) {
             self.finds.change(every, self.clock.wall());
         }
@@ -34,7 +34,7 @@ impl Sampler {
     }
 
     /// Handles the end of a task, which may be a job's last.
-    pub(super) fn heard_of_end(&mut self) {
+    pub(super) fn observe_end(&mut self) {
         self.presence.left = LOOKS - 1;
         self.look_soon();
     }

@@ -10,7 +10,7 @@ use crate::jobs::job_sightings::Sightings;
 use crate::reading::machine::machine;
 use crate::reading::plan::SourcePlan;
 use crate::reading::source_state::{PARKS_MAX, State};
-use delivery::{Counters, GivenClock, Notes, Sealed};
+use delivery::{Counters, GivenClock, PendingEvents, Sealed};
 use kernel::Root;
 use model::{Batch, Boot, Cause, Gap, JobEvent, Metric, Origin, Unit};
 use sources::{Context, Every, Open, Source, SourceError, SourceSpec};
@@ -19,13 +19,13 @@ use std::path::Path;
 
 static FIRST_VALUE: Metric = Metric::gauge("first_value", Unit::Count, "");
 static SECOND_VALUE: Metric = Metric::gauge("second_value", Unit::Count, "");
-static LAST_WORD: Metric = Metric::gauge("second_last", Unit::Count, "");
+static LAST_VALUE: Metric = Metric::gauge("second_last", Unit::Count, "");
 
 /// Two sources, controlled by the content of the file with their name: `ok`, `panic`, `broken`, `denied`.
 static FIRST: SourceSpec =
     spec("first", &[&FIRST_VALUE], |open| obedient(open, "first", &FIRST_VALUE));
 static SECOND: SourceSpec =
-    spec("second", &[&SECOND_VALUE, &LAST_WORD], |open| obedient(open, "second", &SECOND_VALUE));
+    spec("second", &[&SECOND_VALUE, &LAST_VALUE], |open| obedient(open, "second", &SECOND_VALUE));
 
 const fn spec(
     name: &'static str,
@@ -104,7 +104,7 @@ impl Source for Obedient {
     ) -> Result<(), SourceError> {
         assert!(cx.jobs.get(job).is_some());
         if self.file == "second" {
-            out.of_job(job).gauge(&LAST_WORD, &[], 1.0);
+            out.of_job(job).gauge(&LAST_VALUE, &[], 1.0);
         }
         Ok(())
     }
@@ -136,7 +136,7 @@ fn plan() -> Plan {
     Plan {
         sources: vec![source(&FIRST), source(&SECOND)],
         period: Duration::from_secs(1),
-        own: None,
+        agent_metrics: None,
         own_off: Arc::default(),
         source_time_max: None,
         budget: Duration::from_millis(50),
@@ -151,9 +151,9 @@ impl Bench {
         let clock = Arc::new(GivenClock::new(second(0)));
         let (origin, device) = (Origin::new("n").unwrap(), DeviceId::new("n").unwrap());
         let sealed = Sealed::default();
-        let notes = Arc::new(Notes::new(origin.clone(), device.clone()));
+        let notes = Arc::new(PendingEvents::new(origin.clone(), device.clone()));
         let sealer = Sealer::new(origin, Boot([0; 16]), notes, Box::new(sealed.clone()), None);
-        let own = Own::new(device, Arc::new(Counters::default()), second(0));
+        let agent_metrics = AgentMetrics::new(device, Arc::new(Counters::default()), second(0));
         for file in ["first", "second"] {
             std::fs::write(dir.path().join(file), "ok").unwrap();
         }
@@ -161,11 +161,11 @@ impl Bench {
         let finder =
             Finder::discovering(cgroups::Config::default(), (Vec::new(), Sightings::default()));
         let given = Arc::clone(&clock) as Arc<dyn Clock>;
-        let sampler = Sampler::new(given, machine, plan, finder, own, sealer);
+        let sampler = Sampler::new(given, machine, plan, finder, agent_metrics, sealer);
         Self { dir, clock, sampler, sealed }
     }
 
-    fn tell(&self, source: &str, what: &str) {
+    fn report(&self, source: &str, what: &str) {
         std::fs::write(self.dir.path().join(source), what).unwrap();
     }
 
@@ -273,7 +273,7 @@ fn each_source_has_its_period_and_batches_the_pace_of_the_fastest() {
 }
 
 #[test]
-fn ticks_that_came_too_late_are_counted_and_told_and_not_caught_up_with() {
+fn late_ticks_are_counted_and_reported_and_not_caught_up_with() {
     let mut bench = Bench::new(&first_only());
     bench.pass(1_000_000);
     bench.work();
@@ -292,7 +292,7 @@ fn ticks_that_came_too_late_are_counted_and_told_and_not_caught_up_with() {
 }
 
 #[test]
-fn a_clock_that_is_set_begins_the_ticks_anew_and_misses_none() {
+fn a_set_clock_restarts_the_ticks_and_misses_none() {
     for jump in [-7200, 7200] {
         let mut bench = Bench::new(&first_only());
         bench.pass(1_500_000);
@@ -311,10 +311,10 @@ fn a_clock_that_is_set_begins_the_ticks_anew_and_misses_none() {
 fn a_source_that_panics_costs_itself_alone_and_is_opened_again() {
     let mut bench = Bench::new(&plan());
     bench.pass(1_500_000);
-    bench.tell("first", "panic");
+    bench.report("first", "panic");
     bench.pass(1_000_000);
     assert!(matches!(bench.sampler.entries[0].state, State::Failing(SourceError::Broken(_))));
-    bench.tell("first", "ok");
+    bench.report("first", "ok");
     bench.pass(61_000_000);
     let batches = bench.batches();
     let samples = Bench::samples(&batches);
@@ -337,13 +337,13 @@ fn absent_is_no_gap_denied_is_one_and_both_are_tried_again_in_a_minute() {
     std::fs::remove_file(bench.dir.path().join("first")).unwrap();
     bench.pass(1_500_000);
     assert!(matches!(bench.sampler.entries[0].state, State::Failing(SourceError::Absent(_))));
-    bench.tell("first", "ok");
+    bench.report("first", "ok");
     bench.pass(57_000_000);
     assert_eq!(bench.batches().len(), 0);
     bench.pass(3_000_000);
-    bench.tell("first", "denied");
+    bench.report("first", "denied");
     bench.pass(2_000_000);
-    bench.tell("first", "ok");
+    bench.report("first", "ok");
     bench.pass(2_000_000);
     let batches = bench.batches();
     let samples = &Bench::samples(&batches)["first_value"];
@@ -464,9 +464,9 @@ fn another_plan_loses_no_sample() {
 }
 
 #[test]
-fn the_agent_tells_of_itself() {
+fn the_agent_reports_its_own_metrics() {
     let mut plan = plan();
-    plan.own = Some(Duration::from_secs(2));
+    plan.agent_metrics = Some(Duration::from_secs(2));
     let mut bench = Bench::new(&plan);
     bench.pass(4_500_000);
     let batches = bench.batches();
@@ -482,7 +482,8 @@ fn the_agent_tells_of_itself() {
     let names =
         batches.iter().flat_map(Batch::samples).map(|(entry, ..)| entry.metric.name.clone());
     for name in names.filter(|name| name.starts_with("agent_")) {
-        let known = crate::reading::own::SPEC.metrics.iter().any(|metric| metric.name == name);
+        let known =
+            crate::reading::agent_metrics::SPEC.metrics.iter().any(|metric| metric.name == name);
         assert!(known, "{name} is not in the source's list");
     }
 }

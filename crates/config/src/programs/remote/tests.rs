@@ -61,7 +61,7 @@ fn read(text: &str, allow: &[&str]) -> RemoteChange {
 fn allowed_changes_are_accepted_for_a_time() {
     let text = "until = 1970-01-01T00:10:00Z\n[sources.load]\nenabled = false\nperiod = \"1s\"\n";
     let change = read(text, &["sources", "periods"]);
-    assert_eq!(change.refused, [""; 0]);
+    assert_eq!(change.rejected, [""; 0]);
     let (enabled, period) = (Some(false), Some(Duration::from_secs(1)));
     let until = Timestamp::from_seconds(600);
     assert_eq!(change.sources["load"], SourceChange { enabled, period, events: None, until });
@@ -69,7 +69,7 @@ fn allowed_changes_are_accepted_for_a_time() {
     let change = read(text, &["sources"]);
     assert_eq!(change.sources["load"].until, Timestamp::from_seconds(3600));
     assert_eq!(
-        change.refused,
+        change.rejected,
         ["server:3:11: shortened to 1970-01-01T01:00:00+00:00: `remote.time_max` is 1h"]
     );
 }
@@ -83,7 +83,7 @@ fn each_entry_is_rejected_by_itself() {
     assert_eq!(change.sources["cgroup"].period, Some(Duration::from_secs(1)));
     assert_eq!(change.sources["cgroup"].enabled, None);
     assert_eq!(
-        change.refused,
+        change.rejected,
         [
             "server:1:1: unknown key `server`",
             "server:7:1: unknown key `sources.cgroup.enabled_too`; did you mean \
@@ -100,8 +100,8 @@ fn the_server_cannot_change_a_source_that_runs_a_program() {
     let text = "[sources.run]\nenabled = true\nperiod = \"1s\"\ncommand = [\"/bin/sh\"]\n";
     let change = read(text, &["sources", "periods"]);
     assert!(change.sources.is_empty(), "{change:?}");
-    assert_eq!(change.refused.len(), 3, "{change:?}");
-    assert!(change.refused[1].contains("only the node's own file"), "{change:?}");
+    assert_eq!(change.rejected.len(), 3, "{change:?}");
+    assert!(change.rejected[1].contains("only the node's own file"), "{change:?}");
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn garbage_changes_nothing() {
             &usual(),
             &[source("load")],
         );
-        assert!(change.sources.is_empty() && !change.refused.is_empty(), "{change:?}");
+        assert!(change.sources.is_empty() && !change.rejected.is_empty(), "{change:?}");
     }
 }
 
@@ -123,16 +123,16 @@ fn garbage_changes_nothing() {
 fn the_node_decides_whether_perf_events_may_change() {
     let text = "[sources.perf]\nenabled = true\nevents = [\"cache_ll\", \"faults\"]\n";
     let change = read(text, &["sources", "events"]);
-    assert_eq!(change.refused, [""; 0]);
+    assert_eq!(change.rejected, [""; 0]);
     assert_eq!(change.sources["perf"].events.as_deref(), Some("cache_ll,faults"));
     let change = read(text, &["sources"]);
-    assert_eq!(change.refused, ["server:3:10: `remote.allow` has no `events`"]);
+    assert_eq!(change.rejected, ["server:3:10: `remote.allow` has no `events`"]);
     assert_eq!(change.sources["perf"].events, None);
     let wrong = "[sources.perf]\nevents = [\"?\"]\n[sources.load]\nevents = [\"a\"]\n";
     let change = read(wrong, &["events"]);
     assert!(change.sources.is_empty(), "{change:?}");
-    assert_eq!(change.refused.len(), 2, "{change:?}");
-    assert!(change.refused.iter().any(|why| why.contains("`?` is no event")), "{change:?}");
+    assert_eq!(change.rejected.len(), 2, "{change:?}");
+    assert!(change.rejected.iter().any(|why| why.contains("`?` is no event")), "{change:?}");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn each_promotion_ends_at_its_own_time() {
     };
     let of = |name: &str, until| (name.to_owned(), until);
     assert_eq!(held(&change), [of("perf_.*", 600), of("load_1m", 20), of("z", 3600)]);
-    assert_eq!(change.refused.len(), 6, "{:#?}", change.refused);
+    assert_eq!(change.rejected.len(), 6, "{:#?}", change.rejected);
     for part in [
         "shortened to 1970-01-01T01:00:00+00:00",
         "not a regular",
@@ -160,14 +160,14 @@ fn each_promotion_ends_at_its_own_time() {
         "`soon`",
         "promote.6.why",
     ] {
-        assert!(change.refused.iter().any(|why| why.contains(part)), "{part}: {change:#?}");
+        assert!(change.rejected.iter().any(|why| why.contains(part)), "{part}: {change:#?}");
     }
     assert_eq!(change.next_end(), Some(Timestamp::from_seconds(20)));
     assert!(!change.expire(Timestamp::from_seconds(19)));
     assert!(change.expire(Timestamp::from_seconds(20)));
     assert_eq!(held(&change), [of("perf_.*", 600), of("z", 3600)]);
     let none = read(text, &["sources"]);
-    assert!(none.promotions.is_empty() && none.refused.len() > 5, "{none:?}");
+    assert!(none.promotions.is_empty() && none.rejected.len() > 5, "{none:?}");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn bursts_and_flushes() {
     let want = BTreeMap::from([("cpu".to_owned(), cpu), ("load".to_owned(), load)]);
     assert_eq!(change.bursts, want);
     assert_eq!(change.flushes, [("cpu".to_owned(), 17)]);
-    assert_eq!(change.refused.len(), 6, "{:#?}", change.refused);
+    assert_eq!(change.rejected.len(), 6, "{:#?}", change.rejected);
     assert!(read(text, &["sources"]).bursts.is_empty());
     assert_eq!(read(text, &["sources"]).flushes.len(), 1, "the node's own burst can be flushed");
 }
@@ -213,8 +213,8 @@ fn limits_of_a_node() {
     }
     let change = read(&text, &["promotions", "bursts"]);
     assert_eq!((change.promotions.len(), change.bursts.len()), (PROMOTIONS_MAX, BURSTS_MAX));
-    assert_eq!(change.refused.len(), 2, "{:?}", change.refused);
-    assert!(change.refused[0].ends_with("`promote` has more than 64 entries"), "{change:?}");
+    assert_eq!(change.rejected.len(), 2, "{:?}", change.rejected);
+    assert!(change.rejected[0].ends_with("`promote` has more than 64 entries"), "{change:?}");
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn expired_changes_are_not_applied() {
         &perf,
     );
     assert!(change.sources.is_empty() && change.promotions.is_empty(), "{change:?}");
-    assert_eq!((change.next_end(), change.refused.len()), (None, 0));
+    assert_eq!((change.next_end(), change.rejected.len()), (None, 0));
 }
 
 proptest::proptest! {

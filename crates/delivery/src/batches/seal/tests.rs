@@ -35,12 +35,12 @@ pub(crate) fn batch(samples: u32) -> Batch {
 
 /// An outlet that keeps batches up to a capacity.
 #[derive(Clone, Default)]
-struct Room {
+struct TestOutlet {
     sealed: Arc<Mutex<Vec<Batch>>>,
     full: Arc<Mutex<bool>>,
 }
 
-impl Outlet for Room {
+impl Outlet for TestOutlet {
     fn put(&mut self, batch: Batch) -> Result<(), Box<Batch>> {
         if *self.full.lock().unwrap() {
             return Err(Box::new(batch));
@@ -69,10 +69,10 @@ impl Write for Paper {
     }
 }
 
-fn sealer(room: &Room, printer: Option<Printer>) -> Sealer {
-    let notes = Notes::new(Origin::new("n").unwrap(), DeviceId::new("n").unwrap());
+fn sealer(outlet: &TestOutlet, printer: Option<Printer>) -> Sealer {
+    let notes = PendingEvents::new(Origin::new("n").unwrap(), DeviceId::new("n").unwrap());
     let origin = Origin::new("n").unwrap();
-    Sealer::new(origin, Boot([1; 16]), Arc::new(notes), Box::new(room.clone()), printer)
+    Sealer::new(origin, Boot([1; 16]), Arc::new(notes), Box::new(outlet.clone()), printer)
 }
 
 fn sink() -> Sink {
@@ -81,8 +81,8 @@ fn sink() -> Sink {
 
 #[test]
 fn samples_of_all_sinks_in_one_batch_with_one_shared_table() {
-    let (room, paper) = (Room::default(), Paper::default());
-    let mut sealer = sealer(&room, Some(Printer::new(Box::new(paper.clone()))));
+    let (outlet, paper) = (TestOutlet::default(), Paper::default());
+    let mut sealer = sealer(&outlet, Some(Printer::new(Box::new(paper.clone()))));
     let mut sinks = vec![Some(sink()), None, Some(sink())];
     for at in 1..=2 {
         for sink in sinks.iter_mut().flatten() {
@@ -92,7 +92,7 @@ fn samples_of_all_sinks_in_one_batch_with_one_shared_table() {
         }
         sealer.seal(&mut sinks);
     }
-    let sealed = room.sealed.lock().unwrap();
+    let sealed = outlet.sealed.lock().unwrap();
     assert_eq!(sealed.len(), 2);
     assert!(Arc::ptr_eq(&sealed[0].table, &sealed[1].table));
     assert_eq!(sealed.iter().map(|batch| batch.seq).collect::<Vec<_>>(), [0, 1]);
@@ -108,27 +108,27 @@ fn samples_of_all_sinks_in_one_batch_with_one_shared_table() {
 
 #[test]
 fn a_sink_that_was_away_is_taken_in_when_it_comes_back() {
-    let room = Room::default();
-    let mut sealer = sealer(&room, None);
-    let mut away = sink();
-    away.of_device().gauge(&LOAD, &[("a", "1")], 1.0);
-    let mut sinks = vec![Some(away), Some(sink())];
+    let outlet = TestOutlet::default();
+    let mut sealer = sealer(&outlet, None);
+    let mut taken_sink = sink();
+    taken_sink.of_device().gauge(&LOAD, &[("a", "1")], 1.0);
+    let mut sinks = vec![Some(taken_sink), Some(sink())];
     sealer.seal(&mut sinks);
-    let mut away = sinks[0].take().unwrap();
+    let mut taken_sink = sinks[0].take().unwrap();
     sinks[1].as_mut().unwrap().of_device().gauge(&LOAD, &[], 2.0);
     sealer.seal(&mut sinks);
-    away.of_device().gauge(&LOAD, &[("a", "1")], 3.0);
-    sinks[0] = Some(away);
+    taken_sink.of_device().gauge(&LOAD, &[("a", "1")], 3.0);
+    sinks[0] = Some(taken_sink);
     sealer.seal(&mut sinks);
-    let sealed = room.sealed.lock().unwrap();
+    let sealed = outlet.sealed.lock().unwrap();
     let last: Vec<_> = sealed[2].samples().map(|(e, _, v)| (e.labels.as_str(), v)).collect();
     assert_eq!(last, [("{\"a\": \"1\"}", 3.0)]);
 }
 
 #[test]
-fn more_samples_than_a_batch_has_room_for() {
-    let room = Room::default();
-    let mut sealer = sealer(&room, None);
+fn more_samples_than_fit_into_a_batch() {
+    let outlet = TestOutlet::default();
+    let mut sealer = sealer(&outlet, None);
     let mut many = sink();
     let count = SAMPLES_PER_BATCH_MAX + 5;
     for i in 0..count {
@@ -136,7 +136,7 @@ fn more_samples_than_a_batch_has_room_for() {
         many.of_device().gauge(&LOAD, &[], i as f64);
     }
     sealer.seal(&mut vec![Some(many)]);
-    let sealed = room.sealed.lock().unwrap();
+    let sealed = outlet.sealed.lock().unwrap();
     assert_eq!(sealed.len(), 2);
     let values: Vec<f64> = sealed.iter().flat_map(|batch| batch.values.clone()).collect();
     assert!(values.iter().enumerate().all(|(i, value)| *value == i as f64));
@@ -145,9 +145,9 @@ fn more_samples_than_a_batch_has_room_for() {
 }
 
 #[test]
-fn what_finds_no_room_is_a_gap_and_no_hole_in_the_numbers() {
-    let room = Room::default();
-    let mut sealer = sealer(&room, None);
+fn samples_beyond_the_capacity_are_a_gap_and_leave_no_missing_number() {
+    let outlet = TestOutlet::default();
+    let mut sealer = sealer(&outlet, None);
     let mut sinks = vec![Some(sink())];
     let push = |sinks: &mut Vec<Option<Sink>>, at: i64| {
         let sink = sinks[0].as_mut().unwrap();
@@ -155,13 +155,13 @@ fn what_finds_no_room_is_a_gap_and_no_hole_in_the_numbers() {
         sink.of_device().gauge(&LOAD, &[], 1.0);
     };
     push(&mut sinks, 10);
-    *room.full.lock().unwrap() = true;
+    *outlet.full.lock().unwrap() = true;
     sealer.seal(&mut sinks);
     assert_eq!((sealer.counts.dropped, sealer.counts.batches), (1, 0));
-    *room.full.lock().unwrap() = false;
+    *outlet.full.lock().unwrap() = false;
     push(&mut sinks, 20);
     sealer.seal(&mut sinks);
-    let sealed = room.sealed.lock().unwrap();
+    let sealed = outlet.sealed.lock().unwrap();
     assert_eq!((sealed[0].seq, sealed[0].values.len()), (0, 1));
     let gap = &sealed[0].gaps[0];
     assert_eq!((gap.from, gap.to, gap.cause), (Timestamp(9), Timestamp(11), Cause::BatchesLost));
@@ -169,13 +169,13 @@ fn what_finds_no_room_is_a_gap_and_no_hole_in_the_numbers() {
 
 #[test]
 fn gaps_go_without_samples_too() {
-    let room = Room::default();
-    let mut sealer = sealer(&room, None);
+    let outlet = TestOutlet::default();
+    let mut sealer = sealer(&outlet, None);
     for i in 0..1500 {
         sealer.notes.add("x", (Timestamp(10 * i), Timestamp(10 * i + 1)), Cause::EventsLost, "");
     }
     sealer.seal(&mut vec![Some(sink())]);
-    let sealed = room.sealed.lock().unwrap();
+    let sealed = outlet.sealed.lock().unwrap();
     let gaps: Vec<_> = sealed.iter().map(|batch| batch.gaps.len()).collect();
     assert_eq!(gaps, [wire::GAPS_MAX, 1500 - wire::GAPS_MAX]);
 }

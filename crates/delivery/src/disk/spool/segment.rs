@@ -168,12 +168,12 @@ fn read_at(file: &File, offset: u64, count: usize) -> io::Result<Vec<u8>> {
 }
 
 /// Valid frames at the start of the bytes, or after the damaged part at their start.
-struct Walk {
+struct FrameWalk {
     good: Vec<Range<usize>>,
     begins_damaged: bool,
 }
 
-fn walk(bytes: &[u8]) -> Walk {
+fn walk(bytes: &[u8]) -> FrameWalk {
     let good = |at: usize| {
         let frame = Frames::of(bytes.get(at..)?).next()?.ok()?;
         Some(at..at + frame.bytes.len())
@@ -186,7 +186,7 @@ fn walk(bytes: &[u8]) -> Walk {
         next = good(frame.end);
         found.push(frame);
     }
-    Walk { good: found, begins_damaged }
+    FrameWalk { good: found, begins_damaged }
 }
 
 fn span(bytes: &[u8], frame: Range<usize>) -> Option<Span> {

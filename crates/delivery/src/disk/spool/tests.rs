@@ -1,7 +1,7 @@
 //! Tests of the spool.
 
 use super::*;
-use crate::batches::notes::Notes;
+use crate::batches::pending_events::PendingEvents;
 use crate::batches::seal::tests::batch;
 use model::{DeviceId, Gap, Origin};
 use wire::{Encoder, Frames};
@@ -11,14 +11,14 @@ const LIMITS: SpoolLimits =
 
 struct Bench {
     dir: tempfile::TempDir,
-    notes: Arc<Notes>,
+    notes: Arc<PendingEvents>,
     counters: Arc<Counters>,
 }
 
 impl Bench {
     fn new() -> Self {
         let (origin, device) = (Origin::new("n").unwrap(), DeviceId::new("n").unwrap());
-        let notes = Arc::new(Notes::new(origin, device));
+        let notes = Arc::new(PendingEvents::new(origin, device));
         Self { dir: tempfile::tempdir().unwrap(), notes, counters: Arc::default() }
     }
 
@@ -66,7 +66,7 @@ fn seconds(bytes: &[u8]) -> i64 {
     inside_of(bytes).span.unwrap().first.0 / 1_000_000
 }
 
-fn inside_of(bytes: &[u8]) -> frames::Inside {
+fn inside_of(bytes: &[u8]) -> frames::FrameContent {
     frames::inside(bytes).unwrap()
 }
 
@@ -143,7 +143,7 @@ fn what_was_acknowledged_while_it_was_spooled_is_not_sent_again() {
 }
 
 #[test]
-fn cut_at_every_byte_it_keeps_what_stands_before_and_tells_the_rest() {
+fn cut_at_every_byte_it_keeps_what_stands_before_and_reports_the_rest() {
     let frames: Vec<_> = (1..=3).map(frame).collect();
     let whole: Vec<u8> = frames.iter().flat_map(|(bytes, _)| bytes.clone()).collect();
     let ends: Vec<usize> = frames
@@ -175,7 +175,7 @@ fn cut_at_every_byte_it_keeps_what_stands_before_and_tells_the_rest() {
 }
 
 #[test]
-fn every_flipped_byte_costs_one_frame_and_is_told_once() {
+fn every_flipped_byte_costs_one_frame_and_is_reported_once() {
     let frames: Vec<_> = (1..=3).map(frame).collect();
     let whole: Vec<u8> = frames.iter().flat_map(|(bytes, _)| bytes.clone()).collect();
     for at in 0..whole.len() {
@@ -272,8 +272,11 @@ fn other_users_read_nothing_of_the_spool() {
     Encoder::default().encode(&batch(1), &mut frame).unwrap();
     let at = Timestamp(1);
     spool.append(&frame, Span { first: at, last: at }).unwrap();
-    crate::disk::durable_watermark::Kept::open(&dir).unwrap();
-    crate::disk::refused::Refused::open(&dir, 1 << 20).unwrap().keep(&frame, "too long").unwrap();
+    crate::disk::durable_watermark::DurableWatermark::open(&dir).unwrap();
+    crate::disk::rejected_batches::RejectedBatches::open(&dir, 1 << 20)
+        .unwrap()
+        .keep(&frame, "too long")
+        .unwrap();
     // The folder, the lock, the segment, `kept`, and the folder `refused`.
     let mut modes = bench.modes(&dir);
     modes.sort_unstable();

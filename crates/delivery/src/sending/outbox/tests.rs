@@ -9,7 +9,7 @@ use wire::Encoder;
 pub(crate) struct Bench {
     dir: tempfile::TempDir,
     pub(crate) outbox: Arc<Outbox>,
-    pub(crate) notes: Arc<Notes>,
+    pub(crate) notes: Arc<PendingEvents>,
     pub(crate) counters: Arc<Counters>,
 }
 
@@ -20,16 +20,17 @@ pub(crate) fn bench() -> Bench {
 
 fn bench_in(dir: tempfile::TempDir, spooling: bool) -> Bench {
     let (origin, device) = (Origin::new("n").unwrap(), DeviceId::new("n").unwrap());
-    let (notes, counters) = (Arc::new(Notes::new(origin, device)), Arc::<Counters>::default());
+    let (notes, counters) =
+        (Arc::new(PendingEvents::new(origin, device)), Arc::<Counters>::default());
     let limits = SpoolLimits { bytes_max: 1 << 20, age_max_us: i64::MAX / 4, sync: false };
     let folders = if spooling {
-        let (kept, kept_until) = Kept::open(dir.path()).unwrap();
+        let (kept, kept_until) = DurableWatermark::open(dir.path()).unwrap();
         let (for_spool, counts) = (Arc::clone(&notes), Arc::clone(&counters));
         Folders {
             spool: Some(Spool::open(dir.path(), limits, for_spool, counts).unwrap()),
             kept: Some(kept),
             kept_until,
-            refused: Some(Refused::open(dir.path(), 1 << 20).unwrap()),
+            rejected: Some(RejectedBatches::open(dir.path(), 1 << 20).unwrap()),
         }
     } else {
         Folders::default()
@@ -72,8 +73,8 @@ impl Bench {
         );
     }
 
-    fn tend(&self, second: i64) {
-        self.outbox.tend(Timestamp::from_seconds(second), second * 1_000_000);
+    fn maintain(&self, second: i64) {
+        self.outbox.maintain(Timestamp::from_seconds(second), second * 1_000_000);
     }
 
     pub(crate) fn gaps(&self) -> Vec<Gap> {
@@ -88,7 +89,7 @@ impl Bench {
     }
 
     fn kept(&self) -> Option<Timestamp> {
-        Kept::open(self.dir.path()).unwrap().1
+        DurableWatermark::open(self.dir.path()).unwrap().1
     }
 }
 
@@ -107,8 +108,8 @@ fn seconds(request: &Request) -> Vec<i64> {
     }
 }
 
-fn all(fate: Fate, request: &Request) -> Vec<Fate> {
-    vec![fate; request.count()]
+fn all(outcome: SendOutcome, request: &Request) -> Vec<SendOutcome> {
+    vec![outcome; request.count()]
 }
 
 #[test]
@@ -118,9 +119,9 @@ fn sent_from_memory_and_forgotten_when_the_server_has_it() {
     bench.push(2);
     let request = bench.next().unwrap();
     assert_eq!(seconds(&request), [1, 2]);
-    bench.outbox.settle(&request, &all(Fate::Stored, &request));
+    bench.outbox.settle(&request, &all(SendOutcome::Stored, &request));
     assert!(bench.next().is_none());
-    bench.tend(60);
+    bench.maintain(60);
     assert_eq!(bench.counters.spool_bytes.load(Ordering::Relaxed), 0);
     assert_eq!(bench.counters.sent_batches.load(Ordering::Relaxed), 2);
     assert_eq!(bench.kept(), Some(Timestamp::from_seconds(2)));
@@ -130,9 +131,9 @@ fn sent_from_memory_and_forgotten_when_the_server_has_it() {
 fn what_is_not_acknowledged_in_two_seconds_is_spooled_and_live_frames_go_between() {
     let bench = bench();
     bench.push(1);
-    bench.tend(2);
+    bench.maintain(2);
     assert_eq!(bench.counters.spool_bytes.load(Ordering::Relaxed), 0);
-    bench.tend(3);
+    bench.maintain(3);
     assert!(bench.counters.spool_bytes.load(Ordering::Relaxed) > 0);
     bench.push(4);
     let (a, b) = (bench.next().unwrap(), bench.next().unwrap());
@@ -148,17 +149,17 @@ fn an_acknowledgement_that_comes_while_the_frame_is_being_spooled_counts() {
     bench.push(1);
     bench.push(2);
     let request = bench.next().unwrap();
-    bench.tend(10);
-    bench.outbox.settle(&request, &[Fate::Stored, Fate::Later]);
+    bench.maintain(10);
+    bench.outbox.settle(&request, &[SendOutcome::Stored, SendOutcome::Later]);
     let request = bench.next().unwrap();
     assert_eq!(seconds(&request), [2]);
-    bench.outbox.settle(&request, &all(Fate::Stored, &request));
+    bench.outbox.settle(&request, &all(SendOutcome::Stored, &request));
     assert!(bench.next().is_none());
     assert_eq!(bench.counters.spool_bytes.load(Ordering::Relaxed), 0);
 }
 
 #[test]
-fn what_is_refused_for_good_is_set_aside_and_a_gap_and_the_rest_goes_on() {
+fn permanently_rejected_frames_are_set_aside_as_a_gap_and_the_rest_continues() {
     let bench = bench();
     let mut with_gap = of_second(2);
     let (origin, device) = (Origin::new("n").unwrap(), DeviceId::new("n").unwrap());
@@ -176,26 +177,30 @@ fn what_is_refused_for_good_is_set_aside_and_a_gap_and_the_rest_goes_on() {
     bench.push_batch(with_gap, 2_000_000);
     bench.push(3);
     let request = bench.next().unwrap();
-    let fates = [Fate::Stored, Fate::Refused("no such thing".to_owned()), Fate::Stored];
-    bench.outbox.settle(&request, &fates);
+    let outcomes = [
+        SendOutcome::Stored,
+        SendOutcome::RejectedBatches("no such thing".to_owned()),
+        SendOutcome::Stored,
+    ];
+    bench.outbox.settle(&request, &outcomes);
     assert!(bench.next().is_none());
     let gaps = bench.gaps();
     assert_eq!(gaps.len(), 2);
     let (from, to) = (Timestamp(1_999_999), Timestamp(2_000_001));
-    assert_eq!((gaps[0].from, gaps[0].to, gaps[0].cause), (from, to, Cause::Refused));
+    assert_eq!((gaps[0].from, gaps[0].to, gaps[0].cause), (from, to, Cause::Rejected));
     assert_eq!(&*gaps[0].detail, "no such thing");
     assert_eq!(gaps[1].cause, Cause::EventsLost);
-    let refused = bench.dir.path().join("refused/000000000000.txt");
-    assert_eq!(std::fs::read_to_string(refused).unwrap(), "no such thing\n");
+    let rejected = bench.dir.path().join("refused/000000000000.txt");
+    assert_eq!(std::fs::read_to_string(rejected).unwrap(), "no such thing\n");
 }
 
 #[test]
-fn refused_for_now_of_the_spool_it_waits_at_that_frame() {
+fn after_a_temporary_rejection_the_spool_waits_at_that_frame() {
     let bench = bench();
     (1..=3).for_each(|second| bench.push(second));
-    bench.tend(10);
+    bench.maintain(10);
     let request = bench.next().unwrap();
-    bench.outbox.settle(&request, &[Fate::Stored, Fate::Later, Fate::Stored]);
+    bench.outbox.settle(&request, &[SendOutcome::Stored, SendOutcome::Later, SendOutcome::Stored]);
     assert_eq!(seconds(&bench.next().unwrap()), [2, 3]);
 }
 
@@ -230,7 +235,7 @@ fn without_a_spool_the_oldest_in_memory_becomes_a_gap() {
         large.ticks[0].at = Timestamp::from_seconds(second);
         bench.push_batch(large.clone(), 0);
     }
-    bench.tend(100);
+    bench.maintain(100);
     let kept = seconds(&bench.next().unwrap());
     assert_eq!(kept.last(), Some(&4));
     let gaps = bench.gaps();
@@ -244,39 +249,39 @@ fn without_a_spool_the_oldest_in_memory_becomes_a_gap() {
 fn what_the_spool_loses_is_at_once_kept_no_more() {
     let bench = bench();
     (1..=3).for_each(|second| bench.push(second));
-    bench.tend(10);
+    bench.maintain(10);
     assert_eq!(bench.kept(), Some(Timestamp::from_seconds(3)));
     let limits = SpoolLimits { bytes_max: 300, age_max_us: i64::MAX / 4, sync: false };
     bench.outbox.with_spool(|spool| spool.set_limits(limits));
     bench.push(5);
     // The regular write of the watermark is not due yet.
-    bench.outbox.tend(Timestamp::from_seconds(10), 10_100_000);
+    bench.outbox.maintain(Timestamp::from_seconds(10), 10_100_000);
     assert_eq!(bench.gaps().len(), 1);
     assert_eq!(bench.kept(), Some(Timestamp(999_999)));
 }
 
 #[test]
-fn what_is_kept_is_never_told_too_far() {
+fn the_reported_watermark_is_never_ahead() {
     let bench = bench();
     bench.push(1);
     bench.push(2);
-    bench.tend(2);
+    bench.maintain(2);
     assert_eq!(bench.kept(), Some(Timestamp(999_999)), "nothing is safe yet");
     let request = bench.next().unwrap();
-    bench.outbox.settle(&request, &[Fate::Stored, Fate::Later]);
-    bench.tend(3);
+    bench.outbox.settle(&request, &[SendOutcome::Stored, SendOutcome::Later]);
+    bench.maintain(3);
     assert_eq!(bench.kept(), Some(Timestamp::from_seconds(1)));
     // A gap that no batch carries yet would be lost with this process.
-    bench.notes.add("", (Timestamp(7), Timestamp(8)), Cause::Refused, "");
-    bench.tend(5);
+    bench.notes.add("", (Timestamp(7), Timestamp(8)), Cause::Rejected, "");
+    bench.maintain(5);
     assert_eq!(bench.kept(), Some(Timestamp(7)));
     bench.gaps();
-    bench.tend(6);
+    bench.maintain(6);
     assert_eq!(bench.kept(), Some(Timestamp::from_seconds(2)));
 }
 
 #[test]
-fn the_first_frame_of_a_start_does_not_hide_the_hole_before_it() {
+fn the_first_frame_of_a_start_does_not_hide_the_missing_ones_before_it() {
     let first = bench();
     first.push(10);
     first.outbox.end(Duration::ZERO);
@@ -284,6 +289,6 @@ fn the_first_frame_of_a_start_does_not_hide_the_hole_before_it() {
     drop(outbox);
     let second = bench_in(dir, true);
     second.push(100);
-    second.tend(100);
+    second.maintain(100);
     assert_eq!(second.kept(), Some(Timestamp::from_seconds(10)));
 }

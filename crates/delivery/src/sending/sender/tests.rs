@@ -116,7 +116,7 @@ fn a_server_that_is_slow_closes_or_talks_nonsense_gets_it_again() {
         2 => Reply::Status(503, "busy"),
         3 => Reply::Status(200, "\u{ff}nonsense"),
         4 => Reply::Answer(Answer::default()),
-        5 => Reply::All(AckStatus::RefusedForNow),
+        5 => Reply::All(AckStatus::RejectedTemporarily),
         _ => Reply::Answer(answer(post, AckStatus::Duplicate)),
     }));
     let rig = Rig::new(&config(&server.url, &[]));
@@ -142,11 +142,11 @@ fn one_bad_batch_among_many_is_found_and_costs_itself() {
         bench_first.bench.push(second);
     }
     let counters = &bench_first.bench.counters;
-    until("the refusal", || counters.refused_batches.load(Ordering::Relaxed) == 1);
+    until("the refusal", || counters.rejected_batches.load(Ordering::Relaxed) == 1);
     until("the others", || bench_first.sent() == 7);
     let gaps = bench_first.bench.gaps();
     assert_eq!(gaps.len(), 1);
-    assert_eq!((gaps[0].cause, &*gaps[0].detail), (Cause::Refused, "batch 5 is none"));
+    assert_eq!((gaps[0].cause, &*gaps[0].detail), (Cause::Rejected, "batch 5 is none"));
     bench_first.end();
 }
 
@@ -172,7 +172,7 @@ fn another_token_is_taken_when_the_old_one_is_no_longer_known() {
 }
 
 #[test]
-fn what_the_server_wants_is_told_once_and_its_generation_sent_back() {
+fn a_request_of_the_server_is_applied_once_and_its_generation_sent_back() {
     let server = Server::start(Box::new(|number, post| {
         let mut answer = answer(post, AckStatus::Stored);
         answer.config_generation = 7;
@@ -190,8 +190,8 @@ fn what_the_server_wants_is_told_once_and_its_generation_sent_back() {
     let jobs = rig.wanted.recv_timeout(Duration::from_secs(10)).unwrap();
     let local = vec![(JobId::new(12).unwrap(), 1000)];
     assert_eq!(jobs, Wanted::Jobs(WantedJobs { local, ..WantedJobs::default() }));
-    let refused = "line 1: no\nsuch thing".to_owned();
-    rig.orders.send(Order::Generation { generation: 7, refused }).unwrap();
+    let rejected = "line 1: no\nsuch thing".to_owned();
+    rig.orders.send(Order::Generation { generation: 7, rejected }).unwrap();
     rig.orders.send(Order::Unread("load server".to_owned())).unwrap();
     rig.bench.outbox.ring();
     rig.bench.push(2);
@@ -299,8 +299,8 @@ fn an_agent_sends_no_token_to_a_server_of_an_unknown_authority_or_another_name()
     let own = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
     let own = (own.self_signed(&key).unwrap(), key);
     let good = ours.issue("127.0.0.1");
-    let refused = [own, ours.issue("other.example"), another.issue("127.0.0.1")];
-    let servers = refused.each_ref().map(|issued| tls_server(issued, None));
+    let rejected = [own, ours.issue("other.example"), another.issue("127.0.0.1")];
+    let servers = rejected.each_ref().map(|issued| tls_server(issued, None));
     let agent = |server: &Server| {
         let rig = Rig::new(&config(&server.url, &[("ca", &ca), ("token_file", &token)]));
         rig.bench.push(1);
@@ -351,7 +351,7 @@ fn over_tls_both_sides_are_checked() {
 }
 
 #[test]
-fn a_file_that_holds_no_certificate_is_told_of() {
+fn a_file_without_a_certificate_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ca.pem");
     let tls = |path: &std::path::Path| crate::tls(Some(path), None, None).unwrap_err().to_string();

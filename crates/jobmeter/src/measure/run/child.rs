@@ -64,9 +64,11 @@ impl Command {
             joined();
             ours.get_mut().write_all(b"\n").with_context(starting)?;
         }
-        let mut told = Vec::new();
-        ours.read_to_end(&mut told).with_context(starting)?;
-        let Some(begun) = Begun::parse(&told) else { bail!("{}: it did not begin", starting()) };
+        let mut is_reported = Vec::new();
+        ours.read_to_end(&mut is_reported).with_context(starting)?;
+        let Some(begun) = Begun::parse(&is_reported) else {
+            bail!("{}: it did not begin", starting())
+        };
         Ok(Self {
             pid: Pid::from_raw(begun.pid).context("the command's process ID")?,
             beginner: i32::try_from(beginner.id())?,
@@ -110,7 +112,7 @@ impl Command {
 
     /// Reaps ended processes and forwards signals. Returns true if a signal requests the end after the command itself
     /// has ended.
-    pub(crate) fn tend(&mut self) -> bool {
+    pub(crate) fn pass_on_output(&mut self) -> bool {
         let mut enough = false;
         for signal in self.signals.pending() {
             if self.exit_code.is_some() {

@@ -7,7 +7,7 @@
 //!
 //! The next run that the same server registers sends them (decision 0030).
 
-use super::is_refusal;
+use super::is_http_error;
 use super::send::{Sender, steady_us};
 use crate::server::client::Client;
 use anyhow::Context;
@@ -46,7 +46,7 @@ impl KeptRun {
         anyhow::ensure!(!self.server.is_empty(), "the server states no identity");
         let runs = folder().context("there is no folder for it; set HOME")?;
         make_own_folder(&runs, 0o700)?;
-        let removed = make_room(&runs)?;
+        let removed = make_space(&runs)?;
         let dir = runs.join(format!("{}@{}", self.id, self.server));
         make_own_folder(&dir, 0o700)?;
         if let Some(unsent) = unsent {
@@ -76,7 +76,7 @@ impl KeptRun {
         }
         let path = format!("/api/v1/jobs/{key}/end");
         match client.post::<api::Job>(&path, &self.end) {
-            Err(error) if !is_refusal(&error) => Err(error),
+            Err(error) if !is_http_error(&error) => Err(error),
             _ => Ok(true),
         }
     }
@@ -134,7 +134,7 @@ fn oldest_first(runs: &Path) -> std::io::Result<Vec<(SystemTime, PathBuf)>> {
 
 /// Removes runs that are too old, and the oldest ones while there is no room for one more. Returns how many were
 /// removed for room.
-fn make_room(runs: &Path) -> std::io::Result<usize> {
+fn make_space(runs: &Path) -> std::io::Result<usize> {
     let mut dirs = oldest_first(runs)?;
     let is_old = |at: &SystemTime| at.elapsed().is_ok_and(|age| age > AGE_MAX);
     for (_, dir) in dirs.extract_if(.., |(at, _)| is_old(at)) {
@@ -159,9 +159,9 @@ mod tests {
                 fs::File::open(dir).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
             }
         }
-        assert_eq!(make_room(runs.path()).unwrap(), 1, "two are too old, and one has no room");
+        assert_eq!(make_space(runs.path()).unwrap(), 1, "two are too old, and one has no room");
         assert_eq!(oldest_first(runs.path()).unwrap().len(), RUNS_MAX - 1);
-        assert_eq!(make_room(runs.path()).unwrap(), 0);
+        assert_eq!(make_space(runs.path()).unwrap(), 0);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Measures a job with the sources that an agent uses.
 
-use super::place::JobDirs;
+use super::job_cgroup::JobDirs;
 use super::reported;
 use super::tree::{self, Tree};
 use api::{OomKill, Reservation, Totals};
@@ -104,7 +104,7 @@ impl Measure {
         }
         let job = JobCgroup {
             key: key.clone(),
-            spelling: key.id.to_string().into(),
+            display_id: key.id.to_string().into(),
             user: None,
             uid: None,
             dirs: place.dirs.clone(),

@@ -20,7 +20,7 @@ pub(crate) struct Sender {
     /// Earliest instant of the next request, in time of [`steady_us`].
     rests_until_us: i64,
     /// Why samples were not stored.
-    trouble: Option<String>,
+    failure: Option<String>,
     /// Whether the server permanently rejects samples from this caller.
     is_rejected: bool,
 }
@@ -34,12 +34,12 @@ impl Sender {
         device: &DeviceId,
         agent: bool,
     ) -> Self {
-        let (delivery, trouble) = match key.map(|key| start(None, key, device)).transpose() {
+        let (delivery, failure) = match key.map(|key| start(None, key, device)).transpose() {
             Ok(delivery) => (delivery, None),
             Err(error) => (None, Some(error.to_string())),
         };
         let http = client.batches();
-        Self { http, delivery, agent, rests_until_us: 0, trouble, is_rejected: false }
+        Self { http, delivery, agent, rests_until_us: 0, failure, is_rejected: false }
     }
 
     /// A sender for the batches of an earlier run in this spool.
@@ -114,7 +114,7 @@ impl Sender {
         let Some(sent) = delivery.send(crate::clock(), steady_us()) else { return false };
         let status = StatusHeaders { now: crate::clock(), ..StatusHeaders::default() };
         let answer = self.http.post(&sent.body, &status);
-        self.trouble = trouble(&answer).map(|why| format!("sending samples: {why}"));
+        self.failure = failure(&answer).map(|why| format!("sending samples: {why}"));
         self.is_rejected =
             matches!(&answer, Err(Failure::Later { status: 400..=499, after: None, .. }));
         let wait = delivery.answered(crate::clock(), steady_us(), answer);
@@ -136,7 +136,7 @@ impl Sender {
     /// The batches that no server took, and why it stored no others.
     pub(crate) fn into_unsent(self) -> (Option<Stepped>, Option<String>) {
         match self.unsent_batches() {
-            0 => (None, self.trouble),
+            0 => (None, self.failure),
             _ => (self.delivery, None),
         }
     }
@@ -160,11 +160,11 @@ fn signed(micros: u64) -> i64 {
 }
 
 /// Why the server did not store samples, if it did not.
-fn trouble(answer: &Result<Answer, Failure>) -> Option<String> {
+fn failure(answer: &Result<Answer, Failure>) -> Option<String> {
     match answer {
         Ok(answer) => {
-            let refused = |status| status == AckStatus::RefusedForGood;
-            answer.acks.iter().find(|ack| refused(ack.status)).map(|ack| ack.reason.clone())
+            let rejected = |status| status == AckStatus::RejectedPermanently;
+            answer.acks.iter().find(|ack| rejected(ack.status)).map(|ack| ack.reason.clone())
         }
         Err(failure) => Some(failure.to_string()),
     }

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_replaced_and_stay_apart() {
+    fn addresses_are_replaced_and_remain_apart() {
         let scrub = scrub(&[]);
         assert_eq!(
             scrub.text("eth0 aa:bb:cc:dd:ee:0f up AA:bb:cc:dd:ee:0f aa:bb:cc:dd:ee:10"),
@@ -344,9 +344,9 @@ mod tests {
     fn sockets_keep_their_states_alone() {
         let line =
             "   0: 0100007F:1F90 0A01A8C0:C350 01 00000000:00000000 00:00000000 00000000  1000\n";
-        let told = String::from_utf8(tcp(line.as_bytes())).unwrap();
+        let present = String::from_utf8(tcp(line.as_bytes())).unwrap();
         assert_eq!(
-            told,
+            present,
             "   0: 00000000:0000 00000000:0000 01 00000000:00000000 00:00000000 00000000  1000\n"
         );
     }
@@ -358,8 +358,8 @@ mod tests {
             scrub.text(&text);
             tcp(text.as_bytes());
             let ip = Ipv4Addr::from(ip);
-            let told = scrub.text(&format!("x {ip} y"));
-            let is_left = told.contains(&format!(" {ip} "));
+            let present = scrub.text(&format!("x {ip} y"));
+            let is_left = present.contains(&format!(" {ip} "));
             prop_assert!(!is_left || scrub.other(&ip.to_string()).is_none() || ip.octets()[0] == 198);
         }
     }

@@ -82,18 +82,18 @@ fn cgroups_mounted(root: &Root) -> Fact {
             several => first.extend(several.iter().map(|one| word(*one))),
         }
     }
-    let mut told = Vec::new();
+    let mut checked = Vec::new();
     if let Some(path) = second {
         let file = format!("{path}/cgroup.controllers");
         let list = root.read_text(&file).ok().filter(|list| !list.is_empty());
         let list = list.unwrap_or_else(|| "none".to_owned());
-        told.push(format!("version 2 at /{path}, controllers: {list}"));
+        checked.push(format!("version 2 at /{path}, controllers: {list}"));
     }
     if !first.is_empty() {
         first.sort_unstable();
-        told.push(format!("version 1: {}", first.join(" ")));
+        checked.push(format!("version 1: {}", first.join(" ")));
     }
-    Fact::ok("cgroups", told.join("; "))
+    Fact::ok("cgroups", checked.join("; "))
 }
 
 const fn word(hierarchy: Hierarchy) -> &'static str {
@@ -275,7 +275,7 @@ fn agent_runs(root: &Root) -> Fact {
 
 fn server(config: &AgentConfig) -> Fact {
     let name = "server";
-    let Some(url) = delivery::server_asked(&config.server) else {
+    let Some(url) = delivery::requested_server(&config.server) else {
         let what = "not set, and no server is running here".to_owned();
         return Fact::not(name, State::Absent, what, "set `server` in the agent's settings");
     };
@@ -353,12 +353,12 @@ fn spool(settings: &SpoolSettings) -> Fact {
     }
     let most = settings.spool_bytes_max.0;
     match statvfs(there) {
-        Ok(told) => {
-            let room = told.f_bavail.saturating_mul(told.f_frsize);
-            let (room_shown, most_shown) = (bytes(room as f64), bytes(most as f64));
-            let what = format!("{shown}: {made}{room_shown} free, {most_shown} needed at most");
+        Ok(checked) => {
+            let free_space = checked.f_bavail.saturating_mul(checked.f_frsize);
+            let (space_shown, most_shown) = (bytes(free_space as f64), bytes(most as f64));
+            let what = format!("{shown}: {made}{space_shown} free, {most_shown} needed at most");
             let used = if there == &*dir { used(there) } else { 0 };
-            if room.saturating_add(used) < most {
+            if free_space.saturating_add(used) < most {
                 let grant = "free space, or set a smaller `spool_bytes_max`";
                 return Fact::not(
                     name,
@@ -399,10 +399,10 @@ mod tests {
         for fact in found {
             assert!(!fact.grant.is_empty(), "{}: {}", fact.name, fact.what);
         }
-        let told =
+        let checked =
             [(401, false), (401, true), (403, true)].map(|(status, has)| rejected(status, has));
-        assert!(told[0].contains("not authenticated") && told[1].contains("expired"));
-        assert!(told[2].contains("scope `agent`"));
+        assert!(checked[0].contains("not authenticated") && checked[1].contains("expired"));
+        assert!(checked[2].contains("scope `agent`"));
         assert!(rejected(403, false).contains("run the agent as root"));
     }
 

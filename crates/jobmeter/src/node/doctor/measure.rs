@@ -1,7 +1,7 @@
 //! Reads each source for a time as the agent would, and measures its cost.
 
 use crate::node::agent_file::why_off;
-use crate::node::probe::{Probe, Site, SourceState, State};
+use crate::node::probe::{Probe, ProbedMachine, SourceState, State};
 use agent::{Plan, SourcePlan};
 use anyhow::Context as _;
 use cgroups::{Discovery, Jobs};
@@ -19,7 +19,7 @@ const JOBS_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Measured {
     /// State of the source and of its parts.
-    pub(super) told: Vec<(String, SourceState)>,
+    pub(super) checked: Vec<(String, SourceState)>,
     pub(super) metrics: usize,
     pub(super) series: usize,
     /// Processor time of all readings except the first, which opens and discovers files.
@@ -32,7 +32,7 @@ pub(super) struct Measured {
 
 /// Data shared by the threads of all sources.
 struct Shared {
-    site: Site,
+    probed_machine: ProbedMachine,
     jobs: Mutex<Arc<Jobs>>,
     budget: Duration,
     /// Deadline, in time of [`clock::monotonic_us`].
@@ -43,15 +43,15 @@ struct Shared {
 pub(super) fn measure(
     plan: &Plan,
     find: cgroups::Config,
-    site: &Site,
+    probed_machine: &ProbedMachine,
     time: Duration,
 ) -> anyhow::Result<Vec<Measured>> {
     let mut discovery = Discovery::new(find);
     let mut jobs = Jobs::default();
-    discovery.update(&site.root, crate::clock(), &mut jobs);
+    discovery.update(&probed_machine.root, crate::clock(), &mut jobs);
     let until_us = clock::monotonic_us().saturating_add(micros(time));
     let shared = Arc::new(Shared {
-        site: site.clone(),
+        probed_machine: probed_machine.clone(),
         jobs: Mutex::new(Arc::new(jobs.clone())),
         budget: plan.budget,
         until_us,
@@ -61,10 +61,10 @@ pub(super) fn measure(
         answers.push(source.enabled.then(|| start(source, &shared)).transpose()?);
     }
     // A recorded machine does not change.
-    while site.root.is_live() && clock::monotonic_us() < until_us {
+    while probed_machine.root.is_live() && clock::monotonic_us() < until_us {
         let left = Duration::from_micros(until_us.saturating_sub(clock::monotonic_us()));
         std::thread::sleep(left.min(JOBS_EVERY));
-        if !discovery.update(&site.root, crate::clock(), &mut jobs).is_empty() {
+        if !discovery.update(&probed_machine.root, crate::clock(), &mut jobs).is_empty() {
             *shared.jobs.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(jobs.clone());
         }
     }
@@ -83,8 +83,8 @@ fn start(source: &SourcePlan, shared: &Arc<Shared>) -> anyhow::Result<Receiver<M
 /// Waits for a late source, and gives up on a hanging one.
 fn take(source: &SourcePlan, answer: Option<&Receiver<Measured>>, until_us: u64) -> Measured {
     let not = |state, what: String| {
-        let told = SourceState { state, what, grant: String::new() };
-        Measured { told: vec![(source.spec.name.to_owned(), told)], ..Measured::default() }
+        let checked = SourceState { state, what, grant: String::new() };
+        Measured { checked: vec![(source.spec.name.to_owned(), checked)], ..Measured::default() }
     };
     let Some(answer) = answer else {
         return not(State::Off, why_off(source));
@@ -105,21 +105,23 @@ fn take(source: &SourcePlan, answer: Option<&Receiver<Measured>>, until_us: u64)
 
 /// Reads a source at its period, and its queue in between.
 fn run(source: &SourcePlan, shared: &Shared, answer: &SyncSender<Measured>) {
-    let site = &shared.site;
+    let probed_machine = &shared.probed_machine;
     let jobs = || Arc::clone(&shared.jobs.lock().unwrap_or_else(PoisonError::into_inner));
-    let mut probe = Probe::open(source.spec, &source.options, site);
+    let mut probe = Probe::open(source.spec, &source.options, probed_machine);
     let mut measured = Measured::default();
-    if probe.read(site, &jobs(), shared.budget).is_some() {
+    if probe.read(probed_machine, &jobs(), shared.budget).is_some() {
         let began_us = clock::monotonic_us();
         let period_us = micros(source.period).max(1);
         let mut due_us = began_us.saturating_add(period_us);
         loop {
             let now_us = clock::monotonic_us();
-            let over = !site.root.is_live() || now_us >= shared.until_us;
+            let over = !probed_machine.root.is_live() || now_us >= shared.until_us;
             // At least one reading in addition to the first, even if the duration is too short.
             if now_us >= due_us || (over && measured.ticks == 0) {
                 // The source is absent, so there is no cost to measure.
-                let Some(cpu_us) = probe.read(site, &jobs(), shared.budget) else { break };
+                let Some(cpu_us) = probe.read(probed_machine, &jobs(), shared.budget) else {
+                    break;
+                };
                 measured.read_us += cpu_us;
                 measured.ticks += 1;
                 due_us = due_us.max(now_us).saturating_add(period_us);
@@ -129,7 +131,7 @@ fn run(source: &SourcePlan, shared: &Shared, answer: &SyncSender<Measured>) {
             }
             let mut wait_us = due_us.min(shared.until_us).saturating_sub(clock::monotonic_us());
             if let Some(every) = probe.drain_every() {
-                measured.drain_us += probe.drain(site, &jobs());
+                measured.drain_us += probe.drain(probed_machine, &jobs());
                 wait_us = wait_us.min(micros(every));
             }
             std::thread::sleep(Duration::from_micros(wait_us));
@@ -137,7 +139,7 @@ fn run(source: &SourcePlan, shared: &Shared, answer: &SyncSender<Measured>) {
         let seconds = clock::monotonic_us().saturating_sub(began_us) as f64 / 1e6;
         measured.seconds = seconds.max(1e-6);
     }
-    measured.told = probe.told();
+    measured.checked = probe.checked();
     measured.metrics = probe.metrics();
     measured.series = probe.sink().series();
     // If this source hung, the receiver has been dropped.

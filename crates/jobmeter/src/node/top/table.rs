@@ -71,7 +71,7 @@ const COLUMNS: [(Column, char, &str, usize); 7] = [
 /// Total width of all columns, with a blank between two.
 const COLUMNS_WIDE: usize = 80;
 /// Maximum additional width of names.
-const NAME_ROOM_MAX: usize = 40;
+const NAME_WIDTH_MAX: usize = 40;
 /// Lines other than rows: two of the head, the title, the headings, the help line.
 const OTHER_LINES: usize = 5;
 /// The help text of `?`.
@@ -96,7 +96,7 @@ const FILTER_MAX: usize = 40;
 
 /// A request of a key that the screen itself does not handle.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum ScreenAction {
     /// Quit.
     Quit,
     /// Show the jobs.
@@ -111,7 +111,7 @@ pub(super) enum Asked {
 
 /// Texts that depend on the content of the screen.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Words {
+pub(super) struct ScreenTexts {
     /// Heading of the second column.
     pub(super) user: &'static str,
     /// Heading of the last column.
@@ -122,7 +122,7 @@ pub(super) struct Words {
 
 /// The state of the table: order, filter, selection.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct TableState {
     order: Column,
     reversed: bool,
     filter: String,
@@ -132,7 +132,7 @@ pub(super) struct Shown {
     page: usize,
 }
 
-impl Shown {
+impl TableState {
     pub(super) const fn new() -> Self {
         Self {
             order: Column::Cpu,
@@ -146,7 +146,7 @@ impl Shown {
     }
 
     /// Handles a key; `rows` are the rows on the screen.
-    pub(super) fn key(&mut self, key: Key, rows: &[Row]) -> Option<Asked> {
+    pub(super) fn key(&mut self, key: Key, rows: &[Row]) -> Option<ScreenAction> {
         if self.is_typing {
             return self.typed(key);
         }
@@ -154,18 +154,18 @@ impl Shown {
             return None;
         }
         match key {
-            Key::Char('q') | Key::Interrupt => return Some(Asked::Quit),
+            Key::Char('q') | Key::Interrupt => return Some(ScreenAction::Quit),
             Key::Char('?') => self.is_help = true,
-            Key::Char('j') => return Some(Asked::Jobs),
-            Key::Char('p') => return Some(Asked::Processes),
-            Key::Char('d') => return Some(Asked::Nodes),
+            Key::Char('j') => return Some(ScreenAction::Jobs),
+            Key::Char('p') => return Some(ScreenAction::Processes),
+            Key::Char('d') => return Some(ScreenAction::Nodes),
             Key::Char('/') => {
                 self.is_typing = true;
                 self.filter.clear();
             }
-            Key::Escape if self.filter.is_empty() => return Some(Asked::Jobs),
+            Key::Escape if self.filter.is_empty() => return Some(ScreenAction::Jobs),
             Key::Escape => self.filter.clear(),
-            Key::Enter => return self.chosen_of(rows).map(|row| Asked::Of(row.id.clone())),
+            Key::Enter => return self.chosen_of(rows).map(|row| ScreenAction::Of(row.id.clone())),
             Key::Up => self.choose(rows, |place, _| place.saturating_sub(1)),
             Key::Down => self.choose(rows, |place, _| place + 1),
             Key::PageUp => self.choose(rows, usize::saturating_sub),
@@ -181,9 +181,9 @@ impl Shown {
         None
     }
 
-    fn typed(&mut self, key: Key) -> Option<Asked> {
+    fn typed(&mut self, key: Key) -> Option<ScreenAction> {
         match key {
-            Key::Interrupt => return Some(Asked::Quit),
+            Key::Interrupt => return Some(ScreenAction::Quit),
             Key::Enter => self.is_typing = false,
             Key::Escape => {
                 self.is_typing = false;
@@ -249,15 +249,15 @@ impl Shown {
         &mut self,
         head: &Head,
         title: &str,
-        words: &Words,
+        words: &ScreenTexts,
         rows: &[Row],
         (columns, lines): (usize, usize),
     ) -> Vec<String> {
-        let room = lines.saturating_sub(OTHER_LINES).max(1);
-        self.page = room;
+        let lines_free = lines.saturating_sub(OTHER_LINES).max(1);
+        self.page = lines_free;
         let place = self.place(rows);
-        let first = place.saturating_sub(room - 1);
-        let mut screen = vec![machine(head), usage(head), self.told(title, rows.len())];
+        let first = place.saturating_sub(lines_free - 1);
+        let mut screen = vec![machine(head), usage(head), self.status_line(title, rows.len())];
         screen.iter_mut().for_each(|line| cut(line, columns));
         if self.is_help {
             screen.extend(KEYS.iter().map(|line| (*line).to_owned()));
@@ -266,7 +266,7 @@ impl Shown {
             return screen;
         }
         screen.push(marked(self.headings(words, columns), columns));
-        for (number, row) in rows.iter().enumerate().skip(first).take(room) {
+        for (number, row) in rows.iter().enumerate().skip(first).take(lines_free) {
             let mut line = cells(row, columns);
             if number == place {
                 line = marked(line, columns);
@@ -275,7 +275,7 @@ impl Shown {
             }
             screen.push(line);
         }
-        screen.resize(room + OTHER_LINES - 1, String::new());
+        screen.resize(lines_free + OTHER_LINES - 1, String::new());
         let mut help = words.help;
         if self.is_typing {
             help = "type a part of a name; enter keeps it, escape removes it";
@@ -287,7 +287,7 @@ impl Shown {
         screen
     }
 
-    fn told(&self, title: &str, count: usize) -> String {
+    fn status_line(&self, title: &str, count: usize) -> String {
         let title = clean(title);
         match (&*self.filter, self.is_typing) {
             ("", false) => title,
@@ -296,7 +296,7 @@ impl Shown {
         }
     }
 
-    fn headings(&self, words: &Words, columns: usize) -> String {
+    fn headings(&self, words: &ScreenTexts, columns: usize) -> String {
         let mut line = String::new();
         for (column, _, name, width) in COLUMNS {
             let width = widened(column, width, columns);
@@ -315,8 +315,8 @@ impl Shown {
 
 /// Width of a column; names use the additional width of the terminal.
 fn widened(column: Column, width: usize, columns: usize) -> usize {
-    let room = columns.saturating_sub(COLUMNS_WIDE).min(NAME_ROOM_MAX);
-    if column == Column::Name { width + room } else { width }
+    let lines_free = columns.saturating_sub(COLUMNS_WIDE).min(NAME_WIDTH_MAX);
+    if column == Column::Name { width + lines_free } else { width }
 }
 
 /// Compares as numbers if both are numbers, otherwise as text.

@@ -22,7 +22,7 @@ const LEAVE: &[u8] = b"\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 /// The event that ended [`Terminal::wait`].
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Woken {
+pub(super) enum WakeReason {
     /// Input bytes.
     Typed(Vec<u8>),
     /// The window's size changed, or this process was stopped and continued.
@@ -67,11 +67,11 @@ impl Terminal {
         }
         let before = tcgetattr(io::stdin()).context("the terminal's settings")?;
         *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
-        let told = std::panic::take_hook();
+        let previous_hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             // First restores the terminal; otherwise the message disappears with the alternate screen.
             give_back();
-            told(panic);
+            previous_hook(panic);
         }));
         terminal.enter()?;
         Ok(terminal)
@@ -99,7 +99,7 @@ impl Terminal {
     ///
     /// # Errors
     /// The terminal cannot be read.
-    pub(super) fn wait(&self, at_most: Duration) -> anyhow::Result<Woken> {
+    pub(super) fn wait(&self, at_most: Duration) -> anyhow::Result<WakeReason> {
         let timeout = Timespec::try_from(at_most).ok();
         let stdin = io::stdin();
         let mut fds = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(&self.wakes, PollFlags::IN)];
@@ -109,24 +109,24 @@ impl Terminal {
         let mut bytes = [0; 64];
         while matches!((&self.wakes).read(&mut bytes), Ok(1..)) {}
         if self.end.load(Ordering::Relaxed) {
-            return Ok(Woken::End);
+            return Ok(WakeReason::End);
         }
         if self.continued.swap(false, Ordering::Relaxed) {
             self.enter()?;
-            return Ok(Woken::Changed);
+            return Ok(WakeReason::Changed);
         }
         if self.changed.swap(false, Ordering::Relaxed) {
-            return Ok(Woken::Changed);
+            return Ok(WakeReason::Changed);
         }
         if !typed {
-            return Ok(Woken::Nothing);
+            return Ok(WakeReason::Nothing);
         }
         match rustix::io::read(&stdin, &mut bytes) {
-            Ok(0) => Ok(Woken::End),
-            Ok(length) => Ok(Woken::Typed(bytes.get(..length).unwrap_or_default().to_vec())),
-            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => Ok(Woken::Nothing),
+            Ok(0) => Ok(WakeReason::End),
+            Ok(length) => Ok(WakeReason::Typed(bytes.get(..length).unwrap_or_default().to_vec())),
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => Ok(WakeReason::Nothing),
             // The terminal is closed.
-            Err(rustix::io::Errno::IO) => Ok(Woken::End),
+            Err(rustix::io::Errno::IO) => Ok(WakeReason::End),
             Err(errno) => Err(errno).context("reading the terminal"),
         }
     }

@@ -35,7 +35,7 @@ enum Part {
     /// The repository changed, or another reader has begun.
     Lapsed,
     /// The BMC rejects the request.
-    Refused(u8),
+    Rejected(u8),
 }
 
 /// Reads the whole repository: some hundred requests of some milliseconds each.
@@ -53,7 +53,7 @@ pub fn read_repository(bmc: &mut Bmc) -> Result<Repository, IpmiError> {
 
 /// Reads it; `None` if it changed meanwhile.
 fn read_once(bmc: &mut Bmc) -> Result<Option<Repository>, IpmiError> {
-    let answer = bmc.ask(&Request::new(0x0a, 0, 0x22, &[]))?;
+    let answer = bmc.send_request(&Request::new(0x0a, 0, 0x22, &[]))?;
     let Some(reservation) = good(answer).and_then(|data| u16_at(data, 0)) else {
         let code = answer.first().copied().unwrap_or_default();
         let why = format!("the BMC denies reading its records: code {code:02x}");
@@ -66,7 +66,7 @@ fn read_once(bmc: &mut Bmc) -> Result<Option<Repository>, IpmiError> {
         let next = match read_record(bmc, reservation, id, &mut record)? {
             Part::Read(next) => next,
             Part::Lapsed => return Ok(None),
-            Part::Refused(code) => {
+            Part::Rejected(code) => {
                 let why = format!("record {id:04x} of the BMC cannot be read: code {code:02x}");
                 return Err(IpmiError::Failed(why));
             }
@@ -104,7 +104,7 @@ fn read_record(
         let left = u8::try_from(length - record.len()).unwrap_or(u8::MAX);
         match read_part(bmc, reservation, id, record, left.min(at_once))? {
             Part::Read(_) => {}
-            Part::Refused(TOO_MANY_BYTES) if at_once > 1 => at_once /= 2,
+            Part::Rejected(TOO_MANY_BYTES) if at_once > 1 => at_once /= 2,
             other => return Ok(other),
         }
     }
@@ -119,24 +119,24 @@ fn read_part(
     record: &mut Vec<u8>,
     count: u8,
 ) -> Result<Part, IpmiError> {
-    let Ok(from) = u8::try_from(record.len()) else { return Ok(Part::Refused(TOO_MANY_BYTES)) };
+    let Ok(from) = u8::try_from(record.len()) else { return Ok(Part::Rejected(TOO_MANY_BYTES)) };
     let [reservation_low, reservation_high] = reservation.to_le_bytes();
     let [id_low, id_high] = id.to_le_bytes();
     let data = [reservation_low, reservation_high, id_low, id_high, from, count];
-    let answer = bmc.ask(&Request::new(0x0a, 0, 0x23, &data))?;
+    let answer = bmc.send_request(&Request::new(0x0a, 0, 0x23, &data))?;
     let Some(data) = good(answer) else {
         return Ok(match answer.first() {
             Some(&RESERVATION_LAPSED) => Part::Lapsed,
-            code => Part::Refused(code.copied().unwrap_or_default()),
+            code => Part::Rejected(code.copied().unwrap_or_default()),
         });
     };
     let (Some(next), Some(bytes)) = (u16_at(data, 0), data.get(2..)) else {
-        return Ok(Part::Refused(0));
+        return Ok(Part::Rejected(0));
     };
     let bytes = bytes.get(..usize::from(count)).unwrap_or(bytes);
     // An empty part would be requested for ever.
     if bytes.is_empty() {
-        return Ok(Part::Refused(0));
+        return Ok(Part::Rejected(0));
     }
     record.extend_from_slice(bytes);
     Ok(Part::Read(next))

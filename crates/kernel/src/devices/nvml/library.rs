@@ -110,7 +110,7 @@ impl Library {
             let code = call!(self.functions.by_index, index, &raw mut device);
             if code != SUCCESS {
                 // A GPU that fell off the bus is reported, and does not affect the others.
-                let lost = Gpu { index, trouble: Some(error_text(code).into()), ..Gpu::default() };
+                let lost = Gpu { index, failure: Some(error_text(code).into()), ..Gpu::default() };
                 self.add(gpus, null_mut(), lost);
                 continue;
             }
@@ -167,7 +167,7 @@ impl Library {
             if device.is_null() {
                 continue;
             }
-            gpu.trouble = None;
+            gpu.failure = None;
             for (_, number) in super::NAMES {
                 match self.number(place, number) {
                     Ok(value) => gpu.set(number, value),
@@ -175,7 +175,7 @@ impl Library {
                         return Err(error("reading", code));
                     }
                     Err(code) => {
-                        gpu.trouble = Some(error_text(code).into());
+                        gpu.failure = Some(error_text(code).into());
                         // A lost GPU answers nothing, and each query may be slow.
                         if matches!(code, GPU_IS_LOST | RESET_REQUIRED) {
                             break;
@@ -183,7 +183,7 @@ impl Library {
                     }
                 }
             }
-            if gpu.trouble.is_none() {
+            if gpu.failure.is_none() {
                 self.processes_of(place, device, gpu);
             }
         }

@@ -13,7 +13,7 @@
 
 use crate::machine::mounts::unescape;
 use crate::parse::{Fields, lines};
-use crate::{KeptFile, ReadError, Root};
+use crate::{OpenFile, ReadError, Root};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 /// The two versions of control groups.
@@ -61,7 +61,7 @@ fn mount(line: &[u8]) -> Option<CgroupMount> {
 /// `/proc/self/mounts`, kept open to detect changes.
 #[derive(Debug)]
 pub struct MountsFile {
-    file: KeptFile,
+    file: OpenFile,
 }
 
 impl MountsFile {

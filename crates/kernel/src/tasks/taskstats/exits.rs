@@ -46,7 +46,7 @@ enum Channel {
 
 /// The result of [`Exits::take`], besides the exits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct DrainResult {
     /// Exits shown.
     pub exits: usize,
     /// Whether the kernel dropped exits since the last call.
@@ -138,8 +138,8 @@ impl Exits {
         root: &Root,
         exits_max: usize,
         mut show: impl FnMut(&TaskMessage),
-    ) -> Result<Taken, TaskstatsError> {
-        let mut taken = Taken::default();
+    ) -> Result<DrainResult, TaskstatsError> {
+        let mut taken = DrainResult::default();
         while taken.exits < exits_max {
             let datagram = match self.channel.next(root)? {
                 Next::Datagram(datagram) => datagram,
@@ -159,7 +159,7 @@ impl Exits {
                         show(&exit);
                     }
                     TaskReply::Malformed(_) => taken.malformed += 1,
-                    TaskReply::Refused(..) | TaskReply::Nothing => {}
+                    TaskReply::Rejected(..) | TaskReply::Nothing => {}
                 }
             }
         }

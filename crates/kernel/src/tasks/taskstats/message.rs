@@ -29,7 +29,7 @@ pub(super) enum TaskReply {
     /// The counters of a task.
     Task(TaskMessage),
     /// The rejected request, by its number.
-    Refused(u32, Errno),
+    Rejected(u32, Errno),
     /// A struct that cannot be read.
     Malformed(StatsError),
     /// An acknowledgement, or another message.
@@ -41,7 +41,7 @@ pub(super) fn replies(datagram: &[u8]) -> impl Iterator<Item = (u32, TaskReply)>
     messages(datagram).map(|message| {
         let reply = if message.kind == ERROR {
             error_of(&message)
-                .map_or(TaskReply::Nothing, |errno| TaskReply::Refused(message.seq, errno))
+                .map_or(TaskReply::Nothing, |errno| TaskReply::Rejected(message.seq, errno))
         } else {
             task_of(message.payload)
         };
@@ -115,7 +115,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn tasks_and_refusals() {
+    fn tasks_and_rejections() {
         let one = datagram(5, &sample(16, 560), false);
         assert_eq!(one.len(), 596, "as measured on Linux 6.18");
         let stats = taskstats(&sample(16, 560)).unwrap();

@@ -86,7 +86,7 @@ pub enum Answer<'a> {
 
 /// Requests of [`Query::ask`] without a usable answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct QueryErrors {
     /// The kernel did not answer: no memory, or a full buffer.
     pub unanswered: u32,
     /// Answers of an unknown layout, or about another task.
@@ -126,7 +126,7 @@ impl Query {
         let channel = Channel::Kernel { socket, family, seq: 1, request: Vec::new(), buf };
         let mut query = Self { channel, answers: Vec::new() };
         let own = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
-        query.ask(root, &[own], |_, _| {})?;
+        query.query_tasks(root, &[own], |_, _| {})?;
         Ok(query)
     }
 
@@ -135,13 +135,13 @@ impl Query {
     ///
     /// # Errors
     /// The kernel rejects the request, or a socket breaks; answers shown before are valid.
-    pub fn ask(
+    pub fn query_tasks(
         &mut self,
         root: &Root,
         tids: &[u32],
         mut show: impl FnMut(u32, Answer<'_>),
-    ) -> Result<Asked, TaskstatsError> {
-        let mut outcome = Asked::default();
+    ) -> Result<QueryErrors, TaskstatsError> {
+        let mut outcome = QueryErrors::default();
         if root.is_live() && root.is_recording() {
             self.note(root, tids)?;
         }
@@ -197,8 +197,8 @@ impl Query {
         send(&*socket, request)?;
         let answer = receive(&*socket, buf)?.unwrap_or_default();
         match replies(answer).next() {
-            Some((_, TaskReply::Refused(_, Errno::SRCH))) => Ok(None),
-            Some((_, TaskReply::Refused(_, errno))) => Err(errno.into()),
+            Some((_, TaskReply::Rejected(_, Errno::SRCH))) => Ok(None),
+            Some((_, TaskReply::Rejected(_, errno))) => Err(errno.into()),
             _ => Ok(Some(answer.to_vec())),
         }
     }
@@ -217,7 +217,7 @@ impl Batch<'_> {
         self,
         socket: &OwnedFd,
         buf: &mut [u8],
-        outcome: &mut Asked,
+        outcome: &mut QueryErrors,
         show: &mut impl FnMut(u32, Answer<'_>),
     ) -> Result<(), TaskstatsError> {
         self.answered.clear();
@@ -244,11 +244,11 @@ impl Batch<'_> {
                     TaskReply::Task(task) if task.stats.tid == *tid => {
                         show(*tid, Answer::Task(&task, now))
                     }
-                    TaskReply::Refused(_, Errno::SRCH) => show(*tid, Answer::Gone),
-                    TaskReply::Refused(_, errno @ (Errno::PERM | Errno::ACCESS)) => {
+                    TaskReply::Rejected(_, Errno::SRCH) => show(*tid, Answer::Gone),
+                    TaskReply::Rejected(_, errno @ (Errno::PERM | Errno::ACCESS)) => {
                         return Err(errno.into());
                     }
-                    TaskReply::Refused(..) => outcome.unanswered += 1,
+                    TaskReply::Rejected(..) => outcome.unanswered += 1,
                     TaskReply::Task(_) | TaskReply::Malformed(_) | TaskReply::Nothing => {
                         outcome.malformed += 1
                     }
@@ -309,12 +309,12 @@ mod tests {
         std::fs::write(answers.join("701.bin"), datagram(1, &sample(16, 560), false)).unwrap();
         let mut query = Query::open(&root).unwrap();
         let mut seen = Vec::new();
-        let outcome = query.ask(&root, &[699, 700], |tid, answer| {
+        let outcome = query.query_tasks(&root, &[699, 700], |tid, answer| {
             seen.push((tid, matches!(answer, Answer::Task(..))));
         });
-        assert_eq!(outcome, Ok(Asked::default()));
+        assert_eq!(outcome, Ok(QueryErrors::default()));
         assert_eq!(seen, [(699, false), (700, true)]);
-        let error = query.ask(&root, &[701], |_, _| {}).unwrap_err();
+        let error = query.query_tasks(&root, &[701], |_, _| {}).unwrap_err();
         assert_eq!(
             error.to_string(),
             "taskstats: /.jobmeter/taskstats/701.bin: it belongs to task 700"
@@ -336,7 +336,7 @@ mod tests {
         let tids: Vec<u32> =
             (0..100).map(|n| if n % 2 == 0 { own } else { 5_000_000 + n }).collect();
         let (mut living, mut gone) = (0, 0);
-        let outcome = query.ask(&root, &tids, |tid, answer| match answer {
+        let outcome = query.query_tasks(&root, &tids, |tid, answer| match answer {
             Answer::Task(task, at) => {
                 assert_eq!((tid, task.stats.tid), (own, own));
                 assert!(task.stats.elapsed_us < at);
@@ -344,7 +344,7 @@ mod tests {
             }
             Answer::Gone => gone += 1,
         });
-        assert_eq!(outcome, Ok(Asked::default()));
+        assert_eq!(outcome, Ok(QueryErrors::default()));
         assert_eq!((living, gone), (50, 50));
         let datagram = query.record(own).unwrap().unwrap();
         assert_eq!(recorded(&datagram).unwrap().stats.tid, own);

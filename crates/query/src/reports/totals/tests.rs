@@ -20,7 +20,7 @@ fn origin<'a>(origins: &'a [api::TotalOrigin], total: &str) -> &'a api::TotalOri
 }
 
 #[test]
-fn on_each_node_the_larger_proven_value_wins() {
+fn on_each_node_the_larger_verified_value_wins() {
     let lost: &[_] = &[
         ("cgroup_cpu_seconds_total", 0.4),
         ("cgroup_unread_seconds", 0.75),
@@ -153,7 +153,7 @@ fn peak_memory_is_what_was_charged_unless_its_reading_was_missed() {
 }
 
 #[test]
-fn written_bytes_say_what_the_kernel_cancelled() {
+fn written_bytes_state_the_cancelled_part() {
     let note = |metrics: &[(&str, f64)]| {
         let (totals, origins) = totals(&nodes(&[("n1", metrics)]), 2.0);
         (totals.io_write_bytes, origin(&origins, "io_write_bytes").note.clone())

@@ -3,12 +3,12 @@
 use super::super::job::OarJob;
 use super::super::requested::{Requested, of_nodes};
 use super::super::states::OVER;
-use super::{Listed, Sign, error_text};
+use super::{Listed, ListedState, error_text};
 use std::collections::HashMap;
 use tokio_postgres::Row;
 
 /// Most messages about unreadable rows.
-const REFUSED_MAX: usize = 100;
+const REJECTED_MAX: usize = 100;
 
 /// Jobs that are not over with an ID above $1, at most $2; and jobs that are over with an ID of at least $3,
 /// at most $4.
@@ -114,7 +114,7 @@ pub(super) fn resources_sql(columns: Columns) -> String {
 
 /// Jobs submitted since the previous round.
 #[derive(Clone, Debug, Default)]
-pub(super) struct News {
+pub(super) struct NewJobs {
     /// IDs of jobs that are over already.
     pub(super) over: Vec<i64>,
     /// The greatest ID.
@@ -128,7 +128,7 @@ pub(super) fn list(
     rows: &[Row],
     since: i64,
     listed: &mut Listed,
-    news: &mut News,
+    news: &mut NewJobs,
 ) -> Result<usize, String> {
     let mut open = 0;
     for row in rows {
@@ -144,7 +144,7 @@ pub(super) fn list(
             continue;
         }
         open += 1;
-        let sign = Sign { state: state.into(), start: get(2)?, moldable: get(3)? };
+        let sign = ListedState { state: state.into(), start: get(2)?, moldable: get(3)? };
         listed.open.insert(id, sign);
     }
     Ok(open)
@@ -158,14 +158,14 @@ pub(super) struct JobRow {
 }
 
 /// The jobs of the readable rows.
-pub(super) fn jobs(rows: &[Row], refused: &mut Vec<String>) -> Vec<JobRow> {
+pub(super) fn jobs(rows: &[Row], rejected: &mut Vec<String>) -> Vec<JobRow> {
     let mut jobs = Vec::with_capacity(rows.len());
     for row in rows {
         match job(row) {
             Ok(job) => jobs.push(job),
             Err(error) => {
                 let id = row.try_get::<_, i64>(0).unwrap_or_default();
-                refuse(refused, format!("job {id}: {}", error_text(&error)));
+                reject(rejected, format!("job {id}: {}", error_text(&error)));
             }
         }
     }
@@ -201,7 +201,7 @@ fn positions(jobs: &[JobRow], id: impl Fn(&JobRow) -> i64) -> HashMap<i64, usize
     jobs.iter().enumerate().map(|(position, job)| (id(job), position)).collect()
 }
 
-pub(super) fn add_types(rows: &[Row], jobs: &mut [JobRow], refused: &mut Vec<String>) {
+pub(super) fn add_types(rows: &[Row], jobs: &mut [JobRow], rejected: &mut Vec<String>) {
     let by_id = positions(jobs, |job| job.job.id);
     for row in rows {
         match (row.try_get(0), row.try_get::<_, &str>(1)) {
@@ -211,13 +211,13 @@ pub(super) fn add_types(rows: &[Row], jobs: &mut [JobRow], refused: &mut Vec<Str
                 }
             }
             (Err(error), _) | (_, Err(error)) => {
-                refuse(refused, format!("a type of a job: {}", error_text(&error)));
+                reject(rejected, format!("a type of a job: {}", error_text(&error)));
             }
         }
     }
 }
 
-pub(super) fn add_requested(rows: &[Row], jobs: &mut [JobRow], refused: &mut Vec<String>) {
+pub(super) fn add_requested(rows: &[Row], jobs: &mut [JobRow], rejected: &mut Vec<String>) {
     let by_moldable = positions(jobs, |job| job.moldable);
     // Rows of a group are adjacent.
     let (mut group, mut levels) = ((0, 0), Vec::new());
@@ -243,7 +243,7 @@ pub(super) fn add_requested(rows: &[Row], jobs: &mut [JobRow], refused: &mut Vec
                     levels.push(level);
                 }
             }
-            Err(error) => refuse(refused, format!("request of a job: {}", error_text(&error))),
+            Err(error) => reject(rejected, format!("request of a job: {}", error_text(&error))),
         }
     }
     close(group, &mut levels);
@@ -255,21 +255,21 @@ pub(super) fn add_nodes(
     rows: &[Row],
     jobs: &mut [JobRow],
     rows_max: usize,
-    refused: &mut Vec<String>,
+    rejected: &mut Vec<String>,
 ) -> Option<i64> {
     let by_moldable = positions(jobs, |job| job.moldable);
     let moldable = |row: Option<&Row>| row.and_then(|row| row.try_get::<_, i64>(0).ok());
     let (first, last) = (moldable(rows.first()), moldable(rows.last()));
     let cut = last.filter(|_| rows.len() >= rows_max);
     if cut.is_some() && first == last {
-        refuse(refused, format!("a job has more than {rows_max} nodes; the rest is skipped"));
+        reject(rejected, format!("a job has more than {rows_max} nodes; the rest is skipped"));
     }
     for row in rows {
         let text = |at: usize| row.try_get::<_, Option<&str>>(at).map(Option::unwrap_or_default);
         let (Ok(id), Ok(address), Ok(cpusets), Ok(cores), Ok(gpus)) =
             (row.try_get::<_, i64>(0), text(1), text(2), text(3), text(4))
         else {
-            refuse(refused, "a resource of a job cannot be read".to_owned());
+            reject(rejected, "a resource of a job cannot be read".to_owned());
             continue;
         };
         if let Some(job) = by_moldable.get(&id).and_then(|position| jobs.get_mut(*position))
@@ -277,16 +277,16 @@ pub(super) fn add_nodes(
             && !job.job.nodes.add(address, cpusets, cores, gpus)
         {
             let address: String = address.chars().take(100).collect();
-            refuse(refused, format!("job {}: `{address}` is not a valid node name", job.job.id));
+            reject(rejected, format!("job {}: `{address}` is not a valid node name", job.job.id));
         }
     }
     cut.filter(|_| first != last)
 }
 
 /// Records an unreadable row, up to a limit.
-pub(super) fn refuse(refused: &mut Vec<String>, what: String) {
-    if refused.len() < REFUSED_MAX {
-        refused.push(what);
+pub(super) fn reject(rejected: &mut Vec<String>, what: String) {
+    if rejected.len() < REJECTED_MAX {
+        rejected.push(what);
     }
 }
 

@@ -20,7 +20,7 @@ use Cell::{Is, Number, Text};
 
 /// Statements in the order in which they came, and the values that were bound to them.
 #[derive(Default)]
-struct Asked {
+struct StatementLog {
     statements: Vec<String>,
     bound: Vec<Vec<u8>>,
 }
@@ -86,7 +86,7 @@ fn part(stream: &mut TcpStream, tagged: bool) -> io::Result<(u8, Vec<u8>)> {
 }
 
 /// Answers one client until it goes away: the simple and the extended protocol of PostgreSQL, version 3.
-fn serve(stream: &mut TcpStream, asked: &Mutex<Asked>) -> io::Result<()> {
+fn serve(stream: &mut TcpStream, log: &Mutex<StatementLog>) -> io::Result<()> {
     part(stream, false)?;
     stream.write_all(&[message(b'R', &[0; 4]), message(b'Z', b"I")].concat())?;
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -95,18 +95,14 @@ fn serve(stream: &mut TcpStream, asked: &Mutex<Asked>) -> io::Result<()> {
         let (tag, body) = part(stream, true)?;
         match tag {
             b'Q' => {
-                asked
-                    .lock()
-                    .unwrap()
-                    .statements
-                    .push(text(body.split(|b| *b == 0).next().unwrap()));
+                log.lock().unwrap().statements.push(text(body.split(|b| *b == 0).next().unwrap()));
                 stream.write_all(&[message(b'C', b"SET\0"), message(b'Z', b"I")].concat())?;
             }
             b'P' => {
                 statement = text(body.split(|b| *b == 0).nth(1).unwrap());
-                asked.lock().unwrap().statements.push(statement.clone());
+                log.lock().unwrap().statements.push(statement.clone());
             }
-            b'B' => asked.lock().unwrap().bound.push(body),
+            b'B' => log.lock().unwrap().bound.push(body),
             b'S' => stream.write_all(&answer(&statement))?,
             _ => {}
         }
@@ -117,8 +113,8 @@ fn serve(stream: &mut TcpStream, asked: &Mutex<Asked>) -> io::Result<()> {
 fn values_are_bound_and_no_part_of_a_statement_to_a_schedulers_database() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let asked = Arc::new(Mutex::new(Asked::default()));
-    let noted = Arc::clone(&asked);
+    let log = Arc::new(Mutex::new(StatementLog::default()));
+    let noted = Arc::clone(&log);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             serve(&mut stream.unwrap(), &noted).ok();
@@ -130,23 +126,23 @@ fn values_are_bound_and_no_part_of_a_statement_to_a_schedulers_database() {
     let mut oar = OarDatabase::new(cluster, &parameters, None, limit).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let from = Timestamp::from_seconds(50);
-    let mut told = Vec::new();
+    let mut records_polled = Vec::new();
     for second in [200, 300] {
         let changes = oar.changes(from, Timestamp::from_seconds(second));
-        told.extend(runtime.block_on(changes).unwrap().records);
+        records_polled.extend(runtime.block_on(changes).unwrap().records);
     }
     // The texts came, as values of a job.
-    assert_eq!(told.first().and_then(|record| record.name.as_deref()), Some(HOSTILE));
-    let asked = asked.lock().unwrap();
+    assert_eq!(records_polled.first().and_then(|record| record.name.as_deref()), Some(HOSTILE));
+    let log = log.lock().unwrap();
     let known = [rows::COLUMNS, LIST, rows::NEWEST, rows::PAST, DETAILS, TYPES, REQUESTED];
     let resources = resources_sql(Columns::default());
     let known: BTreeSet<&str> = known.into_iter().chain([&*resources]).collect();
     let setup = |text: &&str| text.starts_with("SET default_transaction_read_only = on;");
-    let statements = asked.statements.iter().map(String::as_str);
+    let statements = log.statements.iter().map(String::as_str);
     let (setups, others): (Vec<_>, Vec<_>) = statements.partition(setup);
     assert!(setups.iter().all(|text| !text.contains(HOSTILE)), "{setups:?}");
     assert_eq!(others.iter().copied().collect::<BTreeSet<_>>(), known, "statements never change");
     // The number of the job came back as a bound value, eight bytes long.
     let is_bound = |bytes: &Vec<u8>| bytes.windows(8).any(|window| window == 7_i64.to_be_bytes());
-    assert!(asked.bound.iter().any(is_bound));
+    assert!(log.bound.iter().any(is_bound));
 }

@@ -57,7 +57,7 @@ async fn jobs_of_every_kind() {
     let mut oar = oar(&format!("{url}/oarapi"), Some(("reader", "secret")));
     let from = NOW.plus(-3600 * Timestamp::SECOND);
     let changes = oar.changes(from, NOW).await.unwrap();
-    assert_eq!((changes.calls, changes.has_more, changes.refused.len()), (3, false, 0));
+    assert_eq!((changes.calls, changes.has_more, changes.rejected.len()), (3, false, 0));
     let jobs = &changes.records;
     let listed_jobs: Vec<(i64, JobState, &str)> =
         jobs.iter().map(|job| (job.key.id.get(), job.state, &*job.state_word)).collect();
@@ -108,8 +108,8 @@ async fn unchanged_jobs_are_not_reported_again() {
 #[tokio::test]
 async fn rejections_and_timeouts() {
     let (url, _) = site().await;
-    let refused = oar(&url, None).changes(NOW, NOW).await.unwrap_err();
-    assert!(refused.to_string().contains("rejected the request: 404 Not Found"), "{refused}");
+    let rejected = oar(&url, None).changes(NOW, NOW).await.unwrap_err();
+    assert!(rejected.to_string().contains("rejected the request: 404 Not Found"), "{rejected}");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let cluster = ClusterId::new("oar").unwrap();

@@ -44,7 +44,7 @@ async fn each_program_runs_once() {
     let mut slurm = by_commands(dir.path(), 1 << 20);
     let changes = slurm.changes(FROM, NOW).await.unwrap();
     assert_eq!((changes.calls, changes.has_more), (3, false));
-    assert_eq!(changes.refused, Vec::<String>::new());
+    assert_eq!(changes.rejected, Vec::<String>::new());
     // Thirteen jobs, the cores of three, and the accounting of ten: it adds nothing about the eleventh.
     assert_eq!(changes.records.len(), 13 + 3 + 10);
     let last = changes.records.iter().rev().find(|record| record.key.id.get() == 5).unwrap();
@@ -77,7 +77,7 @@ async fn programs_without_json_write_text() {
     let changes = slurm.changes(FROM, NOW).await.unwrap();
     assert_eq!(changes.calls, 5);
     assert_eq!(changes.records.len(), 8 + 11);
-    assert_eq!(changes.refused.len(), 1, "scontrol: {:?}", changes.refused);
+    assert_eq!(changes.rejected.len(), 1, "scontrol: {:?}", changes.rejected);
     let changes = slurm.changes(FROM, NOW.plus(1)).await.unwrap();
     assert_eq!((changes.calls, changes.records.len()), (2, 0), "JSON is not tried again");
 }
@@ -112,10 +112,10 @@ async fn a_site_without_accounting() {
     program(dir.path(), "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1");
     let mut slurm = by_commands(dir.path(), 1 << 20);
     let changes = slurm.changes(FROM, NOW).await.unwrap();
-    assert_eq!((changes.records.len(), changes.refused.len()), (16, 1));
-    assert!(changes.refused[0].contains("disabled"), "{:?}", changes.refused);
+    assert_eq!((changes.records.len(), changes.rejected.len()), (16, 1));
+    assert!(changes.rejected[0].contains("disabled"), "{:?}", changes.rejected);
     let changes = slurm.changes(FROM, NOW.plus(30_000_000)).await.unwrap();
-    assert_eq!((changes.calls, changes.refused.len()), (1, 0));
+    assert_eq!((changes.calls, changes.rejected.len()), (1, 0));
 }
 
 /// A service that answers each path from a table and stores the requests.
@@ -175,7 +175,7 @@ async fn slurmrestd_receives_a_token_for_its_listed_paths() {
     let changes = slurm.changes(now.plus(-3_600_000_000), now).await.unwrap();
     // Five of the controller, and two of the accounting's for this cluster.
     assert_eq!((changes.records.len(), changes.calls), (7, 3));
-    assert_eq!(changes.refused, Vec::<String>::new());
+    assert_eq!(changes.rejected, Vec::<String>::new());
     let job = changes.records.iter().rfind(|record| record.key.id.get() == 101).unwrap();
     assert_eq!((job.state, job.uid), (JobState::Ended, Some(1001)));
     std::fs::write(&token, "second").unwrap();

@@ -9,7 +9,7 @@ const DIRECTORIES_MAX: usize = 512;
 
 /// The directories below a job's, and the kills in each.
 #[derive(Debug)]
-pub(super) struct Below {
+pub(super) struct SubDirectories {
     /// Maximum number of tracked directories.
     directories_max: usize,
     known: Vec<Directory>,
@@ -24,7 +24,7 @@ struct Directory {
     seen: bool,
 }
 
-impl Below {
+impl SubDirectories {
     pub(super) const fn new() -> Self {
         Self { directories_max: DIRECTORIES_MAX, known: Vec::new(), gone: 0 }
     }

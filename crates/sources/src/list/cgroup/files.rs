@@ -41,7 +41,7 @@ pub(super) enum Part {
 
 /// Condition for reading a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Only {
+pub(super) enum ReadCondition {
     /// None.
     Always,
     /// None; kills in the directories below are added.
@@ -84,7 +84,7 @@ pub(super) struct File {
     /// The part of the source that it belongs to.
     pub(super) part: Part,
     /// Condition for reading it.
-    pub(super) only: Only,
+    pub(super) only: ReadCondition,
     /// How often it is read between two readings.
     pub(super) look: Look,
     /// Pushes its values.
@@ -117,16 +117,24 @@ const BLKIO: &[Hierarchy] = &[Hierarchy::Blkio];
 const PIDS: &[Hierarchy] = &[Hierarchy::Pids, Hierarchy::Unified];
 
 const fn file(of: &'static [Hierarchy], name: &'static str, part: Part, push: Push) -> File {
-    File { of, unless: None, name, part, only: Only::Always, look: Look::of(part), push }
+    File { of, unless: None, name, part, only: ReadCondition::Always, look: Look::of(part), push }
 }
 
 /// A file of version 2 with the values of a version 1 hierarchy's files.
 const fn else_v2(v1: Hierarchy, name: &'static str, part: Part, push: Push) -> File {
-    File { of: V2, unless: Some(v1), name, part, only: Only::Always, look: Look::of(part), push }
+    File {
+        of: V2,
+        unless: Some(v1),
+        name,
+        part,
+        only: ReadCondition::Always,
+        look: Look::of(part),
+        push,
+    }
 }
 
-const fn only(only: Only, name: &'static str, part: Part, push: Push) -> File {
-    let of = if matches!(only, Only::Blkio(_)) { BLKIO } else { MEMORY_V1 };
+const fn only(only: ReadCondition, name: &'static str, part: Part, push: Push) -> File {
+    let of = if matches!(only, ReadCondition::Blkio(_)) { BLKIO } else { MEMORY_V1 };
     File { of, unless: None, name, part, only, look: Look::of(part), push }
 }
 
@@ -150,7 +158,7 @@ pub(super) static OF_JOBS: &[File] = &[
     file(MEMORY_V1, "memory.failcnt", Part::Memory, |t, text| t.one(&LIMIT_HITS, text)),
     file(MEMORY_V1, "memory.stat", Part::Memory, |t, text| Ok(t.lines(&memory_stat_v1(text)?))),
     file(MEMORY_V1, "memory.numa_stat", Part::Memory, numa),
-    only(Only::WithBelow, "memory.oom_control", Part::OomKills, kills),
+    only(ReadCondition::WithBelow, "memory.oom_control", Part::OomKills, kills),
     looked(else_v2(Hierarchy::Memory, "memory.current", Part::Memory, |t, text| {
         t.one(&MEMORY, text)
     })),
@@ -170,14 +178,14 @@ pub(super) static OF_JOBS: &[File] = &[
     }),
     else_v2(Hierarchy::Memory, "memory.events", Part::OomKills, events),
     else_v2(Hierarchy::Memory, "memory.numa_stat", Part::Memory, numa),
-    only(Only::Blkio(0), BLKIO_FILES[0].0, Part::Io, bytes),
-    only(Only::Blkio(0), BLKIO_FILES[0].1, Part::Io, operations),
-    only(Only::Blkio(1), BLKIO_FILES[1].0, Part::Io, bytes),
-    only(Only::Blkio(1), BLKIO_FILES[1].1, Part::Io, operations),
-    only(Only::Blkio(2), BLKIO_FILES[2].0, Part::Io, bytes),
-    only(Only::Blkio(2), BLKIO_FILES[2].1, Part::Io, operations),
-    only(Only::Blkio(3), BLKIO_FILES[3].0, Part::Io, bytes),
-    only(Only::Blkio(3), BLKIO_FILES[3].1, Part::Io, operations),
+    only(ReadCondition::Blkio(0), BLKIO_FILES[0].0, Part::Io, bytes),
+    only(ReadCondition::Blkio(0), BLKIO_FILES[0].1, Part::Io, operations),
+    only(ReadCondition::Blkio(1), BLKIO_FILES[1].0, Part::Io, bytes),
+    only(ReadCondition::Blkio(1), BLKIO_FILES[1].1, Part::Io, operations),
+    only(ReadCondition::Blkio(2), BLKIO_FILES[2].0, Part::Io, bytes),
+    only(ReadCondition::Blkio(2), BLKIO_FILES[2].1, Part::Io, operations),
+    only(ReadCondition::Blkio(3), BLKIO_FILES[3].0, Part::Io, bytes),
+    only(ReadCondition::Blkio(3), BLKIO_FILES[3].1, Part::Io, operations),
     else_v2(Hierarchy::Blkio, "io.stat", Part::Io, transfers),
     file(PIDS, "pids.current", Part::Tasks, |t, text| t.one(&TASKS, text)),
     file(PIDS, "pids.peak", Part::Tasks, |t, text| t.one(&TASKS_PEAK, text)),
@@ -195,10 +203,10 @@ pub(super) static OF_UNITS: &[File] = &[
     else_v2(Hierarchy::Cpuacct, "cpu.stat", Part::Cpu, unit_cpu),
     file(MEMORY_V1, "memory.usage_in_bytes", Part::Memory, |t, text| t.one(&UNIT_MEMORY, text)),
     else_v2(Hierarchy::Memory, "memory.current", Part::Memory, |t, text| t.one(&UNIT_MEMORY, text)),
-    only(Only::Blkio(0), BLKIO_FILES[0].0, Part::Io, unit_bytes),
-    only(Only::Blkio(1), BLKIO_FILES[1].0, Part::Io, unit_bytes),
-    only(Only::Blkio(2), BLKIO_FILES[2].0, Part::Io, unit_bytes),
-    only(Only::Blkio(3), BLKIO_FILES[3].0, Part::Io, unit_bytes),
+    only(ReadCondition::Blkio(0), BLKIO_FILES[0].0, Part::Io, unit_bytes),
+    only(ReadCondition::Blkio(1), BLKIO_FILES[1].0, Part::Io, unit_bytes),
+    only(ReadCondition::Blkio(2), BLKIO_FILES[2].0, Part::Io, unit_bytes),
+    only(ReadCondition::Blkio(3), BLKIO_FILES[3].0, Part::Io, unit_bytes),
     else_v2(Hierarchy::Blkio, "io.stat", Part::Io, unit_transfers),
 ];
 

@@ -74,7 +74,7 @@ impl Kills {
         let (log, state) = match KernelLog::open(root, true) {
             Ok(log) => (Some(log), Some(PartState::Ok)),
             Err(_) if !root.is_live() => (None, None),
-            Err(error) => (None, Some(PartState::Not(refused(&error)))),
+            Err(error) => (None, Some(PartState::Not(rejected(&error)))),
         };
         let of_memory =
             |hierarchy: &Hierarchy| matches!(hierarchy, Hierarchy::Memory | Hierarchy::Unified);
@@ -146,7 +146,7 @@ impl KillMemory {
     }
 }
 
-fn refused(error: &ReadError) -> SourceError {
+fn rejected(error: &ReadError) -> SourceError {
     match error {
         ReadError::Absent { .. } => SourceError::absent("this machine has no /dev/kmsg"),
         ReadError::Denied { .. } => {

@@ -1,9 +1,9 @@
 //! A job or a unit, and the files of its cgroups.
 
-use super::below::Below;
-use super::files::{File, Look, Only, Output, Part};
+use super::below::SubDirectories;
+use super::files::{File, Look, Output, Part, ReadCondition};
 use cgroups::{Hierarchy, JobDir};
-use kernel::{KeptFile, ReadError, Root, cgroup};
+use kernel::{OpenFile, ReadError, Root, cgroup};
 use model::Timestamp;
 use rustc_hash::FxHasher;
 use std::hash::Hasher as _;
@@ -47,7 +47,7 @@ pub(super) struct Subject {
     dirs: Vec<JobDir>,
     slots: Vec<Slot>,
     /// Version 1: kills in the directories below the job's.
-    below: Below,
+    below: SubDirectories,
     /// For a job older than its first reading: start of the count of these kills, and the kills before
     /// it. Kills in directories removed earlier are unknown.
     below_since: Option<(Timestamp, u64)>,
@@ -107,7 +107,7 @@ pub(super) struct Unread {
 enum State {
     /// Not opened yet.
     Closed,
-    Kept(KeptFile),
+    Kept(OpenFile),
     /// The file does not exist.
     Absent,
     /// The cgroup was removed while the file was open: a new file at this path belongs to another run.
@@ -141,7 +141,7 @@ impl Subject {
             created,
             dirs: dirs.to_vec(),
             slots,
-            below: Below::new(),
+            below: SubDirectories::new(),
             below_since: None,
             is_below_known: false,
             looked: Timestamp(0),
@@ -315,7 +315,7 @@ impl Subject {
 
     /// Reads the kill counts of the directories below version 1's memory directory.
     fn look_below(&mut self, reading: &mut Reading<'_>) {
-        let memory = self.slots.iter().find(|slot| slot.file.only == Only::WithBelow);
+        let memory = self.slots.iter().find(|slot| slot.file.only == ReadCondition::WithBelow);
         let Some(dir) = memory.and_then(|slot| self.dirs.get(slot.dir)) else { return };
         self.below.look(reading.root, &dir.path, reading.path, reading.text);
         let is_first = !std::mem::replace(&mut self.is_below_known, true);
@@ -328,8 +328,8 @@ impl Subject {
 impl Slot {
     fn is_read(&self, blkio: Option<usize>) -> bool {
         match self.file.only {
-            Only::Always | Only::WithBelow => true,
-            Only::Blkio(family) => blkio == Some(family),
+            ReadCondition::Always | ReadCondition::WithBelow => true,
+            ReadCondition::Blkio(family) => blkio == Some(family),
         }
     }
 

@@ -131,7 +131,7 @@ fn dirs(hierarchies: &[Hierarchy], name: &str) -> Vec<JobDir> {
 fn job(id: i64, hierarchies: &[Hierarchy]) -> JobCgroup {
     JobCgroup {
         key: key(id),
-        spelling: id.to_string().into(),
+        display_id: id.to_string().into(),
         user: None,
         uid: None,
         dirs: dirs(hierarchies, &format!("job_{id}")),

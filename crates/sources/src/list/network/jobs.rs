@@ -304,7 +304,7 @@ mod tests {
             std::fs::write(self.dir.path().join(&dir).join("cgroup.procs"), pids).unwrap();
             JobCgroup {
                 key: JobKey { cluster: ClusterId::local(), id: JobId::new(id).unwrap() },
-                spelling: id.to_string().into(),
+                display_id: id.to_string().into(),
                 user: None,
                 uid: None,
                 dirs: vec![JobDir { hierarchy: Hierarchy::Unified, path: dir }],

@@ -36,7 +36,7 @@ enum Counts {
 /// Faults in the counting of jobs, with the first job affected.
 #[derive(Debug)]
 struct Faults {
-    refused: Option<SourceError>,
+    rejected: Option<SourceError>,
     /// Number of further jobs with a fault.
     others: usize,
     /// A job that is counted by its processes.
@@ -100,7 +100,7 @@ impl OfJobs {
                 && let Err(error) =
                     tasks.follow((cx.root, plan), cgroup, (subject, budget), &mut self.lists)
             {
-                job.refused(error, *budget);
+                job.rejected(error, *budget);
             }
         }
     }
@@ -172,16 +172,17 @@ impl OfJobs {
     fn report_faults(&mut self, out: &mut Sink) {
         let is_followed = |job: &&Job| matches!(job.counts, Counts::Tasks(..));
         let mut all = self.jobs.iter().filter_map(|job| job.fault.as_ref());
-        let (refused, others) = (all.next(), all.count());
+        let (rejected, others) = (all.next(), all.count());
         let followed = self.jobs.iter().find(is_followed).map(|job| &job.key);
         let reported = self.faults.as_ref();
         if reported.is_some_and(|old| {
-            (old.refused.as_ref(), old.others, old.followed.as_ref()) == (refused, others, followed)
+            (old.rejected.as_ref(), old.others, old.followed.as_ref())
+                == (rejected, others, followed)
         }) {
             return;
         }
-        let faults = Faults { refused: refused.cloned(), others, followed: followed.cloned() };
-        let state = match (&faults.refused, &faults.followed) {
+        let faults = Faults { rejected: rejected.cloned(), others, followed: followed.cloned() };
+        let state = match (&faults.rejected, &faults.followed) {
             (Some(error), _) if others > 0 => {
                 PartState::Not(error.clone().with(&format!("; further jobs: {others}")))
             }
@@ -227,9 +228,9 @@ impl Job {
                 Counts::Cgroup(subject)
             }
             // The kernel does not count such cgroups, or such events of a cgroup.
-            Err(NotOpened::Kernel(PerfError::Absent | PerfError::Refused)) => followed(),
+            Err(NotOpened::Kernel(PerfError::Absent | PerfError::Rejected)) => followed(),
             Err(error) => {
-                self.refused(error, *budget);
+                self.rejected(error, *budget);
                 Counts::Not(cx.now)
             }
         };
@@ -254,11 +255,11 @@ impl Job {
             Counts::Not(_) => Ok(()),
         };
         if let Err(error) = read {
-            self.refused(error, *budget);
+            self.rejected(error, *budget);
         }
     }
 
-    fn refused(&mut self, error: NotOpened, budget: Budget) {
+    fn rejected(&mut self, error: NotOpened, budget: Budget) {
         self.fault = Some(not_opened(&format!("job {}", self.key), error, budget));
     }
 

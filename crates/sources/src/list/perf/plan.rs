@@ -50,7 +50,7 @@ pub(super) struct Plan {
 }
 
 /// Metric of an event by the PMU's files, and the unit's value of one step.
-type Worth = (&'static Metric, f64);
+type EventMeaning = (&'static Metric, f64);
 
 /// How one PMU counts an event.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Plan {
     ) -> Result<(Self, Option<SourceError>), SourceError> {
         let mut plan = Self::default();
         let mut software = Vec::new();
-        let mut refused = Errors::default();
+        let mut rejected = Errors::default();
         for group in wanted {
             let found = plan.sets_of(root, group).and_then(|(metrics, sets)| {
                 sets.iter().try_for_each(|set| probe(root, set, group, online))?;
@@ -102,7 +102,7 @@ impl Plan {
                     software.extend(sets.extract_if(.., alone).flat_map(|set| set.events));
                     plan.sets.extend(sets);
                 }
-                Err(error) => refused.push(error),
+                Err(error) => rejected.push(error),
             }
         }
         plan.sets.extend(software.chunks(GROUP_MAX).map(|events| Set {
@@ -110,9 +110,9 @@ impl Plan {
             cpus: None,
             of_jobs: true,
         }));
-        match refused.into_one() {
+        match rejected.into_one() {
             Some(error) if plan.sets.is_empty() => Err(error),
-            refused => Ok((plan, refused)),
+            rejected => Ok((plan, rejected)),
         }
     }
 
@@ -179,7 +179,7 @@ pub(super) fn worded(what: &str, error: PerfError) -> SourceError {
     match error {
         PerfError::Absent | PerfError::Gone => SourceError::absent(format!("{what}: {error}")),
         PerfError::Denied => SourceError::denied(format!("perf_event_open of {what}"), GRANT),
-        PerfError::Files | PerfError::Refused | PerfError::Other(_) => {
+        PerfError::Files | PerfError::Rejected | PerfError::Other(_) => {
             SourceError::broken(format!("{what}: {error}"))
         }
     }
@@ -266,7 +266,7 @@ struct OfPmu<'a> {
 
 impl OfPmu<'_> {
     /// How this PMU counts the event, and the unit of its steps if its files contain one.
-    fn encoding(&self, written: &str) -> Result<(Encoding, Option<Worth>), SourceError> {
+    fn encoding(&self, written: &str) -> Result<(Encoding, Option<EventMeaning>), SourceError> {
         let Self { dir, .. } = self;
         let kind = self.text_of(&format!("{dir}/type"))?.unwrap_or_default();
         let kind =
@@ -334,7 +334,7 @@ impl OfPmu<'_> {
 
     /// Metric and unit of an event's step by the PMU's files; `None` for an unknown unit, which leaves
     /// the steps unconverted.
-    fn worth(&self, name: &str) -> Result<Option<Worth>, SourceError> {
+    fn worth(&self, name: &str) -> Result<Option<EventMeaning>, SourceError> {
         let file = |ending: &str| self.text_of(&format!("{}/events/{name}.{ending}", self.dir));
         let Some(unit) = file("unit")? else { return Ok(None) };
         let scale = file("scale")?.map_or(Some(1.0), |text| text.parse::<f64>().ok());
@@ -383,12 +383,12 @@ mod tests {
         let root = Root::recorded(dir.path()).unwrap();
         let events = "page_faults,context_switches,cpu_migrations,cpu_cycles,amd_df/x/";
         let wanted = event_list::parse(events).unwrap();
-        let (plan, refused) = without_roots_rights(|| Plan::of(&root, &wanted, &[0]).unwrap());
+        let (plan, rejected) = without_roots_rights(|| Plan::of(&root, &wanted, &[0]).unwrap());
         assert_eq!(plan.metrics.iter().map(|one| &*one.name).collect::<Vec<_>>(), ["page_faults"]);
         let expected = "denied: perf_event_open of context_switches, perf_event_open of cpu_migrations; \
                     grant GRANT; absent: cpu_cycles: no PMU of this machine counts it; this machine has no PMU \
                     `amd_df`";
-        assert_eq!(refused.unwrap().to_string(), expected.replace("GRANT", GRANT));
+        assert_eq!(rejected.unwrap().to_string(), expected.replace("GRANT", GRANT));
         // An event that only this machine lacks is not a configuration error.
         assert!(Plan::wrong(&root, &wanted).is_empty());
     }

@@ -4,7 +4,7 @@ use super::events::RUNNING;
 use super::plan::{Plan, Set};
 use crate::source::sink::Of;
 use kernel::perf::{Counters, Event, GROUP_MAX, PerfError, Target, Times};
-use kernel::{KeptFile, Root};
+use kernel::{OpenFile, Root};
 use model::Timestamp;
 
 /// Descriptors in use, and their limit.
@@ -152,11 +152,11 @@ impl Subject {
         plan: &Plan,
         online: &[u32],
         now: Timestamp,
-        (dir, path): (&KeptFile, &str),
+        (dir, path): (&OpenFile, &str),
         budget: &mut Budget,
     ) -> Result<Opened, NotOpened> {
         let sets: Vec<_> = plan.sets.iter().filter(|set| set.of_jobs).collect();
-        let is_lasting = |error| matches!(error, PerfError::Absent | PerfError::Refused);
+        let is_lasting = |error| matches!(error, PerfError::Absent | PerfError::Rejected);
         let target = |cpu| Target::Cgroup(dir, path, cpu);
         Self::new(plan, now).open_sets((root, &sets, online), target, is_lasting, budget)
     }
@@ -363,8 +363,8 @@ mod tests {
         }
         let root = Root::recorded(dir.path()).unwrap();
         let wanted = super::super::event_list::parse("cpu_cycles,page_faults").unwrap();
-        let (plan, refused) = Plan::of(&root, &wanted, &[0, 1]).unwrap();
-        assert_eq!(refused, None, "the first processor has both");
+        let (plan, rejected) = Plan::of(&root, &wanted, &[0, 1]).unwrap();
+        assert_eq!(rejected, None, "the first processor has both");
         let mut budget = Budget { used: 0, max: 10 };
         let now = Timestamp(0);
         let opened = Subject::of_node(&root, &plan, &[0, 1], now, &mut budget);

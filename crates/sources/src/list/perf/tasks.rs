@@ -237,7 +237,7 @@ mod tests {
             let root = Root::recorded(self.dir.path()).unwrap();
             let job = JobCgroup {
                 key: JobKey { cluster: ClusterId::local(), id: JobId::new(1).unwrap() },
-                spelling: "1".into(),
+                display_id: "1".into(),
                 user: None,
                 uid: None,
                 dirs: vec![JobDir { hierarchy: Hierarchy::Unified, path: "cg/job".to_owned() }],
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_may_include_an_orphan_stay_open() {
+    fn counters_that_may_include_an_orphan_remain_open() {
         let mut job = Job::new(100);
         assert_eq!(job.round(&[(10, 5, 100)]).0, [10]);
         assert_eq!(job.round(&[(14, 1, 122)]).0, [10]);

@@ -36,7 +36,7 @@ struct Energy {
 struct Pmu {
     energies: Vec<Energy>,
     /// Errors of the other events.
-    refused: Option<SourceError>,
+    rejected: Option<SourceError>,
     /// Time of the first reading, at most a tick after the counters were opened.
     start: Option<Timestamp>,
 }
@@ -60,7 +60,7 @@ pub(super) fn open(root: &Root, choice: &Choice) -> Result<Option<Box<dyn Source
     }
     let is_there = |metric: &Metric| energies.iter().any(|energy| *energy.metric == *metric);
     lacking(choice, is_there).for_each(|error| errors.push(error));
-    Ok(Some(Box::new(Pmu { energies, refused: errors.into_one(), start: None })))
+    Ok(Some(Box::new(Pmu { energies, rejected: errors.into_one(), start: None })))
 }
 
 impl Energy {
@@ -91,10 +91,10 @@ impl Source for Pmu {
             read.unwrap_or_else(|error| errors.push(error));
         }
         if errors.is_empty() {
-            out.part_as("zones", self.refused.as_ref());
+            out.part_as("zones", self.rejected.as_ref());
             return Ok(());
         }
-        self.refused.iter().for_each(|error| errors.push(error.clone()));
+        self.rejected.iter().for_each(|error| errors.push(error.clone()));
         match errors.into_one() {
             Some(error) if values == 0 => return Err(error),
             error => out.part_as("zones", error.as_ref()),

@@ -110,7 +110,7 @@ impl Taskstats {
         let read = |task| {
             open.remove(&task);
         };
-        self.ask(&tids, cx, read).ok()?;
+        self.query_tasks(&tids, cx, read).ok()?;
         // One that is gone was accounted for before it went: what the list had was its remains.
         open.retain(|_, tid| self.text.exists(*tid, cx));
         self.exits.drain(cx, &mut self.sums).ok()?;
@@ -125,14 +125,14 @@ impl Taskstats {
     }
 
     /// Reads tasks; `read` is shown each that was.
-    pub(super) fn ask(
+    pub(super) fn query_tasks(
         &mut self,
         tids: &[u32],
         cx: &Context<'_>,
         mut read: impl FnMut(TaskNo),
     ) -> Result<(), crate::SourceError> {
         let (tree, sums, text) = (&mut self.exits.tree, &mut self.sums, &mut self.text);
-        let asked = self.query.ask(cx.root, tids, |tid, answer| {
+        let query_errors = self.query.query_tasks(cx.root, tids, |tid, answer| {
             let Answer::Task(task, at_us) = answer else { return };
             let start_us = at_us.saturating_sub(task.stats.elapsed_us);
             let Some(reading) = tree.reading(tid, start_us, sums) else { return };
@@ -143,9 +143,12 @@ impl Taskstats {
             sums.read(reading, &task.stats);
             read(reading.no);
         });
-        let asked = asked.map_err(|error| crate::SourceError::broken(error.to_string()))?;
-        self.asked.unanswered = self.asked.unanswered.saturating_add(asked.unanswered);
-        self.asked.malformed = self.asked.malformed.saturating_add(asked.malformed);
+        let query_errors =
+            query_errors.map_err(|error| crate::SourceError::broken(error.to_string()))?;
+        self.query_errors.unanswered =
+            self.query_errors.unanswered.saturating_add(query_errors.unanswered);
+        self.query_errors.malformed =
+            self.query_errors.malformed.saturating_add(query_errors.malformed);
         Ok(())
     }
 }

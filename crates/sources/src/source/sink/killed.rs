@@ -19,7 +19,7 @@ impl Sink {
         } else if self.events.len() < EVENTS_MAX {
             self.events.push(JobEvent {
                 key: job.key.clone(),
-                spelling: job.spelling.clone(),
+                display_id: job.display_id.clone(),
                 device: self.device.clone(),
                 user: job.user.clone(),
                 uid: job.uid,

@@ -19,10 +19,10 @@ impl Of<'_> {
 
 impl Sink {
     /// Counts a sample of a series beyond the limit. All such samples of a device between two seals are one gap.
-    pub(super) fn refuse_series(&mut self, device: Option<&DeviceId>) {
-        self.counts.series_refused += 1;
+    pub(super) fn reject_series(&mut self, device: Option<&DeviceId>) {
+        self.counts.series_rejected += 1;
         let (now, of) = (self.now, device.unwrap_or(&self.device));
-        let is_it = |cause, other: &DeviceId| cause == Cause::SeriesRefused && other == of;
+        let is_it = |cause, other: &DeviceId| cause == Cause::SeriesRejected && other == of;
         if let Some(gap) = self.gaps.iter_mut().find(|gap| is_it(gap.cause, &gap.device)) {
             gap.to = now;
             return;
@@ -33,7 +33,7 @@ impl Sink {
             format!("more than {SERIES_PER_SOURCE_MAX} series; those beyond have no samples");
         let source = self.source;
         let mut of = Of { sink: self, device, job: None };
-        of.gap(source, (from, now), Cause::SeriesRefused, &detail);
+        of.gap(source, (from, now), Cause::SeriesRejected, &detail);
     }
 }
 
@@ -57,9 +57,9 @@ mod tests {
             assert_eq!(gaps.len(), 1);
             (gaps[0].from.0, gaps[0].to.0, gaps[0].cause)
         };
-        assert_eq!(tick(&mut sink, 10), (9, 10, Cause::SeriesRefused));
-        assert_eq!(tick(&mut sink, 20), (10, 20, Cause::SeriesRefused), "one gap without a break");
-        assert_eq!((sink.series(), sink.counts().series_refused), (SERIES_PER_SOURCE_MAX, 4));
+        assert_eq!(tick(&mut sink, 10), (9, 10, Cause::SeriesRejected));
+        assert_eq!(tick(&mut sink, 20), (10, 20, Cause::SeriesRejected), "one gap without a break");
+        assert_eq!((sink.series(), sink.counts().series_rejected), (SERIES_PER_SOURCE_MAX, 4));
         sink.of_device().gauge(&LOAD, &[("place", "0")], 1.0);
         assert_eq!((sink.len(), sink.take_gaps()), (1, Vec::new()), "known series go on");
     }

@@ -18,7 +18,7 @@ const WANTED_TIME: Duration = Duration::from_secs(5);
 
 /// Limits of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
+pub struct RingLimits {
     /// Maximum age of samples.
     pub time: Duration,
     /// Interval of readings.
@@ -29,7 +29,7 @@ pub struct Keep {
 
 #[derive(Debug)]
 pub(super) struct Ring {
-    keep: Keep,
+    keep: RingLimits,
     time_us: i64,
     ticks: VecDeque<Tick>,
     index: VecDeque<u32>,
@@ -39,7 +39,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    fn new(keep: Keep) -> Self {
+    fn new(keep: RingLimits) -> Self {
         let time = keep.time + WANTED_TIME;
         let readings = time.as_micros() / keep.period.as_micros().max(1);
         let readings = usize::try_from(readings).unwrap_or(usize::MAX).saturating_add(2);
@@ -105,7 +105,7 @@ impl Ring {
 impl Sink {
     /// Sets the limits of [`Self::keep_back`]; `None` holds nothing back. A change of the limits drops all
     /// samples in the ring.
-    pub fn set_keep(&mut self, keep: Option<Keep>) {
+    pub fn set_keep(&mut self, keep: Option<RingLimits>) {
         if self.ring.as_ref().map(|ring| ring.keep) != keep {
             self.ring = keep.map(Ring::new);
         }
@@ -174,7 +174,7 @@ mod tests {
     fn sink(seconds: u64, bytes_max: usize) -> Sink {
         let mut sink = Sink::new(DeviceId::new("n1").unwrap());
         let time = Duration::from_secs(seconds);
-        sink.set_keep(Some(Keep { time, period: Duration::from_secs(1), bytes_max }));
+        sink.set_keep(Some(RingLimits { time, period: Duration::from_secs(1), bytes_max }));
         sink
     }
 

@@ -7,9 +7,9 @@ use std::io::{self, Read};
 
 /// Appends values to a message.
 #[derive(Debug, Default)]
-pub(crate) struct Put(Vec<u8>);
+pub(crate) struct MessageWriter(Vec<u8>);
 
-impl Put {
+impl MessageWriter {
     /// Starts a message of this kind, with space for its length in front.
     pub(crate) fn message(kind: u8) -> Self {
         Self(vec![0, 0, 0, 0, kind])
@@ -80,9 +80,9 @@ impl Put {
 
 /// Reads values from a message. Returns `None` if the message is invalid.
 #[derive(Debug)]
-pub(crate) struct Take<'a>(&'a [u8]);
+pub(crate) struct MessageReader<'a>(&'a [u8]);
 
-impl<'a> Take<'a> {
+impl<'a> MessageReader<'a> {
     pub(crate) const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -191,19 +191,19 @@ mod tests {
 
     #[test]
     fn values_come_back_and_cut_ones_do_not() {
-        let mut put = Put::message(7);
-        put.maybe(Some("a"), Put::text);
-        put.maybe(None::<i64>, Put::i64);
-        put.all([1.5, f64::INFINITY].into_iter(), Put::f64);
+        let mut put = MessageWriter::message(7);
+        put.maybe(Some("a"), MessageWriter::text);
+        put.maybe(None::<i64>, MessageWriter::i64);
+        put.all([1.5, f64::INFINITY].into_iter(), MessageWriter::f64);
         let bytes = put.finish();
         let read = |mut bytes: &[u8]| {
             let message = read_message(&mut bytes, 100).ok().flatten()?;
-            let mut take = Take::new(&message);
+            let mut take = MessageReader::new(&message);
             let values = (
                 take.byte()?,
-                take.maybe(Take::owned)?,
-                take.maybe(Take::i64)?,
-                take.all::<f64, Vec<_>>(Take::f64)?,
+                take.maybe(MessageReader::owned)?,
+                take.maybe(MessageReader::i64)?,
+                take.all::<f64, Vec<_>>(MessageReader::f64)?,
             );
             take.is_done().then_some(values)
         };
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_length_beyond_the_message_allocates_nothing() {
         let bytes = u64::MAX.to_le_bytes();
-        assert_eq!(Take::new(&bytes).bytes(), None);
-        assert_eq!(Take::new(&bytes).all::<u8, Vec<_>>(Take::byte), None);
+        assert_eq!(MessageReader::new(&bytes).bytes(), None);
+        assert_eq!(MessageReader::new(&bytes).all::<u8, Vec<_>>(MessageReader::byte), None);
     }
 }

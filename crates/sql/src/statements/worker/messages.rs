@@ -8,10 +8,10 @@
 //! A scan has credit for [`CREDIT`] messages of rows. Each `More` adds one. A scan that the engine does not read
 //! therefore blocks no other scan on the same socket.
 
-use super::bytes::{Put, Take};
+use super::bytes::{MessageReader, MessageWriter};
 use crate::SqlError;
 use crate::common::schema::Table;
-use crate::statements::narrow::Narrow;
+use crate::statements::scan_filter::ScanFilter;
 use jobs::Filter;
 use model::{ClusterId, DeviceId, JobId, JobState, Timestamp};
 use query::Format;
@@ -72,7 +72,7 @@ pub(crate) struct ReadSoFar {
 }
 
 pub(crate) fn begin(begin: &Begin) -> Vec<u8> {
-    let mut put = Put::message(0);
+    let mut put = MessageWriter::message(0);
     put.text(&begin.text);
     put.text(&begin.zone);
     put.i64(begin.now);
@@ -86,14 +86,14 @@ pub(crate) fn begin(begin: &Begin) -> Vec<u8> {
 }
 
 /// Starts a message of rows.
-pub(crate) fn rows(scan: u32) -> Put {
-    let mut put = Put::message(1);
+pub(crate) fn rows(scan: u32) -> MessageWriter {
+    let mut put = MessageWriter::message(1);
     put.u32(scan);
     put
 }
 
 pub(crate) fn scan_end(scan: u32, read: ReadSoFar) -> Vec<u8> {
-    let mut put = Put::message(2);
+    let mut put = MessageWriter::message(2);
     put.u32(scan);
     put.u64(read.bytes);
     put.u64(read.rows);
@@ -102,7 +102,7 @@ pub(crate) fn scan_end(scan: u32, read: ReadSoFar) -> Vec<u8> {
 }
 
 pub(crate) fn scan_failed(scan: u32) -> Vec<u8> {
-    let mut put = Put::message(3);
+    let mut put = MessageWriter::message(3);
     put.u32(scan);
     put.finish()
 }
@@ -110,7 +110,7 @@ pub(crate) fn scan_failed(scan: u32) -> Vec<u8> {
 impl ToWorker {
     pub(crate) fn read(message: &[u8]) -> Option<Self> {
         let (kind, rest) = message.split_first()?;
-        let mut take = Take::new(rest);
+        let mut take = MessageReader::new(rest);
         Some(match kind {
             0 => Self::Begin(Begin {
                 text: take.owned()?,
@@ -140,7 +140,7 @@ pub(crate) struct ScanRequest {
     pub(crate) table: Table,
     /// Requested columns of the table, in this order.
     pub(crate) kept: Vec<usize>,
-    pub(crate) narrow: Narrow,
+    pub(crate) narrow: ScanFilter,
     pub(crate) limit: Option<usize>,
 }
 
@@ -178,44 +178,44 @@ pub(crate) enum Failure {
 }
 
 pub(crate) fn scan(id: u32, request: &ScanRequest) -> Vec<u8> {
-    let mut put = Put::message(0);
+    let mut put = MessageWriter::message(0);
     put.u32(id);
     let table = Table::ALL.iter().position(|table| *table == request.table);
     put.count(table.unwrap_or(usize::MAX));
     put.all(request.kept.iter(), |put, place| put.count(*place));
-    put.maybe(request.limit, Put::count);
+    put.maybe(request.limit, MessageWriter::count);
     put_narrow(&mut put, &request.narrow);
     put.finish()
 }
 
 pub(crate) fn more(scan: u32) -> Vec<u8> {
-    let mut put = Put::message(1);
+    let mut put = MessageWriter::message(1);
     put.u32(scan);
     put.finish()
 }
 
 pub(crate) fn stop(scan: u32) -> Vec<u8> {
-    let mut put = Put::message(2);
+    let mut put = MessageWriter::message(2);
     put.u32(scan);
     put.finish()
 }
 
 pub(crate) fn begins(head: &Head) -> Vec<u8> {
-    let mut put = Put::message(3);
+    let mut put = MessageWriter::message(3);
     put.bytes(&head.text);
     put.all(head.times.iter(), |put, place| put.count(*place));
     put.finish()
 }
 
 pub(crate) fn text(rows: u64, text: &[u8]) -> Vec<u8> {
-    let mut put = Put::message(4);
+    let mut put = MessageWriter::message(4);
     put.u64(rows);
     put.bytes(text);
     put.finish()
 }
 
 pub(crate) fn end(text: &[u8]) -> Vec<u8> {
-    let mut put = Put::message(5);
+    let mut put = MessageWriter::message(5);
     put.bytes(text);
     put.finish()
 }
@@ -224,7 +224,7 @@ pub(crate) fn end(text: &[u8]) -> Vec<u8> {
 const ERROR_BYTES_MAX: usize = 4096;
 
 pub(crate) fn failed(error: &SqlError) -> Vec<u8> {
-    let mut put = Put::message(6);
+    let mut put = MessageWriter::message(6);
     let (kind, number, words) = match error {
         SqlError::Statement(words) => (0, 0, words.clone()),
         SqlError::NotSelect(words) => (1, 0, words.clone()),
@@ -248,7 +248,7 @@ pub(crate) fn failed(error: &SqlError) -> Vec<u8> {
     put.finish()
 }
 
-fn take_failed(take: &mut Take<'_>) -> Option<Failure> {
+fn take_failed(take: &mut MessageReader<'_>) -> Option<Failure> {
     let (kind, number, words) = (take.byte()?, take.u64()?, take.owned()?);
     Some(Failure::Statement(match kind {
         0 => SqlError::Statement(words),
@@ -267,16 +267,16 @@ fn take_failed(take: &mut Take<'_>) -> Option<Failure> {
 impl FromWorker {
     pub(crate) fn read(message: &[u8]) -> Option<Self> {
         let (kind, rest) = message.split_first()?;
-        let mut take = Take::new(rest);
+        let mut take = MessageReader::new(rest);
         let read = match kind {
             0 => {
                 let (id, table) = (take.u32()?, take.count()?);
                 let table = *Table::ALL.get(table)?;
-                let kept: Vec<usize> = take.all(Take::count)?;
+                let kept: Vec<usize> = take.all(MessageReader::count)?;
                 if kept.iter().any(|place| *place >= table.columns().len()) {
                     return None;
                 }
-                let limit = take.maybe(Take::count)?;
+                let limit = take.maybe(MessageReader::count)?;
                 let narrow = take_narrow(&mut take)?;
                 Self::Scan(id, Box::new(ScanRequest { table, kept, narrow, limit }))
             }
@@ -284,7 +284,7 @@ impl FromWorker {
             2 => Self::Stop(take.u32()?),
             3 => {
                 let text = take.bytes()?.to_vec();
-                Self::Begins(Head { text, times: take.all(Take::count)? })
+                Self::Begins(Head { text, times: take.all(MessageReader::count)? })
             }
             4 => Self::Text(take.u64()?, take.bytes()?.to_vec()),
             5 => Self::End(take.bytes()?.to_vec()),
@@ -295,53 +295,53 @@ impl FromWorker {
     }
 }
 
-fn put_narrow(put: &mut Put, narrow: &Narrow) {
-    let Narrow { devices, metrics, ids, clusters, of_a_job, from, to, nothing, jobs } = narrow;
+fn put_narrow(put: &mut MessageWriter, narrow: &ScanFilter) {
+    let ScanFilter { devices, metrics, ids, clusters, of_a_job, from, to, nothing, jobs } = narrow;
     put.maybe(devices.as_ref(), |put, set| put.all(set.iter(), |put, id| put.text(id.as_str())));
     put.maybe(metrics.as_ref(), |put, set| put.all(set.iter(), |put, name| put.text(name)));
     put.maybe(ids.as_ref(), |put, set| put.all(set.iter(), |put, id| put.i64(id.get())));
     put.maybe(clusters.as_ref(), |put, set| put.all(set.iter(), |put, id| put.text(id.as_str())));
-    put.maybe(*of_a_job, Put::flag);
+    put.maybe(*of_a_job, MessageWriter::flag);
     put.i64(from.0);
     put.i64(to.0);
     put.flag(*nothing);
     put.maybe(jobs.state, |put, state| put.text(state.word()));
     put.maybe(jobs.cluster.as_ref(), |put, cluster| put.text(cluster.as_str()));
-    put.maybe(jobs.uid, Put::u32);
+    put.maybe(jobs.uid, MessageWriter::u32);
     put.maybe(jobs.device.as_ref(), |put, device| put.text(device.as_str()));
     put.maybe(jobs.from, |put, at| put.i64(at.0));
     put.maybe(jobs.to, |put, at| put.i64(at.0));
     for text in [&jobs.user, &jobs.account, &jobs.project, &jobs.queue, &jobs.name] {
-        put.maybe(text.as_deref(), Put::text);
+        put.maybe(text.as_deref(), MessageWriter::text);
     }
 }
 
 /// Decodes conditions. Names are validated again, because the server does not trust workers.
-fn take_narrow(take: &mut Take<'_>) -> Option<Narrow> {
-    let device = |take: &mut Take<'_>| DeviceId::new(take.text()?).ok();
-    let cluster = |take: &mut Take<'_>| ClusterId::new(take.text()?).ok();
+fn take_narrow(take: &mut MessageReader<'_>) -> Option<ScanFilter> {
+    let device = |take: &mut MessageReader<'_>| DeviceId::new(take.text()?).ok();
+    let cluster = |take: &mut MessageReader<'_>| ClusterId::new(take.text()?).ok();
     let devices = take.maybe(|take| take.all(device))?;
     let metrics = take.maybe(|take| take.all(|take| take.text().map(Arc::from)))?;
     let ids = take.maybe(|take| take.all(|take| JobId::new(take.i64()?)))?;
     let clusters = take.maybe(|take| take.all(cluster))?;
-    let of_a_job = take.maybe(Take::flag)?;
+    let of_a_job = take.maybe(MessageReader::flag)?;
     let (from, to) = (Timestamp(take.i64()?), Timestamp(take.i64()?));
     let nothing = take.flag()?;
     let jobs = Filter {
         state: take.maybe(|take| JobState::from_word(take.text()?))?,
         cluster: take.maybe(cluster)?,
-        uid: take.maybe(Take::u32)?,
+        uid: take.maybe(MessageReader::u32)?,
         device: take.maybe(device)?,
-        from: take.maybe(Take::i64)?.map(Timestamp),
-        to: take.maybe(Take::i64)?.map(Timestamp),
-        user: take.maybe(Take::owned)?,
-        account: take.maybe(Take::owned)?,
-        project: take.maybe(Take::owned)?,
-        queue: take.maybe(Take::owned)?,
-        name: take.maybe(Take::owned)?,
+        from: take.maybe(MessageReader::i64)?.map(Timestamp),
+        to: take.maybe(MessageReader::i64)?.map(Timestamp),
+        user: take.maybe(MessageReader::owned)?,
+        account: take.maybe(MessageReader::owned)?,
+        project: take.maybe(MessageReader::owned)?,
+        queue: take.maybe(MessageReader::owned)?,
+        name: take.maybe(MessageReader::owned)?,
         ..Filter::default()
     };
-    Some(Narrow { devices, metrics, ids, clusters, of_a_job, from, to, nothing, jobs })
+    Some(ScanFilter { devices, metrics, ids, clusters, of_a_job, from, to, nothing, jobs })
 }
 
 #[cfg(test)]
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_scan_comes_as_it_was_sent() {
-        let narrow = Narrow {
+        let narrow = ScanFilter {
             devices: Some(BTreeSet::from([DeviceId::new("n1").unwrap()])),
             metrics: Some(BTreeSet::from([Arc::from("load_1m")])),
             ids: Some(BTreeSet::from([JobId::new(7).unwrap()])),
@@ -370,7 +370,7 @@ mod tests {
                 account: Some("physics".to_owned()),
                 ..Filter::default()
             },
-            ..Narrow::default()
+            ..ScanFilter::default()
         };
         let request =
             ScanRequest { table: Table::Metrics, kept: vec![3, 0], narrow, limit: Some(9) };

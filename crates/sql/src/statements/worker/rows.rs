@@ -2,7 +2,7 @@
 //!
 //! Samples of one series share their texts. A message contains each text once, and each row refers to its position.
 
-use super::bytes::{Put, Take};
+use super::bytes::{MessageReader, MessageWriter};
 use crate::common::schema::{Column, Table};
 use crate::statements::columns::{
     Cell, batch_of_rows, finish, number_array, text_array, time_array, value_array,
@@ -24,7 +24,7 @@ const TEXTS: u8 = 2;
 const NUMBERS: u8 = 3;
 
 /// Appends rows of a table of samples.
-pub(crate) fn put_samples(put: &mut Put, table: Table, kept: &[usize], rows: &RowBatch) {
+pub(crate) fn put_samples(put: &mut MessageWriter, table: Table, kept: &[usize], rows: &RowBatch) {
     put.byte(SAMPLES);
     put.count(rows.len());
     let columns = table.columns();
@@ -40,11 +40,15 @@ pub(crate) fn put_samples(put: &mut Put, table: Table, kept: &[usize], rows: &Ro
             }
             name @ ("device_id" | "metric_id" | "labels" | "cluster") => {
                 put.byte(TEXTS);
-                put.all(rows.lines.iter(), |put, line| put.maybe(text(name, line), Put::text));
+                put.all(rows.lines.iter(), |put, line| {
+                    put.maybe(text(name, line), MessageWriter::text)
+                });
             }
             name => {
                 put.byte(NUMBERS);
-                put.all(rows.lines.iter(), |put, line| put.maybe(number(name, line), Put::i64));
+                put.all(rows.lines.iter(), |put, line| {
+                    put.maybe(number(name, line), MessageWriter::i64)
+                });
             }
         }
     }
@@ -62,14 +66,14 @@ fn text<'a>(column: &str, line: &'a Line) -> Option<&'a str> {
 
 fn number(column: &str, line: &Line) -> Option<i64> {
     match column {
-        "start_time" => line.stay.map(|stay| stay.0.0),
-        "stop_time" => line.stay.and_then(|stay| stay.1).map(|at| at.0),
+        "start_time" => line.allocation.map(|allocation| allocation.0.0),
+        "stop_time" => line.allocation.and_then(|allocation| allocation.1).map(|at| at.0),
         _ => line.job.as_ref().map(|job| job.id.get()),
     }
 }
 
 /// Appends rows of a small table with the requested columns.
-pub(crate) fn put_cells(put: &mut Put, kept: &[usize], rows: &[Vec<Cell>]) {
+pub(crate) fn put_cells(put: &mut MessageWriter, kept: &[usize], rows: &[Vec<Cell>]) {
     put.byte(CELLS);
     put.all(rows.iter(), |put, row| {
         for place in kept {
@@ -105,7 +109,7 @@ pub(crate) fn batch(
     kept: &[usize],
     schema: &SchemaRef,
 ) -> Result<RecordBatch, ArrowError> {
-    let mut take = Take::new(message);
+    let mut take = MessageReader::new(message);
     let read = match take.byte() {
         Some(SAMPLES) => samples(&mut take, kept.len(), schema),
         Some(CELLS) => cells(&mut take, table, kept, schema),
@@ -123,7 +127,7 @@ enum Read {
 }
 
 fn samples(
-    take: &mut Take<'_>,
+    take: &mut MessageReader<'_>,
     columns: usize,
     schema: &SchemaRef,
 ) -> Option<Result<RecordBatch, ArrowError>> {
@@ -139,12 +143,12 @@ fn samples(
                 let values: Vec<f64> = (0..count).map(|_| take.f64()).collect::<Option<_>>()?;
                 Read::Done(value_array(values))
             }
-            TEXTS => Read::Texts(take.all(|take| take.maybe(Take::owned))?),
-            NUMBERS => Read::Numbers(take.all(|take| take.maybe(Take::i64))?),
+            TEXTS => Read::Texts(take.all(|take| take.maybe(MessageReader::owned))?),
+            NUMBERS => Read::Numbers(take.all(|take| take.maybe(MessageReader::i64))?),
             _ => return None,
         });
     }
-    let places: Vec<u32> = take.all(Take::u32)?;
+    let places: Vec<u32> = take.all(MessageReader::u32)?;
     let array = |(nth, column): (usize, Read)| -> Result<ArrayRef, ArrowError> {
         Ok(match column {
             Read::Done(array) => array,
@@ -165,12 +169,12 @@ fn samples(
 }
 
 fn cells(
-    take: &mut Take<'_>,
+    take: &mut MessageReader<'_>,
     table: Table,
     kept: &[usize],
     schema: &SchemaRef,
 ) -> Option<Result<RecordBatch, ArrowError>> {
-    let cell = |take: &mut Take<'_>| {
+    let cell = |take: &mut MessageReader<'_>| {
         Some(match take.byte()? {
             0 => Cell::Missing,
             1 => Cell::Time(take.i64()?),

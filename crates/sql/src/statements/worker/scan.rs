@@ -4,8 +4,8 @@ use super::messages::{self, ReadSoFar, ScanRequest};
 use super::rows::{put_cells, put_samples};
 use crate::statements::columns::Cell;
 use crate::statements::metadata_tables;
-use crate::statements::scan_request::question;
-use query::{Asker, QueryError, Questions};
+use crate::statements::scan_request::query;
+use query::{QueryContext, QueryEngine, QueryError};
 use std::sync::{Arc, Mutex, PoisonError};
 use store::Reads;
 use tokio::runtime::Handle;
@@ -14,8 +14,8 @@ use tokio::sync::{Semaphore, mpsc};
 /// User and data sources of a statement.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
-    pub(crate) questions: Questions,
-    pub(crate) asker: Asker,
+    pub(crate) engine: QueryEngine,
+    pub(crate) context: QueryContext,
     /// Counts of the data read for the statement.
     pub(crate) reads: Reads,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Scan {
 }
 
 /// The worker needs no more rows, or has exited.
-struct Unwanted;
+struct ScanStopped;
 
 impl Scan {
     /// Reads and sends rows until the end, a limit, or a stop by the worker. Runs on a thread that may block.
@@ -46,7 +46,7 @@ impl Scan {
         let scope = Arc::clone(&self.scope);
         let last = match scope.reads.during(|| self.send_rows(runtime)) {
             Ok(Ok(())) => messages::scan_end(self.id, self.read_so_far()),
-            Ok(Err(Unwanted)) => return,
+            Ok(Err(ScanStopped)) => return,
             Err(error) => {
                 let mut first = self.error.lock().unwrap_or_else(PoisonError::into_inner);
                 first.get_or_insert(error);
@@ -62,29 +62,29 @@ impl Scan {
         ReadSoFar { bytes: read.bytes, rows: read.rows, row_groups: read.row_groups }
     }
 
-    fn send_rows(&self, runtime: &Handle) -> Result<Result<(), Unwanted>, QueryError> {
+    fn send_rows(&self, runtime: &Handle) -> Result<Result<(), ScanStopped>, QueryError> {
         let ScanRequest { table, kept, narrow, limit } = &self.request;
         let Some((view, summary)) = table.view() else {
             let rows: Vec<Vec<Cell>> = metadata_tables::rows(*table, narrow, &self.scope)?;
             for rows in rows.chunks(CELL_ROWS) {
                 let mut message = messages::rows(self.id);
                 put_cells(&mut message, kept, rows);
-                if let Err(Unwanted) = self.send(runtime, message.finish()) {
-                    return Ok(Err(Unwanted));
+                if let Err(ScanStopped) = self.send(runtime, message.finish()) {
+                    return Ok(Err(ScanStopped));
                 }
             }
             return Ok(Ok(()));
         };
-        let Some(question) = question(view, summary, narrow, &self.scope)? else {
+        let Some(query) = query(view, summary, narrow, &self.scope)? else {
             return Ok(Ok(()));
         };
         let mut left = limit.unwrap_or(usize::MAX);
-        for rows in self.scope.questions.rows(&question, &self.scope.asker)? {
+        for rows in self.scope.engine.rows(&query, &self.scope.context)? {
             let rows = rows?;
             let mut message = messages::rows(self.id);
             put_samples(&mut message, *table, kept, &rows);
-            if let Err(Unwanted) = self.send(runtime, message.finish()) {
-                return Ok(Err(Unwanted));
+            if let Err(ScanStopped) = self.send(runtime, message.finish()) {
+                return Ok(Err(ScanStopped));
             }
             left = left.saturating_sub(rows.len());
             if left == 0 {
@@ -94,11 +94,11 @@ impl Scan {
         Ok(Ok(()))
     }
 
-    fn send(&self, runtime: &Handle, message: Vec<u8>) -> Result<(), Unwanted> {
+    fn send(&self, runtime: &Handle, message: Vec<u8>) -> Result<(), ScanStopped> {
         runtime.block_on(async {
             // The semaphore closes when the worker stops the scan or the statement ends.
-            self.credit.acquire().await.map_err(|_| Unwanted)?.forget();
-            self.to_worker.send(message).await.map_err(|_| Unwanted)
+            self.credit.acquire().await.map_err(|_| ScanStopped)?.forget();
+            self.to_worker.send(message).await.map_err(|_| ScanStopped)
         })
     }
 }

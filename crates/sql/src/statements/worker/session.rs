@@ -40,20 +40,20 @@ pub(crate) enum Message {
 
 /// Resources of a statement. Its turn and memory are freed only after its worker has exited.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct StatementGuard {
     worker: Option<Worker>,
     /// The memory is freed before the turn, so that the next statement finds memory.
     turn: Option<(Grant, Turn)>,
     runtime: Handle,
 }
 
-impl Held {
+impl StatementGuard {
     pub(crate) const fn new(turn: Turn, grant: Grant, runtime: Handle) -> Self {
         Self { worker: None, turn: Some((grant, turn)), runtime }
     }
 }
 
-impl Drop for Held {
+impl Drop for StatementGuard {
     fn drop(&mut self) {
         let (worker, turn) = (self.worker.take(), self.turn.take());
         if let Some(worker) = worker {
@@ -70,7 +70,7 @@ impl Drop for Held {
 pub(crate) struct Session {
     pub(crate) scope: Arc<Scope>,
     pub(crate) pool: Arc<Pool>,
-    pub(crate) held: Held,
+    pub(crate) held: StatementGuard,
     pub(crate) deaths: Arc<AtomicU64>,
     pub(crate) begin: Begin,
     pub(crate) to_rows: mpsc::Sender<Message>,

@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
-use store::{Clock, Keep, NotNow, Outcome, Settings, Store};
+use store::{Clock, DeferReason, Keep, Outcome, Settings, Store};
 
 /// Mounts it, then resizes it as requested.
 const SCRIPT: &str = "mount -t tmpfs -o size=$1 small \"$0\" && echo mounted && \
@@ -135,7 +135,7 @@ fn a_full_file_system_defers_batches_and_loses_nothing() {
     let Some(mut small) = Small::mount(name, "2m") else { return };
     let store = open(&small.data(), 3000, |_| ());
     let mut sender = Sender::default();
-    let (mut number, mut refused, mut unwritten) = (0, 0, 0);
+    let (mut number, mut rejected, mut unwritten) = (0, 0, 0);
     for free_pages in 0..12 {
         small.fill(free_pages);
         // The log accepts what fits, and is truncated after it.
@@ -143,22 +143,24 @@ fn a_full_file_system_defers_batches_and_loses_nothing() {
             let outcome = append(&store, vec![sender.batch(number).unwrap()]);
             match &outcome[..] {
                 [Outcome::Stored { .. }] => number += 1,
-                [Outcome::RefusedForNow(why @ NotNow::DiskFull(_))] if why.is_full() => break,
+                [Outcome::RejectedTemporarily(why @ DeferReason::DiskFull(_))] if why.is_full() => {
+                    break;
+                }
                 other => panic!("{other:?}"),
             }
         }
-        refused += 1;
+        rejected += 1;
         unwritten += u64::from(store.flush().is_err());
         check::whole(&store, number.checked_sub(1), number).unwrap();
         // The existing files are good; a block that no manifest lists yet is tried again.
         check::files(&small.data(), true).unwrap();
     }
-    assert!(refused == 12 && unwritten > 6 && number > 0, "{refused} {unwritten} {number}");
-    assert!(store.stats().trouble.is_some());
+    assert!(rejected == 12 && unwritten > 6 && number > 0, "{rejected} {unwritten} {number}");
+    assert!(store.stats().last_failure.is_some());
     small.resize("4m");
     fill_blocks(&store, &mut sender, number..number + 60, 1);
     store.flush().unwrap();
-    assert_eq!(store.stats().trouble, None);
+    assert_eq!(store.stats().last_failure, None);
     check::whole(&store, Some(number + 59), number + 60).unwrap();
     check::files(&small.data(), false).unwrap();
     drop(store);

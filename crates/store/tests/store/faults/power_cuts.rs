@@ -6,7 +6,7 @@ use memdisk::{Fault, MemDisk};
 use model::{Cause, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::{Disk, NotNow, Outcome, Settings, Store};
+use store::{DeferReason, Disk, Outcome, Settings, Store};
 
 /// One batch per tick, two series on a separate grid, so that a row identifies its batch.
 fn samples(tick: i64) -> Vec<(Spec, i64, f64)> {
@@ -99,12 +99,12 @@ fn a_call_that_fails_once_loses_nothing_acknowledged_and_the_store_continues() {
         let mut sender = Sender::new("n1", 1);
         disk.plan().set(n, Fault::Once);
         let before = disk.plan().calls();
-        let mut refused = 0;
+        let mut rejected = 0;
         for tick in 0..10 {
             let batch = sender.batch(&samples(tick));
             while append(&store, vec![batch.clone()]) != [STORED] {
-                refused += 1;
-                assert!(refused < 3, "fault {n}");
+                rejected += 1;
+                assert!(rejected < 3, "fault {n}");
             }
             if tick % 3 == 2 && store.flush().is_err() {
                 store.flush().unwrap();
@@ -169,17 +169,17 @@ fn a_full_disk_defers_batches_and_queries_continue() {
     let batch = sender.batch(&samples(3));
     let outcome = append(&store, vec![batch.clone()]);
     assert!(
-        matches!(&outcome[..], [Outcome::RefusedForNow(full @ NotNow::DiskFull(_))] if full.is_full()),
+        matches!(&outcome[..], [Outcome::RejectedTemporarily(full @ DeferReason::DiskFull(_))] if full.is_full()),
         "{outcome:?}"
     );
     assert!(store.flush().is_err());
     assert_eq!(all(&store).len(), 6);
-    assert!(store.stats().trouble.is_some());
+    assert!(store.stats().last_failure.is_some());
     disk.plan().clear();
     assert_eq!(append(&store, vec![batch]), [STORED]);
     store.flush().unwrap();
     assert_eq!(all(&store).len(), 8);
-    assert_eq!(store.stats().trouble, None);
+    assert_eq!(store.stats().last_failure, None);
 }
 
 #[test]
@@ -190,10 +190,10 @@ fn a_log_that_fills_because_blocks_fail_is_reported() {
     let (store, _) = open_on(&shared, settings).unwrap();
     let mut sender = Sender::new("n1", 1);
     let mut stored = 0;
-    let refused = loop {
+    let rejected = loop {
         match &append(&store, vec![sender.batch(&samples(stored))])[..] {
             [Outcome::Stored { .. }] => stored += 1,
-            [Outcome::RefusedForNow(why)] => break why.clone(),
+            [Outcome::RejectedTemporarily(why)] => break why.clone(),
             other => panic!("{other:?}"),
         }
         // Blocks fail, the log does not.
@@ -201,7 +201,7 @@ fn a_log_that_fills_because_blocks_fail_is_reported() {
         assert!(next_block || stored < 100);
     };
     // At half of its limit a block was requested; the log may fill before it is written.
-    assert!(matches!(refused, NotNow::LogFull { bytes } if bytes <= 2000), "{refused:?}");
+    assert!(matches!(rejected, DeferReason::LogFull { bytes } if bytes <= 2000), "{rejected:?}");
     store.flush().unwrap();
     assert_eq!(append(&store, vec![sender.batch(&samples(stored + 1))]), [STORED]);
 }

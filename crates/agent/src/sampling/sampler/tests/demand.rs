@@ -3,7 +3,7 @@
 use super::*;
 use crate::reading::plan::BurstPlan;
 use config::FlushOn;
-use sources::Keep;
+use sources::RingLimits;
 
 const JOB: &str = "sys/fs/cgroup/system.slice/slurmstepd.scope/job_7";
 const TENTH: i64 = 100_000;
@@ -11,7 +11,7 @@ const TENTH: i64 = 100_000;
 /// The first source with a burst: 10 readings per second, kept for 3 s.
 fn with_burst(flush_on: FlushOn) -> Plan {
     let mut plan = first_only();
-    let keep = Keep {
+    let keep = RingLimits {
         time: Duration::from_secs(3),
         period: Duration::from_millis(100),
         bytes_max: 1 << 16,
@@ -27,7 +27,7 @@ fn job_comes(bench: &mut Bench) {
     bench.sampler.note();
 }
 
-fn job_goes(bench: &mut Bench) {
+fn job_ends(bench: &mut Bench) {
     std::fs::remove_dir_all(bench.dir.path().join(JOB)).unwrap();
     bench.sampler.note();
 }
@@ -73,7 +73,7 @@ fn a_source_that_failed_is_tried_at_once_when_it_is_wanted_again() {
     let mut off = first_only();
     off.sources[0].enabled = false;
     bench.sampler.apply(&off);
-    bench.tell("first", "ok");
+    bench.report("first", "ok");
     bench.sampler.apply(&first_only());
     bench.pass(1_000_000);
     assert_eq!(times(&bench.batches(), "first_value"), [2.0]);
@@ -92,7 +92,7 @@ fn an_idle_node_is_read_slowly_and_one_with_a_job_fast_within_one_tick() {
     job_comes(&mut bench);
     bench.pass(11_000_000);
     assert_eq!(times(&bench.batches(), "first_value"), [135.0, 140.0, 145.0]);
-    job_goes(&mut bench);
+    job_ends(&mut bench);
     bench.pass(120_000_000);
     let idle = bench.batches();
     assert_eq!(times(&idle, "first_value"), [180.0, 240.0]);
@@ -101,18 +101,18 @@ fn an_idle_node_is_read_slowly_and_one_with_a_job_fast_within_one_tick() {
 }
 
 #[test]
-fn a_longer_wait_for_the_next_batch_is_said_with_a_batch_before_it() {
+fn a_longer_wait_is_announced_with_a_batch_before_it() {
     let mut fast = first_only();
     fast.sources[0].period_idle = Some(Duration::from_secs(20));
     let mut bench = with_cgroups(&fast);
-    let wait = |bench: &Bench| bench.sampler.own.wait_us() / Timestamp::SECOND;
+    let wait = |bench: &Bench| bench.sampler.agent_metrics.wait_us() / Timestamp::SECOND;
     bench.pass(25_000_000);
     assert_eq!(wait(&bench), 20);
     job_comes(&mut bench);
     bench.pass(5_000_000);
     assert_eq!(wait(&bench), 1);
     bench.batches();
-    job_goes(&mut bench);
+    job_ends(&mut bench);
     bench.pass(1_500_000);
     assert_eq!(wait(&bench), 20);
     assert!(!bench.batches().is_empty(), "what says so is sent at once");
@@ -142,7 +142,7 @@ fn a_tick_that_is_due_when_a_job_comes_is_neither_lost_nor_taken_twice() {
 }
 
 #[test]
-fn a_burst_is_sent_once_when_it_is_asked_for_and_never_what_the_ticks_sent() {
+fn a_requested_burst_is_sent_once_and_without_the_samples_of_ticks() {
     let mut bench = Bench::new(&with_burst(FlushOn::default()));
     bench.pass(6_050_000);
     let ordinary = bench.batches();
@@ -170,7 +170,7 @@ fn a_burst_is_sent_once_when_it_is_asked_for_and_never_what_the_ticks_sent() {
 }
 
 #[test]
-fn a_job_that_comes_or_ends_sends_what_was_kept_as_it_is_told_to() {
+fn a_start_or_an_end_of_a_job_sends_the_burst_as_requested() {
     let both = FlushOn { job_start: true, job_end: true };
     for (on, starts, ends) in [
         (both, true, true),
@@ -188,7 +188,7 @@ fn a_job_that_comes_or_ends_sends_what_was_kept_as_it_is_told_to() {
         bench.pass(1_000_000);
         assert_eq!(between(&bench) >= 26, starts);
         bench.pass(4_000_000);
-        job_goes(&mut bench);
+        job_ends(&mut bench);
         bench.pass(1_500_000);
         assert_eq!(between(&bench) >= 26, ends);
     }
@@ -197,7 +197,7 @@ fn a_job_that_comes_or_ends_sends_what_was_kept_as_it_is_told_to() {
 #[test]
 fn a_large_burst_goes_in_parts_once_a_second_and_the_last_at_the_end() {
     let mut bench = Bench::new(&with_burst(FlushOn::default()));
-    bench.tell("first", "many");
+    bench.report("first", "many");
     bench.pass(3_950_000);
     bench.batches();
     bench.sampler.flush("first");
@@ -243,12 +243,12 @@ fn a_sealing_out_of_turn_is_a_second_from_the_others_and_does_not_move_them() {
 }
 
 #[test]
-fn a_hole_goes_on_to_the_next_tick_and_a_burst_that_ended_keeps_nothing() {
+fn an_outage_lasts_to_the_next_tick_and_an_ended_burst_keeps_nothing() {
     let mut bench = Bench::new(&with_burst(FlushOn::default()));
     bench.pass(1_950_000);
-    bench.tell("first", "denied");
+    bench.report("first", "denied");
     bench.pass(100_000);
-    bench.tell("first", "ok");
+    bench.report("first", "ok");
     bench.pass(1_500_000);
     let gaps = Bench::gaps(&bench.batches());
     assert_eq!((gaps[0].from, gaps[0].to), (second(1), second(3)), "{gaps:?}");

@@ -4,7 +4,7 @@ use super::*;
 use rustix::event::PollFlags;
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::time::Timespec;
-use sources::Quiet;
+use sources::IdleQueues;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -13,26 +13,26 @@ use std::os::fd::AsFd as _;
 fn a_source_that_begins_to_want_it_is_drained_before_its_next_tick_and_no_longer_than_it_wants() {
     let mut bench = Bench::new(&first_only());
     bench.pass(1_500_000);
-    bench.tell("first", "begin");
+    bench.report("first", "begin");
     bench.pass(1_000_000);
-    bench.tell("first", "ok");
+    bench.report("first", "ok");
     bench.pass(1_000_000);
-    let told = &Bench::samples(&bench.batches())["first_value"];
-    assert_eq!(told[..], [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0), (2.1, 1.0), (3.0, 4.0)]);
+    let wanted_jobs = &Bench::samples(&bench.batches())["first_value"];
+    assert_eq!(wanted_jobs[..], [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0), (2.1, 1.0), (3.0, 4.0)]);
 }
 
 #[test]
 fn queues_are_emptied_at_the_multiples_of_what_they_want_and_with_the_ticks() {
     let mut bench = Bench::new(&plan());
     bench.pass(2_100_000);
-    let told = &Bench::samples(&bench.batches())["second_value"];
-    let times: Vec<f64> = told.iter().map(|(at, _)| *at).collect();
+    let wanted_jobs = &Bench::samples(&bench.batches())["second_value"];
+    let times: Vec<f64> = wanted_jobs.iter().map(|(at, _)| *at).collect();
     assert_eq!(times, [0.0, 0.4, 0.8, 1.0, 1.2, 1.6, 2.0]);
 }
 
-static HEARD: Metric = Metric::gauge("listening_heard", Unit::Count, "");
-static LISTENING: SourceSpec = spec("listening", &[&HEARD], |open| listen(open, 720));
-static PATIENT: SourceSpec = spec("listening", &[&HEARD], |open| listen(open, 1300));
+static EVENTS_READ: Metric = Metric::gauge("listening_heard", Unit::Count, "");
+static LISTENING: SourceSpec = spec("listening", &[&EVENTS_READ], |open| listen(open, 720));
+static PATIENT: SourceSpec = spec("listening", &[&EVENTS_READ], |open| listen(open, 1300));
 
 fn listen(open: &Open<'_>, at_most_ms: u64) -> Result<Box<dyn Source>, SourceError> {
     let queue = File::options().read(true).write(true).open(open.root.path().join("queue"));
@@ -55,7 +55,7 @@ impl Source for Listening {
 
     fn drain(&mut self, _: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         self.found = self.queue.read(&mut [0; 100]).unwrap_or(0);
-        out.of_device().gauge(&HEARD, &[], self.found as f64);
+        out.of_device().gauge(&EVENTS_READ, &[], self.found as f64);
         Ok(())
     }
 
@@ -63,9 +63,9 @@ impl Source for Listening {
         Some(Duration::from_millis(100))
     }
 
-    fn quiet(&self) -> Option<Quiet<'_>> {
+    fn quiet(&self) -> Option<IdleQueues<'_>> {
         let (queue, at_most) = (Some(self.queue.as_fd()), self.at_most);
-        (self.found == 0).then_some(Quiet { queues: [queue, None], at_most })
+        (self.found == 0).then_some(IdleQueues { queues: [queue, None], at_most })
     }
 }
 
@@ -89,7 +89,7 @@ fn drains(bench: &mut Bench) -> Vec<(f64, f64)> {
 }
 
 /// The drains, if the given numbers of bytes arrive at the given instants in milliseconds.
-fn heard(spec: &'static SourceSpec, comes: &[(i64, usize)], until_ms: i64) -> Vec<(f64, f64)> {
+fn observed(spec: &'static SourceSpec, comes: &[(i64, usize)], until_ms: i64) -> Vec<(f64, f64)> {
     let (mut bench, mut queue) = listening(spec, 2);
     let mut now_ms = 0;
     for (at_ms, bytes) in comes {
@@ -107,15 +107,15 @@ fn heard(spec: &'static SourceSpec, comes: &[(i64, usize)], until_ms: i64) -> Ve
 #[test]
 fn a_quiet_queue_is_looked_into_when_something_comes_or_its_time_is_over() {
     assert_eq!(
-        heard(&LISTENING, &[], 3_900),
+        observed(&LISTENING, &[], 3_900),
         [(0.0, 0.0), (0.7, 0.0), (1.4, 0.0), (2.0, 0.0), (2.7, 0.0), (3.4, 0.0)]
     );
     assert_eq!(
-        heard(&LISTENING, &[(130, 3)], 1_900),
+        observed(&LISTENING, &[(130, 3)], 1_900),
         [(0.0, 0.0), (0.2, 3.0), (0.3, 0.0), (1.0, 0.0), (1.7, 0.0)],
         "at the next instant, and then until nothing is found"
     );
-    let patient = heard(&PATIENT, &[(130, 3)], 3_900);
+    let patient = observed(&PATIENT, &[(130, 3)], 3_900);
     let times: Vec<f64> = patient.iter().map(|(at, _)| *at).collect();
     assert_eq!(
         times,
@@ -127,11 +127,11 @@ fn a_quiet_queue_is_looked_into_when_something_comes_or_its_time_is_over() {
 #[test]
 fn a_queue_into_which_much_comes_is_looked_into_as_often_as_is_wanted() {
     let comes: Vec<_> = (1..40).map(|at| (at * 10 + 5, 1)).collect();
-    let heard = heard(&LISTENING, &comes, 900);
-    let times: Vec<f64> = heard.iter().map(|(at, _)| *at).collect();
+    let observed = observed(&LISTENING, &comes, 900);
+    let times: Vec<f64> = observed.iter().map(|(at, _)| *at).collect();
     // The bench wakes when data arrives, and nearly due drains join.
     assert_eq!(times, [0.0, 0.075, 0.175, 0.275, 0.375, 0.5, 0.6]);
-    let all: f64 = heard.iter().map(|(_, bytes)| bytes).sum();
+    let all: f64 = observed.iter().map(|(_, bytes)| bytes).sum();
     assert_eq!(all, 39.0);
 }
 
@@ -149,7 +149,7 @@ fn a_job_that_comes_is_looked_at_at_once_though_nothing_comes_into_the_queue() {
 }
 
 #[test]
-fn the_end_of_a_job_that_the_kernel_does_not_tell_is_looked_for_when_a_task_ended() {
+fn an_end_of_a_job_without_an_event_is_looked_for_when_a_task_ended() {
     let (mut bench, mut queue) = listening(&LISTENING, 10);
     let job = "sys/fs/cgroup/cpuacct/oar/someone_7";
     bench.write("proc/self/mounts", "cgroup /sys/fs/cgroup/cpuacct cgroup rw,cpuacct 0 0\n");
@@ -211,8 +211,8 @@ impl Source for Companion {
         Some(Duration::from_millis(100))
     }
 
-    fn quiet(&self) -> Option<Quiet<'_>> {
-        Some(Quiet { queues: [None, None], at_most: Duration::from_secs(1) })
+    fn quiet(&self) -> Option<IdleQueues<'_>> {
+        Some(IdleQueues { queues: [None, None], at_most: Duration::from_secs(1) })
     }
 }
 
@@ -253,9 +253,9 @@ fn who_waits_for_anothers_queue_goes_along_and_does_not_turn_round_and_round() {
         }
     }
     bench.sampler.seal_now();
-    let told = Bench::samples(&bench.batches());
-    assert_eq!(told["listening_heard"].iter().map(|(_, bytes)| bytes).sum::<f64>(), 4.0);
-    let times: Vec<f64> = told["companion_seen"].iter().map(|(at, _)| *at).collect();
+    let wanted_jobs = Bench::samples(&bench.batches());
+    assert_eq!(wanted_jobs["listening_heard"].iter().map(|(_, bytes)| bytes).sum::<f64>(), 4.0);
+    let times: Vec<f64> = wanted_jobs["companion_seen"].iter().map(|(at, _)| *at).collect();
     assert!(times.len() <= 14, "{times:?}");
     for end in [3.082, 4.697] {
         assert!(times.iter().any(|at| (end..end + 0.15).contains(at)), "{times:?}");

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_job_that_ends_is_read_and_told_at_once() {
+fn a_job_that_ends_is_read_and_reported_at_once() {
     let mut plan = plan();
     plan.period = Duration::from_secs(5);
     plan.sources[0].period = Duration::from_secs(5);
@@ -28,7 +28,7 @@ fn a_job_that_ends_is_read_and_told_at_once() {
 }
 
 #[test]
-fn jobs_that_went_while_no_agent_looked_are_told_as_ended() {
+fn jobs_that_went_while_no_agent_looked_are_reported_as_ended() {
     let mut bench = Bench::new(&plan());
     let here = "sys/fs/cgroup/system.slice/slurmstepd.scope/job_7";
     bench.write("proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
@@ -40,11 +40,11 @@ fn jobs_that_went_while_no_agent_looked_are_told_as_ended() {
         JobKey { cluster, id: model::JobId::new(id).unwrap() }
     };
     let open = [(7, Timestamp(START - 9)), (8, Timestamp(START - 7)), (9, second(3))];
-    let told = || WantedJobs {
+    let wanted_jobs = || WantedJobs {
         open: open.iter().map(|(id, start)| (job(*id), *start)).collect(),
         ..WantedJobs::default()
     };
-    bench.sampler.set_jobs(told());
+    bench.sampler.set_jobs(wanted_jobs());
     bench.pass(2_000_000);
     let ends = |batches: &[Batch]| -> Vec<JobEvent> {
         let events = batches.iter().flat_map(|batch| batch.jobs.clone());
@@ -53,7 +53,7 @@ fn jobs_that_went_while_no_agent_looked_are_told_as_ended() {
     assert_eq!(ends(&bench.batches()), [], "what comes to light late is not gone");
     bench.pass(9_000_000);
     // A job that a delayed acknowledgement still lists is not reported twice.
-    bench.sampler.set_jobs(told());
+    bench.sampler.set_jobs(wanted_jobs());
     bench.pass(12_000_000);
     let ended = ends(&bench.batches());
     let [end] = &ended[..] else { panic!("{ended:?}") };
@@ -62,7 +62,7 @@ fn jobs_that_went_while_no_agent_looked_are_told_as_ended() {
 }
 
 #[test]
-fn what_a_jobs_environment_asks_for_is_told_once_it_is_there() {
+fn a_request_in_a_jobs_environment_is_reported_once_it_is_there() {
     let mut bench = Bench::new(&plan());
     let uid = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(bench.dir.path()).unwrap());
     let job = format!("sys/fs/cgroup/freezer/slurm/uid_{uid}/job_7");
@@ -73,20 +73,20 @@ fn what_a_jobs_environment_asks_for_is_told_once_it_is_there() {
     // At first the job has only a process of the scheduler.
     bench.write("proc/3/environ", "HOME=/\0");
     bench.pass(2_000_000);
-    let told = |bench: &Bench| -> Vec<_> {
+    let wanted_jobs = |bench: &Bench| -> Vec<_> {
         let batches = bench.batches();
         let events = batches.into_iter().flat_map(|batch| batch.jobs);
         events.map(|event| (event.key.to_string(), event.stop, event.monitor)).collect()
     };
-    assert_eq!(told(&bench), [("slurm:7".to_owned(), None, None)]);
+    assert_eq!(wanted_jobs(&bench), [("slurm:7".to_owned(), None, None)]);
     bench.write(&format!("{job}/step_batch/cgroup.procs"), "3\n4\n");
     bench.write("proc/4/environ", "A=1\0JOBMETER_MONITOR=perf_.*\0");
     bench.pass(5_000_000);
-    assert_eq!(told(&bench), [("slurm:7".to_owned(), None, Some("perf_.*".into()))]);
+    assert_eq!(wanted_jobs(&bench), [("slurm:7".to_owned(), None, Some("perf_.*".into()))]);
     // The request is known, so no process is read any more.
     bench.write("proc/4/environ", "JOBMETER_MONITOR=net_.*\0");
     bench.pass(30_000_000);
-    assert_eq!(told(&bench), []);
+    assert_eq!(wanted_jobs(&bench), []);
 }
 
 #[test]
@@ -129,9 +129,9 @@ fn a_look_that_hangs_holds_up_no_source_and_no_other_job_is_looked_at_meanwhile(
     let samples = Bench::samples(&bench.batches());
     assert!(samples.values().all(|values| values.len() > 15), "sources are read: {samples:?}");
     assert_eq!(bench.sampler.jobs.iter().len(), 2, "jobs are found");
-    assert!(bench.sampler.wishes.due_us().is_none());
+    assert!(bench.sampler.env_scanner.due_us().is_none());
     bench.sampler.looked(look.make(), generation);
-    assert!(bench.sampler.wishes.due_us().is_some(), "the next is looked at");
+    assert!(bench.sampler.env_scanner.due_us().is_some(), "the next is looked at");
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn readings(bench: &mut Bench, count: u32, cpu_us: i64) {
 }
 
 #[test]
-fn every_step_of_a_source_that_costs_too_much_is_told_and_its_return() {
+fn every_step_of_a_source_that_costs_too_much_is_reported_and_its_return() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("log");
     let flags = vec![("log.file".to_owned(), Raw::One(file.display().to_string()))];
@@ -27,21 +27,21 @@ fn every_step_of_a_source_that_costs_too_much_is_told_and_its_return() {
 
     // 900 ms per reading: with 16 s between two readings the source stays below a tenth of a processor.
     readings(&mut bench, 7, 900_000);
-    assert_eq!(bench.sampler.troubles(), "");
+    assert_eq!(bench.sampler.source_errors(), "");
     readings(&mut bench, 1, 900_000);
     assert_eq!(
-        bench.sampler.troubles(),
+        bench.sampler.source_errors(),
         "first slowed: it uses more than 10 % of a processor; the agent reads it half as often, \
          every 2 s"
     );
     readings(&mut bench, 100, 900_000);
-    assert!(bench.sampler.troubles().ends_with("reads it a sixteenth as often, every 16 s"));
+    assert!(bench.sampler.source_errors().ends_with("reads it a sixteenth as often, every 16 s"));
     readings(&mut bench, 4 * 64, 1_000);
-    assert_eq!(bench.sampler.troubles(), "");
+    assert_eq!(bench.sampler.source_errors(), "");
     assert_eq!(bench.sampler.entries[0].schedule.period_us(), Timestamp::SECOND);
 
     let text = std::fs::read_to_string(&file).unwrap();
-    let told = text.lines().filter_map(|line| line.split_once("source first uses "));
+    let wanted_jobs = text.lines().filter_map(|line| line.split_once("source first uses "));
     let more = "more than 10 % of a processor; the agent reads it";
     let less = "less processor time again; the agent reads it";
     let want = [
@@ -54,5 +54,5 @@ fn every_step_of_a_source_that_costs_too_much_is_told_and_its_return() {
         format!("{less} half as often, every 2 s"),
         format!("{less} as often as configured, every 1 s"),
     ];
-    assert_eq!(told.map(|(_, told)| told).collect::<Vec<_>>(), want);
+    assert_eq!(wanted_jobs.map(|(_, wanted_jobs)| wanted_jobs).collect::<Vec<_>>(), want);
 }

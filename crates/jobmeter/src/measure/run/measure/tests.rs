@@ -22,7 +22,7 @@ fn an_oom_kill_is_noted_once() {
     let mut sink = Sink::new(DeviceId::new("n1").unwrap());
     let job = JobCgroup {
         key: JobKey { cluster: model::ClusterId::local(), id: model::JobId::new(1).unwrap() },
-        spelling: "1".into(),
+        display_id: "1".into(),
         user: None,
         uid: None,
         dirs: Vec::new(),

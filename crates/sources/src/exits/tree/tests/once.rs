@@ -195,11 +195,11 @@ impl Machine {
 }
 
 /// 30, a child of 5 of no job, joins A, uses 7 until it is read and 11 until it ends.
-fn joins_is_read_and_ends(told: fn(&mut Machine)) {
+fn joins_is_read_and_ends(reported: fn(&mut Machine)) {
     let mut m = Machine::new();
     m.fork(5, 30);
     m.find(30).job = Some(A);
-    told(&mut m);
+    reported(&mut m);
     for _ in 0..20 {
         m.now += SECOND / 10;
         m.take(usize::MAX);

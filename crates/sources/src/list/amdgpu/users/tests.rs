@@ -20,7 +20,7 @@ fn job(number: i64, created: i64) -> JobCgroup {
     let path = format!("sys/fs/cgroup/job_{number}");
     JobCgroup {
         key: JobKey { cluster: ClusterId::local(), id: JobId::new(number).unwrap() },
-        spelling: number.to_string().into(),
+        display_id: number.to_string().into(),
         user: None,
         uid: None,
         dirs: vec![JobDir { hierarchy: Hierarchy::Unified, path }],
@@ -77,7 +77,7 @@ impl Machine {
 }
 
 #[test]
-fn what_a_client_used_stays_when_it_closes() {
+fn the_use_of_a_client_remains_when_it_closes() {
     let mut machine = Machine::new();
     machine.processes(1, "10\n");
     machine.client(10, 5, 71, 1000);
@@ -149,7 +149,7 @@ fn a_job_that_comes_later_counts_from_its_beginning() {
 }
 
 #[test]
-fn what_the_compute_driver_tells() {
+fn values_of_the_compute_driver() {
     let mut machine = Machine::new();
     let kfd = |pid: u32, file: &str, value: &str| format!("{KFD}/{pid}/{file}|{value}");
     let put = |machine: &Machine, line: String| {
@@ -183,7 +183,7 @@ fn what_the_compute_driver_tells() {
 }
 
 #[test]
-fn clients_beyond_the_limit_are_told() {
+fn clients_beyond_the_limit_are_reported() {
     let mut machine = Machine::new();
     machine.processes(1, "10\n11\n");
     for file in 0..u32::try_from(CLIENTS_MAX).unwrap() {

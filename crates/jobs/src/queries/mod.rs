@@ -1,0 +1,8 @@
+//! Queries of the registry.
+//!
+//! - `job_lookup`: one job. `job_list`: many jobs, a page at a time. `disagreements`: disagreements between schedulers and
+//!   nodes.
+
+pub(crate) mod disagreements;
+pub(crate) mod job_list;
+pub(crate) mod job_lookup;

@@ -1,0 +1,6 @@
+//! Query types, and the permissions of their readers.
+//!
+//! - `query_engine`: query types and readers. `access_filter`: which jobs, devices and times a reader may see.
+
+pub(crate) mod access_filter;
+pub(crate) mod query_engine;

@@ -1,0 +1,331 @@
+//! Points of one series: samples or rollups in steps, counters as rates.
+
+use crate::engine::access_filter::Visibility;
+use crate::lists::listing::described;
+use crate::ranges::missing_points::{Points, with_missing_points};
+use crate::{RangeQuery, Rate};
+use model::{Kind, Metric, Point, Rollup, Timestamp, increase};
+use std::collections::HashMap;
+use std::sync::Arc;
+use store::{Chunk, SeriesInfo};
+
+/// A series during its conversion to points.
+#[derive(Debug)]
+pub(crate) struct SeriesPoints {
+    pub(crate) info: Arc<SeriesInfo>,
+    seen: Visibility,
+    from: i64,
+    to: i64,
+    step: i64,
+    /// Start of the samples read: a counter that started later has no reading before its first one.
+    since: i64,
+    /// Whether a counter appears as its growth per second.
+    rate: bool,
+    /// The previous reading.
+    before: Option<Point>,
+    bucket: Option<Bucket>,
+    times: Vec<i64>,
+    values: Vec<Option<f64>>,
+    /// For rates: the seconds that each value covers.
+    seconds: Vec<f64>,
+}
+
+/// A step during its aggregation.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    start: i64,
+    /// Gauges: sum of the values. Rates: growth. Raw counters: the last value.
+    sum: f64,
+    /// Gauges: number of values. Rates: seconds covered by the growth.
+    weight: f64,
+}
+
+impl SeriesPoints {
+    /// A series without points, whose samples are read from `since` on.
+    pub(crate) fn new(
+        info: &Arc<SeriesInfo>,
+        query: &RangeQuery,
+        since: Timestamp,
+        seen: &Visibility,
+    ) -> Self {
+        let (info, seen) = (Arc::clone(info), seen.clone());
+        Self {
+            rate: info.kind == Kind::Counter && query.rate == Rate::Counters,
+            info,
+            seen,
+            from: query.from.0,
+            to: query.to.0,
+            step: query.step_us.max(0),
+            since: since.0,
+            before: None,
+            bucket: None,
+            times: Vec::new(),
+            values: Vec::new(),
+            seconds: Vec::new(),
+        }
+    }
+
+    /// Sets the reading before the first one. `None`: no reading since that instant, so a first reading counts
+    /// from a counter start after that instant ([`Point::zero`]).
+    pub(crate) fn set_before(&mut self, (before, since): (Option<Point>, Timestamp)) {
+        self.before = before;
+        if before.is_none() {
+            self.since = since.0;
+        }
+    }
+
+    /// Whether the first reading needs the unknown reading before it to give a rate.
+    pub(crate) fn lacks_before(&self, first: Point) -> bool {
+        self.rate && self.before.is_none() && first.at.0 >= self.from && self.zero(first).is_none()
+    }
+
+    /// The counter's start as a reading of 0, if no reading can lie between it and this first one.
+    fn zero(&self, first: Point) -> Option<Point> {
+        first.zero().filter(|zero| zero.at.0 >= self.since)
+    }
+
+    pub(crate) fn take(&mut self, chunk: &Chunk) {
+        let mut rows = chunk.rows().peekable();
+        while let Some((at, value, start)) = rows.next() {
+            // Of several samples at one instant the last counts, as in rollups.
+            let again = self.rate && rows.peek().is_some_and(|(next, ..)| *next == at);
+            if again || !self.seen.at(at.0) {
+                continue;
+            }
+            let point = Point { at, value, start };
+            if at.0 >= self.from && at.0 <= self.to {
+                self.add(point);
+            }
+            self.before = Some(point);
+        }
+    }
+
+    /// Adds rollup windows. `false`: the rollups have no sum, as for gauges named `*_total`.
+    pub(crate) fn take_windows(&mut self, windows: &[(Timestamp, Rollup)]) -> bool {
+        for (start, rollup) in windows {
+            if start.0 >= self.from && start.0 <= self.to {
+                let (sum, weight) = if self.rate {
+                    let begun = self.growth(rollup.first);
+                    let (grown, seconds) = begun.unwrap_or((0.0, 0.0));
+                    let within = rollup.last.at.since(rollup.first.at) as f64 / 1e6;
+                    (grown + rollup.increase(), seconds + within)
+                } else if self.info.kind == Kind::Counter {
+                    (rollup.last.value, 1.0)
+                } else if store::is_total(&self.info.series.metric) {
+                    return false;
+                } else {
+                    (rollup.sum, rollup.count as f64)
+                };
+                if weight > 0.0 {
+                    self.put(start.0, sum, weight);
+                }
+            }
+            self.before = Some(rollup.last);
+        }
+        true
+    }
+
+    fn add(&mut self, point: Point) {
+        let (sum, weight) = if self.rate {
+            match self.growth(point) {
+                Some(growth) => growth,
+                None => return,
+            }
+        } else {
+            (point.value, 1.0)
+        };
+        self.put(point.at.0, sum, weight);
+    }
+
+    /// Adds a value to the step that contains an instant.
+    fn put(&mut self, at: i64, sum: f64, weight: f64) {
+        let start = if self.step > 0 { at.div_euclid(self.step) * self.step } else { at };
+        match &mut self.bucket {
+            Some(bucket) if bucket.start == start && self.step > 0 => {
+                let last = self.info.kind == Kind::Counter && !self.rate;
+                bucket.sum = if last { sum } else { bucket.sum + sum };
+                bucket.weight = if last { 1.0 } else { bucket.weight + weight };
+            }
+            _ => {
+                self.close();
+                self.bucket = Some(Bucket { start, sum, weight });
+            }
+        }
+    }
+
+    /// Growth of a counter since the previous reading, and the seconds that it covers. A first reading counts
+    /// from the counter's start. `None`: both are unknown, or a part of this time is not visible to the reader.
+    fn growth(&self, point: Point) -> Option<(f64, f64)> {
+        let mut before = self.before.into_iter().chain(self.zero(point));
+        let before = before.find(|before| self.seen.joins(before.at.0, point.at.0))?;
+        let seconds = point.at.since(before.at) as f64 / 1e6;
+        (seconds > 0.0).then(|| (increase(before, point).amount, seconds))
+    }
+
+    fn close(&mut self) {
+        if let Some(bucket) = self.bucket.take() {
+            let value = bucket.sum / bucket.weight;
+            self.times.push(bucket.start);
+            self.values.push(Some(value).filter(|value| value.is_finite()));
+            self.seconds.push(bucket.weight);
+        }
+    }
+
+    pub(crate) fn finish(mut self, help: &HashMap<&str, &Metric>) -> api::RangeSeries {
+        self.close();
+        let Points { times, values, seconds } =
+            with_missing_points(&self.times, &self.values, &self.seconds, self.step);
+        let unit = self.info.unit.word();
+        let value_unit = if self.rate { format!("{unit}/s") } else { unit.to_owned() };
+        let meaning = help.get(&*self.info.series.metric);
+        api::RangeSeries {
+            series: described(&self.info),
+            value_unit,
+            help: meaning.map(|metric| metric.help.to_string()).unwrap_or_default(),
+            times: times.into_iter().map(|at| Timestamp(at).seconds()).collect(),
+            values,
+            seconds: if self.rate { seconds } else { Vec::new() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ranges::range::whole_steps;
+    use model::{DeviceId, Labels, RollupWindows, Series, Unit};
+    use proptest::prelude::*;
+    use store::{Selector, Store};
+
+    const S: i64 = Timestamp::SECOND;
+    type Rows = [(i64, f64, Option<i64>)];
+
+    fn info(kind: Kind) -> Arc<SeriesInfo> {
+        let metric = if kind == Kind::Counter { "x_seconds_total" } else { "x_seconds" };
+        let series = Series {
+            device: DeviceId::new("n1").unwrap(),
+            metric: Arc::from(metric),
+            job: None,
+            labels: Labels::default(),
+        };
+        Arc::new(SeriesInfo { series, unit: Unit::Seconds, kind, divisor: 1 })
+    }
+
+    fn query((from, to): (i64, i64), step: i64, rate: Rate) -> RangeQuery {
+        let (from, to) = (Timestamp(from * S), Timestamp(to * S));
+        RangeQuery { select: Selector::default(), from, to, step_us: step * S, rate }
+    }
+
+    fn chunk(info: &Arc<SeriesInfo>, rows: &Rows) -> Chunk {
+        let at = |start: Option<i64>| start.map(|start| Timestamp(start * S));
+        Chunk {
+            series: Arc::clone(info),
+            times: rows.iter().map(|row| row.0 * S).collect(),
+            values: rows.iter().map(|row| row.1).collect(),
+            starts: rows.iter().enumerate().map(|(row, (_, _, start))| (row, at(*start))).collect(),
+        }
+    }
+
+    fn line(kind: Kind, from: i64, to: i64, step: i64, rows: &Rows) -> api::RangeSeries {
+        let info = info(kind);
+        let query = query((from, to), step, Rate::Counters);
+        let mut line = SeriesPoints::new(&info, &query, query.from, &Visibility::Always);
+        line.take(&chunk(&info, rows));
+        line.finish(&HashMap::new())
+    }
+
+    proptest! {
+        /// Steps of 1 h have the same points from samples, from windows of 5 min and from windows of 1 h.
+        #[test]
+        fn rollups_give_the_points_that_samples_give(
+            steps in prop::collection::vec((1_i64..900, -50_i32..200, any::<bool>()), 1..120),
+            counter in any::<bool>(),
+            rate in any::<bool>(),
+        ) {
+            let kind = if counter { Kind::Counter } else { Kind::Gauge };
+            let (mut at, mut value, mut start) = (3000, 0.0_f64, 2990);
+            let rows: Vec<_> = steps.into_iter().map(|(dt, change, reported)| {
+                at += dt;
+                value += f64::from(change);
+                if counter && value < 0.0 {
+                    value = 0.0;
+                    start = if reported { at - 1 } else { start };
+                }
+                (at, value, reported.then_some(start))
+            }).collect();
+            let info = info(kind);
+            let rate = if rate { Rate::Counters } else { Rate::Raw };
+            let aligned = whole_steps(&query((5000, 40_000), 3600, rate), 3600 * S);
+            prop_assert_eq!((aligned.from.0, aligned.to.0), (3600 * S, 43_200 * S - 1));
+            let first = aligned.from.plus(-3600 * S);
+            let chunk = chunk(&info, &rows);
+            let mut line = SeriesPoints::new(&info, &aligned, first, &Visibility::Always);
+            line.take(&chunk);
+            let want = line.finish(&HashMap::new());
+            for window in Store::WINDOWS_US {
+                let mut rolled = RollupWindows::new(window);
+                let mut windows = Vec::new();
+                for (at, value, start) in chunk.rows() {
+                    windows.extend(rolled.push(Point { at, value, start }));
+                }
+                windows.extend(rolled.finish());
+                windows.retain(|(start, _)| *start >= first && *start <= aligned.to);
+                let mut line = SeriesPoints::new(&info, &aligned, first, &Visibility::Always);
+                prop_assert!(line.take_windows(&windows));
+                let have = line.finish(&HashMap::new());
+                prop_assert_eq!(&have.times, &want.times);
+                for (have, want) in have.values.iter().zip(&want.values) {
+                    let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(1.0);
+                    prop_assert!(match (have, want) {
+                        (Some(have), Some(want)) => near(*have, *want),
+                        (have, want) => have == want,
+                    }, "{have:?} for {want:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn gauges_are_averaged_in_steps_at_whole_multiples() {
+        let rows = [(98, 9.0, None), (101, 1.0, None), (103, 3.0, None), (106, 5.0, None)];
+        let shown = line(Kind::Gauge, 100, 110, 5, &rows);
+        assert_eq!((shown.times, shown.values), (vec![100.0, 105.0], vec![Some(2.0), Some(5.0)]));
+        assert_eq!(shown.value_unit, "seconds");
+    }
+
+    #[test]
+    fn a_rate_is_growth_over_the_time_it_took() {
+        // 2 per second, read every 2 s, in steps of 5 s with two or three readings each.
+        let rows: Vec<_> = (0..15).map(|i| (2 * i, 4.0 * i as f64, None)).collect();
+        let shown = line(Kind::Counter, 10, 28, 5, &rows);
+        assert_eq!(shown.times, [10.0, 15.0, 20.0, 25.0]);
+        assert_eq!(shown.values, [Some(2.0); 4]);
+        assert_eq!(shown.seconds, [6.0, 4.0, 6.0, 4.0]);
+        assert_eq!(shown.value_unit, "seconds/s");
+    }
+
+    #[test]
+    fn a_counter_that_begins_counts_from_its_start() {
+        let rows = [(12, 6.0, Some(10)), (14, 10.0, Some(10))];
+        assert_eq!(line(Kind::Counter, 10, 20, 0, &rows).values, [Some(3.0), Some(2.0)]);
+        // The counter started before the range: its first reading yields no growth.
+        assert_eq!(line(Kind::Counter, 11, 20, 0, &rows).values, [Some(2.0)]);
+    }
+
+    #[test]
+    fn missing_samples_leave_no_points_and_their_growth_makes_no_peak() {
+        let rows =
+            [(0, 0.0, None), (1, 1.0, None), (2, 2.0, None), (12, 12.0, None), (13, 13.0, None)];
+        let shown = line(Kind::Counter, 0, 20, 1, &rows);
+        assert_eq!(shown.times, [1.0, 2.0, 7.0, 12.0, 13.0]);
+        assert_eq!(shown.values, [Some(1.0), Some(1.0), None, Some(1.0), Some(1.0)]);
+        let raw = line(Kind::Gauge, 0, 20, 0, &rows[..3]);
+        assert_eq!(raw.values.len(), 3, "no hole in an even line");
+    }
+
+    #[test]
+    fn what_is_no_number_is_no_value() {
+        let rows = [(0, f64::NAN, None), (1, 1.0, None)];
+        assert_eq!(line(Kind::Gauge, 0, 9, 0, &rows).values, [None, Some(1.0)]);
+    }
+}
