@@ -123,7 +123,7 @@ fn every_error_of_every_layer_is_reported() {
          environment JOBMETER_SPOOL_SYNC: `spool_sync` is `yes`; it wants true or false\n\
          flag --server: `server` is `node`; it wants an address such as http://127.0.0.1:8790 or \
          https://metrics.example, starting with http:// or https://\n\
-         flag --cert: `cert` needs `key` beside it\n\
+         flag --cert: `cert` also needs `key`\n\
          flag --now: `now` needs `root`: a live machine uses its own clock";
     assert_eq!(errors.replace(&file.display().to_string(), "F"), want);
 }

@@ -321,7 +321,7 @@ fn an_arrays_own_number_stands_for_its_parts() {
         assert!(error.contains("part_of=40"), "{error}");
     }
     let unknown = registry.resolve(&"oar:40".parse::<JobName>().unwrap()).unwrap_err();
-    assert_eq!(unknown.to_string(), "no job oar:40 is known");
+    assert_eq!(unknown.to_string(), "there is no job oar:40");
     // Slurm gives the ID of the whole to one of its parts.
     registry.ingest(&[part(40, 3)], at(200)).unwrap();
     assert_eq!(registry.resolve(&"40".parse::<JobName>().unwrap()).unwrap(), key(40));

@@ -298,7 +298,9 @@ mod tests {
         std::fs::create_dir_all(samples.join(SAMPLES_DIR)).unwrap();
         assert!(of(&samples).is_err());
         assert_eq!(of(&store).unwrap(), store);
-        assert_eq!(of(&dir.path().join("other")).unwrap(), dir.path().join("other"));
+        let other = dir.path().join("other");
+        std::fs::create_dir(&other).unwrap();
+        assert_eq!(of(&other).unwrap(), other);
     }
 
     #[test]

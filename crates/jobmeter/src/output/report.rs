@@ -397,7 +397,7 @@ mod tests {
              peak memory           3.0 MiB (largest task)\n  \
              not read at the end   0.500 s: the cgroup was removed before its last reading, or no agent ran\n  \
              left out              read, written, page faults, context switches, time throttled, time waited for \
-             processor, memory and disk: no source counted it (`jobmeter explain METRIC --job ID` says why)\n"
+             processor, memory and disk: no source counted it (`jobmeter explain METRIC --job ID` shows why)\n"
         );
     }
 }

@@ -282,7 +282,7 @@ fn a_backup_into_the_data_folder_is_rejected() {
         let to = format!("{data}/{to}");
         let (code, _, error) = jobmeter_with(&[], &["backup", "--to", &to, "--data", &data]);
         assert_eq!(code, 2, "{error}");
-        assert!(error.contains(&format!("{to} is inside the data folder")), "{error}");
+        assert!(error.contains(&format!("{to} lies inside the store")), "{error}");
         assert!(!std::path::Path::new(&to).try_exists().unwrap());
     }
 }

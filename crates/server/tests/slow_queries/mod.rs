@@ -4,8 +4,9 @@ use crate::*;
 
 /// Returns the log lines of slow queries without the times: the kind, and the text after the seconds.
 fn slow(messages: &str) -> Vec<(String, String)> {
-    let lines =
-        messages.lines().filter_map(|line| line.split_once(" warn server::queries::slow: "));
+    let lines = messages
+        .lines()
+        .filter_map(|line| line.split_once(" warn server::queries::slow_query_log: "));
     let line = |text: &str| {
         let (kind, rest) = text.strip_prefix("slow query: ").unwrap().split_once(": ").unwrap();
         let (seconds, rest) = rest.split_once(" s, ").unwrap();
