@@ -265,7 +265,8 @@ fn top_of_a_server_that_is_not_there_takes_no_terminal() {
 fn top_shows_its_keys() {
     let (code, out, errors) = output(Command::new(program("jobmeter")).args(["top", "--help"]));
     assert_eq!(code, 0, "{errors}");
-    for words in ["Keys: ", "c m r w ", "t n u ", "Enter ", "j shows", "p all", "d all", "/ keeps"]
+    for words in
+        ["Keys: ", "c m r w ", "t n u ", "Enter ", "j shows", "p all", "d all", "/ filters"]
     {
         assert!(out.contains(words), "{words}: {out}");
     }
