@@ -112,7 +112,7 @@ fn prologue_epilogue_and_http_report_jobs() {
         assert_eq!((code, errors.is_empty()), (0, warning.is_empty()), "{name}: {out}{errors}");
         assert!(errors.contains(warning), "{name}: {errors}");
     };
-    let unknown = "the server knows no user `alice`";
+    let unknown = "the server does not know the user `alice`";
     let names = "n1\nn1\nn2.site.example\n";
     run("prologue.sh", &["77", "alice", "physics", "long", names], unknown);
     let begun = report(&server.url, "site:77").unwrap();

@@ -172,7 +172,7 @@ fn a_rejection_by_a_node_is_shown_and_a_change_is_undone() {
     assert!(why.contains("`remote.allow` has no `periods`"), "{why}");
     let reported = done(&server, &["set", "--list"]);
     assert!(
-        reported.contains("0 of 1, rejected by 1") && reported.contains("n1 refuses: "),
+        reported.contains("0 of 1, rejected by 1") && reported.contains("n1 rejects: "),
         "{reported}"
     );
     // The agent applies the other part: it no longer reads the source.
