@@ -127,7 +127,7 @@ fn prologue_epilogue_and_http_report_jobs() {
 
     let with_token = ["jobs", "--token-file", file.to_str().unwrap()];
     let (code, _, errors) = jobmeter(&server.url, &with_token);
-    assert!(code != 0 && errors.contains("reads nothing"), "{errors}");
+    assert!(code != 0 && errors.contains("not reading"), "{errors}");
 
     let (_, shown, _) = jobmeter(&server.url, &["job", "site:77"]);
     assert!(shown.contains("account               physics"), "{shown}");

@@ -335,6 +335,7 @@ fn by_rest(machine: &Machine, url: &str) {
     machine.run("rest_start");
     let mut command = machine.within(program("jobmeter-server").to_str().unwrap());
     let data = machine.folder.path().join("by-rest");
+    std::fs::create_dir(&data).unwrap();
     command.args(["--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
     command.args(["--schedulers-oar-rest", "http://127.0.0.1:18888/oarapi"]);
     let mut server = Running::start(command.stdout(std::process::Stdio::piped()));

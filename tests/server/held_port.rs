@@ -59,9 +59,8 @@ fn a_crash_of_the_agent_does_not_end_the_server() {
     let dir = tempfile::tempdir().unwrap();
     let mut up = Up::start(dir.path(), &["--period", "1s"]);
     let server = server_of(dir.path());
-    let first = until("the agent", Duration::from_secs(20), || {
-        pid_of("jobmeter-agent", dir.path())
-    });
+    let first =
+        until("the agent", Duration::from_secs(20), || pid_of("jobmeter-agent", dir.path()));
     kill(&first);
     until("another agent", Duration::from_secs(20), || {
         pid_of("jobmeter-agent", dir.path()).filter(|second| *second != first)

@@ -92,7 +92,7 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Opens a source; [`Self::told`] reports an error.
+    /// Opens a source; [`Self::checked`] reports an error.
     pub(crate) fn open(
         spec: &'static SourceSpec,
         options: &Options,

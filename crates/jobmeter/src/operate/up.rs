@@ -9,6 +9,7 @@
 use crate::measure::exec::Steps;
 use anyhow::{Context, bail};
 use clap::ArgMatches;
+use kernel::clock::monotonic_us;
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsString;
@@ -19,14 +20,14 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Pause before the restart of a crashed program.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
-/// Restarts of an agent that crashes again within [`STEADY`] of its start. Then it would crash again.
+/// Restarts of an agent that crashes again within [`STEADY_US`] of its start. Then it would crash again.
 const AGENT_RESTARTS_MAX: u32 = 5;
 /// After this time an agent counts as steady.
-const STEADY: Duration = Duration::from_secs(60);
+const STEADY_US: u64 = 60_000_000;
 /// Number of ports tried after the default one, if that is taken and no port was given.
 const PORTS_TRIED: u16 = 100;
 /// Maximum number of connections that wait to be accepted.
@@ -140,26 +141,27 @@ impl Holder {
 /// The starts of the agent, and its arguments.
 struct AgentStarts {
     arguments: Vec<OsString>,
-    last: Instant,
+    /// Time of the latest start, see [`monotonic_us`].
+    last_us: u64,
     /// Restarts since the agent was steady.
     again: u32,
 }
 
 impl AgentStarts {
     fn new(arguments: Vec<OsString>) -> Self {
-        Self { arguments, last: Instant::now(), again: 0 }
+        Self { arguments, last_us: monotonic_us(), again: 0 }
     }
 
     fn start(&mut self, events: &SyncSender<Event>) -> anyhow::Result<Program> {
         let (child, agent) = start("jobmeter-agent", &self.arguments, None)?;
-        self.last = Instant::now();
+        self.last_us = monotonic_us();
         watch(agent.name, child, events.clone());
         Ok(agent)
     }
 
     /// Whether an agent that crashed now may start once more; counts the restart.
     fn may_restart(&mut self) -> bool {
-        if self.last.elapsed() >= STEADY {
+        if monotonic_us().saturating_sub(self.last_us) >= STEADY_US {
             self.again = 0;
         }
         self.again += 1;
@@ -396,7 +398,7 @@ mod tests {
         let mut starts = AgentStarts::new(Vec::new());
         let restarts = (0..9).filter(|_| starts.may_restart()).count();
         assert_eq!(restarts, 5);
-        starts.last = Instant::now().checked_sub(STEADY).unwrap();
+        starts.last_us = monotonic_us().saturating_sub(STEADY_US);
         assert!(starts.may_restart(), "it was steady");
     }
 

@@ -56,7 +56,9 @@ pub(crate) async fn list(
         return reply(&app, &caller, move |engine, context| engine.jobs(&filter, context)).await;
     }
     if filter.limit.is_some_and(|limit| limit > LISTED) {
-        return Err(HttpError::malformed(format!("with `usage`, `limit` must be {LISTED} or less")));
+        return Err(HttpError::malformed(format!(
+            "with `usage`, `limit` must be {LISTED} or less"
+        )));
     }
     let running = RunningQuery::new(&app, "jobs usage", &caller, "");
     let list = move |engine: &QueryEngine, context: &QueryContext| {

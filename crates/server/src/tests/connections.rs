@@ -78,6 +78,7 @@ fn one_peer_cannot_take_every_seat_and_all_cannot_take_more_than_there_are() {
 
 /// Behind a proxy, a local user without a token fills what the server gives one peer, with requests that do not end.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "another user is another process")]
 fn one_local_user_takes_no_connections_of_others_behind_a_proxy() {
     if !rustix::process::geteuid().is_root() {
         return;
