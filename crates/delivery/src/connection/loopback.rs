@@ -309,7 +309,7 @@ mod tests {
             return;
         }
         let (server, [v6, v4]) = two_addresses();
-        let (send, bound) = std::sync::mpsc::channel();
+        let (send, bound) = std::sync::mpsc::sync_channel(1);
         let squatter = std::thread::spawn(move || {
             let user = rustix::thread::Uid::from_raw(65_534);
             // Of this thread alone; the owner of a socket is the thread that creates it.

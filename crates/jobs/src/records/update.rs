@@ -31,7 +31,7 @@ pub struct RecordUpdate {
     pub key: JobKey,
     /// Time of submission.
     pub submit: Option<Timestamp>,
-    /// See [`Record::spelling`].
+    /// See [`Record::display_id`].
     pub display_id: Option<Box<str>>,
     /// See [`Record::part_of`].
     pub part_of: Option<i64>,
@@ -201,7 +201,7 @@ pub struct ReadPosition {
 
 impl Registry {
     /// Applies partial updates in the given order in one transaction. They are on disk when this returns.
-    /// The other rules are those of [`Registry::tell`]. However, a known user ID of a login name stays.
+    /// The other rules are those of [`Registry::ingest`]. However, a known user ID of a login name remains.
     ///
     /// # Errors
     /// SQLite fails. Nothing is stored then, and the caller can retry.

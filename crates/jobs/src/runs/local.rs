@@ -264,7 +264,7 @@ fn draw(db: &Connection) -> Result<JobId, RegistryError> {
 mod tests {
     use super::*;
     use crate::{Limits, Users, Window};
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::sync_channel;
     use std::time::Duration;
 
     #[test]
@@ -272,7 +272,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("registry.sqlite");
         let registry = Registry::open(&path, Limits::default(), Users::default).unwrap();
-        let (done, waiting) = channel();
+        let (done, waiting) = sync_channel(4);
         std::thread::scope(|scope| {
             // A query holds this connection until it ends.
             let query = lock(&registry.reader);
