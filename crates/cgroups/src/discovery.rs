@@ -124,7 +124,7 @@ impl Discovery {
         self.facts.restore_creation_times(made);
     }
 
-    /// The state for [`Self::recall`] in the next run of the program: creation times of the directories of
+    /// The state for [`Self::restore_creation_times`] in the next run of the program: creation times of the directories of
     /// jobs and units.
     pub fn known(&self) -> impl Iterator<Item = KnownDirectory> {
         let of_interest =

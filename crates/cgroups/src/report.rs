@@ -63,7 +63,7 @@ pub struct Report {
     pub mounts: Vec<Mount>,
     /// Places where discovery looks for jobs.
     pub places: Vec<SearchedPlace>,
-    /// Rejected directories, at most [`REFUSED_SHOWN_MAX`].
+    /// Rejected directories, at most [`REJECTED_SHOWN_MAX`].
     pub rejected: Vec<RejectedDirectory>,
     /// Slurm's directories with a job ID that is unknown on this node, with a leading `/`.
     pub unresolved: Vec<String>,

@@ -136,10 +136,10 @@ impl Archive {
     }
 }
 
-/// Whether a store would begin its archive in this directory, without changes. Finds the errors of [`Archive::open`].
+/// Whether a store would begin its archive in this directory, without changes. Finds the errors of `Archive::open`.
 ///
 /// # Errors
-/// As for [`Archive::open`].
+/// As for `Archive::open`.
 pub fn check_archive(disk: &dyn Disk, data: &Path, dir: &Path) -> Result<bool, OpenError> {
     let manifest = Manifest::read(disk, data)?.unwrap_or_default();
     if begins(disk, &manifest, dir)? {

@@ -84,7 +84,7 @@ pub enum Answer<'a> {
     Gone,
 }
 
-/// Requests of [`Query::ask`] without a usable answer.
+/// Requests of [`Query`] without a usable answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueryErrors {
     /// The kernel did not answer: no memory, or a full buffer.
