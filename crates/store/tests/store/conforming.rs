@@ -34,9 +34,19 @@ fn settings(rules: &Rules) -> Settings {
     }
 }
 
+/// Opens the store. Other tests of this process start programs: between fork and exec, each holds a copy of
+/// the lock that this store has just closed.
 fn open(dir: &tempfile::TempDir, settings: &Settings, clock: &Clock) -> Store {
-    let clock = clock.clone();
-    Store::open(dir.path(), settings.clone(), Arc::new(move || clock.now())).unwrap().0
+    for _ in 0..500 {
+        let clock = clock.clone();
+        match Store::open(dir.path(), settings.clone(), Arc::new(move || clock.now())) {
+            Err(store::OpenError::Locked { .. }) => {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            opened => return opened.unwrap().0,
+        }
+    }
+    panic!("{} stays locked", dir.path().display());
 }
 
 fn selector(query: &Query) -> store::Selector {
