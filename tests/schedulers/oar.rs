@@ -238,8 +238,13 @@ fn jobs_of_a_real_oar_are_known_measured_and_accounted() {
     running(&server.url, heavy);
 
     let used = watch.join().unwrap();
-    let job = over(&server.url, heavy);
+    over(&server.url, heavy);
     promoted(&server, "", "", &[]);
+    // OAR may report the end before the agent sends the exit records of the job's tasks.
+    let job = until("the job's exit records", Duration::from_secs(30), || {
+        let job = report(&server.url, heavy)?;
+        (job["totals"]["io_write_bytes"].as_f64()? > 0.0).then_some(job)
+    });
     check_heavy(&job, used);
     check_array(&server.url, &array);
     let arguments = scheduler(&server.url);
