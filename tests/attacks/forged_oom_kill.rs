@@ -1,6 +1,6 @@
 //! A memory cgroup whose name imitates the kernel's record of an OOM kill gives no kill to another job.
 
-use crate::common::programs::{Running, Server, program, root, until};
+use crate::common::programs::{Running, Server, root, until};
 use crate::common::up::{alone, jobmeter, node_alive};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -64,10 +64,7 @@ fn a_cgroups_name_forges_no_kill_of_another_job() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir.path().join("data"), &[]);
-    let mut command = Command::new(program("jobmeter-agent"));
-    command.env("JOBMETER_AGENT_FILE", "/dev/null");
-    command.args(["--server", &server.url, "--period", "1s", "--device", "forged", "--spool"]);
-    let mut agent = Running::start(command.arg(dir.path().join("spool")).stdout(Stdio::null()));
+    let mut agent = Running::agent(&server.url, "forged", &dir.path().join("spool"));
     node_alive(&server.url);
     let victim = Cgroup::create(VICTIM);
     let mut idle = victim.run("exec sleep 300");

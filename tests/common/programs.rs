@@ -42,6 +42,14 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Starts an agent that reads no settings file, with a period of 1 s.
+    pub(crate) fn agent(url: &str, device: &str, spool: &Path) -> Self {
+        let mut command = Command::new(program("jobmeter-agent"));
+        command.env("JOBMETER_AGENT_FILE", "/dev/null");
+        command.args(["--server", url, "--period", "1s", "--device", device]);
+        Self::start(command.arg("--spool").arg(spool).stdout(Stdio::null()))
+    }
+
     pub(crate) fn start(command: &mut Command) -> Self {
         let name = format!("{command:?}");
         let child = command.stderr(Stdio::piped()).spawn().expect(&name);

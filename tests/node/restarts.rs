@@ -29,10 +29,7 @@ os._exit(0)
 "#;
 
 fn start_agent(url: &str, spool: &Path) -> Running {
-    let mut command = Command::new(program("jobmeter-agent"));
-    command.env("JOBMETER_AGENT_FILE", "/dev/null");
-    command.args(["--server", url, "--period", "1s", "--device", "restarts"]);
-    Running::start(command.arg("--spool").arg(spool).stdout(Stdio::null()))
+    Running::agent(url, "restarts", spool)
 }
 
 fn start_load(url: &str, dir: &Path) -> Child {

@@ -1,12 +1,11 @@
 //! An OOM kill in a memory cgroup, from the kernel's log to the reports of `jobmeter run`, `jobmeter job` and
 //! SQL.
 
-use crate::common::programs::{Running, Server, program, root, until};
+use crate::common::programs::{Running, Server, root, until};
 use crate::common::up::{alone, jobmeter, node_alive};
 use crate::numbers::truth::python;
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// A child that allocates more memory than the limit is killed. Its parent survives, and exits with 3.
@@ -57,10 +56,7 @@ fn an_oom_kill_is_in_the_report_of_run_in_job_and_in_sql() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(&dir.path().join("data"), &[]);
-    let mut command = Command::new(program("jobmeter-agent"));
-    command.env("JOBMETER_AGENT_FILE", "/dev/null");
-    command.args(["--server", &server.url, "--period", "1s", "--device", "oom", "--spool"]);
-    let mut agent = Running::start(command.arg(dir.path().join("spool")).stdout(Stdio::null()));
+    let mut agent = Running::agent(&server.url, "oom", &dir.path().join("spool"));
     node_alive(&server.url);
     let Some(report) = run(&server.url, "oom") else { return };
     check(&report["oom_kills"][0], "run");

@@ -174,10 +174,10 @@ fn a_job_between_two_readings_with_a_removed_cgroup_is_reported_to_a_second() {
     });
     for (id, used) in used {
         let reported = last_reported(&agent, Some(id), "cgroup_cpu_seconds_total").unwrap_or(0.0);
-        println!("job {id} used {used:.3} s, of which {reported:.3} s were told");
+        println!("job {id} used {used:.3} s, of which {reported:.3} s were reported");
         assert!(reported <= used + 0.1, "no more than it used: {reported} of {used}");
         // 1 s between two polls, and up to 0.5 s of delay on a busy machine.
-        assert!(reported >= used - 1.5, "told are {reported} s of {used}");
+        assert!(reported >= used - 1.5, "{reported} s of {used} are reported");
     }
 }
 

@@ -70,5 +70,5 @@ fn a_thousand_readings_a_second_disturb_no_other_source_and_make_no_more_batches
     let reported = read as f64 + missed;
     // On a busy machine one tick may be up to 1 s late. Its missed ticks are then counted after the edge.
     let slack = 0.05 * due as f64 + 1000.0;
-    assert!((reported - due as f64).abs() <= slack, "{reported} of {due} ticks are told of");
+    assert!((reported - due as f64).abs() <= slack, "{reported} of {due} ticks are reported");
 }

@@ -41,7 +41,7 @@ pub(crate) async fn gate(
     let route = Route::of(request.uri().path());
     let coding = Coding::accepted(request.headers());
     let admitted = admit(&app, &request);
-    let audited = log::log_enabled!(log::Level::Trace)
+    let traced = log::log_enabled!(log::Level::Trace)
         .then(|| format!("{} {} of {admitted:?}", request.method(), request.uri().path()));
     let admitted = admitted.and_then(|caller| Ok((request_slot(&app, &caller)?, caller)));
     let response = match admitted {
@@ -71,8 +71,8 @@ pub(crate) async fn gate(
     if let Some(why) = response.extensions().get::<Why>() {
         app.counts.http_errors.add(*why, 1);
     }
-    if let Some(audited) = audited {
-        log::trace!("{audited}: {}", response.status());
+    if let Some(traced) = traced {
+        log::trace!("{traced}: {}", response.status());
     }
     app.counts.answered(route, response.status().as_u16(), began.elapsed());
     let mut response = compress(coding, response);
