@@ -5,7 +5,7 @@ use crate::people::names::{NameSource, learn, uid_of};
 use crate::records::store_records::{digest, known, write};
 use crate::runs::store_runs::relate;
 use crate::{Limits, Record, Registry, RegistryError};
-use model::{ClusterId, JobState, Resources, Timestamp};
+use model::{JobState, Resources, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};
 
 /// Maximum length of a text in a record, in bytes. Longer texts are cut.
@@ -32,7 +32,7 @@ pub struct IngestStats {
     /// Rejected records. Their time or amount is impossible, their job is local, or the registry is full.
     /// Or their end precedes their start.
     pub rejected: u64,
-    /// The part of `refused` with an end before the start.
+    /// The part of `rejected` with an end before the start.
     pub backwards: u64,
     /// Records stored in part. A text, or a list of types, nodes or steps, exceeded its limit.
     pub cut: u64,
@@ -165,7 +165,7 @@ fn possible(record: &Record, received: Timestamp) -> bool {
         let real = |seconds: Option<f64>| seconds.is_none_or(|s| s.is_finite() && s >= 0.0);
         real(of.wall_seconds) && real(of.cpu_seconds)
     };
-    record.key.cluster.as_str() != ClusterId::LOCAL
+    !record.key.cluster.reads_as_local()
         && times.all(|at| range.contains(&at))
         && amounts(&record.requested)
         && amounts(&record.used)

@@ -4,7 +4,7 @@ use crate::common::registry::lock;
 use crate::runs::store_visits::{Ingestion, Pending, TimedEvent, VisitChange, ingest};
 use crate::runs::{env_requests, oom_kills};
 use crate::{Registry, RegistryError};
-use model::{JobEvent, Timestamp};
+use model::{ClusterId, JobEvent, Timestamp};
 use rusqlite::TransactionBehavior;
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub struct Applied {
     pub known: u64,
     /// Events with a new request environment variable. Other counts may include them too.
     pub requested: u64,
-    /// Rejected events: an impossible time, a local job that was registered for another device, or too many
+    /// Rejected events: an impossible time, a cluster such as `LOCAL`, a local job that was registered for another device, or too many
     /// visits of the job, in total or on the device.
     pub rejected: u64,
 }
@@ -94,7 +94,8 @@ impl Registry {
 /// or end in the future.
 const AHEAD_US: i64 = 60 * Timestamp::SECOND;
 
-/// Tests whether the times are plausible. Times before the year 2000 or more than 24 h ahead are clock
+/// Tests whether an event is plausible: its cluster, and its times. A cluster `Local` or `LOCAL` would pass for the
+/// cluster of `jobmeter run`. Times before the year 2000 or more than 24 h ahead are clock
 /// errors. So is a start or an end more than [`AHEAD_US`] ahead by the server's clock. An end before
 /// the start comes from a clock that was set back, and counts as an end at the start.
 fn possible(event: &JobEvent, clock_us: i64, received: Timestamp) -> bool {
@@ -102,14 +103,16 @@ fn possible(event: &JobEvent, clock_us: i64, received: Timestamp) -> bool {
     let range = Timestamp::YEAR_2000..=latest;
     let ahead = |at: &Timestamp| at.plus(clock_us.saturating_neg()).since(received) > AHEAD_US;
     let mut times = [Some(event.start), event.stop].into_iter().flatten();
-    times.all(|at| range.contains(&at) && !ahead(&at))
+    let cluster = &event.key.cluster;
+    (cluster.as_str() == ClusterId::LOCAL || !cluster.reads_as_local())
+        && times.all(|at| range.contains(&at) && !ahead(&at))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Limits, Users};
-    use model::{ClusterId, DeviceId, JobId, JobKey};
+    use model::{DeviceId, JobId, JobKey};
 
     fn event(second: i64, device: &str) -> JobEvent {
         let key = JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(7).unwrap() };
@@ -139,6 +142,23 @@ mod tests {
             assert_eq!(applied.rejected, 0);
         }
         total() - before
+    }
+
+    #[test]
+    fn no_cluster_passes_for_that_of_local_jobs() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("registry.sqlite");
+        let registry = Registry::open(&path, Limits::default(), Users::default).unwrap();
+        let at = Timestamp::from_seconds(1_700_900_000);
+        let taken = |cluster: &str| {
+            let mut event = event(0, "n1");
+            event.key.cluster = ClusterId::new(cluster).unwrap();
+            registry.apply(&[event], at).unwrap()
+        };
+        for cluster in ["LOCAL", "Local"] {
+            assert_eq!(taken(cluster), Applied { rejected: 1, ..Applied::default() }, "{cluster}");
+        }
+        assert_eq!(taken("local").began, 1);
     }
 
     #[test]
