@@ -2,7 +2,7 @@
 //! the server.
 
 use crate::server::client::{Client, path};
-use clap::{Arg, ArgMatches, Command};
+use clap::{Args as _, Command};
 use clap_complete::Shell;
 use config::paths::CLIENT_FILE;
 use std::io::{self, Write};
@@ -42,24 +42,29 @@ const ARGUMENTS: [(&str, &str); 11] = [
     ("account delete", "accounts"),
 ];
 
+/// Prints values for shell completion, one a line
+#[derive(clap::Args, Debug)]
+pub(crate) struct ValuesArgs {
+    /// Which values
+    #[arg(value_parser = KINDS)]
+    kind: String,
+    /// The command line up to the cursor
+    #[arg(allow_hyphen_values = true)]
+    line: Option<String>,
+}
+
 pub(crate) fn command() -> Command {
-    let kind = Arg::new("kind").required(true).value_parser(KINDS).help("Which values");
-    let line = Arg::new("line").allow_hyphen_values(true).help("The command line up to the cursor");
-    Command::new(COMMAND)
-        .hide(true)
-        .about("Prints values for shell completion, one a line")
-        .args([kind, line])
+    ValuesArgs::augment_args(Command::new(COMMAND).hide(true))
 }
 
 /// Prints values; prints nothing if the server does not answer within 1 s. Each value begins with the list that the
 /// last word of the command line already has.
 pub(crate) fn values(
     client_settings: &config::ClientSettings,
-    matches: &ArgMatches,
+    args: &ValuesArgs,
     commands: Command,
 ) -> anyhow::Result<ExitCode> {
-    let kind = matches.get_one::<String>("kind").map_or("", String::as_str).to_owned();
-    let line = matches.get_one::<String>("line").map_or("", String::as_str);
+    let (kind, line) = (args.kind.clone(), args.line.as_deref().unwrap_or_default());
     let head = list_before(line);
     if !head.is_empty() && !is_word(head) {
         return Ok(ExitCode::SUCCESS);

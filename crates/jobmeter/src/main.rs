@@ -13,14 +13,17 @@ mod output;
 mod server;
 
 use anyhow::Context;
-use clap::ArgMatches;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
+use clap::{ArgMatches, FromArgMatches as _};
+use cli::Commands;
+use complete::ValuesArgs;
 use config::paths;
 use delivery::wall as clock;
 use kernel::Root;
 use model::DeviceId;
 use server::client::Client;
+use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
@@ -118,12 +121,22 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 }
 
 fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    // These commands describe the programs, and read no settings.
-    match matches.subcommand() {
-        Some(("completions", matches)) => return manual::completions(matches),
-        Some(("man", matches)) => return manual::man(matches),
-        _ => {}
+    // Values for shell completion come from a hidden command beside the others.
+    if let Some((complete::COMMAND, values)) = matches.subcommand() {
+        let (config, values) = (client_config(matches)?, ValuesArgs::from_arg_matches(values)?);
+        return complete::values(&config.client_settings, &values, cli::command());
     }
+    let command = Commands::from_arg_matches(matches)?;
+    match &command {
+        // These commands describe the programs, and read no settings.
+        Commands::Completions(args) => manual::completions(args, cli::command()),
+        Commands::Man(args) => manual::man(args, cli::command()),
+        _ => execute(&command, matches, &client_config(matches)?),
+    }
+}
+
+/// The settings of the command, from its file, the environment and the options of `matches`.
+fn client_config(matches: &ArgMatches) -> anyhow::Result<config::ClientConfig> {
     let settings = config::client_settings();
     let environment = |name: &str| std::env::var(name).ok();
     let flags = config::given(&settings, matches, "client", paths::CLIENT_FILE, &environment);
@@ -134,39 +147,48 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         // The error of a closed standard error is ignored.
         server::plain::note(line).ok();
     }
+    Ok(config)
+}
+
+/// Executes a command that has settings.
+fn execute(
+    command: &Commands,
+    matches: &ArgMatches,
+    config: &config::ClientConfig,
+) -> anyhow::Result<ExitCode> {
     config::log::set(&config.log, clock).context("opening the log")?;
-    let client = || client(&config.client_settings);
-    let done = match matches.subcommand() {
-        Some(("up", matches)) => return operate::up::up(matches, &config.client_settings),
-        Some(("server", matches)) => return program(matches),
-        Some(("run", matches)) => return measure::run::run(&client()?, matches, &device()?),
-        Some((complete::COMMAND, matches)) => {
-            return complete::values(&config.client_settings, matches, cli::command());
+    let settings = &config.client_settings;
+    let client = || client(settings);
+    let done = match command {
+        Commands::Up(args) => {
+            return operate::up::up(args, matches.get_count("verbose"), settings);
         }
-        Some(("jobs", matches)) => return look::jobs::jobs(&client()?, matches),
-        Some(("job", matches)) => look::jobs::job(&client()?, matches, &device()?),
-        Some(("nodes", matches)) => return look::nodes_command::nodes(&client()?, matches),
-        Some(("explain", matches)) => return look::nodes_command::explain(&client()?, matches),
-        Some(("get", matches)) => return look::data_queries::get(&client()?, matches),
-        Some(("gaps", matches)) => return look::gaps::gaps(&client()?, matches),
-        Some(("sql", matches)) => look::data_queries::sql(&client()?, matches),
-        Some(("set", matches)) => return change::demand::set(&client()?, matches),
-        Some(("flush", matches)) => return change::demand::flush(&client()?, matches),
-        Some(("promote", matches)) => return change::demand::promote(&client()?, matches),
-        Some(("token", matches)) => change::access::token(&client()?, matches),
-        Some(("account", matches)) => change::access::account(&client()?, matches),
-        Some(("audit", matches)) => look::audit::audit(&client()?, matches),
-        Some(("sources", matches)) => node::sources_of_node::sources(matches, &device()?),
-        Some(("top", matches)) if node::top::is_of_server(matches) => {
-            node::top::top_of_server(matches, client()?)
+        Commands::Server { arguments } => return program(arguments),
+        Commands::Run(args) => return measure::run::run(&client()?, args, &device()?),
+        Commands::Jobs(args) => return look::jobs::jobs(&client()?, args),
+        Commands::Job(args) => look::job::job(&client()?, args, &device()?),
+        Commands::Nodes(args) => return look::nodes_command::nodes(&client()?, args),
+        Commands::Explain(args) => return look::nodes_command::explain(&client()?, args),
+        Commands::Get(args) => return look::data_queries::get(&client()?, args),
+        Commands::Gaps(args) => return look::gaps::gaps(&client()?, args),
+        Commands::Sql(args) => look::data_queries::sql(&client()?, args),
+        Commands::Set(args) => return change::demand::set(&client()?, args),
+        Commands::Flush(args) => return change::demand::flush(&client()?, args),
+        Commands::Promote(args) => return change::demand::promote(&client()?, args),
+        Commands::Token(args) => change::access::token(&client()?, args),
+        Commands::Account(args) => change::access::account(&client()?, args),
+        Commands::Audit(args) => look::audit::audit(&client()?, args),
+        Commands::Sources(args) => node::sources_of_node::sources(args, &device()?),
+        Commands::Top(args) if args.cluster || matches.contains_id("server") => {
+            node::top::top_of_server(args, client()?)
         }
-        Some(("top", matches)) => node::top::top(matches, &device()?),
-        Some(("doctor", matches)) => return node::doctor::doctor(matches, &device()?),
-        Some(("capture", matches)) => node::sources_of_node::capture(matches, &device()?),
-        Some(("backup", matches)) => operate::backup::backup(matches),
-        Some(("check", matches)) => return operate::check::check(matches),
-        Some(("verify", matches)) => return operate::verify::verify(matches),
-        _ => anyhow::bail!("unknown command; see jobmeter --help"),
+        Commands::Top(args) => node::top::top(args, &device()?),
+        Commands::Doctor(args) => return node::doctor::doctor(args, &device()?),
+        Commands::Capture(args) => node::sources_of_node::capture(args, &device()?),
+        Commands::Backup(args) => operate::backup::backup(args),
+        Commands::Check(args) => return operate::check::check(args),
+        Commands::Verify(args) => return operate::verify::verify(args),
+        Commands::Completions(_) | Commands::Man(_) => Ok(()),
     };
     done.map(|()| ExitCode::SUCCESS)
 }
@@ -195,11 +217,9 @@ fn device() -> anyhow::Result<String> {
 }
 
 /// Replaces this process by the server program in the same directory.
-fn program(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let arguments =
-        matches.get_many::<std::ffi::OsString>("arguments").unwrap_or_default().cloned();
+fn program(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let mut words = vec!["--".into(), operate::up::beside("jobmeter-server")?.into_os_string()];
-    words.extend(arguments);
+    words.extend_from_slice(arguments);
     let Err(error) = measure::exec::become_program(&words);
     Err(error)
 }

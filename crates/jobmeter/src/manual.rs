@@ -1,24 +1,48 @@
 //! `jobmeter completions` and `jobmeter man`: completion scripts and manual pages generated from the command
 //! lines.
 
-use crate::cli;
 use anyhow::Context;
-use clap::{ArgMatches, Command};
+use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// `jobmeter completions`.
-pub(crate) fn completions(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let text = |name| matches.get_one::<String>(name).map_or("", String::as_str);
-    let shell: Shell = text("shell").parse().map_err(anyhow::Error::msg)?;
-    let program = text("program");
+/// The programs, each with a command line and a manual page.
+const PROGRAMS: [&str; 3] = ["jobmeter", "jobmeter-agent", "jobmeter-server"];
+
+/// Prints the completion script of a program for a shell
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Example: jobmeter completions bash > ~/.local/share/bash-completion/completions/jobmeter"
+)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL", value_parser = ["bash", "zsh", "fish"])]
+    shell: String,
+    /// The program
+    #[arg(value_name = "PROGRAM", value_parser = PROGRAMS, default_value = "jobmeter")]
+    program: String,
+}
+
+/// Writes the manual pages of all programs, or prints that of `jobmeter`
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: jobmeter man | man -l -")]
+pub(crate) struct ManArgs {
+    /// Folder to write them to; it must be there
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// `jobmeter completions`. `own` is the command line of `jobmeter`.
+pub(crate) fn completions(args: &CompletionsArgs, own: Command) -> anyhow::Result<ExitCode> {
+    let shell: Shell = args.shell.parse().map_err(anyhow::Error::msg)?;
+    let program = &*args.program;
     // The script goes to memory first, because the library panics on a write error.
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command_of(program), program, &mut script);
+    clap_complete::generate(shell, &mut command_of(program, own), program, &mut script);
     let script = String::from_utf8(script).context("the library wrote no UTF-8")?;
     let script =
         if program == "jobmeter" { crate::complete::with_values(shell, &script) } else { script };
@@ -26,16 +50,16 @@ pub(crate) fn completions(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `jobmeter man`.
-pub(crate) fn man(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let Some(dir) = matches.get_one::<String>("dir") else {
+/// `jobmeter man`. `own` is the command line of `jobmeter`.
+pub(crate) fn man(args: &ManArgs, own: Command) -> anyhow::Result<ExitCode> {
+    let Some(dir) = &args.dir else {
         let mut page = Vec::new();
-        Man::new(whole(cli::command())).render(&mut page)?;
+        Man::new(whole(own)).render(&mut page)?;
         io::stdout().lock().write_all(&page)?;
         return Ok(ExitCode::SUCCESS);
     };
-    for (name, page) in pages()? {
-        let path = Path::new(dir).join(name);
+    for (name, page) in pages(&own)? {
+        let path = dir.join(name);
         replace(&path, &page).with_context(|| path.display().to_string())?;
     }
     Ok(ExitCode::SUCCESS)
@@ -50,19 +74,19 @@ fn replace(path: &Path, page: &[u8]) -> io::Result<()> {
     File::create_new(path)?.write_all(page)
 }
 
-fn command_of(program: &str) -> Command {
+fn command_of(program: &str, own: Command) -> Command {
     match program {
         "jobmeter-agent" => config::agent_command(&agent::source_settings()),
         "jobmeter-server" => config::server_command(),
-        _ => cli::command(),
+        _ => own,
     }
 }
 
 /// Every page with its file name: one per program, and one per command of `jobmeter`.
-fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
+fn pages(own: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut pages = Vec::new();
-    for program in cli::PROGRAMS {
-        add(whole(command_of(program)), &mut pages)?;
+    for program in PROGRAMS {
+        add(whole(command_of(program, own.clone())), &mut pages)?;
     }
     Ok(pages)
 }
@@ -98,7 +122,7 @@ mod tests {
 
     fn texts() -> BTreeMap<String, String> {
         let text = |(name, page): (String, Vec<u8>)| (name, String::from_utf8(page).unwrap());
-        let pages = pages().unwrap();
+        let pages = pages(&crate::cli::command()).unwrap();
         let (count, texts) = (pages.len(), pages.into_iter().map(text).collect::<BTreeMap<_, _>>());
         assert_eq!(texts.len(), count, "no two pages of one name");
         texts
@@ -162,8 +186,9 @@ mod tests {
     fn every_command_and_option_has_an_entry() {
         let texts = texts();
         let mut written = Vec::new();
+        let own = crate::cli::command();
         let mut left: Vec<Command> =
-            cli::PROGRAMS.iter().map(|program| whole(command_of(program))).collect();
+            PROGRAMS.iter().map(|program| whole(command_of(program, own.clone()))).collect();
         while let Some(command) = left.pop() {
             written.push(check(&command, &texts));
             let inner = command.get_subcommands().filter(|inner| has_page(inner));

@@ -1,35 +1,84 @@
 //! Commands of access control: token, account.
 
 use crate::output::csv_rows;
+use crate::output::options::{JsonOption, ListFormat};
 use crate::output::show::{self, Table};
 use crate::output::times::{duration, machine, machine_value};
 use crate::server::client::{Client, escape};
 use crate::server::plain::{note, plain_lines};
 use anyhow::{Context, bail};
-use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
+/// Creates, lists and revokes tokens for programs on other machines
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: jobmeter token create --for 30d --note laptop")]
+pub(crate) struct TokenArgs {
+    #[command(subcommand)]
+    action: TokenAction,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum TokenAction {
+    Create(CreateToken),
+    List(ListTokens),
+    Revoke(RevokeToken),
+}
+
+/// Creates a token and prints it once
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Example: jobmeter token create --for 30d --note laptop > ~/.jobmeter-token"
+)]
+struct CreateToken {
+    /// read: reads what you may read, writes nothing; administrators also: agent[:NODE], user[:USER], read:USER,
+    /// jobs[:CLUSTER] (reports a scheduler's jobs, reads nothing), staff[:USER] or admin [default: read]
+    #[arg(long, value_name = "SCOPE")]
+    scope: Option<String>,
+    /// How long it is valid, such as 30d [default: as long as allowed]
+    #[arg(long = "for", value_name = "TIME")]
+    age: Option<String>,
+    /// A note on its purpose
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+    #[command(flatten)]
+    format: JsonOption,
+}
+
+/// Lists your tokens; administrators and staff see all
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: jobmeter token list")]
+struct ListTokens {
+    #[command(flatten)]
+    format: ListFormat,
+}
+
+/// Revokes a token now
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: jobmeter token revoke 7")]
+struct RevokeToken {
+    /// Its ID in the list
+    #[arg(value_name = "TOKEN")]
+    id: String,
+    #[command(flatten)]
+    format: JsonOption,
+}
+
 /// `jobmeter token`.
-pub(crate) fn token(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
-    match matches.subcommand() {
-        Some(("create", matches)) => create(client, matches),
-        Some(("list", matches)) => tokens(client, matches),
-        Some(("revoke", matches)) => revoke(client, matches),
-        _ => bail!("missing subcommand: jobmeter token create, list or revoke"),
+pub(crate) fn token(client: &Client, args: &TokenArgs) -> anyhow::Result<()> {
+    match &args.action {
+        TokenAction::Create(args) => create(client, args),
+        TokenAction::List(args) => tokens(client, args.format),
+        TokenAction::Revoke(args) => revoke(client, args),
     }
 }
 
-fn text(matches: &ArgMatches, name: &str) -> Option<String> {
-    matches.get_one::<String>(name).cloned()
-}
-
-fn create(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
-    let age = text(matches, "for").map(|age| duration("for", &age));
+fn create(client: &Client, args: &CreateToken) -> anyhow::Result<()> {
+    let age = args.age.as_deref().map(|age| duration("for", age));
     let new = api::NewToken {
-        scope: text(matches, "scope").unwrap_or_else(|| "read".to_owned()),
+        scope: args.scope.clone().unwrap_or_else(|| "read".to_owned()),
         expires_in_seconds: age.transpose()?.map(|age| age.as_secs()),
-        note: text(matches, "note"),
+        note: args.note.clone(),
     };
     if new.expires_in_seconds == Some(0) {
         bail!("--for: a token must be valid for 1s at least; write 12h or 30d");
@@ -38,7 +87,7 @@ fn create(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
         bail!("standard output is closed: the token cannot be printed, and none was created");
     }
     let made: api::CreatedToken = client.post("/api/v1/tokens", &new)?;
-    let json = matches.get_flag("json");
+    let json = args.format.json;
     let text = match json {
         true => machine_value(serde_json::to_value(&made)?).to_string(),
         false => made.token,
@@ -77,17 +126,17 @@ fn is_closed(output: BorrowedFd<'_>) -> bool {
     own.is_none() || is_null && flags.is_none_or(|flags| flags.contains(rustix::fs::OFlags::RDWR))
 }
 
-fn tokens(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+fn tokens(client: &Client, format: ListFormat) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     if csv_rows::written(
-        matches,
+        format.csv,
         &api::columns::<api::Token>(),
         || client.text("/api/v1/tokens", "application/json"),
         &mut out,
     )? {
         return Ok(());
     }
-    if matches.get_flag("json") {
+    if format.json {
         writeln!(out, "{}", machine(&client.text("/api/v1/tokens", "application/json")?))?;
         return Ok(out.flush()?);
     }
@@ -119,13 +168,11 @@ fn tokens(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-fn revoke(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
-    let id =
-        text(matches, "id").context("missing token ID; `jobmeter token list` shows the IDs")?;
-    let path = format!("/api/v1/tokens/{}/revoke", escape(&id));
+fn revoke(client: &Client, args: &RevokeToken) -> anyhow::Result<()> {
+    let path = format!("/api/v1/tokens/{}/revoke", escape(&args.id));
     let token: api::Token = client.post(&path, &serde_json::json!({}))?;
     let mut out = io::stdout().lock();
-    if matches.get_flag("json") {
+    if args.format.json {
         writeln!(out, "{}", machine_value(serde_json::to_value(&token)?))?;
         return Ok(());
     }
@@ -133,51 +180,125 @@ fn revoke(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Shows and sets the members of accounts and the visibility of their jobs
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: jobmeter account allow slurm:physics all")]
+pub(crate) struct AccountArgs {
+    #[command(subcommand)]
+    action: AccountAction,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum AccountAction {
+    /// Lists your accounts; administrators and staff see all
+    #[command(after_help = "Example: jobmeter account list")]
+    List {
+        #[command(flatten)]
+        format: ListFormat,
+    },
+    /// Shows the visibility of jobs between an account's members; its managers also see the list of members
+    #[command(after_help = "Example: jobmeter account show slurm:physics")]
+    Show(OneAccount),
+    /// Sets the visibility of jobs between an account's members
+    #[command(after_help = "Example: jobmeter account allow slurm:physics all")]
+    Allow {
+        #[command(flatten)]
+        account: AccountName,
+        /// nothing, the list of jobs, or all their samples
+        #[arg(value_name = "WHAT", value_parser = ["nothing", "jobs", "all"])]
+        sees: String,
+        #[command(flatten)]
+        format: JsonOption,
+    },
+    /// Adds users to an account; managers remain managers
+    #[command(after_help = "Example: jobmeter account add slurm:physics ann --manager")]
+    Add {
+        #[command(flatten)]
+        account: AccountName,
+        #[command(flatten)]
+        users: Users,
+        /// Add them as managers; for administrators
+        #[arg(long)]
+        manager: bool,
+        #[command(flatten)]
+        format: JsonOption,
+    },
+    /// Removes users from an account, also if the scheduler lists them
+    #[command(after_help = "Example: jobmeter account remove slurm:physics bob")]
+    Remove {
+        #[command(flatten)]
+        account: AccountName,
+        #[command(flatten)]
+        users: Users,
+        #[command(flatten)]
+        format: JsonOption,
+    },
+    /// Creates an account that no scheduler has reported yet; for administrators
+    #[command(after_help = "Example: jobmeter account create slurm:physics")]
+    Create(OneAccount),
+    /// Deletes an account with its members and settings; for administrators. Its next job creates it again
+    #[command(after_help = "Example: jobmeter account delete slurm:physics")]
+    Delete(OneAccount),
+}
+
+#[derive(clap::Args, Debug)]
+struct OneAccount {
+    #[command(flatten)]
+    account: AccountName,
+    #[command(flatten)]
+    format: JsonOption,
+}
+
+#[derive(clap::Args, Debug)]
+struct AccountName {
+    /// The account, such as slurm:physics; physics alone where one cluster has it
+    #[arg(value_name = "[CLUSTER:]NAME")]
+    account: String,
+}
+
+#[derive(clap::Args, Debug)]
+struct Users {
+    /// Login names or user IDs
+    #[arg(value_name = "USER", required = true, num_args = 1..)]
+    users: Vec<String>,
+}
+
 /// `jobmeter account`.
-pub(crate) fn account(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
-    match matches.subcommand() {
-        Some(("list", matches)) => accounts(client, matches),
-        Some(("show", matches)) => one(client, matches),
-        Some(("allow", matches)) => {
-            let members_see = text(matches, "sees");
-            change(client, matches, &api::AccountChange { members_see, ..Default::default() })?;
-            Ok(())
+pub(crate) fn account(client: &Client, args: &AccountArgs) -> anyhow::Result<()> {
+    let (account, new, json) = match &args.action {
+        AccountAction::List { format } => return accounts(client, *format),
+        AccountAction::Show(args) => return one(client, args),
+        AccountAction::Create(args) => return create_account(client, args),
+        AccountAction::Delete(args) => return delete(client, args),
+        AccountAction::Add { account, users, manager, format } => {
+            let (users, none) = (users.users.clone(), Vec::new());
+            let (members, managers) = if *manager { (none, users) } else { (users, none) };
+            let new = api::AccountChange { members, managers, ..Default::default() };
+            return add(client, &account.account, &new, format.json);
         }
-        Some(("add", matches)) => {
-            let (users, none) = (users(matches), Vec::new());
-            let manager = matches.get_flag("manager");
-            let (members, managers) = if manager { (none, users) } else { (users, none) };
-            add(client, matches, &api::AccountChange { members, managers, ..Default::default() })
+        AccountAction::Allow { account, sees, format } => {
+            let new = api::AccountChange { members_see: Some(sees.clone()), ..Default::default() };
+            (account, new, format.json)
         }
-        Some(("remove", matches)) => {
-            let remove = users(matches);
-            change(client, matches, &api::AccountChange { remove, ..Default::default() })?;
-            Ok(())
+        AccountAction::Remove { account, users, format } => {
+            let new = api::AccountChange { remove: users.users.clone(), ..Default::default() };
+            (account, new, format.json)
         }
-        Some(("create", matches)) => create_account(client, matches),
-        Some(("delete", matches)) => delete(client, matches),
-        _ => bail!(
-            "missing subcommand: jobmeter account list, show, allow, add, remove, create or \
-                    delete"
-        ),
-    }
+    };
+    change(client, &account.account, &new, json).map(drop)
 }
 
-fn users(matches: &ArgMatches) -> Vec<String> {
-    matches.get_many::<String>("users").unwrap_or_default().cloned().collect()
-}
-
-fn accounts(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
+fn accounts(client: &Client, format: ListFormat) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     if csv_rows::written(
-        matches,
+        format.csv,
         &api::columns::<api::Account>(),
         || client.text("/api/v1/accounts", "application/json"),
         &mut out,
     )? {
         return Ok(());
     }
-    if matches.get_flag("json") {
+    if format.json {
         writeln!(out, "{}", machine(&client.text("/api/v1/accounts", "application/json")?))?;
         return Ok(out.flush()?);
     }
@@ -196,35 +317,34 @@ fn accounts(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
 }
 
 /// `jobmeter account show`. A name without a cluster shows the accounts with that name on all clusters.
-fn one(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
-    let name = text(matches, "account").context("name an account: CLUSTER:NAME")?;
+fn one(client: &Client, args: &OneAccount) -> anyhow::Result<()> {
+    let (name, json) = (&args.account.account, args.format.json);
     let accounts: Vec<api::Account> = client.get("/api/v1/accounts")?;
     if !name.contains(':') {
-        let found: Vec<&api::Account> = accounts.iter().filter(|one| one.name == name).collect();
+        let found: Vec<&api::Account> = accounts.iter().filter(|one| one.name == *name).collect();
         if found.is_empty() {
-            of_name(&name, &accounts)?;
+            of_name(name, &accounts)?;
         }
-        return found.into_iter().try_for_each(|one| write(one, matches.get_flag("json")));
+        return found.into_iter().try_for_each(|one| write(one, json));
     }
     let key = |one: &api::Account| format!("{}:{}", one.cluster, one.name);
-    let found = accounts.iter().find(|one| key(one) == name);
+    let found = accounts.iter().find(|one| key(one) == *name);
     let account = found.with_context(|| {
         let keys: Vec<String> = accounts.iter().map(key).collect();
-        let near = config::nearest(&name, keys.iter().map(String::as_str));
+        let near = config::nearest(name, keys.iter().map(String::as_str));
         let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         format!("no account `{name}` is visible to you{near}")
     })?;
-    write(account, matches.get_flag("json"))
+    write(account, json)
 }
 
 /// The named account with its cluster: `physics` alone works if exactly one cluster has it.
-fn named(client: &Client, matches: &ArgMatches) -> anyhow::Result<String> {
-    let name = text(matches, "account").context("name an account: CLUSTER:NAME")?;
+fn named(client: &Client, name: &str) -> anyhow::Result<String> {
     if name.contains(':') {
-        return Ok(name);
+        return Ok(name.to_owned());
     }
     let accounts: Vec<api::Account> = client.get("/api/v1/accounts")?;
-    of_name(&name, &accounts)
+    of_name(name, &accounts)
 }
 
 fn of_name(name: &str, accounts: &[api::Account]) -> anyhow::Result<String> {
@@ -250,10 +370,10 @@ fn of_name(name: &str, accounts: &[api::Account]) -> anyhow::Result<String> {
     }
 }
 
-fn delete(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
-    let name = named(client, matches)?;
+fn delete(client: &Client, args: &OneAccount) -> anyhow::Result<()> {
+    let name = named(client, &args.account.account)?;
     let account: api::Account = client.delete(&format!("/api/v1/accounts/{}", escape(&name)))?;
-    if matches.get_flag("json") {
+    if args.format.json {
         return write(&account, true);
     }
     writeln!(io::stdout().lock(), "{name} is deleted")?;
@@ -261,8 +381,8 @@ fn delete(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
 }
 
 /// `jobmeter account add`. Managers among the new members keep their role.
-fn add(client: &Client, matches: &ArgMatches, new: &api::AccountChange) -> anyhow::Result<()> {
-    let account = change(client, matches, new)?;
+fn add(client: &Client, account: &str, new: &api::AccountChange, json: bool) -> anyhow::Result<()> {
+    let account = change(client, account, new, json)?;
     let is_new = |user: &&api::AccountUser| {
         let names = [user.user.clone(), Some(user.uid.to_string())];
         names.into_iter().flatten().any(|name| new.members.contains(&name))
@@ -279,11 +399,12 @@ fn add(client: &Client, matches: &ArgMatches, new: &api::AccountChange) -> anyho
 }
 
 /// `jobmeter account create`.
-fn create_account(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
-    let name = named(client, matches)?;
+fn create_account(client: &Client, args: &OneAccount) -> anyhow::Result<()> {
+    let name = named(client, &args.account.account)?;
     let known: Vec<api::Account> = client.get("/api/v1/accounts")?;
     let exists = known.iter().any(|one| format!("{}:{}", one.cluster, one.name) == name);
-    change(client, matches, &api::AccountChange { create: true, ..Default::default() })?;
+    let new = api::AccountChange { create: true, ..Default::default() };
+    change(client, &name, &new, args.format.json)?;
     if exists {
         note(&format!("{name} exists already; nothing was changed"))?;
     }
@@ -292,13 +413,14 @@ fn create_account(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
 
 fn change(
     client: &Client,
-    matches: &ArgMatches,
+    account: &str,
     change: &api::AccountChange,
+    json: bool,
 ) -> anyhow::Result<api::Account> {
-    let name = named(client, matches)?;
+    let name = named(client, account)?;
     let path = format!("/api/v1/accounts/{}", escape(&name));
     let account: api::Account = client.post(&path, change)?;
-    write(&account, matches.get_flag("json"))?;
+    write(&account, json)?;
     Ok(account)
 }
 

@@ -1,84 +1,58 @@
 //! `jobmeter set`, `flush` and `promote`: change the settings of nodes for a time.
 
+use crate::change::demand_options::{FlushArgs, PromoteArgs, SetArgs, csv_needs_list, time, words};
 use crate::change::nothing_matches;
 use crate::output::csv_rows;
 use crate::output::names::{check_may_burst, check_perf_events, check_source};
+use crate::output::options::ListFormat;
 use crate::output::show::{self, Table};
-use crate::output::times::{Times, duration, machine, machine_value};
+use crate::output::times::{Times, machine, machine_value};
 use crate::server::client::{Client, escape};
 use crate::server::plain::note;
 use anyhow::{Context, bail};
 use api::{ChangeReceipt, FlushOn, Promote, Promoted, Set, SetBurst, SetChange, SetShortened};
-use clap::ArgMatches;
 use model::setting::Kind;
 use sources::Every;
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// Exit code of a flush that matches no known node.
 const NOTHING: u8 = 1;
 
-fn text(matches: &ArgMatches, name: &str) -> Option<String> {
-    matches.get_one::<String>(name).cloned()
-}
-
-fn words(matches: &ArgMatches, name: &str) -> Vec<String> {
-    let text = text(matches, name).unwrap_or_default();
-    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
-    words.map(str::to_owned).collect()
-}
-
-fn time(matches: &ArgMatches, name: &str) -> anyhow::Result<Option<Duration>> {
-    text(matches, name).map(|text| duration(name, &text)).transpose()
-}
-
-fn required(matches: &ArgMatches, name: &str) -> anyhow::Result<String> {
-    text(matches, name).with_context(|| format!("--{name} is missing"))
-}
-
-/// Rejects `--csv` without `--list`: the answer to a change is not a list.
-fn csv_needs_list(matches: &ArgMatches) -> anyhow::Result<()> {
-    if matches.get_flag("csv") && !matches.get_flag("list") {
-        bail!("--csv needs --list");
-    }
-    Ok(())
-}
-
 /// `jobmeter set`.
-pub(crate) fn set(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    csv_needs_list(matches)?;
-    let mut out = BufWriter::new(io::stdout().lock());
-    if matches.get_flag("list") {
-        list(client, matches, &mut out)?;
-    } else if let Some(number) = matches.get_one::<u64>("undo") {
+pub(crate) fn set(client: &Client, args: &SetArgs) -> anyhow::Result<ExitCode> {
+    csv_needs_list(args.format, args.list)?;
+    let (mut out, json) = (BufWriter::new(io::stdout().lock()), args.format.json);
+    if args.list {
+        list(client, args.format, &mut out)?;
+    } else if let Some(number) = args.undo {
         let undone: ChangeReceipt = client.delete(&format!("/api/v1/settings/{number}"))?;
-        change_error(matches, &mut out, &undone, "is undone")?;
+        change_error(json, &mut out, &undone, "is undone")?;
     } else {
-        let set = wanted(matches)?;
+        let set = wanted(args)?;
         let made: ChangeReceipt = client.post("/api/v1/settings", &set)?;
-        change_error(matches, &mut out, &made, "holds")?;
+        change_error(json, &mut out, &made, "holds")?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The change that the options describe.
-fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
-    let lasts = time(matches, "for")?
+fn wanted(args: &SetArgs) -> anyhow::Result<Set> {
+    let lasts = time("for", args.time.as_deref())?
         .context("--for is missing: the duration of the change, such as 30m")?;
     let mut set = Set {
-        nodes: required(matches, "nodes")?,
+        nodes: args.nodes.clone().context("--nodes is missing")?,
         for_seconds: lasts.as_secs_f64(),
         ..Set::default()
     };
-    let named = words(matches, "source");
+    let named = words(args.source.as_deref());
     named.iter().try_for_each(|name| check_source(name))?;
     named.iter().try_for_each(|name| check_has_no_program(name))?;
-    let period = time(matches, "period")?.map(|period| period.as_secs_f64());
-    let enabled = matches.get_one::<bool>("enabled").copied();
-    let burst = time(matches, "burst")?;
+    let period = time("period", args.period.as_deref())?.map(|period| period.as_secs_f64());
+    let enabled = args.enabled;
+    let burst = time("burst", args.burst.as_deref())?;
     if period.is_some() || enabled.is_some() {
         let all = named.is_empty();
         if all && enabled.is_some() {
@@ -89,7 +63,7 @@ fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
             (source.period_seconds, source.enabled) = (period, enabled);
         }
     }
-    let events = words(matches, "perf");
+    let events = words(args.perf.as_deref());
     if !events.is_empty() {
         check_perf_events(&events)?;
         let perf = set.sources.entry("perf".to_owned()).or_default();
@@ -101,9 +75,9 @@ fn wanted(matches: &ArgMatches) -> anyhow::Result<Set> {
             bail!("--burst needs --source");
         }
         named.iter().try_for_each(|name| check_may_burst("--burst", name))?;
-        let keep =
-            time(matches, "keep")?.context("--burst needs --keep, the length of the burst")?;
-        let on = words(matches, "flush-on");
+        let keep = time("keep", args.keep.as_deref())?
+            .context("--burst needs --keep, the length of the burst")?;
+        let on = words(args.flush_on.as_deref());
         let on = on.iter().map(|word| match word.as_str() {
             "job_start" => Ok(FlushOn::JobStart),
             "job_end" => Ok(FlushOn::JobEnd),
@@ -140,17 +114,17 @@ fn check_has_no_program(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn list(client: &Client, matches: &ArgMatches, out: &mut impl Write) -> anyhow::Result<()> {
+fn list(client: &Client, format: ListFormat, out: &mut impl Write) -> anyhow::Result<()> {
     const PATH: &str = "/api/v1/settings";
     if csv_rows::written(
-        matches,
+        format.csv,
         &api::columns::<SetChange>(),
         || client.text(PATH, "application/json"),
         out,
     )? {
         return Ok(());
     }
-    if matches.get_flag("json") {
+    if format.json {
         writeln!(out, "{}", machine(&client.text(PATH, "application/json")?))?;
         return Ok(());
     }
@@ -225,21 +199,21 @@ pub(crate) fn in_flags(why: &str) -> String {
 }
 
 /// `jobmeter flush`.
-pub(crate) fn flush(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let (nodes, source) = (required(matches, "nodes")?, required(matches, "source")?);
-    check_source(&source)?;
-    check_may_burst("--source", &source)?;
+pub(crate) fn flush(client: &Client, args: &FlushArgs) -> anyhow::Result<ExitCode> {
+    let (nodes, source) = (&args.nodes, &args.source);
+    check_source(source)?;
+    check_may_burst("--source", source)?;
     let now = api::FlushNow { nodes: nodes.clone(), source: source.clone() };
     let made: ChangeReceipt = client.post("/api/v1/flushes", &now)?;
     let mut out = io::stdout().lock();
-    let code = change_error(matches, &mut out, &made, "is requested")?;
-    let rejected = nothing_matches::rejected_bursts(client, &nodes, &source);
+    let code = change_error(args.format.json, &mut out, &made, "is requested")?;
+    let rejected = nothing_matches::rejected_bursts(client, nodes, source);
     if !rejected.is_empty() {
         note(&format!("none of these nodes has a burst of {source} to send"))?;
         rejected.iter().try_for_each(|line| note(line))?;
         return Ok(ExitCode::from(NOTHING));
     }
-    if made.nodes_known > 0 && !has_burst(client, &nodes, &source) {
+    if made.nodes_known > 0 && !has_burst(client, nodes, source) {
         note(&format!(
             "no active change sets a burst of {source} on these nodes: only nodes with a burst in \
              their own file send samples (to set one: `jobmeter set --source {source} --burst \
@@ -264,36 +238,38 @@ fn has_burst(client: &Client, nodes: &str, source: &str) -> bool {
 }
 
 /// `jobmeter promote`.
-pub(crate) fn promote(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn promote(client: &Client, args: &PromoteArgs) -> anyhow::Result<ExitCode> {
     const PATH: &str = "/api/v1/promotions";
-    csv_needs_list(matches)?;
+    let (json, is_list) = (args.format.json, args.list);
+    csv_needs_list(args.format, is_list)?;
     let mut out = BufWriter::new(io::stdout().lock());
-    if let Some(number) = matches.get_one::<u64>("undo") {
+    if let Some(number) = args.undo {
         let ended: ChangeReceipt =
             client.delete(&format!("{PATH}/{}", escape(&number.to_string())))?;
-        change_error(matches, &mut out, &ended, "is ended")?;
+        change_error(json, &mut out, &ended, "is ended")?;
         out.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
-    let is_list = matches.get_flag("list");
     let promoted: Vec<Promoted> = if is_list {
         client.get(PATH)?
     } else {
-        let metric = text(matches, "metric")
+        let metric = args
+            .metric
+            .clone()
             .context("name metrics by a regular expression: jobmeter promote 'perf_.*'")?;
-        let lasts = time(matches, "for")?.map(|time| time.as_secs_f64());
-        let (nodes, job) = (text(matches, "nodes"), text(matches, "job"));
+        let lasts = time("for", args.time.as_deref())?.map(|time| time.as_secs_f64());
+        let (nodes, job) = (args.nodes.clone(), args.job.clone());
         client.post(PATH, &Promote { metric, nodes, job, for_seconds: lasts })?
     };
     if csv_rows::written(
-        matches,
+        args.format.csv,
         &api::columns::<Promoted>(),
         || Ok(serde_json::to_string(&promoted)?),
         &mut out,
     )? {
         return Ok(ExitCode::SUCCESS);
     }
-    if matches.get_flag("json") {
+    if json {
         writeln!(out, "{}", machine_value(serde_json::to_value(&promoted)?))?;
     } else {
         write_promoted(&promoted, &Times::of(client)?, &mut out)?;
@@ -332,14 +308,14 @@ fn write_promoted(promoted: &[Promoted], times: &Times, out: &mut impl Write) ->
 }
 
 fn change_error(
-    matches: &ArgMatches,
+    json: bool,
     out: &mut impl Write,
     one: &ChangeReceipt,
     what: &str,
 ) -> anyhow::Result<ExitCode> {
     let ChangeReceipt { id, nodes_known, nodes_reporting, nodes_full } = one;
     let code = ExitCode::from(if *nodes_known == 0 { NOTHING } else { 0 });
-    if matches.get_flag("json") {
+    if json {
         writeln!(out, "{}", serde_json::to_string(one)?)?;
         return Ok(code);
     }
@@ -367,11 +343,12 @@ fn reporting(nodes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::{Args as _, FromArgMatches as _};
 
     fn parse(words: &str) -> anyhow::Result<Set> {
-        let words = format!("jobmeter set {words}");
-        let matches = crate::cli::command().try_get_matches_from(words.split_whitespace())?;
-        wanted(matches.subcommand_matches("set").context("no `set`")?)
+        let command = SetArgs::augment_args(clap::Command::new("set").no_binary_name(true));
+        let matches = command.try_get_matches_from(words.split_whitespace())?;
+        wanted(&SetArgs::from_arg_matches(&matches)?)
     }
 
     #[test]
@@ -422,12 +399,8 @@ mod tests {
 
     #[test]
     fn only_a_list_is_csv() {
-        let words = |words: &str| {
-            let words = format!("jobmeter promote {words}");
-            let matches = crate::cli::command().get_matches_from(words.split_whitespace());
-            csv_needs_list(matches.subcommand_matches("promote").unwrap()).is_ok()
-        };
-        assert!(words("--list --csv") && words("x") && !words("x --csv"));
+        let works = |csv, list| csv_needs_list(ListFormat { json: false, csv }, list).is_ok();
+        assert!(works(true, true) && works(false, false) && !works(true, false));
     }
 
     #[test]

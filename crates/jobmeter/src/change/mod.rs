@@ -1,8 +1,9 @@
 //! Commands that change settings or permissions: set, promote, flush, token, account.
 //!
-//! - `demand`: set, flush, promote. `access`: token, account. `nothing_matches`: promotions and flushes
+//! - `demand`: set, flush, promote; `demand_options`: their options. `access`: token, account. `nothing_matches`: promotions and flushes
 //!   without an effect.
 
 pub(crate) mod access;
 pub(crate) mod demand;
+pub(crate) mod demand_options;
 mod nothing_matches;

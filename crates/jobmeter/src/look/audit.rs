@@ -1,47 +1,75 @@
 //! `jobmeter audit`: lists changes, and reads of other users' jobs.
 
 use crate::output::csv_rows;
+use crate::output::options::ListFormat;
 use crate::output::show::Table;
 use crate::output::times::{Times, is_instant, machine, parameter};
 use crate::server::client::{Client, path};
-use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
 
 /// Maximum length of a changed value in a row, in characters; `--json` prints the whole value.
 const CHARS_MAX: usize = 100;
 
+/// Lists changes by users, and staff's reads of others' jobs; for administrators and staff
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: jobmeter audit --actor ann --since 7d")]
+pub(crate) struct AuditArgs {
+    /// Only entries of this user, by login name or user ID, or of `token 7`
+    #[arg(long, value_name = "ACTOR")]
+    actor: Option<String>,
+    /// Only actions that contain this text, such as tokens or POST
+    #[arg(long, value_name = "TEXT")]
+    action: Option<String>,
+    /// Only entries of this job; `*`: only entries of no single job
+    #[arg(long, value_name = "CLUSTER:ID")]
+    job: Option<String>,
+    /// Only entries from this time on [default: 1d]
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only entries until this time [default: now]
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Only entries within this time before now
+    #[arg(long, value_name = "TIME")]
+    last: Option<String>,
+    /// Most entries, the newest first, up to 10000 [default: 1000]
+    #[arg(long, value_name = "N")]
+    limit: Option<String>,
+    #[command(flatten)]
+    format: ListFormat,
+}
+
 /// `jobmeter audit`.
-pub(crate) fn audit(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
-    let text = |name: &str| matches.get_one::<String>(name).cloned();
+pub(crate) fn audit(client: &Client, args: &AuditArgs) -> anyhow::Result<()> {
     let times = Times::of(client)?;
-    let span = times.span(matches)?;
+    let span = times.span(args.since.as_deref(), args.until.as_deref(), args.last.as_deref())?;
     let path = path(
         "/api/v1/audit",
         &[
-            ("actor", text("actor")),
-            ("action", text("action")),
-            ("job", text("job")),
+            ("actor", args.actor.clone()),
+            ("action", args.action.clone()),
+            ("job", args.job.clone()),
             ("start", span.from.map(parameter)),
             ("end", span.to.map(parameter)),
-            ("limit", text("limit")),
+            ("limit", args.limit.clone()),
         ],
     );
     let mut out = BufWriter::new(io::stdout().lock());
     if csv_rows::written(
-        matches,
+        args.format.csv,
         &api::columns::<api::AuditEntry>(),
         || client.text(&path, "application/json"),
         &mut out,
     )? {
         return Ok(());
     }
-    if matches.get_flag("json") {
+    if args.format.json {
         writeln!(out, "{}", machine(&client.text(&path, "application/json")?))?;
         return Ok(out.flush()?);
     }
     let lines: Vec<api::AuditEntry> = client.get(&path)?;
-    if let Some(actor) = text("actor").filter(|_| lines.is_empty()) {
-        writeln!(out, "{}", nothing_by(&actor))?;
+    if let Some(actor) = args.actor.as_deref().filter(|_| lines.is_empty()) {
+        writeln!(out, "{}", nothing_by(actor))?;
     } else {
         write(&lines, &times, &mut out)?;
     }

@@ -2,6 +2,7 @@
 
 use crate::look::first_sample::first_sample;
 use crate::output::blank_rows::BlankRows;
+use crate::output::options::ListFormat;
 use crate::output::show::Table;
 use crate::output::times::{Span, Times, instant, parameter, rfc_3339, written_times};
 use crate::output::utc_times::UtcTimes;
@@ -11,7 +12,6 @@ use crate::server::plain::{Plain, note};
 use crate::server::progress::Progress;
 use crate::server::streamed::Streamed;
 use anyhow::Context as _;
-use clap::ArgMatches;
 use jiff::tz::TimeZone;
 use model::Timestamp;
 use std::io::{self, BufWriter, IsTerminal as _, Read, Write};
@@ -27,13 +27,64 @@ const TIME_COLUMN: usize = 0;
 /// Exit code for a query about an unknown name, or without a sample.
 const UNKNOWN: u8 = 1;
 
-fn text(matches: &ArgMatches, name: &str) -> Option<String> {
-    matches.get_one::<String>(name).cloned()
+/// Prints the samples of a node or a job
+#[derive(clap::Args, Debug, Default)]
+#[command(after_help = "Example: jobmeter get --device node-1 --metric load_1m --last 5m")]
+pub(crate) struct GetArgs {
+    /// Only samples of this device; several, separated by commas
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Only samples of this job
+    #[arg(long, value_name = "[CLUSTER:]ID")]
+    job: Option<String>,
+    /// Only this metric; several, separated by commas [default: all]
+    #[arg(long, value_name = "NAME")]
+    metric: Option<String>,
+    /// Only samples of this time before now [default: 5m; of a job: all]
+    #[arg(long, value_name = "TIME")]
+    last: Option<String>,
+    /// Only samples from this time on
+    #[arg(long, value_name = "TIME", alias = "start")]
+    since: Option<String>,
+    /// Only samples until this time [default: now]
+    #[arg(long, value_name = "TIME", alias = "end")]
+    until: Option<String>,
+    /// Print counters as rates per second
+    #[arg(long)]
+    rate: bool,
+    /// Print five-minute averages, of counters the largest value, instead of samples
+    #[arg(long)]
+    summary: bool,
+    #[command(flatten)]
+    format: RowFormat,
+}
+
+/// Runs an SQL query on metrics, metrics_by_job, jobs, allocations, gaps, catalogue and more
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Example: jobmeter sql \"SELECT metric_id, count(*) FROM metrics GROUP BY 1\""
+)]
+pub(crate) struct SqlArgs {
+    #[command(flatten)]
+    format: RowFormat,
+    /// One SELECT statement, or EXPLAIN or EXPLAIN ANALYZE of one
+    #[arg(value_name = "SELECT")]
+    query: String,
+}
+
+// The formats of rows; no docstring, which would replace the description of its commands.
+#[derive(clap::Args, Debug, Default)]
+struct RowFormat {
+    /// table, csv or json [default: table]
+    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["json", "csv"])]
+    format: Option<Format>,
+    #[command(flatten)]
+    list: ListFormat,
 }
 
 /// `jobmeter get`.
-pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let (job, cluster) = match crate::output::names::one_job(matches)? {
+pub(crate) fn get(client: &Client, args: &GetArgs) -> anyhow::Result<ExitCode> {
+    let (job, cluster) = match crate::output::names::one_job(args.job.as_deref())? {
         Some(job) => match job.split_once(':') {
             Some((cluster, id)) => (Some(id.to_owned()), Some(cluster.to_owned())),
             None => (Some(job), None),
@@ -41,28 +92,27 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
         None => (None, None),
     };
     let times = Times::of(client)?;
-    let interval_wanted = interval(&times, matches, job.is_some())?;
-    let of_job = match text(matches, "job").filter(|_| interval_wanted != Span::default()) {
-        Some(id) => Some(JobTimes::read(client, &id, &times)?),
+    let interval_wanted = interval(&times, args)?;
+    let of_job = match args.job.as_deref().filter(|_| interval_wanted != Span::default()) {
+        Some(id) => Some(JobTimes::read(client, id, &times)?),
         None => None,
     };
     let span = of_job.as_ref().map_or(interval_wanted, |of_job| of_job.within(interval_wanted));
     let parameters = [
-        ("devices", crate::output::names::devices(matches)?),
+        ("devices", crate::output::names::devices(args.device.as_deref())?),
         ("job_id", job),
         ("cluster", cluster),
-        ("metrics", text(matches, "metric")),
+        ("metrics", args.metric.clone()),
         ("start_time", span.from.map(parameter)),
         ("end_time", span.to.map(parameter)),
-        ("summary", matches.get_flag("summary").then(|| "true".to_owned())),
-        ("as_rate", matches.get_flag("rate").then(|| "auto".to_owned())),
+        ("summary", args.summary.then(|| "true".to_owned())),
+        ("as_rate", args.rate.then(|| "auto".to_owned())),
     ];
-    let format = Format::of(matches);
-    let summary = matches.get_flag("summary");
+    let format = args.format.format();
     let progress = Progress::start("waiting for the server's response");
     let body = client.stream(&path("/rpc/get_metrics", &parameters), format.accept())?;
     let body = Streamed::new(body);
-    let job = text(matches, "job");
+    let job = args.job.as_deref();
     let mut seen = AnswerEnds::default();
     let body = EndsReader { body, seen: &mut seen, progress: Some(progress) };
     let any = match format {
@@ -71,13 +121,14 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
     };
     if any {
         if let Some(job) = job {
-            let what = if summary { WINDOWS } else { "samples" };
-            let line = whole(&job, what, &seen, of_job.as_ref(), &times);
+            let what = if args.summary { WINDOWS } else { "samples" };
+            let line = whole(job, what, &seen, of_job.as_ref(), &times);
             note(&line)?;
         }
         // The other names of a list hide a mistyped one.
-        let list = |name| text(matches, name).filter(|names| names.contains(','));
-        return report_missing(&name_suggestions::names(client, list("device"), list("metric"))?);
+        let list = |names: &Option<String>| names.clone().filter(|names| names.contains(','));
+        let (devices, metrics) = (list(&args.device), list(&args.metric));
+        return report_missing(&name_suggestions::names(client, devices, metrics)?);
     }
     if let Some(of_job) = of_job.filter(|of_job| of_job.misses(interval_wanted)) {
         note(&format!("{}: not in the selected time range", of_job.text(&times)))?;
@@ -85,12 +136,11 @@ pub(crate) fn get(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitC
     }
     // Kwollect answers a query for an unknown name with an empty list. This command reports a mistyped name as
     // an error.
-    let mut unknown =
-        name_suggestions::names(client, text(matches, "device"), text(matches, "metric"))?;
+    let mut unknown = name_suggestions::names(client, args.device.clone(), args.metric.clone())?;
     if unknown.is_empty() {
-        unknown.push(match job.filter(|_| summary) {
-            Some(job) => no_window(&job),
-            None => no_samples(client, matches, span, &times),
+        unknown.push(match job.filter(|_| args.summary) {
+            Some(job) => no_window(job),
+            None => no_samples(client, args, span, &times),
         });
     }
     report_missing(&unknown)
@@ -105,14 +155,20 @@ fn report_missing(missing: &[String]) -> anyhow::Result<ExitCode> {
 }
 
 /// The message for known names without samples: since when there are samples, or the command that explains them.
-fn no_samples(client: &Client, matches: &ArgMatches, span: Span, times: &Times) -> String {
+fn no_samples(client: &Client, args: &GetArgs, span: Span, times: &Times) -> String {
     // Without a start, the server takes `LAST` before the end.
     let start = || span.to.map(|to| to.plus(-300 * Timestamp::SECOND));
-    let from = span.from.or_else(|| start().filter(|_| !matches.contains_id("job")));
+    let from = span.from.or_else(|| start().filter(|_| args.job.is_none()));
     let span = Span { from, ..span };
-    let first = span.to.and_then(|to| first_sample(client, matches, to.seconds()));
-    let of = |name: &str| text(matches, name).map(|value| format!(" of {name} {value}"));
-    let what: String = ["metric", "device", "job"].iter().filter_map(|name| of(name)).collect();
+    let names = (args.device.as_deref(), args.metric.as_deref());
+    let end = span.to.filter(|_| args.job.is_none());
+    let first = end.and_then(|end| first_sample(client, names, end.seconds()));
+    let of = |name: &str, value: &Option<String>| {
+        value.as_ref().map_or_else(String::new, |value| format!(" {name} {value}"))
+    };
+    let what =
+        [of("of metric", &args.metric), of("of device", &args.device), of("of job", &args.job)];
+    let what = what.concat();
     let at = |word: &str, at: Option<Timestamp>| {
         at.map(|at| format!(" {word} {}", times.show(at.seconds()))).unwrap_or_default()
     };
@@ -120,11 +176,9 @@ fn no_samples(client: &Client, matches: &ArgMatches, span: Span, times: &Times) 
     if let Some(first) = first {
         return format!("no sample{what}{from}{to}: the first one is from {}", times.show(first));
     }
-    let why = match text(matches, "metric") {
+    let why = match &args.metric {
         Some(metric) => {
-            let option = |name: &str| text(matches, name).map(|value| format!(" --{name} {value}"));
-            let options: String =
-                ["device", "job"].iter().filter_map(|name| option(name)).collect();
+            let options = [of("--device", &args.device), of("--job", &args.job)].concat();
             format!("jobmeter explain {metric}{options}")
         }
         None => "jobmeter nodes".to_owned(),
@@ -258,12 +312,13 @@ impl<R: Read> Read for EndsReader<'_, R> {
 }
 
 /// The time range of a query. Default: the last 5 min, or the whole time of a job.
-fn interval(times: &Times, matches: &ArgMatches, of_job: bool) -> anyhow::Result<Span> {
-    let mut span = times.span(matches)?;
+fn interval(times: &Times, args: &GetArgs) -> anyhow::Result<Span> {
+    let (of_job, last) = (args.job.is_some(), args.last.as_deref());
+    let mut span = times.span(args.since.as_deref(), args.until.as_deref(), last)?;
     if !of_job && span == Span::default() {
         span.from = Some(times.before(LAST)?);
     }
-    if !of_job || text(matches, "last").is_some() {
+    if !of_job || last.is_some() {
         // Without an end, the server would use 5 min from the start.
         span.to = span.to.or(Some(times.instant_now()));
     }
@@ -271,9 +326,8 @@ fn interval(times: &Times, matches: &ArgMatches, of_job: bool) -> anyhow::Result
 }
 
 /// `jobmeter sql`.
-pub(crate) fn sql(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
-    let query = text(matches, "query").unwrap_or_default();
-    let format = Format::of(matches);
+pub(crate) fn sql(client: &Client, args: &SqlArgs) -> anyhow::Result<()> {
+    let (query, format) = (args.query.clone(), args.format.format());
     let now = crate::clock();
     let (name, zone) = named_zone(TimeZone::system(), now);
     let question = api::SqlQuestion { query, time_zone: Some(name) };
@@ -285,24 +339,25 @@ pub(crate) fn sql(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
 }
 
 /// Output format of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Table,
     Csv,
     Json,
 }
 
-impl Format {
-    fn of(matches: &ArgMatches) -> Self {
-        match matches.get_one::<String>("format").map(String::as_str) {
-            _ if matches.get_flag("json") => Self::Json,
-            _ if matches.get_flag("csv") => Self::Csv,
-            Some("json") => Self::Json,
-            Some("csv") => Self::Csv,
-            _ => Self::Table,
+impl RowFormat {
+    fn format(&self) -> Format {
+        match self.format {
+            Some(format) => format,
+            None if self.list.json => Format::Json,
+            None if self.list.csv => Format::Csv,
+            None => Format::Table,
         }
     }
+}
 
+impl Format {
     /// The content type that the command requests.
     const fn accept(self) -> &'static str {
         match self {

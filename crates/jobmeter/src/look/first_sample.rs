@@ -1,21 +1,21 @@
 //! The first sample of devices and metrics, for a question about an earlier time.
 
 use crate::server::client::Client;
-use clap::ArgMatches;
 
 /// The time of the first sample of the named devices and metrics, if it is after an instant. The windows of five minutes
 /// tell where to search for it.
-pub(super) fn first_sample(client: &Client, matches: &ArgMatches, after: f64) -> Option<f64> {
-    let list = |column: &str, name: &str| {
-        let names = matches.get_one::<String>(name)?;
+pub(super) fn first_sample(
+    client: &Client,
+    (devices, metrics): (Option<&str>, Option<&str>),
+    after: f64,
+) -> Option<f64> {
+    let list = |column: &str, names: Option<&str>| {
+        let names = names?;
         let names: Vec<String> =
             names.split(',').map(|name| format!("'{}'", name.trim().replace('\'', "''"))).collect();
         Some(format!("{column} IN ({})", names.join(", ")))
     };
-    if matches.contains_id("job") {
-        return None;
-    }
-    let named = [list("device_id", "device"), list("metric_id", "metric")];
+    let named = [list("device_id", devices), list("metric_id", metrics)];
     let named = named.into_iter().flatten().collect::<Vec<_>>().join(" AND ");
     let first = |table: &str, bound: &str| {
         let query = format!(

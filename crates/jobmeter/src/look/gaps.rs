@@ -1,23 +1,43 @@
 //! `jobmeter gaps`: lists gaps, with their nodes and causes.
 
 use crate::output::csv_rows;
+use crate::output::options::ListFormat;
 use crate::output::show::{self, Table};
 use crate::output::times::{Times, machine, parameter};
 use crate::server::client::{Client, path};
 use crate::server::name_suggestions;
 use crate::server::plain::note;
-use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
 /// Exit code for an unknown device, as in `jobmeter get`.
 const UNKNOWN: u8 = 1;
 
+/// Lists missing samples: nodes, times and causes
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: jobmeter gaps --device node-1 --since yesterday")]
+pub(crate) struct GapsArgs {
+    /// Only of this node
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Only gaps at or after this time [default: 1d]
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only gaps at or before this time [default: now]
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Only gaps within this time before now
+    #[arg(long, value_name = "TIME")]
+    last: Option<String>,
+    #[command(flatten)]
+    format: ListFormat,
+}
+
 /// `jobmeter gaps`.
-pub(crate) fn gaps(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+pub(crate) fn gaps(client: &Client, args: &GapsArgs) -> anyhow::Result<ExitCode> {
     let times = Times::of(client)?;
-    let span = times.span(matches)?;
-    let device = crate::output::names::devices(matches)?;
+    let span = times.span(args.since.as_deref(), args.until.as_deref(), args.last.as_deref())?;
+    let device = crate::output::names::devices(args.device.as_deref())?;
     let parameters = [
         ("device", device.clone()),
         ("start", span.from.map(parameter)),
@@ -34,9 +54,9 @@ pub(crate) fn gaps(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
     };
     let code = ExitCode::from(if unknown.is_empty() { 0 } else { UNKNOWN });
     let columns = api::columns::<api::Gap>();
-    if csv_rows::written(matches, &columns, || Ok(text.clone()), &mut out)? {
+    if csv_rows::written(args.format.csv, &columns, || Ok(text.clone()), &mut out)? {
         // Without a gap, the output is the header only.
-    } else if matches.get_flag("json") {
+    } else if args.format.json {
         writeln!(out, "{}", machine(&text))?;
     } else if unknown.is_empty() {
         write(&gaps, &times, &mut out)?;

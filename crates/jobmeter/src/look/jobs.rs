@@ -1,55 +1,115 @@
-//! Commands about jobs: the list, the report of one job, and job registration in place of a scheduler.
+//! `jobmeter jobs`: the list of jobs, and differences between schedulers and nodes.
 
 use crate::output::csv_rows;
+use crate::output::options::ListFormat;
 use crate::output::show::{self, Table};
 use crate::output::times::{Times, machine, machine_value, parameter};
-use crate::server::client::{Client, escape, path};
+use crate::server::client::{Client, path};
 use crate::server::plain::note;
-use anyhow::{Context, bail};
-use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
-use std::str::FromStr;
 
 /// Maximum nodes of a job in a row.
 const NODES_SHOWN: usize = 4;
 /// Exit code for disagreements between schedulers and nodes.
 const DISAGREE: u8 = 1;
-/// Maximum nodes in the registration of a job.
-const NODES_MAX: usize = 65_536;
-/// Options of `job start` that are only valid for a scheduler's job.
-const UPDATE_OPTIONS: [&str; 5] = ["user", "account", "project", "queue", "nodes"];
-
-/// Filters of the job list: options of `jobs`, and parameters of `/api/v1/jobs`.
-pub(crate) const FILTERS: [&str; 10] =
-    ["state", "cluster", "user", "account", "project", "queue", "name", "device", "after", "limit"];
 /// Maximum length of a list with the usage of its jobs.
 const WITH_USAGE_MAX: usize = 1000;
 /// Default number of jobs per page.
 const LISTED: usize = 50;
 
-fn text(matches: &ArgMatches, name: &str) -> Option<String> {
-    matches.get_one::<String>(name).cloned()
+/// Lists jobs, newest first
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: jobmeter jobs --account physics --state failed")]
+pub(crate) struct JobsArgs {
+    #[command(flatten)]
+    filters: Filters,
+    /// List differences between schedulers and nodes; exit code 1 if there is one
+    #[arg(long, conflicts_with = "Filters")]
+    check: bool,
+    #[command(flatten)]
+    format: ListFormat,
+}
+
+// The filters of the list; no docstring, which would replace the description of the command.
+#[derive(clap::Args, Debug)]
+struct Filters {
+    /// Only jobs in this state
+    #[arg(long, value_name = "STATE", value_parser = api::JOB_STATES)]
+    state: Option<String>,
+    /// Only jobs of this cluster
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// Only jobs of this user, by login name or user ID
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+    /// Only jobs on this account
+    #[arg(long, value_name = "NAME")]
+    account: Option<String>,
+    /// Only jobs of this project
+    #[arg(long, value_name = "NAME")]
+    project: Option<String>,
+    /// Only jobs of this queue or partition
+    #[arg(long, value_name = "NAME")]
+    queue: Option<String>,
+    /// Only jobs of this name
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Only jobs of this node
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Only jobs that ran at or after this time
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only jobs that ran at or before this time
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Only jobs that ran within this time before now
+    #[arg(long, value_name = "TIME")]
+    last: Option<String>,
+    /// Maximum number of jobs [default: 50]
+    #[arg(long, value_name = "N")]
+    limit: Option<String>,
+    /// Start of the next page, as printed in the last line of a full page
+    #[arg(long, value_name = "PLACE")]
+    after: Option<String>,
+}
+
+impl Filters {
+    /// The parameters of `/api/v1/jobs`, without the time range and the limit.
+    fn parameters(&self) -> [(&'static str, Option<String>); 9] {
+        let Self { state, cluster, user, account, project, queue, name, device, after, .. } = self;
+        [
+            ("state", state),
+            ("cluster", cluster),
+            ("user", user),
+            ("account", account),
+            ("project", project),
+            ("queue", queue),
+            ("name", name),
+            ("device", device),
+            ("after", after),
+        ]
+        .map(|(name, value)| (name, value.clone()))
+    }
 }
 
 /// `jobmeter jobs`.
-pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    if matches.get_flag("check") {
-        return check(client, matches);
+pub(crate) fn jobs(client: &Client, args: &JobsArgs) -> anyhow::Result<ExitCode> {
+    if args.check {
+        return check(client, args.format);
     }
-    let limit = text(matches, "limit").unwrap_or_else(|| LISTED.to_string());
+    let Filters { device, since, until, last, limit, .. } = &args.filters;
+    let limit = limit.clone().unwrap_or_else(|| LISTED.to_string());
     let times = Times::of(client)?;
-    let span = times.span(matches)?;
-    crate::output::names::devices(matches)?;
-    let filters = FILTERS.map(|name| match name {
-        "limit" => (name, Some(limit.clone())),
-        _ => (name, text(matches, name)),
-    });
+    let span = times.span(since.as_deref(), until.as_deref(), last.as_deref())?;
+    crate::output::names::devices(device.as_deref())?;
+    let filters = args.filters.parameters();
     let span = [("start", span.from.map(parameter)), ("end", span.to.map(parameter))];
     // Usage is expensive, so the command requests it for short lists only.
     let short = limit.parse().is_ok_and(|limit: usize| limit <= WITH_USAGE_MAX);
-    let usage = [("usage", short.then(|| "true".to_owned()))];
-    let path = path("/api/v1/jobs", &[&filters[..], &span[..], &usage[..]].concat());
+    let more = [("limit", Some(limit.clone())), ("usage", short.then(|| "true".to_owned()))];
+    let path = path("/api/v1/jobs", &[&filters[..], &span[..], &more[..]].concat());
     let body = client.text(&path, "application/json")?;
     let jobs: Vec<api::Job> = client.understood(&path, &body)?;
     let mut unknown = Vec::new();
@@ -58,15 +118,20 @@ pub(crate) fn jobs(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exit
         unknown.iter().try_for_each(|line| note(line))?;
     }
     let mut out = BufWriter::new(io::stdout().lock());
-    if csv_rows::written(matches, &api::columns::<api::Job>(), || Ok(body.clone()), &mut out)? {
+    if csv_rows::written(
+        args.format.csv,
+        &api::columns::<api::Job>(),
+        || Ok(body.clone()),
+        &mut out,
+    )? {
         return Ok(ExitCode::SUCCESS);
     }
-    if matches.get_flag("json") {
+    if args.format.json {
         writeln!(out, "{}", machine(&body))?;
         out.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
-    let is_narrowed = FILTERS.iter().any(|name| *name != "limit" && matches.contains_id(name));
+    let is_narrowed = filters.iter().any(|(_, value)| value.is_some());
     if jobs.is_empty() && (is_narrowed || span != [("start", None), ("end", None)]) {
         // The reason says this already.
         if unknown.is_empty() {
@@ -176,17 +241,17 @@ fn nodes(devices: &[String]) -> String {
 }
 
 /// `jobmeter jobs --check`.
-fn check(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+fn check(client: &Client, format: ListFormat) -> anyhow::Result<ExitCode> {
     let found: Vec<api::Disagreement> = client.get("/api/v1/jobs/check")?;
     let mut out = BufWriter::new(io::stdout().lock());
     if csv_rows::written(
-        matches,
+        format.csv,
         &api::columns::<api::Disagreement>(),
         || Ok(serde_json::to_string(&found)?),
         &mut out,
     )? {
         // Both formats end with the same exit code.
-    } else if matches.get_flag("json") {
+    } else if format.json {
         writeln!(out, "{}", machine_value(serde_json::to_value(&found)?))?;
     } else if found.is_empty() {
         writeln!(out, "schedulers and nodes agree")?;
@@ -208,111 +273,6 @@ fn check(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     }
     out.flush()?;
     Ok(if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DISAGREE) })
-}
-
-/// `jobmeter job` and its subcommands.
-pub(crate) fn job(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
-    match matches.subcommand() {
-        Some(("start", matches)) => return start(client, matches, device),
-        Some(("end", matches)) => return end(client, matches),
-        _ => {}
-    }
-    let Some(id) = text(matches, "id") else { bail!("name a job: jobmeter job [CLUSTER:]ID") };
-    let path = format!("/api/v1/jobs/{}", escape(&id));
-    let mut out = BufWriter::new(io::stdout().lock());
-    if matches.get_flag("json") {
-        writeln!(out, "{}", machine(&client.text(&path, "application/json")?))?;
-    } else {
-        let report: api::JobReport = client.get(&path)?;
-        crate::output::report::write(&report, &Times::of(client)?, &mut out)?;
-    }
-    Ok(out.flush()?)
-}
-
-fn start(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
-    crate::output::names::devices(matches)?;
-    let registered: api::Registered = match text(matches, "id") {
-        Some(id) => client.post("/api/v1/jobs", &job_update(&id, matches, device)?)?,
-        None => {
-            if let Some(word) = UPDATE_OPTIONS.iter().find(|word| matches.contains_id(word)) {
-                bail!(
-                    "--{word} needs a scheduler's job: jobmeter job start CLUSTER:ID --{word} ..."
-                );
-            }
-            let device = text(matches, "device").unwrap_or_else(|| device.to_owned());
-            let register = api::Register { name: text(matches, "name"), device, start: None };
-            client.post("/api/v1/jobs", &register)?
-        }
-    };
-    let job = format!("{}:{}", registered.cluster, registered.id);
-    if let Some(user) = text(matches, "user").filter(|_| registered.user_unknown) {
-        note(&format!(
-            "the server does not know the user `{user}`; until it does, only administrators and \
-             staff can see job {job}"
-        ))?;
-    }
-    let text = match matches.get_flag("json") {
-        true => serde_json::to_string(&registered)?,
-        false => job.clone(),
-    };
-    let mut out = io::stdout().lock();
-    let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush()) else { return Ok(()) };
-    // Without the ID, the caller cannot end the job. The error is a text: a closed pipe must not count as
-    // success here.
-    let what = format!("cannot write the ID of job {job} to standard output: {error}");
-    if matches.contains_id("id") {
-        bail!("{what}; the job is registered");
-    }
-    let path = format!("/api/v1/jobs/{}/end", escape(&job));
-    match client.post::<api::Job>(&path, &api::End { exit_code: None, stop: None }) {
-        Ok(_) => bail!("{what}; the job was ended again"),
-        Err(end) => {
-            bail!("{what}; end it with `jobmeter job end {job}`; this failed now: {end:#}")
-        }
-    }
-}
-
-/// The job record from the options that a scheduler's prologue passes.
-fn job_update(id: &str, matches: &ArgMatches, device: &str) -> anyhow::Result<api::JobUpdate> {
-    let wrong = || format!("`{id}` is not a scheduler's job; write CLUSTER:ID, such as site:42");
-    let (cluster, number) = id.split_once(':').with_context(wrong)?;
-    let nodes = text(matches, "nodes").or_else(|| text(matches, "device"));
-    let nodes = nodes.unwrap_or_else(|| device.to_owned());
-    let nodes = model::expand_hosts(&nodes.replace(['\n', ' '], ","), NODES_MAX);
-    // A node file lists each node once per allocated core.
-    let names: std::collections::BTreeSet<String> = nodes.context("--nodes")?.into_iter().collect();
-    let share = |device: String| api::NodeShare { device, ..Default::default() };
-    Ok(api::JobUpdate {
-        cluster: cluster.to_owned(),
-        id: number.parse().ok().with_context(wrong)?,
-        user: text(matches, "user"),
-        account: text(matches, "account"),
-        project: text(matches, "project"),
-        name: text(matches, "name"),
-        queue: text(matches, "queue"),
-        start: Some(crate::clock().seconds()),
-        nodes: Some(names.into_iter().map(share).collect()),
-        ..api::JobUpdate::default()
-    })
-}
-
-fn end(client: &Client, matches: &ArgMatches) -> anyhow::Result<()> {
-    let id = text(matches, "id").context("name a job: jobmeter job end [CLUSTER:]ID")?;
-    let code = text(matches, "exit-code");
-    let exit_code = code
-        .map(|code| i32::from_str(&code).context("--exit-code must be a number"))
-        .transpose()?;
-    let path = format!("/api/v1/jobs/{}/end", escape(&id));
-    let ended: api::Ended = client.post(&path, &api::End { exit_code, stop: None })?;
-    let mut out = io::stdout().lock();
-    if matches.get_flag("json") {
-        writeln!(out, "{}", machine_value(serde_json::to_value(&ended)?))?;
-    }
-    if !ended.changed {
-        let (cluster, id) = (&ended.job.cluster, ended.job.id);
-        note(&format!("job {cluster}:{id} had already ended; nothing was changed"))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Commands that read data: nodes, jobs, get, sql, explain, gaps, audit.
+//! Commands that read data: nodes, jobs, job, get, sql, explain, gaps, audit.
 //!
-//! - `nodes_command`, `jobs`, `gaps`, `audit`: lists. `data_queries`: get, sql. `explain_missing`: why a node has
+//! - `nodes_command`, `jobs`, `gaps`, `audit`: lists. `job`: one job. `data_queries`: get, sql. `explain_missing`: why a node has
 //!   no series.
 
 pub(crate) mod audit;
@@ -8,5 +8,6 @@ pub(crate) mod data_queries;
 pub(crate) mod explain_missing;
 mod first_sample;
 pub(crate) mod gaps;
+pub(crate) mod job;
 pub(crate) mod jobs;
 pub(crate) mod nodes_command;

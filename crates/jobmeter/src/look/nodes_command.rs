@@ -2,11 +2,11 @@
 
 use crate::look::explain_missing;
 use crate::output::csv_rows;
+use crate::output::options::{JsonOption, ListFormat};
 use crate::output::show::{self, Table};
 use crate::output::times::{Span, Times, machine, machine_value, parameter};
 use crate::server::client::{Client, escape, path};
 use crate::server::name_suggestions;
-use clap::ArgMatches;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
@@ -22,10 +22,50 @@ const EXPLAIN: &str = "/api/v1/explain";
 /// Maximum number of series that the server explains at once.
 const EXPLAINED_MAX: usize = 100;
 
+/// Lists the nodes with their state, clock and agent; exit code 1 if one is silent or has several agents
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: jobmeter nodes --json")]
+pub(crate) struct NodesArgs {
+    /// Remove a retired node from the list until it sends again; for administrators
+    #[arg(long, value_name = "NODE", conflicts_with = "csv")]
+    forget: Option<String>,
+    #[command(flatten)]
+    format: ListFormat,
+}
+
+/// Explains the origin of a series: source, period, errors, gaps; or why a node has none (exit code 1)
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: jobmeter explain load_1m --device node-1")]
+pub(crate) struct ExplainArgs {
+    /// The metric, such as load_1m; several, separated by commas
+    #[arg(value_name = "METRIC")]
+    metric: String,
+    /// Only of this device; several, separated by commas
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Only of this job; `none`: only series of no job
+    #[arg(long, value_name = "[CLUSTER:]ID")]
+    job: Option<String>,
+    /// Only series with this label; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE")]
+    labels: Vec<String>,
+    /// Only samples, errors and gaps from this time on [default: 1d]
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only samples, errors and gaps until this time [default: now]
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Only samples, errors and gaps of this time before now
+    #[arg(long, value_name = "TIME")]
+    last: Option<String>,
+    #[command(flatten)]
+    format: JsonOption,
+}
+
 /// `jobmeter nodes`: exit code 1 if a node has stopped reporting.
-pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    if let Some(node) = matches.get_one::<String>("forget") {
-        return forget(client, node, matches.get_flag("json"));
+pub(crate) fn nodes(client: &Client, args: &NodesArgs) -> anyhow::Result<ExitCode> {
+    if let Some(node) = &args.forget {
+        return forget(client, node, args.format.json);
     }
     let mut out = BufWriter::new(io::stdout().lock());
     let text = client.text("/api/v1/nodes", "application/json")?;
@@ -33,10 +73,15 @@ pub(crate) fn nodes(client: &Client, matches: &ArgMatches) -> anyhow::Result<Exi
     let is_well = |node: &api::Node| (node.alive || node.stopped) && !node.conflict;
     let all_well = nodes.iter().all(is_well);
     let code = if all_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) };
-    if csv_rows::written(matches, &api::columns::<api::Node>(), || Ok(text.clone()), &mut out)? {
+    if csv_rows::written(
+        args.format.csv,
+        &api::columns::<api::Node>(),
+        || Ok(text.clone()),
+        &mut out,
+    )? {
         return Ok(code);
     }
-    if matches.get_flag("json") {
+    if args.format.json {
         writeln!(out, "{}", machine(&text))?;
         out.flush()?;
         return Ok(code);
@@ -138,11 +183,10 @@ fn settings(node: &api::Node) -> String {
 }
 
 /// `jobmeter explain`.
-pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let text = |name: &str| matches.get_one::<String>(name).cloned();
-    let labels: serde_json::Map<String, serde_json::Value> = matches
-        .get_many::<String>("label")
-        .unwrap_or_default()
+pub(crate) fn explain(client: &Client, args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+    let labels: serde_json::Map<String, serde_json::Value> = args
+        .labels
+        .iter()
         .map(|label| match label.split_once('=') {
             Some((key, value)) => Ok((key.to_owned(), value.into())),
             None => Err(anyhow::anyhow!("--label {label}: write KEY=VALUE")),
@@ -150,11 +194,11 @@ pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
         .collect::<anyhow::Result<_>>()?;
     let labels = (!labels.is_empty()).then(|| serde_json::Value::Object(labels).to_string());
     let times = Times::of(client)?;
-    let interval = Interval::of(&times, matches)?;
+    let interval = Interval::of(&times, args)?;
     let query_parameters = [
-        ("metric", text("metric")),
-        ("device", crate::output::names::devices(matches)?),
-        ("job", text("job")),
+        ("metric", Some(args.metric.clone())),
+        ("device", crate::output::names::devices(args.device.as_deref())?),
+        ("job", args.job.clone()),
         ("labels", labels),
     ];
     let path = path(EXPLAIN, &[&query_parameters[..], &interval.parameters].concat());
@@ -162,13 +206,13 @@ pub(crate) fn explain(client: &Client, matches: &ArgMatches) -> anyhow::Result<E
     let body = client.text(&path, "application/json")?;
     let mut explained: Vec<api::Explanation> = client.understood(&path, &body)?;
     explained.iter_mut().for_each(drop_other_runs);
-    if matches.get_flag("json") {
+    if args.format.json {
         writeln!(out, "{}", machine(&body))?;
     } else {
         write_all(client, &explained, (&interval, times.now()), &mut out)?;
     }
     out.flush()?;
-    let missing = lacking(client, matches, &interval, &explained)?;
+    let missing = lacking(client, args, &interval, &explained)?;
     missing.iter().try_for_each(|line| crate::server::plain::note(line))?;
     let is_whole = !explained.is_empty() && missing.is_empty();
     Ok(ExitCode::from(if is_whole { 0 } else { NOT_WELL }))
@@ -184,8 +228,9 @@ struct Interval {
 }
 
 impl Interval {
-    fn of(times: &Times, matches: &ArgMatches) -> anyhow::Result<Self> {
-        let span = times.span(matches)?;
+    fn of(times: &Times, args: &ExplainArgs) -> anyhow::Result<Self> {
+        let span =
+            times.span(args.since.as_deref(), args.until.as_deref(), args.last.as_deref())?;
         Ok(Self {
             parameters: [("start", span.from.map(parameter)), ("end", span.to.map(parameter))],
             during: if span == Span::default() { "in the last day" } else { "in this time" },
@@ -245,26 +290,25 @@ fn write_all(
 /// Explains requested names without series: all of them, or some names in a list.
 fn lacking(
     client: &Client,
-    matches: &ArgMatches,
+    args: &ExplainArgs,
     interval: &Interval,
     explained: &[api::Explanation],
 ) -> anyhow::Result<Vec<String>> {
-    let text = |name: &str| matches.get_one::<String>(name).cloned();
-    let (device, metrics) = (text("device"), text("metric").unwrap_or_default());
+    let (device, metrics) = (args.device.clone(), &args.metric);
     if explained.len() >= EXPLAINED_MAX {
         return Ok(Vec::new());
     }
     if explained.is_empty() {
-        let narrowed = too_narrow(client, matches, interval)?;
+        let narrowed = too_narrow(client, args, interval)?;
         return match narrowed.is_empty() {
-            true => why_none(client, device, &metrics, interval.during),
+            true => why_none(client, device, metrics, interval.during),
             false => Ok(narrowed),
         };
     }
     let mut lines =
         name_suggestions::names(client, device.clone().filter(|list| list.contains(',')), None)?;
     let has = |metric: &&str| explained.iter().any(|one| *one.series.metric == **metric);
-    for metric in name_suggestions::words(Some(&metrics)).filter(|metric| !has(metric)) {
+    for metric in name_suggestions::words(Some(metrics)).filter(|metric| !has(metric)) {
         lines.extend(why_none(client, device.clone(), metric, interval.during)?);
     }
     lines.sort_unstable();
@@ -275,22 +319,19 @@ fn lacking(
 /// Whether series exist without the requested label, or without the requested job.
 fn too_narrow(
     client: &Client,
-    matches: &ArgMatches,
+    args: &ExplainArgs,
     interval: &Interval,
 ) -> anyhow::Result<Vec<String>> {
-    let text = |name: &str| matches.get_one::<String>(name).cloned();
-    let labels: Vec<&str> =
-        matches.get_many::<String>("label").unwrap_or_default().map(String::as_str).collect();
-    let metric = text("metric").unwrap_or_default();
+    let ExplainArgs { metric, device, labels, .. } = args;
     let series = |job: Option<String>| -> anyhow::Result<Vec<api::Explanation>> {
         let query_parameters =
-            [("metric", text("metric")), ("device", text("device")), ("job", job)];
+            [("metric", Some(metric.clone())), ("device", device.clone()), ("job", job)];
         client.get(&path(EXPLAIN, &[&query_parameters[..], &interval.parameters].concat()))
     };
-    if !labels.is_empty() && !series(text("job"))?.is_empty() {
+    if !labels.is_empty() && !series(args.job.clone())?.is_empty() {
         return Ok(vec![format!("no series of {metric} has the label {}", labels.join(", "))]);
     }
-    let Some(job) = text("job").filter(|job| job != "none") else { return Ok(Vec::new()) };
+    let Some(job) = args.job.as_deref().filter(|job| *job != "none") else { return Ok(Vec::new()) };
     let all = series(None)?;
     Ok(match &*all {
         [] => Vec::new(),

@@ -7,6 +7,7 @@ mod child;
 mod job_cgroup;
 mod kept_runs;
 mod measure;
+pub(crate) mod options;
 pub(crate) mod reported;
 mod send;
 mod tree;
@@ -14,10 +15,9 @@ mod tree;
 use crate::output::times::{Times, machine_value};
 use crate::server::client::{Client, Rejected};
 use crate::server::plain::{note, plain};
-use anyhow::{Context, bail};
+use anyhow::Context;
 use api::Totals;
 use child::Command;
-use clap::ArgMatches;
 use jiff::tz::TimeZone;
 use job_cgroup::{JobDirs, Limits};
 use kept_runs::KeptRun;
@@ -25,6 +25,7 @@ use kernel::Root;
 use kernel::clock::monotonic_us;
 use measure::Measure;
 use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
+use options::{RunArgs, check_name};
 use send::Sender;
 use serde::Serialize;
 use std::ffi::OsString;
@@ -40,10 +41,6 @@ const REQUEST: Duration = Duration::from_secs(2);
 const END: Duration = Duration::from_secs(5);
 /// Interval between retries.
 const AGAIN: Duration = Duration::from_millis(250);
-/// Minimum memory limit: a smaller one kills every command at its start.
-const MEMORY_MIN: u64 = 1 << 20;
-/// Maximum length of a job name in bytes: the server's limit.
-const NAME_BYTES_MAX: usize = 200;
 /// Exit codes that state a signal: 128 + the signal number.
 const SIGNALLED: std::ops::RangeInclusive<i32> = 129..=128 + 64;
 /// Interval between readings.
@@ -84,13 +81,12 @@ struct Job {
 }
 
 /// Runs the command and prints its report.
-pub(crate) fn run(client: &Client, matches: &ArgMatches, device: &str) -> anyhow::Result<ExitCode> {
-    let words: Vec<OsString> = matches.get_many("command").unwrap_or_default().cloned().collect();
-    let device = matches.get_one::<String>("device").map_or(device, String::as_str);
-    let device = DeviceId::new(device)?;
-    let name = matches.get_one::<String>("name").cloned().unwrap_or_else(|| base_name(&words));
+pub(crate) fn run(client: &Client, args: &RunArgs, device: &str) -> anyhow::Result<ExitCode> {
+    let words = &args.command;
+    let device = DeviceId::new(args.device.as_deref().unwrap_or(device))?;
+    let name = args.name.clone().unwrap_or_else(|| base_name(words));
     check_name(&name)?;
-    let limits = limits(matches)?;
+    let limits = args.limits()?;
     // A command that cannot start must not create a job.
     if let Some(program) = words.first() {
         crate::measure::exec::startable(program, std::env::var_os("PATH").as_deref())?;
@@ -109,11 +105,11 @@ pub(crate) fn run(client: &Client, matches: &ArgMatches, device: &str) -> anyhow
         Default::default()
     });
     let mut job = Job { id, server, name, device, start, stop: None, give_up_us: 0 };
-    let mut result = measured(client, &root, &mut job, &words, &limits, &mut left_out);
+    let mut result = measured(client, &root, &mut job, words, &limits, &mut left_out);
     let exit_code = result.as_ref().map_or(127, |measured| measured.exit_code);
     let sender = result.as_mut().ok().and_then(|measured| measured.sender.take());
     left_out.extend(end(client, &job, exit_code, sender));
-    let reported = report(matches.get_flag("json"), &job, &words, result?, left_out);
+    let reported = report(args.format.json, &job, words, result?, left_out);
     if let Err(error) = reported {
         // Scripts rely on the command's own exit code, even if the report cannot be written.
         note(&format!("cannot write the report: {error}")).ok();
@@ -124,41 +120,6 @@ pub(crate) fn run(client: &Client, matches: &ArgMatches, device: &str) -> anyhow
 fn base_name(words: &[OsString]) -> String {
     let first = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     model::printable(first.rsplit('/').next().unwrap_or_default()).into_owned()
-}
-
-/// Rejects an invalid name before the command starts.
-fn check_name(name: &str) -> anyhow::Result<()> {
-    if name.len() > NAME_BYTES_MAX {
-        bail!("--name: it has {} bytes; {NAME_BYTES_MAX} at most", name.len());
-    }
-    Ok(())
-}
-
-fn limits(matches: &ArgMatches) -> anyhow::Result<Limits> {
-    let memory = matches.get_one::<String>("memory");
-    let bytes = |text: &String| {
-        let bytes = config::parse_bytes(text)
-            .with_context(|| format!("--memory {text}: {}", why_no_size(text)))?;
-        if bytes < MEMORY_MIN {
-            bail!("--memory {text}: no program runs in {bytes} bytes; write 512MiB or 2GiB");
-        }
-        Ok(bytes)
-    };
-    Ok(Limits {
-        cpus: matches.get_one::<String>("cpus").cloned(),
-        memory_bytes: memory.map(bytes).transpose()?,
-    })
-}
-
-/// Why a text is not a valid size.
-fn why_no_size(text: &str) -> &'static str {
-    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    // The unit is known, so the number is too large.
-    let is_size = text != unit && config::parse_bytes(&format!("1{unit}")).is_some();
-    match is_size {
-        true => "it is more than 16 EiB, which no machine can address; write 512MiB or 2GiB",
-        false => "it is no size; write 512MiB or 2GiB",
-    }
 }
 
 /// How a command ended, in the terms of a job's report.
@@ -463,18 +424,6 @@ mod tests {
         assert_eq!(
             (&*end(0, true), &*end(137, true), &*end(3, false)),
             ("completed ", "oom kill ", "exit code 3")
-        );
-    }
-
-    #[test]
-    fn names_and_sizes_are_checked_before_the_command_starts() {
-        assert!(check_name(&"x".repeat(NAME_BYTES_MAX)).is_ok());
-        let error = check_name(&"é".repeat(101)).unwrap_err().to_string();
-        assert_eq!(error, "--name: it has 202 bytes; 200 at most");
-        assert!(why_no_size("99999999999G").starts_with("it is more than 16 EiB"));
-        assert!(
-            why_no_size("12x").starts_with("it is no size")
-                && why_no_size("G").starts_with("it is no")
         );
     }
 

@@ -1,20 +1,29 @@
 //! The configuration of this node's agent, for commands that read what the agent would read.
 
 use agent::SourcePlan;
-use clap::ArgMatches;
 use config::{AgentConfig, ConfigErrors, ConfigFile, Given, paths};
 use std::path::PathBuf;
 
-/// The path and the result of loading the agent's settings: from the file of `--agent` or the agent's default
-/// file, and from the environment.
-pub(crate) fn read(matches: &ArgMatches) -> (PathBuf, Result<AgentConfig, ConfigErrors>) {
-    let environment = |name: &str| delivery::environment(name);
-    let named = matches.get_one::<String>("agent").cloned();
-    let named = named.or_else(|| environment("JOBMETER_AGENT_FILE")).map(PathBuf::from);
-    let shown = named.clone().unwrap_or_else(|| PathBuf::from(paths::AGENT_FILE));
-    let file = named.map_or_else(|| ConfigFile::Default(shown.clone()), ConfigFile::Given);
-    let loaded = agent::load(&Given { file, environment: &environment, flags: Vec::new() });
-    (shown, loaded.map(|loaded| loaded.config))
+// The file of the agent's settings; no docstring, which would replace the description of its commands.
+#[derive(clap::Args, Debug)]
+pub(crate) struct AgentFile {
+    /// The agent's settings [default: the file in JOBMETER_AGENT_FILE, else /etc/jobmeter/agent.toml]
+    #[arg(long, value_name = "FILE")]
+    agent: Option<PathBuf>,
+}
+
+impl AgentFile {
+    /// The path and the result of loading the agent's settings: from the file of `--agent` or the agent's
+    /// default file, and from the environment.
+    pub(crate) fn read(&self) -> (PathBuf, Result<AgentConfig, ConfigErrors>) {
+        let environment = |name: &str| delivery::environment(name);
+        let named = self.agent.clone();
+        let named = named.or_else(|| environment("JOBMETER_AGENT_FILE").map(PathBuf::from));
+        let shown = named.clone().unwrap_or_else(|| PathBuf::from(paths::AGENT_FILE));
+        let file = named.map_or_else(|| ConfigFile::Default(shown.clone()), ConfigFile::Given);
+        let loaded = agent::load(&Given { file, environment: &environment, flags: Vec::new() });
+        (shown, loaded.map(|loaded| loaded.config))
+    }
 }
 
 /// The default settings of an agent.

@@ -6,16 +6,17 @@
 mod facts;
 mod measure;
 
-use crate::node::agent_file;
+use crate::node::agent_file::{self, AgentFile};
 use crate::node::probe::{ProbedMachine, SourceState, State};
 use crate::node::sources_of_node::root_of;
+use crate::output::options::JsonOption;
 use crate::output::show::Table;
-use clap::ArgMatches;
 use config::AgentConfig;
 use facts::Fact;
 use measure::Measured;
 use serde::Serialize;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -84,14 +85,30 @@ impl Cost {
     }
 }
 
+/// Finds what this node cannot measure and why: sources, missing permissions, costs, and the machine
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: jobmeter doctor --for 10s")]
+pub(crate) struct DoctorArgs {
+    /// Time to measure the cost of each source [default: 1m]
+    #[arg(long = "for", value_name = "TIME")]
+    time: Option<String>,
+    #[command(flatten)]
+    agent: AgentFile,
+    /// A recorded machine instead of this one; no cost is measured
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    #[command(flatten)]
+    format: JsonOption,
+}
+
 /// `jobmeter doctor`.
-pub(crate) fn doctor(matches: &ArgMatches, device: &str) -> anyhow::Result<ExitCode> {
-    let time = match matches.get_one::<String>("for") {
+pub(crate) fn doctor(args: &DoctorArgs, device: &str) -> anyhow::Result<ExitCode> {
+    let time = match args.time.as_deref() {
         Some(text) => crate::output::times::duration("for", text)?,
         None => MEASURE,
     };
-    let probed_machine = ProbedMachine::new(root_of(matches)?, device)?;
-    let (config, settings) = settings(matches)?;
+    let probed_machine = ProbedMachine::new(root_of(args.root.as_deref())?, device)?;
+    let (config, settings) = settings(&args.agent)?;
     let plan = agent::plan(&config, None).map_err(anyhow::Error::msg)?;
     let mut machine = facts::of_machine(&probed_machine.root);
     if probed_machine.root.is_live() {
@@ -111,7 +128,7 @@ pub(crate) fn doctor(matches: &ArgMatches, device: &str) -> anyhow::Result<ExitC
     let good = !machine.iter().any(|it| ill(it.state)) && !sources.iter().any(|it| ill(it.state));
     let report = Report { good, machine, sources };
     let mut out = BufWriter::new(io::stdout().lock());
-    if matches.get_flag("json") {
+    if args.format.json {
         writeln!(out, "{}", serde_json::to_string(&report)?)?;
     } else {
         text(&report, &mut out)?;
@@ -128,8 +145,8 @@ fn measuring(time: Duration) -> String {
 }
 
 /// The agent's settings and a fact about them; the defaults if the settings are invalid.
-fn settings(matches: &ArgMatches) -> anyhow::Result<(AgentConfig, Fact)> {
-    let (shown, loaded) = agent_file::read(matches);
+fn settings(agent: &AgentFile) -> anyhow::Result<(AgentConfig, Fact)> {
+    let (shown, loaded) = agent.read();
     let errors = match loaded {
         Ok(config) => {
             let there = shown.try_exists().unwrap_or(true);

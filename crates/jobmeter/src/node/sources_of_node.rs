@@ -1,19 +1,19 @@
 //! `jobmeter sources`: lists what this node can measure, and the permissions that are missing.
 
-use crate::node::agent_file;
+use crate::node::agent_file::AgentFile;
 use crate::node::describe::{self, ManualFormat};
 use crate::node::probe::{Probe, ProbedMachine, SourceState};
 use crate::output::csv_rows;
+use crate::output::options::{JsonOption, ListFormat};
 use crate::output::show::Table;
 use anyhow::{Context as _, bail};
 use cgroups::Jobs;
-use clap::ArgMatches;
 use kernel::Root;
 use model::Timestamp;
 use serde::Serialize;
 use sources::{Options, SOURCES, SourceSpec};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Processor time limit of a reading.
@@ -39,24 +39,69 @@ struct Line {
     cpu_seconds: Option<f64>,
 }
 
+/// Lists every source on this node: state, missing permissions, cost
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: jobmeter sources cgroup")]
+pub(crate) struct SourcesArgs {
+    /// Show the manual of this source and its state on this node; with --json only the state
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+    /// A recorded machine instead of this one
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Print the reference of all sources as Markdown
+    #[arg(long, conflicts_with_all = ["name", "root", "json", "csv"])]
+    markdown: bool,
+    #[command(flatten)]
+    format: ListFormat,
+}
+
+/// Records the files that this node's agent reads, names scrubbed, for a bug report or a test
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: jobmeter capture --out report; tar czf report.tar.gz report")]
+pub(crate) struct CaptureArgs {
+    /// The source [default: all that the agent's settings do not switch off]
+    #[arg(value_name = "SOURCE")]
+    source: Option<String>,
+    /// Folder to write; it must not exist
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    #[command(flatten)]
+    agent: AgentFile,
+    /// A recorded machine instead of this one
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    #[command(flatten)]
+    format: JsonOption,
+}
+
+/// The root of the given recorded machine, otherwise of this machine.
+pub(crate) fn root_of(recorded: Option<&Path>) -> anyhow::Result<Root> {
+    Ok(match recorded {
+        Some(dir) => agent::recorded(dir)?,
+        None => Root::live()?,
+    })
+}
+
 /// `jobmeter sources [NAME]`.
-pub(crate) fn sources(matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
+pub(crate) fn sources(args: &SourcesArgs, device: &str) -> anyhow::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
-    if matches.get_flag("markdown") {
+    if args.markdown {
         describe::reference(&mut out)?;
         return Ok(out.flush()?);
     }
-    let probed_machine = ProbedMachine::new(root_of(matches)?, device)?;
-    let (json, root) = (matches.get_flag("json"), matches.get_one::<String>("root"));
+    let probed_machine = ProbedMachine::new(root_of(args.root.as_deref())?, device)?;
+    let ListFormat { json, csv } = args.format;
     let mut sources = SOURCES.to_vec();
-    if let Some(name) = matches.get_one::<String>("name") {
+    if let Some(name) = &args.name {
         let spec = find(name)?;
         sources.retain(|one| one.name == spec.name);
-        if !json && !matches.get_flag("csv") {
+        if !json && !csv {
             describe::describe(spec, ManualFormat::Terminal, &mut out)?;
             // The agent's own metrics, and those of `jobmeter run`, cannot be read here.
             if !sources.is_empty() {
-                writeln!(out, "\n{}:", root.map_or("here", String::as_str))?;
+                let root = args.root.as_deref().unwrap_or(Path::new("here"));
+                writeln!(out, "\n{}:", root.display())?;
             }
             // Prints the manual first, because reading a source may hang.
             out.flush()?;
@@ -64,7 +109,7 @@ pub(crate) fn sources(matches: &ArgMatches, device: &str) -> anyhow::Result<()> 
     }
     let lines = probe(&sources, &probed_machine);
     if csv_rows::written(
-        matches,
+        csv,
         &COLUMNS.map(str::to_owned),
         || Ok(serde_json::to_string(&lines)?),
         &mut out,
@@ -114,14 +159,6 @@ pub(crate) fn jobs_of(root: &Root, find: cgroups::Config, now: Timestamp) -> Job
     jobs
 }
 
-/// The root of the given recorded machine, otherwise of this machine.
-pub(crate) fn root_of(matches: &ArgMatches) -> anyhow::Result<Root> {
-    Ok(match matches.get_one::<String>("root") {
-        Some(dir) => agent::recorded(Path::new(dir))?,
-        None => Root::live()?,
-    })
-}
-
 fn probe_one(spec: &'static SourceSpec, probed_machine: &ProbedMachine, jobs: &Jobs) -> Vec<Line> {
     let mut probe = Probe::open(spec, &Options::defaults(spec.options), probed_machine);
     let mut cost = None;
@@ -141,12 +178,8 @@ fn probe_one(spec: &'static SourceSpec, probed_machine: &ProbedMachine, jobs: &J
 }
 
 /// `jobmeter capture [SOURCE] --out DIR`.
-pub(crate) fn capture(matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
-    let out = matches
-        .get_one::<String>("out")
-        .map(Path::new)
-        .context("--out DIR is missing: the folder to write to")?;
-    let (shown, loaded) = agent_file::read(matches);
+pub(crate) fn capture(args: &CaptureArgs, device: &str) -> anyhow::Result<()> {
+    let (shown, loaded) = args.agent.read();
     let config = loaded.with_context(|| {
         let shown = shown.display();
         format!(
@@ -155,7 +188,7 @@ pub(crate) fn capture(matches: &ArgMatches, device: &str) -> anyhow::Result<()> 
         )
     })?;
     let mut sources = agent::plan(&config, None).map_err(anyhow::Error::msg)?.sources;
-    if let Some(name) = matches.get_one::<String>("source") {
+    if let Some(name) = &args.source {
         let spec = find(name)?;
         sources.retain(|source| source.spec.name == spec.name);
         if sources.is_empty() {
@@ -163,7 +196,7 @@ pub(crate) fn capture(matches: &ArgMatches, device: &str) -> anyhow::Result<()> 
         }
     }
     let find = agent::discovery(&config).map_err(anyhow::Error::msg)?;
-    let probed_machine = ProbedMachine::new(root_of(matches)?.recording(), device)?;
+    let probed_machine = ProbedMachine::new(root_of(args.root.as_deref())?.recording(), device)?;
     let _progress = crate::server::progress::Progress::start("recording");
-    crate::node::capture::capture(&sources, find, &probed_machine, out, matches.get_flag("json"))
+    crate::node::capture::capture(&sources, find, &probed_machine, &args.out, args.format.json)
 }

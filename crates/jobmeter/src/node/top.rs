@@ -13,7 +13,6 @@ mod users;
 use crate::node::probe::ProbedMachine;
 use crate::server::client::Client;
 use anyhow::Context as _;
-use clap::ArgMatches;
 use kernel::{Root, clock};
 use node_screen::NodeScreen;
 use server_screen::ServerScreen;
@@ -48,27 +47,43 @@ trait Screen {
     fn words(&self) -> ScreenTexts;
 }
 
+/// Shows live resource use of this node's jobs and processes, or of a server's jobs and nodes
+#[derive(clap::Args, Debug)]
+#[command(after_help = AFTER)]
+pub(crate) struct TopArgs {
+    /// Interval between readings [default: 2s, of a server 5s]
+    #[arg(long, value_name = "TIME")]
+    period: Option<String>,
+    /// Show all jobs and nodes of the server instead of this node; --server implies it
+    #[arg(long)]
+    pub(crate) cluster: bool,
+}
+
+const AFTER: &str = "\
+Example: jobmeter top --period 1s
+
+Keys: c m r w sort by processor time, memory, bytes read, bytes written; t n u sort by the last \
+column, the name and the second column. The same key again reverses the order. Arrow and page keys \
+select a row. Enter shows the processes of a job; with a server, the nodes of a job or the jobs of \
+a node. j shows all jobs; p all processes of this node; d all nodes of a server. / filters the \
+rows by a text; Escape removes the filter, then returns to the jobs. ? shows the keys. q or Ctrl-C quits.";
+
 /// `jobmeter top` of this node.
-pub(crate) fn top(matches: &ArgMatches, device: &str) -> anyhow::Result<()> {
-    let period = period(matches, PERIOD)?;
+pub(crate) fn top(args: &TopArgs, device: &str) -> anyhow::Result<()> {
+    let period = period(args, PERIOD)?;
     let mut here = NodeScreen::new(ProbedMachine::new(Root::live()?, device)?);
     watch(&mut here, period)
 }
 
 /// `jobmeter top` of a server's jobs and nodes.
-pub(crate) fn top_of_server(matches: &ArgMatches, client: Client) -> anyhow::Result<()> {
-    let period = period(matches, PERIOD_OF_SERVER)?;
+pub(crate) fn top_of_server(args: &TopArgs, client: Client) -> anyhow::Result<()> {
+    let period = period(args, PERIOD_OF_SERVER)?;
     let mut cluster = ServerScreen::new(client)?;
     watch(&mut cluster, period)
 }
 
-/// Whether to show a server's jobs and nodes instead of this node.
-pub(crate) fn is_of_server(matches: &ArgMatches) -> bool {
-    matches.get_flag("cluster") || matches.get_one::<String>("server").is_some()
-}
-
-fn period(matches: &ArgMatches, usual: Duration) -> anyhow::Result<Duration> {
-    let Some(text) = matches.get_one::<String>("period") else { return Ok(usual) };
+fn period(args: &TopArgs, usual: Duration) -> anyhow::Result<Duration> {
+    let Some(text) = &args.period else { return Ok(usual) };
     let period =
         Some(crate::output::times::duration("period", text)?).filter(|one| *one >= PERIOD_MIN);
     period.with_context(|| format!("--period {text}: the shortest is 100ms"))

@@ -1,8 +1,8 @@
 //! `jobmeter backup`: copies a server's data folder while the server runs.
 
 use crate::operate::verify::data_dir;
+use crate::output::options::JsonOption;
 use anyhow::Context as _;
-use clap::ArgMatches;
 use config::paths::{AUDIT_FILE, AUDIT_OF_USERS_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
 use rustix::fs::{Gid, Mode, Uid};
 use std::fs::{self, Permissions};
@@ -14,15 +14,28 @@ use std::path::{Path, PathBuf};
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
+/// Copies a server's data folder, also while the server runs
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: jobmeter backup --data /var/lib/jobmeter --to /backup/2026-01-06")]
+pub(crate) struct BackupArgs {
+    /// The server's --data, or that of `up`
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Folder of the copy; it must not exist
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    #[command(flatten)]
+    format: JsonOption,
+}
+
 /// Copies the data folder, and reports the copy.
-pub(crate) fn backup(matches: &ArgMatches) -> anyhow::Result<()> {
-    let data = data_dir(matches)?;
+pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
+    let (data, to) = (data_dir(&args.data)?, &args.to);
     let _progress = crate::server::progress::Progress::start("copying");
-    let to = matches.get_one::<String>("to").map(PathBuf::from).context("--to")?;
-    config::paths::outside_of_stores(&to).map_err(anyhow::Error::msg)?;
+    config::paths::outside_of_stores(to).map_err(anyhow::Error::msg)?;
     // During the copy, nobody else can read it.
     rustix::process::umask(Mode::from_bits_truncate(0o077));
-    if let Err(error) = fs::create_dir(&to) {
+    if let Err(error) = fs::create_dir(to) {
         let what = match error.kind() {
             ErrorKind::AlreadyExists => {
                 format!("{} already exists; choose a new folder with --to", to.display())
@@ -40,10 +53,10 @@ pub(crate) fn backup(matches: &ArgMatches) -> anyhow::Result<()> {
         jobs::backup(&demand, &to.join(DEMAND_FILE))?;
     }
     let copied = store::backup(&data.join(SAMPLES_DIR), &to.join(SAMPLES_DIR))?;
-    copy_audit(&data, &to)?;
-    keep_rights(&data, &to)?;
+    copy_audit(&data, to)?;
+    keep_rights(&data, to)?;
     let store::Copied { blocks, samples, archived, segments, bytes } = copied;
-    if matches.get_flag("json") {
+    if args.format.json {
         let answer = serde_json::json!({"folder": to, "blocks": blocks, "archived_blocks": archived,
             "samples": samples, "log_segments": segments, "bytes": bytes});
         return Ok(writeln!(io::stdout().lock(), "{answer}")?);

@@ -2,9 +2,9 @@
 //! resulting settings.
 
 use crate::measure::exec::Steps;
+use crate::output::options::JsonOption;
 use crate::server::plain::plain_lines;
 use anyhow::{Context, bail};
-use clap::ArgMatches;
 use config::{
     ClientSettings, ConfigError, ConfigFile, Given, Loaded, LogConfig, Origin, PartialConfig,
     ServerSettings, Token,
@@ -25,13 +25,26 @@ const WRONG: u8 = 1;
 /// Programs with a configuration file.
 const PROGRAMS: [&str; 3] = ["agent", "server", "client"];
 
+/// Checks a configuration file: lists its errors, or prints the resulting settings; changes nothing
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: jobmeter check /etc/jobmeter/agent.toml --for agent")]
+pub(crate) struct CheckArgs {
+    /// The file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// agent, server or client [default: by the file's name, else by its keys]
+    #[arg(long = "for", value_name = "PROGRAM", value_parser = PROGRAMS)]
+    program: Option<String>,
+    #[command(flatten)]
+    format: JsonOption,
+}
+
 /// Checks a file for a program. The program is the given one, otherwise the one in the file's name, otherwise
 /// the only one that knows some of the file's keys.
-pub(crate) fn check(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let file = PathBuf::from(matches.get_one::<String>("file").cloned().unwrap_or_default());
-    let named = matches.get_one::<String>("for").cloned();
-    let program = match named.or_else(|| by_name(&file)) {
-        None => by_keys(&file)?,
+pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let file = &args.file;
+    let program = match args.program.clone().or_else(|| by_name(file)) {
+        None => by_keys(file)?,
         known => known,
     };
     let Some(program) = program else {
@@ -47,10 +60,10 @@ pub(crate) fn check(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     let given = Given { file: file_given, environment: &none, flags: Vec::new() };
     let report = match &*program {
         "agent" => of_agent(&given)?,
-        "server" => of_server(&given, &file)?,
+        "server" => of_server(&given, file)?,
         _ => of_client(&given),
     };
-    report.write(&file, &program, matches.get_flag("json"))
+    report.write(file, &program, args.format.json)
 }
 
 /// The result of a check.

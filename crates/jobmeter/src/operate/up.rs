@@ -8,7 +8,7 @@
 
 use crate::measure::exec::Steps;
 use anyhow::{Context, bail};
-use clap::ArgMatches;
+use clap::{Arg, ArgMatches, Command as ClapCommand};
 use kernel::clock::monotonic_us;
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -67,21 +67,81 @@ pub(crate) fn beside(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Runs both until a signal, or until one of them ends.
+/// Runs server and agent on this machine, in the foreground, until Ctrl-C
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: jobmeter up --data .jobmeter --listen 127.0.0.1:8790 --period 1s")]
+pub(crate) struct UpArgs {
+    /// Data folder [default: /var/lib/jobmeter as root, else in the XDG state folder]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Address of the server [default: 127.0.0.1:8790, or the next free port]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<String>,
+    /// Interval between readings of the counters [default: 5s]
+    #[arg(long, value_name = "TIME")]
+    period: Option<String>,
+    /// Name of this node in every sample [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    #[command(flatten)]
+    retention: Retention,
+}
+
+// The server's retention options, with their values; no docstring, which would replace the description of `up`.
+#[derive(Debug)]
+struct Retention(Vec<(String, String)>);
+
+/// The server's retention settings, with the flags of the same names.
+fn retention() -> Vec<(config::Setting, Arg)> {
+    let settings = config::server_settings().into_iter();
+    let settings = settings.filter(|setting| setting.key.starts_with("retention."));
+    let flag = |setting: config::Setting| {
+        let flags = config::flags(std::slice::from_ref(&setting));
+        let flag = flags.into_iter().find(|flag| *flag.get_id() == *setting.key);
+        flag.map(|flag| (setting, flag))
+    };
+    settings.filter_map(flag).collect()
+}
+
+impl clap::Args for Retention {
+    fn augment_args(command: ClapCommand) -> ClapCommand {
+        command.args(retention().into_iter().map(|(_, flag)| flag))
+    }
+
+    fn augment_args_for_update(command: ClapCommand) -> ClapCommand {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for Retention {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = retention().into_iter().filter_map(|(setting, _)| {
+            let value = matches.get_one::<String>(&setting.key)?;
+            Some((setting.flag(), value.clone()))
+        });
+        Ok(Self(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Runs both until a signal, or until one of them ends. `verbose` is the number of flags `-v`.
 pub(crate) fn up(
-    matches: &ArgMatches,
+    args: &UpArgs,
+    verbose: u8,
     client_settings: &config::ClientSettings,
 ) -> anyhow::Result<ExitCode> {
-    let verbose = matches.get_count("verbose");
-    let text = |name: &str| matches.get_one::<String>(name).cloned();
     let environment = |name: &str| std::env::var(name).ok();
     let root = rustix::process::geteuid().is_root();
-    let data = match text("data") {
-        Some(dir) => PathBuf::from(dir),
+    let data = match &args.data {
+        Some(dir) => dir.clone(),
         None => config::state_dir(root, &environment)
             .context("no folder for the data; name one with --data")?,
     };
-    check_agent(&agent_arguments(matches, &data, crate::SERVER_DEFAULT, verbose), &environment)?;
+    check_agent(&agent_arguments(args, &data, crate::SERVER_DEFAULT, verbose), &environment)?;
     config::paths::outside_of_stores(&data).map_err(anyhow::Error::msg)?;
     kernel::trust::check_way(&data).context("the data folder")?;
     std::fs::create_dir_all(&data).with_context(|| {
@@ -90,13 +150,13 @@ pub(crate) fn up(
     // Registers the signal handlers before any program starts, so that no signal is missed.
     let signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let (events, received) = sync_channel(8);
-    let arguments = server_arguments(matches, &data, verbose);
+    let arguments = server_arguments(args, &data, verbose);
     let holder = Holder { listener: listener(&arguments, &environment), arguments };
     let (mut child, server) = holder.start()?;
     let stdout = child.stdout.take().context("the server's output")?;
     let url = ready(stdout)?;
     watch(server.name, child, events.clone());
-    let mut starts = AgentStarts::new(agent_arguments(matches, &data, &url, verbose));
+    let mut starts = AgentStarts::new(agent_arguments(args, &data, &url, verbose));
     let agent = match starts.start(&events) {
         Ok(started) => started,
         Err(error) => {
@@ -105,7 +165,7 @@ pub(crate) fn up(
         }
     };
     forward_signals(signals, events.clone());
-    greet(&url, &crate::requested_server(client_settings), text("device").as_deref())?;
+    greet(&url, &crate::requested_server(client_settings), args.device.as_deref())?;
     follow(&received, &events, (&holder, &mut starts), [server, agent])
 }
 
@@ -207,27 +267,23 @@ fn check_agent(
     Ok(())
 }
 
-fn server_arguments(matches: &ArgMatches, data: &Path, verbose: u8) -> Vec<OsString> {
+fn server_arguments(args: &UpArgs, data: &Path, verbose: u8) -> Vec<OsString> {
     let mut arguments = vec!["--data".into(), data.join(config::paths::STORE_DIR).into_os_string()];
-    if let Some(listen) = matches.get_one::<String>("listen") {
+    if let Some(listen) = &args.listen {
         arguments.extend(["--listen".into(), listen.into()]);
     }
-    for (setting, _) in crate::cli::retention() {
-        if let Some(value) = matches.get_one::<String>(&setting.key) {
-            arguments.extend([setting.flag().into(), value.into()]);
-        }
+    for (flag, value) in &args.retention.0 {
+        arguments.extend([flag.into(), value.into()]);
     }
     arguments.extend(verbosity(verbose));
     arguments
 }
 
-fn agent_arguments(matches: &ArgMatches, data: &Path, url: &str, verbose: u8) -> Vec<OsString> {
+fn agent_arguments(args: &UpArgs, data: &Path, url: &str, verbose: u8) -> Vec<OsString> {
     let spool = data.join("spool").into_os_string();
     let mut arguments = vec!["--server".into(), url.into(), "--spool".into(), spool];
-    for name in ["period", "device"] {
-        if let Some(value) = matches.get_one::<String>(name) {
-            arguments.extend([format!("--{name}").into(), value.into()]);
-        }
+    for (flag, value) in [("--period", &args.period), ("--device", &args.device)] {
+        arguments.extend(value.iter().flat_map(|value| [flag.into(), value.into()]));
     }
     arguments.extend(verbosity(verbose));
     arguments
@@ -380,14 +436,17 @@ fn follow(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::{Args as _, FromArgMatches as _};
+
+    fn parse(words: &[&str]) -> UpArgs {
+        let command = UpArgs::augment_args(ClapCommand::new("up").no_binary_name(true));
+        UpArgs::from_arg_matches(&command.try_get_matches_from(words).unwrap()).unwrap()
+    }
 
     #[test]
     fn what_is_kept_is_passed_on_to_the_server() {
-        let words =
-            ["jobmeter", "up", "--retention-samples-age-max", "2d", "--listen", "127.0.0.1:1"];
-        let matches = crate::cli::command().try_get_matches_from(words).unwrap();
-        let up = matches.subcommand_matches("up").unwrap();
-        let arguments = server_arguments(up, Path::new("/d"), 0);
+        let words = ["--retention-samples-age-max", "2d", "--listen", "127.0.0.1:1"];
+        let arguments = server_arguments(&parse(&words), Path::new("/d"), 0);
         let want =
             ["--data", "/d/store", "--listen", "127.0.0.1:1", "--retention-samples-age-max", "2d"];
         assert_eq!(arguments, want);
@@ -405,10 +464,8 @@ mod tests {
     #[test]
     fn what_the_agent_would_reject_is_rejected_before_anything_starts() {
         let check = |words: &[&str]| {
-            let words = [&["jobmeter", "up"], words].concat();
-            let matches = crate::cli::command().try_get_matches_from(words).unwrap();
-            let up = matches.subcommand_matches("up").unwrap();
-            let arguments = agent_arguments(up, Path::new("/d"), crate::SERVER_DEFAULT, 0);
+            let arguments =
+                agent_arguments(&parse(words), Path::new("/d"), crate::SERVER_DEFAULT, 0);
             let file = |name: &str| (name == "JOBMETER_AGENT_FILE").then(|| "/dev/null".to_owned());
             check_agent(&arguments, &file).map_err(|error| format!("{error:#}"))
         };

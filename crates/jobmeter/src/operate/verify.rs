@@ -1,7 +1,7 @@
 //! `jobmeter verify`: checks a server's data folder without changing it.
 
+use crate::output::options::JsonOption;
 use anyhow::{Context, bail};
-use clap::ArgMatches;
 use config::paths::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, STORE_DIR};
 use serde::Serialize;
 use std::io::{self, ErrorKind, Write};
@@ -35,9 +35,20 @@ struct Found {
     harmless: bool,
 }
 
+/// Checks a server's data folder for damage and its consequences; changes nothing
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: jobmeter verify --data /var/lib/jobmeter")]
+pub(crate) struct VerifyArgs {
+    /// The server's --data, or that of `up`
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    #[command(flatten)]
+    format: JsonOption,
+}
+
 /// Checks the folder, reports the findings, and exits with 1 if data is lost.
-pub(crate) fn verify(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let data = data_dir(matches)?;
+pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
+    let data = data_dir(&args.data)?;
     let progress = crate::server::progress::Progress::start("checking");
     let mut verified = store::verify(&RealDisk, &data.join(SAMPLES_DIR))?;
     let cost = "jobs, their users and their nodes; samples are intact";
@@ -51,7 +62,7 @@ pub(crate) fn verify(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
     drop(progress);
     let good = verified.is_good();
     let mut out = io::stdout().lock();
-    if matches.get_flag("json") {
+    if args.format.json {
         serde_json::to_writer(&mut out, &answer(verified))?;
         writeln!(out)?;
     } else {
@@ -61,15 +72,14 @@ pub(crate) fn verify(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 }
 
 /// A server's data folder: the given one, or the one inside the folder of `up`.
-pub(crate) fn data_dir(matches: &ArgMatches) -> anyhow::Result<PathBuf> {
-    let given = matches.get_one::<String>("data").map(PathBuf::from).context("--data")?;
-    if let Some(found) = config::paths::store_in(&given) {
+pub(crate) fn data_dir(given: &Path) -> anyhow::Result<PathBuf> {
+    if let Some(found) = config::paths::store_in(given) {
         config::paths::outside_of_stores(&found).map_err(anyhow::Error::msg)?;
         return Ok(found);
     }
     // An unreadable folder must not count as an empty one.
     let shown = given.display();
-    for dir in [given.clone(), given.join(STORE_DIR), given.join(SAMPLES_DIR)] {
+    for dir in [given.to_owned(), given.join(STORE_DIR), given.join(SAMPLES_DIR)] {
         match std::fs::read_dir(&dir) {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 bail!("{}: {error}; run as root, or as the server's user", dir.display())

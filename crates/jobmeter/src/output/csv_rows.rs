@@ -1,19 +1,18 @@
 //! Lists from the server as CSV, for `--csv`.
 
 use crate::output::times::machine_value;
-use clap::ArgMatches;
 use serde_json::{Map, Value};
 use std::io::Write;
 
-/// Writes a list as CSV if `--csv` is given; returns whether it did. The columns come from the list's type:
+/// Writes a list as CSV if `csv` is set, the flag `--csv`; returns whether it did. The columns come from the list's type:
 /// every answer has the same columns, and an empty answer has a header.
 pub(crate) fn written(
-    matches: &ArgMatches,
+    csv: bool,
     columns: &[String],
     list: impl FnOnce() -> anyhow::Result<String>,
     out: &mut impl Write,
 ) -> anyhow::Result<bool> {
-    if !matches.get_flag("csv") {
+    if !csv {
         return Ok(false);
     }
     write(columns, machine_value(serde_json::from_str(&list()?)?), out)?;

@@ -1,27 +1,26 @@
 //! Validates names in options before a command sends a request.
 
 use anyhow::{Context, bail};
-use clap::ArgMatches;
 use model::DeviceId;
 use model::setting::Kind;
 
 /// The comma-separated devices of `--device`; each must be a valid device name.
-pub(crate) fn devices(matches: &ArgMatches) -> anyhow::Result<Option<String>> {
-    let Some(list) = matches.get_one::<String>("device") else { return Ok(None) };
+pub(crate) fn devices(list: Option<&str>) -> anyhow::Result<Option<String>> {
+    let Some(list) = list else { return Ok(None) };
     for name in list.split(',').map(str::trim) {
         DeviceId::new(name).with_context(|| format!("--device {list}"))?;
     }
-    Ok(Some(list.clone()))
+    Ok(Some(list.to_owned()))
 }
 
 /// The job of `--job`, as `[CLUSTER:]ID`; lists and patterns are rejected.
-pub(crate) fn one_job(matches: &ArgMatches) -> anyhow::Result<Option<String>> {
-    let Some(job) = matches.get_one::<String>("job") else { return Ok(None) };
+pub(crate) fn one_job(job: Option<&str>) -> anyhow::Result<Option<String>> {
+    let Some(job) = job else { return Ok(None) };
     let id = job.rsplit(':').next().unwrap_or_default();
     if !id.chars().any(|c| c.is_ascii_digit()) || id.contains([',', '*', '?', ' ']) {
         bail!("--job {job}: write one job, such as 7 or slurm:1234; `jobmeter jobs` lists them");
     }
-    Ok(Some(job.clone()))
+    Ok(Some(job.to_owned()))
 }
 
 /// Rejects a source that agents of this version do not have.
@@ -66,12 +65,7 @@ mod tests {
 
     #[test]
     fn devices_are_names() {
-        let of = |list: &str| {
-            let words = ["jobmeter", "get", "--device", list];
-            let matches = crate::cli::command().try_get_matches_from(words).unwrap();
-            devices(matches.subcommand_matches("get").unwrap())
-                .map_err(|error| format!("{error:#}"))
-        };
+        let of = |list: &str| devices(Some(list)).map_err(|error| format!("{error:#}"));
         assert_eq!(of("n1, n2"), Ok(Some("n1, n2".to_owned())));
         for list in ["n1,,n2", "n1/x\u{1b}", ","] {
             assert!(of(list).unwrap_err().starts_with(&format!("--device {list}: ")), "{list}");
@@ -80,11 +74,7 @@ mod tests {
 
     #[test]
     fn one_job_is_wanted() {
-        let of = |job: &str| {
-            let words = ["jobmeter", "get", "--job", job];
-            let matches = crate::cli::command().try_get_matches_from(words).unwrap();
-            one_job(matches.subcommand_matches("get").unwrap()).map_err(|error| error.to_string())
-        };
+        let of = |job: &str| one_job(Some(job)).map_err(|error| error.to_string());
         for job in ["7", "slurm:1234", "slurm:123_4"] {
             assert_eq!(of(job), Ok(Some(job.to_owned())));
         }

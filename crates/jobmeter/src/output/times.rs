@@ -3,7 +3,6 @@
 use crate::server::client::Client;
 use crate::server::plain::plain_lines;
 use anyhow::{Context, bail};
-use clap::ArgMatches;
 use jiff::tz::TimeZone;
 use model::Timestamp;
 use serde_json::Value;
@@ -83,13 +82,7 @@ impl Times {
     }
 
     /// Parses `--since` and `--until`, or `--last`.
-    pub(crate) fn span(&self, matches: &ArgMatches) -> anyhow::Result<Span> {
-        let text =
-            |name: &str| matches.try_get_one::<String>(name).ok().flatten().map(String::as_str);
-        self.span_of(text("since"), text("until"), text("last"))
-    }
-
-    fn span_of(
+    pub(crate) fn span(
         &self,
         since: Option<&str>,
         until: Option<&str>,
@@ -280,7 +273,7 @@ mod tests {
     #[test]
     fn intervals_are_read_in_local_time() {
         let read = |since, until, last| {
-            times().span_of(since, until, last).map(|span| {
+            times().span(since, until, last).map(|span| {
                 let show = |at: Option<Timestamp>| at.map(|at| at.to_string());
                 (show(span.from), show(span.to))
             })

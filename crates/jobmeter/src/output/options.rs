@@ -1,0 +1,22 @@
+//! Options that several commands share.
+
+use clap::Args;
+
+// The flag `--json`. A docstring here would replace the description of each command that has the flag.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct JsonOption {
+    /// Print JSON, for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+// The formats of a list; no docstring, as above.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct ListFormat {
+    /// Print JSON, for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print CSV, for scripts and spreadsheets
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) csv: bool,
+}
