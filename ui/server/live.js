@@ -11,7 +11,7 @@ import { Refused, Unreachable } from './api.js';
 const BACKOFF_FIRST_MS = 2000;
 const BACKOFF_MAX_MS = 30000;
 /** After an error response, a task waits for its period times this factor. */
-const REFUSED_FACTOR = 4;
+const REJECTED_FACTOR = 4;
 
 /**
  * A request that repeats.
@@ -92,7 +92,7 @@ export class Live {
         await work(mine.signal);
       } catch (error) {
         if (!mine.signal.aborted) {
-          factor = REFUSED_FACTOR;
+          factor = REJECTED_FACTOR;
           this.fail(error, failed);
         }
       } finally {

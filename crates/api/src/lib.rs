@@ -45,7 +45,7 @@ pub use reported::{
 };
 pub use rows::{Available, MetricsRow, Value};
 pub use samples::{
-    Explanation, Last, LastError, Range, RangeSeries, Sender, SeriesInfo, SqlQuestion, TIME_COLUMNS,
+    Explanation, Last, LastError, Range, RangeSeries, Sender, SeriesInfo, SqlQuery, TIME_COLUMNS,
 };
 pub use text::columns::{MORE, columns};
 pub use text::csv::csv_cell;

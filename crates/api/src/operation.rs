@@ -6,7 +6,7 @@ use crate::{
     Account, AccountChange, AuditEntry, Available, ChangeReceipt, CreatedToken, Disagreement, End,
     Ended, Explanation, FlushNow, Gap, Health, Job, JobReport, Last, Mark, Me, MetricInfo,
     MetricsRow, NewToken, Node, Promote, Promoted, PromotedRow, Range, Ready, Registered,
-    Scheduler, SeriesInfo, Set, SetChange, SqlQuestion, Token,
+    Scheduler, SeriesInfo, Set, SetChange, SqlQuery, Token,
 };
 use schemars::{Schema, SchemaGenerator};
 
@@ -345,7 +345,7 @@ operations! {
     }
     /// One SELECT, or EXPLAIN of one.
     Sql Post "/api/v1/sql" {
-        body: Body::Json(|g| g.subschema_for::<SqlQuestion>()), answer: Answer::Rows(any_rows),
+        body: Body::Json(|g| g.subschema_for::<SqlQuery>()), answer: Answer::Rows(any_rows),
     }
     /// Changes of agents' settings in force; for administrators and staff.
     Settings Get "/api/v1/settings" { answer: Answer::Json(|g| g.subschema_for::<Vec<SetChange>>()) }

@@ -126,13 +126,13 @@ pub struct Sender {
     pub last_seen: f64,
 }
 
-/// Header of an answer to [`SqlQuestion`]: the positions of its time columns, from 0, with commas between them.
+/// Header of an answer to [`SqlQuery`]: the positions of its time columns, from 0, with commas between them.
 pub const TIME_COLUMNS: &str = "x-jobmeter-time-columns";
 
 /// Body of `POST /api/v1/sql`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SqlQuestion {
+pub struct SqlQuery {
     /// One SELECT statement, or EXPLAIN of one.
     pub query: String,
     /// Time zone of the statement and its answer: a name (`Europe/Paris`) or an offset (`+01:00`). Default: the

@@ -133,7 +133,7 @@ static BURST_CUT: Metric = Metric::counter(
      source has a burst.",
 );
 static REJECTED_SAMPLES: Metric = Metric::counter(
-    "agent_source_refused_samples_total",
+    "agent_source_rejected_samples_total",
     Unit::Count,
     "Rejected samples of the source: not a number, with invalid labels, or beyond the limit of \
      series.",
@@ -173,12 +173,12 @@ static SENT: Metric = Metric::counter(
     "Batches that the server acknowledged.",
 );
 static REJECTED: Metric = Metric::counter(
-    "agent_refused_batches_total",
+    "agent_rejected_batches_total",
     Unit::Count,
     "Batches that the server rejected permanently.",
 );
 static REJECTED_BY_SERVER: Metric = Metric::counter(
-    "agent_refused_samples_total",
+    "agent_rejected_samples_total",
     Unit::Count,
     "Rejected samples of batches that the server accepted.",
 );

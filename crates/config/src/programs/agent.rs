@@ -109,7 +109,7 @@ settings! {
         "spool_send_bytes_per_second" spool_send_bytes_per_second: Bytes = "4MiB",
             Kind::Bytes { min: 1 << 10, max: TIB };
         /// Largest folder of batches that a server rejected permanently; the agent deletes the oldest first.
-        "refused_bytes_max" refused_bytes_max: Bytes = "16MiB", Kind::Bytes { min: 0, max: TIB };
+        "rejected_bytes_max" rejected_bytes_max: Bytes = "16MiB", Kind::Bytes { min: 0, max: TIB };
     }
 }
 
@@ -122,7 +122,7 @@ impl SpoolSettings {
             spool_bytes_max: Bytes(bytes_max),
             spool_age_max: age_max,
             spool_send_bytes_per_second: Bytes(TIB),
-            refused_bytes_max: Bytes(0),
+            rejected_bytes_max: Bytes(0),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Batches that the server rejected permanently, kept for inspection.
 //!
-//! `refused/NUMBER.jmb` is one wire frame, and `refused/NUMBER.txt` is the server's reason. The folder has a size
+//! `rejected/NUMBER.jmb` is one wire frame, and `rejected/NUMBER.txt` is the server's reason. The folder has a size
 //! limit: the oldest batches are deleted first, and each deletion is counted.
 
 use crate::common::files::write_private;
@@ -25,7 +25,7 @@ impl RejectedBatches {
     /// # Errors
     /// The folder exists and cannot be read.
     pub(crate) fn open(spool: &Path, bytes_max: u64) -> io::Result<Self> {
-        let dir = spool.join("refused");
+        let dir = spool.join("rejected");
         let mut files = Vec::new();
         match std::fs::read_dir(&dir) {
             Ok(entries) => {
@@ -89,7 +89,7 @@ mod tests {
             rejected.keep(&[i; 4], "too long").unwrap();
         }
         rejected.keep(&[9; 11], "larger than all").unwrap();
-        let mut names: Vec<_> = std::fs::read_dir(dir.path().join("refused"))
+        let mut names: Vec<_> = std::fs::read_dir(dir.path().join("rejected"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();

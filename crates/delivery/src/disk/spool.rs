@@ -5,7 +5,7 @@
 //! DIR/kept                       how far everything is acknowledged or in the spool: see `durable_watermark.rs`
 //! DIR/known                      when the directories of jobs were made: see `known.rs`
 //! DIR/000000000017-1767706500000000.jmb
-//! DIR/refused/                   what the server refused for good: see `refused.rs`
+//! DIR/rejected/                   what the server rejected permanently: see `rejected_batches.rs`
 //! ```
 //!
 //! A segment `NUMBER-TIME.jmb` is a plain sequence of wire frames. `NUMBER` increases across all starts of the

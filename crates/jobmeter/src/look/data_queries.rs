@@ -330,7 +330,7 @@ pub(crate) fn sql(client: &Client, args: &SqlArgs) -> anyhow::Result<()> {
     let (query, format) = (args.query.clone(), args.format.format());
     let now = crate::clock();
     let (name, zone) = named_zone(TimeZone::system(), now);
-    let question = api::SqlQuestion { query, time_zone: Some(name) };
+    let question = api::SqlQuery { query, time_zone: Some(name) };
     let progress = Progress::start("waiting for the server's response");
     let (body, columns) = client.sql(&question, format.accept())?;
     drop(progress);

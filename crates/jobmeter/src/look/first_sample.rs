@@ -22,7 +22,7 @@ pub(super) fn first_sample(
             "SELECT extract(epoch FROM min(timestamp)) AS first FROM {table} WHERE {named}{bound}"
         );
         let rows: Vec<serde_json::Value> =
-            client.post("/api/v1/sql", &api::SqlQuestion { query, time_zone: None }).ok()?;
+            client.post("/api/v1/sql", &api::SqlQuery { query, time_zone: None }).ok()?;
         rows.first()?.get("first")?.as_f64()
     };
     let window = first("metrics_summary", "");

@@ -176,7 +176,7 @@ fn source_states(node: &api::Node) -> String {
 /// The generation of the server's settings that the node applies, or why it rejected them.
 fn settings(node: &api::Node) -> String {
     match (&node.config_rejected, node.config_generation) {
-        (Some(why), _) => format!("refused: {why}"),
+        (Some(why), _) => format!("rejected: {why}"),
         (None, None | Some(0)) => "its own".to_owned(),
         (None, Some(_)) => "the server's".to_owned(),
     }

@@ -202,7 +202,7 @@ impl Client {
     /// Posts a statement. Returns the streamed rows and the positions of their time columns.
     pub(crate) fn sql(
         &self,
-        question: &api::SqlQuestion,
+        question: &api::SqlQuery,
         accept: &str,
     ) -> anyhow::Result<(Body, Vec<usize>)> {
         let request = self.agent.post(format!("{}/api/v1/sql", self.url)).header("Accept", accept);

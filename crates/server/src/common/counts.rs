@@ -79,7 +79,7 @@ words! {
         /// Already stored before.
         Duplicate "duplicate",
         /// Rejected permanently by the store.
-        Rejected "refused",
+        Rejected "rejected",
         /// Not readable.
         Malformed "malformed",
         /// Not permitted for its sender.
@@ -101,7 +101,7 @@ words! {
         /// A record without news.
         Known "known",
         /// An invalid record, or one beyond the registry's capacity.
-        Rejected "refused",
+        Rejected "rejected",
     }
 }
 
@@ -113,7 +113,7 @@ words! {
         /// The rule would have fired, but it fired on that node a short time before.
         TooSoon "too_soon",
         /// The rule fired, and its action was rejected.
-        Rejected "refused",
+        Rejected "rejected",
         /// A reading of a series beyond the limit of watched series.
         Unwatched "unwatched",
     }

@@ -106,7 +106,7 @@ impl Budget {
         Self(Arc::new(State { bytes_max, ..State::default() }))
     }
 
-    /// Returns the number of bodies refused because of this limit.
+    /// Returns the number of bodies rejected because of this limit.
     pub(crate) fn rejected(&self, limit: Limit) -> u64 {
         self.0.rejected.get(limit)
     }

@@ -106,7 +106,7 @@ fn about(app: &App, page: &mut Page) {
     let name = "jobmeter_config_reloads_total";
     page.head(name, "counter", "Reloads of the configuration, by outcome.");
     page.sample(name, "{outcome=\"taken\"}", good.get());
-    page.sample(name, "{outcome=\"refused\"}", bad.get());
+    page.sample(name, "{outcome=\"rejected\"}", bad.get());
     let name = "jobmeter_audit_limited_total";
     let help = "Changes by users beyond the hourly limit; the audit log counts them without \
                 entries.";
@@ -126,7 +126,7 @@ fn ingest(app: &App, page: &mut Page) {
     let each = [
         ("jobmeter_ingest_samples_total", "Samples stored.", &counts.samples),
         (
-            "jobmeter_ingest_samples_refused_total",
+            "jobmeter_ingest_samples_rejected_total",
             "Rejected samples of stored batches.",
             &counts.samples_rejected,
         ),
@@ -151,7 +151,7 @@ fn jobs(app: &App, page: &mut Page) {
     let name = "jobmeter_ingest_job_events_total";
     let help = "Job events of nodes that the registry stored.";
     page.counter(name, help, counts.job_events.get());
-    let name = "jobmeter_ingest_job_events_refused_total";
+    let name = "jobmeter_ingest_job_events_rejected_total";
     let help = "Job events of nodes that the server rejected as impossible.";
     page.counter(name, help, counts.job_events_rejected.get());
     let name = "jobmeter_job_records_total";
@@ -217,7 +217,7 @@ fn requests(app: &App, page: &mut Page) {
         let labels = format!("{{reason=\"{}\"}}", why.word());
         page.sample(name, &labels, counts.http_errors.get(why));
     }
-    let name = "jobmeter_bodies_refused_total";
+    let name = "jobmeter_bodies_rejected_total";
     let help =
         "Request bodies rejected because of a memory limit: that of one sender, or that of all.";
     page.head(name, "counter", help);
@@ -272,7 +272,7 @@ fn schedulers(statuses: &[Arc<PollStatus>], page: &mut Page) {
             ("new", &status.new),
             ("changed", &status.changed),
             ("known", &status.known),
-            ("refused", &status.rejected),
+            ("rejected", &status.rejected),
         ] {
             let labels = format!("{{cluster=\"{}\",outcome=\"{outcome}\"}}", status.cluster);
             page.sample(name, &labels, records.get());

@@ -36,7 +36,7 @@ impl QueryEnd {
         match self {
             Self::Done => "done",
             Self::Limit => "limit",
-            Self::Rejected => "refused",
+            Self::Rejected => "rejected",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
             Self::Gone => "client disconnected",

@@ -48,7 +48,7 @@ pub(crate) async fn sql(
         ));
     }
     let held = app.question_body(&head, body).await?;
-    let query: api::SqlQuestion =
+    let query: api::SqlQuery =
         serde_json::from_slice(&held.bytes).map_err(|error| HttpError::unreadable(&error))?;
     let mut running = RunningQuery::new(&app, "sql", &caller, &query.query);
     let answer = answer(&app, &caller, &query, format, &mut running.taken).await;
@@ -59,7 +59,7 @@ pub(crate) async fn sql(
 async fn answer(
     app: &App,
     caller: &Caller,
-    query: &api::SqlQuestion,
+    query: &api::SqlQuery,
     format: Format,
     taken: &mut QueryCost,
 ) -> Result<Response, HttpError> {

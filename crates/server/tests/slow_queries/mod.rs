@@ -76,7 +76,7 @@ fn slow_queries_are_logged_with_their_cost() {
         ),
         (
             format!("sql of {root}"),
-            "refused, rows returned 0, rows read 0, bytes read 0: SELECT 1 / 0",
+            "rejected, rows returned 0, rows read 0, bytes read 0: SELECT 1 / 0",
         ),
     ];
     let want: Vec<_> = want.into_iter().map(|(who, rest)| (who, rest.to_owned())).collect();

@@ -277,11 +277,11 @@ fn other_users_read_nothing_of_the_spool() {
         .unwrap()
         .keep(&frame, "too long")
         .unwrap();
-    // The folder, the lock, the segment, `kept`, and the folder `refused`.
+    // The folder, the lock, the segment, `kept`, and the folder `rejected`.
     let mut modes = bench.modes(&dir);
     modes.sort_unstable();
     assert_eq!(modes, [0o600, 0o600, 0o600, 0o700, 0o700]);
-    assert_eq!(bench.modes(&dir.join("refused")), [0o700, 0o600, 0o600]);
+    assert_eq!(bench.modes(&dir.join("rejected")), [0o700, 0o600, 0o600]);
 }
 
 #[test]

@@ -190,7 +190,7 @@ fn permanently_rejected_frames_are_set_aside_as_a_gap_and_the_rest_continues() {
     assert_eq!((gaps[0].from, gaps[0].to, gaps[0].cause), (from, to, Cause::Rejected));
     assert_eq!(&*gaps[0].detail, "no such thing");
     assert_eq!(gaps[1].cause, Cause::EventsLost);
-    let rejected = bench.dir.path().join("refused/000000000000.txt");
+    let rejected = bench.dir.path().join("rejected/000000000000.txt");
     assert_eq!(std::fs::read_to_string(rejected).unwrap(), "no such thing\n");
 }
 
