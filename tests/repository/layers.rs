@@ -140,6 +140,17 @@ fn datafusion_remains_in_one_crate() {
     }
 }
 
+/// The tests of `control` build in seconds.
+#[test]
+fn control_has_neither_http_nor_an_sql_engine() {
+    for package in ["control", "jobs"] {
+        let crates = tree(package);
+        for banned in ["hyper", "axum", "arrow", "parquet", "datafusion", "api", "store"] {
+            assert!(!crates.contains(banned), "{package} uses {banned}");
+        }
+    }
+}
+
 /// No linked crate is under the GPL or LGPL; there is one TLS provider, and one HTTP stack on each side.
 #[test]
 fn licences_and_bans() {
@@ -158,21 +169,27 @@ fn licences_and_bans() {
     }
 }
 
-/// The agent depends neither on an async runtime nor on an SQL engine.
-#[test]
-fn the_agent_has_few_dependencies() {
+/// Returns the names of the crates that a package links.
+fn tree(package: &str) -> BTreeSet<String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["tree", "--locked", "--offline", "-p", "agent", "-e", "normal", "--prefix", "none"])
+        .args(["tree", "--locked", "--offline", "-p", package, "-e", "normal", "--prefix", "none"])
         .current_dir(repository())
         .output()
         .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let tree = String::from_utf8(output.stdout).unwrap();
-    let crates: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
-    assert!(crates.contains("kernel"), "{tree}");
+    tree.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
+/// The agent depends neither on an async runtime nor on an SQL engine.
+#[test]
+fn the_agent_has_few_dependencies() {
+    let crates = tree("agent");
+    assert!(crates.contains("kernel"), "{crates:?}");
     for banned in ["tokio", "hyper", "arrow", "parquet", "datafusion", "rusqlite", "axum"] {
         assert!(!crates.contains(banned), "the agent uses {banned}");
     }
     println!("the agent's dependency tree has {} crates", crates.len());
-    assert!(crates.len() <= 90, "the agent's budget is 90 crates:\n{tree}");
+    assert!(crates.len() <= 90, "the agent's budget is 90 crates: {crates:?}");
 }

@@ -26,7 +26,7 @@ pub struct Set {
 }
 
 /// Pattern of the name of a source or event.
-pub const WORD: &str = "^[a-z0-9_]{1,64}$";
+pub const WORD: &str = model::WORD;
 
 /// Changes to one source; `null` changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -14,7 +14,6 @@
 //! it. A local job has one device.
 
 mod common;
-mod demand;
 mod matching;
 mod nodes;
 mod people;
@@ -31,11 +30,6 @@ pub use common::record::{NodeShare, Record, Step};
 pub use common::registry::{Limits, Registry};
 pub use common::stable_hash::StableHash;
 pub use common::users::Users;
-pub use demand::{
-    ActiveRequests, Change, Decision, Demand, DemandError, DemandLimits, Entry, FLUSH_LISTED_US,
-    Flush, FromJobs, JobFacts, Mark, MarkKind, NewChange, NewPromotion, Origin,
-    PROMOTIONS_ON_NODE_MAX, Promotion, Quota, Rule, Wanted, wanted,
-};
 pub use model::Resources;
 pub use nodes::rule_latches::{LATCHES_MAX, Latch};
 pub use people::accounts::{Account, AccountChange, AccountKey, AccountKeyError, Role};
@@ -47,9 +41,10 @@ pub use presence::verified_presence::Span;
 pub use queries::disagreements::{Difference, Disagreement, PATIENCE};
 pub use queries::job_list::{Filter, ListPosition, Listed};
 pub use queries::job_lookup::RunFacts;
+pub use queries::running_jobs::RunningJob;
 pub use records::ingest_records::IngestStats;
 pub use records::update::{ReadPosition, RecordUpdate};
 pub use runs::apply_events::Applied;
 pub use runs::local::{OpenLocal, Registration, SILENT};
 pub use runs::oom_kills::DeviceKill;
-pub use schema::{backup, check, verify};
+pub use schema::{backup, check, open_to_read, settle, verify};

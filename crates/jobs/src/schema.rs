@@ -241,7 +241,10 @@ pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {
 }
 
 /// Opens a second, read-only connection that reads while another connection writes.
-pub(crate) fn open_to_read(path: &Path) -> Result<Connection, RegistryError> {
+///
+/// # Errors
+/// The file cannot be opened.
+pub fn open_to_read(path: &Path) -> Result<Connection, RegistryError> {
     let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
     let db = Connection::open(path).map_err(failed)?;
     settle(&db).map_err(failed)?;
@@ -298,7 +301,12 @@ pub fn backup(path: &Path, to: &Path) -> Result<(), RegistryError> {
     Ok(())
 }
 
-pub(crate) fn settle(db: &Connection) -> rusqlite::Result<()> {
+/// Sets the options of a connection that the server's SQLite files share: write-ahead log, safe commits, and
+/// bounded caches.
+///
+/// # Errors
+/// SQLite fails.
+pub fn settle(db: &Connection) -> rusqlite::Result<()> {
     db.busy_timeout(std::time::Duration::from_secs(10))?;
     db.set_prepared_statement_cache_capacity(STATEMENTS);
     // WAL: readers do not wait for the writer. FULL: a commit survives a power failure.

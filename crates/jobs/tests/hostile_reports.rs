@@ -204,7 +204,7 @@ fn a_node_that_names_another_user_enters_no_recorded_run() {
                 assert_eq!(unseen, named.len() > 1, "{runs:?}");
             };
             honest(runs(&registry, 7));
-            for job in registry.running_facts().unwrap() {
+            for job in registry.running_jobs().unwrap() {
                 assert!(job.uid != Some(1000) || job.monitor.is_empty(), "{job:?}");
             }
             assert_eq!(sees(&registry, &key(7)), AccessLevel::Nothing);
@@ -232,7 +232,7 @@ fn a_request_by_environment_counts_of_the_owners_visits() {
             at(110),
         )
         .unwrap();
-    let facts = registry.running_facts().unwrap();
+    let facts = registry.running_jobs().unwrap();
     assert_eq!((facts.len(), &facts[0].monitor), (1, &vec!["perf_.*".into()]));
 }
 
@@ -348,7 +348,7 @@ fn one_nodes_running_jobs_are_bounded_and_fail_no_query_of_others() {
     assert_eq!(registry.apply(&[over], at(20)).unwrap().rejected, 0);
     let now = Window { from: Some(at(20)), to: Some(at(20)), ..Window::default() };
     assert_eq!(registry.intervals(&now).unwrap().len(), 11);
-    assert_eq!(registry.running_facts().unwrap().len(), 11);
+    assert_eq!(registry.running_jobs().unwrap().len(), 11);
     // Each end makes room for another one.
     let ends = JobEvent { stop: Some(at(18)), ..of(1000, 100, "n1", 10) };
     registry.apply(&[ends], at(20)).unwrap();

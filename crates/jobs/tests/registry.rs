@@ -382,7 +382,7 @@ fn rules_promote_for_local_jobs_where_an_agent_saw_them() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     let job = registry.register_local(&registration(1000, "n1", 10)).unwrap();
-    let nodes = || registry.running_facts().unwrap()[0].nodes.clone();
+    let nodes = || registry.running_jobs().unwrap()[0].nodes.clone();
     assert_eq!(nodes(), []);
     registry.apply(&[event("local", job.id.get(), "n1", 12, None)], at(13)).unwrap();
     assert_eq!(nodes(), [device("n1")]);

@@ -29,7 +29,9 @@ pub use increase::{Increase, Point, increase, increases};
 pub use job::{Allocation, Job, JobEvent, JobState, OomKill, REJECTED_REQUEST, Resources};
 pub use labels::{LABELS_BYTES_MAX, Labels, LabelsError};
 pub use metric::{Kind, METRIC_NAME_BYTES_MAX, Metric, MetricError, Unit};
-pub use names::{ClusterId, DeviceId, JobId, JobKey, NAME_BYTES_MAX, NameError, Origin};
+pub use names::{
+    ClusterId, DeviceId, JobId, JobKey, NAME_BYTES_MAX, NameError, Origin, WORD, is_word,
+};
 pub use node_list::{NODE_LIST_BYTES_MAX, NodeList, NodeListError};
 pub use rollup::{Rollup, RollupWindows, SEGMENT_MAX_US};
 pub use series::Series;

@@ -6,6 +6,15 @@ use std::{fmt, num::NonZeroI64, str::FromStr, sync::Arc};
 /// Longest name of a device, a cluster or an origin, in bytes: a host name has at most 253.
 pub const NAME_BYTES_MAX: usize = 253;
 
+/// Pattern of the name of a source or of an event.
+pub const WORD: &str = "^[a-z0-9_]{1,64}$";
+
+/// Returns whether a text matches [`WORD`].
+pub fn is_word(text: &str) -> bool {
+    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    (1..=64).contains(&text.len()) && text.bytes().all(letter)
+}
+
 /// Why a text is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {

@@ -13,22 +13,22 @@ mod app;
 mod auth;
 mod background;
 mod common;
-mod control;
 mod http;
 mod ingest;
 mod lifecycle;
 mod pages;
 mod queries;
+mod reloadable_config;
 mod schedulers;
 
 pub use auth::tls::{TlsError, TlsFiles};
 pub use auth::tokens::SecretError;
 pub use common::settings::Limits;
-pub use control::reloadable_config::{LiveErrors, ReloadError};
-pub use control::rules::RuleError;
+pub use control::{AgentConfigError, RuleError};
 pub use lifecycle::runtime_file::RuntimeFile;
 pub use lifecycle::server::{Server, Settings, StartError};
 pub use lifecycle::{check, sql_worker};
+pub use reloadable_config::{LiveErrors, ReloadError};
 pub use schedulers::plans::PlanError;
 
 /// Returns the wall-clock time, for the log.

@@ -7,7 +7,8 @@
 mod lab;
 mod run_sql;
 
-use jobs::{NewPromotion, Reader};
+use control::NewPromotion;
+use jobs::Reader;
 use lab::{Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, JobEvent, Kind, NodeList, OomKill, Origin, Unit};
 use run_sql::{engine, run_sql_as};

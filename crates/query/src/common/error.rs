@@ -1,6 +1,7 @@
 //! Errors of queries, with PostgREST's messages and codes.
 
-use jobs::{DemandError, RegistryError};
+use control::DemandError;
+use jobs::RegistryError;
 use model::JobKey;
 use store::BlockError;
 

@@ -2,8 +2,9 @@
 
 use crate::QueryError;
 use crate::engine::access_filter::AccessFilter;
+use control::Demand;
 use jiff::tz::TimeZone;
-use jobs::{AccessLevel, Demand, Filter, Interval, JobName, Listed, Reader, Registry, Window};
+use jobs::{AccessLevel, Filter, Interval, JobName, Listed, Reader, Registry, Window};
 use model::{ClusterId, DeviceId, Gap, Job, JobKey, Timestamp};
 use std::collections::BTreeSet;
 use std::fmt;

@@ -9,7 +9,8 @@
 
 use crate::engine::access_filter::NodeAccess;
 use crate::{QueryContext, QueryEngine, QueryError};
-use jobs::{Decision, DemandError, Mark, Reader};
+use control::{Decision, DemandError, Mark};
+use jobs::Reader;
 use model::{DeviceId, Timestamp};
 use std::collections::BTreeSet;
 

@@ -3,7 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use jobs::{Demand, DemandLimits, Limits, Registry};
+use control::{Demand, DemandLimits};
+use jobs::{Limits, Registry};
 use model::{
     Batch, Boot, ClusterId, DeviceId, Gap, JobEvent, JobId, JobKey, Kind, Labels, Metric, Origin,
     SeriesEntry, SeriesTable, Tick, Timestamp, Unit,

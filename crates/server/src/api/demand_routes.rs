@@ -5,7 +5,6 @@ use crate::api::job_routes::object;
 use crate::app::App;
 use crate::auth::caller::{Caller, Rights};
 use crate::common::http_error::{HttpError, Why};
-use crate::control::text::{list, quoted};
 use crate::http::params::{Params, part};
 use crate::http::selection::{Span, list as names_in, wrong};
 use crate::ingest::agents::{AgentCounts, AgentReport};
@@ -17,7 +16,8 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use jobs::{Change, DemandError, Entry, NewChange, Reader};
+use control::{Change, DemandError, Entry, NewChange, list, quoted};
+use jobs::Reader;
 use model::{DeviceId, NodeList, Timestamp};
 use query::SeenMark;
 use std::sync::Arc;
@@ -261,14 +261,13 @@ fn section(what: &str, name: &str) -> Result<String, HttpError> {
 
 /// Checks that a text may be the name of a source: api::WORD.
 fn source_word(name: &str) -> Result<(), HttpError> {
-    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
-    if (1..=64).contains(&name.len()) && name.bytes().all(letter) {
+    if model::is_word(name) {
         return Ok(());
     }
     let shown: String = name.chars().take(64).collect();
+    let pattern = model::WORD;
     Err(HttpError::malformed(format!(
-        "`{shown}` is not a source name; source names match {}",
-        api::WORD
+        "`{shown}` is not a source name; source names match {pattern}"
     )))
 }
 

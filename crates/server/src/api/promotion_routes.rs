@@ -7,7 +7,6 @@ use crate::api::job_routes::object;
 use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::common::http_error::HttpError;
-use crate::control::expression;
 use crate::http::selection::wrong;
 use crate::queries::answers::{json, wrote};
 use crate::queries::kwollect;
@@ -18,7 +17,8 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use jobs::{DemandError, Interval, NewPromotion, Origin, Promotion, Quota, Window};
+use control::{DemandError, NewPromotion, Origin, Promotion, Quota};
+use jobs::{Interval, Window};
 use model::{DeviceId, JobKey, JobState, NodeList, Timestamp};
 use query::{QueryContext, QueryError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,7 @@ fn shown(promotion: &Promotion) -> api::Promoted {
         until: promotion.until.map(Timestamp::seconds),
         origin: promotion.origin.word().to_owned(),
         job: promotion.job.as_ref().map(ToString::to_string),
-        error: expression::check(&promotion.metric).err(),
+        error: control::check_expression(&promotion.metric).err(),
     }
 }
 
@@ -69,7 +69,7 @@ pub(crate) async fn promote(
     known(head.uri.query().map(str::to_owned), Operation::Promote)?;
     promoters_only(&caller)?;
     let wanted: api::Promote = object(&app, &head, body).await?;
-    expression::check(&wanted.metric).map_err(HttpError::malformed)?;
+    control::check_expression(&wanted.metric).map_err(HttpError::malformed)?;
     let nodes = wanted.nodes.as_deref().map(NodeList::new).transpose().map_err(wrong)?;
     let (now, most) = (app.now(), app.promotions.time_max.as_secs_f64());
     let seconds = wanted.for_seconds.unwrap_or(SECONDS.min(most));

@@ -3,9 +3,7 @@
 use crate::app::App;
 use crate::auth::audit::Actor;
 use crate::common::counts;
-use crate::control::rule_evaluator::Fired;
-use crate::control::value_rule::ValueRule;
-use jobs::{Decision, DemandError, Mark, MarkKind, NewPromotion};
+use control::{Decision, DemandError, Fired, Mark, MarkKind, NewPromotion, ValueRule};
 use model::{DeviceId, NodeList, Timestamp};
 use std::collections::BTreeSet;
 

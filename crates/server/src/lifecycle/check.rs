@@ -1,9 +1,9 @@
 //! Finds every error that would prevent startup, for `jobmeter check`. Changes nothing and serves no requests.
 
-use crate::control::reloadable_config::{ReloadableConfig, rules_of};
 use crate::http::listen::listen;
 use crate::lifecycle::server::StartError;
 use crate::lifecycle::store_halves;
+use crate::reloadable_config::{ReloadableConfig, rules_of};
 use crate::schedulers::plans;
 use config::paths::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, store_dir};
 use config::{ConfigFile, Given, Loaded, ServerConfig};

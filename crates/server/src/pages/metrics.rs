@@ -179,11 +179,11 @@ fn jobs(app: &App, page: &mut Page) {
     let name = "jobmeter_promotions_cut_total";
     let help = "Promotions left out of a node's configuration because of its limits, each time it \
                 was composed.";
-    page.counter(name, help, app.on_demand.cut.get());
+    page.counter(name, help, app.on_demand.cut.load(Ordering::Relaxed));
     let name = "jobmeter_settings_cut_total";
     let help = "Settings of changes, by source, and flushes left out of a node's configuration \
                 because of its limits, each time it was composed.";
-    page.counter(name, help, app.on_demand.settings_cut.get());
+    page.counter(name, help, app.on_demand.settings_cut.load(Ordering::Relaxed));
     let help = "Promotions that running jobs request, dropped because of a limit.";
     let left_out = app.on_demand.left_out.load(Ordering::Relaxed);
     page.gauge("jobmeter_promotions_left_out", help, left_out);

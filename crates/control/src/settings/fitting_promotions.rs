@@ -2,9 +2,9 @@
 //! bytes as a whole. Promotions of administrators come first, then users share the rest evenly, and the
 //! remainder is cut.
 
-use crate::control::text::quoted;
+use super::text::quoted;
+use crate::demand::{Origin, PROMOTIONS_ON_NODE_MAX, Promotion};
 use config::{PROMOTIONS_MAX, TEXT_BYTES_MAX};
-use jobs::{Origin, Promotion};
 use model::Timestamp;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -46,7 +46,7 @@ impl<'a> FittingPromotions<'a> {
             }
         }
         // Round robin, so that a user with many promotions does not displace a user with few.
-        for _ in 0..jobs::PROMOTIONS_ON_NODE_MAX {
+        for _ in 0..PROMOTIONS_ON_NODE_MAX {
             for waiting in users.values_mut() {
                 while let Some(one) = waiting.pop_front() {
                     // A duplicate does not use up the user's turn.

@@ -7,7 +7,7 @@
 //!                  │  fires   ╰╯ may fire again
 //! ```
 
-use crate::control::value_rule::ValueRule;
+use super::value_rule::ValueRule;
 use jobs::{LATCHES_MAX, Latch};
 use model::{DeviceId, Kind, NodeList, Origin, Point, Series, Timestamp, increase};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -39,7 +39,7 @@ struct WatchedSeries {
 
 /// A value for a rule to evaluate.
 #[derive(Clone, Debug)]
-pub(crate) struct Reading {
+pub struct Reading {
     rule: usize,
     series: Arc<Series>,
     kind: Kind,
@@ -58,17 +58,19 @@ struct SeriesState {
 
 /// A fired rule and its devices.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Fired {
-    pub(crate) when: ValueRule,
-    pub(crate) devices: BTreeSet<DeviceId>,
+pub struct Fired {
+    /// The rule.
+    pub when: ValueRule,
+    /// The devices of the series on which it fired.
+    pub devices: BTreeSet<DeviceId>,
 }
 
 /// The running value rules.
 #[derive(Debug, Default)]
-pub(crate) struct RuleEvaluator {
+pub struct RuleEvaluator {
     state: Mutex<State>,
     /// Notifies that a rule has fired.
-    pub(crate) due: Notify,
+    pub due: Notify,
 }
 
 /// Scanned tables of a node, by their hash.
@@ -93,18 +95,18 @@ struct State {
 
 /// Outcome of readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Evaluation {
+pub struct Evaluation {
     /// Rules fired.
-    pub(crate) fired: usize,
+    pub fired: usize,
     /// Rules that would have fired, but fired on that node a short time before.
-    pub(crate) too_soon: usize,
+    pub too_soon: usize,
     /// Readings of series beyond the limit of watched series.
-    pub(crate) unwatched: usize,
+    pub unwatched: usize,
 }
 
 impl RuleEvaluator {
     /// Returns the readings of a batch that rules evaluate: those that a node sends about itself.
-    pub(crate) fn readings(
+    pub fn readings(
         &self,
         rules: &Arc<[ValueRule]>,
         batch: &Decoded,
@@ -174,7 +176,7 @@ impl RuleEvaluator {
     }
 
     /// Evaluates the readings of stored batches.
-    pub(crate) fn evaluate(
+    pub fn evaluate(
         &self,
         rules: &Arc<[ValueRule]>,
         readings: &[Reading],
@@ -204,7 +206,7 @@ impl RuleEvaluator {
     }
 
     /// Returns the rules fired since the last call.
-    pub(crate) fn take(&self) -> Vec<Fired> {
+    pub fn take(&self) -> Vec<Fired> {
         let mut state = self.lock();
         let (due, rules) = (std::mem::take(&mut state.due), Arc::clone(&state.rules));
         let fired = |(rule, devices): (usize, BTreeSet<DeviceId>)| {
@@ -214,18 +216,18 @@ impl RuleEvaluator {
     }
 
     /// Creates an empty state with the latches of the previous server process.
-    pub(crate) fn latched_before(latches: Vec<Latch>) -> Self {
+    pub fn latched_before(latches: Vec<Latch>) -> Self {
         let latched = latches.into_iter().take(LATCHES_MAX).collect();
         Self { state: Mutex::new(State { latched, ..State::default() }), due: Notify::new() }
     }
 
     /// Returns latch changes since the last call, to be persisted.
-    pub(crate) fn news(&self) -> Vec<(Latch, bool)> {
+    pub fn news(&self) -> Vec<(Latch, bool)> {
         std::mem::take(&mut self.lock().news).into_iter().collect()
     }
 
     /// Queues latch changes again that could not be persisted, without overwriting newer ones.
-    pub(crate) fn not_kept(&self, news: Vec<(Latch, bool)>) {
+    pub fn not_kept(&self, news: Vec<(Latch, bool)>) {
         let mut state = self.lock();
         for (latch, is_latched) in news {
             state.news.entry(latch).or_insert(is_latched);
@@ -233,7 +235,7 @@ impl RuleEvaluator {
     }
 
     /// Restores the time when a rule fired on nodes before this server started.
-    pub(crate) fn fired_before(&self, name: &str, nodes: &NodeList, at: Timestamp) {
+    pub fn fired_before(&self, name: &str, nodes: &NodeList, at: Timestamp) {
         let mut state = self.lock();
         for device in nodes.plain().into_iter().flatten() {
             let Ok(device) = DeviceId::new(device) else { continue };

@@ -1,7 +1,7 @@
 //! Tables of the file. A person may add rows to `promotions` with `sqlite3`. The defaults mark such a
 //! row as written by hand now, without expiry.
 
-use crate::RegistryError;
+use jobs::RegistryError;
 use rusqlite::Connection;
 use std::path::Path;
 
@@ -68,7 +68,7 @@ CREATE INDEX IF NOT EXISTS promotions_undone ON promotions (job, metric, origin,
 pub(super) fn open(path: &Path) -> Result<Connection, RegistryError> {
     let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
     let mut db = Connection::open(path).map_err(failed)?;
-    crate::schema::settle(&db).map_err(failed)?;
+    jobs::settle(&db).map_err(failed)?;
     let found: i64 =
         db.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
     if found > VERSION {

@@ -2,9 +2,9 @@
 //! or bytes as a whole. Changes already in effect come before later ones. The rest is cut, section by
 //! section: a source's section fits completely or not at all.
 
-use crate::control::text::{Sections, quoted};
+use super::text::{Sections, quoted};
+use crate::demand::{Change, Entry};
 use config::{BURSTS_MAX, FLUSHES_MAX, TEXT_BYTES_MAX};
-use jobs::{Change, Entry};
 use model::Timestamp;
 use std::collections::BTreeMap;
 
@@ -73,7 +73,7 @@ impl FittingSections {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::text;
+    use crate::settings::text;
 
     const ENDS: Timestamp = Timestamp::from_seconds(1_767_706_500);
 

@@ -6,18 +6,13 @@ use crate::auth::peer::host_of_ip;
 use crate::auth::staff_groups;
 use crate::auth::tls::{self, TlsError, TlsFiles};
 use crate::auth::tokens::{SecretError, Tokens};
-use crate::control::rules::{self, RuleError, Rules};
-use crate::control::text::AgentFile;
-use crate::control::value_rule::ValueRule;
 use config::{AccessSettings, ServerConfig};
-use jobs::Rule;
+use control::{AgentConfig, AgentConfigError, Rule, RuleError, Rules, ValueRule, read_rules};
 use kernel::Root;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-const AGENT_CONFIG_BYTES_MAX: usize = 64 << 10;
 
 /// A reason why the server cannot run a configuration.
 #[derive(Debug, thiserror::Error)]
@@ -32,13 +27,8 @@ pub enum ReloadError {
     #[error("TLS: {0}")]
     Tls(TlsError),
     /// The agent configuration is invalid.
-    #[error("the configuration for agents, {}: {why}", path.display())]
-    Agents {
-        /// Path of the file.
-        path: PathBuf,
-        /// The problem.
-        why: String,
-    },
+    #[error("the configuration for agents, {0}")]
+    Agents(#[from] AgentConfigError),
     /// The rules file is invalid.
     #[error("the rules of promotions, {}: {error}", path.display())]
     Rules {
@@ -102,16 +92,6 @@ pub(crate) struct ReloadableConfig {
     pub(crate) when: Arc<[ValueRule]>,
 }
 
-/// The configuration that the server distributes to agents.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct AgentConfig {
-    /// Identifies the text; 0 if there is none.
-    pub(crate) generation: u64,
-    pub(crate) text: Vec<u8>,
-    /// The parsed text, for the composition of node texts.
-    pub(crate) pieces: AgentFile,
-}
-
 impl ReloadableConfig {
     /// Reads every file that the configuration names.
     ///
@@ -147,7 +127,7 @@ impl ReloadableConfig {
             let reach = check_reach(config, listen, tokens, tls.is_some());
             noted(&mut errors, "listen", reach.map_err(one));
         }
-        let agents = agents.map(AgentConfig::read).transpose().map_err(one);
+        let agents = agents.map(AgentConfig::read).transpose().map_err(|error| one(error.into()));
         let agents = noted(&mut errors, "agent_config", agents);
         let rules = rules_of(config).map_err(|(_, errors)| errors);
         let rules = noted(&mut errors, "promotions.rules", rules);
@@ -221,7 +201,7 @@ fn check_reach(
 pub(crate) fn rules_of(config: &ServerConfig) -> Result<Rules, (Rules, Vec<ReloadError>)> {
     let promotions = &config.promotions;
     let Some(path) = &promotions.rules else { return Ok(Rules::default()) };
-    let (rules, errors) = rules::read(path, promotions.time_max);
+    let (rules, errors) = read_rules(path, promotions.time_max);
     if errors.is_empty() {
         return Ok(rules);
     }
@@ -245,26 +225,6 @@ fn names(given: &[String], listen: SocketAddr) -> Vec<String> {
     names
 }
 
-impl AgentConfig {
-    fn read(path: &Path) -> Result<Self, ReloadError> {
-        let wrong = |why| ReloadError::Agents { path: path.to_owned(), why };
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        if text.len() > AGENT_CONFIG_BYTES_MAX {
-            return Err(wrong(format!("longer than {AGENT_CONFIG_BYTES_MAX} bytes")));
-        }
-        let pieces = AgentFile::parse(&text).map_err(wrong)?;
-        Ok(Self { generation: generation(text.as_bytes()), text: text.into(), pieces })
-    }
-}
-
-/// Hashes a text to its generation: the first 63 bits of its SHA-256, and never 0. 63 bits also fit into
-/// signed integers.
-pub(crate) fn generation(text: &[u8]) -> u64 {
-    let digest = ring::digest::digest(&ring::digest::SHA256, text);
-    let first = digest.as_ref().first_chunk::<8>().copied().unwrap_or_default();
-    (u64::from_be_bytes(first) >> 1).max(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -277,12 +237,5 @@ mod tests {
         assert_eq!(names, want);
         let all = super::names(&[], "[::]:8790".parse().unwrap());
         assert_eq!(all.len(), 4, "the machine's own name, and no `[::]`: {all:?}");
-    }
-
-    #[test]
-    fn a_generation_names_its_text() {
-        assert_ne!(generation(b"a"), generation(b"b"));
-        assert_eq!(generation(b"a"), generation(b"a"));
-        assert_ne!(generation(b""), 0);
     }
 }

@@ -6,36 +6,36 @@ use std::sync::Arc;
 
 /// A value rule.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ValueRule {
+pub struct ValueRule {
     /// Name of the rule.
-    pub(crate) name: Box<str>,
+    pub name: Box<str>,
     /// The watched metric; for a counter, its increase per second.
-    pub(crate) metric: Box<str>,
+    pub metric: Box<str>,
     /// Labels that a series must have.
-    pub(crate) labels: Vec<(Box<str>, Box<str>)>,
+    pub labels: Vec<(Box<str>, Box<str>)>,
     /// Nodes to watch; `None` means all.
-    pub(crate) nodes: Option<NodeList>,
+    pub nodes: Option<NodeList>,
     /// Whether the rule watches samples attributed to jobs (`true`) or node samples (`false`).
-    pub(crate) jobs: bool,
+    pub jobs: bool,
     /// The bound that a value must cross.
-    pub(crate) beyond: Threshold,
+    pub beyond: Threshold,
     /// The value that resets the rule.
-    pub(crate) back: f64,
+    pub back: f64,
     /// Time for which the value must be beyond the bound, in µs.
-    pub(crate) lasts_us: i64,
+    pub lasts_us: i64,
     /// The source whose burst is flushed.
-    pub(crate) flush: Option<Box<str>>,
+    pub flush: Option<Box<str>>,
     /// A validated regular expression of the metrics to promote.
-    pub(crate) promote: Option<Box<str>>,
+    pub promote: Option<Box<str>>,
     /// Duration of the promotion, in µs.
-    pub(crate) promote_us: i64,
+    pub promote_us: i64,
     /// Minimum time between two firings on the same node, in µs.
-    pub(crate) again_us: i64,
+    pub again_us: i64,
 }
 
 /// A bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Threshold {
+pub enum Threshold {
     /// Fires on values above the bound.
     Above(f64),
     /// Fires on values below the bound.
@@ -88,7 +88,7 @@ impl ValueRule {
     }
 
     /// Returns the author name of the rule's actions.
-    pub(crate) fn by(&self) -> String {
+    pub fn by(&self) -> String {
         format!("rule {}", self.name)
     }
 }

@@ -223,6 +223,6 @@ pub(super) fn flushes(db: &Connection, after: Timestamp) -> Result<Vec<Flush>, D
 }
 
 fn nodes(text: &str) -> Result<NodeList, DemandError> {
-    let damaged = |_| crate::RegistryError::Damaged(text.to_owned());
+    let damaged = |_| jobs::RegistryError::Damaged(text.to_owned());
     Ok(NodeList::new(text).map_err(damaged)?)
 }

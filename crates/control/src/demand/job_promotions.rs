@@ -4,8 +4,8 @@
 //! monitor=REGEX`), the job's environment (`JOBMETER_MONITOR=REGEX`), and the server's rules.
 
 use super::Origin;
-use crate::{Filter, Listed, Registry, RegistryError};
-use model::{ClusterId, DeviceId, JobKey, JobState, NodeList, REJECTED_REQUEST, Timestamp};
+use jobs::RunningJob;
+use model::{ClusterId, DeviceId, NodeList, REJECTED_REQUEST, Timestamp};
 use std::collections::BTreeSet;
 
 /// The submission word for optional metrics. Alone it requests all metrics, with `=REGEX` a subset.
@@ -20,121 +20,43 @@ const EXPRESSION_BYTES_MAX: usize = 1000;
 const REASONS_MAX: usize = 4;
 /// Maximum number of node names in one promotion. A job with more nodes has several promotions.
 const NODES_IN_ONE: usize = 60;
-/// Time that a scheduler may let a job run beyond its limit: 10 min.
-const GRACE_US: i64 = 10 * 60 * Timestamp::SECOND;
-
-/// The facts of a running job that promotions depend on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobFacts {
-    /// The job.
-    pub key: JobKey,
-    /// The login name.
-    pub user: Option<Box<str>>,
-    /// The user ID.
-    pub uid: Option<u32>,
-    /// The account that pays.
-    pub account: Option<Box<str>>,
-    /// The project.
-    pub project: Option<Box<str>>,
-    /// The queue or partition.
-    pub queue: Option<Box<str>>,
-    /// Words of the submission.
-    pub types: Vec<Box<str>>,
-    /// Environment requests that nodes read, each value once.
-    pub monitor: Vec<Box<str>>,
-    /// The nodes of the job.
-    pub nodes: Vec<DeviceId>,
-    /// Start of the job, if known.
-    pub start: Option<Timestamp>,
-    /// Latest possible end of the job, if known.
-    pub until: Option<Timestamp>,
-}
-
 /// Tests whether an agent replaced the request by the reason of a rejection.
 fn is_rejected(value: &str) -> bool {
     value.starts_with(REJECTED_REQUEST)
 }
 
-impl JobFacts {
-    /// Collects the facts of a running job from its scheduler and its nodes.
-    fn of(listed: Listed) -> Self {
-        let Listed { job, devices } = listed;
-        let limit = job.requested.wall_seconds.filter(|s| (0.0..1e10).contains(s));
-        #[expect(clippy::cast_possible_truncation, reason = "bounded by the line above")]
-        let limit_us = limit.map(|seconds| (seconds * 1e6) as i64 + GRACE_US);
-        let until = job.start.zip(limit_us).map(|(start, limit)| start.plus(limit));
-        Self {
-            key: job.key,
-            user: job.user,
-            uid: job.uid,
-            account: job.account,
-            project: job.project,
-            queue: job.queue,
-            types: job.types,
-            monitor: Vec::new(),
-            nodes: devices,
-            start: job.start,
-            until,
-        }
+/// Returns the expressions that the job requests. A dropped part of the request appears as a reason,
+/// which the owner's list of promotions shows.
+fn expressions(job: &RunningJob) -> Vec<String> {
+    let words = job.types.iter().flat_map(|words| words.split_whitespace());
+    let by_words = words.filter_map(|word| match word.strip_prefix(REQUEST_PREFIX)? {
+        "" => Some(ALL),
+        rest => rest.strip_prefix('='),
+    });
+    let requests = || job.monitor.iter().filter(|value| !is_rejected(value));
+    let blank = requests().any(|value| value.trim().is_empty()).then_some(ALL);
+    let by_environment = requests().flat_map(|value| value.split_whitespace());
+    let requested = by_words.chain(blank).chain(by_environment);
+    let requested =
+        requested.map(|regex| regex.trim_matches(['\'', '"'])).filter(|it| !it.is_empty());
+    let (requested, long): (BTreeSet<&str>, BTreeSet<&str>) =
+        requested.partition(|it| it.len() <= EXPRESSION_BYTES_MAX);
+    let more = requested.len().saturating_sub(EXPRESSIONS_MAX);
+    let mut all: Vec<String> =
+        requested.into_iter().take(EXPRESSIONS_MAX).map(str::to_owned).collect();
+    let reason = |why: String| format!("{REJECTED_REQUEST}{why}");
+    if more > 0 {
+        let why = format!("{more} expressions are dropped: {EXPRESSIONS_MAX} per job at most");
+        all.push(reason(why));
     }
-
-    /// Returns the expressions that the job requests. A dropped part of the request appears as a reason,
-    /// which the owner's list of promotions shows.
-    fn expressions(&self) -> Vec<String> {
-        let words = self.types.iter().flat_map(|words| words.split_whitespace());
-        let by_words = words.filter_map(|word| match word.strip_prefix(REQUEST_PREFIX)? {
-            "" => Some(ALL),
-            rest => rest.strip_prefix('='),
-        });
-        let requests = || self.monitor.iter().filter(|value| !is_rejected(value));
-        let blank = requests().any(|value| value.trim().is_empty()).then_some(ALL);
-        let by_environment = requests().flat_map(|value| value.split_whitespace());
-        let requested = by_words.chain(blank).chain(by_environment);
-        let requested =
-            requested.map(|regex| regex.trim_matches(['\'', '"'])).filter(|it| !it.is_empty());
-        let (requested, long): (BTreeSet<&str>, BTreeSet<&str>) =
-            requested.partition(|it| it.len() <= EXPRESSION_BYTES_MAX);
-        let more = requested.len().saturating_sub(EXPRESSIONS_MAX);
-        let mut all: Vec<String> =
-            requested.into_iter().take(EXPRESSIONS_MAX).map(str::to_owned).collect();
-        let reason = |why: String| format!("{REJECTED_REQUEST}{why}");
-        if more > 0 {
-            let why = format!("{more} expressions are dropped: {EXPRESSIONS_MAX} per job at most");
-            all.push(reason(why));
-        }
-        let sizes: BTreeSet<usize> = long.iter().map(|text| text.len()).collect();
-        all.extend(sizes.into_iter().take(REASONS_MAX).map(|bytes| {
-            let most = EXPRESSION_BYTES_MAX;
-            reason(format!("an expression of {bytes} bytes is dropped: {most} bytes at most"))
-        }));
-        let rejected = self.monitor.iter().filter(|value| is_rejected(value));
-        all.extend(rejected.take(REASONS_MAX).map(ToString::to_string));
-        all
-    }
-}
-
-impl Registry {
-    /// Returns the facts of every running job.
-    ///
-    /// # Errors
-    /// SQLite fails, or the number of running jobs exceeds the registry's row limit.
-    pub fn running_facts(&self) -> Result<Vec<JobFacts>, RegistryError> {
-        let running = Filter { state: Some(JobState::Running), ..Filter::default() };
-        let mut facts: Vec<_> = self.list(&running)?.into_iter().map(JobFacts::of).collect();
-        let mut requested = self.requested_by_environment()?;
-        for job in &mut facts {
-            let run = job.start.map(|start| (job.key.clone(), start));
-            job.monitor = run.and_then(|run| requested.remove(&run)).unwrap_or_default();
-        }
-        // The user of a job of `jobmeter run` states its node themselves, so only verified nodes count.
-        if facts.iter().any(|job| job.key.cluster == ClusterId::local()) {
-            let verified = self.verified_local()?;
-            for job in facts.iter_mut().filter(|job| job.key.cluster == ClusterId::local()) {
-                job.nodes.retain(|node| verified.contains(&(job.key.id, node.clone())));
-            }
-        }
-        Ok(facts)
-    }
+    let sizes: BTreeSet<usize> = long.iter().map(|text| text.len()).collect();
+    all.extend(sizes.into_iter().take(REASONS_MAX).map(|bytes| {
+        let most = EXPRESSION_BYTES_MAX;
+        reason(format!("an expression of {bytes} bytes is dropped: {most} bytes at most"))
+    }));
+    let rejected = job.monitor.iter().filter(|value| is_rejected(value));
+    all.extend(rejected.take(REASONS_MAX).map(ToString::to_string));
+    all
 }
 
 /// A rule that promotes metrics without a request. Empty and `None` conditions are ignored. A rule
@@ -168,7 +90,7 @@ impl Rule {
         self.jobs || !self.clusters.is_empty() || names.iter().any(|names| !names.is_empty())
     }
 
-    fn is_for(&self, job: &JobFacts) -> bool {
+    fn is_for(&self, job: &RunningJob) -> bool {
         let one_of = |names: &[Box<str>], name: &Option<Box<str>>| {
             names.is_empty() || name.as_ref().is_some_and(|name| names.contains(name))
         };
@@ -209,7 +131,7 @@ impl Wanted {
 }
 
 /// Returns all promotions that follow from the running jobs and the rules.
-pub fn wanted(jobs: &[JobFacts], rules: &[Rule]) -> Vec<Wanted> {
+pub fn wanted(jobs: &[RunningJob], rules: &[Rule]) -> Vec<Wanted> {
     let mut all = Vec::new();
     for rule in rules.iter().filter(|rule| !rule.is_of_jobs()) {
         all.extend(rule.nodes.iter().map(|nodes| Wanted {
@@ -225,7 +147,7 @@ pub fn wanted(jobs: &[JobFacts], rules: &[Rule]) -> Vec<Wanted> {
     }
     for job in jobs {
         let user = job.user.as_deref().unwrap_or("the job's user");
-        for metric in job.expressions() {
+        for metric in expressions(job) {
             all.extend(of_job(job, None, &metric, user, Origin::Job));
         }
         for rule in rules.iter().filter(|rule| rule.is_of_jobs() && rule.is_for(job)) {
@@ -238,7 +160,7 @@ pub fn wanted(jobs: &[JobFacts], rules: &[Rule]) -> Vec<Wanted> {
 
 /// Builds the promotions of one expression on the nodes of a job.
 fn of_job(
-    job: &JobFacts,
+    job: &RunningJob,
     only: Option<&NodeList>,
     metric: &str,
     by: &str,
@@ -266,10 +188,10 @@ fn of_job(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::JobId;
+    use model::{JobId, JobKey};
 
-    fn job(types: &[&str], nodes: &[&str]) -> JobFacts {
-        JobFacts {
+    fn job(types: &[&str], nodes: &[&str]) -> RunningJob {
+        RunningJob {
             key: JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(7).unwrap() },
             user: Some("alice".into()),
             uid: Some(1000),
@@ -313,7 +235,7 @@ mod tests {
             (&["''"], &["net_.*"]),
         ] {
             let monitor = monitor.iter().map(|value| (*value).into()).collect();
-            let requests = JobFacts { monitor, ..job(&["monitor=net_.*"], &["n1", "n2"]) };
+            let requests = RunningJob { monitor, ..job(&["monitor=net_.*"], &["n1", "n2"]) };
             let all = wanted(&[requests], &[]);
             let metrics: Vec<_> = all.iter().map(|one| &*one.metric).collect();
             assert_eq!(metrics, want);
@@ -327,7 +249,7 @@ mod tests {
         let long = "x".repeat(EXPRESSION_BYTES_MAX + 1);
         let rejected = "!JOBMETER_MONITOR: it has 2000 bytes; 1024 at most";
         let monitor = [&many.join(" "), &long, rejected].map(Into::into).to_vec();
-        let all = wanted(&[JobFacts { monitor, ..job(&[], &["n1"]) }], &[]);
+        let all = wanted(&[RunningJob { monitor, ..job(&[], &["n1"]) }], &[]);
         let metrics: Vec<_> = all.iter().map(|one| &*one.metric).collect();
         assert_eq!(metrics[..EXPRESSIONS_MAX], many[..EXPRESSIONS_MAX]);
         assert_eq!(

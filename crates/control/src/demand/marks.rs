@@ -1,8 +1,7 @@
 //! History of requests to agents: what started or ended, when, and by whom.
 
 use super::changes::entries;
-use super::{Demand, DemandError};
-use crate::common::registry::lock;
+use super::{Demand, DemandError, lock};
 use model::{NodeList, Timestamp};
 use rusqlite::{Row, params};
 

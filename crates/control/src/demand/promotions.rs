@@ -1,7 +1,6 @@
 //! Promotions: optional metrics that a node collects until a time or until a job ends.
 
-use super::{BY_RULE_MAX, Demand, DemandError, DemandLimits, Wanted, count};
-use crate::common::registry::lock;
+use super::{BY_RULE_MAX, Demand, DemandError, DemandLimits, Wanted, count, lock};
 use model::{NodeList, Timestamp};
 use rusqlite::{Connection, Row, Transaction, params};
 use std::collections::{BTreeMap, HashMap};

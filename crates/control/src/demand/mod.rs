@@ -5,22 +5,21 @@
 //! The file also records what was changed, when and by whom.
 
 mod changes;
-mod from_jobs;
+mod job_promotions;
 mod marks;
 mod promotions;
 mod schema;
 
 pub use changes::{Change, Entry, Flush, NewChange};
-pub use from_jobs::{JobFacts, Rule, Wanted, wanted};
+pub use job_promotions::{Rule, Wanted, wanted};
 pub use marks::{Decision, Mark, MarkKind};
 pub use promotions::{FromJobs, NewPromotion, Origin, PROMOTIONS_ON_NODE_MAX, Promotion, Quota};
 
-use crate::RegistryError;
-use crate::common::registry::lock;
+use jobs::RegistryError;
 use model::Timestamp;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How long the server sends a flush to agents: 10 min. Agents that do not connect in that time are
 /// down and have no buffered data.
@@ -110,8 +109,8 @@ impl Demand {
     /// program.
     pub fn open(path: &Path, limits: DemandLimits) -> Result<Self, DemandError> {
         let writer = Mutex::new(schema::open(path)?);
-        let reader = Mutex::new(crate::schema::open_to_read(path)?);
-        let marks_reader = Mutex::new(crate::schema::open_to_read(path)?);
+        let reader = Mutex::new(jobs::open_to_read(path)?);
+        let marks_reader = Mutex::new(jobs::open_to_read(path)?);
         Ok(Self { writer, reader, marks_reader, limits })
     }
 
@@ -236,6 +235,10 @@ fn count(change: &Transaction<'_>, table: &str, now: Timestamp) -> rusqlite::Res
     );
     let held: i64 = change.query_row(&count, [now.0], |row| row.get(0))?;
     Ok(u64::try_from(held).unwrap_or(0))
+}
+
+fn lock(db: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
+    db.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Composes the text for a node, as the TOML of docs/decisions/0017-on-demand.md.
 
-use crate::control::fitting_promotions::FittingPromotions;
-use crate::control::fitting_sections::FittingSections;
+use super::fitting_promotions::FittingPromotions;
+use super::fitting_sections::FittingSections;
+use crate::demand::{Change, FLUSH_LISTED_US, Flush, Promotion};
 use config::FLUSHES_MAX;
-use jobs::{Change, Flush, Promotion};
 use model::Timestamp;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ const REACH_US: i64 = 12 * HOUR;
 
 /// The server's agent file, parsed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct AgentFile {
+pub(super) struct AgentFile {
     until: Option<Timestamp>,
     top: BTreeMap<String, String>,
     sections: Sections,
@@ -42,7 +42,7 @@ impl NodeEntries<'_> {
 
 impl AgentFile {
     /// Parses the file, or returns the reason why it is invalid.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         let table = DeTable::parse(text).map_err(|error| error.to_string().trim().to_owned())?;
         let mut base = Self::default();
         for (key, value) in table.get_ref() {
@@ -112,12 +112,12 @@ fn written(value: &DeValue<'_>) -> String {
 }
 
 /// Formats a TOML list.
-pub(crate) fn list(values: impl Iterator<Item = String>) -> String {
+pub fn list(values: impl Iterator<Item = String>) -> String {
     format!("[{}]", values.collect::<Vec<_>>().join(", "))
 }
 
 /// Formats a text as a TOML basic string.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for letter in text.chars() {
@@ -173,7 +173,7 @@ pub(super) fn compose(base: &AgentFile, of: &NodeEntries<'_>, now: Timestamp) ->
     let count = |what: &str| base.lists.iter().filter(|(name, _)| name == what).count();
     let (flushes, flushes_cut) = newest(&of.flushes, FLUSHES_MAX.saturating_sub(count("flush")));
     for (source, flush) in flushes {
-        reach(Some(flush.made.plus(jobs::FLUSH_LISTED_US)));
+        reach(Some(flush.made.plus(FLUSH_LISTED_US)));
         let source = ("source".to_owned(), quoted(source));
         let pairs = [source, ("number".to_owned(), flush.number.to_string())];
         lists.push(("flush".to_owned(), pairs.into()));
@@ -228,7 +228,7 @@ fn print(
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use jobs::{Entry, Origin};
+    use crate::demand::{Entry, Origin};
     use model::NodeList;
     use proptest::prelude::*;
 
@@ -239,7 +239,7 @@ pub(super) mod tests {
         NOW.plus(n * 60 * Timestamp::SECOND)
     }
 
-    pub(in crate::control) fn change(
+    pub(in crate::settings) fn change(
         number: i64,
         until: Timestamp,
         entries: &[(&str, &str, &str)],

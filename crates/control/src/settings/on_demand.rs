@@ -4,11 +4,12 @@
 //! A node's text is composed on its first request and cached until something changes. An ack thus costs one
 //! lookup in a map.
 
-use crate::common::counts::Counter;
-use crate::control::reloadable_config::{AgentConfig, generation};
-use crate::control::text::{Composed, NodeEntries};
-use crate::control::{expression, text};
-use jobs::{ActiveRequests, Demand, DemandError, FromJobs, Rule, wanted};
+use super::agent_config::AgentConfig;
+use super::text::{self, Composed, NodeEntries};
+use crate::demand::{
+    ActiveRequests, Demand, DemandError, FLUSH_LISTED_US, FromJobs, Promotion, Rule, wanted,
+};
+use crate::rules::expression;
 use model::{DeviceId, NodeList, Timestamp};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,15 +22,15 @@ const LOGGED_MAX: usize = 1000;
 
 /// On-demand requests to agents, as HTTP requests use them.
 #[derive(Debug)]
-pub(crate) struct OnDemand {
+pub struct OnDemand {
     demand: Arc<Demand>,
     state: Mutex<State>,
     /// Promotions that did not fit, counted whenever a text is composed.
-    pub(crate) cut: Counter,
+    pub cut: AtomicU64,
     /// Sections of changes, and flushes, that did not fit.
-    pub(crate) settings_cut: Counter,
+    pub settings_cut: AtomicU64,
     /// Promotions that jobs request now and that exceed a limit.
-    pub(crate) left_out: AtomicU64,
+    pub left_out: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -54,8 +55,9 @@ struct CachedText {
 
 /// Everything in effect, with indexes by node.
 #[derive(Debug, Default)]
-pub(crate) struct Active {
-    pub(crate) held: ActiveRequests,
+pub struct Active {
+    /// The requests.
+    pub held: ActiveRequests,
     changes: Index,
     promotions: Index,
     flushes: Index,
@@ -70,28 +72,29 @@ struct Index {
 }
 
 impl OnDemand {
-    pub(crate) fn new(demand: Arc<Demand>) -> Self {
+    /// Nothing is in effect until the first refresh.
+    pub fn new(demand: Arc<Demand>) -> Self {
         Self {
             demand,
             state: Mutex::default(),
-            cut: Counter::default(),
-            settings_cut: Counter::default(),
+            cut: AtomicU64::new(0),
+            settings_cut: AtomicU64::new(0),
             left_out: AtomicU64::new(0),
         }
     }
 
     /// Returns the database of on-demand requests.
-    pub(crate) fn demand(&self) -> &Demand {
+    pub fn demand(&self) -> &Demand {
         &self.demand
     }
 
     /// Returns everything in effect.
-    pub(crate) fn active(&self) -> Arc<Active> {
+    pub fn active(&self) -> Arc<Active> {
         Arc::clone(&self.lock().held)
     }
 
     /// Returns the configuration for a node.
-    pub(crate) fn config_for(
+    pub fn config_for(
         &self,
         device: &DeviceId,
         base: &Arc<AgentConfig>,
@@ -112,13 +115,13 @@ impl OnDemand {
         let Composed { text, valid_until, cut, left_out, flushes_cut } =
             text::compose(&base.pieces, &concerned, now);
         if cut > 0 {
-            self.cut.add(cut);
+            add(&self.cut, cut);
             state.log_once(format!(
                 "{device} does not receive all promotions: its limit of promotions \
                                 is reached"
             ));
         }
-        self.settings_cut.add(left_out.len() + flushes_cut);
+        add(&self.settings_cut, left_out.len() + flushes_cut);
         if flushes_cut > 0 {
             state.log_once(format!(
                 "{device} does not receive all flushes: its limit of flushes is \
@@ -133,12 +136,7 @@ impl OnDemand {
                 format!("{what}: their limit is reached")
             });
         }
-        let config_for = AgentConfig {
-            generation: generation(text.as_bytes()),
-            text: text.into(),
-            pieces: text::AgentFile::default(),
-        };
-        let config_for = Arc::new(config_for);
+        let config_for = Arc::new(AgentConfig::of_node(text));
         if state.texts.len() >= TEXTS_MAX {
             state.texts.clear();
         }
@@ -154,14 +152,14 @@ impl OnDemand {
 
     /// Returns the sections of a change that do not fit on a node. It is empty until the node's text is
     /// composed.
-    pub(crate) fn left_out(&self, device: &DeviceId, number: i64) -> Vec<Box<str>> {
+    pub fn left_out(&self, device: &DeviceId, number: i64) -> Vec<Box<str>> {
         let state = self.lock();
         let left_out = state.texts.get(device).into_iter().flat_map(|cached| &cached.left_out);
         left_out.filter(|one| one.0 == number).map(|one| one.1.clone()).collect()
     }
 
     /// Reloads everything in effect if the database has changed. May wait for the disk.
-    pub(crate) fn refresh(&self, now: Timestamp) -> Result<(), DemandError> {
+    pub fn refresh(&self, now: Timestamp) -> Result<(), DemandError> {
         let version = self.demand.version()?;
         if self.lock().version == Some(version) {
             return Ok(());
@@ -185,7 +183,7 @@ impl OnDemand {
     }
 
     /// Ends entries that have expired.
-    pub(crate) fn expire(&self, now: Timestamp) -> Result<(), DemandError> {
+    pub fn expire(&self, now: Timestamp) -> Result<(), DemandError> {
         if self.lock().held.next_end().is_some_and(|end| end <= now) {
             self.demand.expire(now)?;
         }
@@ -193,13 +191,13 @@ impl OnDemand {
     }
 
     /// Updates promotions to match the running jobs and the rules.
-    pub(crate) fn follow(
+    pub fn follow(
         &self,
         registry: &jobs::Registry,
         rules: &[Rule],
         now: Timestamp,
     ) -> Result<(), DemandError> {
-        let jobs = registry.running_facts()?;
+        let jobs = registry.running_jobs()?;
         let running: BTreeSet<String> = jobs.iter().map(|job| job.key.to_string()).collect();
         let wanted = wanted(&jobs, rules);
         let FromJobs { began, ended, left_out } =
@@ -221,6 +219,11 @@ impl OnDemand {
     }
 }
 
+/// Adds to a counter.
+fn add(counter: &AtomicU64, amount: usize) {
+    counter.fetch_add(u64::try_from(amount).unwrap_or(u64::MAX), Ordering::Relaxed);
+}
+
 impl State {
     /// Logs a warning once.
     fn log_once(&mut self, what: String) {
@@ -238,7 +241,7 @@ impl State {
 impl Active {
     fn new(held: ActiveRequests) -> Self {
         let changes = Index::of(held.changes.iter().map(|one| &one.nodes));
-        let good = |one: &jobs::Promotion| expression::check(&one.metric).is_ok();
+        let good = |one: &Promotion| expression::check(&one.metric).is_ok();
         let promotions =
             Index::where_good(held.promotions.iter().map(|one| (good(one), &one.nodes)));
         let flushes = Index::of(held.flushes.iter().map(|one| &one.nodes));
@@ -257,7 +260,7 @@ impl Active {
         };
         of.changes.retain(|change| change.until > now);
         of.promotions.retain(|promotion| promotion.until.is_none_or(|until| until > now));
-        of.flushes.retain(|flush| flush.made.plus(jobs::FLUSH_LISTED_US) > now);
+        of.flushes.retain(|flush| flush.made.plus(FLUSH_LISTED_US) > now);
         of
     }
 

@@ -21,9 +21,9 @@
 //! again_after = "1h"
 //! ```
 
-use crate::control::expression;
-use crate::control::value_rule::{Threshold, ValueRule};
-use jobs::Rule;
+use super::expression;
+use super::value_rule::{Threshold, ValueRule};
+use crate::demand::Rule;
 use model::setting::show_duration;
 use model::{ClusterId, Labels, Metric, NodeList};
 use std::collections::BTreeSet;
@@ -64,11 +64,11 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 /// The rules of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Rules {
+pub struct Rules {
     /// Rules that promote metrics automatically.
-    pub(crate) promoting: Vec<Rule>,
+    pub promoting: Vec<Rule>,
     /// Value rules.
-    pub(crate) when: Vec<ValueRule>,
+    pub when: Vec<ValueRule>,
 }
 
 /// An error in the rules.
@@ -91,7 +91,7 @@ impl fmt::Display for RuleError {
 }
 
 /// Reads the valid rules, and all errors of the others. `most` limits the duration of their promotions.
-pub(crate) fn read(path: &Path, most: Duration) -> (Rules, Vec<RuleError>) {
+pub fn read(path: &Path, most: Duration) -> (Rules, Vec<RuleError>) {
     let text = || -> io::Result<String> {
         if std::fs::metadata(path)?.len() > BYTES_MAX {
             return Err(io::Error::other(format!("longer than {BYTES_MAX} bytes")));
@@ -302,9 +302,9 @@ fn name_of<'a>(key: &str, value: &'a DeValue<'_>) -> Result<&'a str, String> {
 
 fn source_word<'a>(key: &str, value: &'a DeValue<'_>) -> Result<&'a str, String> {
     let word = text(key, value)?;
-    let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    if word.is_empty() || !word.bytes().all(is_word) {
-        return Err(format!("`{key}` must be a source name; source names match {}", api::WORD));
+    if !model::is_word(word) {
+        let pattern = model::WORD;
+        return Err(format!("`{key}` must be a source name; source names match {pattern}"));
     }
     Ok(word)
 }

@@ -9,7 +9,7 @@ const BYTES_MAX: usize = 200;
 
 /// Checks that agents can match metric names against an expression; otherwise returns the reason and the
 /// place.
-pub(crate) fn check(text: &str) -> Result<(), String> {
+pub fn check(text: &str) -> Result<(), String> {
     if let Some(why) = text.strip_prefix(REJECTED_REQUEST) {
         return Err(why.to_owned());
     }

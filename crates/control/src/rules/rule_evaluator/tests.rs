@@ -1,7 +1,7 @@
 //! Tests of when value rules fire.
 
 use super::*;
-use crate::control::value_rule::Threshold;
+use crate::rules::value_rule::Threshold;
 use model::{Batch, Boot, Labels, Metric, SeriesEntry, SeriesTable, Tick, Unit};
 use wire::{Decoder, Encoder, Frames};
 

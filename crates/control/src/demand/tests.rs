@@ -1,7 +1,7 @@
 //! Tests of requests to agents: activation, expiry, limits and marks.
 
 use super::*;
-use crate::{Limits, NodeShare, Record, Registry, Users};
+use jobs::{Limits, NodeShare, Record, Registry, Users};
 use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, NodeList, Resources};
 
 fn open(limits: DemandLimits) -> (tempfile::TempDir, Demand) {
@@ -366,7 +366,7 @@ fn record(id: i64, state: JobState, types: &[&str]) -> Record {
 
 /// Makes promotions follow the known jobs.
 fn follow(demand: &Demand, registry: &Registry, now: Timestamp) -> FromJobs {
-    let facts = registry.running_facts().unwrap();
+    let facts = registry.running_jobs().unwrap();
     demand.follow(&wanted(&facts, &[]), |_| true, now).unwrap()
 }
 
@@ -441,7 +441,7 @@ fn a_request_in_the_environment_survives_a_recomputation_and_is_not_the_next_job
     // A late report of an earlier visit rewrites all visits of the job.
     let earlier = JobEvent { start: at(5), ..seen(7, "n2", None, None) };
     registry.apply(&[earlier], at(21)).unwrap();
-    let monitor = || registry.running_facts().unwrap().remove(0).monitor;
+    let monitor = || registry.running_jobs().unwrap().remove(0).monitor;
     assert_eq!(monitor(), ["".into()]);
     let ends = [seen(7, "n1", None, Some(at(30))), {
         JobEvent { start: at(5), ..seen(7, "n2", None, Some(at(30))) }
@@ -465,7 +465,7 @@ fn a_request_in_the_environment_is_not_that_of_another_users_job_of_the_id() {
         |monitor| JobEvent { uid: Some(2000), start: at(500), ..seen(7, "n1", monitor, None) };
     registry.apply(&[others(None)], at(501)).unwrap();
     let requested = || -> Vec<_> {
-        let facts = registry.running_facts().unwrap();
+        let facts = registry.running_jobs().unwrap();
         facts.into_iter().map(|job| (job.uid, job.monitor)).collect()
     };
     assert!(requested().iter().any(|(uid, _)| *uid == Some(2000)));

@@ -1,0 +1,25 @@
+//! Control of agents: setting overrides, promotions, bursts, flushes, and rules about values. Used by the
+//! server only.
+//!
+//! - `demand`: the requests to agents, in a SQLite file.
+//! - `rules`: the rules file, and the rules that fire on values.
+//! - `settings`: the settings that each node receives with its acks, composed within the limits of a node.
+//!
+//! This crate has no HTTP and no SQL engine. The server adds routes, permissions and the audit log.
+
+mod demand;
+mod rules;
+mod settings;
+
+pub use demand::{
+    ActiveRequests, Change, Decision, Demand, DemandError, DemandLimits, Entry, FLUSH_LISTED_US,
+    Flush, FromJobs, Mark, MarkKind, NewChange, NewPromotion, Origin, PROMOTIONS_ON_NODE_MAX,
+    Promotion, Quota, Rule, Wanted, wanted,
+};
+pub use rules::expression::check as check_expression;
+pub use rules::rule_evaluator::{Evaluation, Fired, Reading, RuleEvaluator};
+pub use rules::rules_file::{RuleError, Rules, read as read_rules};
+pub use rules::value_rule::{Threshold, ValueRule};
+pub use settings::agent_config::{AgentConfig, AgentConfigError};
+pub use settings::on_demand::{Active, OnDemand};
+pub use settings::text::{list, quoted};
