@@ -127,7 +127,8 @@ impl Logger {
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // Libraries log a lot, and TLS logs its traffic: only at the most detailed level.
+        // Libraries log a lot: below warnings only at the most detailed level, and never their own traces. The
+        // HTTP client's traces are the bytes of each request, with its token.
         let own_targets = [
             "agent", "delivery", "config", "server", "store", "jobs", "query", "api", "sql",
             "jobmeter",
@@ -135,8 +136,11 @@ impl Log for Logger {
         let target = metadata.target().split("::").next().unwrap_or_default();
         let is_own = own_targets.iter().any(|name| target.starts_with(name))
             || matches!(target, "sources" | "cgroups" | "kernel" | "wire");
-        metadata.level() <= log::max_level()
-            && (is_own || metadata.level() <= Level::Warn || log::max_level() == LevelFilter::Trace)
+        let of_library = match log::max_level() {
+            LevelFilter::Trace => Level::Debug,
+            _ => Level::Warn,
+        };
+        metadata.level() <= log::max_level() && (is_own || metadata.level() <= of_library)
     }
 
     fn log(&self, record: &Record<'_>) {
@@ -218,7 +222,34 @@ mod tests {
     }
 
     #[test]
+    fn no_bytes_of_a_request_are_logged_at_any_level() {
+        let logger = Logger {
+            state: Mutex::new(State {
+                sink: Sink::Stderr,
+                faults: Faults::default(),
+                line: String::new(),
+            }),
+            clock: || Timestamp(0),
+        };
+        let is_logged = |target: &str, level| {
+            logger.enabled(&Metadata::builder().target(target).level(level).build())
+        };
+        // The level of the process is shared with the other tests of this program, which set lower ones.
+        let _alone = LEVEL.lock().unwrap();
+        log::set_max_level(LevelFilter::Trace);
+        for library in ["ureq_proto::util", "ureq::run", "rustls::client", "hyper::proto"] {
+            assert!(!is_logged(library, Level::Trace), "{library}");
+            assert!(is_logged(library, Level::Debug), "{library}");
+        }
+        assert!(is_logged("delivery::sending", Level::Trace));
+    }
+
+    /// The level of the log is one for the whole process.
+    static LEVEL: Mutex<()> = Mutex::new(());
+
+    #[test]
     fn written_once_then_counted_into_the_file() {
+        let _alone = LEVEL.lock().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("log");
         let config = LogConfig {

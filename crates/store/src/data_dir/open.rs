@@ -186,7 +186,14 @@ impl Opening {
         settings: Settings,
         now: Timestamp,
     ) -> Result<Self, OpenError> {
-        let manifest = Manifest::read(&*disk, dir)?.unwrap_or_default();
+        let manifest = match Manifest::read(&*disk, dir)? {
+            Some(manifest) => manifest,
+            None => {
+                let manifest = Manifest::default();
+                manifest.write(&*disk, dir)?;
+                manifest
+            }
+        };
         let metrics: Option<Vec<_>> =
             manifest.metrics.iter().cloned().map(|metric| metric.metric()).collect();
         let why = "a metric has an unknown unit, kind or name";

@@ -13,6 +13,7 @@ use crate::files::disk::Disk;
 use crate::files::errors::{DiskError, OpenError};
 use crate::files::json;
 use crate::files::json::{GapJson, MetricJson};
+use crate::files::layout::{blocks_dir, rollups_dir};
 use crate::senders::gaps::{GapLimits, Gaps};
 use crate::senders::origin::{OriginState, Received};
 use model::Timestamp;
@@ -135,13 +136,22 @@ impl Default for Manifest {
 }
 
 impl Manifest {
-    /// Reads the manifest of a data directory; `None` if it has none yet.
+    /// Reads the manifest of a data directory; `None` if it has none yet. A new store writes one before its first
+    /// block, so a directory with blocks and without a manifest has lost it: an empty one would delete them.
     ///
     /// # Errors
-    /// It is damaged, or the disk fails.
+    /// It is damaged or lost, or the disk fails.
     pub(crate) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Self>, OpenError> {
         let path = dir.join(MANIFEST);
-        let Some(bytes) = read_whole(disk, &path)? else { return Ok(None) };
+        let Some(bytes) = read_whole(disk, &path)? else {
+            return match listed_by_a_manifest(disk, dir) {
+                None => Ok(None),
+                Some(file) => Err(OpenError::Manifest {
+                    path,
+                    why: format!("it is missing, and it listed {}", file.display()),
+                }),
+            };
+        };
         let manifest = parse(&bytes).map_err(|why| OpenError::Manifest { path, why })?;
         Ok(Some(manifest))
     }
@@ -183,6 +193,19 @@ impl Manifest {
         let gaps = gaps.ok_or_else(|| damaged("a line is not a gap of this version"))?;
         Ok(Gaps::new(gaps, self.gaps_forgotten, limits))
     }
+}
+
+/// A file that only a manifest can have listed, if there is one.
+fn listed_by_a_manifest(disk: &dyn Disk, dir: &Path) -> Option<PathBuf> {
+    let finished = |dir: PathBuf, start: &str| {
+        // A directory that does not exist has no files.
+        let names = disk.list(&dir).unwrap_or_default().into_iter();
+        let mut names = names.filter(|name| name.starts_with(start) && !name.ends_with(".tmp"));
+        names.next().map(|name| dir.join(name))
+    };
+    finished(blocks_dir(dir), "")
+        .or_else(|| finished(rollups_dir(dir), ""))
+        .or_else(|| finished(dir.to_owned(), "gaps-"))
 }
 
 /// Writes gaps to the file of a generation.

@@ -158,6 +158,28 @@ fn a_new_directory_has_the_content_of_earlier_ones() {
     }
 }
 
+#[test]
+fn a_lost_manifest_is_damage_and_deletes_nothing() {
+    for place in kept() {
+        let dir = copy(&place);
+        std::fs::remove_file(dir.path().join("MANIFEST")).unwrap();
+        let blocks = || std::fs::read_dir(dir.path().join("blocks")).unwrap().count();
+        let before = blocks();
+        assert!(before > 0, "{}", place.display());
+        let verified = store::verify(&RealDisk, dir.path()).unwrap();
+        assert!(!verified.is_good(), "{verified:?}");
+        let error = Store::open(dir.path(), settings(3), clock().clock()).unwrap_err().to_string();
+        assert!(error.contains("MANIFEST: it is missing") && error.contains("backup"), "{error}");
+        let to = tempfile::tempdir().unwrap();
+        assert!(store::backup(dir.path(), &to.path().join("copy")).is_err());
+        assert_eq!(blocks(), before);
+    }
+    // A new store has one before its first block.
+    let dir = tempfile::tempdir().unwrap();
+    drop(Store::open(dir.path(), settings(3), clock().clock()).unwrap());
+    assert!(dir.path().join("MANIFEST").is_file());
+}
+
 /// The stored directories.
 fn kept() -> Vec<PathBuf> {
     let stores = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/stores");
