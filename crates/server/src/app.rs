@@ -25,6 +25,7 @@ use jobs::{IngestStats, Reader, RecordUpdate, Registry, RegistryError};
 use model::Timestamp;
 use query::{QueryContext, QueryEngine};
 use sql::{Sql, Turns};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use store::Store;
@@ -62,6 +63,12 @@ pub(crate) struct App {
     pub(crate) seats: ConnectionLimits,
     /// Limits the concurrent requests of each user.
     pub(crate) requests: LimitPerKey<Arc<str>>,
+    /// Limits the bytes of each user's answers that clients have not received yet.
+    pub(crate) unsent_answers: LimitPerKey<Arc<str>>,
+    /// Whether large answers were built since the heap last returned unused memory.
+    pub(crate) had_large_answers: AtomicBool,
+    /// Turns of the responses that are compressed.
+    pub(crate) compressing: Arc<Turns>,
     pub(crate) node_jobs: NodeJobsCache,
     /// Status of each scheduler's poller.
     pub(crate) schedulers: Vec<Arc<PollStatus>>,

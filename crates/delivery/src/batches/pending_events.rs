@@ -35,6 +35,11 @@ impl PendingEvents {
         Self { origin, device, state: Mutex::default() }
     }
 
+    /// The origin of the batches.
+    pub(crate) const fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
     /// Notes that samples of `source` between two instants are missing. An empty `source` means all sources.
     pub fn add(
         &self,

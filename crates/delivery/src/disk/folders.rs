@@ -46,7 +46,7 @@ impl Folders {
         let open = || {
             let limits = spool_limits(settings);
             let spool = Spool::open(&dir, limits, Arc::clone(notes), Arc::clone(counters))?;
-            let (kept, kept_until) = DurableWatermark::open(&dir)?;
+            let (kept, kept_until) = DurableWatermark::open(&dir, notes.origin())?;
             let rejected = RejectedBatches::open(&dir, settings.rejected_bytes_max.0)?;
             let (spool, kept, rejected) = (Some(spool), Some(kept), Some(rejected));
             Ok(Self { spool, kept, kept_until, rejected })

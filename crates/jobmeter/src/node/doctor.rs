@@ -62,6 +62,8 @@ struct Cost {
     ticks: u64,
     /// Per day at the source's period, including work between readings.
     day_seconds: f64,
+    /// The part of it between readings.
+    between_day_seconds: f64,
     /// As a part of one core, in percent.
     core_percent: f64,
 }
@@ -80,6 +82,7 @@ impl Cost {
             tick_seconds,
             ticks,
             day_seconds: core * DAY_SECONDS,
+            between_day_seconds: between * DAY_SECONDS,
             core_percent: core * 100.0,
         })
     }
@@ -231,7 +234,8 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     if report.sources.iter().any(|line| line.cost.is_some()) {
         writeln!(
             out,
-            "{series} series for {day:.2} s of processor time a day, {core:.4} % of a core"
+            "{series} series for {day:.2} s of processor time a day, {core:.4} % of a core; this \
+             includes what sources read between their ticks"
         )?;
         if cfg!(debug_assertions) {
             writeln!(out, "this is a development build: a release build costs less")?;

@@ -27,9 +27,19 @@ pub(crate) fn unreachable(url: &str, error: &ureq::Error) -> String {
         return format!("{url} does not speak HTTP; if it uses TLS, write https://{rest}");
     }
     format!(
-        "no server responds at {url}; start one with `jobmeter up`, or choose one with \
-             --server"
+        "no server responds at {url}{}; start one with `jobmeter up`, or choose one with --server",
+        recorded(url)
     )
+}
+
+/// Names the file in which a server of this node recorded this URL. The file of a killed server remains.
+fn recorded(url: &str) -> String {
+    let root = rustix::process::geteuid().is_root();
+    let record = config::paths::server_record(root, &|name: &str| std::env::var(name).ok());
+    let record = record.filter(|(_, known)| known.as_str().trim_end_matches('/') == url);
+    record.map_or_else(String::new, |(file, _)| {
+        format!(", which its last server on this node recorded in {}", file.display())
+    })
 }
 
 fn of_tls(error: &Tls) -> &'static str {

@@ -8,12 +8,15 @@ use crate::common::counts::Route;
 use crate::common::http_error::{HttpError, Why};
 use crate::http::compression::{Coding, compress};
 use crate::http::connection_limits::Slot;
+use crate::http::sent_body::holding;
+use axum::body::HttpBody as _;
 use axum::extract::{Request, State};
 use axum::http::header::{self, HeaderName};
 use axum::http::{HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::time::Instant;
 
 /// Headers of every response: browsers do not guess types, frame or embed it, or send the referrer to other sites.
@@ -44,8 +47,10 @@ pub(crate) async fn gate(
     let traced = log::log_enabled!(log::Level::Trace)
         .then(|| format!("{} {} of {admitted:?}", request.method(), request.uri().path()));
     let admitted = admitted.and_then(|caller| Ok((request_slot(&app, &caller)?, caller)));
+    let mut slots = Slots::default();
     let response = match admitted {
-        Ok((_slot, caller)) => {
+        Ok((slot, caller)) => {
+            slots = Slots { user_key: caller.actor.user_key(), request: slot, answer: None };
             let (actor, changes) = (caller.actor.clone(), changes(&request));
             // This includes tokens of scope `jobs`: a prologue in a loop must not displace administrators' entries.
             let is_user = matches!(
@@ -64,7 +69,7 @@ pub(crate) async fn gate(
                     false => app.audit.wrote(&actor, app.now(), more),
                 }
             }
-            response
+            slots.hold_answer(&app, response)
         }
         Err(http_error) => http_error.into_response(),
     };
@@ -75,7 +80,8 @@ pub(crate) async fn gate(
         log::trace!("{traced}: {}", response.status());
     }
     app.counts.answered(route, response.status().as_u16(), began.elapsed());
-    let mut response = compress(coding, response);
+    let response = compress(coding, response, (&app.compressing, &slots.user_key));
+    let mut response = response.map(|body| holding(body, slots));
     let headers = response.headers_mut();
     for (name, value) in ON_EVERY_ANSWER {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
@@ -91,9 +97,55 @@ pub(crate) async fn gate(
     response
 }
 
+/// What a response occupies until the client has received it.
+struct Slots {
+    /// Key of the caller in limits per user.
+    user_key: Arc<str>,
+    /// The slot of the request; agents and administrators need none.
+    request: Option<Slot<Arc<str>>>,
+    /// The slots of the answer's bytes in memory.
+    answer: Option<Slot<Arc<str>>>,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Self { user_key: "nobody".into(), request: None, answer: None }
+    }
+}
+
+impl Slots {
+    /// Counts the bytes of a whole answer as the user's until the client has received them. If the user's earlier
+    /// answers fill the limit, rejects the request. Answers in pieces are small at any time.
+    fn hold_answer(&mut self, app: &App, response: Response) -> Response {
+        let bytes = response.body().size_hint().exact().unwrap_or(0);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if bytes >= LARGE_BYTES {
+            app.had_large_answers.store(true, Ordering::Relaxed);
+        }
+        if self.request.is_none() || bytes < ANSWER_MIN_BYTES {
+            return response;
+        }
+        self.answer = app.unsent_answers.take_several(Arc::clone(&self.user_key), bytes);
+        if self.answer.is_some() {
+            return response;
+        }
+        HttpError::busy(
+            "earlier answers wait to be received by the same user or token; read these first",
+        )
+        .into_response()
+    }
+}
+
+/// Shorter answers do not count: the limit of requests bounds them.
+const ANSWER_MIN_BYTES: usize = 64 << 10;
+
+/// Answers of at least this size leave gaps in the heap that are worth returning.
+const LARGE_BYTES: usize = 1 << 20;
+
 /// Takes one of a user's slots for concurrent requests, or of a token's; agents and administrators need none.
 ///
-/// The limit bounds how long these wait for shared resources, such as the registry.
+/// The limit bounds how long these wait for shared resources, such as the registry. The slot is held until the client
+/// has received the response.
 fn request_slot(app: &App, caller: &Caller) -> Result<Option<Slot<Arc<str>>>, HttpError> {
     if matches!(caller.rights, Rights::Admin(_) | Rights::Agent(_)) {
         return Ok(None);

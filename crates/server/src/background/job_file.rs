@@ -75,6 +75,8 @@ pub(crate) struct JobFile {
     held: Option<OpenFile>,
     /// Whether the read position is inside a line that is too long.
     skipping: bool,
+    /// Whether the log states that the file does not exist.
+    is_absence_logged: bool,
 }
 
 #[derive(Debug)]
@@ -85,7 +87,7 @@ struct OpenFile {
 
 impl JobFile {
     pub(crate) const fn new(path: PathBuf) -> Self {
-        Self { path, held: None, skipping: false }
+        Self { path, held: None, skipping: false, is_absence_logged: false }
     }
 
     /// Reads a piece of the file, and stores its updates in the registry.
@@ -101,7 +103,12 @@ impl JobFile {
             Some(held) => held,
             None => match self.find(registry.followed(&name)?).map_err(failed)? {
                 Some(held) => held,
-                None => return Ok(RoundResult::default()),
+                None => {
+                    if !std::mem::replace(&mut self.is_absence_logged, true) {
+                        log::warn!("{name} does not exist; the server reads it when it exists");
+                    }
+                    return Ok(RoundResult::default());
+                }
             },
         };
         let mut round = RoundResult::default();

@@ -1,9 +1,11 @@
-//! Maintenance every minute and every hour: repeated log messages, contested devices, silent jobs, expired data.
+//! Maintenance every minute and every hour: repeated log messages, contested devices, silent jobs, expired data,
+//! unused memory.
 
 use crate::app::App;
 use crate::common::tasks::stopped;
 use crate::ingest::device_conflicts::contested;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Interval of the maintenance, and of the log's counts of repeated messages.
@@ -24,6 +26,10 @@ pub(crate) async fn every_minute(app: Arc<App>) {
         config::log::report_repeated();
         note_tokens(&app).await;
         crate::background::silent_jobs::end(&app).await;
+        if app.had_large_answers.swap(false, Ordering::Relaxed) {
+            // Otherwise the memory of large answers remains with the process for hours.
+            tokio::task::spawn_blocking(kernel::heap::give_back).await.ok();
+        }
         for (nodes, claim) in contested(&app.store) {
             let (nodes, example) = (Vec::from_iter(nodes).join(", "), claim.example);
             log::warn!(

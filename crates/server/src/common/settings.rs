@@ -32,6 +32,8 @@ pub struct Limits {
     pub decoded_bytes_max: usize,
     /// Maximum number of concurrent requests per user.
     pub requests_per_user_max: usize,
+    /// Maximum size of a user's answers that clients have not received yet, in bytes. One answer may be larger.
+    pub unsent_bytes_per_user_max: usize,
     /// Maximum number of queued queries.
     pub waiting_questions_max: usize,
     /// Time limit for requests in progress when the server stops.
@@ -54,6 +56,7 @@ impl Default for Limits {
             frames_per_request_max: 4096,
             decoded_bytes_max: 64 << 20,
             requests_per_user_max: 128,
+            unsent_bytes_per_user_max: 64 << 20,
             waiting_questions_max: 64,
             stop_time: Duration::from_secs(10),
         }

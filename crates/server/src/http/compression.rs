@@ -6,8 +6,10 @@ use axum::response::Response;
 use bytes::{Buf, Bytes};
 use flate2::write::GzEncoder;
 use futures::{StreamExt, stream};
+use sql::Turns;
 use std::io::{self, Write};
-use tokio::sync::Semaphore;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Shorter bodies are sent as they are: they fit into one packet.
 const BODY_MIN_BYTES: u64 = 1024;
@@ -21,8 +23,19 @@ const ZSTD_WINDOW_LOG: u32 = 17;
 /// The fastest level of both: answers are sent once, over a local network.
 const LEVEL: u32 = 1;
 
-/// Threads that compress at the same time. Responses take turns, step by step.
-static THREADS: Semaphore = Semaphore::const_new(2);
+/// Threads that compress at the same time. Users take turns, step by step: one user occupies half of them at most.
+const THREADS: usize = 2;
+
+/// Most steps that wait for a turn, half of them of one user.
+const WAITING_MAX: usize = 8192;
+
+/// Longest wait of a step for its turn; then the response is broken off.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Returns the turns of all responses.
+pub(crate) fn turns() -> Arc<Turns> {
+    Arc::new(Turns::new(THREADS, WAITING_MAX))
+}
 
 /// A content coding, see RFC 9110, section 8.4.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,15 +73,26 @@ impl Coding {
 /// Compresses the body of a response piece by piece, on threads that accept no requests.
 ///
 /// Short bodies stay as they are, as do files with an `ETag`, which names their exact bytes. A body that
-/// breaks off breaks the compressed body off, too.
-pub(crate) fn compress(coding: Option<Coding>, response: Response) -> Response {
+/// breaks off breaks the compressed body off, too. `turns` are those of all responses, and `user_key` is the user
+/// whose response it is.
+pub(crate) fn compress(
+    coding: Option<Coding>,
+    response: Response,
+    (turns, user_key): (&Arc<Turns>, &Arc<str>),
+) -> Response {
     let Some(coding) = coding.filter(|_| is_compressible(&response)) else { return response };
     let Ok(encoder) = Encoder::new(coding) else { return response };
     let (mut parts, body) = response.into_parts();
     parts.headers.remove(header::CONTENT_LENGTH);
     parts.headers.insert(header::CONTENT_ENCODING, coding.name());
     parts.headers.append(header::VARY, HeaderValue::from_static("accept-encoding"));
-    let pieces = Pieces { body: body.into_data_stream(), waiting: Bytes::new(), encoder };
+    let pieces = Pieces {
+        body: body.into_data_stream(),
+        waiting: Bytes::new(),
+        encoder,
+        turns: Arc::clone(turns),
+        user_key: Arc::clone(user_key),
+    };
     let compressed = stream::unfold(Some(pieces), |pieces| async {
         let (piece, pieces) = pieces?.next().await;
         Some((piece, pieces))
@@ -92,6 +116,8 @@ struct Pieces {
     /// The rest of the latest piece.
     waiting: Bytes,
     encoder: Encoder,
+    turns: Arc<Turns>,
+    user_key: Arc<str>,
 }
 
 impl Pieces {
@@ -106,11 +132,13 @@ impl Pieces {
         }
         let step = self.waiting.split_to(self.waiting.remaining().min(STEP_BYTES));
         let mut encoder = self.encoder;
-        let Ok(_thread) = THREADS.acquire().await else {
-            return (Err(io::Error::other("the server stops")), None);
+        let Ok(turn) = self.turns.take(&self.user_key, WAIT_MAX).await else {
+            return (Err(io::Error::other("too many answers are being compressed")), None);
         };
         let work = tokio::task::spawn_blocking(move || (encoder.encode(&step), encoder));
-        match work.await {
+        let done = work.await;
+        drop(turn);
+        match done {
             Ok((Ok(piece), encoder)) => (Ok(piece.into()), Some(Self { encoder, ..self })),
             Ok((Err(error), _)) => (Err(error), None),
             Err(panicked) => (Err(io::Error::other(panicked)), None),
@@ -197,6 +225,30 @@ mod tests {
         response
     }
 
+    fn compress_for_ann(coding: Option<Coding>, response: Response) -> Response {
+        compress(coding, response, (&turns(), &"ann".into()))
+    }
+
+    /// A user with many long responses leaves the other thread to others.
+    #[test]
+    fn one_users_responses_take_half_of_the_threads() {
+        let (turns, ann): (_, Arc<str>) = (turns(), "ann".into());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let _anns = turns.take(&ann, WAIT_MAX).await.unwrap();
+            let long = || response(Body::from("x".repeat(5000)));
+            let more = compress(Some(Coding::Gzip), long(), (&turns, &ann)).into_body().collect();
+            let mut more = std::pin::pin!(more);
+            tokio::select! {
+                biased;
+                _ = &mut more => panic!("ann has two threads"),
+                () = tokio::task::yield_now() => {}
+            }
+            let bobs = compress(Some(Coding::Gzip), long(), (&turns, &"bob".into()));
+            assert!(bobs.into_body().collect().await.unwrap().to_bytes().len() < 5000);
+        });
+    }
+
     fn received(response: Response) -> Result<Vec<u8>, axum::Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let body = runtime.block_on(response.into_body().collect())?.to_bytes();
@@ -219,7 +271,7 @@ mod tests {
             let pieces = text.as_bytes().chunks(65_537).map(|piece| Ok(piece.to_vec()));
             let pieces: Vec<io::Result<Vec<u8>>> = pieces.collect();
             for body in [Body::from(text.clone()), Body::from_stream(stream::iter(pieces))] {
-                let response = compress(Some(coding), response(body));
+                let response = compress_for_ann(Some(coding), response(body));
                 assert_eq!(response.headers()[header::CONTENT_ENCODING], coding.name());
                 assert!(!response.headers().contains_key(header::CONTENT_LENGTH));
                 let bytes = received(response).unwrap();
@@ -231,11 +283,11 @@ mod tests {
 
     #[test]
     fn short_bodies_and_files_with_a_tag_remain_as_they_are() {
-        let short = compress(Some(Coding::Gzip), response(Body::from("{}")));
+        let short = compress_for_ann(Some(Coding::Gzip), response(Body::from("{}")));
         let mut tagged = response(Body::from("x".repeat(5000)));
         tagged.headers_mut().insert(header::ETAG, HeaderValue::from_static("\"1\""));
-        let tagged = compress(Some(Coding::Gzip), tagged);
-        let unasked = compress(None, response(Body::from("x".repeat(5000))));
+        let tagged = compress_for_ann(Some(Coding::Gzip), tagged);
+        let unasked = compress_for_ann(None, response(Body::from("x".repeat(5000))));
         for response in [short, tagged, unasked] {
             assert!(!response.headers().contains_key(header::CONTENT_ENCODING));
         }
@@ -245,6 +297,6 @@ mod tests {
     fn a_body_that_breaks_off_never_looks_complete() {
         let pieces = [Ok(vec![b'x'; 100_000]), Err(io::Error::other("disk"))];
         let body = Body::from_stream(stream::iter(pieces));
-        received(compress(Some(Coding::Gzip), response(body))).unwrap_err();
+        received(compress_for_ann(Some(Coding::Gzip), response(body))).unwrap_err();
     }
 }

@@ -1,5 +1,5 @@
-//! Limits of connections, in total and for each peer, and of each caller's concurrent requests. A greedy
-//! client thus leaves capacity for others.
+//! Limits of connections, in total and for each peer, and of each caller's concurrent requests and unsent answers.
+//! A greedy client thus leaves capacity for others.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -36,10 +36,11 @@ pub(crate) struct LimitPerKey<K> {
     taken: Arc<Mutex<HashMap<K, usize>>>,
 }
 
-/// One of a key's slots, released when dropped.
+/// Some of a key's slots, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Slot<K: Eq + Hash> {
     key: K,
+    count: usize,
     taken: Arc<Mutex<HashMap<K, usize>>>,
 }
 
@@ -50,13 +51,19 @@ impl<K: Clone + Eq + Hash> LimitPerKey<K> {
 
     /// Takes one of a key's slots, if one is free.
     pub(crate) fn take(&self, key: K) -> Option<Slot<K>> {
+        self.take_several(key, 1)
+    }
+
+    /// Takes several of a key's slots, if they are free. A key without any slot gets any number, so that what needs
+    /// more than all of them is possible, one at a time.
+    pub(crate) fn take_several(&self, key: K, count: usize) -> Option<Slot<K>> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = taken.entry(key.clone()).or_default();
-        if *count >= self.max {
+        let sum = taken.entry(key.clone()).or_default();
+        if *sum > 0 && sum.saturating_add(count) > self.max {
             return None;
         }
-        *count += 1;
-        Some(Slot { key, taken: Arc::clone(&self.taken) })
+        *sum = sum.saturating_add(count);
+        Some(Slot { key, count, taken: Arc::clone(&self.taken) })
     }
 }
 
@@ -64,7 +71,7 @@ impl<K: Eq + Hash> Drop for Slot<K> {
     fn drop(&mut self) {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = taken.get_mut(&self.key) {
-            *count = count.saturating_sub(1);
+            *count = count.saturating_sub(self.count);
             if *count == 0 {
                 taken.remove(&self.key);
             }
@@ -114,6 +121,19 @@ impl ConnectionLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_needs_more_than_all_slots_gets_them_alone() {
+        let bytes = LimitPerKey::new(10);
+        let large = bytes.take_several("ann", 100);
+        assert!(large.is_some() && bytes.take_several("ann", 1).is_none());
+        assert!(bytes.take_several("bob", 1).is_some(), "another key has its own");
+        drop(large);
+        let (six, four) = (bytes.take_several("ann", 6), bytes.take_several("ann", 4));
+        assert!(six.is_some() && four.is_some() && bytes.take_several("ann", 1).is_none());
+        drop((six, four));
+        assert!(bytes.taken.lock().unwrap().is_empty());
+    }
 
     #[test]
     fn places_are_given_back() {

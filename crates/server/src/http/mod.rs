@@ -2,7 +2,7 @@
 //!
 //! - `listen`: sockets. `connection_limits`: number of connections. `body`: bodies, limited per sender.
 //! - `params`, `selection`: parameters, and what they select. `query_executor`: queries on threads, with a
-//!   time limit. `compression`: gzip and Zstandard.
+//!   time limit. `compression`: gzip and Zstandard. `sent_body`: what a response occupies until it is sent.
 
 pub(crate) mod body;
 pub(crate) mod compression;
@@ -11,3 +11,4 @@ pub(crate) mod listen;
 pub(crate) mod params;
 pub(crate) mod query_executor;
 pub(crate) mod selection;
+pub(crate) mod sent_body;

@@ -12,6 +12,7 @@ use crate::common::counts::Counts;
 use crate::common::settings::Limits;
 use crate::common::tasks::Tasks;
 use crate::http::body::Budgets;
+use crate::http::compression;
 use crate::http::connection_limits::{ConnectionLimits, LimitPerKey};
 use crate::http::listen::{listen, passed_address};
 use crate::http::query_executor::QueryExecutor;
@@ -35,6 +36,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, RwLock};
 use store::{OpenError, Store};
 use tokio::net::TcpListener;
@@ -412,6 +414,9 @@ fn app(
         decoding: Decoding::new(threads.min(4), limits.decoded_bytes_max),
         counts: Counts::default(),
         requests: LimitPerKey::new(limits.requests_per_user_max),
+        unsent_answers: LimitPerKey::new(limits.unsent_bytes_per_user_max),
+        compressing: compression::turns(),
+        had_large_answers: AtomicBool::new(false),
         seats: ConnectionLimits::new(
             size(config.listen.connections_max.into()),
             size(config.listen.connections_per_peer_max.into()),

@@ -4,7 +4,7 @@ use super::access_matrix::send_as;
 use super::ingest::{batch, frame, post, statuses};
 use super::{Answer, Site, request, until};
 use crate::Limits;
-use std::io::Write;
+use std::io::{Read, Write};
 use wire::AckStatus;
 
 const JSON: &str = "Host: localhost\r\nContent-Type: application/json\r\n";
@@ -70,6 +70,44 @@ fn one_users_requests_under_way_are_bounded_and_others_go_on() {
         assert_eq!(statement.join().unwrap().status, 413);
     });
     assert_eq!(me("token-of-ann"), 200);
+}
+
+/// A user requests large answers and does not read them. Each would stay in memory for as long as the user likes.
+#[test]
+fn large_answers_that_nobody_reads_count_for_their_user_until_they_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = "user:1000 token-of-ann\nuser:2000 token-of-bob\nagent token-of-agents\nadmin token-of-admins\n";
+    super::secret(&dir.path().join("tokens"), tokens);
+    let limits = Limits { unsent_bytes_per_user_max: 16 << 20, ..Limits::default() };
+    let site = Site::within(dir, limits, &[]);
+    let start = crate::now().plus(-500_000_000);
+    for seq in 0..5_u32 {
+        let at = |n: u32| start.plus(i64::from(seq * 60_000 + n) * 1000);
+        let mut many = batch("n1", u64::from(seq));
+        many.ticks = (0..60_000).map(|n| model::Tick { at: at(n), samples: 1 }).collect();
+        many.index = vec![0; 60_000];
+        many.values = (0..60_000).map(|n| f64::from(n) / 7.0).collect();
+        assert_eq!(statuses(&post(&site, "", &frame(&many))), [AckStatus::Stored]);
+    }
+    let range = "GET /api/v1/range?device=n1&metric=load_1m&step=0&start=20m";
+    let whole = send_as(&site, "token-of-bob", range, b"");
+    assert!((200, 8 << 20) < (whole.status, whole.body.len()), "{}", whole.body.len());
+    // More than the sockets of both sides buffer.
+    let headers = "Host: localhost\r\nAuthorization: Bearer token-of-ann\r\n";
+    let ask = || {
+        let mut stream = site.connect();
+        stream.write_all(&request(range, headers, b"")).unwrap();
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).unwrap();
+        (stream, String::from_utf8(head.to_vec()).unwrap())
+    };
+    let (first, head) = ask();
+    assert_eq!(head, "HTTP/1.0 200");
+    assert_eq!(ask().1, "HTTP/1.0 429", "the first one is not read");
+    assert_eq!(send_as(&site, "token-of-ann", "GET /api/v1/me", b"").status, 200);
+    assert_eq!(send_as(&site, "token-of-bob", range, b"").status, 200);
+    drop(first);
+    until("it is released", || ask().1 == "HTTP/1.0 200");
 }
 
 /// A prologue in a loop, with a token of the token file.

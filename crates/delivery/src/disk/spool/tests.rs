@@ -272,7 +272,7 @@ fn other_users_read_nothing_of_the_spool() {
     Encoder::default().encode(&batch(1), &mut frame).unwrap();
     let at = Timestamp(1);
     spool.append(&frame, Span { first: at, last: at }).unwrap();
-    crate::disk::durable_watermark::DurableWatermark::open(&dir).unwrap();
+    crate::disk::durable_watermark::DurableWatermark::open(&dir, bench.notes.origin()).unwrap();
     crate::disk::rejected_batches::RejectedBatches::open(&dir, 1 << 20)
         .unwrap()
         .keep(&frame, "too long")

@@ -24,7 +24,7 @@ fn bench_in(dir: tempfile::TempDir, spooling: bool) -> Bench {
         (Arc::new(PendingEvents::new(origin, device)), Arc::<Counters>::default());
     let limits = SpoolLimits { bytes_max: 1 << 20, age_max_us: i64::MAX / 4, sync: false };
     let folders = if spooling {
-        let (kept, kept_until) = DurableWatermark::open(dir.path()).unwrap();
+        let (kept, kept_until) = DurableWatermark::open(dir.path(), notes.origin()).unwrap();
         let (for_spool, counts) = (Arc::clone(&notes), Arc::clone(&counters));
         Folders {
             spool: Some(Spool::open(dir.path(), limits, for_spool, counts).unwrap()),
@@ -89,7 +89,7 @@ impl Bench {
     }
 
     fn kept(&self) -> Option<Timestamp> {
-        DurableWatermark::open(self.dir.path()).unwrap().1
+        DurableWatermark::open(self.dir.path(), self.notes.origin()).unwrap().1
     }
 }
 
