@@ -1,6 +1,6 @@
 //! State shared by all requests.
 
-use crate::auth::access::Access;
+use crate::auth::access_settings::Access;
 use crate::auth::audit::{Audit, ReadRecorder};
 use crate::auth::caller::Caller;
 use crate::auth::origin_policy::OriginPolicy;

@@ -3,7 +3,7 @@
 //! ```text
 //! listen ─► accept (who is at the other end?) ─► gate (Host, Origin, caller) ─► router
 //!             POST /v1/batches ─► decoding ─► store ─► registry of jobs ─► acks
-//!             questions ─► work (turns, an end, cancelled with the connection) ─► query, sql
+//!             queries ─► query executor (turns, time limit, cancelled with the connection) ─► query, sql
 //! ```
 //!
 //! [`Server`] is the entry point. The program `jobmeter-server` adds flags, signals and the runtime file.
@@ -16,10 +16,10 @@ mod common;
 mod http;
 mod ingest;
 mod lifecycle;
-mod pages;
 mod queries;
 mod reloadable_config;
 mod schedulers;
+mod web;
 
 pub use auth::tls::{TlsError, TlsFiles};
 pub use auth::tokens::SecretError;

@@ -1,6 +1,6 @@
 //! The part of the configuration that SIGHUP reloads without closing a connection.
 
-use crate::auth::access::{Access, UserFiles};
+use crate::auth::access_settings::{Access, UserFiles};
 use crate::auth::name_service::GETENT;
 use crate::auth::peer::host_of_ip;
 use crate::auth::staff_groups;

@@ -52,7 +52,7 @@ pub(crate) struct GetArgs {
     /// Print counters as rates per second
     #[arg(long)]
     rate: bool,
-    /// Print five-minute averages, of counters the largest value, instead of samples
+    /// Print windows of five minutes instead of samples: the average of a gauge, the largest value of a counter
     #[arg(long)]
     summary: bool,
     #[command(flatten)]

@@ -7,8 +7,8 @@ use crate::api::{
 };
 use crate::app::App;
 use crate::common::http_error::{HttpError, Why};
-use crate::pages::{files, metrics, openapi};
 use crate::queries::{kwollect, nodes, series, statements};
+use crate::web::{files, metrics, openapi};
 use api::{Access, Operation};
 use axum::Router;
 use axum::http::{Method, StatusCode, Uri};

@@ -1,6 +1,6 @@
 //! Authentication of a request: checks the Host header and the Origin header, and identifies the caller.
 
-use crate::auth::access::Access;
+use crate::auth::access_settings::Access;
 use crate::auth::audit::Actor;
 use crate::auth::caller::{Caller, Rights};
 use crate::auth::connection::Connection;

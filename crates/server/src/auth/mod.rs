@@ -2,12 +2,12 @@
 //!
 //! - `authentication`: identifies the caller of a request by `tokens`, `user_tokens`, `certificate` or the
 //!   kernel (`peer`, `connection`).
-//! - `caller`: the resulting rights. `access`, `staff_groups`, `name_service`: the staff. `origin_policy`:
+//! - `caller`: the resulting rights. `access_settings`, `staff_groups`, `name_service`: the staff. `origin_policy`:
 //!   the devices a sender may name.
 //! - `audit`: a log of changes and reads. `file_trust`: whether others can write a file. `tls`: the
 //!   server's keys and certificates.
 
-pub(crate) mod access;
+pub(crate) mod access_settings;
 pub(crate) mod audit;
 pub(crate) mod authentication;
 pub(crate) mod caller;

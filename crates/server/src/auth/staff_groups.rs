@@ -5,7 +5,7 @@
 //! resolves the names at startup, on SIGHUP, and every 5 minutes, so that leaving a directory group takes
 //! effect.
 
-use crate::auth::access::{Access, UserFiles};
+use crate::auth::access_settings::{Access, UserFiles};
 use crate::auth::name_service::getent;
 use crate::auth::tokens::uid_of;
 use config::AccessSettings;
@@ -100,7 +100,7 @@ fn put_first(text: &mut Vec<u8>, lines: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::access::tests::settings;
+    use crate::auth::access_settings::tests::settings;
     use crate::background::user_ids::tests::program;
 
     /// A directory with group `hpc` (members eva and local ann) and user eva.

@@ -2,7 +2,7 @@
 
 use crate::api::router::router;
 use crate::app::App;
-use crate::auth::access::UserFiles;
+use crate::auth::access_settings::UserFiles;
 use crate::auth::audit::Audit;
 use crate::auth::name_service::GETENT;
 use crate::auth::peer::SocketOwners;
