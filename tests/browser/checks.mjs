@@ -86,7 +86,7 @@ async function samePlots(page, where) {
   for (const plot of plots) {
     if (plot.times.length < 4) continue;
     const until = plot.times.at(-1) - 2 * plot.step;
-    const { series } = await ask(where, plot.question);
+    const { series } = await ask(where, plot.request);
     for (const line of plot.lines) {
       // Skip metrics with one line for each label: a line is compared only if its metric has a single line.
       if (/^others/.test(line.label) || plot.lines.filter(({ metric }) => metric === line.metric).length > 1) continue;

@@ -100,7 +100,7 @@ export class Page {
     /** Errors of the console, and uncaught exceptions. */
     this.errors = [];
     /** Requested URLs, in order. */
-    this.asked = [];
+    this.requested = [];
   }
 
   send(method, params) {
@@ -116,7 +116,7 @@ export class Page {
     } else if (method === 'Log.entryAdded' && ['error', 'warning'].includes(params.entry.level)) {
       this.errors.push(`${params.entry.text} ${params.entry.url ?? ''}`);
     } else if (method === 'Network.requestWillBeSent') {
-      this.asked.push(params.request.url);
+      this.requested.push(params.request.url);
     }
   }
 

@@ -5,15 +5,15 @@ import { ask, open } from './checks.mjs';
 import { startMock } from './mock.mjs';
 
 const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
-const questions = (page) => page.asked.filter((address) => address.includes('/api/'));
+const requests = (page) => page.requested.filter((address) => address.includes('/api/'));
 
 /** Plots outside the window send no requests until the user scrolls to them. */
 export async function onlyVisible(page, where) {
   await open(page, where, '#/node/node-3');
   await page.waitFor('the first plot', () => window.jobmeter.plots()[0]?.lines.length > 0);
-  const asks = (metric) => page.asked.some((address) => address.includes('/range?') && address.includes(metric));
-  assert.ok(asks('cpu_user_seconds_total'));
-  assert.ok(!asks('network_received_bytes_total'), 'the network\'s plot is below the window');
+  const hasRequested = (metric) => page.requested.some((address) => address.includes('/range?') && address.includes(metric));
+  assert.ok(hasRequested('cpu_user_seconds_total'));
+  assert.ok(!hasRequested('network_received_bytes_total'), 'the network\'s plot is below the window');
   await page.evaluate(() => document.querySelector('[data-plot="network"]').scrollIntoView());
   await page.waitFor('the network', () => window.jobmeter.plots().find(({ id }) => id === 'network').lines.length > 0);
   const missing = await page.evaluate(() => document.querySelector('.missing').innerText);
@@ -30,12 +30,12 @@ export async function hidden(page, where) {
   await page.waitFor('the nodes', () => document.querySelector('tbody tr'));
   await hide(true);
   await pause(300);
-  const before = questions(page).length;
+  const before = requests(page).length;
   await pause(6000);
-  assert.equal(questions(page).length, before, 'asked while hidden');
+  assert.equal(requests(page).length, before, 'requests while hidden');
   await hide(false);
   await pause(500);
-  assert.ok(questions(page).length > before, 'asked nothing when shown again');
+  assert.ok(requests(page).length > before, 'no request when shown again');
 }
 
 /**
@@ -57,7 +57,7 @@ export async function zoom(page, where) {
     const { left, top, width, height } = document.querySelector('[data-plot="cpu"] .u-over').getBoundingClientRect();
     return { left, top, width, height };
   });
-  const shown = plot.question.match(/start=(\d+)&end=(\d+)/).slice(1).map(Number);
+  const shown = plot.request.match(/start=(\d+)&end=(\d+)/).slice(1).map(Number);
   const at = (time) => ({
     x: Math.round(box.left + (box.width * (time - shown[0])) / (shown[1] - shown[0])), y: Math.round(box.top + box.height / 2),
   });
@@ -102,7 +102,7 @@ export async function marked(page, where) {
     const { left, top, width, height } = document.querySelector('[data-plot="cpu"] .u-over').getBoundingClientRect();
     return { left, top, width, height };
   });
-  const [start, end] = plot.question.match(/start=([\d.]+)&end=([\d.]+)/).slice(1).map(Number);
+  const [start, end] = plot.request.match(/start=([\d.]+)&end=([\d.]+)/).slice(1).map(Number);
   const at = (time) => ({ x: Math.round(box.left + (box.width * (time - start)) / (end - start)), y: box.top + 20 });
   await page.mouse(at(plot.marks[0].at - 900));
   await page.mouse(at(plot.marks[0].at));
@@ -156,14 +156,14 @@ export async function token(page) {
   const mock = await startMock({ token: 'right' });
   await page.open(mock.url);
   for (const text of ['wrong', 'right']) {
-    await page.waitFor('the question', () => document.querySelector('dialog[open] #token-field'));
+    await page.waitFor('the dialog', () => document.querySelector('dialog[open] #token-field'));
     await page.evaluate(() => document.querySelector('#token-field').focus());
     await page.type(text);
     await page.key('Enter');
     await page.waitFor('the answer', () => !document.querySelector('dialog[open]') || document.querySelector('#token-field').value === '');
   }
   await page.waitFor('the nodes', () => document.querySelector('table[aria-label="Nodes"] tbody tr'));
-  await page.waitFor('no question', () => document.querySelector('dialog[open]') === null);
+  await page.waitFor('no dialog', () => document.querySelector('dialog[open]') === null);
   await page.send('Page.reload');
   await page.waitFor('the nodes again, unasked', () => document.querySelector('table[aria-label="Nodes"] tbody tr'));
   await page.open('about:blank');
@@ -182,9 +182,9 @@ export async function away(page) {
   });
   assert.match(banner, /unreachable since \d\d:\d\d:\d\d/);
   await pause(200);
-  const before = questions(page).length;
+  const before = requests(page).length;
   await pause(7000);
-  const tries = questions(page).slice(before);
+  const tries = requests(page).slice(before);
   assert.ok(tries.length <= 3 && tries.every((address) => address.endsWith('/health')), tries.join(' '));
   assert.ok(await page.evaluate(() => window.jobmeter.plots()[0].lines.length > 0), 'what was known stays');
   mock = await startMock({ port: mock.port });

@@ -58,26 +58,26 @@ export async function startMock(options = {}) {
 
 async function answer(world, started, url, known) {
   if (url.pathname.startsWith('/api/v1/')) {
-    if (!known) throw refused(401, 'not authenticated: send a token');
+    if (!known) throw problem(401, 'not authenticated: send a token');
     const value = api(world, started, url.pathname.slice('/api/v1/'.length), url.searchParams);
     return { status: 200, type: 'application/json', body: JSON.stringify(value) };
   }
   const path = url.pathname === '/' ? 'index.html' : url.pathname.replace(/^\/ui\//, '');
   const file = join(UI, normalize(`/${path}`));
   const type = TYPES[extname(file)];
-  if (type === undefined) throw refused(404, `no ${url.pathname}`);
-  const body = await readFile(file).catch(() => { throw refused(404, `no ${url.pathname}`); });
+  if (type === undefined) throw problem(404, `no ${url.pathname}`);
+  const body = await readFile(file).catch(() => { throw problem(404, `no ${url.pathname}`); });
   return { status: 200, type, body };
 }
 
-const refused = (status, message) => Object.assign(new Error(message), { status });
+const problem = (status, message) => Object.assign(new Error(message), { status });
 
 function api(world, started, path, query) {
   const now = Date.now() / 1000;
   const known = PARAMETERS[path.startsWith('jobs/') ? 'jobs/' : path];
   const unknown = [...query.keys()].find((name) => !known?.includes(name));
-  if (known && unknown) throw refused(400, `unknown parameter \`${unknown}\`; the parameters are ${known.join(', ')}`);
-  if (query.get('cluster') && !query.get('job') && path !== 'jobs') throw refused(400, '`cluster` needs `job`');
+  if (known && unknown) throw problem(400, `unknown parameter \`${unknown}\`; the parameters are ${known.join(', ')}`);
+  if (query.get('cluster') && !query.get('job') && path !== 'jobs') throw problem(400, '`cluster` needs `job`');
   switch (path) {
     case 'health': return health(world, started, now);
     case 'me': return { caller: 'uid 0', role: 'admin', uid: 0, user: 'root', sees_jobs: 'all', sees_nodes: 'always' };
@@ -91,7 +91,7 @@ function api(world, started, path, query) {
     case 'range': return range(world, query, now);
     default:
       if (path.startsWith('jobs/')) return report(world, decodeURIComponent(path.slice(5)), query.get('start'), now);
-      throw refused(404, `no /api/v1/${path}`);
+      throw problem(404, `no /api/v1/${path}`);
   }
 }
 
@@ -141,14 +141,14 @@ function jobs(world, query) {
 /** Adds what a scheduler reports of its jobs. A `local` job has no scheduler. */
 function jobInfo({ kind, cores, memory, start, ...job }) {
   const unknown = { nodes: null, cpus: null, gpus: null, memory_bytes: null, wall_seconds: null, cpu_seconds: null };
-  const told = job.cluster !== 'local';
+  const isRecorded = job.cluster !== 'local';
   const began = start > 0;
   return {
     ...job,
     start: began ? start : null,
-    project: null, queue: told ? 'long' : null, state_word: told ? job.state.toUpperCase() : null,
-    submit: told && began ? start - 40 : null, part_of: null, array_index: null, types: [],
-    requested: told
+    project: null, queue: isRecorded ? 'long' : null, state_word: isRecorded ? job.state.toUpperCase() : null,
+    submit: isRecorded && began ? start - 40 : null, part_of: null, array_index: null, types: [],
+    requested: isRecorded
       ? { ...unknown, nodes: Math.max(1, job.devices.length), cpus: cores, memory_bytes: memory, wall_seconds: 7200 } : unknown,
     used: unknown,
   };
@@ -230,7 +230,7 @@ function last(world, one, now) {
 
 function range(world, query, now) {
   const [start, end, step] = ['start', 'end', 'step'].map((key) => Number(query.get(key)));
-  if (!(step > 0) || !(end >= start)) throw refused(400, '`start`, `end` and `step` are numbers, start first');
+  if (!(step > 0) || !(end >= start)) throw problem(400, '`start`, `end` and `step` are numbers, start first');
   const series = everySeries(world, now).filter((one) => asked(one, query)).map((one) => {
     const { unit, help, kind } = KINDS.get(one.metric);
     const rate = kind === 'counter' && query.get('rate') === 'true';
@@ -273,7 +273,7 @@ function report(world, key, start, now) {
   const newest = world.jobs.find((one) => `${one.cluster}:${one.id}` === key || String(one.id) === key);
   const runs = newest === undefined ? [] : runsOf(newest);
   const job = runs.find((one) => start === null || one.start < Number(start) + 1);
-  if (!job) throw refused(404, `no job ${key}`);
+  if (!job) throw problem(404, `no job ${key}`);
   const mine = everySeries(world, now).filter((one) => one.job === newest);
   const stop = job.stop ?? now;
   const samples = Array.from({ length: 60 }, (_, i) => job.start + ((stop - job.start) * (i + 0.5)) / 60);

@@ -22,7 +22,7 @@ import { TokenBox } from './token.js';
  * @property {Api} api
  * @property {Live} live
  * @property {Map<string, import('../server/api.js').MetricInfo>} catalogue metrics by name; it fills up as they come
- * @property {number} uptime seconds since the server's start, when it was last asked
+ * @property {number} uptime seconds since the server's start, at the last request
  * @property {import('../server/route.js').Route} route
  * @property {(error: Error) => void} say shows an answer that is an error
  * @property {(health: Health) => void} healthSeen
@@ -71,7 +71,7 @@ function healthSeen(health) {
     h('span', {}, `jobmeter ${health.version}`),
     health.build === 'release' ? null : h('span', { class: 'build' }, `${health.build} build`),
     h('span', {}, `server up ${duration(health.uptime_seconds)}`),
-    api.me === null ? null : h('span', {}, sight(api.me)),
+    api.me === null ? null : h('span', {}, accessText(api.me)),
     api.me?.role !== 'nobody' ? null
       : h('button', { type: 'button', class: 'link', onclick: () => token.open() }, 'Use a token'),
     h('button', { type: 'button', class: 'link', onclick: () => help.open() }, 'Keys: ?'));
@@ -81,7 +81,7 @@ function healthSeen(health) {
  * Returns a text with the user's name and with the jobs and nodes that access control shows them.
  * @param {import('../server/api.js').Me} me
  */
-function sight(me) {
+function accessText(me) {
   const who = me.role === 'nobody' ? 'you are not authenticated' : `you are ${me.user ?? me.caller}`;
   const jobs = { all: 'all jobs', own: 'your jobs' }[me.sees_jobs] ?? 'no jobs';
   return `${who}; you see ${jobs} and ${me.sees_nodes === 'own' ? 'their nodes while they run' : 'all nodes'}`;

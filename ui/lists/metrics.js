@@ -6,14 +6,14 @@ import { Table } from '../elements/table.js';
 import { meaningOf } from '../values/units.js';
 
 /** @typedef {import('../server/api.js').MetricInfo} MetricInfo */
-/** @typedef {MetricInfo & {told: string}} MetricRow */
+/** @typedef {MetricInfo & {value: string}} MetricRow */
 
 export class Metrics {
   /**
    * @param {import('../plots/board.js').Plots} plots
-   * @param {string} [told] title of a column with what is known of each metric
+   * @param {string} [value] title of a column with what is known of each metric
    */
-  constructor(plots, told) {
+  constructor(plots, value) {
     this.plots = plots;
     /** @type {MetricRow[]} */
     this.rows = [];
@@ -37,8 +37,8 @@ export class Metrics {
         },
         { id: 'unit', title: 'Unit', text: (row) => row.unit || 'count', order: (row) => row.unit },
         { id: 'kind', title: 'Kind', text: (row) => row.kind, order: (row) => row.kind },
-        ...(told === undefined ? [] : [{
-          id: 'told', title: told, class: 'number', text: (/** @type {MetricRow} */ row) => row.told,
+        ...(value === undefined ? [] : [{
+          id: 'value', title: value, class: 'number', text: (/** @type {MetricRow} */ row) => row.value,
         }]),
         { id: 'help', title: 'Meaning', class: 'prose', text: (row) => row.help },
       ],

@@ -110,12 +110,12 @@ export class JobPage {
   failed(error) {
     const status = error instanceof Refused ? error.status : 0;
     const { name } = this.page.route;
-    const told = this.report === null ? ({
+    const explanation = this.report === null ? ({
       404: `The server knows no job ${name}: ${error.message}.`,
       403: `You may not see job ${name}: only its owner may, and the members and managers `
         + `of its account if permitted (${error.message}).`,
     })[status] : undefined;
-    setText(this.problem, told ?? error.message);
+    setText(this.problem, explanation ?? error.message);
     this.problem.hidden = false;
   }
 
@@ -180,11 +180,11 @@ export class JobPage {
   rows(report) {
     return report.metrics.map((line) => {
       const value = line.kind === 'counter' ? line.increase : line.max;
-      const told = show(value, quantity(line.unit));
+      const shown = show(value, quantity(line.unit));
       return {
         name: line.metric, unit: line.unit, kind: line.kind,
         help: this.page.catalogue.get(line.metric)?.help ?? '',
-        told: line.kind === 'counter' || value === null ? told : `max ${told}`,
+        value: line.kind === 'counter' || value === null ? shown : `max ${shown}`,
       };
     });
   }
@@ -235,7 +235,7 @@ export class JobPage {
     };
     // Leave unknown parts out of the note.
     const parts = (/** @type {Array<[string, number|null, (value: number|null) => string]>} */ ...all) =>
-      all.filter(([, value]) => value !== null).map(([text, value, told]) => text.replace('%', told(value))).join(', ');
+      all.filter(([, value]) => value !== null).map(([text, value, format]) => text.replace('%', format(value))).join(', ');
     const cores = t('cores_used');
     const throttled = t('throttled_seconds');
     const pressure = ['cpu', 'memory', 'io'].map((what) => t(`pressure_${what}_seconds`));

@@ -43,8 +43,8 @@ export class JobsPage {
     this.page = page;
     this.title = 'Jobs';
     this.usage = new Map();
-    const asked = page.route.query.get('state');
-    this.state = asked !== null && STATES.includes(asked) ? asked : 'all';
+    const requested = page.route.query.get('state');
+    this.state = requested !== null && STATES.includes(requested) ? requested : 'all';
     this.table = jobTable(() => page.api.now(), this.usage);
     this.count = h('p', { class: 'muted' });
     this.choices = h('div', { class: 'range', role: 'group', 'aria-label': 'State' });

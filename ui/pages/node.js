@@ -132,7 +132,7 @@ export class NodePage {
     const names = await this.metricNames(signal);
     this.plots.offer(names);
     this.metrics.update([...names].map((name) => ({
-      told: '', ...(this.page.catalogue.get(name) ?? { name, unit: '', kind: '', help: '' }),
+      value: '', ...(this.page.catalogue.get(name) ?? { name, unit: '', kind: '', help: '' }),
     })));
   }
 

@@ -110,8 +110,8 @@ export class Overview {
  * @param {'cpu_cores_used'|'cpu_cores'|'memory_used_bytes'|'memory_bytes'} key
  */
 function total(nodes, key) {
-  const told = nodes.map((node) => node[key]).filter((value) => value !== null);
-  return told.length === 0 ? null : told.reduce((a, b) => Number(a) + Number(b), 0);
+  const known = nodes.map((node) => node[key]).filter((value) => value !== null);
+  return known.length === 0 ? null : known.reduce((a, b) => Number(a) + Number(b), 0);
 }
 
 /**

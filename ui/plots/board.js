@@ -9,12 +9,12 @@ export class Plots {
   /**
    * @param {PlotSpec[]} specs
    * @param {import('./panel.js').Board} board
-   * @param {string} whose where metrics are missing, in words: `this job`, `node-1`
+   * @param {string} subject what lacks metrics, in words: `this job`, `node-1`
    */
-  constructor(specs, board, whose) {
+  constructor(specs, board, subject) {
     this.specs = specs;
     this.board = board;
-    this.whose = whose;
+    this.subject = subject;
     /** @type {Map<string, Panel>} */
     this.panels = new Map();
     this.grid = h('div', { class: 'plots' });
@@ -62,7 +62,7 @@ export class Plots {
   say(absent) {
     this.missing.hidden = absent.length === 0;
     fill(this.missing, h('h2', {}, 'Not shown'), h('ul', {}, absent.map((spec) => h('li', {},
-      spec.title, h('span', { class: 'muted' }, ` – no samples of ${this.whose} for `),
+      spec.title, h('span', { class: 'muted' }, ` – no samples of ${this.subject} for `),
       spec.lines.filter((line) => !line.ceiling).flatMap(({ metric }, i) =>
         [i > 0 ? ', ' : '', h('code', {}, metric)])))));
   }

@@ -13,13 +13,13 @@ const FRESH_S = 5;
 export class Marks {
   /**
    * @param {import('../server/api.js').Api} api
-   * @param {() => string[]} devices whose marks are drawn
+   * @param {() => string[]} devices of the marks that are drawn
    */
   constructor(api, devices) {
     this.api = api;
     this.devices = devices;
     /** @type {{start: number, end: number, at: number, answer: Promise<Mark[]>}|null} */
-    this.asked = null;
+    this.requested = null;
   }
 
   /**
@@ -30,17 +30,17 @@ export class Marks {
    */
   within(start, end) {
     const now = this.api.now();
-    const { asked } = this;
-    const covers = asked !== null && asked.start <= start && Math.min(end, now - FRESH_S) <= asked.end &&
-      now - asked.at < FRESH_S;
+    const { requested } = this;
+    const covers = requested !== null && requested.start <= start && Math.min(end, now - FRESH_S) <= requested.end &&
+      now - requested.at < FRESH_S;
     // The start times of the plots on a page differ by up to one step, so request a little more.
     const early = Math.floor(start - (end - start) / 20);
-    const answer = covers ? asked.answer : this.ask(early, Math.ceil(end), now);
+    const answer = covers ? requested.answer : this.request(early, Math.ceil(end), now);
     return answer.then((marks) => marks.filter(({ at }) => start <= at && at <= end));
   }
 
   /** @param {number} start @param {number} end @param {number} now */
-  ask(start, end, now) {
+  request(start, end, now) {
     const device = this.devices().join(',');
     const answer = device === '' ? Promise.resolve([]) : this.api.marks({ device, start, end });
     // Show plots without marks rather than no plots. An older server has no route for marks.
@@ -48,7 +48,7 @@ export class Marks {
       if (error instanceof Refused && error.status !== 401) return [];
       throw error;
     });
-    this.asked = { start, end, at: now, answer: drawn };
+    this.requested = { start, end, at: now, answer: drawn };
     return drawn;
   }
 }
@@ -62,8 +62,8 @@ const WORDS = {
 /** Describes a mark. @param {Mark} mark */
 export function markText({ kind, id, text, actor, job }) {
   const who = actor === null ? '' : ` by ${actor}`;
-  const whose = job === null ? '' : ` for ${job}`;
-  return `${WORDS[kind] ?? kind}${who}${whose}: ${text} (${id})`;
+  const ofJob = job === null ? '' : ` for ${job}`;
+  return `${WORDS[kind] ?? kind}${who}${ofJob}: ${text} (${id})`;
 }
 
 /**

@@ -21,7 +21,7 @@ import { quantity, scaleFor, show } from '../values/units.js';
  * @property {import('../server/live.js').Live} live
  * @property {Map<string, MetricInfo>} catalogue
  * @property {import('../values/range.js').RangeControl} range
- * @property {import('../server/api.js').Query} selector device, job and cluster of every question
+ * @property {import('../server/api.js').Query} selector device, job and cluster of every request
  * @property {import('./marks.js').Marks} marks
  * @property {(device: string, time: number) => boolean} expected
  * @property {() => string[]} [devices] the nodes that sums are of
@@ -55,7 +55,7 @@ export class Panel {
     /** @type {string[]} */
     this.colors = [];
     /** Time range and step of the drawn data. */
-    this.asked = { start: 0, end: 0, step: 1 };
+    this.requested = { start: 0, end: 0, step: 1 };
     /** True if the range ends now. */
     this.live = false;
     /** What the legend's entries were made for. @type {string|null} */
@@ -119,7 +119,7 @@ export class Panel {
     fill(this.about, this.lines.flatMap(({ metric }) => [
       h('dt', {}, h('code', {}, metric)),
       h('dd', {}, this.help(metric)),
-    ]), h('dd', {}, h('a', { href: this.question(), target: '_blank', rel: 'noopener' }, 'These values as JSON')));
+    ]), h('dd', {}, h('a', { href: this.address(), target: '_blank', rel: 'noopener' }, 'These values as JSON')));
   }
 
   /**
@@ -141,13 +141,13 @@ export class Panel {
   }
 
   /** Returns the URL of the drawn data. */
-  question() {
-    return address('range', this.query(this.asked));
+  address() {
+    return address('range', this.query(this.requested));
   }
 
   refreshMs() {
     if (!this.board.range.window(this.board.api.now()).live) return REFRESH_PAST_MS;
-    return Math.min(Math.max(this.asked.step * 1000, this.board.period * 1000, REFRESH_MIN_MS), REFRESH_MAX_MS);
+    return Math.min(Math.max(this.requested.step * 1000, this.board.period * 1000, REFRESH_MIN_MS), REFRESH_MAX_MS);
   }
 
   /** @param {AbortSignal} signal */
@@ -157,15 +157,15 @@ export class Panel {
     const width = this.host.clientWidth || 400;
     const step = stepFor(end - start, width / POINT_PX);
     // Request the current step only up to now, because it is incomplete.
-    const asked = {
+    const requested = {
       start: exact(Math.floor(start / step) * step),
       end: live ? Math.ceil(end) : exact(Math.ceil(end / step) * step),
       step,
     };
     const [answer, marks] = await Promise.all([
-      board.api.range(this.query(asked), signal), board.marks.within(asked.start, asked.end),
+      board.api.range(this.query(requested), signal), board.marks.within(requested.start, requested.end),
     ]);
-    this.asked = asked;
+    this.requested = requested;
     this.live = live;
     const picture = compose(this.spec, this.lines, answer, {
       expected: board.expected, devices: board.devices?.() ?? [], jobName: board.jobName,
@@ -229,7 +229,7 @@ export class Panel {
     const { times } = /** @type {Composed} */ (this.picture);
     const index = values.findLastIndex(isValue);
     if (index < 0) return null;
-    const fresh = Math.max(FRESH_S, 3 * this.asked.step, 3 * this.board.period);
+    const fresh = Math.max(FRESH_S, 3 * this.requested.step, 3 * this.board.period);
     const old = this.live && times[index] < this.board.api.now() - fresh;
     return old ? null : values[index] ?? null;
   }
@@ -282,8 +282,8 @@ export class Panel {
     const lines = this.picture?.lines ?? [];
     return {
       id: this.spec.id,
-      step: this.asked.step,
-      question: this.question(),
+      step: this.requested.step,
+      request: this.address(),
       times: this.picture?.times ?? [],
       marks: this.marks,
       lines: lines.map(({ label, metric, values }, i) =>

@@ -44,7 +44,7 @@ const REST = 'others';
 
 /**
  * @param {PlotSpec} spec
- * @param {Wanted[]} wanted those of its lines that were asked for
+ * @param {Wanted[]} wanted those of its lines that were requested
  * @param {Range} answer
  * @param {object} about
  * @param {(device: string, time: number) => boolean} about.expected see `joinNodes`
@@ -115,9 +115,9 @@ function wordOf(series) {
 function linesOf(spec, wanted, series, times, about) {
   /** @type {Map<string, RangeSeries[]>} */
   const groups = new Map();
-  const told = { devices: severalOf(series, 'device'), jobs: severalOf(series, 'job') };
+  const differs = { devices: severalOf(series, 'device'), jobs: severalOf(series, 'job') };
   for (const one of series) {
-    const name = wanted.ceiling ? '' : groupOf(spec.by, one, about.jobName, told);
+    const name = wanted.ceiling ? '' : groupOf(spec.by, one, about.jobName, differs);
     groups.set(name, [...(groups.get(name) ?? []), one]);
   }
   const plain = wanted.label ?? wanted.metric;
@@ -142,16 +142,16 @@ const severalOf = (series, key) => new Set(series.map((one) => one[key])).size >
  * @param {string|undefined} by
  * @param {RangeSeries} series
  * @param {(series: RangeSeries) => string} jobName
- * @param {{devices: boolean, jobs: boolean}} told what tells the series apart beside their labels
+ * @param {{devices: boolean, jobs: boolean}} differs which of device and job differ between the series
  */
-function groupOf(by, series, jobName, told) {
+function groupOf(by, series, jobName, differs) {
   switch (by) {
     case undefined: return '';
     case 'device': return series.device;
     case 'job': return jobName(series);
     case 'series': {
       const parts = [
-        told.devices ? series.device : '', told.jobs && series.job !== null ? jobName(series) : '',
+        differs.devices ? series.device : '', differs.jobs && series.job !== null ? jobName(series) : '',
         labelText(series.labels),
       ];
       return parts.filter((part) => part !== '').join(' ');

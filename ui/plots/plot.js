@@ -61,8 +61,8 @@ export class Plot {
   /**
    * @param {HTMLElement} host
    * @param {object} does
-   * @param {(index: number|null) => void} does.point told where the cursor is, null when it leaves
-   * @param {(start: number, end: number) => void} does.zoom told what was dragged over
+   * @param {(index: number|null) => void} does.point receives the position of the cursor, null when it leaves
+   * @param {(start: number, end: number) => void} does.zoom receives the selected time range
    */
   constructor(host, does) {
     this.host = host;

@@ -92,7 +92,7 @@ export class Api {
     /** Server clock minus browser clock, in seconds. */
     this.clockAhead = 0;
     this.token = kept('sessionStorage', TOKEN_KEY);
-    /** @type {Me|null} who asks, as far as the server has said */
+    /** @type {Me|null} the caller, once the server has reported it */
     this.me = null;
   }
 

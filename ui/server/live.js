@@ -60,7 +60,7 @@ export class Live {
    * Runs a task now, and then again `periodMs` after each run ends.
    * @param {number|(() => number)} periodMs
    * @param {(signal: AbortSignal) => Promise<void>} work
-   * @param {(error: Error) => void} [failed] told of errors that are the server's answer
+   * @param {(error: Error) => void} [failed] receives errors that are the server's answer
    * @returns {Task}
    */
   every(periodMs, work, failed = () => {}) {

@@ -7,8 +7,8 @@ const mark = (at, more = {}) =>
   ({ at, kind: 'set', id: 3, nodes: 'n1', text: 'sources.load.period = "1s"', actor: 'root', job: null, ...more });
 
 function api(answer) {
-  const asked = [];
-  return { asked, time: 1000, now() { return this.time; }, marks(query) { asked.push(query); return answer(query); } };
+  const requested = [];
+  return { requested, time: 1000, now() { return this.time; }, marks(query) { requested.push(query); return answer(query); } };
 }
 
 test('all plots of a page share one question', async () => {
@@ -16,12 +16,12 @@ test('all plots of a page share one question', async () => {
   const marks = new Marks(server, () => ['n1', 'n2']);
   assert.equal((await marks.within(0, 1000)).length, 3);
   assert.deepEqual((await marks.within(400, 1000)).map(({ at }) => at), [500, 999]);
-  assert.deepEqual(server.asked, [{ device: 'n1,n2', start: -50, end: 1000 }]);
+  assert.deepEqual(server.requested, [{ device: 'n1,n2', start: -50, end: 1000 }]);
   server.time += 6;
   await marks.within(0, 1006);
-  assert.equal(server.asked.length, 2);
+  assert.equal(server.requested.length, 2);
   await marks.within(-60, 1006);
-  assert.equal(server.asked.length, 3, 'an earlier time was not asked for');
+  assert.equal(server.requested.length, 3, 'an earlier time was not requested');
 });
 
 test('plots go on where there are no marks to be had', async () => {

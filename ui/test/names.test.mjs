@@ -18,14 +18,14 @@ function rust(folder) {
 const defined = rust('crates/sources/src') + rust('crates/jobmeter/src/measure/run')
   + readFileSync(at('crates/agent/src/reading/agent_metrics.rs'), 'utf8');
 
-test('every metric that the page asks for is one of a source, of the agent or of `jobmeter run`', () => {
-  const asked = [...JOB_PLOTS, ...NODE_PLOTS].flatMap(({ lines }) => lines.map(({ metric }) => metric));
+test('every metric that the page requests is one of a source, of the agent or of `jobmeter run`', () => {
+  const requested = [...JOB_PLOTS, ...NODE_PLOTS].flatMap(({ lines }) => lines.map(({ metric }) => metric));
   for (const file of ['values/usage', 'lists/systemd', 'lists/filesystems', 'lists/processes']) {
     const text = readFileSync(at(`ui/${file}.js`), 'utf8');
-    asked.push(...[...text.matchAll(/'([a-z0-9]+_[a-z0-9_]*[a-z0-9])'/g)].map(([, name]) => name));
+    requested.push(...[...text.matchAll(/'([a-z0-9]+_[a-z0-9_]*[a-z0-9])'/g)].map(([, name]) => name));
   }
-  assert.ok(asked.length > 60);
-  const unknown = asked.filter((name) => !defined.includes(`"${name}"`));
+  assert.ok(requested.length > 60);
+  const unknown = requested.filter((name) => !defined.includes(`"${name}"`));
   assert.deepEqual(unknown, []);
 });
 

@@ -42,11 +42,11 @@ test('one silent node leaves the total of the others, with what it covers', () =
   const spec = { id: 'x', title: 'X', lines: [{ metric: 'm' }] };
   const late = { times: [0, 100, 200, 300] };
   const one = { ...about(), devices: ['n1', 'n2', 'n3'] };
-  const told = compose(spec, spec.lines, answer(
+  const composed = compose(spec, spec.lines, answer(
     series('m', [1, 1, 1, 1], late), series('m', [2, 2, null, null], { device: 'n2', ...late })), one);
-  assert.deepEqual(told.lines[0].values, [3, 3, 1, 1]);
-  assert.deepEqual(told.coverage, { nodes: 1, of: 3, silent: [{ device: 'n2', since: 100 }, { device: 'n3', since: null }] });
-  assert.deepEqual(told.covers[3], [1, 2]);
+  assert.deepEqual(composed.lines[0].values, [3, 3, 1, 1]);
+  assert.deepEqual(composed.coverage, { nodes: 1, of: 3, silent: [{ device: 'n2', since: 100 }, { device: 'n3', since: null }] });
+  assert.deepEqual(composed.covers[3], [1, 2]);
 });
 
 test('by a label: one line each, those of zeros left out and counted', () => {
@@ -73,7 +73,7 @@ test('of too many, the strongest are drawn; the others of a stack are added up',
   assert.equal(stacked.lines.at(-1).label, 'others (5)');
 });
 
-test('each series of its own: named by what tells them apart', () => {
+test('each series of its own: named by what differs', () => {
   const spec = { id: 'x', title: 'X', by: 'series', lines: [{ metric: 'm' }] };
   const labels = (...all) => draw(spec, answer(...all)).lines.map(({ label }) => label);
   assert.deepEqual(labels(series('m', [1, 1, 1, 1])), ['m']);

@@ -18,7 +18,7 @@ test('how long ago', () => {
   ]) assert.equal(plain(ago(1e9 - seconds, 1e9)), text);
 });
 
-test('the day is told when it is another one', () => {
+test('the day is shown when it is another one', () => {
   const now = Date.UTC(2026, 5, 15, 12) / 1000;
   assert.doesNotMatch(instant(now - 3600, now), /Jun|15/);
   assert.match(instant(now - 3 * 86400, now), /12|11|13/);

@@ -4,7 +4,7 @@ import { axisSteps, bytes, bytesOf, count, digits, meaningOf, quantity, scaleFor
 
 /** Replaces no-break spaces with plain spaces. */
 const plain = (text) => text.replaceAll('\u00a0', ' ');
-const told = (value, ...of) => plain(show(value, quantity(...of)));
+const shown = (value, ...of) => plain(show(value, quantity(...of)));
 
 test('every unit word of the catalogue has its symbol', () => {
   for (const [word, value, text] of [
@@ -12,31 +12,31 @@ test('every unit word of the catalogue has its symbol', () => {
     ['bytes', 3.5 * 1024 ** 3, '3.50 GiB'], ['byte_seconds', 2 ** 20, '1.00 MiB·s'], ['joules', 4200, '4.20 kJ'],
     ['watts', 0.35, '350 mW'], ['celsius', 61, '61.0 °C'], ['hertz', 2.4e9, '2.40 GHz'], ['volts', 12.1, '12.1 V'],
     ['amperes', 1.5, '1.50 A'],
-  ]) assert.equal(told(value, word), text, word);
+  ]) assert.equal(shown(value, word), text, word);
 });
 
 test('rates', () => {
-  assert.equal(told(3.25, 'seconds/s', 'cores'), '3.25 cores');
-  assert.equal(told(0.5, 'seconds/s', 'share'), '50.0 %');
-  assert.equal(told(2.5, 'seconds/s', 'tasks'), '2.50 tasks');
-  assert.equal(told(2.5, 'seconds/s'), '2.50 s/s');
-  assert.equal(told(1536, 'bytes/s'), '1.50 KiB/s');
-  assert.equal(told(2048, 'byte_seconds/s'), '2.00 KiB');
-  assert.equal(told(300, 'joules/s'), '300 W');
-  assert.equal(told(0.25, '/s'), '0.25/s');
-  assert.equal(told(42000, '/s', undefined, 'faults'), '42.0 k faults/s');
-  assert.equal(told(12, '/s', undefined, 'faults'), '12 faults/s');
+  assert.equal(shown(3.25, 'seconds/s', 'cores'), '3.25 cores');
+  assert.equal(shown(0.5, 'seconds/s', 'share'), '50.0 %');
+  assert.equal(shown(2.5, 'seconds/s', 'tasks'), '2.50 tasks');
+  assert.equal(shown(2.5, 'seconds/s'), '2.50 s/s');
+  assert.equal(shown(1536, 'bytes/s'), '1.50 KiB/s');
+  assert.equal(shown(2048, 'byte_seconds/s'), '2.00 KiB');
+  assert.equal(shown(300, 'joules/s'), '300 W');
+  assert.equal(shown(0.25, '/s'), '0.25/s');
+  assert.equal(shown(42000, '/s', undefined, 'faults'), '42.0 k faults/s');
+  assert.equal(shown(12, '/s', undefined, 'faults'), '12 faults/s');
 });
 
 test('what is unknown is no zero', () => {
   for (const value of [null, undefined, NaN, Infinity]) assert.equal(show(value, quantity('bytes')), '–');
-  assert.equal(told(0, 'bytes'), '0 B');
-  assert.equal(told(0, ''), '0');
-  assert.equal(told(0, 'seconds'), '0 s');
+  assert.equal(shown(0, 'bytes'), '0 B');
+  assert.equal(shown(0, ''), '0');
+  assert.equal(shown(0, 'seconds'), '0 s');
 });
 
 test('a unit that this page does not know is shown as it is', () => {
-  assert.equal(told(1.5, 'furlongs'), '1.50 furlongs');
+  assert.equal(shown(1.5, 'furlongs'), '1.50 furlongs');
 });
 
 test('three digits, and never an exponent', () => {
