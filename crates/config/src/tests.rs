@@ -118,14 +118,66 @@ fn every_error_of_every_layer_is_reported() {
     let errors = load_agent(&given, &sources()).unwrap_err().to_string();
     let want = "F:1:1: unknown key `perod`; did you mean `period`?\n\
          F:7:1: unknown key `sources.process.budget`; did you mean `sources.process.budget_ms`?\n\
-         F:4:9: `log.level` is `loud`; it wants error, warn, info, debug, trace\n\
-         F:6:10: `sources.process.period` is `2d`; it wants a time from 1ms to 1d\n\
-         environment JOBMETER_SPOOL_SYNC: `spool_sync` is `yes`; it wants true or false\n\
-         flag --server: `server` is `node`; it wants an address such as http://127.0.0.1:8790 or \
+         F:4:9: `log.level` is `loud`; it must be one of error, warn, info, debug, trace\n\
+         F:6:10: `sources.process.period` is `2d`; it must be a time from 1ms to 1d\n\
+         environment JOBMETER_SPOOL_SYNC: `spool_sync` is `yes`; it must be true or false\n\
+         flag --server: `server` is `node`; it must be an address such as http://127.0.0.1:8790 or \
          https://metrics.example, starting with http:// or https://\n\
          flag --cert: `cert` also needs `key`\n\
          flag --now: `now` needs `root`: a live machine uses its own clock";
     assert_eq!(errors.replace(&file.display().to_string(), "F"), want);
+}
+
+#[test]
+fn a_certificate_needs_its_key_in_every_program() {
+    for (flag, error) in [
+        (("cert", "/c"), "flag --cert: `cert` also needs `key`"),
+        (("key", "/k"), "flag --key: `key` also needs `cert`"),
+    ] {
+        let given = || given(ConfigFile::None, NOTHING, &[flag]);
+        let errors = [
+            load_agent(&given(), &[]).unwrap_err(),
+            load_server(&given()).unwrap_err(),
+            load_client(&given()).unwrap_err(),
+        ];
+        assert_eq!(errors.map(|errors| errors.to_string()), [error; 3]);
+    }
+}
+
+#[test]
+fn relative_paths_of_a_file_start_at_its_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        std::fs::write(dir.path().join(name), text).unwrap();
+        ConfigFile::Given(dir.path().join(name))
+    };
+    let text = "data = \"store\"\ntoken_file = \"/t\"\n[promotions]\nrules = \"rules.toml\"\n";
+    let file = write("server.toml", text);
+    let config = load_server(&given(file, NOTHING, &[("cert", "c"), ("key", "k")])).unwrap().config;
+    assert_eq!(config.promotions.rules, Some(dir.path().join("rules.toml")));
+    assert_eq!(config.keep.data, Some(dir.path().join("store")));
+    assert_eq!(config.listen.token_file, Some(PathBuf::from("/t")));
+    assert_eq!(config.listen.cert, Some(PathBuf::from("c")), "of the current folder");
+    let text =
+        "spool = \"none\"\nroot = [\"a\", \"/b\"]\nonce = true\n[jobs]\noar_roots = [\"oar\"]\n";
+    let config = load_agent(&given(write("agent.toml", text), NOTHING, &[]), &[]).unwrap().config;
+    assert_eq!(config.spool.spool, Some(Spool::None));
+    assert_eq!(config.run.root, [dir.path().join("a"), PathBuf::from("/b")]);
+    assert_eq!(config.jobs.oar_roots, ["oar"], "a cgroup is no path of this machine");
+}
+
+#[test]
+fn every_invalid_entry_of_a_list_is_reported() {
+    let flags = [
+        ("server_uids", "ann,7,bob"),
+        ("burst.flush_on", "rule,job_end,start"),
+        ("sources.load.optional", "(,load_1m,["),
+    ];
+    let errors = load_agent(&given(ConfigFile::None, NOTHING, &flags), &sources()).unwrap_err();
+    let errors = errors.to_string();
+    for part in ["`ann`, which", "`bob`, which", "`rule` is", "`start` is", "`(` is", "`[` is"] {
+        assert!(errors.contains(part), "{part}: {errors}");
+    }
 }
 
 #[test]
@@ -216,8 +268,23 @@ fn a_given_file_must_exist() {
 fn flags_of_a_command() {
     let settings = agent_settings(&sources());
     let command = clap::Command::new("x").args(flags(&settings));
-    let line =
-        ["x", "-vv", "--spool-sync", "--root", "/a,b", "--root", "/c", "--sources-load-period=1s"];
+    let line = [
+        "x",
+        "-vv",
+        "--spool-sync",
+        "--root",
+        "/a,b",
+        "--root",
+        "/c",
+        "--sources-load-period=1s",
+        "--burst-sources",
+        "cpu, disk",
+        "--burst-sources=load",
+        "--jobs-schedulers",
+        "",
+        "--sources-load-optional",
+        "load_[a-z]{1,3}",
+    ];
     let matches = command.clone().try_get_matches_from(line).unwrap();
     let flags = super::given(&settings, &matches, "agent", "/default", NOTHING);
     assert_eq!(flags.file, ConfigFile::Default(PathBuf::from("/default")));
@@ -225,7 +292,15 @@ fn flags_of_a_command() {
     assert_eq!(find("log.level"), Raw::One("debug".to_owned()));
     assert_eq!(find("spool_sync"), Raw::One("true".to_owned()));
     assert_eq!(find("root"), Raw::Many(vec!["/a,b".to_owned(), "/c".to_owned()]));
+    let many = |texts: &[&str]| Raw::Many(texts.iter().map(|&text| text.to_owned()).collect());
+    assert_eq!(find("burst.sources"), many(&["cpu", "disk", "load"]));
+    assert_eq!(find("jobs.schedulers"), many(&[]));
+    assert_eq!(find("sources.load.optional"), many(&["load_[a-z]{1,3}"]));
     assert_eq!(find("sources.load.period"), Raw::One("1s".to_owned()));
+    for flag in ["--spool", "--device", "--config"] {
+        let error = command.clone().try_get_matches_from(["x", flag, ""]).unwrap_err();
+        assert!(error.to_string().contains("a value is required"), "{error}");
+    }
     let error = command.try_get_matches_from(["x", "--perod", "1s"]).unwrap_err().to_string();
     assert!(error.contains("'--period'"), "{error}");
     let named = |name: &str| (name == "JOBMETER_AGENT_FILE").then(|| "/mine".to_owned());

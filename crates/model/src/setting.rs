@@ -69,10 +69,14 @@ impl Kind {
         let ok = match self {
             Self::Switch => matches!(text, "true" | "false"),
             Self::Number { min, max } => text.parse().is_ok_and(|n: u64| (min..=max).contains(&n)),
-            Self::Duration { min, max } => {
-                parse_duration(text).is_some_and(|d| (min..=max).contains(&d))
-            }
-            Self::Bytes { min, max } => parse_bytes(text).is_some_and(|n| (min..=max).contains(&n)),
+            Self::Duration { min, max } => match parse_duration(text) {
+                None => return Err(duration_format(text)),
+                Some(duration) => (min..=max).contains(&duration),
+            },
+            Self::Bytes { min, max } => match parse_bytes(text) {
+                None => return Err(bytes_format(text)),
+                Some(bytes) => (min..=max).contains(&bytes),
+            },
             Self::Choice(words) => {
                 return match words.contains(&text) {
                     true => Ok(()),
@@ -98,7 +102,7 @@ impl Kind {
             Self::Bytes { min, max } => {
                 format!("a size from {} to {}", show_bytes(min), show_bytes(max))
             }
-            Self::Choice(words) => words.join(", "),
+            Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Text(word) | Self::TextOf(word, _) => word.to_owned(),
             Self::List(word) | Self::ListOf(word, _) => format!("a list of {word}"),
             Self::Command(word) => format!("the absolute path of a program, then each {word}"),
@@ -108,6 +112,11 @@ impl Kind {
     /// Whether it is a list.
     pub const fn is_list(self) -> bool {
         matches!(self, Self::List(_) | Self::ListOf(..))
+    }
+
+    /// Whether an entry of the list may contain a comma: a path or an expression.
+    pub fn has_commas(self) -> bool {
+        self.is_list() && matches!(self.word(), "DIR" | "PATTERN" | "CLUSTER:PATTERN")
     }
 
     /// The word that stands for the value in the manual.
@@ -181,6 +190,58 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
     number.checked_mul(bytes)
 }
 
+/// The format of durations, with the valid text for a fraction or an unknown unit.
+pub fn duration_format(text: &str) -> String {
+    let units = [
+        (&["us", "µs"][..], 1),
+        (&["ms"], 1_000),
+        (&["", "s", "sec", "second", "seconds"], 1_000_000),
+        (&["m", "min", "minute", "minutes"], 60_000_000),
+        (&["h", "hour", "hours"], 3_600_000_000),
+        (&["d", "day", "days"], 86_400_000_000),
+        (&["w", "week", "weeks"], 604_800_000_000),
+    ];
+    let format = "a time such as 500ms, 30s, 2m or 7d";
+    match whole(text, &units) {
+        Some(micros) => format!("{format}; write {}", show_duration(Duration::from_micros(micros))),
+        None => format.to_owned(),
+    }
+}
+
+/// The format of sizes, with the valid text for a fraction or an unknown unit.
+pub fn bytes_format(text: &str) -> String {
+    let units = [
+        (&["", "b", "byte", "bytes"][..], 1),
+        (&["k", "kb", "kib"], 1 << 10),
+        (&["m", "mb", "mib"], 1 << 20),
+        (&["g", "gb", "gib"], 1 << 30),
+        (&["t", "tb", "tib"], 1 << 40),
+    ];
+    let format = "a size such as 512KiB, 64MiB or 1GiB, in powers of 1024 (10G is 10GiB)";
+    match whole(text, &units) {
+        Some(bytes) => format!("{format}; write {}", show_bytes(bytes)),
+        None => format.to_owned(),
+    }
+}
+
+/// The value of `1.5s` in the smallest unit, if it is whole. Units match in any case.
+fn whole(text: &str, units: &[(&[&str], u64)]) -> Option<u64> {
+    let (number, rest) = leading_number(text)?;
+    let (fraction, unit) = match rest.strip_prefix('.') {
+        Some(rest) => rest.split_at_checked(rest.bytes().take_while(u8::is_ascii_digit).count())?,
+        None => ("", rest),
+    };
+    let unit = unit.trim().to_lowercase();
+    let size = units.iter().find(|(names, _)| names.contains(&&*unit))?.1;
+    let tenths = 10_u64.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let part = match fraction {
+        "" => 0,
+        digits => digits.parse::<u64>().ok()?.checked_mul(size)?,
+    };
+    let is_whole = part.is_multiple_of(tenths);
+    is_whole.then(|| number.checked_mul(size)?.checked_add(part / tenths))?
+}
+
 fn leading_number(text: &str) -> Option<(u64, &str)> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at_checked(split)?;
@@ -224,8 +285,9 @@ mod tests {
         let number = Kind::Number { min: 1, max: 9 };
         assert_eq!(number.check("0"), Err("a whole number from 1 to 9".to_owned()));
         let choice = Kind::Choice(&["watts", "joules"]);
-        assert_eq!(choice.check("volts"), Err("watts, joules".to_owned()));
-        assert_eq!(choice.check("wats"), Err("watts, joules; did you mean `watts`?".to_owned()));
+        assert_eq!(choice.check("volts"), Err("one of watts, joules".to_owned()));
+        let near = "one of watts, joules; did you mean `watts`?";
+        assert_eq!(choice.check("wats"), Err(near.to_owned()));
         let none_is_long = |text: &str| match text.len() {
             ..4 => Ok(()),
             _ => Err("it is long".to_owned()),
@@ -270,6 +332,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_wrong_format_is_not_out_of_range() {
+        let day = Duration::from_secs(86_400);
+        let period = Kind::Duration { min: Duration::from_millis(1), max: day };
+        for (text, valid) in
+            [("1.5s", "1500ms"), ("1w", "7d"), ("2 hours", "2h"), ("0.25", "250ms"), ("5S", "5s")]
+        {
+            let error = period.check(text).unwrap_err();
+            assert!(error.starts_with("a time such as 500ms, "), "{text}: {error}");
+            assert!(error.ends_with(&format!("; write {valid}")), "{text}: {error}");
+        }
+        let size = Kind::Bytes { min: 1, max: 1 << 40 };
+        for (text, valid) in [("10GB", "10GiB"), ("1.5GiB", "1536MiB"), ("5 kB", "5KiB")] {
+            let error = size.check(text).unwrap_err();
+            assert!(error.contains("powers of 1024"), "{text}: {error}");
+            assert!(error.ends_with(&format!("; write {valid}")), "{text}: {error}");
+        }
+        for text in ["soon", "1.3us", "1fortnight", "1.", "99999999999999999999.5s", ""] {
+            let error = period.check(text).unwrap_err();
+            assert!(text == "1." || error.ends_with("30s, 2m or 7d"), "{text}: {error}");
+        }
+        assert_eq!(period.check("2d"), Err("a time from 1ms to 1d".to_owned()));
+    }
+
     proptest! {
         #[test]
         fn shown_and_read_back(n in 0_u64..1 << 50) {
@@ -282,6 +368,8 @@ mod tests {
         fn no_text_panics(text in ".{0,20}") {
             parse_duration(&text);
             parse_bytes(&text);
+            duration_format(&text);
+            bytes_format(&text);
         }
     }
 }

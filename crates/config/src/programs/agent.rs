@@ -1,6 +1,6 @@
 //! The settings of an agent.
 
-use crate::settings::load::{ConfigError, Origin, Values};
+use crate::settings::load::{ConfigError, Origin, Values, check_cert_and_key};
 use crate::settings::setting::{Kind, PERIOD_MAX, PERIOD_MIN, SourceSettings, settings};
 use crate::settings::text::{Bytes, Raw, ServerUrl, Spool};
 use crate::{FlushOn, LogConfig, MetricPattern, Setting, log_settings};
@@ -51,10 +51,10 @@ settings! {
         /// Schedulers whose jobs the agent finds: `oar`, `slurm` and `local` (jobs of `jobmeter run`).
         "jobs.schedulers" schedulers: Vec<String> = "oar, slurm, local", Kind::List("WORD");
         /// Directories that contain the cgroups of OAR's jobs, instead of the default ones.
-        "jobs.oar_roots" oar_roots: Vec<String> = "" or "OAR's default places", Kind::List("DIR");
+        "jobs.oar_roots" oar_roots: Vec<String> = "" or "OAR's default places", Kind::List("CGROUP");
         /// Directories that contain the cgroups of Slurm's jobs, instead of the default ones.
         "jobs.slurm_roots" slurm_roots: Vec<String> = "" or "Slurm's default places",
-            Kind::List("DIR");
+            Kind::List("CGROUP");
         /// A site's own jobs: the path from a hierarchy's root, each part a regular expression.
         "jobs.patterns" patterns: Vec<String> = "" or "none", Kind::List("CLUSTER:PATTERN");
         /// Users besides root who may own the directories of jobs.
@@ -97,7 +97,7 @@ settings! {
     SpoolSettings, SPOOL, "Spool" {
         /// Folder for batches that the server has not acknowledged, or `none`.
         "spool" spool: Option<Spool> = ""
-            or "/var/lib/jobmeter/spool as root, else in the XDG state folder", Kind::Text("DIR");
+            or "/var/lib/jobmeter/spool as root, else in the XDG state folder", Kind::Text("DIR|none");
         /// Whether the agent syncs each write to the disk, so that it survives a crash of the node.
         "spool_sync" spool_sync: bool = "false", Kind::Switch;
         /// Largest spool; the agent drops the oldest samples first.
@@ -280,11 +280,8 @@ impl AgentConfig {
 
     /// Checks combinations of settings.
     fn check_together(&self, values: &Values, errors: &mut Vec<ConfigError>) {
-        match (&self.server.cert, &self.server.key) {
-            (Some(_), None) => errors.push(values.error("cert", "`cert` also needs `key`")),
-            (None, Some(_)) => errors.push(values.error("key", "`key` also needs `cert`")),
-            _ => {}
-        }
+        let (cert, key) = (self.server.cert.as_deref(), self.server.key.as_deref());
+        check_cert_and_key(cert, key, values, errors);
         for word in &self.remote.allow {
             if !ALLOW_WORDS.contains(&word.as_str()) {
                 let known = ALLOW_WORDS.join(", ");
@@ -346,13 +343,21 @@ fn optional(
 ) -> Option<Vec<MetricPattern>> {
     let words: Vec<String> = values.get(key, errors)?;
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let patterns: Result<Vec<_>, String> = match *words {
-        ["true"] => MetricPattern::new(".*").map(|all| vec![all]),
-        [] | ["false"] => Ok(Vec::new()),
-        _ if words.len() > OPTIONAL_MAX => Err(format!("more than {OPTIONAL_MAX} expressions")),
-        _ => words.into_iter().map(MetricPattern::new).collect(),
+    let words = match *words {
+        ["true"] => vec![".*"],
+        ["false"] => Vec::new(),
+        _ => words,
     };
-    patterns.map_err(|what| errors.push(values.error(key, &format!("`{key}`: {what}")))).ok()
+    let mut wrong = |what: String| errors.push(values.error(key, &format!("`{key}`: {what}")));
+    if words.len() > OPTIONAL_MAX {
+        wrong(format!("more than {OPTIONAL_MAX} expressions"));
+        return None;
+    }
+    let count = words.len();
+    let valid =
+        words.into_iter().filter_map(|word| MetricPattern::new(word).map_err(&mut wrong).ok());
+    let patterns: Vec<_> = valid.collect();
+    (patterns.len() == count).then_some(patterns)
 }
 
 /// A command as one text: each word with a terminating NUL.

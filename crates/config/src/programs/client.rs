@@ -1,6 +1,6 @@
 //! The settings of the command `jobmeter`, common to its subcommands.
 
-use crate::settings::load::{ConfigError, Values};
+use crate::settings::load::{ConfigError, Values, check_cert_and_key};
 use crate::settings::setting::{Kind, settings};
 use crate::settings::text::ServerUrl;
 use crate::{LogConfig, Setting, log_settings};
@@ -45,6 +45,9 @@ impl ClientConfig {
     pub(crate) fn from_values(values: &Values, errors: &mut Vec<ConfigError>) -> Option<Self> {
         let client_settings = ClientSettings::from_values(values, errors);
         let log = LogConfig::from_values(values, errors);
+        if let Some(ClientSettings { cert, key, .. }) = &client_settings {
+            check_cert_and_key(cert.as_deref(), key.as_deref(), values, errors);
+        }
         Some(Self { client_settings: client_settings?, log: log? })
     }
 }

@@ -114,17 +114,17 @@ pub struct FlushOn {
 
 impl FlushOn {
     pub(crate) fn check(text: &str) -> Result<(), String> {
-        match words(text).find(|word| !matches!(*word, "job_start" | "job_end")) {
-            Some(word) => Err(format!("`{word}` is neither job_start nor job_end")),
-            None => Ok(()),
-        }
+        let unknown = words(text).filter(|word| !matches!(*word, "job_start" | "job_end"));
+        let unknown = unknown.map(|word| format!("`{word}` is neither job_start nor job_end"));
+        let unknown = unknown.collect::<Vec<_>>().join("; ");
+        if unknown.is_empty() { Ok(()) } else { Err(unknown) }
     }
 }
 
 impl Value for FlushOn {
     fn from_raw(raw: &Raw) -> Result<Self, String> {
         let words = raw.list();
-        Self::check(&words.join(","))?;
+        Self::check(&words.join(",")).map_err(|why| format!("has a wrong entry: {why}"))?;
         let has = |word: &str| words.iter().any(|one| one == word);
         Ok(Self { job_start: has("job_start"), job_end: has("job_end") })
     }

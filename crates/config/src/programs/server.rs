@@ -1,7 +1,7 @@
 //! The settings of a server.
 
 use crate::programs::schedulers::{SchedulerSettings, scheduler_settings};
-use crate::settings::load::{ConfigError, Values};
+use crate::settings::load::{ConfigError, Values, check_cert_and_key};
 use crate::settings::setting::{Kind, settings};
 use crate::settings::text::{Address, Bytes, Text, values};
 use crate::{LogConfig, Setting, log_settings};
@@ -303,11 +303,8 @@ impl ServerConfig {
     /// Checks combinations of settings: listening beyond this machine needs a token and TLS.
     fn check_together(&self, values: &Values, errors: &mut Vec<ConfigError>) {
         let listen = &self.listen;
-        match (&listen.cert, &listen.key) {
-            (Some(_), None) => errors.push(values.error("cert", "`cert` also needs `key`")),
-            (None, Some(_)) => errors.push(values.error("key", "`key` also needs `cert`")),
-            _ => {}
-        }
+        let (cert, key) = (listen.cert.as_deref(), listen.key.as_deref());
+        check_cert_and_key(cert, key, values, errors);
         if listen.client_ca.is_some() && listen.cert.is_none() {
             let what = "`client_ca` needs `cert` and `key`: client certificates need TLS";
             errors.push(values.error("client_ca", what));

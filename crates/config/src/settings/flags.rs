@@ -4,7 +4,9 @@ use crate::settings::load::ConfigFile;
 use crate::settings::log::level_above;
 use crate::settings::setting::{Kind, Setting};
 use crate::settings::text::Raw;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, ArgMatches};
+use model::setting::words;
 use std::path::PathBuf;
 
 /// The flags of settings, and `--config` and `-v`, for a command of clap. Flags of sources appear in
@@ -13,6 +15,7 @@ pub fn flags(settings: &[Setting]) -> Vec<Arg> {
     let config = Arg::new("config")
         .long("config")
         .value_name("FILE")
+        .value_parser(NonEmptyStringValueParser::new())
         .help("File with the settings")
         .help_heading("Settings");
     let more = Arg::new("verbose")
@@ -33,6 +36,12 @@ fn flag(setting: &Setting) -> Arg {
         .help(help(setting))
         .help_heading(setting.topic.trim_end_matches('.').to_owned())
         .hide_short_help(setting.key.starts_with("sources."));
+    // Otherwise an unset variable in a script would count as the default. A list may be empty.
+    let flag = if setting.kind.is_list() {
+        flag
+    } else {
+        flag.value_parser(NonEmptyStringValueParser::new())
+    };
     match setting.kind {
         Kind::Switch => flag.num_args(0..=1).require_equals(true).default_missing_value("true"),
         kind if kind.is_list() => flag.action(ArgAction::Append),
@@ -42,8 +51,14 @@ fn flag(setting: &Setting) -> Arg {
 
 fn help(setting: &Setting) -> String {
     let help = setting.help.trim().trim_end_matches('.');
+    let several = match setting.kind {
+        kind if !kind.is_list() => "",
+        kind if kind.has_commas() => "; for several, repeat the flag",
+        _ => "; several separated by commas, or in repeated flags",
+    };
+    let help = format!("{help}{several}");
     match &*setting.default {
-        "" if setting.unset.is_empty() => help.to_owned(),
+        "" if setting.unset.is_empty() => help,
         "" => format!("{help} [default: {}]", setting.unset),
         default => format!("{help} [default: {default}]"),
     }
@@ -74,6 +89,10 @@ pub fn given(
         let texts: Vec<String> = texts.cloned().collect();
         let raw = match (&*texts, setting.kind) {
             ([text], kind) if !kind.is_list() => Raw::One(text.clone()),
+            // As in a variable; an empty list is one empty text.
+            (_, kind) if kind.is_list() && !kind.has_commas() => {
+                Raw::Many(texts.iter().flat_map(|text| words(text)).map(str::to_owned).collect())
+            }
             _ => Raw::Many(texts),
         };
         flags.push((setting.key.to_string(), raw));

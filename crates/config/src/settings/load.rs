@@ -2,7 +2,7 @@
 
 use crate::settings::file;
 use crate::settings::setting::{Kind, Setting};
-use crate::settings::text::{Raw, Value};
+use crate::settings::text::{Raw, Value, wrong};
 use kernel::trust::changed_by_others;
 use model::nearest;
 use std::collections::BTreeMap;
@@ -185,12 +185,33 @@ impl Values {
     fn add_file(&mut self, path: &Path, text: &str, errors: &mut Vec<ConfigError>) {
         let file::FileValues { found, guessed } = file::read(path, text, &self.settings, errors);
         for (key, raw, origin) in found {
-            self.add(&key, raw, origin, errors);
+            self.add(&key, self.beside(path, &key, raw), origin, errors);
         }
         for (key, raw, origin) in guessed {
             if self.is_default(&key) {
-                self.add(&key, raw, origin, errors);
+                self.add(&key, self.beside(path, &key, raw), origin, errors);
             }
+        }
+    }
+
+    /// A value of a file with its relative paths completed: they start at the file's folder.
+    fn beside(&self, file: &Path, key: &str, raw: Raw) -> Raw {
+        let setting = self.settings.iter().find(|setting| setting.key == key);
+        if !setting.is_some_and(Setting::is_path) {
+            return raw;
+        }
+        let Some(folder) = file.parent() else { return raw };
+        let full = |text: String| {
+            let is_none = setting.is_some_and(|setting| setting.is_word(&text));
+            let path = Path::new(&text);
+            if text.is_empty() || is_none || path.is_absolute() {
+                return text;
+            }
+            folder.join(path).into_os_string().into_string().unwrap_or(text)
+        };
+        match raw {
+            Raw::One(text) => Raw::One(full(text)),
+            Raw::Many(texts) => Raw::Many(texts.into_iter().map(full).collect()),
         }
     }
 
@@ -207,7 +228,7 @@ impl Values {
                 let what = match setting.kind {
                     // Its message already names the problem or the invalid word.
                     Kind::TextOf(..) | Kind::ListOf(..) => format!("`{key}`: {want}"),
-                    _ => format!("`{key}` is {}; it wants {want}", show(&raw)),
+                    _ => format!("`{key}` {}", wrong(&raw, &want)),
                 };
                 errors.push(ConfigError { place: origin, what });
             }
@@ -246,8 +267,8 @@ impl Values {
             });
             return None;
         };
-        let wrong = |want: String| {
-            let what = format!("`{key}` is {}; it wants {want}", show(raw));
+        let wrong = |why: String| {
+            let what = format!("`{key}` {why}");
             errors.push(ConfigError { place: origin.clone(), what });
         };
         T::from_raw(raw).map_err(wrong).ok()
@@ -269,6 +290,20 @@ impl Values {
     pub fn error(&self, key: &str, what: &str) -> ConfigError {
         let place = self.values.get(key).map_or(Origin::Default, |(_, origin)| origin.clone());
         ConfigError { place, what: what.to_owned() }
+    }
+}
+
+/// Requires both of a certificate and its key, or none.
+pub(crate) fn check_cert_and_key(
+    cert: Option<&Path>,
+    key: Option<&Path>,
+    values: &Values,
+    errors: &mut Vec<ConfigError>,
+) {
+    match (cert, key) {
+        (Some(_), None) => errors.push(values.error("cert", "`cert` also needs `key`")),
+        (None, Some(_)) => errors.push(values.error("key", "`key` also needs `cert`")),
+        _ => {}
     }
 }
 
@@ -343,11 +378,4 @@ fn distrust(file: &Path, metadata: &Metadata) -> Option<String> {
         return Some(format!("{why}: chmod go-w {path}"));
     }
     changed_by_others(file, &[0]).unwrap_or_else(|e| Some(format!("{path}: {e}")))
-}
-
-fn show(raw: &Raw) -> String {
-    match raw {
-        Raw::One(text) => format!("`{}`", text.chars().take(200).collect::<String>()),
-        Raw::Many(texts) => format!("a list of {}", texts.len()),
-    }
 }

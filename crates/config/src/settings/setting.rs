@@ -41,6 +41,16 @@ impl Setting {
         format!("JOBMETER_{}", self.key.replace(['.', '-'], "_").to_uppercase())
     }
 
+    /// Whether it is a path of this machine, or a list of them.
+    pub(crate) fn is_path(&self) -> bool {
+        matches!(self.kind, Kind::Text("FILE" | "DIR" | "DIR|none") | Kind::List("DIR"))
+    }
+
+    /// Whether this text is a word in place of a path, such as `none` for the kind `DIR|none`.
+    pub(crate) fn is_word(&self, text: &str) -> bool {
+        self.kind.word().split('|').skip(1).any(|word| word == text)
+    }
+
     /// Checks a value.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The text form of settings: the same in flag, environment and file.
 
-use model::setting::{parse_bytes, parse_duration, words};
+use model::setting::{bytes_format, duration_format, parse_bytes, parse_duration, words};
 use model::{DeviceId, Timestamp};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ pub(crate) trait Value: Sized {
     /// Parses a value.
     ///
     /// # Errors
-    /// What a valid value is.
+    /// What is wrong, without the key: `` is `x`; it must be true or false ``.
     fn from_raw(raw: &Raw) -> Result<Self, String>;
 }
 
@@ -50,23 +50,61 @@ pub(crate) trait Text: Sized {
     fn from_text(text: &str) -> Result<Self, String>;
 }
 
+/// The error of a value, as text without the key.
+pub(crate) fn wrong(raw: &Raw, want: &str) -> String {
+    format!("is {}; it must be {want}", shown(raw))
+}
+
+/// A raw value in a message.
+fn shown(raw: &Raw) -> String {
+    let text = match raw {
+        Raw::One(text) => text.clone(),
+        Raw::Many(texts) => format!("[{}]", texts.join(", ")),
+    };
+    format!("`{}`", text.chars().take(SHOWN_MAX).collect::<String>())
+}
+
+/// Most characters of a value in a message.
+const SHOWN_MAX: usize = 200;
+
+/// The entries of a list.
+///
+/// # Errors
+/// Every invalid entry.
+pub(crate) fn entries<T>(
+    raw: &Raw,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<Vec<T>, String> {
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for text in raw.list() {
+        match parse(&text) {
+            Ok(entry) => good.push(entry),
+            Err(want) => bad.push(format!("{}, which must be {want}", shown(&Raw::One(text)))),
+        }
+    }
+    if bad.is_empty() { Ok(good) } else { Err(format!("has {}", bad.join("; "))) }
+}
+
 /// Implements [`Value`] for a type with a text form, for an option of it, and for a list of it.
 macro_rules! values {
     ($($type:ty),*) => {$(
         impl $crate::settings::text::Value for $type {
             fn from_raw(raw: &$crate::settings::text::Raw) -> Result<Self, String> {
-                Self::from_text(raw.one()?)
+                let parsed = raw.one().and_then(Self::from_text);
+                parsed.map_err(|want| $crate::settings::text::wrong(raw, &want))
             }
         }
         impl $crate::settings::text::Value for Option<$type> {
             fn from_raw(raw: &$crate::settings::text::Raw) -> Result<Self, String> {
-                let text = raw.one()?;
-                if text.is_empty() { Ok(None) } else { <$type>::from_text(text).map(Some) }
+                if raw.one() == Ok("") {
+                    return Ok(None);
+                }
+                <$type as $crate::settings::text::Value>::from_raw(raw).map(Some)
             }
         }
         impl $crate::settings::text::Value for Vec<$type> {
             fn from_raw(raw: &$crate::settings::text::Raw) -> Result<Self, String> {
-                raw.list().iter().map(|text| <$type>::from_text(text)).collect()
+                $crate::settings::text::entries(raw, <$type>::from_text)
             }
         }
     )*};
@@ -102,7 +140,7 @@ impl Text for u64 {
 
 impl Text for Duration {
     fn from_text(text: &str) -> Result<Self, String> {
-        parse_duration(text).ok_or_else(|| "a duration such as 500ms, 30s, 2m or 7d".to_owned())
+        parse_duration(text).ok_or_else(|| duration_format(text))
     }
 }
 
@@ -120,7 +158,7 @@ impl Text for PathBuf {
 
 impl Text for DeviceId {
     fn from_text(text: &str) -> Result<Self, String> {
-        Self::new(text).map_err(|e| e.to_string())
+        Self::new(text).map_err(|error| format!("a device name: {error}"))
     }
 }
 
@@ -137,7 +175,7 @@ pub struct Bytes(pub u64);
 
 impl Text for Bytes {
     fn from_text(text: &str) -> Result<Self, String> {
-        parse_bytes(text).map(Self).ok_or_else(|| "a size such as 512KiB, 64MiB or 1GiB".to_owned())
+        parse_bytes(text).map(Self).ok_or_else(|| bytes_format(text))
     }
 }
 
@@ -302,6 +340,9 @@ mod tests {
         assert_eq!(list(&Raw::Many(vec![String::new()])), [""; 0]);
         assert!(bool::from_raw(&Raw::Many(vec!["true".to_owned(), "true".to_owned()])).is_err());
         assert_eq!(Option::<PathBuf>::from_raw(&Raw::One(String::new())), Ok(None));
+        let error = Vec::<u32>::from_raw(&Raw::One("x,7,y".to_owned())).unwrap_err();
+        let want = "which must be a whole number up to 4294967295";
+        assert_eq!(error, format!("has `x`, {want}; `y`, {want}"));
     }
 
     proptest! {
