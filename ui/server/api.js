@@ -134,8 +134,9 @@ export class Api {
   async get(path, query = {}, signal) {
     const timeout = AbortSignal.timeout(TIMEOUT_MS);
     const either = signal ? AbortSignal.any([signal, timeout]) : timeout;
+    const { token } = this;
     /** @type {Record<string, string>} */
-    const headers = this.token === null ? {} : { authorization: `Bearer ${this.token}` };
+    const headers = token === null ? {} : { authorization: `Bearer ${token}` };
     let response;
     let body;
     try {
@@ -145,6 +146,8 @@ export class Api {
       if (signal?.aborted) throw error;
       throw new Unreachable(timeout.aborted ? 'no response in time' : 'no response');
     }
+    // The server rejected the former token; the user has entered another one meanwhile.
+    if (response.status === 401 && this.token !== token) return this.get(path, query, signal);
     return answer(response, body);
   }
 
