@@ -25,15 +25,17 @@ enum TokenAction {
     Revoke(RevokeToken),
 }
 
+const SCOPES: &str = "read: reads what you may read, writes nothing; administrators also: agent[:NODE], \
+    user[:USER], read:USER, jobs[:CLUSTER] (reports a scheduler's jobs, reads nothing), staff[:USER] or admin \
+    [default: read]";
+
 /// Creates a token and prints it once
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Example: jobmeter token create --for 30d --note laptop > ~/.jobmeter-token"
 )]
 struct CreateToken {
-    /// read: reads what you may read, writes nothing; administrators also: agent[:NODE], user[:USER], read:USER,
-    /// jobs[:CLUSTER] (reports a scheduler's jobs, reads nothing), staff[:USER] or admin [default: read]
-    #[arg(long, value_name = "SCOPE")]
+    #[arg(long, value_name = "SCOPE", help = SCOPES)]
     scope: Option<String>,
     /// How long it is valid, such as 30d [default: as long as allowed]
     #[arg(long = "for", value_name = "TIME")]
