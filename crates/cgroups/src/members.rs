@@ -143,6 +143,9 @@ impl Members {
                 break;
             }
             let (waiting, dir) = (&mut self.waiting, &self.dir);
+            if !root.may_have_subdirectories(dir) {
+                continue;
+            }
             let listed = root.list(dir, |entry| {
                 if entry.kind == NodeKind::Directory {
                     waiting.push(dir, entry.name);
@@ -159,7 +162,7 @@ impl Members {
     fn read(&mut self, root: &Root) -> Result<(), ReadError> {
         // A removed cgroup and a threaded one have no processes: the domain above a threaded one has
         // them.
-        if !cgroup::read(&root.open(&self.file)?, &self.file, &mut self.text)? {
+        if !cgroup::read_list(&root.open(&self.file)?, &self.file, &mut self.text)? {
             return Ok(());
         }
         cgroup::ids(&self.text, &mut self.ids).map_err(|error| self.failed(&error))

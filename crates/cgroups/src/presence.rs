@@ -70,7 +70,7 @@ impl Presence {
 
     fn read(&mut self, root: &Root, dir: &str, file: &str) -> Text<'_> {
         join(&mut self.path, dir, file);
-        Text(root.read(&self.path, &mut self.text).ok().map(|()| self.text.as_slice()))
+        Text(root.read_single(&self.path, &mut self.text).ok().map(|()| self.text.as_slice()))
     }
 }
 

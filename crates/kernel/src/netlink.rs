@@ -19,6 +19,8 @@ pub(crate) const GENERIC_HEADER: usize = 4;
 const REQUEST: u16 = 1;
 /// `NLM_F_ACK`: the kernel also answers successful requests.
 const ACK: u16 = 4;
+/// `NLM_F_DUMP`: the answer is a list.
+const DUMP: u16 = 0x300;
 /// Bytes of one datagram; the largest here, an exit with its thread group, has 1.6 KiB.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = 8192;
 
@@ -78,10 +80,14 @@ pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
 
 /// Appends a message to a datagram.
 pub(crate) fn push_message(to: &mut Vec<u8>, kind: u16, seq: u32, ack: bool, payload: &[&[u8]]) {
+    push(to, kind, seq, if ack { REQUEST | ACK } else { REQUEST }, payload);
+}
+
+fn push(to: &mut Vec<u8>, kind: u16, seq: u32, flags: u16, payload: &[&[u8]]) {
     let length = HEADER + payload.iter().map(|part| part.len()).sum::<usize>();
     to.extend(u32::try_from(length).unwrap_or(u32::MAX).to_ne_bytes());
     to.extend(kind.to_ne_bytes());
-    to.extend(if ack { REQUEST | ACK } else { REQUEST }.to_ne_bytes());
+    to.extend(flags.to_ne_bytes());
     to.extend(seq.to_ne_bytes());
     // 0 addresses the kernel; the kernel fills in the sender.
     to.extend(0_u32.to_ne_bytes());
@@ -151,6 +157,43 @@ pub(crate) fn receive(socket: impl AsFd, buf: &mut [u8]) -> Result<Option<&[u8]>
         }
     };
     Ok(buf.get(..length))
+}
+
+/// Requests a list, and shows each of its messages. The memory, for the request and for a datagram, may be reused.
+///
+/// # Errors
+/// The kernel rejects the request, or the list lacks its end.
+pub(crate) fn list(
+    socket: &OwnedFd,
+    (kind, payload): (u16, &[u8]),
+    (request, buf): (&mut Vec<u8>, &mut [u8]),
+    mut show: impl FnMut(&Message<'_>),
+) -> Result<(), Errno> {
+    request.clear();
+    push(request, kind, 0, REQUEST | DUMP, &[payload]);
+    send(socket, request)?;
+    // The kernel writes the next datagram when the previous one is taken, so this never waits.
+    while let Some(datagram) = receive(socket, buf)? {
+        if take_list(datagram, &mut show)? {
+            return Ok(());
+        }
+    }
+    Err(Errno::PROTO)
+}
+
+/// Shows the messages of one datagram of a list; returns whether it was the last.
+pub(crate) fn take_list(
+    datagram: &[u8],
+    mut show: impl FnMut(&Message<'_>),
+) -> Result<bool, Errno> {
+    for message in messages(datagram) {
+        match message.kind {
+            DONE => return Ok(true),
+            ERROR => return error_of(&message).map_or(Ok(true), Err),
+            _ => show(&message),
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

@@ -239,6 +239,14 @@ impl Root {
         self.open(path)?.read(buf).map_err(|errno| ReadError::new(path, errno))
     }
 
+    /// As [`Self::read`], for a file that the kernel prints at once, see [`OpenFile::read_single`].
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_single(&self, path: &str, buf: &mut Vec<u8>) -> Result<(), ReadError> {
+        self.open(path)?.read_single(buf).map_err(|errno| ReadError::new(path, errno))
+    }
+
     /// Reads a whole small file as text, trimmed; for startup and other rare moments, as it allocates.
     ///
     /// # Errors
@@ -295,6 +303,15 @@ impl Root {
             }
         }
         Ok(())
+    }
+
+    /// Whether a directory of control groups may contain others: their number is in its count of links, which costs
+    /// a tenth of a list with all its files (fs/kernfs/inode.c, `kernfs_refresh_inode`, Linux 6.18). Other file
+    /// systems, which recorded machines are on, need not count so.
+    pub fn may_have_subdirectories(&self, path: &str) -> bool {
+        let stat = || self.within(|dir| rustix::fs::statat(dir, path, AtFlags::SYMLINK_NOFOLLOW));
+        // Its name in its parent, and its own `.`.
+        !self.live || stat().is_ok_and(|stat| stat.st_nlink != 2)
     }
 
     /// The reply of `stat` for a path; for a link, of the link itself.

@@ -7,10 +7,9 @@
 //! forks are applied first. A list contains a task only after the task's fork was reported, so the forks up
 //! to a list are applied before it: what the tree contains for a task ID is then about the listed task.
 //!
-//! A process that joins a job's cgroup from outside is found by a look at its own cgroup, while it is young
-//! or when it has a child; later by a scan of the jobs' lists once a second. It counts from then on, see the
-//! module `moves` of [`tree`]. A process that joins and ends between two scans is not found; the job's own
-//! accounting includes it.
+//! A process that joins a job's cgroup from outside is found by a look at its own cgroup, while it is young or when it
+//! has a child; later by a [`scan`] once a second. It counts from then on, see the module `moves` of [`tree`]. A process
+//! that joins and ends between two scans is not found; the job's own accounting includes it.
 
 pub(crate) mod comm;
 pub(crate) mod look;
@@ -90,6 +89,8 @@ pub(crate) struct Watched {
     listed: bool,
     /// Whether it has been listed since the last loss of forks.
     known: bool,
+    /// What its cgroup counted beyond the known tasks after the last scan that listed it.
+    surplus: Option<i64>,
 }
 
 /// Ends of the machine's tasks, and their jobs.
@@ -387,6 +388,7 @@ impl Exits {
             is_new: true,
             listed: false,
             known: false,
+            surplus: None,
         };
         self.jobs.insert(place, watched);
     }

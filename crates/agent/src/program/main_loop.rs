@@ -14,6 +14,7 @@ use crate::sampling::reader_thread::Sampling;
 use crate::sampling::sampler::Sampler;
 use config::{AgentConfig, ConfigErrors};
 use delivery::{Clock, Delivery, Folders, MachineClock, Order, Settings, Wanted};
+use kernel::code::Loaded;
 use model::Timestamp;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Interval at which unused memory is returned to the kernel.
 const TIDY_US: i64 = 60 * Timestamp::SECOND;
+/// The first interval: by then, every source was opened and read.
+const TIDY_FIRST_US: i64 = 10 * Timestamp::SECOND;
 /// Grace period for a reading under way at shutdown.
 const LAST_READING: Duration = Duration::from_secs(1);
 
@@ -41,7 +44,9 @@ struct Program {
     accounting: Option<Accounting>,
     /// Sources that give too few samples, as last reported to the server.
     source_errors: String,
-    /// Monotonic time at which unused memory is returned next.
+    /// Pages of the program that may be returned, too.
+    loaded: Loaded,
+    /// Monotonic time at which unused memory is returned next; 0 before the first time.
     tidy_us: i64,
 }
 
@@ -50,11 +55,12 @@ struct Program {
 /// # Errors
 /// The agent cannot start.
 pub(crate) fn run(config: AgentConfig, reload: Reload) -> Result<(), StartError> {
+    let loaded = Loaded::at_start();
     let signals = Signals::new().map_err(|e| StartError::machine("signals", &e))?;
     let waker = signals.waker().map_err(|e| StartError::machine("signals", &e))?;
     // Panics of sources are caught. This hook logs panics of the agent's own threads, too.
     std::panic::set_hook(Box::new(|panic| log::error!("{panic}")));
-    let mut program = Program::start(config, reload, waker)?;
+    let mut program = Program::start(config, reload, (waker, loaded))?;
     program.log_unread();
     loop {
         let wait = program.sampling.watch(program.patience());
@@ -70,7 +76,11 @@ pub(crate) fn run(config: AgentConfig, reload: Reload) -> Result<(), StartError>
 }
 
 impl Program {
-    fn start(config: AgentConfig, reload: Reload, waker: UnixStream) -> Result<Self, StartError> {
+    fn start(
+        config: AgentConfig,
+        reload: Reload,
+        (waker, loaded): (UnixStream, Loaded),
+    ) -> Result<Self, StartError> {
         let clock: Arc<dyn Clock> = Arc::new(MachineClock);
         let context = AgentContext::open(&config)?;
         let AgentContext { boot, notes, counters, .. } = &context;
@@ -116,6 +126,7 @@ impl Program {
             known,
             accounting,
             source_errors: String::new(),
+            loaded,
             tidy_us: 0,
         })
     }
@@ -127,8 +138,9 @@ impl Program {
         if steady_us >= self.tidy_us {
             // Startup and each change of the jobs need memory and code pages for a moment only.
             kernel::heap::give_back();
-            kernel::code::give_back();
-            self.tidy_us = steady_us.saturating_add(TIDY_US);
+            self.loaded.give_back();
+            let wait_us = if self.tidy_us == 0 { TIDY_FIRST_US } else { TIDY_US };
+            self.tidy_us = steady_us.saturating_add(wait_us);
         }
         if let Some(known) = &mut self.known
             && let Some((generation, directories)) =

@@ -55,7 +55,7 @@ pub fn pressure(text: &[u8]) -> Result<Pressure, ParseError> {
 /// # Errors
 /// It is absent or fails; `path` is for the message.
 pub fn read_pressure(file: &OpenFile, path: &str, buf: &mut Vec<u8>) -> Result<(), ReadError> {
-    file.read(buf).map_err(|errno| rejected(path, errno))
+    file.read_single(buf).map_err(|errno| rejected(path, errno))
 }
 
 fn rejected(path: &str, errno: Errno) -> ReadError {

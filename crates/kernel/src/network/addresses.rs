@@ -13,9 +13,7 @@
 //! 2 2001:db8::7/64
 //! ```
 
-use crate::netlink::{
-    DATAGRAM_BYTES_MAX, DONE, ERROR, attributes, error_of, messages, open, receive, send, u32_at,
-};
+use crate::netlink::{DATAGRAM_BYTES_MAX, Message, attributes, list, open, u32_at};
 use crate::parse::{Fields, ParseError, number, whole_lines};
 use crate::{ReadError, Root};
 use rustix::io::Errno;
@@ -28,10 +26,6 @@ pub const ADDRESSES_MAX: usize = 4096;
 const REPLY: &str = ".jobmeter/addresses";
 const NEW_ADDRESS: u16 = 20;
 const GET_ADDRESS: u16 = 22;
-/// `NLM_F_REQUEST` and `NLM_F_DUMP`.
-const DUMP: u16 = 0x301;
-/// `struct nlmsghdr` and `struct ifaddrmsg`.
-const REQUEST_BYTES: u32 = 24;
 
 /// An address of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,35 +65,18 @@ fn failed(why: &impl fmt::Display) -> ReadError {
 }
 
 fn query_kernel() -> Result<Vec<Address>, Errno> {
-    let socket = open(None, 0)?;
-    let mut request = Vec::new();
-    request.extend(REQUEST_BYTES.to_ne_bytes());
-    request.extend(GET_ADDRESS.to_ne_bytes());
-    request.extend(DUMP.to_ne_bytes());
-    request.resize(24, 0);
-    send(&socket, &request)?;
     let (mut all, mut buf) = (Vec::new(), [0; DATAGRAM_BYTES_MAX]);
-    // The kernel writes the next datagram when the previous one is taken, so this never waits.
-    while let Some(datagram) = receive(&socket, &mut buf)? {
-        if take(datagram, &mut all)? {
-            return Ok(all);
-        }
-    }
-    // The stream lacks its end marker.
-    Err(Errno::PROTO)
+    let every_interface = (GET_ADDRESS, &[0; 8][..]);
+    let memory = (&mut Vec::new(), &mut buf[..]);
+    list(&open(None, 0)?, every_interface, memory, |message| take(message, &mut all))?;
+    Ok(all)
 }
 
-/// Takes the addresses of a datagram; returns whether it was the last.
-fn take(datagram: &[u8], all: &mut Vec<Address>) -> Result<bool, Errno> {
-    for message in messages(datagram) {
-        match message.kind {
-            DONE => return Ok(true),
-            ERROR => return error_of(&message).map_or(Ok(true), Err),
-            NEW_ADDRESS if all.len() < ADDRESSES_MAX => all.extend(address(message.payload)),
-            _ => {}
-        }
+/// Takes the address of a message.
+fn take(message: &Message<'_>, all: &mut Vec<Address>) {
+    if message.kind == NEW_ADDRESS && all.len() < ADDRESSES_MAX {
+        all.extend(address(message.payload));
     }
-    Ok(false)
 }
 
 /// The address of a message. `LOCAL` is the interface's own address if present: on a point-to-point link
@@ -144,7 +121,7 @@ impl fmt::Display for Address {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::netlink::push_message;
+    use crate::netlink::{DONE, push_message, take_list};
     use proptest::prelude::*;
 
     fn attribute(kind: u16, content: &[u8]) -> Vec<u8> {
@@ -169,11 +146,11 @@ mod tests {
         push_message(&mut datagram, NEW_ADDRESS, 1, false, &[&[10, 128, 0, 0, 1, 0, 0, 0], &six]);
         push_message(&mut datagram, NEW_ADDRESS, 1, false, &[&of_link, &attribute(1, &[1, 2, 3])]);
         let mut all = Vec::new();
-        assert_eq!(take(&datagram, &mut all), Ok(false));
+        assert_eq!(take_list(&datagram, |message| take(message, &mut all)), Ok(false));
         let lines: Vec<_> = all.iter().map(ToString::to_string).collect();
         assert_eq!(lines, ["3 192.0.2.7/24", "1 ::1/128"]);
         push_message(&mut datagram, DONE, 1, false, &[]);
-        assert_eq!(take(&datagram, &mut all), Ok(true));
+        assert_eq!(take_list(&datagram, |_| {}), Ok(true));
     }
 
     #[test]
@@ -197,7 +174,7 @@ mod tests {
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             parse(&bytes).ok();
             address(&bytes);
-            take(&bytes, &mut Vec::new()).ok();
+            take_list(&bytes, |message| take(message, &mut Vec::new())).ok();
         }
     }
 }

@@ -7,7 +7,9 @@
 //! FRAG: inuse 0 memory 0
 //! ```
 //!
-//! `mem` is in pages, `memory` in bytes. A line of `/proc/net/tcp` is a socket; its fourth word is the state:
+//! `mem` is in pages, `memory` in bytes. The states also come from the kernel's `sock_diag` (sock_diag(7);
+//! net/ipv4/inet_diag.c). Its older request, of `struct inet_diag_req`, asks for both families at once: one walk through
+//! the kernel's table, where the two files take one each and look at every bucket twice. A line of `/proc/net/tcp` is a socket; its fourth word is the state:
 //!
 //! ```text
 //!   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -15,7 +17,10 @@
 //! ```
 
 use crate::Root;
+use crate::netlink::{DATAGRAM_BYTES_MAX, list, open};
 use crate::parse::{Fields, ParseError, whole_lines};
+use rustix::io::Errno;
+use rustix::net::netlink::SOCK_DIAG;
 
 /// The states of TCP by their numbers less 1 (include/net/tcp_states.h). The kernel prints a request
 /// that is not a socket yet (`NEW_SYN_RECV`) as `syn_recv`.
@@ -32,6 +37,14 @@ pub const STATES: [&str; 11] = [
     "listen",
     "closing",
 ];
+
+/// `TCPDIAG_GETSOCK`.
+const TCP_SOCKETS: u16 = 18;
+/// `struct inet_diag_req`: family and lengths, `struct inet_diag_sockid`, the wanted states, and `idiag_dbs`.
+const REQUEST_BYTES: usize = 4 + 48 + 4 + 4;
+const WANTED_STATES: usize = 52;
+/// The states of [`STATES`], by the bits of their numbers. Without `BOUND_INACTIVE`, which the files lack, too.
+const EVERY_STATE: u32 = (1 << 12) - 2;
 
 /// Bytes in a page of memory: those of this machine, and 4096 on every recorded one.
 pub fn page_bytes(root: &Root) -> u64 {
@@ -68,7 +81,47 @@ pub struct TcpStates {
     state: u32,
 }
 
+/// Asks the live machine for the states of its TCP sockets, with reused memory.
+#[derive(Debug)]
+pub struct TcpStatesQuery {
+    request: Vec<u8>,
+    datagram: Box<[u8]>,
+}
+
+impl Default for TcpStatesQuery {
+    fn default() -> Self {
+        Self { request: Vec::new(), datagram: vec![0; DATAGRAM_BYTES_MAX].into_boxed_slice() }
+    }
+}
+
+impl TcpStatesQuery {
+    /// The states in the network namespace of the calling thread, by `sock_diag`.
+    ///
+    /// # Errors
+    /// The kernel has no `sock_diag` for TCP, or does not answer.
+    pub fn states(&mut self) -> Result<TcpStates, Errno> {
+        let mut wanted = [0; REQUEST_BYTES];
+        let place = wanted.iter_mut().skip(WANTED_STATES);
+        place.zip(EVERY_STATE.to_ne_bytes()).for_each(|(to, from)| *to = from);
+        let mut states = TcpStates::default();
+        let memory = (&mut self.request, &mut *self.datagram);
+        list(&open(SOCK_DIAG, 0)?, (TCP_SOCKETS, &wanted), memory, |message| {
+            // `struct inet_diag_msg`: the family, then the state.
+            states.count(message.payload.get(1).map_or(0, |state| u32::from(*state)));
+        })?;
+        Ok(states)
+    }
+}
+
 impl TcpStates {
+    fn count(&mut self, state: u32) {
+        let place = state.checked_sub(1).and_then(|place| usize::try_from(place).ok());
+        match place.and_then(|place| self.counts.get_mut(place)) {
+            Some(count) => *count += 1,
+            None => self.others += 1,
+        }
+    }
+
     /// Adds the next part of the file.
     pub fn add(&mut self, part: &[u8]) {
         for byte in part {
@@ -97,11 +150,7 @@ impl TcpStates {
 
     fn end_word(&mut self) {
         if self.inside && self.word == 4 && self.state != u32::MAX {
-            let place = self.state.checked_sub(1).and_then(|place| usize::try_from(place).ok());
-            match place.and_then(|place| self.counts.get_mut(place)) {
-                Some(count) => *count += 1,
-                None => self.others += 1,
-            }
+            self.count(self.state);
         }
         self.inside = false;
     }
@@ -118,6 +167,30 @@ mod tests {
         \x20  1: 0100007F:15B3 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0\n\
         \x20  2: 0100007F:15B3 0100007F:9C42 01 00000000:00000000 00:00000000 00000000     0\n\
         \x20  3: 0100007F:15B3 0100007F:9C44 0D 00000000:00000000 00:00000000 00000000     0\n";
+
+    #[test]
+    fn the_kernel_counts_by_query_as_in_its_files() {
+        let root = Root::live().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let both = || {
+            let mut files = TcpStates::default();
+            for path in ["proc/net/tcp", "proc/net/tcp6"] {
+                // A kernel without IPv6 lacks the second.
+                let mut text = Vec::new();
+                root.read(path, &mut text).ok();
+                files.add(&text);
+            }
+            (TcpStatesQuery::default().states().map(|it| it.counts), files.counts)
+        };
+        // Other programs open and close sockets meanwhile.
+        let same = (0..100).any(|_| match both() {
+            (Ok(queried), listed) => queried == listed && queried[9] > 0,
+            // A kernel without the module.
+            (Err(_), _) => true,
+        });
+        assert!(same, "{:?}", both());
+        drop(listener);
+    }
 
     type Number = (Vec<u8>, Vec<u8>, u64);
 

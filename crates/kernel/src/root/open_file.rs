@@ -43,12 +43,26 @@ impl OpenFile {
     /// The system's: `ENODEV` if a cgroup file's cgroup was removed, `ESRCH` if the process has ended.
     pub fn read(&self, buf: &mut Vec<u8>) -> Result<(), Errno> {
         match &self.0 {
-            Kept::Live(fd) => read_whole(fd.as_fd(), buf),
+            Kept::Live(fd) => read_whole(fd.as_fd(), buf, Records::Many),
             Kept::Recorded { dir, path } => {
                 let flags = OFlags::RDONLY | OFlags::CLOEXEC;
                 let fd = within(dir, |dir| rustix::fs::openat(dir, path, flags, Mode::empty()))?;
-                read_whole(fd.as_fd(), buf)
+                read_whole(fd.as_fd(), buf, Records::Many)
             }
+        }
+    }
+
+    /// As [`Self::read`], for a file that the kernel prints at once: a read that does not fill the memory has the whole
+    /// file, and no second call asks for its end. Not for files of many records (`vmstat`, `diskstats`, `mounts`,
+    /// `cgroup.procs`): the kernel cuts these between two records where its own buffer is full
+    /// (Documentation/filesystems/seq_file.rst).
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_single(&self, buf: &mut Vec<u8>) -> Result<(), Errno> {
+        match &self.0 {
+            Kept::Live(fd) => read_whole(fd.as_fd(), buf, Records::One),
+            Kept::Recorded { .. } => self.read(buf),
         }
     }
 
@@ -121,7 +135,16 @@ fn read_most(fd: BorrowedFd<'_>, buf: &mut Vec<u8>, most: usize) -> Result<bool,
     Ok(false)
 }
 
-fn read_whole(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> Result<(), Errno> {
+/// How the kernel prints a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Records {
+    /// At once.
+    One,
+    /// Record by record.
+    Many,
+}
+
+fn read_whole(fd: BorrowedFd<'_>, buf: &mut Vec<u8>, records: Records) -> Result<(), Errno> {
     buf.clear();
     if buf.capacity() == 0 {
         buf.reserve(4096);
@@ -136,6 +159,7 @@ fn read_whole(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> Result<(), Errno> {
         let offset = u64::try_from(buf.len()).unwrap_or(u64::MAX);
         match rustix::io::pread(fd, rustix::buffer::spare_capacity(buf), offset) {
             Ok(0) => return Ok(()),
+            Ok(_) if records == Records::One && buf.len() < buf.capacity() => return Ok(()),
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
@@ -145,6 +169,29 @@ fn read_whole(fd: BorrowedFd<'_>, buf: &mut Vec<u8>) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use crate::Root;
+
+    #[test]
+    fn a_file_that_is_printed_at_once_is_whole_whatever_the_memory() {
+        let root = Root::live().unwrap();
+        let (mut whole, mut single) = (Vec::new(), Vec::new());
+        // Files of one record, the first of them longer than the memory at first.
+        for path in ["proc/self/status", "proc/stat", "proc/meminfo", "proc/self/stat"] {
+            let file = root.open(path).unwrap();
+            for capacity in [16, 4096] {
+                single = Vec::with_capacity(capacity);
+                file.read_single(&mut single).unwrap();
+                file.read(&mut whole).unwrap();
+                let lines = |text: &[u8]| text.split(|byte| *byte == b'\n').count();
+                assert_eq!(lines(&single), lines(&whole), "{path}");
+                assert!(single.ends_with(b"\n"), "{path}");
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("large"), "x".repeat(10_000)).unwrap();
+        let recorded = Root::recorded(dir.path()).unwrap().open("large").unwrap();
+        recorded.read_single(&mut single).unwrap();
+        assert_eq!(single.len(), 10_000);
+    }
 
     #[test]
     fn parts_of_a_file_are_the_file() {

@@ -17,7 +17,8 @@ use crate::parse::{Fields, ParseError, number, whole_lines};
 use crate::{OpenFile, ReadError};
 use rustix::io::Errno;
 
-/// Reads an open cgroup file from its start into `buf`. False if it has no content: its cgroup
+/// Reads an open cgroup file from its start into `buf`; not a list of processes or threads, see
+/// [`OpenFile::read_single`]. False if it has no content: its cgroup
 /// was removed (`ENODEV`, on a recorded machine `ENOENT`), or it has no meaning here, as
 /// `cgroup.procs` in a threaded cgroup and the pressure files of a kernel booted without pressure
 /// (`EOPNOTSUPP`).
@@ -25,7 +26,19 @@ use rustix::io::Errno;
 /// # Errors
 /// It is denied or fails; `path` is for the message.
 pub fn read(file: &OpenFile, path: &str, buf: &mut Vec<u8>) -> Result<bool, ReadError> {
-    match file.read(buf) {
+    has_content(file.read_single(buf), path)
+}
+
+/// As [`read`], for a list of processes or threads.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_list(file: &OpenFile, path: &str, buf: &mut Vec<u8>) -> Result<bool, ReadError> {
+    has_content(file.read(buf), path)
+}
+
+fn has_content(read: Result<(), Errno>, path: &str) -> Result<bool, ReadError> {
+    match read {
         Ok(()) => Ok(true),
         Err(Errno::NODEV | Errno::OPNOTSUPP | Errno::NOENT | Errno::NOTDIR) => Ok(false),
         Err(Errno::ACCESS | Errno::PERM) => Err(ReadError::Denied { path: format!("/{path}") }),

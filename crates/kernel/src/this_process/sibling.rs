@@ -141,7 +141,12 @@ pub fn become_program(words: &[OsString], output: &File, joined: Usage) -> io::E
         return io::ErrorKind::InvalidInput.into();
     }
     let pid = i64::from(std::process::id());
-    last_steps(&crate::this_process::code::ranges(), &pointers, output.as_raw_fd(), (pid, joined));
+    last_steps(
+        &crate::this_process::code::code_ranges(),
+        &pointers,
+        output.as_raw_fd(),
+        (pid, joined),
+    );
     io::Error::last_os_error()
 }
 

@@ -4,8 +4,8 @@ use super::Watched;
 use super::tree::{Account, JobNo, Looked, Tree};
 use crate::Context;
 use cgroups::{Hierarchies, Hierarchy, JobDir};
-use kernel::Root;
 use kernel::process::{CgroupLine, process_cgroups};
+use kernel::{Root, cgroup};
 use rustc_hash::FxBuildHasher;
 use std::fmt::Write as _;
 use std::hash::BuildHasher;
@@ -56,15 +56,24 @@ impl Looks {
         self.path.clear();
         // Writing into a `String` cannot fail.
         write!(self.path, "proc/{tid}/cgroup").ok();
-        root.read(&self.path, &mut self.text).ok()?;
+        root.read_single(&self.path, &mut self.text).ok()?;
         Some(hash(&self.text))
+    }
+
+    /// The number in a file of a cgroup, if it has one.
+    pub(crate) fn number(&mut self, dir: &str, file: &str, root: &Root) -> Option<u64> {
+        self.path.clear();
+        // Writing into a `String` cannot fail.
+        write!(self.path, "{dir}/{file}").ok();
+        root.read_single(&self.path, &mut self.text).ok()?;
+        cgroup::single(&self.text).ok()
     }
 
     fn look(&mut self, cx: &Context<'_>, jobs: &[Watched], tid: u32) -> Looked {
         self.path.clear();
         // Writing into a `String` cannot fail.
         write!(self.path, "proc/{tid}/cgroup").ok();
-        match cx.root.read(&self.path, &mut self.text) {
+        match cx.root.read_single(&self.path, &mut self.text) {
             Ok(()) => {}
             Err(error) if error.is_absent() => return Looked::Gone,
             Err(_) => return Looked::Outside,

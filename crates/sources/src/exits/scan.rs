@@ -1,8 +1,10 @@
-//! The scan of the jobs' lists that detects moved tasks.
+//! The scan of the jobs' lists that detects moved tasks. A list costs the kernel and the agent time for each task, so a
+//! job is listed only if the number of its tasks (`pids.current`) does not follow from forks and ends.
 
 use super::tree::Account;
 use super::{Exits, now_us};
 use crate::Context;
+use cgroups::Hierarchy;
 use kernel::clock;
 
 /// Minimum interval of scans.
@@ -24,14 +26,51 @@ impl Exits {
         let began_us = clock::thread_cpu_us();
         self.jobs.iter_mut().for_each(|job| job.listed = false);
         self.tree.begin_round();
+        // Forks up to now come first: the cgroups count their tasks, too.
+        if matches!(self.take_forks(now_us(cx), account), Ok(true)) {
+            self.note_loss();
+        }
         for place in 0..self.jobs.len() {
             let Some(no) = self.jobs.get(place).map(|job| job.no) else { break };
+            if self.is_as_listed(place, cx) {
+                continue;
+            }
             // Failed lists are detected and reported by the next reading.
             self.list(no, cx, account).ok();
+            self.note_surplus(place, cx);
         }
         let cost_us = clock::thread_cpu_us().saturating_sub(began_us);
         self.scan_us = now_us(cx) + SCAN_EVERY_US.max(cost_us.saturating_mul(SCAN_COST));
         true
+    }
+
+    /// Whether as many tasks came to a job's cgroup since its last list as forks and ends account for: then none was moved
+    /// into it or out of it. A move that another one of the same second hides is found by the next reading, which
+    /// lists every job.
+    fn is_as_listed(&mut self, place: usize, cx: &Context<'_>) -> bool {
+        let surplus = self.surplus(place, cx);
+        self.jobs
+            .get(place)
+            .is_some_and(|job| job.known && surplus.is_some() && job.surplus == surplus)
+    }
+
+    /// Notes what a job's cgroup counts beyond its known tasks, right after its list.
+    fn note_surplus(&mut self, place: usize, cx: &Context<'_>) {
+        let surplus = self.surplus(place, cx);
+        if let Some(job) = self.jobs.get_mut(place) {
+            job.surplus = surplus.filter(|_| job.listed);
+        }
+    }
+
+    /// The tasks that a job's cgroup counts, beyond those that are known: processes whose parents have not waited for
+    /// them, and threads where only processes are listed. `None` if its cgroup does not count them.
+    fn surplus(&mut self, place: usize, cx: &Context<'_>) -> Option<i64> {
+        let job = self.jobs.get(place)?;
+        let cgroup = cx.jobs.get(&job.key)?;
+        let dir = cgroup.dir(Hierarchy::Pids).or_else(|| cgroup.dir(Hierarchy::Unified))?;
+        let counted = self.looks.number(dir, "pids.current", cx.root)?;
+        let known = self.tree.tasks_of(job.no);
+        Some(i64::try_from(counted).ok()?.saturating_sub(i64::try_from(known).ok()?))
     }
 
     /// Time until the next scan, if there is one.

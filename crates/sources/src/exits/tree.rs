@@ -311,6 +311,11 @@ impl Tree {
         self.tasks.retain(|_, task| keep(task));
     }
 
+    /// The number of known tasks in a job.
+    pub(super) fn tasks_of(&self, job: JobNo) -> usize {
+        self.tasks.values().filter(|task| task.place == Membership::Job(job)).count()
+    }
+
     fn place_of(&self, tid: u32) -> Option<(Membership, Who)> {
         let task = self.tasks.get(&tid)?;
         Some((task.place, Who { tid, no: Some(task.no) }))

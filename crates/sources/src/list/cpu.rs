@@ -208,7 +208,7 @@ impl Source for Cpu {
         }
         let Self { file, hz, cores_wanted, all, cores, read_at } = self;
         let mut out = out.of_device();
-        let parsed = stat(file.read()?, |number, times| {
+        let parsed = stat(file.read_single()?, |number, times| {
             if *cores_wanted && let Some(core) = core_of(cores, number) {
                 let labels = [("cpu", &*core.label)];
                 push_times(&CORE_TIMES, &labels, &core.held.hold(times), *hz, cx.boot, &mut out);

@@ -48,7 +48,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 impl Source for Load {
     fn collect(&mut self, _: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         self.file
-            .read(&mut self.buf)
+            .read_single(&mut self.buf)
             .map_err(|e| SourceError::broken(format!("/proc/loadavg: {e}")))?;
         let load =
             loadavg(&self.buf).map_err(|e| SourceError::broken(format!("/proc/loadavg: {e}")))?;

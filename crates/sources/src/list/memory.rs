@@ -368,7 +368,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 impl Source for Memory {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         self.table.begin();
-        for line in meminfo(self.file.read()?).map_err(|e| broken(PATH, e))? {
+        for line in meminfo(self.file.read_single()?).map_err(|e| broken(PATH, e))? {
             let line = line.map_err(|e| broken(PATH, e))?;
             let Some(row) = self.table.row(line.name) else { continue };
             match (line.amount, row.unit()) {

@@ -75,7 +75,8 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 impl Source for Softirqs {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         let Self { file, kinds, cpus, cores_wanted } = self;
-        for (place, kind) in softirqs(file.read()?).map_err(|e| broken(PATH, e))?.enumerate() {
+        for (place, kind) in softirqs(file.read_single()?).map_err(|e| broken(PATH, e))?.enumerate()
+        {
             let mut kind = kind.map_err(|e| broken(PATH, e))?;
             if kinds.get(place).is_none_or(|known| *known.name != *kind.name) {
                 // The kinds of a kernel do not change; those of another kernel start again.

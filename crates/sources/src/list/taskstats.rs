@@ -400,7 +400,7 @@ impl Text {
         // The file of the thread, because the file of the process sums all its threads. Writing into a
         // `String` cannot fail.
         write!(self.path, "proc/{tid}/task/{tid}/stat").ok();
-        match root.read(&self.path, &mut self.buf) {
+        match root.read_single(&self.path, &mut self.buf) {
             Ok(()) => process::process_stat(&self.buf)
                 .is_ok_and(|stat| stat.flags & process::EXITING != 0),
             Err(error) => error.is_absent(),
@@ -414,7 +414,7 @@ impl Text {
             v1.or_else(|| job.dir(Hierarchy::Unified).map(|dir| (dir, "cpu.stat")))?;
         self.path.clear();
         write!(self.path, "{dir}/{file}").ok();
-        root.read(&self.path, &mut self.buf).ok()?;
+        root.read_single(&self.path, &mut self.buf).ok()?;
         let ns = if v1.is_some() {
             cgroup::single(&self.buf)
         } else {

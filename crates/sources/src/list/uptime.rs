@@ -53,7 +53,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 
 impl Source for Uptime {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        let times = uptime(self.file.read()?).map_err(|e| broken(PATH, e))?;
+        let times = uptime(self.file.read_single()?).map_err(|e| broken(PATH, e))?;
         let rebooted = self.read_at.is_some_and(|read_at| cx.boot > read_at);
         self.idle = if rebooted { 0 } else { self.idle }.max(times.idle_hundredths);
         self.read_at = Some(cx.now);

@@ -29,6 +29,15 @@ impl TickFile {
         self.file.read(&mut self.buf).map_err(|e| broken(self.path, e))?;
         Ok(&self.buf)
     }
+
+    /// The current content of a file that the kernel prints at once, see [`OpenFile::read_single`].
+    ///
+    /// # Errors
+    /// The kernel rejects the read.
+    pub(crate) fn read_single(&mut self) -> Result<&[u8], SourceError> {
+        self.file.read_single(&mut self.buf).map_err(|e| broken(self.path, e))?;
+        Ok(&self.buf)
+    }
 }
 
 /// The error of a file with invalid content.

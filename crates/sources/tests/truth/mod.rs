@@ -23,6 +23,8 @@ use std::process::Child;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+const CPUACCT: &str = "/sys/fs/cgroup/cpuacct";
+
 pub(crate) fn print_line(text: &str) {
     let mut err = std::io::stderr();
     writeln!(err, "{text}").unwrap();
@@ -55,7 +57,7 @@ impl Group {
     /// `None`, after a message, if this machine does not permit it.
     pub(crate) fn new(id: i64) -> Option<Self> {
         let name = format!("jobmeter-test-{}-{id}", std::process::id());
-        let path = PathBuf::from("/sys/fs/cgroup/cpuacct").join(&name);
+        let path = PathBuf::from(CPUACCT).join(&name);
         if let Err(error) = fs::create_dir(&path) {
             print_line(&format!(
                 "not run: {}: {error}; needs root and cgroup v1 cpuacct",
@@ -76,6 +78,32 @@ impl Group {
             directories_max: cgroups::USER_DIRECTORIES_MAX,
         };
         Some(Self { path, job })
+    }
+
+    /// The same with a directory in the hierarchy `pids`, which counts its tasks; `None` if the machine has none.
+    pub(crate) fn counted(id: i64) -> Option<Self> {
+        let mut group = Self::new(id)?;
+        let path = group.in_pids();
+        if let Err(error) = fs::create_dir(&path) {
+            print_line(&format!("not run: {}: {error}", path.display()));
+            return None;
+        }
+        let dir = path.to_str().unwrap().trim_start_matches('/').to_owned();
+        group.job.dirs.push(JobDir { hierarchy: Hierarchy::Pids, path: dir });
+        Some(group)
+    }
+
+    fn in_pids(&self) -> PathBuf {
+        PathBuf::from("/sys/fs/cgroup/pids").join(self.path.file_name().unwrap())
+    }
+
+    /// Moves a process into the cgroup.
+    pub(crate) fn take(&self, pid: u32) {
+        for path in [self.path.clone(), self.in_pids()] {
+            if path.exists() {
+                fs::write(path.join("cgroup.procs"), pid.to_string()).unwrap();
+            }
+        }
     }
 
     pub(crate) fn cpu_seconds(&self) -> f64 {
@@ -101,6 +129,7 @@ impl Drop for Group {
             kill_process(pid, Signal::KILL).ok();
         }
         for _ in 0..100 {
+            fs::remove_dir(self.in_pids()).ok();
             match fs::remove_dir(&self.path) {
                 Ok(()) => return,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
@@ -139,11 +168,20 @@ impl Observer {
 
     /// A source that runs before its `N` jobs start.
     pub(crate) fn beside<const N: usize>(name: &str, first_id: i64) -> Option<(Self, [Group; N])> {
+        Self::beside_each(name, first_id, Group::new)
+    }
+
+    /// The same with jobs that `new` makes.
+    pub(crate) fn beside_each<const N: usize>(
+        name: &str,
+        first_id: i64,
+        new: fn(i64) -> Option<Group>,
+    ) -> Option<(Self, [Group; N])> {
         let mut observer = Self::open(name, &[])?;
         observer.collect();
         // The kernel's clock for cgroup creation lags by up to a tick.
         std::thread::sleep(Duration::from_millis(20));
-        let groups = (first_id..).take(N).map(Group::new).collect::<Option<Vec<_>>>()?;
+        let groups = (first_id..).take(N).map(new).collect::<Option<Vec<_>>>()?;
         observer.find(&groups);
         Some((observer, groups.try_into().ok().unwrap()))
     }
@@ -181,6 +219,12 @@ impl Observer {
             std::thread::sleep(Duration::from_millis(100));
             self.with(|source, cx, sink| source.drain(cx, sink)).unwrap();
         }
+    }
+
+    /// The same for tenths of a second.
+    pub(crate) fn watch_for(&mut self, tenths: u32) {
+        let mut rounds = 0..tenths;
+        self.watch_while(|| rounds.next().is_some());
     }
 
     pub(crate) fn watch_child(&mut self, mut child: Child) {

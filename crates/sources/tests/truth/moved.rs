@@ -2,6 +2,7 @@
 
 use super::{Group, Observer, alone, print_line};
 use crate::truth::roles::{PHASE_MS, WRITTEN, command};
+use kernel::Root;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::Child;
@@ -26,26 +27,23 @@ fn resume(child: &Child) {
 
 /// Moves a process, and gives the source time to notice it.
 fn move_to(observer: &mut Observer, child: &Child, group: &Group) {
-    fs::write(group.path.join("cgroup.procs"), child.id().to_string()).unwrap();
-    let mut rounds = 13;
-    observer.watch_while(|| {
-        rounds -= 1;
-        rounds >= 0
-    });
+    group.take(child.id());
+    observer.watch_for(13);
 }
 
 /// Three phases of equal work: in no job for `tenths` tenths of a second, in the first job, in the second. Then
 /// checks each job at its end.
-fn phases(source: &str, (id, tenths): (i64, i32), bytes: &str, check: impl Fn(&Observer, &Group)) {
-    let Some((mut observer, groups)) = Observer::beside::<2>(source, id) else { return };
+fn phases(
+    source: &str,
+    (id, tenths, new): (i64, u32, fn(i64) -> Option<Group>),
+    bytes: &str,
+    check: impl Fn(&Observer, &Group),
+) {
+    let Some((mut observer, groups)) = Observer::beside_each::<2>(source, id, new) else { return };
     observer.collect();
     let mut child = command("phases 3").spawn().unwrap();
     wait_stopped(&child);
-    let mut rounds = tenths;
-    observer.watch_while(|| {
-        rounds -= 1;
-        rounds >= 0
-    });
+    observer.watch_for(tenths);
     for group in &groups {
         move_to(&mut observer, &child, group);
         observer.collect();
@@ -71,21 +69,61 @@ fn phases(source: &str, (id, tenths): (i64, i32), bytes: &str, check: impl Fn(&O
 fn a_process_counts_for_a_job_from_the_move_on() {
     let _alone = alone();
     // After 4 s the process is not checked any more: only the job's list shows it.
-    phases("taskstats", (71, 50), "taskstats_write_char_bytes_total", |observer, group| {
-        let value = |metric| observer.value(metric, Some(group)).unwrap();
-        let (cpu, truth) = (value(CPU), group.cpu_seconds());
-        print_line(&format!("{cpu:.6} s, kernel's account {truth:.6} s"));
-        let phase = PHASE_MS as f64 / 1000.0;
-        assert!(cpu <= truth && cpu >= 0.9 * phase, "{cpu} of {truth}");
-        assert!(value(RESIDUAL) >= 0.0, "{}", value(RESIDUAL));
-    });
+    phases(
+        "taskstats",
+        (71, 50, Group::new),
+        "taskstats_write_char_bytes_total",
+        |observer, group| {
+            let value = |metric| observer.value(metric, Some(group)).unwrap();
+            let (cpu, truth) = (value(CPU), group.cpu_seconds());
+            print_line(&format!("{cpu:.6} s, kernel's account {truth:.6} s"));
+            let phase = PHASE_MS as f64 / 1000.0;
+            assert!(cpu <= truth && cpu >= 0.9 * phase, "{cpu} of {truth}");
+            assert!(value(RESIDUAL) >= 0.0, "{}", value(RESIDUAL));
+        },
+    );
 }
 
 #[test]
 fn the_io_of_a_process_counts_for_a_job_from_the_move_on() {
     let _alone = alone();
     // A check saw the process outside while it was young.
-    phases("process", (73, 5), "process_write_char_bytes_total", |_, _| {});
+    phases("process", (73, 5, Group::new), "process_write_char_bytes_total", |_, _| {});
+}
+
+#[test]
+fn a_move_is_noticed_by_the_number_of_tasks() {
+    let _alone = alone();
+    let bytes = "taskstats_write_char_bytes_total";
+    phases("taskstats", (76, 50, Group::counted), bytes, |_, _| {});
+    phases("process", (78, 50, Group::counted), "process_write_char_bytes_total", |_, _| {});
+}
+
+#[test]
+fn a_job_is_listed_only_if_its_number_of_tasks_does_not_follow_from_forks_and_ends() {
+    let _alone = alone();
+    let group = Observer::beside_each::<1>("taskstats", 80, Group::counted);
+    let Some((mut observer, [group])) = group else { return };
+    observer.collect();
+    let mut child = command("parent 1").spawn().unwrap();
+    move_to(&mut observer, &child, &group);
+    let is_listed = |observer: &mut Observer, tenths| {
+        observer.root = Root::live().unwrap().recording();
+        observer.watch_for(tenths);
+        let paths = observer.root.paths_read();
+        assert!(paths.iter().any(|path| path.ends_with("/pids.current")), "{paths:?}");
+        paths.iter().any(|path| path.ends_with("/tasks"))
+    };
+    // An ended child whose parent does not wait for it is counted as long as the parent lives.
+    is_listed(&mut observer, 13);
+    assert!(!is_listed(&mut observer, 25), "nothing moved");
+    for directory in ["cpuacct", "pids"] {
+        fs::write(format!("/sys/fs/cgroup/{directory}/cgroup.procs"), child.id().to_string())
+            .unwrap();
+    }
+    assert!(is_listed(&mut observer, 13), "a process left");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]
@@ -96,19 +134,11 @@ fn what_a_process_used_before_its_move_was_noticed_counts() {
     let mut child = command("phases 3").spawn().unwrap();
     wait_stopped(&child);
     // A look finds it outside; then it is moved and uses a phase before the next one.
-    let mut rounds = 5;
-    observer.watch_while(|| {
-        rounds -= 1;
-        rounds >= 0
-    });
-    fs::write(group.path.join("cgroup.procs"), child.id().to_string()).unwrap();
+    observer.watch_for(5);
+    group.take(child.id());
     resume(&child);
     wait_stopped(&child);
-    let mut rounds = 13;
-    observer.watch_while(|| {
-        rounds -= 1;
-        rounds >= 0
-    });
+    observer.watch_for(13);
     resume(&child);
     wait_stopped(&child);
     resume(&child);

@@ -54,7 +54,7 @@ impl SubDirectories {
                 path.clear();
                 path.push_str(&dir.path);
                 path.push_str("/memory.oom_control");
-                let read = root.read(path, text).ok();
+                let read = root.read_single(path, text).ok();
                 if let Some(kills) = read.and_then(|()| oom_control(text).ok().flatten()) {
                     // A recreated directory counts from 0.
                     let is_new = kills < dir.kills;
@@ -78,6 +78,9 @@ impl SubDirectories {
 
     /// Marks the subdirectories of `dir` as seen, and adds new ones; none if `dir` is gone.
     fn list(&mut self, root: &Root, dir: &str, path: &mut String) {
+        if !root.may_have_subdirectories(dir) {
+            return;
+        }
         path.clear();
         path.push_str(dir);
         path.push('/');

@@ -68,7 +68,7 @@ impl Files {
         self.path.clear();
         // Writing into a `String` cannot fail.
         write!(self.path, "proc/{pid}/{name}").ok();
-        match root.read(&self.path, &mut self.text) {
+        match root.read_single(&self.path, &mut self.text) {
             Ok(()) => Ok(Some(&self.text)),
             Err(error) if error.is_absent() => Ok(None),
             Err(error) => Err(error),
