@@ -1,143 +1,14 @@
-//! Jobs: lists, one job's report, registering and ending local ones.
+//! One job's report, registering and ending local jobs, and disagreements between scheduler and nodes.
 
 use crate::param::{NAME_LENGTH_MAX, unprintable};
-use schemars::JsonSchema;
+use crate::{Job, JobUpdate, NodeShare, Step};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 /// The name of one node, without the characters of a node list.
 const NODE: &str =
     concat!("^[^.,/*\\[\\] ", unprintable!(), "-][^,/*\\[\\] ", unprintable!(), "]*$");
-/// Names, and lists of them in brackets.
-const NODES: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]+$";
 const PRINTABLE: &str = concat!("^[^", unprintable!(), "]*$");
-
-/// An element of `GET /api/v1/jobs`, and the head of a report.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Job {
-    /// The cluster: `oar`, `slurm`, `local`.
-    pub cluster: String,
-    /// The numeric job ID.
-    pub id: i64,
-    /// The job ID as the scheduler displays it, such as `123_4`.
-    pub display_id: String,
-    /// Login name.
-    pub user: Option<String>,
-    /// The user ID.
-    pub uid: Option<u32>,
-    /// The account that pays for the job.
-    pub account: Option<String>,
-    /// Colmet's and OAR's project.
-    pub project: Option<String>,
-    /// The name that the user gave it.
-    pub name: Option<String>,
-    /// The queue or partition.
-    pub queue: Option<String>,
-    /// `waiting`, `running`, `ended` or `failed`.
-    pub state: String,
-    /// The state as the scheduler names it.
-    pub state_word: Option<String>,
-    /// When it was submitted.
-    pub submit: Option<f64>,
-    /// When it started; `null` while it waits, and if it ended without a start.
-    pub start: Option<f64>,
-    /// When it ended.
-    pub stop: Option<f64>,
-    /// Exit code, or 128 plus a signal.
-    pub exit_code: Option<i32>,
-    /// The ID of the array, or of the heterogeneous job, that it is a part of.
-    pub part_of: Option<i64>,
-    /// Its index in the array.
-    pub array_index: Option<i64>,
-    /// Types given at submission, such as OAR's.
-    pub types: Vec<String>,
-    /// Requested resources.
-    pub requested: Resources,
-    /// Used resources, as the scheduler reports them.
-    pub used: Resources,
-    /// Its devices, present and past.
-    pub devices: Vec<String>,
-    /// What it used; absent without `usage` in the request, and for a job whose samples the caller may not read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Usage>,
-}
-
-/// What a job used, in a list of jobs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Usage {
-    /// Processor time over all its devices; `null` if unknown.
-    pub cpu_seconds: Option<f64>,
-    /// Largest memory on any of its devices; `null` if unknown.
-    pub memory_peak_bytes: Option<f64>,
-    /// Time from its start to its end, or to now; the value of `jobmeter run` where it reported one.
-    pub wall_seconds: Option<f64>,
-    /// Whether a value is a lower bound. The job's report states which one and why.
-    // An older server does not send it.
-    #[serde(default)]
-    #[schemars(required)]
-    pub at_least: bool,
-}
-
-/// Requested or used resources; an unknown one is `null` or left out.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Resources {
-    /// Nodes.
-    pub nodes: Option<u32>,
-    /// Processor cores, over all nodes.
-    pub cpus: Option<u32>,
-    /// Accelerators, over all nodes.
-    pub gpus: Option<u32>,
-    /// Memory. Requested: over all nodes. Used: the largest of any task.
-    pub memory_bytes: Option<u64>,
-    /// Time. Requested: the limit. Used: from start to stop.
-    #[schemars(range(min = 0.0))]
-    pub wall_seconds: Option<f64>,
-    /// Processor time; used only.
-    #[schemars(range(min = 0.0))]
-    pub cpu_seconds: Option<f64>,
-}
-
-/// The resources of one device that the scheduler gave to a job.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NodeShare {
-    /// The device: a node's host name, cut at the first dot. An update may contain a list such as `n[1-3],u1`: each of
-    /// these nodes has the same resources.
-    #[schemars(length(max = 16384), regex(pattern = NODES))]
-    pub device: String,
-    /// Number of cores.
-    pub cpus: Option<u32>,
-    /// The cores, such as `0-3,8`; empty if unknown.
-    #[serde(default)]
-    pub cpu_list: String,
-    /// Number of accelerators.
-    pub gpus: Option<u32>,
-    /// The accelerators; empty if unknown.
-    #[serde(default)]
-    pub gpu_list: String,
-    /// Memory.
-    pub memory_bytes: Option<u64>,
-}
-
-/// A step of a job.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Step {
-    /// Its ID as the scheduler displays it: `batch`, `extern`, `0`.
-    pub id: String,
-    /// Its name.
-    #[serde(default)]
-    pub name: String,
-    /// Its state as the scheduler names it.
-    #[serde(default)]
-    pub state_word: String,
-    /// When it started.
-    pub start: Option<f64>,
-    /// When it ended.
-    pub stop: Option<f64>,
-    /// Exit code, or 128 plus a signal.
-    pub exit_code: Option<i32>,
-}
 
 /// A device of a job, with the time of its allocation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -356,4 +227,32 @@ pub struct Ended {
     pub job: Job,
     /// False: the job had already ended, and the request changed nothing.
     pub changed: bool,
+}
+
+/// The body of `POST /api/v1/jobs`.
+pub(crate) fn posted(generator: &mut SchemaGenerator) -> Schema {
+    let (update, own) =
+        (generator.subschema_for::<JobUpdate>(), generator.subschema_for::<Register>());
+    schemars::json_schema!({"anyOf": [update, own]})
+}
+
+/// An element of `GET /api/v1/jobs/check`: a disagreement between a scheduler and a node about a present job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Disagreement {
+    /// The cluster.
+    pub cluster: String,
+    /// The job ID.
+    pub id: i64,
+    /// The device.
+    pub device: String,
+    /// `not_seen`: the scheduler reports that the job runs there, but the node has no cgroup of it. If the node has one:
+    /// `not_known`: the scheduler has no such job; `not_running`: the scheduler reports that it waits or has ended;
+    /// `other_node`: the scheduler allocated other nodes; `other_user`: the scheduler reports another owner.
+    pub difference: String,
+    /// When the disagreement began.
+    pub since: f64,
+    /// The scheduler's report.
+    pub scheduler: String,
+    /// The node's report.
+    pub node: String,
 }

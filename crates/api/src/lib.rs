@@ -7,7 +7,7 @@
 
 mod access;
 mod demand;
-mod job_update;
+mod job;
 mod jobs;
 mod nodes;
 mod openapi;
@@ -27,10 +27,10 @@ pub use demand::{
     ChangeReceipt, FlushNow, FlushOn, Mark, Promote, Promoted, PromotedRow, Set, SetBurst,
     SetChange, SetRejection, SetShortened, SetSource, WORD,
 };
-pub use job_update::{Disagreement, JobUpdate};
+pub use job::{Job, JobUpdate, NodeShare, Resources, Step, Usage};
 pub use jobs::{
-    Allocation, End, Ended, Job, JobEnd, JobReport, MetricTotal, NodeShare, OomKill, Register,
-    Registered, Resources, Run, SeriesRef, Step, Totals, Usage,
+    Allocation, Disagreement, End, Ended, JobEnd, JobReport, MetricTotal, OomKill, Register,
+    Registered, Run, SeriesRef, Totals,
 };
 pub use nodes::{
     Gap, Health, MetricInfo, Node, Problem, Ready, RestrictedSource, Scheduler, SchedulerState,

@@ -4,14 +4,18 @@ use crate::common::paths;
 use crate::nodes::{forgotten_nodes, rule_latches, stopped};
 use crate::people::{accounts, names, user_tokens};
 use crate::presence::verified_presence;
-use crate::runs::{env_requests, oom_kills, strays, visit_shares};
+use crate::runs::{oom_kills, strays, visit_shares};
 use crate::{Limits, Registry, RegistryError, Users};
+use model::{FactColumn, FactKind, JobFacts};
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 use std::sync::Mutex;
 
-/// The schema version, stored in `PRAGMA user_version`.
-const VERSION: i64 = 7;
+/// The schema version, stored in `PRAGMA user_version`. A file of another version is rejected.
+const VERSION: i64 = 8;
+
+/// The version of an empty file.
+const NEW: i64 = 0;
 
 /// Size of a connection's cache of prepared statements. It holds all statements of this crate.
 /// Preparing a statement takes longer than executing it.
@@ -20,26 +24,56 @@ const STATEMENTS: usize = 128;
 /// Application ID "jbmt": `file` and SQLite recognize the file by it.
 const APPLICATION: i64 = 0x6a62_6d74;
 
-/// Migrations from each version to the next, starting with an empty file.
-const STEPS: [&[&str]; 7] = [
-    &[VISITS],
-    &[RECORDS],
-    &[accounts::TABLES, user_tokens::TABLES],
-    &[
-        paths::INDEXES,
-        accounts::LEAVING,
-        stopped::TABLES,
-        WHO,
-        names::TABLES,
-        verified_presence::TABLES,
-    ],
-    &[env_requests::COLUMN],
-    &[forgotten_nodes::TABLES],
-    &[accounts::BY_RECORD, names::BY_CLUSTER],
-];
+/// The tables.
+fn tables() -> String {
+    let facts: String = JobFacts::columns().iter().map(column).collect();
+    let run_class = paths::class(
+        "stop IS NULL OR (told_start IS NOT NULL AND told_stop IS NULL)",
+        "(max(stop, coalesce(told_stop, stop)) - min(start, coalesce(told_start, start)))",
+    );
+    let visit_class = paths::class("stop IS NULL", "(stop - start)");
+    let share_class = paths::class("start IS NULL OR stop IS NULL", "(stop - start)");
+    [
+        RUNS.replace("CLASS", &run_class),
+        VISITS.replace("CLASS", &visit_class),
+        RECORDS.replace("FACTS", &facts).replace("CLASS", &share_class),
+        paths::tables(),
+        COUNTS.to_owned(),
+        accounts::TABLES.to_owned(),
+        names::TABLES.to_owned(),
+        user_tokens::TABLES.to_owned(),
+        stopped::TABLES.to_owned(),
+        forgotten_nodes::TABLES.to_owned(),
+        rule_latches::TABLES.to_owned(),
+        verified_presence::TABLES.to_owned(),
+        oom_kills::TABLES.to_owned(),
+        strays::TABLES.to_owned(),
+        visit_shares::TABLES.to_owned(),
+    ]
+    .concat()
+}
 
-/// Version 1: the visits that nodes report, and the runs computed from them.
-const VISITS: &str = "
+/// The definition of a fact's column.
+fn column(fact: &FactColumn) -> String {
+    let kind = match fact.kind {
+        FactKind::Text => "TEXT",
+        FactKind::Integer => "INTEGER",
+        FactKind::Real => "REAL",
+    };
+    format!("    {} {kind},\n", fact.name)
+}
+
+/// The runs, computed from visits and records.
+///
+/// - A run without visits stands for a record without visits. For such a run without `started`, `start`
+///   is the time of submission.
+/// - `told` is the record's state, `told_start` and `told_stop` its times. The class of a run covers the
+///   first to the last time that nodes or the scheduler report. A device without an agent counts for the
+///   run during the scheduler's times.
+/// - `merged`: the visits form one run only because of a record.
+/// - `user` and `uid`: the record's value has precedence over the nodes' value. `record_uid` is the record's.
+/// - `clock_us` is the offset of the nodes' clocks.
+const RUNS: &str = "
 CREATE TABLE runs (
     run INTEGER PRIMARY KEY,
     cluster TEXT NOT NULL,
@@ -53,87 +87,71 @@ CREATE TABLE runs (
     uid INTEGER,
     account TEXT,
     name TEXT,
+    project TEXT,
+    queue TEXT,
     exit_code INTEGER,
-    registered INTEGER NOT NULL DEFAULT 0
+    registered INTEGER NOT NULL DEFAULT 0,
+    started INTEGER NOT NULL DEFAULT 1,
+    merged INTEGER NOT NULL DEFAULT 0,
+    node_user TEXT,
+    node_uid INTEGER,
+    clock_us INTEGER NOT NULL DEFAULT 0,
+    record INTEGER REFERENCES records (record) ON DELETE SET NULL,
+    record_uid INTEGER,
+    told TEXT,
+    told_start INTEGER,
+    told_stop INTEGER,
+    CLASS
 ) STRICT;
 CREATE INDEX runs_key ON runs (cluster, id, start);
 CREATE INDEX runs_id ON runs (id);
 CREATE INDEX runs_spelling ON runs (spelling);
-CREATE INDEX runs_start ON runs (start);
-CREATE INDEX runs_open ON runs (start) WHERE stop IS NULL;
-CREATE INDEX runs_uid ON runs (uid, start);
+CREATE INDEX runs_record ON runs (record) WHERE record IS NOT NULL;
+";
+
+/// The visits that nodes report. Each stores the identity that its node reported, since job IDs are
+/// reused. `spelling` is set if it differs from the ID. `clock_us` is the offset of the node's clock.
+/// `monitor` is the request of the job on the device; `NULL`: none was read.
+const VISITS: &str = "
 CREATE TABLE visits (
     run INTEGER NOT NULL REFERENCES runs (run) ON DELETE CASCADE,
     device TEXT NOT NULL,
     start INTEGER NOT NULL,
     told INTEGER,
     stop INTEGER,
+    spelling TEXT,
+    user TEXT,
+    uid INTEGER,
+    clock_us INTEGER NOT NULL DEFAULT 0,
+    monitor TEXT,
+    CLASS,
     PRIMARY KEY (run, device, start)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX visits_device ON visits (device, start);
 CREATE INDEX visits_open ON visits (device) WHERE stop IS NULL;
 CREATE INDEX visits_open_of_run ON visits (run) WHERE stop IS NULL;
-CREATE TABLE counts (
-    name TEXT PRIMARY KEY,
-    value INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-INSERT INTO counts VALUES ('visits', 0), ('local', 0);
-CREATE TRIGGER visit_in AFTER INSERT ON visits BEGIN
-    UPDATE counts SET value = value + 1 WHERE name = 'visits';
-    UPDATE runs SET visits = visits + 1 WHERE run = NEW.run;
-END;
-CREATE TRIGGER visit_out AFTER DELETE ON visits BEGIN
-    UPDATE counts SET value = value - 1 WHERE name = 'visits';
-    UPDATE runs SET visits = visits - 1 WHERE run = OLD.run;
-END;
+CREATE INDEX visits_monitor ON visits (run, monitor) WHERE monitor IS NOT NULL;
 ";
 
-/// Version 2: the records that schedulers report.
-///
-/// - A run without visits stands for a record without visits. For such a run without `started`, `start`
-///   is the time of submission.
-/// - `told` is the record's state.
-/// - `merged`: the visits form one run only because of a record.
-/// - `user` and `uid`: the record's value has precedence over the nodes' value.
-/// - `followed` holds the read position in a file of records.
+/// The records that schedulers report, with their shares of devices and their steps. A record's
+/// submission time is `guessed` until it is reported. `followed` holds the read position in a file of
+/// records.
 const RECORDS: &str = "
 CREATE TABLE records (
     record INTEGER PRIMARY KEY,
     cluster TEXT NOT NULL,
     id INTEGER NOT NULL,
     submit INTEGER NOT NULL,
+    guessed INTEGER NOT NULL DEFAULT 0,
     digest INTEGER NOT NULL,
     received INTEGER NOT NULL,
     spelling TEXT NOT NULL,
-    part_of INTEGER,
-    array_index INTEGER,
-    user TEXT,
-    uid INTEGER,
-    account TEXT,
-    project TEXT,
-    name TEXT,
-    queue TEXT,
     state TEXT NOT NULL,
-    state_word TEXT NOT NULL,
     start INTEGER,
-    stop INTEGER,
-    exit_code INTEGER,
-    types TEXT NOT NULL,
-    requested_nodes INTEGER,
-    requested_cpus INTEGER,
-    requested_gpus INTEGER,
-    requested_memory_bytes INTEGER,
-    requested_wall_seconds REAL,
-    requested_cpu_seconds REAL,
-    used_nodes INTEGER,
-    used_cpus INTEGER,
-    used_gpus INTEGER,
-    used_memory_bytes INTEGER,
-    used_wall_seconds REAL,
-    used_cpu_seconds REAL
+FACTS    stop INTEGER
 ) STRICT;
 CREATE UNIQUE INDEX records_key ON records (cluster, id, submit);
 CREATE INDEX records_running ON records (cluster) WHERE state = 'running';
+CREATE INDEX records_part_of ON records (part_of, cluster) WHERE part_of IS NOT NULL;
 CREATE TABLE shares (
     record INTEGER NOT NULL REFERENCES records (record) ON DELETE CASCADE,
     device TEXT NOT NULL,
@@ -144,9 +162,9 @@ CREATE TABLE shares (
     gpus INTEGER,
     gpu_list TEXT NOT NULL,
     memory_bytes INTEGER,
+    CLASS,
     PRIMARY KEY (record, device)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX shares_device ON shares (device, start);
 CREATE TABLE steps (
     record INTEGER NOT NULL REFERENCES records (record) ON DELETE CASCADE,
     place INTEGER NOT NULL,
@@ -166,41 +184,29 @@ CREATE TABLE followed (
     bytes INTEGER NOT NULL,
     lines INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO counts VALUES ('records', 0);
+";
+
+/// The numbers of rows.
+const COUNTS: &str = "
+CREATE TABLE counts (
+    name TEXT PRIMARY KEY,
+    value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO counts VALUES ('visits', 0), ('local', 0), ('records', 0);
+CREATE TRIGGER visit_in AFTER INSERT ON visits BEGIN
+    UPDATE counts SET value = value + 1 WHERE name = 'visits';
+    UPDATE runs SET visits = visits + 1 WHERE run = NEW.run;
+END;
+CREATE TRIGGER visit_out AFTER DELETE ON visits BEGIN
+    UPDATE counts SET value = value - 1 WHERE name = 'visits';
+    UPDATE runs SET visits = visits - 1 WHERE run = OLD.run;
+END;
 CREATE TRIGGER record_in AFTER INSERT ON records BEGIN
     UPDATE counts SET value = value + 1 WHERE name = 'records';
 END;
 CREATE TRIGGER record_out AFTER DELETE ON records BEGIN
     UPDATE counts SET value = value - 1 WHERE name = 'records';
 END;
-ALTER TABLE runs ADD COLUMN started INTEGER NOT NULL DEFAULT 1;
-ALTER TABLE runs ADD COLUMN told TEXT;
-ALTER TABLE runs ADD COLUMN merged INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE runs ADD COLUMN node_user TEXT;
-ALTER TABLE runs ADD COLUMN node_uid INTEGER;
-ALTER TABLE runs ADD COLUMN record INTEGER REFERENCES records (record) ON DELETE SET NULL;
-UPDATE runs SET node_user = user, node_uid = uid WHERE registered = 0;
-CREATE INDEX runs_record ON runs (record) WHERE record IS NOT NULL;
-DROP INDEX runs_start;
-CREATE INDEX runs_newest ON runs (start DESC, cluster, id);
-CREATE INDEX runs_account ON runs (account, start) WHERE account IS NOT NULL;
-";
-
-/// Version 4: each visit stores the identity that its node reported, since job IDs are reused.
-/// `spelling` is set if it differs from the ID. `clock_us` is the offset of the node's clock. A
-/// record's submission time is `guessed` until it is reported. The migration copies the identity of
-/// earlier visits from all runs of the ID.
-const WHO: &str = "
-ALTER TABLE visits ADD COLUMN spelling TEXT;
-ALTER TABLE visits ADD COLUMN user TEXT;
-ALTER TABLE visits ADD COLUMN uid INTEGER;
-ALTER TABLE visits ADD COLUMN clock_us INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE runs ADD COLUMN clock_us INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE records ADD COLUMN guessed INTEGER NOT NULL DEFAULT 0;
-CREATE INDEX records_part_of ON records (part_of, cluster) WHERE part_of IS NOT NULL;
-UPDATE visits SET (spelling, user, uid) =
-    (SELECT nullif(r.spelling, CAST(r.id AS TEXT)), r.node_user, r.node_uid
-     FROM runs r WHERE r.run = visits.run);
 ";
 
 impl Registry {
@@ -209,7 +215,7 @@ impl Registry {
     /// may write.
     ///
     /// # Errors
-    /// The file cannot be created or read, is not a registry, or was written by a newer program.
+    /// The file cannot be created or read, is not a registry, or has another version.
     pub fn open(
         path: &Path,
         limits: Limits,
@@ -228,15 +234,15 @@ impl Registry {
 pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {
     let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
     let mut db = Connection::open(path).map_err(failed)?;
+    // Checked first: a rejected file stays as it is.
+    let found = check_version(&db, path)?;
     settle(&db).map_err(failed)?;
     // 32 MiB: one poll of a scheduler touches a page of each index for each user and device. With less,
     // SQLite writes pages to the disk and rereads them many times before the commit.
     db.pragma_update(None, "cache_size", -32_768).map_err(failed)?;
-    let found = check_version(&db, path)?;
-    upgrade(&mut db, found).map_err(failed)?;
-    let tables =
-        [rule_latches::TABLES, oom_kills::TABLE, strays::TABLE, visit_shares::TABLE].concat();
-    db.execute_batch(&format!("BEGIN; {tables} COMMIT;")).map_err(failed)?;
+    if found == NEW {
+        create(&mut db).map_err(failed)?;
+    }
     Ok(db)
 }
 
@@ -255,7 +261,7 @@ pub fn open_to_read(path: &Path) -> Result<Connection, RegistryError> {
 /// Opens a registry read-only and checks its version. It changes nothing.
 ///
 /// # Errors
-/// The file cannot be read, or a newer program wrote it.
+/// The file cannot be read, or has another version.
 pub fn check(path: &Path) -> Result<(), RegistryError> {
     let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
@@ -265,10 +271,12 @@ pub fn check(path: &Path) -> Result<(), RegistryError> {
 fn check_version(db: &Connection, path: &Path) -> Result<i64, RegistryError> {
     let failed = |cause| RegistryError::Open { path: path.to_owned(), cause };
     let found = db.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
-    if found > VERSION {
-        return Err(RegistryError::Newer { path: path.to_owned(), found, known: VERSION });
+    let (path, known) = (path.to_owned(), VERSION);
+    match found {
+        NEW | VERSION => Ok(found),
+        _ if found > VERSION => Err(RegistryError::Newer { path, found, known }),
+        _ => Err(RegistryError::Older { path, found, known }),
     }
-    Ok(found)
 }
 
 /// Returns the defects that SQLite finds in a registry, at most 100 lines. It changes nothing.
@@ -318,17 +326,11 @@ pub fn settle(db: &Connection) -> rusqlite::Result<()> {
     db.pragma_update(None, "journal_size_limit", 16 << 20)
 }
 
-/// Migrates an earlier or new file to the current version in one transaction.
-fn upgrade(db: &mut Connection, found: i64) -> rusqlite::Result<()> {
-    let done = usize::try_from(found).unwrap_or(0);
+fn create(db: &mut Connection) -> rusqlite::Result<()> {
     let change = db.transaction()?;
-    for tables in STEPS.iter().skip(done).copied().flatten() {
-        change.execute_batch(tables)?;
-    }
-    if done < STEPS.len() {
-        change.pragma_update(None, "application_id", APPLICATION)?;
-        change.pragma_update(None, "user_version", VERSION)?;
-    }
+    change.execute_batch(&tables())?;
+    change.pragma_update(None, "application_id", APPLICATION)?;
+    change.pragma_update(None, "user_version", VERSION)?;
     change.commit()
 }
 
@@ -367,15 +369,17 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_file_and_one_that_is_none_are_rejected() {
+    fn a_file_of_another_version_and_one_that_is_none_are_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("registry.sqlite");
-        open(&path).unwrap().pragma_update(None, "user_version", VERSION + 1).unwrap();
-        let rejected = open(&path);
-        assert!(
-            matches!(rejected, Err(RegistryError::Newer { known: VERSION, .. })),
-            "{rejected:?}"
-        );
+        let db = open(&path).unwrap();
+        for (found, reason) in [(VERSION + 1, "newer than 8"), (VERSION - 1, "older than 8")] {
+            db.pragma_update(None, "user_version", found).unwrap();
+            let rejected = open(&path).unwrap_err().to_string();
+            assert!(rejected.contains(&format!("version {found} is {reason}")), "{rejected}");
+            assert!(rejected.starts_with(&path.display().to_string()), "{rejected}");
+            assert_eq!(check(&path).unwrap_err().to_string(), rejected);
+        }
         let text = dir.path().join("notes");
         std::fs::write(&text, "no database, but a text that is longer than a header".repeat(20))
             .unwrap();

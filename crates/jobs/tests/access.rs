@@ -9,7 +9,7 @@ use jobs::{
     AccessLevel, AccountChange, AccountKey, Filter, Limits, NewToken, NodeShare, Reader, Record,
     Registry, RegistryError, Role, Users, Window,
 };
-use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, Timestamp};
+use model::{ClusterId, DeviceId, JobEvent, JobFacts, JobId, JobKey, JobState, Timestamp};
 use std::path::Path;
 
 const T0: i64 = 1_767_657_600;
@@ -219,11 +219,14 @@ fn record(id: i64, user: &str, account: &str, (start, stop): (i64, Option<i64>))
     let state = if stop.is_some() { JobState::Ended } else { JobState::Running };
     Record {
         display_id: id.to_string().into(),
-        user: Some(user.into()),
-        account: Some(account.into()),
         start: Some(at(start)),
         stop: stop.map(at),
         nodes: vec![share("n1"), share("pdu-1")],
+        facts: JobFacts {
+            user: Some(user.into()),
+            account: Some(account.into()),
+            ..JobFacts::default()
+        },
         ..Record::new(key("slurm", id), at(start - 5), state)
     }
 }
@@ -286,32 +289,6 @@ fn a_job_that_waits_is_seen_by_its_own_and_was_nowhere() {
     assert_eq!(bob.elsewhere(), (vec![], false));
     let window = Window { reader: Reader::Tenant(1000), ..Window::default() };
     assert_eq!(registry.intervals(&window).unwrap(), []);
-}
-
-#[test]
-fn a_registry_of_the_second_version_is_upgraded_and_knows_reported_users() {
-    let dir = tempfile::tempdir().unwrap();
-    let registry = open(dir.path());
-    let got = Record { nodes: vec![], ..record(1, "ann", "physics", (10, None)) };
-    let got = Record { uid: Some(1000), ..got };
-    registry.ingest(&[got], at(20)).unwrap();
-    job(&registry, 1, 1000, 10, None);
-    drop(registry);
-    let db = rusqlite::Connection::open(dir.path().join("jobs.sqlite")).unwrap();
-    db.execute_batch(fixtures::TO_THE_THIRD).unwrap();
-    db.execute_batch(
-        "DROP VIEW account_sight; DROP TRIGGER member_told; DROP TRIGGER member_told_later;
-         DROP TABLE accounts; DROP TABLE account_users; DROP TABLE tokens;
-         DROP INDEX runs_cluster_account;
-         PRAGMA user_version = 2",
-    )
-    .unwrap();
-    drop(db);
-    let registry = open(dir.path());
-    assert_eq!(seen(&registry, Reader::User(1000)).0, [1]);
-    let got = registry.account(&"slurm:physics".parse().unwrap()).unwrap().unwrap();
-    assert_eq!((got.members_see, got.users), (AccessLevel::Nothing, vec![(1000, Role::Scheduler)]));
-    registry.store_token(&token(1, None)).unwrap();
 }
 
 /// A user loses access to an account when their jobs move to another account, or when their last job
@@ -438,7 +415,10 @@ fn a_nodes_word_on_the_owner_opens_that_node_alone() {
 fn a_record_without_a_number_takes_none_from_a_node_for_others() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(dir.path());
-    let got = Record { uid: None, ..record(1, "alice", "physics", (10, None)) };
+    let got = Record {
+        facts: JobFacts { uid: None, ..record(1, "alice", "physics", (10, None)).facts },
+        ..record(1, "alice", "physics", (10, None))
+    };
     let got = Record { nodes: Vec::new(), ..got };
     registry.ingest(&[got], at(20)).unwrap();
     registry.apply(&[reported("n1", None, Some(2000), 10)], at(20)).unwrap();

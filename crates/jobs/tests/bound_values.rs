@@ -4,9 +4,9 @@
 
 mod fixtures;
 
-use fixtures::{at, open, record};
-use jobs::{Filter, Record};
-use model::DeviceId;
+use fixtures::{at, open, record, with};
+use jobs::Filter;
+use model::{DeviceId, JobFacts};
 
 /// Texts that would change a statement if inserted into it.
 const HOSTILE: [&str; 5] = [
@@ -23,14 +23,17 @@ fn values_of_a_question_are_bound_and_no_part_of_its_statement() {
     let registry = open(&dir);
     // A job with a hostile text in every field, and a job of another user.
     let text = HOSTILE[1];
-    let hostile = Record {
-        user: Some(text.into()),
-        account: Some(text.into()),
-        project: Some(text.into()),
-        name: Some(text.into()),
-        queue: Some(text.into()),
-        ..record(7, 100, None, &["n1"])
-    };
+    let hostile = with(
+        record(7, 100, None, &["n1"]),
+        JobFacts {
+            user: Some(text.into()),
+            account: Some(text.into()),
+            project: Some(text.into()),
+            name: Some(text.into()),
+            queue: Some(text.into()),
+            ..JobFacts::default()
+        },
+    );
     registry.ingest(&[hostile, record(8, 100, None, &["n1"])], at(101)).unwrap();
     let ids = |filter: Filter| -> Vec<i64> {
         registry.list(&filter).unwrap().iter().map(|listed| listed.job.key.id.get()).collect()

@@ -4,7 +4,7 @@
 
 mod fixtures;
 
-use fixtures::{at, device, event, key, open, record, seconds};
+use fixtures::{at, device, event, exited, key, open, record, seconds, with};
 use jobs::Record;
 use model::{DeviceId, JobState};
 
@@ -25,7 +25,7 @@ fn disagreements_of_scheduler_and_nodes_are_listed() {
     assert_eq!(check(1000, &all), [""; 0], "nobody tells of this cluster's jobs");
 
     let mut bobs = record(5, 100, None, &["n1"]);
-    (bobs.user, bobs.uid) = (Some("bob".into()), Some(2000));
+    (bobs.facts.user, bobs.facts.uid) = (Some("bob".into()), Some(2000));
     let records = [
         record(2, 100, None, &["n1", "n2", "pdu-1"]),
         record(3, 100, Some(300), &["n1"]),
@@ -74,8 +74,7 @@ fn a_job_that_its_record_ended_is_over_though_one_of_its_nodes_is_silent() {
         let registry = open(&dir);
         let ended = Record {
             state: JobState::Failed,
-            exit_code: Some(1),
-            ..record(7, 100, Some(105), &["n1", "n2"])
+            ..with(record(7, 100, Some(105), &["n1", "n2"]), exited(1))
         };
         let seen = [event(7, "n1", 100, Some(105)), event(7, "n2", 101, None)];
         if record_first {
@@ -86,7 +85,7 @@ fn a_job_that_its_record_ended_is_over_though_one_of_its_nodes_is_silent() {
         let whole = || registry.whole(&key(7)).unwrap().unwrap();
         let facts = || {
             let job = whole().job;
-            (job.state, job.start, job.stop, job.exit_code)
+            (job.state, job.start, job.stop, job.facts.exit_code)
         };
         assert_eq!(facts(), (JobState::Failed, Some(at(100)), Some(at(105)), Some(1)));
         let stops = || whole().allocations.iter().map(|interval| interval.stop).collect::<Vec<_>>();

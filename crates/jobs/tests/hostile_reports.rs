@@ -5,12 +5,12 @@
 
 mod fixtures;
 
-use fixtures::{at, device, event, key, open, record, seconds};
+use fixtures::{at, device, event, key, of_user, open, record, seconds, with};
 use jobs::{
     AccessLevel, AccountChange, AccountKey, JobName, Limits, Reader, Record, RecordUpdate,
     Registration, Registry, RegistryError, UnresolvedUser, Users, Window,
 };
-use model::{ClusterId, JobEvent, JobId, JobKey};
+use model::{ClusterId, JobEvent, JobFacts, JobId, JobKey};
 
 /// User ID of the attacker.
 const MALLORY: u32 = 65_533;
@@ -28,7 +28,7 @@ fn runs(registry: &Registry, id: i64) -> Vec<(Option<u32>, i64, Vec<String>)> {
     let one = |job: model::Job| {
         let start = job.start.unwrap();
         let places = registry.allocations(&key(id), start).unwrap().into_iter();
-        (job.uid, seconds(start), places.map(|place| place.device.to_string()).collect())
+        (job.facts.uid, seconds(start), places.map(|place| place.device.to_string()).collect())
     };
     registry.runs(&key(id)).unwrap().into_iter().map(one).collect()
 }
@@ -47,7 +47,10 @@ fn a_nodes_word_on_a_user_makes_no_member_of_an_account() {
             registry.ingest(&[record(601, 100, None, &["n2"])], at(200)).unwrap();
             let change = AccountChange { members_see: Some(AccessLevel::All), users: vec![] };
             registry.change_account(&physics, &change).unwrap();
-            let nobodys = Record { user: None, uid: None, ..record(602, 100, None, nodes) };
+            let nobodys = Record {
+                facts: JobFacts { user: None, uid: None, ..record(602, 100, None, nodes).facts },
+                ..record(602, 100, None, nodes)
+            };
             let lie = of(MALLORY, 602, "n1", 101);
             if node_first {
                 registry.apply(std::slice::from_ref(&lie), at(200)).unwrap();
@@ -61,7 +64,10 @@ fn a_nodes_word_on_a_user_makes_no_member_of_an_account() {
             assert_eq!(people(), [1000], "{nodes:?} {node_first}");
             assert_eq!(sees(&registry, &key(601)), AccessLevel::Nothing);
             // The record's own user ID creates a member, and a corrected record removes the membership.
-            let of_2000 = Record { uid: Some(2000), ..nobodys.clone() };
+            let of_2000 = Record {
+                facts: JobFacts { uid: Some(2000), ..nobodys.facts.clone() },
+                ..nobodys.clone()
+            };
             registry.ingest(&[of_2000], at(300)).unwrap();
             assert_eq!(people(), [1000, 2000]);
             registry.ingest(&[nobodys], at(400)).unwrap();
@@ -76,15 +82,17 @@ fn a_name_reported_for_one_cluster_takes_over_no_job_of_another() {
     let registry = open(&dir);
     let daves = |key: JobKey| Record {
         key,
-        user: Some("dave".into()),
-        account: None,
+        facts: JobFacts {
+            user: Some("dave".into()),
+            account: None,
+            ..record(1, 100, None, &["n2"]).facts
+        },
         ..record(1, 100, None, &["n2"])
     };
     let push = |name: &str, uid| {
         let pushed = RecordUpdate {
-            user: Some(name.into()),
-            uid: Some(uid),
             start: Some(at(150)),
+            facts: JobFacts { user: Some(name.into()), uid: Some(uid), ..JobFacts::default() },
             ..RecordUpdate::new(key(i64::from(uid)))
         };
         registry.ingest_updates(vec![pushed], at(200)).unwrap()
@@ -104,7 +112,10 @@ fn a_name_reported_for_one_cluster_takes_over_no_job_of_another() {
         assert_eq!(sees(&registry, &oar(id)), AccessLevel::Nothing, "{id}");
     }
     // In its own cluster, a pushed user ID replaces none of the scheduler or of the name service.
-    let erin = Record { user: Some("erin".into()), uid: Some(3000), ..record(10, 100, None, &[]) };
+    let erin = with(
+        record(10, 100, None, &[]),
+        JobFacts { user: Some("erin".into()), uid: Some(3000), ..JobFacts::default() },
+    );
     registry.ingest(&[erin], at(300)).unwrap();
     push("erin", MALLORY + 1);
     registry.number_user("frank", 4000, at(300)).unwrap();
@@ -116,7 +127,10 @@ fn a_name_reported_for_one_cluster_takes_over_no_job_of_another() {
     assert_eq!((number("slurm", "erin"), number("oar", "erin")), (Some(3000), None));
     assert_eq!((number("slurm", "frank"), number("oar", "frank")), (Some(4000), Some(4000)));
     // The scheduler corrects its own user IDs, and the name service corrects all.
-    let erin = Record { user: Some("erin".into()), uid: Some(3001), ..record(11, 100, None, &[]) };
+    let erin = with(
+        record(11, 100, None, &[]),
+        JobFacts { user: Some("erin".into()), uid: Some(3001), ..JobFacts::default() },
+    );
     registry.ingest(&[erin], at(400)).unwrap();
     assert_eq!(number("slurm", "erin"), Some(3001));
     assert_eq!(registry.number_user("dave", 5000, at(400)).unwrap(), 3);
@@ -136,7 +150,7 @@ fn many_names_of_one_node_keep_no_others_name_waiting() {
     let flood: Vec<_> = (0..4200).map(|n| named(1000 + n, "n1", format!("!{n:05}"))).collect();
     registry.apply(&flood, at(20)).unwrap();
     registry.apply(&[named(1, "n2", "zoe".to_owned())], at(20)).unwrap();
-    let recorded = Record { user: Some("yves".into()), ..record(2, 10, None, &[]) };
+    let recorded = with(record(2, 10, None, &[]), of_user("yves"));
     registry.ingest(&[recorded], at(20)).unwrap();
     // The server's look-up rounds: a page each, of which the first 16 names are looked up.
     let (mut last, mut requested) = (None, Vec::new());
@@ -160,9 +174,10 @@ fn no_node_makes_the_name_of_a_recorded_job_ambiguous() {
     let registry = open(&dir);
     let task = Record {
         display_id: "100_1".into(),
-        part_of: Some(100),
-        array_index: Some(1),
-        ..record(101, 10, None, &["n2"])
+        ..with(
+            record(101, 10, None, &["n2"]),
+            JobFacts { part_of: Some(100), array_index: Some(1), ..JobFacts::default() },
+        )
     };
     registry.ingest(&[task], at(20)).unwrap();
     let with_display_id =
@@ -205,7 +220,7 @@ fn a_node_that_names_another_user_enters_no_recorded_run() {
             };
             honest(runs(&registry, 7));
             for job in registry.running_jobs().unwrap() {
-                assert!(job.uid != Some(1000) || job.monitor.is_empty(), "{job:?}");
+                assert!(job.facts.uid != Some(1000) || job.monitor.is_empty(), "{job:?}");
             }
             assert_eq!(sees(&registry, &key(7)), AccessLevel::Nothing);
         }

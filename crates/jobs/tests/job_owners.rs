@@ -5,9 +5,9 @@
 
 mod fixtures;
 
-use fixtures::{at, event, key, open, record, seconds};
-use jobs::{AccessLevel, Filter, IngestStats, Reader, Record, RecordUpdate, Registry};
-use model::{DeviceId, JobEvent, JobState, Timestamp};
+use fixtures::{at, event, key, of_user, open, record, seconds, with};
+use jobs::{AccessLevel, Filter, IngestStats, Reader, RecordUpdate, Registry};
+use model::{DeviceId, JobEvent, JobFacts, JobState, Timestamp};
 use proptest::prelude::*;
 
 fn of(uid: u32, node: &str, start: i64, stop: Option<i64>) -> JobEvent {
@@ -19,7 +19,11 @@ fn runs_with_users(registry: &Registry) -> Vec<(Option<i64>, Option<u32>, Vec<St
     let one = |job: model::Job| {
         let places = job.start.map(|start| registry.allocations(&key(7), start).unwrap());
         let places = places.unwrap_or_default().into_iter();
-        (job.start.map(seconds), job.uid, places.map(|place| place.device.to_string()).collect())
+        (
+            job.start.map(seconds),
+            job.facts.uid,
+            places.map(|place| place.device.to_string()).collect(),
+        )
     };
     registry.runs(&key(7)).unwrap().into_iter().map(one).collect()
 }
@@ -54,21 +58,21 @@ fn a_number_given_again_is_the_next_users() {
     let runs = [(Some(100), Some(1000), both), (Some(90_000), Some(65534), n1())];
     assert_eq!(runs_with_users(&registry), runs);
     // With a correct record there is no disagreement.
-    let given = Record {
-        user: Some("nobody".into()),
-        uid: Some(65534),
-        ..record(7, 90_000, None, &["n1"])
-    };
+    let given = with(
+        record(7, 90_000, None, &["n1"]),
+        JobFacts { user: Some("nobody".into()), uid: Some(65534), ..JobFacts::default() },
+    );
     registry.ingest(&[given], at(90_020)).unwrap();
     assert_eq!(registry.disagreements(at(91_000), |_| true).unwrap(), []);
 }
 
 #[test]
 fn a_named_node_opens_no_other_time_of_a_recorded_run() {
-    let own = |uid: u32, start, stop, nodes: &[&str]| Record {
-        user: Some(uid.to_string().into()),
-        uid: Some(uid),
-        ..record(7, start, stop, nodes)
+    let own = |uid: u32, start, stop, nodes: &[&str]| {
+        with(
+            record(7, start, stop, nodes),
+            JobFacts { user: Some(uid.to_string().into()), uid: Some(uid), ..JobFacts::default() },
+        )
     };
     let n1 = DeviceId::new("n1").unwrap();
     // The time ranges in which user 2000 reads the ID on n1, where user 1000 had a job with this ID before.
@@ -110,7 +114,9 @@ fn a_named_node_moves_no_time_of_a_recorded_run() {
         of(2000, "n1", 899_500, Some(990_000)),
     ];
     let nodes = ["n1", "n2"];
-    let own = |stop| Record { uid: Some(2000), ..record(7, 900_000, stop, &nodes) };
+    let own = |stop| {
+        with(record(7, 900_000, stop, &nodes), JobFacts { uid: Some(2000), ..JobFacts::default() })
+    };
     for lie in &lies {
         for record_comes_last in [false, true] {
             let dir = tempfile::tempdir().unwrap();
@@ -182,7 +188,7 @@ fn within_a_run_the_first_report_counts() {
     registry.apply(&[silent("n3", 110)], at(111)).unwrap();
     let three = ["n1", "n2", "n3"].map(str::to_owned).to_vec();
     assert_eq!(runs_with_users(&registry), [(Some(100), Some(1000), three.clone())]);
-    assert_eq!(registry.job(&key(7)).unwrap().unwrap().user.as_deref(), Some("alice"));
+    assert_eq!(registry.job(&key(7)).unwrap().unwrap().facts.user.as_deref(), Some("alice"));
     // The same visit again, with facts that were missing before.
     registry.apply(&[of(1000, "n1", 100, Some(300))], at(301)).unwrap();
     assert_eq!(runs_with_users(&registry), [(Some(100), Some(1000), three)]);
@@ -197,25 +203,24 @@ fn another_user_has_another_number() {
     let update = |changes: RecordUpdate| registry.ingest_updates(vec![changes], at(200)).unwrap();
     let who = || {
         let job = registry.job(&key(7)).unwrap().unwrap();
-        (job.user.map(String::from), job.uid)
+        (job.facts.user.map(String::from), job.facts.uid)
     };
     let new = || RecordUpdate::new(key(7));
     update(RecordUpdate {
-        user: Some("ldapann".into()),
-        uid: Some(5555),
         start: Some(at(100)),
+        facts: JobFacts { user: Some("ldapann".into()), uid: Some(5555), ..JobFacts::default() },
         ..new()
     });
     assert_eq!(who(), (Some("ldapann".to_owned()), Some(5555)));
-    update(RecordUpdate { user: Some("ldapann".into()), ..new() });
+    update(RecordUpdate { facts: of_user("ldapann"), ..new() });
     assert_eq!(who().1, Some(5555), "the same one");
-    update(RecordUpdate { user: Some("alice".into()), ..new() });
+    update(RecordUpdate { facts: of_user("alice"), ..new() });
     assert_eq!(who(), (Some("alice".to_owned()), Some(1000)));
-    update(RecordUpdate { user: Some("stranger".into()), ..new() });
+    update(RecordUpdate { facts: of_user("stranger"), ..new() });
     assert_eq!(who(), (Some("stranger".to_owned()), None));
     // A user ID alone names another user, whose login name is unknown.
-    update(RecordUpdate { user: Some("alice".into()), ..new() });
-    update(RecordUpdate { uid: Some(77), ..new() });
+    update(RecordUpdate { facts: of_user("alice"), ..new() });
+    update(RecordUpdate { facts: JobFacts { uid: Some(77), ..JobFacts::default() }, ..new() });
     assert_eq!(who(), (Some("77".to_owned()), Some(77)));
     assert_eq!(registry.runs(&key(7)).unwrap().len(), 1);
 }
@@ -226,15 +231,24 @@ fn another_users_start_is_another_job_and_the_first_has_no_reported_end() {
     let registry = open(&dir);
     let update = |changes: RecordUpdate| registry.ingest_updates(vec![changes], at(9000)).unwrap();
     let started = |user: &str, start| RecordUpdate {
-        user: Some(user.into()),
         start: Some(at(start)),
+        facts: of_user(user),
         ..RecordUpdate::new(key(7))
     };
-    update(RecordUpdate { account: Some("physics".into()), ..started("alice", 100) });
+    update(RecordUpdate {
+        facts: JobFacts { account: Some("physics".into()), ..started("alice", 100).facts },
+        ..started("alice", 100)
+    });
     let stats = update(started("games", 5000));
     assert_eq!(stats, IngestStats { new: 1, ..IngestStats::default() });
     let facts = |job: model::Job| {
-        (job.user.unwrap().to_string(), job.uid, job.account, job.state, job.stop.map(seconds))
+        (
+            job.facts.user.unwrap().to_string(),
+            job.facts.uid,
+            job.facts.account,
+            job.state,
+            job.stop.map(seconds),
+        )
     };
     let runs: Vec<_> = registry.runs(&key(7)).unwrap().into_iter().map(facts).collect();
     let first =
@@ -249,10 +263,11 @@ fn another_users_start_is_another_job_and_the_first_has_no_reported_end() {
 fn a_user_whom_the_machine_does_not_know_keeps_his_jobs() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    let anns = |id, stop, uid| Record {
-        user: Some("ldapann".into()),
-        uid,
-        ..record(id, 100, stop, &["n1"])
+    let anns = |id, stop, uid| {
+        with(
+            record(id, 100, stop, &["n1"]),
+            JobFacts { user: Some("ldapann".into()), uid, ..JobFacts::default() },
+        )
     };
     registry.ingest(&[anns(7, None, Some(5555))], at(200)).unwrap();
     drop(registry);
@@ -274,9 +289,7 @@ fn a_user_whom_the_machine_does_not_know_keeps_his_jobs() {
     assert_eq!(nameless(&registry), ["ldapbob"]);
     let page = registry.users_without_id(None, 9).unwrap();
     assert_eq!(registry.jobs_without_id().unwrap(), 1);
-    registry
-        .ingest(&[Record { user: Some("ldapbob".into()), ..anns(12, None, None) }], at(2002))
-        .unwrap();
+    registry.ingest(&[with(anns(12, None, None), of_user("ldapbob"))], at(2002)).unwrap();
     assert_eq!(registry.jobs_without_id().unwrap(), 2);
     assert_eq!(registry.number_user("ldapbob", 6666, at(2003)).unwrap(), 2);
     assert_eq!((listed(&registry, 6666), registry.jobs_without_id().unwrap()), (3, 0));
@@ -290,7 +303,7 @@ fn a_user_whom_the_machine_does_not_know_keeps_his_jobs() {
 fn a_node_with_a_wrong_clock_has_the_record_of_its_job() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    let given = Record { user: Some("alice".into()), ..record(7, 1000, Some(1010), &["n1"]) };
+    let given = with(record(7, 1000, Some(1010), &["n1"]), of_user("alice"));
     registry.ingest(&[given], at(1100)).unwrap();
     let seen = JobEvent { uid: None, ..event(7, "n1", 1090, Some(1100)) };
     registry.apply_by(&[seen], at(1101), 90_000_000).unwrap();

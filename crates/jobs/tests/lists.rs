@@ -4,7 +4,7 @@
 
 mod fixtures;
 
-use fixtures::{TO_THE_THIRD, at, device, event, key, open, record, waiting};
+use fixtures::{at, device, event, key, open, record, waiting};
 use jobs::{
     AccessLevel, AccountChange, Filter, Interval, ListPosition, Listed, Reader, Record,
     Registration, Registry, Role, Window,
@@ -43,14 +43,15 @@ fn a_record() -> impl Strategy<Value = Record> {
                 4 => given.state = JobState::Failed,
                 _ => {}
             }
-            given.uid = uid;
-            given.user = uid.map(|uid| if uid == 1000 { "alice".into() } else { "2000".into() });
+            given.facts.uid = uid;
+            given.facts.user =
+                uid.map(|uid| if uid == 1000 { "alice".into() } else { "2000".into() });
             let of =
                 |words: [&str; 2], place: u8| words.get(usize::from(place)).map(|w| (*w).into());
-            given.account = of(["physics", "biology"], account);
-            given.project = of(["waves", "cells"], project);
-            given.queue = of(["long", "short"], queue);
-            given.name = Some(format!("solve-{}", id % 3).into());
+            given.facts.account = of(["physics", "biology"], account);
+            given.facts.project = of(["waves", "cells"], project);
+            given.facts.queue = of(["long", "short"], queue);
+            given.facts.name = Some(format!("solve-{}", id % 3).into());
             given
         },
     )
@@ -200,19 +201,20 @@ fn passes(registry: &Registry, filter: &Filter, Listed { job, devices }: &Listed
         wanted.as_deref().is_none_or(|wanted| is.as_deref() == Some(wanted))
     };
     let Reverse(start) = place(job).0;
-    let number = job.uid.map(|uid| uid.to_string());
+    let number = job.facts.uid.map(|uid| uid.to_string());
     let user = filter.user.as_deref();
     registry.sees_run(filter.reader, job).unwrap() >= AccessLevel::Listed
         && filter.id.is_none_or(|id| job.key.id == id)
         && filter.state.is_none_or(|state| job.state == state)
         && filter.cluster.as_ref().is_none_or(|cluster| job.key.cluster == *cluster)
-        && user
-            .is_none_or(|user| job.user.as_deref() == Some(user) || number.as_deref() == Some(user))
-        && filter.uid.is_none_or(|uid| job.uid == Some(uid))
-        && is(&filter.account, &job.account)
-        && is(&filter.project, &job.project)
-        && is(&filter.queue, &job.queue)
-        && is(&filter.name, &job.name)
+        && user.is_none_or(|user| {
+            job.facts.user.as_deref() == Some(user) || number.as_deref() == Some(user)
+        })
+        && filter.uid.is_none_or(|uid| job.facts.uid == Some(uid))
+        && is(&filter.account, &job.facts.account)
+        && is(&filter.project, &job.facts.project)
+        && is(&filter.queue, &job.facts.queue)
+        && is(&filter.name, &job.facts.name)
         && filter.device.as_ref().is_none_or(|device| devices.contains(device))
         && filter.from.is_none_or(|from| job.stop.is_none_or(|stop| stop >= from))
         && filter.to.is_none_or(|to| start <= to)
@@ -224,7 +226,7 @@ fn every_allocation(registry: &Registry) -> Vec<(Job, Interval)> {
     for job in registry.every_run(&Filter::default()).unwrap() {
         let Some(run_start) = job.start else { continue };
         for interval in registry.allocations(&job.key, run_start).unwrap() {
-            let (key, uid) = (job.key.clone(), job.uid);
+            let (key, uid) = (job.key.clone(), job.facts.uid);
             let model::Allocation { device, start, stop, .. } = interval;
             let share = jobs::Share::default();
             intervals
@@ -303,7 +305,7 @@ fn who_is_shown_many_accounts_has_them_all_listed() {
     let registry = open(&dir);
     for id in 1..=40 {
         let mut given = record(id, 10 * id, Some(10 * id + 5), &["n1"]);
-        (given.uid, given.account) = (Some(2000), Some(format!("account{id}").into()));
+        (given.facts.uid, given.facts.account) = (Some(2000), Some(format!("account{id}").into()));
         registry.ingest(&[given], at(NOW)).unwrap();
     }
     let mut listed = Vec::new();
@@ -318,29 +320,4 @@ fn who_is_shown_many_accounts_has_them_all_listed() {
         assert_eq!(recent, usize::try_from((id - 9).max(0)).unwrap());
     }
     assert_eq!(listed, (1..=40).collect::<Vec<usize>>());
-}
-
-#[test]
-fn a_registry_of_the_third_version_grows_and_answers_alike() {
-    let dir = tempfile::tempdir().unwrap();
-    let given = [
-        Ok(record(1, 100, Some(9000), &["n1", "pdu"])),
-        Err(event(1, "n1", 103, Some(8990))),
-        Ok(waiting(2, 500)),
-        Ok(record(3, 600, None, &["n2"])),
-        Err(event(4, "n2", 703, None)),
-    ];
-    let registry = filled(&dir, &given, AccessLevel::All);
-    let of = |registry: &Registry| {
-        let project = Filter { project: Some("waves".to_owned()), ..Filter::default() };
-        let window = Window { from: Some(at(8995)), to: Some(at(9000)), ..Window::default() };
-        (registry.list(&project).unwrap(), registry.intervals(&window).unwrap())
-    };
-    let before = of(&registry);
-    assert_eq!((before.0.len(), before.1.len()), (3, 3));
-    drop(registry);
-    let db = rusqlite::Connection::open(dir.path().join("registry.sqlite")).unwrap();
-    db.execute_batch(TO_THE_THIRD).unwrap();
-    drop(db);
-    assert_eq!(of(&open(&dir)), before);
 }

@@ -4,11 +4,14 @@
 
 mod fixtures;
 
-use fixtures::{DAY, at, device, event, key, open, record, seconds, shape, share, waiting};
+use fixtures::{
+    DAY, at, device, event, exited, key, of_account, of_user, open, record, seconds, shape, share,
+    waiting, with,
+};
 use jobs::{
     Filter, IngestStats, JobName, Limits, Record, RecordUpdate, Registry, Resources, Users, Window,
 };
-use model::{ClusterId, JobId, JobKey, JobState};
+use model::{ClusterId, JobFacts, JobId, JobKey, JobState};
 use proptest::prelude::*;
 
 #[test]
@@ -26,15 +29,21 @@ fn a_record_is_stored_and_a_duplicate_changes_nothing() {
     let whole = registry.whole(&key(7)).unwrap().unwrap();
     let job = &whole.job;
     assert_eq!((job.state, job.start, job.stop), (JobState::Ended, Some(at(100)), Some(at(900))));
-    assert_eq!((job.user.as_deref(), job.uid), (Some("alice"), Some(1000)));
-    assert_eq!((&*job.display_id, job.account.as_deref()), ("7", Some("physics")));
-    assert_eq!((job.project.as_deref(), job.queue.as_deref()), (Some("waves"), Some("long")));
+    assert_eq!((job.facts.user.as_deref(), job.facts.uid), (Some("alice"), Some(1000)));
+    assert_eq!((&*job.display_id, job.facts.account.as_deref()), ("7", Some("physics")));
     assert_eq!(
-        (job.name.as_deref(), job.state_word.as_deref()),
+        (job.facts.project.as_deref(), job.facts.queue.as_deref()),
+        (Some("waves"), Some("long"))
+    );
+    assert_eq!(
+        (job.facts.name.as_deref(), job.facts.state_word.as_deref()),
         (Some("solve"), Some("COMPLETED"))
     );
-    assert_eq!((job.submit, &job.types), (Some(at(95)), &given.types));
-    assert_eq!((&job.requested, &job.used), (&given.requested, &given.used));
+    assert_eq!((job.submit, &job.facts.types), (Some(at(95)), &given.facts.types));
+    assert_eq!(
+        (&job.facts.requested, &job.facts.used),
+        (&given.facts.requested, &given.facts.used)
+    );
     assert_eq!((whole.nodes, whole.steps), (given.nodes, given.steps));
     let places: Vec<_> = whole.allocations.iter().map(|a| a.device.as_str()).collect();
     assert_eq!(places, ["n1", "pdu-1"]);
@@ -73,8 +82,7 @@ fn a_job_waits_runs_and_ends() {
     // A late correction.
     let failed = Record {
         state: JobState::Failed,
-        exit_code: Some(137),
-        ..record(7, 90, Some(299), &["n1", "n2", "n3"])
+        ..with(record(7, 90, Some(299), &["n1", "n2", "n3"]), exited(137))
     };
     let failed = Record { submit: at(95), ..failed };
     let stats = registry.ingest(&[failed], at(9000)).unwrap();
@@ -153,7 +161,7 @@ fn each_run_of_a_number_has_its_own_record() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     let mut second = record(7, 800, None, &["n1"]);
-    second.queue = Some("short".into());
+    second.facts.queue = Some("short".into());
     registry.apply(&[event(7, "n1", 801, None), event(7, "n1", 101, Some(600))], at(900)).unwrap();
     registry
         .ingest(&[second, record(7, 100, Some(601), &["n1"]), waiting(7, 2000)], at(900))
@@ -200,14 +208,19 @@ fn the_scheduler_names_the_user_and_without_it_the_node() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     registry.apply(&[event(7, "n1", 100, None)], at(101)).unwrap();
-    let without_user = Record { user: None, ..record(7, 100, None, &["n1"]) };
+    let without_user = Record {
+        facts: JobFacts { user: None, ..record(7, 100, None, &["n1"]).facts },
+        ..record(7, 100, None, &["n1"])
+    };
     registry.ingest(&[without_user], at(102)).unwrap();
-    assert_eq!(registry.job(&key(7)).unwrap().unwrap().uid, Some(1000));
-    let other =
-        Record { user: Some("bob".into()), uid: Some(2000), ..record(7, 100, None, &["n1"]) };
+    assert_eq!(registry.job(&key(7)).unwrap().unwrap().facts.uid, Some(1000));
+    let other = with(
+        record(7, 100, None, &["n1"]),
+        JobFacts { user: Some("bob".into()), uid: Some(2000), ..JobFacts::default() },
+    );
     registry.ingest(&[other], at(103)).unwrap();
     let job = registry.job(&key(7)).unwrap().unwrap();
-    assert_eq!((job.user.as_deref(), job.uid), (Some("bob"), Some(2000)));
+    assert_eq!((job.facts.user.as_deref(), job.facts.uid), (Some("bob"), Some(2000)));
     assert_eq!(registry.owner(&key(7)).unwrap(), Some(2000));
 }
 
@@ -224,14 +237,19 @@ fn impossible_values_are_rejected_and_long_ones_are_cut() {
     assert_eq!(ingest(Record { key: local, ..record(1, 100, None, &[]) }), rejected);
     for seconds in [f64::NAN, f64::INFINITY, -1.0] {
         let used = Resources { cpu_seconds: Some(seconds), ..Resources::default() };
-        assert_eq!(ingest(Record { used, ..record(1, 100, None, &[]) }), rejected);
+        assert_eq!(
+            ingest(with(record(1, 100, None, &[]), JobFacts { used, ..JobFacts::default() })),
+            rejected
+        );
     }
-    let long =
-        Record { name: Some("ä\n".repeat(1000).into()), ..record(1, 100, None, &["a", "b", "c"]) };
+    let long = with(
+        record(1, 100, None, &["a", "b", "c"]),
+        JobFacts { name: Some("ä\n".repeat(1000).into()), ..JobFacts::default() },
+    );
     assert_eq!(ingest(long), IngestStats { new: 1, cut: 1, ..IngestStats::default() });
     let whole = registry.whole(&key(1)).unwrap().unwrap();
     assert_eq!(whole.nodes.len(), 2);
-    let name = whole.job.name.unwrap();
+    let name = whole.job.facts.name.unwrap();
     assert!(name.len() <= 1024 && name.starts_with("ä ä "), "{name}");
     assert_eq!(ingest(record(2, 100, None, &[])).new, 1);
     assert_eq!(ingest(record(3, 100, None, &[])), rejected, "full");
@@ -274,15 +292,15 @@ fn a_job_is_reported_piece_by_piece() {
         registry.whole(&key(7)).unwrap().unwrap()
     };
     let new = || RecordUpdate::new(key(7));
-    let whole = update(RecordUpdate { user: Some("alice".into()), ..new() }, 10);
+    let whole = update(RecordUpdate { facts: of_user("alice"), ..new() }, 10);
     assert_eq!((whole.job.state, whole.job.submit), (JobState::Waiting, Some(at(10))));
     let started = RecordUpdate { start: Some(at(20)), nodes: Some(vec![share("n1")]), ..new() };
     let whole = update(started.clone(), 21);
     assert_eq!((whole.job.state, whole.job.start), (JobState::Running, Some(at(20))));
-    assert_eq!((whole.job.uid, whole.allocations.len()), (Some(1000), 1));
-    let whole = update(RecordUpdate { account: Some("physics".into()), ..new() }, 22);
+    assert_eq!((whole.job.facts.uid, whole.allocations.len()), (Some(1000), 1));
+    let whole = update(RecordUpdate { facts: of_account("physics"), ..new() }, 22);
     assert_eq!((whole.job.state, whole.nodes.len()), (JobState::Running, 1));
-    let ended = RecordUpdate { stop: Some(at(90)), exit_code: Some(3), ..new() };
+    let ended = RecordUpdate { stop: Some(at(90)), facts: exited(3), ..new() };
     let whole = update(ended, 91);
     assert_eq!((whole.job.state, whole.job.stop), (JobState::Failed, Some(at(90))));
     // A correction.
@@ -291,13 +309,13 @@ fn a_job_is_reported_piece_by_piece() {
     assert_eq!(registry.runs(&key(7)).unwrap().len(), 1);
     // The scheduler reuses the job ID.
     let whole = update(RecordUpdate { start: Some(at(500)), ..new() }, 501);
-    assert_eq!((whole.job.state, whole.job.account), (JobState::Running, None));
+    assert_eq!((whole.job.state, whole.job.facts.account), (JobState::Running, None));
     assert_eq!(registry.runs(&key(7)).unwrap().len(), 2);
     // An update of the first submission, by its time.
-    let first = RecordUpdate { submit: Some(at(10)), account: Some("chemistry".into()), ..new() };
+    let first = RecordUpdate { submit: Some(at(10)), facts: of_account("chemistry"), ..new() };
     update(first, 600);
     let runs = registry.runs(&key(7)).unwrap();
-    assert_eq!((runs.len(), runs[0].account.as_deref()), (2, Some("chemistry")));
+    assert_eq!((runs.len(), runs[0].facts.account.as_deref()), (2, Some("chemistry")));
 }
 
 #[test]
@@ -306,9 +324,10 @@ fn an_arrays_own_number_stands_for_its_parts() {
     let registry = open(&dir);
     let part = |id, index| Record {
         display_id: format!("40_{index}").into(),
-        part_of: Some(40),
-        array_index: Some(index),
-        ..record(id, 100, None, &["n1"])
+        ..with(
+            record(id, 100, None, &["n1"]),
+            JobFacts { part_of: Some(40), array_index: Some(index), ..JobFacts::default() },
+        )
     };
     registry.ingest(&[part(41, 1), part(42, 2), record(43, 100, None, &[])], at(200)).unwrap();
     let parts = Filter { part_of: Some(40), ..Filter::default() };
@@ -336,11 +355,11 @@ fn a_late_exit_code_decides_how_the_job_ended() {
         registry.job(&key(7)).unwrap().unwrap().state
     };
     let new = || RecordUpdate::new(key(7));
-    let code = |code| RecordUpdate { exit_code: Some(code), ..new() };
+    let code = |code| RecordUpdate { facts: exited(code), ..new() };
     assert_eq!(update(RecordUpdate { start: Some(at(10)), ..new() }), JobState::Running);
     assert_eq!(update(code(1)), JobState::Running, "of a step, it may be");
     assert_eq!(
-        update(RecordUpdate { stop: Some(at(20)), exit_code: Some(0), ..new() }),
+        update(RecordUpdate { stop: Some(at(20)), facts: exited(0), ..new() }),
         JobState::Ended
     );
     assert_eq!(update(code(1)), JobState::Failed);
@@ -348,10 +367,10 @@ fn a_late_exit_code_decides_how_the_job_ended() {
     // An explicit failure outweighs exit code 0, and unrelated updates keep it.
     assert_eq!(update(RecordUpdate { state: Some(JobState::Failed), ..new() }), JobState::Failed);
     assert_eq!(update(code(0)), JobState::Failed);
-    assert_eq!(update(RecordUpdate { account: Some("x".into()), ..new() }), JobState::Failed);
+    assert_eq!(update(RecordUpdate { facts: of_account("x"), ..new() }), JobState::Failed);
     assert_eq!(update(code(3)), JobState::Failed);
     assert_eq!(update(RecordUpdate { state: Some(JobState::Ended), ..new() }), JobState::Ended);
-    assert_eq!(update(RecordUpdate { account: Some("y".into()), ..new() }), JobState::Ended);
+    assert_eq!(update(RecordUpdate { facts: of_account("y"), ..new() }), JobState::Ended);
 }
 
 #[test]
@@ -365,7 +384,7 @@ fn a_submission_reported_later_is_the_same_jobs() {
         let runs = registry.runs(&key(7)).unwrap();
         runs.iter().map(|job| job.submit.map(seconds).unwrap()).collect::<Vec<_>>()
     };
-    update(RecordUpdate { start: Some(at(100)), user: Some("alice".into()), ..new() });
+    update(RecordUpdate { start: Some(at(100)), facts: of_user("alice"), ..new() });
     update(submitted(90));
     assert_eq!(submits(), [90]);
     assert_eq!(registry.job(&key(7)).unwrap().unwrap().state, JobState::Running);
@@ -375,9 +394,9 @@ fn a_submission_reported_later_is_the_same_jobs() {
     // An update of a job that was over before, or of another user, is another submission too.
     let registry = open(&tempfile::tempdir().unwrap());
     let update = |changes: RecordUpdate| registry.ingest_updates(vec![changes], at(500)).unwrap();
-    update(RecordUpdate { start: Some(at(100)), user: Some("alice".into()), ..new() });
+    update(RecordUpdate { start: Some(at(100)), facts: of_user("alice"), ..new() });
     assert_eq!(update(RecordUpdate { stop: Some(at(60)), ..submitted(50) }).new, 1);
-    assert_eq!(update(RecordUpdate { user: Some("bob".into()), ..submitted(90) }).new, 1);
+    assert_eq!(update(RecordUpdate { facts: of_user("bob"), ..submitted(90) }).new, 1);
 }
 
 #[test]
@@ -398,40 +417,16 @@ fn an_end_before_the_start_is_rejected_unless_two_clocks_may_differ() {
 }
 
 #[test]
-fn a_registry_of_an_earlier_build_is_brought_up_to_date() {
+fn a_registry_of_an_earlier_build_is_rejected_and_not_changed() {
     let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("registry.sqlite");
     let old = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/stores/registry-1/jobs.sqlite");
-    std::fs::copy(old, dir.path().join("registry.sqlite")).unwrap();
-    let registry = open(&dir);
-    let place = |a: &str| a.to_owned();
-    let first = vec![place("n1 10-600"), place("n2 12-601")];
-    let runs = [
-        (JobState::Ended, Some(10), Some(601), None, first),
-        (JobState::Running, Some(800), None, None, vec![place("n1 800-...")]),
-    ];
-    assert_eq!(shape(&registry, 7), runs);
-    let listed = registry.list(&Filter::default()).unwrap();
-    let given = |l: &jobs::Listed| format!("{} {:?} {:?}", l.job.key, l.job.user, l.job.exit_code);
-    assert_eq!(
-        listed.iter().map(given).collect::<Vec<_>>(),
-        [
-            "slurm:7 Some(\"alice\") None",
-            "oar:3 Some(\"alice\") None",
-            "local:2 Some(\"1001\") None",
-            "local:1 Some(\"alice\") Some(3)",
-            "slurm:7 Some(\"alice\") None",
-        ]
-    );
-    // Nodes and schedulers continue to report.
-    registry.ingest(&[record(7, 799, None, &["n1", "n3"])], at(900)).unwrap();
-    registry.apply(&[event(7, "n1", 800, Some(950))], at(951)).unwrap();
-    let runs = shape(&registry, 7);
-    assert_eq!(runs[0].3, None);
-    assert_eq!((runs[1].2, runs[1].3.as_deref()), (Some(950), Some("long")));
-    assert_eq!(runs[1].4, ["n1 800-950", "n3 799-950"]);
-    drop(registry);
-    assert_eq!(jobs::verify(&dir.path().join("registry.sqlite")).unwrap(), [""; 0]);
-    assert_eq!(shape(&open(&dir), 7).len(), 2);
+    std::fs::copy(old, &path).unwrap();
+    let opened = Registry::open(&path, Limits::default(), Users::default);
+    let error = opened.map(|_| ()).unwrap_err().to_string();
+    let expected = format!("{}: version 1 is older than 8", path.display());
+    assert!(error.starts_with(&expected), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(old).unwrap());
 }
 
 proptest! {

@@ -77,7 +77,7 @@ fn a_job_starts_and_ends_and_duplicates_change_nothing() {
     let began = registry.apply(std::slice::from_ref(&start), at(11)).unwrap();
     assert_eq!(began, Applied { began: 1, ..Applied::default() });
     let job = registry.job(&start.key).unwrap().unwrap();
-    assert_eq!((job.state, job.user.as_deref()), (JobState::Running, Some("alice")));
+    assert_eq!((job.state, job.facts.user.as_deref()), (JobState::Running, Some("alice")));
     assert_eq!(registry.running().unwrap(), 1);
 
     let ended = registry.apply(std::slice::from_ref(&end), at(91)).unwrap();
@@ -105,7 +105,7 @@ fn a_job_known_by_its_users_name_is_that_users() {
     let own = Filter { uid: Some(1000), ..Filter::default() };
     let jobs: Vec<_> = registry.list(&own).unwrap().into_iter().map(|job| job.job.key).collect();
     assert_eq!(jobs, [key("oar", 7)]);
-    assert_eq!(registry.job(&key("oar", 8)).unwrap().unwrap().uid, None);
+    assert_eq!(registry.job(&key("oar", 8)).unwrap().unwrap().facts.uid, None);
 }
 
 #[test]
@@ -167,9 +167,15 @@ fn local_jobs_have_numbers_of_their_own() {
 
     registry.end_local(first.id, at(20), Some(3)).unwrap();
     let job = registry.job(&first).unwrap().unwrap();
-    assert_eq!((job.state, job.exit_code, job.stop), (JobState::Failed, Some(3), Some(at(20))));
-    assert_eq!((job.name.as_deref(), job.user.as_deref()), (Some("demo"), Some("alice")));
-    assert_eq!(registry.job(&second).unwrap().unwrap().user.as_deref(), Some("1001"));
+    assert_eq!(
+        (job.state, job.facts.exit_code, job.stop),
+        (JobState::Failed, Some(3), Some(at(20)))
+    );
+    assert_eq!(
+        (job.facts.name.as_deref(), job.facts.user.as_deref()),
+        (Some("demo"), Some("alice"))
+    );
+    assert_eq!(registry.job(&second).unwrap().unwrap().facts.user.as_deref(), Some("1001"));
     drop(registry);
 
     let registry = open(&dir);
@@ -218,7 +224,7 @@ fn a_local_job_with_a_killed_command_ends_with_its_cgroup() {
     registry.end_local(job.id, at(45), Some(0)).unwrap();
     let ended = registry.job(&job).unwrap().unwrap();
     assert_eq!(
-        (ended.stop, ended.exit_code, ended.state),
+        (ended.stop, ended.facts.exit_code, ended.state),
         (Some(at(40)), Some(0), JobState::Ended)
     );
 }

@@ -1,6 +1,6 @@
 //! Jobs and allocations.
 
-use crate::{DeviceId, JobKey, Timestamp};
+use crate::{DeviceId, JobFacts, JobKey, Timestamp};
 
 /// State of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,47 +40,15 @@ impl JobState {
     }
 }
 
-/// Amounts of resources; `None` if unknown.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Resources {
-    /// Nodes.
-    pub nodes: Option<u32>,
-    /// Processor cores, over all nodes, as the scheduler counts them.
-    pub cpus: Option<u32>,
-    /// Accelerators, over all nodes.
-    pub gpus: Option<u32>,
-    /// Memory in bytes. Requested: over all nodes; used: the largest of any task.
-    pub memory_bytes: Option<u64>,
-    /// Time in seconds. Requested: the limit; used: from start to stop.
-    pub wall_seconds: Option<f64>,
-    /// Processor time in seconds; only for used resources.
-    pub cpu_seconds: Option<f64>,
-}
-
-/// One run of a job, or a job that has not run. A new run of a reused job ID has another start. Fields that
-/// only a scheduler reports are `None` or empty without its report.
+/// One run of a job, or a job that has not run. A new run of a reused job ID has another start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     /// The job.
     pub key: JobKey,
     /// The job ID as written by its scheduler, such as `123_4`.
     pub display_id: Box<str>,
-    /// Login name, or the ID of a user without one.
-    pub user: Option<Box<str>>,
-    /// User ID on the nodes.
-    pub uid: Option<u32>,
-    /// The account charged.
-    pub account: Option<Box<str>>,
-    /// Colmet's and OAR's project.
-    pub project: Option<Box<str>>,
-    /// Name given by the user.
-    pub name: Option<Box<str>>,
-    /// The queue or partition.
-    pub queue: Option<Box<str>>,
     /// Its state.
     pub state: JobState,
-    /// The scheduler's own word for the state.
-    pub state_word: Option<Box<str>>,
     /// Submission time.
     pub submit: Option<Timestamp>,
     /// Start on its nodes; if no node observed it, the scheduler's start. `None` while the job waits, and
@@ -88,18 +56,9 @@ pub struct Job {
     pub start: Option<Timestamp>,
     /// End.
     pub stop: Option<Timestamp>,
-    /// Exit status of the job's command: an exit code, or 128 plus a signal.
-    pub exit_code: Option<i32>,
-    /// ID of the array or heterogeneous job that contains it.
-    pub part_of: Option<i64>,
-    /// Index in its array.
-    pub array_index: Option<i64>,
-    /// Types given at submission.
-    pub types: Vec<Box<str>>,
-    /// Requested resources.
-    pub requested: Resources,
-    /// Used resources, as reported by the scheduler.
-    pub used: Resources,
+    /// The other facts. Nodes also report the user and the user ID; `user` is the ID of a user without a
+    /// name.
+    pub facts: JobFacts,
 }
 
 /// A node's observation of a job: it started, it ended, or it exists when the agent starts. A duplicate

@@ -12,6 +12,7 @@ mod gap;
 mod hosts;
 mod increase;
 mod job;
+mod job_facts;
 mod labels;
 mod metric;
 mod names;
@@ -26,7 +27,8 @@ pub use batch::{Batch, BatchError, Boot, SAMPLES_PER_BATCH_MAX, SeriesEntry, Ser
 pub use gap::{Cause, Gap};
 pub use hosts::{HostsError, expand_hosts};
 pub use increase::{Increase, Point, increase, increases};
-pub use job::{Allocation, Job, JobEvent, JobState, OomKill, REJECTED_REQUEST, Resources};
+pub use job::{Allocation, Job, JobEvent, JobState, OomKill, REJECTED_REQUEST};
+pub use job_facts::{FactColumn, FactKind, FactValue, JobFacts, Resources};
 pub use labels::{LABELS_BYTES_MAX, Labels, LabelsError};
 pub use metric::{Kind, METRIC_NAME_BYTES_MAX, Metric, MetricError, Unit};
 pub use names::{

@@ -32,7 +32,6 @@ pub use engine::query_engine::{
 pub use lists::listing::gap;
 pub use lists::marks::{SeenMark, SeenMarks};
 pub use lists::nodes::{judge, patience};
-pub use lists::shown::shown;
 pub use reports::job_end::how_it_ended;
 pub use rows::slices::AsRate;
 pub use rows::table_rows::{Line, RowBatch, RowQuery, Rows, StartRow, View};

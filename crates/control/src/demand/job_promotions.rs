@@ -28,7 +28,7 @@ fn is_rejected(value: &str) -> bool {
 /// Returns the expressions that the job requests. A dropped part of the request appears as a reason,
 /// which the owner's list of promotions shows.
 fn expressions(job: &RunningJob) -> Vec<String> {
-    let words = job.types.iter().flat_map(|words| words.split_whitespace());
+    let words = job.facts.types.iter().flatten().flat_map(|words| words.split_whitespace());
     let by_words = words.filter_map(|word| match word.strip_prefix(REQUEST_PREFIX)? {
         "" => Some(ALL),
         rest => rest.strip_prefix('='),
@@ -95,10 +95,10 @@ impl Rule {
             names.is_empty() || name.as_ref().is_some_and(|name| names.contains(name))
         };
         (self.clusters.is_empty() || self.clusters.contains(&job.key.cluster))
-            && one_of(&self.users, &job.user)
-            && one_of(&self.accounts, &job.account)
-            && one_of(&self.projects, &job.project)
-            && one_of(&self.queues, &job.queue)
+            && one_of(&self.users, &job.facts.user)
+            && one_of(&self.accounts, &job.facts.account)
+            && one_of(&self.projects, &job.facts.project)
+            && one_of(&self.queues, &job.facts.queue)
     }
 }
 
@@ -146,7 +146,7 @@ pub fn wanted(jobs: &[RunningJob], rules: &[Rule]) -> Vec<Wanted> {
         }));
     }
     for job in jobs {
-        let user = job.user.as_deref().unwrap_or("the job's user");
+        let user = job.facts.user.as_deref().unwrap_or("the job's user");
         for metric in expressions(job) {
             all.extend(of_job(job, None, &metric, user, Origin::Job));
         }
@@ -179,7 +179,7 @@ fn of_job(
         by: by.into(),
         origin,
         job: Some(job.key.to_string().into()),
-        uid: job.uid,
+        uid: job.facts.uid,
         since: job.start,
     };
     lists.map(one).collect()
@@ -188,21 +188,23 @@ fn of_job(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{JobId, JobKey};
+    use model::{JobFacts, JobId, JobKey};
 
     fn job(types: &[&str], nodes: &[&str]) -> RunningJob {
         RunningJob {
             key: JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(7).unwrap() },
-            user: Some("alice".into()),
-            uid: Some(1000),
-            account: None,
-            project: Some("solver".into()),
-            queue: Some("gpu".into()),
-            types: types.iter().map(|word| (*word).into()).collect(),
             monitor: Vec::new(),
             nodes: nodes.iter().map(|node| DeviceId::new(node).unwrap()).collect(),
             start: Some(Timestamp(1_000_000)),
             until: Some(Timestamp(61_000_000)),
+            facts: JobFacts {
+                user: Some("alice".into()),
+                uid: Some(1000),
+                project: Some("solver".into()),
+                queue: Some("gpu".into()),
+                types: Some(types.iter().map(|word| (*word).into()).collect()),
+                ..JobFacts::default()
+            },
         }
     }
 

@@ -351,17 +351,14 @@ fn record(id: i64, state: JobState, types: &[&str]) -> Record {
         memory_bytes: None,
     };
     let key = JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(id).unwrap() };
-    Record {
-        user: Some("alice".into()),
-        uid: Some(1000),
-        queue: Some("gpu".into()),
-        start: Some(at(10)),
-        stop: (state == JobState::Ended).then_some(at(100)),
-        types: types.iter().map(|word| (*word).into()).collect(),
-        requested: Resources { wall_seconds: Some(3600.0), ..Resources::default() },
-        nodes: vec![share("n2"), share("n1")],
-        ..Record::new(key, at(0), state)
-    }
+    let mut record = Record::new(key, at(0), state);
+    (record.start, record.stop) = (Some(at(10)), (state == JobState::Ended).then_some(at(100)));
+    record.nodes = vec![share("n2"), share("n1")];
+    let facts = &mut record.facts;
+    (facts.user, facts.uid, facts.queue) = (Some("alice".into()), Some(1000), Some("gpu".into()));
+    facts.types = Some(types.iter().map(|word| (*word).into()).collect());
+    facts.requested = Resources { wall_seconds: Some(3600.0), ..Resources::default() };
+    record
 }
 
 /// Makes promotions follow the known jobs.
@@ -466,7 +463,7 @@ fn a_request_in_the_environment_is_not_that_of_another_users_job_of_the_id() {
     registry.apply(&[others(None)], at(501)).unwrap();
     let requested = || -> Vec<_> {
         let facts = registry.running_jobs().unwrap();
-        facts.into_iter().map(|job| (job.uid, job.monitor)).collect()
+        facts.into_iter().map(|job| (job.facts.uid, job.monitor)).collect()
     };
     assert!(requested().iter().any(|(uid, _)| *uid == Some(2000)));
     assert!(requested().iter().all(|(_, monitor)| monitor.is_empty()), "{:?}", requested());

@@ -288,23 +288,10 @@ mod tests {
             display_id: id.to_string(),
             user: Some("alice".to_owned()),
             uid: Some(1000),
-            account: None,
-            project: None,
-            name: None,
-            queue: None,
             state: "running".to_owned(),
-            state_word: None,
-            submit: None,
             start: Some(1_767_706_500.0),
-            stop: None,
-            exit_code: None,
-            part_of: None,
-            array_index: None,
-            types: Vec::new(),
-            requested: api::Resources::default(),
-            used: api::Resources::default(),
             devices: vec!["n1".to_owned()],
-            usage: None,
+            ..api::Job::default()
         }
     }
 

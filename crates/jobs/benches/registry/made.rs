@@ -2,7 +2,7 @@
 
 use super::{BEGIN, NODES};
 use jobs::{NodeShare, Record, Resources, Step};
-use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, Timestamp};
+use model::{ClusterId, DeviceId, JobEvent, JobFacts, JobId, JobKey, JobState, Timestamp};
 
 /// The random generator SplitMix64 by Sebastiano Vigna.
 pub(crate) struct Random(pub(crate) u64);
@@ -48,26 +48,9 @@ pub(crate) fn made(id: i64, submit: i64, random: &mut Random) -> Made {
         key: JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(id).unwrap() },
         submit: at(submit),
         display_id: Box::default(),
-        part_of: None,
-        array_index: None,
-        user: Some(format!("user{user}").into()),
-        uid: Some(u32::try_from(10_000 + user).unwrap()),
-        account: Some(format!("account{}", user % 40).into()),
-        project: Some(format!("project{project}").into()),
-        name: Some(format!("solve-{}", id % 977).into()),
-        queue: Some(match queue {
-            0 => "rare".into(),
-            1..1000 => "short".into(),
-            _ => "long".into(),
-        }),
         state: JobState::Running,
-        state_word: "RUNNING".into(),
         start: Some(at(start)),
         stop: None,
-        exit_code: None,
-        types: Vec::new(),
-        requested: Resources { cpus: Some(32), wall_seconds: Some(7200.0), ..Resources::default() },
-        used: Resources::default(),
         nodes: nodes.collect(),
         steps: vec![Step {
             id: "batch".into(),
@@ -77,6 +60,25 @@ pub(crate) fn made(id: i64, submit: i64, random: &mut Random) -> Made {
             stop: None,
             exit_code: None,
         }],
+        facts: JobFacts {
+            user: Some(format!("user{user}").into()),
+            uid: Some(u32::try_from(10_000 + user).unwrap()),
+            account: Some(format!("account{}", user % 40).into()),
+            project: Some(format!("project{project}").into()),
+            name: Some(format!("solve-{}", id % 977).into()),
+            queue: Some(match queue {
+                0 => "rare".into(),
+                1..1000 => "short".into(),
+                _ => "long".into(),
+            }),
+            state_word: Some("RUNNING".into()),
+            requested: Resources {
+                cpus: Some(32),
+                wall_seconds: Some(7200.0),
+                ..Resources::default()
+            },
+            ..JobFacts::default()
+        },
     };
     Made { record, stop: at(stop) }
 }
@@ -84,7 +86,13 @@ pub(crate) fn made(id: i64, submit: i64, random: &mut Random) -> Made {
 impl Made {
     pub(crate) fn waiting(&self) -> Record {
         let (state, state_word) = (JobState::Waiting, "PENDING".into());
-        Record { state, state_word, start: None, nodes: Vec::new(), ..self.record.clone() }
+        Record {
+            state,
+            start: None,
+            nodes: Vec::new(),
+            facts: JobFacts { state_word: Some(state_word), ..self.record.facts.clone() },
+            ..self.record.clone()
+        }
     }
 
     pub(crate) fn ended(&self) -> Record {
@@ -94,7 +102,16 @@ impl Made {
             0 => (JobState::Failed, "FAILED".into(), Some(1)),
             _ => (JobState::Ended, "COMPLETED".into(), Some(0)),
         };
-        Record { state, state_word, stop, exit_code, ..self.record.clone() }
+        Record {
+            state,
+            stop,
+            facts: JobFacts {
+                state_word: Some(state_word),
+                exit_code,
+                ..self.record.facts.clone()
+            },
+            ..self.record.clone()
+        }
     }
 
     pub(crate) fn events(&self, ended: bool) -> impl Iterator<Item = JobEvent> {
@@ -103,7 +120,7 @@ impl Made {
             display_id: self.record.key.id.to_string().into(),
             device: share.device.clone(),
             user: None,
-            uid: self.record.uid,
+            uid: self.record.facts.uid,
             start: self.record.start.unwrap(),
             stop: ended.then_some(self.stop),
             monitor: None,

@@ -19,7 +19,7 @@ use jobs::{
     Registry, Role, Users, Window,
 };
 use made::{Made, Random, made};
-use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, Timestamp};
+use model::{ClusterId, DeviceId, JobEvent, JobFacts, JobId, JobKey, JobState, Timestamp};
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -444,7 +444,10 @@ fn one_by_one(
     });
     ingest_all(out, "a record is amended", |nth| {
         let name = Some(format!("again-{nth}").into());
-        let amendment = RecordUpdate { name, ..RecordUpdate::new(job(nth).record.key.clone()) };
+        let amendment = RecordUpdate {
+            facts: JobFacts { name, ..JobFacts::default() },
+            ..RecordUpdate::new(job(nth).record.key.clone())
+        };
         assert_eq!(registry.ingest_updates(vec![amendment], now).unwrap().changed, 1);
     });
     ingest_all(out, "its nodes tell its start", |nth| {

@@ -27,6 +27,19 @@ pub enum RegistryError {
         /// The latest version that this program supports.
         known: i64,
     },
+    /// An earlier program wrote the file.
+    #[error(
+        "{path}: version {found} is older than {known}, the only one that this program supports; use \
+         the program that wrote it, or begin with an empty data directory"
+    )]
+    Older {
+        /// The file.
+        path: PathBuf,
+        /// The version of the file.
+        found: i64,
+        /// The version that this program supports.
+        known: i64,
+    },
     /// SQLite fails to read or write.
     #[error("the registry of jobs failed: {0}")]
     Sqlite(#[from] rusqlite::Error),

@@ -12,74 +12,42 @@
 //!
 //! The class is a generated column, so no writer can omit it.
 
-/// Defines the `class` column. Class 0 lasts up to 64 s, each further class 4 times as long. Class 10
-/// is longer or still open. The table `spans` holds the same limits for queries.
-macro_rules! class {
-    ($open:literal, $long:literal) => {
-        concat!(
-            "class INTEGER GENERATED ALWAYS AS (CASE WHEN ",
-            $open,
-            " THEN 10 ELSE (",
-            $long,
-            " > 64000000) + (",
-            $long,
-            " > 256000000) + (",
-            $long,
-            " > 1024000000) + (",
-            $long,
-            " > 4096000000) + (",
-            $long,
-            " > 16384000000) + (",
-            $long,
-            " > 65536000000) + (",
-            $long,
-            " > 262144000000) + (",
-            $long,
-            " > 1048576000000) + (",
-            $long,
-            " > 4194304000000) + (",
-            $long,
-            " > 16777216000000) END) VIRTUAL;\n"
-        )
-    };
+/// The last class: longer than all others, or still open.
+const LAST: i64 = 10;
+
+/// Maximum duration of each class but the last, in microseconds: 64 s, and each further class 4 times as
+/// long.
+fn reaches() -> impl Iterator<Item = (i64, i64)> {
+    (0..LAST).map(|class| (class, 64_000_000 << (2 * class)))
 }
 
-/// Version 4 of the schema. The columns `project` and `queue` copy the record, as `account` and `name`
-/// do. `told_start` and `told_stop` are the record's times. The class of a run covers the first to the
-/// last time that nodes or the scheduler report. A device without an agent counts for the run during
-/// the scheduler's times.
-pub(crate) const INDEXES: &str = concat!(
-    "
-CREATE TABLE spans (
-    class INTEGER PRIMARY KEY,
-    reach INTEGER NOT NULL
-) STRICT;
-INSERT INTO spans VALUES (0, 64000000), (1, 256000000), (2, 1024000000), (3, 4096000000),
-    (4, 16384000000), (5, 65536000000), (6, 262144000000), (7, 1048576000000), (8, 4194304000000),
-    (9, 16777216000000), (10, 4611686018427387904);
-ALTER TABLE runs ADD COLUMN project TEXT;
-ALTER TABLE runs ADD COLUMN queue TEXT;
-ALTER TABLE runs ADD COLUMN told_start INTEGER;
-ALTER TABLE runs ADD COLUMN told_stop INTEGER;
-UPDATE runs SET project = o.project, queue = o.queue, told_start = o.start, told_stop = o.stop
-    FROM records o WHERE o.record = runs.record;
-ALTER TABLE runs ADD COLUMN ",
-    class!(
-        "stop IS NULL OR (told_start IS NOT NULL AND told_stop IS NULL)",
-        "(max(stop, coalesce(told_stop, stop)) - min(start, coalesce(told_start, start)))"
-    ),
-    "ALTER TABLE visits ADD COLUMN ",
-    class!("stop IS NULL", "(stop - start)"),
-    "ALTER TABLE shares ADD COLUMN ",
-    class!("start IS NULL OR stop IS NULL", "(stop - start)"),
-    "
-DROP INDEX runs_open;
-DROP INDEX runs_uid;
-DROP INDEX runs_account;
-DROP INDEX runs_cluster_account;
-DROP INDEX visits_device;
-DROP INDEX shares_device;
+/// The `class` column of a table: which rows have no end, and the duration of the others.
+pub(crate) fn class(open: &str, long: &str) -> String {
+    let steps: Vec<_> = reaches().map(|(_, reach)| format!("({long} > {reach})")).collect();
+    let steps = steps.join(" + ");
+    format!(
+        "class INTEGER GENERATED ALWAYS AS (CASE WHEN {open} THEN {LAST} ELSE {steps} END) VIRTUAL"
+    )
+}
+
+/// The table `spans`, which holds the maximum duration of each class for queries, and the indexes.
+pub(crate) fn tables() -> String {
+    let spans: Vec<_> = reaches().map(|(class, reach)| format!("({class}, {reach})")).collect();
+    format!(
+        "CREATE TABLE spans (
+            class INTEGER PRIMARY KEY,
+            reach INTEGER NOT NULL
+        ) STRICT;
+        INSERT INTO spans VALUES {}, ({LAST}, {});
+        {INDEXES}",
+        spans.join(", "),
+        1_i64 << 62
+    )
+}
+
+const INDEXES: &str = "
 CREATE INDEX runs_open ON runs (start DESC, cluster, id) WHERE stop IS NULL;
+CREATE INDEX runs_newest ON runs (start DESC, cluster, id);
 CREATE INDEX runs_failed ON runs (start DESC, cluster, id)
     WHERE coalesce(exit_code, 0) <> 0 OR told IS 'failed';
 CREATE INDEX runs_cluster ON runs (cluster, start DESC, id);
@@ -96,8 +64,7 @@ CREATE INDEX visits_device ON visits (device, class, start, stop);
 CREATE INDEX visits_time ON visits (class, start, stop);
 CREATE INDEX shares_device ON shares (device, class, start, stop);
 CREATE INDEX shares_time ON shares (class, start, stop);
-"
-);
+";
 
 /// Condition for failed runs. It repeats the condition of the index `runs_failed` exactly.
 pub(crate) const FAILED: &str = "(coalesce(r.exit_code, 0) <> 0 OR r.told IS 'failed')";

@@ -3,7 +3,7 @@
 //! The scheduler is the authority for owner, reason and request. The cgroups of the nodes are the
 //! authority for place and time ([`model::JobEvent`]).
 
-use model::{DeviceId, JobKey, JobState, Resources, Timestamp};
+use model::{DeviceId, JobFacts, JobKey, JobState, Timestamp};
 
 /// A record of one submission of a job. A later record of the same submission replaces the earlier one:
 /// schedulers correct their data, sometimes late.
@@ -16,39 +16,14 @@ pub struct Record {
     pub submit: Timestamp,
     /// The job ID in the scheduler's notation, such as `123_4`. Empty: the same as the ID.
     pub display_id: Box<str>,
-    /// The ID of the array or heterogeneous job of which this job is a part.
-    pub part_of: Option<i64>,
-    /// The array index, for an element of an array.
-    pub array_index: Option<i64>,
-    /// The login name.
-    pub user: Option<Box<str>>,
-    /// The user ID, if the scheduler reports it.
-    pub uid: Option<u32>,
-    /// The account that pays.
-    pub account: Option<Box<str>>,
-    /// The project (Colmet, OAR).
-    pub project: Option<Box<str>>,
-    /// The job name that the user chose.
-    pub name: Option<Box<str>>,
-    /// The queue or partition.
-    pub queue: Option<Box<str>>,
     /// The state.
     pub state: JobState,
-    /// The scheduler's own name of the state, such as `COMPLETING` or `Hold`.
-    pub state_word: Box<str>,
     /// Time of the start. `None` while the job waits, and for a job that ended without starting.
     pub start: Option<Timestamp>,
     /// Time of the end.
     pub stop: Option<Timestamp>,
-    /// The exit code, or 128 plus a signal.
-    pub exit_code: Option<i32>,
-    /// Words of the submission. OAR: types such as `besteffort` or `monitor=perf_.*`. Slurm: the words of
-    /// `--comment`.
-    pub types: Vec<Box<str>>,
-    /// Requested resources.
-    pub requested: Resources,
-    /// Used resources as the scheduler reports them.
-    pub used: Resources,
+    /// The other facts.
+    pub facts: JobFacts,
     /// The devices, with the part of each that the job has. Empty while the job waits.
     pub nodes: Vec<NodeShare>,
     /// The steps, if the scheduler has steps.
@@ -62,22 +37,10 @@ impl Record {
             key,
             submit,
             display_id: Box::default(),
-            part_of: None,
-            array_index: None,
-            user: None,
-            uid: None,
-            account: None,
-            project: None,
-            name: None,
-            queue: None,
             state,
-            state_word: Box::default(),
             start: None,
             stop: None,
-            exit_code: None,
-            types: Vec::new(),
-            requested: Resources::default(),
-            used: Resources::default(),
+            facts: JobFacts::default(),
             nodes: Vec::new(),
             steps: Vec::new(),
         }

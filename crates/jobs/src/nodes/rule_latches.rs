@@ -11,10 +11,9 @@ use std::sync::Arc;
 /// Maximum number of stored latches. The most recent ones stay. A latch takes about 150 bytes.
 pub const LATCHES_MAX: usize = 100_000;
 
-/// The table. The server creates it in any registry that lacks it, including those that an earlier
-/// program still uses. A node series has an empty `cluster` and the `job` 0.
+/// The table. A node series has an empty `cluster` and the `job` 0.
 pub(crate) const TABLES: &str = "
-CREATE TABLE IF NOT EXISTS latches (
+CREATE TABLE latches (
     rule TEXT NOT NULL,
     digest INTEGER NOT NULL,
     device TEXT NOT NULL,
@@ -25,7 +24,7 @@ CREATE TABLE IF NOT EXISTS latches (
     at INTEGER NOT NULL,
     PRIMARY KEY (rule, digest, device, metric, labels, cluster, job)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS latches_at ON latches (at);
+CREATE INDEX latches_at ON latches (at);
 ";
 
 /// A rule that fired on a series.

@@ -24,7 +24,11 @@ const ACCOUNTS_MAX: i64 = 100_000;
 /// Maximum number of users that people add to one account.
 const USERS_MAX: i64 = 10_000;
 
-/// The tables. A job that a user registered themselves creates no member: they could name any account.
+/// The tables. Only a record's own user ID (`record_uid`) creates a member: the user ID of a run may come
+/// from a node, and who registers a job could name any account. Members by job leave when their jobs do.
+/// `runs` counts the user's runs on the account since they joined. Only when it drops to 0 do the
+/// triggers search for another run there. `last` is the start of the latest run. Each `+` keeps SQLite on
+/// the index of a user's runs, which are fewer than an account's.
 pub(crate) const TABLES: &str = "
 CREATE TABLE accounts (
     cluster TEXT NOT NULL,
@@ -37,92 +41,16 @@ CREATE TABLE account_users (
     name TEXT NOT NULL,
     uid INTEGER NOT NULL,
     role TEXT NOT NULL CHECK (role IN ('told', 'member', 'manager', 'removed')),
+    runs INTEGER NOT NULL DEFAULT 0,
+    last INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (cluster, name, uid)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX account_users_uid ON account_users (uid);
-CREATE INDEX runs_cluster_account ON runs (cluster, account, start) WHERE account IS NOT NULL;
 CREATE VIEW account_sight AS
     SELECT u.uid, u.cluster, u.name AS account,
         CASE u.role WHEN 'manager' THEN 'all' ELSE a.members_see END AS sees
     FROM account_users u JOIN accounts a ON a.cluster = u.cluster AND a.name = u.name
     WHERE u.role = 'manager' OR (u.role <> 'removed' AND a.members_see <> 'nothing');
-INSERT INTO accounts (cluster, name)
-    SELECT DISTINCT cluster, account FROM runs
-    WHERE account IS NOT NULL AND uid IS NOT NULL AND registered = 0;
-INSERT INTO account_users
-    SELECT DISTINCT cluster, account, uid, 'told' FROM runs
-    WHERE account IS NOT NULL AND uid IS NOT NULL AND registered = 0;
-CREATE TRIGGER member_told AFTER INSERT ON runs
-WHEN NEW.account IS NOT NULL AND NEW.uid IS NOT NULL AND NEW.registered = 0 BEGIN
-    INSERT OR IGNORE INTO accounts (cluster, name) VALUES (NEW.cluster, NEW.account);
-    INSERT OR IGNORE INTO account_users VALUES (NEW.cluster, NEW.account, NEW.uid, 'told');
-END;
-CREATE TRIGGER member_told_later AFTER UPDATE OF account, uid ON runs
-WHEN NEW.account IS NOT NULL AND NEW.uid IS NOT NULL AND NEW.registered = 0 BEGIN
-    INSERT OR IGNORE INTO accounts (cluster, name) VALUES (NEW.cluster, NEW.account);
-    INSERT OR IGNORE INTO account_users VALUES (NEW.cluster, NEW.account, NEW.uid, 'told');
-END;
-";
-
-/// Version 4: members by job leave when their jobs do. `runs` counts the user's runs on the account
-/// since they joined. Only when it drops to 0 do the triggers search for another run there. `last` is the
-/// start of the latest run. Each `+` keeps SQLite on the index of a user's runs, which are fewer than an
-/// account's.
-pub(crate) const LEAVING: &str = "
-ALTER TABLE account_users ADD COLUMN runs INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE account_users ADD COLUMN last INTEGER NOT NULL DEFAULT 0;
-INSERT INTO account_users (cluster, name, uid, role, runs, last)
-    SELECT cluster, account, uid, 'told', count(*), max(start) FROM runs
-    WHERE account IS NOT NULL AND uid IS NOT NULL AND registered = 0 GROUP BY 1, 2, 3
-    ON CONFLICT DO UPDATE SET runs = excluded.runs, last = excluded.last;
-DELETE FROM account_users WHERE role = 'told' AND runs = 0;
-DROP TRIGGER member_told;
-DROP TRIGGER member_told_later;
-CREATE TRIGGER member_told AFTER INSERT ON runs
-WHEN NEW.account IS NOT NULL AND NEW.uid IS NOT NULL AND NEW.registered = 0 BEGIN
-    INSERT OR IGNORE INTO accounts (cluster, name) VALUES (NEW.cluster, NEW.account);
-    INSERT INTO account_users (cluster, name, uid, role, runs, last)
-        VALUES (NEW.cluster, NEW.account, NEW.uid, 'told', 1, NEW.start)
-        ON CONFLICT DO UPDATE SET runs = runs + 1, last = max(last, excluded.last);
-END;
-CREATE TRIGGER member_told_later AFTER UPDATE OF account, uid ON runs
-WHEN NEW.registered = 0 AND (NEW.account IS NOT OLD.account OR NEW.uid IS NOT OLD.uid) BEGIN
-    INSERT OR IGNORE INTO accounts (cluster, name) SELECT NEW.cluster, NEW.account
-        WHERE NEW.account IS NOT NULL AND NEW.uid IS NOT NULL;
-    INSERT INTO account_users (cluster, name, uid, role, runs, last)
-        SELECT NEW.cluster, NEW.account, NEW.uid, 'told', 1, NEW.start
-        WHERE NEW.account IS NOT NULL AND NEW.uid IS NOT NULL
-        ON CONFLICT DO UPDATE SET runs = runs + 1, last = max(last, excluded.last);
-    UPDATE account_users SET runs = runs - 1
-        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.uid;
-    DELETE FROM account_users
-        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.uid AND role = 'told'
-        AND runs <= 0 AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.uid = OLD.uid
-            AND +r.cluster = OLD.cluster AND +r.account = OLD.account AND r.registered = 0);
-END;
-CREATE TRIGGER member_untold AFTER DELETE ON runs
-WHEN OLD.account IS NOT NULL AND OLD.uid IS NOT NULL AND OLD.registered = 0 BEGIN
-    UPDATE account_users SET runs = runs - 1
-        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.uid;
-    DELETE FROM account_users
-        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.uid AND role = 'told'
-        AND runs <= 0 AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.uid = OLD.uid
-            AND +r.cluster = OLD.cluster AND +r.account = OLD.account AND r.registered = 0);
-END;
-";
-
-/// Version 7: only a record's own user ID creates a member. `record_uid` is the user ID in the run's
-/// record; `uid` may come from a node. The migration removes members by node reports.
-pub(crate) const BY_RECORD: &str = "
-DROP TRIGGER member_told;
-DROP TRIGGER member_told_later;
-DROP TRIGGER member_untold;
-ALTER TABLE runs ADD COLUMN record_uid INTEGER;
-UPDATE runs SET record_uid = o.uid FROM records o WHERE o.record = runs.record;
-UPDATE account_users SET runs = (SELECT count(*) FROM runs r WHERE r.uid = account_users.uid
-    AND +r.record_uid = account_users.uid AND +r.cluster = account_users.cluster
-    AND +r.account = account_users.name AND r.registered = 0);
-DELETE FROM account_users WHERE role = 'told' AND runs = 0;
 CREATE TRIGGER member_told AFTER INSERT ON runs
 WHEN NEW.account IS NOT NULL AND NEW.record_uid IS NOT NULL AND NEW.registered = 0 BEGIN
     INSERT OR IGNORE INTO accounts (cluster, name) VALUES (NEW.cluster, NEW.account);

@@ -22,22 +22,8 @@ const NAMES_MAX: i64 = 200_000;
 /// The `cluster` value of names from the name service.
 const EVERY_CLUSTER: &str = "";
 
-/// Version 4 of the table. Version 7 replaces it.
+/// The table. `cluster` is empty for names from the name service.
 pub(crate) const TABLES: &str = "
-CREATE TABLE names (
-    name TEXT PRIMARY KEY,
-    uid INTEGER NOT NULL,
-    told INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE INDEX names_uid ON names (uid, told);
-CREATE INDEX names_told ON names (told);
-CREATE INDEX runs_unnumbered ON runs (user) WHERE uid IS NULL AND user IS NOT NULL;
-";
-
-/// Version 7: names are stored by cluster. `cluster` is empty for names from the name service. The
-/// migration keeps an earlier name for each cluster that has a record with the same pair.
-pub(crate) const BY_CLUSTER: &str = "
-ALTER TABLE names RENAME TO names_before;
 CREATE TABLE names (
     cluster TEXT NOT NULL,
     name TEXT NOT NULL,
@@ -45,13 +31,8 @@ CREATE TABLE names (
     told INTEGER NOT NULL,
     PRIMARY KEY (cluster, name)
 ) STRICT, WITHOUT ROWID;
-INSERT OR IGNORE INTO names (cluster, name, uid, told)
-    SELECT o.cluster, n.name, n.uid, n.told FROM records o
-    JOIN names_before n ON n.name = o.user AND n.uid = o.uid;
-DROP TABLE names_before;
 CREATE INDEX names_uid ON names (uid, cluster, told);
 CREATE INDEX names_told ON names (cluster, told);
-DROP INDEX runs_unnumbered;
 CREATE INDEX runs_unnumbered ON runs (user, cluster, record IS NULL)
     WHERE uid IS NULL AND user IS NOT NULL;
 ";

@@ -16,8 +16,7 @@ use std::collections::{BTreeSet, HashMap};
 pub type Span = (Timestamp, Option<Timestamp>);
 
 /// The table of verified presence of registered runs. It holds the time range in which an agent or the
-/// kernel observed the run on its device. Runs registered before this table existed have no row, as no
-/// verification was stored then.
+/// kernel observed the run on its device.
 pub(crate) const TABLES: &str = "
 CREATE TABLE proven (
     run INTEGER PRIMARY KEY REFERENCES runs (run) ON DELETE CASCADE,

@@ -13,7 +13,7 @@ use crate::common::sql_parts::{Clauses, device};
 use crate::matching::visits::TOGETHER;
 use crate::people::accounts;
 use crate::presence::granted::Grants;
-use crate::queries::job_lookup::{COLUMNS, RUNS, job};
+use crate::queries::job_lookup::{job, select};
 use crate::{AccessLevel, Reader, Registry, RegistryError};
 use model::{ClusterId, DeviceId, Job, JobId, JobKey, JobState, Timestamp};
 use rusqlite::types::Value;
@@ -148,7 +148,7 @@ impl Registry {
 
 /// Returns a run and the row ID of its record.
 fn run_of(db: &Connection, run: i64) -> Result<(Job, Option<i64>), RegistryError> {
-    let mut find = db.prepare_cached(&format!("SELECT {COLUMNS} FROM {RUNS} WHERE r.run = ?1"))?;
+    let mut find = db.prepare_cached(&select("WHERE r.run = ?1"))?;
     let mut rows = find.query([run])?;
     let Some(row) = rows.next()? else {
         return Err(rusqlite::Error::QueryReturnedNoRows.into());

@@ -6,7 +6,8 @@ use crate::matching::join::{Span, within};
 use crate::people::accounts;
 use crate::presence::allocations::allocation_sql;
 use crate::presence::granted::Grants;
-use crate::records::store_records::{resources, shares, state, steps, types};
+use crate::records::store_records::{fact_columns, facts, shares, state, steps};
+use crate::runs::local::SILENT;
 use crate::runs::oom_kills;
 use crate::{
     AccessLevel, DeviceKill, JobName, NodeShare, Reader, Registry, RegistryError, RunsSeen, Step,
@@ -14,16 +15,26 @@ use crate::{
 use model::{Allocation, ClusterId, Job, JobId, JobKey, JobState, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+use std::sync::LazyLock;
 
-pub(crate) const COLUMNS: &str = "r.run, r.record, r.visits > 0, r.told, r.cluster, r.id, r.started, r.start, r.stop,
-    r.spelling, r.user, r.uid, r.account, r.name, r.exit_code, o.submit, o.project, o.queue,
-    coalesce(o.state_word, CASE r.registered WHEN 2 THEN 'NO SIGN OF LIFE' END),
-    o.part_of, o.array_index, o.types,
-    o.requested_nodes, o.requested_cpus, o.requested_gpus, o.requested_memory_bytes,
-    o.requested_wall_seconds, o.requested_cpu_seconds,
-    o.used_nodes, o.used_cpus, o.used_gpus, o.used_memory_bytes, o.used_wall_seconds, o.used_cpu_seconds";
-
-pub(crate) const RUNS: &str = "runs r LEFT JOIN records o ON o.record = r.record";
+/// A query of runs, for [`job`]. A run copies some facts of its record, or has them without one.
+pub(crate) fn select(rest: &str) -> String {
+    static FACTS: LazyLock<String> = LazyLock::new(|| {
+        fact_columns(|name| match name {
+            "user" | "uid" | "account" | "name" | "exit_code" => format!("r.{name}"),
+            "state_word" => {
+                format!("coalesce(o.state_word, CASE r.registered WHEN 2 THEN '{SILENT}' END)")
+            }
+            _ => format!("o.{name}"),
+        })
+    });
+    let facts = &*FACTS;
+    format!(
+        "SELECT r.run, r.record, r.visits > 0, r.told, r.cluster, r.id, r.started, r.start, r.stop,
+             r.spelling, o.submit, {facts}
+         FROM runs r LEFT JOIN records o ON o.record = r.record {rest}"
+    )
+}
 
 /// A run with all known facts.
 #[derive(Clone, Debug, PartialEq)]
@@ -156,7 +167,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn sees_run(&self, reader: Reader, job: &Job) -> Result<AccessLevel, RegistryError> {
-        let owner = (job.uid, job.account.as_deref());
+        let owner = (job.facts.uid, job.facts.account.as_deref());
         accounts::sees(&lock(&self.reader), reader, &job.key.cluster, owner)
     }
 
@@ -206,9 +217,7 @@ impl Registry {
     /// SQLite fails.
     pub fn runs(&self, key: &JobKey) -> Result<Vec<Job>, RegistryError> {
         let reader = lock(&self.reader);
-        let sql = format!(
-            "SELECT {COLUMNS} FROM {RUNS} WHERE r.cluster = ?1 AND r.id = ?2 ORDER BY r.start"
-        );
+        let sql = select("WHERE r.cluster = ?1 AND r.id = ?2 ORDER BY r.start");
         let mut find = reader.prepare_cached(&sql)?;
         let mut rows = find.query(params![key.cluster.as_str(), key.id.get()])?;
         let mut jobs = Vec::new();
@@ -238,17 +247,15 @@ impl Registry {
         reader_of: Reader,
     ) -> Result<Option<RunFacts>, RegistryError> {
         let reader = lock(&self.reader);
-        let sql = format!(
-            "SELECT {COLUMNS} FROM {RUNS} WHERE r.cluster = ?1 AND r.id = ?2 AND r.start <= ?3
-             ORDER BY r.start DESC"
-        );
+        let sql =
+            select("WHERE r.cluster = ?1 AND r.id = ?2 AND r.start <= ?3 ORDER BY r.start DESC");
         let by = by.map_or(i64::MAX, |by| by.0);
         let mut find = reader.prepare_cached(&sql)?;
         let mut rows = find.query(params![key.cluster.as_str(), key.id.get(), by])?;
         let (row, job) = loop {
             let Some(row) = rows.next()? else { return Ok(None) };
             let job = job(row)?;
-            let owner = (job.uid, job.account.as_deref());
+            let owner = (job.facts.uid, job.facts.account.as_deref());
             if accounts::sees(&reader, reader_of, &key.cluster, owner)? == AccessLevel::All {
                 break (row, job);
             }
@@ -374,11 +381,9 @@ pub(crate) fn job(row: &Row<'_>) -> Result<Job, RegistryError> {
     let (seen, recorded): (bool, Option<String>) = (row.get(2)?, row.get(3)?);
     let recorded = recorded.map(|word| state(&word)).transpose()?;
     let start = row.get::<_, bool>(6)?.then_some(()).and(time(7)?);
-    let (stop, uid): (_, Option<u32>) = (time(8)?, row.get(11)?);
-    let exit_code: Option<i32> = row.get(14)?;
-    let user = row.get::<_, Option<Box<str>>>(10)?;
-    let words: Option<String> = row.get(21)?;
-    let failed = exit_code.unwrap_or(0) != 0 || recorded == Some(JobState::Failed);
+    let (stop, mut facts) = (time(8)?, facts(row, 11)?);
+    facts.user = facts.user.or_else(|| facts.uid.map(|uid| uid.to_string().into()));
+    let failed = facts.exit_code.unwrap_or(0) != 0 || recorded == Some(JobState::Failed);
     // The same rule as `list::STATE`.
     let state = match (recorded, stop) {
         (Some(recorded), _) if !seen => recorded,
@@ -389,22 +394,10 @@ pub(crate) fn job(row: &Row<'_>) -> Result<Job, RegistryError> {
     Ok(Job {
         key: key(row.get(4)?, row.get(5)?)?,
         display_id: row.get(9)?,
-        user: user.or_else(|| uid.map(|uid| uid.to_string().into())),
-        uid,
-        account: row.get(12)?,
-        project: row.get(16)?,
-        name: row.get(13)?,
-        queue: row.get(17)?,
         state,
-        state_word: row.get(18)?,
-        submit: time(15)?,
+        submit: time(10)?,
         start,
         stop,
-        exit_code,
-        part_of: row.get(19)?,
-        array_index: row.get(20)?,
-        types: words.map(|words| types(&words)).unwrap_or_default(),
-        requested: resources(row, 22)?,
-        used: resources(row, 28)?,
+        facts,
     })
 }

@@ -1,28 +1,18 @@
 //! Running jobs, with the facts that promotions depend on.
 
 use crate::{Filter, Listed, Registry, RegistryError};
-use model::{ClusterId, DeviceId, JobKey, JobState, Timestamp};
+use model::{ClusterId, DeviceId, JobFacts, JobKey, JobState, Timestamp};
 
 /// Time that a scheduler may let a job run beyond its limit: 10 min.
 const GRACE_US: i64 = 10 * 60 * Timestamp::SECOND;
 
 /// The facts of a running job that promotions depend on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RunningJob {
     /// The job.
     pub key: JobKey,
-    /// The login name.
-    pub user: Option<Box<str>>,
-    /// The user ID.
-    pub uid: Option<u32>,
-    /// The account that pays.
-    pub account: Option<Box<str>>,
-    /// The project.
-    pub project: Option<Box<str>>,
-    /// The queue or partition.
-    pub queue: Option<Box<str>>,
-    /// Words of the submission.
-    pub types: Vec<Box<str>>,
+    /// What its scheduler reports.
+    pub facts: JobFacts,
     /// Environment requests that nodes read, each value once.
     pub monitor: Vec<Box<str>>,
     /// The nodes of the job.
@@ -37,18 +27,13 @@ impl RunningJob {
     /// Collects the facts of a running job from its scheduler and its nodes.
     fn of(listed: Listed) -> Self {
         let Listed { job, devices } = listed;
-        let limit = job.requested.wall_seconds.filter(|s| (0.0..1e10).contains(s));
+        let limit = job.facts.requested.wall_seconds.filter(|s| (0.0..1e10).contains(s));
         #[expect(clippy::cast_possible_truncation, reason = "bounded by the line above")]
         let limit_us = limit.map(|seconds| (seconds * 1e6) as i64 + GRACE_US);
         let until = job.start.zip(limit_us).map(|(start, limit)| start.plus(limit));
         Self {
             key: job.key,
-            user: job.user,
-            uid: job.uid,
-            account: job.account,
-            project: job.project,
-            queue: job.queue,
-            types: job.types,
+            facts: job.facts,
             monitor: Vec::new(),
             nodes: devices,
             start: job.start,

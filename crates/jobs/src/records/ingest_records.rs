@@ -95,12 +95,12 @@ impl Registry {
             return Ok((RecordOutcome::Rejected, false));
         }
         let cut = bound(&mut record, &self.limits);
-        let pair = record.user.clone().zip(record.uid);
-        if record.uid.is_none()
-            && let Some(user) = &record.user
+        let pair = record.facts.user.clone().zip(record.facts.uid);
+        if record.facts.uid.is_none()
+            && let Some(user) = &record.facts.user
         {
             let same_user = before.as_ref().filter(|before| before.user.as_ref() == Some(user));
-            record.uid = match same_user.and_then(|before| before.uid) {
+            record.facts.uid = match same_user.and_then(|before| before.uid) {
                 Some(uid) => Some(uid),
                 None => uid_of(db, &self.users, (&record.key.cluster, user))?,
             };
@@ -167,24 +167,28 @@ fn possible(record: &Record, received: Timestamp) -> bool {
     };
     !record.key.cluster.reads_as_local()
         && times.all(|at| range.contains(&at))
-        && amounts(&record.requested)
-        && amounts(&record.used)
+        && amounts(&record.facts.requested)
+        && amounts(&record.facts.used)
 }
 
 /// Cuts parts that exceed their limits and returns whether it cut any.
 fn bound(record: &mut Record, limits: &Limits) -> bool {
     let most = usize::try_from(limits.visits_per_job_max).unwrap_or(usize::MAX);
-    let lists = (record.types.len(), record.nodes.len(), record.steps.len());
-    record.types.truncate(TYPES_MAX);
+    let facts = &mut record.facts;
+    facts.types.take_if(|types| types.is_empty());
+    let mut none = Vec::new();
+    let types = facts.types.as_mut().unwrap_or(&mut none);
+    let state_word = facts.state_word.get_or_insert_default();
+    let lists = (types.len(), record.nodes.len(), record.steps.len());
+    types.truncate(TYPES_MAX);
     record.nodes.truncate(most);
     record.steps.truncate(STEPS_MAX);
-    let mut cut = lists != (record.types.len(), record.nodes.len(), record.steps.len());
-    for name in [Some(&mut record.display_id), record.user.as_mut()].into_iter().flatten() {
+    let mut cut = lists != (types.len(), record.nodes.len(), record.steps.len());
+    for name in [Some(&mut record.display_id), facts.user.as_mut()].into_iter().flatten() {
         cut |= clean(name, NAME_BYTES_MAX);
     }
-    let texts = [&mut record.account, &mut record.project, &mut record.name, &mut record.queue];
-    let texts = texts.into_iter().filter_map(Option::as_mut);
-    let texts = texts.chain([&mut record.state_word]).chain(&mut record.types);
+    let texts = [&mut facts.account, &mut facts.project, &mut facts.name, &mut facts.queue];
+    let texts = texts.into_iter().filter_map(Option::as_mut).chain([state_word]).chain(types);
     let nodes = record.nodes.iter_mut();
     let shares = nodes.flat_map(|share| [&mut share.cpu_list, &mut share.gpu_list]);
     let steps = record

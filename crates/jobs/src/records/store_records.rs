@@ -2,40 +2,9 @@
 
 use crate::common::stable_hash::StableHash;
 use crate::{NodeShare, Record, RegistryError, Step};
-use model::{DeviceId, JobKey, JobState, Resources, Timestamp};
-use rusqlite::types::Value;
+use model::{DeviceId, FactValue, JobFacts, JobKey, JobState, Timestamp};
+use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
-
-/// The columns of `records`, except row ID, key, digest and time of reception.
-pub(crate) const FACTS: [&str; 27] = [
-    "spelling",
-    "part_of",
-    "array_index",
-    "user",
-    "uid",
-    "account",
-    "project",
-    "name",
-    "queue",
-    "state",
-    "state_word",
-    "start",
-    "stop",
-    "exit_code",
-    "types",
-    "requested_nodes",
-    "requested_cpus",
-    "requested_gpus",
-    "requested_memory_bytes",
-    "requested_wall_seconds",
-    "requested_cpu_seconds",
-    "used_nodes",
-    "used_cpus",
-    "used_gpus",
-    "used_memory_bytes",
-    "used_wall_seconds",
-    "used_cpu_seconds",
-];
 
 /// A stored record: row ID, digest, end and owner.
 pub(crate) struct StoredRecord {
@@ -71,7 +40,7 @@ pub(crate) fn digest(record: &Record) -> i64 {
     let shares = record.nodes.iter().flat_map(|share| share_values(record, share));
     let steps = (0_i64..).zip(&record.steps).flat_map(|(place, step)| step_values(place, step));
     hash.number(record.nodes.len() as u64);
-    for value in facts(record).into_iter().chain(shares).chain(steps) {
+    for value in values(record).into_iter().chain(shares).chain(steps) {
         match value {
             Value::Null => hash.number(0),
             Value::Integer(integer) => hash.number(1).number(integer.cast_unsigned()),
@@ -92,9 +61,10 @@ pub(crate) fn write(
     received: Timestamp,
 ) -> rusqlite::Result<()> {
     let mut columns = vec!["record", "cluster", "id", "submit", "digest", "received"];
-    columns.extend(FACTS);
+    columns.extend(OWN);
+    columns.extend(JobFacts::columns().iter().map(|fact| &*fact.name));
     let key = &record.key;
-    let mut values: Vec<Value> = vec![
+    let mut row: Vec<Value> = vec![
         place.into(),
         key.cluster.to_string().into(),
         key.id.get().into(),
@@ -102,7 +72,7 @@ pub(crate) fn write(
         digest.into(),
         received.0.into(),
     ];
-    values.extend(facts(record));
+    row.extend(values(record));
     let marks = vec!["?"; columns.len()].join(", ");
     let updates: Vec<String> =
         columns.iter().skip(4).map(|name| format!("{name} = excluded.{name}")).collect();
@@ -113,7 +83,7 @@ pub(crate) fn write(
         updates.join(", ")
     );
     let number: i64 =
-        db.prepare_cached(&sql)?.query_row(params_from_iter(values), |row| row.get(0))?;
+        db.prepare_cached(&sql)?.query_row(params_from_iter(row), |row| row.get(0))?;
     if place.is_some() {
         db.prepare_cached("DELETE FROM shares WHERE record = ?1")?.execute([number])?;
         db.prepare_cached("DELETE FROM steps WHERE record = ?1")?.execute([number])?;
@@ -175,36 +145,23 @@ fn step_values(place: i64, step: &Step) -> [Value; 7] {
     ]
 }
 
-fn facts(record: &Record) -> Vec<Value> {
-    let text = |text: &Option<Box<str>>| text.as_deref().map(str::to_owned).into();
-    let time = |at: Option<Timestamp>| at.map(|at| at.0).into();
+/// The columns of a record that a digest covers, except shares and steps: see [`values`].
+const OWN: [&str; 4] = ["spelling", "state", "start", "stop"];
+
+/// Builds a row of `records`: the columns [`OWN`] and those of the facts.
+fn values(record: &Record) -> Vec<Value> {
     let mut values: Vec<Value> = vec![
         record.display_id.to_string().into(),
-        record.part_of.into(),
-        record.array_index.into(),
-        text(&record.user),
-        record.uid.map(i64::from).into(),
-        text(&record.account),
-        text(&record.project),
-        text(&record.name),
-        text(&record.queue),
         record.state.word().to_owned().into(),
-        record.state_word.to_string().into(),
-        time(record.start),
-        time(record.stop),
-        record.exit_code.map(i64::from).into(),
-        record.types.join("\n").into(),
+        record.start.map(|at| at.0).into(),
+        record.stop.map(|at| at.0).into(),
     ];
-    for how_much in [&record.requested, &record.used] {
-        values.extend([
-            how_much.nodes.map(i64::from).into(),
-            how_much.cpus.map(i64::from).into(),
-            how_much.gpus.map(i64::from).into(),
-            bytes(how_much.memory_bytes).into(),
-            how_much.wall_seconds.into(),
-            how_much.cpu_seconds.into(),
-        ]);
-    }
+    values.extend(record.facts.values().into_iter().map(|value| match value {
+        FactValue::None => Value::Null,
+        FactValue::Text(text) => text.into_owned().into(),
+        FactValue::Integer(number) => number.into(),
+        FactValue::Real(number) => number.into(),
+    }));
     values
 }
 
@@ -213,22 +170,25 @@ fn bytes(bytes: Option<u64>) -> Option<i64> {
     bytes.map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX))
 }
 
-/// Reads requested or used resources from 6 columns, starting at `at`.
-pub(crate) fn resources(row: &Row<'_>, at: usize) -> rusqlite::Result<Resources> {
-    let bytes: Option<i64> = row.get(at + 3)?;
-    Ok(Resources {
-        nodes: row.get(at)?,
-        cpus: row.get(at + 1)?,
-        gpus: row.get(at + 2)?,
-        memory_bytes: bytes.map(i64::unsigned_abs),
-        wall_seconds: row.get(at + 4)?,
-        cpu_seconds: row.get(at + 5)?,
-    })
+/// Reads facts from adjacent columns, the first at `at`.
+pub(crate) fn facts(row: &Row<'_>, at: usize) -> Result<JobFacts, RegistryError> {
+    let mut values = Vec::with_capacity(JobFacts::columns().len());
+    for place in at..at + JobFacts::columns().len() {
+        values.push(match row.get_ref(place)? {
+            ValueRef::Null => FactValue::None,
+            ValueRef::Integer(number) => FactValue::Integer(number),
+            ValueRef::Real(number) => FactValue::Real(number),
+            text => FactValue::Text(text.as_str().map_err(rusqlite::Error::from)?.into()),
+        });
+    }
+    let facts = JobFacts::from_values(values.iter().cloned());
+    facts.ok_or_else(|| RegistryError::Damaged(format!("{values:?}")))
 }
 
-/// Splits a `types` column into words.
-pub(crate) fn types(text: &str) -> Vec<Box<str>> {
-    text.lines().map(Box::from).collect()
+/// The columns of facts, with the table or value of each, separated by commas.
+pub(crate) fn fact_columns(column: impl Fn(&str) -> String) -> String {
+    let columns: Vec<_> = JobFacts::columns().iter().map(|fact| column(&fact.name)).collect();
+    columns.join(", ")
 }
 
 /// Parses a state column.
@@ -239,8 +199,9 @@ pub(crate) fn state(word: &str) -> Result<JobState, RegistryError> {
 /// Returns the records of a job by submission, earliest first, without nodes and steps.
 pub(crate) fn records(db: &Connection, key: &JobKey) -> Result<Vec<(i64, Record)>, RegistryError> {
     let sql = format!(
-        "SELECT record, submit, {} FROM records WHERE cluster = ?1 AND id = ?2 ORDER BY submit",
-        FACTS.join(", ")
+        "SELECT record, submit, spelling, state, start, stop, {} FROM records
+         WHERE cluster = ?1 AND id = ?2 ORDER BY submit",
+        fact_columns(str::to_owned)
     );
     let mut find = db.prepare_cached(&sql)?;
     let mut rows = find.query(params![key.cluster.as_str(), key.id.get()])?;
@@ -257,22 +218,10 @@ fn record(key: &JobKey, row: &Row<'_>) -> Result<Record, RegistryError> {
         key: key.clone(),
         submit: Timestamp(row.get(1)?),
         display_id: row.get(2)?,
-        part_of: row.get(3)?,
-        array_index: row.get(4)?,
-        user: row.get(5)?,
-        uid: row.get(6)?,
-        account: row.get(7)?,
-        project: row.get(8)?,
-        name: row.get(9)?,
-        queue: row.get(10)?,
-        state: state(row.get_ref(11)?.as_str().map_err(rusqlite::Error::from)?)?,
-        state_word: row.get(12)?,
-        start: time(13)?,
-        stop: time(14)?,
-        exit_code: row.get(15)?,
-        types: types(row.get_ref(16)?.as_str().map_err(rusqlite::Error::from)?),
-        requested: resources(row, 17)?,
-        used: resources(row, 23)?,
+        state: state(row.get_ref(3)?.as_str().map_err(rusqlite::Error::from)?)?,
+        start: time(4)?,
+        stop: time(5)?,
+        facts: facts(row, 6)?,
         nodes: Vec::new(),
         steps: Vec::new(),
     })

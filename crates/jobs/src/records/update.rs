@@ -7,7 +7,7 @@ use crate::people::names::NameSource;
 use crate::records::ingest_records::RecordOutcome;
 use crate::records::store_records::{records, shares, steps};
 use crate::{IngestStats, NodeShare, Record, Registry, RegistryError, Step};
-use model::{JobKey, JobState, Resources, Timestamp};
+use model::{JobFacts, JobKey, JobState, Timestamp};
 use rusqlite::{Connection, TransactionBehavior, params};
 
 /// A partial update of a [`Record`]. A `None` field keeps the earlier value.
@@ -33,38 +33,14 @@ pub struct RecordUpdate {
     pub submit: Option<Timestamp>,
     /// See [`Record::display_id`].
     pub display_id: Option<Box<str>>,
-    /// See [`Record::part_of`].
-    pub part_of: Option<i64>,
-    /// See [`Record::array_index`].
-    pub array_index: Option<i64>,
-    /// The login name.
-    pub user: Option<Box<str>>,
-    /// The user ID.
-    pub uid: Option<u32>,
-    /// The account that pays.
-    pub account: Option<Box<str>>,
-    /// The project.
-    pub project: Option<Box<str>>,
-    /// The job name that the user chose.
-    pub name: Option<Box<str>>,
-    /// The queue or partition.
-    pub queue: Option<Box<str>>,
     /// The state.
     pub state: Option<JobState>,
-    /// The scheduler's name of the state.
-    pub state_word: Option<Box<str>>,
     /// Time of the start.
     pub start: Option<Timestamp>,
     /// Time of the end.
     pub stop: Option<Timestamp>,
-    /// The exit code.
-    pub exit_code: Option<i32>,
-    /// Words of the submission.
-    pub types: Option<Vec<Box<str>>>,
-    /// Requested resources.
-    pub requested: Resources,
-    /// Used resources.
-    pub used: Resources,
+    /// The other facts. Without words, `types` removes the earlier ones.
+    pub facts: JobFacts,
     /// All devices of the job.
     pub nodes: Option<Vec<NodeShare>>,
     /// All steps of the job.
@@ -80,22 +56,10 @@ impl RecordUpdate {
             key,
             submit: None,
             display_id: None,
-            part_of: None,
-            array_index: None,
-            user: None,
-            uid: None,
-            account: None,
-            project: None,
-            name: None,
-            queue: None,
             state: None,
-            state_word: None,
             start: None,
             stop: None,
-            exit_code: None,
-            types: None,
-            requested: Resources::default(),
-            used: Resources::default(),
+            facts: JobFacts::default(),
             nodes: None,
             steps: None,
             is_end: false,
@@ -104,7 +68,8 @@ impl RecordUpdate {
 
     /// Creates an update that ends a job. It does not change how and when an ended job ended.
     pub fn end(key: JobKey, stop: Timestamp, exit_code: Option<i32>) -> Self {
-        Self { stop: Some(stop), exit_code, is_end: true, ..Self::new(key) }
+        let facts = JobFacts { exit_code, ..JobFacts::default() };
+        Self { stop: Some(stop), facts, is_end: true, ..Self::new(key) }
     }
 
     /// Applies the update to a record.
@@ -113,35 +78,25 @@ impl RecordUpdate {
         let before =
             before.unwrap_or_else(|| Record::new(self.key.clone(), submit, JobState::Waiting));
         let state = self.state.unwrap_or_else(|| self.becomes(&before));
-        let exit_code = self.exit_code.or(before.exit_code);
-        let (user, uid) = match (self.user, self.uid) {
-            (None, None) => (before.user, before.uid),
-            (Some(user), None) if before.user.as_ref() == Some(&user) => (Some(user), before.uid),
-            (None, Some(uid)) if before.uid == Some(uid) => (before.user, Some(uid)),
-            // A job without a known user ID keeps its user name.
-            (None, Some(uid)) if before.uid.is_none() => (before.user, Some(uid)),
+        let (user, uid) = match (self.facts.user.clone(), self.facts.uid) {
+            (None, None) => (before.facts.user.clone(), before.facts.uid),
+            (Some(user), None) if before.facts.user.as_ref() == Some(&user) => {
+                (Some(user), before.facts.uid)
+            }
+            // The same user ID; or one for a job that had only a user name.
+            (None, Some(uid)) if before.facts.uid.is_none_or(|before| before == uid) => {
+                (before.facts.user.clone(), Some(uid))
+            }
             other => other,
         };
         Record {
             key: before.key,
             submit: before.submit,
             display_id: self.display_id.unwrap_or(before.display_id),
-            part_of: self.part_of.or(before.part_of),
-            array_index: self.array_index.or(before.array_index),
-            user,
-            uid,
-            account: self.account.or(before.account),
-            project: self.project.or(before.project),
-            name: self.name.or(before.name),
-            queue: self.queue.or(before.queue),
             state,
-            state_word: self.state_word.unwrap_or(before.state_word),
             start: self.start.or(before.start),
             stop: self.stop.or(before.stop),
-            exit_code,
-            types: self.types.unwrap_or(before.types),
-            requested: over(self.requested, before.requested),
-            used: over(self.used, before.used),
+            facts: JobFacts { user, uid, ..self.facts.or(before.facts) },
             nodes: self.nodes.unwrap_or(before.nodes),
             steps: self.steps.unwrap_or(before.steps),
         }
@@ -153,34 +108,25 @@ impl RecordUpdate {
             return if self.start.is_some() { JobState::Running } else { before.state };
         }
         // The job was reported as failed for another reason than its exit code.
-        let stated_so = before.state == JobState::Failed && before.exit_code.unwrap_or(0) == 0;
-        match self.exit_code.or(before.exit_code) {
+        let stated_so =
+            before.state == JobState::Failed && before.facts.exit_code.unwrap_or(0) == 0;
+        match self.facts.exit_code.or(before.facts.exit_code) {
             None | Some(0) if stated_so => JobState::Failed,
             None | Some(0) => JobState::Ended,
             // The exit code was known when the state was reported, so the reported state stays.
-            Some(_) if self.stop.is_none() && self.exit_code.is_none() => before.state,
+            Some(_) if self.stop.is_none() && self.facts.exit_code.is_none() => before.state,
             Some(_) => JobState::Failed,
         }
     }
 
     /// Tests whether the update names a different user than a record.
     fn is_anothers(&self, record: &Record) -> bool {
-        match (self.uid.zip(record.uid), self.user.as_ref().zip(record.user.as_ref())) {
+        let (other, this) = (&record.facts, &self.facts);
+        match (this.uid.zip(other.uid), this.user.as_ref().zip(other.user.as_ref())) {
             (_, Some((one, other))) => one != other,
             (Some((one, other)), None) => one != other,
             (None, None) => false,
         }
-    }
-}
-
-fn over(reported: Resources, before: Resources) -> Resources {
-    Resources {
-        nodes: reported.nodes.or(before.nodes),
-        cpus: reported.cpus.or(before.cpus),
-        gpus: reported.gpus.or(before.gpus),
-        memory_bytes: reported.memory_bytes.or(before.memory_bytes),
-        wall_seconds: reported.wall_seconds.or(before.wall_seconds),
-        cpu_seconds: reported.cpu_seconds.or(before.cpu_seconds),
     }
 }
 

@@ -12,12 +12,6 @@ use model::{ClusterId, JobEvent, JobKey, Timestamp};
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
 
-/// Version 5: the request of a job on a device; `NULL`: none was read.
-pub(crate) const COLUMN: &str = "
-ALTER TABLE visits ADD COLUMN monitor TEXT;
-CREATE INDEX visits_monitor ON visits (run, monitor) WHERE monitor IS NOT NULL;
-";
-
 /// Stores the request in an event and returns whether it is new for that visit. The owner of a local
 /// job sends requests themselves (`jobmeter promote`).
 pub(crate) fn note(db: &Connection, event: &JobEvent) -> rusqlite::Result<bool> {

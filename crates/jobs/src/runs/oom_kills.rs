@@ -10,9 +10,9 @@ use model::{Allocation, DeviceId, Job, JobEvent, JobKey, OomKill, Timestamp};
 use rusqlite::{Connection, params};
 use std::collections::HashMap;
 
-/// The table. The server creates it in a file of any version when it opens the file.
-pub(crate) const TABLE: &str = "
-CREATE TABLE IF NOT EXISTS oom_kills (
+/// The table.
+pub(crate) const TABLES: &str = "
+CREATE TABLE oom_kills (
     cluster TEXT NOT NULL,
     id INTEGER NOT NULL,
     device TEXT NOT NULL,
@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS oom_kills (
     limit_bytes INTEGER,
     PRIMARY KEY (cluster, id, device, at, pid)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS oom_kills_device ON oom_kills (device, at);
+CREATE INDEX oom_kills_device ON oom_kills (device, at);
 ";
 
 /// Maximum number of stored kills of a job on one device. `cgroup_oom_kills_total` counts all of them.

@@ -14,10 +14,9 @@ use crate::runs::store_visits::{TimedEvent, VisitChange, identity};
 use model::{DeviceId, JobEvent, JobKey, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
-/// The table. The server creates it in a file of any version when it opens the file. Strays count as
-/// visits.
-pub(crate) const TABLE: &str = "
-CREATE TABLE IF NOT EXISTS strays (
+/// The table. Strays count as visits.
+pub(crate) const TABLES: &str = "
+CREATE TABLE strays (
     cluster TEXT NOT NULL,
     id INTEGER NOT NULL,
     device TEXT NOT NULL,
@@ -30,10 +29,10 @@ CREATE TABLE IF NOT EXISTS strays (
     record INTEGER NOT NULL,
     PRIMARY KEY (cluster, id, device, start)
 ) STRICT, WITHOUT ROWID;
-CREATE TRIGGER IF NOT EXISTS stray_in AFTER INSERT ON strays BEGIN
+CREATE TRIGGER stray_in AFTER INSERT ON strays BEGIN
     UPDATE counts SET value = value + 1 WHERE name = 'visits';
 END;
-CREATE TRIGGER IF NOT EXISTS stray_out AFTER DELETE ON strays BEGIN
+CREATE TRIGGER stray_out AFTER DELETE ON strays BEGIN
     UPDATE counts SET value = value - 1 WHERE name = 'visits';
 END;
 ";

@@ -11,37 +11,30 @@ use rusqlite::{Connection, OptionalExtension, params};
 /// Share of one node or user in the reserved half: 1/16.
 const SHARES: u64 = 16;
 
-/// The counts of each node and user. The server creates the table in a file of any version when it opens the file,
-/// and fills it once.
-pub(crate) const TABLE: &str = "
-CREATE TABLE IF NOT EXISTS visit_shares (
+/// The counts of each node and user.
+pub(crate) const TABLES: &str = "
+CREATE TABLE visit_shares (
     holder TEXT PRIMARY KEY,
     visits INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-CREATE TRIGGER IF NOT EXISTS visit_held AFTER INSERT ON visits BEGIN
+CREATE TRIGGER visit_held AFTER INSERT ON visits BEGIN
     INSERT INTO visit_shares
         SELECT CASE registered WHEN 0 THEN 'node ' || NEW.device ELSE 'user ' || uid END, 1
         FROM runs WHERE run = NEW.run
         ON CONFLICT (holder) DO UPDATE SET visits = visits + 1;
 END;
-CREATE TRIGGER IF NOT EXISTS visit_freed AFTER DELETE ON visits BEGIN
+CREATE TRIGGER visit_freed AFTER DELETE ON visits BEGIN
     UPDATE visit_shares SET visits = visits - 1 WHERE holder =
         (SELECT CASE registered WHEN 0 THEN 'node ' || OLD.device ELSE 'user ' || uid END
          FROM runs WHERE run = OLD.run);
 END;
-CREATE TRIGGER IF NOT EXISTS stray_held AFTER INSERT ON strays BEGIN
+CREATE TRIGGER stray_held AFTER INSERT ON strays BEGIN
     INSERT INTO visit_shares VALUES ('node ' || NEW.device, 1)
         ON CONFLICT (holder) DO UPDATE SET visits = visits + 1;
 END;
-CREATE TRIGGER IF NOT EXISTS stray_freed AFTER DELETE ON strays BEGIN
+CREATE TRIGGER stray_freed AFTER DELETE ON strays BEGIN
     UPDATE visit_shares SET visits = visits - 1 WHERE holder = 'node ' || OLD.device;
 END;
-INSERT INTO visit_shares
-    SELECT holder, count(*) FROM (
-        SELECT CASE registered WHEN 0 THEN 'node ' || v.device ELSE 'user ' || r.uid END AS holder
-        FROM visits v JOIN runs r ON r.run = v.run
-        UNION ALL SELECT 'node ' || device FROM strays)
-    WHERE NOT EXISTS (SELECT 1 FROM visit_shares) GROUP BY holder;
 ";
 
 /// Tests whether the registry has room for a visit that a node reports. A node that the job's record names needs
@@ -109,17 +102,16 @@ mod tests {
     use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
 
     #[test]
-    fn a_file_of_an_earlier_program_is_counted_when_it_is_opened() {
+    fn the_visits_of_each_node_and_user_are_counted() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("registry.sqlite");
-        let open = || Registry::open(&path, Limits::default(), Users::default).unwrap();
         let counts = |registry: &Registry| {
             let db = lock(&registry.writer);
             let mut find = db.prepare("SELECT holder, visits FROM visit_shares").unwrap();
             let rows = find.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
             rows.map(Result::unwrap).collect::<Vec<(String, i64)>>()
         };
-        let registry = open();
+        let registry = Registry::open(&path, Limits::default(), Users::default).unwrap();
         let start = Timestamp::from_seconds(1_700_000_000);
         let device = DeviceId::new("n1").unwrap();
         for id in [7, 8] {
@@ -142,12 +134,6 @@ mod tests {
         let local =
             Registration { uid: 1000, user: None, name: None, device, start, is_verified: false };
         registry.register_local(&local).unwrap();
-        let before = [("node n1".to_owned(), 2), ("user 1000".to_owned(), 1)];
-        assert_eq!(counts(&registry), before);
-        lock(&registry.writer).execute_batch("DROP TABLE visit_shares").unwrap();
-        drop(registry);
-        for _ in 0..2 {
-            assert_eq!(counts(&open()), before);
-        }
+        assert_eq!(counts(&registry), [("node n1".to_owned(), 2), ("user 1000".to_owned(), 1)]);
     }
 }

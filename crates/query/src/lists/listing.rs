@@ -2,7 +2,7 @@
 
 use crate::common::print::ALIAS;
 use crate::engine::access_filter::{AccessFilter, Visibility};
-use crate::{QueryContext, QueryEngine, QueryError, shown};
+use crate::{QueryContext, QueryEngine, QueryError};
 use jobs::{Filter, JobName};
 use model::{DeviceId, Gap, Timestamp};
 use std::cmp::Ordering;
@@ -127,7 +127,8 @@ impl QueryEngine {
         filter: &Filter,
         context: &QueryContext,
     ) -> Result<Vec<api::Job>, QueryError> {
-        Ok(self.listed(filter, context)?.into_iter().map(shown).collect())
+        let jobs = self.listed(filter, context)?.into_iter();
+        Ok(jobs.map(|listed| api::Job::new(listed.job, listed.devices)).collect())
     }
 
     /// Every known metric, by name.

@@ -1,47 +1,7 @@
-//! Jobs in the format of `/api/v1`.
+//! Parts of jobs in the format of `/api/v1`.
 
-use jobs::{Listed, NodeShare, Step};
-use model::{Allocation, DeviceId, Resources, Timestamp};
-
-/// Converts a job to the format of `/api/v1`.
-pub fn shown(listed: Listed) -> api::Job {
-    let job = listed.job;
-    api::Job {
-        cluster: job.key.cluster.to_string(),
-        id: job.key.id.get(),
-        display_id: job.display_id.into(),
-        user: job.user.map(String::from),
-        uid: job.uid,
-        account: job.account.map(String::from),
-        project: job.project.map(String::from),
-        name: job.name.map(String::from),
-        queue: job.queue.map(String::from),
-        state: job.state.word().to_owned(),
-        state_word: job.state_word.map(String::from),
-        submit: job.submit.map(Timestamp::seconds),
-        start: job.start.map(Timestamp::seconds),
-        stop: job.stop.map(Timestamp::seconds),
-        exit_code: job.exit_code,
-        part_of: job.part_of,
-        array_index: job.array_index,
-        types: job.types.into_iter().map(String::from).collect(),
-        requested: resources(&job.requested),
-        used: resources(&job.used),
-        devices: listed.devices.iter().map(DeviceId::to_string).collect(),
-        usage: None,
-    }
-}
-
-fn resources(of: &Resources) -> api::Resources {
-    api::Resources {
-        nodes: of.nodes,
-        cpus: of.cpus,
-        gpus: of.gpus,
-        memory_bytes: of.memory_bytes,
-        wall_seconds: of.wall_seconds,
-        cpu_seconds: of.cpu_seconds,
-    }
-}
+use jobs::{NodeShare, Step};
+use model::{Allocation, Timestamp};
 
 pub(crate) fn allocation(allocation: &Allocation) -> api::Allocation {
     api::Allocation {

@@ -22,10 +22,10 @@ pub fn how_it_ended(job: &Job, last_kill: Option<Timestamp>) -> Option<api::JobE
     if !job.state.is_over() {
         return None;
     }
-    let word = job.state_word.as_deref().unwrap_or_default();
+    let word = job.facts.state_word.as_deref().unwrap_or_default();
     let end = |cause: &str, detail: String| Some(api::JobEnd { cause: cause.to_owned(), detail });
-    let is_good = job.exit_code == Some(0);
-    let is_known = job.exit_code.is_some() || !word.is_empty();
+    let is_good = job.facts.exit_code == Some(0);
+    let is_known = job.facts.exit_code.is_some() || !word.is_empty();
     let lived_on = |kill| !is_known && job.stop.is_some_and(|stop| stop.since(kill) > LIVED_ON);
     let was_killed = last_kill.is_some_and(|kill| !lived_on(kill));
     if word == OUT_OF_MEMORY || was_killed && !is_good {
@@ -37,7 +37,7 @@ pub fn how_it_ended(job: &Job, last_kill: Option<Timestamp>) -> Option<api::JobE
     if !word.is_empty() && !PLAIN.contains(&word) {
         return end("scheduler", word.to_owned());
     }
-    match job.exit_code? {
+    match job.facts.exit_code? {
         0 => end("completed", String::new()),
         code if SIGNALLED.contains(&code) => end("signal", (code - 128).to_string()),
         code => end("exit code", code.to_string()),
@@ -66,29 +66,17 @@ pub(crate) fn oom_kills(kills: Vec<DeviceKill>) -> Vec<api::OomKill> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{ClusterId, DeviceId, JobId, JobKey, JobState, OomKill, Resources, Timestamp};
+    use model::{ClusterId, DeviceId, JobFacts, JobId, JobKey, JobState, OomKill, Timestamp};
 
     fn job(state: JobState, word: Option<&str>, exit_code: Option<i32>) -> Job {
         Job {
             key: JobKey { cluster: ClusterId::local(), id: JobId::new(1).unwrap() },
             display_id: "1".into(),
-            user: None,
-            uid: None,
-            account: None,
-            project: None,
-            name: None,
-            queue: None,
             state,
-            state_word: word.map(Into::into),
             submit: None,
             start: Some(Timestamp(0)),
             stop: None,
-            exit_code,
-            part_of: None,
-            array_index: None,
-            types: Vec::new(),
-            requested: Resources::default(),
-            used: Resources::default(),
+            facts: JobFacts { state_word: word.map(Into::into), exit_code, ..JobFacts::default() },
         }
     }
 

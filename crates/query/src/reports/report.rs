@@ -2,7 +2,7 @@
 
 use crate::common::time::SLACK;
 use crate::lists::listing::gap;
-use crate::lists::shown::{allocation, share, shown, step};
+use crate::lists::shown::{allocation, share, step};
 use crate::reports::job_end;
 use crate::reports::last_samples::{self, Ends, LastSamples};
 use crate::reports::missed::{NodeMissed, Readings};
@@ -44,7 +44,7 @@ impl QueryEngine {
         let whole = whole.ok_or(QueryError::UnknownJob(name.to_string()))?;
         let RunFacts { job, allocations, nodes, steps, oom_kills } = whole;
         if let Some(watch) = context.watch.as_ref().filter(|_| by.is_some()) {
-            watch.names(&key, job.uid);
+            watch.names(&key, job.facts.uid);
         }
         let devices: BTreeSet<DeviceId> =
             allocations.iter().map(|allocation| allocation.device.clone()).collect();
@@ -78,7 +78,7 @@ impl QueryEngine {
             gaps: missing.iter().map(gap).collect(),
             end: job_end::how_it_ended(&job, job_end::last_kill(&oom_kills)),
             oom_kills: job_end::oom_kills(oom_kills),
-            job: shown(Listed { job, devices: devices.into_iter().collect() }),
+            job: api::Job::new(job, devices),
             allocations: allocations.iter().map(allocation).collect(),
             nodes: nodes.into_iter().map(share).collect(),
             steps: steps.into_iter().map(step).collect(),
@@ -110,7 +110,7 @@ impl QueryEngine {
                 Some(start) if seen => Some(self.usage(&listed, start, &gaps, context)?),
                 _ => None,
             };
-            jobs.push(api::Job { usage, ..shown(listed) });
+            jobs.push(api::Job { usage, ..api::Job::new(listed.job, listed.devices) });
         }
         Ok(jobs)
     }

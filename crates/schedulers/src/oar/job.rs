@@ -4,7 +4,7 @@ use super::node_shares::NodeShares;
 use super::requested::Requested;
 use super::states;
 use jobs::Record;
-use model::{ClusterId, JobId, JobKey, JobState, Resources, Timestamp};
+use model::{ClusterId, JobFacts, JobId, JobKey, JobState, Resources, Timestamp};
 
 /// A job as OAR reports it: times in seconds since 1970, 0 for never.
 #[derive(Clone, Debug, Default)]
@@ -62,22 +62,23 @@ impl OarJob {
             key: JobKey { cluster: cluster.clone(), id },
             submit,
             display_id: self.id.to_string().into(),
-            part_of: array.then_some(self.array_id),
-            array_index: self.array_index.filter(|_| array),
-            user: text(self.user),
-            uid: None,
-            account: None,
-            project: text(self.project),
-            name: text(self.name),
-            queue: text(self.queue),
             state,
-            state_word: self.state.into(),
             start,
             stop,
-            exit_code: exit_code.filter(|_| over),
-            types: self.types,
-            requested: self.requested.resources(walltime),
-            used: Resources { wall_seconds, ..Resources::default() },
+            facts: JobFacts {
+                user: text(self.user),
+                name: text(self.name),
+                exit_code: exit_code.filter(|_| over),
+                project: text(self.project),
+                queue: text(self.queue),
+                state_word: Some(self.state.into()),
+                part_of: array.then_some(self.array_id),
+                array_index: self.array_index.filter(|_| array),
+                types: Some(self.types),
+                requested: self.requested.resources(walltime),
+                used: Resources { wall_seconds, ..Resources::default() },
+                ..JobFacts::default()
+            },
             nodes: self.nodes.shares(),
             steps: Vec::new(),
         })
@@ -116,23 +117,23 @@ mod tests {
     #[test]
     fn a_running_array_element() {
         let running = record(job());
-        assert_eq!((running.part_of, running.array_index), (Some(6), Some(2)));
+        assert_eq!((running.facts.part_of, running.facts.array_index), (Some(6), Some(2)));
         assert_eq!(running.start, Some(Timestamp(1_700_000_010_000_000)));
-        assert_eq!(running.requested.wall_seconds, Some(300.0));
+        assert_eq!(running.facts.requested.wall_seconds, Some(300.0));
         assert_eq!(
-            (running.exit_code, running.used.wall_seconds, running.stop),
+            (running.facts.exit_code, running.facts.used.wall_seconds, running.stop),
             (None, None, None)
         );
         let alone = record(OarJob { in_array: false, ..job() });
-        assert_eq!((alone.part_of, alone.array_index), (None, None));
+        assert_eq!((alone.facts.part_of, alone.facts.array_index), (None, None));
     }
 
     #[test]
     fn a_completed_job() {
         let over = OarJob { state: "Terminated".to_owned(), stop: 1_700_000_030, ..job() };
         let failed = record(OarJob { exit_code: Some(256), ..over.clone() });
-        assert_eq!((failed.state, failed.exit_code), (JobState::Failed, Some(1)));
-        assert_eq!(failed.used.wall_seconds, Some(20.0));
+        assert_eq!((failed.state, failed.facts.exit_code), (JobState::Failed, Some(1)));
+        assert_eq!(failed.facts.used.wall_seconds, Some(20.0));
         assert_eq!(record(over.clone()).state, JobState::Ended);
         // A reservation that was cancelled before it started.
         let never = OarJob { state: "Error".to_owned(), start: 1_800_000_000, ..over };

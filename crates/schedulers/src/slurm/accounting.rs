@@ -8,7 +8,7 @@ use super::parsed_job::{
 use super::state;
 use super::tres::{self, Tres};
 use jobs::{Record, Resources, Step};
-use model::{ClusterId, JobState};
+use model::{ClusterId, JobFacts, JobState};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
@@ -171,22 +171,23 @@ impl Job {
         let record = Record {
             submit,
             display_id: part.display_id,
-            part_of: part.of,
-            array_index: part.index,
-            user: self.user.some().map(cut),
-            uid: None,
-            account: self.account.some().map(cut),
-            project: None,
-            name: self.name.some().map(cut),
-            queue: self.partition.some().map(cut),
             state,
-            state_word,
             start,
             stop,
-            exit_code: self.exit_code.of_failed(state == JobState::Failed && has_code(words)),
-            types: types(&self.comment.0.job.0),
-            requested,
-            used: self.used(start, stop),
+            facts: JobFacts {
+                user: self.user.some().map(cut),
+                account: self.account.some().map(cut),
+                name: self.name.some().map(cut),
+                exit_code: self.exit_code.of_failed(state == JobState::Failed && has_code(words)),
+                queue: self.partition.some().map(cut),
+                state_word: Some(state_word),
+                part_of: part.of,
+                array_index: part.index,
+                types: types(&self.comment.0.job.0),
+                requested,
+                used: self.used(start, stop),
+                ..JobFacts::default()
+            },
             nodes: nodes.into_iter().map(share).collect(),
             steps: self.steps.0.iter().take(STEPS_MAX).map(step).collect(),
             key,

@@ -4,7 +4,7 @@ use super::json::{List, Number, Object, Text, TextList};
 use super::parsed_job::{Exit, ParseErrors, ParsedJob, Part, cut, devices, instant, key, types};
 use super::{state, tres};
 use jobs::{NodeShare, Record, Resources};
-use model::ClusterId;
+use model::{ClusterId, JobFacts};
 use serde::Deserialize;
 
 /// A job; fields that a version lacks are missing.
@@ -113,22 +113,24 @@ impl Job {
             key,
             submit,
             display_id: part.display_id,
-            part_of: part.of,
-            array_index: part.index,
-            user: self.user_name.some().map(cut),
-            uid: self.user_id.small(),
-            account: self.account.some().map(cut),
-            project: None,
-            name: self.name.some().map(cut),
-            queue: self.partition.some().map(cut),
             state,
-            state_word,
             start,
             stop,
-            exit_code: self.exit_code.0.filter(|_| is_over),
-            types: types(&self.comment.0),
-            requested,
-            used: used(tres::of_text(&self.tres_alloc_str.0), start, stop),
+            facts: JobFacts {
+                user: self.user_name.some().map(cut),
+                uid: self.user_id.small(),
+                account: self.account.some().map(cut),
+                name: self.name.some().map(cut),
+                exit_code: self.exit_code.0.filter(|_| is_over),
+                queue: self.partition.some().map(cut),
+                state_word: Some(state_word),
+                part_of: part.of,
+                array_index: part.index,
+                types: types(&self.comment.0),
+                requested,
+                used: used(tres::of_text(&self.tres_alloc_str.0), start, stop),
+                ..JobFacts::default()
+            },
             nodes,
             steps: Vec::new(),
         };

@@ -3,7 +3,7 @@
 //! The cache merges each answer into the job. The registry receives complete records, and only when they changed.
 
 use super::parsed_job::ParsedJob;
-use jobs::{NodeShare, Record, Resources};
+use jobs::{NodeShare, Record};
 use model::Timestamp;
 use std::collections::HashMap;
 
@@ -156,29 +156,19 @@ fn merge(mut newer: Record, known: &Record) -> Record {
     if newer.display_id.is_empty() {
         newer.display_id.clone_from(&known.display_id);
     }
-    fill_option(&mut newer.part_of, &known.part_of);
-    fill_option(&mut newer.array_index, &known.array_index);
-    fill_option(&mut newer.user, &known.user);
-    fill_option(&mut newer.uid, &known.uid);
-    fill_option(&mut newer.account, &known.account);
-    fill_option(&mut newer.name, &known.name);
-    fill_option(&mut newer.queue, &known.queue);
     let has_run = newer.state != model::JobState::Waiting;
     if has_run && !newer.nodes.is_empty() {
         fill_option(&mut newer.start, &known.start);
     }
-    if newer.state.is_over() {
+    let is_over = newer.state.is_over();
+    if is_over {
         fill_option(&mut newer.stop, &known.stop);
-        fill_option(&mut newer.exit_code, &known.exit_code);
-    }
-    if newer.types.is_empty() {
-        newer.types.clone_from(&known.types);
     }
     // A missing time limit is an answer too: while Slurm plans a job without one, it reports a year.
-    let wall_seconds = newer.requested.wall_seconds;
-    fill(&mut newer.requested, &known.requested);
-    newer.requested.wall_seconds = wall_seconds;
-    fill(&mut newer.used, &known.used);
+    let wall_seconds = newer.facts.requested.wall_seconds;
+    newer.facts = newer.facts.or(known.facts.clone());
+    newer.facts.requested.wall_seconds = wall_seconds;
+    newer.facts.exit_code = newer.facts.exit_code.filter(|_| is_over);
     if has_run && newer.nodes.is_empty() {
         newer.nodes.clone_from(&known.nodes);
     } else {
@@ -194,15 +184,6 @@ fn fill_option<T: Clone>(newer: &mut Option<T>, known: &Option<T>) {
     if newer.is_none() {
         newer.clone_from(known);
     }
-}
-
-fn fill(newer: &mut Resources, known: &Resources) {
-    fill_option(&mut newer.nodes, &known.nodes);
-    fill_option(&mut newer.cpus, &known.cpus);
-    fill_option(&mut newer.gpus, &known.gpus);
-    fill_option(&mut newer.memory_bytes, &known.memory_bytes);
-    fill_option(&mut newer.wall_seconds, &known.wall_seconds);
-    fill_option(&mut newer.cpu_seconds, &known.cpu_seconds);
 }
 
 /// Completes each node from the known shares.

@@ -5,7 +5,7 @@ use super::job::{share, used};
 use super::parsed_job::{Exit, ParseErrors, ParsedJob, Part, STEPS_MAX, cut, devices, key, types};
 use super::{state, tres};
 use jobs::{Record, Resources, Step};
-use model::{ClusterId, JobState, Timestamp};
+use model::{ClusterId, JobFacts, JobState, Timestamp};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// The separators before each job and between its fields.
@@ -104,18 +104,21 @@ fn squeue_job(fields: &[&str], cluster: &ClusterId) -> Result<ParsedJob, String>
     Ok(ParsedJob {
         record: Record {
             display_id: part.display_id,
-            part_of: part.of,
-            array_index: part.index,
-            user: some(user),
-            uid: uid.parse().ok(),
-            account: some(account),
-            name: some(name),
-            queue: some(queue),
             start,
             stop,
-            types: types(comment),
-            requested,
-            used: used(given, start, stop),
+            facts: JobFacts {
+                user: some(user),
+                uid: uid.parse().ok(),
+                account: some(account),
+                name: some(name),
+                queue: some(queue),
+                part_of: part.of,
+                array_index: part.index,
+                types: types(comment),
+                requested,
+                used: used(given, start, stop),
+                ..head.facts()
+            },
             ..head.record()
         },
         cluster_name: Box::default(),
@@ -203,22 +206,25 @@ fn sacct_job(fields: &[&str], cluster: &ClusterId) -> Result<ParsedJob, String> 
     Ok(ParsedJob {
         record: Record {
             display_id: part.display_id,
-            part_of: part.of,
-            array_index: part.index,
-            user: some(user),
-            uid: uid.parse().ok(),
-            account: some(account),
-            name: some(name),
-            queue: some(queue),
             start,
             stop,
-            exit_code: Exit::of_text(exit).0.filter(|_| head.state.is_over()),
-            types: types(comment),
-            requested: Resources {
-                wall_seconds: minutes.map(|minutes| f64::from(minutes) * 60.0),
-                ..tres::of_text(requested)
+            facts: JobFacts {
+                user: some(user),
+                uid: uid.parse().ok(),
+                account: some(account),
+                name: some(name),
+                exit_code: Exit::of_text(exit).0.filter(|_| head.state.is_over()),
+                queue: some(queue),
+                part_of: part.of,
+                array_index: part.index,
+                types: types(comment),
+                requested: Resources {
+                    wall_seconds: minutes.map(|minutes| f64::from(minutes) * 60.0),
+                    ..tres::of_text(requested)
+                },
+                used: Resources { cpu_seconds, ..used(tres::of_text(given), start, stop) },
+                ..head.facts()
             },
-            used: Resources { cpu_seconds, ..used(tres::of_text(given), start, stop) },
             ..head.record()
         },
         cluster_name: cluster_name.into(),
@@ -240,7 +246,8 @@ fn sacct_step(
         return Err(format!("sacct wrote a step with {} fields", fields.len()));
     };
     let memory = memory.parse::<u64>().ok().or_else(|| tres::memory(memory));
-    record.used.memory_bytes = record.used.memory_bytes.max(memory);
+    let used = &mut record.facts.used;
+    used.memory_bytes = used.memory_bytes.max(memory);
     if record.steps.len() == STEPS_MAX {
         return Err(format!("job {job}: it has more steps; the first {STEPS_MAX} are kept"));
     }
@@ -287,9 +294,12 @@ impl Head {
         state::has_started(self.state, !self.nodes.is_empty())
     }
 
+    fn facts(&self) -> JobFacts {
+        JobFacts { state_word: Some(self.word.clone()), ..JobFacts::default() }
+    }
+
     fn record(self) -> Record {
         Record {
-            state_word: self.word,
             nodes: self.nodes.into_iter().map(share).collect(),
             ..Record::new(self.key, self.submit, self.state)
         }

@@ -78,10 +78,11 @@ pub(super) fn device(host: &str) -> Result<DeviceId, String> {
     DeviceId::new(name).map_err(|error| error.to_string())
 }
 
-/// The words of a comment.
-pub(super) fn types(comment: &str) -> Vec<Box<str>> {
+/// The words of a comment, if it has any.
+pub(super) fn types(comment: &str) -> Option<Vec<Box<str>>> {
     let words = comment.split_whitespace().filter(|word| word.len() <= TEXT_BYTES_MAX);
-    words.filter(|word| *word != "(null)").take(TYPES_MAX).map(Into::into).collect()
+    let words = words.filter(|word| *word != "(null)").take(TYPES_MAX).map(Into::into);
+    Some(words.collect()).filter(|words: &Vec<_>| !words.is_empty())
 }
 
 /// A user's text, cut to the limit.

@@ -52,13 +52,13 @@ fn lines_of(jobs: &[ParsedJob]) -> Vec<String> {
             at.map_or("-".to_owned(), |at| (at.since(record.submit) / 1_000_000).to_string())
         };
         let nodes: Vec<&str> = record.nodes.iter().map(|share| share.device.as_str()).collect();
-        let exit = record.exit_code.map_or("-".to_owned(), |code| code.to_string());
+        let exit = record.facts.exit_code.map_or("-".to_owned(), |code| code.to_string());
         format!(
             "{} {} {} {} {} {} {exit} {}",
             record.key.id,
             record.display_id,
             record.state.word(),
-            record.state_word,
+            record.facts.state_word.as_deref().unwrap(),
             since(record.start),
             since(record.stop),
             nodes.join(",")
@@ -91,9 +91,12 @@ fn the_controllers_jobs() {
     );
     let jobs = controller(SQUEUE);
     let job = record(&jobs, 5);
-    assert_eq!(job.user.as_deref(), Some("root"));
-    assert_eq!((job.uid, job.account.as_deref()), (Some(0), Some("root")));
-    assert_eq!((job.name.as_deref(), job.queue.as_deref()), (Some("multi"), Some("main")));
+    assert_eq!(job.facts.user.as_deref(), Some("root"));
+    assert_eq!((job.facts.uid, job.facts.account.as_deref()), (Some(0), Some("root")));
+    assert_eq!(
+        (job.facts.name.as_deref(), job.facts.queue.as_deref()),
+        (Some("multi"), Some("main"))
+    );
     let requested = Resources {
         nodes: Some(4),
         cpus: Some(4),
@@ -102,11 +105,11 @@ fn the_controllers_jobs() {
         wall_seconds: Some(26.0 * 3600.0),
         cpu_seconds: None,
     };
-    assert_eq!(job.requested, requested);
+    assert_eq!(job.facts.requested, requested);
     let share = &job.nodes[3];
     assert_eq!((share.cpus, share.gpus, &*share.gpu_list), (Some(1), Some(1), "0"));
     assert_eq!(share.memory_bytes, Some(300 << 20));
-    assert_eq!(*record(&jobs, 1).types, ["monitor=perf_.*".into()]);
+    assert_eq!(record(&jobs, 1).facts.types.as_deref().unwrap(), ["monitor=perf_.*".into()]);
 }
 
 /// Most of an array waits as one record; a heterogeneous job has two.
@@ -114,13 +117,16 @@ fn the_controllers_jobs() {
 fn arrays_and_heterogeneous_jobs() {
     let jobs = controller(SQUEUE_LATER);
     let waiting = record(&jobs, 14);
-    assert_eq!((&*waiting.display_id, waiting.part_of, waiting.array_index), ("", Some(14), None));
+    assert_eq!(
+        (&*waiting.display_id, waiting.facts.part_of, waiting.facts.array_index),
+        ("", Some(14), None)
+    );
     let running = record(&jobs, 18);
     assert_eq!(&*running.display_id, "14_1");
-    assert_eq!((running.part_of, running.array_index), (Some(14), Some(1)));
-    assert_eq!(*running.types, ["monitor=net_.*".into(), "quick".into()]);
+    assert_eq!((running.facts.part_of, running.facts.array_index), (Some(14), Some(1)));
+    assert_eq!(running.facts.types.as_deref().unwrap(), ["monitor=net_.*".into(), "quick".into()]);
     let second = record(&jobs, 16);
-    assert_eq!((&*second.display_id, second.part_of), ("15+1", Some(15)));
+    assert_eq!((&*second.display_id, second.facts.part_of), ("15+1", Some(15)));
 }
 
 #[test]
@@ -150,10 +156,10 @@ fn the_accountings_jobs() {
         steps,
         [("batch", "batch", Some(0)), ("0", "sleep", Some(0)), ("1", "sleep", Some(0))]
     );
-    assert!((job.used.cpu_seconds.unwrap() - 0.042_182).abs() < 1e-9);
-    assert_eq!(job.used.memory_bytes, Some(4_124_672));
-    assert_eq!((job.used.gpus, job.used.wall_seconds), (Some(4), Some(225.0)));
-    assert_eq!(record(&jobs, 9).requested.wall_seconds, Some(60.0));
+    assert!((job.facts.used.cpu_seconds.unwrap() - 0.042_182).abs() < 1e-9);
+    assert_eq!(job.facts.used.memory_bytes, Some(4_124_672));
+    assert_eq!((job.facts.used.gpus, job.facts.used.wall_seconds), (Some(4), Some(225.0)));
+    assert_eq!(record(&jobs, 9).facts.requested.wall_seconds, Some(60.0));
 }
 
 /// Both formats agree on the same jobs.
@@ -168,10 +174,14 @@ fn text_and_json_agree() {
     assert_eq!(with_exit(lines_of(&text)), lines_of(&json));
     for job in &json {
         let same = record(&text, job.record.key.id.get());
-        assert_eq!(same.requested, job.record.requested, "{}", same.key);
-        assert_eq!(same.types, job.record.types);
-        assert_eq!(same.used.memory_bytes.unwrap_or(0), job.record.used.memory_bytes.unwrap_or(0));
-        let [text, json] = [same, &job.record].map(|record| record.used.cpu_seconds.unwrap_or(0.0));
+        assert_eq!(same.facts.requested, job.record.facts.requested, "{}", same.key);
+        assert_eq!(same.facts.types, job.record.facts.types);
+        assert_eq!(
+            same.facts.used.memory_bytes.unwrap_or(0),
+            job.record.facts.used.memory_bytes.unwrap_or(0)
+        );
+        let [text, json] =
+            [same, &job.record].map(|record| record.facts.used.cpu_seconds.unwrap_or(0.0));
         // sacct writes thousandths, truncated.
         assert!((text - json).abs() < 0.0011, "{text} {json}");
         assert_eq!(same.steps.len(), job.record.steps.len());
@@ -202,7 +212,7 @@ fn text_with_breaks_in_names_is_read() {
     let mut parse_errors = ParseErrors::default();
     let jobs = lines::of_sacct(&text, &marks, &cluster(), &mut parse_errors);
     assert_eq!(jobs.len(), 2);
-    assert_eq!(jobs[0].record.name.as_deref(), Some("a\nb\ngood"));
+    assert_eq!(jobs[0].record.facts.name.as_deref(), Some("a\nb\ngood"));
     assert_ne!(Marks::random().delimiter(), Marks::random().delimiter());
 }
 
@@ -220,11 +230,11 @@ fn the_shapes_of_v0_0_41() {
         ]
     );
     let job = record(&jobs, 100);
-    assert_eq!(job.requested.gpus, Some(4));
+    assert_eq!(job.facts.requested.gpus, Some(4));
     let share = &job.nodes[1];
     assert_eq!((share.cpus, share.gpus, &*share.gpu_list), (Some(4), Some(2), "2,3"));
     assert_eq!(share.memory_bytes, Some(4 << 30));
-    assert_eq!(record(&jobs, 102).requested.wall_seconds, None);
+    assert_eq!(record(&jobs, 102).facts.requested.wall_seconds, None);
     let jobs = accounting(ACCOUNTING_41);
     assert_eq!(
         lines_of(&jobs),
@@ -235,7 +245,10 @@ fn the_shapes_of_v0_0_41() {
         ]
     );
     let job = record(&jobs, 101);
-    assert_eq!((job.used.cpu_seconds, job.used.memory_bytes), (Some(91.5), Some(2 << 20)));
+    assert_eq!(
+        (job.facts.used.cpu_seconds, job.facts.used.memory_bytes),
+        (Some(91.5), Some(2 << 20))
+    );
     assert_eq!(job.steps.iter().map(|step| &*step.id).collect::<Vec<_>>(), ["batch", "0"]);
 }
 
@@ -295,8 +308,8 @@ fn each_report_is_merged_into_the_cached_job() {
     // The accounting reports neither cores nor accelerators, and no exit code of job 2.
     assert_eq!((&*of(5).nodes[1].cpu_list, &*of(5).nodes[1].gpu_list), ("1", "0"));
     assert_eq!(of(5).state, JobState::Ended);
-    assert_eq!(of(2).exit_code, Some(3));
-    assert_eq!(of(1).uid, Some(0));
+    assert_eq!(of(2).facts.exit_code, Some(3));
+    assert_eq!(of(1).facts.uid, Some(0));
     // The controller's report of a completed and accounted job changes nothing more.
     cache.begin_list();
     assert_eq!(take(&mut cache, controller(SQUEUE), Reporter::Controller), []);

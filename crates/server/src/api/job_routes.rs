@@ -20,11 +20,10 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
 use jobs::{
-    Filter, JobName, ListPosition, Listed, RecordUpdate, Registration, Registry, RegistryError,
-    RunFacts,
+    Filter, JobName, ListPosition, RecordUpdate, Registration, Registry, RegistryError, RunFacts,
 };
 use model::{ClusterId, DeviceId, JobKey, JobState, NodeList, Timestamp, is_unprintable};
-use query::{QueryContext, QueryEngine, QueryError, parse_time, shown};
+use query::{QueryContext, QueryEngine, QueryError, parse_time};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -236,7 +235,7 @@ async fn report_job(
         cluster: key.cluster.to_string(),
         id: key.id.get(),
         server: String::new(),
-        user_unknown: job.is_some_and(|job| job.user.is_some() && job.uid.is_none()),
+        user_unknown: job.is_some_and(|job| job.facts.user.is_some() && job.facts.uid.is_none()),
     };
     if stats.new + stats.changed == 0 {
         return unchanged(json(&registered)?);
@@ -384,26 +383,16 @@ async fn end_reported(
     answer_end(job, is_changed, what_became)
 }
 
-/// Removes all fields but the job's key and its end. The reporter has reported these fields, or could have.
+/// Keeps only the job's key and its end. The reporter has reported these fields, or could have.
 fn what_became(job: api::Job) -> api::Job {
     api::Job {
-        user: None,
-        uid: None,
-        account: None,
-        project: None,
-        name: None,
-        queue: None,
-        state_word: None,
-        submit: None,
-        start: None,
-        part_of: None,
-        array_index: None,
-        types: Vec::new(),
-        requested: api::Resources::default(),
-        used: api::Resources::default(),
-        devices: Vec::new(),
-        usage: None,
-        ..job
+        cluster: job.cluster,
+        id: job.id,
+        display_id: job.display_id,
+        state: job.state,
+        stop: job.stop,
+        exit_code: job.exit_code,
+        ..api::Job::default()
     }
 }
 
@@ -411,7 +400,7 @@ fn what_became(job: api::Job) -> api::Job {
 fn ended_job(registry: &Registry, key: &JobKey) -> Result<Option<api::Job>, RegistryError> {
     let Some(RunFacts { job, allocations, .. }) = registry.whole(key)? else { return Ok(None) };
     let devices: BTreeSet<_> = allocations.into_iter().map(|interval| interval.device).collect();
-    Ok(Some(shown(Listed { job, devices: devices.into_iter().collect() })))
+    Ok(Some(api::Job::new(job, devices)))
 }
 
 /// Converts the error of a registration.

@@ -201,7 +201,7 @@ fn running_job(
 ) -> Result<RunningJobs, HttpError> {
     let key = app.engine.job_key(&name.parse().map_err(wrong)?, context)?;
     let job = app.registry.job(&key).map_err(QueryError::from)?;
-    if of.is_some() && job.as_ref().is_some_and(|job| job.uid != of) {
+    if of.is_some() && job.as_ref().is_some_and(|job| job.facts.uid != of) {
         return Err(QueryError::Denied(key).into());
     }
     if job.is_none_or(|job| job.state != JobState::Running) {

@@ -31,31 +31,18 @@ pub(crate) fn record_update(update: JobUpdate, now: Timestamp) -> Result<RecordU
     let time = |what: &str, seconds: Option<f64>| {
         seconds.map(|seconds| instant(what, seconds, now)).transpose()
     };
-    let boxes = |words: Vec<String>| words.into_iter().map(Box::from).collect();
+    let facts = update.facts();
     let nodes = update.nodes.map(shares).transpose()?;
     let steps = update.steps.map(|steps| steps.into_iter().map(|s| step(s, now)).collect());
-    let resources = |what: &str, of: Option<api::Resources>| {
-        of.map_or(Ok(Resources::default()), |of| resources(what, of))
-    };
+    check_durations("requested", &facts.requested)?;
+    check_durations("used", &facts.used)?;
     Ok(RecordUpdate {
         submit: time("submit", update.submit)?,
         display_id: update.display_id.map(Box::from),
-        part_of: update.part_of,
-        array_index: update.array_index,
-        user: update.user.map(Box::from),
-        uid: update.uid,
-        account: update.account.map(Box::from),
-        project: update.project.map(Box::from),
-        name: update.name.map(Box::from),
-        queue: update.queue.map(Box::from),
         state: update.state.map(|word| state(&word)).transpose()?,
-        state_word: update.state_word.map(Box::from),
         start: time("start", update.start)?,
         stop: time("stop", update.stop)?,
-        exit_code: update.exit_code,
-        types: update.types.map(boxes),
-        requested: resources("requested", update.requested)?,
-        used: resources("used", update.used)?,
+        facts,
         nodes,
         steps: steps.transpose()?,
         ..RecordUpdate::new(JobKey { cluster, id })
@@ -131,19 +118,12 @@ fn step(step: api::Step, now: Timestamp) -> Result<Step, String> {
     })
 }
 
-fn resources(what: &str, of: api::Resources) -> Result<Resources, String> {
-    let times = [of.wall_seconds, of.cpu_seconds].into_iter().flatten();
-    if times.into_iter().any(|seconds| !seconds.is_finite() || seconds < 0.0) {
+fn check_durations(what: &str, of: &Resources) -> Result<(), String> {
+    let mut times = [of.wall_seconds, of.cpu_seconds].into_iter().flatten();
+    if times.any(|seconds| !seconds.is_finite() || seconds < 0.0) {
         return Err(format!("`{what}`: a duration must not be negative"));
     }
-    Ok(Resources {
-        nodes: of.nodes,
-        cpus: of.cpus,
-        gpus: of.gpus,
-        memory_bytes: of.memory_bytes,
-        wall_seconds: of.wall_seconds,
-        cpu_seconds: of.cpu_seconds,
-    })
+    Ok(())
 }
 
 /// Converts seconds since 1970 to an instant that a job may begin or end at: from 2000 to a day from now.
@@ -201,13 +181,13 @@ mod tests {
             "requested":{"wall_seconds":60}}"#;
         let update = parsed(line).unwrap();
         assert_eq!(
-            (update.key.to_string(), update.user.as_deref()),
+            (update.key.to_string(), update.facts.user.as_deref()),
             ("site:7".into(), Some("alice"))
         );
         assert_eq!((update.start, update.stop), (Some(Timestamp(1_767_706_400_500_000)), None));
         let nodes = update.nodes.unwrap();
         assert_eq!((nodes[0].device.as_str(), nodes[0].cpus), ("n1", Some(2)));
-        assert_eq!(update.requested.wall_seconds, Some(60.0));
+        assert_eq!(update.facts.requested.wall_seconds, Some(60.0));
     }
 
     #[test]

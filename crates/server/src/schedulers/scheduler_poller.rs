@@ -288,7 +288,7 @@ fn pause(period: Duration, failed: u32, chance: u64) -> Duration {
 mod tests {
     use super::*;
     use async_trait::async_trait;
-    use model::{JobId, JobKey, JobState};
+    use model::{JobFacts, JobId, JobKey, JobState};
     use std::collections::VecDeque;
 
     /// Returns prepared answers, and records the time range of each poll.
@@ -321,7 +321,7 @@ mod tests {
         let cluster = ClusterId::new("oar").unwrap();
         let key = JobKey { cluster, id: JobId::new(id).unwrap() };
         Record {
-            state_word: "Waiting".into(),
+            facts: JobFacts { state_word: Some("Waiting".into()), ..JobFacts::default() },
             ..Record::new(key, Timestamp::YEAR_2000, JobState::Waiting)
         }
     }

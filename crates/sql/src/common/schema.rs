@@ -2,8 +2,9 @@
 
 use Column::{Number, Text, Time, Value};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use model::{FactColumn, FactKind, JobFacts};
 use query::View;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// The tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,7 +86,7 @@ impl Table {
     }
 
     /// Columns with name, kind and nullability.
-    pub(crate) const fn columns(self) -> Columns {
+    pub(crate) fn columns(self) -> Columns {
         match self {
             Self::Metrics
             | Self::MetricsByDevice
@@ -93,7 +94,7 @@ impl Table {
             | Self::MetricsByDeviceSummary => METRICS,
             Self::MetricsByJob | Self::MetricsByJobSummary => METRICS_BY_JOB,
             Self::NodetimePerJob | Self::NodetimeByJob => NODETIME,
-            Self::Jobs => JOBS,
+            Self::Jobs => &JOBS,
             Self::Allocations => ALLOCATIONS,
             Self::Gaps => GAPS,
             Self::CounterStarts => COUNTER_STARTS,
@@ -150,41 +151,38 @@ const NODETIME: Columns = &[
     ("cluster", Text, false),
 ];
 
-const JOBS: Columns = &[
-    ("job_id", Number, false),
-    ("cluster", Text, false),
-    ("display_id", Text, false),
-    ("user_name", Text, true),
-    ("user_id", Number, true),
-    ("account", Text, true),
-    ("name", Text, true),
-    ("state", Text, false),
-    ("start_time", Time, true),
-    ("stop_time", Time, true),
-    ("exit_code", Number, true),
-    ("project", Text, true),
-    ("queue", Text, true),
-    ("state_word", Text, true),
-    ("submit_time", Time, true),
-    ("part_of", Number, true),
-    ("array_index", Number, true),
-    ("types", Text, true),
-    ("requested_nodes", Number, true),
-    ("requested_cpus", Number, true),
-    ("requested_gpus", Number, true),
-    ("requested_memory_bytes", Number, true),
-    ("requested_wall_seconds", Value, true),
-    ("requested_cpu_seconds", Value, true),
-    ("used_nodes", Number, true),
-    ("used_cpus", Number, true),
-    ("used_gpus", Number, true),
-    ("used_memory_bytes", Number, true),
-    ("used_wall_seconds", Value, true),
-    ("used_cpu_seconds", Value, true),
-    ("end_cause", Text, true),
-    ("end_detail", Text, true),
-    ("oom_kills", Number, true),
-];
+/// The table of jobs: columns of its own, and those of the facts in their order.
+static JOBS: LazyLock<Vec<(&str, Column, bool)>> = LazyLock::new(|| {
+    let mut columns =
+        vec![("job_id", Number, false), ("cluster", Text, false), ("display_id", Text, false)];
+    for FactColumn { name, kind } in JobFacts::columns() {
+        let column = match kind {
+            FactKind::Text => Text,
+            FactKind::Integer => Number,
+            FactKind::Real => Value,
+        };
+        match &**name {
+            "user" => columns.push(("user_name", column, true)),
+            "uid" => columns.push(("user_id", column, true)),
+            name => columns.push((name, column, true)),
+        }
+        match &**name {
+            "name" => columns.extend([
+                ("state", Text, false),
+                ("start_time", Time, true),
+                ("stop_time", Time, true),
+            ]),
+            "state_word" => columns.push(("submit_time", Time, true)),
+            _ => {}
+        }
+    }
+    columns.extend([
+        ("end_cause", Text, true),
+        ("end_detail", Text, true),
+        ("oom_kills", Number, true),
+    ]);
+    columns
+});
 
 const ALLOCATIONS: Columns = &[
     ("job_id", Number, false),

@@ -1,12 +1,12 @@
 //! Small tables: jobs, their node time and allocations, gaps, counter starts, marks and the catalogue.
 
-use crate::common::schema::Table;
+use crate::common::schema::{Column, Table};
 use crate::statements::columns::Cell;
 use crate::statements::scan_filter::ScanFilter;
 use crate::statements::scan_request::query;
 use crate::statements::worker::scan::Scope;
 use jobs::{Filter, Interval, JobName, Window};
-use model::{JobId, JobKey, Timestamp};
+use model::{FactValue, JobId, JobKey, Timestamp};
 use query::{QueryError, SeenMark, View};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -94,40 +94,28 @@ fn allocations(narrow: &ScanFilter, scope: &Scope) -> Result<Vec<Vec<Cell>>, Que
 }
 
 fn jobs(narrow: &ScanFilter, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
-    let text = |text: Option<Box<str>>| Cell::maybe(text, |text| Cell::text(&text));
     let registry = scope.engine.registry();
     let row = |job: model::Job| {
         let kills = registry.oom_kills_seen(scope.context.reader, &job)?;
         let end = query::how_it_ended(&job, kills.iter().flatten().copied().max());
         let (cause, detail) = end.map(|end| (end.cause, end.detail)).unzip();
-        let types = (!job.types.is_empty()).then(|| job.types.join("\n").into());
-        let mut row = vec![
-            number(&job.key),
-            cluster(&job.key),
-            Cell::text(&job.display_id),
-            text(job.user),
-            Cell::maybe(job.uid, |uid| Cell::Number(uid.into())),
-            text(job.account),
-            text(job.name),
-            Cell::text(job.state.word()),
-            Cell::maybe(job.start, time),
-            Cell::maybe(job.stop, time),
-            Cell::maybe(job.exit_code, |code| Cell::Number(code.into())),
-            text(job.project),
-            text(job.queue),
-            text(job.state_word),
-            Cell::maybe(job.submit, time),
-            Cell::maybe(job.part_of, Cell::Number),
-            Cell::maybe(job.array_index, Cell::Number),
-            text(types),
-        ];
-        row.extend(resources(&job.requested));
-        row.extend(resources(&job.used));
-        row.push(text(cause.map(Into::into)));
-        row.push(text(detail.filter(|detail| !detail.is_empty()).map(Into::into)));
+        let detail = detail.filter(|detail| !detail.is_empty());
         let kills = kills.map(|kills| i64::try_from(kills.len()).unwrap_or(i64::MAX));
-        row.push(Cell::maybe(kills, Cell::Number));
-        Ok::<_, QueryError>(row)
+        let mut facts = job.facts.values().into_iter();
+        let cell = |(name, ..): &(&str, Column, bool)| match *name {
+            "job_id" => number(&job.key),
+            "cluster" => cluster(&job.key),
+            "display_id" => Cell::text(&job.display_id),
+            "state" => Cell::text(job.state.word()),
+            "submit_time" => Cell::maybe(job.submit, time),
+            "start_time" => Cell::maybe(job.start, time),
+            "stop_time" => Cell::maybe(job.stop, time),
+            "end_cause" => Cell::maybe(cause.as_deref(), Cell::text),
+            "end_detail" => Cell::maybe(detail.as_deref(), Cell::text),
+            "oom_kills" => Cell::maybe(kills, Cell::Number),
+            _ => facts.next().map_or(Cell::Missing, fact),
+        };
+        Ok::<_, QueryError>(Table::Jobs.columns().iter().map(cell).collect())
     };
     let runs = |filter: &Filter| scope.engine.every_run(filter, &scope.context);
     let Some(ids) = few(narrow) else {
@@ -151,15 +139,13 @@ fn bytes(bytes: Option<u64>) -> Cell {
     Cell::maybe(bytes, |bytes| Cell::Number(i64::try_from(bytes).unwrap_or(i64::MAX)))
 }
 
-fn resources(of: &model::Resources) -> [Cell; 6] {
-    [
-        count(of.nodes),
-        count(of.cpus),
-        count(of.gpus),
-        bytes(of.memory_bytes),
-        Cell::maybe(of.wall_seconds, Cell::Value),
-        Cell::maybe(of.cpu_seconds, Cell::Value),
-    ]
+fn fact(value: FactValue<'_>) -> Cell {
+    match value {
+        FactValue::None => Cell::Missing,
+        FactValue::Text(text) => Cell::text(&text),
+        FactValue::Integer(number) => Cell::Number(number),
+        FactValue::Real(number) => Cell::Value(number),
+    }
 }
 
 fn gaps(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {

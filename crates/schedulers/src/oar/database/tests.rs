@@ -132,7 +132,10 @@ fn values_are_bound_and_no_part_of_a_statement_to_a_schedulers_database() {
         records_polled.extend(runtime.block_on(changes).unwrap().records);
     }
     // The texts came, as values of a job.
-    assert_eq!(records_polled.first().and_then(|record| record.name.as_deref()), Some(HOSTILE));
+    assert_eq!(
+        records_polled.first().and_then(|record| record.facts.name.as_deref()),
+        Some(HOSTILE)
+    );
     let log = log.lock().unwrap();
     let known = [rows::COLUMNS, LIST, rows::NEWEST, rows::PAST, DETAILS, TYPES, REQUESTED];
     let resources = resources_sql(Columns::default());

@@ -59,8 +59,10 @@ async fn jobs_of_every_kind() {
     let changes = oar.changes(from, NOW).await.unwrap();
     assert_eq!((changes.calls, changes.has_more, changes.rejected.len()), (3, false, 0));
     let jobs = &changes.records;
-    let listed_jobs: Vec<(i64, JobState, &str)> =
-        jobs.iter().map(|job| (job.key.id.get(), job.state, &*job.state_word)).collect();
+    let listed_jobs: Vec<(i64, JobState, &str)> = jobs
+        .iter()
+        .map(|job| (job.key.id.get(), job.state, job.facts.state_word.as_deref().unwrap()))
+        .collect();
     use JobState::{Failed, Running, Waiting};
     let want = [
         (1, Failed, "Error"),
@@ -73,18 +75,24 @@ async fn jobs_of_every_kind() {
     ];
     assert_eq!(listed_jobs, want);
     let [_, second, third, fourth, .., seventh] = &jobs[..] else { panic!("{jobs:?}") };
-    assert_eq!((second.exit_code, second.used.wall_seconds), (Some(3), Some(5.0)));
-    assert_eq!(second.types, ["besteffort".into(), "monitor=perf_.*".into()]);
+    assert_eq!((second.facts.exit_code, second.facts.used.wall_seconds), (Some(3), Some(5.0)));
     assert_eq!(
-        (second.user.as_deref(), second.project.as_deref()),
+        second.facts.types.as_deref().unwrap(),
+        ["besteffort".into(), "monitor=perf_.*".into()]
+    );
+    assert_eq!(
+        (second.facts.user.as_deref(), second.facts.project.as_deref()),
         (Some("games"), Some("myproj"))
     );
     let node = &third.nodes[0];
     assert_eq!((node.device.as_str(), node.cpus, &*node.cpu_list), ("oarnode1", Some(1), "1"));
-    assert_eq!((third.requested.nodes, third.requested.cpus), (Some(1), Some(1)));
+    assert_eq!((third.facts.requested.nodes, third.facts.requested.cpus), (Some(1), Some(1)));
     // It has a planned node, but no assigned one.
-    assert_eq!((fourth.nodes.len(), fourth.start, fourth.part_of), (0, None, Some(3)));
-    assert_eq!((seventh.name.as_deref(), seventh.requested.cpus), (Some("a name"), Some(2)));
+    assert_eq!((fourth.nodes.len(), fourth.start, fourth.facts.part_of), (0, None, Some(3)));
+    assert_eq!(
+        (seventh.facts.name.as_deref(), seventh.facts.requested.cpus),
+        (Some("a name"), Some(2))
+    );
     let heads = heads.lock().unwrap();
     assert!(
         heads.iter().all(|head| head.contains("authorization: Basic cmVhZGVyOnNlY3JldA==\r\n"))
@@ -142,7 +150,7 @@ fn quoted_numbers_and_site_specific_columns() {
     let oar = oar("http://h", None);
     let jobs: Vec<Details> = oar.items(&Bytes::from_static(text.as_bytes())).unwrap();
     let record = jobs.into_iter().next().unwrap().job().record(&oar.cluster).unwrap();
-    assert_eq!((record.key.id.get(), record.part_of), (7, None));
+    assert_eq!((record.key.id.get(), record.facts.part_of), (7, None));
     let [node] = &record.nodes[..] else { panic!("{record:?}") };
     assert_eq!((node.device.as_str(), &*node.cpu_list, &*node.gpu_list), ("n1", "3", "9"));
 }

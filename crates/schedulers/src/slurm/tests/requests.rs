@@ -177,7 +177,7 @@ async fn slurmrestd_receives_a_token_for_its_listed_paths() {
     assert_eq!((changes.records.len(), changes.calls), (7, 3));
     assert_eq!(changes.rejected, Vec::<String>::new());
     let job = changes.records.iter().rfind(|record| record.key.id.get() == 101).unwrap();
-    assert_eq!((job.state, job.uid), (JobState::Ended, Some(1001)));
+    assert_eq!((job.state, job.facts.uid), (JobState::Ended, Some(1001)));
     std::fs::write(&token, "second").unwrap();
     let changes = slurm.changes(now, now.plus(1_000_000)).await.unwrap();
     assert_eq!((changes.records.len(), changes.calls), (0, 1));

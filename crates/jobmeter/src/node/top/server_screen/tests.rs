@@ -31,25 +31,12 @@ fn job(id: i64, name: Option<&str>, devices: &[&str]) -> api::Job {
         cluster: "slurm".to_owned(),
         id,
         display_id: format!("{id}_1"),
-        user: None,
         uid: Some(1000),
-        account: None,
-        project: None,
         name: name.map(str::to_owned),
-        queue: None,
         state: "running".to_owned(),
-        state_word: None,
-        submit: None,
         start: Some(1.0),
-        stop: None,
-        exit_code: None,
-        part_of: None,
-        array_index: None,
-        types: Vec::new(),
-        requested: api::Resources::default(),
-        used: api::Resources::default(),
         devices: devices.iter().map(|device| (*device).to_owned()).collect(),
-        usage: None,
+        ..api::Job::default()
     }
 }
 
