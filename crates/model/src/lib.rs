@@ -9,7 +9,6 @@
 
 mod batch;
 mod gap;
-mod hosts;
 mod increase;
 mod job;
 mod job_facts;
@@ -25,7 +24,6 @@ mod time;
 
 pub use batch::{Batch, BatchError, Boot, SAMPLES_PER_BATCH_MAX, SeriesEntry, SeriesTable, Tick};
 pub use gap::{Cause, Gap};
-pub use hosts::{HostsError, expand_hosts};
 pub use increase::{Increase, Point, increase, increases};
 pub use job::{Allocation, Job, JobEvent, JobState, OomKill, REJECTED_REQUEST};
 pub use job_facts::{FactColumn, FactKind, FactValue, JobFacts, Resources};
@@ -34,7 +32,7 @@ pub use metric::{Kind, METRIC_NAME_BYTES_MAX, Metric, MetricError, Unit};
 pub use names::{
     ClusterId, DeviceId, JobId, JobKey, NAME_BYTES_MAX, NameError, Origin, WORD, is_word,
 };
-pub use node_list::{NODE_LIST_BYTES_MAX, NodeList, NodeListError};
+pub use node_list::{HostsError, NODE_LIST_BYTES_MAX, NodeList, NodeListError, expand_hosts};
 pub use rollup::{Rollup, RollupWindows, SEGMENT_MAX_US};
 pub use series::Series;
 pub use text::near::nearest;

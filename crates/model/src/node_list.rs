@@ -1,9 +1,11 @@
 //! Lists of many nodes in one text: `dahu-[1-32],x[01-04],gpu-*`, like Slurm's and ClusterShell's.
 //!
 //! Commas separate the names. `[1-3,7]` stands for one of these numbers; numbers with leading zeros
-//! (`[01-12]`) have the written width. `*` stands for any text. A list is matched against names and never
-//! expanded, so that `n[0-999999999]` costs no more than `n1`.
+//! (`[01-12]`) have the written width. `*` stands for any text. A [`NodeList`] is matched against names and
+//! never expanded, so that `n[0-999999999]` costs no more than `n1`. [`expand_hosts`] expands a list without
+//! `*`.
 
+use crate::names::NAME_BYTES_MAX;
 use std::fmt;
 
 /// Maximum length of a list, in bytes.
@@ -13,7 +15,7 @@ const PIECES_MAX: usize = 2000;
 /// Maximum number of texts, brackets and stars in a name: the cost of matching grows with it.
 const PARTS_MAX: usize = 32;
 /// Maximum number of digits of a number.
-const DIGITS_MAX: usize = 9;
+const DIGITS_MAX: usize = 18;
 
 /// A list of nodes. Two lists are equal if their texts are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +34,8 @@ enum Part {
 /// A range of numbers with a minimum width in digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Numbers {
-    from: u32,
-    to: u32,
+    from: u64,
+    to: u64,
     width: usize,
 }
 
@@ -47,20 +49,31 @@ pub struct NodeListError {
     what: &'static str,
 }
 
+/// Why a text cannot be expanded to hosts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HostsError {
+    /// It is not a list.
+    #[error(transparent)]
+    List(#[from] NodeListError),
+    /// A name longer than [`NAME_BYTES_MAX`].
+    #[error("the list names a host of more than {NAME_BYTES_MAX} bytes")]
+    TooLong,
+    /// More hosts than the limit.
+    #[error("the list names more than {0} hosts")]
+    TooMany(usize),
+}
+
 impl NodeList {
     /// Parses a list.
     ///
     /// # Errors
     /// The text is not a list, or longer than 16 KiB.
     pub fn new(text: &str) -> Result<Self, NodeListError> {
-        let failed = |(at, what)| {
-            let text = text.chars().take(100).collect();
-            NodeListError { text, at: at + 1, what }
-        };
+        let failed = |error| NodeListError::new(text, error);
         if text.len() > NODE_LIST_BYTES_MAX {
             return Err(failed((NODE_LIST_BYTES_MAX, "it is longer than 16 KiB")));
         }
-        let mut reading = Reading { text: text.as_bytes(), at: 0 };
+        let mut reading = Reading { text: text.as_bytes(), at: 0, numbers_max: PIECES_MAX };
         let mut names = Vec::new();
         loop {
             names.push(reading.name().map_err(failed)?);
@@ -105,12 +118,82 @@ impl fmt::Display for NodeList {
     }
 }
 
+/// Expands a list of hosts, in its order; the numbers of a name's last bracket change fastest. Blanks and
+/// further commas around a name are ignored. An empty list gives no host.
+///
+/// # Errors
+/// The text is not a list, contains `*`, or has more than `hosts_max` hosts.
+///
+/// ```
+/// let hosts = model::expand_hosts("dahu-[1-2,7],n[09-10]-ib", 100)?;
+/// assert_eq!(hosts, ["dahu-1", "dahu-2", "dahu-7", "n09-ib", "n10-ib"]);
+/// # Ok::<(), model::HostsError>(())
+/// ```
+pub fn expand_hosts(text: &str, hosts_max: usize) -> Result<Vec<String>, HostsError> {
+    let text = text.split(',').map(str::trim).collect::<Vec<_>>().join(",");
+    let failed = |error| NodeListError::new(&text, error);
+    let mut reading = Reading { text: text.as_bytes(), at: 0, numbers_max: hosts_max };
+    let mut hosts = Vec::new();
+    while let Some(next) = reading.peek() {
+        if next == b',' {
+            reading.at += 1;
+            continue;
+        }
+        let at = reading.at;
+        let parts = reading.name().map_err(failed)?;
+        if parts.contains(&Part::Any) {
+            return Err(failed((at, "`*` names no host")).into());
+        }
+        let names = expand_name(&parts, hosts_max)?;
+        if hosts.len() + names.len() > hosts_max {
+            return Err(HostsError::TooMany(hosts_max));
+        }
+        hosts.extend(names);
+    }
+    Ok(hosts)
+}
+
+fn expand_name(parts: &[Part], hosts_max: usize) -> Result<Vec<String>, HostsError> {
+    let mut names = vec![String::new()];
+    for part in parts {
+        let ends: Vec<String> = match part {
+            Part::Any => Vec::new(),
+            Part::Text(text) => vec![text.to_string()],
+            Part::Numbers(numbers) => {
+                let all = numbers.iter().flat_map(|numbers| {
+                    let width = numbers.width;
+                    (numbers.from..=numbers.to).map(move |number| format!("{number:0width$}"))
+                });
+                all.take(hosts_max.saturating_add(1)).collect()
+            }
+        };
+        if names.len().saturating_mul(ends.len()) > hosts_max {
+            return Err(HostsError::TooMany(hosts_max));
+        }
+        let joined =
+            names.iter().flat_map(|name| ends.iter().map(move |end| format!("{name}{end}")));
+        names = joined.collect();
+        if names.iter().any(|name| name.len() > NAME_BYTES_MAX) {
+            return Err(HostsError::TooLong);
+        }
+    }
+    Ok(names)
+}
+
 /// Position and description of an error.
 type ListError = (usize, &'static str);
+
+impl NodeListError {
+    fn new(text: &str, (at, what): ListError) -> Self {
+        Self { text: text.chars().take(100).collect(), at: at + 1, what }
+    }
+}
 
 struct Reading<'a> {
     text: &'a [u8],
     at: usize,
+    /// Maximum number of numbers or ranges in a pair of brackets.
+    numbers_max: usize,
 }
 
 impl Reading<'_> {
@@ -176,29 +259,34 @@ impl Reading<'_> {
                 return Err((at, "the range ends before it begins"));
             }
             all.push(Numbers { from, to, width });
-            if all.len() > PIECES_MAX {
-                return Err((self.at, "there are more than 2000 numbers"));
+            if all.len() > self.numbers_max {
+                return Err((self.at, "there are too many numbers"));
             }
             match self.next() {
                 Some(b',') => {}
                 Some(b']') => return Ok(all),
+                None => return Err((at, "the bracket is not closed")),
                 _ => return Err((at, "`-`, `,` or `]` is missing after the number")),
             }
         }
     }
 
     /// Parses a number; also returns its width if it starts with a zero.
-    fn number(&mut self) -> Result<(u32, usize), ListError> {
+    fn number(&mut self) -> Result<(u64, usize), ListError> {
         let from = self.at;
         while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
             self.at += 1;
         }
         let digits = self.text.get(from..self.at).unwrap_or_default();
         if digits.is_empty() {
-            return Err((from, "a number is missing"));
+            let is_open = self.peek().is_none();
+            return Err((
+                from,
+                if is_open { "the bracket is not closed" } else { "a number is missing" },
+            ));
         }
         if digits.len() > DIGITS_MAX {
-            return Err((from, "a number has 9 digits at most"));
+            return Err((from, "a number has 18 digits at most"));
         }
         // The width is at least 1; a leading zero makes it the number of digits.
         let width = if digits.first() == Some(&b'0') { digits.len() } else { 1 };
@@ -206,9 +294,9 @@ impl Reading<'_> {
     }
 }
 
-/// Value of at most nine digits.
-fn value(digits: &[u8]) -> u32 {
-    digits.iter().fold(0, |value, digit| value * 10 + u32::from(digit - b'0'))
+/// Value of at most 18 digits.
+fn value(digits: &[u8]) -> u64 {
+    digits.iter().fold(0, |value, digit| value * 10 + u64::from(digit - b'0'))
 }
 
 /// Whether the parts together match the whole name. Stores the possible ends so far as a set, so that the
@@ -299,13 +387,50 @@ mod tests {
             ("n[1", 4),
             ("n]", 2),
             ("a b", 2),
-            ("n[1234567890]", 3),
+            ("n[1234567890123456789]", 3),
         ] {
             let error = NodeList::new(list).unwrap_err();
             assert_eq!(error.at, at, "{error}");
         }
+        for list in ["n[1", "n[1-"] {
+            assert_eq!(NodeList::new(list).unwrap_err().what, "the bracket is not closed");
+        }
         assert!(NodeList::new(&"*a".repeat(17)).is_err());
         assert!(NodeList::new(&"a,".repeat(NODE_LIST_BYTES_MAX)).is_err());
+    }
+
+    #[test]
+    fn hosts_in_the_order_of_the_list() {
+        for (text, hosts) in [
+            ("", &[][..]),
+            ("n1", &["n1"]),
+            ("a,b", &["a", "b"]),
+            (" a , b ,", &["a", "b"]),
+            ("dahu-[1-3,7]", &["dahu-1", "dahu-2", "dahu-3", "dahu-7"]),
+            ("n[1, 3]", &["n1", "n3"]),
+            ("n[08-11]-ib", &["n08-ib", "n09-ib", "n10-ib", "n11-ib"]),
+            ("n[8-11]", &["n8", "n9", "n10", "n11"]),
+            ("r[1-2]n[1-2],x", &["r1n1", "r1n2", "r2n1", "r2n2", "x"]),
+            ("n[000-001]", &["n000", "n001"]),
+        ] {
+            assert_eq!(expand_hosts(text, 1000).unwrap(), hosts, "{text}");
+        }
+        let invalid = ["n[1-3", "n1-3]", "n[1[2]]", "n]1["];
+        let numbers = ["n[]", "n[a-b]", "n[3-1]", "n[1-]", "n[+1]", "n[1--2]"];
+        for text in invalid.into_iter().chain(numbers).chain(["n*", "a b"]) {
+            assert!(matches!(expand_hosts(text, 1000), Err(HostsError::List(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_hosts_and_their_length_have_limits() {
+        for text in ["n[1-1001]", "n[0-18446744073709551]", "r[1-100]n[1-100]", "n[1-999],a,b"] {
+            assert_eq!(expand_hosts(text, 1000), Err(HostsError::TooMany(1000)), "{text}");
+        }
+        assert_eq!(expand_hosts("n[1-999],a", 1000).unwrap().len(), 1000);
+        assert_eq!(expand_hosts(&"x".repeat(254), 1000), Err(HostsError::TooLong));
+        let long = format!("{}[1-9]", "x".repeat(253));
+        assert_eq!(expand_hosts(&long, 1000), Err(HostsError::TooLong));
     }
 
     #[test]
@@ -327,8 +452,18 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(list in "[a-c0-9,\\[\\]*\\- é]{0,30}", node in "[a-c0-9\\-é]{0,20}") {
+            if let Ok(hosts) = expand_hosts(&list, 1000) {
+                prop_assert!(hosts.len() <= 1000);
+            }
             if let Ok(list) = NodeList::new(&list) {
                 list.has(&node);
+            }
+        }
+
+        #[test]
+        fn a_list_has_the_hosts_that_it_expands_to(list in "([a-b]|\\[(0?[1-9]-[1-9][0-9]|[0-9])\\]|,){1,8}") {
+            if let (Ok(hosts), Ok(list)) = (expand_hosts(&list, 1000), NodeList::new(&list)) {
+                prop_assert!(hosts.iter().all(|host| list.has(host)), "{hosts:?}");
             }
         }
 
