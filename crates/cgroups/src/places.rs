@@ -3,7 +3,7 @@
 use crate::directories::facts::Facts;
 use crate::layout::{LayoutRoot, Rule};
 use crate::{Config, Hierarchies, SearchedPlace};
-use kernel::parse::{lines, number};
+use kernel::user_files::uid_of;
 use kernel::{NodeKind, NodeStat, Root};
 use model::ClusterId;
 
@@ -178,13 +178,7 @@ fn resolve(path: &str, root: &Root, facts: &Facts) -> Option<String> {
 fn account(root: &Root, name: &str) -> Option<u32> {
     let mut text = Vec::new();
     root.read("etc/passwd", &mut text).ok()?;
-    lines(&text).find_map(|line| {
-        let mut fields = line.split(|byte| *byte == b':');
-        if fields.next() != Some(name.as_bytes()) {
-            return None;
-        }
-        u32::try_from(number(fields.nth(1)?)?).ok()
-    })
+    uid_of(&text, name)
 }
 
 #[cfg(test)]

@@ -29,4 +29,4 @@ pub use tasks::{cgroup, inotify, kmsg, proc_connector, process, rusage, taskstat
 #[cfg(feature = "count-allocations")]
 pub use this_process::allocations;
 pub use this_process::{code, command, confine, heap, inherited, limits, sibling};
-pub use users::{login, tcp_owners, trust, utmp};
+pub use users::{login, tcp_owners, trust, user_files, utmp};

@@ -8,7 +8,6 @@ mod server_data;
 mod server_screen;
 mod table;
 mod terminal;
-mod users;
 
 use crate::node::probe::ProbedMachine;
 use crate::server::client::Client;

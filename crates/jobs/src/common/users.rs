@@ -1,9 +1,6 @@
-//! Users in `/etc/passwd`: login names and user IDs (passwd(5)).
-//!
-//! ```text
-//! alice:x:1000:1000:Alice,,,:/home/alice:/bin/bash
-//! ```
+//! Users in `/etc/passwd`: login names and user IDs.
 
+use kernel::user_files::{Account, accounts};
 use std::collections::HashMap;
 
 /// Maximum number of stored lines. A machine with more users has them in a directory service.
@@ -21,10 +18,9 @@ impl Users {
     /// Parses the text of `/etc/passwd`. It skips invalid lines.
     pub fn parse(text: &[u8]) -> Self {
         let mut users = Self::default();
-        for line in text.split(|byte| *byte == b'\n') {
-            let Some((name, uid)) = user(line) else { continue };
-            users.numbers.entry(name.clone()).or_insert(uid);
-            users.names.entry(uid).or_insert(name);
+        for Account { name, uid, .. } in accounts(text) {
+            users.numbers.entry(name.into()).or_insert(uid);
+            users.names.entry(uid).or_insert(name.into());
             if users.numbers.len() >= USERS_MAX {
                 break;
             }
@@ -41,14 +37,6 @@ impl Users {
     pub fn uid(&self, name: &str) -> Option<u32> {
         self.numbers.get(name).copied()
     }
-}
-
-fn user(line: &[u8]) -> Option<(Box<str>, u32)> {
-    let mut fields = line.split(|byte| *byte == b':');
-    let name = std::str::from_utf8(fields.next()?).ok()?;
-    let uid = std::str::from_utf8(fields.nth(1)?).ok()?;
-    let digits = !uid.is_empty() && uid.bytes().all(|byte| byte.is_ascii_digit());
-    (digits && !name.is_empty()).then(|| Some((name.into(), uid.parse().ok()?))).flatten()
 }
 
 #[cfg(test)]

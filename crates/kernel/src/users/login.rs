@@ -1,13 +1,8 @@
-//! `/etc/passwd` and `/etc/group`: the rights of a user (passwd(5), group(5)).
-//!
-//! ```text
-//! nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
-//! video:x:44:nobody,hpc
-//! ```
+//! The rights of a user in `/etc/passwd` and `/etc/group`.
 //!
 //! These files lack users of a directory service; only entries for their numbers can name them.
 
-use crate::parse::number;
+use crate::users::user_files::{accounts, groups};
 use crate::{ReadError, Root};
 
 /// Most groups of a user, as in the kernel (`NGROUPS_MAX`).
@@ -39,37 +34,16 @@ pub fn login(root: &Root, user: &str) -> Result<Option<Login>, ReadError> {
 
 /// The rights of a user by name or number, from both files' bytes. Malformed lines are skipped.
 pub fn parse(passwd: &[u8], group: &[u8], user: &str) -> Option<Login> {
-    let mut lines = passwd.split(|byte| *byte == b'\n');
-    let (name, uid, gid) = lines.find_map(|line| {
-        let mut fields = line.split(|byte| *byte == b':');
-        let (name, _, uid) = (fields.next()?, fields.next()?, fields.next()?);
-        let (uid, gid) = (id(uid)?, id(fields.next()?)?);
-        let is_it =
-            !name.is_empty() && (name == user.as_bytes() || id(user.as_bytes()) == Some(uid));
-        is_it.then_some((name, uid, gid))
-    })?;
-    let mut groups = vec![gid];
-    for line in group.split(|byte| *byte == b'\n') {
-        let mut fields = line.splitn(4, |byte| *byte == b':');
-        let (_, _, Some(number), Some(members)) =
-            (fields.next(), fields.next(), fields.next(), fields.next())
-        else {
-            continue;
-        };
-        let has = members.split(|byte| *byte == b',').any(|member| member.trim_ascii() == name);
-        match id(number) {
-            Some(gid) if has && !groups.contains(&gid) && groups.len() < GROUPS_MAX => {
-                groups.push(gid);
-            }
-            _ => {}
+    let number = user.parse().ok().filter(|_| user.bytes().all(|byte| byte.is_ascii_digit()));
+    let account =
+        accounts(passwd).find(|account| account.name == user || Some(account.uid) == number)?;
+    let mut all = vec![account.gid];
+    for group in groups(group).filter(|group| group.members().any(|name| name == account.name)) {
+        if !all.contains(&group.gid) && all.len() < GROUPS_MAX {
+            all.push(group.gid);
         }
     }
-    Some(Login { uid, gid, groups })
-}
-
-/// A number that the kernel accepts: all bits set mean "unchanged".
-fn id(text: &[u8]) -> Option<u32> {
-    number(text).and_then(|number| u32::try_from(number).ok()).filter(|number| *number != u32::MAX)
+    Some(Login { uid: account.uid, gid: account.gid, groups: all })
 }
 
 #[cfg(test)]

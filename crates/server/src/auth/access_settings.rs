@@ -1,9 +1,8 @@
 //! Access control by the server's settings: anonymous readers, nodes and staff.
 
-use crate::auth::tokens::uid_of;
 use config::{AccessSettings, Nodes};
 use kernel::Root;
-use kernel::parse::{lines, number};
+use kernel::user_files::{accounts, groups, uid_of};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -86,25 +85,16 @@ impl Access {
 
 /// Returns the members of a group: users listed in group(5), and users with it as their primary group.
 fn members(files: &UserFiles, group: &str) -> Result<BTreeSet<u32>, String> {
-    let found = lines(&files.group).find_map(|line| {
-        let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
-        let [name, _, gid, listed, ..] = fields[..] else { return None };
-        (name == group.as_bytes()).then(|| Some((number(gid)?, listed)))?
-    });
-    let (gid, listed) = found.ok_or_else(|| {
+    let found = groups(&files.group).find(|one| one.name == group);
+    let group = found.ok_or_else(|| {
         format!(
             "no group `{group}` on this machine or in its directory (`getent group {group}`); list its \
              users by name or ID"
         )
     })?;
-    let listed = listed.split(|byte| *byte == b',').filter(|name| !name.is_empty());
-    let named = listed.filter_map(|name| uid_of(&files.passwd, std::str::from_utf8(name).ok()?));
-    let own = lines(&files.passwd).filter_map(|line| {
-        let mut fields = line.split(|byte| *byte == b':').skip(2);
-        let (uid, own) = (number(fields.next()?)?, number(fields.next()?)?);
-        u32::try_from(uid).ok().filter(|_| own == gid)
-    });
-    Ok(named.chain(own).collect())
+    let named = group.members().filter_map(|name| uid_of(&files.passwd, name));
+    let own = accounts(&files.passwd).filter(|account| account.gid == group.gid);
+    Ok(named.chain(own.map(|account| account.uid)).collect())
 }
 
 #[cfg(test)]

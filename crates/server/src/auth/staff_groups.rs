@@ -7,10 +7,9 @@
 
 use crate::auth::access_settings::{Access, UserFiles};
 use crate::auth::name_service::getent;
-use crate::auth::tokens::uid_of;
 use config::AccessSettings;
 use kernel::Root;
-use kernel::parse::lines;
+use kernel::user_files::{groups, uid_of};
 use std::io;
 
 /// Members of one group that the name service resolves; the server ignores further ones with a warning.
@@ -79,13 +78,8 @@ fn add_directory(
 
 /// Returns members that a line of group(5) lists and the text of passwd(5) lacks.
 fn unresolved_members(group: &[u8], passwd: &[u8]) -> Vec<String> {
-    let listed = lines(group).filter_map(|line| line.split(|byte| *byte == b':').nth(3));
-    let names = listed.flat_map(|names| names.split(|byte| *byte == b','));
-    let names = names.filter_map(|name| std::str::from_utf8(name).ok());
-    names
-        .filter(|name| !name.is_empty() && uid_of(passwd, name).is_none())
-        .map(str::to_owned)
-        .collect()
+    let names = groups(group).flat_map(|group| group.members());
+    names.filter(|name| uid_of(passwd, name).is_none()).map(str::to_owned).collect()
 }
 
 fn put_first(text: &mut Vec<u8>, lines: &[u8]) {

@@ -20,7 +20,7 @@
 //! SHA-256 in memory.
 
 use crate::auth::caller::Rights;
-use kernel::parse::{lines, number};
+use kernel::user_files::uid_of;
 use model::{ClusterId, Origin};
 use ring::digest::{SHA256, digest};
 use std::fmt;
@@ -217,16 +217,6 @@ pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
             Err(format!("unknown scope; use agent, user, read, jobs, staff or admin{meant}"))
         }
     }
-}
-
-/// Returns the user ID of a login name in the text of passwd(5).
-pub(crate) fn uid_of(passwd: &[u8], name: &str) -> Option<u32> {
-    lines(passwd).find_map(|line| {
-        let mut fields = line.split(|b| *b == b':');
-        let named = fields.next()? == name.as_bytes();
-        let uid = number(fields.nth(1)?)?;
-        u32::try_from(uid).ok().filter(|_| named)
-    })
 }
 
 fn hash(token: &str) -> Result<[u8; 32], String> {

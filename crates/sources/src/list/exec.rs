@@ -28,6 +28,7 @@ use kernel::Root;
 use kernel::command::{Ended, Killed, OUTPUT_BYTES_MAX, Running};
 use kernel::login::{Login, login};
 use kernel::trust::changed_by_others;
+use kernel::user_files::accounts;
 use model::setting::{Kind as Holds, OptionSpec, WORD_END, show_duration};
 use model::{Kind, Metric, Timestamp, Unit, nearest};
 use regex_lite::{Captures, Regex};
@@ -229,9 +230,7 @@ fn login_of(root: &Root, user: &str) -> Result<Login, SourceError> {
         None => {
             let mut passwd = Vec::new();
             root.read("etc/passwd", &mut passwd)?;
-            let passwd = String::from_utf8_lossy(&passwd);
-            let names = passwd.lines().filter_map(|line| line.split(':').next());
-            let near = nearest(user, names.filter(|name| !name.is_empty()));
+            let near = nearest(user, accounts(&passwd).map(|account| account.name));
             let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
             Err(SourceError::broken(format!(
                 "`user` in [sources.exec] is `{user}`, which is not in /etc/passwd{hint}"

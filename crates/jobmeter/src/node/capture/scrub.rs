@@ -4,6 +4,7 @@
 
 use kernel::Root;
 use kernel::parse::lines;
+use kernel::user_files::{Account, accounts};
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -56,14 +57,13 @@ impl Scrub {
         for name in [host, short] {
             names.push((name, "node-1".to_owned()));
         }
-        let users = root.read_text("etc/passwd").unwrap_or_default();
-        let people = users.lines().filter_map(|line| {
-            let mut fields = line.split(':');
-            let name = fields.next()?;
-            let uid: u32 = fields.nth(1)?.parse().ok()?;
-            // A login name of two letters occurs in too many words to be replaced.
-            ((1000..65534).contains(&uid) && name.len() > 2).then(|| name.to_owned())
-        });
+        let mut passwd = Vec::new();
+        // Without the file, there are no names to replace.
+        let _ = root.read("etc/passwd", &mut passwd);
+        // A login name of two letters occurs in too many words to be replaced.
+        let is_person =
+            |user: &Account<'_>| (1000..65534).contains(&user.uid) && user.name.len() > 2;
+        let people = accounts(&passwd).filter(is_person).map(|user| user.name.to_owned());
         names.extend(people.zip(1..).map(|(name, n)| (name, format!("user{n}"))));
         for (of_one, n) in servers(root).into_iter().zip(1..) {
             names.extend(of_one.into_iter().map(|name| (name, format!("server-{n}"))));

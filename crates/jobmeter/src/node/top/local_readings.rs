@@ -2,9 +2,10 @@
 
 use super::rates::{Rates, Values};
 use super::table::{Head, Row};
-use super::users::Users;
 use crate::node::probe::{Probe, ProbedMachine};
 use cgroups::{Discovery, Jobs, Members};
+use jobs::Users;
+use kernel::Root;
 use kernel::process::{process_io, process_stat, process_status};
 use kernel::stat::user_hz;
 use model::{JobKey, Series, Timestamp};
@@ -62,7 +63,7 @@ impl LocalReadings {
             of_processes: Rates::new(),
             of_jobs: Rates::new(),
             members: Members::default(),
-            users: Users::of(&probed_machine.root),
+            users: users(&probed_machine.root),
             hz: user_hz(&probed_machine.root) as f64,
             probed_machine,
         }
@@ -84,7 +85,9 @@ impl LocalReadings {
             Row {
                 id: job.key.to_string(),
                 name: job.display_id.to_string(),
-                user: user.or_else(|| job.uid.map(|uid| self.users.name(uid))).unwrap_or_default(),
+                user: user
+                    .or_else(|| job.uid.map(|uid| user_name(&self.users, uid)))
+                    .unwrap_or_default(),
                 cpu: get("cgroup_cpu_seconds_total"),
                 memory: get("cgroup_memory_bytes"),
                 // Without the io controller, or if a cgroup counts no transfers, the tasks' own counters are
@@ -219,7 +222,7 @@ impl LocalReadings {
         Some(Row {
             id: pid.to_string(),
             name,
-            user: self.users.name(owner.uid),
+            user: user_name(&self.users, owner.uid),
             cpu,
             memory: status.and_then(|status| status.vm_rss).map(|kib| kib as f64 * 1024.0),
             read: io.and_then(|io| rate("read", io.read_bytes)),
@@ -227,4 +230,17 @@ impl LocalReadings {
             tasks: Some(tasks as f64),
         })
     }
+}
+
+/// The users of this node's own files. Users of other name services appear as user IDs.
+fn users(root: &Root) -> Users {
+    let mut text = Vec::new();
+    match root.read("etc/passwd", &mut text) {
+        Ok(()) => Users::parse(&text),
+        Err(_) => Users::default(),
+    }
+}
+
+fn user_name(users: &Users, uid: u32) -> String {
+    users.name(uid).map_or_else(|| uid.to_string(), str::to_owned)
 }
