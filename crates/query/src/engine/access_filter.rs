@@ -48,7 +48,7 @@ impl Spans {
 }
 
 impl Visibility {
-    fn within(spans: Vec<(i64, i64)>) -> Self {
+    pub(crate) fn within(spans: Vec<(i64, i64)>) -> Self {
         let spans = Spans::of(spans);
         if spans.0.is_empty() { Self::Never } else { Self::During(Arc::new(spans)) }
     }

@@ -34,6 +34,8 @@ pub(crate) struct SeriesPoints {
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     start: i64,
+    /// Start of the next step; `start` if the answer has every sample.
+    end: i64,
     /// Gauges: sum of the values. Rates: growth. Raw counters: the last value.
     sum: f64,
     /// Gauges: number of values. Rates: seconds covered by the growth.
@@ -84,20 +86,52 @@ impl SeriesPoints {
         first.zero().filter(|zero| zero.at.0 >= self.since)
     }
 
+    /// Adds samples, later than all before. Runs for every sample of a range: no division, no branch on its start.
     pub(crate) fn take(&mut self, chunk: &Chunk) {
-        let mut rows = chunk.rows().peekable();
-        while let Some((at, value, start)) = rows.next() {
-            // Of several samples at one instant the last counts, as in rollups.
-            let again = self.rate && rows.peek().is_some_and(|(next, ..)| *next == at);
-            if again || !self.seen.at(at.0) {
+        let Chunk { times, values, starts, .. } = chunk;
+        let ends = starts.iter().skip(1).map(|(row, _)| *row).chain([times.len()]);
+        for ((first, start), end) in starts.iter().zip(ends) {
+            let of_run = times.get(*first..end).unwrap_or_default();
+            let rows = of_run.iter().zip(values.get(*first..end).unwrap_or_default());
+            if !self.rate {
+                rows.for_each(|(at, value)| self.take_value(*at, *value));
                 continue;
             }
-            let point = Point { at, value, start };
-            if at.0 >= self.from && at.0 <= self.to {
-                self.add(point);
+            // Of several samples at one instant the last counts, as in rollups.
+            let later = times.get(first + 1..).unwrap_or_default();
+            for ((at, value), next) in rows.clone().zip(later) {
+                if next != at {
+                    self.take_reading(Point { at: Timestamp(*at), value: *value, start: *start });
+                }
             }
-            self.before = Some(point);
+            if end == times.len() {
+                let last = rows.last().map(|(at, value)| (Timestamp(*at), *value));
+                last.into_iter()
+                    .for_each(|(at, value)| self.take_reading(Point { at, value, start: *start }));
+            }
         }
+    }
+
+    /// Adds a value that is no rate.
+    fn take_value(&mut self, at: i64, value: f64) {
+        if at >= self.from && at <= self.to && self.seen.at(at) {
+            self.put(at, value, 1.0);
+        }
+    }
+
+    /// Adds a reading of a counter as growth.
+    fn take_reading(&mut self, point: Point) {
+        let at = point.at.0;
+        if !self.seen.at(at) {
+            return;
+        }
+        if at >= self.from
+            && at <= self.to
+            && let Some((amount, seconds)) = self.growth(point)
+        {
+            self.put(at, amount, seconds);
+        }
+        self.before = Some(point);
     }
 
     /// Adds rollup windows. `false`: the rollups have no sum, as for gauges named `*_total`.
@@ -125,30 +159,19 @@ impl SeriesPoints {
         true
     }
 
-    fn add(&mut self, point: Point) {
-        let (sum, weight) = if self.rate {
-            match self.growth(point) {
-                Some(growth) => growth,
-                None => return,
-            }
-        } else {
-            (point.value, 1.0)
-        };
-        self.put(point.at.0, sum, weight);
-    }
-
-    /// Adds a value to the step that contains an instant.
+    /// Adds a value to the step that contains an instant, which is not before those added so far.
     fn put(&mut self, at: i64, sum: f64, weight: f64) {
-        let start = if self.step > 0 { at.div_euclid(self.step) * self.step } else { at };
         match &mut self.bucket {
-            Some(bucket) if bucket.start == start && self.step > 0 => {
+            Some(bucket) if at < bucket.end => {
                 let last = self.info.kind == Kind::Counter && !self.rate;
                 bucket.sum = if last { sum } else { bucket.sum + sum };
                 bucket.weight = if last { 1.0 } else { bucket.weight + weight };
             }
             _ => {
                 self.close();
-                self.bucket = Some(Bucket { start, sum, weight });
+                let step = self.step;
+                let start = if step > 0 { at.div_euclid(step) * step } else { at };
+                self.bucket = Some(Bucket { start, end: start.saturating_add(step), sum, weight });
             }
         }
     }
@@ -156,8 +179,9 @@ impl SeriesPoints {
     /// Growth of a counter since the previous reading, and the seconds that it covers. A first reading counts
     /// from the counter's start. `None`: both are unknown, or a part of this time is not visible to the reader.
     fn growth(&self, point: Point) -> Option<(f64, f64)> {
-        let mut before = self.before.into_iter().chain(self.zero(point));
-        let before = before.find(|before| self.seen.joins(before.at.0, point.at.0))?;
+        let is_visible = |before: &Point| self.seen.joins(before.at.0, point.at.0);
+        let before = self.before.filter(is_visible);
+        let before = before.or_else(|| self.zero(point).filter(is_visible))?;
         let seconds = point.at.since(before.at) as f64 / 1e6;
         (seconds > 0.0).then(|| (increase(before, point).amount, seconds))
     }
@@ -234,7 +258,81 @@ mod tests {
         line.finish(&HashMap::new())
     }
 
+    /// The points by definition: sample by sample, each assigned to its step by a division.
+    fn points_by_definition(
+        like: &SeriesPoints,
+        rows: &[(i64, f64, Option<i64>)],
+    ) -> Vec<(i64, u64, u64)> {
+        let (mut buckets, mut before) = (Vec::<Bucket>::new(), None::<Point>);
+        for (row, (at, value, start)) in rows.iter().enumerate() {
+            let again = like.rate && rows.get(row + 1).is_some_and(|(next, ..)| next == at);
+            if again || !like.seen.at(at * S) {
+                continue;
+            }
+            let start = start.map(|start| Timestamp(start * S));
+            let point = Point { at: Timestamp(at * S), value: *value, start };
+            let zero = point.zero().filter(|zero| zero.at.0 >= like.since);
+            let joins = |before: &Point| like.seen.joins(before.at.0, point.at.0);
+            let grown = before.into_iter().chain(zero).find(joins).and_then(|before| {
+                let seconds = point.at.since(before.at) as f64 / 1e6;
+                (seconds > 0.0).then(|| (increase(before, point).amount, seconds))
+            });
+            before = Some(point);
+            let added = if like.rate { grown } else { Some((*value, 1.0)) };
+            let Some((sum, weight)) = added.filter(|_| (like.from..=like.to).contains(&(at * S)))
+            else {
+                continue;
+            };
+            let start = if like.step > 0 { at * S / like.step * like.step } else { at * S };
+            match buckets.last_mut().filter(|last| last.start == start && like.step > 0) {
+                Some(last) if like.info.kind == Kind::Counter && !like.rate => last.sum = sum,
+                Some(last) => (last.sum, last.weight) = (last.sum + sum, last.weight + weight),
+                None => buckets.push(Bucket { start, end: start, sum, weight }),
+            }
+        }
+        let bits =
+            |one: &Bucket| (one.start, (one.sum / one.weight).to_bits(), one.weight.to_bits());
+        buckets.iter().map(bits).collect()
+    }
+
     proptest! {
+        /// Samples in runs and chunks give, bit by bit, the points that the definition gives.
+        #[test]
+        fn chunks_give_the_points_of_the_definition(
+            steps in prop::collection::vec((0_i64..9, -5_i32..20, 0_usize..4), 0..60),
+            cuts in prop::collection::vec(0_usize..60, 0..4),
+            (counter, rate, step) in (any::<bool>(), any::<bool>(), 0_i64..20),
+            seen in prop::option::of((100_i64..200, 1_i64..150)),
+        ) {
+            let (mut at, mut value) = (100, 3.25_f64);
+            let rows: Vec<_> = steps.into_iter().map(|(dt, change, start)| {
+                at += dt;
+                value = (value + f64::from(change) / 3.0).max(0.0);
+                (at, value, [None, Some(90), Some(130), Some(180)][start])
+            }).collect();
+            let info = info(if counter { Kind::Counter } else { Kind::Gauge });
+            let rate = if rate { Rate::Counters } else { Rate::Raw };
+            let query = query((110, 260), step, rate);
+            let seen = seen.map_or(Visibility::Always, |(from, length)| {
+                Visibility::within(vec![(from * S, (from + length) * S)])
+            });
+            let mut line = SeriesPoints::new(&info, &query, Timestamp(95 * S), &seen);
+            let want = points_by_definition(&line, &rows);
+            // A chunk does not end between two samples of one instant.
+            let apart = |cut: &usize| *cut > 0 && *cut < rows.len() && rows[cut - 1].0 < rows[*cut].0;
+            let mut cuts: Vec<usize> = cuts.into_iter().filter(apart).chain([0, rows.len()]).collect();
+            cuts.sort_unstable();
+            for part in cuts.windows(2) {
+                line.take(&chunk(&info, &rows[part[0]..part[1]]));
+            }
+            line.close();
+            let have = line.times.iter().zip(&line.values).zip(&line.seconds);
+            let bits = |((at, value), seconds): ((&i64, &Option<f64>), &f64)| {
+                (*at, value.unwrap().to_bits(), seconds.to_bits())
+            };
+            prop_assert_eq!(have.map(bits).collect::<Vec<_>>(), want);
+        }
+
         /// Steps of 1 h have the same points from samples, from windows of 5 min and from windows of 1 h.
         #[test]
         fn rollups_give_the_points_that_samples_give(
