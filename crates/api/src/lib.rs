@@ -49,5 +49,6 @@ pub use samples::{
 };
 pub use text::columns::{MORE, columns};
 pub use text::csv::csv_cell;
+pub use text::json::to_json;
 pub use time::{TimeError, parse_time, parse_zone};
 pub use totals::{Coverage, SilentNode, TotalOrigin};

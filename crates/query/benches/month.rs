@@ -290,7 +290,7 @@ fn run_query(dir: &Path, days: i64) {
     });
     let last = || {
         let values = engine.last(&Selector::default(), &context).unwrap();
-        (values.len(), serde_json::to_vec(&values).unwrap().len())
+        (values.len(), api::to_json(&values).unwrap().len())
     };
     time(&store, "last values of all nodes", 40, 1000, &|_| last());
     let range = |run: i64, select: &Selector, hours: i64, step: i64| {
@@ -300,7 +300,7 @@ fn run_query(dir: &Path, days: i64) {
         engine.range(&query, &context).unwrap()
     };
     let points = |range: &api::Range| range.series.iter().map(|series| series.times.len()).sum();
-    let printed = |range: api::Range| (points(&range), serde_json::to_vec(&range).unwrap().len());
+    let printed = |range: api::Range| (points(&range), api::to_json(&range).unwrap().len());
     let every = Selector::default();
     time(&store, "5-minute averages of everything, a day", 20, 288_000, &|run| {
         printed(range(run, &every, 24, 300))

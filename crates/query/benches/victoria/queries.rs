@@ -31,7 +31,7 @@ pub(crate) fn run_query(store: Store, peer: &Peer, dir: &Path) {
     queries.compare();
     let (series, rows) = (METRICS * NODES, METRICS * 3600);
     print_line(&format!("asked, {RUNS} times in turn, answers as JSON; theirs over loopback"));
-    let json = |range: &api::Range| serde_json::to_vec(range).unwrap().len();
+    let json = |range: &api::Range| api::to_json(range).unwrap().len();
     turns(
         &format!("one node, one hour, {rows} samples"),
         &[
@@ -48,7 +48,7 @@ pub(crate) fn run_query(store: Store, peer: &Peer, dir: &Path) {
     turns(
         &format!("last values of all nodes, {series} series"),
         &[
-            ("ours", &|_| serde_json::to_vec(&queries.last()).unwrap().len()),
+            ("ours", &|_| api::to_json(&queries.last()).unwrap().len()),
             ("theirs", &|_| queries.their_last().len()),
         ],
     );

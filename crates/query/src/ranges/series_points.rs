@@ -86,52 +86,77 @@ impl SeriesPoints {
         first.zero().filter(|zero| zero.at.0 >= self.since)
     }
 
-    /// Adds samples, later than all before. Runs for every sample of a range: no division, no branch on its start.
+    /// Adds samples, later than all before.
     pub(crate) fn take(&mut self, chunk: &Chunk) {
         let Chunk { times, values, starts, .. } = chunk;
         let ends = starts.iter().skip(1).map(|(row, _)| *row).chain([times.len()]);
         for ((first, start), end) in starts.iter().zip(ends) {
             let of_run = times.get(*first..end).unwrap_or_default();
-            let rows = of_run.iter().zip(values.get(*first..end).unwrap_or_default());
-            if !self.rate {
-                rows.for_each(|(at, value)| self.take_value(*at, *value));
+            let values = values.get(*first..end).unwrap_or_default();
+            if self.rate {
+                self.take_readings(of_run, values, times.get(end).copied(), *start);
+            } else {
+                self.take_values(of_run, values);
+            }
+        }
+    }
+
+    /// Adds values that are no rates.
+    fn take_values(&mut self, times: &[i64], values: &[f64]) {
+        let always = self.seen == Visibility::Always;
+        let last = self.info.kind == Kind::Counter;
+        let mut bucket = self.bucket.take();
+        for (at, value) in times.iter().zip(values) {
+            if *at < self.from || *at > self.to || !always && !self.seen.at(*at) {
                 continue;
             }
+            match &mut bucket {
+                Some(bucket) if *at < bucket.end && last => bucket.sum = *value,
+                Some(bucket) if *at < bucket.end => {
+                    bucket.sum += *value;
+                    bucket.weight += 1.0;
+                }
+                _ => bucket = self.next_step(bucket, *at, *value, 1.0),
+            }
+        }
+        self.bucket = bucket;
+    }
+
+    /// Adds readings of a counter with one start, as growth. `next`: the instant of the sample after them.
+    /// The state is in local variables: that halves the time of each sample.
+    fn take_readings(
+        &mut self,
+        times: &[i64],
+        values: &[f64],
+        next: Option<i64>,
+        start: Option<Timestamp>,
+    ) {
+        let always = self.seen == Visibility::Always;
+        let (mut bucket, mut before) = (self.bucket.take(), self.before);
+        let later = times.iter().skip(1).copied().chain(next.or(Some(i64::MAX)));
+        for ((at, value), later) in times.iter().zip(values).zip(later) {
             // Of several samples at one instant the last counts, as in rollups.
-            let later = times.get(first + 1..).unwrap_or_default();
-            for ((at, value), next) in rows.clone().zip(later) {
-                if next != at {
-                    self.take_reading(Point { at: Timestamp(*at), value: *value, start: *start });
+            if later == *at || !always && !self.seen.at(*at) {
+                continue;
+            }
+            let point = Point { at: Timestamp(*at), value: *value, start };
+            let grown = match before {
+                _ if *at < self.from || *at > self.to => None,
+                Some(before) if always => growth(before, point),
+                _ => self.growth(before, point),
+            };
+            before = Some(point);
+            if let Some((amount, seconds)) = grown {
+                match &mut bucket {
+                    Some(bucket) if *at < bucket.end => {
+                        bucket.sum += amount;
+                        bucket.weight += seconds;
+                    }
+                    _ => bucket = self.next_step(bucket, *at, amount, seconds),
                 }
             }
-            if end == times.len() {
-                let last = rows.last().map(|(at, value)| (Timestamp(*at), *value));
-                last.into_iter()
-                    .for_each(|(at, value)| self.take_reading(Point { at, value, start: *start }));
-            }
         }
-    }
-
-    /// Adds a value that is no rate.
-    fn take_value(&mut self, at: i64, value: f64) {
-        if at >= self.from && at <= self.to && self.seen.at(at) {
-            self.put(at, value, 1.0);
-        }
-    }
-
-    /// Adds a reading of a counter as growth.
-    fn take_reading(&mut self, point: Point) {
-        let at = point.at.0;
-        if !self.seen.at(at) {
-            return;
-        }
-        if at >= self.from
-            && at <= self.to
-            && let Some((amount, seconds)) = self.growth(point)
-        {
-            self.put(at, amount, seconds);
-        }
-        self.before = Some(point);
+        (self.bucket, self.before) = (bucket, before);
     }
 
     /// Adds rollup windows. `false`: the rollups have no sum, as for gauges named `*_total`.
@@ -139,7 +164,7 @@ impl SeriesPoints {
         for (start, rollup) in windows {
             if start.0 >= self.from && start.0 <= self.to {
                 let (sum, weight) = if self.rate {
-                    let begun = self.growth(rollup.first);
+                    let begun = self.growth(self.before, rollup.first);
                     let (grown, seconds) = begun.unwrap_or((0.0, 0.0));
                     let within = rollup.last.at.since(rollup.first.at) as f64 / 1e6;
                     (grown + rollup.increase(), seconds + within)
@@ -159,31 +184,42 @@ impl SeriesPoints {
         true
     }
 
-    /// Adds a value to the step that contains an instant, which is not before those added so far.
+    /// Adds a window's value to the step that contains an instant, which is not before those added so far.
     fn put(&mut self, at: i64, sum: f64, weight: f64) {
-        match &mut self.bucket {
+        let bucket = self.bucket.take();
+        self.bucket = match bucket {
+            Some(bucket) if at < bucket.end && self.info.kind == Kind::Counter && !self.rate => {
+                Some(Bucket { sum, weight: 1.0, ..bucket })
+            }
             Some(bucket) if at < bucket.end => {
-                let last = self.info.kind == Kind::Counter && !self.rate;
-                bucket.sum = if last { sum } else { bucket.sum + sum };
-                bucket.weight = if last { 1.0 } else { bucket.weight + weight };
+                Some(Bucket { sum: bucket.sum + sum, weight: bucket.weight + weight, ..bucket })
             }
-            _ => {
-                self.close();
-                let step = self.step;
-                let start = if step > 0 { at.div_euclid(step) * step } else { at };
-                self.bucket = Some(Bucket { start, end: start.saturating_add(step), sum, weight });
-            }
-        }
+            _ => self.next_step(bucket, at, sum, weight),
+        };
+    }
+
+    /// Ends a step, and begins the one that contains an instant.
+    fn next_step(
+        &mut self,
+        done: Option<Bucket>,
+        at: i64,
+        sum: f64,
+        weight: f64,
+    ) -> Option<Bucket> {
+        self.bucket = done;
+        self.close();
+        let step = self.step;
+        let start = if step > 0 { at.div_euclid(step) * step } else { at };
+        Some(Bucket { start, end: start.saturating_add(step), sum, weight })
     }
 
     /// Growth of a counter since the previous reading, and the seconds that it covers. A first reading counts
     /// from the counter's start. `None`: both are unknown, or a part of this time is not visible to the reader.
-    fn growth(&self, point: Point) -> Option<(f64, f64)> {
+    #[cold]
+    fn growth(&self, before: Option<Point>, point: Point) -> Option<(f64, f64)> {
         let is_visible = |before: &Point| self.seen.joins(before.at.0, point.at.0);
-        let before = self.before.filter(is_visible);
-        let before = before.or_else(|| self.zero(point).filter(is_visible))?;
-        let seconds = point.at.since(before.at) as f64 / 1e6;
-        (seconds > 0.0).then(|| (increase(before, point).amount, seconds))
+        let before = before.filter(is_visible);
+        growth(before.or_else(|| self.zero(point).filter(is_visible))?, point)
     }
 
     fn close(&mut self) {
@@ -211,6 +247,12 @@ impl SeriesPoints {
             seconds: if self.rate { seconds } else { Vec::new() },
         }
     }
+}
+
+/// Growth of a counter from one reading to the next, and the seconds between them; `None` at one instant.
+fn growth(before: Point, point: Point) -> Option<(f64, f64)> {
+    let seconds = point.at.since(before.at) as f64 / 1e6;
+    (seconds > 0.0).then(|| (increase(before, point).amount, seconds))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub(crate) async fn reply<T: Serialize>(
     let (cancel, engine) = (context.cancel.clone(), app.engine.clone());
     let user_key = Arc::clone(&context.user_key);
     let answer = app.work.answer(&user_key, cancel, move || {
-        query(&engine, &context).map(|answer| serde_json::to_vec(&answer))
+        query(&engine, &context).map(|answer| api::to_json(&answer))
     });
     let body = answer.await?.map_err(|error| HttpError::fault(&error))?;
     Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
@@ -61,7 +61,7 @@ pub(crate) fn unchanged(mut answer: Response) -> Result<Response, HttpError> {
 
 /// Serializes a value as a JSON response.
 pub(crate) fn json(value: &impl Serialize) -> Result<Response, HttpError> {
-    let body = serde_json::to_vec(value).map_err(|error| HttpError::fault(&error))?;
+    let body = api::to_json(value).map_err(|error| HttpError::fault(&error))?;
     Ok(([(header::CONTENT_TYPE, JSON)], body).into_response())
 }
 

@@ -8,6 +8,7 @@ use super::checks::Checks;
 use crate::files::varint::{Bytes, put, put_signed, put_text};
 use crate::senders::series_table::NO_START;
 use model::{ClusterId, DeviceId, JobId, JobKey, Labels, Series};
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Series of a part: about as many as a node has, so that a query of one node reads one or two parts.
@@ -203,10 +204,12 @@ pub(crate) fn entries(part: &Part, compressed: &[u8]) -> Option<Vec<Entry>> {
     }
     let plain = zstd::bulk::decompress(compressed, plain_size(compressed)?).ok()?;
     let mut bytes = Bytes(&plain);
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<Entry> =
+        Vec::with_capacity(usize::try_from(part.series.min(PART_SERIES)).ok()?);
+    let mut names = Names::default();
     let mut row = part.row;
     for _ in 0..part.series {
-        let entry = entry(&mut bytes, entries.last(), row)?;
+        let entry = entry(&mut bytes, &mut names, entries.last(), row)?;
         row = row.checked_add(entry.rows)?;
         entries.push(entry);
     }
@@ -218,12 +221,40 @@ fn plain_size(compressed: &[u8]) -> Option<usize> {
     usize::try_from(size).ok().filter(|size| *size <= PART_BYTES_MAX)
 }
 
-fn entry(bytes: &mut Bytes<'_>, before: Option<&Entry>, row: u64) -> Option<Entry> {
+/// The names of a part, each once in memory: its devices have the same metrics with the same labels.
+#[derive(Default)]
+struct Names<'a> {
+    metrics: FxHashMap<&'a str, Arc<str>>,
+    labels: FxHashMap<&'a str, Labels>,
+}
+
+impl<'a> Names<'a> {
+    fn metric(&mut self, name: &'a str) -> Arc<str> {
+        Arc::clone(self.metrics.entry(name).or_insert_with(|| Arc::from(name)))
+    }
+
+    fn labels(&mut self, text: &'a str) -> Option<Labels> {
+        if let Some(known) = self.labels.get(text) {
+            return Some(known.clone());
+        }
+        let labels = Labels::from_canonical(text).ok()?;
+        self.labels.insert(text, labels.clone());
+        Some(labels)
+    }
+}
+
+fn entry<'a>(
+    bytes: &mut Bytes<'a>,
+    names: &mut Names<'a>,
+    before: Option<&Entry>,
+    row: u64,
+) -> Option<Entry> {
     let [new] = bytes.fixed()?;
     let before = before.map(|before| &before.series);
     let device =
         if new & 1 != 0 { DeviceId::new(bytes.text()?).ok()? } else { before?.device.clone() };
-    let metric = if new & 2 != 0 { Arc::from(bytes.text()?) } else { Arc::clone(&before?.metric) };
+    let metric =
+        if new & 2 != 0 { names.metric(bytes.text()?) } else { Arc::clone(&before?.metric) };
     let job = if new & 4 != 0 {
         match bytes.number()? {
             0 => None,
@@ -235,11 +266,7 @@ fn entry(bytes: &mut Bytes<'_>, before: Option<&Entry>, row: u64) -> Option<Entr
     } else {
         before?.job.clone()
     };
-    let labels = if new & 8 != 0 {
-        Labels::from_canonical(bytes.text()?).ok()?
-    } else {
-        before?.labels.clone()
-    };
+    let labels = if new & 8 != 0 { names.labels(bytes.text()?)? } else { before?.labels.clone() };
     let rows = bytes.number()?;
     let from = bytes.signed()?;
     let to = from.wrapping_add(bytes.number()?.cast_signed());
@@ -319,7 +346,7 @@ mod tests {
             let device = DeviceId::new("n").unwrap();
             let crc = crc32c::crc32c(&bytes);
             let mut plain = Bytes(&bytes);
-            entry(&mut plain, None, 0);
+            entry(&mut plain, &mut Names::default(), None, 0);
             let part = Part {
                 first_device: device.clone(), last_device: device, series: 3, row: 0, rows: 9,
                 from: 0, to: 0, offset: 0, length: 0, crc,

@@ -190,11 +190,12 @@ impl Opened {
         else {
             return narrow;
         };
-        let group_rows = self.first_rows.windows(2);
-        for ((group, times), offsets) in group_rows.zip(times).zip(offsets) {
+        let begun = self.first_rows.partition_point(|first| *first <= rows.start).saturating_sub(1);
+        let groups = self.first_rows.windows(2).zip(times).zip(offsets).skip(begun);
+        for ((group, times), offsets) in groups {
             let [first, end] = group else { continue };
-            if *end <= rows.start || *first >= rows.end {
-                continue;
+            if *first >= rows.end {
+                break;
             }
             let (Some(ColumnIndexMetaData::INT64(times)), Some(offsets)) =
                 (times.get(TIMESTAMP), offsets.get(TIMESTAMP))

@@ -44,6 +44,9 @@ message jobmeter_rollup {
   OPTIONAL INT64 last_start (TIMESTAMP(MICROS,true));
 }";
 
+/// Most rows of a page: fewer than a day of one series in the windows of 5 min has in a file of a week, so that a query
+/// of one day does not decode the week.
+const PAGE_ROWS_MAX: usize = 512;
 /// Mandatory integer columns, from [`TIMESTAMP`] on.
 pub(super) const INTS: usize = 4;
 /// Mandatory double columns after them.
@@ -176,7 +179,7 @@ impl RolledWriter {
     /// Begins an empty file.
     pub(super) fn new(file: Box<dyn WriteFile>, settings: &Settings) -> Result<Self> {
         let schema = Arc::new(parse_message_type(SCHEMA)?);
-        let properties = properties(settings.page_rows.max(1))?;
+        let properties = properties(settings.page_rows.clamp(1, PAGE_ROWS_MAX))?;
         Ok(Self { container: Container::new(file, schema, properties, settings.row_group_rows)? })
     }
 

@@ -1,10 +1,10 @@
 //! Opens a data directory: the files of the manifest, then the log after it.
 
-use crate::answer::LastValue;
-use crate::blocks::{Block, BlockNote, Meter};
+use crate::blocks::{Block, BlockNote};
+use crate::data_dir::latest::latest_in_blocks;
 use crate::data_dir::recovery::{Cut, Damage, Recovery};
 use crate::files::disk::Disk;
-use crate::files::errors::{BlockError, DiskError, OpenError};
+use crate::files::errors::{DiskError, OpenError};
 use crate::files::json::GapJson;
 use crate::files::layout::{blocks_dir, log_dir, rollups_dir};
 use crate::head::intake::{Bookkeeping, Intake, Verdict};
@@ -20,13 +20,13 @@ use crate::senders::gaps::GapLimits;
 use crate::senders::origin::Received;
 use crate::senders::origins::Origins;
 use crate::senders::registry::Registry;
-use crate::senders::series_table::{NO_START, Tables};
+use crate::senders::series_table::Tables;
 use crate::settings::{ArchiveSettings, Clock, Settings};
 use crate::state::flush_queue::Job;
 use crate::state::ledger::Ledger;
 use crate::state::manifest::{MANIFEST, Manifest, read_whole, write_whole};
 use crate::state::shared::Shared;
-use crate::state::view::{LastInBlock, LatestSamples, View};
+use crate::state::view::{LatestSamples, View};
 use crate::writing::block_writer::Flusher;
 use crate::writing::log_writer::LogWriter;
 use model::Timestamp;
@@ -286,11 +286,7 @@ impl Opening {
         let since = self.now.plus(-settings.series_idle_us);
         let is_recent = |note: &BlockNote| note.received >= since && !note.archived;
         let recent = self.view.blocks.iter().filter(|block| is_recent(&block.note));
-        let mut lasts = LatestSamples::default();
-        for block in recent {
-            lasts = lasts.with(lasts_of(block, &mut self.books.registry)?, since);
-        }
-        self.view.lasts = Arc::new(lasts);
+        self.view.lasts = Arc::new(latest_in_blocks(recent, &mut self.books.registry)?);
         Ok(())
     }
 
@@ -466,24 +462,4 @@ impl Opening {
             }
         }
     }
-}
-
-/// The newest samples of a block's series.
-fn lasts_of(block: &Arc<Block>, registry: &mut Registry) -> Result<Vec<LastInBlock>, BlockError> {
-    let meter = Arc::new(Meter::default());
-    let opened = block.opened(&meter)?;
-    let mut lasts = Vec::new();
-    for part in &opened.parts {
-        for entry in block.entries(part, &meter)? {
-            let start = entry.starts.last().map_or(NO_START, |(_, start)| *start);
-            let last = LastValue {
-                series: registry.restore(entry.series, entry.divisor),
-                at: Timestamp(entry.to),
-                value: entry.last,
-                start: (start != NO_START).then_some(Timestamp(start)),
-            };
-            lasts.push(LastInBlock { last, received: block.note.received });
-        }
-    }
-    Ok(lasts)
 }

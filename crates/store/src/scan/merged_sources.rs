@@ -136,6 +136,7 @@ impl<L: Lane> Feed<L> {
         self.base = usize::try_from(rows.start - rest.first).unwrap_or(usize::MAX);
         rest.rows.start = end;
         self.times.clear();
+        self.times.reserve_exact(usize::try_from(end - rows.start).unwrap_or(0));
         self.values.truncate(0);
         if let Some(source) = sources.get_mut(self.source) {
             source.read(rows, rest.divisor, &mut self.times, &mut self.values)?;
@@ -167,8 +168,6 @@ impl<L: Lane> Feed<L> {
         };
         let end = self.at + before.min(free);
         let first_out = times.len();
-        times.extend_from_slice(self.times.get(self.at..end).unwrap_or_default());
-        values.take(&self.values, self.at..end);
         let (first, last) = (self.base + self.at, self.base + end);
         let run = self.starts.partition_point(|(row, _)| *row <= first).saturating_sub(1);
         for (row, start) in self.starts.iter().skip(run).take_while(|(row, _)| *row < last) {
@@ -176,6 +175,14 @@ impl<L: Lane> Feed<L> {
                 starts.push((first_out + row.saturating_sub(first), *start));
             }
         }
+        if times.is_empty() && self.at == 0 && end == self.times.len() {
+            // The usual case: one block has all rows of the chunk.
+            std::mem::swap(times, &mut self.times);
+            std::mem::swap(values, &mut self.values);
+            return;
+        }
+        times.extend_from_slice(self.times.get(self.at..end).unwrap_or_default());
+        values.take(&self.values, self.at..end);
         self.at = end;
     }
 }

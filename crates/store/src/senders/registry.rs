@@ -178,8 +178,11 @@ impl Registry {
 
     /// Adds a series of a block, so that its last value can be queried.
     pub(crate) fn restore(&mut self, series: Series, divisor: u32) -> Arc<SeriesInfo> {
-        let info = self.series_info(series, divisor);
-        self.series.entry(Key(Arc::clone(&info))).or_insert(None);
+        if let Some((Key(info), _)) = self.series.get_key_value(&series) {
+            return Arc::clone(info);
+        }
+        let info = Arc::new(self.explain(series, divisor));
+        self.series.insert(Key(Arc::clone(&info)), None);
         info
     }
 
@@ -193,11 +196,11 @@ impl Registry {
 
     fn explain(&self, series: Series, divisor: u32) -> SeriesInfo {
         // The manifest of a block also lists its metrics.
-        let series = self.named(series);
-        let known = self.catalogue.get(&series.metric);
-        let (unit, kind) =
-            known.map_or((Unit::Count, Kind::Gauge), |(_, metric)| (metric.unit, metric.kind));
-        SeriesInfo { series, unit, kind, divisor }
+        let Some((name, metric)) = self.catalogue.get(&series.metric) else {
+            return SeriesInfo { series, unit: Unit::Count, kind: Kind::Gauge, divisor };
+        };
+        let (unit, kind) = (metric.unit, metric.kind);
+        SeriesInfo { series: Series { metric: Arc::clone(name), ..series }, unit, kind, divisor }
     }
 
     /// Drops the series that nothing else holds.

@@ -156,7 +156,7 @@ impl LatestSamples {
     }
 
     /// Adds the next one, ordered by series. The newest sample of a series is kept; at one instant, the one added last.
-    fn add(&mut self, one: LastInBlock) {
+    pub(crate) fn add(&mut self, one: LastInBlock) {
         match self.0.last_mut() {
             Some(before) if SeriesInfo::same(&before.last.series, &one.last.series) => {
                 before.received = before.received.max(one.received);
