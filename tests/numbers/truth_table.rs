@@ -340,6 +340,8 @@ const LIMITS: &str = "
   1 to 8 ms of a process of 64 MiB, more on a busy virtual machine.
 - A process that joins a job after a look at it and ends before the next one, at an age of 0.02, 0.1, 0.3, 1 and 3 s and then once a
   second, counts up to the last reading of its job's cgroup. The report states the seconds after that as `unread_seconds`.
+- Where a job's cgroup counts its tasks (`pids.current`), a process that joins the job in the second in which another one is moved out
+  of it may be found up to 30 s later.
 - A process that is moved to another job counts its transfers of up to a second for the job that it left, until the agent
   notices the move. Processor time is cut to what the job's cgroup counted.
 - A process that began less than 2 s before the cgroup of the job that it joins counts with all that it used: it was started to run the

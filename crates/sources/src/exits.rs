@@ -89,8 +89,8 @@ pub(crate) struct Watched {
     listed: bool,
     /// Whether it has been listed since the last loss of forks.
     known: bool,
-    /// What its cgroup counted beyond the known tasks after the last scan that listed it.
-    surplus: Option<i64>,
+    /// When a scan listed it last, and what its cgroup counted beyond the known tasks then.
+    listed_with: Option<(u64, i64)>,
 }
 
 /// Ends of the machine's tasks, and their jobs.
@@ -388,7 +388,7 @@ impl Exits {
             is_new: true,
             listed: false,
             known: false,
-            surplus: None,
+            listed_with: None,
         };
         self.jobs.insert(place, watched);
     }

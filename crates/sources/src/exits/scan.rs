@@ -9,6 +9,8 @@ use kernel::clock;
 
 /// Minimum interval of scans.
 const SCAN_EVERY_US: u64 = 1_000_000;
+/// Maximum time without a list of a job.
+const LIST_EVERY_US: u64 = 30_000_000;
 /// A scan uses at most one part in so many of a processor.
 const SCAN_COST: u64 = 500;
 
@@ -45,20 +47,20 @@ impl Exits {
     }
 
     /// Whether as many tasks came to a job's cgroup since its last list as forks and ends account for: then none was moved
-    /// into it or out of it. A move that another one of the same second hides is found by the next reading, which
-    /// lists every job.
+    /// into it or out of it. Moves in the same second may hide each other, so a list counts for [`LIST_EVERY_US`].
     fn is_as_listed(&mut self, place: usize, cx: &Context<'_>) -> bool {
         let surplus = self.surplus(place, cx);
-        self.jobs
-            .get(place)
-            .is_some_and(|job| job.known && surplus.is_some() && job.surplus == surplus)
+        let Some(job) = self.jobs.get(place).filter(|job| job.known) else { return false };
+        job.listed_with.is_some_and(|(listed_us, then)| {
+            surplus == Some(then) && now_us(cx).saturating_sub(listed_us) < LIST_EVERY_US
+        })
     }
 
     /// Notes what a job's cgroup counts beyond its known tasks, right after its list.
     fn note_surplus(&mut self, place: usize, cx: &Context<'_>) {
         let surplus = self.surplus(place, cx);
         if let Some(job) = self.jobs.get_mut(place) {
-            job.surplus = surplus.filter(|_| job.listed);
+            job.listed_with = surplus.filter(|_| job.listed).map(|surplus| (now_us(cx), surplus));
         }
     }
 
