@@ -100,7 +100,7 @@ impl LayoutRoot {
     }
 }
 
-/// Parses a job ID: digits without a leading 0, so that each ID has one spelling.
+/// Parses a job ID: digits without a leading 0, so that each ID has one form.
 fn job_id(digits: &str) -> Option<JobId> {
     if digits.starts_with('0') { None } else { digits.parse().ok() }
 }

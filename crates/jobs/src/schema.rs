@@ -28,8 +28,8 @@ const APPLICATION: i64 = 0x6a62_6d74;
 fn tables() -> String {
     let facts: String = JobFacts::columns().iter().map(column).collect();
     let run_class = paths::class(
-        "stop IS NULL OR (told_start IS NOT NULL AND told_stop IS NULL)",
-        "(max(stop, coalesce(told_stop, stop)) - min(start, coalesce(told_start, start)))",
+        "stop IS NULL OR (record_start IS NOT NULL AND record_stop IS NULL)",
+        "(max(stop, coalesce(record_stop, stop)) - min(start, coalesce(record_start, start)))",
     );
     let visit_class = paths::class("stop IS NULL", "(stop - start)");
     let share_class = paths::class("start IS NULL OR stop IS NULL", "(stop - start)");
@@ -67,7 +67,7 @@ fn column(fact: &FactColumn) -> String {
 ///
 /// - A run without visits stands for a record without visits. For such a run without `started`, `start`
 ///   is the time of submission.
-/// - `told` is the record's state, `told_start` and `told_stop` its times. The class of a run covers the
+/// - `record_state` is the record's state, `record_start` and `record_stop` its times. The class of a run covers the
 ///   first to the last time that nodes or the scheduler report. A device without an agent counts for the
 ///   run during the scheduler's times.
 /// - `merged`: the visits form one run only because of a record.
@@ -82,7 +82,7 @@ CREATE TABLE runs (
     stop INTEGER,
     last_start INTEGER NOT NULL,
     visits INTEGER NOT NULL DEFAULT 0,
-    spelling TEXT NOT NULL,
+    display_id TEXT NOT NULL,
     user TEXT,
     uid INTEGER,
     account TEXT,
@@ -98,28 +98,28 @@ CREATE TABLE runs (
     clock_us INTEGER NOT NULL DEFAULT 0,
     record INTEGER REFERENCES records (record) ON DELETE SET NULL,
     record_uid INTEGER,
-    told TEXT,
-    told_start INTEGER,
-    told_stop INTEGER,
+    record_state TEXT,
+    record_start INTEGER,
+    record_stop INTEGER,
     CLASS
 ) STRICT;
 CREATE INDEX runs_key ON runs (cluster, id, start);
 CREATE INDEX runs_id ON runs (id);
-CREATE INDEX runs_spelling ON runs (spelling);
+CREATE INDEX runs_display_id ON runs (display_id);
 CREATE INDEX runs_record ON runs (record) WHERE record IS NOT NULL;
 ";
 
 /// The visits that nodes report. Each stores the identity that its node reported, since job IDs are
-/// reused. `spelling` is set if it differs from the ID. `clock_us` is the offset of the node's clock.
+/// reused. `display_id` is set if it differs from the ID. `clock_us` is the offset of the node's clock.
 /// `monitor` is the request of the job on the device; `NULL`: none was read.
 const VISITS: &str = "
 CREATE TABLE visits (
     run INTEGER NOT NULL REFERENCES runs (run) ON DELETE CASCADE,
     device TEXT NOT NULL,
     start INTEGER NOT NULL,
-    told INTEGER,
+    reported_stop INTEGER,
     stop INTEGER,
-    spelling TEXT,
+    display_id TEXT,
     user TEXT,
     uid INTEGER,
     clock_us INTEGER NOT NULL DEFAULT 0,
@@ -144,7 +144,7 @@ CREATE TABLE records (
     guessed INTEGER NOT NULL DEFAULT 0,
     digest INTEGER NOT NULL,
     received INTEGER NOT NULL,
-    spelling TEXT NOT NULL,
+    display_id TEXT NOT NULL,
     state TEXT NOT NULL,
     start INTEGER,
 FACTS    stop INTEGER

@@ -458,7 +458,7 @@ fn one_users_open_jobs_are_bounded_and_hide_no_others() {
     db.execute_batch(&format!(
         "BEGIN;
          WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4100)
-         INSERT INTO runs (cluster, id, start, last_start, spelling, uid, registered)
+         INSERT INTO runs (cluster, id, start, last_start, display_id, uid, registered)
              SELECT 'local', 1000 + i, {start}, {start}, 1000 + i, 1000, 1 FROM n;
          INSERT INTO visits (run, device, start)
              SELECT run, 'n1', start FROM runs WHERE uid = 1000;

@@ -363,7 +363,7 @@ fn a_registered_job_is_on_a_device_once_its_agent_saw_it() {
     };
     let oar = (key("oar", 7), 1, Some(4));
     let all = || registry.intervals(&Window::default()).unwrap().len();
-    assert_eq!(all(), 3, "where its user says it is, is told as before");
+    assert_eq!(all(), 3, "where its user says it is, is reported as before");
     assert_eq!(verified(&registry), [oar.clone(), (believed.clone(), 20, None)]);
     let id = job.id.get();
     // A report of another node, and a duplicate.

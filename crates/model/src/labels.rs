@@ -1,4 +1,4 @@
-//! Labels of a series, in one canonical spelling.
+//! Labels of a series, in one canonical form.
 
 use crate::is_unprintable;
 use std::{fmt, sync::Arc};

@@ -101,7 +101,7 @@ async fn every_table_shows_a_tenant_the_time_of_their_jobs_alone() {
     }
     let counted = "SELECT count(*), max(value) FROM metrics WHERE device_id = 'n1'";
     let result = run_sql_as(&sql, Reader::Tenant(1000), counted).await.unwrap();
-    assert_eq!(result, ["30 1.0"], "also when only a sum is told");
+    assert_eq!(result, ["30 1.0"], "also when only a sum is returned");
 }
 
 #[tokio::test]

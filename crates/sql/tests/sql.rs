@@ -274,7 +274,7 @@ async fn a_time_zone_of_the_client_is_that_of_the_whole_statement() {
         assert_eq!((rows.len(), &cells[1..4]), (1, &want[..]), "{zone}: {rows:?}");
         assert_eq!(cells[4], "01", "{zone}");
         assert!(rows[0].contains("2026-01-06T09:00:30+09:00"), "{zone}: {rows:?}");
-        assert_eq!(times, [1, 2], "{zone}: only times in the statement's zone are told");
+        assert_eq!(times, [1, 2], "{zone}: only times in the statement's zone are shown");
     }
     for zone in ["Mars/Olympus", "", "+99:00", "a\u{1b}[2J"] {
         let error = request_in(&sql, all, Some(zone), "SELECT 1").await.unwrap_err();

@@ -320,14 +320,14 @@ fn gap(origin: &Origin, gap: message::Gap) -> Result<Gap, LimitError> {
 }
 
 fn job_event(event: message::JobEvent) -> Result<JobEvent, LimitError> {
-    limits::bytes("job's spelling", event.display_id.len(), limits::DISPLAY_ID_BYTES_MAX)?;
+    limits::bytes("job's display ID", event.display_id.len(), limits::DISPLAY_ID_BYTES_MAX)?;
     limits::bytes("user's name", event.user.len(), NAME_BYTES_MAX)?;
     limits::count("OOM kills", event.oom_kill.len(), limits::OOM_KILLS_MAX)?;
     let monitor = event.monitor;
     let length = monitor.as_ref().map_or(0, String::len);
     limits::bytes("job's JOBMETER_MONITOR", length, limits::MONITOR_BYTES_MAX)?;
     let id = job_id(event.id)?;
-    // A spelling in digits must be the job's ID; otherwise the job would be found under another job's ID.
+    // A display ID in digits must be the job's ID; otherwise the job would be found under another job's ID.
     let is_number = event.display_id.bytes().all(|b| b.is_ascii_digit());
     let is_other = is_number && event.display_id.parse() != Ok(id.get());
     let display_id = if is_other { id.to_string() } else { event.display_id };

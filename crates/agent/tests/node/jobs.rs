@@ -148,7 +148,7 @@ fn last_reported(agent: &Agent, id: Option<i64>, metric: &str) -> Option<f64> {
 #[test]
 fn a_job_between_two_readings_with_a_removed_cgroup_is_reported_to_a_second() {
     let _alone = alone();
-    if !root("a_job_between_two_readings_whose_cgroup_goes_at_once_is_told_to_a_second") {
+    if !root("a_job_between_two_readings_whose_cgroup_goes_at_once_is_reported_to_a_second") {
         return;
     }
     let ground = Ground::new();

@@ -2,7 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "a real program in real time")]
 #![expect(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
-#![expect(clippy::print_stdout, reason = "what was measured is told beside what is asserted")]
+#![expect(clippy::print_stdout, reason = "what was measured is printed beside what is asserted")]
 
 mod jobs;
 mod large;

@@ -258,7 +258,7 @@ mod tests {
         let settings = "[sources.disk]\nenabled = false\n[sources.pressure]\noptional = true\n\
                         [sources.cpu]\ncores = true\n";
         let [plain, present] = ["", settings].map(|settings| {
-            let out = to.path().join(if settings.is_empty() { "plain" } else { "told" });
+            let out = to.path().join(if settings.is_empty() { "plain" } else { "given" });
             captured(&host, settings, &out)
         });
         let samples = |states: &str, name: &str| -> usize {
@@ -270,8 +270,8 @@ mod tests {
         assert!(present.contains("\ndisk: off: sources.disk.enabled is false\n"), "{present}");
         assert!(present.contains("\npressure: off: sources.pressure is optional"), "{present}");
         let is_there = |path: &str| to.path().join(path).try_exists().unwrap();
-        assert!(is_there("plain/proc/diskstats") && !is_there("told/proc/diskstats"));
-        assert!(is_there("plain/proc/pressure/cpu") && !is_there("told/proc/pressure/cpu"));
+        assert!(is_there("plain/proc/diskstats") && !is_there("given/proc/diskstats"));
+        assert!(is_there("plain/proc/pressure/cpu") && !is_there("given/proc/pressure/cpu"));
     }
 
     #[test]

@@ -81,13 +81,13 @@ fn repeat(path: &Path, times: i64) {
             .collect::<Result<Vec<String>, _>>()
             .unwrap();
         let later = |column: &String| match (table, column.as_str()) {
-            ("runs", "told") => column.clone(),
+            ("runs", "record_state") => column.clone(),
             (_, "record" | "run" | "id") => format!("{column} + ?1 * {A_WHILE}"),
-            (_, "spelling") => format!("CAST(spelling + ?1 * {A_WHILE} AS TEXT)"),
-            (_, "submit" | "received" | "start" | "stop" | "last_start" | "told") => {
+            (_, "display_id") => format!("CAST(display_id + ?1 * {A_WHILE} AS TEXT)"),
+            (_, "submit" | "received" | "start" | "stop" | "last_start" | "reported_stop") => {
                 format!("{column} + ?1 * {LATER}")
             }
-            (_, "told_start" | "told_stop") => format!("{column} + ?1 * {LATER}"),
+            (_, "record_start" | "record_stop") => format!("{column} + ?1 * {LATER}"),
             _ => column.clone(),
         };
         let values: Vec<String> = columns.iter().map(later).collect();
@@ -135,12 +135,12 @@ fn a_day(
     let submit = |n: i64| now.0 / Timestamp::SECOND - BEGIN - DAY + n * (DAY - 9000) / day;
     let jobs: Vec<Made> = (0..day).map(|n| made(first + n, submit(n), random)).collect();
     let mut costs = vec![
-        ("told waiting", Duration::ZERO, 0),
-        ("told running", Duration::ZERO, 0),
+        ("reported waiting", Duration::ZERO, 0),
+        ("reported running", Duration::ZERO, 0),
         ("nodes tell the start", Duration::ZERO, 0),
-        ("told again, nothing new", Duration::ZERO, 0),
+        ("reported again, nothing new", Duration::ZERO, 0),
         ("nodes tell the end", Duration::ZERO, 0),
-        ("told ended", Duration::ZERO, 0),
+        ("reported ended", Duration::ZERO, 0),
     ];
     let mut add = |place: usize, begun: Duration, count: usize| {
         let (_, time, of) = costs.get_mut(place).unwrap();
@@ -439,7 +439,7 @@ fn one_by_one(
     let begun = now.0 / Timestamp::SECOND - BEGIN - 8000;
     let jobs: Vec<Made> = (first..).take(QUERIES).map(|id| made(id, begun, random)).collect();
     let job = |nth: usize| jobs.get(nth).unwrap();
-    ingest_all(out, "a record is told", |nth| {
+    ingest_all(out, "a record is reported", |nth| {
         assert_eq!(registry.ingest(&[job(nth).record.clone()], now).unwrap().new, 1);
     });
     ingest_all(out, "a record is amended", |nth| {

@@ -49,7 +49,7 @@ const INDEXES: &str = "
 CREATE INDEX runs_open ON runs (start DESC, cluster, id) WHERE stop IS NULL;
 CREATE INDEX runs_newest ON runs (start DESC, cluster, id);
 CREATE INDEX runs_failed ON runs (start DESC, cluster, id)
-    WHERE coalesce(exit_code, 0) <> 0 OR told IS 'failed';
+    WHERE coalesce(exit_code, 0) <> 0 OR record_state IS 'failed';
 CREATE INDEX runs_cluster ON runs (cluster, start DESC, id);
 CREATE INDEX runs_uid ON runs (uid, start DESC, cluster, id) WHERE uid IS NOT NULL;
 CREATE INDEX runs_user ON runs (user, start DESC, cluster, id) WHERE user IS NOT NULL;
@@ -67,4 +67,4 @@ CREATE INDEX shares_time ON shares (class, start, stop);
 ";
 
 /// Condition for failed runs. It repeats the condition of the index `runs_failed` exactly.
-pub(crate) const FAILED: &str = "(coalesce(r.exit_code, 0) <> 0 OR r.told IS 'failed')";
+pub(crate) const FAILED: &str = "(coalesce(r.exit_code, 0) <> 0 OR r.record_state IS 'failed')";

@@ -40,7 +40,7 @@ CREATE TABLE account_users (
     cluster TEXT NOT NULL,
     name TEXT NOT NULL,
     uid INTEGER NOT NULL,
-    role TEXT NOT NULL CHECK (role IN ('told', 'member', 'manager', 'removed')),
+    role TEXT NOT NULL CHECK (role IN ('reported', 'member', 'manager', 'removed')),
     runs INTEGER NOT NULL DEFAULT 0,
     last INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (cluster, name, uid)
@@ -55,21 +55,21 @@ CREATE TRIGGER member_told AFTER INSERT ON runs
 WHEN NEW.account IS NOT NULL AND NEW.record_uid IS NOT NULL AND NEW.registered = 0 BEGIN
     INSERT OR IGNORE INTO accounts (cluster, name) VALUES (NEW.cluster, NEW.account);
     INSERT INTO account_users (cluster, name, uid, role, runs, last)
-        VALUES (NEW.cluster, NEW.account, NEW.record_uid, 'told', 1, NEW.start)
+        VALUES (NEW.cluster, NEW.account, NEW.record_uid, 'reported', 1, NEW.start)
         ON CONFLICT DO UPDATE SET runs = runs + 1, last = max(last, excluded.last);
 END;
-CREATE TRIGGER member_told_later AFTER UPDATE OF account, record_uid ON runs
+CREATE TRIGGER member_reported_later AFTER UPDATE OF account, record_uid ON runs
 WHEN NEW.registered = 0 AND (NEW.account IS NOT OLD.account OR NEW.record_uid IS NOT OLD.record_uid) BEGIN
     INSERT OR IGNORE INTO accounts (cluster, name) SELECT NEW.cluster, NEW.account
         WHERE NEW.account IS NOT NULL AND NEW.record_uid IS NOT NULL;
     INSERT INTO account_users (cluster, name, uid, role, runs, last)
-        SELECT NEW.cluster, NEW.account, NEW.record_uid, 'told', 1, NEW.start
+        SELECT NEW.cluster, NEW.account, NEW.record_uid, 'reported', 1, NEW.start
         WHERE NEW.account IS NOT NULL AND NEW.record_uid IS NOT NULL
         ON CONFLICT DO UPDATE SET runs = runs + 1, last = max(last, excluded.last);
     UPDATE account_users SET runs = runs - 1
         WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.record_uid;
     DELETE FROM account_users
-        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.record_uid AND role = 'told'
+        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.record_uid AND role = 'reported'
         AND runs <= 0 AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.uid = OLD.record_uid AND +r.record_uid = OLD.record_uid
             AND +r.cluster = OLD.cluster AND +r.account = OLD.account AND r.registered = 0);
 END;
@@ -78,7 +78,7 @@ WHEN OLD.account IS NOT NULL AND OLD.record_uid IS NOT NULL AND OLD.registered =
     UPDATE account_users SET runs = runs - 1
         WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.record_uid;
     DELETE FROM account_users
-        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.record_uid AND role = 'told'
+        WHERE cluster = OLD.cluster AND name = OLD.account AND uid = OLD.record_uid AND role = 'reported'
         AND runs <= 0 AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.uid = OLD.record_uid AND +r.record_uid = OLD.record_uid
             AND +r.cluster = OLD.cluster AND +r.account = OLD.account AND r.registered = 0);
 END;
@@ -149,7 +149,7 @@ impl Role {
 
     /// Returns the role's name in the registry file.
     const fn stored(self) -> &'static str {
-        if matches!(self, Self::Scheduler) { "told" } else { self.word() }
+        if matches!(self, Self::Scheduler) { "reported" } else { self.word() }
     }
 }
 
@@ -258,7 +258,7 @@ impl Registry {
             )?
             .execute(params![cluster, name, uid, role.stored()])?;
         }
-        let users = "SELECT count(*) FROM account_users WHERE cluster = ?1 AND name = ?2 AND role <> 'told'";
+        let users = "SELECT count(*) FROM account_users WHERE cluster = ?1 AND name = ?2 AND role <> 'reported'";
         count(users, USERS_MAX, "people in one account")?;
         let changed = account(&step, key)?;
         step.commit()?;
@@ -289,7 +289,7 @@ impl Registry {
     pub fn leave_accounts(&self, before: Timestamp) -> Result<usize, RegistryError> {
         let writer = lock(&self.writer);
         let mut leave = writer.prepare_cached(
-            "DELETE FROM account_users AS u WHERE u.role = 'told' AND u.last < ?1 AND NOT EXISTS (
+            "DELETE FROM account_users AS u WHERE u.role = 'reported' AND u.last < ?1 AND NOT EXISTS (
                  SELECT 1 FROM runs r WHERE r.stop IS NULL AND +r.uid = u.uid
                  AND +r.record_uid = u.uid
                  AND +r.cluster = u.cluster AND +r.account = u.name AND r.registered = 0)",

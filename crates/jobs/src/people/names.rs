@@ -28,11 +28,11 @@ CREATE TABLE names (
     cluster TEXT NOT NULL,
     name TEXT NOT NULL,
     uid INTEGER NOT NULL,
-    told INTEGER NOT NULL,
+    reported INTEGER NOT NULL,
     PRIMARY KEY (cluster, name)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX names_uid ON names (uid, cluster, told);
-CREATE INDEX names_told ON names (cluster, told);
+CREATE INDEX names_uid ON names (uid, cluster, reported);
+CREATE INDEX names_reported ON names (cluster, reported);
 CREATE INDEX runs_unnumbered ON runs (user, cluster, record IS NULL)
     WHERE uid IS NULL AND user IS NOT NULL;
 ";
@@ -83,7 +83,7 @@ pub(crate) fn name_of(
     // The empty cluster sorts first.
     let mut find = db.prepare_cached(
         "SELECT name FROM names WHERE uid = ?1 AND cluster IN ('', ?2)
-         ORDER BY cluster, told DESC LIMIT 1",
+         ORDER BY cluster, reported DESC LIMIT 1",
     )?;
     find.query_row(params![uid, cluster], |row| row.get(0)).optional()
 }
@@ -110,7 +110,7 @@ pub(crate) fn learn(
             .execute([name])?;
     }
     db.prepare_cached(
-        "INSERT OR REPLACE INTO names (cluster, name, uid, told) VALUES (?1, ?2, ?3, ?4)",
+        "INSERT OR REPLACE INTO names (cluster, name, uid, reported) VALUES (?1, ?2, ?3, ?4)",
     )?
     .execute(params![cluster, name, uid, received.0])?;
     let kept: i64 =
@@ -118,7 +118,7 @@ pub(crate) fn learn(
     if kept > NAMES_MAX {
         db.prepare_cached(
             "DELETE FROM names WHERE cluster = ?1 AND name =
-                 (SELECT name FROM names WHERE cluster = ?1 ORDER BY told, name LIMIT 1)",
+                 (SELECT name FROM names WHERE cluster = ?1 ORDER BY reported, name LIMIT 1)",
         )?
         .execute([cluster])?;
     }

@@ -132,7 +132,7 @@ fn seen(db: &Connection, before: i64) -> Result<Vec<ExistingCgroup>, RegistryErr
          WHERE v.stop IS NULL AND r.registered = 0 AND v.start <= ?1
          UNION ALL
          SELECT cluster, id, device, start, record, user, uid FROM strays
-         WHERE told IS NULL AND start <= ?1",
+         WHERE reported_stop IS NULL AND start <= ?1",
     )?;
     let mut rows = find.query([before])?;
     let mut seen = Vec::new();
@@ -237,7 +237,7 @@ fn not_seen(
              AND NOT EXISTS (SELECT 1 FROM visits v
                  WHERE v.run = r.run AND v.device = s.device AND v.stop IS NULL)
              AND NOT EXISTS (SELECT 1 FROM strays t WHERE t.cluster = r.cluster AND t.id = r.id
-                 AND t.device = s.device AND t.told IS NULL)",
+                 AND t.device = s.device AND t.reported_stop IS NULL)",
     )?;
     let mut rows = find.query([before])?;
     while let Some(row) = rows.next()? {

@@ -20,8 +20,8 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params, params_from_iter};
 
 /// The state of a run. A node with a visit is the authority on whether the run is over.
-const STATE: &str = "CASE WHEN r.visits = 0 THEN r.told WHEN r.stop IS NULL THEN 'running'
-    WHEN coalesce(r.exit_code, 0) <> 0 OR r.told IS 'failed' THEN 'failed' ELSE 'ended' END";
+const STATE: &str = "CASE WHEN r.visits = 0 THEN r.record_state WHEN r.stop IS NULL THEN 'running'
+    WHEN coalesce(r.exit_code, 0) <> 0 OR r.record_state IS 'failed' THEN 'failed' ELSE 'ended' END";
 
 /// Tests whether a run has or had a device.
 const ON: &str = "(EXISTS (SELECT 1 FROM visits v WHERE v.run = r.run AND v.device = ?)

@@ -30,8 +30,8 @@ pub(crate) fn select(rest: &str) -> String {
     });
     let facts = &*FACTS;
     format!(
-        "SELECT r.run, r.record, r.visits > 0, r.told, r.cluster, r.id, r.started, r.start, r.stop,
-             r.spelling, o.submit, {facts}
+        "SELECT r.run, r.record, r.visits > 0, r.record_state, r.cluster, r.id, r.started, r.start, r.stop,
+             r.display_id, o.submit, {facts}
          FROM runs r LEFT JOIN records o ON o.record = r.record {rest}"
     )
 }
@@ -92,7 +92,7 @@ impl Registry {
     /// recorded job ambiguous.
     fn keys_seen(&self, name: &JobName, reader_of: Reader) -> Result<Vec<JobKey>, RegistryError> {
         let by_id = name.id().map(|id| ("id = ?1", Value::Integer(id.get())));
-        let by_display_id = ("spelling = ?1", Value::Text(name.display_id.to_string()));
+        let by_display_id = ("display_id = ?1", Value::Text(name.display_id.to_string()));
         for (clause, value) in by_id.into_iter().chain([by_display_id]) {
             let mut found = Vec::new();
             let keys = keys(&lock(&self.reader), clause, &value)?;
@@ -310,7 +310,7 @@ impl Registry {
     pub fn running(&self) -> Result<u64, RegistryError> {
         let reader = lock(&self.reader);
         let mut count = reader.prepare_cached(
-            "SELECT count(*) FROM runs WHERE stop IS NULL AND (visits > 0 OR told = 'running')",
+            "SELECT count(*) FROM runs WHERE stop IS NULL AND (visits > 0 OR record_state = 'running')",
         )?;
         let count: i64 = count.query_row([], |row| row.get(0))?;
         Ok(count.unsigned_abs())
@@ -345,8 +345,9 @@ fn prefer_recorded(
     if let Some(cluster) = &name.cluster {
         found.retain(|key| key.cluster == *cluster);
     }
-    let mut find = db
-        .prepare_cached("SELECT 1 FROM records WHERE cluster = ?1 AND id = ?2 AND spelling = ?3")?;
+    let mut find = db.prepare_cached(
+        "SELECT 1 FROM records WHERE cluster = ?1 AND id = ?2 AND display_id = ?3",
+    )?;
     let mut recorded = Vec::new();
     for key in found.iter() {
         if find.exists(params![key.cluster.as_str(), key.id.get(), &*name.display_id])? {

@@ -146,7 +146,7 @@ fn step_values(place: i64, step: &Step) -> [Value; 7] {
 }
 
 /// The columns of a record that a digest covers, except shares and steps: see [`values`].
-const OWN: [&str; 4] = ["spelling", "state", "start", "stop"];
+const OWN: [&str; 4] = ["display_id", "state", "start", "stop"];
 
 /// Builds a row of `records`: the columns [`OWN`] and those of the facts.
 fn values(record: &Record) -> Vec<Value> {
@@ -199,7 +199,7 @@ pub(crate) fn state(word: &str) -> Result<JobState, RegistryError> {
 /// Returns the records of a job by submission, earliest first, without nodes and steps.
 pub(crate) fn records(db: &Connection, key: &JobKey) -> Result<Vec<(i64, Record)>, RegistryError> {
     let sql = format!(
-        "SELECT record, submit, spelling, state, start, stop, {} FROM records
+        "SELECT record, submit, display_id, state, start, stop, {} FROM records
          WHERE cluster = ?1 AND id = ?2 ORDER BY submit",
         fact_columns(str::to_owned)
     );

@@ -57,7 +57,7 @@ impl Registry {
         let run = change
             .prepare_cached(
                 "INSERT INTO runs
-                 (cluster, id, start, last_start, spelling, user, uid, name, registered)
+                 (cluster, id, start, last_start, display_id, user, uid, name, registered)
                  VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7, 1)",
             )?
             .insert(params![

@@ -134,7 +134,7 @@ pub(crate) fn insert_run(
     who: &RunIdentity,
 ) -> rusqlite::Result<i64> {
     db.prepare_cached(
-        "INSERT INTO runs (cluster, id, start, last_start, spelling, user, uid, node_user, node_uid,
+        "INSERT INTO runs (cluster, id, start, last_start, display_id, user, uid, node_user, node_uid,
              clock_us)
          VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?5, ?6, ?7)",
     )?
@@ -151,33 +151,33 @@ pub(crate) fn insert_run(
 
 /// Copies a record's facts to the run `?1`, if they differ. `?3` is the nodes' notation for the job ID.
 const LINK: &str = "
-UPDATE runs SET record = n.record, told = n.told, spelling = n.spelling, user = n.user, uid = n.uid,
+UPDATE runs SET record = n.record, record_state = n.record_state, display_id = n.display_id, user = n.user, uid = n.uid,
     record_uid = n.record_uid, account = n.account, project = n.project, name = n.name, queue = n.queue,
-    exit_code = n.exit_code, told_start = n.told_start, told_stop = n.told_stop
+    exit_code = n.exit_code, record_start = n.record_start, record_stop = n.record_stop
 FROM (
-    SELECT o.record AS record, o.state AS told, coalesce(o.spelling, ?3, r.spelling) AS spelling,
+    SELECT o.record AS record, o.state AS record_state, coalesce(o.display_id, ?3, r.display_id) AS display_id,
         CASE WHEN o.user IS NULL AND o.uid <> r.node_uid THEN NULL
             ELSE coalesce(o.user, r.node_user) END AS user,
         CASE WHEN o.user IS NOT NULL THEN o.uid ELSE coalesce(o.uid, r.node_uid) END AS uid,
         o.uid AS record_uid, o.account AS account, o.project AS project, o.name AS name, o.queue AS queue,
         o.exit_code AS exit_code,
         CASE r.merged WHEN 0 THEN o.start
-            ELSE min(o.start, (SELECT min(v.start) FROM visits v WHERE v.run = ?1)) END AS told_start,
+            ELSE min(o.start, (SELECT min(v.start) FROM visits v WHERE v.run = ?1)) END AS record_start,
         CASE r.merged WHEN 0 THEN o.stop
             ELSE (SELECT CASE WHEN count(*) = count(v.stop) THEN max(o.stop, max(v.stop)) END
-                FROM visits v WHERE v.run = ?1) END AS told_stop
+                FROM visits v WHERE v.run = ?1) END AS record_stop
     FROM runs r LEFT JOIN records o ON o.record = ?2 WHERE r.run = ?1) n
-WHERE runs.run = ?1 AND (runs.record, runs.told, runs.spelling, runs.user, runs.uid, runs.record_uid, runs.account,
-    runs.project, runs.name, runs.queue, runs.exit_code, runs.told_start, runs.told_stop)
-    IS NOT (n.record, n.told, n.spelling, n.user, n.uid, n.record_uid, n.account,
-    n.project, n.name, n.queue, n.exit_code, n.told_start, n.told_stop)";
+WHERE runs.run = ?1 AND (runs.record, runs.record_state, runs.display_id, runs.user, runs.uid, runs.record_uid, runs.account,
+    runs.project, runs.name, runs.queue, runs.exit_code, runs.record_start, runs.record_stop)
+    IS NOT (n.record, n.record_state, n.display_id, n.user, n.uid, n.record_uid, n.account,
+    n.project, n.name, n.queue, n.exit_code, n.record_start, n.record_stop)";
 
 /// Links each run to its record, and writes a run for each record without visits.
 ///
 /// - A record's user ID is not combined with a different user's name from the node.
 /// - A record's login name gets its user ID from a scheduler or the name service, never from a node. A
 ///   node would otherwise decide the job's owner on other nodes.
-/// - `told_start` and `told_stop` span the times of the record and of the visits, even if the displayed
+/// - `record_start` and `record_stop` span the times of the record and of the visits, even if the displayed
 ///   run is shorter. Indexes find the run's visits by them.
 fn link(
     db: &Connection,
@@ -193,10 +193,10 @@ fn link(
         update.execute(params![run, record, display_id])?;
     }
     let mut unseen = db.prepare_cached(
-        "INSERT INTO runs (cluster, id, start, last_start, stop, started, spelling, user, uid, record_uid,
-             account, project, name, queue, exit_code, told, told_start, told_stop, record)
+        "INSERT INTO runs (cluster, id, start, last_start, stop, started, display_id, user, uid, record_uid,
+             account, project, name, queue, exit_code, record_state, record_start, record_stop, record)
          SELECT cluster, id, ?2, ?2, stop,
-             start IS NOT NULL, spelling, user, uid, uid, account, project, name, queue, exit_code, state,
+             start IS NOT NULL, display_id, user, uid, uid, account, project, name, queue, exit_code, state,
              start, stop, record
          FROM records WHERE record = ?1",
     )?;

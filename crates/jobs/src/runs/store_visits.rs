@@ -158,8 +158,8 @@ fn ingest_registered(
     newest: &LatestRun,
     event: &JobEvent,
 ) -> Result<VisitChange, RegistryError> {
-    let mut find =
-        db.prepare_cached("SELECT start, told FROM visits WHERE run = ?1 AND device = ?2")?;
+    let mut find = db
+        .prepare_cached("SELECT start, reported_stop FROM visits WHERE run = ?1 AND device = ?2")?;
     let found: Option<(i64, Option<i64>)> = find
         .query_row(params![newest.run, event.device.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
@@ -172,7 +172,7 @@ fn ingest_registered(
 
 /// Ends a local job's visit and run.
 pub(crate) fn stop_registered(db: &Connection, run: i64, stop: i64) -> rusqlite::Result<()> {
-    db.prepare_cached("UPDATE visits SET told = ?2, stop = ?2 WHERE run = ?1")?
+    db.prepare_cached("UPDATE visits SET reported_stop = ?2, stop = ?2 WHERE run = ?1")?
         .execute(params![run, stop])?;
     db.prepare_cached("UPDATE runs SET stop = ?2 WHERE run = ?1")?.execute(params![run, stop])?;
     Ok(())
@@ -236,7 +236,7 @@ fn end(
 ) -> Result<(), RegistryError> {
     let event = timed.event;
     db.prepare_cached(
-        "UPDATE visits SET told = ?4, stop = ?4 WHERE run = ?1 AND device = ?2 AND start = ?3",
+        "UPDATE visits SET reported_stop = ?4, stop = ?4 WHERE run = ?1 AND device = ?2 AND start = ?3",
     )?
     .execute(params![run, event.device.as_str(), event.start.0, reported_end])?;
     if pending.is_worked_out(&event.key) {
@@ -272,7 +272,7 @@ fn end(
 
 fn newest(db: &Connection, key: &JobKey) -> rusqlite::Result<Option<LatestRun>> {
     let mut find = db.prepare_cached(
-        "SELECT run, start, stop, last_start, registered, spelling, node_user, node_uid FROM runs
+        "SELECT run, start, stop, last_start, registered, display_id, node_user, node_uid FROM runs
          WHERE cluster = ?1 AND id = ?2 AND (visits > 0 OR registered = 1)
          ORDER BY start DESC LIMIT 1",
     )?;
@@ -330,7 +330,7 @@ impl RunIdentity {
 fn learn(db: &Connection, event: &JobEvent, run: i64) -> rusqlite::Result<()> {
     let ReportedIdentity { display_id, user, uid } = identity(event);
     db.prepare_cached(
-        "UPDATE visits SET spelling = coalesce(spelling, ?4), user = coalesce(user, ?5),
+        "UPDATE visits SET display_id = coalesce(display_id, ?4), user = coalesce(user, ?5),
              uid = coalesce(uid, ?6)
          WHERE run = ?1 AND device = ?2 AND start = ?3",
     )?
@@ -348,7 +348,7 @@ struct KnownVisit {
 /// Returns the stored visit of an event.
 fn visit(db: &Connection, event: &JobEvent) -> rusqlite::Result<Option<KnownVisit>> {
     let mut find = db.prepare_cached(
-        "SELECT v.run, v.told, v.spelling, v.user, v.uid FROM runs r JOIN visits v ON v.run = r.run
+        "SELECT v.run, v.reported_stop, v.display_id, v.user, v.uid FROM runs r JOIN visits v ON v.run = r.run
          WHERE r.cluster = ?1 AND r.id = ?2 AND v.device = ?3 AND v.start = ?4",
     )?;
     let key = &event.key;
@@ -393,7 +393,7 @@ fn insert_visit(
 ) -> rusqlite::Result<()> {
     let ReportedIdentity { display_id, user, uid } = identity(event);
     db.prepare_cached(
-        "INSERT INTO visits (run, device, start, told, stop, spelling, user, uid, clock_us)
+        "INSERT INTO visits (run, device, start, reported_stop, stop, display_id, user, uid, clock_us)
          VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8)",
     )?
     .execute(params![

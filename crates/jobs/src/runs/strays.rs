@@ -21,8 +21,8 @@ CREATE TABLE strays (
     id INTEGER NOT NULL,
     device TEXT NOT NULL,
     start INTEGER NOT NULL,
-    told INTEGER,
-    spelling TEXT,
+    reported_stop INTEGER,
+    display_id TEXT,
     user TEXT,
     uid INTEGER,
     clock_us INTEGER NOT NULL,
@@ -110,7 +110,7 @@ pub(crate) fn any(db: &Connection, key: &JobKey) -> rusqlite::Result<bool> {
 /// no stray.
 pub(crate) fn ingest(db: &Connection, event: &JobEvent) -> rusqlite::Result<Option<bool>> {
     let mut find = db.prepare_cached(
-        "SELECT told, spelling, user, uid FROM strays
+        "SELECT reported_stop, display_id, user, uid FROM strays
          WHERE cluster = ?1 AND id = ?2 AND device = ?3 AND start = ?4",
     )?;
     let (cluster, id) = (event.key.cluster.as_str(), event.key.id.get());
@@ -130,7 +130,7 @@ pub(crate) fn ingest(db: &Connection, event: &JobEvent) -> rusqlite::Result<Opti
     }
     let ReportedIdentity { display_id, user, uid } = known.or(&identity(event));
     db.prepare_cached(
-        "UPDATE strays SET told = ?5, spelling = ?6, user = ?7, uid = ?8
+        "UPDATE strays SET reported_stop = ?5, display_id = ?6, user = ?7, uid = ?8
          WHERE cluster = ?1 AND id = ?2 AND device = ?3 AND start = ?4",
     )?
     .execute(params![
@@ -175,9 +175,9 @@ pub(crate) fn insert(
     let ReportedIdentity { display_id, user, uid } = &visit.identity;
     db.prepare_cached(
         // Not `OR REPLACE`, which would count the stray again.
-        "INSERT INTO strays (cluster, id, device, start, told, spelling, user, uid, clock_us, record)
+        "INSERT INTO strays (cluster, id, device, start, reported_stop, display_id, user, uid, clock_us, record)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
-         ON CONFLICT DO UPDATE SET told = excluded.told, spelling = excluded.spelling, user = excluded.user,
+         ON CONFLICT DO UPDATE SET reported_stop = excluded.reported_stop, display_id = excluded.display_id, user = excluded.user,
              uid = excluded.uid, clock_us = excluded.clock_us, record = excluded.record",
     )?
     .execute(params![
@@ -198,7 +198,7 @@ pub(crate) fn insert(
 /// Returns the strays of a job ID, each with the row ID of its record.
 pub(crate) fn all(db: &Connection, key: &JobKey) -> Result<Vec<(Visit, i64)>, RegistryError> {
     let mut find = db.prepare_cached(
-        "SELECT device, start, told, spelling, user, uid, clock_us, record FROM strays
+        "SELECT device, start, reported_stop, display_id, user, uid, clock_us, record FROM strays
          WHERE cluster = ?1 AND id = ?2",
     )?;
     let mut rows = find.query(params![key.cluster.as_str(), key.id.get()])?;

@@ -25,7 +25,7 @@ pub(crate) struct StoredVisit {
 /// Returns the stored visits of a job ID.
 pub(crate) fn stored(db: &Connection, key: &JobKey) -> Result<Vec<StoredVisit>, RegistryError> {
     let mut find = db.prepare_cached(
-        "SELECT v.device, v.start, v.told, v.spelling, v.user, v.uid, v.clock_us, v.monitor, v.run, v.stop
+        "SELECT v.device, v.start, v.reported_stop, v.display_id, v.user, v.uid, v.clock_us, v.monitor, v.run, v.stop
          FROM runs r JOIN visits v ON v.run = r.run
          WHERE r.cluster = ?1 AND r.id = ?2",
     )?;
@@ -167,7 +167,7 @@ fn write_visit(
     let ReportedIdentity { display_id, user, uid } = &visit.identity;
     let (clock_us, monitor) = (visit.clock_us, &visit.monitor);
     db.prepare_cached(
-        "INSERT INTO visits (run, device, start, told, stop, spelling, user, uid, clock_us, monitor)
+        "INSERT INTO visits (run, device, start, reported_stop, stop, display_id, user, uid, clock_us, monitor)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     )?
     .execute(params![

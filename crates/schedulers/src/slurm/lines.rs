@@ -27,7 +27,7 @@ impl Marks {
         Self { record: "|R|".to_owned(), field: "|F|".to_owned() }
     }
 
-    /// squeue's format: ID, spelling, state, user, uid, account, partition, submission, start, end, nodes,
+    /// squeue's format: ID, display ID, state, user, uid, account, partition, submission, start, end, nodes,
     /// number of nodes and cpus, limit, accelerators, name, comment.
     pub(super) fn squeue_format(&self) -> String {
         let fields = [

@@ -97,7 +97,7 @@ pub(super) fn cut(text: Box<str>) -> Box<str> {
     text.get(..end).unwrap_or_default().into()
 }
 
-/// The spelling of an array task (`4_1`) or a component of a heterogeneous job (`6+1`), and the ID of the whole.
+/// The display ID of an array task (`4_1`) or a component of a heterogeneous job (`6+1`), and the ID of the whole.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Part {
     pub(super) display_id: Box<str>,
@@ -123,7 +123,7 @@ impl Part {
         }
     }
 
-    /// From the spelling: `4_1`, `4_[2-9%1]`, `6+1`.
+    /// From the display ID: `4_1`, `4_[2-9%1]`, `6+1`.
     pub(super) fn from_display_id(text: &str) -> Self {
         if let Some((array, task)) = text.split_once('_') {
             let (of, index) = (array.parse().ok(), task.parse().ok());

@@ -45,7 +45,7 @@ fn record(jobs: &[ParsedJob], id: i64) -> &Record {
     &jobs.iter().find(|job| job.record.key.id.get() == id).unwrap().record
 }
 
-/// ID, spelling, state and word, start and stop relative to submission, exit code, nodes.
+/// ID, display ID, state and word, start and stop relative to submission, exit code, nodes.
 fn lines_of(jobs: &[ParsedJob]) -> Vec<String> {
     let line = |ParsedJob { record, .. }: &ParsedJob| {
         let since = |at: Option<Timestamp>| {

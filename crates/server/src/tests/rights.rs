@@ -147,7 +147,7 @@ fn a_user_sees_and_ends_no_job_of_somebody_else() {
         let lines = audit.as_array().unwrap().iter();
         lines.filter(|line| line["action"].as_str().unwrap().ends_with("/end")).count()
     };
-    super::until("the end is told", || ends() > 0);
+    super::until("the end is reported", || ends() > 0);
     assert_eq!(ends(), 1);
 }
 

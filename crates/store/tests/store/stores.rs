@@ -1,6 +1,6 @@
 //! Directories written by earlier builds: the current store opens them, returns the same, and continues.
 //!
-//! `testdata/stores/NAME/data` is a directory as its writer left it; `told.txt` describes its content in the
+//! `testdata/stores/NAME/data` is a directory as its writer left it; `content.txt` describes its content in the
 //! writer's view.
 //! `testdata/stores/README.md` describes how they were made.
 
@@ -152,9 +152,9 @@ fn a_new_directory_has_the_content_of_earlier_ones() {
     let (store, _) = Store::open(&data, settings(3), clock().clock()).unwrap();
     fill(&store);
     let text = describe(&store);
-    std::fs::write(place.join("told.txt"), &text).unwrap();
+    std::fs::write(place.join("content.txt"), &text).unwrap();
     for place in kept() {
-        similar(&text, &std::fs::read_to_string(place.join("told.txt")).unwrap(), &place);
+        similar(&text, &std::fs::read_to_string(place.join("content.txt")).unwrap(), &place);
     }
 }
 
@@ -185,7 +185,7 @@ fn kept() -> Vec<PathBuf> {
     let stores = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/stores");
     let entries = std::fs::read_dir(&stores).unwrap().map(|entry| entry.unwrap().path());
     // Other folders beside them contain job registries.
-    let is_store = |path: &PathBuf| path.is_dir() && path.join("told.txt").is_file();
+    let is_store = |path: &PathBuf| path.is_dir() && path.join("content.txt").is_file();
     let mut places: Vec<PathBuf> = entries.filter(is_store).collect();
     assert!(places.len() >= 2, "{places:?}");
     places.sort();
@@ -275,7 +275,7 @@ fn earlier_directories_open_with_the_same_content() {
     assert!(places.len() >= 2, "{places:?}");
     for place in places {
         let dir = copy(&place);
-        let text = std::fs::read_to_string(place.join("told.txt")).unwrap();
+        let text = std::fs::read_to_string(place.join("content.txt")).unwrap();
         assert_good(dir.path(), "as it was found");
         let (store, recovery) = Store::open(dir.path(), settings(1), clock().clock()).unwrap();
         assert!(recovery.cut.is_empty() && recovery.damaged.is_empty(), "{recovery:?}");
@@ -290,7 +290,7 @@ fn earlier_directories_open_with_the_same_content() {
 fn earlier_directories_are_merged_settled_and_opened_again() {
     for place in kept() {
         let dir = copy(&place);
-        let text = std::fs::read_to_string(place.join("told.txt")).unwrap();
+        let text = std::fs::read_to_string(place.join("content.txt")).unwrap();
         let (store, _) = Store::open(dir.path(), settings(1), clock().clock()).unwrap();
         store.maintain().unwrap();
         store.flush().unwrap();
