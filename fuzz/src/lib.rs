@@ -19,7 +19,9 @@ pub static TARGETS: &[(&str, Target)] = &[
     ("labels", labels),
     ("node", node),
     ("process", process),
+    ("settings", settings),
     ("sockets", sockets),
+    ("status", status),
     ("time", time),
     ("users", users),
 ];
@@ -40,6 +42,14 @@ fn frames(bytes: &[u8]) {
 
 fn answer(bytes: &[u8]) {
     wire::Answer::decode(bytes).ok();
+}
+
+fn settings(bytes: &[u8]) {
+    wire::decode_settings(bytes).ok();
+}
+
+fn status(bytes: &[u8]) {
+    wire::decode_status(bytes).ok();
 }
 
 fn text(bytes: &[u8], call: impl FnOnce(&str)) {

@@ -10,9 +10,10 @@ import { keepValue, kept } from '../frame/storage.js';
  *   nodes_alive: number, nodes: number, jobs_running: number}} Health
  * @typedef {{device: string, alive: boolean, conflict: boolean, last_seen: number|null, period_seconds: number|null,
  *   clock_offset_seconds: number|null, agent_version: string|null,
- *   config_generation: string|null, config_rejected: string|null, series: number, jobs: string[],
+ *   config_generation: string|null, config_rejected: Rejection[], series: number, jobs: string[],
  *   cpu_cores_used: number|null, cpu_cores: number|null, memory_used_bytes: number|null,
  *   memory_bytes: number|null}} NodeInfo
+ * @typedef {{setting: string, code: string, reason: string}} Rejection
  * @typedef {{cluster: string, id: number, display_id: string, user: string|null, uid: number|null,
  *   account: string|null, project: string|null, name: string|null, queue: string|null, state: string,
  *   state_word: string|null, submit: number|null, start: number|null, stop: number|null,

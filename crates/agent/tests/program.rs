@@ -6,6 +6,10 @@
 #[path = "../../delivery/tests/server/mod.rs"]
 mod server;
 
+use model::Timestamp;
+use model::setting::{
+    FlushRequest, NodeSettings, Override, Rejection, RejectionCode, SettingValue, SourceStatus,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use server::{Reply, Server, answer};
 use std::fs;
@@ -220,9 +224,7 @@ fn it_samples_and_sends_and_ends_on_a_signal() {
     until("the end", || child.try_wait().unwrap().is_some());
     assert!(child.wait().unwrap().success());
     assert_eq!(segments(&spool), 0, "the server has all");
-    let stops = |post: &server::Post| {
-        post.head.iter().any(|line| line.to_lowercase() == "x-jobmeter-stop: 1")
-    };
+    let stops = |post: &server::Post| post.status.stops;
     let posts = server.posts();
     assert!(!posts.iter().take(3).any(stops) && posts.last().is_some_and(stops), "{posts:?}");
     let seqs = server.seqs();
@@ -288,24 +290,34 @@ fn what_the_server_wants_is_done_as_far_as_the_node_allows() {
     let wanted = Arc::clone(&generation);
     let server = Server::start(Box::new(move |_, post| {
         let mut answer = answer(post, AckStatus::Stored);
-        answer.config_generation = wanted.load(Ordering::Relaxed);
-        let has = |line: &String| line.to_lowercase() == "x-jobmeter-config: 3";
-        if answer.config_generation == 3 && !post.head.iter().any(has) {
-            let text = "[sources.uptime]\nenabled = false\n[sources.load]\nperiod = \"1ms\"\n";
-            answer.config = text.as_bytes().to_vec();
+        answer.generation = wanted.load(Ordering::Relaxed);
+        if answer.generation == 3 && post.status.generation != 3 {
+            let of =
+                |key: &str, value| Override { values: [(key.into(), value)].into(), until: None };
+            let uptime = of("enabled", SettingValue::Switch(false));
+            let load = of("period", SettingValue::Duration(Duration::from_millis(1)));
+            let sources = [("uptime".into(), uptime), ("load".into(), load)].into();
+            let settings = NodeSettings { sources, ..NodeSettings::default() };
+            answer.settings = wire::encode_settings(&settings);
         }
         Reply::Answer(answer)
     }));
     let agent = Agent::start(&server.url, &[]);
     until("a batch", || !server.seqs().is_empty());
     generation.store(3, Ordering::Relaxed);
-    let rejected = "x-jobmeter-refused: server:4:10: shorter than `remote.period_min`";
-    let reported = |line: &String| line.to_lowercase() == rejected;
-    until("the report", || server.posts().iter().any(|post| post.head.iter().any(reported)));
+    let rejected = Rejection {
+        setting: "sources.load.period".to_owned(),
+        code: RejectionCode::NotAllowed,
+        reason: "shorter than `remote.period_min`".to_owned(),
+        until: None,
+    };
+    until("the report", || {
+        server.posts().iter().any(|post| post.status.rejected == [rejected.clone()])
+    });
     let (status, _, messages) = agent.end();
     assert!(status.success());
     assert!(
-        messages.contains("the server's configuration 3 changes sources: 1; the first until "),
+        messages.contains("the server's settings 3 change sources: 1; the first until "),
         "{messages}"
     );
 }
@@ -315,8 +327,8 @@ fn it_reports_sources_without_samples_and_why_until_they_give_some() {
     let server = Server::start(Box::new(|_, _| Reply::All(AckStatus::Stored)));
     let agent = Agent::start(&server.url, &[]);
     let messages = |posts: &[server::Post]| -> Option<String> {
-        let line = posts.last()?.head.iter().find(|line| line.starts_with("x-jobmeter-sources: "));
-        Some(line?.trim_start_matches("x-jobmeter-sources: ").to_owned())
+        let SourceStatus { source, state, reason } = posts.last()?.status.sources.first()?;
+        Some(format!("{source} {}: {reason}", state.word()))
     };
     until("a batch", || !server.seqs().is_empty());
     assert_eq!(messages(&server.posts()), None, "what the machine lacks is no trouble");
@@ -348,15 +360,14 @@ fn it_reports_sources_without_samples_and_why_until_they_give_some() {
 #[test]
 fn on_demand_samples_come_at_once_and_end_by_themselves() {
     let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let requested = Arc::new(Mutex::new((0, String::new())));
+    let requested = Arc::new(Mutex::new((0, NodeSettings::default())));
     let reported = Arc::clone(&requested);
     let server = Server::start(Box::new(move |_, post| {
         let mut answer = answer(post, AckStatus::Stored);
-        let (generation, text) = &*reported.lock().unwrap();
-        answer.config_generation = *generation;
-        let has = |line: &String| line.to_lowercase() == format!("x-jobmeter-config: {generation}");
-        if !post.head.iter().any(has) {
-            answer.config = text.as_bytes().to_vec();
+        let (generation, settings) = &*reported.lock().unwrap();
+        answer.generation = *generation;
+        if post.status.generation != *generation {
+            answer.settings = wire::encode_settings(settings);
         }
         Reply::Answer(answer)
     }));
@@ -370,17 +381,22 @@ fn on_demand_samples_come_at_once_and_end_by_themselves() {
     assert_eq!(server.times("load_1m"), [0; 0], "nobody asked for it");
 
     let end = now().as_secs() + 4;
-    let text = format!(
-        "[[promote]]\nmetric = \"load_(1|5)m\"\nuntil = {end}\n\
-         [burst.uptime]\nperiod = \"100ms\"\nkeep = \"30s\"\nuntil = {}\n",
-        end + 60
-    );
-    *requested.lock().unwrap() = (7, text.clone());
+    let end_us = i64::try_from(end * 1_000_000).unwrap();
+    let time = |ms| SettingValue::Duration(Duration::from_millis(ms));
+    let burst = Override {
+        values: [("period".into(), time(100)), ("keep".into(), time(30_000))].into(),
+        until: Some(Timestamp(end_us + 60_000_000)),
+    };
+    let mut settings = NodeSettings {
+        promotions: [("load_(1|5)m".into(), Timestamp(end_us))].into(),
+        bursts: [("uptime".into(), burst)].into(),
+        ..NodeSettings::default()
+    };
+    *requested.lock().unwrap() = (7, settings.clone());
     until("what was asked for", || server.times("load_5m").len() >= 2);
     until("its end", || now().as_secs() > end + 2);
     let (load, others) = (server.times("load_1m"), server.times("load_15m"));
     let last = load.last().copied().unwrap();
-    let end_us = i64::try_from(end * 1_000_000).unwrap();
     // The tick at that instant may be the last.
     assert!(last <= end_us && end_us - last <= 1_100_000, "{last} but {end_us}");
     assert_eq!(others, [0; 0], "it was not named");
@@ -388,8 +404,8 @@ fn on_demand_samples_come_at_once_and_end_by_themselves() {
     let between = |times: &[i64]| times.iter().filter(|at| *at % 1_000_000 > 50_000).count();
     assert_eq!(between(&server.times("uptime_seconds")), 0, "it is kept");
 
-    let flush = format!("{text}[[flush]]\nsource = \"uptime\"\nnumber = 17\n");
-    *requested.lock().unwrap() = (8, flush.clone());
+    settings.flushes.push(FlushRequest { source: "uptime".into(), number: 17 });
+    *requested.lock().unwrap() = (8, settings.clone());
     until("what was kept", || between(&server.times("uptime_seconds")) >= 20);
     std::thread::sleep(Duration::from_millis(2500));
     let once = server.times("uptime_seconds");
@@ -397,8 +413,8 @@ fn on_demand_samples_come_at_once_and_end_by_themselves() {
     each.sort_unstable();
     each.dedup();
     assert_eq!(each.len(), once.len(), "nothing comes twice");
-    // The same request number in a different text has no effect.
-    *requested.lock().unwrap() = (9, format!("{flush}\n"));
+    // The same request number in another generation has no effect.
+    *requested.lock().unwrap() = (9, settings);
     let count = between(&once);
     std::thread::sleep(Duration::from_millis(2500));
     assert_eq!(between(&server.times("uptime_seconds")), count);

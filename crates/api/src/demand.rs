@@ -111,12 +111,17 @@ pub struct SetShortened {
     pub reason: String,
 }
 
-/// A rejection of settings by a node.
+/// A setting that a node rejects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SetRejection {
     /// The node.
     pub device: String,
-    /// The reason that the node states.
+    /// The setting, such as `sources.load.period` or `burst.cpu`; empty: all settings.
+    pub setting: String,
+    /// `malformed`, `unknown`, `invalid`, `not_allowed` (by the node's own file), `unsupported` (by the source) or `limit`
+    /// (of the node).
+    pub code: String,
+    /// The reason, for people.
     pub reason: String,
 }
 

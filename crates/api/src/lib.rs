@@ -34,7 +34,7 @@ pub use jobs::{
 };
 pub use nodes::{
     Gap, Health, MetricInfo, Node, Problem, Ready, RestrictedSource, Scheduler, SchedulerState,
-    SourceError,
+    SettingRejection, SourceError,
 };
 pub use openapi::openapi;
 pub use operation::{AUDIT_LINES_MAX, Access, JOBS_MAX, Method, Operation};

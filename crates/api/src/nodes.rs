@@ -66,8 +66,8 @@ pub struct Node {
     #[serde(with = "crate::text::digits")]
     #[schemars(schema_with = "crate::text::digits::schema")]
     pub config_generation: Option<u64>,
-    /// The settings of the server that its agent rejected, and the reasons.
-    pub config_rejected: Option<String>,
+    /// The settings of the server that its agent rejects or shortens.
+    pub config_rejected: Vec<SettingRejection>,
     /// Sources, and parts of sources, that yield no samples or fewer than they should.
     pub source_errors: Vec<SourceError>,
     /// Sources that the agent does not read, or not in full, because of settings; empty for an agent that does not
@@ -131,6 +131,18 @@ pub struct Scheduler {
     pub records_rejected: u64,
     /// The latest rejections, for callers who may read everything.
     pub rejections: Vec<String>,
+}
+
+/// A setting of the server that an agent rejects or shortens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SettingRejection {
+    /// The setting, such as `sources.load.period`, `burst.cpu`, `promote.METRIC` or `flush.SOURCE`; empty: all settings.
+    pub setting: String,
+    /// `malformed`, `unknown`, `invalid`, `not_allowed` (by the node's own file), `unsupported` (by the source), `limit`
+    /// (of the node), or `shortened`: the node applies it, but ends it earlier than requested.
+    pub code: String,
+    /// The reason, for people.
+    pub reason: String,
 }
 
 /// A source, or a part of one, that yields no samples or fewer than it should.

@@ -18,8 +18,8 @@ pub use programs::agent::{
 pub use programs::client::{ClientConfig, ClientSettings, client_settings};
 pub use programs::command::{agent_command, read_command_line, server_command};
 pub use programs::remote::{
-    BURSTS_MAX, Burst, FLUSHES_MAX, FirstReceived, FlushOn, PROMOTIONS_MAX, Promotion,
-    RemoteChange, SHORTENED, SourceChange, TEXT_BYTES_MAX, read_remote,
+    Burst, FirstReceived, FlushOn, Promotion, RemoteChange, SourceChange, accept_settings,
+    burst_setting, source_setting,
 };
 pub use programs::schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
 pub use programs::server::{

@@ -46,10 +46,10 @@ pub struct Ack {
 pub struct Answer {
     /// One for each frame, in the request's order.
     pub acks: Vec<Ack>,
-    /// Generation of the configuration that the sender should run; 0 for none.
-    pub config_generation: u64,
-    /// That configuration, if the request named another generation.
-    pub config: Vec<u8>,
+    /// Generation of the settings that the sender should apply; 0 for none.
+    pub generation: u64,
+    /// These settings, encoded, if the request named another generation: [`decode_settings`](crate::decode_settings).
+    pub settings: Vec<u8>,
     /// Unfinished jobs of `jobmeter run` registered for the sender's device, with their users' IDs.
     pub local_jobs: Vec<(JobId, u32)>,
     /// Jobs on the sender's device as reported to the server, with the creation time of their cgroups.
@@ -78,8 +78,8 @@ impl Answer {
         };
         let answer = message::Answer {
             ack: self.acks.iter().map(ack).collect(),
-            config_generation: self.config_generation,
-            config: self.config.clone(),
+            generation: self.generation,
+            settings: self.settings.clone(),
             local_job: self.local_jobs.iter().map(local_job).collect(),
             open_job: self.open_jobs.iter().map(open_job).collect(),
             server: self.server.clone(),
@@ -110,8 +110,8 @@ impl Answer {
             answer.local_job.iter().map(|job| Ok((job_id(job.id)?, job.uid))).collect();
         Ok(Self {
             acks: answer.ack.into_iter().map(ack).collect::<Result<_, LimitError>>()?,
-            config_generation: answer.config_generation,
-            config: answer.config,
+            generation: answer.generation,
+            settings: answer.settings,
             local_jobs: local_jobs?,
             open_jobs: answer
                 .open_job
@@ -160,13 +160,13 @@ mod tests {
             samples_rejected: 2,
             samples_reason: "time".to_owned(),
         };
-        let config = b"x = 1".to_vec();
+        let settings = b"any bytes".to_vec();
         let local_jobs = vec![(JobId::new(7).unwrap(), 1000)];
         let server = "3f2a91bc0d1e".to_owned();
         let key = JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(8).unwrap() };
         let open_jobs = vec![(key, Timestamp(1_767_225_600_000_000))];
         let answer =
-            Answer { acks: vec![ack], config_generation: 4, config, local_jobs, open_jobs, server };
+            Answer { acks: vec![ack], generation: 4, settings, local_jobs, open_jobs, server };
         assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
         assert!(Answer::decode(b"\xff").is_err());
     }

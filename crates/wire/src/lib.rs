@@ -2,7 +2,8 @@
 //!
 //! [`Encoder`] creates frames; [`Frames`] splits a body, a spool or a log into frames. [`Decoder::open`] decodes the
 //! [`Head`] of a frame; [`Decoder::decode`] decodes it without its table, because a server may have it already;
-//! [`Decoded::table`] and [`Decoded::into_batch`] decode the rest.
+//! [`Decoded::table`] and [`Decoded::into_batch`] decode the rest. [`encode_settings`] and [`encode_status`] encode what
+//! travels beside batches.
 
 mod answer;
 mod bounds;
@@ -12,6 +13,8 @@ mod frame;
 mod head;
 mod limits;
 mod message;
+mod settings;
+mod status;
 
 pub use answer::{Ack, AckStatus, Answer};
 pub use decode::{DecodeError, Decoded, Decoder, Value};
@@ -23,3 +26,7 @@ pub use limits::{
     MONITOR_BYTES_MAX, OOM_KILLS_MAX, PAYLOAD_BYTES_MAX, SERIES_MAX, TABLE_BYTES_MAX,
     TASK_BYTES_MAX, TEXT_BYTES_MAX, TICKS_MAX,
 };
+pub use settings::{
+    decode_settings, encode_settings, flush_bytes, override_bytes, promotion_bytes,
+};
+pub use status::{STATUS_HEADER, decode_status, encode_status};

@@ -98,6 +98,12 @@ pub enum LimitError {
     /// A time out of range.
     #[error("tick {0} is outside the valid range of times")]
     Instant(usize),
+    /// A header that is not base64.
+    #[error("the header is not base64")]
+    Base64,
+    /// A setting without a value, or with a type that this version does not know.
+    #[error("a setting has no value of a known type")]
+    Untyped,
     /// More or fewer values than samples.
     #[error("the batch has {samples} samples and {values} values")]
     Values {

@@ -88,15 +88,15 @@ pub(crate) struct Answer {
     #[prost(message, repeated, tag = "1")]
     pub(crate) ack: Vec<Ack>,
     #[prost(uint64, tag = "2")]
-    pub(crate) config_generation: u64,
-    #[prost(bytes = "vec", tag = "3")]
-    pub(crate) config: Vec<u8>,
+    pub(crate) generation: u64,
     #[prost(message, repeated, tag = "4")]
     pub(crate) local_job: Vec<LocalJob>,
     #[prost(message, repeated, tag = "5")]
     pub(crate) open_job: Vec<OpenJob>,
     #[prost(string, tag = "6")]
     pub(crate) server: String,
+    #[prost(bytes = "vec", tag = "7")]
+    pub(crate) settings: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -171,4 +171,122 @@ pub(crate) struct Ack {
     pub(crate) samples_rejected: u32,
     #[prost(string, tag = "6")]
     pub(crate) samples_reason: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Settings {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) source: Vec<Override>,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) burst: Vec<Override>,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) promotion: Vec<Promotion>,
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) flush: Vec<Flush>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Override {
+    #[prost(string, tag = "1")]
+    pub(crate) source: String,
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) setting: Vec<Setting>,
+    #[prost(sint64, optional, tag = "3")]
+    pub(crate) until: Option<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Setting {
+    #[prost(string, tag = "1")]
+    pub(crate) key: String,
+    #[prost(oneof = "SettingValue", tags = "2, 3, 4, 5, 6")]
+    pub(crate) value: Option<SettingValue>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum SettingValue {
+    #[prost(bool, tag = "2")]
+    Switch(bool),
+    #[prost(uint64, tag = "3")]
+    Number(u64),
+    #[prost(uint64, tag = "4")]
+    Micros(u64),
+    #[prost(string, tag = "5")]
+    Text(String),
+    #[prost(message, tag = "6")]
+    List(Texts),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Texts {
+    #[prost(string, repeated, tag = "1")]
+    pub(crate) text: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Promotion {
+    #[prost(string, tag = "1")]
+    pub(crate) metric: String,
+    #[prost(sint64, tag = "2")]
+    pub(crate) until: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Flush {
+    #[prost(string, tag = "1")]
+    pub(crate) source: String,
+    #[prost(uint64, tag = "2")]
+    pub(crate) number: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct AgentStatus {
+    #[prost(sint64, tag = "1")]
+    pub(crate) now: i64,
+    #[prost(uint64, tag = "2")]
+    pub(crate) generation: u64,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) rejected: Vec<Rejection>,
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) source: Vec<SourceStatus>,
+    #[prost(message, repeated, tag = "5")]
+    pub(crate) unread: Vec<UnreadSource>,
+    #[prost(uint64, tag = "6")]
+    pub(crate) wait_us: u64,
+    #[prost(bool, tag = "7")]
+    pub(crate) stops: bool,
+    #[prost(uint32, tag = "8")]
+    pub(crate) cut: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Rejection {
+    #[prost(string, tag = "1")]
+    pub(crate) setting: String,
+    #[prost(uint32, tag = "2")]
+    pub(crate) code: u32,
+    #[prost(string, tag = "3")]
+    pub(crate) reason: String,
+    #[prost(sint64, optional, tag = "4")]
+    pub(crate) until: Option<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct SourceStatus {
+    #[prost(string, tag = "1")]
+    pub(crate) source: String,
+    #[prost(uint32, tag = "2")]
+    pub(crate) state: u32,
+    #[prost(string, tag = "3")]
+    pub(crate) reason: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct UnreadSource {
+    #[prost(string, tag = "1")]
+    pub(crate) source: String,
+    #[prost(uint32, tag = "2")]
+    pub(crate) reason: u32,
+    #[prost(string, repeated, tag = "3")]
+    pub(crate) optional: Vec<String>,
 }

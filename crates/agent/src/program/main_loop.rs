@@ -16,6 +16,7 @@ use config::{AgentConfig, ConfigErrors};
 use delivery::{Clock, Delivery, Folders, MachineClock, Order, Settings, Wanted};
 use kernel::code::Loaded;
 use model::Timestamp;
+use model::setting::SourceStatus;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +44,7 @@ struct Program {
     known: Option<BirthCache>,
     accounting: Option<Accounting>,
     /// Sources that give too few samples, as last reported to the server.
-    source_errors: String,
+    source_errors: Vec<SourceStatus>,
     /// Pages of the program that may be returned, too.
     loaded: Loaded,
     /// Monotonic time at which unused memory is returned next; 0 before the first time.
@@ -125,7 +126,7 @@ impl Program {
             changes: Changes::default(),
             known,
             accounting,
-            source_errors: String::new(),
+            source_errors: Vec::new(),
             loaded,
             tidy_us: 0,
         })
@@ -151,10 +152,12 @@ impl Program {
         let source_errors = self.sampling.look(Sampler::source_errors);
         if source_errors != self.source_errors {
             self.source_errors.clone_from(&source_errors);
-            self.delivery.order(Order::SourceErrors(source_errors));
+            self.delivery.order(Order::Sources(source_errors));
         }
         match self.delivery.wanted() {
-            Some(Wanted::Config { generation, text }) => self.take_change(generation, &text),
+            Some(Wanted::Settings { generation, settings }) => {
+                self.take_settings(generation, &settings);
+            }
             Some(Wanted::Jobs(jobs)) => self.sampling.with(|sampler| sampler.set_jobs(jobs)),
             None => {}
         }
@@ -171,10 +174,10 @@ impl Program {
         left.map_or(LOOK_EVERY, |left_us| Duration::from_micros(left_us).min(LOOK_EVERY))
     }
 
-    /// Applies a change from the server, as far as the node's own file allows it.
-    fn take_change(&mut self, generation: u64, text: &[u8]) {
-        let taken = self.changes.take(generation, text, &self.config, self.clock.wall());
-        let rejected = taken.rejected.join("; ");
+    /// Applies settings of the server, as far as the node's own file allows it.
+    fn take_settings(&mut self, generation: u64, settings: &[u8]) {
+        let taken = self.changes.take(generation, settings, &self.config, self.clock.wall());
+        let rejected = taken.rejected;
         self.delivery.order(Order::Generation { generation, rejected });
         self.apply();
         for source in &taken.flushes {

@@ -6,8 +6,9 @@ use crate::reading::plan::plan;
 use crate::sampling::context::AgentContext;
 use crate::sampling::sampler::{Sampler, Step};
 use config::AgentConfig;
-use delivery::{Clock, GivenClock, Http, MachineClock, Sealed, StatusHeaders};
+use delivery::{Clock, GivenClock, Http, MachineClock, Sealed};
 use model::Batch;
+use model::setting::AgentStatus;
 use std::io::{self, Write};
 use std::sync::Arc;
 use wire::{AckStatus, Encoder};
@@ -95,7 +96,7 @@ fn send(config: &AgentConfig, batches: &[Batch]) -> Result<(), StartError> {
     }
     let http = Http::new(url, &config.server).map_err(StartError::Machine)?;
     let answer = http
-        .post(&frames, &StatusHeaders { now: MachineClock.wall(), ..StatusHeaders::default() })
+        .post(&frames, &AgentStatus { now: MachineClock.wall(), ..AgentStatus::default() })
         .map_err(|e| StartError::machine("the server did not accept the batches", &e))?;
     let taken = [AckStatus::Stored, AckStatus::Duplicate];
     match answer.acks.iter().find(|ack| !taken.contains(&ack.status)) {

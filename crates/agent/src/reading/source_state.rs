@@ -11,7 +11,6 @@ use crate::reading::part_status::PartStatuses;
 use crate::reading::plan::SourcePlan;
 use crate::reading::work::{Outcome, Read, Slot, Task, drop_source};
 use delivery::PendingEvents;
-pub(crate) use demand::BETWEEN;
 use drains::Drains;
 use model::{Cause, Metric, Timestamp};
 use outages::{Outage, cause};

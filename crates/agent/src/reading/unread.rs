@@ -1,36 +1,27 @@
-//! Sources that the settings disable, and the origin of the setting: `ipmi file | load server | process optional
-//! process_io_.*`. The server shows it to users who miss a metric.
+//! Sources that the settings exclude, and the origin of the setting. The server shows it to users who miss a metric.
 
 use crate::reading::plan::{off, sources};
-use crate::reading::source_state::BETWEEN;
 use config::{AgentConfig, MetricPattern, RemoteChange};
-
-/// The node's own configuration disables the source.
-const FILE: &str = "file";
-/// The server disables the source.
-const SERVER: &str = "server";
-/// The node's own configuration marks metrics as optional, and no promotion enables some of them now. Expressions
-/// for the metrics follow.
-const OPTIONAL: &str = "optional";
+use model::setting::{UnreadReason, UnreadSource};
 
 /// Lists the sources that these settings disable entirely or in part.
-pub(crate) fn unread(config: &AgentConfig, change: Option<&RemoteChange>) -> String {
+pub(crate) fn unread(config: &AgentConfig, change: Option<&RemoteChange>) -> Vec<UnreadSource> {
     let mut unread = Vec::new();
     for spec in sources() {
         let (name, Some(source)) = (spec.name, config.sources.get(spec.name)) else { continue };
         let change_of = change.and_then(|change| change.sources.get(name));
-        match (change_of.and_then(|change_of| change_of.enabled), source.enabled) {
-            (Some(true), _) => {}
-            (_, false) => unread.push(format!("{name} {FILE}")),
-            (Some(false), true) => unread.push(format!("{name} {SERVER}")),
-            (None, true) if off(spec, &source.optional, change).is_empty() => {}
-            (None, true) => {
-                let patterns: Vec<_> = source.optional.iter().map(MetricPattern::as_str).collect();
-                unread.push(format!("{name} {OPTIONAL} {}", patterns.join(" ")));
-            }
-        }
+        let reason = match (change_of.and_then(|change_of| change_of.enabled), source.enabled) {
+            (Some(true), _) => continue,
+            (_, false) => UnreadReason::File,
+            (Some(false), true) => UnreadReason::Server,
+            (None, true) if off(spec, &source.optional, change).is_empty() => continue,
+            (None, true) => UnreadReason::Optional,
+        };
+        let optional = source.optional.iter().filter(|_| reason == UnreadReason::Optional);
+        let optional = optional.map(|pattern| MetricPattern::as_str(pattern).to_owned()).collect();
+        unread.push(UnreadSource { source: name.to_owned(), reason, optional });
     }
-    unread.join(BETWEEN)
+    unread
 }
 
 #[cfg(test)]
@@ -50,8 +41,11 @@ mod tests {
         let given = Given { file, environment: &|_| None, flags: Vec::new() };
         let config = crate::reading::plan::load(&given).unwrap().config;
         let lines_of = |change| {
-            let mut lines_of: Vec<_> =
-                unread(&config, change).split(BETWEEN).map(str::to_owned).collect();
+            let line = |it: UnreadSource| {
+                let optional = it.optional.iter().map(|text| format!(" {text}"));
+                format!("{} {}{}", it.source, it.reason.word(), optional.collect::<String>())
+            };
+            let mut lines_of: Vec<_> = unread(&config, change).into_iter().map(line).collect();
             lines_of.sort_unstable();
             lines_of
         };
@@ -83,6 +77,6 @@ mod tests {
     #[test]
     fn by_default_all_is_read() {
         let given = Given { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
-        assert_eq!(unread(&crate::reading::plan::load(&given).unwrap().config, None), "");
+        assert_eq!(unread(&crate::reading::plan::load(&given).unwrap().config, None), []);
     }
 }

@@ -14,10 +14,11 @@ use crate::jobs::finder::{Finder, Found};
 use crate::reading::agent_metrics::AgentMetrics;
 use crate::reading::plan::Plan;
 use crate::reading::queues::Queues;
-use crate::reading::source_state::{BETWEEN, Entry, State};
+use crate::reading::source_state::{Entry, State};
 use crate::reading::work::{Machine, Read, Reading, Slot, Task};
 use cgroups::Jobs;
 use delivery::{Clock, Sealer, Sinks, WantedJobs};
+use model::setting::SourceStatus;
 use model::{DeviceId, JobKey, Timestamp};
 use presence::Presence;
 use sources::Sink;
@@ -321,11 +322,9 @@ impl Sampler {
         self.sealer.seal_empty();
     }
 
-    /// Lists the sources, or parts of them, that give too few samples, with the reason: `perf denied: … |
-    /// rapl/zones denied: … | exec broken: …`.
-    pub(crate) fn source_errors(&self) -> String {
-        let source_errors: Vec<_> = self.entries.iter().filter_map(Entry::source_error).collect();
-        source_errors.join(BETWEEN)
+    /// Lists the sources, or parts of them, that give too few samples.
+    pub(crate) fn source_errors(&self) -> Vec<SourceStatus> {
+        self.entries.iter().flat_map(Entry::source_errors).collect()
     }
 
     /// Enables sources again that were switched off.

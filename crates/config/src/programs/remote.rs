@@ -1,51 +1,44 @@
-//! Configuration changes that the server requests, within the limits of the node's own file.
+//! The server's settings for a node, within the limits of the node's own file.
 //!
-//! The change is a text such as
-//!
-//! ```toml
-//! until = "2026-01-06T14:00:00Z"      # end of the changes in [sources]
-//! [sources.taskstats]
-//! period = "1s"
-//! [sources.filesystem]
-//! enabled = false
-//! [sources.perf]
-//! events = ["cache_ll"]
-//! [[promote]]                         # collects optional metrics
-//! metric = "filesystem_.*"
-//! until = "2026-01-06T14:30:00Z"
-//! [burst.cpu]                         # reads often, keeps the samples in memory
-//! period = "100ms"
-//! keep = "1m"
-//! flush_on = ["job_end"]
-//! until = "2026-01-06T15:00:00Z"
-//! [[flush]]                           # sends the samples of a burst now; each number once
-//! source = "cpu"
-//! number = 17
-//! ```
-//!
-//! A change never names a path, command, address or credential. It may set `enabled`, `period` and the events
+//! A setting never names a path, command, address or credential. The server may set `enabled`, `period` and the events
 //! that `perf` counts.
 //! It cannot change a source that runs a program. Each entry that is not allowed is rejected by itself, and reported.
 
 use crate::programs::agent::{BURST_KEEP_MAX, BURST_PERIOD_MAX};
-use crate::settings::load::{ConfigError, Values};
-use crate::settings::setting::{Kind, Setting, SourceSettings};
+use crate::settings::setting::SourceSettings;
 use crate::settings::text::{Raw, Value};
-use crate::{BurstSettings, MetricPattern, RemoteSettings};
-use model::Timestamp;
-use model::setting::{show_duration, words};
+use crate::{BurstSettings, MetricPattern, PERIOD_MAX, PERIOD_MIN, RemoteSettings};
+use model::setting::{
+    BURSTS_MAX, FLUSHES_MAX, FlushRequest, Kind, NodeSettings, Override, PROMOTIONS_MAX, Rejection,
+    RejectionCode, SettingValue, show_duration, words,
+};
+use model::{Timestamp, nearest};
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
-/// Longest text, in bytes.
-pub const TEXT_BYTES_MAX: usize = 64 * 1024;
-/// Most promotions.
-pub const PROMOTIONS_MAX: usize = 64;
-/// Most sources with a burst.
-pub const BURSTS_MAX: usize = 4;
-/// Most flush requests.
-pub const FLUSHES_MAX: usize = 16;
+/// Settings of a source that a server may change, and what `remote.allow` calls them.
+const SOURCE_SETTINGS: &[(&str, Kind, &str)] = &[
+    ("enabled", Kind::Switch, "sources"),
+    ("period", Kind::Duration { min: PERIOD_MIN, max: PERIOD_MAX }, "periods"),
+    ("events", Kind::List("EVENT"), "events"),
+];
+
+/// Settings of a burst.
+const BURST_SETTINGS: &[(&str, Kind)] = &[
+    ("period", Kind::Duration { min: PERIOD_MIN, max: BURST_PERIOD_MAX }),
+    ("keep", Kind::Duration { min: Duration::from_secs(1), max: BURST_KEEP_MAX }),
+    ("flush_on", Kind::ListOf("WORD", FlushOn::check)),
+];
+
+/// Returns the type of a source's setting, if a server may change it.
+pub fn source_setting(key: &str) -> Option<Kind> {
+    SOURCE_SETTINGS.iter().find(|one| one.0 == key).map(|one| one.1)
+}
+
+/// Returns the type of a burst's setting.
+pub fn burst_setting(key: &str) -> Option<Kind> {
+    BURST_SETTINGS.iter().find(|one| one.0 == key).map(|one| one.1)
+}
 
 /// The accepted changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,8 +51,8 @@ pub struct RemoteChange {
     pub bursts: BTreeMap<String, Burst>,
     /// Flush requests: the source of a burst, and the number of the request.
     pub flushes: Vec<(String, u64)>,
-    /// Messages about rejected or shortened entries, for the log and the server.
-    pub rejected: Vec<String>,
+    /// Rejected or shortened settings, for the log and the server.
+    pub rejected: Vec<Rejection>,
 }
 
 /// A change of one source.
@@ -75,9 +68,9 @@ pub struct SourceChange {
     pub until: Timestamp,
 }
 
-/// When the agent first received each change of a source and each burst that the server's text holds.
+/// When the agent first received each change of a source and each burst that the server requests.
 ///
-/// The server sends a change again with every new text. Its longest duration counts from the first.
+/// The server sends a change again with every new generation. Its longest duration counts from the first.
 #[derive(Debug, Default)]
 pub struct FirstReceived(BTreeMap<String, Timestamp>);
 
@@ -113,6 +106,11 @@ pub struct FlushOn {
 }
 
 impl FlushOn {
+    fn of(words: &[impl AsRef<str>]) -> Self {
+        let has = |word: &str| words.iter().any(|one| one.as_ref() == word);
+        Self { job_start: has("job_start"), job_end: has("job_end") }
+    }
+
     pub(crate) fn check(text: &str) -> Result<(), String> {
         let unknown = words(text).filter(|word| !matches!(*word, "job_start" | "job_end"));
         let unknown = unknown.map(|word| format!("`{word}` is neither job_start nor job_end"));
@@ -125,8 +123,7 @@ impl Value for FlushOn {
     fn from_raw(raw: &Raw) -> Result<Self, String> {
         let words = raw.list();
         Self::check(&words.join(",")).map_err(|why| format!("has a wrong entry: {why}"))?;
-        let has = |word: &str| words.iter().any(|one| one == word);
-        Ok(Self { job_start: has("job_start"), job_end: has("job_end") })
+        Ok(Self::of(&words))
     }
 }
 
@@ -161,173 +158,190 @@ impl RemoteChange {
     }
 }
 
-/// Reads the server's requests. Each entry is independent: a rejected one does not affect the others.
-/// Unset values of a burst come from the node's own settings.
+/// Accepts the server's settings. Each entry is independent: a rejected one does not affect the others. Unset values
+/// of a burst come from the node's own settings.
 ///
 /// A change of a source and a burst end `remote.time_max` after `received` at the latest; a promotion, which
 /// may last as long as a job, that long after the server last sent it.
-pub fn read_remote(
-    text: &[u8],
+pub fn accept_settings(
+    settings: &NodeSettings,
     now: Timestamp,
     received: &mut FirstReceived,
     bounds: &RemoteSettings,
     burst: &BurstSettings,
     sources: &[SourceSettings],
 ) -> RemoteChange {
-    let mut change = RemoteChange::default();
-    let text = match std::str::from_utf8(text) {
-        Ok(text) if text.len() <= TEXT_BYTES_MAX => text,
-        Ok(_) => return rejected(change, format!("it has more than {TEXT_BYTES_MAX} bytes")),
-        Err(_) => return rejected(change, "it is not UTF-8".to_owned()),
-    };
-    let mut errors = Vec::new();
-    let values = Values::of_text(settings(sources), Path::new("server"), text, &mut errors);
     let before = std::mem::take(received);
-    let mut reader = RequestReader { values, errors, bounds, now, before, received };
-    for source in sources {
-        reader.source(source, &mut change);
-        reader.burst(source, burst, &mut change);
+    let change = RemoteChange::default();
+    let mut acceptor = Acceptor { bounds, sources, now, before, received, change };
+    for (name, changed) in &settings.sources {
+        acceptor.source(name, changed);
     }
-    for number in 0..PROMOTIONS_MAX {
-        change.promotions.extend(reader.promotion(number));
+    for (name, changed) in &settings.bursts {
+        acceptor.burst(name, changed, burst);
     }
-    for number in 0..FLUSHES_MAX {
-        change.flushes.extend(reader.flush(number, sources));
+    for (metric, until) in &settings.promotions {
+        acceptor.promotion(metric, *until);
     }
-    change.rejected.extend(reader.errors.iter().map(ToString::to_string));
+    for flush in &settings.flushes {
+        acceptor.flush(flush);
+    }
+    let mut change = acceptor.change;
     change.expire(now);
     change
 }
 
-/// Begins the message about a change that ends earlier than requested. Its end follows, up to `: `.
-pub const SHORTENED: &str = "shortened to ";
-
-fn rejected(mut change: RemoteChange, why: String) -> RemoteChange {
-    change.rejected.push(why);
-    change
-}
-
-/// A request while it is read, with its errors.
-struct RequestReader<'a> {
-    values: Values,
-    errors: Vec<ConfigError>,
+/// Accepts settings one by one.
+struct Acceptor<'a> {
     bounds: &'a RemoteSettings,
+    sources: &'a [SourceSettings],
     now: Timestamp,
-    /// First receipts of the entries of the text before this one, and of this one.
+    /// First receipts of the entries of the settings before these, and of these.
     before: FirstReceived,
     received: &'a mut FirstReceived,
+    change: RemoteChange,
 }
 
-impl RequestReader<'_> {
-    fn source(&mut self, source: &SourceSettings, change: &mut RemoteChange) {
-        let key = |name: &str| format!("sources.{}.{name}", source.name);
-        let mut changed = SourceChange {
-            enabled: self.value(&key("enabled")),
-            period: self.value(&key("period")),
-            events: self.value(&key("events")).map(|events: Vec<String>| events.join(",")),
-            until: Timestamp(0),
-        };
-        if source.runs_a_program() {
-            for name in ["enabled", "period"] {
+impl<'a> Acceptor<'a> {
+    fn source(&mut self, name: &str, changed: &Override) {
+        let section = format!("sources.{name}");
+        let Some(source) = self.known(name, &section) else { return };
+        let mut accepted = SourceChange::default();
+        for (key, value) in &changed.values {
+            let setting = format!("{section}.{key}");
+            if source.runs_a_program() {
                 let what = "the source runs a program; only the node's own file may change it";
-                self.reject_if_set(&key(name), what);
+                self.reject(setting, RejectionCode::NotAllowed, what);
+            } else if self.allows_value(source, key, value, &setting) {
+                match (&**key, value) {
+                    ("enabled", SettingValue::Switch(is_on)) => accepted.enabled = Some(*is_on),
+                    ("period", SettingValue::Duration(period)) => accepted.period = Some(*period),
+                    ("events", SettingValue::List(events)) => {
+                        accepted.events = Some(events.join(","));
+                    }
+                    _ => self.reject(setting, RejectionCode::Unknown, "the setting is unknown"),
+                }
             }
-            return;
         }
-        changed.enabled = changed.enabled.filter(|_| self.allows("sources", &key("enabled")));
-        changed.period = changed.period.filter(|_| self.allows("periods", &key("period")));
-        changed.period =
-            changed.period.filter(|period| self.is_long_enough(*period, &key("period")));
-        changed.events = changed.events.filter(|_| self.allows("events", &key("events")));
-        if changed != SourceChange::default() {
-            let first = self.first(format!("{}: {changed:?}", key("*")));
-            let names = ["enabled", "period", "events"].map(key);
-            let set = names.into_iter().find(|key| self.values.raw(key).is_some());
-            // The end is common to all sources, and shortened for each.
-            let at = set.unwrap_or_else(|| "until".to_owned());
-            changed.until = self.end("until", &at, first).unwrap_or_else(|| self.longest(first));
-            change.sources.insert(source.name.to_owned(), changed);
+        if accepted != SourceChange::default() {
+            let first = self.first(format!("{section}: {accepted:?}"));
+            accepted.until = self.end(section, changed.until, first);
+            self.change.sources.insert(name.to_owned(), accepted);
         }
     }
 
-    fn burst(&mut self, source: &SourceSettings, usual: &BurstSettings, change: &mut RemoteChange) {
-        let key = |name: &str| format!("burst.{}.{name}", source.name);
-        let Some(first) = BURST_NAMES.iter().find(|name| self.values.raw(&key(name)).is_some())
-        else {
-            return;
+    /// Checks a value of a source's setting against its type and the node's own file.
+    fn allows_value(
+        &mut self,
+        source: &SourceSettings,
+        key: &str,
+        value: &SettingValue,
+        setting: &str,
+    ) -> bool {
+        let option = source.options.iter().find(|option| option.name == key);
+        let known = SOURCE_SETTINGS.iter().find(|one| one.0 == key);
+        // A source has common settings and options of its own; `events` is an option.
+        let known = known.filter(|one| one.2 != "events" || option.is_some());
+        let Some((_, kind, word)) = known else {
+            let keys = SOURCE_SETTINGS.iter().map(|one| one.0);
+            let what = unknown("setting that a server may change", key, keys);
+            self.reject(setting, RejectionCode::Unknown, &what);
+            return false;
         };
-        let first = key(first);
-        let period = self.or_usual(&key("period"), PERIOD, usual.period);
-        let keep = self.or_usual(&key("keep"), KEEP, usual.keep);
-        let flush_on = self.or_usual(&key("flush_on"), FLUSH_ON, usual.flush_on);
-        let entry = format!("{}: {period:?} {keep:?} {flush_on:?}", key("*"));
-        let received = self.first(entry);
-        let until = self.must_end(&key("until"), &first, received);
-        if !self.allows("bursts", &first) {
+        let kind = option.map_or(*kind, |option| option.kind);
+        if let Err(want) = kind.accepts(value) {
+            self.reject(setting, RejectionCode::Invalid, &format!("expected {want}"));
+            return false;
+        }
+        self.allows(word, setting)
+            && match value {
+                SettingValue::Duration(period) => self.is_long_enough(*period, setting),
+                _ => true,
+            }
+    }
+
+    fn burst(&mut self, name: &str, changed: &Override, usual: &BurstSettings) {
+        let section = format!("burst.{name}");
+        if self.known(name, &section).is_none() {
             return;
         }
-        let (Some(period), Some(keep), Some(flush_on), Some(until)) =
-            (period, keep, flush_on, until)
-        else {
+        let Override { values, until } = changed;
+        let (mut period, mut keep, mut flush_on) = (usual.period, usual.keep, usual.flush_on);
+        let mut is_valid = true;
+        for (key, value) in values {
+            let want = match burst_setting(key) {
+                Some(kind) => kind.accepts(value).err(),
+                None => Some(unknown("setting", key, BURST_SETTINGS.iter().map(|one| one.0))),
+            };
+            if let Some(want) = want {
+                let what = format!("expected {want}");
+                self.reject(format!("{section}.{key}"), RejectionCode::Invalid, &what);
+                is_valid = false;
+            }
+            match (&**key, value) {
+                ("period", SettingValue::Duration(value)) => period = *value,
+                ("keep", SettingValue::Duration(value)) => keep = *value,
+                ("flush_on", SettingValue::List(words)) => flush_on = FlushOn::of(words),
+                _ => {}
+            }
+        }
+        let Some(until) = *until else {
+            self.reject(format!("{section}.until"), RejectionCode::Invalid, "it has no end");
             return;
         };
-        if !self.is_long_enough(period, &key("period")) {
+        let first = self.first(format!("{section}: {period:?} {keep:?} {flush_on:?}"));
+        if !is_valid
+            || !self.allows("bursts", &section)
+            || !self.is_long_enough(period, &format!("{section}.period"))
+        {
             return;
         }
-        if change.bursts.len() >= BURSTS_MAX {
+        if self.change.bursts.len() >= BURSTS_MAX {
             let what = format!("more than {BURSTS_MAX} sources with a burst");
-            self.errors.push(self.values.error(&first, &what));
+            self.reject(section, RejectionCode::Limit, &what);
             return;
         }
-        change.bursts.insert(source.name.to_owned(), Burst { period, keep, flush_on, until });
+        let until = self.end(section, Some(until), first);
+        self.change.bursts.insert(name.to_owned(), Burst { period, keep, flush_on, until });
     }
 
-    fn promotion(&mut self, number: usize) -> Option<Promotion> {
-        let (metric, until) =
-            (format!("promote.{number}.metric"), format!("promote.{number}.until"));
-        let Some(text) = self.value::<String>(&metric) else {
-            self.reject_if_set(&until, "a promotion without `metric`");
-            return None;
+    fn promotion(&mut self, metric: &str, until: Timestamp) {
+        let setting = format!("promote.{metric}");
+        let metric = match MetricPattern::new(metric) {
+            Ok(metric) => metric,
+            Err(what) => return self.reject(setting, RejectionCode::Invalid, &what),
         };
-        let until = self.must_end(&until, &metric, self.now);
-        match MetricPattern::new(&text) {
-            Ok(pattern) => {
-                let allowed = self.allows("promotions", &metric);
-                until.filter(|_| allowed).map(|until| Promotion { metric: pattern, until })
-            }
-            Err(what) => {
-                self.errors.push(self.values.error(&metric, &what));
-                None
-            }
+        if self.change.promotions.len() >= PROMOTIONS_MAX {
+            let what = format!("more than {PROMOTIONS_MAX} promotions");
+            return self.reject(setting, RejectionCode::Limit, &what);
+        }
+        if self.allows("promotions", &setting) {
+            let until = self.end(setting, Some(until), self.now);
+            self.change.promotions.push(Promotion { metric, until });
         }
     }
 
-    fn flush(&mut self, number: usize, sources: &[SourceSettings]) -> Option<(String, u64)> {
-        let (source, number) = (format!("flush.{number}.source"), format!("flush.{number}.number"));
-        let (name, once) = (self.value::<String>(&source), self.value::<u64>(&number));
-        let Some(name) = name else {
-            self.reject_if_set(&number, "a flush without `source`");
-            return None;
-        };
-        if !sources.iter().any(|source| source.name == name) {
-            let what = format!("there is no source `{name}`");
-            self.errors.push(self.values.error(&source, &what));
-            return None;
+    fn flush(&mut self, FlushRequest { source, number }: &FlushRequest) {
+        let setting = format!("flush.{source}");
+        if self.known(source, &setting).is_none() {
+            return;
         }
-        if self.values.raw(&number).is_none() {
-            let what = "the flush has no `number`";
-            self.errors.push(self.values.error(&source, what));
+        if self.change.flushes.len() >= FLUSHES_MAX {
+            let what = format!("more than {FLUSHES_MAX} flushes");
+            return self.reject(setting, RejectionCode::Limit, &what);
         }
-        Some((name, once?))
+        self.change.flushes.push((source.to_string(), *number));
     }
 
-    /// A required end, shortened to the longest time that the node allows.
-    fn must_end(&mut self, key: &str, of: &str, received: Timestamp) -> Option<Timestamp> {
-        if self.values.raw(key).is_none() {
-            self.errors.push(self.values.error(of, "it has no `until`"));
-            return None;
+    /// Finds the source of an entry.
+    fn known(&mut self, name: &str, setting: &str) -> Option<&'a SourceSettings> {
+        let sources = self.sources;
+        let known = sources.iter().find(|source| source.name == name);
+        if known.is_none() {
+            let what = unknown("source", name, sources.iter().map(|source| source.name));
+            self.reject(setting, RejectionCode::Unknown, &what);
         }
-        self.end(key, key, received)
+        known
     }
 
     /// Returns when the agent first received an entry.
@@ -337,105 +351,47 @@ impl RequestReader<'_> {
         first
     }
 
-    /// The latest end that the node allows for an entry that it received then.
-    fn longest(&self, received: Timestamp) -> Timestamp {
-        received.plus(i64::try_from(self.bounds.time_max.as_micros()).unwrap_or(i64::MAX))
-    }
-
-    /// A time, shortened to the longest that the node allows; shortening is reported at the key `at`.
-    fn end(&mut self, key: &str, at: &str, received: Timestamp) -> Option<Timestamp> {
-        let until: Timestamp = self.value(key)?;
-        let latest = self.longest(received);
-        if until > latest {
-            let longest = show_duration(self.bounds.time_max);
-            let what = format!("{SHORTENED}{latest}: `remote.time_max` is {longest}");
-            self.errors.push(self.values.error(at, &what));
+    /// The end of an entry: as requested, but not after the longest time that the node allows. Shortening is reported.
+    fn end(&mut self, setting: String, until: Option<Timestamp>, received: Timestamp) -> Timestamp {
+        let time_max = self.bounds.time_max;
+        let latest = received.plus(i64::try_from(time_max.as_micros()).unwrap_or(i64::MAX));
+        if until.is_some_and(|until| until > latest) {
+            let reason = format!("`remote.time_max` is {}", show_duration(time_max));
+            let (code, until) = (RejectionCode::Shortened, Some(latest));
+            self.change.rejected.push(Rejection { setting, code, reason, until });
         }
-        Some(until.min(latest))
+        until.map_or(latest, |until| until.min(latest))
     }
 
-    /// The value of a key, or the node's usual one if unset. `None` if invalid.
-    fn or_usual<T: Value>(&mut self, key: &str, kind: Kind, usual: T) -> Option<T> {
-        let Some((raw, _)) = self.values.raw(key) else { return Some(usual) };
-        if let Err(want) = kind.check(&raw.list().join(",")) {
-            let what = format!("`{key}` is invalid: expected {want}");
-            self.errors.push(self.values.error(key, &what));
-            return None;
-        }
-        self.value(key)
-    }
-
-    fn value<T: Value>(&mut self, key: &str) -> Option<T> {
-        self.values.raw(key)?;
-        self.values.get(key, &mut self.errors)
-    }
-
-    fn reject_if_set(&mut self, key: &str, what: &str) {
-        if self.values.raw(key).is_some() {
-            self.errors.push(self.values.error(key, what));
-        }
-    }
-
-    fn allows(&mut self, word: &str, key: &str) -> bool {
+    fn allows(&mut self, word: &str, setting: &str) -> bool {
         let allows = self.bounds.allow.iter().any(|allowed| allowed == word);
         if !allows {
             let what = format!("`remote.allow` has no `{word}`");
-            self.errors.push(self.values.error(key, &what));
+            self.reject(setting, RejectionCode::NotAllowed, &what);
         }
         allows
     }
 
-    fn is_long_enough(&mut self, period: Duration, key: &str) -> bool {
+    fn is_long_enough(&mut self, period: Duration, setting: &str) -> bool {
         let is = period >= self.bounds.period_min;
         if !is {
-            self.errors.push(self.values.error(key, "shorter than `remote.period_min`"));
+            let what = "shorter than `remote.period_min`";
+            self.reject(setting, RejectionCode::NotAllowed, what);
         }
         is
     }
+
+    fn reject(&mut self, setting: impl Into<String>, code: RejectionCode, reason: &str) {
+        let (setting, reason) = (setting.into(), reason.to_owned());
+        self.change.rejected.push(Rejection { setting, code, reason, until: None });
+    }
 }
 
-const PERIOD: Kind = Kind::Duration { min: crate::PERIOD_MIN, max: BURST_PERIOD_MAX };
-const KEEP: Kind = Kind::Duration { min: Duration::from_secs(1), max: BURST_KEEP_MAX };
-const FLUSH_ON: Kind = Kind::ListOf("WORD", FlushOn::check);
-const BURST_NAMES: &[&str] = &["period", "keep", "flush_on", "until"];
-
-fn settings(sources: &[SourceSettings]) -> Vec<Setting> {
-    let of_source = |source: &SourceSettings| {
-        let events = format!("sources.{}.events", source.name);
-        let named = move |setting: &Setting| {
-            let is_list = matches!(setting.kind, Kind::ListOf(..));
-            setting.key.ends_with(".enabled")
-                || setting.key.ends_with(".period")
-                || setting.key == events && is_list
-        };
-        source.settings().into_iter().filter(named)
-    };
-    let mut list: Vec<_> = sources.iter().flat_map(of_source).collect();
-    // All types are accepted here: a value of the wrong type must not count as absent.
-    let mut add = |key: String| list.push(setting(key, Kind::List("WORD")));
-    add("until".to_owned());
-    for source in sources {
-        BURST_NAMES.iter().for_each(|name| add(format!("burst.{}.{name}", source.name)));
-    }
-    for number in 0..PROMOTIONS_MAX {
-        ["metric", "until"].iter().for_each(|name| add(format!("promote.{number}.{name}")));
-    }
-    for number in 0..FLUSHES_MAX {
-        ["source", "number"].iter().for_each(|name| add(format!("flush.{number}.{name}")));
-    }
-    list
-}
-
-fn setting(key: String, kind: Kind) -> Setting {
-    Setting {
-        key: key.into(),
-        kind,
-        default: "".into(),
-        unset: "",
-        help: "".into(),
-        topic: "".into(),
-        in_file_only: false,
-    }
+/// Names an unknown word, and the one that was probably meant.
+fn unknown(what: &str, word: &str, known: impl Iterator<Item = &'static str>) -> String {
+    let near = nearest(word, known);
+    let meant = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    format!("there is no {what} `{word}`{meant}")
 }
 
 #[cfg(test)]

@@ -166,20 +166,6 @@ impl Values {
         self.distrust.as_deref()
     }
 
-    /// The settings in a text that is not a file of this machine.
-    pub(crate) fn of_text(
-        settings: Vec<Setting>,
-        name: &Path,
-        text: &str,
-        errors: &mut Vec<ConfigError>,
-    ) -> Self {
-        let mut all = Self { values: BTreeMap::new(), settings, distrust: None, has_file: false };
-        for (key, raw, origin) in file::read(name, text, &all.settings, errors).found {
-            all.add(&key, raw, origin, errors);
-        }
-        all
-    }
-
     /// Adds the values of a file. The value of a mistyped key is checked as that of the key that is probably meant.
     /// The unknown key is an error, so no program runs with that value.
     fn add_file(&mut self, path: &Path, text: &str, errors: &mut Vec<ConfigError>) {

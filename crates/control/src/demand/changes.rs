@@ -1,26 +1,9 @@
 //! Overrides of agents' settings, and flushes of burst buffers.
 
 use super::{BY_RULE_MAX, Demand, DemandError, count};
+use model::setting::NodeSettings;
 use model::{NodeList, Timestamp};
 use rusqlite::{Connection, Transaction, params};
-
-/// A setting of an agent in TOML notation: `[section]`, `key = value`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Entry {
-    /// The section, such as `sources.perf` or `burst.cpu`.
-    pub section: Box<str>,
-    /// The key, such as `period`.
-    pub key: Box<str>,
-    /// The value in TOML notation with quotes, such as `"1s"`.
-    pub value: Box<str>,
-}
-
-/// Formats the setting as `sources.perf.period = "1s"`.
-impl std::fmt::Display for Entry {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{} = {}", self.section, self.key, self.value)
-    }
-}
 
 /// A new setting override.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +14,8 @@ pub struct NewChange {
     pub until: Timestamp,
     /// The requester.
     pub by: Box<str>,
-    /// The settings, each at most once.
-    pub entries: Vec<Entry>,
+    /// The settings of sources and of bursts.
+    pub settings: NodeSettings,
 }
 
 /// An active setting override.
@@ -48,8 +31,8 @@ pub struct Change {
     pub made: Timestamp,
     /// The requester.
     pub by: Box<str>,
-    /// The settings, sorted by section and key.
-    pub entries: Vec<Entry>,
+    /// The settings of sources and of bursts.
+    pub settings: NodeSettings,
 }
 
 /// A request to nodes to send their burst buffer now.
@@ -78,17 +61,11 @@ impl Demand {
             if count(change, "changes", now)? >= most {
                 return Err(DemandError::Full { what: "changes of settings", most });
             }
-            let number = change
-                .prepare_cached(
-                    "INSERT INTO changes (nodes, until, made, made_by) VALUES (?1, ?2, ?3, ?4)",
-                )?
-                .insert(params![new.nodes.as_str(), new.until.0, now.0, new.by])?;
-            let mut insert = change.prepare_cached(
-                "INSERT INTO entries (change, section, key, value) VALUES (?1, ?2, ?3, ?4)",
-            )?;
-            for Entry { section, key, value } in &new.entries {
-                insert.execute(params![number, section, key, value])?;
-            }
+            let insert = "INSERT INTO changes (nodes, settings, until, made, made_by)
+                          VALUES (?1, ?2, ?3, ?4, ?5)";
+            let settings = wire::encode_settings(&new.settings);
+            let values = params![new.nodes.as_str(), settings, new.until.0, now.0, new.by];
+            let number = change.prepare_cached(insert)?.insert(values)?;
             Ok(number)
         })
     }
@@ -172,35 +149,33 @@ impl Demand {
 /// Returns the setting overrides that are active at an instant.
 pub(super) fn held(db: &Connection, now: Timestamp) -> Result<Vec<Change>, DemandError> {
     let mut find = db.prepare_cached(
-        "SELECT number, nodes, until, made, made_by FROM changes
+        "SELECT number, nodes, until, made, made_by, settings FROM changes
          WHERE ended IS NULL AND until > ?1 ORDER BY number",
     )?;
     let mut rows = find.query([now.0])?;
     let mut changes = Vec::new();
     while let Some(row) = rows.next()? {
-        let number = row.get(0)?;
         changes.push(Change {
-            number,
+            number: row.get(0)?,
             nodes: nodes(&row.get::<_, String>(1)?)?,
             until: Timestamp(row.get(2)?),
             made: Timestamp(row.get(3)?),
             by: row.get(4)?,
-            entries: entries(db, number)?,
+            settings: decode(&row.get::<_, Vec<u8>>(5)?)?,
         });
     }
     Ok(changes)
 }
 
 /// Returns the settings of an override.
-pub(super) fn entries(db: &Connection, change: i64) -> Result<Vec<Entry>, DemandError> {
-    let mut find = db.prepare_cached(
-        "SELECT section, key, value FROM entries WHERE change = ?1 ORDER BY section, key",
-    )?;
-    let entry = |row: &rusqlite::Row<'_>| {
-        Ok(Entry { section: row.get(0)?, key: row.get(1)?, value: row.get(2)? })
-    };
-    let found = find.query_map([change], entry)?;
-    Ok(found.collect::<Result<_, _>>()?)
+pub(super) fn settings(db: &Connection, change: i64) -> Result<NodeSettings, DemandError> {
+    let mut find = db.prepare_cached("SELECT settings FROM changes WHERE number = ?1")?;
+    decode(&find.query_row([change], |row| row.get::<_, Vec<u8>>(0))?)
+}
+
+fn decode(settings: &[u8]) -> Result<NodeSettings, DemandError> {
+    let damaged = |error: wire::DecodeError| jobs::RegistryError::Damaged(error.to_string());
+    Ok(wire::decode_settings(settings).map_err(damaged)?)
 }
 
 /// Returns the flushes requested after an instant.

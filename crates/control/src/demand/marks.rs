@@ -1,6 +1,6 @@
 //! History of requests to agents: what started or ended, when, and by whom.
 
-use super::changes::entries;
+use super::changes::settings;
 use super::{Demand, DemandError, lock};
 use model::{NodeList, Timestamp};
 use rusqlite::{Row, params};
@@ -116,8 +116,7 @@ impl Demand {
                 Decision::End => break,
             }
             if matches!(mark.kind, MarkKind::Set | MarkKind::Undone | MarkKind::Expired) {
-                let entries = entries(&reader, mark.number)?;
-                mark.text = entries.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+                mark.text = settings(&reader, mark.number)?.lines().join("; ");
             }
             bytes = bytes.saturating_add(mark.text.len() + mark.nodes.as_str().len());
             more = marks.len() >= most || bytes > TEXT_BYTES_MAX;

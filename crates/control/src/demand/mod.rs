@@ -10,7 +10,7 @@ mod marks;
 mod promotions;
 mod schema;
 
-pub use changes::{Change, Entry, Flush, NewChange};
+pub use changes::{Change, Flush, NewChange};
 pub use job_promotions::{Rule, Wanted, wanted};
 pub use marks::{Decision, Mark, MarkKind};
 pub use promotions::{FromJobs, NewPromotion, Origin, PROMOTIONS_ON_NODE_MAX, Promotion, Quota};

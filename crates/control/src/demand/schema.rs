@@ -1,4 +1,4 @@
-//! Tables of the file. A person may add rows to `promotions` with `sqlite3`. The defaults mark such a
+//! Tables of the file. `changes.settings` is the message `Settings` of `proto/batch.proto`. A person may add rows to `promotions` with `sqlite3`. The defaults mark such a
 //! row as written by hand now, without expiry.
 
 use jobs::RegistryError;
@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use std::path::Path;
 
 /// The version written to `PRAGMA user_version`.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 
 /// Application ID "jbmd": `file` and SQLite recognize the file by it.
 const APPLICATION: i64 = 0x6a62_6d64;
@@ -15,6 +15,7 @@ const TABLES: &str = "
 CREATE TABLE changes (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     nodes TEXT NOT NULL,
+    settings BLOB NOT NULL,
     until INTEGER NOT NULL,
     made INTEGER NOT NULL,
     made_by TEXT NOT NULL,
@@ -24,13 +25,6 @@ CREATE TABLE changes (
 CREATE INDEX changes_held ON changes (until) WHERE ended IS NULL;
 CREATE INDEX changes_made ON changes (made);
 CREATE INDEX changes_ended ON changes (ended);
-CREATE TABLE entries (
-    change INTEGER NOT NULL REFERENCES changes (number) ON DELETE CASCADE,
-    section TEXT NOT NULL,
-    key TEXT NOT NULL,
-    value TEXT NOT NULL,
-    PRIMARY KEY (change, section, key)
-) STRICT, WITHOUT ROWID;
 CREATE TABLE flushes (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     nodes TEXT NOT NULL,
@@ -71,11 +65,16 @@ pub(super) fn open(path: &Path) -> Result<Connection, RegistryError> {
     jobs::settle(&db).map_err(failed)?;
     let found: i64 =
         db.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
-    if found > VERSION {
-        return Err(RegistryError::Newer { path: path.to_owned(), found, known: VERSION });
-    }
-    if found == 0 {
-        create(&mut db).map_err(failed)?;
+    match found {
+        0 => create(&mut db).map_err(failed)?,
+        VERSION => {}
+        _ => {
+            let (path, known) = (path.to_owned(), VERSION);
+            return Err(match found > VERSION {
+                true => RegistryError::Newer { path, found, known },
+                false => RegistryError::Older { path, found, known },
+            });
+        }
     }
     db.execute_batch(UNDONE).map_err(failed)?;
     Ok(db)

@@ -2,6 +2,7 @@
 
 use super::*;
 use jobs::{Limits, NodeShare, Record, Registry, Users};
+use model::setting::{NodeSettings, Override, SettingValue};
 use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, NodeList, Resources};
 
 fn open(limits: DemandLimits) -> (tempfile::TempDir, Demand) {
@@ -19,12 +20,11 @@ fn nodes(text: &str) -> NodeList {
 }
 
 fn change(until: i64, period: &str) -> NewChange {
-    let entry = Entry {
-        section: "sources.load".into(),
-        key: "period".into(),
-        value: format!("\"{period}\"").into(),
-    };
-    NewChange { nodes: nodes("n[1-2]"), until: at(until), by: "root".into(), entries: vec![entry] }
+    let period = model::setting::parse_duration(period).unwrap();
+    let values = [("period".into(), SettingValue::Duration(period))].into();
+    let sources = [("load".into(), Override { values, until: None })].into();
+    let settings = NodeSettings { sources, ..NodeSettings::default() };
+    NewChange { nodes: nodes("n[1-2]"), until: at(until), by: "root".into(), settings }
 }
 
 fn promotion(metric: &str, until: i64, uid: u32, job: Option<&str>) -> NewPromotion {
@@ -80,7 +80,7 @@ fn changes_hold_until_their_time_or_until_they_are_undone() {
     let second = demand.change(&change(50, "2s"), at(10)).unwrap();
     let held = |now| demand.held(at(now)).unwrap().0.changes;
     assert_eq!(held(20).iter().map(|one| one.number).collect::<Vec<_>>(), [first, second]);
-    assert_eq!(held(20)[1].entries[0].to_string(), "sources.load.period = \"2s\"");
+    assert_eq!(held(20)[1].settings.lines(), ["sources.load.period = \"2s\""]);
     assert_eq!(held(50).len(), 1);
     assert_eq!(demand.expire(at(60)).unwrap(), 1);
     assert_eq!(demand.expire(at(60)).unwrap(), 0);
@@ -305,9 +305,12 @@ fn entries_beyond_the_retention_are_deleted_and_active_ones_remain() {
 #[test]
 fn a_newer_file_and_one_that_is_none_are_rejected() {
     let (dir, demand) = open(DemandLimits::default());
-    lock(&demand.writer).pragma_update(None, "user_version", 2).unwrap();
+    lock(&demand.writer).pragma_update(None, "user_version", 3).unwrap();
     let again = Demand::open(&dir.path().join("demand.sqlite"), DemandLimits::default());
-    assert!(matches!(again, Err(DemandError::Registry(RegistryError::Newer { found: 2, .. }))));
+    assert!(matches!(again, Err(DemandError::Registry(RegistryError::Newer { found: 3, .. }))));
+    lock(&demand.writer).pragma_update(None, "user_version", 1).unwrap();
+    let again = Demand::open(&dir.path().join("demand.sqlite"), DemandLimits::default());
+    assert!(matches!(again, Err(DemandError::Registry(RegistryError::Older { found: 1, .. }))));
 }
 
 #[test]

@@ -1,7 +1,36 @@
-//! The configuration that the server distributes to agents: its agent file, and the text for a node.
+//! The settings that the server sends to agents: its agent file, and the settings of a node.
+//!
+//! ```toml
+//! until = "2026-01-06T14:00:00Z"      # end of the changes in [sources]
+//! [sources.perf]
+//! enabled = true
+//! period = "1s"
+//! events = ["cache_ll"]
+//! [burst.cpu]
+//! period = "100ms"
+//! keep = "1m"
+//! flush_on = ["job_end"]
+//! until = "2026-01-06T15:00:00Z"
+//! [[promote]]
+//! metric = "filesystem_.*"
+//! until = "2026-01-06T14:30:00Z"
+//! [[flush]]
+//! source = "cpu"
+//! number = 17
+//! ```
 
-use super::text::AgentFile;
+use crate::rules::expression;
+use config::{burst_setting, source_setting};
+use model::Timestamp;
+use model::setting::{
+    BURSTS_MAX, FLUSHES_MAX, FlushRequest, Kind, NodeSettings, Override, PROMOTIONS_MAX,
+    SETTINGS_BYTES_MAX, SettingValue,
+};
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 /// Maximum length of the agent file, in bytes.
 const BYTES_MAX: usize = 64 << 10;
@@ -16,55 +45,256 @@ pub struct AgentConfigError {
     pub why: String,
 }
 
-/// The configuration that the server distributes to agents.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Settings that the server sends to agents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentConfig {
-    /// Identifies the text; 0 if there is none.
+    /// Identifies the settings; 0 if there are none.
     pub generation: u64,
-    /// The text.
-    pub text: Vec<u8>,
-    /// The parsed text, for the composition of node texts.
-    pub(super) pieces: AgentFile,
+    /// The settings, encoded once for all answers.
+    pub encoded: Vec<u8>,
+    /// The settings.
+    pub settings: NodeSettings,
 }
 
 impl AgentConfig {
     /// Reads the agent file.
     ///
     /// # Errors
-    /// The file cannot be read, is too long, or is not TOML.
+    /// The file cannot be read, is too long, or has an invalid setting.
     pub fn read(path: &Path) -> Result<Self, AgentConfigError> {
         let wrong = |why| AgentConfigError { path: path.to_owned(), why };
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        if text.len() > BYTES_MAX {
-            return Err(wrong(format!("longer than {BYTES_MAX} bytes")));
-        }
-        let pieces = AgentFile::parse(&text).map_err(wrong)?;
-        Ok(Self { pieces, ..Self::of_node(text) })
+        Self::parse(&text).map_err(wrong)
     }
 
-    /// Wraps the text for a node.
-    pub(super) fn of_node(text: String) -> Self {
-        let generation = generation(text.as_bytes());
-        Self { generation, text: text.into(), pieces: AgentFile::default() }
+    fn parse(text: &str) -> Result<Self, String> {
+        if text.len() > BYTES_MAX {
+            return Err(format!("longer than {BYTES_MAX} bytes"));
+        }
+        let config = Self::of(parse(text)?);
+        let NodeSettings { bursts, promotions, flushes, .. } = &config.settings;
+        for (what, count, max) in [
+            ("bursts", bursts.len(), BURSTS_MAX),
+            ("promotions", promotions.len(), PROMOTIONS_MAX),
+            ("flushes", flushes.len(), FLUSHES_MAX),
+            ("bytes as a message", config.encoded.len(), SETTINGS_BYTES_MAX),
+        ] {
+            if count > max {
+                return Err(format!("{count} {what}; a node accepts {max}"));
+            }
+        }
+        Ok(config)
+    }
+
+    /// Encodes settings.
+    pub(super) fn of(settings: NodeSettings) -> Self {
+        let encoded = wire::encode_settings(&settings);
+        Self { generation: generation(&encoded), encoded, settings }
     }
 }
 
-/// Hashes a text to its generation: the first 63 bits of its SHA-256, and never 0. 63 bits also fit into
-/// signed integers.
-fn generation(text: &[u8]) -> u64 {
-    let digest = ring::digest::digest(&ring::digest::SHA256, text);
+/// Hashes encoded settings to their generation: the first 63 bits of their SHA-256, and 0 only without settings. 63 bits
+/// also fit into signed integers.
+fn generation(encoded: &[u8]) -> u64 {
+    if encoded.is_empty() {
+        return 0;
+    }
+    let digest = ring::digest::digest(&ring::digest::SHA256, encoded);
     let first = digest.as_ref().first_chunk::<8>().copied().unwrap_or_default();
     (u64::from_be_bytes(first) >> 1).max(1)
+}
+
+/// An error, and its place in the text.
+type Wrong = (Range<usize>, String);
+type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
+type Item<'a> = Spanned<DeValue<'a>>;
+
+/// Parses the agent file.
+fn parse(text: &str) -> Result<NodeSettings, String> {
+    let line = |(at, what): Wrong| {
+        let before = text.as_bytes().iter().take(at.start);
+        format!("line {}: {what}", before.filter(|byte| **byte == b'\n').count() + 1)
+    };
+    let table = DeTable::parse(text).map_err(|error| error.to_string().trim().to_owned())?;
+    read(table.get_ref()).map_err(line)
+}
+
+fn read(table: &DeTable<'_>) -> Result<NodeSettings, Wrong> {
+    let (mut settings, mut until) = (NodeSettings::default(), None);
+    for (key, value) in table {
+        match &**key.get_ref() {
+            "until" => until = Some(instant(value)?),
+            "sources" => settings.sources = sections(value, source_setting)?,
+            "burst" => settings.bursts = sections(value, burst_setting)?,
+            "promote" => {
+                for table in tables(value)? {
+                    let (metric, until) = (field(table, value, "metric")?, "until");
+                    let name = text_of(metric)?;
+                    expression::check(name).map_err(|what| (metric.span(), what))?;
+                    let until = instant(field(table, value, until)?)?;
+                    settings.promotions.insert(name.into(), until);
+                }
+            }
+            "flush" => {
+                for table in tables(value)? {
+                    let source = text_of(field(table, value, "source")?)?.into();
+                    let number = field(table, value, "number")?;
+                    let kind = Kind::Number { min: 0, max: u64::MAX };
+                    let SettingValue::Number(number) = typed("number", number, kind)? else {
+                        continue;
+                    };
+                    settings.flushes.push(FlushRequest { source, number });
+                }
+            }
+            _ => return Err(unknown(key)),
+        }
+    }
+    for changed in settings.sources.values_mut() {
+        if changed.until.is_some() {
+            let what = "`until` belongs at the top of the file, for all sources".to_owned();
+            return Err((0..0, what));
+        }
+        changed.until = until;
+    }
+    Ok(settings)
+}
+
+/// Reads the sections of sources or of bursts.
+fn sections(
+    value: &Item<'_>,
+    kind_of: impl Fn(&str) -> Option<Kind>,
+) -> Result<BTreeMap<Box<str>, Override>, Wrong> {
+    let mut sections = BTreeMap::new();
+    for (source, section) in table_of(value)? {
+        if !model::is_word(source.get_ref()) {
+            return Err((source.span(), format!("`{}` is not a source name", source.get_ref())));
+        }
+        let mut changed = Override::default();
+        for (key, value) in table_of(section)? {
+            let name = &**key.get_ref();
+            if name == "until" {
+                changed.until = Some(instant(value)?);
+                continue;
+            }
+            let kind = kind_of(name).ok_or_else(|| unknown(key))?;
+            changed.values.insert(name.into(), typed(name, value, kind)?);
+        }
+        sections.insert((&**source.get_ref()).into(), changed);
+    }
+    Ok(sections)
+}
+
+fn unknown(key: &Key<'_>) -> Wrong {
+    (key.span(), format!("`{}` is not a setting for agents", key.get_ref()))
+}
+
+/// Parses a value by the type of its setting.
+fn typed(name: &str, value: &Item<'_>, kind: Kind) -> Result<SettingValue, Wrong> {
+    let wrong = |want: String| (value.span(), format!("`{name}` must be {want}"));
+    let texts = |values: &[Item<'_>]| {
+        let texts = values.iter().map(|value| value.get_ref().as_str());
+        Some(texts.collect::<Option<Vec<&str>>>()?.join(","))
+    };
+    let text = match value.get_ref() {
+        DeValue::Array(values) => texts(values),
+        DeValue::Table(_) => None,
+        value => Some(plain(value)),
+    };
+    kind.value(&text.ok_or_else(|| wrong(kind.wants()))?).map_err(wrong)
+}
+
+/// The text of a value that is neither a list nor a table.
+fn plain(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.to_string(),
+        DeValue::Boolean(truth) => truth.to_string(),
+        DeValue::Datetime(time) => time.to_string(),
+        DeValue::Array(_) | DeValue::Table(_) => String::new(),
+    }
+}
+
+fn instant(value: &Item<'_>) -> Result<Timestamp, Wrong> {
+    let wrong = |_| (value.span(), "it must be a time such as 2026-01-06T14:00:00Z".to_owned());
+    Timestamp::parse(&plain(value.get_ref())).map_err(wrong)
+}
+
+fn text_of<'a>(value: &'a Item<'_>) -> Result<&'a str, Wrong> {
+    value.get_ref().as_str().ok_or_else(|| (value.span(), "it must be a text".to_owned()))
+}
+
+fn table_of<'a, 'b>(value: &'a Item<'b>) -> Result<&'a DeTable<'b>, Wrong> {
+    value.get_ref().as_table().ok_or_else(|| (value.span(), "it must be a section".to_owned()))
+}
+
+fn tables<'a, 'b>(value: &'a Item<'b>) -> Result<Vec<&'a DeTable<'b>>, Wrong> {
+    let wrong = || (value.span(), "it must be a list of tables".to_owned());
+    value.get_ref().as_array().ok_or_else(wrong)?.iter().map(table_of).collect()
+}
+
+/// Returns a required field of a table in a list.
+fn field<'a, 'b>(
+    table: &'a DeTable<'b>,
+    list: &Item<'_>,
+    name: &str,
+) -> Result<&'a Item<'b>, Wrong> {
+    table.get(name).ok_or_else(|| (list.span(), format!("it has no `{name}`")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
-    fn a_generation_names_its_text() {
+    fn a_file_is_typed_settings() {
+        let text = "until = 2026-01-06T14:00:00Z\n[sources.perf]\nenabled = true\nperiod = \"1s\"\n\
+                    events = [\"cache_ll\", \"faults\"]\n[burst.cpu]\nkeep = \"1m\"\nuntil = 60\n\
+                    [[promote]]\nmetric = \"fs_.*\"\nuntil = \"1970-01-01T00:01:00Z\"\n\
+                    [[flush]]\nsource = \"cpu\"\nnumber = 17\n";
+        let config = AgentConfig::parse(text).unwrap();
+        let NodeSettings { sources, bursts, promotions, flushes } = &config.settings;
+        let perf = &sources["perf"];
+        assert_eq!(perf.until, Some(Timestamp::from_seconds(1_767_708_000)));
+        assert_eq!(perf.values["enabled"], SettingValue::Switch(true));
+        assert_eq!(perf.values["period"], SettingValue::Duration(Duration::from_secs(1)));
+        let events = ["cache_ll", "faults"].map(Into::into).to_vec();
+        assert_eq!(perf.values["events"], SettingValue::List(events));
+        let minute = Timestamp::from_seconds(60);
+        assert_eq!(bursts["cpu"].until, Some(minute));
+        assert_eq!(promotions["fs_.*"], minute);
+        assert_eq!(flushes, &[FlushRequest { source: "cpu".into(), number: 17 }]);
+        assert_eq!(wire::decode_settings(&config.encoded), Ok(config.settings));
+        assert_eq!(AgentConfig::parse("# nothing\n"), Ok(AgentConfig::default()));
+    }
+
+    #[test]
+    fn an_error_is_reported_with_its_line() {
+        let many = (0..5).map(|n| format!("[burst.s{n}]\nuntil = 60\n")).collect::<String>();
+        for (text, part) in [
+            ("[[[", "TOML"),
+            ("x = 1\n", "line 1: `x` is not a setting for agents"),
+            ("[sources.load]\nenabled = true\nperiodd = \"1s\"\n", "line 3: `periodd` is not"),
+            ("[sources.load]\nperiod = \"2d\"\n", "line 2: `period` must be a time from"),
+            ("[sources.load]\nenabled = [1]\n", "line 2: `enabled` must be true or false"),
+            ("[sources.\"a b\"]\n", "line 1: `a b` is not a source name"),
+            ("[sources.load]\nuntil = 60\n", "`until` belongs at the top"),
+            ("[[promote]]\nmetric = \"(\"\nuntil = 60\n", "line 2: `metric` is not a regular"),
+            ("[[promote]]\nmetric = \"x\"\n", "line 1: it has no `until`"),
+            ("[[flush]]\nsource = \"cpu\"\nnumber = -1\n", "line 3: `number` must be"),
+            (&many, "5 bursts; a node accepts 4"),
+            (&"#".repeat(BYTES_MAX + 1), "longer than"),
+        ] {
+            let why = AgentConfig::parse(text).unwrap_err();
+            assert!(why.contains(part), "{part}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_generation_names_its_settings() {
         assert_ne!(generation(b"a"), generation(b"b"));
         assert_eq!(generation(b"a"), generation(b"a"));
-        assert_ne!(generation(b""), 0);
+        assert_eq!(generation(b""), 0);
     }
 }

@@ -1,15 +1,10 @@
-//! Selects the promotions that fit into a node's text. A node rejects a text with too many promotions or
-//! bytes as a whole. Promotions of administrators come first, then users share the rest evenly, and the
+//! Selects the promotions that fit into a node's settings. A node rejects more promotions or bytes. Promotions of administrators come first, then users share the rest evenly, and the
 //! remainder is cut.
 
-use super::text::quoted;
 use crate::demand::{Origin, PROMOTIONS_ON_NODE_MAX, Promotion};
-use config::{PROMOTIONS_MAX, TEXT_BYTES_MAX};
 use model::Timestamp;
+use model::setting::{PROMOTIONS_MAX, SETTINGS_BYTES_MAX};
 use std::collections::{BTreeMap, VecDeque};
-
-/// Bytes of a promotion beside its expression: the keys, and the longest time.
-const FRAME_BYTES: usize = 80;
 
 /// The promotions of a node that fit so far.
 #[derive(Debug)]
@@ -23,10 +18,10 @@ pub(super) struct FittingPromotions<'a> {
 }
 
 impl<'a> FittingPromotions<'a> {
-    /// Reserves the bytes and promotions of the existing text.
+    /// Reserves the bytes and promotions of the existing settings.
     pub(super) fn after(bytes: usize, promotions: usize) -> Self {
         let (count, bytes) =
-            (PROMOTIONS_MAX.saturating_sub(promotions), TEXT_BYTES_MAX.saturating_sub(bytes));
+            (PROMOTIONS_MAX.saturating_sub(promotions), SETTINGS_BYTES_MAX.saturating_sub(bytes));
         Self { listed: BTreeMap::new(), cut: 0, count, bytes }
     }
 
@@ -75,7 +70,7 @@ impl<'a> FittingPromotions<'a> {
         if self.again(one) {
             return;
         }
-        let bytes = quoted(one.0).len() + FRAME_BYTES;
+        let bytes = wire::promotion_bytes(one.0, one.1);
         if self.listed.len() >= self.count || bytes > self.bytes {
             self.cut += 1;
             return;
@@ -148,12 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn a_text_has_the_bytes_that_a_node_takes() {
+    fn settings_have_the_bytes_that_a_node_accepts() {
         let long = format!("b{}", "\\".repeat(199));
         let all = [promotion(&long, Origin::Api, Some(1)), promotion("c", Origin::Api, Some(2))];
-        let left = |bytes| filled(FittingPromotions::after(TEXT_BYTES_MAX - bytes, 0), &all);
-        assert_eq!(left(1000), (vec![&*long, "c"], 0));
-        assert_eq!(left(200), (vec!["c"], 1));
+        let left = |bytes| filled(FittingPromotions::after(SETTINGS_BYTES_MAX - bytes, 0), &all);
+        assert_eq!(left(300), (vec![&*long, "c"], 0));
+        assert_eq!(left(100), (vec!["c"], 1));
         assert_eq!(left(0), (vec![], 2));
     }
 

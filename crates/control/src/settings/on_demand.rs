@@ -1,11 +1,11 @@
-//! The configuration text that each node receives with its acks: the server's agent file, changes,
+//! The settings that each node receives with its acks: the server's agent file, changes,
 //! promotions and flushes.
 //!
-//! A node's text is composed on its first request and cached until something changes. An ack thus costs one
+//! A node's settings are composed on its first request and cached until something changes. An ack thus costs one
 //! lookup in a map.
 
 use super::agent_config::AgentConfig;
-use super::text::{self, Composed, NodeEntries};
+use super::compose::{Composed, NodeEntries, compose};
 use crate::demand::{
     ActiveRequests, Demand, DemandError, FLUSH_LISTED_US, FromJobs, Promotion, Rule, wanted,
 };
@@ -15,8 +15,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Maximum number of nodes with a cached text.
-const TEXTS_MAX: usize = 100_000;
+/// Maximum number of nodes with cached settings.
+const CACHED_MAX: usize = 100_000;
 /// Maximum number of remembered warnings; the log reports each once.
 const LOGGED_MAX: usize = 1000;
 
@@ -25,7 +25,7 @@ const LOGGED_MAX: usize = 1000;
 pub struct OnDemand {
     demand: Arc<Demand>,
     state: Mutex<State>,
-    /// Promotions that did not fit, counted whenever a text is composed.
+    /// Promotions that did not fit, counted whenever settings are composed.
     pub cut: AtomicU64,
     /// Sections of changes, and flushes, that did not fit.
     pub settings_cut: AtomicU64,
@@ -38,14 +38,14 @@ struct State {
     /// Version of the database from which `held` was read.
     version: Option<i64>,
     held: Arc<Active>,
-    texts: HashMap<DeviceId, CachedText>,
+    cached: HashMap<DeviceId, CachedSettings>,
     /// Warnings already logged, for example about invalid rows.
     config_for: BTreeSet<String>,
 }
 
-/// A node's cached text, based on the server's agent file of that generation.
+/// A node's cached settings, based on the server's agent file of that generation.
 #[derive(Debug)]
-struct CachedText {
+struct CachedSettings {
     base: u64,
     config_for: Arc<AgentConfig>,
     valid_until: Timestamp,
@@ -101,7 +101,7 @@ impl OnDemand {
         now: Timestamp,
     ) -> Arc<AgentConfig> {
         let mut state = self.lock();
-        if let Some(cached) = state.texts.get(device)
+        if let Some(cached) = state.cached.get(device)
             && cached.base == base.generation
             && now < cached.valid_until
         {
@@ -112,8 +112,8 @@ impl OnDemand {
         if concerned.is_empty() {
             return Arc::clone(base);
         }
-        let Composed { text, valid_until, cut, left_out, flushes_cut } =
-            text::compose(&base.pieces, &concerned, now);
+        let Composed { settings, valid_until, cut, left_out, flushes_cut } =
+            compose(&base.settings, &concerned, now);
         if cut > 0 {
             add(&self.cut, cut);
             state.log_once(format!(
@@ -136,25 +136,25 @@ impl OnDemand {
                 format!("{what}: their limit is reached")
             });
         }
-        let config_for = Arc::new(AgentConfig::of_node(text));
-        if state.texts.len() >= TEXTS_MAX {
-            state.texts.clear();
+        let config_for = Arc::new(AgentConfig::of(settings));
+        if state.cached.len() >= CACHED_MAX {
+            state.cached.clear();
         }
-        let cached = CachedText {
+        let cached = CachedSettings {
             base: base.generation,
             config_for: Arc::clone(&config_for),
             valid_until,
             left_out,
         };
-        state.texts.insert(device.clone(), cached);
+        state.cached.insert(device.clone(), cached);
         config_for
     }
 
-    /// Returns the sections of a change that do not fit on a node. It is empty until the node's text is
+    /// Returns the sections of a change that do not fit on a node. It is empty until the node's settings are
     /// composed.
     pub fn left_out(&self, device: &DeviceId, number: i64) -> Vec<Box<str>> {
         let state = self.lock();
-        let left_out = state.texts.get(device).into_iter().flat_map(|cached| &cached.left_out);
+        let left_out = state.cached.get(device).into_iter().flat_map(|cached| &cached.left_out);
         left_out.filter(|one| one.0 == number).map(|one| one.1.clone()).collect()
     }
 
@@ -177,7 +177,7 @@ impl OnDemand {
             state.log_once(why);
         }
         state.held = Arc::new(active);
-        state.texts.clear();
+        state.cached.clear();
         state.version = Some(version);
         Ok(())
     }

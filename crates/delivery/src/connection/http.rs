@@ -3,7 +3,7 @@
 use crate::connection::loopback::connector;
 use crate::connection::resolve::Addresses;
 use config::{ServerSettings, ServerUrl, Token};
-use model::Timestamp;
+use model::setting::AgentStatus;
 use rustls::crypto::ring;
 use std::io::Read;
 use std::path::Path;
@@ -13,14 +13,12 @@ use ureq::RequestBuilder;
 use ureq::http::{HeaderMap, StatusCode};
 use ureq::tls::{Certificate, ClientCert, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::typestate::WithBody;
-use wire::Answer;
+use wire::{Answer, STATUS_HEADER};
 
 /// Maximum size of a response body.
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
 /// Maximum length of the reason kept from an invalid response.
 const REASON_BYTES_MAX: u64 = 300;
-/// Maximum length of a header value.
-const HEADER_CHARS_MAX: usize = 1000;
 /// Buffer size of a connection. It is small because frames are sent from the sender's memory.
 const BUFFER_BYTES: usize = 16 << 10;
 
@@ -42,25 +40,6 @@ pub struct Http {
     user_agent: String,
     /// Time limit of a request.
     time_max: Option<Duration>,
-}
-
-/// Status that a program reports with each request.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct StatusHeaders<'a> {
-    /// Its wall clock.
-    pub now: Timestamp,
-    /// Generation of the server's configuration that it uses.
-    pub generation: u64,
-    /// Parts of that configuration that it rejected.
-    pub rejected: &'a str,
-    /// Sources that give no or too few samples.
-    pub source_errors: &'a str,
-    /// Sources that the settings disable entirely or in part, with the origin of the setting.
-    pub unread: &'a str,
-    /// Longest time until its next batch in microseconds; 0 if unknown.
-    pub wait_us: i64,
-    /// Whether the program ends, and this request carries its remaining batches.
-    pub stops: bool,
 }
 
 /// Value of the `Authorization` header. Its `Debug` output hides it.
@@ -206,26 +185,10 @@ impl Http {
     ///
     /// # Errors
     /// The server did not accept the frames.
-    pub fn post(&self, frames: &[u8], status: &StatusHeaders<'_>) -> Result<Answer, Failure> {
-        let mut request = self
+    pub fn post(&self, frames: &[u8], status: &AgentStatus) -> Result<Answer, Failure> {
+        let request = self
             .request("application/x-jobmeter-batches")
-            .header("X-Jobmeter-Now", status.now.0)
-            .header("X-Jobmeter-Config", status.generation);
-        for (name, text) in [
-            ("X-Jobmeter-Refused", status.rejected),
-            ("X-Jobmeter-Sources", status.source_errors),
-            ("X-Jobmeter-Unread", status.unread),
-        ] {
-            if !text.is_empty() {
-                request = request.header(name, header_text(text));
-            }
-        }
-        if status.wait_us > 0 {
-            request = request.header("X-Jobmeter-Wait", status.wait_us);
-        }
-        if status.stops {
-            request = request.header("X-Jobmeter-Stop", "1");
-        }
+            .header(STATUS_HEADER, wire::encode_status(status));
         let mut response = request.send(frames).map_err(|e| {
             self.addresses.doubt();
             Failure::Unreached(format!("{}: {e}", self.url))
@@ -258,12 +221,6 @@ fn rejection(status: StatusCode, body: &[u8], after: Option<Duration>) -> Failur
         400 | 413 | 415 | 422 => Failure::Never { status, reason },
         _ => Failure::Later { status, reason, after },
     }
-}
-
-/// Replaces characters that are invalid in a header, and truncates the text.
-fn header_text(text: &str) -> String {
-    let safe = |c: char| if c.is_ascii_graphic() || c == ' ' { c } else { '?' };
-    text.chars().map(safe).take(HEADER_CHARS_MAX).collect()
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {

@@ -4,9 +4,10 @@ use crate::common::backoff::Backoff;
 use crate::common::clock::Clock;
 use crate::common::counters::Counters;
 use crate::connection::connect::Connect;
-use crate::connection::http::{Failure, Http, StatusHeaders};
+use crate::connection::http::{Failure, Http};
 use crate::sending::dispatch::{Dispatch, matching};
 use crate::sending::outbox::{Outbox, Request};
+use model::setting::{AgentStatus, Rejection, SourceStatus, UnreadSource};
 use model::{JobId, JobKey, Timestamp};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -24,17 +25,17 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub enum Order {
     /// The settings changed.
     Renew,
-    /// The node applied a generation of the server's configuration.
+    /// The node applied a generation of the server's settings.
     Generation {
         /// The generation.
         generation: u64,
-        /// Parts of it that the node rejected.
-        rejected: String,
+        /// Settings of it that the node rejected or shortened.
+        rejected: Vec<Rejection>,
     },
-    /// Sources that give no or too few samples, with the reason.
-    SourceErrors(String),
-    /// Sources that the settings disable entirely or in part, with the origin of the setting.
-    Unread(String),
+    /// Sources that give no or too few samples.
+    Sources(Vec<SourceStatus>),
+    /// Sources that settings exclude entirely or in part.
+    Unread(Vec<UnreadSource>),
     /// End once memory is empty.
     End,
 }
@@ -42,12 +43,12 @@ pub enum Order {
 /// A request from the server to the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// A new configuration.
-    Config {
-        /// Generation of the configuration.
+    /// New settings.
+    Settings {
+        /// Generation of the settings.
         generation: u64,
-        /// Configuration as TOML.
-        text: Vec<u8>,
+        /// The settings, encoded: [`wire::decode_settings`].
+        settings: Vec<u8>,
     },
     /// Lists of jobs.
     Jobs(WantedJobs),
@@ -76,10 +77,8 @@ pub(crate) struct Sender {
     dispatch: Dispatch,
     counters: Arc<Counters>,
     phase: Duration,
-    generation: u64,
-    rejected: String,
-    source_errors: String,
-    unread: String,
+    /// The status that the next request reports.
+    status: AgentStatus,
     jobs: WantedJobs,
     /// Whether the last request had a response.
     reached: bool,
@@ -109,10 +108,7 @@ impl Sender {
             connect,
             http: None,
             phase,
-            generation: 0,
-            rejected: String::new(),
-            source_errors: String::new(),
-            unread: String::new(),
+            status: AgentStatus::default(),
             jobs: WantedJobs::default(),
             reached: false,
             has_failed: false,
@@ -152,16 +148,11 @@ impl Sender {
             let Some(http) = &self.http else { continue };
             self.dispatch.cut(&mut request);
             request.body(&mut body);
-            let status = StatusHeaders {
-                now: self.clock.wall(),
-                generation: self.generation,
-                rejected: &self.rejected,
-                source_errors: &self.source_errors,
-                unread: &self.unread,
-                wait_us: self.counters.wait_us.load(Ordering::Relaxed),
-                stops: self.ending,
-            };
-            let answer = http.post(&body, &status);
+            self.status.now = self.clock.wall();
+            let wait_us = self.counters.wait_us.load(Ordering::Relaxed);
+            self.status.wait_us = u64::try_from(wait_us).unwrap_or(0);
+            self.status.stops = self.ending;
+            let answer = http.post(&body, &self.status);
             let answer = answer.and_then(|answer| matching(answer, &request));
             let wait = match answer {
                 Ok(answer) => self.settle(&request, &answer, body.len()),
@@ -195,11 +186,11 @@ impl Sender {
                 self.dispatch.renew();
             }
             Order::Generation { generation, rejected } => {
-                self.generation = generation;
-                self.rejected = rejected;
+                self.status.generation = generation;
+                self.status.rejected = rejected;
             }
-            Order::SourceErrors(source_errors) => self.source_errors = source_errors,
-            Order::Unread(unread) => self.unread = unread,
+            Order::Sources(sources) => self.status.sources = sources,
+            Order::Unread(unread) => self.status.unread = unread,
             Order::End => self.ending = true,
         }
     }
@@ -242,9 +233,12 @@ impl Sender {
     }
 
     fn publish_wanted(&mut self, answer: &Answer) {
-        let generation = answer.config_generation;
-        if generation != self.generation && (generation == 0 || !answer.config.is_empty()) {
-            self.want(Wanted::Config { generation, text: answer.config.clone() });
+        let Answer { generation, settings, .. } = answer;
+        // Without settings the generation is 0. Another one without settings is the current one, or that of an order
+        // on its way.
+        if *generation != self.status.generation && (*generation == 0 || !settings.is_empty()) {
+            let (generation, settings) = (*generation, settings.clone());
+            self.want(Wanted::Settings { generation, settings });
         }
         let Answer { local_jobs, open_jobs, server, .. } = answer;
         let have = &self.jobs;

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each of the test programs uses its part")]
 #![allow(clippy::unwrap_used, reason = "a server that cannot serve fails the test")]
 
+use model::setting::AgentStatus;
 use model::{Batch, Boot, SeriesEntry, Timestamp};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,6 +16,8 @@ use wire::{Ack, AckStatus, Answer, Decoder, Frames};
 pub(crate) struct Post {
     pub(crate) connection: usize,
     pub(crate) head: Vec<String>,
+    /// The status that the request reports.
+    pub(crate) status: AgentStatus,
     pub(crate) frames: Vec<(Boot, u64)>,
     pub(crate) batches: Vec<Arc<Batch>>,
     /// Metric and timestamp of each sample.
@@ -114,6 +117,11 @@ fn serve(
         let line = line.trim_end().to_owned();
         if line.is_empty() {
             break;
+        }
+        if let Some((name, value)) = line.split_once(": ")
+            && name.eq_ignore_ascii_case(wire::STATUS_HEADER)
+        {
+            post.status = wire::decode_status(value.as_bytes()).unwrap();
         }
         if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
             length = value.trim().parse().unwrap();

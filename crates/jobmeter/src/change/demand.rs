@@ -154,7 +154,7 @@ fn list(client: &Client, format: ListFormat, out: &mut impl Write) -> anyhow::Re
                 "{}: {} rejects: {}",
                 change.id,
                 rejected.device,
-                in_flags(&rejected.reason)
+                in_flags(&rejected.setting, &rejected.reason)
             )?;
         }
         for shorter in &change.shortened {
@@ -182,19 +182,19 @@ fn taken_by(change: &SetChange) -> String {
     taken
 }
 
-/// Replaces the agents' setting key at the start of a message by the option of `jobmeter set`.
-pub(crate) fn in_flags(why: &str) -> String {
-    let Some((key, what)) = why.split_once(": ") else { return why.to_owned() };
-    let parts: Vec<&str> = key.split('.').collect();
+/// Describes why a setting is rejected, with the option of `jobmeter set` for the setting.
+pub(crate) fn in_flags(setting: &str, what: &str) -> String {
+    let parts: Vec<&str> = setting.split('.').collect();
     match &*parts {
-        ["until"] | ["burst", _, "until"] => format!("--for: {what}"),
+        ["burst", _, "until"] => format!("--for: {what}"),
         ["sources", source, "period"] => format!("--period of {source}: {what}"),
         ["sources", source, "enabled"] => format!("--enabled of {source}: {what}"),
         ["sources", _, "events"] => format!("--perf: {what}"),
         ["burst", source, "keep"] => format!("--keep of {source}: {what}"),
         ["burst", source, "flush_on"] => format!("--flush-on of {source}: {what}"),
         ["burst", source, ..] => format!("--burst of {source}: {what}"),
-        _ => why.to_owned(),
+        [""] => what.to_owned(),
+        _ => format!("{setting}: {what}"),
     }
 }
 
@@ -419,19 +419,14 @@ mod tests {
 
     #[test]
     fn rejections_name_options() {
-        for (why, change_error) in [
-            (
-                "sources.load.period: `remote.allow` has no `periods`",
-                "--period of load: `remote.allow` has no `periods`",
-            ),
-            ("until: invalid", "--for: invalid"),
-            ("burst.exec: no burst", "--burst of exec: no burst"),
-            (
-                "its limits are reached; it does not receive [x]",
-                "its limits are reached; it does not receive [x]",
-            ),
+        for (setting, shown) in [
+            ("sources.load.period", "--period of load: no"),
+            ("burst.cpu.until", "--for: no"),
+            ("burst.exec", "--burst of exec: no"),
+            ("sources.load", "sources.load: no"),
+            ("", "no"),
         ] {
-            assert_eq!(in_flags(why), change_error);
+            assert_eq!(in_flags(setting, "no"), shown);
         }
     }
 

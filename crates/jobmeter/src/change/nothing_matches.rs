@@ -86,7 +86,7 @@ fn rejections(changes: &[SetChange], devices: &[&str], nodes: &str, source: &str
     let mut lines = Vec::new();
     for change in changes {
         let is_of = |text: &str| {
-            text.strip_prefix(&*key).is_some_and(|rest| rest.starts_with(['.', ':', ' ', '=']))
+            text.strip_prefix(&*key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
         let Ok(list) = NodeList::new(&change.nodes) else { continue };
         if !change.settings.iter().any(|setting| is_of(setting)) {
@@ -94,13 +94,13 @@ fn rejections(changes: &[SetChange], devices: &[&str], nodes: &str, source: &str
         }
         for device in devices.iter().filter(|device| node_list.has(device) && list.has(device)) {
             let rejected = change.rejected.iter();
-            let mut rejected = rejected.filter(|one| one.device == **device && is_of(&one.reason));
+            let mut rejected = rejected.filter(|one| one.device == **device && is_of(&one.setting));
             match rejected.next() {
                 Some(one) => {
                     lines.push(format!(
                         "{device} rejected change {}: {}",
                         change.id,
-                        in_flags(&one.reason)
+                        in_flags(&one.setting, &one.reason)
                     ));
                 }
                 None => return Vec::new(),
@@ -117,7 +117,10 @@ mod tests {
     fn change(nodes: &str, rejected: &[(&str, &str)]) -> SetChange {
         let rejected: Vec<_> = rejected
             .iter()
-            .map(|(device, reason)| serde_json::json!({"device": device, "reason": reason}))
+            .map(|(device, reason)| {
+                let setting = "burst.cpu";
+                serde_json::json!({"device": device, "setting": setting, "code": "not_allowed", "reason": reason})
+            })
             .collect();
         let change = serde_json::json!({"id": 7, "nodes": nodes, "settings": ["burst.cpu.period = 100ms"],
             "created": 1.0, "created_by": "root", "until": 2.0, "nodes_known": 1, "nodes_applied": 0,
@@ -127,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_burst_that_every_node_rejected_is_none() {
-        let reason = "burst.cpu: `remote.allow` has no `bursts`";
+        let reason = "`remote.allow` has no `bursts`";
         let all = [change("n1", &[("n1", reason)])];
         assert_eq!(
             rejections(&all, &["n1", "n2"], "n*", "cpu"),

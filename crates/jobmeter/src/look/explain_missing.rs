@@ -90,7 +90,7 @@ fn not_done_of(one: &api::Explanation, changes: &[api::SetChange]) -> Vec<String
         for rejected in
             change.rejected.iter().filter(|rejected| *rejected.device == *one.series.device)
         {
-            let why = crate::change::demand::in_flags(&rejected.reason);
+            let why = crate::change::demand::in_flags(&rejected.setting, &rejected.reason);
             lines.push(format!(
                 "{} of {} is only partly applied: {why}",
                 change.id, change.created_by
@@ -233,15 +233,15 @@ fn unread(
             ),
         },
         _ if !unread.optional.iter().any(|pattern| matches(pattern, metric)) => return None,
-        _ => match (parameters.promotion(device, metric), &node.config_rejected) {
+        _ => match (parameters.promotion(device, metric), node.config_rejected.first()) {
             (None, _) => format!(
                 "{metric} is optional in the node's own file, and no promotion visible to you \
                  enables it; to enable it: `jobmeter promote {metric} --nodes {device}`"
             ),
             (Some(promotion), Some(why)) => format!(
                 "{metric} is optional in the node's own file; promotion {} of {} requests it, but \
-                 the node rejected: {why}",
-                promotion.id, promotion.created_by
+                 the node rejected {}: {}",
+                promotion.id, promotion.created_by, why.setting, why.reason
             ),
             (Some(_), None) => return None,
         },
@@ -262,6 +262,8 @@ mod tests {
     }
     fn node(why: &str, optional: &[&str], rejected: Option<&str>) -> api::Node {
         let unread = serde_json::json!([{"source": "load", "reason": why, "optional": optional}]);
+        let rejection = |reason| serde_json::json!({"setting": "promote.load_.*", "code": "not_allowed", "reason": reason});
+        let rejected: Vec<_> = rejected.map(rejection).into_iter().collect();
         let node = serde_json::json!({
             "device": "n1", "alive": true, "stopped": false, "last_seen": null, "period_seconds": null,
             "clock_offset_seconds": null, "agent_version": null, "config_generation": null,

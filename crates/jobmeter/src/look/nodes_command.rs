@@ -173,12 +173,19 @@ fn source_states(node: &api::Node) -> String {
     if all.is_empty() { "all well".to_owned() } else { all.join("; ") }
 }
 
+/// A setting that the node rejects, and why.
+fn rejection(rejected: &api::SettingRejection) -> String {
+    let api::SettingRejection { setting, reason, .. } = rejected;
+    if setting.is_empty() { reason.clone() } else { format!("{setting}: {reason}") }
+}
+
 /// The generation of the server's settings that the node applies, or why it rejected them.
 fn settings(node: &api::Node) -> String {
-    match (&node.config_rejected, node.config_generation) {
-        (Some(why), _) => format!("rejected: {why}"),
-        (None, None | Some(0)) => "its own".to_owned(),
-        (None, Some(_)) => "the server's".to_owned(),
+    let rejected: Vec<String> = node.config_rejected.iter().map(rejection).collect();
+    match node.config_generation {
+        _ if !rejected.is_empty() => format!("rejected: {}", rejected.join("; ")),
+        None | Some(0) => "its own".to_owned(),
+        Some(_) => "the server's".to_owned(),
     }
 }
 

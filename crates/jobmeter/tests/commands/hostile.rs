@@ -42,7 +42,7 @@ fn series() -> Value {
 
 fn node() -> Value {
     json!({"device": "H", "alive": false, "stopped": false, "conflict": true, "last_seen": 1.0, "period_seconds": 5.0,
-        "clock_offset_seconds": 9.0, "agent_version": "H", "config_generation": "0", "config_rejected": "H",
+        "clock_offset_seconds": 9.0, "agent_version": "H", "config_generation": "0", "config_rejected": [{"setting": "H", "code": "H", "reason": "H"}],
         "source_errors": [{"source": "H", "state": "H", "reason": "H"}], "sources_restricted": [], "series": 1, "jobs": [],
         "cpu_cores_used": null, "cpu_cores": null, "memory_used_bytes": null, "memory_bytes": null})
 }
@@ -83,7 +83,7 @@ fn answer(path: &str) -> Value {
         (
             "/api/v1/settings",
             json!([{"id": 1, "nodes": "H", "settings": ["H"], "created": 1.0, "created_by": "H",
-            "until": 2.0, "nodes_known": 1, "nodes_applied": 0, "rejected": [{"device": "H", "reason": "H"}]}]),
+            "until": 2.0, "nodes_known": 1, "nodes_applied": 0, "rejected": [{"device": "H", "setting": "H", "code": "H", "reason": "H"}]}]),
         ),
         (
             "/api/v1/promotions",

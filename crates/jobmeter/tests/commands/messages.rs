@@ -139,7 +139,7 @@ fn gaps_of_an_unknown_device_name_the_near_one() {
         (
             "/api/v1/nodes",
             r#"[{"device":"node-1","alive":true,"stopped":false,"last_seen":1.0,"period_seconds":5.0,
-                "clock_offset_seconds":null,"agent_version":null,"config_generation":null,"config_rejected":null,
+                "clock_offset_seconds":null,"agent_version":null,"config_generation":null,"config_rejected":[],
                 "source_errors":[],"sources_restricted":[],"series":1,"jobs":[],"cpu_cores_used":null,"cpu_cores":null,
                 "memory_used_bytes":null,"memory_bytes":null}]"#,
         ),
@@ -154,7 +154,7 @@ fn gaps_of_an_unknown_device_name_the_near_one() {
 
 /// A node with an optional source `vmstat`, and a change whose burst it rejected.
 const OPTIONAL: &str = r#"[{"device":"n1","alive":true,"stopped":false,"last_seen":1.0,"period_seconds":5.0,
-    "clock_offset_seconds":null,"agent_version":"0.1","config_generation":null,"config_rejected":null,
+    "clock_offset_seconds":null,"agent_version":"0.1","config_generation":null,"config_rejected":[],
     "source_errors":[],"sources_restricted":[{"source":"vmstat","reason":"optional","optional":["vmstat_.*"]}],
     "series":1,"jobs":[],"cpu_cores_used":null,"cpu_cores":null,"memory_used_bytes":null,"memory_bytes":null}]"#;
 
@@ -181,7 +181,7 @@ fn a_promotion_that_changes_nothing_yet_is_reported_and_such_a_flush_ends_with_1
             line if line.contains("/settings") => {
                 r#"[{"id":7,"nodes":"n1","settings":["burst.cpu.period = 100ms"],"created":1.0,"created_by":"root",
                     "until":2.0,"nodes_known":1,"nodes_applied":0,
-                    "rejected":[{"device":"n1","reason":"burst.cpu: no bursts"}]}]"#
+                    "rejected":[{"device":"n1","setting":"burst.cpu","code":"not_allowed","reason":"no bursts"}]}]"#
                     .to_owned()
             }
             _ => HEALTH.to_owned(),

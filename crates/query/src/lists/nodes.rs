@@ -207,7 +207,7 @@ fn unknown(device: &DeviceId) -> api::Node {
         clock_offset_seconds: None,
         agent_version: None,
         config_generation: None,
-        config_rejected: None,
+        config_rejected: Vec::new(),
         source_errors: Vec::new(),
         sources_restricted: Vec::new(),
         series: 0,

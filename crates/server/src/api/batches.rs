@@ -8,13 +8,12 @@ use crate::auth::caller::{Caller, Rights};
 use crate::common::counts;
 use crate::common::http_error::{HttpError, Why};
 use crate::http::body::{Bounds, Sender, media_type, plain_encoding, read, unsupported};
-use crate::ingest::agents;
 use crate::ingest::decoding::{SendingUser, USER_REQUEST_BYTES_MAX};
 use crate::ingest::node_jobs_cache::DeviceJobs;
 use crate::ingest::senders::Senders;
 use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use control::ValueRule;
 use jobs::RegistryError;
@@ -81,7 +80,8 @@ pub(crate) async fn batches(
         return Err(HttpError::malformed("the body does not begin with a frame"));
     }
     // All frames of a request come from one sender, whose clock set their timestamps.
-    let ahead_us = agents::ahead_us(&head.headers, received);
+    let reported = app.agents.reported(&head.headers);
+    let ahead_us = reported.ahead_us(received);
     let progress = Progress { ahead_us, ..Progress::default() };
     let progress = take(&app, &caller, Arc::new(held.bytes), received, progress).await?;
     if let (Some(not_now), false) = (&progress.later, progress.settled) {
@@ -90,7 +90,7 @@ pub(crate) async fn batches(
     let mut stops = Vec::new();
     // A user's `jobmeter run` is not an agent: it sends nothing after its end.
     for origin in progress.origins.iter().filter(|origin| origin.as_run().is_none()) {
-        let news = app.agents.met(origin, &head.headers, received);
+        let news = app.agents.met(origin, &reported, received);
         stops.extend(news.map(|stopped| (origin.clone(), stopped)));
     }
     if !stops.is_empty() {
@@ -103,7 +103,7 @@ pub(crate) async fn batches(
             );
         }
     }
-    let answer = answer(&app, &head.headers, progress).await?;
+    let answer = answer(&app, reported.generation(), progress).await?;
     app.counts.ingest.took(began.elapsed());
     Ok(([(header::CONTENT_TYPE, ANSWER)], answer.encode()).into_response())
 }
@@ -331,26 +331,21 @@ fn settle(ack: &mut Ack, outcome: Outcome, progress: &mut Progress) {
 }
 
 /// Returns the response: the acks, and the configuration and jobs for the sender.
-async fn answer(
-    app: &Arc<App>,
-    headers: &HeaderMap,
-    progress: Progress,
-) -> Result<Answer, HttpError> {
+async fn answer(app: &Arc<App>, at: Option<u64>, progress: Progress) -> Result<Answer, HttpError> {
     let live = app.live();
-    let at = agents::generation(headers);
     let device = progress.origins.first().and_then(|origin| DeviceId::new(origin.as_str()).ok());
     // A user's `jobmeter run` is not an agent: the settings for agents do not apply to it.
-    let settings =
+    let config =
         device.as_ref().map(|device| app.on_demand.config_for(device, &live.agents, app.now()));
-    let wanted = settings.as_ref().map_or(0, |settings| settings.generation);
-    let config = match settings {
-        Some(settings) if wanted != 0 && at != Some(wanted) => settings.text.clone(),
+    let generation = config.as_ref().map_or(0, |config| config.generation);
+    let settings = match config {
+        Some(config) if at != Some(generation) => config.encoded.clone(),
         _ => Vec::new(),
     };
     let DeviceJobs { local, open } = node_jobs(app, &progress.origins).await?;
     let (local_jobs, open_jobs) = (local, open);
     let (acks, server) = (progress.acks, app.registry.identity().to_owned());
-    Ok(Answer { acks, config_generation: wanted, config, local_jobs, open_jobs, server })
+    Ok(Answer { acks, generation, settings, local_jobs, open_jobs, server })
 }
 
 /// Returns the jobs of the devices that these origins name.

@@ -16,11 +16,16 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use control::{Change, DemandError, Entry, NewChange, list, quoted};
+use control::{Change, DemandError, NewChange};
 use jobs::Reader;
+use model::setting::{
+    NodeSettings, Override, Rejection, RejectionCode, SETTINGS_BYTES_MAX, SettingValue,
+};
 use model::{DeviceId, NodeList, Timestamp};
 use query::SeenMark;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
 /// Longest duration of a change, in seconds.
@@ -53,7 +58,7 @@ fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
     let mut shown = api::SetChange {
         id: change.number,
         nodes: change.nodes.to_string(),
-        settings: change.entries.iter().map(ToString::to_string).collect(),
+        settings: change.settings.lines(),
         created: change.made.seconds(),
         created_by: change.by.to_string(),
         until: change.until.seconds(),
@@ -66,28 +71,27 @@ fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
         shown.nodes_known += 1;
         let reported = app.on_demand.config_for(&agent.device, base, now);
         let left_out = app.on_demand.left_out(&agent.device, change.number);
-        if !left_out.is_empty() && shown.rejected.len() < LISTED_MAX {
-            let (device, sections) = (agent.device.to_string(), left_out.join("], ["));
-            let reason = format!("its limits are reached; it does not receive [{sections}]");
-            shown.rejected.push(api::SetRejection { device, reason });
-        }
-        if agent.generation != Some(reported.generation) {
-            continue;
-        }
-        let text = String::from_utf8_lossy(&reported.text);
-        let rejected = agent.rejected.iter().flat_map(|why| http_errors(why, &text));
-        let (mut is_taken, mut ends) = (left_out.is_empty(), None);
-        for (key, what) in rejected.filter(|(key, _)| concerns(change, key)) {
-            if let Some((until, reason)) = shortened(&what) {
+        let limit = left_out.iter().map(|section| Rejection {
+            setting: section.to_string(),
+            code: RejectionCode::Limit,
+            reason: "the node's limits are reached; it does not receive this".to_owned(),
+            until: None,
+        });
+        let is_current = agent.generation == Some(reported.generation);
+        let rejected = agent.rejected.iter().filter(|one| is_current && concerns(change, one));
+        let (mut is_taken, mut ends) = (is_current, None);
+        for one in limit.chain(rejected.cloned()) {
+            if let Some(until) = one.until.filter(|_| one.code == RejectionCode::Shortened) {
                 // Of the sources of a change, the first to end counts.
-                let new = (until < change.until).then(|| (until, reason.to_owned()));
+                let new = (until < change.until).then_some((until, one.reason));
                 ends = ends.into_iter().chain(new).min();
                 continue;
             }
             is_taken = false;
             if shown.rejected.len() < LISTED_MAX {
-                let (device, reason) = (agent.device.to_string(), format!("{key}: {what}"));
-                shown.rejected.push(api::SetRejection { device, reason });
+                let (device, code) = (agent.device.to_string(), one.code.word().to_owned());
+                let Rejection { setting, reason, .. } = one;
+                shown.rejected.push(api::SetRejection { device, setting, code, reason });
             }
         }
         if let Some((until, reason)) = ends.filter(|_| shown.shortened.len() < LISTED_MAX) {
@@ -99,59 +103,20 @@ fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
     shown
 }
 
-/// Splits an agent's rejection of a configuration text into messages, each with the key that it concerns.
-fn http_errors(why: &str, text: &str) -> Vec<(String, String)> {
-    let sentences = why.strip_prefix("server:").unwrap_or(why).split("; server:");
-    let one = |sentence: &str| {
-        // `LINE:COLUMN: message`, or a message with a key in backticks.
-        let mut parts = sentence.splitn(3, ':');
-        let line = parts.next().and_then(|line| line.trim().parse().ok());
-        match (line, parts.next(), parts.next()) {
-            (Some(line), Some(_), Some(what)) => (key_at(text, line), what.trim().to_owned()),
-            _ => (named(sentence), sentence.trim().to_owned()),
-        }
+/// Whether a rejection concerns a change: all settings, a source or burst of the change, or one of its settings.
+fn concerns(change: &Change, rejection: &Rejection) -> bool {
+    let setting = &*rejection.setting;
+    let NodeSettings { sources, bursts, .. } = &change.settings;
+    let of_source = |(source, changed): (&Box<str>, &Override)| {
+        let rest = setting.strip_prefix("sources.").and_then(|rest| rest.strip_prefix(&**source));
+        let key = rest.and_then(|rest| rest.strip_prefix('.'));
+        rest == Some("") || key.is_some_and(|key| changed.values.contains_key(key))
     };
-    sentences.map(one).collect()
-}
-
-/// Reads the end and the limit from an agent's message about a shortened change.
-fn shortened(what: &str) -> Option<(Timestamp, &str)> {
-    let (until, reason) = what.strip_prefix(config::SHORTENED)?.split_once(": ")?;
-    Some((Timestamp::parse(until).ok()?, reason))
-}
-
-/// Returns the first text in backticks of a message.
-fn named(sentence: &str) -> String {
-    sentence.split('`').nth(1).unwrap_or_default().to_owned()
-}
-
-/// Returns the key on a line of TOML, with its section.
-fn key_at(text: &str, line: usize) -> String {
-    let mut section = "";
-    for (place, text) in text.lines().enumerate() {
-        let text = text.trim();
-        if let Some(name) = text.strip_prefix('[') {
-            section = name.trim_matches(['[', ']']);
-        }
-        if place + 1 == line {
-            let key = text.split_once('=').map_or("", |(key, _)| key.trim());
-            let keys = [section, key].into_iter().filter(|part| !part.is_empty());
-            return keys.collect::<Vec<_>>().join(".");
-        }
-    }
-    String::new()
-}
-
-/// Whether a rejected key concerns a change: a rejected `until` at the top ends all of its sources.
-fn concerns(change: &Change, key: &str) -> bool {
-    change.entries.iter().any(|entry| match key {
-        "until" => entry.section.starts_with("sources."),
-        key => {
-            let own = format!("{}.{}", entry.section, entry.key);
-            // A burst is rejected as a whole. Its `until` is not a key of the change.
-            own == key || entry.section.starts_with("burst.") && key.starts_with(&*entry.section)
-        }
-    })
+    // A burst is rejected as a whole. Its `until` is not a setting of the change.
+    let burst = setting.strip_prefix("burst.").and_then(|rest| rest.split('.').next());
+    setting.is_empty()
+        || sources.iter().any(of_source)
+        || burst.is_some_and(|source| bursts.contains_key(source))
 }
 
 /// `POST /api/v1/settings`: changes settings of nodes for a time.
@@ -169,14 +134,14 @@ pub(crate) async fn set(
         nodes: NodeList::new(&set.nodes).map_err(wrong)?,
         until: ends("for_seconds", set.for_seconds, SECONDS_MAX, now)?,
         by: name_of(&app, &caller),
-        entries: entries(&set)?,
+        settings: settings_of(&set)?,
     };
     let known = app.agents.counted(&new.nodes, now);
     let nodes = new.nodes.to_string();
     let number = app.change_registry(caller.actor.user_key(), move |app| {
         let number = app.on_demand.demand().change(&new, now)?;
         app.on_demand.refresh(now)?;
-        let settings: Vec<String> = new.entries.iter().map(ToString::to_string).collect();
+        let settings = new.settings.lines();
         let NewChange { nodes, until, by, .. } = new;
         log::info!("change {number} of {nodes} by {by} until {until}: {}", settings.join("; "));
         Ok((number, settings, full(app, &nodes, number, now)))
@@ -197,66 +162,78 @@ fn full(app: &App, nodes: &NodeList, number: i64, now: Timestamp) -> u64 {
     u64::try_from(full).unwrap_or(u64::MAX)
 }
 
-/// Converts a request to entries of the agents' configuration file.
-fn entries(set: &Set) -> Result<Vec<Entry>, HttpError> {
-    let mut entries = Vec::new();
+/// Converts a request to settings.
+fn settings_of(set: &Set) -> Result<NodeSettings, HttpError> {
     if set.sources.len() > LISTED_MAX || set.bursts.len() > LISTED_MAX {
         return Err(HttpError::malformed(format!("more than {LISTED_MAX} sources")));
     }
-    let entry = |section: &str, key: &str, value: String| Entry {
-        section: section.into(),
-        key: key.into(),
-        value: value.into(),
-    };
+    let mut settings = NodeSettings::default();
     for (name, source) in &set.sources {
-        let SetSource { enabled, period_seconds, events } = source;
-        let section = section("sources", name)?;
-        if let Some(enabled) = enabled {
-            entries.push(entry(&section, "enabled", enabled.to_string()));
-        }
-        if let Some(period) = period_seconds {
-            let period = span("period_seconds", *period, (0.01, 86_400.0))?;
-            entries.push(entry(&section, "period", period));
-        }
-        if let Some(events) = events {
-            let is_word = |event: &String| {
-                (1..=EVENT_BYTES_MAX).contains(&event.len())
-                    && event.bytes().all(|byte| byte.is_ascii_graphic())
-            };
-            if events.len() > LISTED_MAX || !events.iter().all(is_word) {
-                return Err(HttpError::malformed(format!(
-                    "`events` are {LISTED_MAX} names at most, without blanks, each of \
-                     {EVENT_BYTES_MAX} bytes at most"
-                )));
-            }
-            let events = list(events.iter().map(|event| quoted(event)));
-            entries.push(entry(&section, "events", events));
+        source_word(name)?;
+        let values = source_values(source)?;
+        if !values.is_empty() {
+            settings.sources.insert((&**name).into(), Override { values, until: None });
         }
     }
     for (name, burst) in &set.bursts {
-        let SetBurst { period_seconds, keep_seconds, flush_on } = burst;
-        let section = section("burst", name)?;
-        let period = span("period_seconds", *period_seconds, (0.01, 86_400.0))?;
-        entries.push(entry(&section, "period", period));
-        entries.push(entry(&section, "keep", span("keep_seconds", *keep_seconds, (0.1, 3600.0))?));
-        let word = |on: &api::FlushOn| match on {
-            api::FlushOn::JobStart => quoted("job_start"),
-            api::FlushOn::JobEnd => quoted("job_end"),
-        };
-        if flush_on.len() > 2 {
-            return Err(HttpError::malformed("`flush_on` has at most two entries"));
-        }
-        entries.push(entry(&section, "flush_on", list(flush_on.iter().map(word))));
+        source_word(name)?;
+        let values = burst_values(burst)?;
+        settings.bursts.insert((&**name).into(), Override { values, until: None });
     }
-    if entries.is_empty() {
+    if settings.is_empty() {
         return Err(HttpError::malformed("the change is empty: set `sources` or `bursts`"));
     }
-    Ok(entries)
+    if wire::encode_settings(&settings).len() > SETTINGS_BYTES_MAX {
+        let message = format!("the change has more than {SETTINGS_BYTES_MAX} bytes of settings");
+        return Err(HttpError::malformed(message));
+    }
+    Ok(settings)
 }
 
-fn section(what: &str, name: &str) -> Result<String, HttpError> {
-    source_word(name)?;
-    Ok(format!("{what}.{name}"))
+/// Values by key.
+type Values = BTreeMap<Box<str>, SettingValue>;
+
+fn source_values(source: &SetSource) -> Result<Values, HttpError> {
+    let SetSource { enabled, period_seconds, events } = source;
+    let mut values = Values::new();
+    if let Some(enabled) = enabled {
+        values.insert("enabled".into(), SettingValue::Switch(*enabled));
+    }
+    if let Some(period) = period_seconds {
+        values.insert("period".into(), span("period_seconds", *period, (0.01, 86_400.0))?);
+    }
+    if let Some(events) = events {
+        let is_word = |event: &String| {
+            (1..=EVENT_BYTES_MAX).contains(&event.len())
+                && event.bytes().all(|byte| byte.is_ascii_graphic())
+        };
+        if events.len() > LISTED_MAX || !events.iter().all(is_word) {
+            return Err(HttpError::malformed(format!(
+                "`events` are {LISTED_MAX} names at most, without blanks, each of \
+                 {EVENT_BYTES_MAX} bytes at most"
+            )));
+        }
+        let events = events.iter().map(|event| (&**event).into()).collect();
+        values.insert("events".into(), SettingValue::List(events));
+    }
+    Ok(values)
+}
+
+fn burst_values(burst: &SetBurst) -> Result<Values, HttpError> {
+    let SetBurst { period_seconds, keep_seconds, flush_on } = burst;
+    if flush_on.len() > 2 {
+        return Err(HttpError::malformed("`flush_on` has at most two entries"));
+    }
+    let word = |on: &api::FlushOn| match on {
+        api::FlushOn::JobStart => "job_start".into(),
+        api::FlushOn::JobEnd => "job_end".into(),
+    };
+    let flush_on = SettingValue::List(flush_on.iter().map(word).collect());
+    let period = span("period_seconds", *period_seconds, (0.01, 86_400.0))?;
+    let keep = span("keep_seconds", *keep_seconds, (0.1, 3600.0))?;
+    Ok([("period", period), ("keep", keep), ("flush_on", flush_on)]
+        .map(|(key, value)| (key.into(), value))
+        .into())
 }
 
 /// Checks that a text may be the name of a source: api::WORD.
@@ -271,13 +248,18 @@ fn source_word(name: &str) -> Result<(), HttpError> {
     )))
 }
 
-/// Formats a duration as in the agents' configuration file.
-fn span(what: &str, seconds: f64, (least, most): (f64, f64)) -> Result<String, HttpError> {
+/// Converts a duration in seconds, rounded to milliseconds.
+fn span(what: &str, seconds: f64, (least, most): (f64, f64)) -> Result<SettingValue, HttpError> {
     if !(least..=most).contains(&seconds) {
         return Err(HttpError::malformed(format!("`{what}` must be {least} s to {most} s")));
     }
-    let ms = (seconds * 1000.0).round();
-    Ok(if ms % 1000.0 == 0.0 { format!("\"{}s\"", ms / 1000.0) } else { format!("\"{ms}ms\"") })
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "bounded by the lines above"
+    )]
+    let ms = (seconds * 1000.0).round() as u64;
+    Ok(SettingValue::Duration(Duration::from_millis(ms)))
 }
 
 /// Returns the instant `seconds` from now.

@@ -1,30 +1,16 @@
-//! State that agents report in the headers of their requests: version, clock, applied settings and source
-//! status.
+//! State that agents report in the header of their requests: version, clock, applied settings and source status.
 
 use crate::common::counts::Counter;
-use api::{Node, RestrictedSource, SourceError};
+use api::{Node, RestrictedSource, SettingRejection, SourceError};
 use axum::http::{HeaderMap, header};
+use model::setting::{AgentStatus, Rejection, SourceStatus, UnreadSource};
 use model::{DeviceId, NodeList, Origin, Timestamp};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
+use wire::STATUS_HEADER;
 
-/// Request header: the sender's clock, in µs.
-const NOW: &str = "x-jobmeter-now";
-/// Request header: the generation of the server's settings that the agent has applied.
-const GENERATION: &str = "x-jobmeter-config";
-/// Request header: the settings that the agent rejected.
-const REJECTED: &str = "x-jobmeter-refused";
-/// Request header: sources with missing or incomplete samples.
-const SOURCES: &str = "x-jobmeter-sources";
-/// Request header: sources that the agent does not read, or only in part, each with the reason: `file`,
-/// `server` or `optional`.
-const UNREAD: &str = "x-jobmeter-unread";
-/// Request header: the agent is shutting down.
-const STOP: &str = "x-jobmeter-stop";
-/// Request header: maximum time until the agent's next batch, in µs.
-const WAIT: &str = "x-jobmeter-wait";
-/// Maximum accepted value of this time: the longest period of a source.
-const WAIT_MAX: i64 = 24 * 3600 * Timestamp::SECOND;
+/// Maximum accepted time until an agent's next batch: the longest period of a source.
+const WAIT_MAX_US: u64 = 24 * 3600 * 1_000_000;
 /// Maximum number of remembered agents; beyond it, the longest silent ones are evicted.
 const AGENTS_MAX: usize = 100_000;
 /// Part of them that is evicted at once, so that the search for them is rare.
@@ -33,10 +19,7 @@ const EVICTED_SHARE: usize = 64;
 const SEARCH_AGAIN_US: i64 = 10 * Timestamp::SECOND;
 /// Maximum length of a remembered version, in characters.
 const VERSION_CHARS_MAX: usize = 64;
-/// Maximum length of a remembered rejection, in characters.
-const REJECTED_CHARS_MAX: usize = 1024;
-/// Maximum length of a remembered source status, in characters, and maximum number of sources.
-const SOURCES_CHARS_MAX: usize = 1024;
+/// Maximum number of remembered past errors of an agent's sources.
 const SOURCES_MAX: usize = 64;
 /// The server logs clock offsets larger than this.
 const OFFSET_REPORTED_US: i64 = 2 * Timestamp::SECOND;
@@ -51,6 +34,10 @@ pub(crate) struct Agents {
     pub(crate) evicted: Counter,
     /// Requests of agents that are not remembered, because all others report.
     pub(crate) not_remembered: Counter,
+    /// Status headers that could not be decoded.
+    pub(crate) malformed: Counter,
+    /// Entries that did not fit into status headers.
+    pub(crate) cut: Counter,
 }
 
 #[derive(Debug, Default)]
@@ -61,16 +48,14 @@ struct Agent {
     /// Clock offset by the previous request.
     earlier_offset_us: Option<i64>,
     generation: Option<u64>,
-    rejected: Option<String>,
-    /// Unparsed header.
-    source_errors: Option<String>,
-    /// Unparsed header.
-    restricted: Option<String>,
+    rejected: Vec<Rejection>,
+    source_errors: Vec<SourceStatus>,
+    unread: Vec<UnreadSource>,
     /// Time of the latest request with a status of the sources.
     source_errors_at: Timestamp,
     /// Latest past error of each source.
     ended: Vec<LastError>,
-    wait_us: Option<i64>,
+    wait_us: Option<u64>,
     /// Time of the latest request.
     seen: Timestamp,
     stopped: bool,
@@ -87,14 +72,14 @@ pub(crate) struct AgentCounts {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LastError {
     pub(crate) at: Timestamp,
-    pub(crate) error: SourceError,
+    pub(crate) error: SourceStatus,
 }
 
 impl LastError {
     /// Converts to the form of `/api/v1`.
     pub(crate) fn shown(self) -> api::LastError {
-        let SourceError { state, reason, .. } = self.error;
-        api::LastError { time: self.at.seconds(), state, reason }
+        let SourceStatus { state, reason, .. } = self.error;
+        api::LastError { time: self.at.seconds(), state: state.word().to_owned(), reason }
     }
 }
 
@@ -103,7 +88,7 @@ impl LastError {
 pub(crate) struct AgentReport {
     pub(crate) device: DeviceId,
     pub(crate) generation: Option<u64>,
-    pub(crate) rejected: Option<String>,
+    pub(crate) rejected: Vec<Rejection>,
 }
 
 impl Agents {
@@ -151,24 +136,36 @@ impl Agents {
         counted
     }
 
-    /// Records the headers of an agent's request, not of `jobmeter run`. Returns whether the agent is
-    /// shutting down, if this has changed.
+    /// Reads what a request's headers report. A status that cannot be decoded is counted, and the request is accepted
+    /// without it.
+    pub(crate) fn reported(&self, headers: &HeaderMap) -> Reported {
+        let status = headers.get(STATUS_HEADER).and_then(|text| {
+            let status = wire::decode_status(text.as_bytes());
+            status.inspect_err(|_| self.malformed.add(1)).ok()
+        });
+        let cut = status.as_ref().map_or(0, |status| status.cut);
+        self.cut.add(usize::try_from(cut).unwrap_or(usize::MAX));
+        let program = headers.get(header::USER_AGENT).and_then(|text| text.to_str().ok());
+        let version = program.map(|program| program.split_once('/').map_or(program, |(_, v)| v));
+        let version = version.map(|version| version.chars().take(VERSION_CHARS_MAX).collect());
+        Reported { version, status }
+    }
+
+    /// Records a request of an agent, not of `jobmeter run`. Returns whether the agent is shutting down, if this has
+    /// changed.
     pub(crate) fn met(
         &self,
         origin: &Origin,
-        headers: &HeaderMap,
+        reported: &Reported,
         received: Timestamp,
     ) -> Option<bool> {
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let offset_us = offset_us(headers, received);
-        let program = text(header::USER_AGENT.as_str());
-        let version = program.map(|program| program.split_once('/').map_or(program, |(_, v)| v));
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if !known.contains_key(origin) && !self.make_space(&mut known, AGENTS_MAX, received) {
             self.not_remembered.add(1);
             return None;
         }
         let agent = known.entry(origin.clone()).or_default();
+        let offset_us = reported.offset_us(received);
         agent.earlier_offset_us = std::mem::replace(&mut agent.offset_us, offset_us);
         if let Some(offset) = agent.clock_offset_us()
             && offset.unsigned_abs() > OFFSET_REPORTED_US.unsigned_abs()
@@ -176,20 +173,21 @@ impl Agents {
             let seconds = offset as f64 / 1e6;
             log::warn!("the clock of {origin} is {seconds:+.1} s off ours; set both by NTP");
         }
-        agent.generation = generation(headers);
-        remember(&mut agent.version, version, VERSION_CHARS_MAX);
-        agent.note_source_errors(text(SOURCES), received);
-        remember(&mut agent.restricted, text(UNREAD), SOURCES_CHARS_MAX);
-        let wait = text(WAIT).and_then(|wait| wait.parse().ok());
-        agent.wait_us = wait.filter(|wait| (1..=WAIT_MAX).contains(wait));
-        let stopped = std::mem::replace(&mut agent.stopped, text(STOP).is_some());
+        agent.version.clone_from(&reported.version);
+        agent.generation = reported.generation();
+        let status = reported.status.clone().unwrap_or_default();
+        agent.note_source_errors(status.sources, received);
+        agent.unread = status.unread;
+        agent.wait_us = Some(status.wait_us).filter(|wait| (1..=WAIT_MAX_US).contains(wait));
+        let stopped = std::mem::replace(&mut agent.stopped, status.stops);
         let news = Some(agent.stopped).filter(|now| *now != stopped);
         agent.seen = received;
-        let rejected = text(REJECTED);
-        if remember(&mut agent.rejected, rejected, REJECTED_CHARS_MAX)
-            && let Some(why) = &agent.rejected
-        {
-            log::warn!("{origin} rejected settings: {why}");
+        if agent.rejected != status.rejected {
+            agent.rejected = status.rejected;
+            if !agent.rejected.is_empty() {
+                let why: Vec<String> = agent.rejected.iter().map(ToString::to_string).collect();
+                log::warn!("{origin} rejects settings: {}", why.join("; "));
+            }
         }
         news
     }
@@ -228,7 +226,7 @@ impl Agents {
         let Some(agent) = known.get(&origin) else { return };
         node.agent_version.clone_from(&agent.version);
         node.config_generation = agent.generation;
-        node.config_rejected.clone_from(&agent.rejected);
+        node.config_rejected = agent.rejected.iter().cloned().map(shown_rejection).collect();
         node.stopped = agent.stopped;
         if let Some(wait_us) = agent.wait_us {
             node.period_seconds = Some(wait_us as f64 / 1e6);
@@ -236,9 +234,8 @@ impl Agents {
         }
         // After the last batch, none will follow.
         node.alive &= !agent.stopped;
-        node.source_errors = agent.source_errors.as_deref().map_or_else(Vec::new, source_errors);
-        node.sources_restricted =
-            agent.restricted.as_deref().map_or_else(Vec::new, restricted_sources);
+        node.source_errors = agent.source_errors.iter().cloned().map(shown_error).collect();
+        node.sources_restricted = agent.unread.iter().cloned().map(shown_restriction).collect();
         if let Some(offset) = agent.clock_offset_us() {
             node.clock_offset_seconds = Some(offset as f64 / 1e6);
         }
@@ -249,7 +246,7 @@ impl Agents {
         let origin = Origin::new(device).ok()?;
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let agent = known.get(&origin)?;
-        let now = agent.source_errors.as_deref().map_or_else(Vec::new, source_errors).into_iter();
+        let now = agent.source_errors.iter().cloned();
         let now = now.map(|error| LastError { at: agent.source_errors_at, error });
         now.chain(agent.ended.iter().cloned()).find(|last| last.error.source == source)
     }
@@ -274,13 +271,12 @@ impl Agent {
     }
 
     /// Records the source errors of a request; keeps the previous errors as past errors.
-    fn note_source_errors(&mut self, header: Option<&str>, received: Timestamp) {
+    fn note_source_errors(&mut self, now: Vec<SourceStatus>, received: Timestamp) {
         let at = std::mem::replace(&mut self.source_errors_at, received);
-        let before = self.source_errors.clone();
-        if !remember(&mut self.source_errors, header, SOURCES_CHARS_MAX) {
+        if self.source_errors == now {
             return;
         }
-        for error in before.as_deref().map_or_else(Vec::new, source_errors) {
+        for error in std::mem::replace(&mut self.source_errors, now) {
             self.ended.retain(|last| last.error.source != error.source);
             self.ended.push(LastError { at, error });
         }
@@ -289,55 +285,41 @@ impl Agent {
     }
 }
 
-/// Parses source errors: `perf denied: counters; grant CAP_PERFMON | exec broken: …`.
-fn source_errors(text: &str) -> Vec<SourceError> {
-    let one = |text: &str| {
-        let (words, why) = text.split_once(": ").unwrap_or((text, ""));
-        let (source, state) = words.trim().split_once(' ')?;
-        let (source, state, why) = (source.to_owned(), state.to_owned(), why.to_owned());
-        Some(SourceError { source, state, reason: why })
-    };
-    text.split(" | ").filter_map(one).take(SOURCES_MAX).collect()
+/// What the headers of a request report.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reported {
+    version: Option<String>,
+    status: Option<AgentStatus>,
 }
 
-/// Parses disabled sources: `load file | process optional process_io_.*`. Ignores reasons that this version
-/// does not know.
-fn restricted_sources(text: &str) -> Vec<RestrictedSource> {
-    let one = |text: &str| {
-        let mut words = text.split_ascii_whitespace().map(str::to_owned);
-        let (source, why) = words.next().zip(words.next())?;
-        let is_known = matches!(&*why, "file" | "server" | "optional");
-        is_known.then(|| RestrictedSource { source, reason: why, optional: words.collect() })
-    };
-    text.split(" | ").filter_map(one).take(SOURCES_MAX).collect()
-}
-
-/// Returns the sender's clock minus the server's, minus the transfer time, in µs, as a request reports it.
-fn offset_us(headers: &HeaderMap, received: Timestamp) -> Option<i64> {
-    let now = headers.get(NOW)?.to_str().ok()?.parse().ok().map(Timestamp)?;
-    Some(now.since(received))
-}
-
-/// Returns the clock offset if it is larger than a request's transfer time explains; otherwise 0.
-pub(crate) fn ahead_us(headers: &HeaderMap, received: Timestamp) -> i64 {
-    let is_off = |us: &i64| us.unsigned_abs() > OFFSET_REPORTED_US.unsigned_abs();
-    offset_us(headers, received).filter(is_off).unwrap_or(0)
-}
-
-/// Returns the generation in a request's headers.
-pub(crate) fn generation(headers: &HeaderMap) -> Option<u64> {
-    headers.get(GENERATION)?.to_str().ok()?.parse().ok()
-}
-
-/// Stores a header, truncated to `chars_max` characters. Returns whether it has changed.
-fn remember(kept: &mut Option<String>, header: Option<&str>, chars_max: usize) -> bool {
-    let cut = |text: &str| text.char_indices().nth(chars_max).map_or(text.len(), |(at, _)| at);
-    let header = header.and_then(|text| text.get(..cut(text)));
-    let is_news = kept.as_deref() != header;
-    if is_news {
-        *kept = header.map(str::to_owned);
+impl Reported {
+    /// Returns the generation of the settings that the sender applies.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        self.status.as_ref().map(|status| status.generation)
     }
-    is_news
+
+    /// Returns the sender's clock minus the server's, minus the transfer time, in µs.
+    fn offset_us(&self, received: Timestamp) -> Option<i64> {
+        self.status.as_ref().map(|status| status.now.since(received))
+    }
+
+    /// Returns the clock offset if it is larger than a request's transfer time explains; otherwise 0.
+    pub(crate) fn ahead_us(&self, received: Timestamp) -> i64 {
+        let is_off = |us: &i64| us.unsigned_abs() > OFFSET_REPORTED_US.unsigned_abs();
+        self.offset_us(received).filter(is_off).unwrap_or(0)
+    }
+}
+
+fn shown_rejection(Rejection { setting, code, reason, .. }: Rejection) -> SettingRejection {
+    SettingRejection { setting, code: code.word().to_owned(), reason }
+}
+
+fn shown_error(SourceStatus { source, state, reason }: SourceStatus) -> SourceError {
+    SourceError { source, state: state.word().to_owned(), reason }
+}
+
+fn shown_restriction(UnreadSource { source, reason, optional }: UnreadSource) -> RestrictedSource {
+    RestrictedSource { source, reason: reason.word().to_owned(), optional }
 }
 
 #[cfg(test)]

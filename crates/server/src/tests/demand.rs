@@ -3,6 +3,7 @@
 use super::ingest::{HEADERS, batch, frame};
 use super::{Answer, Site, until};
 use crate::Limits;
+use model::setting::{AgentStatus, NodeSettings, Rejection, RejectionCode, SETTINGS_BYTES_MAX};
 use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, Timestamp};
 use serde_json::{Value, json};
 use std::cell::Cell;
@@ -42,6 +43,7 @@ impl<'a> Node<'a> {
         Self { site, name, seq: Cell::new(0) }
     }
 
+    /// Sends a batch, and returns the generation and the settings of the response, one per line.
     fn sends(&self, headers: &str, jobs: Vec<JobEvent>) -> (u64, String) {
         let mut batch = batch(self.name, self.seq.replace(self.seq.get() + 1));
         batch.jobs = jobs;
@@ -49,7 +51,8 @@ impl<'a> Node<'a> {
         let answer = self.site.send("POST /v1/batches", &headers, &frame(&batch));
         assert_eq!(answer.status, 200, "{answer:?}");
         let answer = wire::Answer::decode(&answer.body).unwrap();
-        (answer.config_generation, String::from_utf8(answer.config).unwrap())
+        assert!(answer.settings.len() <= SETTINGS_BYTES_MAX);
+        (answer.generation, shown(&wire::decode_settings(&answer.settings).unwrap()))
     }
 
     fn wanted_config(&self) -> String {
@@ -59,6 +62,27 @@ impl<'a> Node<'a> {
     fn until_reported(&self, what: &str, holds: impl Fn(&str) -> bool) {
         until(what, || holds(&self.wanted_config()));
     }
+}
+
+/// Settings, one per line.
+fn shown(settings: &NodeSettings) -> String {
+    let NodeSettings { promotions, flushes, .. } = settings;
+    let promotions = promotions.keys().map(|metric| format!("promote {metric}"));
+    let flushes = flushes.iter().map(|one| format!("flush {} {}", one.source, one.number));
+    let lines: Vec<String> =
+        settings.lines().into_iter().chain(promotions).chain(flushes).collect();
+    lines.join("\n")
+}
+
+/// The header of an agent that applies a generation.
+pub(super) fn applies(generation: u64, rejected: &[Rejection]) -> String {
+    let rejected = rejected.to_vec();
+    status(&AgentStatus { generation, rejected, now: crate::now(), ..AgentStatus::default() })
+}
+
+/// The header of an agent's status.
+pub(super) fn status(status: &AgentStatus) -> String {
+    format!("{}: {}\r\n", wire::STATUS_HEADER, wire::encode_status(status))
 }
 
 /// A job of a user on a node. Its start depends only on its ID.
@@ -94,29 +118,34 @@ fn a_change_is_in_the_next_ack_of_its_nodes_alone_until_it_is_undone() {
     let (file, _) = n1.sends("", Vec::new());
     let made = good(&site, ADMIN, SET, &load("n[1-3]", 1.0, 600.0));
     assert_eq!(made["nodes_known"], 1, "of those that sent");
-    let (generation, text) = n1.sends(&format!("X-Jobmeter-Config: {file}\r\n"), Vec::new());
-    assert!(generation != file && text.contains("[sources.load]\nperiod = \"1s\"\n"), "{text}");
-    assert!(text.contains("[sources.disk]\nperiod = \"9s\"\n") && text.starts_with("until = "));
+    let (generation, text) = n1.sends(&applies(file, &[]), Vec::new());
+    assert_ne!(generation, file);
+    assert_eq!(text, "sources.disk.period = \"9s\"\nsources.load.period = \"1s\"");
     assert_eq!(n9.sends("", Vec::new()).0, file, "another node has the file alone");
     // A node that reports the generation gets no text again. Its rejection is listed.
-    let took = format!(
-        "X-Jobmeter-Config: {generation}\r\nX-Jobmeter-Refused: `sources.load.period` is too fast\r\n"
-    );
+    let reason = "shorter than `remote.period_min`".to_owned();
+    let setting = "sources.load.period".to_owned();
+    let too_fast = Rejection { setting, code: RejectionCode::NotAllowed, reason, until: None };
+    let took = applies(generation, std::slice::from_ref(&too_fast));
     assert_eq!(n1.sends(&took, Vec::new()), (generation, String::new()));
     let listed = good(&site, ADMIN, SETTINGS, &Value::Null);
     assert_eq!(listed[0]["settings"][0], "sources.load.period = \"1s\"");
     assert_eq!((&listed[0]["nodes_known"], &listed[0]["nodes_applied"]), (&json!(1), &json!(0)));
-    let why = "sources.load.period: `sources.load.period` is too fast";
-    assert_eq!(listed[0]["rejected"][0], json!({"device": "n1", "reason": why}));
+    let rejection = json!({"device": "n1", "setting": "sources.load.period", "code": "not_allowed",
+        "reason": "shorter than `remote.period_min`"});
+    assert_eq!(listed[0]["rejected"], json!([rejection]));
+    let node = &good(&site, ADMIN, "GET /api/v1/nodes", &Value::Null)[0];
+    assert_eq!(node["config_rejected"][0]["code"], "not_allowed", "{node}");
     assert_eq!(listed[0]["shortened"], json!([]));
     // A node that applies the change for a shorter time applies it.
     let limit = "`remote.time_max` is 1m";
-    let shorter = format!(
-        "X-Jobmeter-Config: {generation}\r\nX-Jobmeter-Refused: server:5:10: {}{}: {limit}\r\n",
-        config::SHORTENED,
-        crate::now().plus(60_000_000)
-    );
-    n1.sends(&shorter, Vec::new());
+    let shorter = Rejection {
+        setting: "sources.load".to_owned(),
+        code: RejectionCode::Shortened,
+        reason: limit.to_owned(),
+        until: Some(crate::now().plus(60_000_000)),
+    };
+    n1.sends(&applies(generation, &[shorter]), Vec::new());
     let listed = &good(&site, ADMIN, SETTINGS, &Value::Null)[0];
     assert_eq!((&listed["nodes_applied"], &listed["rejected"]), (&json!(1), &json!([])));
     let shortened = &listed["shortened"][0];
@@ -183,8 +212,11 @@ fn only_administrators_change_settings_and_flush() {
     good(&site, ADMIN, SET, &burst);
     let number = good(&site, ADMIN, "POST /api/v1/flushes", &flush)["id"].clone();
     let text = n1.wanted_config();
-    assert!(text.contains("[burst.cpu]\nflush_on = [\"job_start\"]\nkeep = \"60s\"\n"), "{text}");
-    let flushed = format!("[[flush]]\nnumber = {number}\nsource = \"cpu\"\n");
+    assert!(
+        text.contains("burst.cpu.flush_on = [\"job_start\"]\nburst.cpu.keep = \"1m\"\n"),
+        "{text}"
+    );
+    let flushed = format!("flush cpu {number}");
     assert!(text.ends_with(&flushed), "{text}");
 }
 
@@ -205,7 +237,7 @@ fn a_user_promotes_on_the_nodes_of_his_running_jobs_and_for_their_time() {
 
     let made = good(&site, USER, PROMOTE, &perf);
     assert_eq!((&made[0]["nodes"], &made[0]["job"]), (&json!("n1"), &json!("oar:7")));
-    assert!(n1.wanted_config().contains("[[promote]]\nmetric = \"perf_.*\"\nuntil = "));
+    assert!(n1.wanted_config().contains("promote perf_.*"));
     assert_eq!(n2.wanted_config(), "");
     good(&site, USER, PROMOTE, &json!({"metric": "y", "job": "7"}));
     let (status, why) = rejected(&site, USER, PROMOTE, &json!({"metric": "z"}));
@@ -215,7 +247,7 @@ fn a_user_promotes_on_the_nodes_of_his_running_jobs_and_for_their_time() {
     let end = format!("DELETE /api/v1/promotions/{}", made[0]["id"]);
     assert_eq!(rejected(&site, OTHER, &end, &Value::Null).0, 404);
     good(&site, USER, &end, &Value::Null);
-    assert!(!n1.wanted_config().contains("perf_") && n1.wanted_config().contains("\"y\""));
+    assert!(!n1.wanted_config().contains("perf_") && n1.wanted_config().contains("promote y"));
     // Marks are visible to their user and to administrators only: their texts show what the user measures.
     let marks = |token| good(&site, token, "GET /api/v1/marks?device=n1", &Value::Null);
     assert_eq!(
@@ -249,16 +281,18 @@ fn a_node_receives_what_fits_and_the_rest_is_reported_to_the_caller() {
     let more = burst("n[1-2]", &["numa"]);
     assert_eq!(more["nodes_full"], 1, "n1 has four");
     let (on_n1, on_n2) = (n1.wanted_config(), n2.wanted_config());
-    assert!(on_n1.contains("[burst.memory]") && !on_n1.contains("[burst.numa]"), "{on_n1}");
-    assert!(!on_n2.contains("[burst.memory]") && on_n2.contains("[burst.numa]"), "{on_n2}");
+    assert!(on_n1.contains("burst.memory.") && !on_n1.contains("burst.numa."), "{on_n1}");
+    assert!(!on_n2.contains("burst.memory.") && on_n2.contains("burst.numa."), "{on_n2}");
     let listed = good(&site, ADMIN, SETTINGS, &Value::Null);
-    let why = "its limits are reached; it does not receive [burst.numa]";
-    assert_eq!(listed[2]["rejected"], json!([{"device": "n1", "reason": why}]));
+    let why = "the node's limits are reached; it does not receive this";
+    let rejection =
+        json!({"device": "n1", "setting": "burst.numa", "code": "limit", "reason": why});
+    assert_eq!(listed[2]["rejected"], json!([rejection]));
     assert_eq!((&listed[0]["rejected"], &listed[1]["rejected"]), (&json!([]), &json!([])));
     assert!(site.metric("jobmeter_settings_cut_total") > 0.0);
     // The end of one change frees space.
     good(&site, ADMIN, &format!("DELETE /api/v1/settings/{}", first["id"]), &Value::Null);
-    assert!(n1.wanted_config().contains("[burst.numa]"));
+    assert!(n1.wanted_config().contains("burst.numa."));
 
     // However long the lists of events are, the text keeps active settings, and the agent can parse all of it.
     let events: Vec<_> = (0..100).map(|n| format!("{n:090}")).collect();
@@ -270,8 +304,8 @@ fn a_node_receives_what_fits_and_the_rest_is_reported_to_the_caller() {
     let full: Vec<_> = ["a", "b", "c", "d", "e", "f", "g", "h"].map(long).into();
     assert_eq!(full, [0, 0, 0, 0, 0, 0, 1, 1]);
     let text = n1.wanted_config();
-    assert!(text.len() <= config::TEXT_BYTES_MAX && text.contains("[sources.f]"));
-    assert!(text.contains("[burst.numa]") && !text.contains("[sources.g]"));
+    assert!(text.contains("sources.f.") && text.contains("burst.numa."));
+    assert!(!text.contains("sources.g."));
 }
 
 #[test]
@@ -288,7 +322,7 @@ fn a_request_in_the_environment_lasts_until_the_job_ends_and_a_bad_expression_is
     let list = || good(&site, USER, PROMOTIONS, &Value::Null);
     assert_eq!((n1.wanted_config().as_str(), list()), ("", json!([])));
     n1.sends("", vec![requesting_event("n1", "perf_.* bad(")]);
-    n2.until_reported("on each of its nodes", |text| text.contains("metric = \"perf_.*\""));
+    n2.until_reported("on each of its nodes", |text| text.contains("promote perf_.*"));
     n2.sends("", vec![requesting_event("n2", "perf_.* bad(")]);
     until("the error is shown", || {
         let listed = list();
@@ -348,17 +382,16 @@ fn no_user_takes_the_capacity_of_an_administrator() {
     }
     good(&site, ADMIN, SET, &load("n1", 1.0, 600.0));
     good(&site, ADMIN, PROMOTE, &json!({"nodes": "n1", "metric": "zzz", "for_seconds": 60}));
-    let promotes = |text: &str| text.matches("[[promote]]").count();
+    let promotes = |text: &str| text.matches("promote ").count();
     n1.until_reported("the words of jobs", |text| promotes(text) == 64);
     let text = n1.wanted_config();
     assert!(
-        text.contains("[sources.load]\nperiod = \"1s\"\n") && text.contains("\"zzz\""),
+        text.contains("sources.load.period = \"1s\"") && text.contains("promote zzz"),
         "{text}"
     );
     for user in ["a000", "b1_0", "b6_0"] {
         assert!(text.contains(user), "{user} has a share of {text}");
     }
-    assert!(text.len() <= config::TEXT_BYTES_MAX);
     assert!(site.metric("jobmeter_promotions_cut_total") > 0.0);
     // A promotion that was ended does not return with its job. A user cannot end what they did not request.
     let held = good(&site, ADMIN, PROMOTIONS, &Value::Null);

@@ -1,5 +1,6 @@
 //! Ingest: frames are sent, acks are returned.
 
+use super::demand::applies;
 use super::{Answer, Site};
 use crate::Limits;
 use model::{
@@ -214,16 +215,19 @@ fn agents_receive_the_configuration_that_they_lack() {
     let got = |headers: &str, seq| {
         let answer = post(&site, headers, &frame(&batch("n1", seq)));
         let answer = wire::Answer::decode(&answer.body).unwrap();
-        (answer.config_generation, String::from_utf8(answer.config).unwrap())
+        (answer.generation, wire::decode_settings(&answer.settings).unwrap().lines())
     };
-    let (generation, text) = got("", 0);
-    assert!(generation != 0 && text.contains("period"));
-    assert_eq!(got("X-Jobmeter-Config: 1\r\n", 1), (generation, text));
-    let known = format!("X-Jobmeter-Config: {generation}\r\n");
-    assert_eq!(got(&known, 2), (generation, String::new()));
+    let (generation, lines) = got("", 0);
+    assert!(generation != 0 && lines == ["sources.load.period = \"1s\""]);
+    assert_eq!(got(&applies(1, &[]), 1), (generation, lines.clone()));
+    assert_eq!(got(&applies(generation, &[]), 2), (generation, Vec::new()));
+    // A status that cannot be decoded is counted, and the batch is accepted.
+    let malformed = format!("{}: ?\r\n", wire::STATUS_HEADER);
+    assert_eq!(got(&malformed, 3), (generation, lines));
+    assert_eq!(site.metric("jobmeter_agent_status_malformed_total"), 1.0);
     let run = post(&site, "", &frame(&batch("n1/run-7", 0)));
     let run = wire::Answer::decode(&run.body).unwrap();
-    assert_eq!((run.config_generation, run.config.len()), (0, 0), "a run of a user is no agent");
+    assert_eq!((run.generation, run.settings.len()), (0, 0), "a run of a user is no agent");
 }
 
 #[test]

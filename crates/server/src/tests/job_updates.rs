@@ -151,9 +151,9 @@ fn what_a_node_saw_by_a_clock_that_is_off_is_the_records_job() {
     let mut batch = batch("n1", 0);
     batch.jobs = vec![event];
     let headers = format!(
-        "{}X-Jobmeter-Now: {}\r\n",
+        "{}{}",
         ADMIN.replace("application/json", "application/x-jobmeter-batches"),
-        ahead.0
+        super::demand::status(&model::setting::AgentStatus { now: ahead, ..Default::default() }),
     );
     let sent = site.send("POST /v1/batches", &headers, &frame(&batch));
     assert_eq!(sent.status, 200, "{sent:?}");

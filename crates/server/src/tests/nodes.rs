@@ -1,8 +1,10 @@
 //! Nodes: removal by administrators, and nodes that several agents claim.
 
 use super::Site;
+use super::demand::status;
 use super::ingest::{batch, frame, post, statuses};
 use crate::Limits;
+use model::setting::AgentStatus;
 use model::{Boot, Tick, Timestamp};
 use wire::AckStatus::Stored;
 
@@ -21,7 +23,8 @@ fn a_forgotten_node_is_no_node_until_it_sends_again() {
     let unknown = forget(&site, "n11");
     assert_eq!((unknown.status, &unknown.json()["hint"]), (404, &"did you mean `n1`?".into()));
 
-    let stops = post(&site, "X-Jobmeter-Stop: 1\r\n", &frame(&batch("n1", 1)));
+    let stop = status(&AgentStatus { stops: true, ..AgentStatus::default() });
+    let stops = post(&site, &stop, &frame(&batch("n1", 1)));
     assert_eq!(statuses(&stops), [Stored]);
     let forgotten = forget(&site, "n1");
     assert_eq!((forgotten.status, &forgotten.json()["device"]), (200, &"n1".into()));

@@ -141,6 +141,13 @@ fn ingest(app: &App, page: &mut Page) {
     let name = "jobmeter_agents_not_remembered_total";
     let help = "Requests of agents that the server could not track, because all tracked agents are active.";
     page.counter(name, help, app.agents.not_remembered.get());
+    let name = "jobmeter_agent_status_malformed_total";
+    let help = "Status headers of agents that could not be decoded; their batches are accepted.";
+    page.counter(name, help, app.agents.malformed.get());
+    let name = "jobmeter_agent_status_cut_total";
+    let help =
+        "Rejections, source errors and unread sources that did not fit into a status header.";
+    page.counter(name, help, app.agents.cut.get());
     let name = "jobmeter_ingest_seconds";
     page.head(name, "summary", "Time from the last byte of a request with frames to its acks.");
     page.timing(name, "", counts.ingest.get());

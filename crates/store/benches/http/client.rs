@@ -4,6 +4,8 @@
 //! One thread with epoll, because the client shares the machine with the measured server: a thread per agent
 //! would measure the scheduler.
 
+use model::Timestamp;
+use model::setting::AgentStatus;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
@@ -237,14 +239,18 @@ impl Line {
     /// Prepares the request of a frame in memory.
     fn fill(&mut self, address: SocketAddr, frame: &[u8]) {
         self.request.clear();
+        let now_us = UNIX_EPOCH.elapsed().unwrap().as_micros();
+        let now = Timestamp(i64::try_from(now_us).unwrap());
+        let status = AgentStatus { now, ..AgentStatus::default() };
         write!(
             self.request,
             "POST /v1/batches HTTP/1.1\r\ncontent-length: {}\r\naccept: */*\r\nhost: {address}\r\n\
              content-type: application/x-jobmeter-batches\r\nuser-agent: jobmeter-agent/{}\r\n\
-             x-jobmeter-now: {}\r\nx-jobmeter-config: 0\r\n\r\n",
+             {}: {}\r\n\r\n",
             frame.len(),
             env!("CARGO_PKG_VERSION"),
-            UNIX_EPOCH.elapsed().unwrap().as_micros(),
+            wire::STATUS_HEADER,
+            wire::encode_status(&status),
         )
         .unwrap();
         self.request.extend_from_slice(frame);

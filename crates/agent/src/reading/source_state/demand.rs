@@ -7,6 +7,7 @@ use crate::reading::pace::Pace;
 use crate::reading::plan::SourcePlan;
 use crate::reading::work::{Task, drop_source};
 use model::Timestamp;
+use model::setting::{SourceState, SourceStatus};
 use sources::{RingLimits, SourceError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +15,28 @@ use std::time::Duration;
 /// Maximum length of an error text of a source, in characters.
 const SOURCE_ERROR_CHARS_MAX: usize = 200;
 
-/// Separator between the error texts of one or several sources.
-pub(crate) const BETWEEN: &str = " | ";
-
 /// Truncates a text to `SOURCE_ERROR_CHARS_MAX`.
 fn cut(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(SOURCE_ERROR_CHARS_MAX) {
         text.truncate(end);
     }
     text
+}
+
+fn status(source: &str, state: SourceState, reason: String) -> SourceStatus {
+    SourceStatus { source: source.to_owned(), state, reason: cut(reason) }
+}
+
+/// The status of a source or a part that failed; `None` if the machine lacks it.
+fn failed(source: &str, error: &SourceError) -> Option<SourceStatus> {
+    let (state, reason) = match error {
+        SourceError::Absent(_) => return None,
+        SourceError::Denied { what, grant } => {
+            (SourceState::Denied, format!("{what}; grant {grant}"))
+        }
+        SourceError::Broken(what) => (SourceState::Broken, what.to_string()),
+    };
+    Some(status(source, state, reason))
 }
 
 impl Entry {
@@ -68,35 +82,35 @@ impl Entry {
         }
     }
 
-    fn slow_period(&self) -> Option<String> {
-        let (name, percent, rate) = (self.spec.name, self.percent_max, self.pace.rate());
+    fn slow_period(&self) -> Option<SourceStatus> {
+        let (percent, rate) = (self.percent_max, self.pace.rate());
         let every = self.schedule.period_us() as f64 / 1e6;
-        self.pace.is_throttled().then(|| {
-            format!(
-                "{name} slowed: it uses more than {percent} % of a processor; the agent reads it \
-                 {rate}, every {every} s"
-            )
-        })
+        let reason = format!(
+            "it uses more than {percent} % of a processor; the agent reads it {rate}, every {every} s"
+        );
+        self.pace.is_throttled().then(|| status(self.spec.name, SourceState::Slowed, reason))
     }
 
-    /// Describes why the source or a part of it gives too few samples. Returns `None` if it is disabled, works, or
-    /// if the machine lacks it.
-    pub(crate) fn source_error(&self) -> Option<String> {
+    /// Describes why the source or parts of it give too few samples. The result is empty if the source is disabled or
+    /// works, or if the machine lacks it.
+    pub(crate) fn source_errors(&self) -> Vec<SourceStatus> {
         let name = self.spec.name;
-        let text = match &self.state {
-            _ if !self.enabled => return None,
-            State::Failing(SourceError::Absent(_)) => return None,
+        match &self.state {
+            _ if !self.enabled => Vec::new(),
             State::New | State::Working => {
-                let part = |(part, error)| cut(format!("{name}/{part} {error}"));
-                let source_errors: Vec<_> =
-                    self.slow_period().into_iter().chain(self.parts.wrong().map(part)).collect();
-                return (!source_errors.is_empty()).then(|| source_errors.join(BETWEEN));
+                let part = |(part, error)| failed(&format!("{name}/{part}"), error);
+                self.slow_period().into_iter().chain(self.parts.wrong().filter_map(part)).collect()
             }
-            State::Failing(error) => format!("{name} {error}"),
-            State::Parked => format!("{name} parked: a reading exceeds its time limit"),
-            State::Off => format!("{name} off: it exceeded its time limit {} times", self.parks),
-        };
-        Some(cut(text))
+            State::Failing(error) => failed(name, error).into_iter().collect(),
+            State::Parked => {
+                let reason = "a reading exceeds its time limit".to_owned();
+                vec![status(name, SourceState::Parked, reason)]
+            }
+            State::Off => {
+                let reason = format!("it exceeded its time limit {} times", self.parks);
+                vec![status(name, SourceState::Off, reason)]
+            }
+        }
     }
 
     /// Sets whether the node has no job.

@@ -2,6 +2,9 @@
 
 use super::*;
 use model::setting::OptionSpec;
+use proptest::prelude::*;
+
+const MINUTE: Option<Timestamp> = Some(Timestamp::from_seconds(60));
 
 static OPTIONS: [OptionSpec; 1] =
     [OptionSpec { name: "enabled_too", kind: Kind::Switch, default: "true", help: "" }];
@@ -42,145 +45,177 @@ fn bounds(allow: &[&str]) -> RemoteSettings {
     }
 }
 
-fn read(text: &str, allow: &[&str]) -> RemoteChange {
+fn sources() -> Vec<SourceSettings> {
     let run = SourceSettings { options: &COMMAND, ..source("run") };
     let perf = SourceSettings { options: &EVENTS, ..source("perf") };
     let more = ["cpu", "disk", "memory", "network"].map(source);
-    let sources = [[source("load"), source("cgroup"), run, perf], more].concat();
-    read_remote(
-        text.as_bytes(),
-        Timestamp(0),
-        &mut FirstReceived::default(),
-        &bounds(allow),
-        &usual(),
-        &sources,
-    )
+    [[source("load"), source("cgroup"), run, perf], more].concat()
 }
+
+fn accept(settings: &NodeSettings, allow: &[&str]) -> RemoteChange {
+    let (now, mut received) = (Timestamp(0), FirstReceived::default());
+    accept_settings(settings, now, &mut received, &bounds(allow), &usual(), &sources())
+}
+
+/// Settings, each with its section, and an end of all sections.
+fn settings(entries: &[(&str, &str, SettingValue)], until: Option<Timestamp>) -> NodeSettings {
+    let mut settings = NodeSettings::default();
+    for (section, key, value) in entries {
+        let (part, source) = section.split_once('.').unwrap();
+        let part = if part == "burst" { &mut settings.bursts } else { &mut settings.sources };
+        let changed = part.entry(source.into()).or_default();
+        changed.until = until;
+        changed.values.insert((*key).into(), value.clone());
+    }
+    settings
+}
+
+const fn on(is_on: bool) -> SettingValue {
+    SettingValue::Switch(is_on)
+}
+
+const fn ms(ms: u64) -> SettingValue {
+    SettingValue::Duration(Duration::from_millis(ms))
+}
+
+fn list(texts: &[&str]) -> SettingValue {
+    SettingValue::List(texts.iter().map(|text| (*text).into()).collect())
+}
+
+fn rejected(change: &RemoteChange) -> Vec<(&str, RejectionCode)> {
+    change.rejected.iter().map(|one| (&*one.setting, one.code)).collect()
+}
+
+const NOT_ALLOWED: RejectionCode = RejectionCode::NotAllowed;
+const UNKNOWN: RejectionCode = RejectionCode::Unknown;
+const INVALID: RejectionCode = RejectionCode::Invalid;
 
 #[test]
 fn allowed_changes_are_accepted_for_a_time() {
-    let text = "until = 1970-01-01T00:10:00Z\n[sources.load]\nenabled = false\nperiod = \"1s\"\n";
-    let change = read(text, &["sources", "periods"]);
-    assert_eq!(change.rejected, [""; 0]);
-    let (enabled, period) = (Some(false), Some(Duration::from_secs(1)));
+    let load = [("sources.load", "enabled", on(false)), ("sources.load", "period", ms(1000))];
     let until = Timestamp::from_seconds(600);
+    let change = accept(&settings(&load, Some(until)), &["sources", "periods"]);
+    assert_eq!(change.rejected, []);
+    let (enabled, period) = (Some(false), Some(Duration::from_secs(1)));
     assert_eq!(change.sources["load"], SourceChange { enabled, period, events: None, until });
-    let text = "until = \"2030-01-01\"\n[sources.load]\nenabled = false\n";
-    let change = read(text, &["sources"]);
-    assert_eq!(change.sources["load"].until, Timestamp::from_seconds(3600));
-    assert_eq!(
-        change.rejected,
-        ["server:3:11: shortened to 1970-01-01T01:00:00+00:00: `remote.time_max` is 1h"]
-    );
+    let far = settings(&load[..1], Some(Timestamp::from_seconds(1_893_456_000)));
+    let change = accept(&far, &["sources"]);
+    let hour = Timestamp::from_seconds(3600);
+    assert_eq!(change.sources["load"].until, hour);
+    let shortened = Rejection {
+        setting: "sources.load".to_owned(),
+        code: RejectionCode::Shortened,
+        reason: "`remote.time_max` is 1h".to_owned(),
+        until: Some(hour),
+    };
+    assert_eq!(change.rejected, [shortened]);
+    assert_eq!(accept(&settings(&load, None), &["sources"]).sources["load"].until, hour);
 }
 
 #[test]
 fn each_entry_is_rejected_by_itself() {
-    let text = "server = \"http://evil\"\n[sources.load]\nperiod = \"1ms\"\n[sources.cgroup]\n\
-                enabled = true\nperiod = \"1s\"\nenabled_too = false\n[sources.lod]\nenabled = false\n";
-    let change = read(text, &["periods"]);
+    let wanted = [
+        ("sources.load", "period", ms(1)),
+        ("sources.cgroup", "enabled", on(true)),
+        ("sources.cgroup", "period", ms(1000)),
+        ("sources.cgroup", "enabled_too", on(false)),
+        ("sources.disk", "period", SettingValue::Text("1s".into())),
+        ("sources.lod", "enabled", on(false)),
+    ];
+    let change = accept(&settings(&wanted, None), &["periods"]);
     assert_eq!(change.sources.len(), 1);
     assert_eq!(change.sources["cgroup"].period, Some(Duration::from_secs(1)));
     assert_eq!(change.sources["cgroup"].enabled, None);
-    assert_eq!(
-        change.rejected,
-        [
-            "server:1:1: unknown key `server`",
-            "server:7:1: unknown key `sources.cgroup.enabled_too`; did you mean \
-             `sources.cgroup.enabled`?",
-            "server:8:10: unknown key `sources.lod`; did you mean `sources.load`?",
-            "server:3:10: shorter than `remote.period_min`",
-            "server:5:11: `remote.allow` has no `sources`",
-        ]
-    );
-}
-
-#[test]
-fn the_server_cannot_change_a_source_that_runs_a_program() {
-    let text = "[sources.run]\nenabled = true\nperiod = \"1s\"\ncommand = [\"/bin/sh\"]\n";
-    let change = read(text, &["sources", "periods"]);
-    assert!(change.sources.is_empty(), "{change:?}");
-    assert_eq!(change.rejected.len(), 3, "{change:?}");
-    assert!(change.rejected[1].contains("only the node's own file"), "{change:?}");
-}
-
-#[test]
-fn garbage_changes_nothing() {
-    for text in [&b"\xff\xfe"[..], b"[[[", &[b'#'; TEXT_BYTES_MAX + 1]] {
-        let change = read_remote(
-            text,
-            Timestamp(0),
-            &mut FirstReceived::default(),
-            &bounds(&["sources"]),
-            &usual(),
-            &[source("load")],
-        );
-        assert!(change.sources.is_empty() && !change.rejected.is_empty(), "{change:?}");
+    let mut codes = rejected(&change);
+    codes.sort_unstable();
+    let want = [
+        ("sources.cgroup.enabled", NOT_ALLOWED),
+        ("sources.cgroup.enabled_too", UNKNOWN),
+        ("sources.disk.period", INVALID),
+        ("sources.load.period", NOT_ALLOWED),
+        ("sources.lod", UNKNOWN),
+    ];
+    assert_eq!(codes, want, "{change:?}");
+    let why: Vec<String> = change.rejected.iter().map(ToString::to_string).collect();
+    for part in ["shorter than", "did you mean `load`?", "no `sources`"] {
+        assert!(why.iter().any(|why| why.contains(part)), "{part}: {why:?}");
     }
 }
 
 #[test]
-fn the_node_decides_whether_perf_events_may_change() {
-    let text = "[sources.perf]\nenabled = true\nevents = [\"cache_ll\", \"faults\"]\n";
-    let change = read(text, &["sources", "events"]);
-    assert_eq!(change.rejected, [""; 0]);
-    assert_eq!(change.sources["perf"].events.as_deref(), Some("cache_ll,faults"));
-    let change = read(text, &["sources"]);
-    assert_eq!(change.rejected, ["server:3:10: `remote.allow` has no `events`"]);
-    assert_eq!(change.sources["perf"].events, None);
-    let wrong = "[sources.perf]\nevents = [\"?\"]\n[sources.load]\nevents = [\"a\"]\n";
-    let change = read(wrong, &["events"]);
+fn the_server_cannot_change_a_source_that_runs_a_program() {
+    let wanted = [
+        ("sources.run", "enabled", on(true)),
+        ("sources.run", "period", ms(1000)),
+        ("sources.run", "command", list(&["/bin/sh"])),
+    ];
+    let change = accept(&settings(&wanted, None), &["sources", "periods"]);
     assert!(change.sources.is_empty(), "{change:?}");
-    assert_eq!(change.rejected.len(), 2, "{change:?}");
-    assert!(change.rejected.iter().any(|why| why.contains("`?` is no event")), "{change:?}");
+    assert!(change.rejected.len() == 3 && change.rejected.iter().all(|it| it.code == NOT_ALLOWED));
+}
+
+#[test]
+fn the_node_decides_whether_perf_events_may_change() {
+    let events = ("sources.perf", "events", list(&["cache_ll", "faults"]));
+    let wanted = settings(&[("sources.perf", "enabled", on(true)), events], None);
+    let change = accept(&wanted, &["sources", "events"]);
+    assert_eq!(change.rejected, []);
+    assert_eq!(change.sources["perf"].events.as_deref(), Some("cache_ll,faults"));
+    let change = accept(&wanted, &["sources"]);
+    assert_eq!(rejected(&change), [("sources.perf.events", NOT_ALLOWED)]);
+    assert_eq!(change.sources["perf"].events, None);
+    let wrong =
+        [("sources.perf", "events", list(&["?"])), ("sources.load", "events", list(&["a"]))];
+    let change = accept(&settings(&wrong, None), &["events"]);
+    assert!(change.sources.is_empty(), "{change:?}");
+    let want = [("sources.load.events", UNKNOWN), ("sources.perf.events", INVALID)];
+    assert_eq!(rejected(&change), want);
+    assert!(change.rejected[1].reason.contains("`?` is no event"), "{change:?}");
+}
+
+fn promotions(list: &[(&str, i64)]) -> NodeSettings {
+    let one = |(metric, until): &(&str, i64)| ((*metric).into(), Timestamp::from_seconds(*until));
+    NodeSettings { promotions: list.iter().map(one).collect(), ..NodeSettings::default() }
 }
 
 #[test]
 fn each_promotion_ends_at_its_own_time() {
-    let text = "[[promote]]\nmetric = \"perf_.*\"\nuntil = \"1970-01-01T00:10:00Z\"\n\
-                [[promote]]\nmetric = \"load_1m\"\nuntil = 20\n\
-                [[promote]]\nmetric = \"(\"\nuntil = 20\n\
-                [[promote]]\nmetric = \"x\"\n\
-                [[promote]]\nuntil = 20\n\
-                [[promote]]\nmetric = \"y\"\nuntil = \"soon\"\n\
-                [[promote]]\nmetric = \"z\"\nuntil = \"2030-01-01\"\nwhy = \"so\"\n";
-    let mut change = read(text, &["promotions"]);
+    let wanted = promotions(&[("perf_.*", 600), ("load_1m", 20), ("(", 20), ("z", 1_893_456_000)]);
+    let mut change = accept(&wanted, &["promotions"]);
     let held = |change: &RemoteChange| {
         let all = change.promotions.iter();
         all.map(|one| (one.metric.as_str().to_owned(), one.until.0 / 1_000_000)).collect::<Vec<_>>()
     };
     let of = |name: &str, until| (name.to_owned(), until);
-    assert_eq!(held(&change), [of("perf_.*", 600), of("load_1m", 20), of("z", 3600)]);
-    assert_eq!(change.rejected.len(), 6, "{:#?}", change.rejected);
-    for part in [
-        "shortened to 1970-01-01T01:00:00+00:00",
-        "not a regular",
-        "has no `until`",
-        "without `metric`",
-        "`soon`",
-        "promote.6.why",
-    ] {
-        assert!(change.rejected.iter().any(|why| why.contains(part)), "{part}: {change:#?}");
-    }
+    assert_eq!(held(&change), [of("load_1m", 20), of("perf_.*", 600), of("z", 3600)]);
+    let want = [("promote.(", INVALID), ("promote.z", RejectionCode::Shortened)];
+    assert_eq!(rejected(&change), want);
     assert_eq!(change.next_end(), Some(Timestamp::from_seconds(20)));
     assert!(!change.expire(Timestamp::from_seconds(19)));
     assert!(change.expire(Timestamp::from_seconds(20)));
     assert_eq!(held(&change), [of("perf_.*", 600), of("z", 3600)]);
-    let none = read(text, &["sources"]);
-    assert!(none.promotions.is_empty() && none.rejected.len() > 5, "{none:?}");
+    let none = accept(&wanted, &["sources"]);
+    assert!(none.promotions.is_empty() && none.rejected.len() == 4, "{none:?}");
 }
 
 #[test]
 fn bursts_and_flushes() {
-    let text = "[burst.cpu]\nperiod = \"100ms\"\nflush_on = [\"job_start\"]\nuntil = 60\n\
-                [burst.load]\nkeep = \"10s\"\nuntil = \"2030-01-01\"\n\
-                [burst.disk]\nperiod = \"1ms\"\nuntil = 60\n\
-                [burst.memory]\nkeep = \"2h\"\nuntil = 60\n\
-                [burst.network]\nperiod = \"1s\"\n\
-                [[flush]]\nsource = \"cpu\"\nnumber = 17\n\
-                [[flush]]\nsource = \"no\"\nnumber = 18\n\
-                [[flush]]\nnumber = 18\n";
-    let change = read(text, &["bursts"]);
+    let mut wanted = settings(
+        &[
+            ("burst.cpu", "period", ms(100)),
+            ("burst.cpu", "flush_on", list(&["job_start"])),
+            ("burst.disk", "period", ms(1)),
+            ("burst.memory", "keep", ms(7_200_000)),
+        ],
+        MINUTE,
+    );
+    let far = Some(Timestamp::from_seconds(1_893_456_000));
+    wanted.bursts.extend(settings(&[("burst.load", "keep", ms(10_000))], far).bursts);
+    wanted.bursts.extend(settings(&[("burst.network", "period", ms(1000))], None).bursts);
+    wanted.bursts.extend(settings(&[("burst.cgroup", "x", on(true))], MINUTE).bursts);
+    let flush = |source: &str, number| FlushRequest { source: source.into(), number };
+    wanted.flushes = vec![flush("cpu", 17), flush("no", 18)];
+    let change = accept(&wanted, &["bursts"]);
     let (job_start, job_end) = (true, false);
     let cpu = Burst {
         period: Duration::from_millis(100),
@@ -197,77 +232,96 @@ fn bursts_and_flushes() {
     let want = BTreeMap::from([("cpu".to_owned(), cpu), ("load".to_owned(), load)]);
     assert_eq!(change.bursts, want);
     assert_eq!(change.flushes, [("cpu".to_owned(), 17)]);
-    assert_eq!(change.rejected.len(), 6, "{:#?}", change.rejected);
-    assert!(read(text, &["sources"]).bursts.is_empty());
-    assert_eq!(read(text, &["sources"]).flushes.len(), 1, "the node's own burst can be flushed");
+    let want = [
+        ("burst.cgroup.x", INVALID),
+        ("burst.disk.period", NOT_ALLOWED),
+        ("burst.load", RejectionCode::Shortened),
+        ("burst.memory.keep", INVALID),
+        ("burst.network.until", INVALID),
+        ("flush.no", UNKNOWN),
+    ];
+    assert_eq!(rejected(&change), want);
+    assert!(accept(&wanted, &["sources"]).bursts.is_empty());
+    let own = accept(&wanted, &["sources"]);
+    assert_eq!(own.flushes.len(), 1, "the node's own burst can be flushed");
 }
 
 #[test]
 fn limits_of_a_node() {
-    let mut text = String::new();
-    for number in 0..=PROMOTIONS_MAX {
-        text.push_str(&format!("[[promote]]\nmetric = \"m{number}\"\nuntil = 60\n"));
-    }
+    let names: Vec<String> = (0..=PROMOTIONS_MAX).map(|n| format!("m{n:03}")).collect();
+    let mut wanted = promotions(&names.iter().map(|name| (&**name, 60)).collect::<Vec<_>>());
     for name in ["load", "cgroup", "cpu", "disk", "memory"] {
-        text.push_str(&format!("[burst.{name}]\nuntil = 60\n"));
+        wanted.bursts.insert(name.into(), Override { until: MINUTE, ..Override::default() });
     }
-    let change = read(&text, &["promotions", "bursts"]);
+    let flush = |number| FlushRequest { source: "cpu".into(), number };
+    wanted.flushes = (0..=16).map(flush).collect();
+    let change = accept(&wanted, &["promotions", "bursts"]);
     assert_eq!((change.promotions.len(), change.bursts.len()), (PROMOTIONS_MAX, BURSTS_MAX));
-    assert_eq!(change.rejected.len(), 2, "{:?}", change.rejected);
-    assert!(change.rejected[0].ends_with("`promote` has more than 64 entries"), "{change:?}");
+    assert_eq!(change.flushes.len(), FLUSHES_MAX);
+    let limit = RejectionCode::Limit;
+    let want = [("burst.memory", limit), ("promote.m064", limit), ("flush.cpu", limit)];
+    assert_eq!(rejected(&change), want);
 }
 
 #[test]
 fn expired_changes_are_not_applied() {
-    let perf = [source("load")];
-    let text =
-        b"until = 50\n[sources.load]\nenabled = false\n[[promote]]\nmetric = \"a\"\nuntil = 50\n";
-    let bounds = bounds(&["sources", "promotions"]);
-    let change = read_remote(
-        text,
-        Timestamp::from_seconds(50),
-        &mut FirstReceived::default(),
-        &bounds,
-        &usual(),
-        &perf,
-    );
+    let at = Timestamp::from_seconds(50);
+    let mut wanted = settings(&[("sources.load", "enabled", on(false))], Some(at));
+    wanted.promotions = promotions(&[("a", 50)]).promotions;
+    let (bounds, mut received) = (bounds(&["sources", "promotions"]), FirstReceived::default());
+    let change = accept_settings(&wanted, at, &mut received, &bounds, &usual(), &sources());
     assert!(change.sources.is_empty() && change.promotions.is_empty(), "{change:?}");
     assert_eq!((change.next_end(), change.rejected.len()), (None, 0));
 }
 
-proptest::proptest! {
+fn any_value() -> impl Strategy<Value = SettingValue> {
+    prop_oneof![
+        any::<bool>().prop_map(on),
+        any::<u64>().prop_map(SettingValue::Number),
+        any::<u64>().prop_map(|us| SettingValue::Duration(Duration::from_micros(us))),
+        ".{0,6}".prop_map(|text| SettingValue::Text(text.into())),
+        proptest::collection::vec(".{0,6}".prop_map(Into::into), 0..3).prop_map(SettingValue::List),
+    ]
+}
+
+proptest! {
     #[test]
-    fn no_text_panics(
-        lines in proptest::collection::vec(
-            "(\\[\\[(promote|flush)\\]\\]|\\[burst.(cpu|x)\\]|\\[sources.perf\\]|(metric|until|source|number|period|keep|flush_on|events) = (\"[a-z(*]{0,4}\"|\\[\\]|-?[0-9]{1,20}|\\{\\}))",
-            0..30,
+    fn no_settings_panic(
+        values in proptest::collection::vec(
+            ("(sources|burst)\\.(cpu|perf|run|x)", "(enabled|period|events|keep|flush_on)", any_value()),
+            0..20,
         ),
+        until in proptest::option::of(any::<i64>().prop_map(Timestamp)),
+        metric in "[a-z(*]{0,4}",
     ) {
-        read(&lines.join("\n"), &["promotions", "bursts", "events", "periods"]);
+        let entries: Vec<_> =
+            values.iter().map(|(section, key, value)| (&**section, &**key, value.clone())).collect();
+        let mut wanted = settings(&entries, until);
+        wanted.promotions.insert(metric.into(), until.unwrap_or_default());
+        accept(&wanted, &["promotions", "bursts", "events", "periods"]);
     }
 }
 
-/// The server sends every change again with each new text, with a later end.
+/// The server sends every change again with each new generation, with a later end.
 #[test]
 fn a_change_that_the_server_sends_again_ends_as_at_first() {
-    let load = "[sources.load]\nperiod = \"2s\"\n";
-    let burst = "[burst.cpu]\nuntil = 1970-01-02T00:00:00Z\n";
-    let until = "until = 1970-01-02T00:00:00Z\n";
+    let day = Some(Timestamp::from_seconds(86_400));
+    let load = ("sources.load", "period", ms(2000));
+    let both = settings(&[load.clone(), ("burst.cpu", "keep", ms(60_000))], day);
     let (allowed, mut received) = (bounds(&["periods", "bursts"]), FirstReceived::default());
-    let sources = [source("load"), source("cpu")];
-    let mut read = |text: &str, now: i64| {
+    let mut accept = |wanted: &NodeSettings, now: i64| {
         let now = Timestamp::from_seconds(now);
-        read_remote(text.as_bytes(), now, &mut received, &allowed, &usual(), &sources)
+        accept_settings(wanted, now, &mut received, &allowed, &usual(), &sources())
     };
     let hour = Timestamp::from_seconds(3600);
     for now in [0, 1800, 3599] {
-        let change = read(&[until, load, burst].concat(), now);
+        let change = accept(&both, now);
         assert_eq!((change.sources["load"].until, change.bursts["cpu"].until), (hour, hour));
     }
-    let ended = read(&[until, load, burst].concat(), 3600);
+    let ended = accept(&both, 3600);
     assert!(ended.sources.is_empty() && ended.bursts.is_empty(), "{ended:?}");
     // Withdrawn and requested again, or changed: a new change.
-    read(until, 3700);
-    let again = read(&[until, load].concat(), 3800);
+    accept(&NodeSettings::default(), 3700);
+    let again = accept(&settings(&[load], day), 3800);
     assert_eq!(again.sources["load"].until, Timestamp::from_seconds(7400));
 }

@@ -9,6 +9,7 @@ use crate::sending::outbox::tests::{Bench, bench};
 use config::{AgentConfig, ConfigFile, Given, Raw};
 use model::Cause;
 use model::JobId;
+use model::setting::{Rejection, RejectionCode, UnreadReason, UnreadSource};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::server::WebPkiClientVerifier;
@@ -99,12 +100,13 @@ fn batches_come_with_their_headers_over_one_connection() {
         "content-type: application/x-jobmeter-batches",
         "authorization: bearer s3cret",
         "user-agent: jobmeter-agent/",
-        "x-jobmeter-config: 0",
-        "x-jobmeter-now: 1",
-        "x-jobmeter-wait: 5000000",
+        "x-jobmeter-status: ",
     ] {
         assert!(head.contains(want), "{want} is not in {head}");
     }
+    let status = &posts[0].status;
+    assert!(status.now > Timestamp(0) && !status.stops, "{status:?}");
+    assert_eq!((status.generation, status.wait_us), (0, 5_000_000));
     rig.end();
 }
 
@@ -175,32 +177,37 @@ fn another_token_is_taken_when_the_old_one_is_no_longer_known() {
 fn a_request_of_the_server_is_applied_once_and_its_generation_sent_back() {
     let server = Server::start(Box::new(|number, post| {
         let mut answer = answer(post, AckStatus::Stored);
-        answer.config_generation = 7;
+        answer.generation = 7;
         if number == 0 {
-            answer.config = b"[sources.load]\nperiod = \"1s\"\n".to_vec();
+            answer.settings = b"any bytes".to_vec();
         }
         answer.local_jobs = vec![(JobId::new(12).unwrap(), 1000)];
         Reply::Answer(answer)
     }));
     let rig = Rig::new(&config(&server.url, &[]));
     rig.bench.push(1);
-    let text = b"[sources.load]\nperiod = \"1s\"\n".to_vec();
     let wanted = rig.wanted.recv_timeout(Duration::from_secs(10)).unwrap();
-    assert_eq!(wanted, Wanted::Config { generation: 7, text });
+    assert_eq!(wanted, Wanted::Settings { generation: 7, settings: b"any bytes".to_vec() });
     let jobs = rig.wanted.recv_timeout(Duration::from_secs(10)).unwrap();
     let local = vec![(JobId::new(12).unwrap(), 1000)];
     assert_eq!(jobs, Wanted::Jobs(WantedJobs { local, ..WantedJobs::default() }));
-    let rejected = "line 1: no\nsuch thing".to_owned();
-    rig.orders.send(Order::Generation { generation: 7, rejected }).unwrap();
-    rig.orders.send(Order::Unread("load server".to_owned())).unwrap();
+    let rejected = vec![Rejection {
+        setting: "sources.x".to_owned(),
+        code: RejectionCode::Unknown,
+        reason: "no such source".to_owned(),
+        until: None,
+    }];
+    let source = "load".to_owned();
+    let unread = vec![UnreadSource { source, reason: UnreadReason::Server, optional: Vec::new() }];
+    rig.orders.send(Order::Generation { generation: 7, rejected: rejected.clone() }).unwrap();
+    rig.orders.send(Order::Unread(unread.clone())).unwrap();
     rig.bench.outbox.ring();
     rig.bench.push(2);
     until("the batch", || rig.sent() == 2);
-    let head = server.posts()[1].head.join("\n").to_lowercase();
-    assert!(head.contains("x-jobmeter-config: 7"), "{head}");
-    assert!(head.contains("x-jobmeter-refused: line 1: no?such thing"), "{head}");
-    assert!(head.contains("x-jobmeter-unread: load server"), "{head}");
-    assert!(!server.posts()[0].head.join("\n").to_lowercase().contains("x-jobmeter-unread"));
+    let posts = server.posts();
+    let status = &posts[1].status;
+    assert_eq!((status.generation, &status.rejected, &status.unread), (7, &rejected, &unread));
+    assert_eq!(posts[0].status.unread, []);
     assert!(rig.wanted.try_recv().is_err());
     rig.end();
 }

@@ -3,8 +3,9 @@
 use super::measure::Measure;
 use crate::server::client::Client;
 use config::SpoolSettings;
-use delivery::{Failure, Http, StatusHeaders, Stepped, draw_boot};
+use delivery::{Failure, Http, Stepped, draw_boot};
 use kernel::clock::monotonic_us;
+use model::setting::AgentStatus;
 use model::{DeviceId, JobKey, Origin};
 use sources::Sink;
 use std::time::Duration;
@@ -112,7 +113,7 @@ impl Sender {
     fn post(&mut self) -> bool {
         let Some(delivery) = &mut self.delivery else { return false };
         let Some(sent) = delivery.send(crate::clock(), steady_us()) else { return false };
-        let status = StatusHeaders { now: crate::clock(), ..StatusHeaders::default() };
+        let status = AgentStatus { now: crate::clock(), ..AgentStatus::default() };
         let answer = self.http.post(&sent.body, &status);
         self.failure = failure(&answer).map(|why| format!("sending samples: {why}"));
         self.is_rejected =

@@ -1,7 +1,7 @@
 //! Tests of what the server remembers of agents.
 
 use super::*;
-use axum::http::HeaderName;
+use model::setting::{RejectionCode, SourceState, UnreadReason};
 
 fn node() -> Node {
     Node {
@@ -14,7 +14,7 @@ fn node() -> Node {
         clock_offset_seconds: Some(-9.0),
         agent_version: None,
         config_generation: None,
-        config_rejected: None,
+        config_rejected: Vec::new(),
         source_errors: Vec::new(),
         sources_restricted: Vec::new(),
         series: 0,
@@ -26,68 +26,99 @@ fn node() -> Node {
     }
 }
 
+/// A request with this status.
+fn with(status: AgentStatus) -> Reported {
+    Reported { version: None, status: Some(status) }
+}
+
+fn source(source: &str, state: SourceState, reason: &str) -> SourceStatus {
+    SourceStatus { source: source.to_owned(), state, reason: reason.to_owned() }
+}
+
 #[test]
 fn the_latest_report_of_an_agent() {
     let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());
-    let report_of = |headers: &[(&'static str, &str)]| {
-        let headers = headers
-            .iter()
-            .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
-        agents.met(&n1, &headers.collect(), Timestamp(10_000_000));
+    let report_of = |program: Option<&str>, now: Option<i64>| {
+        let mut headers = HeaderMap::new();
+        if let Some(program) = program {
+            headers.insert(header::USER_AGENT, program.parse().unwrap());
+        }
+        if let Some(now) = now {
+            let status = AgentStatus { now: Timestamp(now), ..AgentStatus::default() };
+            headers.insert(STATUS_HEADER, wire::encode_status(&status).parse().unwrap());
+        }
+        agents.met(&n1, &agents.reported(&headers), Timestamp(10_000_000));
         let mut node = node();
         agents.add_status(&mut node, Timestamp(0));
         (node.agent_version, node.clock_offset_seconds)
     };
     let version = |text: &str| Some(text.to_owned());
-    let all = [("user-agent", "jobmeter-agent/0.1.0"), (NOW, "13500000")];
-    assert_eq!(report_of(&all), (version("0.1.0"), Some(3.5)));
-    assert_eq!(report_of(&[("user-agent", "curl")]), (version("curl"), Some(-9.0)));
-    assert_eq!(report_of(&[(NOW, "x")]), (None, Some(-9.0)));
-    let far_behind = [(NOW, "-9223372036854775808")];
-    assert_eq!(report_of(&far_behind).1, Some(-9.0), "a single request may have waited");
-    assert_eq!(report_of(&far_behind).1, Some(-9_223_372_036_854.775));
+    let all = report_of(Some("jobmeter-agent/0.1.0"), Some(13_500_000));
+    assert_eq!(all, (version("0.1.0"), Some(3.5)));
+    assert_eq!(report_of(Some("curl"), None), (version("curl"), Some(-9.0)));
+    let far_behind = || report_of(None, Some(i64::MIN));
+    assert_eq!(far_behind().1, Some(-9.0), "a single request may have waited");
+    assert_eq!(far_behind().1, Some(-9_223_372_036_854.775));
     // A request delayed by 4 s during the server's startup does not change the offset.
-    assert_eq!(report_of(&[(NOW, "10000000")]).1, Some(0.0));
-    assert_eq!(report_of(&[(NOW, "6000000")]).1, Some(0.0));
+    assert_eq!(report_of(None, Some(10_000_000)).1, Some(0.0));
+    assert_eq!(report_of(None, Some(6_000_000)).1, Some(0.0));
+    let mut headers = HeaderMap::new();
+    headers.insert(STATUS_HEADER, "?".parse().unwrap());
+    assert!(agents.reported(&headers).status.is_none());
+    assert_eq!((agents.malformed.get(), agents.cut.get()), (1, 0));
+    let cut = AgentStatus { cut: 7, ..AgentStatus::default() };
+    headers.insert(STATUS_HEADER, wire::encode_status(&cut).parse().unwrap());
+    agents.reported(&headers);
+    assert_eq!((agents.malformed.get(), agents.cut.get()), (1, 7));
 }
 
 #[test]
 fn an_agent_reports_its_shutdown_and_what_its_sources_lack() {
     let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());
-    let report_of = |name: &'static str, value: &'static str| {
-        let headers = [(HeaderName::from_static(name), value.parse().unwrap())];
-        agents.met(&n1, &headers.into_iter().collect(), Timestamp(0));
+    let report_of = |status: AgentStatus| {
+        agents.met(&n1, &with(status), Timestamp(0));
         let mut node = node();
         agents.add_status(&mut node, Timestamp(0));
         (node.alive, node.stopped, node.source_errors)
     };
-    let (alive, stopped, source_errors) =
-        report_of(SOURCES, "perf denied: counters; grant CAP_PERFMON | exec broken: a: b | x");
-    assert_eq!((alive, stopped, source_errors.len()), (true, false, 2));
-    assert_eq!((&*source_errors[0].source, &*source_errors[0].state), ("perf", "denied"));
-    assert_eq!((&*source_errors[1].source, &*source_errors[1].reason), ("exec", "a: b"));
-    assert_eq!(report_of(STOP, "1"), (false, true, Vec::new()));
-    assert_eq!(report_of(NOW, "1"), (true, false, Vec::new()), "it is back");
+    let sources = vec![
+        source("perf", SourceState::Denied, "counters; grant CAP_PERFMON"),
+        source("exec", SourceState::Broken, "a: b | c"),
+    ];
+    let (alive, stopped, errors) = report_of(AgentStatus { sources, ..AgentStatus::default() });
+    assert_eq!((alive, stopped, errors.len()), (true, false, 2));
+    assert_eq!((&*errors[0].source, &*errors[0].state), ("perf", "denied"));
+    assert_eq!((&*errors[1].source, &*errors[1].reason), ("exec", "a: b | c"));
+    let stops = AgentStatus { stops: true, ..AgentStatus::default() };
+    assert_eq!(report_of(stops), (false, true, Vec::new()));
+    assert_eq!(report_of(AgentStatus::default()), (true, false, Vec::new()), "it is back");
 }
 
 #[test]
 fn what_an_agent_does_not_read_and_why() {
     let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());
-    let report_of = |value: &'static str| {
-        let headers = [(HeaderName::from_static(UNREAD), value.parse().unwrap())];
-        agents.met(&n1, &headers.into_iter().collect(), Timestamp(0));
+    let report_of = |unread: Vec<UnreadSource>| {
+        agents.met(&n1, &with(AgentStatus { unread, ..AgentStatus::default() }), Timestamp(0));
         let mut node = node();
         agents.add_status(&mut node, Timestamp(0));
         let one = |it: RestrictedSource| format!("{} {} {:?}", it.source, it.reason, it.optional);
         node.sources_restricted.into_iter().map(one).collect::<Vec<_>>()
     };
-    let text =
-        "load file | ipmi server | process optional process_io_(a|b).* x{1,3} | x | y later | ";
+    let unread = |source: &str, reason, optional: &[&str]| UnreadSource {
+        source: source.to_owned(),
+        reason,
+        optional: optional.iter().map(|text| (*text).to_owned()).collect(),
+    };
+    let all = vec![
+        unread("load", UnreadReason::File, &[]),
+        unread("ipmi", UnreadReason::Server, &[]),
+        unread("process", UnreadReason::Optional, &["process_io_(a|b).*", "x{1,3}"]),
+    ];
     assert_eq!(
-        report_of(text),
+        report_of(all),
         ["load file []", "ipmi server []", r#"process optional ["process_io_(a|b).*", "x{1,3}"]"#]
     );
-    assert_eq!(report_of(""), [""; 0], "all is read again");
+    assert_eq!(report_of(Vec::new()), [""; 0], "all is read again");
 }
 
 #[test]
@@ -97,10 +128,9 @@ fn that_an_agent_ends_is_news_once_and_known_from_before() {
     let mut before = node();
     agents.add_status(&mut before, Timestamp(0));
     assert_eq!((before.alive, before.stopped), (false, true));
-    let ends: HeaderMap =
-        [(HeaderName::from_static(STOP), "1".parse().unwrap())].into_iter().collect();
-    let runs = HeaderMap::new();
-    let met = |name: &str, headers| agents.met(&origin(name), headers, Timestamp(0));
+    let ends = with(AgentStatus { stops: true, ..AgentStatus::default() });
+    let runs = Reported::default();
+    let met = |name: &str, reported| agents.met(&origin(name), reported, Timestamp(0));
     assert_eq!((met("n1", &ends), met("n1", &runs)), (None, Some(false)));
     assert_eq!((met("n1", &runs), met("n2", &ends)), (None, Some(true)));
     assert_eq!((met("n2", &ends), met("n3", &runs)), (None, None));
@@ -109,18 +139,17 @@ fn that_an_agent_ends_is_news_once_and_known_from_before() {
 #[test]
 fn a_node_is_silent_after_three_of_the_last_reported_periods() {
     let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());
-    let alive = |wait: &'static str, seconds: i64| {
-        let headers = [(HeaderName::from_static(WAIT), wait.parse().unwrap())];
-        agents.met(&n1, &headers.into_iter().collect(), Timestamp(0));
+    let alive = |wait_us: u64, seconds: i64| {
+        agents.met(&n1, &with(AgentStatus { wait_us, ..AgentStatus::default() }), Timestamp(0));
         // Its batches came once a second until now.
         let mut node = Node { last_seen: Some(0.0), period_seconds: Some(1.0), ..node() };
         query::judge(&mut node, Timestamp::from_seconds(seconds));
         agents.add_status(&mut node, Timestamp::from_seconds(seconds));
         (node.alive, node.period_seconds)
     };
-    assert_eq!(alive("20000000", 60), (true, Some(20.0)));
-    assert_eq!(alive("20000000", 61), (false, Some(20.0)));
-    assert_eq!(alive("300000000", 900), (true, Some(300.0)));
+    assert_eq!(alive(20_000_000, 60), (true, Some(20.0)));
+    assert_eq!(alive(20_000_000, 61), (false, Some(20.0)));
+    assert_eq!(alive(300_000_000, 900), (true, Some(300.0)));
     let counted = |second| {
         let all = NodeList::new("n[1-9]").unwrap();
         let AgentCounts { known, reporting } =
@@ -128,7 +157,7 @@ fn a_node_is_silent_after_three_of_the_last_reported_periods() {
         (known, reporting)
     };
     assert_eq!((counted(900), counted(901)), ((1, 1), (1, 0)));
-    for none in ["0", "-5", "x", "90000000000"] {
+    for none in [0, 90_000_000_000, u64::MAX] {
         assert_eq!(alive(none, 6), (true, Some(1.0)), "{none}");
         assert_eq!(alive(none, 7), (false, Some(1.0)), "{none}");
     }
@@ -137,29 +166,29 @@ fn a_node_is_silent_after_three_of_the_last_reported_periods() {
 #[test]
 fn the_last_error_of_a_source_is_remembered_when_it_is_over() {
     let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());
-    let report = |second: i64, text: Option<&str>| {
-        let header = |text: &str| (HeaderName::from_static(SOURCES), text.parse().unwrap());
-        let at = Timestamp::from_seconds(second);
-        agents.met(&n1, &text.map(header).into_iter().collect(), at);
+    let report = |second: i64, sources: &[SourceStatus]| {
+        let status = AgentStatus { sources: sources.to_vec(), ..AgentStatus::default() };
+        agents.met(&n1, &with(status), Timestamp::from_seconds(second));
     };
+    let broken = |name: &str, why: &str| source(name, SourceState::Broken, why);
     let last = |source: &str| {
         let last = agents.last_error("n1", source)?;
         Some((last.error.state, last.error.reason, last.at.seconds()))
     };
-    let report_of = |why: &str, at: f64| Some(("broken".to_owned(), why.to_owned(), at));
-    report(1, Some("exec broken: a"));
-    report(2, Some("exec broken: a"));
+    let report_of = |why: &str, at: f64| Some((SourceState::Broken, why.to_owned(), at));
+    report(1, &[broken("exec", "a")]);
+    report(2, &[broken("exec", "a")]);
     assert_eq!(last("exec"), report_of("a", 2.0), "it lasts");
-    report(3, Some("exec broken: b | perf broken: c"));
+    report(3, &[broken("exec", "b"), broken("perf", "c")]);
     assert_eq!((last("exec"), last("perf")), (report_of("b", 3.0), report_of("c", 3.0)));
-    report(4, None);
-    report(5, None);
+    report(4, &[]);
+    report(5, &[]);
     assert_eq!(
         (last("exec"), last("perf"), last("cpu")),
         (report_of("b", 3.0), report_of("c", 3.0), None)
     );
     for round in 0..100 {
-        report(round, Some(&format!("s{round} off: x")));
+        report(round, &[source(&format!("s{round}"), SourceState::Off, "x")]);
     }
     assert_eq!(agents.known.lock().unwrap()[&n1].ended.len(), SOURCES_MAX);
 }
@@ -167,23 +196,21 @@ fn the_last_error_of_a_source_is_remembered_when_it_is_over() {
 #[test]
 fn what_an_agent_took_of_its_settings() {
     let (agents, n1) = (Agents::default(), Origin::new("n1").unwrap());
-    let report_of = |generation: &'static str, rejected: Option<&str>| {
-        let mut headers = HeaderMap::new();
-        headers.insert(GENERATION, generation.parse().unwrap());
-        if let Some(rejected) = rejected {
-            headers.insert(REJECTED, rejected.parse().unwrap());
-        }
-        agents.met(&n1, &headers, Timestamp(0));
+    let report_of = |reported: Reported| {
+        agents.met(&n1, &reported, Timestamp(0));
         let mut node = node();
         agents.add_status(&mut node, Timestamp(0));
         (node.config_generation, node.config_rejected)
     };
-    let why = "sources.disk.period_ms: 10ms is below 1s".to_owned();
-    assert_eq!(report_of("3", Some(&why)), (Some(3), Some(why)));
-    let long = "x".repeat(REJECTED_CHARS_MAX + 1);
-    assert_eq!(report_of("3", Some(&long)).1, Some("x".repeat(REJECTED_CHARS_MAX)));
-    assert_eq!(report_of("4", None), (Some(4), None));
-    assert_eq!(report_of("-1", None), (None, None));
+    let applies =
+        |generation, rejected| with(AgentStatus { generation, rejected, ..AgentStatus::default() });
+    let (setting, reason) = ("sources.disk.period".to_owned(), "10ms is below 1s".to_owned());
+    let (code, until) = (RejectionCode::NotAllowed, None);
+    let rejection = Rejection { setting: setting.clone(), code, reason: reason.clone(), until };
+    let shown = SettingRejection { setting, code: "not_allowed".to_owned(), reason };
+    assert_eq!(report_of(applies(3, vec![rejection])), (Some(3), vec![shown]));
+    assert_eq!(report_of(applies(4, Vec::new())), (Some(4), Vec::new()));
+    assert_eq!(report_of(Reported::default()), (None, Vec::new()));
 }
 
 #[test]
@@ -213,8 +240,8 @@ fn silent_agents_are_evicted_for_others_and_reporting_ones_never() {
     // The table itself: whoever finds no room is counted.
     *agents.known.lock().unwrap() =
         (0..100_000).map(|n| (origin(n), Agent { seen: at(60), ..Agent::default() })).collect();
-    assert_eq!(agents.met(&origin(100_000), &HeaderMap::new(), at(60)), None);
+    assert_eq!(agents.met(&origin(100_000), &Reported::default(), at(60)), None);
     assert_eq!(counts(&agents), (3, 1));
-    agents.met(&origin(100_000), &HeaderMap::new(), at(90_000));
+    agents.met(&origin(100_000), &Reported::default(), at(90_000));
     assert_eq!(counts(&agents), (3 + 1563, 1));
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use config::{ConfigFile, Given, Raw};
+use model::setting::{SourceState, SourceStatus};
 
 /// Makes readings that each cost the given processor time.
 fn readings(bench: &mut Bench, count: u32, cpu_us: i64) {
@@ -27,17 +28,22 @@ fn every_step_of_a_source_that_costs_too_much_is_reported_and_its_return() {
 
     // 900 ms per reading: with 16 s between two readings the source stays below a tenth of a processor.
     readings(&mut bench, 7, 900_000);
-    assert_eq!(bench.sampler.source_errors(), "");
+    assert_eq!(bench.sampler.source_errors(), []);
     readings(&mut bench, 1, 900_000);
+    let slowed = |bench: &Bench| {
+        let mut errors = bench.sampler.source_errors();
+        let SourceStatus { source, state, reason } = errors.remove(0);
+        assert_eq!((&*source, state, errors.len()), ("first", SourceState::Slowed, 0));
+        reason
+    };
     assert_eq!(
-        bench.sampler.source_errors(),
-        "first slowed: it uses more than 10 % of a processor; the agent reads it half as often, \
-         every 2 s"
+        slowed(&bench),
+        "it uses more than 10 % of a processor; the agent reads it half as often, every 2 s"
     );
     readings(&mut bench, 100, 900_000);
-    assert!(bench.sampler.source_errors().ends_with("reads it a sixteenth as often, every 16 s"));
+    assert!(slowed(&bench).ends_with("reads it a sixteenth as often, every 16 s"));
     readings(&mut bench, 4 * 64, 1_000);
-    assert_eq!(bench.sampler.source_errors(), "");
+    assert_eq!(bench.sampler.source_errors(), []);
     assert_eq!(bench.sampler.entries[0].schedule.period_us(), Timestamp::SECOND);
 
     let text = std::fs::read_to_string(&file).unwrap();

@@ -14,7 +14,7 @@ fn node(device: &str, alive: bool, jobs: &[&str]) -> api::Node {
         clock_offset_seconds: None,
         agent_version: None,
         config_generation: None,
-        config_rejected: None,
+        config_rejected: Vec::new(),
         source_errors: Vec::new(),
         sources_restricted: Vec::new(),
         series: 9,
