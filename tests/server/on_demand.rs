@@ -62,7 +62,7 @@ fn a_period_reaches_a_running_agent_within_a_tick_and_ends_by_itself() {
     let period = ["set", "--nodes", "dahu-[1-32]", "--source", "load", "--period", "200ms"];
     let out = done(&server, &[&period[..], &["--for", "12s"]].concat());
     let answered = now();
-    assert!(out.contains("for 1 node that reports"), "{out}");
+    assert!(out.contains("for 1 reporting node"), "{out}");
     let first = until("samples at the new rate", Duration::from_secs(10), || {
         let times = times(&server, "dahu-7", "load_1m");
         times.windows(2).find(|pair| pair[1] - pair[0] < 0.5).map(|pair| pair[0])
@@ -239,7 +239,7 @@ fn a_flush_sends_what_a_burst_kept_and_nothing_before() {
     let close = |times: &[f64]| times.windows(2).filter(|pair| pair[1] - pair[0] < 0.5).count();
     assert_eq!(close(&times(&server, "n1", "load_1m")), 0, "it is kept, not sent");
     let out = done(&server, &["flush", "--nodes", "n[1-2]", "--source", "load"]);
-    assert!(out.contains("for 1 node that reports"), "{out}");
+    assert!(out.contains("for 1 reporting node"), "{out}");
     let sent = until("what was kept", Duration::from_secs(15), || {
         let times = times(&server, "n1", "load_1m");
         (close(&times) >= 20).then(|| close(&times))

@@ -48,7 +48,7 @@ pub use samples::{
     Explanation, Last, LastError, Range, RangeSeries, Sender, SeriesInfo, SqlQuery, TIME_COLUMNS,
 };
 pub use text::columns::{MORE, columns};
-pub use text::csv::csv_cell;
+pub use text::csv::{csv_cell, csv_text};
 pub use text::json::to_json;
 pub use time::{TimeError, parse_time, parse_zone};
 pub use totals::{Coverage, SilentNode, TotalOrigin};

@@ -262,6 +262,11 @@ fn a_given_file_must_exist() {
     assert!(load_server(&given(ConfigFile::Default(missing.clone()), NOTHING, &[])).is_ok());
     let errors = load_server(&given(ConfigFile::Given(missing), NOTHING, &[])).unwrap_err();
     assert!(errors.to_string().starts_with("/no/such/file.toml: "), "{errors}");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("f.toml");
+    std::fs::write(&file, b"plain = \"\xff\"\n").unwrap();
+    let errors = load_server(&given(ConfigFile::Given(file), NOTHING, &[])).unwrap_err();
+    assert!(errors.to_string().ends_with("cannot be read; it is no text in UTF-8"), "{errors}");
 }
 
 #[test]

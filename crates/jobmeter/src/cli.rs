@@ -1,8 +1,8 @@
 //! The command line: commands, options and arguments. The options of a command stand beside the command.
 
-use crate::{change, look, manual, measure, node, operate};
+use crate::{change, complete, look, manual, measure, node, operate};
 use clap::builder::{NonEmptyStringValueParser, ValueParser};
-use clap::{Arg, Command, Subcommand};
+use clap::{Arg, Command, Subcommand, ValueHint};
 use std::ffi::OsString;
 
 #[cfg(test)]
@@ -76,6 +76,7 @@ fn with_rules(arg: Arg) -> Arg {
         && arg.get_value_parser().possible_values().is_none();
     // Otherwise an unset variable in a script would count as an omitted value.
     let arg = if is_text { arg.value_parser(NonEmptyStringValueParser::new()) } else { arg };
+    let arg = if is_text && is_word(&arg) { arg.value_hint(ValueHint::Other) } else { arg };
     let is_time =
         arg.get_value_names().is_some_and(|names| names.iter().any(|name| name == "TIME"));
     // The parser of times reports the error of a negative one.
@@ -86,6 +87,16 @@ fn with_rules(arg: Arg) -> Arg {
         "last" => arg.long_help(format!("{help}, such as 30s, 5m or 1h30m")),
         _ => arg,
     }
+}
+
+/// Whether an option's value is neither a file nor completed by the server: shells offer files for a value without a hint.
+fn is_word(arg: &Arg) -> bool {
+    let is_file = arg
+        .get_value_names()
+        .is_some_and(|names| names.iter().any(|name| matches!(&**name, "FILE" | "DIR")));
+    arg.get_value_hint() == ValueHint::Unknown
+        && !is_file
+        && arg.get_long().is_some_and(|name| !complete::has_values(name))
 }
 
 /// Formats of a time.

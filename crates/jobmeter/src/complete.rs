@@ -164,6 +164,11 @@ fn of_server(client: &Client, kind: &str) -> anyhow::Result<Vec<String>> {
     })
 }
 
+/// Whether the server completes the values of an option.
+pub(crate) fn has_values(option: &str) -> bool {
+    of(&OPTIONS, option).is_some()
+}
+
 /// Adds completion of values from the server to a shell's script.
 pub(crate) fn with_values(shell: Shell, script: &str) -> String {
     match shell {
@@ -283,6 +288,20 @@ fn fish(script: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_are_not_completed_as_files() {
+        let bash = script(Shell::Bash);
+        let completion = |option: &str| {
+            let (_, rest) = bash.split_once(&format!("                --{option})\n")).unwrap();
+            rest.lines().next().unwrap().trim().to_owned()
+        };
+        for option in ["user", "cluster"] {
+            assert_eq!(completion(option), "COMPREPLY=(\"${cur}\")", "{option}");
+        }
+        assert!(completion("root").contains("compgen -f"), "a folder");
+        assert!(completion("token-file").contains("compgen -f"), "a file");
+    }
 
     fn script(shell: Shell) -> String {
         let mut script = Vec::new();

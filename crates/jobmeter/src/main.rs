@@ -18,9 +18,10 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, FromArgMatches as _};
 use cli::Commands;
 use complete::ValuesArgs;
-use config::paths;
+use config::{ConfigErrors, Origin, paths};
 use delivery::wall as clock;
 use kernel::Root;
+use measure::run::options::RunArgs;
 use model::DeviceId;
 use server::client::Client;
 use std::ffi::OsString;
@@ -63,7 +64,7 @@ fn rejected(mut error: clap::Error) -> ExitCode {
     drop_misleading_tips(&mut error);
     let printed = if error.use_stderr() {
         // The message repeats arguments, which may contain any byte.
-        let text = error.render().to_string();
+        let text = server::plain::short_words(&error.render().to_string());
         write!(io::stderr(), "{}", server::plain::plain_lines(&text))
     } else {
         error.print().and_then(|()| io::stdout().flush())
@@ -131,6 +132,7 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         // These commands describe the programs, and read no settings.
         Commands::Completions(args) => manual::completions(args, cli::command()),
         Commands::Man(args) => manual::man(args, cli::command()),
+        Commands::Run(args) => run(args, matches),
         _ => execute(&command, matches, &client_config(matches)?),
     }
 }
@@ -150,6 +152,40 @@ fn client_config(matches: &ArgMatches) -> anyhow::Result<config::ClientConfig> {
     Ok(config)
 }
 
+/// `jobmeter run`. A faulty settings file, or a faulty file that it names, does not stop the command: it runs without a
+/// server.
+fn run(args: &RunArgs, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
+    let defaults = || config::Given {
+        file: config::ConfigFile::None,
+        environment: &|_| None,
+        flags: Vec::new(),
+    };
+    let (config, mut failure) = match client_config(matches) {
+        Err(error) if is_of_file(&error) => (config::load_client(&defaults())?.config, Some(error)),
+        loaded => (loaded?, None),
+    };
+    config::log::set(&config.log, clock).context("opening the log")?;
+    let with = |settings| client(settings);
+    let client = match with(&config.client_settings) {
+        Err(error) => {
+            failure = Some(error);
+            with(&config::load_client(&defaults())?.config.client_settings)?
+        }
+        client => client?,
+    };
+    if let Some(error) = &failure {
+        server::plain::note(&format!("{error:#}; the command runs without a server")).ok();
+    }
+    measure::run::run(&client, failure.is_none(), args, &device()?)
+}
+
+/// Whether an error of the settings is one of their file, not of a flag or a variable.
+fn is_of_file(error: &anyhow::Error) -> bool {
+    let is_of_file =
+        |error: &config::ConfigError| matches!(error.place, Origin::File { .. } | Origin::Default);
+    error.downcast_ref::<ConfigErrors>().is_some_and(|errors| errors.0.iter().all(is_of_file))
+}
+
 /// Executes a command that has settings.
 fn execute(
     command: &Commands,
@@ -164,7 +200,6 @@ fn execute(
             return operate::up::up(args, matches.get_count("verbose"), settings);
         }
         Commands::Server { arguments } => return program(arguments),
-        Commands::Run(args) => return measure::run::run(&client()?, args, &device()?),
         Commands::Jobs(args) => return look::jobs::jobs(&client()?, args),
         Commands::Job(args) => look::job::job(&client()?, args, &device()?),
         Commands::Nodes(args) => return look::nodes_command::nodes(&client()?, args),
@@ -188,7 +223,7 @@ fn execute(
         Commands::Backup(args) => operate::backup::backup(args),
         Commands::Check(args) => return operate::check::check(args),
         Commands::Verify(args) => return operate::verify::verify(args),
-        Commands::Completions(_) | Commands::Man(_) => Ok(()),
+        Commands::Completions(_) | Commands::Man(_) | Commands::Run(_) => Ok(()),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

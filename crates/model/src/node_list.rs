@@ -99,16 +99,25 @@ impl NodeList {
 
     /// The names, if all are plain; `None` if one has brackets or a star.
     pub fn plain(&self) -> Option<Vec<&str>> {
-        let names = self.names.iter().map(|parts| match parts.as_slice() {
-            [Part::Text(text)] => Some(&**text),
-            _ => None,
-        });
-        names.collect()
+        self.names.iter().map(|parts| plain(parts)).collect()
+    }
+
+    /// The plain names, without brackets and stars.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().filter_map(|parts| plain(parts))
     }
 
     /// The list as written.
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+}
+
+/// The text of a name without brackets and stars.
+fn plain(parts: &[Part]) -> Option<&str> {
+    match parts {
+        [Part::Text(text)] => Some(text),
+        _ => None,
     }
 }
 

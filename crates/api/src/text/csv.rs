@@ -14,15 +14,32 @@ pub fn csv_cell(text: &str) -> Cow<'_, str> {
         true => Cow::Owned(text.replace(dirty, "\u{fffd}")),
         false => Cow::Borrowed(text),
     };
-    match text.starts_with(FORMULA) {
+    match is_formula(&text) {
         true => Cow::Owned(format!("'{text}")),
         false => text,
     }
 }
 
+/// The text of a cell of [`csv_cell`], without its apostrophe.
+pub fn csv_text(cell: &str) -> &str {
+    cell.strip_prefix('\'').filter(|text| is_formula(text)).unwrap_or(cell)
+}
+
+/// Whether a text begins like a formula, or like the cell of one: every apostrophe of [`csv_cell`] can be removed again.
+fn is_formula(text: &str) -> bool {
+    text.trim_start_matches('\'').starts_with(FORMULA)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cell_has_its_text() {
+        for text in ["=1", "'=1", "''-x", "'a", "a", "", "'"] {
+            assert_eq!(csv_text(&csv_cell(text)), text);
+        }
+    }
 
     #[test]
     fn no_text_cell_begins_a_formula_or_holds_control_characters() {

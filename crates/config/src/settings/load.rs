@@ -8,7 +8,7 @@ use model::nearest;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, Metadata};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -340,9 +340,22 @@ fn file_text(file: &ConfigFile, errors: &mut Vec<ConfigError>) -> Option<FileTex
     };
     match read() {
         Ok(text) => Some(text),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound && !must => None,
+        Err(e) if e.kind() == ErrorKind::NotFound && !must => None,
         Err(e) => {
-            let what = format!("{}: {e}", path.display());
+            let advice = match e.kind() {
+                ErrorKind::PermissionDenied => {
+                    "; let this user read it (chmod, chown), or name another file with --config"
+                }
+                ErrorKind::InvalidData => "; it is no text in UTF-8",
+                ErrorKind::NotFound if must => "; name another file with --config",
+                _ => "",
+            };
+            // The standard library's text for other bytes names its own functions.
+            let why = match e.kind() {
+                ErrorKind::InvalidData => "cannot be read".to_owned(),
+                _ => e.to_string(),
+            };
+            let what = format!("{}: {why}{advice}", path.display());
             errors.push(ConfigError { place: Origin::Default, what });
             None
         }

@@ -61,7 +61,20 @@ fn shown(raw: &Raw) -> String {
         Raw::One(text) => text.clone(),
         Raw::Many(texts) => format!("[{}]", texts.join(", ")),
     };
+    let text = without_password(&text);
     format!("`{}`", text.chars().take(SHOWN_MAX).collect::<String>())
+}
+
+/// A URL without its user and password; any other text unchanged.
+fn without_password(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let authority = rest.split('/').next().unwrap_or_default();
+    match authority.rsplit_once('@') {
+        Some((secret, _)) => {
+            format!("{scheme}://***{}", rest.get(secret.len()..).unwrap_or_default())
+        }
+        None => text.to_owned(),
+    }
 }
 
 /// Most characters of a value in a message.
@@ -218,6 +231,9 @@ impl ServerUrl {
         let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
         let rest = rest.ok_or_else(|| want("starting with http:// or https://"))?;
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if authority.contains('@') {
+            return Err(want("without a user and a password; `token_file` authenticates"));
+        }
         let (host, port) = host_and_port(authority);
         if !is_host(host) {
             return Err(want("with the name or the IP address of a host"));
@@ -317,8 +333,9 @@ mod tests {
                 "a port from 1 to 65535",
                 &["http://h:99999", "http://h:0", "http://h:", "http://h:+1"],
             ),
-            ("a port from 1 to 65535", &["http://[::1]:x", "https://h:65536/x", "http://u:p@h"]),
-            ("of a host", &["http://", "http:///x", "http://:80", "http://a b", "http://u@h:1"]),
+            ("a port from 1 to 65535", &["http://[::1]:x", "https://h:65536/x"]),
+            ("without a user", &["http://u:p@h", "http://u@h:1"]),
+            ("of a host", &["http://", "http:///x", "http://:80", "http://a b"]),
             (
                 "of a host",
                 &["http://[::1", "http://[h]", "http://::1", "http://-h", "http://h:1:2"],
@@ -330,6 +347,8 @@ mod tests {
                 assert!(error.contains(lacking), "{text}: {error}");
             }
         }
+        let error = ServerUrl::from_raw(&Raw::One("http://u:p@h/x".to_owned())).unwrap_err();
+        assert!(error.starts_with("is `http://***@h/x`; "), "{error}");
     }
 
     #[test]

@@ -5,10 +5,10 @@ use crate::output::options::{JsonOption, ListFormat};
 use crate::output::show::{self, Table};
 use crate::output::times::{duration, machine, machine_value};
 use crate::server::client::{Client, escape};
-use crate::server::plain::{note, plain_lines};
+use crate::server::plain::{self, note, plain_lines};
 use anyhow::{Context, bail};
 use std::io::{self, BufWriter, Write};
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::AsFd as _;
 
 /// Creates, lists and revokes tokens for programs on other machines
 #[derive(clap::Args, Debug)]
@@ -85,7 +85,7 @@ fn create(client: &Client, args: &CreateToken) -> anyhow::Result<()> {
     if new.expires_in_seconds == Some(0) {
         bail!("--for: a token must be valid for 1s at least; write 12h or 30d");
     }
-    if is_closed(io::stdout().as_fd()) {
+    if plain::is_closed(io::stdout().as_fd()) {
         bail!("standard output is closed: the token cannot be printed, and none was created");
     }
     let made: api::CreatedToken = client.post("/api/v1/tokens", &new)?;
@@ -114,18 +114,6 @@ fn create(client: &Client, args: &CreateToken) -> anyhow::Result<()> {
         writeln!(io::stderr(), "{}", plain_lines(&line)).ok();
     }
     Ok(())
-}
-
-/// Whether an output was closed at program start. In this case it is `/dev/null`, which the standard library
-/// opened for reading and writing.
-fn is_closed(output: BorrowedFd<'_>) -> bool {
-    let of =
-        |stat: &rustix::fs::Stat| (stat.st_rdev, rustix::fs::FileType::from_raw_mode(stat.st_mode));
-    let null = rustix::fs::stat("/dev/null").ok();
-    let own = rustix::fs::fstat(output).ok();
-    let flags = rustix::fs::fcntl_getfl(output).ok();
-    let is_null = own.zip(null).is_some_and(|(own, null)| of(&own) == of(&null));
-    own.is_none() || is_null && flags.is_none_or(|flags| flags.contains(rustix::fs::OFlags::RDWR))
 }
 
 fn tokens(client: &Client, format: ListFormat) -> anyhow::Result<()> {
@@ -178,7 +166,7 @@ fn revoke(client: &Client, args: &RevokeToken) -> anyhow::Result<()> {
         writeln!(out, "{}", machine_value(serde_json::to_value(&token)?))?;
         return Ok(());
     }
-    writeln!(out, "token {} of `{}` is good no more", token.id, token.scope)?;
+    writeln!(out, "token {} of `{}` is revoked", token.id, token.scope)?;
     Ok(())
 }
 

@@ -17,25 +17,34 @@ use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-/// Exit code of a flush that matches no known node.
+/// Exit code of a change that names an unknown node or metric.
 const NOTHING: u8 = 1;
 
 /// `jobmeter set`.
 pub(crate) fn set(client: &Client, args: &SetArgs) -> anyhow::Result<ExitCode> {
     csv_needs_list(args.format, args.list)?;
     let (mut out, json) = (BufWriter::new(io::stdout().lock()), args.format.json);
+    let mut code = ExitCode::SUCCESS;
     if args.list {
         list(client, args.format, &mut out)?;
     } else if let Some(number) = args.undo {
         let undone: ChangeReceipt = client.delete(&format!("/api/v1/settings/{number}"))?;
-        change_error(json, &mut out, &undone, "is undone")?;
+        receipt(json, &mut out, &undone, ("change", "is undone"))?;
     } else {
         let set = wanted(args)?;
         let made: ChangeReceipt = client.post("/api/v1/settings", &set)?;
-        change_error(json, &mut out, &made, "holds")?;
+        code = receipt(json, &mut out, &made, ("change", "is active"))?;
+        let unknown = match made.nodes_known {
+            0 => Vec::new(),
+            _ => nothing_matches::unknown_nodes(client, &set.nodes)?,
+        };
+        unknown.iter().try_for_each(|line| note(line))?;
+        if !unknown.is_empty() {
+            code = ExitCode::from(NOTHING);
+        }
     }
     out.flush()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(code)
 }
 
 /// The change that the options describe.
@@ -206,7 +215,7 @@ pub(crate) fn flush(client: &Client, args: &FlushArgs) -> anyhow::Result<ExitCod
     let now = api::FlushNow { nodes: nodes.clone(), source: source.clone() };
     let made: ChangeReceipt = client.post("/api/v1/flushes", &now)?;
     let mut out = io::stdout().lock();
-    let code = change_error(args.format.json, &mut out, &made, "is requested")?;
+    let code = receipt(args.format.json, &mut out, &made, ("flush", "is requested"))?;
     let rejected = nothing_matches::rejected_bursts(client, nodes, source);
     if !rejected.is_empty() {
         note(&format!("none of these nodes has a burst of {source} to send"))?;
@@ -246,7 +255,7 @@ pub(crate) fn promote(client: &Client, args: &PromoteArgs) -> anyhow::Result<Exi
     if let Some(number) = args.undo {
         let ended: ChangeReceipt =
             client.delete(&format!("{PATH}/{}", escape(&number.to_string())))?;
-        change_error(json, &mut out, &ended, "is ended")?;
+        receipt(json, &mut out, &ended, ("promotion", "is ended"))?;
         out.flush()?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -275,11 +284,12 @@ pub(crate) fn promote(client: &Client, args: &PromoteArgs) -> anyhow::Result<Exi
         write_promoted(&promoted, &Times::of(client)?, &mut out)?;
     }
     out.flush()?;
-    if !is_list {
-        let lines = nothing_matches::of_promotions(client, &promoted)?;
-        lines.iter().try_for_each(|line| note(line))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let lines = match is_list {
+        true => Vec::new(),
+        false => nothing_matches::of_promotions(client, &promoted)?,
+    };
+    lines.iter().try_for_each(|line| note(line))?;
+    Ok(ExitCode::from(if lines.is_empty() { 0 } else { NOTHING }))
 }
 
 fn write_promoted(promoted: &[Promoted], times: &Times, out: &mut impl Write) -> io::Result<()> {
@@ -307,11 +317,12 @@ fn write_promoted(promoted: &[Promoted], times: &Times, out: &mut impl Write) ->
     Ok(())
 }
 
-fn change_error(
+/// Writes the receipt of a change: for how many nodes it is.
+fn receipt(
     json: bool,
     out: &mut impl Write,
     one: &ChangeReceipt,
-    what: &str,
+    (kind, state): (&str, &str),
 ) -> anyhow::Result<ExitCode> {
     let ChangeReceipt { id, nodes_known, nodes_reporting, nodes_full } = one;
     let code = ExitCode::from(if *nodes_known == 0 { NOTHING } else { 0 });
@@ -321,23 +332,21 @@ fn change_error(
     }
     let silent = match nodes_known.saturating_sub(*nodes_reporting) {
         0 => String::new(),
-        silent => format!(" and {silent} silent nodes"),
+        silent => format!(" and {}", show::counted(silent, "silent node")),
     };
-    writeln!(out, "{id} {what}, for {}{silent}", reporting(*nodes_reporting))?;
+    let reporting = show::counted(*nodes_reporting, "reporting node");
+    writeln!(out, "{kind} {id} {state}, for {reporting}{silent}")?;
     if *nodes_full > 0 {
         note(&format!(
-            "{nodes_full} nodes have reached their limits and do not receive all of it: `jobmeter \
-             set --list` shows the nodes and settings, and `jobmeter set --undo` ends a change"
+            "{} at their limits do not receive all of it: `jobmeter set --list` shows the nodes \
+             and settings, and `jobmeter set --undo` ends a change",
+            show::counted(*nodes_full, "node")
         ))?;
     }
     if *nodes_known == 0 {
         note("no node of that name has reported since the server started")?;
     }
     Ok(code)
-}
-
-fn reporting(nodes: u64) -> String {
-    if nodes == 1 { "1 node that reports".to_owned() } else { format!("{nodes} nodes that report") }
 }
 
 #[cfg(test)]

@@ -8,6 +8,8 @@ use model::NodeList;
 
 /// Why a node does not read a metric before its promotion.
 const OPTIONAL: &str = "optional";
+/// Most unknown nodes that are named.
+const NAMED_MAX: usize = 10;
 
 /// Messages for new promotions without a known metric, a node that has reported, or a metric that needs
 /// promotion.
@@ -54,10 +56,19 @@ pub(super) fn of_promotions(client: &Client, promoted: &[Promoted]) -> anyhow::R
     Ok(lines)
 }
 
+/// Messages for the names of a list that are no known node; ranges and stars are not checked.
+pub(super) fn unknown_nodes(client: &Client, list: &str) -> anyhow::Result<Vec<String>> {
+    let Ok(list) = NodeList::new(list) else { return Ok(Vec::new()) };
+    let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
+    let is_known = |name: &str| nodes.iter().any(|node| node.device == name);
+    let unknown = list.names().filter(|name| !is_known(name)).take(NAMED_MAX);
+    Ok(unknown.map(|name| format!("no node `{name}` has reported")).collect())
+}
+
 /// The promotions that were made, by their IDs.
 fn made(promoted: &[Promoted]) -> String {
     let ids: Vec<String> = promoted.iter().map(|one| one.id.to_string()).collect();
-    format!("promotion {} holds", ids.join(", "))
+    format!("promotion {} is active", ids.join(", "))
 }
 
 /// Whether a node has an unread optional metric with one of these names. A node that has not reported its

@@ -5,10 +5,13 @@ use crate::output::options::ListFormat;
 use crate::output::show::Table;
 use crate::output::times::{Times, is_instant, machine, parameter};
 use crate::server::client::{Client, path};
+use crate::server::plain::note;
 use std::io::{self, BufWriter, Write};
 
 /// Maximum length of a changed value in a row, in characters; `--json` prints the whole value.
 const CHARS_MAX: usize = 100;
+/// Default number of entries of the server.
+const LISTED: usize = 1000;
 
 /// Lists changes by users, and staff's reads of others' jobs; for administrators and staff
 #[derive(clap::Args, Debug)]
@@ -32,7 +35,7 @@ pub(crate) struct AuditArgs {
     /// Only entries within this time before now
     #[arg(long, value_name = "TIME")]
     last: Option<String>,
-    /// Most entries, the newest first, up to 10000 [default: 1000]
+    /// Most entries: the newest ones, in the order of time; up to 10000 [default: 1000]
     #[arg(long, value_name = "N")]
     limit: Option<String>,
     #[command(flatten)]
@@ -55,25 +58,28 @@ pub(crate) fn audit(client: &Client, args: &AuditArgs) -> anyhow::Result<()> {
         ],
     );
     let mut out = BufWriter::new(io::stdout().lock());
-    if csv_rows::written(
-        args.format.csv,
-        &api::columns::<api::AuditEntry>(),
-        || client.text(&path, "application/json"),
-        &mut out,
-    )? {
-        return Ok(());
-    }
-    if args.format.json {
-        writeln!(out, "{}", machine(&client.text(&path, "application/json")?))?;
-        return Ok(out.flush()?);
-    }
-    let lines: Vec<api::AuditEntry> = client.get(&path)?;
-    if let Some(actor) = args.actor.as_deref().filter(|_| lines.is_empty()) {
+    let body = client.text(&path, "application/json")?;
+    let lines: Vec<api::AuditEntry> = client.understood(&path, &body)?;
+    let columns = api::columns::<api::AuditEntry>();
+    if csv_rows::written(args.format.csv, &columns, || Ok(body.clone()), &mut out)? {
+        // The note on missing entries follows.
+    } else if args.format.json {
+        writeln!(out, "{}", machine(&body))?;
+    } else if let Some(actor) = args.actor.as_deref().filter(|_| lines.is_empty()) {
         writeln!(out, "{}", nothing_by(actor))?;
     } else {
         write(&lines, &times, &mut out)?;
     }
-    Ok(out.flush()?)
+    out.flush()?;
+    let limit = args.limit.as_deref().map_or(Ok(LISTED), str::parse);
+    if limit.is_ok_and(|limit| lines.len() >= limit) {
+        let count = lines.len();
+        note(&format!(
+            "these are the newest {count} entries; there may be older ones: raise --limit, or restrict the time with \
+             --until"
+        ))?;
+    }
+    Ok(())
 }
 
 fn nothing_by(actor: &str) -> String {

@@ -1,5 +1,8 @@
 //! Commands that query samples: get, sql.
 
+mod passed;
+
+use crate::look::explain_missing;
 use crate::look::first_sample::first_sample;
 use crate::output::blank_rows::BlankRows;
 use crate::output::options::ListFormat;
@@ -14,6 +17,7 @@ use crate::server::streamed::Streamed;
 use anyhow::Context as _;
 use jiff::tz::TimeZone;
 use model::Timestamp;
+use passed::pass;
 use std::io::{self, BufWriter, IsTerminal as _, Read, Write};
 use std::process::ExitCode;
 
@@ -26,6 +30,8 @@ const LAST: &str = "5m";
 const TIME_COLUMN: usize = 0;
 /// Exit code for a query about an unknown name, or without a sample.
 const UNKNOWN: u8 = 1;
+/// A metric that every job with a cgroup has.
+const METRIC_OF_JOBS: &str = "cgroup_memory_bytes";
 
 /// Prints the samples of a node or a job
 #[derive(clap::Args, Debug, Default)]
@@ -34,7 +40,7 @@ pub(crate) struct GetArgs {
     /// Only samples of this device; several, separated by commas
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Only samples of this job
+    /// Only samples of this job, and of its nodes while it ran
     #[arg(long, value_name = "[CLUSTER:]ID")]
     job: Option<String>,
     /// Only this metric; several, separated by commas [default: all]
@@ -140,7 +146,7 @@ pub(crate) fn get(client: &Client, args: &GetArgs) -> anyhow::Result<ExitCode> {
     if unknown.is_empty() {
         unknown.push(match job.filter(|_| args.summary) {
             Some(job) => no_window(job),
-            None => no_samples(client, args, span, &times),
+            None => return report_missing(&no_samples(client, args, span, &times)?),
         });
     }
     report_missing(&unknown)
@@ -155,7 +161,18 @@ fn report_missing(missing: &[String]) -> anyhow::Result<ExitCode> {
 }
 
 /// The message for known names without samples: since when there are samples, or the command that explains them.
-fn no_samples(client: &Client, args: &GetArgs, span: Span, times: &Times) -> String {
+fn no_samples(
+    client: &Client,
+    args: &GetArgs,
+    span: Span,
+    times: &Times,
+) -> anyhow::Result<Vec<String>> {
+    if let (Some(job), None) = (&args.job, &args.metric) {
+        let silent = explain_missing::silent_nodes_of(client, job)?;
+        if !silent.is_empty() {
+            return Ok(silent);
+        }
+    }
     // Without a start, the server takes `LAST` before the end.
     let start = || span.to.map(|to| to.plus(-300 * Timestamp::SECOND));
     let from = span.from.or_else(|| start().filter(|_| args.job.is_none()));
@@ -174,16 +191,18 @@ fn no_samples(client: &Client, args: &GetArgs, span: Span, times: &Times) -> Str
     };
     let (from, to) = (at("from", span.from), at("to", span.to));
     if let Some(first) = first {
-        return format!("no sample{what}{from}{to}: the first one is from {}", times.show(first));
+        let first = times.show(first);
+        return Ok(vec![format!("no sample{what}{from}{to}: the first one is from {first}")]);
     }
-    let why = match &args.metric {
+    let of_job = args.job.as_ref().map(|_| METRIC_OF_JOBS);
+    let why = match args.metric.as_deref().or(of_job) {
         Some(metric) => {
             let options = [of("--device", &args.device), of("--job", &args.job)].concat();
             format!("jobmeter explain {metric}{options}")
         }
         None => "jobmeter nodes".to_owned(),
     };
-    format!("no samples{what}{from}{to}; `{why}` explains why")
+    Ok(vec![format!("no samples{what}{from}{to}; `{why}` explains why")])
 }
 
 /// The times of a job: from the start of its first run to the end of its last one, or to now.
@@ -389,7 +408,11 @@ fn print(
     let mut out = BufWriter::new(io::stdout().lock());
     let any = match format {
         Format::Table => print_table(body, &mut out, |place, cell| {
-            if columns.contains(&place) { times.show_text(cell) } else { cell.to_owned() }
+            if columns.contains(&place) {
+                times.show_text(cell)
+            } else {
+                api::csv_text(cell).to_owned()
+            }
         })?,
         Format::Csv if io::stdout().is_terminal() => {
             pass(body, &mut UtcTimes::csv(Plain::new(&mut out), columns))?.lines > 1
@@ -447,36 +470,6 @@ fn print_table(
         table.write(out)?;
     }
     Ok(rows > 0)
-}
-
-/// Amount of text passed on.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct BytesPassed {
-    lines: u64,
-    /// Number of non-blank bytes.
-    marks: u64,
-}
-
-/// Passes a streamed text on.
-fn pass(mut body: impl Read, out: &mut impl Write) -> io::Result<BytesPassed> {
-    let (mut passed, mut piece) = (BytesPassed::default(), vec![0; 64 << 10]);
-    loop {
-        let length = match body.read(&mut piece) {
-            Ok(0) => {
-                out.flush()?;
-                return Ok(passed);
-            }
-            Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let piece = piece.get(..length).unwrap_or_default();
-        out.write_all(piece)?;
-        for byte in piece {
-            passed.lines += u64::from(*byte == b'\n');
-            passed.marks += u64::from(!byte.is_ascii_whitespace());
-        }
-    }
 }
 
 #[cfg(test)]

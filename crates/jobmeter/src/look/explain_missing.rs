@@ -1,7 +1,8 @@
 //! Explains why a node has no series of a metric, from the state of the metric's source there.
 
 use crate::node::describe;
-use crate::server::client::{Client, path};
+use crate::server::client::{Client, escape, path};
+use crate::server::name_suggestions::words;
 use config::MetricPattern;
 use model::NodeList;
 use model::setting::Kind;
@@ -20,35 +21,71 @@ pub(crate) fn source_of(metric: &str) -> Option<&'static SourceSpec> {
     describe::all().filter(is_of_nodes).find(has)
 }
 
-/// Explains why these devices have no series of one of the metric's names, in one sentence each. Without
-/// devices: all nodes.
+/// Explains why these devices, or the nodes of a job, have no series of one of the metric's names, in one sentence
+/// each. Without devices and a job: all nodes.
 pub(crate) fn why(
     client: &Client,
-    devices: Option<&str>,
+    (devices, job): (Option<&str>, Option<&str>),
     (metric, during): (&str, &str),
     spec: &SourceSpec,
 ) -> anyhow::Result<Vec<String>> {
-    let named: Option<Vec<&str>> = devices
-        .map(|list| list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect());
+    let named: Option<Vec<String>> = match (devices, job) {
+        (Some(list), _) => Some(words(Some(list)).map(str::to_owned).collect()),
+        (None, Some(job)) => Some(nodes_of(client, job)?),
+        (None, None) => None,
+    };
     let mut nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
-    nodes.retain(|node| named.as_ref().is_none_or(|named| named.contains(&&*node.device)));
+    let mut lines = match (job, &named) {
+        (Some(job), Some(named)) => without_reports(job, named, &nodes),
+        _ => Vec::new(),
+    };
+    nodes.retain(|node| {
+        named.as_ref().is_none_or(|named| named.contains(&node.device))
+            && (job.is_none() || node.last_seen.is_some())
+    });
     let more = nodes.len().saturating_sub(NODES_MAX);
     nodes.truncate(NODES_MAX);
     let list: Vec<&str> = nodes.iter().map(|node| &*node.device).collect();
     if list.is_empty() {
-        return Ok(Vec::new());
+        return Ok(lines);
     }
     let parameters = [("metric", Some(WORKING.to_owned())), ("device", Some(list.join(",")))];
     let last_values: Vec<api::Last> = client.get(&path("/api/v1/last", &parameters))?;
     let is_requested = Overrides::of(client, nodes.iter())?;
-    let mut lines: Vec<String> = nodes
-        .iter()
-        .map(|node| of_node(node, &last_values, &is_requested, (metric, during), spec))
-        .collect();
+    let of_node = |node| of_node(node, &last_values, &is_requested, (metric, during), (spec, job));
+    lines.extend(nodes.iter().map(of_node));
     if more > 0 {
         lines.push(format!("{more} more nodes; --device names one"));
     }
     Ok(lines)
+}
+
+/// The nodes of a job.
+fn nodes_of(client: &Client, job: &str) -> anyhow::Result<Vec<String>> {
+    let report: api::JobReport = client.get(&format!("/api/v1/jobs/{}", escape(job)))?;
+    Ok(report.job.devices)
+}
+
+/// Why a job has no samples at all: nodes of it that never reported.
+pub(crate) fn silent_nodes_of(client: &Client, job: &str) -> anyhow::Result<Vec<String>> {
+    let named = nodes_of(client, job)?;
+    if named.is_empty() {
+        return Ok(vec![format!("job {job} has no node yet")]);
+    }
+    let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
+    Ok(without_reports(job, &named, &nodes))
+}
+
+fn without_reports(job: &str, named: &[String], nodes: &[api::Node]) -> Vec<String> {
+    let line = |device: &String| match nodes.iter().find(|node| node.device == *device) {
+        Some(node) if node.last_seen.is_some() => None,
+        Some(_) => Some(format!(
+            "{device}: this node has never reported, so nothing of job {job} was measured there; \
+             start jobmeter-agent on it"
+        )),
+        None => Some(format!("{device}: no node of this name that is visible to you has reported")),
+    };
+    named.iter().filter_map(line).take(NODES_MAX).collect()
 }
 
 /// For each series: the setting, change or promotion because of which its node no longer reads it, if any.
@@ -162,7 +199,7 @@ fn of_node(
     last_values: &[api::Last],
     parameters: &Overrides,
     (metric, during): (&str, &str),
-    spec: &SourceSpec,
+    (spec, job): (&SourceSpec, Option<&str>),
 ) -> String {
     let (device, source) = (&node.device, spec.name);
     if let Some(why) = unread(node, parameters, metric, spec) {
@@ -181,6 +218,13 @@ fn of_node(
         None => format!(
             "{device}: source {source} is not read: the agent's settings disable it, or it is \
              optional and not promoted (`jobmeter promote {metric} --nodes {device}`)"
+        ),
+        Some(working) if working > 0.0 && job.is_some() => format!(
+            "{device}: source {source} works, but has no {metric} of job {} {during}: the job has no \
+             cgroup there, it ended before the first reading ({}), the node lacks the data, or the \
+             metric is optional and not promoted",
+            job.unwrap_or_default(),
+            describe::every(spec)
         ),
         Some(working) if working > 0.0 => format!(
             "{device}: source {source} works, but has no {metric} {during}: the node lacks the \

@@ -3,9 +3,10 @@
 use crate::output::options::JsonOption;
 use crate::output::times::{Times, machine, machine_value};
 use crate::server::client::{Client, escape};
-use crate::server::plain::note;
+use crate::server::plain::{self, note};
 use anyhow::{Context, bail};
 use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd as _;
 
 /// Maximum nodes in the registration of a job.
 const NODES_MAX: usize = 65_536;
@@ -113,6 +114,11 @@ pub(crate) fn job(client: &Client, args: &JobArgs, device: &str) -> anyhow::Resu
 
 fn start(client: &Client, args: &StartArgs, device: &str) -> anyhow::Result<()> {
     crate::output::names::devices(args.device.as_deref())?;
+    if plain::is_closed(io::stdout().as_fd()) {
+        bail!(
+            "standard output is closed: the job's ID cannot be printed, and no job was registered"
+        );
+    }
     let registered: api::Registered = match &args.id {
         Some(id) => client.post("/api/v1/jobs", &job_update(id, args, device)?)?,
         None => {
@@ -158,6 +164,12 @@ fn start(client: &Client, args: &StartArgs, device: &str) -> anyhow::Result<()> 
 fn job_update(id: &str, args: &StartArgs, device: &str) -> anyhow::Result<api::JobUpdate> {
     let wrong = || format!("`{id}` is not a scheduler's job; write CLUSTER:ID, such as site:42");
     let (cluster, number) = id.split_once(':').with_context(wrong)?;
+    if cluster.eq_ignore_ascii_case(model::ClusterId::LOCAL) {
+        bail!(
+            "`{id}`: the server assigns the IDs of local jobs; omit the ID, or write the cluster of a \
+             scheduler, such as site:42"
+        );
+    }
     let nodes = args.nodes.as_deref().or(args.device.as_deref()).unwrap_or(device);
     let nodes = model::expand_hosts(&nodes.replace(['\n', ' '], ","), NODES_MAX);
     // A node file lists each node once per allocated core.

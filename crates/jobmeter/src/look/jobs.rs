@@ -13,12 +13,14 @@ use std::process::ExitCode;
 const NODES_SHOWN: usize = 4;
 /// Exit code for disagreements between schedulers and nodes.
 const DISAGREE: u8 = 1;
+/// Exit code for an unknown name in a filter.
+const UNKNOWN: u8 = 1;
 /// Maximum length of a list with the usage of its jobs.
 const WITH_USAGE_MAX: usize = 1000;
 /// Default number of jobs per page.
 const LISTED: usize = 50;
 
-/// Lists jobs, newest first
+/// Lists jobs, newest first; exit code 1 if no job has a name of a filter
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: jobmeter jobs --account physics --state failed")]
 pub(crate) struct JobsArgs {
@@ -117,19 +119,24 @@ pub(crate) fn jobs(client: &Client, args: &JobsArgs) -> anyhow::Result<ExitCode>
         unknown = crate::server::name_suggestions::filters(client, &filters)?;
         unknown.iter().try_for_each(|line| note(line))?;
     }
+    let code = ExitCode::from(if unknown.is_empty() { 0 } else { UNKNOWN });
+    let is_full = limit.parse().is_ok_and(|limit: usize| jobs.len() >= limit);
+    let next = jobs.last().and_then(place).filter(|_| is_full);
     let mut out = BufWriter::new(io::stdout().lock());
-    if csv_rows::written(
-        args.format.csv,
-        &api::columns::<api::Job>(),
-        || Ok(body.clone()),
-        &mut out,
-    )? {
-        return Ok(ExitCode::SUCCESS);
-    }
+    let columns = api::columns::<api::Job>();
+    let is_csv = csv_rows::written(args.format.csv, &columns, || Ok(body.clone()), &mut out)?;
     if args.format.json {
         writeln!(out, "{}", machine(&body))?;
         out.flush()?;
-        return Ok(ExitCode::SUCCESS);
+    }
+    if is_csv || args.format.json {
+        if let Some(place) = next {
+            let count = jobs.len();
+            note(&format!(
+                "these are the newest {count} jobs at most; there may be more: raise --limit, or add --after {place}"
+            ))?;
+        }
+        return Ok(code);
     }
     let is_narrowed = filters.iter().any(|(_, value)| value.is_some());
     if jobs.is_empty() && (is_narrowed || span != [("start", None), ("end", None)]) {
@@ -137,12 +144,10 @@ pub(crate) fn jobs(client: &Client, args: &JobsArgs) -> anyhow::Result<ExitCode>
         if unknown.is_empty() {
             writeln!(out, "no job that is visible to you matches these options")?;
         }
-        return Ok(out.flush().map(|()| ExitCode::SUCCESS)?);
+        return Ok(out.flush().map(|()| code)?);
     }
     write_jobs(&jobs, &times, &mut out)?;
-    if let Some(place) = jobs.last().and_then(place)
-        && limit.parse().is_ok_and(|limit: usize| jobs.len() >= limit)
-    {
+    if let Some(place) = next {
         writeln!(out, "there may be more jobs; add --after {place}")?;
     }
     out.flush()?;

@@ -113,7 +113,8 @@ pub(crate) fn nodes(client: &Client, args: &NodesArgs) -> anyhow::Result<ExitCod
         ]);
     }
     if table.is_empty() {
-        writeln!(out, "no node has reported; on each: jobmeter-agent --server URL")?;
+        let me: api::Me = client.get("/api/v1/me")?;
+        writeln!(out, "{}", no_node(&me))?;
     } else {
         table.write(&mut out)?;
     }
@@ -131,6 +132,14 @@ pub(crate) fn nodes(client: &Client, args: &NodesArgs) -> anyhow::Result<ExitCod
     }
     out.flush()?;
     Ok(code)
+}
+
+/// The message for an empty list of nodes.
+fn no_node(me: &api::Me) -> &'static str {
+    if me.sees_nodes == "own" {
+        return "no node is visible to you: this server shows users only the nodes of their own running jobs";
+    }
+    "no node has reported; on each: jobmeter-agent --server URL"
 }
 
 /// `jobmeter nodes --forget`.
@@ -308,7 +317,7 @@ fn lacking(
     if explained.is_empty() {
         let narrowed = too_narrow(client, args, interval)?;
         return match narrowed.is_empty() {
-            true => why_none(client, device, metrics, interval.during),
+            true => why_none(client, (device, args.job.as_deref()), metrics, interval.during),
             false => Ok(narrowed),
         };
     }
@@ -316,7 +325,8 @@ fn lacking(
         name_suggestions::names(client, device.clone().filter(|list| list.contains(',')), None)?;
     let has = |metric: &&str| explained.iter().any(|one| *one.series.metric == **metric);
     for metric in name_suggestions::words(Some(metrics)).filter(|metric| !has(metric)) {
-        lines.extend(why_none(client, device.clone(), metric, interval.during)?);
+        let selected = (device.clone(), args.job.as_deref());
+        lines.extend(why_none(client, selected, metric, interval.during)?);
     }
     lines.sort_unstable();
     lines.dedup();
@@ -338,33 +348,37 @@ fn too_narrow(
     if !labels.is_empty() && !series(args.job.clone())?.is_empty() {
         return Ok(vec![format!("no series of {metric} has the label {}", labels.join(", "))]);
     }
-    let Some(job) = args.job.as_deref().filter(|job| *job != "none") else { return Ok(Vec::new()) };
+    if args.job.as_deref().is_none_or(|job| job == "none") {
+        return Ok(Vec::new());
+    }
     let all = series(None)?;
-    Ok(match &*all {
-        [] => Vec::new(),
-        all if all.iter().all(|one| one.series.job.is_none()) => {
-            vec![format!("{metric} is a metric of nodes, not of jobs; omit --job")]
-        }
-        _ => vec![format!("no samples of {metric} of job {job} {}", interval.during)],
+    Ok(match !all.is_empty() && all.iter().all(|one| one.series.job.is_none()) {
+        true => vec![format!("{metric} is a metric of nodes, not of jobs; omit --job")],
+        false => Vec::new(),
     })
 }
 
 /// Explains why no series matches: an unknown name, or the state of the metric's source on the nodes.
 fn why_none(
     client: &Client,
-    device: Option<String>,
+    (device, job): (Option<String>, Option<&str>),
     metrics: &str,
     during: &str,
 ) -> anyhow::Result<Vec<String>> {
+    let job = job.filter(|job| *job != "none");
     let mut lines = name_suggestions::names(client, device.clone(), None)?;
     for metric in name_suggestions::words(Some(metrics)) {
         lines.extend(match explain_missing::source_of(metric) {
-            Some(spec) => explain_missing::why(client, device.as_deref(), (metric, during), spec)?,
+            Some(spec) => {
+                let selected = (device.as_deref(), job);
+                explain_missing::why(client, selected, (metric, during), spec)?
+            }
             None => name_suggestions::names(client, None, Some(metric.to_owned()))?,
         });
     }
     if lines.is_empty() {
-        lines.push(format!("no samples of such series {during}"));
+        let of_job = job.map_or_else(String::new, |job| format!(" of job {job}"));
+        lines.push(format!("no samples of {metrics}{of_job} {during}"));
     }
     Ok(lines)
 }
@@ -393,7 +407,9 @@ fn write(
         "source",
         match (&one.source, one.source_errors) {
             (Some(source), Some(errors)) if errors > 0.0 => {
-                format!("{source}, which failed {} times {during}", show::count(errors))
+                let times =
+                    if errors == 1.0 { "once" } else { &*format!("{} times", show::count(errors)) };
+                format!("{source}, which failed {times} {during}")
             }
             (Some(source), _) if source == "agent" => "the agent itself".to_owned(),
             (Some(source), _) if source == "run" => "`jobmeter run` itself".to_owned(),

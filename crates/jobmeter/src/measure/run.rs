@@ -80,8 +80,13 @@ struct Job {
     give_up_us: u64,
 }
 
-/// Runs the command and prints its report.
-pub(crate) fn run(client: &Client, args: &RunArgs, device: &str) -> anyhow::Result<ExitCode> {
+/// Runs the command and prints its report. Without a server (`has_server`), the job has no ID, and `client` is not used.
+pub(crate) fn run(
+    client: &Client,
+    has_server: bool,
+    args: &RunArgs,
+    device: &str,
+) -> anyhow::Result<ExitCode> {
     let words = &args.command;
     let device = DeviceId::new(args.device.as_deref().unwrap_or(device))?;
     let name = args.name.clone().unwrap_or_else(|| base_name(words));
@@ -100,7 +105,11 @@ pub(crate) fn run(client: &Client, args: &RunArgs, device: &str) -> anyhow::Resu
     let client = &client.limited(REQUEST);
     let start = crate::clock();
     let mut left_out = Vec::new();
-    let (id, server) = register(client, &name, &device, start).unwrap_or_else(|unknown| {
+    let registered = match has_server {
+        true => register(client, &name, &device, start),
+        false => Err("a job ID from the server: the settings are not valid".to_owned()),
+    };
+    let (id, server) = registered.unwrap_or_else(|unknown| {
         left_out.push(unknown);
         Default::default()
     });
@@ -318,8 +327,9 @@ fn follow(
             if !is_reported {
                 is_reported = true;
                 note(&format!(
-                    "the command ended with {}; waiting for {alive} processes that it started (Ctrl-C ends the wait)",
-                    shown_end(exit_code)
+                    "the command ended with {}; waiting for {} that it started (Ctrl-C ends the wait)",
+                    shown_end(exit_code),
+                    if alive == 1 { "1 process".to_owned() } else { format!("{alive} processes") }
                 ))
                 .ok();
             }

@@ -1,5 +1,6 @@
 //! The configuration of this node's agent, for commands that read what the agent would read.
 
+use crate::server::plain::note;
 use agent::SourcePlan;
 use config::{AgentConfig, ConfigErrors, ConfigFile, Given, paths};
 use std::path::PathBuf;
@@ -13,6 +14,23 @@ pub(crate) struct AgentFile {
 }
 
 impl AgentFile {
+    /// The agent's settings. If they are invalid, reports the errors and returns the defaults.
+    pub(crate) fn read_or_defaults(&self) -> anyhow::Result<AgentConfig> {
+        let (shown, loaded) = self.read();
+        let errors = match loaded {
+            Ok(config) => return Ok(config),
+            Err(errors) => errors,
+        };
+        let list: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
+        note(&format!(
+            "the agent's settings are not valid: {}; the following results use the defaults \
+             (`jobmeter check {} --for agent` shows all errors)",
+            list.join("; "),
+            shown.display()
+        ))?;
+        Ok(defaults()?)
+    }
+
     /// The path and the result of loading the agent's settings: from the file of `--agent` or the agent's
     /// default file, and from the environment.
     pub(crate) fn read(&self) -> (PathBuf, Result<AgentConfig, ConfigErrors>) {

@@ -132,7 +132,8 @@ fn settings(spec: &SourceSpec) -> Vec<(String, Setting)> {
     settings.into_iter().filter_map(named).collect()
 }
 
-fn every(spec: &SourceSpec) -> String {
+/// How often an agent reads a source.
+pub(crate) fn every(spec: &SourceSpec) -> String {
     match spec.every {
         Every::Tick => "at every tick".to_owned(),
         Every::AtLeast(time) => format!("every {} s at most", time.as_secs_f64()),

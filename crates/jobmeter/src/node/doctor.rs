@@ -110,6 +110,9 @@ pub(crate) fn doctor(args: &DoctorArgs, device: &str) -> anyhow::Result<ExitCode
         Some(text) => crate::output::times::duration("for", text)?,
         None => MEASURE,
     };
+    if time.is_zero() {
+        anyhow::bail!("--for: nothing can be measured in no time; write 5s or 1m");
+    }
     let probed_machine = ProbedMachine::new(root_of(args.root.as_deref())?, device)?;
     let (config, settings) = settings(&args.agent)?;
     let plan = agent::plan(&config, None).map_err(anyhow::Error::msg)?;

@@ -1,17 +1,18 @@
 //! `jobmeter sources`: lists what this node can measure, and the permissions that are missing.
 
-use crate::node::agent_file::AgentFile;
+use crate::node::agent_file::{AgentFile, why_off};
 use crate::node::describe::{self, ManualFormat};
-use crate::node::probe::{Probe, ProbedMachine, SourceState};
+use crate::node::probe::{Probe, ProbedMachine, SourceState, State};
 use crate::output::csv_rows;
 use crate::output::options::{JsonOption, ListFormat};
 use crate::output::show::Table;
+use agent::SourcePlan;
 use anyhow::{Context as _, bail};
 use cgroups::Jobs;
 use kernel::Root;
 use model::Timestamp;
 use serde::Serialize;
-use sources::{Options, SOURCES, SourceSpec};
+use sources::SourceSpec;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,7 +28,7 @@ const COLUMNS: [&str; 6] = ["source", "state", "cpu_seconds", "metrics", "reason
 struct Line {
     /// Source, or `source/part`.
     source: String,
-    /// `ok`, `absent`, `denied` or `broken`.
+    /// `ok`, `absent`, `denied`, `broken` or `off`.
     state: &'static str,
     /// What is missing, and how to enable it.
     reason: String,
@@ -46,6 +47,8 @@ pub(crate) struct SourcesArgs {
     /// Show the manual of this source and its state on this node; with --json only the state
     #[arg(value_name = "NAME")]
     name: Option<String>,
+    #[command(flatten)]
+    agent: AgentFile,
     /// A recorded machine instead of this one
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
@@ -92,10 +95,11 @@ pub(crate) fn sources(args: &SourcesArgs, device: &str) -> anyhow::Result<()> {
     }
     let probed_machine = ProbedMachine::new(root_of(args.root.as_deref())?, device)?;
     let ListFormat { json, csv } = args.format;
-    let mut sources = SOURCES.to_vec();
+    let config = args.agent.read_or_defaults()?;
+    let mut sources = agent::plan(&config, None).map_err(anyhow::Error::msg)?.sources;
     if let Some(name) = &args.name {
         let spec = find(name)?;
-        sources.retain(|one| one.name == spec.name);
+        sources.retain(|one| one.spec.name == spec.name);
         if !json && !csv {
             describe::describe(spec, ManualFormat::Terminal, &mut out)?;
             // The agent's own metrics, and those of `jobmeter run`, cannot be read here.
@@ -107,7 +111,8 @@ pub(crate) fn sources(args: &SourcesArgs, device: &str) -> anyhow::Result<()> {
             out.flush()?;
         }
     }
-    let lines = probe(&sources, &probed_machine);
+    let find = agent::discovery(&config).map_err(anyhow::Error::msg)?;
+    let lines = probe(&sources, find, &probed_machine);
     if csv_rows::written(
         csv,
         &COLUMNS.map(str::to_owned),
@@ -146,10 +151,14 @@ pub(crate) fn find(name: &str) -> anyhow::Result<&'static SourceSpec> {
     }
 }
 
-/// Opens and reads sources twice; the second reading gives the cost of a tick.
-fn probe(sources: &[&'static SourceSpec], probed_machine: &ProbedMachine) -> Vec<Line> {
-    let jobs = jobs_of(&probed_machine.root, cgroups::Config::default(), crate::clock());
-    sources.iter().flat_map(|spec| probe_one(spec, probed_machine, &jobs)).collect()
+/// Opens and reads enabled sources twice; the second reading gives the cost of a tick.
+fn probe(
+    sources: &[SourcePlan],
+    find: cgroups::Config,
+    probed_machine: &ProbedMachine,
+) -> Vec<Line> {
+    let jobs = jobs_of(&probed_machine.root, find, crate::clock());
+    sources.iter().flat_map(|source| probe_one(source, probed_machine, &jobs)).collect()
 }
 
 /// The jobs that an agent with these discovery settings finds on the machine.
@@ -159,8 +168,14 @@ pub(crate) fn jobs_of(root: &Root, find: cgroups::Config, now: Timestamp) -> Job
     jobs
 }
 
-fn probe_one(spec: &'static SourceSpec, probed_machine: &ProbedMachine, jobs: &Jobs) -> Vec<Line> {
-    let mut probe = Probe::open(spec, &Options::defaults(spec.options), probed_machine);
+fn probe_one(source: &SourcePlan, probed_machine: &ProbedMachine, jobs: &Jobs) -> Vec<Line> {
+    let spec = source.spec;
+    if !source.enabled {
+        let (state, reason) = (State::Off.word(), why_off(source));
+        let source = spec.name.to_owned();
+        return vec![Line { source, state, reason, metrics: 0, samples: 0, cpu_seconds: None }];
+    }
+    let mut probe = Probe::open(spec, &source.options, probed_machine);
     let mut cost = None;
     for _ in 0..2 {
         cost = probe.read(probed_machine, jobs, BUDGET);

@@ -2,7 +2,8 @@
 
 use crate::operate::verify::data_dir;
 use crate::output::options::JsonOption;
-use anyhow::Context as _;
+use crate::output::show::counted;
+use anyhow::{Context as _, bail};
 use config::paths::{AUDIT_FILE, AUDIT_OF_USERS_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
 use rustix::fs::{Gid, Mode, Uid};
 use std::fs::{self, Permissions};
@@ -35,14 +36,11 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     config::paths::outside_of_stores(to).map_err(anyhow::Error::msg)?;
     // During the copy, nobody else can read it.
     rustix::process::umask(Mode::from_bits_truncate(0o077));
-    if let Err(error) = fs::create_dir(to) {
-        let what = match error.kind() {
-            ErrorKind::AlreadyExists => {
-                format!("{} already exists; choose a new folder with --to", to.display())
-            }
-            _ => format!("making {}", to.display()),
-        };
-        return Err(anyhow::Error::from(error).context(what));
+    match fs::create_dir(to) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            bail!("{} already exists; choose a new folder with --to", to.display())
+        }
+        made => made.with_context(|| format!("making {}", to.display()))?,
     }
     // The registry comes first. Nodes report again a job that the samples contain and the registry lacks. They
     // do not report again a job that ended after its last sample.
@@ -63,9 +61,12 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     }
     writeln!(
         io::stdout().lock(),
-        "{}: {blocks} blocks of {samples} samples and {segments} log segments, {bytes} bytes; \
+        "{}: {} of {} and {}, {bytes} bytes; \
          start a server with it as --data to use it",
-        to.display()
+        to.display(),
+        counted(blocks, "block"),
+        counted(samples, "sample"),
+        counted(segments, "log segment")
     )?;
     if archived > 0 {
         writeln!(

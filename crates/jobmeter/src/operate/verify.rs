@@ -1,6 +1,7 @@
 //! `jobmeter verify`: checks a server's data folder without changing it.
 
 use crate::output::options::JsonOption;
+use crate::output::show::counted;
 use anyhow::{Context, bail};
 use config::paths::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, STORE_DIR};
 use serde::Serialize;
@@ -125,11 +126,14 @@ fn answer(verified: Verified) -> Answer {
 fn write_findings(verified: &Verified, out: &mut impl Write) -> io::Result<()> {
     let Verified { blocks, archived, samples, block_bytes, segments, records, log_bytes, .. } =
         verified;
-    writeln!(out, "{blocks} blocks, {samples} samples, {block_bytes} bytes")?;
+    let (blocks, samples) = (counted(*blocks, "block"), counted(*samples, "sample"));
+    writeln!(out, "{blocks}, {samples}, {block_bytes} bytes")?;
     if *archived > 0 {
         writeln!(out, "{archived} of the blocks in the archive")?;
     }
-    writeln!(out, "{segments} log segments, {records} batches, {log_bytes} bytes")?;
+    let segments = counted(*segments, "log segment");
+    let batches = if *records == 1 { "batch" } else { "batches" };
+    writeln!(out, "{segments}, {records} {batches}, {log_bytes} bytes")?;
     for Finding { path, what, cost, is_harmless } in &verified.findings {
         let mark = if *is_harmless { "note" } else { "DAMAGED" };
         writeln!(out, "{mark}: {}: {what}\n    costs: {cost}", path.display())?;

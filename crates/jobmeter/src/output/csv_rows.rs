@@ -47,15 +47,24 @@ fn write(columns: &[String], list: Value, out: &mut impl Write) -> anyhow::Resul
     Ok(writer.flush()?)
 }
 
-/// A value as one cell: a list of simple values is separated by blanks, a nested value is JSON.
+/// A value as one cell: a list of simple values is separated by blanks; a nested value, and a list with an entry that is
+/// empty or contains a blank, is JSON.
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => api::csv_cell(text).into_owned(),
-        Value::Array(list) if !list.iter().any(|one| one.is_object() || one.is_array()) => {
+        Value::Array(list) if list.iter().all(is_word) => {
             list.iter().map(cell).collect::<Vec<_>>().join(" ")
         }
         other => other.to_string(),
+    }
+}
+
+/// Whether a value is one word in a list that is separated by blanks.
+fn is_word(value: &Value) -> bool {
+    match value {
+        Value::String(text) => !text.is_empty() && !text.contains(char::is_whitespace),
+        other => !other.is_object() && !other.is_array(),
     }
 }
 
@@ -86,6 +95,8 @@ mod tests {
         };
         assert_eq!(json(0, 4), serde_json::json!({"cpus": 4}));
         assert_eq!(json(1, 5), serde_json::json!({"name": "a, \"b\""}));
+        assert_eq!(cell(&serde_json::json!(["a = 1s", "b"])), r#"["a = 1s","b"]"#);
+        assert_eq!(cell(&serde_json::json!(["a", ""])), r#"["a",""]"#);
         let mut out = Vec::new();
         write(&columns, serde_json::json!([]), &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "cluster,id,start,devices,used,more\n");

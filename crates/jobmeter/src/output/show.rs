@@ -126,6 +126,11 @@ pub(crate) fn seconds(value: f64) -> String {
     }
 }
 
+/// A number of things: `1 node`, `2 nodes`.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// A count in groups of three digits: `1 234 567`.
 pub(crate) fn count(value: f64) -> String {
     let digits = format!("{value:.0}");
@@ -157,6 +162,7 @@ mod tests {
         assert_eq!(seconds(365.0 * 86_400.0), "365 d");
         assert_eq!(count(1_234_567.0), "1 234 567");
         assert_eq!(count(12.0), "12");
+        assert_eq!([counted(1, "node"), counted(0, "node")], ["1 node", "0 nodes"]);
     }
 
     #[test]

@@ -280,7 +280,7 @@ impl Client {
             Err(_) if matches!(status, 414 | 431) && text.is_empty() => {
                 bail!("{} responds {status}: the query is too long; shorten it", self.url)
             }
-            Err(_) => bail!("{} responds {status}: {}", self.url, text.trim()),
+            Err(_) => bail!("{} responds {status}: {}", self.url, foreign(&self.url, &text)),
         }
     }
 
@@ -291,6 +291,24 @@ impl Client {
             self.url
         )
     }
+}
+
+/// Most characters of an error text that is not the server's JSON.
+const FOREIGN_MAX: usize = 200;
+
+/// The error text of a server that is probably none of jobmeter, with advice.
+fn foreign(url: &str, text: &str) -> String {
+    let text = text.trim();
+    let what = match text.starts_with('<') {
+        true => "a page of HTML".to_owned(),
+        false => text.chars().take(FOREIGN_MAX).collect(),
+    };
+    let base = ["/api/v1", "/api"].into_iter().find_map(|end| url.strip_suffix(end));
+    let advice = base.map_or_else(
+        || "check that this is the URL of a jobmeter server".to_owned(),
+        |base| format!("write --server {base}"),
+    );
+    if what.is_empty() { advice } else { format!("{what}; {advice}") }
 }
 
 /// The body of an answer.
@@ -342,6 +360,14 @@ mod tests {
         ] {
             assert_eq!(in_options(field), option);
         }
+    }
+
+    #[test]
+    fn a_foreign_server_is_not_quoted_at_length() {
+        let page = foreign("http://h", "<!DOCTYPE html><html>…</html>");
+        assert_eq!(page, "a page of HTML; check that this is the URL of a jobmeter server");
+        assert_eq!(foreign("http://h/api", ""), "write --server http://h");
+        assert!(foreign("http://h/api/v1", &"x".repeat(5000)).len() < 300);
     }
 
     #[test]

@@ -9,11 +9,24 @@ use model::is_unprintable;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
 
 /// Writes a message to standard error, made safe for terminals. The command writes all its messages with this
 /// function.
 pub(crate) fn note(text: &str) -> io::Result<()> {
     writeln!(io::stderr(), "jobmeter: {}", plain_lines(text))
+}
+
+/// Whether an output was closed at program start. In this case it is `/dev/null`, which the standard library
+/// opened for reading and writing.
+pub(crate) fn is_closed(output: BorrowedFd<'_>) -> bool {
+    let of =
+        |stat: &rustix::fs::Stat| (stat.st_rdev, rustix::fs::FileType::from_raw_mode(stat.st_mode));
+    let null = rustix::fs::stat("/dev/null").ok();
+    let own = rustix::fs::fstat(output).ok();
+    let flags = rustix::fs::fcntl_getfl(output).ok();
+    let is_null = own.zip(null).is_some_and(|(own, null)| of(&own) == of(&null));
+    own.is_none() || is_null && flags.is_none_or(|flags| flags.contains(rustix::fs::OFlags::RDWR))
 }
 
 /// Makes a value safe for one line of a terminal.
@@ -41,6 +54,21 @@ fn made_plain(text: &str, keep: impl Fn(char) -> bool) -> Cow<'_, str> {
         }
     }
     Cow::Owned(out)
+}
+
+/// Most characters of a word of a message.
+const WORD_MAX: usize = 200;
+
+/// Cuts long words of a message, which repeats arguments of any length.
+pub(crate) fn short_words(text: &str) -> String {
+    let word = |word: &str| match word.char_indices().nth(WORD_MAX) {
+        Some((place, _)) => {
+            let end = if word.ends_with('\n') { "…\n" } else { "… " };
+            format!("{}{end}", word.get(..place).unwrap_or_default())
+        }
+        None => word.to_owned(),
+    };
+    text.split_inclusive(char::is_whitespace).map(word).collect()
 }
 
 /// Rewrites JSON so that every parsed string is [`plain`].
@@ -142,6 +170,16 @@ fn is_begun(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn long_arguments_are_cut() {
+        let long = "x".repeat(5000);
+        let text =
+            short_words(&format!("unexpected argument '--{long}' found\n\n  tip: {long}\nend\n"));
+        assert!(text.len() < 600 && text.ends_with("x…\nend\n"), "{text}");
+        assert!(text.contains("x… found\n\n  tip: "), "{text}");
+        assert_eq!(short_words("a  b\n"), "a  b\n");
+    }
 
     const HOSTILE: &str = "a\x1b]0;x\x07\r\u{9b}2J\u{202e}b\n\u{7f}\u{2066}\u{200b}é";
 

@@ -35,9 +35,12 @@ fn a_command_that_cannot_start_is_one_line() {
 
 #[test]
 fn a_name_cannot_act_on_the_terminal() {
-    let (code, _, report) = jobmeter(NOBODY, &["run", "--name", "x\ny\x1b[31m", "--", "true"]);
-    assert_eq!(code, 0, "{report}");
-    assert!(report.contains("x\\u000ay\\u001b[31m, exit code 0\n"), "{report}");
+    let (code, _, error) = jobmeter(NOBODY, &["run", "--name", "x\ny\x1b[31m", "--", "true"]);
+    assert_eq!((code, error.lines().count()), (2, 1), "{error}");
+    assert!(
+        error.starts_with("jobmeter: --name: it has the unprintable character '\\n'"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -123,10 +126,10 @@ fn a_change_that_concerns_no_node_states_so() {
     ]);
     let set = ["set", "--nodes", "vmm", "--source", "load", "--period", "1s", "--for", "1m"];
     let (code, out, error) = jobmeter(&url, &set);
-    assert_eq!((code, &*out), (0, "3 holds, for 0 nodes that report\n"));
+    assert_eq!((code, &*out), (1, "change 3 is active, for 0 reporting nodes\n"));
     assert!(error.contains("no node of that name has reported"), "{error}");
     let (code, out, _) = jobmeter(&url, &["flush", "--nodes", "vm", "--source", "load"]);
-    assert_eq!((code, &*out), (0, "3 is requested, for 1 node that reports\n"));
+    assert_eq!((code, &*out), (0, "flush 3 is requested, for 1 reporting node\n"));
 }
 
 #[test]
@@ -368,7 +371,7 @@ fn a_mistyped_filter_of_jobs_gets_the_near_name() {
         ("--queue", "long", "queue `long`"),
     ] {
         let (code, out, error) = jobmeter(&url, &["jobs", option, value]);
-        assert_eq!((code, &*out), (0, ""));
+        assert_eq!((code, &*out), (1, ""));
         assert_eq!(error, format!("jobmeter: no job that is visible to you has the {messages}\n"));
         let (_, out, json) = jobmeter(&url, &["jobs", "--json", option, value]);
         assert_eq!((&*out, json), ("[]\n", error));

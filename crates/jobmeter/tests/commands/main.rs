@@ -3,6 +3,8 @@
 
 mod every_command;
 mod exits;
+mod faulty_files;
 mod hostile;
+mod lists;
 mod messages;
 mod serve;

@@ -189,8 +189,8 @@ fn a_promotion_that_changes_nothing_yet_is_reported_and_such_a_flush_ends_with_1
         ("200 OK", body)
     });
     let (code, out, error) = jobmeter(&url, &["promote", "perf_.*", "--nodes", "n1"]);
-    assert!(code == 0 && out.contains("perf_.*"), "{out}{error}");
-    let messages = "promotion 1 holds, and promotes nothing yet: no metric that `perf_.*` matches is optional on `n1`";
+    assert!(code == 1 && out.contains("perf_.*"), "{out}{error}");
+    let messages = "promotion 1 is active, and promotes nothing yet: no metric that `perf_.*` matches is optional on `n1`";
     assert!(error.contains(messages) && error.contains(" --device n1` shows why"), "{error}");
     let (code, _, error) = jobmeter(&url, &["promote", "vmstat_.*", "--nodes", "n1"]);
     assert_eq!((code, &*error), (0, ""));

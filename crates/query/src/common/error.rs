@@ -47,6 +47,12 @@ pub enum QueryError {
     /// Another user owns the job.
     #[error("permission denied: job {0} belongs to another user")]
     Denied(JobKey),
+    /// A scheduler's job, which its owner cannot end here.
+    #[error(
+        "permission denied: only an administrator, or the token of its scheduler (`jobs`), ends \
+         job {0}; cancel it with its scheduler's command"
+    )]
+    Scheduled(JobKey),
     /// Another user owns the job, and the managers of its account permit members to list it.
     #[error("permission denied: the account of job {0} permits its members only the list of jobs")]
     Listed(JobKey),
@@ -82,7 +88,7 @@ impl QueryError {
             | Self::TimeRange(_)
             | Self::Name(_)
             | Self::AmbiguousJob(_) => 400,
-            Self::Denied(_) | Self::Listed(_) => 403,
+            Self::Denied(_) | Self::Scheduled(_) | Self::Listed(_) => 403,
             Self::Parameter { .. } | Self::UnknownJob(_) => 404,
             Self::TooManyRows(_) | Self::TooMuch(_) | Self::Cancelled => 413,
             Self::Registry(_) | Self::Demand(_) | Self::Store(_) => 500,
@@ -99,7 +105,7 @@ impl QueryError {
             Self::Parameter { .. } => "PGRST202",
             Self::UnknownJob(_) => "P0002",
             Self::AmbiguousJob(_) => "P0003",
-            Self::Denied(_) | Self::Listed(_) => "42501",
+            Self::Denied(_) | Self::Scheduled(_) | Self::Listed(_) => "42501",
             Self::TooManyRows(_) | Self::TooMuch(_) => "54000",
             Self::Cancelled => "57014",
             Self::Registry(_) | Self::Demand(_) | Self::Store(_) => "58000",

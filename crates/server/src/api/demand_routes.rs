@@ -251,7 +251,11 @@ fn source_word(name: &str) -> Result<(), HttpError> {
 /// Converts a duration in seconds, rounded to milliseconds.
 fn span(what: &str, seconds: f64, (least, most): (f64, f64)) -> Result<SettingValue, HttpError> {
     if !(least..=most).contains(&seconds) {
-        return Err(HttpError::malformed(format!("`{what}` must be {least} s to {most} s")));
+        return Err(HttpError::malformed(format!(
+            "`{what}` must be {least} to {most} seconds ({} to {})",
+            shown_seconds(least),
+            shown_seconds(most)
+        )));
     }
     #[expect(
         clippy::cast_possible_truncation,
@@ -262,6 +266,10 @@ fn span(what: &str, seconds: f64, (least, most): (f64, f64)) -> Result<SettingVa
     Ok(SettingValue::Duration(Duration::from_millis(ms)))
 }
 
+fn shown_seconds(seconds: f64) -> String {
+    model::setting::show_duration(Duration::from_secs_f64(seconds))
+}
+
 /// Returns the instant `seconds` from now.
 pub(crate) fn ends(
     what: &str,
@@ -270,7 +278,10 @@ pub(crate) fn ends(
     now: Timestamp,
 ) -> Result<Timestamp, HttpError> {
     if !(1.0..=most).contains(&seconds) {
-        return Err(HttpError::malformed(format!("`{what}` must be 1 s to {most} s")));
+        return Err(HttpError::malformed(format!(
+            "`{what}` must be 1 to {most} seconds (1s to {})",
+            shown_seconds(most)
+        )));
     }
     #[expect(clippy::cast_possible_truncation, reason = "bounded by the lines above")]
     Ok(now.plus((seconds * 1e6).round() as i64))

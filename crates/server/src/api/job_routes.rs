@@ -322,7 +322,7 @@ pub(crate) async fn end(
             }
             is_changed = stats.new + stats.changed > 0;
         } else {
-            return Err(QueryError::Denied(key));
+            return Err(QueryError::Scheduled(key));
         }
         let job = ended_job(&app.registry, &key)?;
         Ok(Some((job.ok_or(QueryError::UnknownJob(key.to_string()))?, is_changed)))

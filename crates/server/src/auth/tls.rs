@@ -45,6 +45,14 @@ pub enum TlsError {
         /// The problem.
         what: String,
     },
+    /// The key belongs to another certificate.
+    #[error("the key {} is not of the certificate {}; set `key` to the key that it was made with", key.display(), cert.display())]
+    Pair {
+        /// Path of the certificate.
+        cert: PathBuf,
+        /// Path of the key.
+        key: PathBuf,
+    },
     /// The files contradict each other, or have an unsupported format.
     #[error("{} and {}: {error}", files.cert.display(), files.key.display())]
     Config {
@@ -86,7 +94,12 @@ pub(crate) fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(wrong)?;
+    let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            TlsError::Pair { cert: files.cert.clone(), key: files.key.clone() }
+        }
+        other => wrong(other),
+    })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
@@ -142,6 +155,7 @@ mod tests {
     fn a_key_of_another_certificate_is_rejected() {
         let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mixed = TlsFiles { key: files(b.path()).key, ..files(a.path()) };
-        assert!(matches!(load(&mixed), Err(TlsError::Config { .. })));
+        let error = load(&mixed).unwrap_err().to_string();
+        assert!(error.contains("is not of the certificate"), "{error}");
     }
 }

@@ -3,7 +3,7 @@
 use crate::common::csv;
 use jiff::tz::{Offset, TimeZone};
 use query::Format;
-use sql::arrow::array::{Array, AsArray, RecordBatch};
+use sql::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use sql::arrow::datatypes::{
     DataType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema,
     TimeUnit, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
@@ -29,6 +29,8 @@ enum Column<'a> {
     Number(&'a dyn Array),
     Float(&'a dyn Array),
     Instant(&'a dyn Array, TimeUnit, Option<Zone>),
+    /// A list: in JSON an array, in CSV a text.
+    List(ArrayFormatter<'a>, &'a dyn Array),
     Text(ArrayFormatter<'a>, &'a dyn Array),
 }
 
@@ -98,15 +100,7 @@ impl Writer {
         for (i, (key, column)) in self.keys.iter().zip(columns).enumerate() {
             out.push_str(if i == 0 { "" } else { "," });
             out.push_str(key);
-            if column.is_null(row) {
-                out.push_str("null");
-                continue;
-            }
-            let text = column.text(row)?;
-            // Infinity and NaN are strings, as in PostgreSQL's JSON.
-            let bare = matches!(column, Column::Bool(_) | Column::Number(_))
-                || (matches!(column, Column::Float(_)) && !text.ends_with(['N', 'y']));
-            if bare { out.push_str(&text) } else { out.push_str(&quoted(&text)) }
+            column.json(row, out)?;
         }
         out.push('}');
         Ok(())
@@ -143,14 +137,38 @@ impl<'a> Column<'a> {
                 let zone = zone.as_ref().map(|zone| Zone::parse(zone)).transpose()?;
                 Self::Instant(array, *unit, zone)
             }
+            DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => {
+                Self::List(ArrayFormatter::try_new(array, options)?, array)
+            }
             _ => Self::Text(ArrayFormatter::try_new(array, options)?, array),
         })
+    }
+
+    /// Appends a value as JSON.
+    fn json(&self, row: usize, out: &mut String) -> Result<(), ArrowError> {
+        if self.is_null(row) {
+            out.push_str("null");
+            return Ok(());
+        }
+        if let Self::List(_, array) = self {
+            return list_json(&entries(*array, row), out);
+        }
+        let text = self.text(row)?;
+        // Infinity and NaN are strings, as in PostgreSQL's JSON.
+        let bare = matches!(self, Self::Bool(_) | Self::Number(_))
+            || (matches!(self, Self::Float(_)) && !text.ends_with(['N', 'y']));
+        if bare {
+            out.push_str(&text)
+        } else {
+            out.push_str(&quoted(&text))
+        }
+        Ok(())
     }
 
     /// Whether the column holds texts. Other types that the engine formats may begin with a sign.
     fn is_text(&self) -> bool {
         let other = |kind: &DataType| kind.is_numeric() || kind.is_temporal();
-        matches!(self, Self::Text(_, array) if !other(array.data_type()))
+        matches!(self, Self::Text(_, array) | Self::List(_, array) if !other(array.data_type()))
     }
 
     fn is_null(&self, row: usize) -> bool {
@@ -160,6 +178,7 @@ impl<'a> Column<'a> {
             | Self::Number(array)
             | Self::Float(array)
             | Self::Instant(array, ..)
+            | Self::List(_, array)
             | Self::Text(_, array) => array.is_null(row),
         }
     }
@@ -171,9 +190,32 @@ impl<'a> Column<'a> {
             Self::Number(array) => integer(*array, row),
             Self::Float(array) => float(*array, row),
             Self::Instant(array, unit, zone) => instant(micros(*array, *unit, row), zone.as_ref()),
-            Self::Text(formatter, _) => formatter.value(row).try_to_string()?,
+            Self::Text(formatter, _) | Self::List(formatter, _) => {
+                formatter.value(row).try_to_string()?
+            }
         })
     }
+}
+
+/// The entries of a list in a row.
+fn entries(array: &dyn Array, row: usize) -> ArrayRef {
+    match array.data_type() {
+        DataType::LargeList(_) => array.as_list::<i64>().value(row),
+        DataType::FixedSizeList(..) => array.as_fixed_size_list().value(row),
+        _ => array.as_list::<i32>().value(row),
+    }
+}
+
+fn list_json(entries: &dyn Array, out: &mut String) -> Result<(), ArrowError> {
+    let options = FormatOptions::default();
+    let column = Column::of(entries, &options)?;
+    out.push('[');
+    for row in 0..entries.len() {
+        out.push_str(if row == 0 { "" } else { "," });
+        column.json(row, out)?;
+    }
+    out.push(']');
+    Ok(())
 }
 
 fn integer(array: &dyn Array, row: usize) -> String {
@@ -297,6 +339,23 @@ mod tests {
         assert_eq!(rows[1]["value"], "NaN");
         assert_eq!(rows[1]["n"], serde_json::Value::Null);
         assert_eq!(written(Format::Json, &[]), "[]");
+    }
+
+    #[test]
+    fn lists_are_arrays_of_json() {
+        let list = sql::arrow::array::ListArray::from_iter_primitive::<Int64Type, _, _>([
+            Some(vec![Some(1), None]),
+            None,
+            Some(vec![]),
+        ]);
+        let rows = RecordBatch::try_from_iter([("list", Arc::new(list) as ArrayRef)]).unwrap();
+        let text = |format| {
+            let (mut writer, _) = Writer::new(format, &rows.schema());
+            String::from_utf8(writer.rows(&rows).unwrap()).unwrap()
+        };
+        let want = "{\"list\":[1,null]},\n {\"list\":null},\n {\"list\":[]}";
+        assert_eq!(text(Format::Json), want);
+        assert_eq!(text(Format::Csv), "\"[1, ]\"\n\n[]\n");
     }
 
     #[test]

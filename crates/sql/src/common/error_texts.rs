@@ -44,6 +44,9 @@ pub(crate) fn of_plan(text: &str) -> String {
 
 /// Unknown tables and functions. The second line of the engine's text suggests a function.
 fn of_name(first: &str, text: &str) -> Option<String> {
+    if first.contains("only supports a single SQL statement") {
+        return Some("one statement at a time: remove the text after the first `;`".to_owned());
+    }
     let quoted = |before: &str| first.strip_prefix(before)?.strip_suffix("' not found");
     if let Some(name) = quoted("table '") {
         let tables = Table::ALL.map(Table::name).join(", ");

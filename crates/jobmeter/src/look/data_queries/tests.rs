@@ -1,5 +1,6 @@
 //! Tests of the data queries.
 
+use super::passed::BytesPassed;
 use super::*;
 
 #[test]

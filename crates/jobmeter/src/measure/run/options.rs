@@ -46,6 +46,9 @@ pub(super) fn check_name(name: &str) -> anyhow::Result<()> {
     if name.len() > NAME_BYTES_MAX {
         bail!("--name: it has {} bytes; {NAME_BYTES_MAX} at most", name.len());
     }
+    if let Some(bad) = name.chars().find(|c| model::is_unprintable(*c)) {
+        bail!("--name: it has the unprintable character {bad:?}; write one line of printable ones");
+    }
     Ok(())
 }
 
@@ -87,6 +90,8 @@ mod tests {
         assert!(check_name(&"x".repeat(NAME_BYTES_MAX)).is_ok());
         let error = check_name(&"é".repeat(101)).unwrap_err().to_string();
         assert_eq!(error, "--name: it has 202 bytes; 200 at most");
+        let error = check_name("a\nb").unwrap_err().to_string();
+        assert!(error.starts_with("--name: it has the unprintable character '\\n'"), "{error}");
         assert!(why_no_size("99999999999G").starts_with("it is more than 16 EiB"));
         assert!(
             why_no_size("12x").starts_with("it is no size")
