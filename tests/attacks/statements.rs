@@ -3,6 +3,7 @@
 use crate::attacks::hostile_corpus;
 use crate::common::programs::{Running, Server, get, program, ready, until};
 use serde_json::json;
+use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -217,6 +218,15 @@ fn a_worker_is_confined_and_its_death_is_one_answer() {
     let read = |file: &str| std::fs::read_to_string(format!("/proc/{worker}/{file}")).unwrap();
     let (status, limits) = (read("status"), read("limits"));
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        assert!(status.contains(&format!("{set}:\t{:016}\n", 0)), "{set}: {status}");
+    }
+    if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+        assert!(status.contains("Uid:\t65534\t65534\t65534\t65534\n"), "{status}");
+        assert!(status.contains("Gid:\t65534\t65534\t65534\t65534\n"), "{status}");
+        let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap();
+        assert_eq!(groups.trim(), "", "{status}");
+    }
     assert_eq!(read("environ").trim_end_matches('\0'), "MALLOC_ARENA_MAX=2");
     for name in ["Max open files", "Max file size", "Max core file size"] {
         let line = limits.lines().find(|line| line.starts_with(name)).unwrap();

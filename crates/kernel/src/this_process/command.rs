@@ -250,20 +250,20 @@ pub fn kill_all() {
 }
 
 /// A user's rights in the form of the system calls, prepared before the fork.
-struct Rights {
+pub(super) struct Rights {
     uid: Uid,
     gid: Gid,
     groups: Vec<Gid>,
 }
 
 impl Rights {
-    fn of(login: &Login) -> Self {
+    pub(super) fn of(login: &Login) -> Self {
         let groups = login.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
         Self { uid: Uid::from_raw(login.uid), gid: Gid::from_raw(login.gid), groups }
     }
 
     /// Takes these rights permanently. The process has one thread here, so these per-thread calls apply to it.
-    fn take(&self) -> Result<(), Errno> {
+    pub(super) fn take(&self) -> Result<(), Errno> {
         set_thread_groups(&self.groups)?;
         set_thread_res_gid(self.gid, self.gid, self.gid)?;
         set_thread_res_uid(self.uid, self.uid, self.uid)

@@ -1,6 +1,14 @@
-//! Confines the calling process: limits what it may allocate, compute and open from now on (setrlimit(2), prctl(2)).
+//! Confines the calling process: limits what it may allocate, compute and open from now on (setrlimit(2), prctl(2),
+//! capabilities(7)).
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use super::command::Rights;
+use crate::users::login::Login;
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities,
+};
 use std::io;
 
 /// What a process may use beyond its current usage.
@@ -16,13 +24,16 @@ pub struct Bounds {
 const NICE: i32 = 10;
 /// Address space that is reserved and unused: stacks of threads, heaps of the allocator.
 const RESERVED_BYTES: u64 = 1 << 30;
+/// User and group `nobody`: the kernel's overflow ID, which owns no files.
+const NOBODY: u32 = 65_534;
 
-/// Gives up what a process that only computes never needs: privileges, core dumps, files of its own, and every
-/// descriptor but the three standard ones. Call it before threads start.
+/// Gives up what a process that only computes never needs: root's identity, capabilities, core dumps, files of its
+/// own, and every descriptor but the three standard ones. Call it before threads start.
 ///
 /// # Errors
-/// The kernel rejects a call.
+/// The kernel rejects a call. In a user namespace this includes root without an ID for `nobody`.
 pub fn give_up() -> io::Result<()> {
+    drop_privileges()?;
     rustix::thread::set_no_new_privs(true)?;
     close_from(3)?;
     limit(Resource::Core, 0)?;
@@ -45,6 +56,35 @@ pub fn bound(bounds: Bounds) -> io::Result<()> {
     let spent = u64::try_from(spent).unwrap_or(0).saturating_add(1);
     limit(Resource::Cpu, spent.saturating_add(bounds.processor_seconds))?;
     limit(Resource::Nofile, 0)
+}
+
+/// Becomes `nobody` if the process runs as root, and drops all capabilities. These calls apply to one thread.
+fn drop_privileges() -> io::Result<()> {
+    for number in 0..u64::BITS {
+        match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {
+            Ok(()) => {}
+            // The kernel has no capability of this number, or the process may not change the set. The set matters
+            // only to programs that gain privileges, which `no_new_privs` prevents.
+            Err(Errno::INVAL | Errno::PERM) => break,
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    if geteuid().is_root() {
+        // Root's processes are not counted. Those of `nobody` are, also those of other programs.
+        let none = Rlimit { current: None, maximum: None };
+        setrlimit(Resource::Nproc, none).ok();
+        Rights::of(&Login { uid: NOBODY, gid: NOBODY, groups: Vec::new() }).take()?;
+    }
+    // Old kernels have no ambient set.
+    match clear_ambient_capability_set() {
+        Ok(()) | Err(Errno::INVAL) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    let none = CapabilitySet::empty();
+    Ok(set_capabilities(
+        None,
+        CapabilitySets { effective: none, permitted: none, inheritable: none },
+    )?)
 }
 
 /// Lowers a limit permanently; a lower one is kept.
