@@ -7,9 +7,9 @@ use crate::presence::verified_presence;
 use crate::runs::{oom_kills, strays, visit_shares};
 use crate::{Limits, Registry, RegistryError, Users};
 use model::{FactColumn, FactKind, JobFacts};
+use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
-use std::sync::Mutex;
 
 /// The schema version, stored in `PRAGMA user_version`. A file of another version is rejected.
 const VERSION: i64 = 8;

@@ -23,10 +23,11 @@ use config::{AccessSettings, PromotionSettings};
 use control::{OnDemand, RuleEvaluator};
 use jobs::{IngestStats, Reader, RecordUpdate, Registry, RegistryError};
 use model::Timestamp;
+use parking_lot::RwLock;
 use query::{QueryContext, QueryEngine};
 use sql::{Sql, Turns};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use store::Store;
 use tokio::sync::{Semaphore, watch};
@@ -85,12 +86,12 @@ pub(crate) struct App {
 impl App {
     /// Returns the reloadable configuration that applies to a request received now.
     pub(crate) fn live(&self) -> Arc<ReloadableConfig> {
-        Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.live.read())
     }
 
     /// Replaces what `access.staff` resolves to, unless the settings changed meanwhile.
     pub(crate) fn replace_access(&self, settings: &AccessSettings, access: Access) {
-        let mut live = self.live.write().unwrap_or_else(PoisonError::into_inner);
+        let mut live = self.live.write();
         if live.access_settings == *settings && live.access != access {
             *live = Arc::new(ReloadableConfig { access, ..live.as_ref().clone() });
         }
@@ -98,7 +99,7 @@ impl App {
 
     /// Replaces the reloadable configuration.
     pub(crate) fn set_live(&self, live: ReloadableConfig) {
-        *self.live.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(live);
+        *self.live.write() = Arc::new(live);
     }
 
     /// Whether the server answers requests, that is, is not stopping.

@@ -1,7 +1,7 @@
 //! History of requests to agents: what started or ended, when, and by whom.
 
 use super::changes::settings;
-use super::{Demand, DemandError, lock};
+use super::{Demand, DemandError};
 use model::{NodeList, Timestamp};
 use rusqlite::{Row, params};
 
@@ -104,7 +104,7 @@ impl Demand {
         most: usize,
         mut look: impl FnMut(&Mark) -> Decision,
     ) -> Result<(Vec<Mark>, bool), DemandError> {
-        let reader = lock(&self.marks_reader);
+        let reader = self.marks_reader.lock();
         let mut find = reader.prepare_cached(HAPPENED)?;
         let mut rows = find.query(params![from.0, to.0])?;
         let (mut marks, mut bytes, mut more) = (Vec::new(), 0_usize, false);

@@ -17,9 +17,9 @@ pub use promotions::{FromJobs, NewPromotion, Origin, PROMOTIONS_ON_NODE_MAX, Pro
 
 use jobs::RegistryError;
 use model::Timestamp;
+use parking_lot::Mutex;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How long the server sends a flush to agents: 10 min. Agents that do not connect in that time are
 /// down and have no buffered data.
@@ -119,7 +119,7 @@ impl Demand {
     /// # Errors
     /// SQLite fails.
     pub fn version(&self) -> Result<i64, DemandError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         Ok(reader.pragma_query_value(None, "data_version", |row| row.get(0))?)
     }
 
@@ -129,7 +129,7 @@ impl Demand {
     /// # Errors
     /// SQLite fails.
     pub fn held(&self, now: Timestamp) -> Result<(ActiveRequests, Vec<String>), DemandError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let mut passed_over = Vec::new();
         let changes = changes::held(&reader, now)?;
         let flushes = changes::flushes(&reader, now.plus(-FLUSH_LISTED_US))?;
@@ -220,7 +220,7 @@ impl Demand {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, DemandError>,
     ) -> Result<T, DemandError> {
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let done = work(&change)?;
         change.commit()?;
@@ -235,10 +235,6 @@ fn count(change: &Transaction<'_>, table: &str, now: Timestamp) -> rusqlite::Res
     );
     let held: i64 = change.query_row(&count, [now.0], |row| row.get(0))?;
     Ok(u64::try_from(held).unwrap_or(0))
-}
-
-fn lock(db: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
-    db.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

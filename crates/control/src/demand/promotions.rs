@@ -1,6 +1,6 @@
 //! Promotions: optional metrics that a node collects until a time or until a job ends.
 
-use super::{BY_RULE_MAX, Demand, DemandError, DemandLimits, Wanted, count, lock};
+use super::{BY_RULE_MAX, Demand, DemandError, DemandLimits, Wanted, count};
 use model::{NodeList, Timestamp};
 use rusqlite::{Connection, Row, Transaction, params};
 use std::collections::{BTreeMap, HashMap};
@@ -198,7 +198,7 @@ impl Demand {
             }
         }
         if !missing.is_empty() {
-            let undone = undone(&lock(&self.reader))?;
+            let undone = undone(&self.reader.lock())?;
             missing.retain(|(origin, _, metric, job), wanted| {
                 let key = job.map(|job| (origin.word().to_owned(), (*metric).into(), job.into()));
                 let ended = key.and_then(|key| undone.get(&key));

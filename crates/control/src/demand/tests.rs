@@ -305,10 +305,10 @@ fn entries_beyond_the_retention_are_deleted_and_active_ones_remain() {
 #[test]
 fn a_newer_file_and_one_that_is_none_are_rejected() {
     let (dir, demand) = open(DemandLimits::default());
-    lock(&demand.writer).pragma_update(None, "user_version", 3).unwrap();
+    demand.writer.lock().pragma_update(None, "user_version", 3).unwrap();
     let again = Demand::open(&dir.path().join("demand.sqlite"), DemandLimits::default());
     assert!(matches!(again, Err(DemandError::Registry(RegistryError::Newer { found: 3, .. }))));
-    lock(&demand.writer).pragma_update(None, "user_version", 1).unwrap();
+    demand.writer.lock().pragma_update(None, "user_version", 1).unwrap();
     let again = Demand::open(&dir.path().join("demand.sqlite"), DemandLimits::default());
     assert!(matches!(again, Err(DemandError::Registry(RegistryError::Older { found: 1, .. }))));
 }

@@ -10,8 +10,9 @@
 use super::value_rule::ValueRule;
 use jobs::{LATCHES_MAX, Latch};
 use model::{DeviceId, Kind, NodeList, Origin, Point, Series, Timestamp, increase};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::Notify;
 use wire::{Decoded, Value};
 
@@ -247,7 +248,7 @@ impl RuleEvaluator {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

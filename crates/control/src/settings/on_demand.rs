@@ -11,9 +11,10 @@ use crate::demand::{
 };
 use crate::rules::expression;
 use model::{DeviceId, NodeList, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Maximum number of nodes with cached settings.
 const CACHED_MAX: usize = 100_000;
@@ -215,7 +216,7 @@ impl OnDemand {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,9 +1,9 @@
 //! The registry: a file, its limits, and the users of the machine.
 
 use crate::Users;
+use parking_lot::Mutex;
 use rusqlite::Connection;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Limits of the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,8 @@ impl Default for Limits {
 pub(crate) type LoadUsers = Box<dyn Fn() -> Users + Send + Sync>;
 
 /// The job registry in a SQLite file. Threads share it by reference. Queries do not wait for writes.
-/// Every call may wait for the disk.
+/// Every call may wait for the disk. A panic releases its lock and rolls its transaction back, so the
+/// connections stay usable.
 pub struct Registry {
     pub(crate) writer: Mutex<Connection>,
     pub(crate) reader: Mutex<Connection>,
@@ -86,10 +87,4 @@ pub(crate) fn count(db: &Connection, name: &str) -> rusqlite::Result<u64> {
     let mut find = db.prepare_cached("SELECT value FROM counts WHERE name = ?1")?;
     let value: i64 = find.query_row([name], |row| row.get(0))?;
     Ok(value.unsigned_abs())
-}
-
-/// Locks a connection. A thread that panicked while it held the lock rolled its transaction back, so
-/// the connection stays usable.
-pub(crate) fn lock(db: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
-    db.lock().unwrap_or_else(PoisonError::into_inner)
 }

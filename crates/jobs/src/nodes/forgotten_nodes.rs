@@ -1,6 +1,5 @@
 //! Nodes that administrators removed. Lists of nodes omit them until they send data again.
 
-use crate::common::registry::lock;
 use crate::common::sql_parts::device;
 use crate::{Registry, RegistryError};
 use model::{DeviceId, Timestamp};
@@ -26,7 +25,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails. Nothing is stored then.
     pub fn forget_node(&self, device: &DeviceId, at: Timestamp) -> Result<(), RegistryError> {
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         change
             .prepare_cached("INSERT OR REPLACE INTO forgotten_nodes VALUES (?1, ?2)")?
@@ -48,7 +47,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn forgotten_nodes(&self) -> Result<HashMap<DeviceId, Timestamp>, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let mut find = reader.prepare_cached("SELECT device, at FROM forgotten_nodes")?;
         let rows = find.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))?;
         let one = |row: rusqlite::Result<(String, i64)>| {

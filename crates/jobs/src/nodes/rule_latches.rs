@@ -1,7 +1,6 @@
 //! Latches of value rules. A latch is set when a rule fires on a series, and released when the series
 //! recovers. A restarted server thus does not report a lasting condition as new.
 
-use crate::common::registry::lock;
 use crate::common::sql_parts::{device, key};
 use crate::{Registry, RegistryError};
 use model::{Labels, Series, Timestamp};
@@ -49,7 +48,7 @@ impl Registry {
         latches: &[(Latch, bool)],
         now: Timestamp,
     ) -> Result<(), RegistryError> {
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for (Latch { rule, digest, series }, is_latched) in latches {
             let Series { device, metric, job, labels } = &**series;
@@ -89,7 +88,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails, or a stored row is not a valid series.
     pub fn latches(&self) -> Result<Vec<Latch>, RegistryError> {
-        let writer = lock(&self.writer);
+        let writer = self.writer.lock();
         writer.execute(
             "DELETE FROM latches WHERE cluster <> '' AND NOT EXISTS (SELECT 1 FROM runs r
                  WHERE r.cluster = latches.cluster AND r.id = latches.job AND r.stop IS NULL)",

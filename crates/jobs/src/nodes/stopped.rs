@@ -1,7 +1,6 @@
 //! Agents that announced a requested shutdown. A restarted server thus distinguishes stopped nodes from
 //! silent ones.
 
-use crate::common::registry::lock;
 use crate::{Registry, RegistryError};
 use model::{Origin, Timestamp};
 use rusqlite::{TransactionBehavior, params};
@@ -28,7 +27,7 @@ impl Registry {
         stops: &[(Origin, bool)],
         now: Timestamp,
     ) -> Result<(), RegistryError> {
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for (origin, stopped) in stops {
             if *stopped {
@@ -55,7 +54,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn stopped(&self) -> Result<Vec<Origin>, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let mut find = reader.prepare("SELECT origin FROM stopped")?;
         let names = find.query_map([], |row| row.get::<_, String>(0))?;
         let origin = |name: rusqlite::Result<String>| {

@@ -9,7 +9,6 @@
 //! manager has access to all jobs of the account, and sets its members' access to each other's jobs.
 //! The default is no access.
 
-use crate::common::registry::lock;
 use crate::common::sql_parts::Clauses;
 use crate::{AccessLevel, Reader, Registry, RegistryError};
 use model::{ClusterId, Timestamp};
@@ -197,7 +196,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails, or the number exceeds the registry's row limit.
     pub fn accounts(&self, of: Option<u32>) -> Result<Vec<Account>, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let limit = self.limits.rows_max;
         let mut find = reader.prepare_cached(
             "SELECT a.cluster, a.name FROM accounts a WHERE ?1 IS NULL OR EXISTS (
@@ -220,7 +219,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn account(&self, key: &AccountKey) -> Result<Option<Account>, RegistryError> {
-        account(&lock(&self.reader), key)
+        account(&self.reader.lock(), key)
     }
 
     /// Changes an account and creates it if it is missing. On disk when this returns.
@@ -232,7 +231,7 @@ impl Registry {
         key: &AccountKey,
         change: &AccountChange,
     ) -> Result<Account, RegistryError> {
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         let step = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let (cluster, name) = (key.cluster.as_str(), &*key.name);
         let count = |sql: &str, most: i64, what: &'static str| {
@@ -270,7 +269,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn delete_account(&self, key: &AccountKey) -> Result<Option<Account>, RegistryError> {
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         let step = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let deleted = account(&step, key)?;
         let named = [key.cluster.as_str(), &*key.name];
@@ -287,7 +286,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn leave_accounts(&self, before: Timestamp) -> Result<usize, RegistryError> {
-        let writer = lock(&self.writer);
+        let writer = self.writer.lock();
         let mut leave = writer.prepare_cached(
             "DELETE FROM account_users AS u WHERE u.role = 'reported' AND u.last < ?1 AND NOT EXISTS (
                  SELECT 1 FROM runs r WHERE r.stop IS NULL AND +r.uid = u.uid

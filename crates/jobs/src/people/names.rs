@@ -10,7 +10,7 @@
 //! of another. The machine's file and the name service apply to all clusters and have precedence. A
 //! pushed pair adds a name and never replaces one.
 
-use crate::common::registry::{LoadUsers, lock};
+use crate::common::registry::LoadUsers;
 use crate::{Registry, RegistryError};
 use model::{ClusterId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -156,7 +156,7 @@ impl Registry {
         after: Option<&UnresolvedUser>,
         limit: usize,
     ) -> Result<UnresolvedUserPage, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let (mut of_records, mut of_nodes) =
             (Vec::new(), BTreeMap::<_, Vec<UnresolvedUser>>::new());
         // One look-up for each name: some names have many runs.
@@ -194,7 +194,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn jobs_without_id(&self) -> Result<u64, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let mut find = reader
             .prepare_cached("SELECT count(*) FROM runs WHERE uid IS NULL AND user IS NOT NULL")?;
         let count: i64 = find.query_row([], |row| row.get(0))?;
@@ -207,7 +207,7 @@ impl Registry {
     /// SQLite fails.
     pub fn user_id_of(&self, user: &UnresolvedUser) -> Result<Option<u32>, RegistryError> {
         let name = (&user.cluster, &*user.name);
-        Ok(uid_of(&lock(&self.reader), &self.users, name)?)
+        Ok(uid_of(&self.reader.lock(), &self.users, name)?)
     }
 }
 

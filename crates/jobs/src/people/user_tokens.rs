@@ -1,6 +1,5 @@
 //! Tokens that people created: user, scope and expiry. Only the SHA-256 of each token is stored.
 
-use crate::common::registry::lock;
 use crate::{Registry, RegistryError};
 use model::Timestamp;
 use rusqlite::{Row, TransactionBehavior, params};
@@ -74,7 +73,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails, or the limit of tokens is reached, in total or of this user.
     pub fn store_token(&self, token: &NewToken) -> Result<i64, RegistryError> {
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let now = token.made.0;
         change.execute(
@@ -115,7 +114,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn tokens(&self, of: Option<u32>) -> Result<Vec<StoredToken>, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let mut find = reader.prepare_cached(
             "SELECT id, hash, scope, uid, note, made, made_by, expires, revoked, used FROM tokens
              WHERE ?1 IS NULL OR uid = ?1 ORDER BY id DESC",
@@ -129,7 +128,8 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn revoke_token(&self, id: i64, now: Timestamp) -> Result<(), RegistryError> {
-        lock(&self.writer)
+        self.writer
+            .lock()
             .prepare_cached("UPDATE tokens SET revoked = ?2 WHERE id = ?1 AND revoked IS NULL")?
             .execute(params![id, now.0])?;
         Ok(())
@@ -140,7 +140,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn note_use(&self, used: &[(i64, Timestamp)]) -> Result<(), RegistryError> {
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for (id, at) in used {
             change

@@ -4,7 +4,6 @@
 //! states the allocation. Queries read the record each time, so that late corrections apply to all
 //! earlier samples.
 
-use crate::common::registry::lock;
 use crate::common::sql_parts::{Clauses, device, key};
 use crate::people::accounts;
 use crate::presence::granted::Owner;
@@ -80,7 +79,7 @@ impl Registry {
         key: &JobKey,
         run_start: Timestamp,
     ) -> Result<Vec<Allocation>, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let mut find = reader.prepare_cached(
             "SELECT run FROM runs WHERE cluster = ?1 AND id = ?2 AND start = ?3 AND started = 1",
         )?;
@@ -97,7 +96,8 @@ impl Registry {
     pub fn intervals(&self, window: &Window) -> Result<Vec<Interval>, RegistryError> {
         let (limit, mut intervals) = (self.limits.rows_max, Vec::new());
         // Those of one job are few.
-        let db = lock(if window.job.is_some() { &self.quick_reader } else { &self.reader });
+        let db = if window.job.is_some() { &self.quick_reader } else { &self.reader };
+        let db = db.lock();
         each_allocation(&db, (window, self.owner_of(&db, window)?), limit, |allocation| {
             intervals.push(allocation);
             Ok(())

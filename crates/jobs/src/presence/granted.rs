@@ -4,7 +4,6 @@
 //! only that node's device. Otherwise a stolen token of one node would open another node's samples of
 //! any job ID. A registered local job has one device.
 
-use crate::common::registry::lock;
 use crate::people::names::name_of;
 use crate::{Reader, Registry, RegistryError, Span};
 use model::{DeviceId, Job};
@@ -116,7 +115,7 @@ impl Registry {
         }
         // A missing run grants nothing: the registry may have rebuilt it meanwhile.
         let nothing = || Ok(Granted::On(BTreeSet::new()));
-        let db = lock(&self.reader);
+        let db = self.reader.lock();
         let run = "SELECT run FROM runs WHERE cluster = ?1 AND id = ?2 AND start = ?3";
         let Some(start) = job.start.or(job.submit) else { return nothing() };
         let mut find = db.prepare_cached(run)?;

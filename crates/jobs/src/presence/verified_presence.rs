@@ -5,7 +5,6 @@
 //! comes from the agent on the device, which reads the job's cgroup, or from the kernel of the server's
 //! own machine.
 
-use crate::common::registry::lock;
 use crate::presence::allocations::each_allocation;
 use crate::{Interval, Registry, RegistryError, Window};
 use model::{ClusterId, DeviceId, JobEvent, JobId, Timestamp};
@@ -54,7 +53,7 @@ impl Registry {
     /// # Errors
     /// As [`Registry::intervals`].
     pub fn verified(&self, window: &Window) -> Result<Vec<Interval>, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let (limit, mut verified) = (self.limits.rows_max, Vec::new());
         let owner = self.owner_of(&reader, window)?;
         each_allocation(&reader, (window, owner), limit, |allocation| {
@@ -73,7 +72,7 @@ impl Registry {
     pub fn spans(&self, window: &Window) -> Result<HashMap<DeviceId, Vec<Span>>, RegistryError> {
         let limit = self.limits.rows_max.saturating_mul(10);
         let (mut spans, mut count) = (HashMap::<DeviceId, Vec<Span>>::new(), 0_usize);
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let owner = self.owner_of(&reader, window)?;
         each_allocation(&reader, (window, owner), usize::MAX, |allocation| {
             let Some(allocation) = verify_visit(&reader, allocation)? else { return Ok(()) };
@@ -102,7 +101,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub(crate) fn verified_local(&self) -> Result<BTreeSet<(JobId, DeviceId)>, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let mut find = reader.prepare_cached(
             "SELECT r.id, v.device FROM runs r JOIN visits v ON v.run = r.run
              LEFT JOIN proven p ON p.run = r.run

@@ -1,6 +1,5 @@
 //! Disagreements between schedulers and nodes about current jobs.
 
-use crate::common::registry::lock;
 use crate::common::sql_parts::{device, key};
 use crate::{Registry, RegistryError};
 use model::{ClusterId, DeviceId, JobKey, JobState, Timestamp};
@@ -90,7 +89,7 @@ impl Registry {
         now: Timestamp,
         reports: impl Fn(&DeviceId) -> bool,
     ) -> Result<Vec<Disagreement>, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let before = now.plus(-PATIENCE).0;
         let mut found = Vec::new();
         let mut with_records = HashMap::new();

@@ -8,7 +8,6 @@
 //! begun before follow; [`crate::common::paths`] finds them.
 
 use crate::common::paths::FAILED;
-use crate::common::registry::lock;
 use crate::common::sql_parts::{Clauses, device};
 use crate::matching::visits::TOGETHER;
 use crate::people::accounts;
@@ -114,7 +113,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn list(&self, filter: &Filter) -> Result<Vec<Listed>, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         // One transaction for all queries: a rebuilt run gets a new row ID.
         let reader = reader.unchecked_transaction()?;
         let limit = filter.limit.unwrap_or(usize::MAX).min(self.limits.rows_max);
@@ -135,7 +134,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails, or the number exceeds the registry's row limit.
     pub fn every_run(&self, filter: &Filter) -> Result<Vec<Job>, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let reader = reader.unchecked_transaction()?;
         let limit = self.limits.rows_max;
         let runs = found(&reader, filter, limit.saturating_add(1))?;

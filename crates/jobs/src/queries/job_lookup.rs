@@ -1,6 +1,5 @@
 //! Queries that find jobs by name and return their facts.
 
-use crate::common::registry::lock;
 use crate::common::sql_parts::{Clauses, key};
 use crate::matching::join::{Span, within};
 use crate::people::accounts;
@@ -74,7 +73,7 @@ impl Registry {
             found.retain(|key| key.cluster == *cluster);
         }
         match found.as_slice() {
-            [] if is_whole(&lock(&self.reader), name, reader_of)? => {
+            [] if is_whole(&self.reader.lock(), name, reader_of)? => {
                 let number = name.id().map_or(0, JobId::get);
                 Err(RegistryError::Parts { name: name.to_string(), number })
             }
@@ -95,14 +94,14 @@ impl Registry {
         let by_display_id = ("display_id = ?1", Value::Text(name.display_id.to_string()));
         for (clause, value) in by_id.into_iter().chain([by_display_id]) {
             let mut found = Vec::new();
-            let keys = keys(&lock(&self.reader), clause, &value)?;
+            let keys = keys(&self.reader.lock(), clause, &value)?;
             for key in keys {
                 if self.sees_any(reader_of, &key)? != AccessLevel::Nothing {
                     found.push(key);
                 }
             }
             if found.len() > 1 && matches!(value, Value::Text(_)) {
-                prefer_recorded(&lock(&self.reader), name, &mut found)?;
+                prefer_recorded(&self.reader.lock(), name, &mut found)?;
             }
             if !found.is_empty() {
                 return Ok(found);
@@ -124,7 +123,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn owner(&self, key: &JobKey) -> Result<Option<u32>, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let mut find = reader.prepare_cached(
             "SELECT uid FROM runs WHERE cluster = ?1 AND id = ?2 ORDER BY start DESC LIMIT 1",
         )?;
@@ -168,7 +167,7 @@ impl Registry {
     /// SQLite fails.
     pub fn sees_run(&self, reader: Reader, job: &Job) -> Result<AccessLevel, RegistryError> {
         let owner = (job.facts.uid, job.facts.account.as_deref());
-        accounts::sees(&lock(&self.reader), reader, &job.key.cluster, owner)
+        accounts::sees(&self.reader.lock(), reader, &job.key.cluster, owner)
     }
 
     /// Returns the time ranges in which a reader may read the samples of a job ID.
@@ -192,7 +191,7 @@ impl Registry {
     /// Returns the time range in which a run may be read: see [`within`].
     fn within_record(&self, run: &Job, start: Timestamp) -> Result<crate::Span, RegistryError> {
         let span = Span { start, stop: run.stop };
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let mut find = reader.prepare_cached(
             "SELECT o.start, o.stop, r.clock_us FROM runs r JOIN records o ON o.record = r.record
              WHERE r.cluster = ?1 AND r.id = ?2 AND r.start = ?3 AND o.start IS NOT NULL",
@@ -216,7 +215,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn runs(&self, key: &JobKey) -> Result<Vec<Job>, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let sql = select("WHERE r.cluster = ?1 AND r.id = ?2 ORDER BY r.start");
         let mut find = reader.prepare_cached(&sql)?;
         let mut rows = find.query(params![key.cluster.as_str(), key.id.get()])?;
@@ -246,7 +245,7 @@ impl Registry {
         by: Option<Timestamp>,
         reader_of: Reader,
     ) -> Result<Option<RunFacts>, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let sql =
             select("WHERE r.cluster = ?1 AND r.id = ?2 AND r.start <= ?3 ORDER BY r.start DESC");
         let by = by.map_or(i64::MAX, |by| by.0);
@@ -279,7 +278,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn keys_of(&self, id: JobId) -> Result<Vec<JobKey>, RegistryError> {
-        keys(&lock(&self.reader), "id = ?1", &Value::Integer(id.get()))
+        keys(&self.reader.lock(), "id = ?1", &Value::Integer(id.get()))
     }
 
     /// Counts the local jobs of a user that run, or ended at `from` or later; counts up to `most`.
@@ -292,7 +291,7 @@ impl Registry {
         from: Timestamp,
         most: usize,
     ) -> Result<usize, RegistryError> {
-        let reader = lock(&self.quick_reader);
+        let reader = self.quick_reader.lock();
         let mut count = reader.prepare_cached(
             "SELECT count(*) FROM (SELECT 1 FROM runs WHERE uid = ?1 AND cluster = ?2
              AND (stop IS NULL OR stop >= ?3) ORDER BY start DESC LIMIT ?4)",
@@ -308,7 +307,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn running(&self) -> Result<u64, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let mut count = reader.prepare_cached(
             "SELECT count(*) FROM runs WHERE stop IS NULL AND (visits > 0 OR record_state = 'running')",
         )?;

@@ -1,6 +1,6 @@
 //! Ingests scheduler records.
 
-use crate::common::registry::{count, lock};
+use crate::common::registry::count;
 use crate::people::names::{NameSource, learn, uid_of};
 use crate::records::store_records::{digest, known, write};
 use crate::runs::store_runs::relate;
@@ -72,7 +72,7 @@ impl Registry {
         if records.is_empty() {
             return Ok(stats);
         }
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for record in records {
             stats.add(self.take(&change, (record.clone(), NameSource::Polled), received)?);

@@ -1,7 +1,6 @@
 //! Partial records from scripts that replace a scheduler: a job is submitted, starts, ends, or is
 //! corrected.
 
-use crate::common::registry::lock;
 use crate::matching::visits::TOGETHER;
 use crate::people::names::NameSource;
 use crate::records::ingest_records::RecordOutcome;
@@ -189,7 +188,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn followed(&self, path: &str) -> Result<Option<ReadPosition>, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let mut find = reader.prepare_cached(
             "SELECT disk, inode, head, bytes, lines FROM followed WHERE path = ?1",
         )?;
@@ -207,7 +206,7 @@ impl Registry {
         and: impl FnOnce(&Connection) -> Result<(), RegistryError>,
     ) -> Result<IngestStats, RegistryError> {
         let mut stats = IngestStats::default();
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         for amendment in amendments {
             stats.add(self.ingest_update(&change, (amendment, source), received)?);

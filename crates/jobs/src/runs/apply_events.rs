@@ -1,6 +1,5 @@
 //! Ingests node reports about jobs.
 
-use crate::common::registry::lock;
 use crate::runs::store_visits::{Ingestion, Pending, TimedEvent, VisitChange, ingest};
 use crate::runs::{env_requests, oom_kills};
 use crate::{Registry, RegistryError};
@@ -54,7 +53,7 @@ impl Registry {
         if events.is_empty() {
             return Ok(applied);
         }
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let pending = Pending::default();
         let mut killed_on = BTreeSet::new();
@@ -132,7 +131,9 @@ mod tests {
     /// Returns the number of rows that a registry writes for events, frame by frame.
     fn rows(registry: &Registry, frames: &[&[JobEvent]]) -> i64 {
         let total = || -> i64 {
-            lock(&registry.writer)
+            registry
+                .writer
+                .lock()
                 .query_row("SELECT total_changes()", [], |row| row.get(0))
                 .unwrap()
         };

@@ -5,7 +5,6 @@
 //! nodes. If a scheduler reports the job's nodes, only reports from these nodes count. No other node
 //! can thus request metrics on them. A visit counts only if it names the job's owner.
 
-use crate::common::registry::lock;
 use crate::common::sql_parts::key;
 use crate::{Registry, RegistryError};
 use model::{ClusterId, JobEvent, JobKey, Timestamp};
@@ -42,7 +41,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub(crate) fn requested_by_environment(&self) -> Result<RequestsByRun, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let mut find = reader.prepare_cached(
             "SELECT DISTINCT r.cluster, r.id, r.start, v.monitor FROM runs r INDEXED BY runs_open
              CROSS JOIN visits v INDEXED BY visits_monitor ON v.run = r.run AND v.monitor IS NOT NULL

@@ -1,6 +1,5 @@
 //! Local jobs, created by `jobmeter run`. The registry assigns their IDs.
 
-use crate::common::registry::lock;
 use crate::presence::verified_presence;
 use crate::runs::store_visits::stop_registered;
 use crate::runs::visit_shares;
@@ -48,7 +47,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails, the registry is full, or the user has too many open local jobs on the device.
     pub fn register_local(&self, job: &Registration) -> Result<JobKey, RegistryError> {
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         visit_shares::check_user(&change, &self.limits, job.uid)?;
         check_open(&change, job, self.limits.open_local_max)?;
@@ -90,7 +89,7 @@ impl Registry {
         stop: Timestamp,
         exit_code: Option<i32>,
     ) -> Result<bool, RegistryError> {
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let found: Option<(i64, i64, Option<i64>)> = change
             .prepare_cached(
@@ -128,7 +127,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn end_silent(&self, id: JobId, last: Timestamp) -> Result<bool, RegistryError> {
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let found: Option<(i64, i64)> = change
             .prepare_cached(
@@ -151,7 +150,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn open_local(&self, before: Timestamp) -> Result<Vec<OpenLocal>, RegistryError> {
-        let reader = lock(&self.reader);
+        let reader = self.reader.lock();
         let mut find = reader.prepare_cached(
             "SELECT id, start FROM runs INDEXED BY runs_open
              WHERE stop IS NULL AND start < ?1 AND registered = 1 ORDER BY start LIMIT ?2",
@@ -173,7 +172,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails.
     pub fn local_jobs_of(&self, device: &DeviceId) -> Result<Vec<(JobId, u32)>, RegistryError> {
-        let reader = lock(&self.quick_reader);
+        let reader = self.quick_reader.lock();
         let mut find = reader.prepare_cached(
             "SELECT id, uid FROM (
                  SELECT r.id, r.uid, row_number() OVER (PARTITION BY r.uid ORDER BY r.id DESC) AS place
@@ -204,7 +203,7 @@ impl Registry {
         &self,
         device: &DeviceId,
     ) -> Result<Vec<(JobKey, Timestamp)>, RegistryError> {
-        let reader = lock(&self.quick_reader);
+        let reader = self.quick_reader.lock();
         let mut find = reader.prepare_cached(
             "SELECT r.cluster, r.id, v.start FROM visits v INDEXED BY visits_open CROSS JOIN runs r ON r.run = v.run
              WHERE v.device = ?1 AND v.stop IS NULL AND r.registered = 0
@@ -275,7 +274,7 @@ mod tests {
         let (done, waiting) = sync_channel(4);
         std::thread::scope(|scope| {
             // A query holds this connection until it ends.
-            let query = lock(&registry.reader);
+            let query = registry.reader.lock();
             scope.spawn(|| {
                 let device = DeviceId::new("n1").unwrap();
                 registry.local_jobs_of(&device).unwrap();

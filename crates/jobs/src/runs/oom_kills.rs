@@ -4,7 +4,6 @@
 //! They are stored by job, device and instant. Queries assign them to a run by its allocations. The set
 //! of cgroups that form a run may change, an instant does not.
 
-use crate::common::registry::lock;
 use crate::{AccessLevel, Reader, Registry, RegistryError};
 use model::{Allocation, DeviceId, Job, JobEvent, JobKey, OomKill, Timestamp};
 use rusqlite::{Connection, params};
@@ -156,13 +155,13 @@ impl Registry {
             return Ok(None);
         }
         let Some(start) = job.start else { return Ok(Some(Vec::new())) };
-        if !any(&lock(&self.reader), &job.key)? {
+        if !any(&self.reader.lock(), &job.key)? {
             return Ok(Some(Vec::new()));
         }
         let granted = self.granted(reader_of, job)?;
         let mut allocations = self.allocations(&job.key, start)?;
         allocations.retain(|allocation| granted.has(&allocation.device));
-        let kills = of_run(&lock(&self.reader), &job.key, &allocations)?;
+        let kills = of_run(&self.reader.lock(), &job.key, &allocations)?;
         Ok(Some(kills.into_iter().map(|killed| killed.kill.at).collect()))
     }
 }
@@ -262,13 +261,13 @@ mod tests {
         registry.apply(&flood, at(20)).unwrap();
         let stored = || -> i64 {
             let count = "SELECT count(*) FROM oom_kills";
-            lock(&registry.writer).query_row(count, [], |row| row.get(0)).unwrap()
+            registry.writer.lock().query_row(count, [], |row| row.get(0)).unwrap()
         };
         assert_eq!(stored(), KILLS_ON_DEVICE_MAX + 1);
         let run = registry.runs(&key()).unwrap().remove(0);
         let allocations = registry.allocations(&key(), run.start.unwrap()).unwrap();
         let n2: Vec<_> =
             allocations.into_iter().filter(|one| one.device.as_str() == "n2").collect();
-        assert_eq!(of_run(&lock(&registry.reader), &key(), &n2).unwrap().len(), 1);
+        assert_eq!(of_run(&registry.reader.lock(), &key(), &n2).unwrap().len(), 1);
     }
 }

@@ -1,6 +1,6 @@
 //! Adds user IDs to jobs that name a user without one.
 
-use crate::common::registry::{LoadUsers, lock};
+use crate::common::registry::LoadUsers;
 use crate::common::sql_parts::key;
 use crate::people::names::{NameSource, UnresolvedUser, learn};
 use crate::runs::store_runs::relate;
@@ -25,7 +25,7 @@ impl Registry {
         uid: u32,
         received: Timestamp,
     ) -> Result<u64, RegistryError> {
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let source = (NameSource::NameService, &ClusterId::local());
         learn(&change, &self.users, source, (name, uid), received)?;
@@ -40,7 +40,7 @@ impl Registry {
     /// # Errors
     /// SQLite fails. Nothing is stored then.
     pub fn number_user_of(&self, user: &UnresolvedUser, uid: u32) -> Result<u64, RegistryError> {
-        let mut writer = lock(&self.writer);
+        let mut writer = self.writer.lock();
         let change = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let numbered =
             number(&change, &self.users, (&user.name, Some(user.cluster.as_str())), uid)?;

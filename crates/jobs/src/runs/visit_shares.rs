@@ -97,7 +97,6 @@ fn is_recorded(db: &Connection, event: &JobEvent) -> rusqlite::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::common::registry::lock;
     use crate::{Registration, Registry, Users};
     use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
 
@@ -106,7 +105,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("registry.sqlite");
         let counts = |registry: &Registry| {
-            let db = lock(&registry.writer);
+            let db = registry.writer.lock();
             let mut find = db.prepare("SELECT holder, visits FROM visit_shares").unwrap();
             let rows = find.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
             rows.map(Result::unwrap).collect::<Vec<(String, i64)>>()

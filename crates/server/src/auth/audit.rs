@@ -16,6 +16,7 @@
 use crate::common::counts::Counter;
 use config::paths::AUDIT_OF_USERS_FILE;
 use model::Timestamp;
+use parking_lot::Mutex;
 use query::ReadObserver;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
@@ -24,9 +25,9 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// A file of this size is rotated.
@@ -139,7 +140,7 @@ impl Audit {
     pub(crate) fn wrote_as_user(&self, actor: &Actor, now: Timestamp, more: &Value) {
         let user_key =
             actor.uid.map_or_else(|| Arc::clone(&actor.who), |uid| format!("uid {uid}").into());
-        let mut of_users = self.of_users.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut of_users = self.of_users.lock();
         let hour = now.0.div_euclid(HOUR);
         if of_users.hour != hour {
             self.log_limited(&mut of_users, now);
@@ -173,7 +174,7 @@ impl Audit {
     /// Records a read of another user's job, or of any jobs (`*`).
     fn read(&self, actor: &Actor, now: Timestamp, job: &str, owner: Option<u32>) {
         let key = (Arc::clone(&actor.who), Arc::clone(&actor.what), job.to_owned());
-        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reads = self.reads.lock();
         let hour = now.0.div_euclid(HOUR);
         if reads.hour != hour || reads.recorded.len() >= READS_MAX {
             *reads = RecordedReads { hour, recorded: HashSet::new() };
@@ -201,7 +202,7 @@ impl Audit {
 /// Writes all queued lines before the server ends.
 impl Drop for Audit {
     fn drop(&mut self) {
-        let of_users = self.of_users.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let of_users = self.of_users.get_mut();
         let mut of_users = std::mem::take(of_users);
         self.log_limited(&mut of_users, crate::common::clock::now());
         drop(self.lines.take());
@@ -283,8 +284,8 @@ impl ReadRecorder {
         Self { audit, actor, now, named, met: AtomicBool::new(false) }
     }
 
-    fn named(&self) -> std::sync::MutexGuard<'_, Option<model::JobKey>> {
-        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    fn named(&self) -> parking_lot::MutexGuard<'_, Option<model::JobKey>> {
+        self.named.lock()
     }
 }
 

@@ -6,9 +6,9 @@
 //! node, but of no job elsewhere.
 
 use model::{JobEvent, Origin, SeriesEntry};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, PoisonError};
 use wire::Decoded;
 
 /// A sample with this label also appears under the name of another device.
@@ -63,13 +63,13 @@ impl OriginPolicy {
     }
 
     fn has_passed(&self, origin: &Origin, hash: u64, scope: ReportScope) -> bool {
-        let passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = self.passed.lock();
         let tables = passed.get(origin).map(Vec::as_slice).unwrap_or_default();
         tables.iter().any(|(known, as_that)| *known == hash && *as_that >= scope)
     }
 
     fn remember(&self, origin: &Origin, hash: u64, scope: ReportScope) {
-        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut passed = self.passed.lock();
         if passed.len() >= ORIGINS_MAX && !passed.contains_key(origin) {
             passed.clear();
         }
@@ -151,7 +151,7 @@ mod tests {
         for hash in 0..100 {
             looked.remember(&origin, hash, ReportScope::OwnDevice);
         }
-        assert_eq!(looked.passed.lock().unwrap()[&origin].len(), TABLES_MAX);
+        assert_eq!(looked.passed.lock()[&origin].len(), TABLES_MAX);
         assert!(looked.has_passed(&origin, 99, ReportScope::AnyDevice));
         assert!(!looked.has_passed(&origin, 1, ReportScope::AnyDevice));
     }

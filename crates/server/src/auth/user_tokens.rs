@@ -4,8 +4,8 @@ use crate::auth::caller::Rights;
 use crate::auth::tokens::{Sha256, rights, sha256};
 use jobs::{Registry, RegistryError};
 use model::Timestamp;
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError, RwLock};
 
 /// Minimum interval between two recorded uses of a token: 1 h, in µs.
 const NOTED_EVERY_US: i64 = 3600 * Timestamp::SECOND;
@@ -55,16 +55,16 @@ impl UserTokens {
                 Err(why) => log::error!("token {} is unusable: {why}", kept.id),
             }
         }
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+        *self.known.write() = known;
         Ok(())
     }
 
     /// Looks up a token that is valid now. The lookup uses its SHA-256, so its duration reveals nothing
     /// about other tokens.
     pub(crate) fn find(&self, token: &str, now: Timestamp) -> Option<FoundToken> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read();
         let made = known.get(&sha256(token)).filter(|made| now < made.expires)?;
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         let last = used.entry(made.id).or_insert(TokenUse { at: Timestamp(i64::MIN), noted: true });
         if last.at.0.saturating_add(NOTED_EVERY_US) <= now.0 {
             *last = TokenUse { at: now, noted: false };
@@ -74,14 +74,14 @@ impl UserTokens {
 
     /// Writes unrecorded token uses to the registry. May wait for the disk.
     pub(crate) fn note(&self, registry: &Registry) -> Result<(), RegistryError> {
-        let mut uses = self.used.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut uses = self.used.lock().clone();
         uses.retain(|_, last| !last.noted);
         if uses.is_empty() {
             return Ok(());
         }
         let list: Vec<(i64, Timestamp)> = uses.iter().map(|(id, last)| (*id, last.at)).collect();
         registry.note_use(&list)?;
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         for (id, at) in list {
             used.entry(id).and_modify(|last| last.noted |= last.at == at);
         }

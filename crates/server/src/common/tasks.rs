@@ -1,7 +1,7 @@
 //! The server's background tasks: named, counted and joined.
 
+use parking_lot::Mutex;
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinSet;
 
@@ -17,7 +17,7 @@ impl Tasks {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock();
         running.spawn(async move {
             work.await;
             name
@@ -29,8 +29,7 @@ impl Tasks {
 
     /// Waits until every task has ended, aborts the rest after `within`, and returns their number.
     pub(crate) async fn join(&self, within: Duration) -> usize {
-        let mut running =
-            std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut running = std::mem::take(&mut *self.running.lock());
         let all = async {
             while let Some(ended) = running.join_next().await {
                 log_end(ended);

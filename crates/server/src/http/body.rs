@@ -7,8 +7,9 @@ use crate::common::settings::Limits;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Each sender may use 1/8 of a budget, unless a single body may be longer.
@@ -112,7 +113,7 @@ impl Budget {
     }
 
     fn used(&self) -> MutexGuard<'_, Used> {
-        self.0.used.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.used.lock()
     }
 
     /// Reserves bytes for this sender; `body_max` is the maximum size of one body.

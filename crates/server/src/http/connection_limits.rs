@@ -1,11 +1,12 @@
 //! Limits of connections, in total and for each peer, and of each caller's concurrent requests and unsent answers.
 //! A greedy client thus leaves capacity for others.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Owner of a connection.
@@ -57,7 +58,7 @@ impl<K: Clone + Eq + Hash> LimitPerKey<K> {
     /// Takes several of a key's slots, if they are free. A key without any slot gets any number, so that what needs
     /// more than all of them is possible, one at a time.
     pub(crate) fn take_several(&self, key: K, count: usize) -> Option<Slot<K>> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         let sum = taken.entry(key.clone()).or_default();
         if *sum > 0 && sum.saturating_add(count) > self.max {
             return None;
@@ -69,7 +70,7 @@ impl<K: Clone + Eq + Hash> LimitPerKey<K> {
 
 impl<K: Eq + Hash> Drop for Slot<K> {
     fn drop(&mut self) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         if let Some(count) = taken.get_mut(&self.key) {
             *count = count.saturating_sub(self.count);
             if *count == 0 {
@@ -132,7 +133,7 @@ mod tests {
         let (six, four) = (bytes.take_several("ann", 6), bytes.take_several("ann", 4));
         assert!(six.is_some() && four.is_some() && bytes.take_several("ann", 1).is_none());
         drop((six, four));
-        assert!(bytes.taken.lock().unwrap().is_empty());
+        assert!(bytes.taken.lock().is_empty());
     }
 
     #[test]
@@ -148,6 +149,6 @@ mod tests {
         assert!(place.is_some() && seats.take_of(one).is_none() && seats.take_of(two).is_some());
         drop(place);
         assert!(seats.take_of(one).is_some());
-        assert!(seats.by_peer.taken.lock().unwrap().is_empty());
+        assert!(seats.by_peer.taken.lock().is_empty());
     }
 }

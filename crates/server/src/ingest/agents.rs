@@ -5,8 +5,8 @@ use api::{Node, RestrictedSource, SettingRejection, SourceError};
 use axum::http::{HeaderMap, header};
 use model::setting::{AgentStatus, Rejection, SourceStatus, UnreadSource};
 use model::{DeviceId, NodeList, Origin, Timestamp};
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use wire::STATUS_HEADER;
 
 /// Maximum accepted time until an agent's next batch: the longest period of a source.
@@ -94,7 +94,7 @@ pub(crate) struct AgentReport {
 impl Agents {
     /// Returns the agents on a list of nodes.
     pub(crate) fn matching(&self, nodes: &NodeList) -> Vec<AgentReport> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         let report_of = |(origin, agent): (&Origin, &Agent)| {
             if !nodes.has(origin.as_str()) {
                 return None;
@@ -121,12 +121,12 @@ impl Agents {
     /// Forgets the agent of a node.
     pub(crate) fn forget(&self, device: &DeviceId) {
         let Ok(origin) = Origin::new(device.as_str()) else { return };
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&origin);
+        self.known.lock().remove(&origin);
     }
 
     /// Counts the agents on a list of nodes.
     pub(crate) fn counted(&self, nodes: &NodeList, now: Timestamp) -> AgentCounts {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         let meant = known.iter().filter(|(origin, _)| nodes.has(origin.as_str()));
         let mut counted = AgentCounts::default();
         for (_, agent) in meant {
@@ -159,7 +159,7 @@ impl Agents {
         reported: &Reported,
         received: Timestamp,
     ) -> Option<bool> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if !known.contains_key(origin) && !self.make_space(&mut known, AGENTS_MAX, received) {
             self.not_remembered.add(1);
             return None;
@@ -198,7 +198,7 @@ impl Agents {
         if known.len() < max {
             return true;
         }
-        let mut all_reported = self.all_reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all_reported = self.all_reported.lock();
         if (0..SEARCH_AGAIN_US).contains(&now.since(*all_reported)) {
             return false;
         }
@@ -222,7 +222,7 @@ impl Agents {
     /// which is wrong just after the agent's period has changed.
     pub(crate) fn add_status(&self, node: &mut Node, now: Timestamp) {
         let Ok(origin) = Origin::new(&node.device) else { return };
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         let Some(agent) = known.get(&origin) else { return };
         node.agent_version.clone_from(&agent.version);
         node.config_generation = agent.generation;
@@ -244,7 +244,7 @@ impl Agents {
     /// Returns the latest error of a source that a node's agent reported since this server started.
     pub(crate) fn last_error(&self, device: &str, source: &str) -> Option<LastError> {
         let origin = Origin::new(device).ok()?;
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.lock();
         let agent = known.get(&origin)?;
         let now = agent.source_errors.iter().cloned();
         let now = now.map(|error| LastError { at: agent.source_errors_at, error });

@@ -2,8 +2,9 @@
 
 use crate::ingest::senders::{Access, Senders};
 use model::Origin;
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wire::{DecodeError, Decoded, Decoder, Frame, FrameError, Frames, Head, LimitError};
 
@@ -111,11 +112,11 @@ impl Decoding {
         let turn = Arc::clone(turns).acquire_owned().await.ok()?;
         let (body, idle, senders) = (Arc::clone(body), Arc::clone(&self.idle), Arc::clone(senders));
         let read = tokio::task::spawn_blocking(move || {
-            let pop = || idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let pop = || idle.lock().pop();
             let mut decoder = pop().unwrap_or_default();
             let bytes_left = user.map(|user| user.bytes_left);
             let mut read = slice(&mut decoder, &body, (at, most), bytes_left, &senders);
-            idle.lock().unwrap_or_else(PoisonError::into_inner).push(decoder);
+            idle.lock().push(decoder);
             let made = make(std::mem::take(&mut read.frames));
             (made, read)
         });
@@ -135,7 +136,7 @@ impl Decoding {
     }
 
     fn of_user(&self, uid: u32) -> Arc<Semaphore> {
-        let mut by_user = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_user = self.by_user.lock();
         if let Some(known) = by_user.get(&uid).and_then(Weak::upgrade) {
             return known;
         }

@@ -2,8 +2,8 @@
 
 use jobs::{Registry, RegistryError};
 use model::{DeviceId, JobId, JobKey, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Maximum number of cached devices.
 const DEVICES_MAX: usize = 100_000;
@@ -68,7 +68,7 @@ impl NodeJobsCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, CachedJobs> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 }
 

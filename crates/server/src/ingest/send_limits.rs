@@ -3,9 +3,9 @@
 
 use config::StorageSettings;
 use model::{JobId, Timestamp};
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use store::RUNS_DIVISOR;
 use wire::Decoded;
 
@@ -140,7 +140,7 @@ impl SendLimits {
     /// Takes an amount of what a sender may send, if it has so much left.
     fn take(&self, key: &str, amount: f64, max_per_second: f64, now: Timestamp) -> bool {
         let burst = max_per_second * BURST_SECONDS;
-        let mut rates = lock(&self.rates);
+        let mut rates = self.rates.lock();
         if rates.len() >= SENDERS_MAX && !rates.contains_key(key) {
             rates.retain(|_, rate| rate.left_at(now) < rate.max_per_second * BURST_SECONDS);
             if rates.len() >= SENDERS_MAX {
@@ -174,7 +174,7 @@ impl SendLimits {
         if gaps > USER_BATCH_GAPS_MAX {
             return Err(format!("a user's batch has {USER_BATCH_GAPS_MAX} gaps at most"));
         }
-        let mut users = lock(&self.users);
+        let mut users = self.users.lock();
         if users.len() >= SENDERS_MAX && !users.contains_key(&uid) {
             users.retain(|_, used| !used.is_over(now));
             if users.len() >= SENDERS_MAX {
@@ -242,10 +242,6 @@ impl Rate {
         let left = self.left + seconds * self.max_per_second;
         left.min(self.max_per_second * BURST_SECONDS)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use crate::auth::caller::Rights;
 use model::{Origin, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Result of the access check for an origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Senders {
     }
 
     fn decided(&self) -> MutexGuard<'_, HashMap<Origin, Result<Timestamp, String>>> {
-        self.decided.lock().unwrap_or_else(PoisonError::into_inner)
+        self.decided.lock()
     }
 }
 

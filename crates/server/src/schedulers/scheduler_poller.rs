@@ -6,10 +6,11 @@ use crate::common::counts::{Counter, Timing};
 use crate::common::tasks::stopped;
 use jobs::{IngestStats, Record, RegistryError};
 use model::{ClusterId, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 use schedulers::{Changes, Scheduler, SchedulerError};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -100,7 +101,7 @@ impl PollStatus {
     }
 
     fn lock(&self) -> MutexGuard<'_, PollState> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+        self.now.lock()
     }
 }
 
@@ -309,7 +310,7 @@ mod tests {
             from: Timestamp,
             now: Timestamp,
         ) -> Result<Changes, SchedulerError> {
-            self.polled.lock().unwrap().push((from, now));
+            self.polled.lock().push((from, now));
             match self.answers.pop_front() {
                 Some(answer) => answer,
                 None => std::future::pending().await,
@@ -353,12 +354,12 @@ mod tests {
         });
         let (into, fails) = (Arc::clone(&seen), Mutex::new(registry_fails));
         let take = move |records: &[Record]| {
-            let mut fails = fails.lock().unwrap();
+            let mut fails = fails.lock();
             if *fails > 0 {
                 *fails -= 1;
                 return Err(RegistryError::Full(1));
             }
-            into.lock().unwrap().extend(records.iter().map(|record| record.key.id.get()));
+            into.lock().extend(records.iter().map(|record| record.key.id.get()));
             let rejected = records.iter().filter(|record| record.key.id.get() == 13).count();
             let new = u64::try_from(records.len() - rejected).unwrap();
             Ok(IngestStats {
@@ -398,9 +399,9 @@ mod tests {
             stop.send(true).unwrap();
             running.await.unwrap();
         });
-        assert_eq!(*seen.lock().unwrap(), (1..2502).collect::<Vec<_>>());
+        assert_eq!(*seen.lock(), (1..2502).collect::<Vec<_>>());
         assert_eq!((status.new.get(), status.rejected.get(), status.calls.get()), (2500, 1, 4));
-        let polled = polled.lock().unwrap();
+        let polled = polled.lock();
         assert!(polled.iter().all(|(from, now)| now.since(*from) == 3_600_000_000), "{polled:?}");
     }
 
@@ -410,11 +411,11 @@ mod tests {
         block_on(async {
             let error = rounds.round(&take).await.unwrap_err();
             assert!(error.to_string().starts_with("the registry rejected"), "{error}");
-            assert!(seen.lock().unwrap().is_empty());
+            assert!(seen.lock().is_empty());
             assert!(!rounds.round(&take).await.unwrap());
         });
-        assert_eq!(*seen.lock().unwrap(), [1, 2, 3]);
-        assert_eq!(polled.lock().unwrap().len(), 1);
+        assert_eq!(*seen.lock(), [1, 2, 3]);
+        assert_eq!(polled.lock().len(), 1);
     }
 
     #[test]
@@ -444,7 +445,7 @@ mod tests {
             assert_eq!(failure, "oar (database) did not respond within 0.2 s");
             running.abort();
         });
-        assert_eq!(*seen.lock().unwrap(), [1]);
+        assert_eq!(*seen.lock(), [1]);
     }
 
     #[test]

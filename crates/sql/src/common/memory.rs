@@ -1,6 +1,7 @@
 //! Memory of all statements, and each statement's share of it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// The memory for all statements together. A statement gets half of the free memory. It leaves at least the
 /// smallest share for each other statement that may run beside it.
@@ -22,7 +23,7 @@ impl Memory {
 
     /// Grants a share to one statement.
     pub(crate) fn grant(&self) -> Grant {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let (free, running) = *state;
         let others = self.statements_max.saturating_sub(running).saturating_sub(1);
         let spared = free.saturating_sub(others.saturating_mul(self.smallest));
@@ -34,7 +35,7 @@ impl Memory {
 
     /// Memory granted now.
     pub(crate) fn granted(&self) -> usize {
-        self.all - self.state.lock().unwrap_or_else(PoisonError::into_inner).0
+        self.all - self.state.lock().0
     }
 }
 
@@ -53,7 +54,7 @@ impl Grant {
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        let mut state = self.memory.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.memory.state.lock();
         *state = (state.0 + self.bytes, state.1.saturating_sub(1));
     }
 }

@@ -1,9 +1,10 @@
 //! Turns: limits on running and waiting statements. Statements that end at a limit are counted.
 
 use crate::SqlError;
+use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -135,14 +136,14 @@ struct Present {
 impl Present {
     /// Calls a function with the state of the user.
     fn with<T>(&self, does: impl FnOnce(&mut UserTurns) -> T) -> Option<T> {
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = self.users.lock();
         users.get_mut(&self.user_key).map(does)
     }
 }
 
 impl Drop for Present {
     fn drop(&mut self) {
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = self.users.lock();
         if let Some(one) = users.get_mut(&self.user_key) {
             one.here = one.here.saturating_sub(1);
             if one.here == 0 {
@@ -208,7 +209,7 @@ impl Turns {
     }
 
     fn enter(&self, user_key: &Arc<str>) -> (Present, Arc<Semaphore>) {
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = self.users.lock();
         let one = users.entry(Arc::clone(user_key)).or_insert_with(|| UserTurns {
             turns: Arc::new(Semaphore::new(half(self.running_max))),
             here: 0,
@@ -271,7 +272,7 @@ mod tests {
             drop(turn.await.unwrap().unwrap());
         }
         assert_eq!((turns.running(), turns.waiting()), (0, 0));
-        assert!(turns.users.lock().unwrap().is_empty());
+        assert!(turns.users.lock().is_empty());
     }
 
     #[tokio::test]
@@ -280,7 +281,7 @@ mod tests {
         let one: Arc<str> = "uid 1".into();
         let held = turns.take(&one, LONG).await.unwrap();
         assert!(timeout(Duration::from_millis(10), turns.take(&one, LONG)).await.is_err());
-        assert_eq!((turns.waiting(), turns.users.lock().unwrap()[&one].here), (0, 1));
+        assert_eq!((turns.waiting(), turns.users.lock()[&one].here), (0, 1));
         drop(held);
         assert!(turns.take(&one, Duration::ZERO).await.is_ok());
     }

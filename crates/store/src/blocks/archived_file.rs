@@ -1,10 +1,10 @@
 //! The file of an archived block.
 
 use crate::files::disk::{Disk, ReadFile};
-use crate::files::lock::lock;
+use parking_lot::Mutex;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// A file that is opened on first read, and again after a failure: its file system may be mounted later.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl ArchivedFile {
     }
 
     fn file(&self) -> io::Result<Arc<dyn ReadFile>> {
-        let mut file = lock(&self.file);
+        let mut file = self.file.lock();
         if let Some(file) = &*file {
             return Ok(Arc::clone(file));
         }
@@ -44,7 +44,7 @@ impl ReadFile for ArchivedFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         let read = self.file()?.read_at(buf, offset);
         if read.is_err() {
-            *lock(&self.file) = None;
+            *self.file.lock() = None;
         }
         read
     }

@@ -249,8 +249,8 @@ pub(super) fn odd() -> ParquetError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parking_lot::Mutex;
     use std::io::Write as _;
-    use std::sync::Mutex;
 
     /// Bytes written, and their number at each sync.
     #[derive(Clone, Debug, Default)]
@@ -258,12 +258,12 @@ mod tests {
 
     impl WriteFile for Watched {
         fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-            self.0.lock().unwrap().0 += bytes.len() as u64;
+            self.0.lock().0 += bytes.len() as u64;
             Ok(())
         }
 
         fn sync(&mut self) -> io::Result<()> {
-            let (bytes, syncs) = &mut *self.0.lock().unwrap();
+            let (bytes, syncs) = &mut *self.0.lock();
             syncs.push(*bytes);
             Ok(())
         }
@@ -277,8 +277,8 @@ mod tests {
         for _ in 0..9 {
             sink.write_all(&vec![0; 1_000_000]).unwrap();
         }
-        assert_eq!(watched.0.lock().unwrap().1, [5_000_000]);
+        assert_eq!(watched.0.lock().1, [5_000_000]);
         sink.write_all(&vec![0; 1_000_000]).unwrap();
-        assert_eq!(watched.0.lock().unwrap().1, [5_000_000, 10_000_000]);
+        assert_eq!(watched.0.lock().1, [5_000_000, 10_000_000]);
     }
 }

@@ -33,10 +33,11 @@ use crate::files::errors::{BlockError, DiskError};
 use crate::files::json;
 use archived_file::ArchivedFile;
 use model::Timestamp;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most blocks with footer and directory in memory.
 const OPENED_MAX: usize = 64;
@@ -146,7 +147,7 @@ impl Block {
     pub(crate) fn opened(&self, meter: &Arc<Meter>) -> Result<Arc<Opened>, BlockError> {
         static CLOCK: AtomicU64 = AtomicU64::new(0);
         self.used.store(CLOCK.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = self.opened.lock();
         if let Some(opened) = &*opened {
             return Ok(Arc::clone(opened));
         }
@@ -156,11 +157,11 @@ impl Block {
     }
 
     fn is_opened(&self) -> bool {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.opened.lock().is_some()
     }
 
     fn close(&self) {
-        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.opened.lock() = None;
     }
 }
 

@@ -2,11 +2,10 @@
 //!
 //! - `disk`: every call that reads or writes a file, so that tests can let each fail. `errors`: the error types.
 //! - `layout`: the directories of a data directory. `json`: the manifest's values as JSON. `varint`: numbers
-//!   in few bytes. `lock`: a mutex after a panic.
+//!   in few bytes.
 
 pub(crate) mod disk;
 pub(crate) mod errors;
 pub(crate) mod json;
 pub(crate) mod layout;
-pub(crate) mod lock;
 pub(crate) mod varint;

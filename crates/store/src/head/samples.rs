@@ -7,10 +7,11 @@
 use crate::answer::SeriesInfo;
 use crate::senders::series_table::{NO_START, SeriesSlot, Table};
 use model::{DeviceId, Tick, Timestamp};
+use parking_lot::{RwLock, RwLockReadGuard};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use wire::Value;
 
 /// The value of a sample as received: steps, or the bits of a double.
@@ -131,11 +132,11 @@ impl Group {
 
     /// The batches, locked against changes.
     pub(crate) fn rows(&self) -> RwLockReadGuard<'_, Rows> {
-        self.rows.read().unwrap_or_else(PoisonError::into_inner)
+        self.rows.read()
     }
 
     fn push(&self, samples: Samples, position: u64) -> usize {
-        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+        let mut rows = self.rows.write();
         rows.push(samples, position)
     }
 
@@ -340,7 +341,7 @@ impl Head {
     pub(crate) fn group(&self, table: &Arc<Table>) -> Arc<Group> {
         let group = Arc::new(Group::new(Arc::clone(table)));
         self.bytes.fetch_add(group.bytes() as u64, Ordering::Relaxed);
-        let mut groups = self.groups.write().unwrap_or_else(PoisonError::into_inner);
+        let mut groups = self.groups.write();
         for (device, rows) in &table.devices {
             let of_device = groups.by_device.entry(device.clone()).or_default();
             of_device.push((Arc::clone(&group), rows.clone()));
@@ -376,12 +377,12 @@ impl Head {
 
     /// The groups, oldest first.
     pub(crate) fn groups(&self) -> Vec<Arc<Group>> {
-        self.groups.read().unwrap_or_else(PoisonError::into_inner).list.clone()
+        self.groups.read().list.clone()
     }
 
     /// The devices of its series, in order.
     pub(crate) fn devices(&self) -> Vec<DeviceId> {
-        let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+        let groups = self.groups.read();
         groups.by_device.keys().cloned().collect()
     }
 
@@ -393,7 +394,7 @@ impl Head {
         mut keep: impl FnMut(&SeriesInfo) -> bool,
     ) -> Vec<Member> {
         let groups = {
-            let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
+            let groups = self.groups.read();
             groups.by_device.get(device).cloned().unwrap_or_default()
         };
         let mut members = Vec::new();

@@ -7,9 +7,10 @@
 
 use crate::files::disk::{Disk, WriteFile};
 use crate::files::errors::DiskError;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// First bytes of a segment.
 pub(crate) const SEGMENT_MAGIC: [u8; 8] = *b"jmlog\0\0\x01";
@@ -34,7 +35,7 @@ pub(crate) struct LogSizes(Mutex<BTreeMap<u64, u64>>);
 
 impl LogSizes {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Records a segment's length.

@@ -14,15 +14,15 @@
 use crate::blocks::{Block, BlockNote};
 use crate::files::disk::Disk;
 use crate::files::errors::{BlockError, DiskError, OpenError};
-use crate::files::lock::lock;
 use crate::state::ledger::{Change, Ledger};
 use crate::state::manifest::{ArchiveNote, Manifest, read_whole, write_whole};
 use crate::state::shared::Shared;
 use model::Timestamp;
+use parking_lot::Mutex;
 use std::fmt::Debug;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 const ARCHIVE_FILE: &str = "ARCHIVE";
 const ARCHIVE_PREFIX: &str = "jobmeter archive 1 ";
@@ -93,7 +93,7 @@ impl Archive {
     /// It is unavailable or another's, or the disk fails.
     pub(crate) fn ready(&self, disk: &dyn Disk) -> Result<(), DiskError> {
         identify(disk, &self.note.dir, Some(self.note.id))?;
-        let mut held = lock(&self.lock);
+        let mut held = self.lock.lock();
         if held.is_none() {
             let path = self.note.dir.join(LOCK_FILE);
             *held = Some(disk.lock(&path).map_err(DiskError::of("lock", &path))?);

@@ -2,7 +2,6 @@
 
 use crate::blocks::{Block, BlockNote};
 use crate::files::errors::BlockError;
-use crate::files::lock::lock;
 use crate::maintenance::archive::Archive;
 use crate::maintenance::merging::{due, is_done, merge};
 use crate::maintenance::retention;
@@ -11,7 +10,8 @@ use crate::scan::rollup_points::WINDOWS_US;
 use crate::state::ledger::Ledger;
 use crate::state::shared::Shared;
 use model::Timestamp;
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// How long an unreadable block is skipped.
 const APART_US: i64 = 3600 * Timestamp::SECOND;
@@ -46,7 +46,7 @@ impl Compactor {
     /// The disk fails; maintenance is retried later. An unreadable block does not stop the others: it is
     /// skipped for an hour, and reported after the other work.
     pub(crate) fn maintain(&self) -> Result<(), BlockError> {
-        let mut apart = lock(&self.apart);
+        let mut apart = self.apart.lock();
         let now = self.shared.now();
         apart.retain(|(_, since)| now.since(*since) < APART_US);
         let (mut failed, mut retained) = (None, Ok(()));

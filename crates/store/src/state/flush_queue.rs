@@ -1,10 +1,10 @@
 //! The queue between the log's writer, which hands over the samples in memory, and the block writer.
 
 use crate::files::errors::BlockError;
-use crate::files::lock::lock;
 use crate::head::intake::Covered;
 use crate::head::samples::Head;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest wait before a failed block is tried again, in seconds: after a full disk, writing resumes within 5
@@ -45,19 +45,19 @@ struct Slot {
 impl FlushQueue {
     /// Whether another job can be handed over.
     pub(crate) fn is_free(&self) -> bool {
-        let slot = lock(&self.slot);
+        let slot = self.slot.lock();
         slot.job.is_none() && !slot.busy
     }
 
     /// Whether a thread waits for a block without a job.
     pub(crate) fn is_wanted(&self) -> bool {
-        let slot = lock(&self.slot);
+        let slot = self.slot.lock();
         slot.wanted > slot.handed
     }
 
     /// Hands a job over.
     pub(crate) fn hand(&self, job: Job) {
-        let mut slot = lock(&self.slot);
+        let mut slot = self.slot.lock();
         slot.job = Some(job);
         slot.handed = slot.wanted;
         self.changed.notify_all();
@@ -65,7 +65,7 @@ impl FlushQueue {
 
     /// Ends the block writer; a job in progress may finish.
     pub(crate) fn close(&self) {
-        lock(&self.slot).closing = true;
+        self.slot.lock().closing = true;
         self.changed.notify_all();
     }
 
@@ -75,7 +75,7 @@ impl FlushQueue {
     /// A block failed while waiting, or the store is closing: the reason.
     pub(crate) fn wait(&self, request: impl FnOnce()) -> Result<(), String> {
         let (number, failures) = {
-            let mut slot = lock(&self.slot);
+            let mut slot = self.slot.lock();
             slot.wanted += 1;
             // A failed block is tried again at once.
             self.changed.notify_all();
@@ -84,8 +84,8 @@ impl FlushQueue {
         request();
         let waiting =
             |slot: &mut Slot| slot.written < number && slot.failures == failures && !slot.closing;
-        let slot = self.changed.wait_while(lock(&self.slot), waiting);
-        let slot = slot.unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.slot.lock();
+        self.changed.wait_while(&mut slot, waiting);
         match slot.written >= number {
             true => Ok(()),
             false if slot.failures > failures => Err(slot.error.clone()),
@@ -96,8 +96,8 @@ impl FlushQueue {
     /// Waits for the next job; `None` if the store is closing.
     pub(crate) fn next(&self) -> Option<Job> {
         let idle = |slot: &mut Slot| slot.job.is_none() && !slot.closing;
-        let slot = self.changed.wait_while(lock(&self.slot), idle);
-        let mut slot = slot.unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.slot.lock();
+        self.changed.wait_while(&mut slot, idle);
         let job = slot.job.take();
         slot.busy = job.is_some();
         job
@@ -105,7 +105,7 @@ impl FlushQueue {
 
     /// Ends the job that was taken.
     pub(crate) fn done(&self) {
-        let mut slot = lock(&self.slot);
+        let mut slot = self.slot.lock();
         slot.busy = false;
         slot.written = slot.handed;
         self.changed.notify_all();
@@ -113,15 +113,15 @@ impl FlushQueue {
 
     /// Waits before another try; false if the store is closing.
     pub(crate) fn failed(&self, error: &BlockError, tries: u32) -> bool {
-        let mut slot = lock(&self.slot);
+        let mut slot = self.slot.lock();
         slot.failures += 1;
         slot.error = error.to_string();
         self.changed.notify_all();
         let wanted = slot.wanted;
         let wait = retry_after(tries);
         let idle = |slot: &mut Slot| !slot.closing && slot.wanted == wanted;
-        let waited = self.changed.wait_timeout_while(slot, wait, idle);
-        !waited.unwrap_or_else(PoisonError::into_inner).0.closing
+        self.changed.wait_while_for(&mut slot, idle, wait);
+        !slot.closing
     }
 }
 

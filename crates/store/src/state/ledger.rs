@@ -3,13 +3,13 @@
 use crate::blocks::{Block, BlockNote};
 use crate::files::disk::Disk;
 use crate::files::errors::DiskError;
-use crate::files::lock::lock;
 use crate::state::manifest::Manifest;
 use crate::state::shared::Shared;
 use model::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The manifest of a data directory, and its location.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Ledger {
 
     /// The manifest on the disk.
     pub(crate) fn manifest(&self) -> MutexGuard<'_, Manifest> {
-        lock(&self.manifest)
+        self.manifest.lock()
     }
 
     /// Replaces the manifest by a changed one. `change` receives the new one, with the next generation. No

@@ -1,7 +1,6 @@
 //! Wakes and ends the maintenance thread.
 
-use crate::files::lock::lock;
-use std::sync::{Condvar, Mutex, PoisonError};
+use parking_lot::{Condvar, Mutex};
 use std::time::Duration;
 
 /// Interval of checks for work without a new block.
@@ -23,26 +22,26 @@ struct Slot {
 impl MaintenanceQueue {
     /// Reports a new block.
     pub(crate) fn wake(&self) {
-        lock(&self.slot).woken = true;
+        self.slot.lock().woken = true;
         self.changed.notify_all();
     }
 
     /// Ends the thread; work in progress is given up.
     pub(crate) fn close(&self) {
-        lock(&self.slot).closing = true;
+        self.slot.lock().closing = true;
         self.changed.notify_all();
     }
 
     pub(crate) fn is_closing(&self) -> bool {
-        lock(&self.slot).closing
+        self.slot.lock().closing
     }
 
     /// Waits for work, or some time; false if the store is closing.
     pub(crate) fn wait(&self) -> bool {
         let idle = |slot: &mut Slot| !slot.woken && !slot.closing;
         let look = Duration::from_secs(LOOK_SECONDS);
-        let waited = self.changed.wait_timeout_while(lock(&self.slot), look, idle);
-        let (mut slot, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.slot.lock();
+        self.changed.wait_while_for(&mut slot, idle, look);
         slot.woken = false;
         !slot.closing
     }

@@ -2,7 +2,6 @@
 
 use crate::answer::Stats;
 use crate::blocks::{Meter, close_unused};
-use crate::files::lock::lock;
 use crate::head::append::{Incoming, Outcome};
 use crate::head::intake::Bookkeeping;
 use crate::log::files::LogSizes;
@@ -11,10 +10,11 @@ use crate::state::flush_queue::FlushQueue;
 use crate::state::maintenance_queue::MaintenanceQueue;
 use crate::state::view::View;
 use model::Timestamp;
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Called with one outcome for each batch.
 pub(crate) type Done = Box<dyn FnOnce(Vec<Outcome>) + Send>;
@@ -110,7 +110,7 @@ impl Shared {
     /// Queues batches. Returns `done` if the queue is full or the store is closing.
     pub(crate) fn enqueue(&self, batches: Vec<Incoming>, done: Done) -> Result<(), (Done, bool)> {
         let cost = batches.iter().map(cost).sum();
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         let full = queue.bytes + cost > self.settings.queue_bytes_max && queue.bytes > 0
             || queue.batches + batches.len() > self.settings.queue_batches_max && queue.batches > 0;
         if full || queue.closing {
@@ -127,11 +127,10 @@ impl Shared {
     /// Waits for work, at most a second, and takes up to one commit's worth.
     pub(crate) fn work(&self) -> Work {
         const COMMIT_BYTES: usize = 32 << 20;
-        let queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         let idle = |queue: &mut Queue| queue.requests.is_empty() && !queue.closing && !queue.woken;
         let second = std::time::Duration::from_secs(1);
-        let waited = self.queued.wait_timeout_while(queue, second, idle);
-        let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        self.queued.wait_while_for(&mut queue, idle, second);
         let (mut requests, mut bytes) = (Vec::new(), 0);
         while bytes < COMMIT_BYTES
             && let Some(request) = queue.requests.pop_front()
@@ -147,28 +146,28 @@ impl Shared {
 
     /// Wakes the log's writer without a batch.
     pub(crate) fn wake(&self) {
-        lock(&self.queue).woken = true;
+        self.queue.lock().woken = true;
         self.queued.notify_one();
     }
 
     /// Stops accepting batches.
     pub(crate) fn close(&self) {
-        lock(&self.queue).closing = true;
+        self.queue.lock().closing = true;
         self.queued.notify_one();
         self.tending.close();
     }
 
     pub(crate) fn books(&self) -> MutexGuard<'_, Bookkeeping> {
-        lock(&self.books)
+        self.books.lock()
     }
 
     pub(crate) fn counts(&self) -> MutexGuard<'_, Counts> {
-        lock(&self.counts)
+        self.counts.lock()
     }
 
     /// The current view, and the number of batches that can be queried in it.
     pub(crate) fn view(&self) -> (Arc<View>, u64) {
-        let view = self.view.read().unwrap_or_else(PoisonError::into_inner);
+        let view = self.view.read();
         (Arc::clone(&view), self.visible.load(Ordering::Acquire))
     }
 
@@ -179,7 +178,7 @@ impl Shared {
 
     /// Replaces the view by a changed one.
     pub(crate) fn turn<T>(&self, change: impl FnOnce(&mut View) -> T) -> T {
-        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        let mut view = self.view.write();
         let mut new = View::clone(&view);
         let result = change(&mut new);
         *view = Arc::new(new);
@@ -189,7 +188,7 @@ impl Shared {
     /// The store's statistics.
     pub(crate) fn stats(&self) -> Stats {
         let (queue_batches, queue_bytes) = {
-            let queue = lock(&self.queue);
+            let queue = self.queue.lock();
             (queue.batches as u64, queue.bytes as u64)
         };
         let (series, metrics, gaps, gaps_forgotten) = {

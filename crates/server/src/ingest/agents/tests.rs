@@ -190,7 +190,7 @@ fn the_last_error_of_a_source_is_remembered_when_it_is_over() {
     for round in 0..100 {
         report(round, &[source(&format!("s{round}"), SourceState::Off, "x")]);
     }
-    assert_eq!(agents.known.lock().unwrap()[&n1].ended.len(), SOURCES_MAX);
+    assert_eq!(agents.known.lock()[&n1].ended.len(), SOURCES_MAX);
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn silent_agents_are_evicted_for_others_and_reporting_ones_never() {
     assert!(agents.make_space(&mut known, 20, at(32)) && !known.contains_key(&origin(1)));
     assert!(agents.make_space(&mut known, 19, at(32)) && !known.contains_key(&origin(0)));
     // The table itself: whoever finds no room is counted.
-    *agents.known.lock().unwrap() =
+    *agents.known.lock() =
         (0..100_000).map(|n| (origin(n), Agent { seen: at(60), ..Agent::default() })).collect();
     assert_eq!(agents.met(&origin(100_000), &Reported::default(), at(60)), None);
     assert_eq!(counts(&agents), (3, 1));

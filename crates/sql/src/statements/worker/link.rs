@@ -7,12 +7,13 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::{DataFusionError, Result};
 use futures::Stream;
+use parking_lot::Mutex;
 use query::{Cancel, QueryError};
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
 /// A message for a scan.
@@ -32,10 +33,6 @@ pub(crate) struct Link {
     read: Mutex<ReadSoFar>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Link {
     pub(crate) fn new(socket: UnixStream) -> Self {
         Self {
@@ -48,12 +45,12 @@ impl Link {
 
     /// Sends a message. If the server does not read, the worker blocks: it has nothing else to do.
     pub(crate) fn send(&self, message: &[u8]) -> io::Result<()> {
-        locked(&self.socket).write_all(message)
+        self.socket.lock().write_all(message)
     }
 
     /// Amount that the server has read from blocks, as last reported.
     pub(crate) fn read_so_far(&self) -> ReadSoFar {
-        *locked(&self.read)
+        *self.read.lock()
     }
 
     /// Passes messages to their scans until the server closes the socket.
@@ -62,7 +59,7 @@ impl Link {
             let (scan, event) = match ToWorker::read(&message) {
                 Some(ToWorker::Rows(scan)) => (scan, Event::Rows(message)),
                 Some(ToWorker::ScanEnd(scan, read)) => {
-                    *locked(&self.read) = read;
+                    *self.read.lock() = read;
                     (scan, Event::End)
                 }
                 Some(ToWorker::ScanFailed(scan)) => (scan, Event::Failed),
@@ -71,7 +68,7 @@ impl Link {
                 }
             };
             // A stopped scan is no longer in the map. The credit of a scan bounds its queue.
-            if let Some(to) = locked(&self.scans).get(&scan) {
+            if let Some(to) = self.scans.lock().get(&scan) {
                 to.try_send(event).ok();
             }
         }
@@ -87,7 +84,7 @@ impl Link {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         // Capacity for the credit and the end message.
         let (to, events) = mpsc::channel(CREDIT + 1);
-        locked(&self.scans).insert(id, to);
+        self.scans.lock().insert(id, to);
         let scan = Scan { link: Arc::clone(self), id, events, request, schema };
         self.send(&messages::scan(id, &scan.request)).map_err(gone)?;
         Ok(futures::stream::unfold(Some(scan), async |scan| {
@@ -135,7 +132,7 @@ impl Scan {
 
 impl Drop for Scan {
     fn drop(&mut self) {
-        locked(&self.link.scans).remove(&self.id);
+        self.link.scans.lock().remove(&self.id);
         self.link.send(&messages::stop(self.id)).ok();
     }
 }

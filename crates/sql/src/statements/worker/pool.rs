@@ -4,6 +4,7 @@
 //! first statement starts the first worker.
 
 use super::child::{self, NewEncoder};
+use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Read};
@@ -13,7 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// Maximum number of idle workers.
@@ -134,7 +135,7 @@ impl Pool {
     /// Takes an idle worker, or starts one. May block during the start.
     pub(crate) fn take(&self) -> io::Result<Worker> {
         loop {
-            let waiting = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let waiting = self.idle.lock().pop();
             let Some(mut worker) = waiting else {
                 return Worker::start(&self.launch, self.threads);
             };
@@ -148,13 +149,13 @@ impl Pool {
     /// Starts idle workers for the next statements. May block during the start.
     pub(crate) fn refill(self: &Arc<Self>) {
         let missing = || {
-            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let idle = self.idle.lock();
             idle.len() < IDLE_MAX
         };
         while missing() {
             // The next statement reports the cause of a failed start.
             let Ok(worker) = Worker::start(&self.launch, self.threads) else { return };
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
+            self.idle.lock().push(worker);
         }
     }
 }
@@ -162,7 +163,7 @@ impl Pool {
 /// Ends the idle workers by closing their sockets, and waits for their threads and processes.
 impl Drop for Pool {
     fn drop(&mut self) {
-        let idle = self.idle.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let idle = self.idle.get_mut();
         idle.drain(..).for_each(|worker| drop(worker.end(false)));
     }
 }

@@ -5,8 +5,9 @@ use super::rows::{put_cells, put_samples};
 use crate::statements::columns::Cell;
 use crate::statements::metadata_tables;
 use crate::statements::scan_request::query;
+use parking_lot::Mutex;
 use query::{QueryContext, QueryEngine, QueryError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use store::Reads;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
@@ -48,7 +49,7 @@ impl Scan {
             Ok(Ok(())) => messages::scan_end(self.id, self.read_so_far()),
             Ok(Err(ScanStopped)) => return,
             Err(error) => {
-                let mut first = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut first = self.error.lock();
                 first.get_or_insert(error);
                 messages::scan_failed(self.id)
             }

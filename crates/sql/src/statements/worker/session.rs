@@ -11,8 +11,8 @@ use crate::common::memory::Grant;
 use crate::common::turns::Turn;
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -141,7 +141,7 @@ impl Session {
                 FromWorker::End(text) if first.is_none() => return Ok(text),
                 FromWorker::Failed(Failure::Statement(error)) => return Err(error),
                 FromWorker::Failed(Failure::Scan) => {
-                    let mut error = scans.error.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut error = scans.error.lock();
                     return Err(error.take().map_or_else(broken, SqlError::Query));
                 }
                 FromWorker::Text(..) | FromWorker::End(_) => return Err(broken()),
