@@ -20,7 +20,7 @@ fn kept(text: String) -> &'static str {
 fn node(last_seen: &str) -> String {
     format!(
         r#"[{{"device":"n1","alive":true,"stopped":false,"last_seen":{last_seen},"period_seconds":5,
-            "clock_offset_seconds":0,"agent_version":"","config_generation":"0","config_rejected":null,
+            "clock_offset_seconds":0,"agent_version":"","config_generation":"0","config_rejected":[],
             "source_errors":[],"sources_restricted":[],"series":1,"jobs":[],"cpu_cores_used":null,"cpu_cores":null,
             "memory_used_bytes":null,"memory_bytes":null}}]"#
     )
