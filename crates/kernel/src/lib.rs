@@ -23,7 +23,8 @@ pub use machine::{
 };
 pub use network::{addresses, beegfs, lustre, net_dev, nfs, sockets};
 pub use root::{
-    DirEntry, NodeKind, NodeStat, OpenFile, ReadError, Root, is_denied, is_gone, is_silent,
+    DirEntry, NodeKind, NodeStat, OpenFile, ReadError, Root, environments_given_up, is_denied,
+    is_gone, is_silent,
 };
 pub use tasks::{cgroup, inotify, kmsg, proc_connector, process, rusage, taskstats};
 #[cfg(feature = "count-allocations")]

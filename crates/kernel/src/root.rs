@@ -1,7 +1,9 @@
 //! A machine's files: at `/`, or under a recorded copy of them.
 
+mod environment;
 mod open_file;
 
+pub use environment::environments_given_up;
 pub use open_file::OpenFile;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
@@ -23,6 +25,7 @@ pub struct Root {
     path: PathBuf,
     live: bool,
     recorder: Option<Arc<Recorder>>,
+    environments: Arc<environment::Owners>,
 }
 
 /// The files and replies read so far, for `jobmeter capture`.
@@ -160,7 +163,7 @@ impl Root {
 
     fn open_dir(path: &Path, live: bool) -> Result<Self, ReadError> {
         let dir = Arc::new(RwLock::new(dir(path)?));
-        Ok(Self { dir, path: path.to_owned(), live, recorder: None })
+        Ok(Self { dir, path: path.to_owned(), live, recorder: None, environments: Arc::default() })
     }
 
     /// Steps to the next tick of the same recorded machine. Open files are then read

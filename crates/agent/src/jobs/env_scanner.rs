@@ -120,7 +120,7 @@ impl EnvScanner {
 }
 
 impl ScanTask {
-    /// Scans the job. This may take long: a stuck process may block each reader of its memory.
+    /// Scans the job. A process that blocks readers of its memory delays this by 1 s, once per owner of processes.
     pub(crate) fn make(self) -> ScanResult {
         let Self { key, jobs, machine, device } = self;
         let found = jobs.get(&key).and_then(|job| find(&machine.root, job));
@@ -152,10 +152,9 @@ fn find(root: &Root, job: &JobCgroup) -> Option<Result<Box<str>, String>> {
         None => uid != 0 && dir.is_some_and(|dir| uid != dir.uid),
     };
     let owned = |pid: &&u32| root.stat(&format!("proc/{pid}")).is_ok_and(|stat| is_users(stat.uid));
-    let (mut environ, mut again) = (Vec::new(), Members::default());
+    let mut again = Members::default();
     for pid in members.ids().iter().take(OWNERS_MAX).filter(owned).take(PROCESSES_MAX) {
-        let Ok(file) = root.open(&format!("proc/{pid}/environ")) else { continue };
-        let Ok(is_whole) = file.read_start(&mut environ, ENVIRON_BYTES_MAX) else { continue };
+        let Ok((environ, is_whole)) = root.environment(*pid, ENVIRON_BYTES_MAX) else { continue };
         let text = if is_whole { &environ[..] } else { whole_entries(&environ) };
         let Some(value) = variable(text, VARIABLE) else { continue };
         // A process ID may have been reused meanwhile. Check that it still belongs to the job.
@@ -290,6 +289,27 @@ mod tests {
             assert_eq!(machine.find().as_deref(), Some("b"));
             chown(machine.path(DIR), Some(1234), None).unwrap();
             assert_eq!(machine.find(), None);
+        }
+    }
+
+    /// A FIFO without a writer blocks its reader like a process with locked memory (FUSE behind `/proc/PID/mem`).
+    #[test]
+    fn a_process_that_blocks_its_readers_stops_no_scan_of_another_users_job() {
+        let with = b"JOBMETER_MONITOR=a\0";
+        let mut machine = Machine::new(&[(3, with), (4, with), (5, with)]);
+        let (own, before) = (machine.job.uid.unwrap(), kernel::environments_given_up());
+        std::fs::remove_file(machine.path("proc/3/environ")).unwrap();
+        let (path, mode) = (machine.path("proc/3/environ"), rustix::fs::Mode::from(0o600));
+        rustix::fs::mkfifoat(rustix::fs::CWD, path, mode).unwrap();
+        let begun = std::time::Instant::now();
+        assert_eq!(machine.find(), None, "other processes of its owner wait");
+        assert_eq!(machine.find(), None, "no second thread is left behind");
+        assert!(begun.elapsed() < std::time::Duration::from_secs(8));
+        assert_eq!(kernel::environments_given_up() - before, 1);
+        if own == 0 {
+            chown(machine.path("proc/4"), Some(1234), None).unwrap();
+            machine.job.uid = Some(1234);
+            assert_eq!(machine.find().as_deref(), Some("a"));
         }
     }
 

@@ -16,7 +16,7 @@ pub(crate) static SPEC: SourceSpec = SourceSpec {
     name: "agent",
     help: "Cost of the agent, per source, and its unsent data.",
     reads: &["its own counters"],
-    cost: "13 samples per source, 3 more with a burst, and 14 for the whole agent, from memory",
+    cost: "13 samples per source, 3 more with a burst, and 15 for the whole agent, from memory",
     every: Every::AtLeast(Duration::from_secs(10)),
     metrics: &[
         &CPU,
@@ -42,6 +42,7 @@ pub(crate) static SPEC: SourceSpec = SourceSpec {
         &GAPS,
         &CLOCK_STEPS,
         &CUT_WALKS,
+        &ENVIRONMENTS,
         &UNSENT_BYTES,
         &SPOOL_BYTES,
         &SPOOL_SEGMENTS,
@@ -151,6 +152,11 @@ static CUT_WALKS: Metric = Metric::counter(
     "agent_cut_walks_total",
     Unit::Count,
     "Searches of a job's cgroups that skipped some, because its user has too many directories.",
+);
+static ENVIRONMENTS: Metric = Metric::counter(
+    "agent_environments_given_up_total",
+    Unit::Count,
+    "Readings of a process's environment that were given up after 1 s.",
 );
 static UNSENT_BYTES: Metric = Metric::gauge(
     "agent_unsent_bytes",
@@ -317,6 +323,7 @@ impl AgentMetrics {
             (&GAPS, sealed.gaps as f64),
             (&CLOCK_STEPS, self.clock_steps as f64),
             (&CUT_WALKS, cgroups::cut_walks() as f64),
+            (&ENVIRONMENTS, kernel::environments_given_up() as f64),
             (&SENT, count(&counters.sent_batches)),
             (&REJECTED, count(&counters.rejected_batches)),
             (&REJECTED_BY_SERVER, count(&counters.rejected_samples)),

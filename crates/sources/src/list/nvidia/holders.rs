@@ -16,6 +16,7 @@ use cgroups::{Hierarchy, JobCgroup, Members, processes};
 use kernel::Root;
 use kernel::nvml::{Gpu, Number};
 use kernel::parse::{lines, number};
+use kernel::process::whole_entries;
 use model::{JobKey, Timestamp};
 use std::ops::Range;
 
@@ -23,6 +24,8 @@ use std::ops::Range;
 const MAJOR: &[u8] = b"195";
 /// Minors from here on are the driver's own devices: control and modeset.
 const MINORS: u32 = 254;
+/// Maximum number of bytes read of an environment.
+const ENVIRON_BYTES_MAX: usize = 128 * 1024;
 /// Interval of attempts to find a job's GPUs while they are unknown.
 const LOOK_EVERY_US: i64 = 30 * Timestamp::SECOND;
 
@@ -149,8 +152,8 @@ fn claim(root: &Root, job: &JobCgroup, pids: &[u32], buf: &mut Vec<u8>) -> Claim
         return Claim::Minors(minors);
     }
     let found = pids.iter().find_map(|pid| {
-        root.read(&format!("proc/{pid}/environ"), buf).ok()?;
-        named(buf)
+        let (environ, is_whole) = root.environment(*pid, ENVIRON_BYTES_MAX).ok()?;
+        named(if is_whole { &environ } else { whole_entries(&environ) })
     });
     found.unwrap_or(Claim::Unknown)
 }
