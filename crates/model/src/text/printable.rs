@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 
 /// Whether a character is unprintable: a control character (including U+0080 to U+009F), a direction mark,
-/// a zero-width character or a line end. It can move a cursor, reorder a text, or make two names look the
-/// same.
+/// a zero-width character, a tag, a Hangul filler or a line end. It can move a cursor, reorder a text, or make
+/// two names look the same.
 pub const fn is_unprintable(c: char) -> bool {
     matches!(c,
-        '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+        '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+        | '\u{e0000}'..='\u{e007f}')
 }
 
 /// A text with a space instead of each unprintable character.
@@ -27,6 +28,7 @@ mod tests {
     fn unprintable_characters_become_spaces() {
         assert_eq!(printable("a\u{1b}[2J\n\u{9b}b"), "a [2J  b");
         assert_eq!(printable("a\u{202e}b\u{200b}c\u{feff}\u{2066}"), "a b c  ");
+        assert_eq!(printable("a\u{e0041}\u{3164}\u{115f}\u{1160}\u{ffa0}b"), "a     b");
         assert!(matches!(printable("solve é 名"), Cow::Borrowed("solve é 名")));
     }
 }
