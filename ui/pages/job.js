@@ -228,7 +228,7 @@ export class JobPage {
   /** @param {JobReport} report */
   showTotals({ totals, origins = [] }) {
     const t = (/** @type {string} */ key) => totals[key] ?? null;
-    // Append the note that qualifies a total, for example `largest task` or `last reading missed`.
+    // Append the note that qualifies a total, for example `largest task` or `at least: last reading missed`.
     const noted = (/** @type {string} */ key, /** @type {string} */ text) => {
       const note = origins.find(({ total }) => total === key)?.note ?? null;
       return [text, note ?? ''].filter((part) => part !== '').join('; ');

@@ -155,11 +155,19 @@ pub struct Usage {
     pub memory_peak_bytes: Option<f64>,
     /// Time from its start to its end, or to now; the value of `jobmeter run` where it reported one.
     pub wall_seconds: Option<f64>,
-    /// Whether a value is a lower bound. The job's report states which one and why.
-    // An older server does not send it.
+    /// Whether the processor time is a lower bound. The job's report states why.
+    // An older server does not send these three.
     #[serde(default)]
     #[schemars(required)]
-    pub at_least: bool,
+    pub cpu_at_least: bool,
+    /// Whether the largest memory is a lower bound.
+    #[serde(default)]
+    #[schemars(required)]
+    pub memory_peak_at_least: bool,
+    /// Whether the wall time is a lower bound.
+    #[serde(default)]
+    #[schemars(required)]
+    pub wall_at_least: bool,
 }
 
 /// Requested or used resources; an unknown one is `null` or left out.

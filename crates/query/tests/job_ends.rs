@@ -154,9 +154,41 @@ fn totals_of_a_job_that_outlives_its_agent_are_lower_bounds() {
     let report = engine.job_report(&"6".parse().unwrap(), &all()).unwrap();
     assert_eq!((note(&report, "cpu_seconds"), report.totals.unread_seconds), (None, None));
     let listed = engine.jobs_with_usage(&Filter::default(), &all()).unwrap();
-    let marked: Vec<(i64, bool)> =
-        listed.iter().map(|job| (job.id, job.usage.unwrap().at_least)).collect();
-    assert!(marked.contains(&(5, true)) && marked.contains(&(6, false)), "{marked:?}");
+    let bounds = |id| {
+        let usage = listed.iter().find(|job| job.id == id).unwrap().usage.unwrap();
+        (usage.cpu_at_least, usage.memory_peak_at_least, usage.wall_at_least)
+    };
+    assert_eq!((bounds(5), bounds(6)), ((true, false, true), (false, false, false)));
+}
+
+/// The scheduler removes the cgroup before the last reading.
+#[test]
+fn a_job_without_a_last_reading_is_listed_with_lower_bounds() {
+    let lab = Lab::new();
+    let short = key("slurm", 5);
+    lab.job(&short, "n1", 1000, 100.0, Some(100.1));
+    let cpu = TestSeries {
+        device: "n1",
+        metric: "cgroup_cpu_seconds_total",
+        kind: Kind::Counter,
+        job: Some(short.clone()),
+        start: Some(100.0),
+        samples: &[(100.0, 0.0)],
+        ..TestSeries::default()
+    };
+    let gauge = |metric, samples| TestSeries {
+        device: "n1",
+        metric,
+        job: Some(short.clone()),
+        samples,
+        ..TestSeries::default()
+    };
+    let peak = gauge("cgroup_memory_peak_bytes", &[(100.0, 4096.0)]);
+    lab.put(&[cpu, peak, gauge("cgroup_unread_seconds", &[(101.0, 0.04)])]);
+    let listed = lab.engine(Settings::default()).jobs_with_usage(&Filter::default(), &all());
+    let usage = listed.unwrap()[0].usage.unwrap();
+    assert_eq!((usage.cpu_seconds, usage.memory_peak_bytes), (Some(0.0), Some(4096.0)));
+    assert!(usage.cpu_at_least && usage.memory_peak_at_least && !usage.wall_at_least, "{usage:?}");
 }
 
 #[test]

@@ -169,7 +169,10 @@ fn write_jobs(jobs: &[api::Job], times: &Times, out: &mut impl Write) -> io::Res
         "cpus", "memory", "nodes",
     ];
     let row = |job: &api::Job| {
-        let wall = wall(job, times.now()).map(|wall| at_least(job, show::seconds(wall)));
+        let wall = wall(job, times.now()).map(|wall| {
+            let is_bound = job.usage.is_some_and(|usage| usage.wall_at_least);
+            at_least(is_bound, show::seconds(wall))
+        });
         let user = job.user.clone().or_else(|| job.uid.map(|uid| uid.to_string()));
         let account = job.account.clone().or_else(|| job.project.clone());
         let cells = [
@@ -209,26 +212,27 @@ fn wall(job: &api::Job, now: f64) -> Option<f64> {
     reported.or_else(|| job.start.map(|start| (job.stop.unwrap_or(now) - start).max(0.0)))
 }
 
-/// Marks a value of a job as a lower bound if some value of its usage is one.
-fn at_least(job: &api::Job, value: String) -> String {
-    let is_bound = job.usage.is_some_and(|usage| usage.at_least);
+/// Marks a lower bound.
+fn at_least(is_bound: bool, value: String) -> String {
     if is_bound { format!(">={value}") } else { value }
 }
 
 /// Busy cores of a job, and its allocated cores.
 fn cores(job: &api::Job, now: f64) -> Option<String> {
     let wall = wall(job, now).filter(|wall| *wall > 0.0);
-    let seconds = job.usage.and_then(|usage| usage.cpu_seconds);
-    let used =
-        seconds.zip(wall).map(|(seconds, wall)| at_least(job, format!("{:.1}", seconds / wall)));
+    let used = job.usage.zip(wall).and_then(|(usage, wall)| {
+        let cores = usage.cpu_seconds? / wall;
+        Some(at_least(usage.cpu_at_least, format!("{cores:.1}")))
+    });
     let has = job.used.cpus.or(job.requested.cpus).map(|cpus| cpus.to_string());
     of(used, has)
 }
 
 /// Peak memory of a job, and its memory limit.
 fn memory(job: &api::Job) -> Option<String> {
-    let used = job.usage.and_then(|usage| usage.memory_peak_bytes);
-    let used = used.map(|used| at_least(job, show::bytes(used)));
+    let used = job.usage.and_then(|usage| {
+        Some(at_least(usage.memory_peak_at_least, show::bytes(usage.memory_peak_bytes?)))
+    });
     of(used, job.requested.memory_bytes.map(|bytes| show::bytes(bytes as f64)))
 }
 
@@ -332,7 +336,7 @@ mod tests {
             cpu_seconds: Some(15.0),
             memory_peak_bytes: Some(1048576.0),
             wall_seconds: None,
-            at_least: false,
+            ..api::Usage::default()
         });
         (used.requested.cpus, used.requested.memory_bytes) = (Some(4), Some(8 << 30));
         let text = shown(&[used.clone()]);
@@ -341,9 +345,16 @@ mod tests {
         reported.usage.as_mut().unwrap().wall_seconds = Some(2.5);
         let text = shown(&[reported.clone()]);
         assert!(text.contains("  2.500 s  6.0 of 4  "), "of the run itself: {text}");
-        reported.usage.as_mut().unwrap().at_least = true;
+        // Only the values that are lower bounds are marked.
+        let usage = reported.usage.as_mut().unwrap();
+        (usage.cpu_at_least, usage.memory_peak_at_least) = (true, true);
+        let text = shown(&[reported.clone()]);
+        assert!(text.contains("  2.500 s  >=6.0 of 4  >=1.0 MiB of "), "{text}");
+        let usage =
+            api::Usage { cpu_at_least: false, wall_at_least: true, ..reported.usage.unwrap() };
+        reported.usage = Some(usage);
         let text = shown(&[reported]);
-        assert!(text.contains("  >=2.500 s  >=6.0 of 4  >=1.0 MiB of "), "{text}");
+        assert!(text.contains("  >=2.500 s  6.0 of 4  >=1.0 MiB of "), "{text}");
     }
 
     #[test]

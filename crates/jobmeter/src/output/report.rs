@@ -70,10 +70,13 @@ fn left_out(totals: &Totals) -> String {
     if missing.is_empty() {
         return String::new();
     }
-    format!(
-        "{}: no source counted it (`jobmeter explain METRIC --job ID` shows why)",
-        missing.join(", ")
-    )
+    let why = match totals.cpu_seconds {
+        None if totals.unread_seconds.is_some() => {
+            "the job ended before its first reading, or no agent ran"
+        }
+        _ => "no source counted it (`jobmeter explain METRIC --job ID` shows why)",
+    };
+    format!("{}: {why}", missing.join(", "))
 }
 
 /// Note on the peak memory: memory charged to a cgroup, or memory of one task.
@@ -255,7 +258,8 @@ pub(crate) fn totals(
             seconds(unread)
         )
     });
-    line(out, "not read at the end", unread)?;
+    // Without any reading, the line `left out` states this.
+    line(out, "not read at the end", unread.filter(|_| totals.cpu_seconds.is_some()))?;
     line(out, "left out", Some(left_out(totals)))
 }
 
@@ -376,6 +380,18 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         let line = "  memory efficiency     50.0 % of 4.0 GiB on each node\n";
         assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
+    fn a_job_that_no_reading_covers_was_too_short() {
+        let unread = Some(0.0001);
+        let known = Totals { wall_seconds: 0.0, unread_seconds: unread, ..Totals::default() };
+        let mut out = Vec::new();
+        totals(&known, None, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(!text.contains("not read at the end") && !text.contains("no source"), "{text}");
+        let why = ": the job ended before its first reading, or no agent ran\n";
+        assert!(text.contains(why), "{text}");
     }
 
     #[test]

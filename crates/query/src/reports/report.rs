@@ -142,12 +142,15 @@ impl QueryEngine {
             of_job.filter(|gap| listed.devices.contains(&gap.device)).cloned().collect();
         set_missed(&mut by_node, &read, &of_job, &listed.job);
         let (totals, origins) = totals(&by_node, stop.since(start).max(0) as f64 / 1e6);
-        let is_listed = |origin: &&api::TotalOrigin| LISTED.contains(&&*origin.total);
+        let is_bound =
+            |total| origins.iter().any(|origin| origin.total == total && is_at_least(origin));
         Ok(api::Usage {
             cpu_seconds: totals.cpu_seconds,
             memory_peak_bytes: totals.memory_peak_bytes,
             wall_seconds: Some(totals.wall_seconds),
-            at_least: origins.iter().filter(is_listed).any(is_at_least),
+            cpu_at_least: is_bound("cpu_seconds"),
+            memory_peak_at_least: is_bound("memory_peak_bytes"),
+            wall_at_least: is_bound("wall_seconds"),
         })
     }
 
@@ -170,9 +173,6 @@ impl QueryEngine {
         Ok(runs)
     }
 }
-
-/// Totals in a list of jobs.
-const LISTED: [&str; 3] = ["cpu_seconds", "memory_peak_bytes", "wall_seconds"];
 
 /// Maximum runs listed per job ID.
 const RUNS_MAX: usize = 100;

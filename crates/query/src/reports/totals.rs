@@ -360,8 +360,8 @@ fn note(origins: Origins, values: &[NodeTotal]) -> Option<String> {
         let seconds =
             of_missed().filter_map(|node_total| node_total.unread_seconds).reduce(f64::max);
         notes.push(match seconds {
-            Some(seconds) => format!("last {seconds:.2} s not read{of}"),
-            None => format!("last reading missed{of}"),
+            Some(seconds) => format!("{AT_LEAST}: last {seconds:.2} s not read{of}"),
+            None => format!("{AT_LEAST}: last reading missed{of}"),
         });
     }
     let gaps = || values.iter().filter_map(|node_total| node_total.gap);

@@ -166,10 +166,13 @@ impl Measure {
     pub(crate) fn end(&mut self, job: &JobKey, now: Timestamp) {
         self.drain(now);
         if self.tree.is_some() {
+            let before = self.own_sink.mark();
             self.collect(now);
             if let Some(tree) = &mut self.tree {
                 tree.end();
             }
+            // The second reading, which includes lost time, is sent in place of the first.
+            self.own_sink.cut_back(before);
             self.collect(now);
         } else {
             self.each(now, |source, cx, sink| source.job_ended(job, cx, sink));

@@ -58,11 +58,14 @@ fn a_last_reading_that_was_missed_is_marked_where_nothing_covers_it() {
     let only: &[_] = &[("cgroup_cpu_seconds_total", 0.4), ("cgroup_unread_seconds", 0.75)];
     let (of_one, origins) = totals(&nodes(&[("n1", only)]), 2.0);
     assert_eq!((of_one.cpu_seconds, of_one.unread_seconds), (Some(0.4), Some(0.75)));
-    assert_eq!(origin(&origins, "cpu_seconds").note.as_deref(), Some("last reading missed"));
+    assert_eq!(
+        origin(&origins, "cpu_seconds").note.as_deref(),
+        Some("at least: last reading missed")
+    );
     let read: &[_] = &[("cgroup_cpu_seconds_total", 1.0)];
     let (_, origins) = totals(&nodes(&[("n1", only), ("n2", read)]), 2.0);
     let note = origin(&origins, "cpu_seconds").note.as_deref();
-    assert_eq!(note, Some("last reading missed on 1 nodes"));
+    assert_eq!(note, Some("at least: last reading missed on 1 nodes"));
 }
 
 #[test]
@@ -81,15 +84,15 @@ fn pressure_and_transfers_state_the_seconds_that_are_not_read() {
     };
     let of_one = nodes(&[("n1", lost)]);
     for (total, expected) in [
-        ("cpu_seconds", "last reading missed"),
-        ("pressure_cpu_seconds", "last 0.87 s not read"),
-        ("io_read_bytes", "last 0.95 s not read"),
+        ("cpu_seconds", "at least: last reading missed"),
+        ("pressure_cpu_seconds", "at least: last 0.87 s not read"),
+        ("io_read_bytes", "at least: last 0.95 s not read"),
     ] {
         assert_eq!(note(&of_one, total).as_deref(), Some(expected), "{total}");
     }
     let read: &[_] = &[("cgroup_pressure_cpu_some_seconds_total", 1.0)];
     let of_two = note(&nodes(&[("n1", lost), ("n2", read)]), "pressure_cpu_seconds");
-    assert_eq!(of_two.as_deref(), Some("last 0.87 s not read on 1 nodes"));
+    assert_eq!(of_two.as_deref(), Some("at least: last 0.87 s not read on 1 nodes"));
     // The tasks' own accounting covers the end.
     let exits = [lost, &[("taskstats_read_bytes_total", 8192.0)]].concat();
     assert_eq!(note(&nodes(&[("n1", &exits)]), "io_read_bytes"), None);
@@ -104,7 +107,7 @@ fn exit_accounting_with_less_than_the_cgroup_does_not_cover_the_end() {
     };
     // As an agent knows the tasks of a job if the previous agent, which was killed, had observed them.
     let late = ("taskstats_cpu_run_virtual_seconds_total", 1.0);
-    let missed = Some("last reading missed".to_owned());
+    let missed = Some("at least: last reading missed".to_owned());
     assert_eq!(cpu(&[late]), (Some(4.0), missed));
     // With the cgroup's counter value up to that time.
     assert_eq!(cpu(&[late, ("taskstats_job_cpu_seconds_total", 4.5)]), (Some(4.5), None));
@@ -133,7 +136,7 @@ fn peak_memory_is_what_was_charged_unless_its_reading_was_missed() {
     assert_eq!(peak(&[(KILLED_PART, 8e7), task, (UNREAD, 0.5)]), (Some(8e7), part));
     assert_eq!(peak(&[(KILLED_PART, 3e7), task, (UNREAD, 0.5)]), missed, "of a smaller step");
     let stale = peak(&[(CHARGED, 6e7), (KILLED_PART, 3e7), (UNREAD, 0.5)]);
-    let note = "charged to the cgroup; last reading missed".to_owned();
+    let note = "charged to the cgroup; at least: last reading missed".to_owned();
     assert_eq!(stale, (Some(6e7), Some(note)));
     let reported = [("run_report_wall_seconds", 1.0), ("run_report_memory_peak_bytes", 6e7)];
     assert_eq!(peak(&[&reported[..], &[(CHARGED, 6e7), task]].concat()), (Some(6e7), charged));

@@ -152,3 +152,23 @@ fn what_the_process_used_before_the_command_is_not_the_commands() {
     assert_eq!(measure.tree.as_ref().map(|tree| tree.resident_bytes_max), Some(0.0));
     assert!(measure.own_sink.samples().next().is_none());
 }
+
+#[test]
+fn the_last_reading_of_processes_is_sent_once() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("proc")).unwrap();
+    let root = Root::recorded(dir.path()).unwrap();
+    let mut measure = Measure::open(&root, Timestamp(0), &DeviceId::new("n1").unwrap());
+    let key = JobKey { cluster: model::ClusterId::local(), id: model::JobId::new(1).unwrap() };
+    measure.begin(&key, &JobDirs::default(), Timestamp(0));
+    measure.collect(Timestamp(1));
+    measure.end(&key, Timestamp(2));
+    let samples = measure.own_sink.samples();
+    let samples = samples.map(|(entry, at, _)| (entry.metric.name.to_string(), at));
+    let mut samples: Vec<_> = samples.collect();
+    samples.sort();
+    let count = samples.len();
+    samples.dedup();
+    assert!(samples.contains(&(tree::CPU.name.to_string(), Timestamp(2))), "{samples:?}");
+    assert_eq!(samples.len(), count, "one sample per series and instant");
+}
