@@ -72,13 +72,16 @@ fn flush_of(source: &str, number: u64) -> message::Flush {
 }
 
 fn override_of(source: &str, changed: &Override) -> message::Override {
-    let setting = |(key, value): (&Box<str>, &SettingValue)| message::Setting {
-        key: key.to_string(),
-        value: Some(value_of(value)),
-    };
     message::Override {
         source: source.to_owned(),
-        setting: changed.values.iter().map(setting).collect(),
+        setting: changed
+            .values
+            .iter()
+            .map(|(key, value)| message::Setting {
+                key: key.to_string(),
+                value: Some(value_of(value)),
+            })
+            .collect(),
         until: changed.until.map(|until| until.0),
     }
 }

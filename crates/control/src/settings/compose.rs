@@ -51,15 +51,15 @@ pub(super) fn compose(base: &NodeSettings, of: &NodeEntries<'_>, now: Timestamp)
     };
     let mut base = base.clone();
     // An expired section of the file must not end a change of the same source.
-    let mut holds = |_: &Box<str>, changed: &mut Override| {
+    let mut holds = |changed: &Override| {
         let holds = changed.until.is_none_or(|until| until > now);
         if let (true, Some(until)) = (holds, changed.until) {
             reach(Some(until));
         }
         holds
     };
-    base.sources.retain(&mut holds);
-    base.bursts.retain(&mut holds);
+    base.sources.retain(|_, changed| holds(changed));
+    base.bursts.retain(|_, changed| holds(changed));
     let mut fitting = FittingOverrides::after(base);
     for change in &of.changes {
         fitting.take(change, reach(Some(change.until)));

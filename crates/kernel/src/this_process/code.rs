@@ -135,7 +135,8 @@ mod tests {
     #[test]
     fn what_the_loader_wrote_is_kept() {
         // A table of addresses, in a mapping that the loader makes read-only after it wrote them.
-        static TABLE: [fn() -> Vec<(usize, usize)>; 2] = [code_ranges, Vec::new];
+        type List = fn() -> Vec<(usize, usize)>;
+        static TABLE: [List; 2] = [code_ranges, Vec::new];
         let address = (&raw const TABLE).addr();
         let loaded = Loaded::at_start();
         let holds = |(start, end): &(usize, usize)| (*start..*end).contains(&address);

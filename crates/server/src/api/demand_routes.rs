@@ -107,15 +107,15 @@ fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
 fn concerns(change: &Change, rejection: &Rejection) -> bool {
     let setting = &*rejection.setting;
     let NodeSettings { sources, bursts, .. } = &change.settings;
-    let of_source = |(source, changed): (&Box<str>, &Override)| {
-        let rest = setting.strip_prefix("sources.").and_then(|rest| rest.strip_prefix(&**source));
+    let of_source = |source: &str, changed: &Override| {
+        let rest = setting.strip_prefix("sources.").and_then(|rest| rest.strip_prefix(source));
         let key = rest.and_then(|rest| rest.strip_prefix('.'));
         rest == Some("") || key.is_some_and(|key| changed.values.contains_key(key))
     };
     // A burst is rejected as a whole. Its `until` is not a setting of the change.
     let burst = setting.strip_prefix("burst.").and_then(|rest| rest.split('.').next());
     setting.is_empty()
-        || sources.iter().any(of_source)
+        || sources.iter().any(|(source, changed)| of_source(source, changed))
         || burst.is_some_and(|source| bursts.contains_key(source))
 }
 

@@ -100,7 +100,7 @@ impl Group {
     /// Moves a process into the cgroup.
     pub(crate) fn take(&self, pid: u32) {
         for path in [self.path.clone(), self.in_pids()] {
-            if path.exists() {
+            if path.try_exists().unwrap() {
                 fs::write(path.join("cgroup.procs"), pid.to_string()).unwrap();
             }
         }
