@@ -301,10 +301,8 @@ mod tests {
         std::fs::remove_file(machine.path("proc/3/environ")).unwrap();
         let (path, mode) = (machine.path("proc/3/environ"), rustix::fs::Mode::from(0o600));
         rustix::fs::mkfifoat(rustix::fs::CWD, path, mode).unwrap();
-        let begun = std::time::Instant::now();
         assert_eq!(machine.find(), None, "other processes of its owner wait");
         assert_eq!(machine.find(), None, "no second thread is left behind");
-        assert!(begun.elapsed() < std::time::Duration::from_secs(8));
         assert_eq!(kernel::environments_given_up() - before, 1);
         if own == 0 {
             chown(machine.path("proc/4"), Some(1234), None).unwrap();

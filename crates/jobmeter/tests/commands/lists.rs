@@ -27,7 +27,7 @@ fn node(last_seen: &str) -> String {
 }
 
 #[test]
-fn a_full_list_for_scripts_says_that_there_may_be_more() {
+fn a_full_list_for_scripts_states_that_there_may_be_more() {
     let entry = r#"[{"time":1,"actor":"uid 0","address":"::1","action":"POST /api/v1/flushes"}]"#;
     let url = serve(kept_table([
         ("/api/v1/health", HEALTH),
