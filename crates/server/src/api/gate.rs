@@ -12,7 +12,7 @@ use crate::http::sent_body::holding;
 use axum::body::HttpBody as _;
 use axum::extract::{Request, State};
 use axum::http::header::{self, HeaderName};
-use axum::http::{HeaderValue, Method};
+use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::sync::Arc;
@@ -42,6 +42,10 @@ pub(crate) async fn gate(
 ) -> Response {
     let (began, _under_way) = (Instant::now(), app.counts.begins());
     let route = Route::of(request.uri().path());
+    if let Some(status) = is_too_long(&request, app.limits.header_bytes_max) {
+        app.counts.answered(route, status.as_u16(), began.elapsed());
+        return status.into_response();
+    }
     let coding = Coding::accepted(request.headers());
     let admitted = admit(&app, &request);
     let traced = log::log_enabled!(log::Level::Trace)
@@ -95,6 +99,17 @@ pub(crate) async fn gate(
         headers.insert(header::STRICT_TRANSPORT_SECURITY, always);
     }
     response
+}
+
+/// Returns the status for a URL or headers beyond the limit. The connection's own limit is that of its buffer, which
+/// holds up to twice as much.
+fn is_too_long(request: &Request, bytes_max: usize) -> Option<StatusCode> {
+    let url = request.uri().path_and_query().map_or(0, |url| url.as_str().len());
+    if url > bytes_max {
+        return Some(StatusCode::URI_TOO_LONG);
+    }
+    let lengths = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
+    (lengths.sum::<usize>() > bytes_max).then_some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
 }
 
 /// What a response occupies until the client has received it.

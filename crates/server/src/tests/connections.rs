@@ -251,3 +251,14 @@ fn requests_under_way_are_answered_when_the_server_stops() {
     assert!(ended(&mut idle));
     assert!(TcpStream::connect(address).is_err());
 }
+
+#[test]
+fn urls_and_headers_beyond_64_kib_are_rejected() {
+    let site = Site::start();
+    for (bytes, in_header, in_url) in [(60_000, 200, 400), (70_000, 431, 414)] {
+        let long = "x".repeat(bytes);
+        let headers = format!("Host: localhost\r\nX-Long: {long}\r\n");
+        assert_eq!(site.send("GET /api/v1/ready", &headers, b"").status, in_header, "{bytes}");
+        assert_eq!(site.get(&format!("/api/v1/nodes?x={long}")).status, in_url, "{bytes}");
+    }
+}
