@@ -357,6 +357,35 @@ fn rates_of_five_minutes_are_over_the_seconds_that_samples_cover() {
 }
 
 #[test]
+fn a_window_has_one_rate_wherever_the_query_begins() {
+    let lab = Lab::new();
+    let samples = [(450.0, 0.0), (595.0, 100.0), (605.0, 110.0), (895.0, 700.0), (905.0, 900.0)];
+    lab.put(&[TestSeries {
+        metric: "x_total",
+        kind: Kind::Counter,
+        samples: &samples,
+        ..TestSeries::default()
+    }]);
+    let rates = |start| {
+        let rows = run_query(
+            &lab,
+            &[
+                ("nodes", "n1"),
+                ("summary", "true"),
+                ("as_rate", "auto"),
+                ("start_time", start),
+                ("end_time", "2026-01-06T00:14"),
+            ],
+        );
+        brief(&rows).into_iter().map(|row| (row.0, row.2.as_f64())).collect::<Vec<_>>()
+    };
+    // Since the last sample of the window before, 300 s earlier.
+    let own = ("10:00".to_owned(), Some(2.0));
+    assert_eq!(rates("2026-01-06T00:00").last(), Some(&own));
+    assert_eq!(rates("2026-01-06T00:10"), [own]);
+}
+
+#[test]
 fn a_limit_is_reported_before_the_first_byte() {
     let lab = Lab::new();
     let samples: Vec<(f64, f64)> = (0..2000).map(|s| (f64::from(s), 1.0)).collect();

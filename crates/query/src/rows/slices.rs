@@ -36,11 +36,22 @@ impl Slice {
         let rows = self.places.iter().zip(&self.times);
         let kept: Vec<bool> =
             rows.map(|(place, at)| of(place).is_some_and(|seen| seen.at(*at))).collect();
-        leave(&mut self.places, &kept);
-        leave(&mut self.times, &kept);
-        leave(&mut self.values, &kept);
-        leave(&mut self.starts, &kept);
-        leave(&mut self.valid, &kept);
+        self.keep(&kept);
+    }
+
+    /// Keeps the rows from an instant on.
+    fn begin_at(&mut self, from: i64) {
+        let kept: Vec<bool> = self.times.iter().map(|at| *at >= from).collect();
+        self.keep(&kept);
+    }
+
+    fn keep(&mut self, kept: &[bool]) {
+        leave(&mut self.places, kept);
+        leave(&mut self.times, kept);
+        leave(&mut self.values, kept);
+        leave(&mut self.starts, kept);
+        leave(&mut self.valid, kept);
+        leave(&mut self.growths, kept);
     }
 }
 
@@ -120,7 +131,13 @@ impl Slices {
         if width == 1 && seen.iter().any(|seen| *seen != Visibility::Always) {
             slice.cut(&seen);
         }
-        self.rates.iter_mut().for_each(|rates| rates.turn(&mut slice, &seen, width));
+        if let Some(rates) = &mut self.rates {
+            rates.turn(&mut slice, &seen, width);
+            if width == BUCKET {
+                // The aggregates before the first one of the query only state where its growth begins.
+                slice.begin_at(rates.since.0);
+            }
+        }
         Ok(Some(slice))
     }
 }

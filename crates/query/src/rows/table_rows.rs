@@ -183,13 +183,20 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    /// Reads a selection, ascending by time.
-    fn walk(&self, select: &Selector, slice_rows: usize, context: &QueryContext) -> SliceSource {
+    /// Reads a selection, ascending by time. `lead`: aggregates begin one earlier.
+    fn walk(
+        &self,
+        select: &Selector,
+        slice_rows: usize,
+        lead: bool,
+        context: &QueryContext,
+    ) -> SliceSource {
         let Self { snapshot, from, to, .. } = self;
         if !self.summary {
             return SliceSource::Samples(snapshot.scan_by_time(select, *from, *to, slice_rows));
         }
-        let (span, cancel) = ((*from, *to), context.cancel.clone());
+        let from = if lead { from.plus(-BUCKET) } else { *from };
+        let (span, cancel) = ((from, *to), context.cancel.clone());
         let summary = Summary::new(snapshot.clone(), select, span, slice_rows, cancel);
         SliceSource::Summary(Box::new(summary))
     }
@@ -275,7 +282,7 @@ impl QueryEngine {
             LineCache::new(self, access, query.view != View::Metrics)
         };
         let slices = |select: &Selector| {
-            let walk = reads.walk(select, self.settings.slice_rows, context);
+            let walk = reads.walk(select, self.settings.slice_rows, false, context);
             Slices::new(walk, AsRate::No, reads.from, context)
         };
         let own: Batches = if query.summary {
@@ -303,7 +310,8 @@ impl QueryEngine {
             LineCache::new(self, access, true)
         };
         let slices = |select: &Selector| {
-            let walk = reads.walk(select, self.settings.slice_rows, context);
+            let lead = treatment.as_rate != AsRate::No;
+            let walk = reads.walk(select, self.settings.slice_rows, lead, context);
             Slices::new(walk, treatment.as_rate, reads.from, context)
         };
         let own = DeviceRows::new(slices(&reads.own), lines(), treatment.node_rows.clone());
