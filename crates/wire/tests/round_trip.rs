@@ -34,9 +34,15 @@ fn metrics() -> impl Strategy<Value = Arc<Metric>> {
     })
 }
 
+/// Texts of printable characters: the wire replaces the others.
+fn printable(max: usize) -> impl Strategy<Value = String> {
+    let pattern = format!("[^\\pC\\p{{Zl}}\\p{{Zp}}\u{115f}\u{1160}\u{3164}\u{ffa0}]{{0,{max}}}");
+    proptest::string::string_regex(&pattern).unwrap()
+}
+
 fn series() -> impl Strategy<Value = SeriesEntry> {
     let job = proptest::option::of(("[a-z]{1,6}", 1..i64::MAX));
-    let labels = proptest::collection::vec(("[a-z]{1,5}", "[^\\pC\\p{Zl}\\p{Zp}]{0,8}"), 0..3);
+    let labels = proptest::collection::vec(("[a-z]{1,5}", printable(8)), 0..3);
     let start = proptest::option::of(-10_i64..1 << 50);
     (metrics(), "[a-z0-9][a-z0-9-]{0,11}", job, labels, start).prop_map(
         |(metric, device, job, labels, start)| {
@@ -64,7 +70,7 @@ fn values() -> impl Strategy<Value = f64> {
 }
 
 fn gaps() -> impl Strategy<Value = Gap> {
-    let parts = ("[a-z]{0,9}", 0..Cause::ALL.len(), any::<i32>(), "[^\\pC\\p{Zl}\\p{Zp}]{0,20}");
+    let parts = ("[a-z]{0,9}", 0..Cause::ALL.len(), any::<i32>(), printable(20));
     parts.prop_map(|(source, cause, from, detail)| Gap {
         origin: Origin::new("o").unwrap(),
         device: DeviceId::new("n1").unwrap(),
@@ -96,12 +102,7 @@ fn job_events() -> impl Strategy<Value = JobEvent> {
 
 fn oom_kills() -> impl Strategy<Value = OomKill> {
     let sizes = proptest::option::of(0..u64::MAX);
-    let parts = (
-        any::<i64>(),
-        any::<u32>(),
-        proptest::option::of(0..u32::MAX),
-        "[^\\pC\\p{Zl}\\p{Zp}]{0,15}",
-    );
+    let parts = (any::<i64>(), any::<u32>(), proptest::option::of(0..u32::MAX), printable(15));
     (parts, sizes.clone(), sizes).prop_map(|((at, pid, uid, task), task_bytes, limit_bytes)| {
         OomKill { at: Timestamp(at), pid, uid, task: task.into(), task_bytes, limit_bytes }
     })

@@ -198,15 +198,21 @@ impl Intake {
     }
 }
 
-/// The gap of an agent that was down and does not know since when. It starts at the origin's last sample from
-/// earlier boots, if that is before the gap's reported start (one period of the agent).
+/// The gap of an agent that was down. It starts at the origin's last sample from earlier boots: the agent does not know
+/// since when it was down (its reported start is then one period), or knows the time until which it had written how far
+/// everything is kept, while later samples arrived.
 fn opened(mut gap: Gap, origin: &OriginState, boot: Boot) -> Option<Gap> {
-    if gap.cause == Cause::AgentDown && gap.from < Timestamp::YEAR_2000 {
+    if gap.cause != Cause::AgentDown || !gap.source.is_empty() {
+        return Some(gap);
+    }
+    let last = origin.last_before(boot, gap.to);
+    if gap.from < Timestamp::YEAR_2000 {
         let period_us = gap.from.0;
-        gap.from = origin.last_before(boot, gap.to)?;
+        gap.from = last?;
         return (gap.to.since(gap.from) > period_us).then_some(gap);
     }
-    Some(gap)
+    gap.from = last.map_or(gap.from, |last| gap.from.max(last));
+    (gap.from < gap.to).then_some(gap)
 }
 
 fn too_late(decoded: &Decoded, received: Timestamp) -> Verdict {

@@ -81,6 +81,29 @@ fn a_gap_of_downtime_starts_at_the_last_sample_though_newer_ones_came_first() {
     assert_eq!(gaps(&store), [(0, 50, Cause::AgentDown), (51, 90, Cause::AgentDown)]);
 }
 
+/// An agent that was killed had written the watermark of its spool some ticks before.
+#[test]
+fn a_gap_of_downtime_has_no_sample_that_arrived() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), TestClock::new());
+    clock.set(T0 + 1000 * S);
+    let (store, _) = Store::open(dir.path(), small(), clock.clock()).unwrap();
+    let (mut before, mut now) = (Sender::new("n1", 1), Sender::new("n1", 2));
+    for second in 0..5 {
+        append(&store, vec![before.batch(&one(T0 + second * S))]);
+    }
+    let down = Gap {
+        origin: now.origin.clone(),
+        device: device("n1"),
+        source: "".into(),
+        from: Timestamp(T0 + 2 * S),
+        to: Timestamp(T0 + 9 * S),
+        cause: Cause::AgentDown,
+        detail: "".into(),
+    };
+    append(&store, vec![now.batch_with(&one(T0 + 9 * S), vec![down])]);
+    assert_eq!(gaps(&store), [(4, 9, Cause::AgentDown)]);
+}
+
 #[test]
 fn the_first_batches_of_a_boot_are_missing_since_the_previous_boot() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), TestClock::new());
