@@ -249,7 +249,10 @@ impl Measure {
             let totals = self.of_cgroup();
             match has_left(&totals, self.ended) {
                 true => totals,
-                false => with_ended(totals, self.ended),
+                false => {
+                    let ended_tasks = sum(&self.last, "taskstats_ended_tasks_total");
+                    with_ended(totals, self.ended, ended_tasks.unwrap_or(0.0))
+                }
             }
         };
         totals.wall_seconds = wall_seconds;
@@ -364,13 +367,17 @@ fn has_left(totals: &Totals, ended: Usage) -> bool {
 
 /// The maximum of the cgroup's counts and of the usage of ended processes, if all processes are in the cgroup.
 /// Written blocks are not used, because they include cancelled writes. Peak memory is the memory charged to the
-/// cgroup.
-fn with_ended(totals: Totals, ended: Usage) -> Totals {
+/// cgroup. `ended_tasks` is the number of ended tasks.
+fn with_ended(totals: Totals, ended: Usage, ended_tasks: f64) -> Totals {
     let larger = |counted: Option<f64>, ended: f64| counted.map(|counted| counted.max(ended));
     // The run times of ended processes are exact. The cgroup counts a little more: the start of the command and the
     // exits of its tasks. It counts much more if the kernel itself reaped tasks.
     let exact = |counted: Option<f64>, ended: f64| {
         counted.map(|counted| if counted - ended <= END_SECONDS_MAX { ended } else { counted })
+    };
+    // Exit accounting counts the end of each task as a switch; the usage of ended children does not.
+    let switches = |counted: Option<f64>, waited: f64| {
+        counted.map(|counted| if counted - waited <= ended_tasks { waited } else { counted })
     };
     let (user, system) = (ended.user_us as f64 / 1e6, ended.system_us as f64 / 1e6);
     // The kernel scales both times of a process to its exact run time; a version 1 cgroup counts them in timer
@@ -390,7 +397,7 @@ fn with_ended(totals: Totals, ended: Usage) -> Totals {
         io_read_bytes: larger(totals.io_read_bytes, ended.blocks_read as f64 * 512.0),
         minor_faults: larger(totals.minor_faults, ended.minor_faults as f64),
         major_faults: larger(totals.major_faults, ended.major_faults as f64),
-        voluntary_switches: larger(totals.voluntary_switches, ended.voluntary_switches as f64),
+        voluntary_switches: switches(totals.voluntary_switches, ended.voluntary_switches as f64),
         involuntary_switches: larger(
             totals.involuntary_switches,
             ended.involuntary_switches as f64,

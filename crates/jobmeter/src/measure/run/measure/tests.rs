@@ -82,17 +82,30 @@ fn all_numbers_include_the_same_processes() {
     assert!(has_left(&little, ended), "10 ms of a nested run");
     let whole = Totals { cpu_seconds: Some(1.999), ..cgroup.clone() };
     assert!(!has_left(&whole, ended));
-    let totals = with_ended(whole, ended);
+    let totals = with_ended(whole, ended, 0.0);
     assert_eq!((totals.cpu_seconds, totals.cpu_user_seconds), (Some(2.0), Some(1.5)));
     assert_eq!(totals.memory_peak_bytes, Some(2e6), "what was charged, within its limit");
     let missed = Totals { memory_peak_bytes: None, ..cgroup.clone() };
-    assert_eq!(with_ended(missed, ended).memory_peak_bytes, Some(67_108_864.0));
+    assert_eq!(with_ended(missed, ended, 0.0).memory_peak_bytes, Some(67_108_864.0));
     assert_eq!(totals.minor_faults, None, "what no cgroup and no source counts is not known");
     // The cgroup has counted more: it includes a process that was not waited for.
     let less = Usage { user_us: 50_000, max_rss_kib: 2200, ..Usage::default() };
-    let totals = with_ended(cgroup, less);
+    let totals = with_ended(cgroup, less, 0.0);
     assert_eq!((totals.cpu_seconds, totals.cpu_user_seconds), (Some(0.1), Some(0.0)));
     assert_eq!(totals.memory_peak_bytes, Some(2e6), "the start of any program");
+}
+
+#[test]
+fn the_end_of_a_task_is_no_switch_of_the_command() {
+    let counted = |switches| Totals {
+        cpu_seconds: Some(0.5),
+        voluntary_switches: Some(switches),
+        ..Totals::default()
+    };
+    let ended = Usage { user_us: 500_000, voluntary_switches: 201, ..Usage::default() };
+    let of = |switches| with_ended(counted(switches), ended, 201.0).voluntary_switches;
+    assert_eq!(of(401.0), Some(201.0), "200 threads that ended");
+    assert_eq!(of(903.0), Some(903.0), "children whose usage the kernel dropped");
 }
 
 #[test]
@@ -112,9 +125,9 @@ fn a_short_command_has_no_more_processor_time_than_wall_time() {
 fn the_exact_times_of_ended_processes_count_without_the_costs_of_the_cgroup() {
     let counted = |cpu| Totals { cpu_seconds: Some(cpu), ..Totals::default() };
     let ended = Usage { user_us: 1_000, system_us: 500, ..Usage::default() };
-    assert_eq!(with_ended(counted(0.0033), ended).cpu_seconds, Some(0.0015));
-    assert_eq!(with_ended(counted(0.0013), ended).cpu_seconds, Some(0.0015));
-    let reaped_by_the_kernel = with_ended(counted(0.0315), ended).cpu_seconds;
+    assert_eq!(with_ended(counted(0.0033), ended, 0.0).cpu_seconds, Some(0.0015));
+    assert_eq!(with_ended(counted(0.0013), ended, 0.0).cpu_seconds, Some(0.0015));
+    let reaped_by_the_kernel = with_ended(counted(0.0315), ended, 0.0).cpu_seconds;
     assert_eq!(reaped_by_the_kernel, Some(0.0315));
 }
 
