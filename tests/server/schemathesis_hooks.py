@@ -27,7 +27,7 @@ TOGETHER = {
     # An administrator asks for a `read` token without a user's name.
     "`read` needs a user: read:NAME",
     # `promotions.time_max` of this server.
-    "`for_seconds` must be 1 s to 604800 s",
+    "`for_seconds` must be 1 to 604800 seconds (1s to 7d)",
     "with `usage`, `limit` must be 1000 or less",
     "`cluster` must be a scheduler's cluster; omit it to register a `local` job",
     "`submit` must be seconds since 1970, between the year 2000 and one day from now",

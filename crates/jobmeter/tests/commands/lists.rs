@@ -131,7 +131,7 @@ fn an_unknown_node_of_a_change_is_named() {
 }
 
 #[test]
-fn a_job_whose_id_cannot_be_printed_is_not_registered() {
+fn a_job_with_an_id_that_cannot_be_printed_is_not_registered() {
     let (code, _, error) =
         jobmeter("http://127.0.0.1:1", &["job", "start", "local:5", "--user", "x"]);
     assert!(code == 2 && error.contains("omit the ID") && !error.contains("--cluster"), "{error}");
