@@ -123,7 +123,7 @@ function nodeInfo(world, node, now) {
   return {
     device: node.device, alive: !silent, last_seen: silent ?? t + 0.2, period_seconds: node.period,
     clock_offset_seconds: 0.004, agent_version: '0.1.0',
-    config_generation: '0', config_rejected: null, series: 412,
+    config_generation: '0', config_rejected: [], series: 412,
     jobs: silent ? [] : here.map((job) => `${job.cluster}:${job.id}`),
     cpu_cores_used: known(values.cpu_user_seconds_total + values.cpu_system_seconds_total),
     cpu_cores: node.cores,
