@@ -1,7 +1,7 @@
 //! The agent `jobmeter-agent`: ticks and readings of sources. The command `jobmeter` uses the same code to name the
 //! machine and read settings.
 //!
-//! A sample passes three parts: `sampler` decides when to read a source, `work` reads it, and the crate `delivery`
+//! A sample passes three parts: `sampler` decides when to read a source, `one_reading` reads it, and the crate `delivery`
 //! seals, stores and sends the batch.
 
 mod common;

@@ -21,4 +21,4 @@ pub use rules::rule_evaluator::{Evaluation, Fired, Reading, RuleEvaluator};
 pub use rules::rules_file::{RuleError, Rules, read as read_rules};
 pub use rules::value_rule::{Threshold, ValueRule};
 pub use settings::agent_config::{AgentConfig, AgentConfigError};
-pub use settings::on_demand::{Active, OnDemand};
+pub use settings::node_settings_cache::{Active, OnDemand};

@@ -1,7 +1,7 @@
 //! Delivery: the path from samples to the server's acknowledgement through sealing, queue, outbox, spool and
 //! sender.
 //!
-//! A [`sources::Sink`] collects samples, and [`Sealer`] makes batches of them. The keeper encodes the batches as
+//! A [`sources::Sink`] collects samples, and [`Sealer`] makes batches of them. The encoder encodes the batches as
 //! frames. The outbox and the spool store the frames until the sender has sent them and the server has acknowledged
 //! them. [`Delivery`] runs this in two threads. [`Stepped`] does the same without threads, for callers that provide
 //! the time and perform the requests.

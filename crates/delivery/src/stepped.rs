@@ -26,8 +26,8 @@ use wire::Answer;
 pub struct Stepped {
     clock: Arc<GivenClock>,
     sealer: Sealer,
-    keeper: EncoderThread,
-    /// Number of batches that the keeper has taken from its queue.
+    encoder: EncoderThread,
+    /// Number of batches that the encoder has taken from its queue.
     kept: u64,
     kept_until: Option<Timestamp>,
     outbox: Arc<Outbox>,
@@ -81,7 +81,7 @@ impl Stepped {
         Ok(Self {
             clock: given,
             sealer: Sealer::new(origin, boot, Arc::clone(&notes), Box::new(inlet), None),
-            keeper: EncoderThread::new(batches, &outbox, &notes, &counters, &clock),
+            encoder: EncoderThread::new(batches, &outbox, &notes, &counters, &clock),
             kept: 0,
             kept_until,
             dispatch: Dispatch::new(Arc::clone(&outbox), Arc::clone(&counters), backoff),
@@ -105,13 +105,13 @@ impl Stepped {
         self.sealer.seal(sinks);
     }
 
-    /// Does a step of the keeper thread: takes every sealed batch, and spools frames that waited too long.
+    /// Does a step of the encoder thread: takes every sealed batch, and spools frames that waited too long.
     pub fn keep(&mut self, now: Timestamp, steady_us: i64) {
         self.clock.show(now, steady_us);
         let sealed = self.sealer.counts.batches;
         // At least one step: older frames need maintenance even without a new batch.
         loop {
-            self.keeper.step(Duration::ZERO);
+            self.encoder.step(Duration::ZERO);
             if self.kept >= sealed {
                 return;
             }

@@ -1,6 +1,6 @@
 //! The registry's file: tables, schema version, and SQLite settings for safe writes.
 
-use crate::common::paths;
+use crate::common::indexes;
 use crate::nodes::{forgotten_nodes, rule_latches, stopped};
 use crate::people::{accounts, names, user_tokens};
 use crate::presence::verified_presence;
@@ -27,17 +27,17 @@ const APPLICATION: i64 = 0x6a62_6d74;
 /// The tables.
 fn tables() -> String {
     let facts: String = JobFacts::columns().iter().map(column).collect();
-    let run_class = paths::class(
+    let run_class = indexes::class(
         "stop IS NULL OR (record_start IS NOT NULL AND record_stop IS NULL)",
         "(max(stop, coalesce(record_stop, stop)) - min(start, coalesce(record_start, start)))",
     );
-    let visit_class = paths::class("stop IS NULL", "(stop - start)");
-    let share_class = paths::class("start IS NULL OR stop IS NULL", "(stop - start)");
+    let visit_class = indexes::class("stop IS NULL", "(stop - start)");
+    let share_class = indexes::class("start IS NULL OR stop IS NULL", "(stop - start)");
     [
         RUNS.replace("CLASS", &run_class),
         VISITS.replace("CLASS", &visit_class),
         RECORDS.replace("FACTS", &facts).replace("CLASS", &share_class),
-        paths::tables(),
+        indexes::tables(),
         COUNTS.to_owned(),
         accounts::TABLES.to_owned(),
         names::TABLES.to_owned(),

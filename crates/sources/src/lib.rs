@@ -4,11 +4,11 @@
 //! a [`Sink`]. It knows neither the agent that calls it, nor the network, nor the store. To add one:
 //! a file in `list/`, and its word in [`SOURCES`].
 
-mod exits;
 pub mod list;
 pub mod mapping;
 mod reading;
 mod source;
+mod task_attribution;
 
 pub use list::SOURCES;
 pub use source::error::SourceError;

@@ -30,7 +30,7 @@ pub use answer::{
     TimeSlice,
 };
 pub use blocks::is_total;
-pub use blocks::reads::Reads;
+pub use blocks::read_counters::Reads;
 pub use data_dir::backup::{Copied, backup};
 pub use data_dir::recovery::{Cut, Damage, Recovery};
 pub use data_dir::verify::{Finding, Verified, check, verify};

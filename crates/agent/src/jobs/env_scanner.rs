@@ -7,7 +7,7 @@
 //! CAP_DAC_READ_SEARCH; without them the agent finds nothing.
 
 use crate::jobs::finder::event;
-use crate::reading::work::Machine;
+use crate::reading::one_reading::Machine;
 use cgroups::{JobCgroup, Jobs, Members, processes};
 use kernel::Root;
 use kernel::process::{variable, whole_entries};

@@ -5,7 +5,7 @@ use crate::common::start_error::StartError;
 use crate::jobs::accounting::Accounting;
 use crate::jobs::cgroup_birth_cache::BirthCache;
 use crate::jobs::job_sightings::Sightings;
-use crate::program::change::Changes;
+use crate::program::apply_settings::Changes;
 use crate::program::signals::{Signal, Signals};
 use crate::reading::plan::plan;
 use crate::reading::unread::unread;

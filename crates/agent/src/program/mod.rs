@@ -2,10 +2,10 @@
 //!
 //! - `main_loop`: startup, threads and shutdown.
 //! - `signals`: SIGTERM, SIGINT and SIGHUP.
-//! - `change`: changes by the server.
+//! - `apply_settings`: changes by the server.
 //! - `once`: `--once`.
 
-pub(crate) mod change;
+pub(crate) mod apply_settings;
 pub(crate) mod main_loop;
 pub(crate) mod once;
 pub(crate) mod signals;

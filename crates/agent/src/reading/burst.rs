@@ -2,8 +2,8 @@
 //! holds the samples. This module schedules the readings and records which samples were requested.
 
 use crate::common::schedule::{Due, Schedule};
-use crate::reading::pace::Pace;
 use crate::reading::plan::BurstPlan;
+use crate::reading::throttling::Pace;
 use model::Timestamp;
 use sources::{RingLimits, Sink};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Facts about the machine that the agent reads once, at startup.
 
 use crate::common::start_error::StartError;
-use crate::reading::work::Machine;
+use crate::reading::one_reading::Machine;
 use kernel::Root;
 use model::{DeviceId, Timestamp};
 use std::fmt::Display;

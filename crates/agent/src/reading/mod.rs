@@ -3,8 +3,8 @@
 //! - `plan`: sources and periods derived from the configuration.
 //! - `source_state`: schedule, status and cost of one source.
 //! - `part_status`: status of its parts.
-//! - `pace`: throttling of a source that costs too much.
-//! - `work`: one reading, which may hang.
+//! - `throttling`: throttling of a source that costs too much.
+//! - `one_reading`: one reading, which may hang.
 //! - `burst`, `queues`: readings between ticks.
 //! - `agent_metrics`: the agent's own metrics.
 //! - `machine`, `unread`: facts determined at startup.
@@ -12,10 +12,10 @@
 pub(crate) mod agent_metrics;
 pub(crate) mod burst;
 pub(crate) mod machine;
-pub(crate) mod pace;
+pub(crate) mod one_reading;
 pub(crate) mod part_status;
 pub(crate) mod plan;
 pub(crate) mod queues;
 pub(crate) mod source_state;
+pub(crate) mod throttling;
 pub(crate) mod unread;
-pub(crate) mod work;

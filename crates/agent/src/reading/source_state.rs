@@ -2,18 +2,18 @@
 
 mod demand;
 mod drains;
-mod outages;
+mod source_gaps;
 
 use crate::common::schedule::{Due, Schedule};
 use crate::reading::burst::Burst;
-use crate::reading::pace::{Change, Pace};
+use crate::reading::one_reading::{Outcome, Read, Slot, Task, drop_source};
 use crate::reading::part_status::PartStatuses;
 use crate::reading::plan::SourcePlan;
-use crate::reading::work::{Outcome, Read, Slot, Task, drop_source};
+use crate::reading::throttling::{Change, Pace};
 use delivery::PendingEvents;
 use drains::Drains;
 use model::{Cause, Metric, Timestamp};
-use outages::{Outage, cause};
+use source_gaps::{Outage, cause};
 use sources::{Options, SourceError, SourceSpec};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,21 +1,21 @@
 //! The tick as a state machine: its steps and their results. It reads only the given clock, starts no thread and
 //! never waits. Tests can therefore control the time, and a source that hangs blocks only the thread that reads it.
 
-mod aside;
 mod demand;
-mod ended;
-mod last;
+mod job_changes;
 mod presence;
+mod slow_sources;
+mod startup_shutdown;
 
 use crate::common::schedule::Schedule;
 use crate::jobs::cgroup_birth_cache::Directories;
 use crate::jobs::env_scanner::{EnvScanner, ScanTask};
 use crate::jobs::finder::{Finder, Found};
 use crate::reading::agent_metrics::AgentMetrics;
+use crate::reading::one_reading::{Machine, Read, Reading, Slot, Task};
 use crate::reading::plan::Plan;
 use crate::reading::queues::Queues;
 use crate::reading::source_state::{Entry, State};
-use crate::reading::work::{Machine, Read, Reading, Slot, Task};
 use cgroups::Jobs;
 use delivery::{Clock, Sealer, Sinks, WantedJobs};
 use model::setting::SourceStatus;

@@ -1,10 +1,10 @@
 //! The settings that each node receives.
 //!
-//! - `agent_config`: the server's agent file. `on_demand`: the settings of each node.
+//! - `agent_config`: the server's agent file. `node_settings_cache`: the settings of each node.
 //! - `compose` composes them; `fitting_promotions` and `fitting_overrides` limit them.
 
 pub(crate) mod agent_config;
 pub(crate) mod compose;
 pub(crate) mod fitting_overrides;
 pub(crate) mod fitting_promotions;
-pub(crate) mod on_demand;
+pub(crate) mod node_settings_cache;

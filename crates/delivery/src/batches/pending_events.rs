@@ -1,4 +1,4 @@
-//! Notes: gaps and job events that wait until a batch carries them.
+//! Gaps and job events that wait until a batch carries them.
 
 use model::{Batch, Cause, DeviceId, Gap, JobEvent, Origin, Timestamp};
 use std::collections::VecDeque;
@@ -25,12 +25,12 @@ pub struct PendingEvents {
 struct State {
     waiting: VecDeque<Gap>,
     jobs: VecDeque<JobEvent>,
-    /// Start of the first gap of each batch that has gaps and is on its way to the keeper thread.
+    /// Start of the first gap of each batch that has gaps and is on its way to the encoder thread.
     carried: VecDeque<Timestamp>,
 }
 
 impl PendingEvents {
-    /// Creates an empty set of notes.
+    /// Creates an empty set.
     pub fn new(origin: Origin, device: DeviceId) -> Self {
         Self { origin, device, state: Mutex::default() }
     }
@@ -101,7 +101,7 @@ impl PendingEvents {
         state.jobs.push_back(event);
     }
 
-    /// Moves notes into a batch on its way to the keeper thread, oldest first and up to the wire's limits.
+    /// Moves gaps and events into a batch on its way to the encoder thread, oldest first and up to the wire's limits.
     pub(crate) fn take(&self, batch: &mut Batch) {
         let mut state = self.state();
         let count = state.waiting.len().min(wire::GAPS_MAX);
@@ -113,7 +113,7 @@ impl PendingEvents {
         }
     }
 
-    /// Takes back the notes of the last batch, because the queue rejected it.
+    /// Takes back the gaps and events of the last batch, because the queue rejected it.
     pub(crate) fn take_back(&self, batch: &mut Batch) {
         if !batch.gaps.is_empty() {
             self.state().carried.pop_back();
@@ -121,13 +121,13 @@ impl PendingEvents {
         self.put_all(std::mem::take(&mut batch.gaps), std::mem::take(&mut batch.jobs));
     }
 
-    /// Restores the notes of a lost batch.
+    /// Restores the gaps and events of a lost batch.
     pub(crate) fn put_all(&self, gaps: Vec<Gap>, jobs: Vec<JobEvent>) {
         gaps.into_iter().for_each(|gap| self.put(gap));
         jobs.into_iter().for_each(|event| self.put_job(event));
     }
 
-    /// Records that a batch with gaps has reached the keeper thread.
+    /// Records that a batch with gaps has reached the encoder thread.
     pub(crate) fn arrived(&self) {
         self.state().carried.pop_front();
     }
@@ -139,7 +139,7 @@ impl PendingEvents {
         waiting.chain(state.carried.iter().copied()).min()
     }
 
-    /// Whether no notes wait.
+    /// Whether none waits.
     pub(crate) fn is_empty(&self) -> bool {
         let state = self.state();
         state.waiting.is_empty() && state.jobs.is_empty()

@@ -1,4 +1,4 @@
-//! The two threads of a delivery: the keeper stores sealed batches, and the sender sends them.
+//! The two threads of a delivery: the encoder stores sealed batches, and the sender sends them.
 
 use crate::batches::pending_events::PendingEvents;
 use crate::common::backoff::{Backoff, FIRST};
@@ -24,7 +24,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Delivery {
     outbox: Arc<Outbox>,
-    keeper: JoinHandle<()>,
+    encoder: JoinHandle<()>,
     queue: End,
     orders: SyncSender<Order>,
     wanted: Receiver<Wanted>,
@@ -59,12 +59,12 @@ impl Delivery {
             Backoff::new(FIRST, chance),
             phase(period, chance),
         );
-        let keeper = EncoderThread::new(batches, &outbox, notes, counters, clock);
-        let keeper = thread("keep", move || keeper.run())?;
+        let encoder = EncoderThread::new(batches, &outbox, notes, counters, clock);
+        let encoder = thread("keep", move || encoder.run())?;
         // Not joined: the thread may wait for a response as long as the settings allow.
         drop(thread("send", move || sender.run())?);
         let queue = inlet.end();
-        Ok((Self { outbox, keeper, queue, orders, wanted, connect }, inlet))
+        Ok((Self { outbox, encoder, queue, orders, wanted, connect }, inlet))
     }
 
     /// Sends an order to the sender thread.
@@ -92,7 +92,7 @@ impl Delivery {
     /// goes to the spool.
     pub fn end(self) {
         self.queue.end();
-        if self.keeper.join().is_err() {
+        if self.encoder.join().is_err() {
             log::error!("the spool thread panicked; batches in memory are lost");
         }
     }

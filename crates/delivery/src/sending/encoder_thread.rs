@@ -1,4 +1,4 @@
-//! The keeper thread: it encodes batches as frames and stores them.
+//! The encoder thread: it encodes batches as frames and stores them.
 
 use crate::batches::frames::Span;
 use crate::batches::pending_events::PendingEvents;
@@ -15,7 +15,7 @@ use wire::Encoder;
 /// Time for the server to accept the frames in memory at shutdown.
 const LAST_PATIENCE: Duration = Duration::from_millis(1500);
 
-/// State of the keeper thread.
+/// State of the encoder thread.
 pub(crate) struct EncoderThread {
     batches: Queued,
     outbox: Arc<Outbox>,

@@ -1,6 +1,6 @@
 //! The outbox: unacknowledged frames in memory, and the spool behind it.
 //!
-//! A frame stays in memory until the server has it, but at most 2 s; then it moves to the spool. The keeper thread
+//! A frame stays in memory until the server has it, but at most 2 s; then it moves to the spool. The encoder thread
 //! ([`Outbox::push`], [`Outbox::tend`]) and the sender thread ([`Outbox::next`], [`Outbox::settle`]) share the
 //! outbox.
 

@@ -1,4 +1,4 @@
-//! The queue of sealed batches between the tick and the keeper thread. It is bounded in bytes. Batches return after
+//! The queue of sealed batches between the tick and the encoder thread. It is bounded in bytes. Batches return after
 //! use, so that the tick allocates no memory.
 
 use crate::batches::seal::Outlet;
@@ -36,7 +36,7 @@ pub struct Inlet {
     bytes: Arc<AtomicUsize>,
 }
 
-/// Receiving side of the queue, owned by the keeper thread.
+/// Receiving side of the queue, owned by the encoder thread.
 #[derive(Debug)]
 pub struct Queued {
     from: Receiver<Item>,
@@ -76,7 +76,7 @@ impl Inlet {
 impl End {
     /// Ends the queue after the batches in it.
     pub(crate) fn end(self) {
-        // A keeper thread that has ended needs no message.
+        // A encoder thread that has ended needs no message.
         self.to.send(Item::End).ok();
     }
 }

@@ -1,16 +1,16 @@
 //! Shared parts: job names, records, readers, the registry, SQL fragments.
 //!
 //! - `registry`: the file and its limits.
-//! - `name`, `record`, `reader`, `users`: types of queries and of stored data.
+//! - `name`, `record`, `access_level`, `users`: types of queries and of stored data.
 //! - `identity`: the server ID.
-//! - `sql_parts`, `paths`: SQL fragments and the indexes that they use.
+//! - `sql_parts`, `indexes`: SQL fragments and the indexes that they use.
 //! - `stable_hash`: a hash that is safe to store. `error`: errors.
 
+pub(crate) mod access_level;
 pub(crate) mod error;
 pub(crate) mod identity;
+pub(crate) mod indexes;
 pub(crate) mod name;
-pub(crate) mod paths;
-pub(crate) mod reader;
 pub(crate) mod record;
 pub(crate) mod registry;
 pub(crate) mod sql_parts;

@@ -5,9 +5,9 @@
 //! with them. Further conditions are tested row by row until the page is full.
 //!
 //! A list of jobs within a time range starts with the jobs that began in that range. Jobs that had
-//! begun before follow; [`crate::common::paths`] finds them.
+//! begun before follow; [`crate::common::indexes`] finds them.
 
-use crate::common::paths::FAILED;
+use crate::common::indexes::FAILED;
 use crate::common::sql_parts::{Clauses, device};
 use crate::matching::visits::TOGETHER;
 use crate::people::accounts;

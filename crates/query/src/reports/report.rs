@@ -2,7 +2,7 @@
 
 use crate::common::time::SLACK;
 use crate::lists::listing::gap;
-use crate::lists::shown::{allocation, share, step};
+use crate::lists::to_api::{allocation, share, step};
 use crate::reports::job_end;
 use crate::reports::last_samples::{self, Ends, LastSamples};
 use crate::reports::missed::{NodeMissed, Readings};

@@ -1,6 +1,6 @@
 //! `POST /v1/batches`: receives frames, and returns an ack for each once its batch is on this machine's disk.
 
-use crate::api::admission::{Admitted, FORBIDDEN_MAX, Sending, admit};
+use crate::api::batch_admission::{Admitted, FORBIDDEN_MAX, Sending, admit};
 use crate::api::user_batches;
 use crate::app::App;
 use crate::auth::authentication::no_credentials;

@@ -1,6 +1,6 @@
 //! The routes: each operation that `api` declares, and the web page.
 
-use crate::api::gate::{gate, job_reporters_too, readers_only};
+use crate::api::request_middleware::{gate, job_reporters_too, readers_only};
 use crate::api::{
     account_routes, audit_lines, batches, demand_routes, job_routes, promotion_routes,
     scheduler_routes, token_routes,

@@ -34,7 +34,7 @@ mod kills;
 mod metrics;
 mod subject;
 
-use crate::exits::DRAIN_EVERY;
+use crate::task_attribution::DRAIN_EVERY;
 use crate::reading::parts::{Choice, LESSER_DISKS, exclude, include};
 use crate::source::sink::Of;
 use crate::{Context, Every, IdleQueues, Open, PartState, Sink, Source, SourceError, SourceSpec};

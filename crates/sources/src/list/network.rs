@@ -18,7 +18,7 @@
 
 mod jobs;
 
-use crate::exits::DRAIN_EVERY;
+use crate::task_attribution::DRAIN_EVERY;
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::{InterfaceChoice, Roster};
 use crate::source::sink::Of;

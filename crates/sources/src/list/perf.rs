@@ -28,7 +28,7 @@ mod subject;
 mod tasks;
 mod uncore;
 
-use crate::exits::DRAIN_EVERY;
+use crate::task_attribution::DRAIN_EVERY;
 use crate::source::error::Errors;
 use crate::{
     Context, Every, IdleQueues, Open, Options, PartState, Sink, Source, SourceError, SourceSpec,

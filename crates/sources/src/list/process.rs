@@ -6,7 +6,7 @@
 //! from the source `taskstats`.
 //!
 //! `io` disappears with its process. The I/O since its last reading then comes from the exit records of
-//! its tasks, see [`crate::exits`]. So the I/O counters of a job never fall, and include processes
+//! its tasks, see [`crate::task_attribution`]. So the I/O counters of a job never fall, and include processes
 //! that no reading saw. In an exit record the kernel rounds I/O down to multiples of 1024, including numbers of
 //! calls. A job's counters start like those of `taskstats`.
 //!
@@ -21,9 +21,9 @@ mod book;
 mod files;
 mod metrics;
 
-use crate::exits::source::{Listening, Reader};
-use crate::exits::tree::JobNo;
-use crate::exits::{Exits, ListKind, RECEIVE_MIB, Watched};
+use crate::task_attribution::source::{Listening, Reader};
+use crate::task_attribution::task_tree::JobNo;
+use crate::task_attribution::{Exits, ListKind, RECEIVE_MIB, Watched};
 use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use book::Book;
 use files::Files;

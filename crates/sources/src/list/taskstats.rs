@@ -9,7 +9,7 @@
 //! A job's counters start with its cgroup. If the cgroup is older than this source (the agent was restarted),
 //! the use by tasks that ended before is unknown. Then the counters start at the first reading of the job's
 //! tasks, and earlier use by these does not count. Exit records are attributed by descent, see
-//! [`crate::exits`]; `taskstats_unattributed_exits_total` counts those that cannot be. A job is published
+//! [`crate::task_attribution`]; `taskstats_unattributed_exits_total` counts those that cannot be. A job is published
 //! right after the reading of its living tasks, so that its values are correct for that time.
 //!
 //! The kernel sends the exit record before the task frees its memory. So about 0.07 ms of processor time per
@@ -34,9 +34,9 @@ mod metrics;
 mod sums;
 mod whole;
 
-use crate::exits::source::{Listening, Reader};
-use crate::exits::tree::JobNo;
-use crate::exits::{Exits, ListKind, RECEIVE_MIB};
+use crate::task_attribution::source::{Listening, Reader};
+use crate::task_attribution::task_tree::JobNo;
+use crate::task_attribution::{Exits, ListKind, RECEIVE_MIB};
 use crate::reading::file::broken;
 use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use cgroups::{Hierarchy, JobCgroup};

@@ -2,8 +2,8 @@
 
 use crate::SqlError;
 use crate::common::complexity;
+use crate::common::concurrency_limit::{Ended, Load, Turns};
 use crate::common::memory::Memory;
-use crate::common::turns::{Ended, Load, Turns};
 use crate::statements::run::TABLES_MAX;
 use crate::statements::worker::messages::{Begin, Head};
 use crate::statements::worker::pool::{Launch, Pool};

@@ -2,7 +2,7 @@
 
 use super::checks::Checks;
 use super::index::{Entry, IndexWriter};
-use super::runs::EncodedColumn;
+use super::rle_columns::EncodedColumn;
 use crate::files::disk::WriteFile;
 use model::Series;
 use parquet::column::writer::ColumnWriterImpl;

@@ -1,28 +1,28 @@
 //! Blocks: immutable Parquet files of the samples of one head, sorted by series, then time, with an index of
 //! their series (docs/format.md; decision 0005).
 //!
-//! - `write`, `new`: from samples to a file. `container`, `schema`, `lane`, `runs`: its parts. `index`: its series.
-//! - `read`, `reads`: back to samples, and read counts. `archived_file`: a file that may be unavailable.
+//! - `write`, `block_file_writer`: from samples to a file. `container`, `schema`, `column_target`, `rle_columns`: its parts. `index`: its series.
+//! - `read`, `read_counters`: back to samples, and read counts. `archived_file`: a file that may be unavailable.
 //! - `rollup_writer`, `rollup_reader`: files of rollups. `checks`, `damage`: checksums, and the cost of damage.
 
 mod archived_file;
+mod block_file_writer;
 mod checks;
+mod column_target;
 mod container;
 mod damage;
 mod index;
-mod lane;
-mod new;
 mod read;
-pub(crate) mod reads;
+pub(crate) mod read_counters;
+mod rle_columns;
 mod rollup_reader;
 mod rollup_writer;
-mod runs;
 mod schema;
 mod write;
 
+pub(crate) use block_file_writer::{BlockFacts, NewBlock};
+pub(crate) use column_target::{Lane, RawValues};
 pub(crate) use index::Entry;
-pub(crate) use lane::{Lane, RawValues};
-pub(crate) use new::{BlockFacts, NewBlock};
 pub(crate) use read::{Meter, Opened, RowCursor};
 pub(crate) use rollup_reader::RolledCursor;
 pub use rollup_writer::is_total;

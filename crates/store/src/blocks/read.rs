@@ -1,13 +1,13 @@
 //! Reads rows of a block by row number: only the pages that contain them.
 
 use super::checks::Checks;
+use super::column_target::{Lane, mixed};
 use super::container::INDEX_KEY;
 use super::index::{Entry, Part, directory as directory_of, entries};
-use super::lane::{Lane, mixed};
 use super::schema::{REAL, STEP, TIMESTAMP};
 use super::{Block, BlockError};
 use crate::answer::ReadCounts;
-use crate::blocks::reads::Reads;
+use crate::blocks::read_counters::Reads;
 use crate::files::disk::ReadFile;
 use crate::files::errors::DiskError;
 use bytes::Bytes;

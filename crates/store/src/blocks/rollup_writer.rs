@@ -3,7 +3,7 @@
 //! Columns that follow from others are null, so that they need no space: see [`pack`] and [`unpack`].
 
 use super::container::{Columns, Container, RowRange, Written, odd, values};
-use super::runs::{EncodedColumn, RunColumn, RunValue};
+use super::rle_columns::{EncodedColumn, RunColumn, RunValue};
 use super::schema::{TIMESTAMP, common_properties};
 use crate::files::disk::WriteFile;
 use crate::senders::series_table::NO_START;

@@ -1,7 +1,7 @@
 //! A block while it is written: series after series, row group after row group.
 
 use super::container::{Columns, Container, RowRange, Written, odd, values};
-use super::runs::{EncodedColumn, RunColumn, RunValue};
+use super::rle_columns::{EncodedColumn, RunColumn, RunValue};
 use super::schema;
 use crate::files::disk::WriteFile;
 use crate::head::samples::RawValue;

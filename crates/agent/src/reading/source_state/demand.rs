@@ -3,9 +3,9 @@
 use super::{Entry, State};
 use crate::common::schedule::Due;
 use crate::reading::burst::{Burst, Trigger};
-use crate::reading::pace::Pace;
+use crate::reading::one_reading::{Task, drop_source};
 use crate::reading::plan::SourcePlan;
-use crate::reading::work::{Task, drop_source};
+use crate::reading::throttling::Pace;
 use model::Timestamp;
 use model::setting::{SourceState, SourceStatus};
 use sources::{RingLimits, SourceError};

@@ -1,8 +1,8 @@
 //! Schedule for draining a source's kernel queues between its ticks.
 
 use super::Entry;
+use crate::reading::one_reading::Task;
 use crate::reading::queues::Queues;
-use crate::reading::work::Task;
 use model::Timestamp;
 use sources::Source;
 

@@ -2,9 +2,9 @@
 
 use super::files::ProcessFiles;
 use super::metrics::IO;
-use crate::exits::comm::Comm;
-use crate::exits::saved::{Numbers, put};
-use crate::exits::tree::{Account, Ended, JobNo, Reading, TaskNo};
+use crate::task_attribution::comm::Comm;
+use crate::task_attribution::saved::{Numbers, put};
+use crate::task_attribution::task_tree::{Account, Ended, JobNo, Reading, TaskNo};
 use kernel::process::{ProcessIo, ProcessStatus};
 use kernel::taskstats::{Counter, TaskStats};
 use rustc_hash::FxHashMap;

@@ -2,7 +2,7 @@
 
 use super::book::{Io, io_of_process};
 use crate::SourceError;
-use crate::exits::comm::Comm;
+use crate::task_attribution::comm::Comm;
 use crate::reading::file::broken;
 use kernel::process::{EXITING, ProcessStatus, State, process_io, process_stat, process_status};
 use kernel::{ReadError, Root};

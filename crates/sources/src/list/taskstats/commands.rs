@@ -8,8 +8,8 @@
 //! was noticed: that counts in the rest. A task that moved to another job is read there later: what it used meanwhile
 //! is taken off again, first from the rest, then from the commands with the largest growth.
 
-use crate::exits::comm::Comm;
-use crate::exits::saved::{Numbers, put};
+use crate::task_attribution::comm::Comm;
+use crate::task_attribution::saved::{Numbers, put};
 use model::Timestamp;
 
 /// Maximum number of named commands.

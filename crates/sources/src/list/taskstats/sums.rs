@@ -1,8 +1,8 @@
 //! Use by the tasks of each job, living and ended.
 
 use super::commands::Commands;
-use crate::exits::saved::{Numbers, put};
-use crate::exits::tree::{Account, Ended, JobNo, Reading, TaskNo};
+use crate::task_attribution::saved::{Numbers, put};
+use crate::task_attribution::task_tree::{Account, Ended, JobNo, Reading, TaskNo};
 use kernel::taskstats::{Counter, Counters, TaskStats};
 use rustc_hash::FxHashMap;
 

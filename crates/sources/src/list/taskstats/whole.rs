@@ -8,7 +8,7 @@
 
 use super::Taskstats;
 use crate::Context;
-use crate::exits::tree::{JobNo, TaskNo};
+use crate::task_attribution::task_tree::{JobNo, TaskNo};
 use kernel::taskstats::Answer;
 use rustc_hash::FxHashMap;
 use std::fmt::Write as _;

@@ -7,8 +7,8 @@ use super::messages::{
 use super::pool::{Ending, Pool, Worker};
 use super::scan::{Scan, ScanError, Scope};
 use crate::SqlError;
+use crate::common::concurrency_limit::Turn;
 use crate::common::memory::Grant;
-use crate::common::turns::Turn;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;

@@ -368,7 +368,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 impl Machine {
-    /// Lists as [`crate::exits::Exits::list`] does: after the forks that were reported before the list.
+    /// Lists as [`crate::task_attribution::Exits::list`] does: after the forks that were reported before the list.
     fn list_in_order(&mut self, job: JobNo) {
         self.take_forks();
         self.list(job);

@@ -1,7 +1,7 @@
 //! The scan of the jobs' lists that detects moved tasks. A list costs the kernel and the agent time for each task, so a
 //! job is listed only if the number of its tasks (`pids.current`) does not follow from forks and ends.
 
-use super::tree::Account;
+use super::task_tree::Account;
 use super::{Exits, now_us};
 use crate::Context;
 use cgroups::Hierarchy;

@@ -1,7 +1,7 @@
 //! Looks at the cgroups of a task that may have joined a job.
 
 use super::Watched;
-use super::tree::{Account, JobNo, Looked, Tree};
+use super::task_tree::{Account, JobNo, Looked, Tree};
 use crate::Context;
 use cgroups::{Hierarchies, Hierarchy, JobDir};
 use kernel::process::{CgroupLine, process_cgroups};

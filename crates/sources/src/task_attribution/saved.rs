@@ -5,7 +5,7 @@
 //! start, the instant from which tasks count whole, the job's sums, and each living task with its last values.
 //! The agent checks the bytes (checksum, boot ID) before it passes them on; here nothing is trusted either.
 
-use super::tree::{Account, JobNo, Origin, TOLERANCE_US};
+use super::task_tree::{Account, JobNo, Origin, TOLERANCE_US};
 use super::{Exits, SAME_RUN_US, now_us};
 use crate::{Context, Sink, SourceError};
 use cgroups::JobCgroup;

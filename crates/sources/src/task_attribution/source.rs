@@ -1,7 +1,7 @@
 //! Common parts of the sources that record what ended tasks used.
 
 use super::Exits;
-use super::tree::{Account, JobNo};
+use super::task_tree::{Account, JobNo};
 use crate::{Context, IdleQueues, Sink, Source, SourceError};
 use model::{JobKey, Timestamp};
 use std::time::Duration;

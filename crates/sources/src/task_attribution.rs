@@ -2,13 +2,13 @@
 //!
 //! Shared by the sources that record what ended tasks used; each has its own listener, so that one that hangs
 //! does not stop another. An end arrives after its task has left its cgroup, so its job is determined by
-//! descent, see [`tree`]. The kernel reports a fork before the new task runs. So if the forks up to the last
+//! descent, see [`task_tree`]. The kernel reports a fork before the new task runs. So if the forks up to the last
 //! received end are read, each received end has its fork. Ends are received first, then those forks, and the
 //! forks are applied first. A list contains a task only after the task's fork was reported, so the forks up
 //! to a list are applied before it: what the tree contains for a task ID is then about the listed task.
 //!
 //! A process that joins a job's cgroup from outside is found by a look at its own cgroup, while it is young or when it
-//! has a child; later by a [`scan`] once a second. It counts from then on, see the module `moves` of [`tree`]. A process
+//! has a child; later by a [`scan`] once a second. It counts from then on, see the module `moves` of [`task_tree`]. A process
 //! that joins and ends between two scans is not found; the job's own accounting includes it.
 
 pub(crate) mod comm;
@@ -17,7 +17,7 @@ mod rejected;
 pub(crate) mod saved;
 mod scan;
 pub(crate) mod source;
-pub(crate) mod tree;
+pub(crate) mod task_tree;
 
 use crate::{Context, IdleQueues, Open, PartState, Sink, SourceError};
 use cgroups::{JobCgroup, Members};
@@ -31,7 +31,7 @@ use rejected::{exits_error, forks_error};
 use saved::Saved;
 use std::fmt::Write as _;
 use std::time::Duration;
-use tree::{Account, JobNo, Tree, Window};
+use task_tree::{Account, JobNo, Tree, Window};
 
 /// Interval of reading the waiting ends. Waking at each end costs ten times as much; the buffer below holds
 /// twice what a machine that ends 30 000 tasks a second sends in this interval.

@@ -2,8 +2,8 @@
 
 use super::Sampler;
 use crate::jobs::accounting::States;
+use crate::reading::one_reading::{Reading, Task};
 use crate::reading::source_state::Entry;
-use crate::reading::work::{Reading, Task};
 use model::Timestamp;
 
 impl Sampler {

@@ -2,9 +2,9 @@
 
 use super::{Sampler, Step};
 use crate::jobs::env_scanner::{ScanResult, ScanTask};
+use crate::reading::one_reading::Task;
 use crate::reading::plan::Plan;
 use crate::reading::source_state::Entry;
-use crate::reading::work::Task;
 use std::sync::Arc;
 
 impl Sampler {
