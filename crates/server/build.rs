@@ -1,4 +1,4 @@
-//! Lists the files of `ui/` for `src/pages.rs`, which compiles them in.
+//! Lists the files of `ui/` for `src/web/files.rs`, which compiles them in.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

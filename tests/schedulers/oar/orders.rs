@@ -1,4 +1,4 @@
-//! Restarts of OAR and its database together with the agent and the server, in the orders of `../orders.rs`.
+//! Restarts of OAR and its database together with the agent and the server, in the orders of `../restart_orders.rs`.
 
 use super::{Machine, agent_of, last_seconds, settings};
 use crate::common::programs::{Server, until};

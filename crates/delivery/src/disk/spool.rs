@@ -3,7 +3,7 @@
 //! ```text
 //! DIR/lock                       held by the agent that writes here
 //! DIR/kept                       how far everything is acknowledged or in the spool: see `durable_watermark.rs`
-//! DIR/known                      when the directories of jobs were made: see `known.rs`
+//! DIR/known                      when the directories of jobs were made: see `cgroup_birth_cache.rs` of crate `agent`
 //! DIR/000000000017-1767706500000000.jmb
 //! DIR/rejected/                   what the server rejected permanently: see `rejected_batches.rs`
 //! ```
