@@ -34,9 +34,9 @@ mod kills;
 mod metrics;
 mod subject;
 
-use crate::task_attribution::DRAIN_EVERY;
 use crate::reading::parts::{Choice, LESSER_DISKS, exclude, include};
 use crate::source::sink::Of;
+use crate::task_attribution::DRAIN_EVERY;
 use crate::{Context, Every, IdleQueues, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use cgroups::{Hierarchies, Hierarchy, JobCgroup, JobDir};
 use disks::{BlkioRule, Disks};

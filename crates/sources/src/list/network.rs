@@ -18,10 +18,10 @@
 
 mod jobs;
 
-use crate::task_attribution::DRAIN_EVERY;
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::{InterfaceChoice, Roster};
 use crate::source::sink::Of;
+use crate::task_attribution::DRAIN_EVERY;
 use crate::{Context, Every, IdleQueues, Open, Sink, Source, SourceError, SourceSpec};
 use jobs::OfJobs;
 use kernel::net_dev::{Interface, net_dev};

@@ -28,8 +28,8 @@ mod subject;
 mod tasks;
 mod uncore;
 
-use crate::task_attribution::DRAIN_EVERY;
 use crate::source::error::Errors;
+use crate::task_attribution::DRAIN_EVERY;
 use crate::{
     Context, Every, IdleQueues, Open, Options, PartState, Sink, Source, SourceError, SourceSpec,
 };

@@ -34,10 +34,10 @@ mod metrics;
 mod sums;
 mod whole;
 
+use crate::reading::file::broken;
 use crate::task_attribution::source::{Listening, Reader};
 use crate::task_attribution::task_tree::JobNo;
 use crate::task_attribution::{Exits, ListKind, RECEIVE_MIB};
-use crate::reading::file::broken;
 use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use cgroups::{Hierarchy, JobCgroup};
 use commands::Commands;

@@ -2,8 +2,8 @@
 
 use super::book::{Io, io_of_process};
 use crate::SourceError;
-use crate::task_attribution::comm::Comm;
 use crate::reading::file::broken;
+use crate::task_attribution::comm::Comm;
 use kernel::process::{EXITING, ProcessStatus, State, process_io, process_stat, process_status};
 use kernel::{ReadError, Root};
 use std::fmt::Write as _;
