@@ -132,6 +132,15 @@ mod tests {
     }
 
     #[test]
+    fn a_check_of_jobs_has_no_filter() {
+        for option in ["--user", "--since", "--limit"] {
+            let words = ["jobmeter", "jobs", "--check", option, "1"];
+            let error = command().try_get_matches_from(words).unwrap_err().to_string();
+            assert!(error.contains(&format!("cannot be used with '{option}")), "{error}");
+        }
+    }
+
+    #[test]
     fn every_command_has_an_example() {
         for sub in command().get_subcommands().filter(|sub| sub.get_name() != "server") {
             let example = sub.get_after_help().map(ToString::to_string).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! `jobmeter audit`: lists changes, and reads of other users' jobs.
 
 use crate::output::csv_rows;
-use crate::output::options::ListFormat;
+use crate::output::options::{ListFormat, TimeRange};
 use crate::output::show::Table;
 use crate::output::times::{Times, is_instant, machine, parameter};
 use crate::server::client::{Client, path};
@@ -16,6 +16,11 @@ const LISTED: usize = 1000;
 /// Lists changes by users, and staff's reads of others' jobs; for administrators and staff
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: jobmeter audit --actor ann --since 7d")]
+#[command(
+    mut_arg("since", |arg| arg.help("Only entries from this time on [default: 1d]")),
+    mut_arg("until", |arg| arg.help("Only entries until this time [default: now]")),
+    mut_arg("last", |arg| arg.help("Only entries within this time before now"))
+)]
 pub(crate) struct AuditArgs {
     /// Only entries of this user, by login name or user ID, or of `token 7`
     #[arg(long, value_name = "ACTOR")]
@@ -26,15 +31,8 @@ pub(crate) struct AuditArgs {
     /// Only entries of this job; `*`: only entries of no single job
     #[arg(long, value_name = "CLUSTER:ID")]
     job: Option<String>,
-    /// Only entries from this time on [default: 1d]
-    #[arg(long, value_name = "TIME")]
-    since: Option<String>,
-    /// Only entries until this time [default: now]
-    #[arg(long, value_name = "TIME")]
-    until: Option<String>,
-    /// Only entries within this time before now
-    #[arg(long, value_name = "TIME")]
-    last: Option<String>,
+    #[command(flatten)]
+    range: TimeRange,
     /// Most entries: the newest ones, in the order of time; up to 10000 [default: 1000]
     #[arg(long, value_name = "N")]
     limit: Option<String>,
@@ -45,7 +43,7 @@ pub(crate) struct AuditArgs {
 /// `jobmeter audit`.
 pub(crate) fn audit(client: &Client, args: &AuditArgs) -> anyhow::Result<()> {
     let times = Times::of(client)?;
-    let span = times.span(args.since.as_deref(), args.until.as_deref(), args.last.as_deref())?;
+    let span = times.span_of(&args.range)?;
     let path = path(
         "/api/v1/audit",
         &[

@@ -1,7 +1,7 @@
 //! `jobmeter gaps`: lists gaps, with their nodes and causes.
 
 use crate::output::csv_rows;
-use crate::output::options::ListFormat;
+use crate::output::options::{ListFormat, TimeRange};
 use crate::output::show::{self, Table};
 use crate::output::times::{Times, machine, parameter};
 use crate::server::client::{Client, path};
@@ -16,19 +16,17 @@ const UNKNOWN: u8 = 1;
 /// Lists missing samples: nodes, times and causes
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: jobmeter gaps --device node-1 --since yesterday")]
+#[command(
+    mut_arg("since", |arg| arg.help("Only gaps at or after this time [default: 1d]")),
+    mut_arg("until", |arg| arg.help("Only gaps at or before this time [default: now]")),
+    mut_arg("last", |arg| arg.help("Only gaps within this time before now"))
+)]
 pub(crate) struct GapsArgs {
     /// Only of this node
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Only gaps at or after this time [default: 1d]
-    #[arg(long, value_name = "TIME")]
-    since: Option<String>,
-    /// Only gaps at or before this time [default: now]
-    #[arg(long, value_name = "TIME")]
-    until: Option<String>,
-    /// Only gaps within this time before now
-    #[arg(long, value_name = "TIME")]
-    last: Option<String>,
+    #[command(flatten)]
+    range: TimeRange,
     #[command(flatten)]
     format: ListFormat,
 }
@@ -36,7 +34,7 @@ pub(crate) struct GapsArgs {
 /// `jobmeter gaps`.
 pub(crate) fn gaps(client: &Client, args: &GapsArgs) -> anyhow::Result<ExitCode> {
     let times = Times::of(client)?;
-    let span = times.span(args.since.as_deref(), args.until.as_deref(), args.last.as_deref())?;
+    let span = times.span_of(&args.range)?;
     let device = crate::output::names::devices(args.device.as_deref())?;
     let parameters = [
         ("device", device.clone()),

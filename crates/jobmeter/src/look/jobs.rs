@@ -1,7 +1,7 @@
 //! `jobmeter jobs`: the list of jobs, and differences between schedulers and nodes.
 
 use crate::output::csv_rows;
-use crate::output::options::ListFormat;
+use crate::output::options::{ListFormat, TimeRange};
 use crate::output::show::{self, Table};
 use crate::output::times::{Times, machine, machine_value, parameter};
 use crate::server::client::{Client, path};
@@ -15,6 +15,11 @@ const NODES_SHOWN: usize = 4;
 const DISAGREE: u8 = 1;
 /// Exit code for an unknown name in a filter.
 const UNKNOWN: u8 = 1;
+/// Options that `--check` excludes: a message names the given one, and not their group.
+const FILTERS: [&str; 13] = [
+    "state", "cluster", "user", "account", "project", "queue", "name", "device", "limit", "after",
+    "since", "until", "last",
+];
 /// Maximum length of a list with the usage of its jobs.
 const WITH_USAGE_MAX: usize = 1000;
 /// Default number of jobs per page.
@@ -23,11 +28,18 @@ const LISTED: usize = 50;
 /// Lists jobs, newest first; exit code 1 if no job has a name of a filter
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: jobmeter jobs --account physics --state failed")]
+#[command(
+    mut_arg("since", |arg| arg.help("Only jobs that ran at or after this time")),
+    mut_arg("until", |arg| arg.help("Only jobs that ran at or before this time")),
+    mut_arg("last", |arg| arg.help("Only jobs that ran within this time before now"))
+)]
 pub(crate) struct JobsArgs {
     #[command(flatten)]
     filters: Filters,
+    #[command(flatten)]
+    range: TimeRange,
     /// List differences between schedulers and nodes; exit code 1 if there is one
-    #[arg(long, conflicts_with = "Filters")]
+    #[arg(long, conflicts_with_all = FILTERS)]
     check: bool,
     #[command(flatten)]
     format: ListFormat,
@@ -60,15 +72,6 @@ struct Filters {
     /// Only jobs of this node
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Only jobs that ran at or after this time
-    #[arg(long, value_name = "TIME")]
-    since: Option<String>,
-    /// Only jobs that ran at or before this time
-    #[arg(long, value_name = "TIME")]
-    until: Option<String>,
-    /// Only jobs that ran within this time before now
-    #[arg(long, value_name = "TIME")]
-    last: Option<String>,
     /// Maximum number of jobs [default: 50]
     #[arg(long, value_name = "N")]
     limit: Option<String>,
@@ -101,10 +104,10 @@ pub(crate) fn jobs(client: &Client, args: &JobsArgs) -> anyhow::Result<ExitCode>
     if args.check {
         return check(client, args.format);
     }
-    let Filters { device, since, until, last, limit, .. } = &args.filters;
+    let Filters { device, limit, .. } = &args.filters;
     let limit = limit.clone().unwrap_or_else(|| LISTED.to_string());
     let times = Times::of(client)?;
-    let span = times.span(since.as_deref(), until.as_deref(), last.as_deref())?;
+    let span = times.span_of(&args.range)?;
     crate::output::names::devices(device.as_deref())?;
     let filters = args.filters.parameters();
     let span = [("start", span.from.map(parameter)), ("end", span.to.map(parameter))];

@@ -2,7 +2,7 @@
 
 use crate::look::explain_missing;
 use crate::output::csv_rows;
-use crate::output::options::{JsonOption, ListFormat};
+use crate::output::options::{JsonOption, ListFormat, TimeRange};
 use crate::output::show::{self, Table};
 use crate::output::times::{Span, Times, machine, machine_value, parameter};
 use crate::server::client::{Client, escape, path};
@@ -36,6 +36,11 @@ pub(crate) struct NodesArgs {
 /// Explains the origin of a series: source, period, errors, gaps; or why a node has none (exit code 1)
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: jobmeter explain load_1m --device node-1")]
+#[command(
+    mut_arg("since", |arg| arg.help("Only samples, errors and gaps from this time on [default: 1d]")),
+    mut_arg("until", |arg| arg.help("Only samples, errors and gaps until this time [default: now]")),
+    mut_arg("last", |arg| arg.help("Only samples, errors and gaps of this time before now"))
+)]
 pub(crate) struct ExplainArgs {
     /// The metric, such as load_1m; several, separated by commas
     #[arg(value_name = "METRIC")]
@@ -49,15 +54,8 @@ pub(crate) struct ExplainArgs {
     /// Only series with this label; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE")]
     labels: Vec<String>,
-    /// Only samples, errors and gaps from this time on [default: 1d]
-    #[arg(long, value_name = "TIME")]
-    since: Option<String>,
-    /// Only samples, errors and gaps until this time [default: now]
-    #[arg(long, value_name = "TIME")]
-    until: Option<String>,
-    /// Only samples, errors and gaps of this time before now
-    #[arg(long, value_name = "TIME")]
-    last: Option<String>,
+    #[command(flatten)]
+    range: TimeRange,
     #[command(flatten)]
     format: JsonOption,
 }
@@ -245,8 +243,7 @@ struct Interval {
 
 impl Interval {
     fn of(times: &Times, args: &ExplainArgs) -> anyhow::Result<Self> {
-        let span =
-            times.span(args.since.as_deref(), args.until.as_deref(), args.last.as_deref())?;
+        let span = times.span_of(&args.range)?;
         Ok(Self {
             parameters: [("start", span.from.map(parameter)), ("end", span.to.map(parameter))],
             during: if span == Span::default() { "in the last day" } else { "in this time" },

@@ -20,3 +20,14 @@ pub(crate) struct ListFormat {
     #[arg(long, conflicts_with = "json")]
     pub(crate) csv: bool,
 }
+
+// A range of time. Each command states in its help what has a time, and the default; no docstring, as above.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct TimeRange {
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
+    #[arg(long, value_name = "TIME")]
+    pub(crate) last: Option<String>,
+}

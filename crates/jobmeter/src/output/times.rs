@@ -1,5 +1,6 @@
 //! Times: parsed from options, printed for people (local time) and for scripts (RFC 3339, UTC).
 
+use crate::output::options::TimeRange;
 use crate::server::client::Client;
 use crate::server::plain::plain_lines;
 use anyhow::{Context, bail};
@@ -79,6 +80,12 @@ impl Times {
     /// Seconds since 1970 on the server's clock.
     pub(crate) fn now(&self) -> f64 {
         self.now.seconds()
+    }
+
+    /// Parses the options of a range of time.
+    pub(crate) fn span_of(&self, range: &TimeRange) -> anyhow::Result<Span> {
+        let TimeRange { since, until, last } = range;
+        self.span(since.as_deref(), until.as_deref(), last.as_deref())
     }
 
     /// Parses `--since` and `--until`, or `--last`.
