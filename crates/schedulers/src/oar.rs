@@ -5,7 +5,6 @@
 //! list shows to be new or changed.
 
 mod database;
-mod http;
 mod job;
 mod node_shares;
 mod requested;

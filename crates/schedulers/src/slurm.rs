@@ -24,7 +24,7 @@ mod tres;
 mod tests;
 
 pub use commands::SlurmCommands;
-pub use rest::{RestAddress, SlurmRest};
+pub use rest::SlurmRest;
 
 use crate::{Changes, Scheduler, SchedulerError};
 use answer::Answer;

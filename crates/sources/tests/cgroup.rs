@@ -119,7 +119,8 @@ impl Drop for Ground {
                 std::thread::sleep(Duration::from_millis(5));
                 fs::remove_dir(&path).is_ok() || !path.exists()
             });
-            assert!(gone, "{} cannot be removed", path.display());
+            // A second panic would hide the first one, and end the other tests.
+            assert!(gone || std::thread::panicking(), "{} cannot be removed", path.display());
         }
     }
 }
@@ -173,12 +174,13 @@ fn a_known_load_equals_the_accounts_of_kernel_and_parent() {
         "i=0; while [ $i -lt 1500000 ]; do i=$((i+1)); done; head -c 67108864 /dev/zero > \"$0\"";
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut child = ground.run(&script.replace("$0", file.path().to_str().unwrap()));
-    std::thread::sleep(Duration::from_millis(300));
-    let reported = tick(&mut *source, &root, &jobs, &mut sink);
-    assert!(
-        reported["cgroup_cpu_seconds_total"] > 0.05 && reported["cgroup_tasks"] >= 1.0,
-        "{reported:?}"
-    );
+    // On a busy machine the load waits for a processor.
+    let is_running = (0..1200).any(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        let reported = tick(&mut *source, &root, &jobs, &mut sink);
+        reported["cgroup_cpu_seconds_total"] > 0.05 && reported["cgroup_tasks"] >= 1.0
+    });
+    assert!(is_running);
     let waited = wait_for(&mut child);
 
     let reported = tick(&mut *source, &root, &jobs, &mut sink);

@@ -20,18 +20,23 @@ settings! {
     /// Whether and how the server polls OAR.
     OarSettings, OAR, "Scheduler OAR" {
         /// OAR's PostgreSQL database, read only: `host=… port=… user=… dbname=…` in libpq's syntax;
-        /// `host` is a name, an address or the folder of a socket. The connection is not encrypted.
+        /// `host` is a name, an address or the folder of a socket. With `sslmode=require` the connection is
+        /// encrypted, and the certificate of the database is verified; otherwise it is not encrypted.
         "schedulers.oar.database" database: Option<String> = "" or "the database is not polled",
             Kind::Text("PARAMETERS");
         /// File with the password of the database or of the REST API in its first line.
         "schedulers.oar.password_file" password_file: Option<PathBuf> = "" or "no password",
             Kind::Text("FILE");
-        /// OAR's REST API, if the database is unreachable: `http://frontend/oarapi`. Not encrypted.
+        /// OAR's REST API, if the database is unreachable: `https://frontend/oarapi`, or `http://…`, which is
+        /// not encrypted.
         "schedulers.oar.rest" rest: Option<ServerUrl> = "" or "the REST API is not polled",
             Kind::Text("URL");
         /// The user of the REST API, for HTTP basic authentication.
         "schedulers.oar.rest_user" rest_user: Option<String> = "" or "no authentication",
             Kind::Text("NAME");
+        /// File with the certificates of the authorities that may sign the certificate of the database or of
+        /// the REST API, in PEM.
+        "schedulers.oar.ca" ca: Option<PathBuf> = "" or "the system's", Kind::Text("FILE");
         /// The cluster name of its jobs; agents on OAR's nodes use `oar`.
         "schedulers.oar.cluster" cluster: String = "oar", Kind::Text("NAME");
         /// How often the server polls it for changes.
@@ -46,9 +51,12 @@ settings! {
 settings! {
     /// Whether and how the server polls Slurm.
     SlurmSettings, SLURM, "Scheduler Slurm" {
-        /// slurmrestd: `unix:/run/slurmrestd.sock`, or `http://host:port`, which is not encrypted.
+        /// slurmrestd: `unix:/run/slurmrestd.sock`, `https://host:port` behind a proxy with TLS, or
+        /// `http://host:port`, which is not encrypted.
         "schedulers.slurm.rest" rest: Option<String> = "" or "slurmrestd is not polled",
             Kind::Text("PLACE");
+        /// File with the certificates of the authorities that may sign slurmrestd's certificate, in PEM.
+        "schedulers.slurm.ca" ca: Option<PathBuf> = "" or "the system's", Kind::Text("FILE");
         /// File with the token (JWT) for slurmrestd in its first line.
         "schedulers.slurm.token_file" token_file: Option<PathBuf> = "" or "no token",
             Kind::Text("FILE");
@@ -124,11 +132,6 @@ impl SchedulerSettings {
                         not here, where it is visible to everyone";
             wrong("schedulers.oar.database", what);
         }
-        if oar.rest.as_ref().is_some_and(|url| !url.is_plain()) {
-            let what = "TLS to OAR's REST API is not supported; use http:// through a proxy or \
-                        tunnel of this machine";
-            wrong("schedulers.oar.rest", what);
-        }
         if oar.rest_user.is_some() && (oar.rest.is_none() || oar.password_file.is_none()) {
             let what = "it needs `schedulers.oar.rest` and `schedulers.oar.password_file`";
             wrong("schedulers.oar.rest_user", what);
@@ -143,7 +146,7 @@ impl SchedulerSettings {
         }
         if let Some(rest) = &slurm.rest
             && !rest.starts_with("unix:/")
-            && !ServerUrl::new(rest).is_ok_and(|url| url.is_plain())
+            && ServerUrl::new(rest).is_err()
         {
             let what = "`unix:` with the path of a socket, or an address such as \
                         http://controller:6820";

@@ -23,6 +23,29 @@ pub const AUDIT_OF_USERS_FILE: &str = "audit-users.log";
 /// Default file of the settings of the command `jobmeter`.
 pub const CLIENT_FILE: &str = "/etc/jobmeter/client.toml";
 
+/// Bundles of the certificates of authorities in Linux distributions.
+const SYSTEM_AUTHORITIES: &[&str] = &[
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// The file with the certificates of authorities: the setting `ca`, or else the system's bundle.
+///
+/// # Errors
+/// The setting is absent, and the system has no bundle. The text names the searched files.
+pub fn authorities(ca: Option<&Path>) -> Result<PathBuf, String> {
+    if let Some(ca) = ca {
+        return Ok(ca.to_owned());
+    }
+    let exists = |path: &&&str| Path::new(path).try_exists().unwrap_or(false);
+    SYSTEM_AUTHORITIES.iter().find(exists).map(PathBuf::from).ok_or_else(|| {
+        let searched = SYSTEM_AUTHORITIES.join(", ");
+        format!("no CA certificates to verify the server: none of {searched} exists; set `ca`")
+    })
+}
+
 /// The state folder of a program: `/var/lib/jobmeter` as root, else `jobmeter` in the XDG state
 /// folder (`$XDG_STATE_HOME`, `~/.local/state`). `None` for a user without a home.
 pub fn state_dir(root: bool, environment: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {

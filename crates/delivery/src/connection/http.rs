@@ -22,14 +22,6 @@ const REASON_BYTES_MAX: u64 = 300;
 /// Buffer size of a connection. It is small because frames are sent from the sender's memory.
 const BUFFER_BYTES: usize = 16 << 10;
 
-/// Paths of the CA bundles in Linux distributions.
-const SYSTEM_ROOTS: &[&str] = &[
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
-
 /// Client of one server. It reconnects as needed.
 #[derive(Debug)]
 pub struct Http {
@@ -250,10 +242,7 @@ fn client_tls(
     cert: Option<&Path>,
     key: Option<&Path>,
 ) -> Result<TlsConfig, String> {
-    let roots = match ca {
-        Some(path) => certificates(path)?,
-        None => system_roots()?,
-    };
+    let roots = certificates(&config::paths::authorities(ca)?)?;
     let client = match (cert, key) {
         (Some(cert), Some(key)) => Some(client_certificate(cert, key)?),
         _ => None,
@@ -263,17 +252,6 @@ fn client_tls(
         .client_cert(client)
         .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()))
         .build())
-}
-
-fn system_roots() -> Result<Vec<Certificate<'static>>, String> {
-    let there = |path: &&&str| Path::new(path).try_exists().unwrap_or(false);
-    match SYSTEM_ROOTS.iter().find(there) {
-        Some(path) => certificates(Path::new(path)),
-        None => Err(format!(
-            "no CA certificates to verify the server: none of {} exists; set `ca`",
-            SYSTEM_ROOTS.join(", ")
-        )),
-    }
 }
 
 fn items(path: &Path) -> Result<Vec<PemItem<'static>>, String> {

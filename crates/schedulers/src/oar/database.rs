@@ -10,7 +10,7 @@
 mod rows;
 
 use super::track::{Listed, ListedState, Track};
-use crate::{Changes, Scheduler, SchedulerError};
+use crate::{Changes, Scheduler, SchedulerError, Tls};
 use async_trait::async_trait;
 use jobs::Record;
 use model::{ClusterId, Timestamp};
@@ -41,12 +41,9 @@ pub enum ParametersError {
     /// They cannot be parsed.
     #[error("{0}; such as `host=/run/postgresql user=oar_ro dbname=oar`")]
     Malformed(String),
-    /// They require TLS.
-    #[error(
-        "TLS to the database is not supported; use a local socket, or a private network of the \
-         cluster"
-    )]
-    Tls,
+    /// They require TLS, and the caller gave no authorities.
+    #[error("TLS needs certificates of authorities")]
+    NoAuthorities,
     /// They hold a password, which belongs in a file.
     #[error("remove the password; write it to a file of its own")]
     Password,
@@ -57,6 +54,8 @@ pub enum ParametersError {
 pub struct OarDatabase {
     cluster: ClusterId,
     config: Config,
+    /// The authorities, if the connection is encrypted.
+    tls: Option<Tls>,
     target: String,
     call_time_max: Duration,
     /// Open between two rounds; closed after a failed round.
@@ -94,22 +93,26 @@ struct Connection {
 }
 
 impl OarDatabase {
-    /// OAR's database, by libpq parameters and a separate password. Opens no connection yet.
+    /// OAR's database, by libpq parameters and a separate password. With `sslmode=require` the connection is
+    /// encrypted, and `tls` verifies the certificate of the database; otherwise it is not encrypted. Opens no
+    /// connection yet.
     ///
     /// # Errors
-    /// The parameters are malformed, require TLS, or hold a password.
+    /// The parameters are malformed, require TLS without `tls`, or hold a password.
     pub fn new(
         cluster: ClusterId,
         parameters: &str,
+        tls: Option<Tls>,
         password: Option<&str>,
         call_time_max: Duration,
     ) -> Result<Self, ParametersError> {
         let mut config: Config = parameters.parse().map_err(|error: tokio_postgres::Error| {
             ParametersError::Malformed(error_text(&error))
         })?;
-        if config.get_ssl_mode() == SslMode::Require {
-            return Err(ParametersError::Tls);
-        }
+        let tls = match config.get_ssl_mode() {
+            SslMode::Require => Some(tls.ok_or(ParametersError::NoAuthorities)?),
+            _ => None,
+        };
         if config.get_password().is_some() {
             return Err(ParametersError::Password);
         }
@@ -119,7 +122,10 @@ impl OarDatabase {
         if let Some(password) = password {
             config.password(password);
         }
-        config.ssl_mode(SslMode::Disable).connect_timeout(call_time_max);
+        if tls.is_none() {
+            config.ssl_mode(SslMode::Disable);
+        }
+        config.connect_timeout(call_time_max);
         if config.get_application_name().is_none() {
             config.application_name("jobmeter");
         }
@@ -128,6 +134,7 @@ impl OarDatabase {
         Ok(Self {
             cluster,
             config,
+            tls,
             target,
             call_time_max,
             connection: None,
@@ -138,15 +145,9 @@ impl OarDatabase {
     }
 
     async fn connect(&self) -> Result<Connection, SchedulerError> {
-        let connect = tokio::time::timeout(self.call_time_max, self.config.connect(NoTls)).await;
-        let (client, io) =
+        let connect = tokio::time::timeout(self.call_time_max, self.client()).await;
+        let client =
             connect.map_err(|_| self.timeout_error())?.map_err(|error| self.query_error(&error))?;
-        tokio::spawn(async move {
-            // Ends with the client. The next call reports any other cause.
-            if let Err(error) = io.await {
-                log::debug!("OAR's database: {}", error_text(&error));
-            }
-        });
         let limit = self.call_time_max.as_millis();
         let setup = format!(
             "SET default_transaction_read_only = on; SET statement_timeout = {limit}; \
@@ -157,6 +158,23 @@ impl OarDatabase {
         let mut queries = RoundQueries { oar: self, client: &client, calls: 0 };
         let columns = Columns::of(&queries.rows(rows::COLUMNS, &[]).await?);
         Ok(Connection { resources: resources_sql(columns), client })
+    }
+
+    /// Connects. A task of its own moves the bytes; it ends with the client.
+    async fn client(&self) -> Result<Client, tokio_postgres::Error> {
+        // The next call reports any error of the connection.
+        let log = |error: &tokio_postgres::Error| {
+            log::debug!("OAR's database: {}", error_text(error));
+        };
+        Ok(if let Some(tls) = &self.tls {
+            let (client, io) = self.config.connect(tls.for_postgres()).await?;
+            tokio::spawn(async move { io.await.inspect_err(log).ok() });
+            client
+        } else {
+            let (client, io) = self.config.connect(NoTls).await?;
+            tokio::spawn(async move { io.await.inspect_err(log).ok() });
+            client
+        })
     }
 
     fn timeout_error(&self) -> SchedulerError {

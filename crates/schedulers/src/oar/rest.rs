@@ -7,11 +7,11 @@
 //! where it is reachable.
 //! The API does not report the index in an array, and it does not distinguish an array's first job from a single job.
 
-use super::http::Endpoint;
 use super::job::OarJob;
 use super::states::{OPEN, OVER};
 use super::track::{Listed, ListedState, Track};
-use crate::{Changes, Scheduler, SchedulerError};
+use crate::http::CallLimits;
+use crate::{Changes, Endpoint, Scheduler, SchedulerError, Tls};
 use async_trait::async_trait;
 use base64::Engine;
 use bytes::Bytes;
@@ -30,14 +30,18 @@ const PAGE: usize = 5000;
 const PAGES_MAX: usize = 20;
 /// Overlap of successive intervals for ended jobs: clocks differ.
 const OVERLAP_SECONDS: i64 = 60;
+/// Longest answer, in bytes.
+const ANSWER_BYTES_MAX: u64 = 32 << 20;
 /// Most messages about unreadable jobs.
 const REJECTED_MAX: usize = 100;
 
 /// OAR, polled through its REST API.
-#[derive(Debug)]
 pub struct OarRest {
     cluster: ClusterId,
     endpoint: Endpoint,
+    /// The header `Authorization`, if any.
+    headers: Vec<(&'static str, String)>,
+    limits: CallLimits,
     track: Track,
     /// Start of the next interval for ended jobs, in seconds; `None` before the first round.
     since: Option<i64>,
@@ -45,27 +49,42 @@ pub struct OarRest {
     over: BTreeSet<i64>,
 }
 
+/// Hides the secret header.
+impl std::fmt::Debug for OarRest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OarRest").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
+
 impl OarRest {
-    /// The API at `http://host[:port]/path`, with a login or anonymously. `None` if the URL is malformed.
+    /// The API at `http[s]://host[:port]/path`, with a login or anonymously. `None` if the URL is malformed, or
+    /// `https` without `tls`.
     pub fn new(
         cluster: ClusterId,
         url: &str,
+        tls: Option<Tls>,
         login: Option<(&str, &str)>,
         call_time_max: Duration,
     ) -> Option<Self> {
         let encode = |(user, password): (&str, &str)| {
             let both =
                 base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
-            format!("Basic {both}")
+            ("authorization", format!("Basic {both}"))
         };
-        let endpoint = Endpoint::new(url, login.map(encode), call_time_max)?;
         Some(Self {
             cluster,
-            endpoint,
+            endpoint: Endpoint::new("OAR's REST API", url, tls)?,
+            headers: login.map(encode).into_iter().collect(),
+            limits: CallLimits { time_max: call_time_max, bytes_max: ANSWER_BYTES_MAX },
             track: Track::default(),
             since: None,
             over: BTreeSet::new(),
         })
+    }
+
+    async fn get(&self, path: &str) -> Result<Bytes, SchedulerError> {
+        let (status, body) = self.endpoint.get(path, &self.headers, self.limits).await?;
+        if status.is_success() { Ok(body) } else { Err(self.endpoint.rejected(status, &body)) }
     }
 
     /// Reads a list page by page, up to the limit. Also returns whether the list is complete.
@@ -79,7 +98,7 @@ impl OarRest {
             let offset = page * PAGE;
             *calls += 1;
             let path = format!("/jobs.json?{query}&limit={PAGE}&offset={offset}");
-            let items: Vec<Summary> = self.items(&self.endpoint.get(&path).await?)?;
+            let items: Vec<Summary> = self.items(&self.get(&path).await?)?;
             let is_last = items.len() < PAGE;
             all.extend(items);
             if is_last {
@@ -91,7 +110,7 @@ impl OarRest {
 
     fn items<T: DeserializeOwned>(&self, body: &Bytes) -> Result<Vec<T>, SchedulerError> {
         let page: Result<Page<T>, _> = serde_json::from_slice(body);
-        Ok(page.map_err(|error| self.endpoint.answer(error.to_string()))?.items)
+        Ok(page.map_err(|error| self.endpoint.malformed(error.to_string()))?.items)
     }
 
     /// Fetches the details of these jobs.
@@ -100,7 +119,7 @@ impl OarRest {
         let path =
             format!("/jobs/details.json?ids={}&limit={}&offset=0", list.join(":"), ids.len());
         changes.calls += 1;
-        let body = self.endpoint.get(&path).await?;
+        let body = self.get(&path).await?;
         // An unreadable job does not affect others.
         for item in self.items::<serde_json::Value>(&body)? {
             let id = item.get("id").map(ToString::to_string).unwrap_or_default();

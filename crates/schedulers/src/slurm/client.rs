@@ -7,6 +7,7 @@ use super::parsed_job::ParseErrors;
 use super::rest::{Paths, Reply};
 use super::{SlurmAccess, SlurmCommands, SlurmRest, details, state};
 use crate::SchedulerError;
+use crate::http::CallLimits;
 use jobs::NodeShare;
 use model::{ClusterId, Timestamp};
 use std::collections::HashMap;
@@ -17,8 +18,7 @@ use std::time::Duration;
 pub(super) struct SlurmClient {
     cluster: ClusterId,
     way: Way,
-    time_max: Duration,
-    bytes_max: u64,
+    limits: CallLimits,
     calls: u32,
 }
 
@@ -55,7 +55,7 @@ impl SlurmClient {
                 sacct_json: true,
             },
         };
-        Self { cluster, way, time_max, bytes_max, calls: 0 }
+        Self { cluster, way, limits: CallLimits { time_max, bytes_max }, calls: 0 }
     }
 
     /// Returns and resets the number of calls.
@@ -85,7 +85,7 @@ impl SlurmClient {
                 let found = match paths {
                     Some(found) => found,
                     None => {
-                        let (found, calls) = rest.paths(self.time_max, self.bytes_max).await?;
+                        let (found, calls) = rest.paths(self.limits).await?;
                         self.calls = self.calls.wrapping_add(calls);
                         paths.insert(found)
                     }
@@ -95,8 +95,8 @@ impl SlurmClient {
                     None => found.jobs.clone(),
                 };
                 self.calls = self.calls.wrapping_add(1);
-                let target = rest.target();
-                match rest.get(&path, self.time_max, self.bytes_max).await? {
+                let target = rest.endpoint.target();
+                match rest.get(&path, self.limits).await? {
                     Reply::Body(bytes) => (target, bytes.into()),
                     Reply::Unchanged => {
                         return Ok(Answer { is_unchanged: true, ..Answer::default() });
@@ -140,8 +140,8 @@ impl SlurmClient {
                     paths.accounting
                 );
                 self.calls = self.calls.wrapping_add(1);
-                let target = rest.target();
-                match rest.get(&path, self.time_max, self.bytes_max).await? {
+                let target = rest.endpoint.target();
+                match rest.get(&path, self.limits).await? {
                     Reply::Body(bytes) => (target, Vec::from(bytes)),
                     Reply::Unchanged | Reply::NoPath => return Ok(None),
                 }
@@ -164,7 +164,7 @@ impl SlurmClient {
         let Way::Commands { commands, .. } = &self.way else { return Ok(HashMap::new()) };
         let arguments = ["--details", "--oneliner", "show", "job"];
         self.calls = self.calls.wrapping_add(1);
-        let run = commands.run("scontrol", &arguments, self.time_max, self.bytes_max).await;
+        let run = commands.run("scontrol", &arguments, self.limits.time_max, self.limits.bytes_max).await;
         let bytes = run.map_err(Failure::into_error)?;
         Ok(details::read(&String::from_utf8_lossy(&bytes), parse_errors))
     }
@@ -176,7 +176,7 @@ impl SlurmClient {
         if *squeue_json {
             self.calls = self.calls.wrapping_add(1);
             let arguments = ["--json", "--all", "--states=all"];
-            match commands.run("squeue", &arguments, self.time_max, self.bytes_max).await {
+            match commands.run("squeue", &arguments, self.limits.time_max, self.limits.bytes_max).await {
                 Ok(bytes) => return Ok(Output::Json(bytes)),
                 Err(Failure::Unknown(error)) => {
                     log::info!("{}: {error}; its text is read", self.cluster);
@@ -188,7 +188,7 @@ impl SlurmClient {
         let format = format!("--format={}", marks.squeue_format());
         let arguments = ["--noheader", "--all", "--states=all", &format];
         self.calls = self.calls.wrapping_add(1);
-        let run = commands.run("squeue", &arguments, self.time_max, self.bytes_max).await;
+        let run = commands.run("squeue", &arguments, self.limits.time_max, self.limits.bytes_max).await;
         let bytes = run.map_err(Failure::into_error)?;
         let text = String::from_utf8_lossy(&bytes);
         let jobs = lines::of_squeue(&text, marks, &self.cluster, parse_errors);
@@ -210,7 +210,7 @@ impl SlurmClient {
         if *sacct_json {
             self.calls = self.calls.wrapping_add(1);
             let arguments = [&["--json"], &selection[..]].concat();
-            match commands.run("sacct", &arguments, self.time_max, self.bytes_max).await {
+            match commands.run("sacct", &arguments, self.limits.time_max, self.limits.bytes_max).await {
                 Ok(bytes) => return Ok(Output::Json(bytes)),
                 Err(Failure::Unknown(error)) => {
                     log::info!("{}: {error}; its text is read", self.cluster);
@@ -224,7 +224,7 @@ impl SlurmClient {
         let text = ["--parsable2", "--noheader", "--noconvert", &delimiter, &format];
         let arguments = [&text[..], &selection].concat();
         self.calls = self.calls.wrapping_add(1);
-        let run = commands.run("sacct", &arguments, self.time_max, self.bytes_max).await;
+        let run = commands.run("sacct", &arguments, self.limits.time_max, self.limits.bytes_max).await;
         let bytes = run.map_err(Failure::into_error)?;
         let text = String::from_utf8_lossy(&bytes);
         let jobs = lines::of_sacct(&text, marks, &self.cluster, parse_errors);

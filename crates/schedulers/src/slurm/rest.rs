@@ -1,39 +1,25 @@
-//! `slurmrestd`: HTTP/1.1 over a unix socket or TCP, one connection per call.
+//! `slurmrestd`: its paths by version, its tokens and its answers.
 
-use crate::SchedulerError;
+use crate::http::CallLimits;
+use crate::{Endpoint, SchedulerError};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
-use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper::StatusCode;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::PathBuf;
-use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
-use tokio::task::JoinSet;
 
 /// Longest token, generously: a JWT has some hundred bytes.
 const TOKEN_BYTES_MAX: u64 = 64 << 10;
 /// Versions of slurmrestd's paths to try, newest first, if it does not list its own.
 const VERSIONS: std::ops::RangeInclusive<u32> = 37..=46;
 
-/// The address of slurmrestd.
-#[derive(Clone, Debug)]
-pub enum RestAddress {
-    /// A unix socket.
-    Unix(PathBuf),
-    /// `host:port`, without TLS: use a token on loopback or on a trusted network only.
-    Tcp(String),
-}
-
 /// slurmrestd with the credentials for it.
 #[derive(Clone, Debug)]
 pub struct SlurmRest {
-    /// Its address.
-    pub address: RestAddress,
+    /// Its HTTP interface.
+    pub endpoint: Endpoint,
     /// User name for `X-SLURM-USER-NAME`, sent together with a token.
     pub user: Option<String>,
     /// File with the token (`X-SLURM-USER-TOKEN`) in its first line. Each call reads it again, since tokens expire.
@@ -66,24 +52,15 @@ struct Listing {
 }
 
 impl SlurmRest {
-    /// The name in errors.
-    pub(super) fn target(&self) -> String {
-        match &self.address {
-            RestAddress::Unix(path) => format!("slurmrestd at {}", path.display()),
-            RestAddress::Tcp(address) => format!("slurmrestd at {address}"),
-        }
-    }
-
     /// The newest paths that it has, and the number of calls to find them.
     pub(super) async fn paths(
         &self,
-        time_max: Duration,
-        bytes_max: u64,
+        limits: CallLimits,
     ) -> Result<(Paths, u32), SchedulerError> {
         let mut calls = 0;
         for path in ["/openapi/v3", "/openapi"] {
             calls += 1;
-            let Reply::Body(body) = self.get(path, time_max, bytes_max).await? else { continue };
+            let Reply::Body(body) = self.get(path, limits).await? else { continue };
             let Ok(listing) = serde_json::from_slice::<Listing>(&body) else { continue };
             let paths = newest(listing.paths.keys().map(String::as_str));
             if !paths.jobs.is_empty() {
@@ -94,107 +71,40 @@ impl SlurmRest {
         for version in VERSIONS.rev() {
             calls += 1;
             let ping = format!("/slurm/v0.0.{version}/ping");
-            if matches!(self.get(&ping, time_max, bytes_max).await?, Reply::Body(_)) {
+            if matches!(self.get(&ping, limits).await?, Reply::Body(_)) {
                 let jobs = format!("/slurm/v0.0.{version}/jobs");
                 let accounting = format!("/slurmdb/v0.0.{version}/jobs");
                 return Ok((Paths { jobs, accounting }, calls));
             }
         }
         let what = format!("it has no jobs of version v0.0.{} or later", VERSIONS.start());
-        Err(SchedulerError::Answer { target: self.target(), what })
+        Err(self.endpoint.malformed(what))
     }
 
     /// Gets a path.
     pub(super) async fn get(
         &self,
         path: &str,
-        time_max: Duration,
-        bytes_max: u64,
+        limits: CallLimits,
     ) -> Result<Reply, SchedulerError> {
-        let call = async {
-            match &self.address {
-                RestAddress::Unix(socket) => {
-                    let stream = UnixStream::connect(socket).await;
-                    self.call(stream.map_err(|error| self.broken(&error))?, path, bytes_max).await
-                }
-                RestAddress::Tcp(address) => {
-                    let stream = TcpStream::connect(address.as_str()).await;
-                    self.call(stream.map_err(|error| self.broken(&error))?, path, bytes_max).await
-                }
-            }
-        };
-        let silent = |_| SchedulerError::Silent { target: self.target(), time: time_max };
-        tokio::time::timeout(time_max, call).await.map_err(silent)?
-    }
-
-    async fn call(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        path: &str,
-        bytes_max: u64,
-    ) -> Result<Reply, SchedulerError> {
-        let request = self.request(path)?;
-        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = handshake.map_err(|error| self.broken(&error))?;
-        // Aborted when this call ends, in any case.
-        let mut task = JoinSet::new();
-        task.spawn(connection);
-        let answer = sender.send_request(request).await.map_err(|error| self.broken(&error))?;
-        let status = answer.status();
-        let limit = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-        let body = Limited::new(answer.into_body(), limit).collect().await;
-        let body = body.map_err(|error| {
-            if error.is::<LengthLimitError>() {
-                let what = format!("more than {bytes_max} bytes");
-                return SchedulerError::Answer { target: self.target(), what };
-            }
-            self.broken(&*error)
-        })?;
-        self.reply(status, body.to_bytes())
-    }
-
-    fn reply(&self, status: StatusCode, body: Bytes) -> Result<Reply, SchedulerError> {
+        let (status, body) = self.endpoint.get(path, &self.headers()?, limits).await?;
         match status {
             StatusCode::NOT_MODIFIED => Ok(Reply::Unchanged),
             StatusCode::NOT_FOUND => Ok(Reply::NoPath),
             // Slurm reports errors as JSON, with status 500.
             status if status.is_success() || body.first() == Some(&b'{') => Ok(Reply::Body(body)),
-            status => {
-                let words: String =
-                    String::from_utf8_lossy(&body).trim().chars().take(300).collect();
-                let what = format!("{status}: {words}");
-                Err(SchedulerError::Rejected { target: self.target(), what })
-            }
+            status => Err(self.endpoint.rejected(status, &body)),
         }
     }
 
-    fn request(&self, path: &str) -> Result<Request<Empty<Bytes>>, SchedulerError> {
-        let host = match &self.address {
-            RestAddress::Unix(_) => "localhost",
-            RestAddress::Tcp(address) => address,
-        };
-        let mut request =
-            Request::get(path).header("host", host).header("accept", "application/json");
-        if let Some(file) = &self.token_file {
-            let token = read_token(file).map_err(|error| SchedulerError::Unreachable {
-                target: self.target(),
-                what: format!("the token in {}: {error}", file.display()),
-            })?;
-            request = request.header("x-slurm-user-token", token);
-            if let Some(user) = &self.user {
-                request = request.header("x-slurm-user-name", user);
-            }
-        }
-        let unfit = |error: hyper::http::Error| self.broken(&error);
-        request.body(Empty::new()).map_err(unfit)
-    }
-
-    fn broken(&self, error: &dyn std::error::Error) -> SchedulerError {
-        let mut what = error.to_string();
-        if let Some(cause) = error.source() {
-            what = format!("{what}: {cause}");
-        }
-        SchedulerError::Unreachable { target: self.target(), what }
+    fn headers(&self) -> Result<Vec<(&'static str, String)>, SchedulerError> {
+        let Some(file) = &self.token_file else { return Ok(Vec::new()) };
+        let token = read_token(file).map_err(|error| SchedulerError::Unreachable {
+            target: self.endpoint.target(),
+            what: format!("the token in {}: {error}", file.display()),
+        })?;
+        let user = self.user.clone().map(|user| ("x-slurm-user-name", user));
+        Ok([("x-slurm-user-token", token)].into_iter().chain(user).collect())
     }
 }
 

@@ -4,10 +4,10 @@ use crate::schedulers::scheduler_poller::Plan;
 use config::{OarSettings, SchedulerSettings, SlurmSettings, Token, TokenError};
 use model::{ClusterId, NameError};
 use schedulers::{
-    OarDatabase, OarRest, ParametersError, RestAddress, Scheduler, Slurm, SlurmAccess,
-    SlurmCommands, SlurmConfig, SlurmRest,
+    Endpoint, OarDatabase, OarRest, ParametersError, Scheduler, Slurm, SlurmAccess, SlurmCommands,
+    SlurmConfig, SlurmRest, Tls, TlsError,
 };
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest time of a poll round, as a multiple of the longest time of one call.
@@ -35,6 +35,28 @@ pub enum PlanError {
     /// The address of OAR's REST API is invalid.
     #[error("`schedulers.oar.rest`: write an address such as http://frontend/oarapi")]
     Rest,
+    /// The address of slurmrestd is invalid.
+    #[error("`schedulers.slurm.rest`: write an address such as https://controller:6820")]
+    Slurmrestd,
+    /// No file with the certificates of authorities is known.
+    #[error("{0}")]
+    NoAuthorities(String),
+    /// The file with the certificates of authorities is unreadable.
+    #[error("cannot read {}: {error}", path.display())]
+    AuthoritiesFile {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        error: std::io::Error,
+    },
+    /// The file with the certificates of authorities is invalid.
+    #[error("{}: {error}", path.display())]
+    Authorities {
+        /// The file.
+        path: PathBuf,
+        /// Its error.
+        error: TlsError,
+    },
 }
 
 impl PlanError {
@@ -44,7 +66,10 @@ impl PlanError {
             Self::Secret(_) => "password_file",
             Self::Cluster { .. } => "cluster",
             Self::Database(_) => "database",
-            Self::Rest => "rest",
+            Self::Rest | Self::Slurmrestd => "rest",
+            Self::NoAuthorities(_)
+            | Self::AuthoritiesFile { .. }
+            | Self::Authorities { .. } => "ca",
         };
         format!("schedulers.{kind}.{name}")
     }
@@ -70,11 +95,15 @@ fn oar(settings: &OarSettings) -> Result<Option<Plan>, PlanError> {
     let secret = secret.as_ref().map(Token::secret);
     let call_time_max = settings.call_time_max;
     let (way, scheduler): (_, Box<dyn Scheduler>) = if let Some(parameters) = &settings.database {
-        let database = OarDatabase::new(cluster, parameters, secret, call_time_max)?;
+        // Without `sslmode=require` the authorities are not needed, and may be absent on this machine.
+        let is_encrypted = parameters.contains("sslmode");
+        let tls = if is_encrypted { Some(tls(settings.ca.as_deref())?) } else { None };
+        let database = OarDatabase::new(cluster, parameters, tls, secret, call_time_max)?;
         ("database", Box::new(database))
     } else if let Some(url) = &settings.rest {
         let login = settings.rest_user.as_deref().zip(secret);
-        let rest = OarRest::new(cluster, url.as_str(), login, call_time_max);
+        let tls = url_tls(url.as_str(), settings.ca.as_deref())?;
+        let rest = OarRest::new(cluster, url.as_str(), tls, login, call_time_max);
         ("rest", Box::new(rest.ok_or(PlanError::Rest)?))
     } else {
         return Ok(None);
@@ -86,14 +115,12 @@ fn oar(settings: &OarSettings) -> Result<Option<Plan>, PlanError> {
 fn slurm(settings: &SlurmSettings) -> Result<Option<Plan>, PlanError> {
     let kind = "slurm";
     let cluster = cluster(kind, &settings.cluster)?;
-    let SlurmSettings { token_file, user, programs, conf, call_time_max, period, back, .. } =
+    let SlurmSettings { ca, token_file, user, programs, conf, call_time_max, period, back, .. } =
         settings.clone();
     let (way, access) = if let Some(rest) = &settings.rest {
-        let address = match rest.strip_prefix("unix:") {
-            Some(socket) => RestAddress::Unix(socket.into()),
-            None => RestAddress::Tcp(tcp(rest)),
-        };
-        ("rest", SlurmAccess::Rest(SlurmRest { address, user, token_file }))
+        let tls = url_tls(rest, ca.as_deref())?;
+        let endpoint = Endpoint::new("slurmrestd", rest, tls).ok_or(PlanError::Slurmrestd)?;
+        ("rest", SlurmAccess::Rest(SlurmRest { endpoint, user, token_file }))
     } else if settings.commands {
         ("commands", SlurmAccess::Commands(SlurmCommands { folder: programs, conf }))
     } else {
@@ -108,13 +135,17 @@ fn slurm(settings: &SlurmSettings) -> Result<Option<Plan>, PlanError> {
     Ok(Some(plan(Box::new(scheduler), kind, way, (period, call_time_max, back))))
 }
 
-/// Returns `host:port` of a validated URL; the default port is 80.
-fn tcp(url: &str) -> String {
-    let authority = url.trim_start_matches("http://").trim_end_matches('/');
-    let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| {
-        !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
-    });
-    if has_port { authority.to_owned() } else { format!("{authority}:80") }
+/// TLS for a URL that begins with `https://`.
+fn url_tls(url: &str, ca: Option<&Path>) -> Result<Option<Tls>, PlanError> {
+    if url.starts_with("https://") { tls(ca).map(Some) } else { Ok(None) }
+}
+
+fn tls(ca: Option<&Path>) -> Result<Tls, PlanError> {
+    let path = config::paths::authorities(ca).map_err(PlanError::NoAuthorities)?;
+    match std::fs::read(&path) {
+        Ok(pem) => Tls::new(&pem).map_err(|error| PlanError::Authorities { path, error }),
+        Err(error) => Err(PlanError::AuthoritiesFile { path, error }),
+    }
 }
 
 /// Builds a plan; `times` are the period, the longest time of a call, and the look-back of the first poll.

@@ -123,7 +123,7 @@ fn values_are_bound_and_no_part_of_a_statement_to_a_schedulers_database() {
     let parameters = format!("host=127.0.0.1 port={port} user=oar dbname=oar");
     let cluster = ClusterId::new("oar").unwrap();
     let limit = Duration::from_secs(20);
-    let mut oar = OarDatabase::new(cluster, &parameters, None, limit).unwrap();
+    let mut oar = OarDatabase::new(cluster, &parameters, None, None, limit).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let from = Timestamp::from_seconds(50);
     let mut records_polled = Vec::new();

@@ -48,7 +48,7 @@ async fn site() -> (String, Arc<Mutex<Vec<String>>>) {
 
 fn oar(url: &str, login: Option<(&str, &str)>) -> OarRest {
     let cluster = ClusterId::new("oar").unwrap();
-    OarRest::new(cluster, url, login, Duration::from_secs(5)).unwrap()
+    OarRest::new(cluster, url, None, login, Duration::from_secs(5)).unwrap()
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn rejections_and_timeouts() {
     let address = listener.local_addr().unwrap();
     let cluster = ClusterId::new("oar").unwrap();
     let url = format!("http://{address}");
-    let mut silent = OarRest::new(cluster, &url, None, Duration::from_millis(100)).unwrap();
+    let mut silent = OarRest::new(cluster, &url, None, None, Duration::from_millis(100)).unwrap();
     let error = silent.changes(NOW, NOW).await.unwrap_err();
     assert!(matches!(error, SchedulerError::Silent { .. }), "{error}");
     drop(listener);

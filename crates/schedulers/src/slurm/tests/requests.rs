@@ -1,6 +1,7 @@
 //! Polls stand-ins for Slurm's programs, and a service that replays recorded answers.
 
 use super::*;
+use crate::Endpoint;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -148,7 +149,7 @@ type Requests = Arc<Mutex<Vec<String>>>;
 
 fn by_rest(address: String, token_file: Option<&Path>) -> Slurm {
     let rest = SlurmRest {
-        address: RestAddress::Tcp(address),
+        endpoint: Endpoint::new("slurmrestd", &format!("http://{address}"), None).unwrap(),
         user: Some("monitor".to_owned()),
         token_file: token_file.map(Into::into),
     };
@@ -238,7 +239,7 @@ async fn a_service_that_rejects_hangs_or_is_not_slurm() {
     assert!(matches!(error, SchedulerError::Silent { .. }), "{error}");
     drop(listener);
     let rest = SlurmRest {
-        address: RestAddress::Unix("/nowhere/rest.sock".into()),
+        endpoint: Endpoint::new("slurmrestd", "unix:/nowhere/rest.sock", None).unwrap(),
         user: None,
         token_file: None,
     };
