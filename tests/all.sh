@@ -8,43 +8,57 @@ export CARGO_TERM_PROGRESS_WHEN=never CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 mode=${1:-all}
 agent=$PWD/target/release/jobmeter-agent
 results=() passed=0 failed=0
-unstable=$(mktemp)
-trap 'rm -f "$unstable"' EXIT
+mkdir -p target
+unstable=$(mktemp) programs=$PWD/target/test-programs.json beside_pid= beside_dir=$(mktemp -d)
+trap '[ -z "$beside_pid" ] || kill "$beside_pid" 2>/dev/null; rm -rf "$unstable" "$beside_dir"' EXIT
 
-# part NAME COMMAND...: runs a part, and records its time and its result. If it fails, `once_more` runs its
-# failed tests again, alone, because a busy machine is no defect of the program. The end of the output lists
-# tests that passed only then.
+# part NAME COMMAND...: runs a part, and records its time and its result.
 part() {
-    local name=$1 start end log
+    local name=$1 start log
     shift
     log=$(mktemp)
     echo "== $name: $*"
     start=$(date +%s)
-    if "$@" 2>&1 | tee "$log"; [ "${PIPESTATUS[0]}" = 0 ] || once_more "$name" "$log"; then
-        passed=$((passed + 1))
-        end=$(date +%s)
-        results+=("$((end - start)) s  ok      $name")
-    else
-        failed=$((failed + 1))
-        end=$(date +%s)
-        results+=("$((end - start)) s  FAILED  $name")
-        echo "== $name failed; its last lines:"
-        tail -n 40 "$log"
-    fi
+    "$@" 2>&1 | tee "$log"
+    result "$name" "${PIPESTATUS[0]}" $(($(date +%s) - start)) "$log"
     rm -f "$log"
 }
 
-# once_more PART LOG: succeeds if the failed tests of the part pass now, with nothing beside them.
-once_more() {
-    case $1 in
-        crates) python3 -B tests/again.py "$2" "$unstable" "${crates[@]}" ;;
-        whole | schedulers) JOBMETER_AGENT_PROGRAM=$agent python3 -B tests/again.py "$2" "$unstable" "${whole[@]}" ;;
-        page) page && echo "page: one of its checks" >>"$unstable" ;;
-        *) false ;;
-    esac
+# result NAME STATUS SECONDS LOG: records the result of a part. Of a failed part it prints the last lines.
+result() {
+    if [ "$2" = 0 ]; then
+        passed=$((passed + 1))
+        results+=("$3 s  ok      $1")
+    else
+        failed=$((failed + 1))
+        results+=("$3 s  FAILED  $1")
+        echo "== $1 failed; its last lines:"
+        tail -n 40 "$4"
+    fi
 }
-crates=(--locked --workspace --exclude whole)
-whole=(--locked -p whole)
+
+# beside NAME...: starts parts in the background, one after the other, with the lowest priority. They use the
+# processors while the tests wait. `beside_end` waits for them.
+beside() {
+    (
+        renice -n 19 -p "$BASHPID" >/dev/null
+        for name; do
+            start=$(date +%s)
+            "$name" >"$beside_dir/$name" 2>&1
+            echo "$? $(($(date +%s) - start))" >"$beside_dir/$name.result"
+        done
+    ) &
+    beside_pid=$!
+}
+beside_end() {
+    wait "$beside_pid"
+    beside_pid=
+    for name; do
+        local status=1 seconds=0
+        [ -f "$beside_dir/$name.result" ] && read -r status seconds <"$beside_dir/$name.result"
+        result "$name (beside the tests)" "$status" "$seconds" "$beside_dir/$name"
+    done
+}
 
 # Maps each missing command to its Debian package and installs these packages.
 packages() {
@@ -99,19 +113,23 @@ format() {
             crates/sources/src/list/*.rs crates/sources/src/list/*/*.rs
 }
 lints() { cargo clippy --locked --workspace --all-targets -- -D warnings; }
-build() {
-    # Same build options as in the Makefile.
-    cargo build --locked --workspace --bins &&
-        CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_OPT_LEVEL=s \
-            cargo build --locked --release -p agent
-}
-crates() { cargo test "${crates[@]}" --no-fail-fast; }
-whole() { JOBMETER_AGENT_PROGRAM=$agent cargo test "${whole[@]}" -- "$@"; }
-# Real schedulers, and a hundred jobs at a load of 6, keep both processors busy. So these tests run one after
-# the other, alone.
-schedulers() { whole --test-threads=1 oar:: slurm:: truth_table::; }
-page() { node --test ui/ && node tests/browser/page.mjs; }
 rustdoc() { RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps --exclude whole; }
+doctests() { cargo test --locked --workspace --doc; }
+# The agent's last step takes one processor for a minute. Meanwhile the other builds go on. Same options as in
+# the Makefile.
+build() {
+    CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_OPT_LEVEL=s cargo build --locked --release -p agent &
+    cargo build --locked --workspace --bins && python3 -B tests/programs.py build "$programs" --locked --workspace
+    local status=$?
+    wait $! && [ $status = 0 ]
+}
+crates() { python3 -B tests/programs.py run "$programs" "$unstable" --except whole; }
+whole() { JOBMETER_AGENT_PROGRAM=$agent python3 -B tests/programs.py run "$programs" "$unstable" --only whole "$@"; }
+# Real schedulers, and a hundred jobs at a load of 6, keep both processors busy. So these tests run one after
+# the other.
+schedulers() { whole --test-threads=1 oar:: slurm:: truth_table::; }
+page() { one_page || { one_page && echo "page: one of its checks" >>"$unstable"; }; }
+one_page() { node --test ui/ && node tests/browser/page.mjs; }
 
 if [ "$mode" = soak ]; then
     export ROUNDS=${ROUNDS:-1000} AWAY_SECONDS=${AWAY_SECONDS:-900} PROPTEST_CASES=${PROPTEST_CASES:-20000}
@@ -128,12 +146,12 @@ if [ "$mode" = check ]; then
 else
     part python python
     part build build
+    beside lints rustdoc doctests
     part crates crates
     part whole whole --skip oar:: --skip slurm:: --skip truth_table::
     part schedulers schedulers
     part page page
-    part lints lints
-    part rustdoc rustdoc
+    beside_end lints rustdoc doctests
 fi
 
 echo
