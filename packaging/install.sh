@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the programs of a release build with their manual pages and what makes shells complete their words, and the
-# systemd units where there is systemd. PREFIX (/usr/local), DESTDIR and UNITS (/etc/systemd/system) say where; BUILT
-# (target/release) where the programs lie. Nothing is started or enabled.
+# Installs the programs of a release build, their manual pages and shell completions, and the systemd units if systemd
+# exists. PREFIX (/usr/local), DESTDIR and UNITS (/etc/systemd/system) set the folders; BUILT (target/release) is the
+# folder of the programs. The script starts and enables nothing.
 set -eu
 cd "$(dirname "$0")/.."
 prefix=${DESTDIR:-}${PREFIX:-/usr/local}
@@ -9,17 +9,17 @@ units=${DESTDIR:-}${UNITS:-/etc/systemd/system}
 built=${BUILT:-target/release}
 install -d "$prefix/bin"
 install -m 755 "$built"/jobmeter{,-agent,-server} "$prefix/bin/"
-told=$(mktemp -d)
-trap 'rm -r "$told"' EXIT
-mkdir "$told/man"
-"$built/jobmeter" man "$told/man"
+generated=$(mktemp -d)
+trap 'rm -r "$generated"' EXIT
+mkdir "$generated/man"
+"$built/jobmeter" man "$generated/man"
 install -d "$prefix/share/man/man1"
-install -m 644 "$told"/man/*.1 "$prefix/share/man/man1/"
-completions() { # SHELL FOLDER BEFORE AFTER: where the shell looks, and what stands around a program's name
+install -m 644 "$generated"/man/*.1 "$prefix/share/man/man1/"
+completions() { # SHELL FOLDER PREFIX SUFFIX: the shell's folder, and the file name around a program's name
     install -d "$prefix/share/$2"
     for program in jobmeter jobmeter-agent jobmeter-server; do
-        "$built/jobmeter" completions "$1" "$program" >"$told/script"
-        install -m 644 "$told/script" "$prefix/share/$2/$3$program$4"
+        "$built/jobmeter" completions "$1" "$program" >"$generated/script"
+        install -m 644 "$generated/script" "$prefix/share/$2/$3$program$4"
     done
 }
 completions bash bash-completion/completions '' ''

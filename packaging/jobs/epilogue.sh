@@ -1,5 +1,5 @@
 #!/bin/sh
-# For the epilogue beside prologue.sh: tells the server that the job has ended.
+# For the epilogue beside prologue.sh: reports the end of the job to the server.
 #
 #     epilogue.sh NUMBER [EXIT_CODE]
 set -u
