@@ -60,6 +60,11 @@ impl Machine {
         let holder = Running::start(unshare.args(["--net", "--mount", "sleep", "1000"]));
         let machine = Self { holder, folder, _alone: alone };
         std::fs::create_dir(machine.dir()).unwrap();
+        // For the database and the REST API.
+        let certificate = rcgen::generate_simple_self_signed(["oarserver".to_owned()]).unwrap();
+        std::fs::write(machine.dir().join("tls.pem"), certificate.cert.pem()).unwrap();
+        let key = certificate.signing_key.serialize_pem();
+        std::fs::write(machine.dir().join("tls.key"), key).unwrap();
         let own = std::fs::read_link("/proc/self/ns/net").unwrap();
         let other = format!("/proc/{}/ns/net", machine.holder.child.id());
         until("the namespaces", Duration::from_secs(5), || {
@@ -253,7 +258,7 @@ fn jobs_of_a_real_oar_are_known_measured_and_accounted() {
         (&"ok".into(), &0.into()),
         "{arguments}"
     );
-    by_rest(&machine, &server.url);
+    by_tls(&machine, &server.url, &settings[3]);
     assert_eq!(agent_of_node.end(), 0);
 }
 
@@ -335,16 +340,39 @@ fn check_heavy(job: &Value, used: f64) {
     assert!((32.0..40.0).contains(&(number("io_write_bytes") / MIB)), "{job}");
 }
 
-/// A second server that uses OAR's REST API has the same data of every job.
-fn by_rest(machine: &Machine, url: &str) {
+/// Servers that use OAR's REST API, or its database by TCP, both with TLS, have the same data of every job.
+fn by_tls(machine: &Machine, url: &str, password: &str) {
     machine.run("rest_start");
+    let database = "host=oarserver port=15432 user=oar_ro dbname=oar sslmode=require";
+    let ca = machine.dir().join("tls.pem");
+    let ca = ["--schedulers-oar-ca", ca.to_str().unwrap()];
+    let rest = ["--schedulers-oar-rest", "https://oarserver:18888/oarapi"];
+    has_the_same_jobs(machine, url, &[&rest[..], &ca].concat());
+    let database =
+        ["--schedulers-oar-database", database, "--schedulers-oar-password-file", password];
+    has_the_same_jobs(machine, url, &[&database[..], &ca].concat());
+    // The system's authorities did not sign the certificate.
+    let mut server = server_within(machine, &database);
+    let own = crate::common::programs::ready(&mut server);
+    let error = until("a failed poll", Duration::from_secs(30), || {
+        let mut ask = machine.within("curl");
+        let (_, out, _) = output(ask.args(["-s", &format!("{own}/api/v1/schedulers")]));
+        out.contains("invalid peer certificate").then_some(out)
+    });
+    assert!(error.contains("UnknownIssuer"), "{error}");
+    assert_eq!(server.end(), 0);
+}
+
+fn server_within(machine: &Machine, settings: &[&str]) -> Running {
     let mut command = machine.within(program("jobmeter-server").to_str().unwrap());
-    let data = machine.folder.path().join("by-rest");
-    std::fs::create_dir(&data).unwrap();
-    command.args(["--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
-    command.args(["--schedulers-oar-rest", "http://127.0.0.1:18888/oarapi"]);
-    let mut server = Running::start(command.stdout(std::process::Stdio::piped()));
-    let rest = crate::common::programs::ready(&mut server);
+    let data = tempfile::tempdir_in(machine.folder.path()).unwrap().keep();
+    command.args(["--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]).args(settings);
+    Running::start(command.stdout(std::process::Stdio::piped()))
+}
+
+fn has_the_same_jobs(machine: &Machine, url: &str, settings: &[&str]) {
+    let mut server = server_within(machine, settings);
+    let own = crate::common::programs::ready(&mut server);
     let jobs = |command: &mut Command, url: &str| {
         let (_, out, _) = output(command.args(["jobs", "--json", "--server", url]));
         let jobs: Vec<Value> = serde_json::from_str(&out).unwrap_or_default();
@@ -360,10 +388,10 @@ fn by_rest(machine: &Machine, url: &str) {
     };
     let want = jobs(&mut Command::new(program("jobmeter")), url);
     assert_eq!(want.len(), 3);
-    let read_text = until("the REST API tells every job", Duration::from_secs(20), || {
-        let read_text = jobs(&mut machine.within(program("jobmeter").to_str().unwrap()), &rest);
+    let read_text = until("every job", Duration::from_secs(20), || {
+        let read_text = jobs(&mut machine.within(program("jobmeter").to_str().unwrap()), &own);
         (read_text.len() == want.len()).then_some(read_text)
     });
-    assert_eq!(read_text, want);
+    assert_eq!(read_text, want, "{settings:?}");
     assert_eq!(server.end(), 0);
 }

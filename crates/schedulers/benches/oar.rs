@@ -136,7 +136,8 @@ async fn measure(postgres: &Postgres<'_>, running: i64, past: i64) {
     writeln!(out, "{running} jobs run, {WAITING} wait, {past} are over").unwrap();
     let cluster = ClusterId::new("oar").unwrap();
     let parameters = postgres.parameters("oar_ro");
-    let mut oar = OarDatabase::new(cluster, &parameters, None, None, Duration::from_secs(60)).unwrap();
+    let mut oar =
+        OarDatabase::new(cluster, &parameters, None, None, Duration::from_secs(60)).unwrap();
     let mut bench = Bench { client: &client, oar: &mut oar, at: NOW };
     bench.report("a start", None).await;
     // The poller reads ended jobs once more, and refreshes unchanged jobs in turn.

@@ -17,6 +17,7 @@ cover() {
     mkdir -p "$dir"/{pg,lib,run,log,home} /run/oar /run/sshd
     chmod 755 "$dir" "$dir/home"
     chown postgres "$dir/pg"
+    install -o postgres -m 600 "$dir/tls.key" "$dir/pg/tls.key"
     cp -a /var/lib/oar/. "$dir/lib/"
     cp -a /etc/oar "$dir/etc"
     printf '127.0.0.1 localhost oarnode1 oarserver %s\n' "$(hostname)" > "$dir/hosts"
@@ -54,7 +55,8 @@ configure() {
 
 database_start() {
     su postgres -c "$postgres/pg_ctl -w -D $dir/pg/data -l $dir/pg/log -o '-p $port \
-        -c listen_addresses=127.0.0.1 -k $dir/pg -c fsync=off' start" > /dev/null
+        -c listen_addresses=127.0.0.1 -k $dir/pg -c fsync=off \
+        -c ssl=on -c ssl_cert_file=$dir/tls.pem -c ssl_key_file=$dir/pg/tls.key' start" > /dev/null
 }
 
 database_stop() {
@@ -126,9 +128,10 @@ rest_start() {
     {
         printf 'ServerRoot /etc/apache2\nServerName oarserver\nPidFile %s/pid\n' "$dir/apache"
         printf 'ErrorLog %s/error.log\n' "$dir/apache"
-        for module in mpm_prefork cgi alias env headers authz_core; do
+        for module in mpm_prefork cgi alias env headers authz_core socache_shmcb ssl; do
             printf 'LoadModule %s_module /usr/lib/apache2/modules/mod_%s.so\n' $module $module
         done
+        printf 'SSLEngine on\nSSLCertificateFile %s/tls.pem\nSSLCertificateKeyFile %s/tls.key\n' "$dir" "$dir"
         printf 'Listen 127.0.0.1:18888\nUser oar\nGroup oar\nStartServers 2\n'
         printf 'ScriptAlias /oarapi /usr/lib/cgi-bin/oarapi/oarapi.cgi\n'
         printf '<Location /oarapi>\nRequestHeader set X_REMOTE_IDENT games\nRequire all granted\n</Location>\n'

@@ -164,7 +164,8 @@ impl SlurmClient {
         let Way::Commands { commands, .. } = &self.way else { return Ok(HashMap::new()) };
         let arguments = ["--details", "--oneliner", "show", "job"];
         self.calls = self.calls.wrapping_add(1);
-        let run = commands.run("scontrol", &arguments, self.limits.time_max, self.limits.bytes_max).await;
+        let run =
+            commands.run("scontrol", &arguments, self.limits.time_max, self.limits.bytes_max).await;
         let bytes = run.map_err(Failure::into_error)?;
         Ok(details::read(&String::from_utf8_lossy(&bytes), parse_errors))
     }
@@ -176,7 +177,10 @@ impl SlurmClient {
         if *squeue_json {
             self.calls = self.calls.wrapping_add(1);
             let arguments = ["--json", "--all", "--states=all"];
-            match commands.run("squeue", &arguments, self.limits.time_max, self.limits.bytes_max).await {
+            match commands
+                .run("squeue", &arguments, self.limits.time_max, self.limits.bytes_max)
+                .await
+            {
                 Ok(bytes) => return Ok(Output::Json(bytes)),
                 Err(Failure::Unknown(error)) => {
                     log::info!("{}: {error}; its text is read", self.cluster);
@@ -188,7 +192,8 @@ impl SlurmClient {
         let format = format!("--format={}", marks.squeue_format());
         let arguments = ["--noheader", "--all", "--states=all", &format];
         self.calls = self.calls.wrapping_add(1);
-        let run = commands.run("squeue", &arguments, self.limits.time_max, self.limits.bytes_max).await;
+        let run =
+            commands.run("squeue", &arguments, self.limits.time_max, self.limits.bytes_max).await;
         let bytes = run.map_err(Failure::into_error)?;
         let text = String::from_utf8_lossy(&bytes);
         let jobs = lines::of_squeue(&text, marks, &self.cluster, parse_errors);
@@ -210,7 +215,10 @@ impl SlurmClient {
         if *sacct_json {
             self.calls = self.calls.wrapping_add(1);
             let arguments = [&["--json"], &selection[..]].concat();
-            match commands.run("sacct", &arguments, self.limits.time_max, self.limits.bytes_max).await {
+            match commands
+                .run("sacct", &arguments, self.limits.time_max, self.limits.bytes_max)
+                .await
+            {
                 Ok(bytes) => return Ok(Output::Json(bytes)),
                 Err(Failure::Unknown(error)) => {
                     log::info!("{}: {error}; its text is read", self.cluster);
@@ -224,7 +232,8 @@ impl SlurmClient {
         let text = ["--parsable2", "--noheader", "--noconvert", &delimiter, &format];
         let arguments = [&text[..], &selection].concat();
         self.calls = self.calls.wrapping_add(1);
-        let run = commands.run("sacct", &arguments, self.limits.time_max, self.limits.bytes_max).await;
+        let run =
+            commands.run("sacct", &arguments, self.limits.time_max, self.limits.bytes_max).await;
         let bytes = run.map_err(Failure::into_error)?;
         let text = String::from_utf8_lossy(&bytes);
         let jobs = lines::of_sacct(&text, marks, &self.cluster, parse_errors);

@@ -53,10 +53,7 @@ struct Listing {
 
 impl SlurmRest {
     /// The newest paths that it has, and the number of calls to find them.
-    pub(super) async fn paths(
-        &self,
-        limits: CallLimits,
-    ) -> Result<(Paths, u32), SchedulerError> {
+    pub(super) async fn paths(&self, limits: CallLimits) -> Result<(Paths, u32), SchedulerError> {
         let mut calls = 0;
         for path in ["/openapi/v3", "/openapi"] {
             calls += 1;

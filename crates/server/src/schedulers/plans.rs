@@ -67,9 +67,9 @@ impl PlanError {
             Self::Cluster { .. } => "cluster",
             Self::Database(_) => "database",
             Self::Rest | Self::Slurmrestd => "rest",
-            Self::NoAuthorities(_)
-            | Self::AuthoritiesFile { .. }
-            | Self::Authorities { .. } => "ca",
+            Self::NoAuthorities(_) | Self::AuthoritiesFile { .. } | Self::Authorities { .. } => {
+                "ca"
+            }
         };
         format!("schedulers.{kind}.{name}")
     }
