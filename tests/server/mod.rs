@@ -8,3 +8,4 @@ pub(crate) mod page;
 pub(crate) mod pipeline;
 pub(crate) mod readers;
 pub(crate) mod stops;
+pub(crate) mod systemd_unit;

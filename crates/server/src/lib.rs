@@ -28,7 +28,7 @@ pub use control::{AgentConfigError, RuleError};
 pub use lifecycle::runtime_file::RuntimeFile;
 pub use lifecycle::server::{Server, Settings, StartError};
 pub use lifecycle::{check, sql_worker};
-pub use reloadable_config::{LiveErrors, ReloadError};
+pub use reloadable_config::{LiveErrors, ReloadError, is_reloadable};
 pub use schedulers::plans::PlanError;
 
 /// Returns the wall-clock time, for the log.

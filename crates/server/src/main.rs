@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use clap::ArgMatches;
-use config::{ConfigErrors, Given, Loaded, Origin, ServerConfig, paths};
+use config::{ConfigErrors, Given, Loaded, Origin, ServerConfig, Values, paths};
 use server::{Limits, RuntimeFile, Server, Settings};
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -92,7 +92,7 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
         .map_err(anyhow::Error::msg)?;
     let listen_given =
         loaded.values().raw("listen").is_some_and(|(_, origin)| *origin != Origin::Default);
-    let mut config = loaded.config;
+    let config = &loaded.config;
     let passed =
         kernel::inherited::listener().context("taking the socket of the service manager")?;
     if let Some(address) = passed.as_ref().and_then(|passed| passed.local_addr().ok())
@@ -127,7 +127,7 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
     loop {
         match signals.next().await {
             Action::End => break,
-            Action::Reload => reload(&server, matches, &mut config).await,
+            Action::Reload => reload(&server, matches, loaded.values()).await,
         }
     }
     if let Some(recorded) = recorded
@@ -144,22 +144,26 @@ fn is_requested_address(passed: SocketAddr, wanted: SocketAddr) -> bool {
 }
 
 /// Reloads the configuration. If the new one is invalid, the server logs the error and keeps the old one.
-async fn reload(server: &Server, matches: &ArgMatches, config: &mut ServerConfig) {
+///
+/// `started` are the values that the server started with.
+async fn reload(server: &Server, matches: &ArgMatches, started: &Values) {
     let taken = async {
-        let new = load(matches)?.config;
-        server.reload(&new).await?;
-        config::log::set(&new.log, server::now).context("opening the log")?;
+        let new = load(matches)?;
+        server.reload(&new.config).await?;
+        config::log::set(&new.config.log, server::now).context("opening the log")?;
         Ok::<_, anyhow::Error>(new)
     };
     match taken.await {
         Ok(new) => {
-            let fixed = |config: &ServerConfig| (config.keep.clone(), config.query.clone());
-            if fixed(&new) != fixed(config) || new.listen.listen != config.listen.listen {
+            let waiting = new.values().changed_keys(started);
+            let waiting: Vec<&str> =
+                waiting.into_iter().filter(|key| !server::is_reloadable(key)).collect();
+            if !waiting.is_empty() {
                 log::warn!(
-                    "changes of `listen`, retention and query limits need a restart of the server"
+                    "changes of these settings need a restart of the server: {}",
+                    waiting.join(", ")
                 );
             }
-            *config = new;
             log::info!("reloaded configuration, tokens and certificates");
         }
         Err(error) => {

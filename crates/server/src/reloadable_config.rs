@@ -55,6 +55,14 @@ pub enum ReloadError {
     Panicked,
 }
 
+/// Whether a change of this setting takes effect on SIGHUP. Changes of the other settings need a restart.
+pub fn is_reloadable(key: &str) -> bool {
+    let sections = ["access.", "log."];
+    let single = ["token_file", "cert", "key", "client_ca", "names", "promotions.rules"];
+    let is_in_section = sections.iter().any(|section| key.starts_with(section));
+    single.contains(&key) || (is_in_section && key != "access.name_service")
+}
+
 /// All reasons why the server cannot run a configuration.
 #[derive(Debug, thiserror::Error)]
 pub struct LiveErrors(pub Vec<ReloadError>);

@@ -343,7 +343,9 @@ fn hangup_takes_new_tokens_and_keeps_connections() {
         std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600)).unwrap();
     };
     write("admin first-token\n");
-    let arguments = ["--token-file", tokens.to_str().unwrap(), "--log-level", "info"];
+    let file = dir.path().join("server.toml");
+    std::fs::write(&file, "[query]\nslow = \"5s\"\n").unwrap();
+    let arguments = ["--token-file", tokens.to_str().unwrap(), "--config", file.to_str().unwrap()];
     let program = Program::start(&dir.path().join("data"), &arguments);
     let mut kept = TcpStream::connect(&program.address).unwrap();
     let mut send_kept = |token: &str| {
@@ -361,6 +363,8 @@ fn hangup_takes_new_tokens_and_keeps_connections() {
     };
     assert_eq!((send_kept("first-token"), send_kept("other-token")), (200, 401));
     write("admin other-token\n");
+    let changed = "names = [\"front\"]\n[log]\nlevel = \"info\"\n[query]\nslow = \"6s\"\n";
+    std::fs::write(&file, changed).unwrap();
     program.signal("HUP");
     let deadline = Instant::now() + Duration::from_secs(10);
     while send_kept("other-token") != 200 {
@@ -376,6 +380,9 @@ fn hangup_takes_new_tokens_and_keeps_connections() {
     let (code, messages) = program.end();
     assert_eq!(code, Some(0));
     assert!(messages.contains("reloaded"), "{messages}");
+    // The other changes of the file are in effect.
+    let waiting = "changes of these settings need a restart of the server: query.slow\n";
+    assert!(messages.contains(waiting), "{messages}");
     assert!(messages.contains("cannot reload") && messages.contains("tokens:1"), "{messages}");
     assert!(!messages.contains("other-token") && !messages.contains("first-token"), "{messages}");
 }

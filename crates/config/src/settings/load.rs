@@ -234,6 +234,14 @@ impl Values {
         self.values.get(key)
     }
 
+    /// The keys whose values differ between two configurations of one program, in order.
+    pub fn changed_keys<'a>(&'a self, other: &Self) -> Vec<&'a str> {
+        let differs = |(key, (raw, _)): &(&String, &(Raw, Origin))| {
+            other.values.get(*key).is_none_or(|(before, _)| before != raw)
+        };
+        self.values.iter().filter(differs).map(|(key, _)| key.as_str()).collect()
+    }
+
     /// Whether a file was read.
     pub const fn has_file(&self) -> bool {
         self.has_file

@@ -164,25 +164,32 @@ fn store_beside(data: &Path) -> Option<PathBuf> {
 
 /// Folder of the runtime file of root's server, readable by everyone.
 const ROOT_FOLDER: &str = "/run/jobmeter";
+/// Parent of the folder that systemd creates for the unit `jobmeter-server.service`.
+const RUN: &str = "/run";
+/// Name of that folder. Its owner is the server's user.
+const UNIT_FOLDER: &str = "jobmeter-server";
 /// Name of the runtime file.
 const SERVER_NAME: &str = "server";
 
-/// The file in which a server of this user records its address: `/run/jobmeter/server` as root. For other
-/// users, the first folder that they own:
+/// The file in which a server of this user records its address: in the folder that systemd created for its unit
+/// (`$RUNTIME_DIRECTORY`), or `/run/jobmeter/server` as root. For other users, the first folder that they own:
 /// `jobmeter` in `$XDG_RUNTIME_DIR`, `jobmeter` in `/run/user/UID`, or `/tmp/jobmeter-UID`, which the writer creates.
 /// These folders are local to the machine; a home may be shared by many.
 pub fn server_file(root: bool, environment: &dyn Fn(&str) -> Option<String>) -> PathBuf {
     let (below, owner) = (Path::new("/"), own_number());
-    let folder = match root {
+    let of_unit = environment("RUNTIME_DIRECTORY").map(PathBuf::from);
+    let of_user = || match root {
         true => PathBuf::from(ROOT_FOLDER),
         false => session_folders(below, owner, environment)
             .next()
             .unwrap_or_else(|| shared_folder(below, owner)),
     };
-    folder.join(SERVER_NAME)
+    let folder = of_unit.filter(|dir| dir.is_absolute() && is_private(dir, owner));
+    folder.unwrap_or_else(of_user).join(SERVER_NAME)
 }
 
-/// The address of the server on this machine: from the caller's own runtime file, else from root's.
+/// The address of the server on this machine: from the caller's own runtime file, else from root's, else from
+/// that of the systemd unit.
 pub fn server_here(
     root: bool,
     environment: &dyn Fn(&str) -> Option<String>,
@@ -201,7 +208,22 @@ pub fn server_record(
         recorded_in(folders.chain([shared_folder(below, owner)]), owner)
     };
     let of_root = || recorded_at(Path::new(ROOT_FOLDER).join(SERVER_NAME));
-    if root { of_root() } else { own().or_else(of_root) }
+    let of_unit = || {
+        unit_owner()?;
+        recorded_at(Path::new(RUN).join(UNIT_FOLDER).join(SERVER_NAME))
+    };
+    if root { of_root().or_else(of_unit) } else { own().or_else(of_root).or_else(of_unit) }
+}
+
+/// The user of the server that the systemd unit runs.
+pub fn unit_owner() -> Option<u32> {
+    folder_owner(Path::new(RUN), 0)
+}
+
+/// Owner of the unit's folder, if only root can have created it: root owns `run`, and others cannot write to it.
+fn folder_owner(run: &Path, root: u32) -> Option<u32> {
+    let about = std::fs::symlink_metadata(run.join(UNIT_FOLDER)).ok()?;
+    (about.is_dir() && is_private(run, root)).then(|| about.uid())
 }
 
 /// Whether a folder is private: not a link, owned by the user, and not writable by others. Then only the user
@@ -273,6 +295,30 @@ mod tests {
         assert_eq!(shown(state_dir(false, &user)).unwrap(), "/home/a/.local/state/jobmeter");
         assert_eq!(state_dir(false, &none), None);
         assert_eq!(server_file(true, &none), Path::new("/run/jobmeter/server"));
+    }
+
+    #[test]
+    fn a_unit_records_its_server_in_the_folder_that_systemd_created() {
+        let dir = tempfile::tempdir().unwrap();
+        let unit = dir.path().to_str().unwrap().to_owned();
+        let environment = |name: &str| (name == "RUNTIME_DIRECTORY").then(|| unit.clone());
+        for root in [false, true] {
+            assert_eq!(server_file(root, &environment), dir.path().join("server"));
+        }
+        // A folder that others can change.
+        folder(dir.path(), 0o777);
+        assert_ne!(server_file(true, &environment), dir.path().join("server"));
+    }
+
+    #[test]
+    fn the_units_folder_names_a_user_only_where_root_alone_could_make_it() {
+        let (dir, own) = (tempfile::tempdir().unwrap(), own_number());
+        assert_eq!(folder_owner(dir.path(), own), None, "no folder");
+        std::fs::create_dir(dir.path().join(UNIT_FOLDER)).unwrap();
+        assert_eq!(folder_owner(dir.path(), own), Some(own));
+        assert_eq!(folder_owner(dir.path(), own.wrapping_add(1)), None, "of another user");
+        folder(dir.path(), 0o1777);
+        assert_eq!(folder_owner(dir.path(), own), None, "everybody writes there");
     }
 
     #[test]

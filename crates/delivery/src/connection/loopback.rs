@@ -4,15 +4,12 @@
 //! A server with TLS authenticates with its certificate. `docs/decisions/0019-local-callers.md` explains why the
 //! owner found is that of this connection.
 
-use config::paths::is_private;
 use kernel::Root;
 use kernel::tcp_owners::{Ends, owners};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::time::Duration;
 use ureq::Error;
 use ureq::unversioned::transport::{
@@ -20,10 +17,6 @@ use ureq::unversioned::transport::{
     RustlsConnector, TcpConnector, Transport,
 };
 
-/// Folder that systemd creates for the unit `jobmeter-server.service`. Its owner is the server's user.
-const UNIT_FOLDER: &str = "jobmeter-server";
-/// Parent of that folder.
-const RUN: &str = "/run";
 /// Maximum time for a program to accept the connection, if the request has no time limit.
 const ACCEPT_TIME_MAX: Duration = Duration::from_secs(5);
 /// Shortest and longest pause between two reads of the kernel's socket list, until a program accepts the
@@ -34,18 +27,10 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(5
 /// root, the caller and the owner of the unit's folder.
 pub fn connector(host: &str, server_uids: &[u32]) -> impl Connector<(), Out: Transport> {
     let own = rustix::process::geteuid().as_raw();
-    let users = [0, own]
-        .into_iter()
-        .chain(unit_owner(Path::new(RUN), 0))
-        .chain(server_uids.iter().copied());
+    let users =
+        [0, own].into_iter().chain(config::paths::unit_owner()).chain(server_uids.iter().copied());
     let checked = Checked { host: host.into(), users: users.collect() };
     ().chain(ConnectProxyConnector::default()).chain(checked).chain(RustlsConnector::default())
-}
-
-/// Owner of the unit's folder, if only root can have created it: root owns `run`, and others cannot write to it.
-fn unit_owner(run: &Path, root: u32) -> Option<u32> {
-    let about = std::fs::symlink_metadata(run.join(UNIT_FOLDER)).ok()?;
-    (about.is_dir() && is_private(run, root)).then(|| about.uid())
 }
 
 /// Opens connections, and checks those within this machine.
@@ -264,18 +249,6 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
         assert!(error.to_string().contains(&format!("belongs to user {}", own())), "{error}");
         drop(served.join().unwrap());
-    }
-
-    #[test]
-    fn the_units_folder_names_a_user_only_where_root_alone_could_make_it() {
-        use std::os::unix::fs::PermissionsExt;
-        let dir = tempfile::tempdir().unwrap();
-        assert_eq!(unit_owner(dir.path(), own()), None, "no folder");
-        std::fs::create_dir(dir.path().join(UNIT_FOLDER)).unwrap();
-        assert_eq!(unit_owner(dir.path(), own()), Some(own()));
-        assert_eq!(unit_owner(dir.path(), own() + 1), None, "of another user");
-        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
-        assert_eq!(unit_owner(dir.path(), own()), None, "everybody writes there");
     }
 
     #[test]
