@@ -11,10 +11,13 @@ succeeds and appends its name to the file UNSTABLE. A program that crashed and m
 tried again, because a busy machine does not cause them.
 """
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 
 MOST = 8
 
@@ -76,6 +79,7 @@ def run(program, arguments):
     print(f"     Running {program['name']}", flush=True)
     failed, ended = [], False
     with started(program, arguments) as tests:
+        running[:] = [tests.pid]
         for line in tests.stdout:
             sys.stdout.write(line)
             sys.stdout.flush()
@@ -93,17 +97,39 @@ def run(program, arguments):
 def passes(program, name):
     print(f"== once more, alone: {name}", flush=True)
     with started(program, ["--exact", name, "--test-threads=1"]) as tests:
+        running[:] = [tests.pid]
         text = tests.stdout.read()
     print(text, end="", flush=True)
     return tests.returncode == 0 and "test result: ok. 1 passed" in text
 
 
 def started(program, arguments):
+    """Starts a test program. When it ends, so do the processes that it left in its group: they would hold the pipe."""
     folder = program["folder"]
     environment = dict(os.environ, CARGO_MANIFEST_DIR=folder)
-    return subprocess.Popen([program["path"], *arguments], cwd=folder, env=environment, errors="replace",
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    tests = subprocess.Popen([program["path"], *arguments], cwd=folder, env=environment, errors="replace",
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    threading.Thread(target=end_group, args=[tests.pid], daemon=True).start()
+    return tests
 
 
+def end_group(pid):
+    # Suppressed: the program ended without leaving a process, and its output has been read to its end.
+    with contextlib.suppress(ChildProcessError, ProcessLookupError):
+        # WNOWAIT: until the program is reaped, no other group can have its number.
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        os.killpg(pid, signal.SIGKILL)
+
+
+def interrupted(*_):
+    """Signals of the terminal reach this program only, not the group of the tests."""
+    for pid in running:
+        os.killpg(pid, signal.SIGKILL)
+    sys.exit(1)
+
+
+running = []
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, interrupted)
+    signal.signal(signal.SIGTERM, interrupted)
     sys.exit(main())
