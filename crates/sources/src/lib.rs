@@ -16,5 +16,5 @@ pub use source::options::{OptionError, Options};
 pub use source::sink::{
     Mark, MetricRef, Of, PartState, RingLimits, SERIES_PER_SOURCE_MAX, Sink, SinkCounts,
 };
-pub use source::spec::{Context, Every, IdleQueues, Open, Source, SourceSpec};
+pub use source::spec::{Context, Every, IdleQueues, Open, RunSamples, Source, SourceSpec};
 pub use source::value_bounds::ValueBounds;

@@ -122,7 +122,7 @@ pub fn check_here(loaded: &Loaded<AgentConfig>, root: &Root) -> Result<(), Confi
         let Some(Ok(options)) = source.map(|it| options(spec, it, &SourceChange::default())) else {
             continue;
         };
-        for (option, what) in sources::list::check(spec, root, &options) {
+        for (option, what) in (spec.check)(root, &options) {
             let key = format!("sources.{}.{option}", spec.name);
             errors.push(loaded.values().error(&key, &format!("`{key}`: {what}")));
         }
@@ -212,10 +212,9 @@ fn burst(name: &str, config: &AgentConfig, change: Option<&RemoteChange>) -> Opt
     Some(BurstPlan { keep: RingLimits { time, period, bytes_max }, flush_on })
 }
 
-/// Returns whether a source may have a burst. Sources that report some data only once may not, nor those that query
-/// another program or computer.
+/// Returns whether the source with this name may have a burst.
 pub fn may_burst(source: &str) -> bool {
-    !matches!(source, "agent" | "exec" | "ipmi" | "process" | "taskstats")
+    sources().find(|spec| spec.name == source).is_none_or(|spec| spec.may_burst)
 }
 
 /// Checks the burst settings of the node's own file.

@@ -64,8 +64,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &JOB_SDMA,
     ],
     sane: &[ValueBounds::of(&USE).within(0.0, 1.0), ValueBounds::of(&MEMORY_USE).within(0.0, 1.0)],
-    options: &[],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static USE: Metric = percent(

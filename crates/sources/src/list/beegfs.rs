@@ -48,7 +48,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &QUEUES[5].1,
         &QUEUES[6].1,
     ],
-    sane: &[],
     options: &[OptionSpec {
         name: "servers",
         kind: Kind::Switch,
@@ -56,6 +55,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         help: "Also the connections to each server: one to three more series per server.",
     }],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static SERVERS: Metric = gauge("beegfs_servers", "Servers of a role in the client's list.");

@@ -37,7 +37,7 @@ mod subject;
 use crate::reading::parts::{Choice, LESSER_DISKS, exclude, include};
 use crate::source::sink::Of;
 use crate::task_attribution::DRAIN_EVERY;
-use crate::{Context, Every, IdleQueues, Open, PartState, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, IdleQueues, Open, PartState, RunSamples, Sink, Source, SourceError, SourceSpec};
 use cgroups::{Hierarchies, Hierarchy, JobCgroup, JobDir};
 use disks::{BlkioRule, Disks};
 use files::{File, OF_JOBS, OF_UNITS, Output, Part};
@@ -71,7 +71,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "about 19 µs a job on 2 virtual cores, Linux 6.18, with 20 files on a hybrid machine, independent of its number of tasks",
     every: Every::Tick,
     metrics: METRICS,
-    sane: &[],
     options: &[
         OptionSpec {
             name: "kept_files_max",
@@ -88,6 +87,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         ),
     ],
     open,
+    run: RunSamples::Always,
+    ..SourceSpec::DEFAULT
 };
 
 /// A part of the source, and the message if no job has its files.

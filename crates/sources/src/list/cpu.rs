@@ -68,9 +68,9 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &RUNNING,
         &BLOCKED,
     ],
-    sane: &[],
     options: &[cores("Also every single processor: ten more series per processor.")],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 /// In the order of the columns.

@@ -71,6 +71,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     ],
     options: &[cores("Also the frequency of every single processor.")],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static MEAN: Metric = hertz("cpufreq_mean_hertz", "Current frequency, mean over the processors.");

@@ -46,7 +46,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &BUSY,
         &WEIGHTED,
     ],
-    sane: &[],
     options: &[
         include(
             "Only these block devices, including partitions: names, or patterns with `*`; empty means every whole disk except those of `exclude`.",
@@ -57,6 +56,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         ),
     ],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 /// The metrics of requests of one kind.

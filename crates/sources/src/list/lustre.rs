@@ -61,7 +61,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &LNET_BYTES[2],
         &LNET_BYTES[3],
     ],
-    sane: &[],
     options: &[
         OptionSpec {
             name: "prefix",
@@ -77,6 +76,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         },
     ],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static READS: Metric = count("lustre_reads_total", "Reads of programs.");

@@ -64,9 +64,9 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &jobs::RECEIVED,
         &jobs::TRANSMITTED,
     ],
-    sane: &[],
     options: &[InterfaceChoice::INCLUDE, InterfaceChoice::EXCLUDE, InterfaceChoice::VIRTUAL],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 /// In the order of the columns.

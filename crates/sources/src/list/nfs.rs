@@ -60,7 +60,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &CLIENT[1],
         &CLIENT[2],
     ],
-    sane: &[],
     options: &[
         include(
             "Only these mount points: paths, or patterns with `*`; empty means all except those of `exclude`.",
@@ -77,6 +76,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         },
     ],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 /// In the order of [`kernel::nfs::Bytes`].

@@ -82,8 +82,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         ValueBounds::of(&NVLINK_RECEIVED).rate(4e12),
         ValueBounds::of(&JOB_USE).within(0.0, 100.0),
     ],
-    options: &[],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static USE: Metric =

@@ -28,9 +28,9 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "one file, which grows with the processors and more strongly with their scheduling domains",
     every: Every::Tick,
     metrics: &[&ALL[0], &ALL[1], &ALL[2], &CORE[0], &CORE[1], &CORE[2]],
-    sane: &[],
     options: &[cores("Also every single processor: three more series per processor.")],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 /// In the order of the columns.

@@ -51,7 +51,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &STATE,
         &UNCOUNTED,
     ],
-    sane: &[],
     options: &[
         OptionSpec {
             name: "states",
@@ -67,6 +66,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         },
     ],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static USED: Metric = Metric::gauge("sockets_used", Unit::Count, "Sockets of every kind.");

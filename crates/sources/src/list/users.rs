@@ -32,7 +32,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "about 2 µs on 2 virtual cores, Linux 6.18, with no session; grows with them",
     every: Every::AtLeast(Duration::from_secs(30)),
     metrics: &[&COUNT, &USERS, &SINCE],
-    sane: &[],
     options: &[OptionSpec {
         name: "sessions",
         kind: Kind::Switch,
@@ -40,6 +39,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         help: "Also each single session, with its user's name, terminal and host.",
     }],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static COUNT: Metric = Metric::gauge("users_sessions", Unit::Count, "Login sessions.");

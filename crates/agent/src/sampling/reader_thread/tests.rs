@@ -32,9 +32,8 @@ macro_rules! source {
             cost: "",
             every: Every::Tick,
             metrics: &[&$metric],
-            sane: &[],
-            options: &[],
             open: |_: &Open<'_>| Ok(Box::new(Reads(&$metric, $read))),
+            ..SourceSpec::DEFAULT
         };
     };
 }
