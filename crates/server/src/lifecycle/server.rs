@@ -31,8 +31,8 @@ use jobs::{Registry, RegistryError, Users};
 use kernel::{ReadError, Root};
 use model::ClusterId;
 use parking_lot::RwLock;
-use query::QueryEngine;
-use sql::{Launch, Sql, SqlError, Turns};
+use query::{ConcurrencyLimit, QueryEngine};
+use sql::{Launch, Sql, SqlError};
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -45,7 +45,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 /// Requests that may wait for the registry's disk at a time.
-const REGISTRY_TURNS: usize = 4;
+const REGISTRY_PERMITS: usize = 4;
 
 /// The parameters that a server is started with.
 #[derive(Clone, Debug)]
@@ -401,8 +401,8 @@ fn app(
         body_bytes_max: size(config.keep.body_bytes_max.0),
         live: RwLock::new(Arc::new(live)),
         registry,
-        registry_turns: Turns::new(REGISTRY_TURNS, usize::MAX),
-        registry_reads: Arc::new(Semaphore::new(REGISTRY_TURNS)),
+        registry_changes: ConcurrencyLimit::new(REGISTRY_PERMITS, usize::MAX),
+        registry_reads: Arc::new(Semaphore::new(REGISTRY_PERMITS)),
         sql: Sql::new(engine.clone(), sql_limits, launch).map_err(StartError::Sql)?,
         store,
         on_demand,
@@ -416,7 +416,7 @@ fn app(
         counts: Counts::default(),
         requests: LimitPerKey::new(limits.requests_per_user_max),
         unsent_answers: LimitPerKey::new(limits.unsent_bytes_per_user_max),
-        compressing: compression::turns(),
+        compressing: compression::limit(),
         had_large_answers: AtomicBool::new(false),
         seats: ConnectionLimits::new(
             size(config.listen.connections_max.into()),
