@@ -21,7 +21,7 @@ mod ranges;
 mod reports;
 mod rows;
 
-pub use answers::get_metrics::{Answer, Format, GetMetrics};
+pub use answers::get_metrics::{AnswerPieces, Format, GetMetrics};
 pub use api::parse_zone;
 pub use common::error::QueryError;
 pub use common::time::parse_time;

@@ -2,7 +2,7 @@
 
 mod lab;
 
-use jobs::{Filter, JobName, Reader, Record, Registration};
+use jobs::{Filter, JobName, Reader, JobRecord, Registration};
 use lab::{DAY, Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, JobKey, JobState, Kind, Origin, Timestamp};
 use query::{QueryContext, Settings};
@@ -26,10 +26,10 @@ fn a_run_has_no_sample_of_the_runs_before_and_after_it() {
     let lab = Lab::new();
     let job = key("slurm", 5);
     let times = [(1000.0, 1004.0), (1004.5, 1008.0)];
-    let records = times.map(|(start, stop)| Record {
+    let records = times.map(|(start, stop)| JobRecord {
         start: Some(at(start)),
         stop: Some(at(stop)),
-        ..Record::new(job.clone(), at(start), JobState::Ended)
+        ..JobRecord::new(job.clone(), at(start), JobState::Ended)
     });
     lab.registry.ingest(&records, at(7200.0)).unwrap();
     for (start, stop) in times {

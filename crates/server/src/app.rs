@@ -20,7 +20,7 @@ use crate::schedulers::scheduler_poller::PollStatus;
 use axum::body::Body;
 use axum::http::request::Parts;
 use config::{AccessSettings, PromotionSettings};
-use control::{OnDemand, RuleEvaluator};
+use control::{NodeSettingsCache, RuleEvaluator};
 use jobs::{IngestStats, Reader, RecordUpdate, Registry, RegistryError};
 use model::Timestamp;
 use parking_lot::RwLock;
@@ -48,7 +48,7 @@ pub(crate) struct App {
     pub(crate) registry_changes: ConcurrencyLimit,
     /// Limits the concurrent reads of the registry outside queries.
     pub(crate) registry_reads: Arc<Semaphore>,
-    pub(crate) on_demand: OnDemand,
+    pub(crate) on_demand: NodeSettingsCache,
     /// Running value rules.
     pub(crate) rule_evaluator: RuleEvaluator,
     pub(crate) promotions: PromotionSettings,

@@ -26,7 +26,7 @@ use crate::schedulers::plans::{PlanError, plans};
 use crate::schedulers::scheduler_poller::{Poller, RecordSink};
 use config::ServerConfig;
 use config::paths::{AUDIT_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
-use control::{Demand, DemandError, DemandLimits, OnDemand, RuleEvaluator};
+use control::{DemandError, DemandLimits, DemandStore, NodeSettingsCache, RuleEvaluator};
 use jobs::{Registry, RegistryError, Users};
 use kernel::{ReadError, Root};
 use model::ClusterId;
@@ -251,7 +251,7 @@ async fn load(
 struct DataFolder {
     store: Arc<Store>,
     registry: Arc<Registry>,
-    on_demand: OnDemand,
+    on_demand: NodeSettingsCache,
     engine: QueryEngine,
     user_tokens: UserTokens,
     agents: Agents,
@@ -285,8 +285,8 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<DataFolder, S
     }
     let past_age_us = crate::lifecycle::retention::longest_us(&config.retention);
     let demand_limits = DemandLimits { past_age_us, ..DemandLimits::default() };
-    let demand = Arc::new(Demand::open(&data.join(DEMAND_FILE), demand_limits)?);
-    let on_demand = OnDemand::new(Arc::clone(&demand));
+    let demand = Arc::new(DemandStore::open(&data.join(DEMAND_FILE), demand_limits)?);
+    let on_demand = NodeSettingsCache::new(Arc::clone(&demand));
     on_demand.expire(crate::common::clock::now())?;
     let mut settings = query::Settings {
         zone: jiff::tz::TimeZone::system(),

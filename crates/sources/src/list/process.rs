@@ -21,7 +21,7 @@ mod book;
 mod files;
 mod metrics;
 
-use crate::task_attribution::source::{Listening, Reader};
+use crate::task_attribution::source::{Listening, TaskReader};
 use crate::task_attribution::task_tree::JobNo;
 use crate::task_attribution::{Exits, ListKind, RECEIVE_MIB, Watched};
 use crate::{Context, Every, Open, PartState, RunSamples, Sink, Source, SourceError, SourceSpec};
@@ -129,7 +129,7 @@ struct Totals {
     states: [u64; STATES.len()],
 }
 
-impl Reader for Processes {
+impl TaskReader for Processes {
     const NAME: &'static str = SPEC.name;
 
     type Account = Book;

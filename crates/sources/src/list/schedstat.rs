@@ -15,7 +15,7 @@
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::cores;
 use crate::reading::wrapping::Sum;
-use crate::{Context, Every, Of, Open, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, SampleWriter, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::schedstat::{CpuSched, schedstat};
 use model::{Metric, Timestamp, Unit};
 
@@ -143,7 +143,7 @@ fn push(
     labels: &[(&str, &str)],
     sums: &mut [Sum; 3],
     now: Timestamp,
-    out: &mut Of<'_>,
+    out: &mut SampleWriter<'_>,
 ) {
     for (metric, sum) in metrics.iter().zip(sums) {
         let (count, start) = sum.total(now);

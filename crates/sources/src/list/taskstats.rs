@@ -35,7 +35,7 @@ mod sums;
 mod whole;
 
 use crate::reading::file::broken;
-use crate::task_attribution::source::{Listening, Reader};
+use crate::task_attribution::source::{Listening, TaskReader};
 use crate::task_attribution::task_tree::JobNo;
 use crate::task_attribution::{Exits, ListKind, RECEIVE_MIB};
 use crate::{Context, Every, Open, PartState, RunSamples, Sink, Source, SourceError, SourceSpec};
@@ -157,7 +157,7 @@ struct Round {
     place: usize,
 }
 
-impl Reader for Taskstats {
+impl TaskReader for Taskstats {
     const NAME: &'static str = SPEC.name;
 
     type Account = Sums;

@@ -11,7 +11,7 @@
 //! at its start and never removes it.
 
 use crate::reading::file::broken;
-use crate::{Context, Every, Of, Open, PartState, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, SampleWriter, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use kernel::utmp::{Session, logind, utmp};
 use kernel::{OpenFile, ReadError, Root};
 use model::setting::{Kind, OptionSpec};
@@ -176,7 +176,7 @@ impl Seen {
     }
 }
 
-fn push(session: &Session<'_>, of: &mut Of<'_>) {
+fn push(session: &Session<'_>, of: &mut SampleWriter<'_>) {
     // A name that is not UTF-8 is not valid.
     let text = |bytes| std::str::from_utf8(bytes).unwrap_or("?");
     let mut digits = [0; 10];
