@@ -97,13 +97,15 @@ fn node(bytes: &[u8]) {
 
 /// Decodes a sensor's record and a reading of it; every returned number is finite.
 fn ipmi(bytes: &[u8]) {
-    use kernel::ipmi::{DcmiPower, DellPower, Identity, Record, find};
+    use kernel::ipmi::{DcmiPower, DellPower, Identity, SensorRecord, find};
     find(bytes, &[0x18, 0x01]).ok();
     DcmiPower::parse(bytes);
     DellPower::parse(bytes);
     DellPower::watt_hours(bytes);
     Identity::parse(bytes);
-    if let (Some(Record::Analog(sensor)), Some(raw)) = (Record::parse(bytes), bytes.last()) {
+    if let (Some(SensorRecord::Analog(sensor)), Some(raw)) =
+        (SensorRecord::parse(bytes), bytes.last())
+    {
         assert!(sensor.value(&[0, *raw, 0xc0]).is_none_or(f64::is_finite));
     }
 }

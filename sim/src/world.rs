@@ -4,7 +4,7 @@ use crate::chance::Chance;
 use crate::check::{Report, check};
 use crate::node::{Node, SpoolState};
 use crate::server::{DIR, Reply, Server};
-use config::{ConfigFile, Given};
+use config::{ConfigFile, ConfigInputs};
 use delivery::Failure;
 use memdisk::Fault;
 use model::Timestamp;
@@ -156,7 +156,8 @@ pub fn run(seed: u64, spools: &Path) -> Result<Report, String> {
 impl World {
     fn new(seed: u64, spools: &Path) -> Self {
         let mut chance = Chance::new(seed);
-        let given = Given { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
+        let given =
+            ConfigInputs { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
         let mut config = config::load_agent(&given, &[]).unwrap().config;
         config.sampling.period = Duration::from_secs(chance.of(&[1, 2, 5]));
         config.spool.spool_send_bytes_per_second.0 = chance.of(&[1 << 10, 16 << 10, 4 << 20]);

@@ -2,7 +2,7 @@
 
 use agent::StartError;
 use clap::ArgMatches;
-use config::{Flags, Given, paths};
+use config::{ConfigInputs, Flags, paths};
 use delivery::environment;
 use std::io::Write;
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ fn start(settings: Vec<config::Setting>, matches: ArgMatches) -> Result<(), Star
     let load = move || {
         let file = paths::AGENT_FILE;
         let Flags { file, flags } = config::given(&settings, &matches, "agent", file, &environment);
-        let given = Given { file, environment: &environment, flags };
+        let given = ConfigInputs { file, environment: &environment, flags };
         agent::load(&given).map(|loaded| loaded.config)
     };
     let config = unknown.beside(load())?;

@@ -150,7 +150,7 @@ pub struct SettingRejection {
 pub struct SourceError {
     /// The source, or `source/part`.
     pub source: String,
-    /// `denied`, `broken`, `parked` (a reading does not end), `off`, or `slowed`: it exceeds its budget of processor
+    /// `denied`, `broken`, `parked` (a reading does not end), `off`, or `throttled`: it exceeds its budget of processor
     /// time, so the agent reads it less often.
     pub state: String,
     /// The reason, and what to do.

@@ -1,7 +1,9 @@
 //! The OpenAPI document (3.1) of the server, built from [`Operation`]s and the types of their bodies.
 
 use crate::Problem;
-use crate::operation::{About, Access, Answer, Body, Method, Operation, PATH_JOB, PATH_PARTS};
+use crate::operation::{
+    About, Access, Body, Method, Operation, PATH_JOB, PATH_PARTS, ResponseBody,
+};
 use crate::param::{Param, extend};
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
@@ -180,24 +182,24 @@ fn form(about: &About) -> Value {
 
 fn answers(operation: Operation, about: &About, reported: &mut SchemaGenerator) -> Value {
     let (what, content) = match about.answer {
-        Answer::Json(schema) => {
+        ResponseBody::Json(schema) => {
             ("The answer.", json!({"application/json": {"schema": schema(reported)}}))
         }
-        Answer::Rows(schema) => (
+        ResponseBody::Rows(schema) => (
             "Rows, in the form that Accept asks for.",
             json!({
                 "application/json": {"schema": schema(reported)},
                 "text/csv": {"schema": {"type": "string"}},
             }),
         ),
-        Answer::Document => {
+        ResponseBody::Document => {
             ("The document.", json!({"application/json": {"schema": {"type": "object"}}}))
         }
-        Answer::Text => (
+        ResponseBody::Text => (
             "Prometheus's text format 0.0.4.",
             json!({"text/plain": {"schema": {"type": "string"}}}),
         ),
-        Answer::Acks => (
+        ResponseBody::Acks => (
             "An ack for each frame: an `Answer` of proto/batch.proto.",
             json!({"application/x-jobmeter-answer": {"schema": {"type": "string", "format": "binary"}}}),
         ),
@@ -239,7 +241,7 @@ fn statuses(operation: Operation, about: &About) -> BTreeSet<u16> {
     if !matches!(about.body, Body::None) {
         all.extend([403, 408, 413, 415, 429]);
     }
-    if matches!(about.answer, Answer::Rows(_)) {
+    if matches!(about.answer, ResponseBody::Rows(_)) {
         all.insert(406);
     }
     if operation.method() != Method::Get {

@@ -52,7 +52,7 @@ pub(crate) enum Body {
 
 /// The body of an answer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum ResponseBody {
     /// JSON.
     Json(SchemaOf),
     /// Rows: an array of objects in JSON, or CSV, by the header Accept.
@@ -72,7 +72,7 @@ pub(crate) struct About {
     pub(crate) access: Access,
     pub(crate) params: &'static [Param],
     pub(crate) body: Body,
-    pub(crate) answer: Answer,
+    pub(crate) answer: ResponseBody,
     /// Statuses besides those that follow from the rest.
     pub(crate) more: &'static [u16],
 }
@@ -254,171 +254,171 @@ pub(crate) const PATH_PARTS: [Param; 6] =
 operations! {
     /// Accepts the batches of agents: frames in sequence. The answer has one ack for each.
     Batches Post "/v1/batches" {
-        access: Access::Senders, body: Body::Frames, answer: Answer::Acks, more: &[503, 507],
+        access: Access::Senders, body: Body::Frames, answer: ResponseBody::Acks, more: &[503, 507],
     }
     /// Kwollect's `get_metrics`: samples of devices, or of a job and its devices.
     GetMetrics Get "/rpc/get_metrics" {
-        params: GET_METRICS, answer: Answer::Rows(|g| g.subschema_for::<Vec<MetricsRow>>()), more: &[404],
+        params: GET_METRICS, answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<MetricsRow>>()), more: &[404],
     }
     /// The same with the parameters in the body.
     PostGetMetrics Post "/rpc/get_metrics" {
         params: GET_METRICS, body: Body::Params,
-        answer: Answer::Rows(|g| g.subschema_for::<Vec<MetricsRow>>()), more: &[404],
+        answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<MetricsRow>>()), more: &[404],
     }
     /// Kwollect's `available_metrics`: devices and their metrics.
     AvailableMetrics Get "/rpc/available_metrics" {
-        params: AVAILABLE, answer: Answer::Rows(|g| g.subschema_for::<Vec<Available>>()), more: &[404],
+        params: AVAILABLE, answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<Available>>()), more: &[404],
     }
     /// The same with the parameters in the body.
     PostAvailableMetrics Post "/rpc/available_metrics" {
         params: AVAILABLE, body: Body::Params,
-        answer: Answer::Rows(|g| g.subschema_for::<Vec<Available>>()), more: &[404],
+        answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<Available>>()), more: &[404],
     }
     /// This document.
-    OpenApi Get "/api/v1/openapi.json" { access: Access::Anyone, answer: Answer::Document }
+    OpenApi Get "/api/v1/openapi.json" { access: Access::Anyone, answer: ResponseBody::Document }
     /// Reports whether the server answers requests.
     Ready Get "/api/v1/ready" {
-        access: Access::Anyone, answer: Answer::Json(|g| g.subschema_for::<Ready>()), more: &[503],
+        access: Access::Anyone, answer: ResponseBody::Json(|g| g.subschema_for::<Ready>()), more: &[503],
     }
     /// The server's health.
-    Health Get "/api/v1/health" { answer: Answer::Json(|g| g.subschema_for::<Health>()) }
+    Health Get "/api/v1/health" { answer: ResponseBody::Json(|g| g.subschema_for::<Health>()) }
     /// Known nodes, also those that no longer report.
-    Nodes Get "/api/v1/nodes" { answer: Answer::Json(|g| g.subschema_for::<Vec<Node>>()) }
+    Nodes Get "/api/v1/nodes" { answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Node>>()) }
     /// Removes a retired node from the list until it sends again; for administrators. Its samples remain until
     /// retention deletes them.
     ForgetNode Delete "/api/v1/nodes/{node}" {
-        answer: Answer::Json(|g| g.subschema_for::<Node>()), more: &[404, 409],
+        answer: ResponseBody::Json(|g| g.subschema_for::<Node>()), more: &[404, 409],
     }
     /// Schedulers that the server polls for jobs, with the state of each poller.
     Schedulers Get "/api/v1/schedulers" {
-        answer: Answer::Json(|g| g.subschema_for::<Vec<Scheduler>>()),
+        answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Scheduler>>()),
     }
     /// Jobs, newest first.
-    Jobs Get "/api/v1/jobs" { params: JOBS, answer: Answer::Json(|g| g.subschema_for::<Vec<Job>>()) }
+    Jobs Get "/api/v1/jobs" { params: JOBS, answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Job>>()) }
     /// Disagreements between schedulers and nodes about present jobs; for administrators and staff.
     JobsCheck Get "/api/v1/jobs/check" {
-        answer: Answer::Json(|g| g.subschema_for::<Vec<Disagreement>>()),
+        answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Disagreement>>()),
     }
     /// What a job used.
     Report Get "/api/v1/jobs/{id}" {
-        params: &[CLUSTER, RUN], answer: Answer::Json(|g| g.subschema_for::<JobReport>()), more: &[404],
+        params: &[CLUSTER, RUN], answer: ResponseBody::Json(|g| g.subschema_for::<JobReport>()), more: &[404],
     }
     /// Registers a local job of the caller. With `cluster` and `id`: updates a scheduler's job; for administrators and
     /// tokens of scope `jobs`.
     Register Post "/api/v1/jobs" {
         access: Access::JobReporters, body: Body::Json(crate::jobs::posted),
-        answer: Answer::Json(|g| g.subschema_for::<Registered>()), more: &[507],
+        answer: ResponseBody::Json(|g| g.subschema_for::<Registered>()), more: &[507],
     }
     /// Ends a local job of the caller; administrators and tokens of scope `jobs` may end any job. A token of scope `jobs`
     /// receives only the outcome.
     End Post "/api/v1/jobs/{id}/end" {
         access: Access::JobReporters, params: &[CLUSTER], body: Body::Json(|g| g.subschema_for::<End>()),
-        answer: Answer::Json(|g| g.subschema_for::<Ended>()), more: &[404, 409],
+        answer: ResponseBody::Json(|g| g.subschema_for::<Ended>()), more: &[404, 409],
     }
     /// Series with samples in the interval. Default: the latest day.
     Series Get "/api/v1/series" {
         params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS, START, END, SERIES_LIMIT],
-        answer: Answer::Json(|g| g.subschema_for::<Vec<SeriesInfo>>()), more: &[404],
+        answer: ResponseBody::Json(|g| g.subschema_for::<Vec<SeriesInfo>>()), more: &[404],
     }
     /// Points of series in the interval. Default: the latest five minutes.
     Range Get "/api/v1/range" {
         params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS, START, END, STEP, RATE],
-        answer: Answer::Json(|g| g.subschema_for::<Range>()), more: &[404],
+        answer: ResponseBody::Json(|g| g.subschema_for::<Range>()), more: &[404],
     }
     /// The latest value of each active series.
     Last Get "/api/v1/last" {
         params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS],
-        answer: Answer::Json(|g| g.subschema_for::<Vec<Last>>()), more: &[404],
+        answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Last>>()), more: &[404],
     }
     /// The origin of series with samples in the interval (default: the latest day): source, period, errors and gaps; 100
     /// series at most.
     Explain Get "/api/v1/explain" {
         params: &[DEVICES, METRICS, JOB, CLUSTER, LABELS, START, END],
-        answer: Answer::Json(|g| g.subschema_for::<Vec<Explanation>>()), more: &[404],
+        answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Explanation>>()), more: &[404],
     }
     /// All known metrics.
-    Catalogue Get "/api/v1/catalogue" { answer: Answer::Json(|g| g.subschema_for::<Vec<MetricInfo>>()) }
+    Catalogue Get "/api/v1/catalogue" { answer: ResponseBody::Json(|g| g.subschema_for::<Vec<MetricInfo>>()) }
     /// Gaps in the interval. Default: the latest day.
     Gaps Get "/api/v1/gaps" {
         params: GAPS,
-        answer: Answer::Json(|g| g.subschema_for::<Vec<Gap>>()),
+        answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Gap>>()),
     }
     /// One SELECT, or EXPLAIN of one.
     Sql Post "/api/v1/sql" {
-        body: Body::Json(|g| g.subschema_for::<SqlQuery>()), answer: Answer::Rows(any_rows),
+        body: Body::Json(|g| g.subschema_for::<SqlQuery>()), answer: ResponseBody::Rows(any_rows),
     }
     /// Changes of agents' settings in force; for administrators and staff.
-    Settings Get "/api/v1/settings" { answer: Answer::Json(|g| g.subschema_for::<Vec<SetChange>>()) }
+    Settings Get "/api/v1/settings" { answer: ResponseBody::Json(|g| g.subschema_for::<Vec<SetChange>>()) }
     /// Changes settings of nodes for a time; for administrators.
     Set Post "/api/v1/settings" {
         body: Body::Json(|g| g.subschema_for::<Set>()),
-        answer: Answer::Json(|g| g.subschema_for::<ChangeReceipt>()), more: &[507],
+        answer: ResponseBody::Json(|g| g.subschema_for::<ChangeReceipt>()), more: &[507],
     }
     /// Ends a change of settings before it expires; for administrators.
     Undo Delete "/api/v1/settings/{change}" {
-        answer: Answer::Json(|g| g.subschema_for::<ChangeReceipt>()), more: &[404],
+        answer: ResponseBody::Json(|g| g.subschema_for::<ChangeReceipt>()), more: &[404],
     }
     /// Requests the samples that a burst keeps in the memory of nodes; for administrators.
     Flush Post "/api/v1/flushes" {
         body: Body::Json(|g| g.subschema_for::<FlushNow>()),
-        answer: Answer::Json(|g| g.subschema_for::<ChangeReceipt>()), more: &[507],
+        answer: ResponseBody::Json(|g| g.subschema_for::<ChangeReceipt>()), more: &[507],
     }
     /// Promotions in force: all for administrators and staff, their own for users.
     Promotions Get "/api/v1/promotions" {
-        answer: Answer::Json(|g| g.subschema_for::<Vec<Promoted>>()),
+        answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Promoted>>()),
     }
     /// Promotes optional metrics. Administrators may on any node; a user may on the nodes of their running jobs, until
     /// these end.
     Promote Post "/api/v1/promotions" {
         body: Body::Json(|g| g.subschema_for::<Promote>()),
-        answer: Answer::Json(|g| g.subschema_for::<Vec<Promoted>>()), more: &[404, 507],
+        answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Promoted>>()), more: &[404, 507],
     }
     /// Ends a promotion before it expires.
     Demote Delete "/api/v1/promotions/{promotion}" {
-        answer: Answer::Json(|g| g.subschema_for::<ChangeReceipt>()), more: &[404],
+        answer: ResponseBody::Json(|g| g.subschema_for::<ChangeReceipt>()), more: &[404],
     }
     /// On-demand requests in the interval (default: the latest day): the latest 10 000, oldest first. A user receives
     /// those of nodes visible at that time and those for their own jobs.
     Marks Get "/api/v1/marks" {
-        params: &[DEVICES, START, END], answer: Answer::Json(|g| g.subschema_for::<Vec<Mark>>()),
+        params: &[DEVICES, START, END], answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Mark>>()),
     }
     /// Kwollect's `update_promoted_metrics`: aligns promotions with the running jobs at once and returns all promotions in
     /// force; for administrators.
     UpdatePromotedMetrics Post "/rpc/update_promoted_metrics" {
-        body: Body::Params, answer: Answer::Rows(|g| g.subschema_for::<Vec<PromotedRow>>()), more: &[404],
+        body: Body::Params, answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<PromotedRow>>()), more: &[404],
     }
     /// The caller and their permissions.
-    Me Get "/api/v1/me" { answer: Answer::Json(|g| g.subschema_for::<Me>()) }
+    Me Get "/api/v1/me" { answer: ResponseBody::Json(|g| g.subschema_for::<Me>()) }
     /// Tokens: the caller's; for administrators and staff, all.
-    Tokens Get "/api/v1/tokens" { answer: Answer::Json(|g| g.subschema_for::<Vec<Token>>()) }
+    Tokens Get "/api/v1/tokens" { answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Token>>()) }
     /// Creates a token. Only this answer contains it.
     MakeToken Post "/api/v1/tokens" {
         body: Body::Json(|g| g.subschema_for::<NewToken>()),
-        answer: Answer::Json(|g| g.subschema_for::<CreatedToken>()),
+        answer: ResponseBody::Json(|g| g.subschema_for::<CreatedToken>()),
     }
     /// Revokes a token, effective from this answer on.
     RevokeToken Post "/api/v1/tokens/{token}/revoke" {
-        answer: Answer::Json(|g| g.subschema_for::<Token>()), more: &[404],
+        answer: ResponseBody::Json(|g| g.subschema_for::<Token>()), more: &[404],
     }
     /// Accounts: the caller's; for administrators and staff, all.
-    Accounts Get "/api/v1/accounts" { answer: Answer::Json(|g| g.subschema_for::<Vec<Account>>()) }
+    Accounts Get "/api/v1/accounts" { answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Account>>()) }
     /// Changes the members of an account, and what they see of each other's jobs.
     ChangeAccount Post "/api/v1/accounts/{account}" {
         body: Body::Json(|g| g.subschema_for::<AccountChange>()),
-        answer: Answer::Json(|g| g.subschema_for::<Account>()), more: &[404],
+        answer: ResponseBody::Json(|g| g.subschema_for::<Account>()), more: &[404],
     }
     /// Deletes an account with its members and permissions; for administrators. The next job that a scheduler reports
     /// under it creates it again, without the changes made here.
     DeleteAccount Delete "/api/v1/accounts/{account}" {
-        answer: Answer::Json(|g| g.subschema_for::<Account>()), more: &[404],
+        answer: ResponseBody::Json(|g| g.subschema_for::<Account>()), more: &[404],
     }
     /// The audit log: changes, and reads of others' jobs by callers who may read everything. The latest entries of the
     /// interval (default: the latest day), oldest first; for administrators and staff.
     Audit Get "/api/v1/audit" {
-        params: AUDIT, answer: Answer::Json(|g| g.subschema_for::<Vec<AuditEntry>>()), more: &[404],
+        params: AUDIT, answer: ResponseBody::Json(|g| g.subschema_for::<Vec<AuditEntry>>()), more: &[404],
     }
     /// The server's own metrics for Prometheus.
-    Metrics Get "/metrics" { answer: Answer::Text }
+    Metrics Get "/metrics" { answer: ResponseBody::Text }
 }
 
 /// The answer of SQL: rows of the columns that the statement names.
@@ -445,7 +445,7 @@ impl About {
             access: Access::Readers,
             params: &[],
             body: Body::None,
-            answer: Answer::Text,
+            answer: ResponseBody::Text,
             more: &[],
         }
     }

@@ -65,12 +65,6 @@ impl Hierarchies {
         &self.mounts
     }
 
-    /// Whether version 2 is mounted without any version 1 controller, so that a job has only one directory.
-    pub fn is_unified(&self) -> bool {
-        let mut all = self.mounts.iter().flat_map(|mount| &mount.hierarchies).peekable();
-        all.peek().is_some() && all.all(|h| matches!(h, Hierarchy::Unified | Hierarchy::Named))
-    }
-
     /// A path relative to the mount point of its hierarchy, without a leading `/`; empty for the
     /// mount point itself.
     pub(crate) fn below_mount<'a>(&self, path: &'a str) -> Option<&'a str> {
@@ -119,17 +113,14 @@ mod tests {
             ("sys/fs/cgroup/systemd", &[Hierarchy::Named]),
         ];
         assert_eq!(all, expected);
-        assert!(!found.is_unified());
         assert_eq!(found.below_mount("sys/fs/cgroup/cpuset/oar/a_1"), Some("oar/a_1"));
         assert_eq!(found.below_mount("sys/fs/cgroup/cpuset"), Some(""));
         assert_eq!(found.below_mount("sys/fs/cgroup/cpusets/oar"), None);
     }
 
     #[test]
-    fn version_2_only_and_no_hierarchy() {
-        assert!(of("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n").is_unified());
-        let none = of("proc /proc proc rw 0 0\n");
-        assert!(none.mounts().is_empty() && !none.is_unified());
+    fn no_hierarchy() {
+        assert!(of("proc /proc proc rw 0 0\n").mounts().is_empty());
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) const DEPTH_MAX: usize = 16;
 
 /// Classification of a directory by a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step<'a> {
+pub(crate) enum DirectoryKind<'a> {
     /// Irrelevant.
     No,
     /// May contain jobs; `own` if only its scheduler creates such a directory.
@@ -78,16 +78,16 @@ pub(crate) enum Rule {
 
 impl LayoutRoot {
     /// Classifies a directory by its path from the hierarchy's root.
-    pub(crate) fn step<'a>(&self, parts: &[&'a str]) -> Step<'a> {
+    pub(crate) fn step<'a>(&self, parts: &[&'a str]) -> DirectoryKind<'a> {
         let on_the_way = parts.iter().zip(&self.prefix).all(|(part, name)| **part == **name);
         if parts.is_empty() || !on_the_way {
-            return Step::No;
+            return DirectoryKind::No;
         }
         match parts.get(self.prefix.len()..) {
-            None => Step::Passage { own: false },
-            Some([]) => {
-                Step::Passage { own: !matches!(self.rule, Rule::Local { .. } | Rule::Units) }
-            }
+            None => DirectoryKind::Passage { own: false },
+            Some([]) => DirectoryKind::Passage {
+                own: !matches!(self.rule, Rule::Local { .. } | Rule::Units),
+            },
             Some(rest) => match &self.rule {
                 Rule::Oar { stem } => oar::step(stem.as_deref(), rest),
                 Rule::Slurm => slurm::step(rest),
@@ -155,7 +155,7 @@ mod tests {
 
     fn is_job(path: &str) -> bool {
         let parts: Vec<_> = path.split('/').collect();
-        all().iter().any(|place| matches!(place.step(&parts), Step::Job(_)))
+        all().iter().any(|place| matches!(place.step(&parts), DirectoryKind::Job(_)))
     }
 
     #[test]
@@ -165,7 +165,7 @@ mod tests {
             let parts: Vec<_> = path.split('/').collect();
             for length in 1..parts.len() {
                 let passable = |place: &LayoutRoot| {
-                    matches!(place.step(&parts[..length]), Step::Passage { .. })
+                    matches!(place.step(&parts[..length]), DirectoryKind::Passage { .. })
                 };
                 assert!(all().iter().any(passable), "{path} at {length}");
             }
@@ -218,7 +218,7 @@ mod tests {
             ];
             let parts: Vec<_> = words.iter().map(|word| WORDS[*word]).collect();
             let places = all();
-            let jobs = places.iter().filter(|place| matches!(place.step(&parts), Step::Job(_)));
+            let jobs = places.iter().filter(|place| matches!(place.step(&parts), DirectoryKind::Job(_)));
             prop_assert!(jobs.count() <= 1);
         }
     }

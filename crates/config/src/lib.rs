@@ -28,7 +28,9 @@ pub use programs::server::{
 };
 pub use programs::variables::{UnknownVariables, unknown_variables};
 pub use settings::flags::{Flags, flags, given};
-pub use settings::load::{ConfigError, ConfigErrors, ConfigFile, Given, Origin, Values};
+pub use settings::load::{
+    ConfigError, ConfigErrors, ConfigFile, ConfigInputs, ValueOrigin, Values,
+};
 pub use settings::log::LogConfig;
 pub use settings::paths::state_dir;
 pub use settings::pattern::MetricPattern;
@@ -92,14 +94,17 @@ impl<C> PartialConfig<C> {
 /// # Errors
 /// All errors of the configuration, one entry each.
 pub fn load_agent(
-    given: &Given<'_>,
+    given: &ConfigInputs<'_>,
     sources: &[SourceSettings],
 ) -> Result<Loaded<AgentConfig>, ConfigErrors> {
     read_agent(given, sources).complete()
 }
 
 /// As [`load_agent`], for a configuration that may have errors.
-pub fn read_agent(given: &Given<'_>, sources: &[SourceSettings]) -> PartialConfig<AgentConfig> {
+pub fn read_agent(
+    given: &ConfigInputs<'_>,
+    sources: &[SourceSettings],
+) -> PartialConfig<AgentConfig> {
     let mut errors = Vec::new();
     let values = Values::read(agent_settings(sources), given, &mut errors);
     let config = AgentConfig::from_values(&values, sources, &mut errors);
@@ -110,12 +115,12 @@ pub fn read_agent(given: &Given<'_>, sources: &[SourceSettings]) -> PartialConfi
 ///
 /// # Errors
 /// All errors of the configuration, one entry each.
-pub fn load_server(given: &Given<'_>) -> Result<Loaded<ServerConfig>, ConfigErrors> {
+pub fn load_server(given: &ConfigInputs<'_>) -> Result<Loaded<ServerConfig>, ConfigErrors> {
     read_server(given).complete()
 }
 
 /// As [`load_server`], for a configuration that may have errors.
-pub fn read_server(given: &Given<'_>) -> PartialConfig<ServerConfig> {
+pub fn read_server(given: &ConfigInputs<'_>) -> PartialConfig<ServerConfig> {
     let mut errors = Vec::new();
     let values = Values::read(server_settings(), given, &mut errors);
     let config = ServerConfig::from_values(&values, &mut errors);
@@ -126,12 +131,12 @@ pub fn read_server(given: &Given<'_>) -> PartialConfig<ServerConfig> {
 ///
 /// # Errors
 /// All errors of the configuration, one entry each.
-pub fn load_client(given: &Given<'_>) -> Result<Loaded<ClientConfig>, ConfigErrors> {
+pub fn load_client(given: &ConfigInputs<'_>) -> Result<Loaded<ClientConfig>, ConfigErrors> {
     read_client(given).complete()
 }
 
 /// As [`load_client`], for a configuration that may have errors.
-pub fn read_client(given: &Given<'_>) -> PartialConfig<ClientConfig> {
+pub fn read_client(given: &ConfigInputs<'_>) -> PartialConfig<ClientConfig> {
     let mut errors = Vec::new();
     let values = Values::read(client_settings(), given, &mut errors);
     let config = ClientConfig::from_values(&values, &mut errors);

@@ -28,9 +28,9 @@ fn given<'a>(
     file: ConfigFile,
     environment: &'a dyn Fn(&str) -> Option<String>,
     flags: &[(&str, &str)],
-) -> Given<'a> {
+) -> ConfigInputs<'a> {
     let one = |(key, text): &(&str, &str)| ((*key).to_owned(), Raw::One((*text).to_owned()));
-    Given { file, environment, flags: flags.iter().map(one).collect() }
+    ConfigInputs { file, environment, flags: flags.iter().map(one).collect() }
 }
 
 const NOTHING: &dyn Fn(&str) -> Option<String> = &|_| None;

@@ -12,13 +12,13 @@ mod rules;
 mod settings;
 
 pub use demand::{
-    ActiveRequests, Change, Decision, Demand, DemandError, DemandLimits, FLUSH_LISTED_US, Flush,
-    FromJobs, Mark, MarkKind, NewChange, NewPromotion, Origin, PROMOTIONS_ON_NODE_MAX, Promotion,
-    Quota, Rule, Wanted, wanted,
+    ActiveRequests, Change, Decision, DemandError, DemandLimits, DemandStore, FLUSH_LISTED_US,
+    Flush, FromJobs, Mark, MarkKind, NewChange, NewPromotion, PROMOTIONS_ON_NODE_MAX, Promotion,
+    PromotionOrigin, Quota, Rule, Wanted, wanted,
 };
 pub use rules::expression::check as check_expression;
 pub use rules::rule_evaluator::{Evaluation, Fired, Reading, RuleEvaluator};
 pub use rules::rules_file::{RuleError, Rules, read as read_rules};
 pub use rules::value_rule::{Threshold, ValueRule};
 pub use settings::agent_config::{AgentConfig, AgentConfigError};
-pub use settings::node_settings_cache::{Active, OnDemand};
+pub use settings::node_settings_cache::{Active, NodeSettingsCache};

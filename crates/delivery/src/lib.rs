@@ -15,7 +15,7 @@ mod stepped;
 
 pub use batches::pending_events::PendingEvents;
 pub use batches::print::Printer;
-pub use batches::seal::{Outlet, SealCounts, Sealer, Sinks};
+pub use batches::seal::{BatchOutput, SealCounts, Sealer, Sinks};
 pub use batches::sealed::Sealed;
 pub use common::boot::draw_boot;
 pub use common::clock::{Clock, GivenClock, MachineClock, process_cpu_us, wall};
@@ -29,6 +29,6 @@ pub use connection::http::{Failure, Http, TlsError, tls};
 pub use connection::loopback::connector;
 pub use disk::folders::{Folders, check_spool};
 pub use sending::delivery_threads::Delivery;
-pub use sending::queue::{Inlet, QueueEnded, Queued, queue};
+pub use sending::queue::{QueueEnded, QueueReceiver, QueueSender, queue};
 pub use sending::sender::{Order, Wanted, WantedJobs};
 pub use stepped::{Sent, Stepped};

@@ -201,7 +201,7 @@ impl Stepped {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::{Bytes, ConfigFile, Given, Spool};
+    use config::{Bytes, ConfigFile, ConfigInputs, Spool};
     use model::{Metric, Unit};
     use sources::Sink;
     use std::path::Path;
@@ -217,8 +217,11 @@ mod tests {
     }
 
     fn start(spool: &Path, boot: u8, second: i64) -> Agent {
-        let given =
-            Given { file: ConfigFile::None, environment: &|_| None, flags: Default::default() };
+        let given = ConfigInputs {
+            file: ConfigFile::None,
+            environment: &|_| None,
+            flags: Default::default(),
+        };
         let mut settings = config::load_agent(&given, &[]).unwrap().config.spool;
         settings.spool = Some(Spool::Folder(spool.to_owned()));
         settings.spool_send_bytes_per_second = Bytes(1 << 20);

@@ -126,7 +126,8 @@ fn settings_on(line: &str, kind: &str, commands: Command) -> Option<config::Clie
     let matches = commands.subcommand(command()).try_get_matches_from(words).ok()?;
     let environment = |name: &str| std::env::var(name).ok();
     let flags = config::given(&settings, &matches, "client", CLIENT_FILE, &environment);
-    let given = config::Given { file: flags.file, environment: &environment, flags: flags.flags };
+    let given =
+        config::ConfigInputs { file: flags.file, environment: &environment, flags: flags.flags };
     config::load_client(&given).ok().map(|loaded| loaded.config.client_settings)
 }
 

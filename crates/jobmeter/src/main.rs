@@ -18,7 +18,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, FromArgMatches as _};
 use cli::Commands;
 use complete::ValuesArgs;
-use config::{ConfigErrors, Origin, paths};
+use config::{ConfigErrors, ValueOrigin, paths};
 use delivery::wall as clock;
 use kernel::Root;
 use measure::run::options::RunArgs;
@@ -142,7 +142,8 @@ fn client_config(matches: &ArgMatches) -> anyhow::Result<config::ClientConfig> {
     let settings = config::client_settings();
     let environment = |name: &str| std::env::var(name).ok();
     let flags = config::given(&settings, matches, "client", paths::CLIENT_FILE, &environment);
-    let given = config::Given { file: flags.file, environment: &environment, flags: flags.flags };
+    let given =
+        config::ConfigInputs { file: flags.file, environment: &environment, flags: flags.flags };
     let unknown = config::unknown_variables(&settings, std::env::vars_os().map(|(name, _)| name));
     let config = unknown.beside(config::load_client(&given))?.config;
     for line in &unknown.ignored {
@@ -155,7 +156,7 @@ fn client_config(matches: &ArgMatches) -> anyhow::Result<config::ClientConfig> {
 /// `jobmeter run`. A faulty settings file, or a faulty file that it names, does not stop the command: it runs without a
 /// server.
 fn run(args: &RunArgs, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
-    let defaults = || config::Given {
+    let defaults = || config::ConfigInputs {
         file: config::ConfigFile::None,
         environment: &|_| None,
         flags: Vec::new(),
@@ -181,8 +182,9 @@ fn run(args: &RunArgs, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
 
 /// Whether an error of the settings is one of their file, not of a flag or a variable.
 fn is_of_file(error: &anyhow::Error) -> bool {
-    let is_of_file =
-        |error: &config::ConfigError| matches!(error.place, Origin::File { .. } | Origin::Default);
+    let is_of_file = |error: &config::ConfigError| {
+        matches!(error.place, ValueOrigin::File { .. } | ValueOrigin::Default)
+    };
     error.downcast_ref::<ConfigErrors>().is_some_and(|errors| errors.0.iter().all(is_of_file))
 }
 

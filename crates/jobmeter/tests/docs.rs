@@ -1,6 +1,7 @@
 //! Tests that the generated references match the programs. `make docs` rewrites them.
 #![expect(clippy::unwrap_used, reason = "tests end at the first surprise")]
 
+use sources::RunSamples;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -77,8 +78,8 @@ fn the_reference_of_sources() {
 /// The metrics of the reference, one per line: the server may not depend on the crate that declares them.
 fn declared_metrics(reference: &str) -> String {
     let mut text = String::from(
-        "# Metrics that sources declare: name, kind, unit, source, help. Generated from the sources by \
-         `make docs`.\n",
+        "# Metrics that sources declare: name, kind, unit, `run` if `jobmeter run` measures it, \
+         help. Generated from the sources by `make docs`.\n",
     );
     let mut source = "";
     for line in reference.lines() {
@@ -91,7 +92,10 @@ fn declared_metrics(reference: &str) -> String {
         let [_, name, kind, unit, help, _] = &*cells else { continue };
         if matches!(&**kind, "counter" | "gauge") {
             let name = name.trim_matches('`');
-            text.push_str(&format!("{name}\t{kind}\t{unit}\t{source}\t{help}\n"));
+            let spec = sources::list::find(source);
+            let of_run = spec.map_or(source == "run", |spec| spec.run != RunSamples::Never);
+            let of_run = if of_run { "run" } else { "-" };
+            text.push_str(&format!("{name}\t{kind}\t{unit}\t{of_run}\t{help}\n"));
         }
     }
     text

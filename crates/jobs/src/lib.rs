@@ -5,7 +5,7 @@
 //! scheduler that later reuses a job ID creates another run. The registry computes runs from the set of
 //! visits alone. Duplicate, late or reordered events therefore change nothing.
 //!
-//! The registry stores scheduler reports ([`Record`]) beside the visits and joins them with runs by job
+//! The registry stores scheduler reports ([`JobRecord`]) beside the visits and joins them with runs by job
 //! ID and time. The scheduler is the authority for owner, request and usage; the nodes are the
 //! authority for place and time. A record without visits is listed as reported: its job waits, or its
 //! nodes have no agent.
@@ -26,7 +26,7 @@ mod schema;
 pub use common::access_level::{AccessLevel, Reader};
 pub use common::error::RegistryError;
 pub use common::name::{JobName, JobNameError};
-pub use common::record::{NodeShare, Record, Step};
+pub use common::record::{JobRecord, NodeShare, Step};
 pub use common::registry::{Limits, Registry};
 pub use common::stable_hash::StableHash;
 pub use common::users::Users;

@@ -6,7 +6,7 @@
 mod fixtures;
 
 use jobs::{
-    AccessLevel, AccountChange, AccountKey, Filter, Limits, NewToken, NodeShare, Reader, Record,
+    AccessLevel, AccountChange, AccountKey, Filter, JobRecord, Limits, NewToken, NodeShare, Reader,
     Registry, RegistryError, Role, Users, Window,
 };
 use model::{ClusterId, DeviceId, JobEvent, JobFacts, JobId, JobKey, JobState, Timestamp};
@@ -207,7 +207,7 @@ fn one_user_has_so_many_tokens_at_a_time() {
 }
 
 /// A record of a job on an account.
-fn record(id: i64, user: &str, account: &str, (start, stop): (i64, Option<i64>)) -> Record {
+fn record(id: i64, user: &str, account: &str, (start, stop): (i64, Option<i64>)) -> JobRecord {
     let share = |device: &str| NodeShare {
         device: DeviceId::new(device).unwrap(),
         cpus: None,
@@ -217,7 +217,7 @@ fn record(id: i64, user: &str, account: &str, (start, stop): (i64, Option<i64>))
         memory_bytes: None,
     };
     let state = if stop.is_some() { JobState::Ended } else { JobState::Running };
-    Record {
+    JobRecord {
         display_id: id.to_string().into(),
         start: Some(at(start)),
         stop: stop.map(at),
@@ -227,7 +227,7 @@ fn record(id: i64, user: &str, account: &str, (start, stop): (i64, Option<i64>))
             account: Some(account.into()),
             ..JobFacts::default()
         },
-        ..Record::new(key("slurm", id), at(start - 5), state)
+        ..JobRecord::new(key("slurm", id), at(start - 5), state)
     }
 }
 
@@ -415,11 +415,11 @@ fn a_nodes_word_on_the_owner_opens_that_node_alone() {
 fn a_record_without_a_number_takes_none_from_a_node_for_others() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(dir.path());
-    let got = Record {
+    let got = JobRecord {
         facts: JobFacts { uid: None, ..record(1, "alice", "physics", (10, None)).facts },
         ..record(1, "alice", "physics", (10, None))
     };
-    let got = Record { nodes: Vec::new(), ..got };
+    let got = JobRecord { nodes: Vec::new(), ..got };
     registry.ingest(&[got], at(20)).unwrap();
     registry.apply(&[reported("n1", None, Some(2000), 10)], at(20)).unwrap();
     registry.apply(&[reported("n2", Some("alice"), None, 10)], at(20)).unwrap();

@@ -5,7 +5,7 @@
 mod fixtures;
 
 use fixtures::{at, device, event, exited, key, open, record, seconds, with};
-use jobs::Record;
+use jobs::JobRecord;
 use model::{DeviceId, JobState};
 
 #[test]
@@ -72,7 +72,7 @@ fn a_job_that_its_record_ended_is_over_though_one_of_its_nodes_is_silent() {
     for record_first in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let registry = open(&dir);
-        let ended = Record {
+        let ended = JobRecord {
             state: JobState::Failed,
             ..with(record(7, 100, Some(105), &["n1", "n2"]), exited(1))
         };

@@ -7,7 +7,7 @@ mod fixtures;
 
 use fixtures::{at, device, event, key, of_user, open, record, seconds, with};
 use jobs::{
-    AccessLevel, AccountChange, AccountKey, JobName, Limits, Reader, Record, RecordUpdate,
+    AccessLevel, AccountChange, AccountKey, JobName, JobRecord, Limits, Reader, RecordUpdate,
     Registration, Registry, RegistryError, UnresolvedUser, Users, Window,
 };
 use model::{ClusterId, JobEvent, JobFacts, JobId, JobKey};
@@ -47,7 +47,7 @@ fn a_nodes_word_on_a_user_makes_no_member_of_an_account() {
             registry.ingest(&[record(601, 100, None, &["n2"])], at(200)).unwrap();
             let change = AccountChange { members_see: Some(AccessLevel::All), users: vec![] };
             registry.change_account(&physics, &change).unwrap();
-            let nobodys = Record {
+            let nobodys = JobRecord {
                 facts: JobFacts { user: None, uid: None, ..record(602, 100, None, nodes).facts },
                 ..record(602, 100, None, nodes)
             };
@@ -64,7 +64,7 @@ fn a_nodes_word_on_a_user_makes_no_member_of_an_account() {
             assert_eq!(people(), [1000], "{nodes:?} {node_first}");
             assert_eq!(sees(&registry, &key(601)), AccessLevel::Nothing);
             // The record's own user ID creates a member, and a corrected record removes the membership.
-            let of_2000 = Record {
+            let of_2000 = JobRecord {
                 facts: JobFacts { uid: Some(2000), ..nobodys.facts.clone() },
                 ..nobodys.clone()
             };
@@ -80,7 +80,7 @@ fn a_nodes_word_on_a_user_makes_no_member_of_an_account() {
 fn a_name_reported_for_one_cluster_takes_over_no_job_of_another() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    let daves = |key: JobKey| Record {
+    let daves = |key: JobKey| JobRecord {
         key,
         facts: JobFacts {
             user: Some("dave".into()),
@@ -172,7 +172,7 @@ fn many_names_of_one_node_keep_no_others_name_waiting() {
 fn no_node_makes_the_name_of_a_recorded_job_ambiguous() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    let task = Record {
+    let task = JobRecord {
         display_id: "100_1".into(),
         ..with(
             record(101, 10, None, &["n2"]),

@@ -6,7 +6,7 @@ mod fixtures;
 
 use fixtures::{at, device, event, key, open, record, waiting};
 use jobs::{
-    AccessLevel, AccountChange, Filter, Interval, ListPosition, Listed, Reader, Record,
+    AccessLevel, AccountChange, Filter, Interval, JobRecord, ListPosition, Listed, Reader,
     Registration, Registry, Role, Window,
 };
 use model::{DeviceId, Job, JobEvent, JobId, JobKey, JobState, Timestamp};
@@ -27,7 +27,7 @@ fn long() -> impl Strategy<Value = i64> {
     select(vec![0, 20, 64, 65, 300, 4096, 20_000, 70_000, 1_500_000, 5_000_000, 18_000_000])
 }
 
-fn a_record() -> impl Strategy<Value = Record> {
+fn a_record() -> impl Strategy<Value = JobRecord> {
     let who = (select(vec![None, Some(1000), Some(2000)]), 0..3_u8, 0..3_u8, 0..2_u8);
     let what = (0..5_u8, proptest::collection::btree_set(0_usize..4, 0..4));
     (1_i64..6, second(), long(), who, what).prop_map(
@@ -38,7 +38,7 @@ fn a_record() -> impl Strategy<Value = Record> {
             let mut given = record(id, start, stop, &nodes);
             // A waiting job, and one that was cancelled before its start, may already have nodes.
             match state {
-                0 => given = Record { nodes: given.nodes, ..waiting(id, start - 5) },
+                0 => given = JobRecord { nodes: given.nodes, ..waiting(id, start - 5) },
                 3 => given.start = None,
                 4 => given.state = JobState::Failed,
                 _ => {}
@@ -158,7 +158,7 @@ fn a_window() -> impl Strategy<Value = Window> {
 /// Creates a registry with these reports and two local jobs.
 fn filled(
     dir: &tempfile::TempDir,
-    given: &[Result<Record, JobEvent>],
+    given: &[Result<JobRecord, JobEvent>],
     members: AccessLevel,
 ) -> Registry {
     let registry = open(dir);

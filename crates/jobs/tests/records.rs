@@ -9,7 +9,8 @@ use fixtures::{
     waiting, with,
 };
 use jobs::{
-    Filter, IngestStats, JobName, Limits, Record, RecordUpdate, Registry, Resources, Users, Window,
+    Filter, IngestStats, JobName, JobRecord, Limits, RecordUpdate, Registry, Resources, Users,
+    Window,
 };
 use model::{ClusterId, JobFacts, JobId, JobKey, JobState};
 use proptest::prelude::*;
@@ -80,11 +81,11 @@ fn a_job_waits_runs_and_ends() {
     assert_eq!(shape(&registry, 7), [(JobState::Ended, Some(102), Some(300), queue(), places)]);
 
     // A late correction.
-    let failed = Record {
+    let failed = JobRecord {
         state: JobState::Failed,
         ..with(record(7, 90, Some(299), &["n1", "n2", "n3"]), exited(137))
     };
-    let failed = Record { submit: at(95), ..failed };
+    let failed = JobRecord { submit: at(95), ..failed };
     let stats = registry.ingest(&[failed], at(9000)).unwrap();
     assert_eq!(stats, IngestStats { changed: 1, ..IngestStats::default() });
     let places = ["n1 102-300", "n2 90-299", "n3 90-299"].map(str::to_owned).to_vec();
@@ -208,7 +209,7 @@ fn the_scheduler_names_the_user_and_without_it_the_node() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     registry.apply(&[event(7, "n1", 100, None)], at(101)).unwrap();
-    let without_user = Record {
+    let without_user = JobRecord {
         facts: JobFacts { user: None, ..record(7, 100, None, &["n1"]).facts },
         ..record(7, 100, None, &["n1"])
     };
@@ -229,12 +230,12 @@ fn impossible_values_are_rejected_and_long_ones_are_cut() {
     let dir = tempfile::tempdir().unwrap();
     let limits = Limits { records_max: 2, visits_per_job_max: 2, ..Limits::default() };
     let registry = Registry::open(&dir.path().join("r.sqlite"), limits, Users::default).unwrap();
-    let ingest = |record: Record| registry.ingest(&[record], at(1000)).unwrap();
+    let ingest = |record: JobRecord| registry.ingest(&[record], at(1000)).unwrap();
     let rejected = IngestStats { rejected: 1, ..IngestStats::default() };
     assert_eq!(ingest(record(1, -DAY, None, &[])), rejected);
     assert_eq!(ingest(record(1, 200_000, None, &[])), rejected);
     let local = JobKey { cluster: ClusterId::local(), id: JobId::new(1).unwrap() };
-    assert_eq!(ingest(Record { key: local, ..record(1, 100, None, &[]) }), rejected);
+    assert_eq!(ingest(JobRecord { key: local, ..record(1, 100, None, &[]) }), rejected);
     for seconds in [f64::NAN, f64::INFINITY, -1.0] {
         let used = Resources { cpu_seconds: Some(seconds), ..Resources::default() };
         assert_eq!(
@@ -264,22 +265,22 @@ fn impossible_values_are_rejected_and_long_ones_are_cut() {
 fn times_agree_with_the_state() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    let given = |record: Record, received| {
+    let given = |record: JobRecord, received| {
         registry.ingest(std::slice::from_ref(&record), at(received)).unwrap();
         let job = registry.job(&record.key).unwrap().unwrap();
         (job.start.map(seconds), job.stop.map(seconds))
     };
     // A scheduler's estimate of the start.
-    let guess = Record { start: Some(at(5000)), ..waiting(1, 95) };
+    let guess = JobRecord { start: Some(at(5000)), ..waiting(1, 95) };
     assert_eq!(given(guess, 100), (None, None));
-    let planned = Record { stop: Some(at(5000)), ..record(2, 100, None, &[]) };
+    let planned = JobRecord { stop: Some(at(5000)), ..record(2, 100, None, &[]) };
     assert_eq!(given(planned, 200), (Some(100), None));
-    let over = Record { stop: None, ..record(3, 100, Some(200), &[]) };
+    let over = JobRecord { stop: None, ..record(3, 100, Some(200), &[]) };
     assert_eq!(given(over.clone(), 300), (Some(100), Some(300)));
     assert_eq!(given(over, 400), (Some(100), Some(300)), "the first to say so counts");
     let backwards = record(4, 100, Some(50), &[]);
     assert_eq!(given(backwards, 300), (Some(100), Some(100)));
-    let never = Record { start: None, stop: Some(at(150)), ..record(5, 100, Some(150), &[]) };
+    let never = JobRecord { start: None, stop: Some(at(150)), ..record(5, 100, Some(150), &[]) };
     assert_eq!(given(never, 300), (None, Some(150)));
 }
 
@@ -322,7 +323,7 @@ fn a_job_is_reported_piece_by_piece() {
 fn an_arrays_own_number_stands_for_its_parts() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
-    let part = |id, index| Record {
+    let part = |id, index| JobRecord {
         display_id: format!("40_{index}").into(),
         ..with(
             record(id, 100, None, &["n1"]),
@@ -451,7 +452,7 @@ proptest! {
         let of = |(start, long, devices): &(i64, Option<i64>, usize)| {
             record(5, start * 20, long.map(|long| (start + long) * 20), named[*devices])
         };
-        let mut records: Vec<Record> = spans.iter().map(of).collect();
+        let mut records: Vec<JobRecord> = spans.iter().map(of).collect();
         // The last record of a submission counts.
         records.sort_by_key(|record| record.submit);
         records.dedup_by_key(|record| record.submit);

@@ -1,5 +1,5 @@
 //! Queries: each is one typed value, answered from the embedded store and the job registry. Plain values and
-//! iterators: no HTTP, no async runtime, no SQL.
+//! iterators: no HTTP, no async runtime, no SQL. Callers wait for a query's permit ([`ConcurrencyLimit`]) asynchronously.
 //!
 //! [`QueryEngine`] holds the store and the registry. [`QueryContext`] states the reader, the current time, and how to
 //! cancel.
@@ -21,11 +21,12 @@ mod ranges;
 mod reports;
 mod rows;
 
-pub use answers::get_metrics::{Answer, Format, GetMetrics};
+pub use answers::get_metrics::{AnswerPieces, Format, GetMetrics};
 pub use api::parse_zone;
 pub use common::error::QueryError;
 pub use common::time::parse_time;
 pub use engine::access_filter::NodeAccess;
+pub use engine::concurrency_limit::{ConcurrencyLimit, NoPermit, Permit};
 pub use engine::query_engine::{
     Cancel, QueryContext, QueryEngine, RangeQuery, Rate, ReadObserver, Settings,
 };

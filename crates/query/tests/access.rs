@@ -335,7 +335,7 @@ fn who_reads_everything_is_watched() {
     let watch: Arc<dyn ReadObserver> = Arc::<Visibility>::clone(&seen);
     let all = QueryContext { watch: Some(watch), ..as_reader(Reader::Everything) };
     let take_observed = || std::mem::take(&mut *seen.0.lock().unwrap());
-    engine.job_report(&"slurm:2".parse().unwrap(), &all).unwrap();
+    engine.job_report(&"slurm:2".parse().unwrap(), None, &all).unwrap();
     assert_eq!(take_observed(), ["names slurm:2 of Some(2000)"]);
     engine.jobs(&Filter::default(), &all).unwrap();
     assert_eq!(take_observed(), ["meets any"]);

@@ -89,7 +89,7 @@ fn a_job_is_reported_from_what_was_counted_for_it() {
     let lab = Lab::new();
     let job = measured_job(&lab);
     let engine = lab.engine(Settings::default());
-    let report = engine.job_report(&JobName::number(job.id), &all()).unwrap();
+    let report = engine.job_report(&JobName::number(job.id), None, &all()).unwrap();
     assert_eq!((report.job.state.as_str(), report.job.user.as_deref()), ("ended", Some("alice")));
     assert_eq!(
         (report.job.name.as_deref(), report.job.devices),
@@ -112,9 +112,9 @@ fn a_job_is_reported_from_what_was_counted_for_it() {
     assert_eq!(report.gaps[0].cause, "missed ticks");
 
     let denied =
-        engine.job_report(&JobName::number(job.id), &context(Reader::User(7))).unwrap_err();
+        engine.job_report(&JobName::number(job.id), None, &context(Reader::User(7))).unwrap_err();
     assert_eq!(denied.status(), 404, "as a job that does not exist");
-    let unknown = engine.job_report(&"55".parse().unwrap(), &all()).unwrap_err();
+    let unknown = engine.job_report(&"55".parse().unwrap(), None, &all()).unwrap_err();
     assert!(matches!(unknown, QueryError::UnknownJob(_)));
 }
 
@@ -134,7 +134,8 @@ fn only_the_newest_run_of_a_number_is_reported() {
     };
     lab.put(&[run(100.0, &[(150.0, 60.0), (199.0, 90.0)])]);
     lab.put(&[run(400.0, &[(450.0, 7.0), (499.0, 8.0)])]);
-    let report = lab.engine(Settings::default()).job_report(&"5".parse().unwrap(), &all()).unwrap();
+    let report =
+        lab.engine(Settings::default()).job_report(&"5".parse().unwrap(), None, &all()).unwrap();
     assert_eq!((report.totals.cpu_seconds, report.totals.wall_seconds), (Some(8.0), 100.0));
 }
 
@@ -390,7 +391,7 @@ fn of_a_number_that_was_given_again_each_user_reads_his_own_run() {
     let engine = lab.engine(Settings::default());
     let name = "9".parse().unwrap();
     let wall = |by: Option<f64>, reader| {
-        let report = engine.run_report(&name, by.map(at), &context(reader));
+        let report = engine.job_report(&name, by.map(at), &context(reader));
         let found = |report: api::JobReport| (report.job.uid, report.job.start.map(second));
         report.map(found).map_err(|error| error.status())
     };
@@ -405,7 +406,7 @@ fn of_a_number_that_was_given_again_each_user_reads_his_own_run() {
     assert_eq!(wall(Some(100.0), Reader::User(2000)), Err(404));
     // Every run visible to the reader, newest first, regardless of the requested run.
     let runs = |by: Option<f64>, reader| {
-        let report = engine.run_report(&name, by.map(at), &context(reader)).unwrap();
+        let report = engine.job_report(&name, by.map(at), &context(reader)).unwrap();
         let time = |at: Option<f64>| at.map(self::second);
         let found = |run: api::Run| (time(run.start), time(run.stop), run.state);
         report.runs.into_iter().map(found).collect::<Vec<_>>()

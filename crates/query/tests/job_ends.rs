@@ -2,7 +2,7 @@
 
 mod lab;
 
-use jobs::{Filter, JobName, Reader, Record, Registration};
+use jobs::{Filter, JobName, JobRecord, Reader, Registration};
 use lab::{DAY, Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, JobKey, JobState, Kind, Origin, Timestamp};
 use query::{QueryContext, Settings};
@@ -26,10 +26,10 @@ fn a_run_has_no_sample_of_the_runs_before_and_after_it() {
     let lab = Lab::new();
     let job = key("slurm", 5);
     let times = [(1000.0, 1004.0), (1004.5, 1008.0)];
-    let records = times.map(|(start, stop)| Record {
+    let records = times.map(|(start, stop)| JobRecord {
         start: Some(at(start)),
         stop: Some(at(stop)),
-        ..Record::new(job.clone(), at(start), JobState::Ended)
+        ..JobRecord::new(job.clone(), at(start), JobState::Ended)
     });
     lab.registry.ingest(&records, at(7200.0)).unwrap();
     for (start, stop) in times {
@@ -52,7 +52,7 @@ fn a_run_has_no_sample_of_the_runs_before_and_after_it() {
     ]);
     let engine = lab.engine(Settings::default());
     let used = |by: f64| {
-        let report = engine.run_report(&"5".parse().unwrap(), Some(at(by)), &all()).unwrap();
+        let report = engine.job_report(&"5".parse().unwrap(), Some(at(by)), &all()).unwrap();
         (report.runs.len(), report.totals.cpu_seconds, report.totals.memory_peak_bytes)
     };
     assert_eq!(used(1000.0), (2, Some(4.0), Some(9.0)));
@@ -87,7 +87,8 @@ fn totals_state_their_origins_and_the_nodes_that_they_cover() {
         // Without a previous reading and a start, the growth is unknown.
         TestSeries { start: None, ..found("n2", "cgroup_oom_kills_total", &[(130.0, 2.0)]) },
     ]);
-    let report = lab.engine(Settings::default()).job_report(&"5".parse().unwrap(), &all()).unwrap();
+    let report =
+        lab.engine(Settings::default()).job_report(&"5".parse().unwrap(), None, &all()).unwrap();
     assert_eq!(report.totals.cpu_seconds, Some(67.0));
     let origin = |name: &str| report.origins.iter().find(|one| one.total == name).unwrap();
     assert_eq!(origin("cpu_seconds").origins, ["cgroup", "exits"]);
@@ -143,7 +144,7 @@ fn totals_of_a_job_that_outlives_its_agent_are_lower_bounds() {
         detail: "".into(),
     });
     let engine = lab.engine(Settings::default());
-    let report = engine.job_report(&"5".parse().unwrap(), &all()).unwrap();
+    let report = engine.job_report(&"5".parse().unwrap(), None, &all()).unwrap();
     let note = |report: &api::JobReport, total: &str| {
         let origin = report.origins.iter().find(|origin| origin.total == total);
         origin.and_then(|origin| origin.note.clone())
@@ -151,7 +152,7 @@ fn totals_of_a_job_that_outlives_its_agent_are_lower_bounds() {
     let down = Some("at least: no agent ran for 54 s".to_owned());
     assert_eq!((note(&report, "cpu_seconds"), note(&report, "wall_seconds")), (down.clone(), down));
     assert_eq!(report.totals.unread_seconds, Some(54.0));
-    let report = engine.job_report(&"6".parse().unwrap(), &all()).unwrap();
+    let report = engine.job_report(&"6".parse().unwrap(), None, &all()).unwrap();
     assert_eq!((note(&report, "cpu_seconds"), report.totals.unread_seconds), (None, None));
     let listed = engine.jobs_with_usage(&Filter::default(), &all()).unwrap();
     let bounds = |id| {
@@ -222,7 +223,7 @@ fn local_jobs_without_a_sign_of_life_end_with_the_last_one() {
     let wanted = [(silent.clone(), at(300.0)), (empty, at(400.0)), (never, at(103.0))];
     assert_eq!(ended, wanted);
     assert_eq!(engine.end_silent_jobs(minutes(30), at(7200.0)).unwrap(), []);
-    let report = |key: &JobKey| engine.job_report(&JobName::number(key.id), &all()).unwrap();
+    let report = |key: &JobKey| engine.job_report(&JobName::number(key.id), None, &all()).unwrap();
     let job = report(&silent).job;
     assert_eq!((&*job.state, job.state_word.as_deref()), ("ended", Some("NO SIGN OF LIFE")));
     assert_eq!(job.stop.map(second), Some(300.0));
@@ -257,7 +258,8 @@ fn the_mean_of_a_gauge_holds_its_last_value_until_the_last_process_ended() {
         gauge("n2", "cgroup_memory_file_bytes", &[(100.0, 0.0), (101.0, 100.0), (102.0, 0.0)]),
         gauge("n2", "cgroup_tasks", &[(100.0, 0.0), (102.0, 3.0)]),
     ]);
-    let report = lab.engine(Settings::default()).job_report(&"5".parse().unwrap(), &all()).unwrap();
+    let report =
+        lab.engine(Settings::default()).job_report(&"5".parse().unwrap(), None, &all()).unwrap();
     let average =
         |name: &str| report.metrics.iter().find(|line| line.metric == name).unwrap().average;
     assert_eq!(average("cgroup_memory_bytes"), Some(200.0));
@@ -284,7 +286,8 @@ fn a_gauge_that_was_read_only_after_the_last_process_has_no_value_of_the_job() {
         gauge("cgroup_tasks", &[(101.875, 0.0)]),
         gauge("taskstats_hiwater_rss_bytes", &[(101.875, 32.0)]),
     ]);
-    let report = lab.engine(Settings::default()).job_report(&"5".parse().unwrap(), &all()).unwrap();
+    let report =
+        lab.engine(Settings::default()).job_report(&"5".parse().unwrap(), None, &all()).unwrap();
     let line = |name: &str| {
         let line = report.metrics.iter().find(|line| line.metric == name).unwrap();
         (line.average, line.max)

@@ -130,7 +130,7 @@ fn a_job_that_waits_has_a_report_and_no_rows() {
     assert_eq!((get(&lab, "7"), by_job(&lab, &job)), (counts(&[]), counts(&[])));
     let engine = lab.engine(Settings::default());
     let name: JobName = "7".parse().unwrap();
-    let report = engine.job_report(&name, &context()).unwrap();
+    let report = engine.job_report(&name, None, &context()).unwrap();
     assert_eq!((report.job.state.as_str(), report.job.start), ("waiting", None));
     assert_eq!((report.totals.wall_seconds, report.allocations.len()), (0.0, 0));
 }

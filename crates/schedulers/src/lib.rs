@@ -1,4 +1,4 @@
-//! Clients for schedulers. Each polls its scheduler with few calls and returns [`jobs::Record`]s.
+//! Clients for schedulers. Each polls its scheduler with few calls and returns [`jobs::JobRecord`]s.
 
 mod error;
 mod http;

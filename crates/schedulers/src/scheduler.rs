@@ -2,14 +2,14 @@
 
 use crate::SchedulerError;
 use async_trait::async_trait;
-use jobs::Record;
+use jobs::JobRecord;
 use model::{ClusterId, Timestamp};
 
 /// The result of one round of calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
     /// Jobs that are new or changed since the previous round. Some may be repeated.
-    pub records: Vec<Record>,
+    pub records: Vec<JobRecord>,
     /// Whether more jobs wait, so that the next round should follow at once.
     pub has_more: bool,
     /// What could not be read as a job, one message each, up to a bounded number.

@@ -31,7 +31,7 @@ use answer::Answer;
 use async_trait::async_trait;
 use client::SlurmClient;
 use job_cache::{JobCache, Reporter};
-use jobs::Record;
+use jobs::JobRecord;
 use model::{ClusterId, Timestamp};
 use parsed_job::{ParseErrors, ParsedJob};
 use std::time::Duration;
@@ -208,7 +208,7 @@ impl Scheduler for Slurm {
 /// What a round gathers. If a job appears twice, the later record is valid.
 #[derive(Debug, Default)]
 struct Changed {
-    records: Vec<Record>,
+    records: Vec<JobRecord>,
     has_more: bool,
     parse_errors: ParseErrors,
 }

@@ -20,12 +20,12 @@ use crate::schedulers::scheduler_poller::PollStatus;
 use axum::body::Body;
 use axum::http::request::Parts;
 use config::{AccessSettings, PromotionSettings};
-use control::{OnDemand, RuleEvaluator};
+use control::{NodeSettingsCache, RuleEvaluator};
 use jobs::{IngestStats, Reader, RecordUpdate, Registry, RegistryError};
 use model::Timestamp;
 use parking_lot::RwLock;
-use query::{QueryContext, QueryEngine};
-use sql::{Sql, Turns};
+use query::{ConcurrencyLimit, QueryContext, QueryEngine};
+use sql::Sql;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -33,7 +33,7 @@ use store::Store;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-/// Longest wait for a turn at the registry.
+/// Longest wait for a change of the registry.
 const REGISTRY_WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// State shared by all requests.
@@ -45,10 +45,10 @@ pub(crate) struct App {
     pub(crate) store: Arc<Store>,
     pub(crate) registry: Arc<Registry>,
     /// Limits the concurrent changes of the registry; each occupies a thread that may wait for the disk.
-    pub(crate) registry_turns: Turns,
+    pub(crate) registry_changes: ConcurrencyLimit,
     /// Limits the concurrent reads of the registry outside queries.
     pub(crate) registry_reads: Arc<Semaphore>,
-    pub(crate) on_demand: OnDemand,
+    pub(crate) on_demand: NodeSettingsCache,
     /// Running value rules.
     pub(crate) rule_evaluator: RuleEvaluator,
     pub(crate) promotions: PromotionSettings,
@@ -68,8 +68,8 @@ pub(crate) struct App {
     pub(crate) unsent_answers: LimitPerKey<Arc<str>>,
     /// Whether large answers were built since the heap last returned unused memory.
     pub(crate) had_large_answers: AtomicBool,
-    /// Turns of the responses that are compressed.
-    pub(crate) compressing: Arc<Turns>,
+    /// Limits the responses that are compressed at once.
+    pub(crate) compressing: Arc<ConcurrencyLimit>,
     pub(crate) node_jobs: NodeJobsCache,
     /// Status of each scheduler's poller.
     pub(crate) schedulers: Vec<Arc<PollStatus>>,
@@ -137,7 +137,7 @@ impl App {
     /// Runs `work` with the registry on a thread that may wait for the disk. Work that has begun runs to its
     /// end, even if the client disconnects.
     ///
-    /// The registry has one writer at a time. One caller takes half of the turns at most, so that others wait
+    /// The registry has one writer at a time. One caller takes half of the permits at most, so that others wait
     /// for the changes in progress and not for all that this caller has sent.
     pub(crate) async fn change_registry<T: Send + 'static>(
         self: &Arc<Self>,
@@ -145,12 +145,12 @@ impl App {
         work: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, HttpError> {
         // The time is long enough for every client's own limit.
-        let turn = self
-            .registry_turns
-            .take(&caller, REGISTRY_WAIT_MAX)
+        let permit = self
+            .registry_changes
+            .acquire(&caller, REGISTRY_WAIT_MAX)
             .await
             .map_err(|_| HttpError::busy("the registry of jobs is busy; retry in a moment"))?;
-        self.on_thread(turn, work).await
+        self.on_thread(permit, work).await
     }
 
     /// Like [`Self::with_registry`], for work that changes nothing. It does not wait for the writer.
@@ -158,20 +158,20 @@ impl App {
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, HttpError> {
-        let turn = Arc::clone(&self.registry_reads).acquire_owned().await;
-        self.on_thread(turn.map_err(|error| HttpError::fault(&error))?, work).await
+        let permit = Arc::clone(&self.registry_reads).acquire_owned().await;
+        self.on_thread(permit.map_err(|error| HttpError::fault(&error))?, work).await
     }
 
-    /// Runs `work` on a thread that may wait for the disk, and then gives the turn back.
+    /// Runs `work` on a thread that may wait for the disk, and then releases the permit.
     async fn on_thread<T: Send + 'static>(
         self: &Arc<Self>,
-        turn: impl Send + 'static,
+        permit: impl Send + 'static,
         work: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Result<T, HttpError> {
         let app = Arc::clone(self);
         let done = tokio::task::spawn_blocking(move || {
             let done = work(&app);
-            drop(turn);
+            drop(permit);
             done
         });
         done.await.map_err(|error| HttpError::fault(&error))

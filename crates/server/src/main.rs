@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use clap::ArgMatches;
-use config::{ConfigErrors, Given, Loaded, Origin, ServerConfig, Values, paths};
+use config::{ConfigErrors, ConfigInputs, Loaded, ServerConfig, ValueOrigin, Values, paths};
 use server::{Limits, RuntimeFile, Server, Settings};
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -58,7 +58,7 @@ fn environment(name: &str) -> Option<String> {
 fn load(matches: &ArgMatches) -> Result<Loaded<ServerConfig>, ConfigErrors> {
     let settings = config::server_settings();
     let flags = config::given(&settings, matches, "server", paths::SERVER_FILE, &environment);
-    let given = Given { file: flags.file, environment: &environment, flags: flags.flags };
+    let given = ConfigInputs { file: flags.file, environment: &environment, flags: flags.flags };
     config::load_server(&given)
 }
 
@@ -91,7 +91,7 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
     let data = paths::store_dir(loaded.config.keep.data.as_deref(), root, &environment)
         .map_err(anyhow::Error::msg)?;
     let listen_given =
-        loaded.values().raw("listen").is_some_and(|(_, origin)| *origin != Origin::Default);
+        loaded.values().raw("listen").is_some_and(|(_, origin)| *origin != ValueOrigin::Default);
     let config = &loaded.config;
     let passed =
         kernel::inherited::listener().context("taking the socket of the service manager")?;

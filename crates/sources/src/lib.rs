@@ -14,7 +14,8 @@ pub use list::SOURCES;
 pub use source::error::SourceError;
 pub use source::options::{OptionError, Options};
 pub use source::sink::{
-    Mark, MetricRef, Of, PartState, RingLimits, SERIES_PER_SOURCE_MAX, Sink, SinkCounts,
+    MetricRef, PartState, RingLimits, SERIES_PER_SOURCE_MAX, SampleWriter, Sink, SinkCounts,
+    SinkPosition,
 };
-pub use source::spec::{Context, Every, IdleQueues, Open, Source, SourceSpec};
+pub use source::spec::{Context, Every, IdleQueues, Open, RunSamples, Source, SourceSpec};
 pub use source::value_bounds::ValueBounds;

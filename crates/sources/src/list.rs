@@ -1,7 +1,6 @@
 //! Every source, one file each in `list/`. To add one: write `list/<name>.rs`, add its word below.
 
-use crate::{Options, SourceSpec};
-use kernel::Root;
+use crate::SourceSpec;
 
 macro_rules! sources {
     ($($name:ident),* $(,)?) => {
@@ -48,16 +47,6 @@ sources! {
     resctrl,
     ipmi,
     exec,
-}
-
-/// Errors in a source's options that depend on this machine: the option, and the error. The values are already
-/// well-formed. Starts and counts nothing.
-pub fn check(spec: &SourceSpec, root: &Root, options: &Options) -> Vec<(&'static str, String)> {
-    match spec.name {
-        "exec" => exec::check(root, options),
-        "perf" => perf::check(root, options),
-        _ => Vec::new(),
-    }
 }
 
 /// The source with this name.

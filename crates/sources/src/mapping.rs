@@ -1,21 +1,35 @@
 //! Mapping to other programs: every metric of Colmet, and every sensor of FrUCToSA by field of
-//! psutil, with the formula over our metrics. `docs/reference/mapping.md` is generated from it, and the
-//! comparison test with psutil computes its values by the formulas of that page.
+//! psutil, with the formula over our metrics. The tables are data. `docs/reference/mapping.md` is generated from
+//! them, and the comparison test with psutil computes its values by the formulas of that page.
 
 mod colmet;
+mod formula;
 mod fructosa;
 
-use std::fmt::Write as _;
+pub use formula::Formula;
+
+use std::fmt::{self, Write as _};
 
 /// A group of names of another program.
 #[derive(Debug)]
 pub struct Group {
     /// The other program's name for the group: a record, a sensor.
     pub name: &'static str,
+    /// The series that count.
+    pub scope: Scope,
     /// Note about the whole group.
     pub note: &'static str,
     /// Each name once, in the other program's order.
     pub rows: &'static [Row],
+}
+
+/// The series that a group's values are computed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// One value per job, from its own series.
+    Job,
+    /// One value per node.
+    Node,
 }
 
 /// A name of another program.
@@ -31,20 +45,29 @@ pub struct Row {
 #[derive(Debug)]
 pub enum Ours {
     /// The formula's value.
-    Is(&'static str),
+    Is(Formula),
     /// The formula's value, with each counter replaced by its growth between two readings.
-    Grows(&'static str),
+    Grows(Formula),
     /// A label of a metric's series: metric, label.
     Label(&'static str, &'static str),
+    /// The row of `list` that the other program's options name at this position, from 1.
+    Position {
+        /// The names that may be listed.
+        list: &'static Group,
+        /// Position in the options.
+        position: u8,
+    },
+    /// The jobs on the node: the server's allocations.
+    JobsOfNode,
     /// No equivalent, and the reason.
     Not(&'static str),
 }
 
-const fn is(theirs: &'static str, formula: &'static str) -> Row {
+const fn is(theirs: &'static str, formula: Formula) -> Row {
     Row { theirs, ours: Ours::Is(formula) }
 }
 
-const fn grows(theirs: &'static str, formula: &'static str) -> Row {
+const fn grows(theirs: &'static str, formula: Formula) -> Row {
     Row { theirs, ours: Ours::Grows(formula) }
 }
 
@@ -56,31 +79,20 @@ const fn not(theirs: &'static str, why: &'static str) -> Row {
     Row { theirs, ours: Ours::Not(why) }
 }
 
-impl Ours {
-    /// The metrics in the formula.
-    pub fn metrics(&self) -> Vec<&'static str> {
+/// As the page shows it.
+impl fmt::Display for Ours {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Is(formula) | Self::Grows(formula) => names(formula).collect(),
-            Self::Label(metric, _) => vec![*metric],
-            Self::Not(_) => Vec::new(),
+            Self::Is(formula) => write!(f, "`{formula}`"),
+            Self::Grows(formula) => write!(f, "growth: `{formula}`"),
+            Self::Label(metric, label) => write!(f, "label `{label}` of `{metric}`"),
+            Self::Position { list, position } => {
+                write!(f, "event {position} of its `--perfhw-list`: see {}", list.name)
+            }
+            Self::JobsOfNode => f.write_str("jobs of the node at any time: table `allocations`"),
+            Self::Not(why) => write!(f, "nothing: {why}"),
         }
     }
-
-    fn shown(&self) -> String {
-        match self {
-            Self::Is(formula) => format!("`{formula}`"),
-            Self::Grows(formula) => format!("growth: `{formula}`"),
-            Self::Label(metric, label) => format!("label `{label}` of `{metric}`"),
-            Self::Not(why) => format!("nothing: {why}"),
-        }
-    }
-}
-
-/// The metrics in a formula: words that are neither numbers nor within braces.
-fn names(formula: &'static str) -> impl Iterator<Item = &'static str> {
-    let outside = formula.split(['{', '}']).step_by(2);
-    let words = outside.flat_map(|part| part.split([' ', '(', ')']));
-    words.filter(|word| word.starts_with(|c: char| c.is_ascii_lowercase()))
 }
 
 /// The programs and their groups.
@@ -91,10 +103,10 @@ pub fn programs() -> [(&'static str, &'static [&'static Group]); 2] {
 /// The reference page.
 pub fn reference() -> String {
     let mut page = String::from(
-                "# Mapping to other programs
+        "# Mapping to other programs
 
-        Every metric of Colmet (0.6.10, and the keys of its Rust nodes) and every sensor of FrUCToSA with the fields of psutil,
-        and the formula that computes its value here. Generated from `crates/sources/src/mapping` by `make docs`.
+Every metric of Colmet (0.6.10, and the keys of its Rust nodes) and every sensor of FrUCToSA with the fields of psutil,
+and the formula that computes its value here. Generated from `crates/sources/src/mapping` by `make docs`.
 
 A formula contains our metrics, numbers, `+ - * /` and parentheses. A metric means the sum of its series; `{label=\"value\"}`
 selects the series with this label. For a job, only its own series count. After `growth:` each counter means its growth
@@ -105,14 +117,14 @@ between two readings. `tests/node/sensors.rs` uses the formulas of this page to 
         // Writing into a `String` cannot fail.
         write!(page, "\n## {program}\n").ok();
         for group in groups {
-            write!(
-                page,
-                "\n### {}\n\n{}\n\n| theirs | ours |\n|---|---|\n",
-                group.name, group.note
-            )
-            .ok();
-            for Row { theirs, ours } in group.rows {
-                writeln!(page, "| `{theirs}` | {} |", ours.shown()).ok();
+            let Group { name, scope, note, rows } = group;
+            let scope = match scope {
+                Scope::Job => "Per job.",
+                Scope::Node => "Per node.",
+            };
+            write!(page, "\n### {name}\n\n{scope} {note}\n\n| theirs | ours |\n|---|---|\n").ok();
+            for Row { theirs, ours } in *rows {
+                writeln!(page, "| `{theirs}` | {ours} |").ok();
             }
         }
     }
@@ -135,8 +147,16 @@ mod tests {
         let known: BTreeSet<&str> =
             SOURCES.iter().flat_map(|spec| spec.metrics).map(|metric| &*metric.name).collect();
         for (group, row) in rows() {
-            let metrics = row.ours.metrics();
-            assert!(!metrics.is_empty() || matches!(row.ours, Ours::Not(why) if !why.is_empty()));
+            let metrics = match &row.ours {
+                Ours::Is(formula) | Ours::Grows(formula) => formula.metrics(),
+                Ours::Label(metric, _) => vec![*metric],
+                Ours::Position { .. } | Ours::JobsOfNode => continue,
+                Ours::Not(why) => {
+                    assert!(!why.is_empty());
+                    continue;
+                }
+            };
+            assert!(!metrics.is_empty());
             for metric in metrics {
                 assert!(known.contains(metric), "{} {}: {metric}", group.name, row.theirs);
             }
@@ -153,12 +173,5 @@ mod tests {
                 assert_eq!(names.len(), group.rows.len(), "{}", group.name);
             }
         }
-    }
-
-    #[test]
-    fn metrics_of_a_formula() {
-        let of = |formula| names(formula).collect::<Vec<_>>();
-        assert_eq!(of("100 * (a_b - c{cpu=\"N\"}) / d"), ["a_b", "c", "d"]);
-        assert_eq!(of("7"), [""; 0]);
     }
 }

@@ -8,8 +8,8 @@ mod common;
 mod functions;
 mod statements;
 
-pub use common::concurrency_limit::{Limit, Load, NoTurn, Turn, Turns};
 pub use common::error::SqlError;
+pub use common::statement_limits::{Limit, Load};
 pub use datafusion::arrow;
 pub use functions::instants::Zone;
 pub use statements::engine::{Limits, Piece, Sql, SqlRows};

@@ -6,7 +6,7 @@
 mod lab;
 mod run_sql;
 
-use jobs::{NodeShare, Reader, Record};
+use jobs::{JobRecord, NodeShare, Reader};
 use lab::{Lab, TestSeries, at, key};
 use model::{Cause, DeviceId, Gap, JobState, Kind, Origin, Unit};
 use query::Settings;
@@ -186,13 +186,13 @@ async fn an_allocation_shows_the_jobs_share_of_the_device() {
         gpu_list: Box::default(),
         memory_bytes,
     };
-    let record = Record {
+    let record = JobRecord {
         start: Some(at(7.0)),
         nodes: vec![
             share("n1", Some(16), Some(2), Some(1 << 36)),
             share("n2", Some(8), None, Some(u64::MAX)),
         ],
-        ..Record::new(key("slurm", 8), at(6.0), JobState::Running)
+        ..JobRecord::new(key("slurm", 8), at(6.0), JobState::Running)
     };
     lab.registry.ingest(&[record], at(30.0)).unwrap();
     let sql = engine(&lab, Limits::default());

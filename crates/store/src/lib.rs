@@ -41,7 +41,9 @@ pub use maintenance::archive::check_archive;
 pub use scan::by_series::Scan;
 pub use scan::rollup_scan::{WindowScan, Windows};
 pub use senders::registry::RUNS_DIVISOR;
-pub use settings::{ArchiveSettings, Clock, DeclaredMetrics, Keep, RunMetrics, Settings};
+pub use settings::{
+    ArchiveSettings, Clock, DeclaredMetrics, RetentionLimits, RunMetrics, Settings,
+};
 pub use snapshot::{ByTime, Snapshot};
 pub use state::select::{JobSelector, LabelMatch, Selector};
 pub use store::Store;

@@ -10,14 +10,14 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Retention by age and size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
+pub struct RetentionLimits {
     /// Most bytes on disk; the oldest are deleted first.
     pub bytes_max: u64,
     /// Older data is deleted.
     pub age_us: i64,
 }
 
-impl Keep {
+impl RetentionLimits {
     /// Unlimited.
     pub const ALL: Self = Self { bytes_max: u64::MAX, age_us: i64::MAX };
 }
@@ -29,7 +29,7 @@ pub struct ArchiveSettings {
     /// The directory. It must exist, and belongs to this store alone.
     pub dir: PathBuf,
     /// Retention in it.
-    pub keep: Keep,
+    pub keep: RetentionLimits,
 }
 
 /// The metrics of the program's own sources, with their meaning: no sender can change it.
@@ -151,11 +151,11 @@ pub struct Settings {
     pub settle_step_us: i64,
     /// Retention of samples. Beyond the size limit, samples are deleted before they are
     /// [`Self::settle_after_us`] old, except those of the last hours.
-    pub keep_samples: Keep,
+    pub keep_samples: RetentionLimits,
     /// Receives these samples instead of their deletion.
     pub archive: Option<ArchiveSettings>,
     /// Retention of rollups, for each length of window ([`crate::Store::WINDOWS_US`]).
-    pub keep_rollups: [Keep; 2],
+    pub keep_rollups: [RetentionLimits; 2],
     /// Whether the store maintains its blocks by itself; otherwise only [`crate::Store::maintain`] does.
     pub background_maintenance: bool,
     /// Rows of a block's row group.
@@ -195,9 +195,9 @@ impl Default for Settings {
             block_bytes_max: 512 << 20,
             settle_after_us: 7 * DAY,
             settle_step_us: DAY,
-            keep_samples: Keep::ALL,
+            keep_samples: RetentionLimits::ALL,
             archive: None,
-            keep_rollups: [Keep::ALL; 2],
+            keep_rollups: [RetentionLimits::ALL; 2],
             background_maintenance: true,
             row_group_rows: 256 << 10,
             page_rows: 4 << 10,

@@ -156,7 +156,7 @@ mod tests {
             now: Timestamp(1_767_706_500_000_000),
             generation: u64::MAX >> 1,
             rejected: vec![rejection("`remote.time_max` is 1m")],
-            sources: vec![SourceStatus { source, state: SourceState::Slowed, reason }],
+            sources: vec![SourceStatus { source, state: SourceState::Throttled, reason }],
             unread: UnreadReason::ALL.iter().copied().map(unread).collect(),
             wait_us: 5_000_000,
             stops: true,

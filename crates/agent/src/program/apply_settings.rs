@@ -102,13 +102,13 @@ fn rejection(setting: &str, reason: &dyn std::fmt::Display) -> Rejection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::{ConfigFile, Given};
+    use config::{ConfigFile, ConfigInputs};
     use model::setting::{FlushRequest, Kind, Override, SettingValue, show_bytes, show_duration};
     use std::time::Duration;
 
     fn config(allow: &str) -> AgentConfig {
         let flags = vec![("remote.allow".to_owned(), config::Raw::One(allow.to_owned()))];
-        let given = Given { file: ConfigFile::None, environment: &|_| None, flags };
+        let given = ConfigInputs { file: ConfigFile::None, environment: &|_| None, flags };
         crate::reading::plan::load(&given).unwrap().config
     }
 

@@ -52,9 +52,10 @@ pub(crate) static SPEC: SourceSpec = SourceSpec {
         &REJECTED_BY_SERVER,
         &STATES_REJECTED,
     ],
-    sane: &[],
-    options: &[],
     open,
+    // The tick takes the metrics directly.
+    may_burst: false,
+    ..SourceSpec::DEFAULT
 };
 
 const STEPS_US: u32 = 1_000_000;

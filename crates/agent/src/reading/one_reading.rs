@@ -6,7 +6,9 @@ use cgroups::Jobs;
 use delivery::Clock;
 use kernel::Root;
 use model::{JobKey, Metric, Timestamp};
-use sources::{Context, Mark, Open, Options, RingLimits, Sink, Source, SourceError, SourceSpec};
+use sources::{
+    Context, Open, Options, RingLimits, Sink, SinkPosition, Source, SourceError, SourceSpec,
+};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -70,7 +72,7 @@ pub(crate) struct Read {
     /// Timestamp of its samples.
     pub(crate) at: Timestamp,
     /// Position of the sink before the reading.
-    pub(crate) mark: Mark,
+    pub(crate) mark: SinkPosition,
     pub(crate) samples: usize,
     pub(crate) late_us: i64,
     pub(crate) steady_us: i64,

@@ -3,8 +3,8 @@
 use crate::reading::agent_metrics;
 use cgroups::{LayoutConfig, Pattern};
 use config::{
-    AgentConfig, ConfigError, ConfigErrors, FlushOn, Given, Loaded, MetricPattern, PartialConfig,
-    RemoteChange, SourceChange, SourceConfig, SourceSettings,
+    AgentConfig, ConfigError, ConfigErrors, ConfigInputs, FlushOn, Loaded, MetricPattern,
+    PartialConfig, RemoteChange, SourceChange, SourceConfig, SourceSettings,
 };
 use kernel::Root;
 use model::{ClusterId, Metric, nearest};
@@ -90,12 +90,12 @@ pub fn source_settings() -> Vec<SourceSettings> {
 ///
 /// # Errors
 /// Lists all errors of the configuration.
-pub fn load(given: &Given<'_>) -> Result<Loaded<AgentConfig>, ConfigErrors> {
+pub fn load(given: &ConfigInputs<'_>) -> Result<Loaded<AgentConfig>, ConfigErrors> {
     read(given).complete()
 }
 
 /// Reads a configuration like `load`, and also returns one with errors.
-pub fn read(given: &Given<'_>) -> PartialConfig<AgentConfig> {
+pub fn read(given: &ConfigInputs<'_>) -> PartialConfig<AgentConfig> {
     let mut partly = config::read_agent(given, &source_settings());
     let PartialConfig { loaded: Some(loaded), errors } = &mut partly else { return partly };
     if let Err(error) = discovery(&loaded.config) {
@@ -105,7 +105,7 @@ pub fn read(given: &Given<'_>) -> PartialConfig<AgentConfig> {
         errors.push(loaded.values().error("burst.sources", &error));
     }
     if let Err(error) = plan(&loaded.config, None) {
-        errors.push(ConfigError { place: config::Origin::Default, what: error });
+        errors.push(ConfigError { place: config::ValueOrigin::Default, what: error });
     }
     partly
 }
@@ -122,7 +122,7 @@ pub fn check_here(loaded: &Loaded<AgentConfig>, root: &Root) -> Result<(), Confi
         let Some(Ok(options)) = source.map(|it| options(spec, it, &SourceChange::default())) else {
             continue;
         };
-        for (option, what) in sources::list::check(spec, root, &options) {
+        for (option, what) in (spec.check)(root, &options) {
             let key = format!("sources.{}.{option}", spec.name);
             errors.push(loaded.values().error(&key, &format!("`{key}`: {what}")));
         }
@@ -212,10 +212,9 @@ fn burst(name: &str, config: &AgentConfig, change: Option<&RemoteChange>) -> Opt
     Some(BurstPlan { keep: RingLimits { time, period, bytes_max }, flush_on })
 }
 
-/// Returns whether a source may have a burst. Sources that report some data only once may not, nor those that query
-/// another program or computer.
+/// Returns whether the source with this name may have a burst.
 pub fn may_burst(source: &str) -> bool {
-    !matches!(source, "agent" | "exec" | "ipmi" | "process" | "taskstats")
+    sources().find(|spec| spec.name == source).is_none_or(|spec| spec.may_burst)
 }
 
 /// Checks the burst settings of the node's own file.
@@ -282,7 +281,7 @@ mod tests {
         let file = dir.path().join("agent.toml");
         std::fs::write(&file, text).unwrap();
         let file = ConfigFile::Given(file);
-        load(&Given { file, environment: &|_| None, flags: Vec::new() }).unwrap().config
+        load(&ConfigInputs { file, environment: &|_| None, flags: Vec::new() }).unwrap().config
     }
 
     fn of(plan: &Plan, name: &str) -> SourcePlan {
@@ -386,7 +385,7 @@ mod tests {
             let file = dir.path().join("agent.toml");
             std::fs::write(&file, format!("[burst]\nsources = [{names}]\n")).unwrap();
             let file = ConfigFile::Given(file);
-            let given = Given { file, environment: &|_| None, flags: Vec::new() };
+            let given = ConfigInputs { file, environment: &|_| None, flags: Vec::new() };
             let error = load(&given).unwrap_err().to_string();
             assert!(error.contains(part) && error.contains("agent.toml:2:"), "{error}");
         }

@@ -27,7 +27,7 @@ pub(crate) fn unread(config: &AgentConfig, change: Option<&RemoteChange>) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::{ConfigFile, Given, Promotion, SourceChange};
+    use config::{ConfigFile, ConfigInputs, Promotion, SourceChange};
     use model::Timestamp;
 
     #[test]
@@ -38,7 +38,7 @@ mod tests {
                     [sources.uptime]\noptional = [\"uptime_idle.*\", \"x\"]\n[sources.vmstat]\noptional = true\n";
         std::fs::write(&file, text).unwrap();
         let file = ConfigFile::Given(file);
-        let given = Given { file, environment: &|_| None, flags: Vec::new() };
+        let given = ConfigInputs { file, environment: &|_| None, flags: Vec::new() };
         let config = crate::reading::plan::load(&given).unwrap().config;
         let lines_of = |change| {
             let line = |it: UnreadSource| {
@@ -76,7 +76,8 @@ mod tests {
 
     #[test]
     fn by_default_all_is_read() {
-        let given = Given { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
+        let given =
+            ConfigInputs { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
         assert_eq!(unread(&crate::reading::plan::load(&given).unwrap().config, None), []);
     }
 }

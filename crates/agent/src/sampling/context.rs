@@ -9,7 +9,7 @@ use crate::reading::machine::{device_of, machine, recorded};
 use crate::reading::plan::{Plan, discovery};
 use crate::sampling::sampler::Sampler;
 use config::AgentConfig;
-use delivery::{Clock, Counters, Outlet, PendingEvents, Printer, Sealer, draw_boot};
+use delivery::{BatchOutput, Clock, Counters, PendingEvents, Printer, Sealer, draw_boot};
 use kernel::Root;
 use model::{Boot, DeviceId, Origin};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl AgentContext {
         config: &AgentConfig,
         clock: Arc<dyn Clock>,
         plan: &Plan,
-        outlet: Box<dyn Outlet>,
+        outlet: Box<dyn BatchOutput>,
         known: (Directories, Sightings),
     ) -> Result<Sampler, StartError> {
         let now = clock.wall();

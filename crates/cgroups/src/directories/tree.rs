@@ -6,7 +6,7 @@
 
 use crate::directories::facts::{Fact, Facts};
 use crate::directories::paths::{PathStack, join};
-use crate::layout::{DEPTH_MAX, LayoutRoot, Step};
+use crate::layout::{DEPTH_MAX, DirectoryKind, LayoutRoot};
 use crate::{Counts, Mount, RejectionReason};
 use kernel::inotify::{Inotify, Watch};
 use kernel::{NodeKind, Root};
@@ -355,14 +355,14 @@ pub(crate) fn judge(places: &[LayoutRoot], parts: &[&str]) -> Option<DirectoryCl
     let mut what = DirectoryClass::default();
     for place in places {
         match place.step(parts) {
-            Step::No => continue,
-            Step::Passage { own } => {
+            DirectoryKind::No => continue,
+            DirectoryKind::Passage { own } => {
                 what.passage = true;
                 what.own |= own;
             }
-            Step::Unit => what.unit = true,
-            Step::Sluid => what.sluid = what.sluid.or_else(|| Some(place.cluster.clone())),
-            Step::Job(name) => {
+            DirectoryKind::Unit => what.unit = true,
+            DirectoryKind::Sluid => what.sluid = what.sluid.or_else(|| Some(place.cluster.clone())),
+            DirectoryKind::Job(name) => {
                 what.server = what.server.or_else(|| name.server.map(Into::into));
                 what.claim = what.claim.or_else(|| {
                     Some(Claim {

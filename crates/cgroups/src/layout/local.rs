@@ -2,18 +2,18 @@
 //! of the server that assigned the ID; `run_N@SERVER` if `jobmeter run` reports the job itself. The directory
 //! may belong to the caller, but only for a job ID that the server has registered for this user.
 
-use super::{Name, Step, job_id};
+use super::{DirectoryKind, Name, job_id};
 
 /// Classifies a directory below a hierarchy's root.
-pub(super) fn step<'a>(parts: &[&'a str], runs: bool) -> Step<'a> {
+pub(super) fn step<'a>(parts: &[&'a str], runs: bool) -> DirectoryKind<'a> {
     match parts {
-        ["jobmeter"] => Step::Passage { own: false },
+        ["jobmeter"] => DirectoryKind::Passage { own: false },
         ["jobmeter", name] => {
             let of_run = || name.strip_prefix("run_").filter(|_| runs);
             let rest = name.strip_prefix("job_").or_else(of_run);
-            rest.and_then(job).map_or(Step::No, Step::Job)
+            rest.and_then(job).map_or(DirectoryKind::No, DirectoryKind::Job)
         }
-        _ => Step::No,
+        _ => DirectoryKind::No,
     }
 }
 
@@ -39,11 +39,21 @@ mod tests {
             uid: None,
             server,
         };
-        assert_eq!(step(&["jobmeter", "job_3"], false), Step::Job(named(None)));
-        assert_eq!(step(&["jobmeter", "job_3@3f2a"], false), Step::Job(named(Some("3f2a"))));
-        assert_eq!(step(&["jobmeter"], false), Step::Passage { own: false });
-        assert_eq!(step(&["jobmeter", "run_3@3f2a"], true), Step::Job(named(Some("3f2a"))));
-        assert_eq!(step(&["jobmeter", "run_3@3f2a"], false), Step::No, "the run reports itself");
+        assert_eq!(step(&["jobmeter", "job_3"], false), DirectoryKind::Job(named(None)));
+        assert_eq!(
+            step(&["jobmeter", "job_3@3f2a"], false),
+            DirectoryKind::Job(named(Some("3f2a")))
+        );
+        assert_eq!(step(&["jobmeter"], false), DirectoryKind::Passage { own: false });
+        assert_eq!(
+            step(&["jobmeter", "run_3@3f2a"], true),
+            DirectoryKind::Job(named(Some("3f2a")))
+        );
+        assert_eq!(
+            step(&["jobmeter", "run_3@3f2a"], false),
+            DirectoryKind::No,
+            "the run reports itself"
+        );
         for parts in [
             &["jobmeter", "job_03"][..],
             &["jobmeter", "3"],
@@ -52,7 +62,7 @@ mod tests {
             &["jobmeter", "job_@3f2a"],
             &["jobmeter", "job_3x@3f2a"],
         ] {
-            assert_eq!(step(parts, true), Step::No, "{parts:?}");
+            assert_eq!(step(parts, true), DirectoryKind::No, "{parts:?}");
         }
     }
 }

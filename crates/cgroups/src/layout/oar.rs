@@ -10,31 +10,31 @@
 //! creates `/oar.slice/oar-uUID.slice/oar-uUID-jJOB.slice`, containing a scope `oar-uUID-jJOB-s….scope`
 //! for each connection. OAR 3 on NixOS creates `/oar.slice/USER_JOB.scope`.
 
-use super::{Name, Step, job_id, uid, unit_stem};
+use super::{DirectoryKind, Name, job_id, uid, unit_stem};
 
 /// Maximum number of slices between `oar.slice` and the job's own.
 const SLICES_MAX: usize = 2;
 
 /// Classifies a directory below `oar` or `oar.slice`; `stem` is the prefix of the slices' names,
 /// if the root is itself a slice.
-pub(super) fn step<'a>(stem: Option<&str>, parts: &[&'a str]) -> Step<'a> {
-    let Some((name, slices)) = parts.split_last() else { return Step::No };
+pub(super) fn step<'a>(stem: Option<&str>, parts: &[&'a str]) -> DirectoryKind<'a> {
+    let Some((name, slices)) = parts.split_last() else { return DirectoryKind::No };
     if slices.is_empty()
         && let Some(job) = named(name)
     {
-        return Step::Job(job);
+        return DirectoryKind::Job(job);
     }
-    let Some(stem) = stem else { return Step::No };
+    let Some(stem) = stem else { return DirectoryKind::No };
     let passed = |slice: &&str| slice.ends_with(".slice") && numbered(stem, slice).is_none();
     if slices.len() > SLICES_MAX || !slices.iter().all(passed) {
-        return Step::No;
+        return DirectoryKind::No;
     }
     match numbered(stem, name) {
-        Some(job) => Step::Job(job),
+        Some(job) => DirectoryKind::Job(job),
         None if name.ends_with(".slice") && slices.len() < SLICES_MAX => {
-            Step::Passage { own: true }
+            DirectoryKind::Passage { own: true }
         }
-        None => Step::No,
+        None => DirectoryKind::No,
     }
 }
 
@@ -70,7 +70,9 @@ mod tests {
 
     fn job(parts: &[&str]) -> Option<(i64, Option<String>, Option<u32>)> {
         match step(Some("oar"), parts) {
-            Step::Job(name) => Some((name.id.get(), name.user.map(str::to_owned), name.uid)),
+            DirectoryKind::Job(name) => {
+                Some((name.id.get(), name.user.map(str::to_owned), name.uid))
+            }
             _ => None,
         }
     }
@@ -83,9 +85,9 @@ mod tests {
             assert_eq!(job(&[name]), None, "{name}");
         }
         assert_eq!(job(&["x.slice", "alice_12"]), None);
-        assert!(matches!(step(None, &["alice_12"]), Step::Job(_)));
-        assert_eq!(step(None, &["oar-u1.slice"]), Step::No);
-        assert_eq!(step(None, &["oar-u1-j2.slice"]), Step::No);
+        assert!(matches!(step(None, &["alice_12"]), DirectoryKind::Job(_)));
+        assert_eq!(step(None, &["oar-u1.slice"]), DirectoryKind::No);
+        assert_eq!(step(None, &["oar-u1-j2.slice"]), DirectoryKind::No);
     }
 
     #[test]
@@ -94,9 +96,9 @@ mod tests {
         assert_eq!(job(&slices), Some((45670, None, Some(1000))));
         assert_eq!(job(&["oar-u1000-j45670-s3.scope"]), Some((45670, None, Some(1000))));
         assert_eq!(job(&["alice_12.scope"]), Some((12, Some("alice".into()), None)));
-        assert_eq!(step(Some("oar"), &["oar-u1000.slice"]), Step::Passage { own: true });
+        assert_eq!(step(Some("oar"), &["oar-u1000.slice"]), DirectoryKind::Passage { own: true });
         let scope = [slices[0], slices[1], "oar-u1000-j45670-s3.scope"];
-        assert_eq!(step(Some("oar"), &scope), Step::No);
+        assert_eq!(step(Some("oar"), &scope), DirectoryKind::No);
         for name in [
             "oar-u1000-j0.slice",
             "oar-u-j1.slice",
@@ -111,7 +113,7 @@ mod tests {
     #[test]
     fn another_prefix_of_the_slices() {
         let parts = ["site-u1.slice", "site-u1-j2.slice"];
-        assert!(matches!(step(Some("site"), &parts), Step::Job(_)));
-        assert_eq!(step(Some("oar"), &parts), Step::Passage { own: true });
+        assert!(matches!(step(Some("site"), &parts), DirectoryKind::Job(_)));
+        assert_eq!(step(Some("oar"), &parts), DirectoryKind::Passage { own: true });
     }
 }

@@ -4,7 +4,7 @@
 //! that must match a directory's whole name; none can match a `/`. The named group `job` must
 //! occur once, `user` and `uid` at most once.
 
-use super::{Name, Step, job_id, uid};
+use super::{DirectoryKind, Name, job_id, uid};
 use model::ClusterId;
 use regex_lite::Regex;
 
@@ -99,24 +99,24 @@ impl Pattern {
         &self.text
     }
 
-    pub(super) fn step<'a>(&self, parts: &[&'a str]) -> Step<'a> {
+    pub(super) fn step<'a>(&self, parts: &[&'a str]) -> DirectoryKind<'a> {
         if parts.len() > self.parts.len() {
-            return Step::No;
+            return DirectoryKind::No;
         }
         let (mut job, mut user, mut user_number) = (None, None, None);
         for (regex, part) in self.parts.iter().zip(parts) {
-            let Some(captures) = regex.captures(part) else { return Step::No };
+            let Some(captures) = regex.captures(part) else { return DirectoryKind::No };
             job = job.or(captures.name("job").map(|found| found.as_str()));
             user = user.or(captures.name("user").map(|found| found.as_str()));
             user_number = user_number.or(captures.name("uid").map(|found| found.as_str()));
         }
         if parts.len() < self.parts.len() {
-            return Step::Passage { own: parts.len() + 1 == self.parts.len() };
+            return DirectoryKind::Passage { own: parts.len() + 1 == self.parts.len() };
         }
         match job.and_then(|digits| Some((digits, job_id(digits)?))) {
             Some((display_id, id)) => {
                 let user = user.filter(|user| !user.is_empty());
-                Step::Job(Name {
+                DirectoryKind::Job(Name {
                     id,
                     display_id,
                     user,
@@ -124,7 +124,7 @@ impl Pattern {
                     server: None,
                 })
             }
-            None => Step::No,
+            None => DirectoryKind::No,
         }
     }
 }
@@ -158,9 +158,11 @@ mod tests {
     fn a_sites_own_layout() {
         let pbs =
             pattern(r"/pbs.slice/(?<user>[a-z]+)-(?<uid>\d+)/job(?<job>\d+)(\.srv)?").unwrap();
-        assert_eq!(pbs.step(&["pbs.slice"]), Step::Passage { own: false });
-        assert_eq!(pbs.step(&["pbs.slice", "ann-7"]), Step::Passage { own: true });
-        let Step::Job(name) = pbs.step(&["pbs.slice", "ann-7", "job12.srv"]) else { panic!() };
+        assert_eq!(pbs.step(&["pbs.slice"]), DirectoryKind::Passage { own: false });
+        assert_eq!(pbs.step(&["pbs.slice", "ann-7"]), DirectoryKind::Passage { own: true });
+        let DirectoryKind::Job(name) = pbs.step(&["pbs.slice", "ann-7", "job12.srv"]) else {
+            panic!()
+        };
         assert_eq!(
             (name.id.get(), name.display_id, name.user, name.uid),
             (12, "12", Some("ann"), Some(7))
@@ -172,16 +174,16 @@ mod tests {
             &["x", "pbs.slice", "ann-7"],
             &["pbs.slice", "ann-7", "job0"],
         ] {
-            assert_eq!(pbs.step(parts), Step::No, "{parts:?}");
+            assert_eq!(pbs.step(parts), DirectoryKind::No, "{parts:?}");
         }
     }
 
     #[test]
     fn alternations_are_anchored() {
         let either = pattern("a|b/job_(?<job>1|22)").unwrap();
-        assert_eq!(either.step(&["ax"]), Step::No);
-        assert_eq!(either.step(&["b", "job_223"]), Step::No);
-        assert!(matches!(either.step(&["b", "job_22"]), Step::Job(_)));
+        assert_eq!(either.step(&["ax"]), DirectoryKind::No);
+        assert_eq!(either.step(&["b", "job_223"]), DirectoryKind::No);
+        assert!(matches!(either.step(&["b", "job_22"]), DirectoryKind::Job(_)));
     }
 
     #[test]

@@ -11,51 +11,53 @@
 //! A SLUID does not contain the job ID. On the node, only one process of root shows it: each step's
 //! slurmstepd, alone in `step_STEP/slurm`, with the title `slurmstepd: [JOB.STEP]`.
 
-use super::{Name, Step, job_id, uid};
+use super::{DirectoryKind, Name, job_id, uid};
 use model::JobId;
 
 /// Number of digits of a SLUID after its `s`.
 const SLUID_DIGITS: usize = 13;
 
 /// Classifies a directory below a hierarchy's root.
-pub(super) fn step<'a>(parts: &[&'a str]) -> Step<'a> {
+pub(super) fn step<'a>(parts: &[&'a str]) -> DirectoryKind<'a> {
     match parts {
-        ["system.slice"] => Step::Passage { own: false },
-        [scope] | ["system.slice", scope] if is_scope(scope) => Step::Passage { own: true },
+        ["system.slice"] => DirectoryKind::Passage { own: false },
+        [scope] | ["system.slice", scope] if is_scope(scope) => {
+            DirectoryKind::Passage { own: true }
+        }
         [scope, name] | ["system.slice", scope, name] if is_scope(scope) => job(name),
-        [top] if is_top(top) => Step::Passage { own: true },
+        [top] if is_top(top) => DirectoryKind::Passage { own: true },
         [top, rest @ ..] if is_top(top) => of_users(rest),
-        _ => Step::No,
+        _ => DirectoryKind::No,
     }
 }
 
 /// Classifies a directory below the directory of Slurm's users (version 1) or jobs (version 2).
-pub(super) fn inside<'a>(parts: &[&'a str]) -> Step<'a> {
+pub(super) fn inside<'a>(parts: &[&'a str]) -> DirectoryKind<'a> {
     match parts {
         [name] => match of_users(parts) {
-            Step::No => job(name),
+            DirectoryKind::No => job(name),
             step => step,
         },
         _ => of_users(parts),
     }
 }
 
-fn of_users<'a>(parts: &[&'a str]) -> Step<'a> {
+fn of_users<'a>(parts: &[&'a str]) -> DirectoryKind<'a> {
     match parts {
-        [user] if user_number(user).is_some() => Step::Passage { own: true },
+        [user] if user_number(user).is_some() => DirectoryKind::Passage { own: true },
         [user, name] => match (user_number(user), numbered(name)) {
-            (Some(uid), Some(job)) => Step::Job(Name { uid: Some(uid), ..job }),
-            _ => Step::No,
+            (Some(uid), Some(job)) => DirectoryKind::Job(Name { uid: Some(uid), ..job }),
+            _ => DirectoryKind::No,
         },
-        _ => Step::No,
+        _ => DirectoryKind::No,
     }
 }
 
-fn job(name: &str) -> Step<'_> {
+fn job(name: &str) -> DirectoryKind<'_> {
     match numbered(name) {
-        Some(job) => Step::Job(job),
-        None if is_sluid(name) => Step::Sluid,
-        None => Step::No,
+        Some(job) => DirectoryKind::Job(job),
+        None if is_sluid(name) => DirectoryKind::Sluid,
+        None => DirectoryKind::No,
     }
 }
 
@@ -103,7 +105,7 @@ mod tests {
 
     fn found(parts: &[&str]) -> Option<(i64, Option<u32>)> {
         match step(parts) {
-            Step::Job(name) => Some((name.id.get(), name.uid)),
+            DirectoryKind::Job(name) => Some((name.id.get(), name.uid)),
             _ => None,
         }
     }
@@ -112,7 +114,7 @@ mod tests {
     fn version_1() {
         assert_eq!(found(&["slurm", "uid_1000", "job_7"]), Some((7, Some(1000))));
         assert_eq!(found(&["slurm_vm", "uid_0", "job_1"]), Some((1, Some(0))));
-        assert_eq!(step(&["slurm", "system"]), Step::No);
+        assert_eq!(step(&["slurm", "system"]), DirectoryKind::No);
         for parts in [
             &["slurm", "uid_", "job_7"][..],
             &["slurm", "uid_1000", "job_0"],
@@ -129,11 +131,14 @@ mod tests {
     fn version_2() {
         assert_eq!(found(&["system.slice", "slurmstepd.scope", "job_7"]), Some((7, None)));
         assert_eq!(found(&["n1_slurmstepd.scope", "job_7"]), Some((7, None)));
-        assert_eq!(step(&["system.slice", "slurmstepd.scope", "sEKNKTV3WPV500"]), Step::Sluid);
-        assert_eq!(step(&["system.slice", "slurmstepd.scope", "system"]), Step::No);
-        assert_eq!(step(&["system.slice", "_slurmstepd.scope"]), Step::No);
-        assert_eq!(step(&["system.slice", "xslurmstepd.scope", "job_7"]), Step::No);
-        assert_eq!(inside(&["sEKNKTV3WPV500"]), Step::Sluid);
+        assert_eq!(
+            step(&["system.slice", "slurmstepd.scope", "sEKNKTV3WPV500"]),
+            DirectoryKind::Sluid
+        );
+        assert_eq!(step(&["system.slice", "slurmstepd.scope", "system"]), DirectoryKind::No);
+        assert_eq!(step(&["system.slice", "_slurmstepd.scope"]), DirectoryKind::No);
+        assert_eq!(step(&["system.slice", "xslurmstepd.scope", "job_7"]), DirectoryKind::No);
+        assert_eq!(inside(&["sEKNKTV3WPV500"]), DirectoryKind::Sluid);
     }
 
     #[test]

@@ -2,33 +2,33 @@
 //! a scheduler. They are parts of the device, not jobs. The names are systemd's; a user cannot create them
 //! outside of directories of their own.
 
-use super::Step;
+use super::DirectoryKind;
 
 /// Maximum number of slices between a top slice and a unit:
 /// `system.slice/system-getty.slice/getty@tty1.service` has one.
 const SLICES_MAX: usize = 2;
 
 /// Classifies a directory below a hierarchy's root.
-pub(super) fn step<'a>(parts: &[&'a str]) -> Step<'a> {
+pub(super) fn step<'a>(parts: &[&'a str]) -> DirectoryKind<'a> {
     let is_unit = |name: &str| name.ends_with(".service") || name.ends_with(".scope");
     match parts {
-        ["init.scope"] => Step::Unit,
-        ["system.slice" | "machine.slice" | "user.slice"] => Step::Passage { own: false },
-        ["user.slice", slice] if is_users(slice) => Step::Passage { own: false },
-        ["user.slice", slice, name] if is_users(slice) && is_unit(name) => Step::Unit,
+        ["init.scope"] => DirectoryKind::Unit,
+        ["system.slice" | "machine.slice" | "user.slice"] => DirectoryKind::Passage { own: false },
+        ["user.slice", slice] if is_users(slice) => DirectoryKind::Passage { own: false },
+        ["user.slice", slice, name] if is_users(slice) && is_unit(name) => DirectoryKind::Unit,
         ["system.slice" | "machine.slice", slices @ .., name]
             if slices.len() <= SLICES_MAX
                 && slices.iter().all(|slice| slice.ends_with(".slice")) =>
         {
             if is_unit(name) {
-                Step::Unit
+                DirectoryKind::Unit
             } else if name.ends_with(".slice") && slices.len() < SLICES_MAX {
-                Step::Passage { own: false }
+                DirectoryKind::Passage { own: false }
             } else {
-                Step::No
+                DirectoryKind::No
             }
         }
-        _ => Step::No,
+        _ => DirectoryKind::No,
     }
 }
 
@@ -51,7 +51,7 @@ mod tests {
             &["machine.slice", "machine-vm.scope"],
             &["init.scope"],
         ] {
-            assert_eq!(step(parts), Step::Unit, "{parts:?}");
+            assert_eq!(step(parts), DirectoryKind::Unit, "{parts:?}");
         }
     }
 
@@ -66,7 +66,7 @@ mod tests {
             &["system.slice", "dev-hugepages.mount"],
             &["ssh.service"],
         ] {
-            assert_eq!(step(parts), Step::No, "{parts:?}");
+            assert_eq!(step(parts), DirectoryKind::No, "{parts:?}");
         }
     }
 }

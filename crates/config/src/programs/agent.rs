@@ -1,6 +1,6 @@
 //! The settings of an agent.
 
-use crate::settings::load::{ConfigError, Origin, Values, check_cert_and_key};
+use crate::settings::load::{ConfigError, ValueOrigin, Values, check_cert_and_key};
 use crate::settings::setting::{Kind, PERIOD_MAX, PERIOD_MIN, SourceSettings, settings};
 use crate::settings::text::{Bytes, Raw, ServerUrl, Spool};
 use crate::{FlushOn, LogConfig, MetricPattern, Setting, log_settings};
@@ -266,7 +266,7 @@ impl AgentConfig {
     /// Removes server and spool if samples stay local. A spool on the command line remains: it is not the
     /// spool of the agent that runs here.
     fn with_local_samples(mut self, values: &Values) -> Self {
-        let is_flag = |key| matches!(values.raw(key), Some((_, Origin::Flag(_))));
+        let is_flag = |key| matches!(values.raw(key), Some((_, ValueOrigin::Flag(_))));
         let for_reading = !self.run.root.is_empty() || (self.run.once && self.run.print);
         self.local = for_reading && !is_flag("server");
         if self.local {

@@ -1,7 +1,7 @@
 //! Environment variables with jobmeter's prefix that are not settings. Without this check, mistyped ones
 //! would be ignored silently.
 
-use crate::settings::load::{ConfigError, ConfigErrors, Origin};
+use crate::settings::load::{ConfigError, ConfigErrors, ValueOrigin};
 use crate::settings::setting::Setting;
 use crate::{agent_settings, client_settings, server_settings};
 use model::nearest;
@@ -66,7 +66,7 @@ pub fn unknown_variables(
         let hint =
             meant.as_ref().map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         let what = format!("no setting has this name{hint}");
-        let error = ConfigError { place: Origin::Environment(name), what };
+        let error = ConfigError { place: ValueOrigin::Environment(name), what };
         if meant.as_ref().is_some_and(is_own) {
             unknown.mistyped.push(error);
         } else if unknown.ignored.len() < NAMED_MAX {
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn all_errors_are_reported_at_once() {
         let found = unknown_variables(&of_agent(), [OsString::from("JOBMETER_PERID")]);
-        let wrong = ConfigError { place: Origin::Default, what: "another".to_owned() };
+        let wrong = ConfigError { place: ValueOrigin::Default, what: "another".to_owned() };
         let all = found.beside::<()>(Err(ConfigErrors(vec![wrong]))).unwrap_err();
         assert_eq!(all.0.len(), 2);
     }

@@ -1,6 +1,6 @@
 //! A TOML file as a layer of values, each with its line and column.
 
-use crate::settings::load::{ConfigError, Origin, meant, unknown};
+use crate::settings::load::{ConfigError, ValueOrigin, meant, unknown};
 use crate::settings::setting::Setting;
 use crate::settings::text::Raw;
 use std::ops::Range;
@@ -12,9 +12,9 @@ use toml::de::{DeArray, DeTable, DeValue};
 /// The values of a file, each with its key and place.
 #[derive(Debug, Default)]
 pub(crate) struct FileValues {
-    pub(crate) found: Vec<(String, Raw, Origin)>,
+    pub(crate) found: Vec<(String, Raw, ValueOrigin)>,
     /// Values of mistyped keys, each with the key that is probably meant.
-    pub(crate) guessed: Vec<(String, Raw, Origin)>,
+    pub(crate) guessed: Vec<(String, Raw, ValueOrigin)>,
 }
 
 /// The values of a file. Adds every syntax error and every unknown key to `errors`.
@@ -124,7 +124,7 @@ impl Reader<'_> {
         self.errors.push(ConfigError { place, what });
     }
 
-    fn origin(&self, span: Range<usize>) -> Origin {
+    fn origin(&self, span: Range<usize>) -> ValueOrigin {
         let mut end = span.start.min(self.text.len());
         while !self.text.is_char_boundary(end) {
             end -= 1;
@@ -132,7 +132,7 @@ impl Reader<'_> {
         let before = self.text.get(..end).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        Origin::File { path: Arc::clone(&self.path), line, column }
+        ValueOrigin::File { path: Arc::clone(&self.path), line, column }
     }
 }
 
@@ -189,7 +189,7 @@ mod tests {
         ]
     }
 
-    fn read_text(text: &str) -> (Vec<(String, Raw, Origin)>, Vec<String>) {
+    fn read_text(text: &str) -> (Vec<(String, Raw, ValueOrigin)>, Vec<String>) {
         let mut errors = Vec::new();
         let found = read(Path::new("f"), text, &settings(), &mut errors).found;
         (found, errors.iter().map(ToString::to_string).collect())

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum ValueOrigin {
     /// The declaration.
     Default,
     /// A file.
@@ -34,7 +34,7 @@ pub enum Origin {
 }
 
 /// `agent.toml:3`, `environment JOBMETER_PERIOD`, `flag --period`, `default`.
-impl fmt::Display for Origin {
+impl fmt::Display for ValueOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -49,7 +49,7 @@ impl fmt::Display for Origin {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError {
     /// Origin of the invalid value.
-    pub place: Origin,
+    pub place: ValueOrigin,
     /// What is wrong, and what is valid.
     pub what: String,
 }
@@ -58,10 +58,10 @@ pub struct ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Origin::File { path, line, column } => {
+            ValueOrigin::File { path, line, column } => {
                 write!(f, "{}:{line}:{column}: {}", path.display(), self.what)
             }
-            Origin::Default => f.write_str(&self.what),
+            ValueOrigin::Default => f.write_str(&self.what),
             place => write!(f, "{place}: {}", self.what),
         }
     }
@@ -96,7 +96,7 @@ pub enum ConfigFile {
 #[derive(Clone, Debug)]
 pub struct Values {
     settings: Vec<Setting>,
-    values: BTreeMap<String, (Raw, Origin)>,
+    values: BTreeMap<String, (Raw, ValueOrigin)>,
     /// Why the file is not trusted to name a program.
     distrust: Option<String>,
     /// Whether a file was read.
@@ -104,7 +104,7 @@ pub struct Values {
 }
 
 /// The inputs of a configuration.
-pub struct Given<'a> {
+pub struct ConfigInputs<'a> {
     /// The file to read.
     pub file: ConfigFile,
     /// The environment.
@@ -113,10 +113,13 @@ pub struct Given<'a> {
     pub flags: Vec<(String, Raw)>,
 }
 
-impl fmt::Debug for Given<'_> {
+impl fmt::Debug for ConfigInputs<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, flags, .. } = self;
-        f.debug_struct("Given").field("file", file).field("flags", flags).finish_non_exhaustive()
+        f.debug_struct("ConfigInputs")
+            .field("file", file)
+            .field("flags", flags)
+            .finish_non_exhaustive()
     }
 }
 
@@ -124,12 +127,12 @@ impl Values {
     /// Reads every layer. Adds all invalid values to `errors`.
     pub(crate) fn read(
         settings: Vec<Setting>,
-        given: &Given<'_>,
+        given: &ConfigInputs<'_>,
         errors: &mut Vec<ConfigError>,
     ) -> Self {
         let values = settings.iter().map(|setting| {
             let raw = Raw::One(setting.default.to_string());
-            (setting.key.to_string(), (raw, Origin::Default))
+            (setting.key.to_string(), (raw, ValueOrigin::Default))
         });
         let mut all = Self { values: values.collect(), settings, distrust: None, has_file: false };
         if let Some(FileText { path, text, distrust }) = file_text(&given.file, errors) {
@@ -140,12 +143,12 @@ impl Values {
         for setting in all.settings.clone() {
             let name = setting.variable();
             if let Some(text) = (given.environment)(&name) {
-                all.add(&setting.key, Raw::One(text), Origin::Environment(name), errors);
+                all.add(&setting.key, Raw::One(text), ValueOrigin::Environment(name), errors);
             }
         }
         for (key, raw) in &given.flags {
             let flag = format!("--{}", key.replace(['_', '.'], "-"));
-            all.add(key, raw.clone(), Origin::Flag(flag), errors);
+            all.add(key, raw.clone(), ValueOrigin::Flag(flag), errors);
         }
         all.only_the_file_has(errors);
         all
@@ -154,7 +157,9 @@ impl Values {
     /// Rejects values from other origins if only the file may set them.
     fn only_the_file_has(&self, errors: &mut Vec<ConfigError>) {
         for setting in self.settings.iter().filter(|setting| setting.in_file_only) {
-            if let Some((_, Origin::Environment(_) | Origin::Flag(_))) = self.raw(&setting.key) {
+            if let Some((_, ValueOrigin::Environment(_) | ValueOrigin::Flag(_))) =
+                self.raw(&setting.key)
+            {
                 let what = format!("`{}` is allowed only in the agent's own file", setting.key);
                 errors.push(self.error(&setting.key, &what));
             }
@@ -203,7 +208,7 @@ impl Values {
 
     /// Overrides a value if the new one is valid. An invalid one leaves the old value, so that one run finds
     /// every error.
-    fn add(&mut self, key: &str, raw: Raw, origin: Origin, errors: &mut Vec<ConfigError>) {
+    fn add(&mut self, key: &str, raw: Raw, origin: ValueOrigin, errors: &mut Vec<ConfigError>) {
         let Some(setting) = self.settings.iter().find(|setting| setting.key == key) else {
             errors.push(ConfigError { place: origin, what: unknown(key, &self.settings) });
             return;
@@ -230,13 +235,13 @@ impl Values {
     }
 
     /// The value and origin of a key.
-    pub fn raw(&self, key: &str) -> Option<&(Raw, Origin)> {
+    pub fn raw(&self, key: &str) -> Option<&(Raw, ValueOrigin)> {
         self.values.get(key)
     }
 
     /// The keys whose values differ between two configurations of one program, in order.
     pub fn changed_keys<'a>(&'a self, other: &Self) -> Vec<&'a str> {
-        let differs = |(key, (raw, _)): &(&String, &(Raw, Origin))| {
+        let differs = |(key, (raw, _)): &(&String, &(Raw, ValueOrigin))| {
             other.values.get(*key).is_none_or(|(before, _)| before != raw)
         };
         self.values.iter().filter(differs).map(|(key, _)| key.as_str()).collect()
@@ -249,14 +254,14 @@ impl Values {
 
     /// Whether a key has its default.
     pub fn is_default(&self, key: &str) -> bool {
-        self.values.get(key).is_none_or(|(_, origin)| *origin == Origin::Default)
+        self.values.get(key).is_none_or(|(_, origin)| *origin == ValueOrigin::Default)
     }
 
     /// The typed value of a key. Adds an error to `errors` if it is invalid.
     pub(crate) fn get<T: Value>(&self, key: &str, errors: &mut Vec<ConfigError>) -> Option<T> {
         let Some((raw, origin)) = self.values.get(key) else {
             errors.push(ConfigError {
-                place: Origin::Default,
+                place: ValueOrigin::Default,
                 what: format!("`{key}` has no value"),
             });
             return None;
@@ -282,7 +287,7 @@ impl Values {
 
     /// An error about the value of a key, with its origin.
     pub fn error(&self, key: &str, what: &str) -> ConfigError {
-        let place = self.values.get(key).map_or(Origin::Default, |(_, origin)| origin.clone());
+        let place = self.values.get(key).map_or(ValueOrigin::Default, |(_, origin)| origin.clone());
         ConfigError { place, what: what.to_owned() }
     }
 }
@@ -364,7 +369,7 @@ fn file_text(file: &ConfigFile, errors: &mut Vec<ConfigError>) -> Option<FileTex
                 _ => e.to_string(),
             };
             let what = format!("{}: {why}{advice}", path.display());
-            errors.push(ConfigError { place: Origin::Default, what });
+            errors.push(ConfigError { place: ValueOrigin::Default, what });
             None
         }
     }

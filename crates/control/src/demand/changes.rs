@@ -1,6 +1,6 @@
 //! Overrides of agents' settings, and flushes of burst buffers.
 
-use super::{BY_RULE_MAX, Demand, DemandError, count};
+use super::{BY_RULE_MAX, DemandError, DemandStore, count};
 use model::setting::NodeSettings;
 use model::{NodeList, Timestamp};
 use rusqlite::{Connection, Transaction, params};
@@ -50,7 +50,7 @@ pub struct Flush {
     pub by: Box<str>,
 }
 
-impl Demand {
+impl DemandStore {
     /// Overrides settings of nodes until a time and returns the override's ID.
     ///
     /// # Errors

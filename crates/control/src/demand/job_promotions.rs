@@ -3,7 +3,7 @@
 //! Their sources are the submission words of the job (OAR: `-t monitor=REGEX`, Slurm: `--comment
 //! monitor=REGEX`), the job's environment (`JOBMETER_MONITOR=REGEX`), and the server's rules.
 
-use super::Origin;
+use super::PromotionOrigin;
 use jobs::RunningJob;
 use model::{ClusterId, DeviceId, NodeList, REJECTED_REQUEST, Timestamp};
 use std::collections::BTreeSet;
@@ -114,7 +114,7 @@ pub struct Wanted {
     /// The source: the user or the rule.
     pub by: Box<str>,
     /// Whether a job's own request or a rule caused it.
-    pub origin: Origin,
+    pub origin: PromotionOrigin,
     /// The job, if any.
     pub job: Option<Box<str>>,
     /// User ID of the job's owner.
@@ -125,7 +125,7 @@ pub struct Wanted {
 
 impl Wanted {
     /// Returns the fields that identify the promotion.
-    pub(super) fn key(&self) -> (Origin, &str, &str, Option<&str>) {
+    pub(super) fn key(&self) -> (PromotionOrigin, &str, &str, Option<&str>) {
         (self.origin, self.nodes.as_str(), &self.metric, self.job.as_deref())
     }
 }
@@ -139,7 +139,7 @@ pub fn wanted(jobs: &[RunningJob], rules: &[Rule]) -> Vec<Wanted> {
             metric: rule.metric.clone(),
             until: None,
             by: format!("rule {}", rule.name).into(),
-            origin: Origin::Rule,
+            origin: PromotionOrigin::Rule,
             job: None,
             uid: None,
             since: None,
@@ -148,11 +148,11 @@ pub fn wanted(jobs: &[RunningJob], rules: &[Rule]) -> Vec<Wanted> {
     for job in jobs {
         let user = job.facts.user.as_deref().unwrap_or("the job's user");
         for metric in expressions(job) {
-            all.extend(of_job(job, None, &metric, user, Origin::Job));
+            all.extend(of_job(job, None, &metric, user, PromotionOrigin::Job));
         }
         for rule in rules.iter().filter(|rule| rule.is_of_jobs() && rule.is_for(job)) {
             let by = format!("rule {}", rule.name);
-            all.extend(of_job(job, rule.nodes.as_ref(), &rule.metric, &by, Origin::Rule));
+            all.extend(of_job(job, rule.nodes.as_ref(), &rule.metric, &by, PromotionOrigin::Rule));
         }
     }
     all
@@ -164,7 +164,7 @@ fn of_job(
     only: Option<&NodeList>,
     metric: &str,
     by: &str,
-    origin: Origin,
+    origin: PromotionOrigin,
 ) -> Vec<Wanted> {
     let mut nodes: Vec<&str> = job.nodes.iter().map(DeviceId::as_str).collect();
     // Drop names that would parse as a list of several nodes. No scheduler uses such names.

@@ -1,7 +1,7 @@
 //! History of requests to agents: what started or ended, when, and by whom.
 
 use super::changes::settings;
-use super::{Demand, DemandError};
+use super::{DemandError, DemandStore};
 use model::{NodeList, Timestamp};
 use rusqlite::{Row, params};
 
@@ -91,7 +91,7 @@ const HAPPENED: &str = "
         FROM flushes WHERE made BETWEEN ?1 AND ?2
     ORDER BY at DESC, kind DESC, number DESC";
 
-impl Demand {
+impl DemandStore {
     /// Returns the latest marks between two instants, both inclusive, oldest first. `look` decides about
     /// each mark, latest first, before its settings are read. The response has at most `most` marks and 64
     /// MiB of text. The `bool` tells whether more may exist.

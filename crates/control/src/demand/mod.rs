@@ -13,7 +13,9 @@ mod schema;
 pub use changes::{Change, Flush, NewChange};
 pub use job_promotions::{Rule, Wanted, wanted};
 pub use marks::{Decision, Mark, MarkKind};
-pub use promotions::{FromJobs, NewPromotion, Origin, PROMOTIONS_ON_NODE_MAX, Promotion, Quota};
+pub use promotions::{
+    FromJobs, NewPromotion, PROMOTIONS_ON_NODE_MAX, Promotion, PromotionOrigin, Quota,
+};
 
 use jobs::RegistryError;
 use model::Timestamp;
@@ -81,7 +83,7 @@ pub enum DemandError {
 
 /// The requests to agents. Threads share it by reference. Every call may wait for the disk.
 #[derive(Debug)]
-pub struct Demand {
+pub struct DemandStore {
     writer: Mutex<Connection>,
     reader: Mutex<Connection>,
     /// A separate connection, so that a scan of the history blocks no other query.
@@ -100,7 +102,7 @@ pub struct ActiveRequests {
     pub flushes: Vec<Flush>,
 }
 
-impl Demand {
+impl DemandStore {
     /// Opens the file and creates it if it is missing. Only one server process may write. People may add
     /// rows to `promotions` meanwhile.
     ///

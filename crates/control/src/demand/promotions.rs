@@ -1,13 +1,13 @@
 //! Promotions: optional metrics that a node collects until a time or until a job ends.
 
-use super::{BY_RULE_MAX, Demand, DemandError, DemandLimits, Wanted, count};
+use super::{BY_RULE_MAX, DemandError, DemandLimits, DemandStore, Wanted, count};
 use model::{NodeList, Timestamp};
 use rusqlite::{Connection, Row, Transaction, params};
 use std::collections::{BTreeMap, HashMap};
 
 /// The cause of a promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Origin {
+pub enum PromotionOrigin {
     /// A request to the server.
     Api,
     /// A job's own request.
@@ -18,7 +18,7 @@ pub enum Origin {
     Hand,
 }
 
-impl Origin {
+impl PromotionOrigin {
     /// All origins.
     pub const ALL: [Self; 4] = [Self::Api, Self::Job, Self::Rule, Self::Hand];
 
@@ -70,7 +70,7 @@ pub struct Promotion {
     /// The requester.
     pub by: Box<str>,
     /// The cause.
-    pub origin: Origin,
+    pub origin: PromotionOrigin,
     /// The job, `CLUSTER:ID`.
     pub job: Option<Box<str>>,
     /// The user ID.
@@ -105,7 +105,7 @@ const COLUMNS: &str = "number, device, metric, until, made, made_by, origin, job
 /// Condition for active rows; `?1` is the current time.
 const HELD: &str = "ended IS NULL AND (until IS NULL OR until > ?1)";
 
-impl Demand {
+impl DemandStore {
     /// Adds promotions, all or none, and returns their IDs.
     ///
     /// # Errors
@@ -127,7 +127,7 @@ impl Demand {
             if count(change, "promotions", now)?.saturating_add(more) > most {
                 return Err(DemandError::Full { what: "promotions", most });
             }
-            let line = |new| Line::of_request(new, Origin::Api);
+            let line = |new| Line::of_request(new, PromotionOrigin::Api);
             new.iter().map(|new| insert(change, &line(new), now)).collect()
         })
     }
@@ -150,7 +150,7 @@ impl Demand {
             if count(change, "promotions", now)? >= most {
                 return Err(DemandError::Full { what: "promotions", most });
             }
-            insert(change, &Line::of_request(new, Origin::Rule), now)
+            insert(change, &Line::of_request(new, PromotionOrigin::Rule), now)
         })
     }
 
@@ -185,15 +185,15 @@ impl Demand {
             let Promotion { number, nodes, metric, origin, job, .. } = promotion;
             match (origin, job.as_deref()) {
                 // A value rule caused it, since it has an expiry and no job. The following arm handles other rules.
-                (Origin::Rule, None) if promotion.until.is_some() => {}
-                (Origin::Job | Origin::Rule, job) => {
+                (PromotionOrigin::Rule, None) if promotion.until.is_some() => {}
+                (PromotionOrigin::Job | PromotionOrigin::Rule, job) => {
                     match missing.remove(&(*origin, nodes.as_str(), metric, job)) {
                         Some(wanted) if wanted.until == promotion.until => {}
                         Some(wanted) => moved.push((*number, wanted.until)),
                         None => over.push(*number),
                     }
                 }
-                (Origin::Api, Some(job)) if !runs(job) => over.push(*number),
+                (PromotionOrigin::Api, Some(job)) if !runs(job) => over.push(*number),
                 _ => {}
             }
         }
@@ -279,8 +279,8 @@ struct JobRequestCounts {
 }
 
 impl JobRequestCounts {
-    fn count(&mut self, origin: Origin, uid: Option<u32>) {
-        if origin == Origin::Job {
+    fn count(&mut self, origin: PromotionOrigin, uid: Option<u32>) {
+        if origin == PromotionOrigin::Job {
             self.all += 1;
             *self.by_user.entry(uid).or_default() += 1;
         }
@@ -289,7 +289,7 @@ impl JobRequestCounts {
     /// Tests whether the limit for jobs is reached. Half of the total is reserved for people and rules.
     fn are_full(&self, wanted: &Wanted, limits: &DemandLimits) -> bool {
         let own = self.by_user.get(&wanted.uid).copied().unwrap_or(0);
-        wanted.origin == Origin::Job
+        wanted.origin == PromotionOrigin::Job
             && (own >= limits.words_per_user_max || self.all >= limits.promotions_max / 2)
     }
 }
@@ -316,13 +316,13 @@ struct Line<'a> {
     metric: &'a str,
     until: Option<Timestamp>,
     by: &'a str,
-    origin: Origin,
+    origin: PromotionOrigin,
     job: Option<&'a str>,
     uid: Option<u32>,
 }
 
 impl<'a> Line<'a> {
-    fn of_request(new: &'a NewPromotion, origin: Origin) -> Self {
+    fn of_request(new: &'a NewPromotion, origin: PromotionOrigin) -> Self {
         Self {
             nodes: new.nodes.as_str(),
             metric: &new.metric,
@@ -400,7 +400,7 @@ fn promotion(row: &Row<'_>) -> rusqlite::Result<Result<Promotion, String>> {
         made: Timestamp(row.get(4)?),
         by: row.get(5)?,
         // The table's constraint allows no other value.
-        origin: Origin::from_word(&origin).unwrap_or(Origin::Hand),
+        origin: PromotionOrigin::from_word(&origin).unwrap_or(PromotionOrigin::Hand),
         job: row.get(7)?,
         uid: row.get::<_, Option<i64>>(8)?.and_then(|uid| u32::try_from(uid).ok()),
     }))

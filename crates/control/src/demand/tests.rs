@@ -1,13 +1,13 @@
 //! Tests of requests to agents: activation, expiry, limits and marks.
 
 use super::*;
-use jobs::{Limits, NodeShare, Record, Registry, Users};
+use jobs::{JobRecord, Limits, NodeShare, Registry, Users};
 use model::setting::{NodeSettings, Override, SettingValue};
 use model::{ClusterId, DeviceId, JobEvent, JobId, JobKey, JobState, NodeList, Resources};
 
-fn open(limits: DemandLimits) -> (tempfile::TempDir, Demand) {
+fn open(limits: DemandLimits) -> (tempfile::TempDir, DemandStore) {
     let dir = tempfile::tempdir().unwrap();
-    let demand = Demand::open(&dir.path().join("demand.sqlite"), limits).unwrap();
+    let demand = DemandStore::open(&dir.path().join("demand.sqlite"), limits).unwrap();
     (dir, demand)
 }
 
@@ -44,7 +44,7 @@ fn plan(metric: &str, job: &str, until: Option<i64>) -> Wanted {
         metric: metric.into(),
         until: until.map(at),
         by: "alice".into(),
-        origin: Origin::Job,
+        origin: PromotionOrigin::Job,
         job: Some(job.into()),
         uid: Some(1000),
         since: Some(at(0)),
@@ -55,12 +55,12 @@ const fn moved(began: u64, ended: u64) -> FromJobs {
     FromJobs { began, ended, left_out: 0 }
 }
 
-fn metrics(demand: &Demand, now: Timestamp) -> Vec<String> {
+fn metrics(demand: &DemandStore, now: Timestamp) -> Vec<String> {
     let (held, _) = demand.held(now).unwrap();
     held.promotions.iter().map(|one| one.metric.to_string()).collect()
 }
 
-fn marks(demand: &Demand, device: Option<&str>) -> Vec<(i64, &'static str, Option<String>)> {
+fn marks(demand: &DemandStore, device: Option<&str>) -> Vec<(i64, &'static str, Option<String>)> {
     let meant = |mark: &Mark| {
         if device.is_none_or(|name| mark.nodes.has(name)) { Decision::Take } else { Decision::Pass }
     };
@@ -101,7 +101,8 @@ fn changes_hold_until_their_time_or_until_they_are_undone() {
     assert_eq!(text, "sources.load.period = \"1s\"");
     // A reopened file has the same marks.
     drop(demand);
-    let demand = Demand::open(&dir.path().join("demand.sqlite"), DemandLimits::default()).unwrap();
+    let demand =
+        DemandStore::open(&dir.path().join("demand.sqlite"), DemandLimits::default()).unwrap();
     assert_eq!(marks(&demand, None), all);
 }
 
@@ -164,7 +165,10 @@ fn promotions_of_jobs_follow_the_jobs_and_touch_no_other() {
     assert_eq!(metrics(&demand, at(64)), ["hand", "api"]);
 
     let (held, passed_over) = demand.held(at(64)).unwrap();
-    assert_eq!((held.promotions[0].origin, held.promotions[0].until), (Origin::Hand, None));
+    assert_eq!(
+        (held.promotions[0].origin, held.promotions[0].until),
+        (PromotionOrigin::Hand, None)
+    );
     assert!(passed_over.len() == 1 && passed_over[0].contains("`n[`"), "{passed_over:?}");
     assert!(demand.demote(held.promotions[1].number, "root", at(65)).unwrap());
     assert_eq!(metrics(&demand, at(66)), ["hand"]);
@@ -215,7 +219,11 @@ fn a_user_has_so_many_on_one_node() {
 fn an_undone_request_of_a_job_remains_undone_until_it_ends() {
     let (_dir, demand) = open(DemandLimits::default());
     let word = || plan("x", "oar:1", None);
-    let rule = || Wanted { origin: Origin::Rule, by: "rule r".into(), ..plan("y", "oar:1", None) };
+    let rule = || Wanted {
+        origin: PromotionOrigin::Rule,
+        by: "rule r".into(),
+        ..plan("y", "oar:1", None)
+    };
     let follow = |wanted: &[Wanted], now| demand.follow(wanted, |_| true, at(now)).unwrap();
     assert_eq!(follow(&[word(), rule()], 1), moved(2, 0));
     for promotion in demand.held(at(2)).unwrap().0.promotions {
@@ -306,10 +314,10 @@ fn entries_beyond_the_retention_are_deleted_and_active_ones_remain() {
 fn a_newer_file_and_one_that_is_none_are_rejected() {
     let (dir, demand) = open(DemandLimits::default());
     demand.writer.lock().pragma_update(None, "user_version", 3).unwrap();
-    let again = Demand::open(&dir.path().join("demand.sqlite"), DemandLimits::default());
+    let again = DemandStore::open(&dir.path().join("demand.sqlite"), DemandLimits::default());
     assert!(matches!(again, Err(DemandError::Registry(RegistryError::Newer { found: 3, .. }))));
     demand.writer.lock().pragma_update(None, "user_version", 1).unwrap();
-    let again = Demand::open(&dir.path().join("demand.sqlite"), DemandLimits::default());
+    let again = DemandStore::open(&dir.path().join("demand.sqlite"), DemandLimits::default());
     assert!(matches!(again, Err(DemandError::Registry(RegistryError::Older { found: 1, .. }))));
 }
 
@@ -333,7 +341,7 @@ fn rules_about_values_have_a_quota_and_what_they_promote_follows_no_job() {
     let held = demand.held(at(1)).unwrap().0.promotions;
     assert_eq!(
         (held[0].number, held[0].origin, held[0].until),
-        (number, Origin::Rule, Some(at(100)))
+        (number, PromotionOrigin::Rule, Some(at(100)))
     );
     for _ in 1..BY_RULE_MAX {
         demand.promote_by_rule(&new, at(1)).unwrap();
@@ -344,7 +352,7 @@ fn rules_about_values_have_a_quota_and_what_they_promote_follows_no_job() {
 }
 
 /// A scheduler record of a job on two nodes, with its submission words.
-fn record(id: i64, state: JobState, types: &[&str]) -> Record {
+fn record(id: i64, state: JobState, types: &[&str]) -> JobRecord {
     let share = |name: &str| NodeShare {
         device: DeviceId::new(name).unwrap(),
         cpus: None,
@@ -354,7 +362,7 @@ fn record(id: i64, state: JobState, types: &[&str]) -> Record {
         memory_bytes: None,
     };
     let key = JobKey { cluster: ClusterId::new("oar").unwrap(), id: JobId::new(id).unwrap() };
-    let mut record = Record::new(key, at(0), state);
+    let mut record = JobRecord::new(key, at(0), state);
     (record.start, record.stop) = (Some(at(10)), (state == JobState::Ended).then_some(at(100)));
     record.nodes = vec![share("n2"), share("n1")];
     let facts = &mut record.facts;
@@ -365,7 +373,7 @@ fn record(id: i64, state: JobState, types: &[&str]) -> Record {
 }
 
 /// Makes promotions follow the known jobs.
-fn follow(demand: &Demand, registry: &Registry, now: Timestamp) -> FromJobs {
+fn follow(demand: &DemandStore, registry: &Registry, now: Timestamp) -> FromJobs {
     let facts = registry.running_jobs().unwrap();
     demand.follow(&wanted(&facts, &[]), |_| true, now).unwrap()
 }
@@ -406,7 +414,7 @@ fn a_job_with_a_request_in_its_environment_has_the_metrics_until_it_ends() {
     assert_eq!(follow(at(22)), moved(0, 0));
     let held = demand.held(at(22)).unwrap().0.promotions.remove(0);
     assert_eq!((held.nodes.as_str(), &*held.metric), ("n1,n2", "perf_.*"));
-    assert_eq!((held.origin, held.job.as_deref()), (Origin::Job, Some("oar:7")));
+    assert_eq!((held.origin, held.job.as_deref()), (PromotionOrigin::Job, Some("oar:7")));
     // The scheduler's submission words count as well. Requests from nodes that the record does not name are
     // ignored.
     let types = ["monitor=bmc_.*"];

@@ -96,7 +96,7 @@ fn newest<'a>(flushes: &[&'a Flush], most: usize) -> (BTreeMap<&'a str, &'a Flus
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::demand::Origin;
+    use crate::demand::PromotionOrigin;
     use model::NodeList;
     use model::setting::{SETTINGS_BYTES_MAX, SettingValue};
     use std::time::Duration;
@@ -151,7 +151,7 @@ pub(super) mod tests {
             until,
             made: NOW,
             by: "hand".into(),
-            origin: Origin::Hand,
+            origin: PromotionOrigin::Hand,
             job: None,
             uid: None,
         }

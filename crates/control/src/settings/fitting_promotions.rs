@@ -1,7 +1,7 @@
 //! Selects the promotions that fit into a node's settings. A node rejects more promotions or bytes. Promotions of administrators come first, then users share the rest evenly, and the
 //! remainder is cut.
 
-use crate::demand::{Origin, PROMOTIONS_ON_NODE_MAX, Promotion};
+use crate::demand::{PROMOTIONS_ON_NODE_MAX, Promotion, PromotionOrigin};
 use model::Timestamp;
 use model::setting::{PROMOTIONS_MAX, SETTINGS_BYTES_MAX};
 use std::collections::{BTreeMap, VecDeque};
@@ -84,9 +84,9 @@ impl<'a> FittingPromotions<'a> {
 /// by hand, or an API caller without a user ID.
 fn is_of_administrators(promotion: &Promotion) -> bool {
     match promotion.origin {
-        Origin::Rule | Origin::Hand => true,
-        Origin::Api => promotion.uid.is_none(),
-        Origin::Job => false,
+        PromotionOrigin::Rule | PromotionOrigin::Hand => true,
+        PromotionOrigin::Api => promotion.uid.is_none(),
+        PromotionOrigin::Job => false,
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
 
     const UNTIL: Timestamp = Timestamp::from_seconds(1_767_706_500);
 
-    fn promotion(metric: &str, origin: Origin, uid: Option<u32>) -> Promotion {
+    fn promotion(metric: &str, origin: PromotionOrigin, uid: Option<u32>) -> Promotion {
         Promotion {
             number: 1,
             nodes: NodeList::new("n1").unwrap(),
@@ -125,10 +125,14 @@ mod tests {
         let names = |of: &str, count: usize| (0..count).map(|n| format!("{of}{n:03}")).collect();
         let (greedy, words): (Vec<String>, Vec<String>) = (names("a", 100), names("b", 100));
         let mut all: Vec<_> =
-            greedy.iter().map(|name| promotion(name, Origin::Api, Some(1))).collect();
-        all.extend(words.iter().map(|name| promotion(name, Origin::Job, Some(2))));
-        all.push(promotion("modest", Origin::Api, Some(3)));
-        for (name, origin) in [("z", Origin::Api), ("y", Origin::Rule), ("x", Origin::Hand)] {
+            greedy.iter().map(|name| promotion(name, PromotionOrigin::Api, Some(1))).collect();
+        all.extend(words.iter().map(|name| promotion(name, PromotionOrigin::Job, Some(2))));
+        all.push(promotion("modest", PromotionOrigin::Api, Some(3)));
+        for (name, origin) in [
+            ("z", PromotionOrigin::Api),
+            ("y", PromotionOrigin::Rule),
+            ("x", PromotionOrigin::Hand),
+        ] {
             all.push(promotion(name, origin, None));
         }
         let (listed, cut) = filled(FittingPromotions::after(0, 0), &all);
@@ -145,7 +149,10 @@ mod tests {
     #[test]
     fn settings_have_the_bytes_that_a_node_accepts() {
         let long = format!("b{}", "\\".repeat(199));
-        let all = [promotion(&long, Origin::Api, Some(1)), promotion("c", Origin::Api, Some(2))];
+        let all = [
+            promotion(&long, PromotionOrigin::Api, Some(1)),
+            promotion("c", PromotionOrigin::Api, Some(2)),
+        ];
         let left = |bytes| filled(FittingPromotions::after(SETTINGS_BYTES_MAX - bytes, 0), &all);
         assert_eq!(left(300), (vec![&*long, "c"], 0));
         assert_eq!(left(100), (vec!["c"], 1));
@@ -154,10 +161,14 @@ mod tests {
 
     #[test]
     fn of_two_requests_for_the_same_the_later_end_counts() {
-        let later =
-            Promotion { until: Some(UNTIL.plus(5)), ..promotion("a", Origin::Job, Some(2)) };
-        let (first, other) =
-            (promotion("a", Origin::Api, None), promotion("b", Origin::Job, Some(2)));
+        let later = Promotion {
+            until: Some(UNTIL.plus(5)),
+            ..promotion("a", PromotionOrigin::Job, Some(2))
+        };
+        let (first, other) = (
+            promotion("a", PromotionOrigin::Api, None),
+            promotion("b", PromotionOrigin::Job, Some(2)),
+        );
         let mut fitting_promotions = FittingPromotions::after(0, 0);
         fitting_promotions.fill(&[&first, &later, &other], |until| until.unwrap_or(UNTIL));
         let listed: Vec<_> = fitting_promotions.listed.into_iter().collect();

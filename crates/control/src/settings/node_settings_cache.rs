@@ -7,7 +7,7 @@
 use super::agent_config::AgentConfig;
 use super::compose::{Composed, NodeEntries, compose};
 use crate::demand::{
-    ActiveRequests, Demand, DemandError, FLUSH_LISTED_US, FromJobs, Promotion, Rule, wanted,
+    ActiveRequests, DemandError, DemandStore, FLUSH_LISTED_US, FromJobs, Promotion, Rule, wanted,
 };
 use crate::rules::expression;
 use model::{DeviceId, NodeList, Timestamp};
@@ -23,8 +23,8 @@ const LOGGED_MAX: usize = 1000;
 
 /// On-demand requests to agents, as HTTP requests use them.
 #[derive(Debug)]
-pub struct OnDemand {
-    demand: Arc<Demand>,
+pub struct NodeSettingsCache {
+    demand: Arc<DemandStore>,
     state: Mutex<State>,
     /// Promotions that did not fit, counted whenever settings are composed.
     pub cut: AtomicU64,
@@ -72,9 +72,9 @@ struct Index {
     patterns: Vec<usize>,
 }
 
-impl OnDemand {
+impl NodeSettingsCache {
     /// Nothing is in effect until the first refresh.
-    pub fn new(demand: Arc<Demand>) -> Self {
+    pub fn new(demand: Arc<DemandStore>) -> Self {
         Self {
             demand,
             state: Mutex::default(),
@@ -85,7 +85,7 @@ impl OnDemand {
     }
 
     /// Returns the database of on-demand requests.
-    pub fn demand(&self) -> &Demand {
+    pub fn demand(&self) -> &DemandStore {
         &self.demand
     }
 

@@ -9,7 +9,7 @@ use sources::Sink;
 use std::sync::Arc;
 
 /// Destination of sealed batches.
-pub trait Outlet: Send {
+pub trait BatchOutput: Send {
     /// Accepts a batch, or returns it if the queue is full.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ pub struct Sealer {
     boot: Boot,
     seq: u64,
     notes: Arc<PendingEvents>,
-    outlet: Box<dyn Outlet>,
+    outlet: Box<dyn BatchOutput>,
     printer: Option<Printer>,
     tables: Tables,
     /// One batch under construction for each table.
@@ -81,7 +81,7 @@ impl Sealer {
         origin: Origin,
         boot: Boot,
         notes: Arc<PendingEvents>,
-        outlet: Box<dyn Outlet>,
+        outlet: Box<dyn BatchOutput>,
         printer: Option<Printer>,
     ) -> Self {
         Self {

@@ -1,6 +1,6 @@
 //! Sealed batches in memory, for a caller that sends them on its own, such as `--once`.
 
-use crate::batches::seal::Outlet;
+use crate::batches::seal::BatchOutput;
 use model::Batch;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ impl Sealed {
     }
 }
 
-impl Outlet for Sealed {
+impl BatchOutput for Sealed {
     fn put(&mut self, batch: Batch) -> Result<(), Box<Batch>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
         Ok(())

@@ -11,7 +11,7 @@ use crate::connection::connect::{Connect, Settings};
 use crate::disk::folders::{Folders, spool_limits};
 use crate::sending::encoder_thread::EncoderThread;
 use crate::sending::outbox::Outbox;
-use crate::sending::queue::{End, Inlet, queue};
+use crate::sending::queue::{End, QueueSender, queue};
 use crate::sending::sender::{Order, Sender, Wanted};
 use model::Boot;
 use std::os::unix::net::UnixStream;
@@ -43,7 +43,7 @@ impl Delivery {
         (notes, counters, clock): (&Arc<PendingEvents>, &Arc<Counters>, &Arc<dyn Clock>),
         (boot, period): (&Boot, Duration),
         waker: UnixStream,
-    ) -> Result<(Self, Inlet), DeliveryError> {
+    ) -> Result<(Self, QueueSender), DeliveryError> {
         let outbox = Arc::new(Outbox::new(folders, Arc::clone(notes), Arc::clone(counters)));
         let (inlet, batches) = queue();
         let connect = Arc::new(Connect::new(settings));

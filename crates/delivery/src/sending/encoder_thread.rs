@@ -5,7 +5,7 @@ use crate::batches::pending_events::PendingEvents;
 use crate::common::clock::Clock;
 use crate::common::counters::Counters;
 use crate::sending::outbox::{LiveFrame, Outbox};
-use crate::sending::queue::Queued;
+use crate::sending::queue::QueueReceiver;
 use model::{Batch, Cause};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ const LAST_PATIENCE: Duration = Duration::from_millis(1500);
 
 /// State of the encoder thread.
 pub(crate) struct EncoderThread {
-    batches: Queued,
+    batches: QueueReceiver,
     outbox: Arc<Outbox>,
     notes: Arc<PendingEvents>,
     counters: Arc<Counters>,
@@ -28,7 +28,7 @@ pub(crate) struct EncoderThread {
 
 impl EncoderThread {
     pub(crate) fn new(
-        batches: Queued,
+        batches: QueueReceiver,
         outbox: &Arc<Outbox>,
         notes: &Arc<PendingEvents>,
         counters: &Arc<Counters>,

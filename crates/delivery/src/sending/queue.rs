@@ -1,7 +1,7 @@
 //! The queue of sealed batches between the tick and the encoder thread. It is bounded in bytes. Batches return after
 //! use, so that the tick allocates no memory.
 
-use crate::batches::seal::Outlet;
+use crate::batches::seal::BatchOutput;
 use model::{Batch, SeriesTable};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,7 +30,7 @@ enum Item {
 
 /// Sending side of the queue, owned by the tick.
 #[derive(Debug)]
-pub struct Inlet {
+pub struct QueueSender {
     to: SyncSender<Item>,
     spare: Receiver<Batch>,
     bytes: Arc<AtomicUsize>,
@@ -38,7 +38,7 @@ pub struct Inlet {
 
 /// Receiving side of the queue, owned by the encoder thread.
 #[derive(Debug)]
-pub struct Queued {
+pub struct QueueReceiver {
     from: Receiver<Item>,
     spare: SyncSender<Batch>,
     bytes: Arc<AtomicUsize>,
@@ -46,13 +46,13 @@ pub struct Queued {
 }
 
 /// Creates a queue.
-pub fn queue() -> (Inlet, Queued) {
+pub fn queue() -> (QueueSender, QueueReceiver) {
     let (to, from) = sync_channel(BATCHES_MAX);
     let (give, spare) = sync_channel(BATCHES_MAX);
     let bytes = Arc::new(AtomicUsize::new(0));
     (
-        Inlet { to, spare, bytes: Arc::clone(&bytes) },
-        Queued { from, spare: give, bytes, nothing: Arc::default() },
+        QueueSender { to, spare, bytes: Arc::clone(&bytes) },
+        QueueReceiver { from, spare: give, bytes, nothing: Arc::default() },
     )
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct End {
     to: SyncSender<Item>,
 }
 
-impl Inlet {
+impl QueueSender {
     /// Returns the handle that ends the queue.
     pub(crate) fn end(&self) -> End {
         End { to: self.to.clone() }
@@ -81,7 +81,7 @@ impl End {
     }
 }
 
-impl Outlet for Inlet {
+impl BatchOutput for QueueSender {
     fn put(&mut self, batch: Batch) -> Result<(), Box<Batch>> {
         let bytes = bytes(&batch);
         let there = self.bytes.load(Ordering::Relaxed);
@@ -107,7 +107,7 @@ impl Outlet for Inlet {
     }
 }
 
-impl Queued {
+impl QueueReceiver {
     /// Returns the next batch, or `Ok(None)` if none arrives in time.
     ///
     /// # Errors

@@ -74,8 +74,8 @@ fn wanted(args: &SetArgs) -> anyhow::Result<Set> {
     }
     let events = words(args.perf.as_deref());
     if !events.is_empty() {
-        check_perf_events(&events)?;
-        let perf = set.sources.entry("perf".to_owned()).or_default();
+        let spec = check_perf_events(&events)?;
+        let perf = set.sources.entry(spec.name.to_owned()).or_default();
         (perf.enabled, perf.events) = (Some(true), Some(events));
         perf.period_seconds = period;
     }

@@ -16,7 +16,7 @@ const NOT_WELL: u8 = 1;
 const CONFLICT: &str = "several agents send under this name, so their samples are mixed; give each \
                         node its own --device";
 /// State of a throttled source, which exceeds its limit of processor time.
-const THROTTLED: &str = "slowed";
+const THROTTLED: &str = "throttled";
 /// Path of the server's explanations.
 const EXPLAIN: &str = "/api/v1/explain";
 /// Maximum number of series that the server explains at once.

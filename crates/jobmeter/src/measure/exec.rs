@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 use cgroups::Hierarchies;
 use kernel::Root;
 use kernel::rusage::Usage;
-use kernel::sibling::{self, Side};
+use kernel::sibling::{self, ForkSide};
 use rustix::process::{Pid, Signal};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -94,7 +94,7 @@ pub(crate) fn become_program(words: &[OsString]) -> anyhow::Result<std::convert:
     let words = words.as_slice();
     let (program, arguments) = words.split_first().context("no program is named")?;
     if beside.is_some()
-        && let Side::First(_) = sibling::begin().context("beginning another process")?
+        && let ForkSide::First(_) = sibling::begin().context("beginning another process")?
     {
         std::process::exit(0);
     }

@@ -2,7 +2,7 @@
 
 use crate::server::plain::note;
 use agent::SourcePlan;
-use config::{AgentConfig, ConfigErrors, ConfigFile, Given, paths};
+use config::{AgentConfig, ConfigErrors, ConfigFile, ConfigInputs, paths};
 use std::path::PathBuf;
 
 // The file of the agent's settings; no docstring, which would replace the description of its commands.
@@ -39,14 +39,15 @@ impl AgentFile {
         let named = named.or_else(|| environment("JOBMETER_AGENT_FILE").map(PathBuf::from));
         let shown = named.clone().unwrap_or_else(|| PathBuf::from(paths::AGENT_FILE));
         let file = named.map_or_else(|| ConfigFile::Default(shown.clone()), ConfigFile::Given);
-        let loaded = agent::load(&Given { file, environment: &environment, flags: Vec::new() });
+        let loaded =
+            agent::load(&ConfigInputs { file, environment: &environment, flags: Vec::new() });
         (shown, loaded.map(|loaded| loaded.config))
     }
 }
 
 /// The default settings of an agent.
 pub(crate) fn defaults() -> Result<AgentConfig, ConfigErrors> {
-    let none = Given { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
+    let none = ConfigInputs { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
     agent::load(&none).map(|loaded| loaded.config)
 }
 

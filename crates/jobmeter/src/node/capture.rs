@@ -241,7 +241,7 @@ mod tests {
         let file = dir.path().join("agent.toml");
         fs::write(&file, settings).unwrap();
         let file = config::ConfigFile::Given(file);
-        let given = config::Given { file, environment: &|_| None, flags: Vec::new() };
+        let given = config::ConfigInputs { file, environment: &|_| None, flags: Vec::new() };
         let config = agent::load(&given).unwrap().config;
         let plan = agent::plan(&config, None).unwrap();
         let find = agent::discovery(&config).unwrap();

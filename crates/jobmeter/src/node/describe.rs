@@ -159,7 +159,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("agent.toml");
         let load = |file| {
-            let given = config::Given { file, environment: &|_| None, flags: Vec::new() };
+            let given = config::ConfigInputs { file, environment: &|_| None, flags: Vec::new() };
             agent::load(&given).unwrap().config
         };
         let defaults = load(config::ConfigFile::None);

@@ -6,8 +6,8 @@ use crate::output::options::JsonOption;
 use crate::server::plain::plain_lines;
 use anyhow::{Context, bail};
 use config::{
-    ClientSettings, ConfigError, ConfigFile, Given, Loaded, LogConfig, Origin, PartialConfig,
-    ServerSettings, Token,
+    ClientSettings, ConfigError, ConfigFile, ConfigInputs, Loaded, LogConfig, PartialConfig,
+    ServerSettings, Token, ValueOrigin,
 };
 use kernel::Root;
 use serde::Deserialize;
@@ -57,7 +57,7 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     // The check ignores the environment: it checks the file only.
     let none = |_: &str| None;
     let file_given = ConfigFile::Given(file.clone());
-    let given = Given { file: file_given, environment: &none, flags: Vec::new() };
+    let given = ConfigInputs { file: file_given, environment: &none, flags: Vec::new() };
     let report = match &*program {
         "agent" => of_agent(&given)?,
         "server" => of_server(&given, file)?,
@@ -92,7 +92,7 @@ impl Report {
 
     fn write(mut self, file: &Path, program: &str, json: bool) -> anyhow::Result<ExitCode> {
         self.errors.sort_by_key(|error| match error.place {
-            Origin::File { line, column, .. } => (line, column),
+            ValueOrigin::File { line, column, .. } => (line, column),
             _ => (0, 0),
         });
         let good = self.errors.is_empty();
@@ -120,14 +120,14 @@ impl Report {
 
 fn error_json(error: &ConfigError) -> Value {
     match &error.place {
-        Origin::File { path, line, column } => {
+        ValueOrigin::File { path, line, column } => {
             json!({"file": &**path, "line": line, "column": column, "what": error.what})
         }
         _ => json!({"file": null, "line": null, "column": null, "what": error.what}),
     }
 }
 
-fn of_agent(given: &Given<'_>) -> anyhow::Result<Report> {
+fn of_agent(given: &ConfigInputs<'_>) -> anyhow::Result<Report> {
     let root = Root::live()?;
     Ok(Report::new(agent::read(given), |loaded, report| {
         let ServerSettings { token_file, ca, cert, key, .. } = &loaded.config.server;
@@ -142,7 +142,7 @@ fn of_agent(given: &Given<'_>) -> anyhow::Result<Report> {
     }))
 }
 
-fn of_client(given: &Given<'_>) -> Report {
+fn of_client(given: &ConfigInputs<'_>) -> Report {
     Report::new(config::read_client(given), |loaded, report| {
         let ClientSettings { token_file, ca, cert, key, .. } = &loaded.config.client_settings;
         let files = Files { token_file, ca, cert, key };
@@ -164,7 +164,7 @@ struct Finding {
     note: bool,
 }
 
-fn of_server(given: &Given<'_>, file: &Path) -> anyhow::Result<Report> {
+fn of_server(given: &ConfigInputs<'_>, file: &Path) -> anyhow::Result<Report> {
     let mut failed = None;
     let report = Report::new(config::read_server(given), |loaded, report| {
         let found = found_by_server(file).unwrap_or_else(|error| {

@@ -240,11 +240,11 @@ fn listener(
     let settings = config::server_settings();
     let flags =
         config::given(&settings, &matches, "server", config::paths::SERVER_FILE, environment);
-    let given = config::Given { file: flags.file, environment, flags: flags.flags };
+    let given = config::ConfigInputs { file: flags.file, environment, flags: flags.flags };
     let loaded = config::load_server(&given).ok()?;
     let address = loaded.config.listen.listen.0;
     let named = loaded.values().raw("listen");
-    let named = named.is_some_and(|(_, origin)| *origin != config::Origin::Default);
+    let named = named.is_some_and(|(_, origin)| *origin != config::ValueOrigin::Default);
     let last = if named { address.port() } else { address.port().saturating_add(PORTS_TRIED) };
     let listener = (address.port()..=last)
         .find_map(|port| TcpListener::bind(SocketAddr::new(address.ip(), port)).ok())?;
@@ -263,7 +263,7 @@ fn check_agent(
     let matches = config::agent_command(&sources).try_get_matches_from(words)?;
     let settings = config::agent_settings(&sources);
     let flags = config::given(&settings, &matches, "agent", config::paths::AGENT_FILE, environment);
-    agent::load(&config::Given { file: flags.file, environment, flags: flags.flags })?;
+    agent::load(&config::ConfigInputs { file: flags.file, environment, flags: flags.flags })?;
     Ok(())
 }
 

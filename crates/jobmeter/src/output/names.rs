@@ -3,6 +3,7 @@
 use anyhow::{Context, bail};
 use model::DeviceId;
 use model::setting::Kind;
+use sources::SourceSpec;
 
 /// The comma-separated devices of `--device`; each must be a valid device name.
 pub(crate) fn devices(list: Option<&str>) -> anyhow::Result<Option<String>> {
@@ -25,8 +26,7 @@ pub(crate) fn one_job(job: Option<&str>) -> anyhow::Result<Option<String>> {
 
 /// Rejects a source that agents of this version do not have.
 pub(crate) fn check_source(name: &str) -> anyhow::Result<()> {
-    // `agent`, the agent's own metrics, also has settings.
-    let names = || sources::SOURCES.iter().map(|spec| spec.name).chain(["agent"]);
+    let names = || agent::sources().map(|spec| spec.name);
     if names().any(|known| known == name) {
         return Ok(());
     }
@@ -46,17 +46,18 @@ pub(crate) fn check_may_burst(option: &str, name: &str) -> anyhow::Result<()> {
     )
 }
 
-/// Rejects events that the agent's source `perf` would reject.
-pub(crate) fn check_perf_events(events: &[String]) -> anyhow::Result<()> {
-    let perf =
-        sources::list::find("perf").context("agents of this version have no source `perf`")?;
-    let option = perf.options.iter().find(|option| option.name == "events");
-    match option.map(|option| option.kind) {
-        Some(Kind::ListOf(_, check)) => {
-            check(&events.join(",")).map_err(|why| anyhow::anyhow!("--perf: {why}"))
-        }
-        _ => Ok(()),
+/// Returns the source of `--perf`, the only one with the option `events`. Rejects events that it would reject.
+pub(crate) fn check_perf_events(events: &[String]) -> anyhow::Result<&'static SourceSpec> {
+    let of = |spec: &'static SourceSpec| {
+        let option = spec.options.iter().find(|option| option.name == "events")?;
+        Some((spec, option.kind))
+    };
+    let found = sources::SOURCES.iter().find_map(|spec| of(spec));
+    let (spec, kind) = found.context("agents of this version have no source with `events`")?;
+    if let Kind::ListOf(_, check) = kind {
+        check(&events.join(",")).map_err(|why| anyhow::anyhow!("--perf: {why}"))?;
     }
+    Ok(spec)
 }
 
 #[cfg(test)]
@@ -88,9 +89,9 @@ mod tests {
     fn events_are_those_of_the_agent() {
         let check = |list: &[&str]| {
             let list: Vec<String> = list.iter().map(|&word| word.to_owned()).collect();
-            check_perf_events(&list).map_err(|error| error.to_string())
+            check_perf_events(&list).map(|spec| spec.name).map_err(|error| error.to_string())
         };
-        assert_eq!(check(&["cache_ll", "emulation_faults"]), Ok(()));
+        assert_eq!(check(&["cache_ll", "emulation_faults"]), Ok("perf"));
         let error = check(&["cach_ll"]).unwrap_err();
         assert!(error.starts_with("--perf: ") && error.contains("cach_ll"), "{error}");
     }

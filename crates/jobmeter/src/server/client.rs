@@ -387,7 +387,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         std::thread::spawn(move || listener.incoming().collect::<Vec<_>>());
-        let given = config::Given {
+        let given = config::ConfigInputs {
             file: config::ConfigFile::None,
             environment: &|_| None,
             flags: Vec::new(),

@@ -1,7 +1,7 @@
 //! Generated jobs for the benchmark.
 
 use super::{BEGIN, NODES};
-use jobs::{NodeShare, Record, Resources, Step};
+use jobs::{JobRecord, NodeShare, Resources, Step};
 use model::{ClusterId, DeviceId, JobEvent, JobFacts, JobId, JobKey, JobState, Timestamp};
 
 /// The random generator SplitMix64 by Sebastiano Vigna.
@@ -24,7 +24,7 @@ impl Random {
 /// A generated job.
 #[derive(Clone)]
 pub(crate) struct Made {
-    pub(crate) record: Record,
+    pub(crate) record: JobRecord,
     pub(crate) stop: Timestamp,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn made(id: i64, submit: i64, random: &mut Random) -> Made {
     // The first user has about a tenth of all jobs.
     let user = if random.below(10) == 0 { 0 } else { random.below(500) };
     let (queue, project) = (random.below(10_000), user % 100);
-    let record = Record {
+    let record = JobRecord {
         key: JobKey { cluster: ClusterId::new("slurm").unwrap(), id: JobId::new(id).unwrap() },
         submit: at(submit),
         display_id: Box::default(),
@@ -84,9 +84,9 @@ pub(crate) fn made(id: i64, submit: i64, random: &mut Random) -> Made {
 }
 
 impl Made {
-    pub(crate) fn waiting(&self) -> Record {
+    pub(crate) fn waiting(&self) -> JobRecord {
         let (state, state_word) = (JobState::Waiting, "PENDING".into());
-        Record {
+        JobRecord {
             state,
             start: None,
             nodes: Vec::new(),
@@ -95,14 +95,14 @@ impl Made {
         }
     }
 
-    pub(crate) fn ended(&self) -> Record {
+    pub(crate) fn ended(&self) -> JobRecord {
         let stop = Some(self.stop);
         // One job of 1009 fails.
         let (state, state_word, exit_code) = match self.record.key.id.get() % 1009 {
             0 => (JobState::Failed, "FAILED".into(), Some(1)),
             _ => (JobState::Ended, "COMPLETED".into(), Some(0)),
         };
-        Record {
+        JobRecord {
             state,
             stop,
             facts: JobFacts {

@@ -15,8 +15,8 @@
 mod made;
 
 use jobs::{
-    AccountChange, AccountKey, Filter, JobName, Limits, ListPosition, Reader, Record, RecordUpdate,
-    Registry, Role, Users, Window,
+    AccountChange, AccountKey, Filter, JobName, JobRecord, Limits, ListPosition, Reader,
+    RecordUpdate, Registry, Role, Users, Window,
 };
 use made::{Made, Random, made};
 use model::{ClusterId, DeviceId, JobEvent, JobFacts, JobId, JobKey, JobState, Timestamp};
@@ -48,7 +48,7 @@ fn fill(registry: &Registry, random: &mut Random) {
             let events: Vec<JobEvent> = jobs.iter().flat_map(|job| job.events(ended)).collect();
             assert_eq!(registry.apply(&events, now).unwrap().rejected, 0);
         }
-        let records: Vec<Record> = jobs.iter().map(Made::ended).collect();
+        let records: Vec<JobRecord> = jobs.iter().map(Made::ended).collect();
         assert_eq!(registry.ingest(&records, now).unwrap().rejected, 0);
     }
 }
@@ -118,7 +118,7 @@ fn run_some(registry: &Registry, first: i64, now: Timestamp, random: &mut Random
     let begun = now.0 / Timestamp::SECOND - BEGIN - 2400;
     let jobs: Vec<Made> =
         (0..RUNNING).map(|n| made(first + n, begun + n * 1200 / RUNNING, random)).collect();
-    let records: Vec<Record> = jobs.iter().map(|job| job.record.clone()).collect();
+    let records: Vec<JobRecord> = jobs.iter().map(|job| job.record.clone()).collect();
     assert_eq!(registry.ingest(&records, now).unwrap().rejected, 0);
     let events: Vec<JobEvent> = jobs.iter().flat_map(|job| job.events(false)).collect();
     assert_eq!(registry.apply(&events, now).unwrap().rejected, 0);
@@ -147,7 +147,7 @@ fn a_day(
         (*time, *of) = (*time + processor_time() - begun, *of + count);
     };
     for jobs in jobs.chunks(ROUND) {
-        let ingest_all = |records: Vec<Record>| {
+        let ingest_all = |records: Vec<JobRecord>| {
             let begun = processor_time();
             assert_eq!(registry.ingest(&records, now).unwrap().rejected, 0);
             begun
@@ -157,7 +157,7 @@ fn a_day(
             assert_eq!(registry.apply(&events, now).unwrap().rejected, 0);
             begun
         };
-        let running: Vec<Record> = jobs.iter().map(|job| job.record.clone()).collect();
+        let running: Vec<JobRecord> = jobs.iter().map(|job| job.record.clone()).collect();
         add(0, ingest_all(jobs.iter().map(Made::waiting).collect()), jobs.len());
         add(1, ingest_all(running.clone()), jobs.len());
         add(2, seen(jobs.iter().flat_map(|job| job.events(false)).collect()), jobs.len());

@@ -8,7 +8,7 @@ use model::{DeviceId, JobFacts, JobKey, JobState, Timestamp};
 /// A record of one submission of a job. A later record of the same submission replaces the earlier one:
 /// schedulers correct their data, sometimes late.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Record {
+pub struct JobRecord {
     /// The cluster and the job ID.
     pub key: JobKey,
     /// Time of submission. The key and this time identify the record. A reinstalled scheduler, or one that
@@ -30,7 +30,7 @@ pub struct Record {
     pub steps: Vec<Step>,
 }
 
-impl Record {
+impl JobRecord {
     /// Creates a record without further facts.
     pub fn new(key: JobKey, submit: Timestamp, state: JobState) -> Self {
         Self {

@@ -4,7 +4,7 @@ use crate::common::registry::count;
 use crate::people::names::{NameSource, learn, uid_of};
 use crate::records::store_records::{digest, known, write};
 use crate::runs::store_runs::relate;
-use crate::{Limits, Record, Registry, RegistryError};
+use crate::{JobRecord, Limits, Registry, RegistryError};
 use model::{JobState, Resources, Timestamp};
 use rusqlite::{Connection, TransactionBehavior};
 
@@ -65,7 +65,7 @@ impl Registry {
     /// SQLite fails. Nothing is stored then, and the caller can retry.
     pub fn ingest(
         &self,
-        records: &[Record],
+        records: &[JobRecord],
         received: Timestamp,
     ) -> Result<IngestStats, RegistryError> {
         let mut stats = IngestStats::default();
@@ -85,7 +85,7 @@ impl Registry {
     pub(crate) fn take(
         &self,
         db: &Connection,
-        (mut record, source): (Record, NameSource),
+        (mut record, source): (JobRecord, NameSource),
         received: Timestamp,
     ) -> Result<(RecordOutcome, bool), RegistryError> {
         let before = known(db, &record.key, record.submit)?;
@@ -139,7 +139,7 @@ impl IngestStats {
 }
 
 /// Makes the times consistent with the state.
-fn settle(record: &mut Record, stopped: Option<Timestamp>, received: Timestamp) {
+fn settle(record: &mut JobRecord, stopped: Option<Timestamp>, received: Timestamp) {
     match record.state {
         JobState::Waiting => (record.start, record.stop) = (None, None),
         JobState::Running => {
@@ -155,7 +155,7 @@ fn settle(record: &mut Record, stopped: Option<Timestamp>, received: Timestamp) 
 
 /// Tests whether times and amounts are plausible. Times must lie between the year 2000 and 24 h after
 /// reception. Only the registry itself stores local jobs.
-fn possible(record: &Record, received: Timestamp) -> bool {
+fn possible(record: &JobRecord, received: Timestamp) -> bool {
     let latest = received.plus(24 * 3600 * Timestamp::SECOND);
     let range = Timestamp::YEAR_2000..=latest;
     let steps = record.steps.iter().flat_map(|step| [step.start, step.stop]);
@@ -172,7 +172,7 @@ fn possible(record: &Record, received: Timestamp) -> bool {
 }
 
 /// Cuts parts that exceed their limits and returns whether it cut any.
-fn bound(record: &mut Record, limits: &Limits) -> bool {
+fn bound(record: &mut JobRecord, limits: &Limits) -> bool {
     let most = usize::try_from(limits.visits_per_job_max).unwrap_or(usize::MAX);
     let facts = &mut record.facts;
     facts.types.take_if(|types| types.is_empty());

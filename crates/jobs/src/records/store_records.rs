@@ -1,7 +1,7 @@
 //! The tables of records: writes and reads.
 
 use crate::common::stable_hash::StableHash;
-use crate::{NodeShare, Record, RegistryError, Step};
+use crate::{JobRecord, NodeShare, RegistryError, Step};
 use model::{DeviceId, FactValue, JobFacts, JobKey, JobState, Timestamp};
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
@@ -35,7 +35,7 @@ pub(crate) fn known(
 
 /// Computes a digest of a record. A record with the stored digest need not be written again. The digest
 /// is stored, so it depends only on written values and is the same on every machine.
-pub(crate) fn digest(record: &Record) -> i64 {
+pub(crate) fn digest(record: &JobRecord) -> i64 {
     let mut hash = StableHash::default();
     let shares = record.nodes.iter().flat_map(|share| share_values(record, share));
     let steps = (0_i64..).zip(&record.steps).flat_map(|(place, step)| step_values(place, step));
@@ -55,7 +55,7 @@ pub(crate) fn digest(record: &Record) -> i64 {
 /// Writes a new record, or replaces the record with the row ID `place`.
 pub(crate) fn write(
     db: &Connection,
-    record: &Record,
+    record: &JobRecord,
     place: Option<i64>,
     digest: i64,
     received: Timestamp,
@@ -92,7 +92,7 @@ pub(crate) fn write(
     write_steps(db, record, number)
 }
 
-fn write_shares(db: &Connection, record: &Record, number: i64) -> rusqlite::Result<()> {
+fn write_shares(db: &Connection, record: &JobRecord, number: i64) -> rusqlite::Result<()> {
     // The last of two shares of one device counts.
     let mut insert = db.prepare_cached(
         "INSERT OR REPLACE INTO shares
@@ -107,7 +107,7 @@ fn write_shares(db: &Connection, record: &Record, number: i64) -> rusqlite::Resu
 }
 
 /// Builds a row of `shares` without the record's row ID.
-fn share_values(record: &Record, share: &NodeShare) -> [Value; 8] {
+fn share_values(record: &JobRecord, share: &NodeShare) -> [Value; 8] {
     [
         share.device.to_string().into(),
         record.start.map(|at| at.0).into(),
@@ -120,7 +120,7 @@ fn share_values(record: &Record, share: &NodeShare) -> [Value; 8] {
     ]
 }
 
-fn write_steps(db: &Connection, record: &Record, number: i64) -> rusqlite::Result<()> {
+fn write_steps(db: &Connection, record: &JobRecord, number: i64) -> rusqlite::Result<()> {
     let mut insert = db.prepare_cached(
         "INSERT INTO steps (record, place, step, name, state_word, start, stop, exit_code)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
@@ -149,7 +149,7 @@ fn step_values(place: i64, step: &Step) -> [Value; 7] {
 const OWN: [&str; 4] = ["display_id", "state", "start", "stop"];
 
 /// Builds a row of `records`: the columns [`OWN`] and those of the facts.
-fn values(record: &Record) -> Vec<Value> {
+fn values(record: &JobRecord) -> Vec<Value> {
     let mut values: Vec<Value> = vec![
         record.display_id.to_string().into(),
         record.state.word().to_owned().into(),
@@ -197,7 +197,10 @@ pub(crate) fn state(word: &str) -> Result<JobState, RegistryError> {
 }
 
 /// Returns the records of a job by submission, earliest first, without nodes and steps.
-pub(crate) fn records(db: &Connection, key: &JobKey) -> Result<Vec<(i64, Record)>, RegistryError> {
+pub(crate) fn records(
+    db: &Connection,
+    key: &JobKey,
+) -> Result<Vec<(i64, JobRecord)>, RegistryError> {
     let sql = format!(
         "SELECT record, submit, display_id, state, start, stop, {} FROM records
          WHERE cluster = ?1 AND id = ?2 ORDER BY submit",
@@ -212,9 +215,9 @@ pub(crate) fn records(db: &Connection, key: &JobKey) -> Result<Vec<(i64, Record)
     Ok(records)
 }
 
-fn record(key: &JobKey, row: &Row<'_>) -> Result<Record, RegistryError> {
+fn record(key: &JobKey, row: &Row<'_>) -> Result<JobRecord, RegistryError> {
     let time = |at: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(at)?.map(Timestamp));
-    Ok(Record {
+    Ok(JobRecord {
         key: key.clone(),
         submit: Timestamp(row.get(1)?),
         display_id: row.get(2)?,

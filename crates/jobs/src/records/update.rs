@@ -5,11 +5,11 @@ use crate::matching::visits::TOGETHER;
 use crate::people::names::NameSource;
 use crate::records::ingest_records::RecordOutcome;
 use crate::records::store_records::{records, shares, steps};
-use crate::{IngestStats, NodeShare, Record, Registry, RegistryError, Step};
+use crate::{IngestStats, JobRecord, NodeShare, Registry, RegistryError, Step};
 use model::{JobFacts, JobKey, JobState, Timestamp};
 use rusqlite::{Connection, TransactionBehavior, params};
 
-/// A partial update of a [`Record`]. A `None` field keeps the earlier value.
+/// A partial update of a [`JobRecord`]. A `None` field keeps the earlier value.
 ///
 /// Without `submit`, the update applies to the latest submission of the job, with two exceptions:
 /// - That submission is over and ended before `start`.
@@ -30,7 +30,7 @@ pub struct RecordUpdate {
     pub key: JobKey,
     /// Time of submission.
     pub submit: Option<Timestamp>,
-    /// See [`Record::display_id`].
+    /// See [`JobRecord::display_id`].
     pub display_id: Option<Box<str>>,
     /// The state.
     pub state: Option<JobState>,
@@ -72,10 +72,10 @@ impl RecordUpdate {
     }
 
     /// Applies the update to a record.
-    fn onto(self, before: Option<Record>, received: Timestamp) -> Record {
+    fn onto(self, before: Option<JobRecord>, received: Timestamp) -> JobRecord {
         let submit = self.submit.or(self.start).or(self.stop).unwrap_or(received);
         let before =
-            before.unwrap_or_else(|| Record::new(self.key.clone(), submit, JobState::Waiting));
+            before.unwrap_or_else(|| JobRecord::new(self.key.clone(), submit, JobState::Waiting));
         let state = self.state.unwrap_or_else(|| self.becomes(&before));
         let (user, uid) = match (self.facts.user.clone(), self.facts.uid) {
             (None, None) => (before.facts.user.clone(), before.facts.uid),
@@ -88,7 +88,7 @@ impl RecordUpdate {
             }
             other => other,
         };
-        Record {
+        JobRecord {
             key: before.key,
             submit: before.submit,
             display_id: self.display_id.unwrap_or(before.display_id),
@@ -102,7 +102,7 @@ impl RecordUpdate {
     }
 
     /// Derives a state that the update does not report.
-    fn becomes(&self, before: &Record) -> JobState {
+    fn becomes(&self, before: &JobRecord) -> JobState {
         if self.stop.is_none() && !before.state.is_over() {
             return if self.start.is_some() { JobState::Running } else { before.state };
         }
@@ -119,7 +119,7 @@ impl RecordUpdate {
     }
 
     /// Tests whether the update names a different user than a record.
-    fn is_anothers(&self, record: &Record) -> bool {
+    fn is_anothers(&self, record: &JobRecord) -> bool {
         let (other, this) = (&record.facts, &self.facts);
         match (this.uid.zip(other.uid), this.user.as_ref().zip(other.user.as_ref())) {
             (_, Some((one, other))) => one != other,
@@ -252,9 +252,9 @@ impl Registry {
 /// The submission that an update applies to.
 struct TargetSubmission {
     /// The submission to update; `None`: a new one.
-    before: Option<Record>,
+    before: Option<JobRecord>,
     /// The submission before a new one that had no reported end, with its end set.
-    ended: Option<Record>,
+    ended: Option<JobRecord>,
 }
 
 fn target(db: &Connection, amendment: &RecordUpdate) -> Result<TargetSubmission, RegistryError> {
@@ -281,7 +281,7 @@ fn target(db: &Connection, amendment: &RecordUpdate) -> Result<TargetSubmission,
         return Ok(TargetSubmission { before: (!after).then_some(record), ended: None });
     }
     if amendment.is_anothers(&record) && record.start.is_some_and(|before| start > before) {
-        let ended = Record { state: JobState::Ended, stop: Some(start), ..record };
+        let ended = JobRecord { state: JobState::Ended, stop: Some(start), ..record };
         return Ok(TargetSubmission { before: None, ended: Some(ended) });
     }
     Ok(TargetSubmission { before: Some(record), ended: None })
@@ -292,10 +292,10 @@ fn target(db: &Connection, amendment: &RecordUpdate) -> Result<TargetSubmission,
 /// was over before the candidate started.
 fn submitted_then(
     db: &Connection,
-    known: Vec<(i64, Record)>,
+    known: Vec<(i64, JobRecord)>,
     amendment: &RecordUpdate,
     submit: Timestamp,
-) -> Result<Option<(i64, Record)>, RegistryError> {
+) -> Result<Option<(i64, JobRecord)>, RegistryError> {
     let next = known.into_iter().find(|(_, record)| record.submit > submit);
     let Some((number, mut record)) = next else { return Ok(None) };
     let over = amendment.stop.zip(record.start).is_some_and(|(stop, start)| stop < start);

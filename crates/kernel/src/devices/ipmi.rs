@@ -13,7 +13,9 @@ mod device;
 mod records;
 mod repository;
 
-pub use records::{Analog, DcmiPower, DellPower, Identity, Measures, RECORD_BYTES_MAX, Record};
+pub use records::{
+    Analog, DcmiPower, DellPower, Identity, Measures, RECORD_BYTES_MAX, SensorRecord,
+};
 pub use repository::{Repository, SENSORS_MAX, read_repository};
 
 use crate::{ReadError, Root};

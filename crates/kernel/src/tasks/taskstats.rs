@@ -19,5 +19,5 @@ mod stats;
 
 pub use exits::{DrainResult, Exits};
 pub use message::{TaskMessage, recorded};
-pub use query::{Answer, Query, QueryErrors, TaskstatsError};
+pub use query::{Query, QueryErrors, QueryReply, TaskstatsError};
 pub use stats::{Counter, Counters, StatsError, TaskStats, taskstats};

@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 
 /// The process that returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum ForkSide {
     /// The original process; the number is the sibling's ID.
     First(i32),
     /// The sibling.
@@ -25,7 +25,7 @@ pub enum Side {
 ///
 /// # Errors
 /// This process has several threads, or the kernel's limit of processes is reached.
-pub fn begin() -> io::Result<Side> {
+pub fn begin() -> io::Result<ForkSide> {
     let threads = std::fs::read_dir("/proc/self/task")?.count();
     if threads != 1 {
         return Err(io::Error::other(format!(
@@ -39,8 +39,8 @@ pub fn begin() -> io::Result<Side> {
     // returns here on a copy of this stack. There is one thread, so no lock is held by a thread that is not copied.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, none, none, none, none) };
     match i32::try_from(pid) {
-        Ok(0) => Ok(Side::Sibling),
-        Ok(pid) if pid > 0 => Ok(Side::First(pid)),
+        Ok(0) => Ok(ForkSide::Sibling),
+        Ok(pid) if pid > 0 => Ok(ForkSide::First(pid)),
         _ => Err(io::Error::last_os_error()),
     }
 }

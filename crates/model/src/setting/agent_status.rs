@@ -53,7 +53,7 @@ words! {
         /// It exceeded its time limit too often.
         Off "off",
         /// It exceeds its budget of processor time, so the agent reads it less often.
-        Slowed "slowed",
+        Throttled "throttled",
     }
 }
 

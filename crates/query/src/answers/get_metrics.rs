@@ -145,20 +145,20 @@ fn syntax(type_name: &'static str, text: &str) -> QueryError {
 
 /// An answer in pieces of about 64 KiB. It ends after an error: the pieces before are incomplete, so the server
 /// must abort the connection. Errors that are known in advance are returned before the first piece.
-pub struct Answer {
+pub struct AnswerPieces {
     rows: Option<Batches>,
     encoder: Encoder,
     rows_left: u64,
     rows_max: u64,
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for AnswerPieces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer").field("rows_left", &self.rows_left).finish_non_exhaustive()
+        f.debug_struct("AnswerPieces").field("rows_left", &self.rows_left).finish_non_exhaustive()
     }
 }
 
-impl Answer {
+impl AnswerPieces {
     /// Number of rows read for the pieces so far.
     pub const fn rows(&self) -> u64 {
         self.rows_max.saturating_sub(self.rows_left)
@@ -187,7 +187,7 @@ impl Answer {
     }
 }
 
-impl Iterator for Answer {
+impl Iterator for AnswerPieces {
     type Item = Result<Vec<u8>, QueryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -225,7 +225,7 @@ impl QueryEngine {
         query: &GetMetrics,
         format: Format,
         context: &QueryContext,
-    ) -> Result<Answer, QueryError> {
+    ) -> Result<AnswerPieces, QueryError> {
         let resolved = self.resolve(query, context)?;
         let metrics = (!query.metrics.is_empty())
             .then(|| query.metrics.iter().map(|name| Arc::from(name.as_str())).collect());
@@ -258,7 +258,7 @@ impl QueryEngine {
             }
             self.by_time(&reads, treatment, context)
         };
-        Ok(Answer { rows: Some(batches), encoder, rows_left: rows_max, rows_max })
+        Ok(AnswerPieces { rows: Some(batches), encoder, rows_left: rows_max, rows_max })
     }
 
     fn resolve(&self, query: &GetMetrics, context: &QueryContext) -> Result<Resolved, QueryError> {

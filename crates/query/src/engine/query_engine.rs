@@ -2,7 +2,7 @@
 
 use crate::QueryError;
 use crate::engine::access_filter::AccessFilter;
-use control::Demand;
+use control::DemandStore;
 use jiff::tz::TimeZone;
 use jobs::{AccessLevel, Filter, Interval, JobName, Listed, Reader, Registry, Window};
 use model::{ClusterId, DeviceId, Gap, Job, JobKey, Timestamp};
@@ -152,7 +152,7 @@ pub struct QueryEngine {
     pub(crate) store: Arc<Store>,
     pub(crate) registry: Arc<Registry>,
     /// Promotions, setting overrides and on-demand requests, if the server has them.
-    pub(crate) demand: Option<Arc<Demand>>,
+    pub(crate) demand: Option<Arc<DemandStore>>,
     pub(crate) settings: Arc<Settings>,
 }
 
@@ -164,7 +164,7 @@ impl QueryEngine {
 
     /// Adds promotions, setting overrides and on-demand requests to the queries.
     #[must_use]
-    pub fn with_demand(self, demand: Arc<Demand>) -> Self {
+    pub fn with_demand(self, demand: Arc<DemandStore>) -> Self {
         Self { demand: Some(demand), ..self }
     }
 

@@ -7,6 +7,10 @@ use model::{Cause, Gap, Timestamp};
 
 /// Tolerance between the last reading of a job and the start of a gap.
 const SLACK: i64 = 2 * Timestamp::SECOND;
+// Totals of jobs come from the metrics of these sources, see `totals`. Names of sources in gaps are data of the store: this
+// crate knows no source's declaration.
+/// The source that reads the job's cgroup.
+const CGROUP: &str = "cgroup";
 /// The source that receives the accounting of ended tasks.
 const EXITS: &str = "taskstats";
 /// Causes of gaps in which that accounting is lost.
@@ -66,7 +70,7 @@ impl NodeMissed {
         for gap in gaps {
             let cause = gap.cause;
             let is_after_last = readings.last <= gap.from.plus(SLACK) && gap.to > readings.last;
-            let is_of_all = gap.source.is_empty() || &*gap.source == "cgroup";
+            let is_of_all = gap.source.is_empty() || &*gap.source == CGROUP;
             let is_in_job = gap.from <= stop.plus(SLACK) && gap.to >= start;
             if !readings.has_end && is_of_all && is_after_last && is_in_job {
                 let is_stop_unknown = stop <= gap.from.plus(SLACK);

@@ -6,11 +6,11 @@ use std::fmt;
 
 /// Rows of two streams, ascending by time; at one instant the first stream's rows come first.
 pub(crate) struct MergeRows {
-    first: Side,
-    second: Side,
+    first: MergeInput,
+    second: MergeInput,
 }
 
-struct Side {
+struct MergeInput {
     batches: Batches,
     batch: RowBatch,
     /// Number of rows of the batch already emitted.
@@ -24,7 +24,7 @@ impl fmt::Debug for MergeRows {
     }
 }
 
-impl Side {
+impl MergeInput {
     fn new(batches: Batches) -> Self {
         Self { batches, batch: RowBatch::default(), given: 0, ended: false }
     }
@@ -68,7 +68,7 @@ impl Side {
 
 impl MergeRows {
     pub(crate) fn new(first: Batches, second: Batches) -> Self {
-        Self { first: Side::new(first), second: Side::new(second) }
+        Self { first: MergeInput::new(first), second: MergeInput::new(second) }
     }
 
     fn read(&mut self) -> Result<Option<RowBatch>, QueryError> {

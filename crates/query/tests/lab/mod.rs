@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use control::{Demand, DemandLimits};
+use control::{DemandLimits, DemandStore};
 use jobs::{Limits, Registry};
 use model::{
     Batch, Boot, ClusterId, DeviceId, Gap, JobEvent, JobId, JobKey, Kind, Labels, Metric, Origin,
@@ -37,7 +37,7 @@ pub(crate) fn key(cluster: &str, id: i64) -> JobKey {
 pub(crate) struct Lab {
     pub(crate) store: Arc<Store>,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) demand: Arc<Demand>,
+    pub(crate) demand: Arc<DemandStore>,
     seq: AtomicU64,
     dir: tempfile::TempDir,
 }
@@ -86,7 +86,7 @@ impl Lab {
         let path = dir.path().join("registry.sqlite");
         let limits = Limits { rows_max, ..Limits::default() };
         let registry = Registry::open(&path, limits, users).unwrap();
-        let demand = Demand::open(&dir.path().join("demand.sqlite"), DemandLimits::default());
+        let demand = DemandStore::open(&dir.path().join("demand.sqlite"), DemandLimits::default());
         let (store, registry) = (Arc::new(store), Arc::new(registry));
         Self { store, registry, demand: Arc::new(demand.unwrap()), seq: AtomicU64::new(0), dir }
     }

@@ -12,7 +12,7 @@ mod rows;
 use super::track::{Listed, ListedState, Track};
 use crate::{Changes, Scheduler, SchedulerError, Tls};
 use async_trait::async_trait;
-use jobs::Record;
+use jobs::JobRecord;
 use model::{ClusterId, Timestamp};
 use rows::{Columns, DETAILS, LIST, NewJobs, REQUESTED, TYPES, resources_sql};
 use std::time::Duration;
@@ -239,7 +239,7 @@ impl OarDatabase {
             queries.details(&connection.resources, &wanted, &mut changes.rejected).await?;
         changes.calls = queries.calls;
         changes.has_more |= fetched.queried.len() < wanted.len();
-        let over = |record: &&Record| record.stop.is_some();
+        let over = |record: &&JobRecord| record.stop.is_some();
         let over: Vec<i64> =
             fetched.records.iter().filter(over).map(|record| record.key.id.get()).collect();
         self.track.record_queried(&fetched.queried, &listed, &over, now);
@@ -283,7 +283,7 @@ struct RoundQueries<'a> {
 
 /// Jobs fetched by ID.
 struct Fetched {
-    records: Vec<Record>,
+    records: Vec<JobRecord>,
     /// The queried IDs, including those of jobs that no longer exist.
     queried: Vec<i64>,
 }

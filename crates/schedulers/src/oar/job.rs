@@ -3,7 +3,7 @@
 use super::node_shares::NodeShares;
 use super::requested::Requested;
 use super::states;
-use jobs::Record;
+use jobs::JobRecord;
 use model::{ClusterId, JobFacts, JobId, JobKey, JobState, Resources, Timestamp};
 
 /// A job as OAR reports it: times in seconds since 1970, 0 for never.
@@ -39,7 +39,7 @@ impl OarJob {
     ///
     /// # Errors
     /// A field is impossible.
-    pub(crate) fn record(self, cluster: &ClusterId) -> Result<Record, String> {
+    pub(crate) fn record(self, cluster: &ClusterId) -> Result<JobRecord, String> {
         let id = JobId::new(self.id).ok_or_else(|| format!("{} is not a valid job ID", self.id))?;
         let exit_code = self.exit_code.and_then(states::exit_code);
         let state = states::state(&self.state, self.assigned, exit_code);
@@ -58,7 +58,7 @@ impl OarJob {
         let walltime = (self.walltime > 0).then_some(self.walltime as f64);
         let array = self.in_array && self.array_id > 0;
         let text = |text: String| (!text.is_empty()).then(|| text.into_boxed_str());
-        Ok(Record {
+        Ok(JobRecord {
             key: JobKey { cluster: cluster.clone(), id },
             submit,
             display_id: self.id.to_string().into(),
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    fn record(job: OarJob) -> Record {
+    fn record(job: OarJob) -> JobRecord {
         job.record(&ClusterId::new("oar").unwrap()).unwrap()
     }
 

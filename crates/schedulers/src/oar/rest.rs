@@ -15,7 +15,7 @@ use crate::{Changes, Endpoint, Scheduler, SchedulerError, Tls};
 use async_trait::async_trait;
 use base64::Engine;
 use bytes::Bytes;
-use jobs::Record;
+use jobs::JobRecord;
 use model::{ClusterId, Timestamp};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
@@ -173,7 +173,7 @@ impl Scheduler for OarRest {
         if !wanted.is_empty() {
             self.details(&wanted, &mut changes).await?;
         }
-        let ended = |record: &&Record| record.stop.is_some();
+        let ended = |record: &&JobRecord| record.stop.is_some();
         let ended: Vec<i64> =
             changes.records.iter().filter(ended).map(|record| record.key.id.get()).collect();
         self.track.record_queried(&wanted, &listed, &ended, now);

@@ -7,7 +7,7 @@ use super::parsed_job::{
 };
 use super::state;
 use super::tres::{self, Tres};
-use jobs::{Record, Resources, Step};
+use jobs::{JobRecord, Resources, Step};
 use model::{ClusterId, JobFacts, JobState};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
@@ -168,7 +168,7 @@ impl Job {
             parse_errors
                 .add(format!("job {id}: it has {steps} steps; the first {STEPS_MAX} are kept"));
         }
-        let record = Record {
+        let record = JobRecord {
             submit,
             display_id: part.display_id,
             state,

@@ -3,7 +3,7 @@
 use super::json::{List, Number, Object, Text, TextList};
 use super::parsed_job::{Exit, ParseErrors, ParsedJob, Part, cut, devices, instant, key, types};
 use super::{state, tres};
-use jobs::{NodeShare, Record, Resources};
+use jobs::{JobRecord, NodeShare, Resources};
 use model::{ClusterId, JobFacts};
 use serde::Deserialize;
 
@@ -109,7 +109,7 @@ impl Job {
             Part::of(self.array_job_id, self.array_task_id, self.het_job_id, self.het_job_offset);
         let mut requested = tres::of_text(&self.tres_req_str.0);
         requested.wall_seconds = self.time_limit.small().map(|minutes| f64::from(minutes) * 60.0);
-        let record = Record {
+        let record = JobRecord {
             key,
             submit,
             display_id: part.display_id,

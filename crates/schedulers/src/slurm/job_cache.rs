@@ -3,7 +3,7 @@
 //! The cache merges each answer into the job. The registry receives complete records, and only when they changed.
 
 use super::parsed_job::ParsedJob;
-use jobs::{NodeShare, Record};
+use jobs::{JobRecord, NodeShare};
 use model::Timestamp;
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ pub(super) enum Reporter {
 
 #[derive(Debug)]
 struct Entry {
-    record: Record,
+    record: JobRecord,
     /// When the job was first reported as over, or was first missing.
     ended: Option<Timestamp>,
     is_accounted: bool,
@@ -53,7 +53,7 @@ impl JobCache {
         newer: ParsedJob,
         reporter: Reporter,
         now: Timestamp,
-    ) -> Option<Record> {
+    ) -> Option<JobRecord> {
         let key = (newer.record.key.id.get(), newer.record.submit);
         let round = self.round;
         if let Some(entry) = self.jobs.get_mut(&key) {
@@ -88,7 +88,7 @@ impl JobCache {
     pub(super) fn take_details(
         &mut self,
         mut details: HashMap<i64, Vec<NodeShare>>,
-    ) -> Vec<Record> {
+    ) -> Vec<JobRecord> {
         let mut changed = Vec::new();
         for ((id, _), entry) in &mut self.jobs {
             if entry.record.state.is_over() || entry.record.start.is_none() {
@@ -144,7 +144,12 @@ impl Entry {
 
 /// Merges a new report into the known record. The accounting's values of a completed job win; the controller
 /// only adds to them.
-fn merge_report(newer: Record, known: &Record, reporter: Reporter, is_accounted: bool) -> Record {
+fn merge_report(
+    newer: JobRecord,
+    known: &JobRecord,
+    reporter: Reporter,
+    is_accounted: bool,
+) -> JobRecord {
     if reporter == Reporter::Controller && is_accounted {
         return merge(known.clone(), &newer);
     }
@@ -152,7 +157,7 @@ fn merge_report(newer: Record, known: &Record, reporter: Reporter, is_accounted:
 }
 
 /// A record, completed from another record of the same job.
-fn merge(mut newer: Record, known: &Record) -> Record {
+fn merge(mut newer: JobRecord, known: &JobRecord) -> JobRecord {
     if newer.display_id.is_empty() {
         newer.display_id.clone_from(&known.display_id);
     }

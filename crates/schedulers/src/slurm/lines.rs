@@ -4,7 +4,7 @@
 use super::job::{share, used};
 use super::parsed_job::{Exit, ParseErrors, ParsedJob, Part, STEPS_MAX, cut, devices, key, types};
 use super::{state, tres};
-use jobs::{Record, Resources, Step};
+use jobs::{JobRecord, Resources, Step};
 use model::{ClusterId, JobFacts, JobState, Timestamp};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -102,7 +102,7 @@ fn squeue_job(fields: &[&str], cluster: &ClusterId) -> Result<ParsedJob, String>
     let given = if start.is_some() { given } else { Resources::default() };
     let part = Part::from_display_id(display_id);
     Ok(ParsedJob {
-        record: Record {
+        record: JobRecord {
             display_id: part.display_id,
             start,
             stop,
@@ -204,7 +204,7 @@ fn sacct_job(fields: &[&str], cluster: &ClusterId) -> Result<ParsedJob, String> 
     let part = Part::from_display_id(display_id);
     let cpu_seconds = cpu_seconds(cpu);
     Ok(ParsedJob {
-        record: Record {
+        record: JobRecord {
             display_id: part.display_id,
             start,
             stop,
@@ -298,10 +298,10 @@ impl Head {
         JobFacts { state_word: Some(self.word.clone()), ..JobFacts::default() }
     }
 
-    fn record(self) -> Record {
-        Record {
+    fn record(self) -> JobRecord {
+        JobRecord {
             nodes: self.nodes.into_iter().map(share).collect(),
-            ..Record::new(self.key, self.submit, self.state)
+            ..JobRecord::new(self.key, self.submit, self.state)
         }
     }
 }

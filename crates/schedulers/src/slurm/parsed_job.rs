@@ -1,7 +1,7 @@
 //! The common parts of Slurm's answer formats: a parsed job, and what could not be read.
 
 use super::json::{Number, Object, ignored, skip_all};
-use jobs::Record;
+use jobs::JobRecord;
 use model::{ClusterId, DeviceId, JobId, JobKey, Timestamp};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
@@ -21,7 +21,7 @@ pub(super) const STEPS_MAX: usize = 1000;
 /// A job as one answer reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ParsedJob {
-    pub(super) record: Record,
+    pub(super) record: JobRecord,
     /// Slurm's name of the cluster; empty if missing.
     pub(super) cluster_name: Box<str>,
 }

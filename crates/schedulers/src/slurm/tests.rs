@@ -41,7 +41,7 @@ fn accounting(text: &str) -> Vec<ParsedJob> {
     answer.jobs
 }
 
-fn record(jobs: &[ParsedJob], id: i64) -> &Record {
+fn record(jobs: &[ParsedJob], id: i64) -> &JobRecord {
     &jobs.iter().find(|job| job.record.key.id.get() == id).unwrap().record
 }
 
@@ -292,7 +292,7 @@ fn each_report_is_merged_into_the_cached_job() {
     let now = Timestamp::from_seconds(1_795_264_700);
     let mut cache = JobCache::default();
     cache.begin_list();
-    let take = |cache: &mut JobCache, jobs: Vec<ParsedJob>, reporter| -> Vec<Record> {
+    let take = |cache: &mut JobCache, jobs: Vec<ParsedJob>, reporter| -> Vec<JobRecord> {
         jobs.into_iter().filter_map(|job| cache.take(job, reporter, now)).collect()
     };
     assert_eq!(take(&mut cache, controller(SQUEUE), Reporter::Controller).len(), 13);

@@ -178,7 +178,7 @@ pub(crate) async fn report(
         &caller,
         running,
         |_| 1,
-        move |engine, context| engine.run_report(&name, by, context),
+        move |engine, context| engine.job_report(&name, by, context),
     )
     .await
 }

@@ -17,7 +17,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use control::{DemandError, NewPromotion, Origin, Promotion, Quota};
+use control::{DemandError, NewPromotion, Promotion, PromotionOrigin, Quota};
 use jobs::{Interval, Window};
 use model::{DeviceId, JobKey, JobState, NodeList, Timestamp};
 use query::{QueryContext, QueryError};
@@ -231,7 +231,7 @@ pub(crate) async fn demote(
     let active = app.on_demand.active();
     let found = active.held.promotions.iter().find(|promotion| promotion.number == number);
     let found = found.filter(|promotion| caller.rights.may_end(promotion.uid)).ok_or_else(none)?;
-    if found.origin == Origin::Rule {
+    if found.origin == PromotionOrigin::Rule {
         if !caller.rights.is_admin() {
             return Err(none());
         }

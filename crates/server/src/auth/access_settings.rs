@@ -114,7 +114,7 @@ pub(crate) mod tests {
         let staff = staff.iter().map(|word| (*word).to_owned()).collect();
         let flags = [("access.staff".to_owned(), config::Raw::Many(staff))].into();
         let file = config::ConfigFile::None;
-        let given = config::Given { file, environment: &|_| None, flags };
+        let given = config::ConfigInputs { file, environment: &|_| None, flags };
         config::load_server(&given).unwrap().config.access
     }
 

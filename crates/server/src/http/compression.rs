@@ -6,7 +6,7 @@ use axum::response::Response;
 use bytes::{Buf, Bytes};
 use flate2::write::GzEncoder;
 use futures::{StreamExt, stream};
-use sql::Turns;
+use query::ConcurrencyLimit;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,18 +23,18 @@ const ZSTD_WINDOW_LOG: u32 = 17;
 /// The fastest level of both: answers are sent once, over a local network.
 const LEVEL: u32 = 1;
 
-/// Threads that compress at the same time. Users take turns, step by step: one user occupies half of them at most.
+/// Threads that compress at the same time. Each step needs a permit: one user occupies half of them at most.
 const THREADS: usize = 2;
 
-/// Most steps that wait for a turn, half of them of one user.
+/// Most steps that wait for a permit, half of them of one user.
 const WAITING_MAX: usize = 8192;
 
-/// Longest wait of a step for its turn; then the response is broken off.
+/// Longest wait of a step for its permit; then the response is broken off.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Returns the turns of all responses.
-pub(crate) fn turns() -> Arc<Turns> {
-    Arc::new(Turns::new(THREADS, WAITING_MAX))
+/// Returns the limit of all responses.
+pub(crate) fn limit() -> Arc<ConcurrencyLimit> {
+    Arc::new(ConcurrencyLimit::new(THREADS, WAITING_MAX))
 }
 
 /// A content coding, see RFC 9110, section 8.4.1.
@@ -73,12 +73,12 @@ impl Coding {
 /// Compresses the body of a response piece by piece, on threads that accept no requests.
 ///
 /// Short bodies stay as they are, as do files with an `ETag`, which names their exact bytes. A body that
-/// breaks off breaks the compressed body off, too. `turns` are those of all responses, and `user_key` is the user
+/// breaks off breaks the compressed body off, too. `limit` is that of all responses, and `user_key` is the user
 /// whose response it is.
 pub(crate) fn compress(
     coding: Option<Coding>,
     response: Response,
-    (turns, user_key): (&Arc<Turns>, &Arc<str>),
+    (limit, user_key): (&Arc<ConcurrencyLimit>, &Arc<str>),
 ) -> Response {
     let Some(coding) = coding.filter(|_| is_compressible(&response)) else { return response };
     let Ok(encoder) = Encoder::new(coding) else { return response };
@@ -90,7 +90,7 @@ pub(crate) fn compress(
         body: body.into_data_stream(),
         waiting: Bytes::new(),
         encoder,
-        turns: Arc::clone(turns),
+        limit: Arc::clone(limit),
         user_key: Arc::clone(user_key),
     };
     let compressed = stream::unfold(Some(pieces), |pieces| async {
@@ -116,7 +116,7 @@ struct Pieces {
     /// The rest of the latest piece.
     waiting: Bytes,
     encoder: Encoder,
-    turns: Arc<Turns>,
+    limit: Arc<ConcurrencyLimit>,
     user_key: Arc<str>,
 }
 
@@ -132,12 +132,12 @@ impl Pieces {
         }
         let step = self.waiting.split_to(self.waiting.remaining().min(STEP_BYTES));
         let mut encoder = self.encoder;
-        let Ok(turn) = self.turns.take(&self.user_key, WAIT_MAX).await else {
+        let Ok(permit) = self.limit.acquire(&self.user_key, WAIT_MAX).await else {
             return (Err(io::Error::other("too many answers are being compressed")), None);
         };
         let work = tokio::task::spawn_blocking(move || (encoder.encode(&step), encoder));
         let done = work.await;
-        drop(turn);
+        drop(permit);
         match done {
             Ok((Ok(piece), encoder)) => (Ok(piece.into()), Some(Self { encoder, ..self })),
             Ok((Err(error), _)) => (Err(error), None),

@@ -7,8 +7,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use query::{Cancel, QueryError};
-use sql::{NoTurn, Turn, Turns};
+use query::{Cancel, ConcurrencyLimit, NoPermit, Permit, QueryError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -23,7 +22,7 @@ const REASON_TIME: Duration = Duration::from_millis(100);
 /// Executor of queries with fair scheduling.
 #[derive(Debug)]
 pub(crate) struct QueryExecutor {
-    turns: Turns,
+    concurrency: ConcurrencyLimit,
     time_max: Duration,
 }
 
@@ -40,16 +39,16 @@ type Piece = Result<Vec<u8>, QueryError>;
 
 impl QueryExecutor {
     /// Creates an executor: concurrent queries, queued queries, and the time limit of each.
-    pub(crate) fn new(turns: usize, waiting_max: usize, time_max: Duration) -> Self {
-        Self { turns: Turns::new(turns, waiting_max), time_max }
+    pub(crate) fn new(running_max: usize, waiting_max: usize, time_max: Duration) -> Self {
+        Self { concurrency: ConcurrencyLimit::new(running_max, waiting_max), time_max }
     }
 
-    /// Waits for a turn of this user.
-    async fn turn(&self, user_key: &Arc<str>) -> Result<Turn, HttpError> {
-        self.turns.take(user_key, self.time_max).await.map_err(|why| {
+    /// Waits for a permit of this user.
+    async fn permit(&self, user_key: &Arc<str>) -> Result<Permit, HttpError> {
+        self.concurrency.acquire(user_key, self.time_max).await.map_err(|why| {
             HttpError::busy(match why {
-                NoTurn::Full => "too many queries are waiting; retry in a moment",
-                NoTurn::Late => "the query waited too long for its turn; retry in a moment",
+                NoPermit::QueueFull => "too many queries are waiting; retry in a moment",
+                NoPermit::Timeout => "the query waited too long for its turn; retry in a moment",
             })
         })
     }
@@ -61,11 +60,11 @@ impl QueryExecutor {
         cancel: Cancel,
         query: impl FnOnce() -> Result<T, QueryError> + Send + 'static,
     ) -> Result<T, HttpError> {
-        let turn = self.turn(user_key).await?;
+        let permit = self.permit(user_key).await?;
         let _stop = StopOnDrop(cancel);
         let thread = tokio::task::spawn_blocking(move || {
             let answer = query();
-            drop(turn);
+            drop(permit);
             answer
         });
         match timeout(self.time_max, thread).await {
@@ -87,7 +86,7 @@ impl QueryExecutor {
     where
         I: Iterator<Item = Piece>,
     {
-        let turn = self.turn(user_key).await?;
+        let permit = self.permit(user_key).await?;
         let stop = StopOnDrop(cancel.clone());
         let deadline = Instant::now() + self.time_max;
         let (pieces, mut answer) = mpsc::channel(PIECES_WAITING);
@@ -103,7 +102,7 @@ impl QueryExecutor {
                     send(Some(Err(error)));
                 }
             }
-            drop(turn);
+            drop(permit);
         };
         let thread = tokio::task::spawn_blocking(work);
         let first = match timeout_at(deadline, answer.recv()).await {
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_goes_away_ends_the_question_and_frees_its_turn() {
+    fn a_client_that_goes_away_ends_the_question_and_frees_its_permit() {
         run(async {
             let work = work(LONG);
             let ended = Arc::new(AtomicBool::new(false));
@@ -329,7 +328,7 @@ mod tests {
             let answer =
                 work.stream(&user_key(), "text/csv", Cancel::default(), endless).await.unwrap();
             drop(answer);
-            // The only turn is free again once the endless query has ended.
+            // The only permit is free again once the endless query has ended.
             let next = work.answer(&user_key(), Cancel::default(), || Ok(7)).await;
             assert_eq!(next.unwrap(), 7);
             assert!(ended.load(Ordering::SeqCst));
@@ -362,7 +361,7 @@ mod tests {
                         .await
                 })
             };
-            while work.turns.running() == 0 {
+            while work.concurrency.running() == 0 {
                 tokio::task::yield_now().await;
             }
             let second = {
@@ -371,7 +370,7 @@ mod tests {
                     async move { work.answer(&user_key(), Cancel::default(), || Ok(2)).await },
                 )
             };
-            while work.turns.waiting() == 0 {
+            while work.concurrency.waiting() == 0 {
                 tokio::task::yield_now().await;
             }
             let third = work.answer(&user_key(), Cancel::default(), || Ok(3)).await.unwrap_err();
@@ -379,7 +378,7 @@ mod tests {
             go.send(()).unwrap();
             assert!(first.await.unwrap().unwrap());
             assert_eq!(second.await.unwrap().unwrap(), 2);
-            assert_eq!(work.turns.waiting(), 0);
+            assert_eq!(work.concurrency.waiting(), 0);
         });
     }
 }

@@ -8,28 +8,27 @@ use model::{Kind, Metric, Unit};
 use store::{DeclaredMetrics, RunMetrics};
 
 const TABLE: &str = include_str!("declared_metrics.tsv");
-/// Sources that `jobmeter run` reads.
-const RUN_SOURCES: [&str; 4] = ["cgroup", "taskstats", "process", "run"];
-/// Labels of the series of these sources.
+/// Labels of the series that `jobmeter run` measures.
 const RUN_LABELS: [&str; 6] = ["disk", "pid", "comm", "command", "node", "numa_node"];
 
 /// Returns all declared metrics, and marks those that `jobmeter run` measures.
 pub(crate) fn declared() -> DeclaredMetrics {
-    let of_run = lines().filter(|(_, source)| RUN_SOURCES.contains(source));
+    let of_run = lines().filter(|(_, of_run)| *of_run);
     let names = of_run.map(|(metric, _)| Box::from(&*metric.name)).collect();
     let run = RunMetrics { names, labels: RUN_LABELS.into_iter().map(Box::from).collect() };
     DeclaredMetrics::new(lines().map(|(metric, _)| metric)).with_run(run)
 }
 
-fn lines() -> impl Iterator<Item = (Metric, &'static str)> {
+/// Returns each metric of the table, and whether `jobmeter run` measures it.
+fn lines() -> impl Iterator<Item = (Metric, bool)> {
     TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let mut cells = line.splitn(5, '\t');
         let (name, kind) = (cells.next()?, cells.next()?);
         let kind = [Kind::Gauge, Kind::Counter].into_iter().find(|one| one.word() == kind)?;
-        let (unit, source) = (Unit::from_word(cells.next()?)?, cells.next()?);
+        let (unit, of_run) = (Unit::from_word(cells.next()?)?, cells.next()? == "run");
         let help = cells.next().unwrap_or_default();
         let (name, help) = (name.into(), help.into());
-        Some((Metric { name, unit, kind, help, divisor: 1 }, source))
+        Some((Metric { name, unit, kind, help, divisor: 1 }, of_run))
     })
 }
 
@@ -46,8 +45,11 @@ mod tests {
             metric.check().unwrap();
             assert!(!metric.help.is_empty(), "{metric:?}");
         }
-        for source in RUN_SOURCES {
-            assert!(lines().any(|(_, of)| of == source), "{source}");
+        for name in
+            ["cgroup_tasks", "taskstats_tasks", "process_rss_bytes", "run_processes", "load_1m"]
+        {
+            let of_run = lines().find(|(metric, _)| &*metric.name == name).unwrap().1;
+            assert_eq!(of_run, name != "load_1m", "{name}");
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::lifecycle::store_halves;
 use crate::reloadable_config::{ReloadableConfig, rules_of};
 use crate::schedulers::plans;
 use config::paths::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, store_dir};
-use config::{ConfigFile, Given, Loaded, ServerConfig};
+use config::{ConfigFile, ConfigInputs, Loaded, ServerConfig};
 use kernel::Root;
 use model::nearest;
 use rustix::fs::{Access, access};
@@ -53,7 +53,7 @@ pub fn print(
     sources: &str,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> io::Result<()> {
-    let given = Given {
+    let given = ConfigInputs {
         file: ConfigFile::Given(file.to_owned()),
         environment: &|_| None,
         flags: Vec::new(),
@@ -218,7 +218,7 @@ mod tests {
         );
         std::fs::write(path("server.toml"), text).unwrap();
         let file = ConfigFile::Given(path("server.toml"));
-        let given = Given { file, environment: &|_| None, flags: Vec::new() };
+        let given = ConfigInputs { file, environment: &|_| None, flags: Vec::new() };
         let read = config::read_server(&given);
         // The mistyped key, the cluster and the list of lists.
         assert_eq!(read.errors.len(), 3, "{:?}", read.errors);

@@ -7,7 +7,7 @@ use config::{Bytes, RetentionSettings, ServerConfig};
 use model::Timestamp;
 use std::path::Path;
 use std::time::Duration;
-use store::{ArchiveSettings, Keep, Stats, Store};
+use store::{ArchiveSettings, RetentionLimits, Stats, Store};
 
 /// Default limit of samples, in bytes, or a tenth of the file system if that is less.
 const SAMPLES_BYTES: u64 = 10_000_000_000;
@@ -47,7 +47,11 @@ pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
     }
 }
 
-fn samples(bytes_max: Option<Bytes>, age_max: Option<Duration>, file_system: Option<u64>) -> Keep {
+fn samples(
+    bytes_max: Option<Bytes>,
+    age_max: Option<Duration>,
+    file_system: Option<u64>,
+) -> RetentionLimits {
     let default = file_system.map_or(SAMPLES_BYTES, |bytes| (bytes / 10).min(SAMPLES_BYTES));
     kept(Some(bytes_max.unwrap_or(Bytes(default))), age_max)
 }
@@ -62,8 +66,8 @@ fn archive(retention: &RetentionSettings) -> Option<ArchiveSettings> {
     Some(ArchiveSettings { dir, keep })
 }
 
-fn kept(bytes_max: Option<Bytes>, age_max: Option<Duration>) -> Keep {
-    Keep {
+fn kept(bytes_max: Option<Bytes>, age_max: Option<Duration>) -> RetentionLimits {
+    RetentionLimits {
         bytes_max: bytes_max.map_or(u64::MAX, |bytes| bytes.0),
         age_us: age_max.map_or(i64::MAX, micros),
     }
@@ -89,15 +93,15 @@ fn file_system_bytes(dir: &Path) -> Option<u64> {
 }
 
 /// Logs the limits of samples, and how long the space lasts at the rate so far.
-pub(crate) fn log_limits(store: &Store, keep: &Keep) {
+pub(crate) fn log_limits(store: &Store, keep: &RetentionLimits) {
     let span = store.snapshot().extent();
     let span = span.map_or(0.0, |(from, to)| to.since(from) as f64 / 1e6);
     log::info!("{}", words(&store.stats(), span, keep));
 }
 
 /// Builds the log line. `span` is the time between the first and the last stored sample, in seconds.
-fn words(stats: &Stats, span: f64, keep: &Keep) -> String {
-    let Keep { bytes_max, age_us } = *keep;
+fn words(stats: &Stats, span: f64, keep: &RetentionLimits) -> String {
+    let RetentionLimits { bytes_max, age_us } = *keep;
     let gigabytes = |bytes: u64| bytes as f64 / 1e9;
     let mut text = format!("samples may use {:.1} GB", gigabytes(bytes_max));
     if age_us < i64::MAX {
@@ -133,7 +137,7 @@ mod tests {
         assert_eq!(bytes(Some(u64::MAX)), 10_000_000_000);
         assert_eq!(bytes(None), 10_000_000_000);
         let limits = samples(Some(Bytes(7)), Some(Duration::from_secs(2)), Some(10));
-        assert_eq!(limits, Keep { bytes_max: 7, age_us: 2_000_000 });
+        assert_eq!(limits, RetentionLimits { bytes_max: 7, age_us: 2_000_000 });
         assert!(file_system_bytes(Path::new("/")).is_some_and(|bytes| bytes > 1 << 20));
     }
 
@@ -145,7 +149,7 @@ mod tests {
             };
             let flags = flags.iter().map(one).collect();
             let file = config::ConfigFile::None;
-            let given = config::Given { file, environment: &|_| None, flags };
+            let given = config::ConfigInputs { file, environment: &|_| None, flags };
             longest_us(&config::load_server(&given).unwrap().config.retention)
         };
         let ages = [
@@ -162,7 +166,7 @@ mod tests {
 
     #[test]
     fn the_duration_of_a_promotion_is_shown() {
-        let keep = Keep { bytes_max: 10_000_000_000, ..Keep::ALL };
+        let keep = RetentionLimits { bytes_max: 10_000_000_000, ..RetentionLimits::ALL };
         let stats = Stats {
             block_samples: 86_400_000,
             block_bytes: 172_800_000,
@@ -180,7 +184,7 @@ mod tests {
         let text = words(&archived, 2.0 * DAY, &keep);
         assert!(text.contains("they use 0.1 GB now, 2.00 bytes per sample"), "{text}");
         assert!(text.ends_with("; 0.1 GB are in the archive"), "{text}");
-        let old = Keep { age_us: 30 * 86_400_000_000, ..keep };
+        let old = RetentionLimits { age_us: 30 * 86_400_000_000, ..keep };
         let text = words(&Stats::default(), 0.0, &old);
         assert!(
             text.starts_with("samples may use 10.0 GB and be 30 days old; the number of days"),

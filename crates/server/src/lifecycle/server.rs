@@ -26,13 +26,13 @@ use crate::schedulers::plans::{PlanError, plans};
 use crate::schedulers::scheduler_poller::{Poller, RecordSink};
 use config::ServerConfig;
 use config::paths::{AUDIT_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
-use control::{Demand, DemandError, DemandLimits, OnDemand, RuleEvaluator};
+use control::{DemandError, DemandLimits, DemandStore, NodeSettingsCache, RuleEvaluator};
 use jobs::{Registry, RegistryError, Users};
 use kernel::{ReadError, Root};
 use model::ClusterId;
 use parking_lot::RwLock;
-use query::QueryEngine;
-use sql::{Launch, Sql, SqlError, Turns};
+use query::{ConcurrencyLimit, QueryEngine};
+use sql::{Launch, Sql, SqlError};
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -45,7 +45,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
 /// Requests that may wait for the registry's disk at a time.
-const REGISTRY_TURNS: usize = 4;
+const REGISTRY_PERMITS: usize = 4;
 
 /// The parameters that a server is started with.
 #[derive(Clone, Debug)]
@@ -251,7 +251,7 @@ async fn load(
 struct DataFolder {
     store: Arc<Store>,
     registry: Arc<Registry>,
-    on_demand: OnDemand,
+    on_demand: NodeSettingsCache,
     engine: QueryEngine,
     user_tokens: UserTokens,
     agents: Agents,
@@ -285,8 +285,8 @@ fn open(data: &Path, config: &ServerConfig, root: &Root) -> Result<DataFolder, S
     }
     let past_age_us = crate::lifecycle::retention::longest_us(&config.retention);
     let demand_limits = DemandLimits { past_age_us, ..DemandLimits::default() };
-    let demand = Arc::new(Demand::open(&data.join(DEMAND_FILE), demand_limits)?);
-    let on_demand = OnDemand::new(Arc::clone(&demand));
+    let demand = Arc::new(DemandStore::open(&data.join(DEMAND_FILE), demand_limits)?);
+    let on_demand = NodeSettingsCache::new(Arc::clone(&demand));
     on_demand.expire(crate::common::clock::now())?;
     let mut settings = query::Settings {
         zone: jiff::tz::TimeZone::system(),
@@ -401,8 +401,8 @@ fn app(
         body_bytes_max: size(config.keep.body_bytes_max.0),
         live: RwLock::new(Arc::new(live)),
         registry,
-        registry_turns: Turns::new(REGISTRY_TURNS, usize::MAX),
-        registry_reads: Arc::new(Semaphore::new(REGISTRY_TURNS)),
+        registry_changes: ConcurrencyLimit::new(REGISTRY_PERMITS, usize::MAX),
+        registry_reads: Arc::new(Semaphore::new(REGISTRY_PERMITS)),
         sql: Sql::new(engine.clone(), sql_limits, launch).map_err(StartError::Sql)?,
         store,
         on_demand,
@@ -416,7 +416,7 @@ fn app(
         counts: Counts::default(),
         requests: LimitPerKey::new(limits.requests_per_user_max),
         unsent_answers: LimitPerKey::new(limits.unsent_bytes_per_user_max),
-        compressing: compression::turns(),
+        compressing: compression::limit(),
         had_large_answers: AtomicBool::new(false),
         seats: ConnectionLimits::new(
             size(config.listen.connections_max.into()),

@@ -4,7 +4,7 @@
 
 use crate::common::counts::{Counter, Timing};
 use crate::common::tasks::stopped;
-use jobs::{IngestStats, Record, RegistryError};
+use jobs::{IngestStats, JobRecord, RegistryError};
 use model::{ClusterId, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
 use schedulers::{Changes, Scheduler, SchedulerError};
@@ -24,7 +24,7 @@ const REJECTED_SHOWN: usize = 10;
 
 /// Passes the records of a scheduler to the registry. May wait for the disk.
 pub(crate) type RecordSink =
-    Arc<dyn Fn(&[Record]) -> Result<IngestStats, RegistryError> + Send + Sync>;
+    Arc<dyn Fn(&[JobRecord]) -> Result<IngestStats, RegistryError> + Send + Sync>;
 
 /// A scheduler, and how to poll it.
 pub(crate) struct Plan {
@@ -206,7 +206,7 @@ impl Poller {
         let Some(changes) = &mut self.untold else { return Ok(false) };
         while !changes.records.is_empty() {
             let rest = changes.records.split_off(changes.records.len().min(RECORDS_AT_ONCE));
-            let some: Arc<[Record]> = std::mem::replace(&mut changes.records, rest).into();
+            let some: Arc<[JobRecord]> = std::mem::replace(&mut changes.records, rest).into();
             let (take, chunk) = (Arc::clone(take), Arc::clone(&some));
             let taken = tokio::task::spawn_blocking(move || take(&chunk)).await;
             match taken.map_err(|_| PollError::Panicked).and_then(|taken| Ok(taken?)) {
@@ -318,12 +318,12 @@ mod tests {
         }
     }
 
-    fn record(id: i64) -> Record {
+    fn record(id: i64) -> JobRecord {
         let cluster = ClusterId::new("oar").unwrap();
         let key = JobKey { cluster, id: JobId::new(id).unwrap() };
-        Record {
+        JobRecord {
             facts: JobFacts { state_word: Some("Waiting".into()), ..JobFacts::default() },
-            ..Record::new(key, Timestamp::YEAR_2000, JobState::Waiting)
+            ..JobRecord::new(key, Timestamp::YEAR_2000, JobState::Waiting)
         }
     }
 
@@ -353,7 +353,7 @@ mod tests {
             polled: Arc::clone(&polled),
         });
         let (into, fails) = (Arc::clone(&seen), Mutex::new(registry_fails));
-        let take = move |records: &[Record]| {
+        let take = move |records: &[JobRecord]| {
             let mut fails = fails.lock();
             if *fails > 0 {
                 *fails -= 1;

@@ -15,7 +15,7 @@ mod schedulers;
 mod tls;
 
 use crate::{Limits, Server, Settings};
-use config::{ConfigFile, Given, Raw};
+use config::{ConfigFile, ConfigInputs, Raw};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -97,7 +97,7 @@ impl Site {
         all.extend(flags);
         let flag = |(key, value): (&str, &str)| (key.to_owned(), Raw::One(value.to_owned()));
         let flags = all.into_iter().map(flag).collect();
-        let given = Given { file: ConfigFile::None, environment: &|_| None, flags };
+        let given = ConfigInputs { file: ConfigFile::None, environment: &|_| None, flags };
         config::load_server(&given).unwrap().config
     }
 

@@ -26,7 +26,7 @@
 mod users;
 
 use crate::reading::values::{Values, Walk};
-use crate::{Context, Every, Of, Open, Sink, Source, SourceError, SourceSpec, ValueBounds};
+use crate::{Context, Every, SampleWriter, Open, Sink, Source, SourceError, SourceSpec, ValueBounds};
 use kernel::drm::kfd_node;
 use model::{Metric, Timestamp, Unit};
 use std::time::Duration;
@@ -64,8 +64,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &JOB_SDMA,
     ],
     sane: &[ValueBounds::of(&USE).within(0.0, 1.0), ValueBounds::of(&MEMORY_USE).within(0.0, 1.0)],
-    options: &[],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static USE: Metric = percent(
@@ -229,7 +229,7 @@ impl Amdgpu {
         }
     }
 
-    fn push(&self, used: &Used, card: &Card, is_whole: bool, start: Timestamp, out: &mut Of<'_>) {
+    fn push(&self, used: &Used, card: &Card, is_whole: bool, start: Timestamp, out: &mut SampleWriter<'_>) {
         let labels = [("gpu", &*card.gpu), ("pci", &*card.pci)];
         if is_whole {
             out.gauge(&JOB_PROCESSES, &labels, f64::from(used.processes));

@@ -55,8 +55,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         ValueBounds::of(&CURRENT).within(-10_000.0, 10_000.0),
         ValueBounds::of(&VOLTAGE).within(0.0, 1000.0),
     ],
-    options: &[],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static SHARE: Metric = Metric::gauge(

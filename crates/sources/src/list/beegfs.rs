@@ -16,7 +16,7 @@
 //! servers have them.
 
 use crate::reading::values::{Value, Values, Walk};
-use crate::{Context, Every, Of, Open, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, SampleWriter, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::beegfs::{CONSISTENCY, REACH, WAYS, servers, status, targets};
 use model::setting::{Kind, OptionSpec};
 use model::{Metric, Unit};
@@ -48,7 +48,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &QUEUES[5].1,
         &QUEUES[6].1,
     ],
-    sane: &[],
     options: &[OptionSpec {
         name: "servers",
         kind: Kind::Switch,
@@ -56,6 +55,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         help: "Also the connections to each server: one to three more series per server.",
     }],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static SERVERS: Metric = gauge("beegfs_servers", "Servers of a role in the client's list.");
@@ -146,7 +146,7 @@ fn push_servers(
     text: &[u8],
     each_server: bool,
     name: &mut String,
-    of: &mut Of<'_>,
+    of: &mut SampleWriter<'_>,
 ) -> Result<(), SourceError> {
     let (mut count, mut fallbacks, mut sums) = (0_u64, 0_u64, [0_u64; WAYS.len()]);
     let parsed = servers(text, |server| {
@@ -175,7 +175,7 @@ fn push_servers(
     Ok(())
 }
 
-fn push_targets(file: &Value<File>, text: &[u8], of: &mut Of<'_>) -> Result<(), SourceError> {
+fn push_targets(file: &Value<File>, text: &[u8], of: &mut SampleWriter<'_>) -> Result<(), SourceError> {
     let counts = targets(text).map_err(|e| file.broken(e))?;
     for ((_, state), count) in REACH.iter().zip(counts.reach) {
         file.labelled_and(&[("state", state)], |labels| of.gauge(&REACHED, labels, count as f64));
@@ -188,7 +188,7 @@ fn push_targets(file: &Value<File>, text: &[u8], of: &mut Of<'_>) -> Result<(), 
     Ok(())
 }
 
-fn push_status(file: &Value<File>, text: &[u8], of: &mut Of<'_>) -> Result<(), SourceError> {
+fn push_status(file: &Value<File>, text: &[u8], of: &mut SampleWriter<'_>) -> Result<(), SourceError> {
     let parsed = status(text, |name, value| {
         let known = QUEUES.iter().find(|(known, _)| *known == name);
         if let Some((_, metric)) = known {

@@ -34,9 +34,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "about 1 µs on 2 virtual cores, Linux 6.18, once a minute",
     every: Every::AtLeast(Duration::from_secs(60)),
     metrics: &[&KERNEL, &TAINTED_BITS, &CPUS],
-    sane: &[],
-    options: &[],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static KERNEL: Metric = Metric::gauge(

@@ -35,9 +35,9 @@ mod metrics;
 mod subject;
 
 use crate::reading::parts::{Choice, LESSER_DISKS, exclude, include};
-use crate::source::sink::Of;
+use crate::source::sink::SampleWriter;
 use crate::task_attribution::DRAIN_EVERY;
-use crate::{Context, Every, IdleQueues, Open, PartState, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, IdleQueues, Open, PartState, RunSamples, Sink, Source, SourceError, SourceSpec};
 use cgroups::{Hierarchies, Hierarchy, JobCgroup, JobDir};
 use disks::{BlkioRule, Disks};
 use files::{File, OF_JOBS, OF_UNITS, Output, Part};
@@ -71,7 +71,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "about 19 µs a job on 2 virtual cores, Linux 6.18, with 20 files on a hybrid machine, independent of its number of tasks",
     every: Every::Tick,
     metrics: METRICS,
-    sane: &[],
     options: &[
         OptionSpec {
             name: "kept_files_max",
@@ -88,6 +87,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         ),
     ],
     open,
+    run: RunSamples::Always,
+    ..SourceSpec::DEFAULT
 };
 
 /// A part of the source, and the message if no job has its files.
@@ -129,7 +130,7 @@ struct Cgroup {
     generation: u64,
     jobs: Vec<(JobKey, Subject)>,
     units: Vec<(Box<str>, Subject)>,
-    reader: Reader,
+    reader: ReadState,
     began: Option<Timestamp>,
     states: States,
     kills: Kills,
@@ -138,7 +139,7 @@ struct Cgroup {
 }
 
 /// State that the reading of all subjects shares.
-struct Reader {
+struct ReadState {
     budget: Budget,
     disks: Disks,
     blkio: BlkioRule,
@@ -162,7 +163,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
         generation: 0,
         jobs: Vec::new(),
         units: Vec::new(),
-        reader: Reader {
+        reader: ReadState {
             budget: Budget {
                 kept: 0,
                 kept_max: wanted.min(usize::try_from(half).unwrap_or(usize::MAX)),
@@ -317,7 +318,7 @@ fn is_read<'a>(cx: &Context<'a>, key: &JobKey) -> Option<&'a JobCgroup> {
     cx.jobs.get(key).filter(|job| job.populated && job.created <= cx.now)
 }
 
-impl Reader {
+impl ReadState {
     /// Reads the files of a subject and pushes their values with these labels; calls `add` with the
     /// outcome of each file.
     fn read(
@@ -325,7 +326,7 @@ impl Reader {
         subject: &mut Subject,
         cx: &Context<'_>,
         created: Timestamp,
-        out: &mut Of<'_>,
+        out: &mut SampleWriter<'_>,
         labels: &[(&str, &str)],
         add: impl FnMut(Part, Outcome),
     ) {

@@ -26,7 +26,7 @@
 
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::cores;
-use crate::source::sink::Of;
+use crate::source::sink::SampleWriter;
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::stat::{CpuTimes, SOFTIRQS, Stat, stat, user_hz};
 use model::{Metric, Timestamp, Unit};
@@ -68,9 +68,9 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &RUNNING,
         &BLOCKED,
     ],
-    sane: &[],
     options: &[cores("Also every single processor: ten more series per processor.")],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 /// In the order of the columns.
@@ -246,7 +246,7 @@ fn push_times(
     times: &CpuTimes,
     hz: f64,
     boot: Timestamp,
-    out: &mut Of<'_>,
+    out: &mut SampleWriter<'_>,
 ) {
     let columns = [
         Some(times.user),
@@ -267,7 +267,7 @@ fn push_times(
     }
 }
 
-fn push_events(stat: &Stat, boot: Timestamp, out: &mut Of<'_>) {
+fn push_events(stat: &Stat, boot: Timestamp, out: &mut SampleWriter<'_>) {
     out.gauge(&ONLINE, &[], f64::from(stat.online));
     for (metric, count) in [
         (&CONTEXT_SWITCHES, stat.context_switches),

@@ -27,7 +27,7 @@ use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::cores;
 use crate::reading::values::{Values, Walk};
 use crate::reading::wrapping::{Sum, Wrapping};
-use crate::{Context, Every, Of, Open, Sink, Source, SourceError, SourceSpec, ValueBounds};
+use crate::{Context, Every, SampleWriter, Open, Sink, Source, SourceError, SourceSpec, ValueBounds};
 use kernel::cpuinfo::frequencies_khz;
 use model::{Metric, Timestamp, Unit};
 
@@ -71,6 +71,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     ],
     options: &[cores("Also the frequency of every single processor.")],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static MEAN: Metric = hertz("cpufreq_mean_hertz", "Current frequency, mean over the processors.");
@@ -251,7 +252,7 @@ impl Cpufreq {
         Ok(now)
     }
 
-    fn push_throttling(&mut self, now: Timestamp, of: &mut Of<'_>) {
+    fn push_throttling(&mut self, now: Timestamp, of: &mut SampleWriter<'_>) {
         let (count, start) = self.throttles.total(now);
         of.counter(&THROTTLES, &[], count as f64, start);
         let (ms, start) = self.throttled_ms.total(now);
@@ -259,7 +260,7 @@ impl Cpufreq {
     }
 }
 
-fn push(now: &Spread, limits: &[Spread], of: &mut Of<'_>) {
+fn push(now: &Spread, limits: &[Spread], of: &mut SampleWriter<'_>) {
     if let Some(mean) = now.mean_hertz() {
         of.gauge(&MEAN, &[], mean);
     }

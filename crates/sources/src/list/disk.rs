@@ -14,7 +14,7 @@
 
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::{Choice, LESSER_DISKS, Roster, exclude, include};
-use crate::source::sink::Of;
+use crate::source::sink::SampleWriter;
 use crate::{Context, Every, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::diskstats::{Disk, Requests, SECTOR_BYTES, diskstats, is_partition};
 use model::{Metric, Timestamp, Unit};
@@ -46,7 +46,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &BUSY,
         &WEIGHTED,
     ],
-    sane: &[],
     options: &[
         include(
             "Only these block devices, including partitions: names, or patterns with `*`; empty means every whole disk except those of `exclude`.",
@@ -57,6 +56,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         ),
     ],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 /// The metrics of requests of one kind.
@@ -160,7 +160,7 @@ impl Source for Disks {
     }
 }
 
-fn push(disk: &Disk<'_>, label: &str, start: Timestamp, out: &mut Of<'_>) {
+fn push(disk: &Disk<'_>, label: &str, start: Timestamp, out: &mut SampleWriter<'_>) {
     let labels = [("disk", label)];
     let kinds =
         [(&READS, Some(disk.reads)), (&WRITES, Some(disk.writes)), (&DISCARDS, disk.discards)];

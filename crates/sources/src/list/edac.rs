@@ -40,9 +40,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &DIMM_CORRECTED,
         &DIMM_UNCORRECTED,
     ],
-    sane: &[],
-    options: &[],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static CORRECTED: Metric =

@@ -70,7 +70,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &BYTES_TOTAL,
         &JOULES_TOTAL,
     ],
-    sane: &[],
     options: &[
         OptionSpec {
             name: "command",
@@ -127,6 +126,9 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         },
     ],
     open,
+    check,
+    may_burst: false,
+    ..SourceSpec::DEFAULT
 };
 
 static PLAIN: Metric = gauge("exec_value", Unit::Count);
@@ -207,7 +209,7 @@ fn is_name(text: &str) -> Result<(), String> {
 
 /// Errors in well-formed options that depend on this machine: option and message. Empty if no program
 /// is configured.
-pub(super) fn check(root: &Root, options: &Options) -> Vec<(&'static str, String)> {
+fn check(root: &Root, options: &Options) -> Vec<(&'static str, String)> {
     let mut wrong = Vec::new();
     let command = options.text("command");
     let Some(program) = command.split_terminator(WORD_END).next() else { return wrong };

@@ -35,7 +35,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "about 8 µs on 2 virtual cores, Linux 6.18, with 1 of 20 mounts shown; grows with them",
     every: Every::AtLeast(Duration::from_secs(30)),
     metrics: &[&SIZE, &FREE, &AVAILABLE, &INODES, &INODES_FREE, &READ_ONLY],
-    sane: &[],
     options: &[
         OptionSpec {
             name: "types",
@@ -52,6 +51,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         ),
     ],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static SIZE: Metric = Metric::gauge(

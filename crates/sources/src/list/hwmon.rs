@@ -56,6 +56,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         exclude("", "Chips to leave out if `include` is empty: names, or patterns with `*`."),
     ],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static TEMPERATURE: Metric =

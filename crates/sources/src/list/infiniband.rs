@@ -60,6 +60,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         exclude("", "Devices to leave out if `include` is empty: names, or patterns with `*`."),
     ],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static ACTIVE: Metric =

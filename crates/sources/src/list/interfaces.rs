@@ -47,7 +47,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "about 4 µs an interface on 2 virtual cores, Linux 6.18",
     every: Every::AtLeast(Duration::from_secs(10)),
     metrics: &[&UP, &SPEED, &FULL_DUPLEX, &MTU, &CARRIER_CHANGES, &HARDWARE, &ADDRESS],
-    sane: &[],
     options: &[
         InterfaceChoice::INCLUDE,
         InterfaceChoice::EXCLUDE,
@@ -60,6 +59,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         },
     ],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static UP: Metric =

@@ -74,6 +74,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         exclude("", "Sensors to leave out if `include` is empty: names, or patterns with `*`."),
     ],
     open,
+    may_burst: false,
+    ..SourceSpec::DEFAULT
 };
 
 static TEMPERATURE: Metric =

@@ -13,9 +13,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "one file",
     every: Every::Tick,
     metrics: &[&LOAD_1M, &LOAD_5M, &LOAD_15M, &RUNNABLE, &TASKS],
-    sane: &[],
-    options: &[],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static LOAD_1M: Metric = Metric::gauge(

@@ -19,7 +19,7 @@
 
 use crate::reading::parts::Roster;
 use crate::reading::values::{Value, Values, Walk};
-use crate::{Context, Every, Of, Open, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, SampleWriter, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::ReadError;
 use kernel::lustre::{Stat, lnet, stats};
 use model::setting;
@@ -61,7 +61,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &LNET_BYTES[2],
         &LNET_BYTES[3],
     ],
-    sane: &[],
     options: &[
         OptionSpec {
             name: "prefix",
@@ -77,6 +76,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         },
     ],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static READS: Metric = count("lustre_reads_total", "Reads of programs.");
@@ -194,7 +194,7 @@ fn push_stats(
     text: &[u8],
     lines: &mut Roster,
     boot: Timestamp,
-    of: &mut Of<'_>,
+    of: &mut SampleWriter<'_>,
 ) -> Result<(), SourceError> {
     for stat in stats(text).map_err(|e| file.broken(e))? {
         let stat = stat.map_err(|e| file.broken(e))?;
@@ -212,7 +212,7 @@ fn push_operation(
     name: &str,
     stat: &Stat<'_>,
     start: Timestamp,
-    of: &mut Of<'_>,
+    of: &mut SampleWriter<'_>,
 ) {
     let (count, sum) = (stat.count as f64, stat.sum.map(|sum| sum as f64));
     let of_bytes = match stat.name {
@@ -237,7 +237,7 @@ fn push_operation(
     }
 }
 
-fn push_target(file: &Value<File>, stat: &Stat<'_>, start: Timestamp, of: &mut Of<'_>) {
+fn push_target(file: &Value<File>, stat: &Stat<'_>, start: Timestamp, of: &mut SampleWriter<'_>) {
     let sum = stat.sum.map(|sum| sum as f64);
     file.labelled(|labels| match (stat.name, sum) {
         (b"req_waittime", Some(sum)) => {
@@ -254,7 +254,7 @@ fn push_lnet(
     file: &Value<File>,
     text: &[u8],
     boot: Timestamp,
-    of: &mut Of<'_>,
+    of: &mut SampleWriter<'_>,
 ) -> Result<(), SourceError> {
     let stats = lnet(text).map_err(|e| file.broken(e))?;
     of.gauge(&MESSAGES, &[], stats.messages as f64);

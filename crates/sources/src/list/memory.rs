@@ -28,9 +28,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "about 6 µs on 2 virtual cores, Linux 6.18",
     every: Every::Tick,
     metrics: &METRICS,
-    sane: &[],
-    options: &[],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static METRICS: [&Metric; ROWS.len()] = metrics(&ROWS);

@@ -35,7 +35,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "about 8 µs on 2 virtual cores, Linux 6.18, with 20 mounts; grows with them",
     every: Every::AtLeast(Duration::from_secs(60)),
     metrics: &[&OF_TYPE, &ON_DISK],
-    sane: &[],
     options: &[
         include(
             "Only these mount points are reported individually: paths, or patterns with `*`; empty means all except those of `exclude`.",
@@ -46,6 +45,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         ),
     ],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static OF_TYPE: Metric =

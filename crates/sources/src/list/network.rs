@@ -20,7 +20,7 @@ mod jobs;
 
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::{InterfaceChoice, Roster};
-use crate::source::sink::Of;
+use crate::source::sink::SampleWriter;
 use crate::task_attribution::DRAIN_EVERY;
 use crate::{Context, Every, IdleQueues, Open, Sink, Source, SourceError, SourceSpec};
 use jobs::OfJobs;
@@ -64,9 +64,9 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &jobs::RECEIVED,
         &jobs::TRANSMITTED,
     ],
-    sane: &[],
     options: &[InterfaceChoice::INCLUDE, InterfaceChoice::EXCLUDE, InterfaceChoice::VIRTUAL],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 /// In the order of the columns.
@@ -173,7 +173,7 @@ impl Source for Network {
     }
 }
 
-fn push(interface: &Interface<'_>, label: &str, start: Timestamp, out: &mut Of<'_>) {
+fn push(interface: &Interface<'_>, label: &str, start: Timestamp, out: &mut SampleWriter<'_>) {
     let (received, sent) = (&interface.received, &interface.transmitted);
     let received = [
         received.bytes,

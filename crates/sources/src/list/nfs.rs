@@ -20,7 +20,7 @@
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::{Choice, Roster, exclude, include};
 use crate::reading::wrapping::Sum;
-use crate::{Context, Every, Of, Open, PartState, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, SampleWriter, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use kernel::mounts::unescape;
 use kernel::nfs::{MountStat, Operation, mountstats, rpc};
 use model::setting::{Kind, OptionSpec};
@@ -60,7 +60,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &CLIENT[1],
         &CLIENT[2],
     ],
-    sane: &[],
     options: &[
         include(
             "Only these mount points: paths, or patterns with `*`; empty means all except those of `exclude`.",
@@ -77,6 +76,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         },
     ],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 /// In the order of [`kernel::nfs::Bytes`].
@@ -206,7 +206,7 @@ impl Source for Nfs {
 }
 
 impl Nfs {
-    fn push_client(&mut self, now: Timestamp, of: &mut Of<'_>) -> Result<(), SourceError> {
+    fn push_client(&mut self, now: Timestamp, of: &mut SampleWriter<'_>) -> Result<(), SourceError> {
         let file = self.rpc.as_mut().map_err(|error| error.clone())?;
         let client = rpc(file.read()?).map_err(|e| broken(RPC, e))?;
         let values = [client.calls, client.retransmits, client.refreshes];
@@ -233,7 +233,7 @@ struct Output<'a, 'b> {
     roster: &'a mut Roster,
     choice: &'a Choice,
     boot: Timestamp,
-    of: &'a mut Of<'b>,
+    of: &'a mut SampleWriter<'b>,
 }
 
 impl Output<'_, '_> {
@@ -241,7 +241,7 @@ impl Output<'_, '_> {
     fn with(
         &mut self,
         mount: &Mount<'_>,
-        push: impl FnOnce(&mut Of<'_>, [(&str, &str); 2], Timestamp),
+        push: impl FnOnce(&mut SampleWriter<'_>, [(&str, &str); 2], Timestamp),
     ) {
         if mount.path.is_empty() {
             return;

@@ -28,9 +28,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "about 7 µs a node on 2 virtual cores, Linux 6.18",
     every: Every::Tick,
     metrics: &metrics(&ROWS),
-    sane: &[],
-    options: &[],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static ROWS: [Row; 17] = [

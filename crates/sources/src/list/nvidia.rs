@@ -18,7 +18,7 @@
 mod holders;
 
 use crate::{
-    Context, Every, Of, Open, PartState, Sink, Source, SourceError, SourceSpec, ValueBounds,
+    Context, Every, SampleWriter, Open, PartState, Sink, Source, SourceError, SourceSpec, ValueBounds,
 };
 use holders::Holders;
 use kernel::nvml::{Gpu, Library, Number, NvmlError, REPLY, recorded, text};
@@ -82,8 +82,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         ValueBounds::of(&NVLINK_RECEIVED).rate(4e12),
         ValueBounds::of(&JOB_USE).within(0.0, 100.0),
     ],
-    options: &[],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static USE: Metric =
@@ -327,7 +327,7 @@ impl Source for Nvidia {
     }
 }
 
-fn push(gpu: &Gpu, labels: &[(&str, &str)], boot: Timestamp, out: &mut Of<'_>) {
+fn push(gpu: &Gpu, labels: &[(&str, &str)], boot: Timestamp, out: &mut SampleWriter<'_>) {
     for (number, metric, per_unit) in &NUMBERS {
         let Some(value) = gpu.get(*number) else { continue };
         let value = value as f64 / per_unit;

@@ -60,7 +60,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "8 µs per processor, event and running job, and per processor and event of the node, on a virtual machine where reading another processor is expensive; 1 µs where nothing runs. All software events together count as one",
     every: Every::Tick,
     metrics: &METRICS,
-    sane: &[],
     options: &[
         OptionSpec {
             name: "events",
@@ -88,6 +87,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         },
     ],
     open,
+    check,
+    ..SourceSpec::DEFAULT
 };
 
 struct Perf {
@@ -142,7 +143,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 }
 
 /// Errors in well-formed options that depend on this machine: option and message.
-pub(super) fn check(root: &Root, options: &Options) -> Vec<(&'static str, String)> {
+fn check(root: &Root, options: &Options) -> Vec<(&'static str, String)> {
     // The check of the option has reported malformed lists.
     let wanted = event_list::parse(&options.words("events").join(",")).unwrap_or_default();
     Plan::wrong(root, &wanted).into_iter().map(|what| ("events", what)).collect()

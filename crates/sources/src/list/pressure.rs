@@ -32,9 +32,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "about 3 µs on 2 virtual cores, Linux 6.18, with 3 files",
     every: Every::Tick,
     metrics: &[&CPU_SOME, &MEMORY_SOME, &MEMORY_FULL, &IRQ_FULL, &IO_SOME, &IO_FULL],
-    sane: &[],
-    options: &[],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static CPU_SOME: Metric = micros(

@@ -21,10 +21,10 @@ mod book;
 mod files;
 mod metrics;
 
-use crate::task_attribution::source::{Listening, Reader};
+use crate::task_attribution::source::{Listening, TaskReader};
 use crate::task_attribution::task_tree::JobNo;
 use crate::task_attribution::{Exits, ListKind, RECEIVE_MIB, Watched};
-use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, PartState, RunSamples, Sink, Source, SourceError, SourceSpec};
 use book::Book;
 use files::Files;
 use kernel::clock;
@@ -53,7 +53,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "16 µs a process of a job every 30 s, 2 µs per task that starts and ends on the node",
     every: Every::AtLeast(Duration::from_secs(30)),
     metrics: &METRICS,
-    sane: &[],
     options: &[
         OptionSpec {
             name: "top",
@@ -65,6 +64,9 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         RECEIVE_MIB,
     ],
     open,
+    may_burst: false,
+    run: RunSamples::WithoutAgent,
+    ..SourceSpec::DEFAULT
 };
 
 /// Number of processes read between two checks of the time budget.
@@ -127,7 +129,7 @@ struct Totals {
     states: [u64; STATES.len()],
 }
 
-impl Reader for Processes {
+impl TaskReader for Processes {
     const NAME: &'static str = SPEC.name;
 
     type Account = Book;

@@ -47,12 +47,12 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "about 2 µs a zone, more if the kernel queries another socket",
     every: Every::Tick,
     metrics: &[&PACKAGE, &CORE, &UNCORE, &DRAM, &PSYS],
-    sane: &[],
     options: &[
         include("Only these kinds of zones: package, core, uncore, dram, psys; empty means all."),
         exclude("", "Kinds of zones to leave out."),
     ],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static PACKAGE: Metric = energy(

@@ -32,9 +32,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "some microseconds a file, because the kernel queries a processor of that cache",
     every: Every::Tick,
     metrics: &[&TOTAL, &LOCAL, &CACHE],
-    sane: &[],
-    options: &[],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static TOTAL: Metric = Metric::counter(

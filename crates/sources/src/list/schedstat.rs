@@ -15,7 +15,7 @@
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::cores;
 use crate::reading::wrapping::Sum;
-use crate::{Context, Every, Of, Open, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, SampleWriter, Open, Sink, Source, SourceError, SourceSpec};
 use kernel::schedstat::{CpuSched, schedstat};
 use model::{Metric, Timestamp, Unit};
 
@@ -28,9 +28,9 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "one file, which grows with the processors and more strongly with their scheduling domains",
     every: Every::Tick,
     metrics: &[&ALL[0], &ALL[1], &ALL[2], &CORE[0], &CORE[1], &CORE[2]],
-    sane: &[],
     options: &[cores("Also every single processor: three more series per processor.")],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 /// In the order of the columns.
@@ -143,7 +143,7 @@ fn push(
     labels: &[(&str, &str)],
     sums: &mut [Sum; 3],
     now: Timestamp,
-    out: &mut Of<'_>,
+    out: &mut SampleWriter<'_>,
 ) {
     for (metric, sum) in metrics.iter().zip(sums) {
         let (count, start) = sum.total(now);

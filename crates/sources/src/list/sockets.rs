@@ -15,7 +15,7 @@
 //! All sockets are those of the agent's own network namespace.
 
 use crate::reading::file::{TickFile, broken};
-use crate::{Context, Every, Of, Open, PartState, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, SampleWriter, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use kernel::OpenFile;
 use kernel::sockets::{STATES, TcpStates, TcpStatesQuery, page_bytes, sockstat};
 use model::setting::{Kind, OptionSpec};
@@ -51,7 +51,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         &STATE,
         &UNCOUNTED,
     ],
-    sane: &[],
     options: &[
         OptionSpec {
             name: "states",
@@ -67,6 +66,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         },
     ],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static USED: Metric = Metric::gauge("sockets_used", Unit::Count, "Sockets of every kind.");
@@ -241,7 +241,7 @@ fn take(
     name: &[u8],
     number: u64,
     totals: &mut [Option<u64>; ROWS.len()],
-    of: &mut Of<'_>,
+    of: &mut SampleWriter<'_>,
 ) {
     if protocol == b"sockets" && name == b"used" {
         of.gauge(&USED, &[], number as f64);
@@ -258,7 +258,7 @@ impl Sockets {
         &mut self,
         sockets: u64,
         now: Timestamp,
-        of: &mut Of<'_>,
+        of: &mut SampleWriter<'_>,
     ) -> Result<(), SourceError> {
         let files = self.states.as_ref().map_err(Clone::clone)?;
         if files.is_empty() {

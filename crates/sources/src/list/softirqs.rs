@@ -32,9 +32,9 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "about 3 µs on 2 virtual cores, Linux 6.18; grows with the processors, 10 numbers each",
     every: Every::Tick,
     metrics: &[&ALL, &CORE],
-    sane: &[],
     options: &[cores("Also every single processor: ten more series per processor.")],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static ALL: Metric = Metric::counter(

@@ -35,10 +35,10 @@ mod sums;
 mod whole;
 
 use crate::reading::file::broken;
-use crate::task_attribution::source::{Listening, Reader};
+use crate::task_attribution::source::{Listening, TaskReader};
 use crate::task_attribution::task_tree::JobNo;
 use crate::task_attribution::{Exits, ListKind, RECEIVE_MIB};
-use crate::{Context, Every, Open, PartState, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, PartState, RunSamples, Sink, Source, SourceError, SourceSpec};
 use cgroups::{Hierarchy, JobCgroup};
 use commands::Commands;
 use kernel::taskstats::{Counter, Query, QueryErrors, TaskstatsError};
@@ -67,7 +67,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "2 µs per task of a job every `poll_s` seconds, 2 µs per task that starts and ends on the node",
     every: Every::Tick,
     metrics: &METRICS,
-    sane: &[],
     options: &[
         OptionSpec {
             name: "poll_s",
@@ -85,6 +84,9 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         RECEIVE_MIB,
     ],
     open,
+    may_burst: false,
+    run: RunSamples::WithoutAgent,
+    ..SourceSpec::DEFAULT
 };
 
 /// Number of tasks queried between two checks of the time budget.
@@ -155,7 +157,7 @@ struct Round {
     place: usize,
 }
 
-impl Reader for Taskstats {
+impl TaskReader for Taskstats {
     const NAME: &'static str = SPEC.name;
 
     type Account = Sums;

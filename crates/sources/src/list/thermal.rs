@@ -36,6 +36,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         ),
     ],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static TEMPERATURE: Metric =

@@ -20,9 +20,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "about 1 µs on 2 virtual cores, Linux 6.18",
     every: Every::Tick,
     metrics: &[&UP, &IDLE, &BOOT],
-    sane: &[],
-    options: &[],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static UP: Metric =

@@ -11,7 +11,7 @@
 //! at its start and never removes it.
 
 use crate::reading::file::broken;
-use crate::{Context, Every, Of, Open, PartState, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, SampleWriter, Open, PartState, Sink, Source, SourceError, SourceSpec};
 use kernel::utmp::{Session, logind, utmp};
 use kernel::{OpenFile, ReadError, Root};
 use model::setting::{Kind, OptionSpec};
@@ -32,7 +32,6 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "about 2 µs on 2 virtual cores, Linux 6.18, with no session; grows with them",
     every: Every::AtLeast(Duration::from_secs(30)),
     metrics: &[&COUNT, &USERS, &SINCE],
-    sane: &[],
     options: &[OptionSpec {
         name: "sessions",
         kind: Kind::Switch,
@@ -40,6 +39,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
         help: "Also each single session, with its user's name, terminal and host.",
     }],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static COUNT: Metric = Metric::gauge("users_sessions", Unit::Count, "Login sessions.");
@@ -176,7 +176,7 @@ impl Seen {
     }
 }
 
-fn push(session: &Session<'_>, of: &mut Of<'_>) {
+fn push(session: &Session<'_>, of: &mut SampleWriter<'_>) {
     // A name that is not UTF-8 is not valid.
     let text = |bytes| std::str::from_utf8(bytes).unwrap_or("?");
     let mut digits = [0; 10];

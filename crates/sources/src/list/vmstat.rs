@@ -30,9 +30,8 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     cost: "about 17 µs on 2 virtual cores, Linux 6.18, mostly for the kernel to write 200 lines",
     every: Every::Tick,
     metrics: &METRICS,
-    sane: &[],
-    options: &[],
     open,
+    ..SourceSpec::DEFAULT
 };
 
 static METRICS: [&Metric; ROWS.len()] = metrics(&ROWS);

@@ -1,6 +1,6 @@
 //! Files of names and numbers, such as `/proc/meminfo`: maps names to metrics.
 
-use crate::{Of, Sink};
+use crate::{SampleWriter, Sink};
 use hashbrown::HashMap;
 use model::{Kind, Metric, Timestamp, Unit};
 use rustc_hash::FxBuildHasher;
@@ -65,7 +65,12 @@ impl Table {
     }
 
     /// Pushes every value of the file with these labels.
-    pub(crate) fn push_of(&self, out: &mut Of<'_>, labels: &[(&str, &str)], start: Timestamp) {
+    pub(crate) fn push_of(
+        &self,
+        out: &mut SampleWriter<'_>,
+        labels: &[(&str, &str)],
+        start: Timestamp,
+    ) {
         for slot in &self.slots {
             let Some(value) = slot.value else { continue };
             match slot.metric.kind {

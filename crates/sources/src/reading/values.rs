@@ -2,7 +2,7 @@
 
 use crate::reading::file::broken;
 use crate::source::error::Errors;
-use crate::{Of, Sink, SourceError};
+use crate::{SampleWriter, Sink, SourceError};
 use kernel::parse::signed;
 use kernel::{OpenFile, ReadError, Root};
 use model::{Metric, Timestamp};
@@ -291,20 +291,20 @@ impl<T> Value<T> {
     }
 
     /// Pushes a number of steps as a gauge.
-    pub(crate) fn gauge(&self, out: &mut Of<'_>, steps: i64) {
+    pub(crate) fn gauge(&self, out: &mut SampleWriter<'_>, steps: i64) {
         let Some(metric) = self.metric else { return };
         self.labelled(|labels| out.gauge(metric, labels, steps as f64 / self.per_unit));
     }
 
     /// Pushes a number of steps as a counter.
-    pub(crate) fn counter(&self, out: &mut Of<'_>, steps: u64, start: Timestamp) {
+    pub(crate) fn counter(&self, out: &mut SampleWriter<'_>, steps: u64, start: Timestamp) {
         let Some(metric) = self.metric else { return };
         let value = steps as f64 / self.per_unit;
         self.labelled(|labels| out.counter(metric, labels, value, start));
     }
 
     /// Reports a gap if the file's counter could not be followed.
-    pub(crate) fn lost(&self, out: &mut Of<'_>, from: Option<Timestamp>) {
+    pub(crate) fn lost(&self, out: &mut SampleWriter<'_>, from: Option<Timestamp>) {
         let (Some(metric), Some(from)) = (self.metric, from) else { return };
         self.labelled(|labels| out.lost(metric, labels, from));
     }

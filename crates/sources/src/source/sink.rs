@@ -7,7 +7,7 @@ mod parts;
 mod ring;
 mod series_ref;
 
-pub use drain::Mark;
+pub use drain::SinkPosition;
 pub use parts::PartState;
 pub use ring::RingLimits;
 pub use series_ref::MetricRef;
@@ -94,14 +94,14 @@ struct KnownSeries {
 
 /// Adds samples of the device or of one job.
 #[derive(Debug)]
-pub struct Of<'a> {
+pub struct SampleWriter<'a> {
     sink: &'a mut Sink,
     /// `None`: the sink's own.
     device: Option<&'a DeviceId>,
     job: Option<&'a JobKey>,
 }
 
-impl Of<'_> {
+impl SampleWriter<'_> {
     /// Adds the value of a gauge.
     pub fn gauge<'m>(
         &mut self,
@@ -202,19 +202,19 @@ impl Sink {
     }
 
     /// Adds samples of the whole device.
-    pub const fn of_device(&mut self) -> Of<'_> {
-        Of { sink: self, device: None, job: None }
+    pub const fn of_device(&mut self) -> SampleWriter<'_> {
+        SampleWriter { sink: self, device: None, job: None }
     }
 
     /// Samples of a whole device, whichever it is.
-    pub fn of<'a>(&'a mut self, device: &'a DeviceId) -> Of<'a> {
+    pub fn of<'a>(&'a mut self, device: &'a DeviceId) -> SampleWriter<'a> {
         let device = Some(device).filter(|device| **device != self.device);
-        Of { sink: self, device, job: None }
+        SampleWriter { sink: self, device, job: None }
     }
 
     /// Adds samples of one job.
-    pub const fn of_job<'a>(&'a mut self, job: &'a JobKey) -> Of<'a> {
-        Of { sink: self, device: None, job: Some(job) }
+    pub const fn of_job<'a>(&'a mut self, job: &'a JobKey) -> SampleWriter<'a> {
+        SampleWriter { sink: self, device: None, job: Some(job) }
     }
 
     /// Records that samples of `source` between two times are missing.
@@ -294,7 +294,7 @@ impl Sink {
                     let (name, labels) = (&series.metric.name, &known.entry.labels);
                     let detail = format!("{name}{labels}: {value} {why}");
                     let (source, span) = (self.source, (from, self.now));
-                    let mut of = Of { sink: self, device: series.device, job: None };
+                    let mut of = SampleWriter { sink: self, device: series.device, job: None };
                     of.gap(source, span, Cause::SourceBroken, &detail);
                 }
                 None

@@ -31,6 +31,42 @@ pub struct SourceSpec {
     /// Opens the source, or returns why this machine has none. The agent calls it at startup, and repeatedly
     /// while the source is absent or denied.
     pub open: fn(&Open<'_>) -> Result<Box<dyn Source>, SourceError>,
+    /// Errors in well-formed options that depend on this machine: option and message. Starts and counts nothing.
+    pub check: fn(&Root, &Options) -> Vec<(&'static str, String)>,
+    /// Whether it may be read between ticks, for a burst. A source that reports some data only once may not, nor one
+    /// that queries another program or computer.
+    pub may_burst: bool,
+    /// Whether `jobmeter run` measures its command with this source.
+    pub run: RunSamples,
+}
+
+impl SourceSpec {
+    /// The fields that most sources leave as they are.
+    pub const DEFAULT: Self = Self {
+        name: "",
+        help: "",
+        reads: &[],
+        cost: "",
+        every: Every::Tick,
+        metrics: &[],
+        sane: &[],
+        options: &[],
+        open: |_| Err(SourceError::absent("an `open` in its declaration")),
+        check: |_, _| Vec::new(),
+        may_burst: true,
+        run: RunSamples::Never,
+    };
+}
+
+/// Samples of a source that `jobmeter run` sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunSamples {
+    /// None: `jobmeter run` does not read the source.
+    Never,
+    /// Those of a job that no agent reads.
+    WithoutAgent,
+    /// Those of every job: they continue the agent's counters.
+    Always,
 }
 
 /// Default interval of readings.

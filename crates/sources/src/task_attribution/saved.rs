@@ -5,7 +5,7 @@
 //! start, the instant from which tasks count whole, the job's sums, and each living task with its last values.
 //! The agent checks the bytes (checksum, boot ID) before it passes them on; here nothing is trusted either.
 
-use super::task_tree::{Account, JobNo, Origin, TOLERANCE_US};
+use super::task_tree::{Account, JobNo, TOLERANCE_US, TaskIdentity};
 use super::{Exits, SAME_RUN_US, now_us};
 use crate::{Context, Sink, SourceError};
 use cgroups::JobCgroup;
@@ -225,7 +225,7 @@ impl Exits {
                 let now_us = ticks.saturating_mul(1_000_000) / hz.max(1);
                 now_us.saturating_sub(clock::slept_us()).abs_diff(start_us) <= TOLERANCE_US
             });
-            let origin = Origin { tid, tgid, start_us };
+            let origin = TaskIdentity { tid, tgid, start_us };
             let task = self.tree.restored(no, &origin, now_us(cx), lives);
             account.restore_task(no, tid, task, numbers)?;
             if !lives {

@@ -7,7 +7,7 @@ use model::{JobKey, Timestamp};
 use std::time::Duration;
 
 /// The part of such a source besides receiving ends.
-pub(crate) trait Reader: Send {
+pub(crate) trait TaskReader: Send {
     /// The source's name.
     const NAME: &'static str;
 
@@ -47,7 +47,7 @@ pub(crate) trait Reader: Send {
 /// A source of a reader.
 pub(crate) struct Listening<R>(pub(crate) R);
 
-impl<R: Reader> Listening<R> {
+impl<R: TaskReader> Listening<R> {
     fn read_moved(&mut self, cx: &Context<'_>) {
         let mut moved = self.0.exits_and_account().0.tree.take_moved(Vec::new());
         if moved.is_empty() {
@@ -59,7 +59,7 @@ impl<R: Reader> Listening<R> {
     }
 }
 
-impl<R: Reader> Source for Listening<R> {
+impl<R: TaskReader> Source for Listening<R> {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         let drained = self.drain(cx, out);
         let (exits, account) = self.0.exits_and_account();

@@ -19,7 +19,7 @@ mod restored;
 mod waiting;
 
 pub(crate) use lists::{Looked, Reading};
-pub(super) use restored::Origin;
+pub(super) use restored::TaskIdentity;
 
 use super::saved::Numbers;
 use kernel::proc_connector::Fork;

@@ -2,11 +2,11 @@
 //!
 //! - `schema`: tables and columns.
 //! - `error`, `error_texts`: errors, with text for the statement's author.
-//! - `complexity`, `memory`, `concurrency_limit`: limits.
+//! - `complexity`, `memory`, `statement_limits`: limits.
 
 pub(crate) mod complexity;
-pub(crate) mod concurrency_limit;
 pub(crate) mod error;
 pub(crate) mod error_texts;
 pub(crate) mod memory;
 pub(crate) mod schema;
+pub(crate) mod statement_limits;

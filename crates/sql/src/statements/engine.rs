@@ -2,8 +2,8 @@
 
 use crate::SqlError;
 use crate::common::complexity;
-use crate::common::concurrency_limit::{Ended, Load, Turns};
 use crate::common::memory::Memory;
+use crate::common::statement_limits::{Ended, Load};
 use crate::statements::run::TABLES_MAX;
 use crate::statements::worker::messages::{Begin, Head};
 use crate::statements::worker::pool::{Launch, Pool};
@@ -12,7 +12,7 @@ use crate::statements::worker::session::{Message, Session, StatementGuard};
 use datafusion::arrow::array::timezone::Tz;
 use futures::Stream;
 use jobs::Reader;
-use query::{Cancel, Format, QueryContext, QueryEngine};
+use query::{Cancel, ConcurrencyLimit, Format, QueryContext, QueryEngine};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -35,13 +35,13 @@ pub struct Limits {
     pub statement_bytes_max: usize,
     /// Maximum number of rows in a result.
     pub rows_max: u64,
-    /// Maximum time from a statement's turn to its last row. It is also the maximum wait for the turn.
+    /// Maximum time from a statement's permit to its last row. It is also the maximum wait for the permit.
     pub time_max: Duration,
     /// Maximum memory of all statements together in bytes.
     pub memory_bytes_max: usize,
     /// Maximum number of statements that run at once.
     pub statements_max: usize,
-    /// Maximum number of statements that wait for their turn. Further ones are rejected.
+    /// Maximum number of statements that wait for their permit. Further ones are rejected.
     pub waiting_max: usize,
     /// Number of threads that process statements.
     pub threads: usize,
@@ -76,7 +76,7 @@ pub struct Sql {
     engine: QueryEngine,
     limits: Arc<Limits>,
     memory: Memory,
-    turns: Turns,
+    concurrency: ConcurrencyLimit,
     ended: Ended,
     deaths: Arc<AtomicU64>,
     zone: Arc<str>,
@@ -102,26 +102,26 @@ impl Sql {
             .enable_all()
             .build()
             .map_err(|error| SqlError::Internal(format!("cannot start threads: {error}")))?;
-        let turns = Turns::new(limits.statements_max, limits.waiting_max);
+        let concurrency = ConcurrencyLimit::new(limits.statements_max, limits.waiting_max);
         let memory = Memory::new(limits.memory_bytes_max, limits.statements_max);
         let pool = Arc::new(Pool::new(launch, limits.threads));
         let (limits, runtime) = (Arc::new(limits), Some(runtime));
         let (ended, deaths) = (Ended::default(), Arc::default());
-        Ok(Self { engine, limits, memory, turns, ended, deaths, zone, pool, runtime })
+        Ok(Self { engine, limits, memory, concurrency, ended, deaths, zone, pool, runtime })
     }
 
     /// Current load of the statements, and counts of those that ended at a limit.
     pub fn load(&self) -> Load {
         Load {
-            running: self.turns.running(),
-            waiting: self.turns.waiting(),
+            running: self.concurrency.running(),
+            waiting: self.concurrency.waiting(),
             memory_bytes: self.memory.granted(),
             ended: self.ended.counts(),
             deaths: self.deaths.load(Ordering::Relaxed),
         }
     }
 
-    /// Runs a statement once it has a turn. The result is text in this format. A time zone (a name or an offset)
+    /// Runs a statement once it has a permit. The result is text in this format. A time zone (a name or an offset)
     /// replaces that of the engine.
     ///
     /// # Errors
@@ -154,8 +154,8 @@ impl Sql {
             return Err(SqlError::TooLong(text.len(), max));
         }
         complexity::check(text)?;
-        let turn = self.turns.take(&context.user_key, self.limits.time_max).await;
-        let turn = turn.map_err(|_| SqlError::Busy(self.limits.statements_max))?;
+        let permit = self.concurrency.acquire(&context.user_key, self.limits.time_max).await;
+        let permit = permit.map_err(|_| SqlError::Busy(self.limits.statements_max))?;
         let Some(runtime) = &self.runtime else {
             return Err(SqlError::Internal("the engine has stopped".to_owned()));
         };
@@ -180,7 +180,7 @@ impl Sql {
         let session = Session {
             scope: Arc::new(scope),
             pool: Arc::clone(&self.pool),
-            held: StatementGuard::new(turn, grant, runtime.handle().clone()),
+            held: StatementGuard::new(permit, grant, runtime.handle().clone()),
             deaths: Arc::clone(&self.deaths),
             begin,
             to_rows,

@@ -8,7 +8,7 @@ use model::{
     SeriesTable, Tick, Timestamp, Unit,
 };
 use std::sync::Arc;
-use store::{Incoming, Keep, Settings};
+use store::{Incoming, RetentionLimits, Settings};
 use wire::{Decoder, Encoder, Frames};
 
 /// 2026-01-01, the time of batch 0.
@@ -38,7 +38,7 @@ pub(crate) const SAMPLES: u64 = SERIES.len() as u64;
 
 /// Limits that are reached all the time, so that all maintenance is always in progress.
 pub(crate) fn settings() -> Settings {
-    let keep = |age_us| Keep { age_us, ..Keep::ALL };
+    let keep = |age_us| RetentionLimits { age_us, ..RetentionLimits::ALL };
     Settings {
         log_bytes_max: 256 << 10,
         segment_bytes: 4 << 10,

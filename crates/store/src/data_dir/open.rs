@@ -11,7 +11,7 @@ use crate::head::intake::{Bookkeeping, Intake, Verdict};
 use crate::head::rejected_series::RejectedSeries;
 use crate::head::samples::Head;
 use crate::log::files::{Log, LogSizes, SEGMENT_HEADER_BYTES, segment_name, segment_number};
-use crate::log::record::{Record, RecordKind};
+use crate::log::record::{LogRecord, RecordKind};
 use crate::log::segment::{Findings, read_segment};
 use crate::maintenance::archive::{Archive, archive_dir, strays};
 use crate::maintenance::compactor::Compactor;
@@ -382,7 +382,7 @@ impl Opening {
     }
 
     /// Replays a record; false if it cannot be read.
-    fn record(&mut self, record: Record<'_>) -> bool {
+    fn record(&mut self, record: LogRecord<'_>) -> bool {
         let received = record.received;
         match record.kind {
             RecordKind::Gap => {

@@ -9,7 +9,7 @@ use crate::files::json::GapJson;
 use crate::files::layout::{blocks_dir, log_dir, quarantine_dir, rollups_dir};
 use crate::head::rejected_series::RejectedSeries;
 use crate::log::files::{segment_name, segment_number};
-use crate::log::record::{RECORD_HEADER_BYTES, Record, RecordKind, is_cut_short};
+use crate::log::record::{LogRecord, RECORD_HEADER_BYTES, RecordKind, is_cut_short};
 use crate::log::segment::{Findings, read_segment};
 use crate::maintenance::archive::{archive_dir, strays};
 use crate::senders::gaps::GapLimits;
@@ -269,7 +269,7 @@ impl Verified {
     }
 }
 
-fn is_good(decoder: &mut Decoder, record: &Record<'_>) -> bool {
+fn is_good(decoder: &mut Decoder, record: &LogRecord<'_>) -> bool {
     match record.kind {
         RecordKind::Gap => {
             let gap = serde_json::from_slice::<GapJson>(record.payload);

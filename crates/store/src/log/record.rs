@@ -37,7 +37,7 @@ pub(crate) enum RecordKind {
 
 /// A good record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Record<'a> {
+pub(crate) struct LogRecord<'a> {
     /// The kind of the payload.
     pub(crate) kind: RecordKind,
     /// Time of receipt.
@@ -88,7 +88,7 @@ pub(crate) fn is_damaged(bytes: &[u8]) -> bool {
 }
 
 /// The record at the start of the bytes, and its whole length; `None` if it is not a good one.
-pub(crate) fn record(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
+pub(crate) fn record(bytes: &[u8]) -> Option<(LogRecord<'_>, usize)> {
     let checked = header(bytes)?;
     let kind = match checked.get(4) {
         Some(1) => RecordKind::Frame,
@@ -104,7 +104,8 @@ pub(crate) fn record(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     }
     let whole = RECORD_HEADER_BYTES + length;
     let payload = bytes.get(RECORD_HEADER_BYTES..whole)?;
-    (crc32c::crc32c(payload) == payload_crc).then_some((Record { kind, received, payload }, whole))
+    (crc32c::crc32c(payload) == payload_crc)
+        .then_some((LogRecord { kind, received, payload }, whole))
 }
 
 /// Start of the next good record, at `from` or after it.
@@ -139,7 +140,7 @@ mod tests {
         let (first, length) = record(&bytes).unwrap();
         assert_eq!(length, second);
         let (kind, received, payload) = (RecordKind::Frame, Timestamp(7), &b"JMR1 first"[..]);
-        assert_eq!(first, Record { kind, received, payload });
+        assert_eq!(first, LogRecord { kind, received, payload });
         let (next, _) = record(&bytes[second..]).unwrap();
         assert_eq!((next.kind, next.received), (RecordKind::Gap, Timestamp(-8)));
     }

@@ -1,7 +1,7 @@
 //! Reads a log segment after a crash: its good records, its torn tail, its damaged places.
 
 use crate::log::files::SEGMENT_MAGIC;
-use crate::log::record::{Record, is_damaged, next_record, record};
+use crate::log::record::{LogRecord, is_damaged, next_record, record};
 use model::Timestamp;
 
 /// What a segment contains beside good records.
@@ -31,7 +31,7 @@ pub(crate) struct UnreadRange {
 pub(crate) fn read_segment(
     bytes: &[u8],
     number: u64,
-    mut each: impl FnMut(Record<'_>) -> bool,
+    mut each: impl FnMut(LogRecord<'_>) -> bool,
 ) -> Findings {
     let mut findings = Findings::default();
     let header = [SEGMENT_MAGIC, number.to_le_bytes()].concat();

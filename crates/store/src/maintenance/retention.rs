@@ -15,7 +15,7 @@ use crate::scan::indexes::extent;
 use crate::scan::rollup_points::WINDOWS_US;
 use crate::scan::rollup_scan::{WindowScan, Windows};
 use crate::scan::source::ScanQuery;
-use crate::settings::{Keep, Settings};
+use crate::settings::{RetentionLimits, Settings};
 use crate::state::ledger::{Change, Ledger};
 use crate::state::select::Selector;
 use crate::state::shared::Shared;
@@ -80,7 +80,7 @@ struct Excess<'a> {
 impl<'a> Excess<'a> {
     fn of(
         files: impl Iterator<Item = &'a Arc<Block>> + Clone,
-        keep: Keep,
+        keep: RetentionLimits,
         now: Timestamp,
     ) -> Option<Self> {
         let oldest = files.clone().min_by_key(|file| file.note.to)?;

@@ -6,12 +6,12 @@ use memdisk::MemDisk;
 use model::Timestamp;
 use std::path::Path;
 use std::sync::Arc;
-use store::{ArchiveSettings, Disk, Keep, Selector, Settings, Store};
+use store::{ArchiveSettings, Disk, RetentionLimits, Selector, Settings, Store};
 
 /// Samples older than three hours are archived.
-fn archiving(keep: Keep) -> Settings {
+fn archiving(keep: RetentionLimits) -> Settings {
     Settings {
-        keep_samples: Keep { age_us: 3 * HOUR, ..Keep::ALL },
+        keep_samples: RetentionLimits { age_us: 3 * HOUR, ..RetentionLimits::ALL },
         archive: Some(ArchiveSettings { dir: "/archive".into(), keep }),
         // Blocks of one hour are not merged.
         merge_blocks: 99,
@@ -20,7 +20,7 @@ fn archiving(keep: Keep) -> Settings {
 }
 
 /// Six hours; the first three are due for the archive.
-fn filled(keep: Keep) -> (Arc<MemDisk>, TestClock, Store) {
+fn filled(keep: RetentionLimits) -> (Arc<MemDisk>, TestClock, Store) {
     let disk = Arc::new(MemDisk::default());
     let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
     let clock = TestClock::new();
@@ -32,7 +32,7 @@ fn filled(keep: Keep) -> (Arc<MemDisk>, TestClock, Store) {
 
 #[test]
 fn old_blocks_move_and_answers_remain_the_same() {
-    let (disk, clock, store) = filled(Keep::ALL);
+    let (disk, clock, store) = filled(RetentionLimits::ALL);
     let (before, rows, whole) = (rollups(&store), all(&store), store.stats());
     store.maintain().unwrap();
     let check = |store: &Store| {
@@ -57,27 +57,28 @@ fn old_blocks_move_and_answers_remain_the_same() {
     let [found] = &*verified.findings else { panic!("{verified:?}") };
     assert!(verified.is_good() && found.path == stray && found.is_harmless, "{found:?}");
     let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
-    let settings = archiving(Keep::ALL);
+    let settings = archiving(RetentionLimits::ALL);
     let (store, recovery) =
         Store::open_on(shared, Path::new("/data"), settings, clock.clock()).unwrap();
     assert_eq!(recovery.archive_strays, [stray]);
     drop(store);
     let shared: Arc<dyn Disk> = Arc::new(disk.after_power_cut(0));
-    check(&open_at(&shared, &clock, archiving(Keep::ALL)));
+    check(&open_at(&shared, &clock, archiving(RetentionLimits::ALL)));
     // They are also found at their last location.
-    check(&open_at(&shared, &clock, Settings { archive: None, ..archiving(Keep::ALL) }));
+    check(&open_at(&shared, &clock, Settings { archive: None, ..archiving(RetentionLimits::ALL) }));
 }
 
 #[test]
 fn while_the_archive_is_unavailable_queries_of_its_time_fail_and_all_else_continues() {
-    let (disk, clock, store) = filled(Keep::ALL);
+    let (disk, clock, store) = filled(RetentionLimits::ALL);
     let rows = all(&store);
     store.maintain().unwrap();
     drop(store);
     let files = disk.unmount("/archive");
     let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
     let (store, recovery) =
-        Store::open_on(shared, Path::new("/data"), archiving(Keep::ALL), clock.clock()).unwrap();
+        Store::open_on(shared, Path::new("/data"), archiving(RetentionLimits::ALL), clock.clock())
+            .unwrap();
     assert_eq!(recovery.archive_unavailable.as_deref(), Some(Path::new("/archive")));
     let recent = crate::kit::rows(&store, &Selector::default(), T0 + 4 * HOUR, i64::MAX);
     assert!(recent.len() > 100 && recent.iter().all(|row| rows.contains(row)));
@@ -107,7 +108,7 @@ fn while_the_archive_is_unavailable_queries_of_its_time_fail_and_all_else_contin
 
 #[test]
 fn blocks_beyond_the_limit_of_the_archive_are_deleted() {
-    let (disk, _, store) = filled(Keep { bytes_max: 1, ..Keep::ALL });
+    let (disk, _, store) = filled(RetentionLimits { bytes_max: 1, ..RetentionLimits::ALL });
     let (before, rows) = (rollups(&store), all(&store).len());
     store.maintain().unwrap();
     assert_same(&rollups(&store), &before, "let go");
@@ -119,14 +120,14 @@ fn blocks_beyond_the_limit_of_the_archive_are_deleted() {
 
 #[test]
 fn an_archive_belongs_to_one_data_directory() {
-    let (disk, clock, store) = filled(Keep::ALL);
+    let (disk, clock, store) = filled(RetentionLimits::ALL);
     store.maintain().unwrap();
     drop(store);
     let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
     let open_in = |dir: &str, archive: &str| {
         clock.set(clock.now().0 + 1);
-        let archive = Some(ArchiveSettings { dir: archive.into(), keep: Keep::ALL });
-        let settings = Settings { archive, ..archiving(Keep::ALL) };
+        let archive = Some(ArchiveSettings { dir: archive.into(), keep: RetentionLimits::ALL });
+        let settings = Settings { archive, ..archiving(RetentionLimits::ALL) };
         Store::open_on(Arc::clone(&shared), Path::new(dir), settings, clock.clock())
     };
     let error = open_in("/other", "/archive").unwrap_err().to_string();
@@ -154,7 +155,7 @@ fn an_archive_belongs_to_one_data_directory() {
 /// A server with a copy of the data directory has blocks of the same names.
 #[test]
 fn a_file_in_the_archive_is_never_overwritten() {
-    let (disk, _, store) = filled(Keep::ALL);
+    let (disk, _, store) = filled(RetentionLimits::ALL);
     let (first, _) = disk.files("/data/blocks").pop_first().unwrap();
     let theirs = Path::new("/archive").join(first.file_name().unwrap());
     let other: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
@@ -172,8 +173,8 @@ fn a_missing_archive_is_reported_at_startup() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let archive = |name: &str| Settings {
-        archive: Some(ArchiveSettings { dir: at(name), keep: Keep::ALL }),
-        ..archiving(Keep::ALL)
+        archive: Some(ArchiveSettings { dir: at(name), keep: RetentionLimits::ALL }),
+        ..archiving(RetentionLimits::ALL)
     };
     let clock = TestClock::new();
     let error = Store::open(&at("data"), archive("archive"), clock.clock()).unwrap_err();

@@ -4,7 +4,7 @@ use crate::kit::{Sender, append, small};
 use conformance::{Clock, JobFilter, Outcome, Query, Rules, Sample, Subject, Window};
 use model::{Batch, DeviceId, Gap, Metric, Series, Timestamp};
 use std::sync::Arc;
-use store::{JobSelector, Keep, LabelMatch, SeriesInfo, Settings, Store, Windows};
+use store::{JobSelector, LabelMatch, RetentionLimits, SeriesInfo, Settings, Store, Windows};
 
 conformance::suite!(Embedded);
 
@@ -17,7 +17,7 @@ pub(crate) struct Embedded {
 }
 
 fn settings(rules: &Rules) -> Settings {
-    let keep = |age_us| Keep { age_us, ..Keep::ALL };
+    let keep = |age_us| RetentionLimits { age_us, ..RetentionLimits::ALL };
     Settings {
         window_us: rules.dedup_window_us,
         missing_grace_us: rules.missing_grace_us,

@@ -6,7 +6,7 @@ use model::{Rollup, Timestamp};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use store::{ArchiveSettings, Disk, Keep, Outcome, Selector, Settings, Store, Windows};
+use store::{ArchiveSettings, Disk, Outcome, RetentionLimits, Selector, Settings, Store, Windows};
 
 pub(crate) const HOUR: i64 = 3600 * S;
 
@@ -113,9 +113,10 @@ fn settled_times_and_rejections_survive_replay() {
 
 #[test]
 fn old_or_excess_samples_are_deleted_and_their_windows_remain() {
-    for (keep, left) in
-        [(Keep { age_us: 3 * HOUR, ..Keep::ALL }, 3), (Keep { bytes_max: 1, ..Keep::ALL }, 1)]
-    {
+    for (keep, left) in [
+        (RetentionLimits { age_us: 3 * HOUR, ..RetentionLimits::ALL }, 3),
+        (RetentionLimits { bytes_max: 1, ..RetentionLimits::ALL }, 1),
+    ] {
         let disk = Arc::new(MemDisk::default());
         let shared: Arc<dyn Disk> = Arc::clone(&disk) as Arc<dyn Disk>;
         let clock = TestClock::new();
@@ -176,15 +177,15 @@ fn final_rollup_files_are_joined() {
 /// Whatever call fails or is the last: windows stay the same, no sample is duplicated.
 #[test]
 fn a_process_that_dies_while_it_settles_loses_no_window() {
-    let keep_samples = Keep { age_us: 3 * HOUR, ..Keep::ALL };
+    let keep_samples = RetentionLimits { age_us: 3 * HOUR, ..RetentionLimits::ALL };
     sweep(&Settings { keep_samples, ..settings() });
 }
 
 /// And where samples move to an archive, none is lost.
 #[test]
 fn a_process_that_dies_while_it_archives_loses_no_sample() {
-    let keep_samples = Keep { age_us: 3 * HOUR, ..Keep::ALL };
-    let archive = Some(ArchiveSettings { dir: "/archive".into(), keep: Keep::ALL });
+    let keep_samples = RetentionLimits { age_us: 3 * HOUR, ..RetentionLimits::ALL };
+    let archive = Some(ArchiveSettings { dir: "/archive".into(), keep: RetentionLimits::ALL });
     sweep(&Settings { keep_samples, archive, ..settings() });
 }
 

@@ -88,7 +88,7 @@ impl Entry {
         let reason = format!(
             "it uses more than {percent} % of a processor; the agent reads it {rate}, every {every} s"
         );
-        self.pace.is_throttled().then(|| status(self.spec.name, SourceState::Slowed, reason))
+        self.pace.is_throttled().then(|| status(self.spec.name, SourceState::Throttled, reason))
     }
 
     /// Describes why the source or parts of it give too few samples. The result is empty if the source is disabled or

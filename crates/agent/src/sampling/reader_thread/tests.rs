@@ -8,8 +8,8 @@ use crate::reading::machine::machine;
 use crate::reading::plan::{
     BurstPlan, Plan, SourcePlan, may_burst, plan as plan_of, source_settings,
 };
-use config::{ConfigFile, FlushOn, Given};
-use delivery::{Counters, MachineClock, PendingEvents, Queued, Sealer, queue};
+use config::{ConfigFile, ConfigInputs, FlushOn};
+use delivery::{Counters, MachineClock, PendingEvents, QueueReceiver, Sealer, queue};
 use kernel::Root;
 use kernel::allocations::{CountingAllocator, on_this_thread};
 use model::{Batch, Boot, Cause, DeviceId, Metric, Origin, Timestamp, Unit};
@@ -32,9 +32,8 @@ macro_rules! source {
             cost: "",
             every: Every::Tick,
             metrics: &[&$metric],
-            sane: &[],
-            options: &[],
             open: |_: &Open<'_>| Ok(Box::new(Reads(&$metric, $read))),
+            ..SourceSpec::DEFAULT
         };
     };
 }
@@ -58,7 +57,7 @@ source!(HANGS, "hangs", HANGING, |cx| {
 source!(PANICS, "panics", PANICKING, |_| panic!("told to"));
 source!(WORKS, "works", STEADY, |_| Ok(()));
 
-fn sampler(dir: &Path, plan: &Plan) -> (Sampler, Queued) {
+fn sampler(dir: &Path, plan: &Plan) -> (Sampler, QueueReceiver) {
     let clock: Arc<dyn Clock> = Arc::new(MachineClock);
     let (origin, device) = (Origin::new("n").unwrap(), DeviceId::new("n").unwrap());
     let notes = Arc::new(PendingEvents::new(origin.clone(), device.clone()));
@@ -134,7 +133,7 @@ fn a_source_that_hangs_and_one_that_panics_do_not_delay_the_others() {
 
 #[test]
 fn from_tick_to_sealed_batch_nothing_is_allocated() {
-    let given = Given { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
+    let given = ConfigInputs { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
     let config = config::load_agent(&given, &source_settings()).unwrap().config;
     let mut plan = plan_of(&config, None).unwrap();
     // Sources with a long default period are read at every tick, too.
@@ -170,7 +169,7 @@ fn from_tick_to_sealed_batch_nothing_is_allocated() {
 
 #[test]
 fn what_is_read_between_the_ticks_and_kept_allocates_nothing() {
-    let given = Given { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
+    let given = ConfigInputs { file: ConfigFile::None, environment: &|_| None, flags: Vec::new() };
     let config = config::load_agent(&given, &source_settings()).unwrap().config;
     let mut plan = plan_of(&config, None).unwrap();
     plan.agent_metrics = None;

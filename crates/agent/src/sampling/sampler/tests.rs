@@ -40,9 +40,8 @@ const fn spec(
         cost,
         every: Every::Tick,
         metrics,
-        sane: &[],
-        options: &[],
         open,
+        ..SourceSpec::DEFAULT
     }
 }
 

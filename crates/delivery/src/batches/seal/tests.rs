@@ -40,7 +40,7 @@ struct TestOutlet {
     full: Arc<Mutex<bool>>,
 }
 
-impl Outlet for TestOutlet {
+impl BatchOutput for TestOutlet {
     fn put(&mut self, batch: Batch) -> Result<(), Box<Batch>> {
         if *self.full.lock().unwrap() {
             return Err(Box::new(batch));

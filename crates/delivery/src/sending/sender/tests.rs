@@ -6,7 +6,7 @@ mod server;
 use super::*;
 use crate::common::clock::MachineClock;
 use crate::sending::outbox::tests::{Bench, bench};
-use config::{AgentConfig, ConfigFile, Given, Raw};
+use config::{AgentConfig, ConfigFile, ConfigInputs, Raw};
 use model::Cause;
 use model::JobId;
 use model::setting::{Rejection, RejectionCode, UnreadReason, UnreadSource};
@@ -33,7 +33,7 @@ fn config(url: &str, more: &[(&str, &str)]) -> AgentConfig {
     let flags = flags.iter().chain(more);
     let flags =
         flags.map(|(key, text)| ((*key).to_owned(), Raw::One((*text).to_owned()))).collect();
-    let given = Given { file: ConfigFile::None, environment: &|_| None, flags };
+    let given = ConfigInputs { file: ConfigFile::None, environment: &|_| None, flags };
     config::load_agent(&given, &[]).unwrap().config
 }
 

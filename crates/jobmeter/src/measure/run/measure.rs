@@ -9,12 +9,9 @@ use kernel::Root;
 use kernel::rusage::Usage;
 use kernel::sibling::Begun;
 use model::{DeviceId, JobKey, Timestamp};
-use sources::{Context, Open, Options, Sink, Source, SourceError};
+use sources::{Context, Open, Options, RunSamples, SOURCES, Sink, Source, SourceError, SourceSpec};
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// Sources that measure a job's cgroup.
-const SOURCES: [&str; 3] = ["cgroup", "taskstats", "process"];
 
 /// Maximum processor time of a task's own exit that the kernel counts after it has reported the end.
 const END_SECONDS_MAX: f64 = 0.005;
@@ -51,7 +48,7 @@ pub(crate) struct Measure {
 }
 
 struct Part {
-    name: &'static str,
+    spec: &'static SourceSpec,
     source: Box<dyn Source>,
     sink: Sink,
 }
@@ -85,8 +82,8 @@ impl Measure {
             oom_kills: Vec::new(),
             left_out: Vec::new(),
         };
-        for name in SOURCES {
-            measure.open_source(name, device);
+        for spec in SOURCES.iter().filter(|spec| spec.run != RunSamples::Never) {
+            measure.open_source(spec, device);
         }
         measure.drain(crate::clock());
         // The kernel timestamps a directory with a clock that advances once per tick of at most 10 ms.
@@ -116,16 +113,15 @@ impl Measure {
         self.drain(now);
     }
 
-    fn open_source(&mut self, name: &'static str, device: &DeviceId) {
-        let Some(spec) = sources::list::find(name) else { return };
+    fn open_source(&mut self, spec: &'static SourceSpec, device: &DeviceId) {
         let options = Options::defaults(spec.options);
         let open = Open { root: &self.root, options: &options, boot: self.boot };
         match (spec.open)(&open) {
             Ok(source) => {
                 let sink = Sink::of_source(spec, device.clone());
-                self.parts.push(Part { name, source, sink });
+                self.parts.push(Part { spec, source, sink });
             }
-            Err(error) => self.left_out.push(format!("{name}: {error}")),
+            Err(error) => self.left_out.push(format!("{}: {error}", spec.name)),
         }
     }
 
@@ -213,9 +209,9 @@ impl Measure {
     }
 
     /// The sinks with their sources' names, to send or to drop their samples.
-    pub(crate) fn sinks(&mut self) -> impl Iterator<Item = (&'static str, &mut Sink)> {
-        let own = (reported::SPEC.name, &mut self.own_sink);
-        self.parts.iter_mut().map(|part| (part.name, &mut part.sink)).chain([own])
+    pub(crate) fn sinks(&mut self) -> impl Iterator<Item = (&'static SourceSpec, &mut Sink)> {
+        let own = (&reported::SPEC, &mut self.own_sink);
+        self.parts.iter_mut().map(|part| (part.spec, &mut part.sink)).chain([own])
     }
 
     /// Records the usage of the job's ended processes.

@@ -4,7 +4,7 @@
 use super::tree::{CPU, CPU_SYSTEM, CPU_USER, MEMORY, PROCESSES, READ, THREADS, WRITTEN};
 use api::{Reservation, Totals};
 use model::{JobKey, Metric, Timestamp, Unit};
-use sources::{Every, Sink, SourceError, SourceSpec};
+use sources::{Every, RunSamples, Sink, SourceError, SourceSpec};
 
 macro_rules! reported {
     ($($name:ident $metric:literal $unit:ident $help:literal;)*) => {
@@ -25,9 +25,9 @@ macro_rules! reported {
                 &CPU, &CPU_USER, &CPU_SYSTEM, &MEMORY, &PROCESSES, &THREADS, &READ, &WRITTEN, $(&$name,)*
                 &LOST_CHILDREN, &LEFT_PROCESSES
             ],
-            sane: &[],
-            options: &[],
             open: |_| Err(SourceError::absent("a command that `jobmeter run` started")),
+            run: RunSamples::Always,
+            ..SourceSpec::DEFAULT
         };
     };
 }

@@ -7,7 +7,7 @@ use delivery::{Failure, Http, Stepped, draw_boot};
 use kernel::clock::monotonic_us;
 use model::setting::AgentStatus;
 use model::{DeviceId, JobKey, Origin};
-use sources::Sink;
+use sources::{RunSamples, Sink};
 use std::time::Duration;
 use wire::{AckStatus, Answer};
 
@@ -72,7 +72,6 @@ impl Sender {
     /// once.
     pub(crate) fn send(&mut self, measure: &mut Measure, give_up_us: Option<u64>) {
         let is_last = give_up_us.is_some();
-        // If an agent reads the cgroup too, only the cgroup's samples and the report are sent.
         let agent = self.agent;
         let Some(delivery) = self.delivery.as_mut().filter(|_| is_last || !agent) else {
             measure.sinks().for_each(|(_, sink)| {
@@ -83,7 +82,7 @@ impl Sender {
             return;
         };
         let sinks = measure.sinks();
-        let sinks = sinks.filter(|(name, _)| !agent || matches!(*name, "cgroup" | "run"));
+        let sinks = sinks.filter(|(spec, _)| !agent || spec.run == RunSamples::Always);
         let mut sinks: Vec<_> = sinks.map(|(_, sink)| sink).collect();
         let (now, steady) = (crate::clock(), steady_us());
         delivery.seal(now, steady, &mut sinks);

@@ -12,7 +12,7 @@ use model::{JobKey, Series, Timestamp};
 use sources::Options;
 use std::time::Duration;
 
-/// Sources of the screen's data.
+/// The sources of the metrics that the screen shows.
 const SOURCES: [&str; 7] = ["cgroup", "taskstats", "cpu", "memory", "load", "rapl", "hwmon"];
 /// Processor time limit of a reading.
 const BUDGET: Duration = Duration::from_millis(200);

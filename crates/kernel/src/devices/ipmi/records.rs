@@ -51,7 +51,7 @@ pub enum Measures {
 
 /// A record of the repository.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Record {
+pub enum SensorRecord {
     /// A numeric sensor of the BMC itself.
     Analog(Analog),
     /// A numeric sensor that is not readable here: of another controller, of a unit without a metric, or with a
@@ -120,7 +120,7 @@ const CURVES: [Curve; 12] = [
     Curve::CubeRoot,
 ];
 
-impl Record {
+impl SensorRecord {
     /// Parses a whole record; `None` if truncated.
     pub fn parse(record: &[u8]) -> Option<Self> {
         let at = |place: usize| record.get(place).copied();

@@ -2,7 +2,7 @@
 //! the first to the last.
 
 use super::records::{RECORD_BYTES_MAX, good, u16_at};
-use super::{Analog, Bmc, IpmiError, Record, Request};
+use super::{Analog, Bmc, IpmiError, Request, SensorRecord};
 
 /// Most sensors that are stored.
 pub const SENSORS_MAX: usize = 512;
@@ -71,12 +71,12 @@ fn read_once(bmc: &mut Bmc) -> Result<Option<Repository>, IpmiError> {
                 return Err(IpmiError::Failed(why));
             }
         };
-        match Record::parse(&record) {
-            Some(Record::Analog(sensor)) if repository.sensors.len() < SENSORS_MAX => {
+        match SensorRecord::parse(&record) {
+            Some(SensorRecord::Analog(sensor)) if repository.sensors.len() < SENSORS_MAX => {
                 repository.sensors.push(sensor);
             }
-            Some(Record::Analog(_) | Record::Other) | None => repository.left_out += 1,
-            Some(Record::NoNumber) => {}
+            Some(SensorRecord::Analog(_) | SensorRecord::Other) | None => repository.left_out += 1,
+            Some(SensorRecord::NoNumber) => {}
         }
         // FFFFh follows the last record.
         if next == u16::MAX || next == id {

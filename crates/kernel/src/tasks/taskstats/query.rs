@@ -77,7 +77,7 @@ pub(super) fn family(socket: &OwnedFd) -> Result<u16, TaskstatsError> {
 
 /// The kernel's answer about a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer<'a> {
+pub enum QueryReply<'a> {
     /// Its counters, and the time of reading, by [`clock::monotonic_us`].
     Task(&'a TaskMessage, u64),
     /// It no longer exists.
@@ -139,7 +139,7 @@ impl Query {
         &mut self,
         root: &Root,
         tids: &[u32],
-        mut show: impl FnMut(u32, Answer<'_>),
+        mut show: impl FnMut(u32, QueryReply<'_>),
     ) -> Result<QueryErrors, TaskstatsError> {
         let mut outcome = QueryErrors::default();
         if root.is_live() && root.is_recording() {
@@ -162,8 +162,8 @@ impl Query {
                 Channel::Recorded { path, buf } => {
                     for tid in tids {
                         match read_recorded(root, *tid, path, buf)? {
-                            Some(task) => show(*tid, Answer::Task(&task, recorded_at(&task))),
-                            None => show(*tid, Answer::Gone),
+                            Some(task) => show(*tid, QueryReply::Task(&task, recorded_at(&task))),
+                            None => show(*tid, QueryReply::Gone),
                         }
                     }
                 }
@@ -218,7 +218,7 @@ impl Batch<'_> {
         socket: &OwnedFd,
         buf: &mut [u8],
         outcome: &mut QueryErrors,
-        show: &mut impl FnMut(u32, Answer<'_>),
+        show: &mut impl FnMut(u32, QueryReply<'_>),
     ) -> Result<(), TaskstatsError> {
         self.answered.clear();
         self.answered.resize(self.tids.len(), false);
@@ -242,9 +242,9 @@ impl Batch<'_> {
                 }
                 match reply {
                     TaskReply::Task(task) if task.stats.tid == *tid => {
-                        show(*tid, Answer::Task(&task, now))
+                        show(*tid, QueryReply::Task(&task, now))
                     }
-                    TaskReply::Rejected(_, Errno::SRCH) => show(*tid, Answer::Gone),
+                    TaskReply::Rejected(_, Errno::SRCH) => show(*tid, QueryReply::Gone),
                     TaskReply::Rejected(_, errno @ (Errno::PERM | Errno::ACCESS)) => {
                         return Err(errno.into());
                     }
@@ -310,7 +310,7 @@ mod tests {
         let mut query = Query::open(&root).unwrap();
         let mut seen = Vec::new();
         let outcome = query.query_tasks(&root, &[699, 700], |tid, answer| {
-            seen.push((tid, matches!(answer, Answer::Task(..))));
+            seen.push((tid, matches!(answer, QueryReply::Task(..))));
         });
         assert_eq!(outcome, Ok(QueryErrors::default()));
         assert_eq!(seen, [(699, false), (700, true)]);
@@ -337,12 +337,12 @@ mod tests {
             (0..100).map(|n| if n % 2 == 0 { own } else { 5_000_000 + n }).collect();
         let (mut living, mut gone) = (0, 0);
         let outcome = query.query_tasks(&root, &tids, |tid, answer| match answer {
-            Answer::Task(task, at) => {
+            QueryReply::Task(task, at) => {
                 assert_eq!((tid, task.stats.tid), (own, own));
                 assert!(task.stats.elapsed_us < at);
                 living += 1;
             }
-            Answer::Gone => gone += 1,
+            QueryReply::Gone => gone += 1,
         });
         assert_eq!(outcome, Ok(QueryErrors::default()));
         assert_eq!((living, gone), (50, 50));

@@ -8,7 +8,7 @@ use super::metrics::{
     TASKS, TASKS_LIMIT, TASKS_PEAK, THROTTLED, THROTTLED_PERIODS, UNIT_CPU, UNIT_MEMORY,
     UNIT_READ_BYTES, UNIT_WRITE_BYTES, WRITE_BYTES, WRITES,
 };
-use crate::source::sink::Of;
+use crate::source::sink::SampleWriter;
 use cgroups::Hierarchy;
 use kernel::Root;
 use kernel::cgroup::cpu::{Bandwidth, bandwidth, cpu_stat, cpuacct_stat};
@@ -96,7 +96,7 @@ type Push = fn(&mut Output<'_, '_>, &[u8]) -> Result<bool, ParseError>;
 
 /// Destination and parameters of a file's values.
 pub(super) struct Output<'a, 's> {
-    pub(super) out: &'a mut Of<'s>,
+    pub(super) out: &'a mut SampleWriter<'s>,
     pub(super) labels: &'a [(&'a str, &'a str)],
     /// Creation of the cgroup: the start of its counters.
     pub(super) created: Timestamp,

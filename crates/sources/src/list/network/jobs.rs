@@ -40,12 +40,12 @@ pub(super) static TRANSMITTED: Metric = Metric::counter(
 pub(super) struct OfJobs {
     jobs: Vec<Job>,
     generation: Option<u64>,
-    reader: Reader,
+    reader: ReadBuffers,
 }
 
 /// Reused memory for reading.
 #[derive(Debug, Default)]
-struct Reader {
+struct ReadBuffers {
     members: Members,
     path: String,
     text: Vec<u8>,
@@ -164,7 +164,7 @@ impl OfJobs {
 }
 
 impl Job {
-    fn read(&mut self, cgroup: &JobCgroup, node: u64, cx: &Context<'_>, reader: &mut Reader) {
+    fn read(&mut self, cgroup: &JobCgroup, node: u64, cx: &Context<'_>, reader: &mut ReadBuffers) {
         let is_any_lost = self.count(cx.root, reader);
         let is_young = cx.now.since(self.created) < YOUNG_US;
         let is_due = self.readings.is_multiple_of(LOOK_EVERY);
@@ -197,7 +197,7 @@ impl Job {
 
     /// Adds the bytes since the last reading. Returns whether a process that represents a namespace has
     /// ended.
-    fn count(&mut self, root: &Root, reader: &mut Reader) -> bool {
+    fn count(&mut self, root: &Root, reader: &mut ReadBuffers) -> bool {
         let mut is_any_lost = false;
         for one in &mut self.namespaces {
             let now = reader.bytes(root, one.pid);
@@ -227,7 +227,7 @@ impl Job {
     }
 }
 
-impl Reader {
+impl ReadBuffers {
     /// Inode of a process's network namespace; `None` if the process has ended or may not be examined.
     fn namespace(&mut self, root: &Root, pid: u32) -> Option<u64> {
         self.path.clear();

@@ -2,7 +2,7 @@
 
 use super::events::RUNNING;
 use super::plan::{Plan, Set};
-use crate::source::sink::Of;
+use crate::source::sink::SampleWriter;
 use kernel::perf::{Counters, Event, GROUP_MAX, PerfError, Target, Times};
 use kernel::{OpenFile, Root};
 use model::Timestamp;
@@ -264,7 +264,7 @@ impl Subject {
     }
 
     /// Pushes the totals.
-    pub(super) fn push(&self, plan: &Plan, out: &mut Of<'_>) {
+    pub(super) fn push(&self, plan: &Plan, out: &mut SampleWriter<'_>) {
         for (event, total) in plan.metrics.iter().zip(&self.totals).filter(|(_, it)| it.is_counted)
         {
             let label = [("event", &*event.name)];

@@ -9,7 +9,7 @@
 use super::Taskstats;
 use crate::Context;
 use crate::task_attribution::task_tree::{JobNo, TaskNo};
-use kernel::taskstats::Answer;
+use kernel::taskstats::QueryReply;
 use rustc_hash::FxHashMap;
 use std::fmt::Write as _;
 
@@ -133,7 +133,7 @@ impl Taskstats {
     ) -> Result<(), crate::SourceError> {
         let (tree, sums, text) = (&mut self.exits.tree, &mut self.sums, &mut self.text);
         let query_errors = self.query.query_tasks(cx.root, tids, |tid, answer| {
-            let Answer::Task(task, at_us) = answer else { return };
+            let QueryReply::Task(task, at_us) = answer else { return };
             let start_us = at_us.saturating_sub(task.stats.elapsed_us);
             let Some(reading) = tree.reading(tid, start_us, sums) else { return };
             let counts_whole = reading.from_start && !sums.has_read(reading.no);

@@ -5,16 +5,16 @@ use model::{Gap, JobEvent, JobKey, SeriesEntry, Tick};
 
 /// A position to which a sink can be cut back when its source panics.
 #[derive(Clone, Copy, Debug)]
-pub struct Mark(pub(super) usize);
+pub struct SinkPosition(pub(super) usize);
 
 impl Sink {
     /// The current position.
-    pub fn mark(&self) -> Mark {
-        Mark(self.values.len())
+    pub fn mark(&self) -> SinkPosition {
+        SinkPosition(self.values.len())
     }
 
     /// Removes the samples pushed since the mark.
-    pub fn cut_back(&mut self, mark: Mark) {
+    pub fn cut_back(&mut self, mark: SinkPosition) {
         let mut surplus = self.values.len().saturating_sub(mark.0);
         self.values.truncate(mark.0);
         self.index.truncate(mark.0);

@@ -1,9 +1,9 @@
 //! Reports counters that a source could not follow, and series beyond the limit.
 
-use super::{Of, SERIES_PER_SOURCE_MAX, Sink};
+use super::{SERIES_PER_SOURCE_MAX, SampleWriter, Sink};
 use model::{Cause, DeviceId, Labels, Metric, Timestamp};
 
-impl Of<'_> {
+impl SampleWriter<'_> {
     /// Reports a gap: the counter could not be followed since `from`, and restarts now.
     pub(crate) fn lost(&mut self, metric: &Metric, labels: &[(&str, &str)], from: Timestamp) {
         self.sink.counts.implausible += 1;
@@ -32,7 +32,7 @@ impl Sink {
         let detail =
             format!("more than {SERIES_PER_SOURCE_MAX} series; those beyond have no samples");
         let source = self.source;
-        let mut of = Of { sink: self, device, job: None };
+        let mut of = SampleWriter { sink: self, device, job: None };
         of.gap(source, (from, now), Cause::SeriesRejected, &detail);
     }
 }

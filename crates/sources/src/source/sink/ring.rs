@@ -3,7 +3,7 @@
 //! The memory is allocated once and never grows; new samples evict the oldest. A sample leaves
 //! once: to be sealed, or evicted.
 
-use super::{Mark, Sink};
+use super::{Sink, SinkPosition};
 use model::{Tick, Timestamp};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -113,7 +113,7 @@ impl Sink {
 
     /// Moves the samples pushed since the mark into the ring instead of sealing them. Samples up to `wanted`
     /// stay until their release, at any age.
-    pub fn keep_back(&mut self, mark: Mark, wanted: Option<Timestamp>) {
+    pub fn keep_back(&mut self, mark: SinkPosition, wanted: Option<Timestamp>) {
         if let Some(ring) = &mut self.ring {
             let mut begin = 0;
             for tick in &self.ticks {

@@ -4,7 +4,7 @@ use super::{JobNo, Membership, Task, TaskNo, Tree};
 
 /// What identifies a task across a restart of the agent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin {
+pub(crate) struct TaskIdentity {
     pub(crate) tid: u32,
     pub(crate) tgid: u32,
     pub(crate) start_us: u64,
@@ -37,11 +37,11 @@ impl Tree {
     pub(crate) fn restored(
         &mut self,
         job: JobNo,
-        origin: &Origin,
+        origin: &TaskIdentity,
         now_us: u64,
         lives: bool,
     ) -> TaskNo {
-        let Origin { tid, tgid, start_us } = *origin;
+        let TaskIdentity { tid, tgid, start_us } = *origin;
         let task =
             Task { tgid, start_us, announced: true, ..self.task(Membership::Job(job), now_us) };
         if lives {

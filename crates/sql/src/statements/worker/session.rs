@@ -7,8 +7,8 @@ use super::messages::{
 use super::pool::{Ending, Pool, Worker};
 use super::scan::{Scan, ScanError, Scope};
 use crate::SqlError;
-use crate::common::concurrency_limit::Turn;
 use crate::common::memory::Grant;
+use query::Permit;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -38,28 +38,28 @@ pub(crate) enum Message {
     Failed(SqlError),
 }
 
-/// Resources of a statement. Its turn and memory are freed only after its worker has exited.
+/// Resources of a statement. Its permit and memory are freed only after its worker has exited.
 #[derive(Debug)]
 pub(crate) struct StatementGuard {
     worker: Option<Worker>,
-    /// The memory is freed before the turn, so that the next statement finds memory.
-    turn: Option<(Grant, Turn)>,
+    /// The memory is freed before the permit, so that the next statement finds memory.
+    permit: Option<(Grant, Permit)>,
     runtime: Handle,
 }
 
 impl StatementGuard {
-    pub(crate) const fn new(turn: Turn, grant: Grant, runtime: Handle) -> Self {
-        Self { worker: None, turn: Some((grant, turn)), runtime }
+    pub(crate) const fn new(permit: Permit, grant: Grant, runtime: Handle) -> Self {
+        Self { worker: None, permit: Some((grant, permit)), runtime }
     }
 }
 
 impl Drop for StatementGuard {
     fn drop(&mut self) {
-        let (worker, turn) = (self.worker.take(), self.turn.take());
+        let (worker, permit) = (self.worker.take(), self.permit.take());
         if let Some(worker) = worker {
             self.runtime.spawn_blocking(move || {
                 worker.end(false);
-                drop(turn);
+                drop(permit);
             });
         }
     }
@@ -184,11 +184,11 @@ impl Session {
     /// Determines why the worker exited.
     async fn died(&mut self) -> SqlError {
         let Some(worker) = self.held.worker.take() else { return broken() };
-        let turn = self.held.turn.take();
-        // The turn is freed once the worker has exited, even if the client no longer waits for this result.
+        let permit = self.held.permit.take();
+        // The permit is freed once the worker has exited, even if the client no longer waits for this result.
         let ending = self.held.runtime.spawn_blocking(move || {
             let ending = worker.end(true);
-            drop(turn);
+            drop(permit);
             ending
         });
         let Ending { signal, words } = ending.await.unwrap_or_default();

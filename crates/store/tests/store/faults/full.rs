@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
-use store::{Clock, DeferReason, Keep, Outcome, Settings, Store};
+use store::{Clock, DeferReason, Outcome, RetentionLimits, Settings, Store};
 
 /// Mounts it, then resizes it as requested.
 const SCRIPT: &str = "mount -t tmpfs -o size=$1 small \"$0\" && echo mounted && \
@@ -182,7 +182,7 @@ fn old_samples_are_deleted_though_there_is_no_space_to_merge() {
     let last = 40 * 60 - 1;
     let store = open(&small.data(), last, |settings| {
         large(settings);
-        (settings.merge_blocks, settings.keep_samples) = (99, Keep::ALL);
+        (settings.merge_blocks, settings.keep_samples) = (99, RetentionLimits::ALL);
     });
     fill_blocks(&store, &mut Sender::default(), 0..last + 1, 4);
     store.maintain().unwrap();

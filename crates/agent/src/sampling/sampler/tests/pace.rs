@@ -1,7 +1,7 @@
 //! Tests of throttled sources: the report and the period.
 
 use super::*;
-use config::{ConfigFile, Given, Raw};
+use config::{ConfigFile, ConfigInputs, Raw};
 use model::setting::{SourceState, SourceStatus};
 
 /// Makes readings that each cost the given processor time.
@@ -19,7 +19,7 @@ fn every_step_of_a_source_that_costs_too_much_is_reported_and_its_return() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("log");
     let flags = vec![("log.file".to_owned(), Raw::One(file.display().to_string()))];
-    let given = Given { file: ConfigFile::None, environment: &|_| None, flags };
+    let given = ConfigInputs { file: ConfigFile::None, environment: &|_| None, flags };
     let log = crate::reading::plan::load(&given).unwrap().config.log;
     config::log::set(&log, || second(0)).unwrap();
     let mut plan = first_only();
@@ -33,7 +33,7 @@ fn every_step_of_a_source_that_costs_too_much_is_reported_and_its_return() {
     let slowed = |bench: &Bench| {
         let mut errors = bench.sampler.source_errors();
         let SourceStatus { source, state, reason } = errors.remove(0);
-        assert_eq!((&*source, state, errors.len()), ("first", SourceState::Slowed, 0));
+        assert_eq!((&*source, state, errors.len()), ("first", SourceState::Throttled, 0));
         reason
     };
     assert_eq!(

@@ -13,8 +13,8 @@ fn temperature() -> Vec<u8> {
 }
 
 fn analog(record: &[u8]) -> Analog {
-    match Record::parse(record) {
-        Some(Record::Analog(analog)) => analog,
+    match SensorRecord::parse(record) {
+        Some(SensorRecord::Analog(analog)) => analog,
         other => panic!("{other:?}"),
     }
 }
@@ -89,18 +89,21 @@ fn unsupported_and_non_numeric_sensors_are_distinguished() {
     let parsed = |place: usize, byte: u8| {
         let mut record = temperature();
         record[place] = byte;
-        Record::parse(&record).unwrap()
+        SensorRecord::parse(&record).unwrap()
     };
     // Compact and others; no analogue format; states.
     for (place, byte) in [(3, 0x02), (3, 0x11), (20, 0xc0), (13, 0x6f)] {
-        assert_eq!(parsed(place, byte), Record::NoNumber, "{place}");
+        assert_eq!(parsed(place, byte), SensorRecord::NoNumber, "{place}");
     }
     // Of another controller or channel; a rate; a second unit; lumens; a curve of the BMC's own.
     for (place, byte) in [(5, 0x2c), (6, 0x10), (20, 0x08), (22, 6), (21, 11), (23, 0x70)] {
-        assert_eq!(parsed(place, byte), Record::Other, "{place}");
+        assert_eq!(parsed(place, byte), SensorRecord::Other, "{place}");
     }
-    assert!(matches!(parsed(20, 1), Record::Analog(Analog { measures: Measures::Percent, .. })));
-    assert!(matches!(parsed(6, 2), Record::Analog(Analog { unit: 2, .. })));
+    assert!(matches!(
+        parsed(20, 1),
+        SensorRecord::Analog(Analog { measures: Measures::Percent, .. })
+    ));
+    assert!(matches!(parsed(6, 2), SensorRecord::Analog(Analog { unit: 2, .. })));
 }
 
 #[test]
@@ -118,12 +121,12 @@ fn names_in_each_of_four_encodings() {
 fn every_truncated_record_is_rejected() {
     let record = temperature();
     for cut in 0..record.len() {
-        assert_eq!(Record::parse(&record[..cut]), None, "{cut}");
+        assert_eq!(SensorRecord::parse(&record[..cut]), None, "{cut}");
     }
     // A record with a length shorter than its type requires.
     let mut short = record;
     short[4] = 20;
-    assert_eq!(Record::parse(&short), None);
+    assert_eq!(SensorRecord::parse(&short), None);
 }
 
 #[test]
@@ -149,7 +152,7 @@ fn power_of_the_node() {
 proptest! {
     #[test]
     fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
-        Record::parse(&bytes);
+        SensorRecord::parse(&bytes);
         DcmiPower::parse(&bytes);
         DellPower::parse(&bytes);
         DellPower::watt_hours(&bytes);
@@ -164,7 +167,7 @@ proptest! {
         let mut record = rest;
         (record[3], record[4], record[5], record[6]) = (FULL, 55, BMC, 1);
         (record[13], record[20], record[22]) = (THRESHOLD, record[20] & 0xc0, 0);
-        if let Some(Record::Analog(sensor)) = Record::parse(&record) {
+        if let Some(SensorRecord::Analog(sensor)) = SensorRecord::parse(&record) {
             prop_assert!(sensor.value(&answer).is_none_or(f64::is_finite));
             prop_assert!(sensor.value(&[0, record[7], 0xc0]).is_none_or(f64::is_finite));
         }
