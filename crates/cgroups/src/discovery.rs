@@ -2,8 +2,8 @@
 
 use crate::directories::facts::{Facts, KnownDirectory};
 use crate::directories::tree::{Claim, ScanContext, Tree, judge};
-use crate::places::{Fingerprint, Places, fingerprint};
 use crate::runs::{Changes, CheckContext, Runs};
+use crate::start_dirs::{Fingerprint, Places, fingerprint};
 use crate::{
     Config, Counts, Hierarchies, JobCgroup, JobDir, Jobs, REJECTED_SHOWN_MAX, RejectedDirectory,
     Report, UnitCgroup,

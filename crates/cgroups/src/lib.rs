@@ -8,14 +8,14 @@
 mod config;
 mod directories;
 mod discovery;
+mod has_processes;
 mod hierarchies;
 mod jobs;
 mod layout;
 mod members;
-mod places;
-mod presence;
 mod report;
 mod runs;
+mod start_dirs;
 
 pub use config::{Config, LayoutConfig};
 pub use directories::facts::{KnownDirectory, recorded_owners};

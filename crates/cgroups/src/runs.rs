@@ -6,8 +6,8 @@
 //! removed and recreated, because then the scheduler has reused the job ID.
 
 use crate::directories::tree::{Claim, Tree, end_watch};
+use crate::has_processes::Presence;
 use crate::jobs::divide_directories;
-use crate::presence::Presence;
 use crate::{JobCgroup, JobDir, Mount, RejectionReason};
 use kernel::Root;
 use kernel::inotify::{Inotify, Watch};

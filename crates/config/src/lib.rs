@@ -11,16 +11,16 @@ mod settings;
 
 pub use model::nearest;
 pub use model::setting::{parse_bytes, parse_duration};
+pub use programs::accepted_settings::{
+    Burst, FirstReceived, FlushOn, Promotion, RemoteChange, SourceChange, accept_settings,
+    burst_setting, source_setting,
+};
 pub use programs::agent::{
     AgentConfig, AgentSettings, BurstSettings, JobSettings, RemoteSettings, RunSettings,
     ServerSettings, SourceConfig, SpoolSettings, agent_settings,
 };
 pub use programs::client::{ClientConfig, ClientSettings, client_settings};
 pub use programs::command::{agent_command, read_command_line, server_command};
-pub use programs::remote::{
-    Burst, FirstReceived, FlushOn, Promotion, RemoteChange, SourceChange, accept_settings,
-    burst_setting, source_setting,
-};
 pub use programs::schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
 pub use programs::server::{
     AccessSettings, Anonymous, JobFileSettings, ListenSettings, Loopback, Nodes, PromotionSettings,

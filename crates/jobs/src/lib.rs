@@ -23,9 +23,9 @@ mod records;
 mod runs;
 mod schema;
 
-pub use common::access_level::{AccessLevel, Reader};
 pub use common::error::RegistryError;
 pub use common::name::{JobName, JobNameError};
+pub use common::reader::{AccessLevel, Reader};
 pub use common::record::{JobRecord, NodeShare, Step};
 pub use common::registry::{Limits, Registry};
 pub use common::stable_hash::StableHash;

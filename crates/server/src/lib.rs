@@ -23,13 +23,13 @@ mod web;
 
 pub use auth::tls::{TlsError, TlsFiles};
 pub use auth::tokens::SecretError;
-pub use common::settings::Limits;
+pub use common::limits::Limits;
 pub use control::{AgentConfigError, RuleError};
 pub use lifecycle::runtime_file::RuntimeFile;
 pub use lifecycle::server::{Server, Settings, StartError};
 pub use lifecycle::{check, sql_worker};
 pub use reloadable_config::{LiveErrors, ReloadError, is_reloadable};
-pub use schedulers::plans::PlanError;
+pub use schedulers::configured_schedulers::PlanError;
 
 /// Returns the wall-clock time, for the log.
 pub fn now() -> model::Timestamp {

@@ -1,9 +1,9 @@
 //! Decodes a frame into a batch.
 
+use crate::batch_header::{Head, Opened};
 use crate::bounds;
 use crate::encode::unzigzag;
 use crate::frame::{Frame, FrameError};
-use crate::head::{Head, Opened};
 use crate::limits::{self, LimitError};
 use crate::message;
 use model::{

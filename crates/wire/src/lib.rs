@@ -6,21 +6,21 @@
 //! travels beside batches.
 
 mod answer;
+mod batch_header;
 mod bounds;
 mod decode;
 mod encode;
 mod frame;
-mod head;
 mod limits;
 mod message;
 mod settings;
 mod status;
 
 pub use answer::{Ack, AckStatus, Answer};
+pub use batch_header::{Head, Opened};
 pub use decode::{DecodeError, Decoded, Decoder, Value};
 pub use encode::{EncodeError, Encoder};
 pub use frame::{FRAME_BYTES_MAX, FRAME_HEADER_BYTES, Frame, FrameError, Frames};
-pub use head::{Head, Opened};
 pub use limits::{
     DISPLAY_ID_BYTES_MAX, GAP_SOURCE_BYTES_MAX, GAPS_MAX, JOBS_MAX, LimitError, METRICS_MAX,
     MONITOR_BYTES_MAX, OOM_KILLS_MAX, PAYLOAD_BYTES_MAX, SERIES_MAX, TABLE_BYTES_MAX,

@@ -7,8 +7,8 @@ use crate::jobs::cgroup_birth_cache::BirthCache;
 use crate::jobs::job_sightings::Sightings;
 use crate::program::apply_settings::Changes;
 use crate::program::signals::{Signal, Signals};
+use crate::reading::disabled_sources::unread;
 use crate::reading::plan::plan;
-use crate::reading::unread::unread;
 use crate::sampling::context::AgentContext;
 use crate::sampling::reader_thread::Sampling;
 use crate::sampling::sampler::Sampler;
@@ -241,7 +241,7 @@ impl Program {
             log::warn!("cannot write the accounting state; counters of jobs will restart: {e}");
         }
         // A hung reading thread still owns the processes that it started.
-        kernel::command::kill_all();
+        kernel::child_program::kill_all();
         self.delivery.end();
         log::info!("agent ends");
     }

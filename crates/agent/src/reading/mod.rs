@@ -11,6 +11,7 @@
 
 pub(crate) mod agent_metrics;
 pub(crate) mod burst;
+pub(crate) mod disabled_sources;
 pub(crate) mod machine;
 pub(crate) mod one_reading;
 pub(crate) mod part_status;
@@ -18,4 +19,3 @@ pub(crate) mod plan;
 pub(crate) mod queues;
 pub(crate) mod source_state;
 pub(crate) mod throttling;
-pub(crate) mod unread;

@@ -4,10 +4,10 @@
 //!   what a server may change on a node.
 //! - `command`: command lines. `variables`: mistyped environment variables.
 
+pub(crate) mod accepted_settings;
 pub(crate) mod agent;
 pub(crate) mod client;
 pub(crate) mod command;
-pub(crate) mod remote;
 pub(crate) mod schedulers;
 pub(crate) mod server;
 pub(crate) mod variables;

@@ -20,7 +20,7 @@ pub(crate) fn thread(
 pub fn or_end(run: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(run)).is_err() {
         log::error!("a part of the agent fell; it ends, to be started again");
-        kernel::command::kill_all();
+        kernel::child_program::kill_all();
         std::process::exit(FALLEN);
     }
 }

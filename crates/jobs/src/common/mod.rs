@@ -6,11 +6,11 @@
 //! - `sql_parts`, `indexes`: SQL fragments and the indexes that they use.
 //! - `stable_hash`: a hash that is safe to store. `error`: errors.
 
-pub(crate) mod access_level;
 pub(crate) mod error;
 pub(crate) mod identity;
 pub(crate) mod indexes;
 pub(crate) mod name;
+pub(crate) mod reader;
 pub(crate) mod record;
 pub(crate) mod registry;
 pub(crate) mod sql_parts;

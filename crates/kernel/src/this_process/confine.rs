@@ -1,7 +1,7 @@
 //! Confines the calling process: limits what it may allocate, compute and open from now on (setrlimit(2), prctl(2),
 //! capabilities(7)).
 
-use super::command::Rights;
+use super::child_program::Rights;
 use crate::users::login::Login;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, geteuid, getrlimit, setrlimit};

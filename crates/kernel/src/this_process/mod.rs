@@ -6,8 +6,8 @@
 
 #[cfg(feature = "count-allocations")]
 pub mod allocations;
+pub mod child_program;
 pub mod code;
-pub mod command;
 pub mod confine;
 pub mod heap;
 pub mod inherited;

@@ -6,9 +6,9 @@
 //!   without a sign of life.
 
 pub(crate) mod disagreements;
+pub(crate) mod end_silent_jobs;
 pub(crate) mod explain;
 pub(crate) mod listing;
 pub(crate) mod marks;
 pub(crate) mod nodes;
-pub(crate) mod silent_jobs;
 pub(crate) mod to_api;

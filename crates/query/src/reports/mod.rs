@@ -6,7 +6,7 @@
 //! - `last_samples`: the mean of a gauge up to the job's end.
 
 pub(crate) mod job_end;
+pub(crate) mod job_gaps;
+pub(crate) mod job_usage;
 pub(crate) mod last_samples;
-pub(crate) mod missed;
-pub(crate) mod report;
 pub(crate) mod totals;

@@ -1,6 +1,6 @@
 //! Totals of a job: for each node the largest value that an origin verifies (decision 0024).
 
-use crate::reports::missed::{Missed, NodeMissed};
+use crate::reports::job_gaps::{Missed, NodeMissed};
 use api::AT_LEAST;
 use model::Kind;
 use std::collections::{BTreeMap, BTreeSet};

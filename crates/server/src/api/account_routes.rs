@@ -8,7 +8,7 @@ use crate::common::http_error::HttpError;
 use crate::http::params::part;
 use crate::http::selection::wrong;
 use crate::queries::answers::{json, wrote};
-use crate::queries::series::known;
+use crate::queries::series_routes::known;
 use api::Operation;
 use axum::Extension;
 use axum::extract::rejection::PathRejection;

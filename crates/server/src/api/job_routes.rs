@@ -8,7 +8,7 @@ use crate::http::body::{media_type, unsupported};
 use crate::http::params::{Params, part};
 use crate::http::selection::{Span, job, wrong};
 use crate::queries::answers::{json, reply, reply_long, unchanged, wrote};
-use crate::queries::series::{known, truth};
+use crate::queries::series_routes::{known, truth};
 use crate::queries::slow_query_log::RunningQuery;
 use crate::schedulers::job_update_parser::{instant, record_update};
 use api::Operation;

@@ -5,9 +5,9 @@
 //! - The other files: one for each group of operations.
 
 pub(crate) mod account_routes;
-pub(crate) mod audit_lines;
+pub(crate) mod audit_routes;
 pub(crate) mod batch_admission;
-pub(crate) mod batches;
+pub(crate) mod batch_routes;
 pub(crate) mod demand_routes;
 pub(crate) mod job_routes;
 pub(crate) mod promotion_routes;

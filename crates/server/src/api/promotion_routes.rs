@@ -9,8 +9,8 @@ use crate::auth::caller::Caller;
 use crate::common::http_error::HttpError;
 use crate::http::selection::wrong;
 use crate::queries::answers::{json, wrote};
-use crate::queries::kwollect;
-use crate::queries::series::known;
+use crate::queries::kwollect_routes;
+use crate::queries::series_routes::known;
 use api::Operation;
 use axum::Extension;
 use axum::extract::rejection::PathRejection;
@@ -260,7 +260,7 @@ pub(crate) async fn update(
     request: Request,
 ) -> Result<Response, HttpError> {
     administrators_only(&caller)?;
-    let params = kwollect::params(&app, request).await?;
+    let params = kwollect_routes::params(&app, request).await?;
     params.only(Operation::UpdatePromotedMetrics, StatusCode::NOT_FOUND)?;
     let rules = Arc::clone(&app.live().rules);
     let now = app.now();

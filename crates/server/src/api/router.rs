@@ -2,12 +2,12 @@
 
 use crate::api::request_middleware::{gate, job_reporters_too, readers_only};
 use crate::api::{
-    account_routes, audit_lines, batches, demand_routes, job_routes, promotion_routes,
+    account_routes, audit_routes, batch_routes, demand_routes, job_routes, promotion_routes,
     scheduler_routes, token_routes,
 };
 use crate::app::App;
 use crate::common::http_error::{HttpError, Why};
-use crate::queries::{kwollect, nodes, series, statements};
+use crate::queries::{kwollect_routes, node_routes, series_routes, sql_routes};
 use crate::web::{files, metrics, openapi};
 use api::{Access, Operation};
 use axum::Router;
@@ -31,7 +31,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         }
     }
     let reading = reading
-        .route("/rpc/{name}", get(kwollect::unknown).post(kwollect::unknown))
+        .route("/rpc/{name}", get(kwollect_routes::unknown).post(kwollect_routes::unknown))
         .route_layer(from_fn(readers_only));
     open.route("/", get(files::index))
         .route("/ui/{*path}", get(files::file))
@@ -51,29 +51,31 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         api::Method::Delete => MethodFilter::DELETE,
     };
     match operation {
-        Operation::Batches => on(method, batches::batches),
-        Operation::GetMetrics | Operation::PostGetMetrics => on(method, kwollect::get_metrics),
+        Operation::Batches => on(method, batch_routes::batches),
+        Operation::GetMetrics | Operation::PostGetMetrics => {
+            on(method, kwollect_routes::get_metrics)
+        }
         Operation::AvailableMetrics | Operation::PostAvailableMetrics => {
-            on(method, kwollect::available_metrics)
+            on(method, kwollect_routes::available_metrics)
         }
         Operation::OpenApi => on(method, openapi::document),
-        Operation::Ready => on(method, nodes::ready),
-        Operation::Health => on(method, nodes::health),
-        Operation::Nodes => on(method, nodes::nodes),
-        Operation::ForgetNode => on(method, nodes::forget),
+        Operation::Ready => on(method, node_routes::ready),
+        Operation::Health => on(method, node_routes::health),
+        Operation::Nodes => on(method, node_routes::nodes),
+        Operation::ForgetNode => on(method, node_routes::forget),
         Operation::Schedulers => on(method, scheduler_routes::schedulers),
         Operation::Jobs => on(method, job_routes::list),
         Operation::JobsCheck => on(method, job_routes::check),
         Operation::Report => on(method, job_routes::report),
         Operation::Register => on(method, job_routes::register),
         Operation::End => on(method, job_routes::end),
-        Operation::Series => on(method, series::series),
-        Operation::Range => on(method, series::range),
-        Operation::Last => on(method, series::last),
-        Operation::Explain => on(method, series::explain),
-        Operation::Catalogue => on(method, series::catalogue),
-        Operation::Gaps => on(method, series::gaps),
-        Operation::Sql => on(method, statements::sql),
+        Operation::Series => on(method, series_routes::series),
+        Operation::Range => on(method, series_routes::range),
+        Operation::Last => on(method, series_routes::last),
+        Operation::Explain => on(method, series_routes::explain),
+        Operation::Catalogue => on(method, series_routes::catalogue),
+        Operation::Gaps => on(method, series_routes::gaps),
+        Operation::Sql => on(method, sql_routes::sql),
         Operation::Settings => on(method, demand_routes::settings),
         Operation::Set => on(method, demand_routes::set),
         Operation::Undo => on(method, demand_routes::undo),
@@ -90,7 +92,7 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         Operation::Accounts => on(method, account_routes::list),
         Operation::ChangeAccount => on(method, account_routes::change),
         Operation::DeleteAccount => on(method, account_routes::delete),
-        Operation::Audit => on(method, audit_lines::audit),
+        Operation::Audit => on(method, audit_routes::audit),
         Operation::Metrics => on(method, metrics::metrics),
     }
 }

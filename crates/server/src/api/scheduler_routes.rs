@@ -4,7 +4,7 @@ use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::common::http_error::HttpError;
 use crate::queries::answers::json;
-use crate::queries::series::known;
+use crate::queries::series_routes::known;
 use crate::schedulers::scheduler_poller::PollStatus;
 use api::Operation;
 use axum::Extension;

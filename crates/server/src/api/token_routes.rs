@@ -7,7 +7,7 @@ use crate::auth::tokens::{rights, sha256};
 use crate::common::http_error::{HttpError, Why};
 use crate::http::params::part;
 use crate::queries::answers::{json, unchanged, wrote};
-use crate::queries::series::known;
+use crate::queries::series_routes::known;
 use api::Operation;
 use axum::Extension;
 use axum::extract::rejection::PathRejection;

@@ -1,6 +1,6 @@
 //! Queries the name service of this machine (NSS: files, LDAP, SSSD) through `getent`.
 
-use kernel::command::Running;
+use kernel::child_program::Running;
 use kernel::login::Login;
 use std::io;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use crate::auth::caller::{Caller, Rights};
 use crate::common::counts::{Counters, Limit};
 use crate::common::http_error::{HttpError, Why};
-use crate::common::settings::Limits;
+use crate::common::limits::Limits;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::BodyExt;

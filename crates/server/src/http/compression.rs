@@ -226,25 +226,25 @@ mod tests {
     }
 
     fn compress_for_ann(coding: Option<Coding>, response: Response) -> Response {
-        compress(coding, response, (&turns(), &"ann".into()))
+        compress(coding, response, (&limit(), &"ann".into()))
     }
 
     /// A user with many long responses leaves the other thread to others.
     #[test]
     fn one_users_responses_take_half_of_the_threads() {
-        let (turns, ann): (_, Arc<str>) = (turns(), "ann".into());
+        let (limit, ann): (_, Arc<str>) = (limit(), "ann".into());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let _anns = turns.take(&ann, WAIT_MAX).await.unwrap();
+            let _anns = limit.acquire(&ann, WAIT_MAX).await.unwrap();
             let long = || response(Body::from("x".repeat(5000)));
-            let more = compress(Some(Coding::Gzip), long(), (&turns, &ann)).into_body().collect();
+            let more = compress(Some(Coding::Gzip), long(), (&limit, &ann)).into_body().collect();
             let mut more = std::pin::pin!(more);
             tokio::select! {
                 biased;
                 _ = &mut more => panic!("ann has two threads"),
                 () = tokio::task::yield_now() => {}
             }
-            let bobs = compress(Some(Coding::Gzip), long(), (&turns, &"bob".into()));
+            let bobs = compress(Some(Coding::Gzip), long(), (&limit, &"bob".into()));
             assert!(bobs.into_body().collect().await.unwrap().to_bytes().len() < 5000);
         });
     }

@@ -5,7 +5,7 @@
 //!   of samples per second. `declared_metrics`: metrics declared by sources. `node_jobs_cache`: the jobs of
 //!   a node.
 
-pub(crate) mod agents;
+pub(crate) mod agent_reports;
 pub(crate) mod declared_metrics;
 pub(crate) mod decoding;
 pub(crate) mod device_conflicts;

@@ -5,7 +5,7 @@ use crate::auth::certificate::common_name;
 use crate::auth::connection::Connection;
 use crate::auth::peer::{Ends, SocketOwners};
 use crate::common::counts::{Arrival, Break};
-use crate::common::settings::Limits;
+use crate::common::limits::Limits;
 use crate::common::tasks::{Tasks, stopped};
 use crate::common::timed::Timed;
 use crate::http::connection_limits::Peer;

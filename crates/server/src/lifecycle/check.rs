@@ -4,7 +4,7 @@ use crate::http::listen::listen;
 use crate::lifecycle::server::StartError;
 use crate::lifecycle::store_halves;
 use crate::reloadable_config::{ReloadableConfig, rules_of};
-use crate::schedulers::plans;
+use crate::schedulers::configured_schedulers;
 use config::paths::{DEMAND_FILE, JOBS_FILE, SAMPLES_DIR, store_dir};
 use config::{ConfigFile, ConfigInputs, Loaded, ServerConfig};
 use kernel::Root;
@@ -78,7 +78,9 @@ fn findings(
     let mut found: Vec<Finding> =
         errors.iter().map(|(key, error)| Finding::error(key, error)).collect();
     found.extend(
-        plans::errors(&config.schedulers).iter().map(|(key, error)| Finding::error(key, error)),
+        configured_schedulers::errors(&config.schedulers)
+            .iter()
+            .map(|(key, error)| Finding::error(key, error)),
     );
     // Also beside wrong rules, and beside errors of other files.
     let rules = rules_of(config).unwrap_or_else(|(valid, _)| valid);

@@ -14,7 +14,7 @@ pub const ARGUMENT: &str = "sql-worker";
 pub(crate) fn launch(program: Option<PathBuf>) -> Launch {
     match program {
         Some(path) => Launch::Program(path, vec![ARGUMENT.into()]),
-        None => Launch::Threads(crate::common::table::encoder),
+        None => Launch::Threads(crate::common::sql_row_encoder::encoder),
     }
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn launch(program: Option<PathBuf>) -> Launch {
 pub fn run(threads: usize) -> io::Result<()> {
     confine::give_up()?;
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    sql::run_worker(socket, crate::common::table::encoder, threads, |bounds| {
+    sql::run_worker(socket, crate::common::sql_row_encoder::encoder, threads, |bounds| {
         let sql::WorkerBounds { memory_bytes, processor_seconds } = bounds;
         confine::bound(Bounds { memory_bytes, processor_seconds })
     })

@@ -4,8 +4,8 @@
 //! - `slow_query_log`: logs slow queries.
 
 pub(crate) mod answers;
-pub(crate) mod kwollect;
-pub(crate) mod nodes;
-pub(crate) mod series;
+pub(crate) mod kwollect_routes;
+pub(crate) mod node_routes;
+pub(crate) mod series_routes;
 pub(crate) mod slow_query_log;
-pub(crate) mod statements;
+pub(crate) mod sql_routes;

@@ -5,7 +5,7 @@ use crate::auth::caller::Caller;
 use crate::common::counts::{Arrival, Break, Frame, LabelValue, Limit, RecordOutcome, Route, Rule};
 use crate::common::http_error::{HttpError, Why};
 use crate::ingest::device_conflicts::contested;
-use crate::queries::nodes::BUILD;
+use crate::queries::node_routes::BUILD;
 use crate::schedulers::scheduler_poller::PollStatus;
 use axum::Extension;
 use axum::extract::State;

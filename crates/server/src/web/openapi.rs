@@ -2,7 +2,7 @@
 
 use crate::common::http_error::HttpError;
 use crate::queries::answers::JSON;
-use crate::queries::series::known;
+use crate::queries::series_routes::known;
 use api::Operation;
 use axum::extract::RawQuery;
 use axum::http::header;

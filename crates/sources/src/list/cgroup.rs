@@ -27,10 +27,10 @@
 //! The source keeps up to `kept_files_max` files of running jobs open, at most half of the process's limit of
 //! open files. Further files are opened for each reading, and counted.
 
-mod below;
+mod nested_oom_kills;
 mod disks;
 mod files;
-mod kills;
+mod oom_kill_log;
 mod metrics;
 mod subject;
 
@@ -42,7 +42,7 @@ use cgroups::{Hierarchies, Hierarchy, JobCgroup, JobDir};
 use disks::{BlkioRule, Disks};
 use files::{File, OF_JOBS, OF_UNITS, Output, Part};
 use kernel::limits::open_files_max;
-use kills::Kills;
+use oom_kill_log::Kills;
 use metrics::{JOBS, METRICS, OOM_UNATTRIBUTED, UNKEPT, UNREAD, UNREAD_IO, UNREAD_PRESSURE};
 use model::setting::{Kind, OptionSpec};
 use model::{JobKey, Timestamp};

@@ -25,7 +25,7 @@
 
 use crate::{Context, Every, Open, Options, PartState, Sink, Source, SourceError, SourceSpec};
 use kernel::Root;
-use kernel::command::{Ended, Killed, OUTPUT_BYTES_MAX, Running};
+use kernel::child_program::{Ended, Killed, OUTPUT_BYTES_MAX, Running};
 use kernel::login::{Login, login};
 use kernel::trust::changed_by_others;
 use kernel::user_files::accounts;

@@ -17,7 +17,7 @@
 //! a thread (0.15 ms for 505 in one process). Each task that starts or ends on the node costs 1 µs, whether
 //! of a job or not, in addition to the cost of `taskstats`.
 
-mod book;
+mod process_table;
 mod files;
 mod metrics;
 
@@ -25,7 +25,7 @@ use crate::task_attribution::source::{Listening, TaskReader};
 use crate::task_attribution::task_tree::JobNo;
 use crate::task_attribution::{Exits, ListKind, RECEIVE_MIB, Watched};
 use crate::{Context, Every, Open, PartState, RunSamples, Sink, Source, SourceError, SourceSpec};
-use book::Book;
+use process_table::Book;
 use files::Files;
 use kernel::clock;
 use kernel::process::State;

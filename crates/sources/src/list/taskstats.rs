@@ -32,7 +32,7 @@
 mod commands;
 mod metrics;
 mod sums;
-mod whole;
+mod cgroup_comparison;
 
 use crate::reading::file::broken;
 use crate::task_attribution::source::{Listening, TaskReader};

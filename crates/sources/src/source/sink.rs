@@ -1,13 +1,13 @@
 //! The sink receives a source's samples.
 
-mod drain;
-mod killed;
+mod agent_side;
 mod lost;
+mod oom_kills;
 mod parts;
 mod ring;
 mod series_ref;
 
-pub use drain::SinkPosition;
+pub use agent_side::SinkPosition;
 pub use parts::PartState;
 pub use ring::RingLimits;
 pub use series_ref::MetricRef;

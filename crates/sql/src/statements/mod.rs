@@ -9,7 +9,6 @@
 
 pub(crate) mod columns;
 pub(crate) mod engine;
-pub(crate) mod exec;
 pub(crate) mod explain;
 pub(crate) mod metadata_tables;
 pub(crate) mod of_jobs;
@@ -18,4 +17,5 @@ pub(crate) mod run;
 pub(crate) mod scan_filter;
 pub(crate) mod scan_request;
 pub(crate) mod state;
+pub(crate) mod table_scan;
 pub(crate) mod worker;

@@ -1,9 +1,9 @@
 //! A table as the engine's table provider.
 
 use crate::common::schema::Table;
-use crate::statements::exec::TableExec;
 use crate::statements::of_jobs;
 use crate::statements::scan_filter::ScanFilter;
+use crate::statements::table_scan::TableExec;
 use crate::statements::worker::link::Link;
 use crate::statements::worker::messages::ScanRequest;
 use datafusion::arrow::datatypes::SchemaRef;

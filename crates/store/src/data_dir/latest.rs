@@ -3,7 +3,7 @@
 use crate::answer::LastValue;
 use crate::blocks::{Block, Entry, Meter, Opened};
 use crate::files::errors::BlockError;
-use crate::senders::registry::Registry;
+use crate::senders::series_registry::Registry;
 use crate::senders::series_table::NO_START;
 use crate::state::view::{LastInBlock, LatestSamples};
 use model::Timestamp;

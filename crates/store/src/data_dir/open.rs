@@ -19,7 +19,7 @@ use crate::senders::catalogue::Catalogue;
 use crate::senders::gaps::GapLimits;
 use crate::senders::origin::Received;
 use crate::senders::origins::Origins;
-use crate::senders::registry::Registry;
+use crate::senders::series_registry::Registry;
 use crate::senders::series_table::Tables;
 use crate::settings::{ArchiveSettings, Clock, Settings};
 use crate::state::flush_queue::Job;

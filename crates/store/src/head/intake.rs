@@ -9,7 +9,7 @@ use crate::senders::dedup_window::BatchMark;
 use crate::senders::gaps::Gaps;
 use crate::senders::origin::{OriginState, Received, Seen, Stored, device_named_like};
 use crate::senders::origins::{OriginNumber, Origins};
-use crate::senders::registry::Registry;
+use crate::senders::series_registry::Registry;
 use crate::senders::series_table::{Table, Tables, source_of};
 use crate::settings::Settings;
 use model::{Boot, Cause, DeviceId, Gap, Origin, Tick, Timestamp};

@@ -5,7 +5,7 @@
 //! The first sender of an undeclared metric defines it; no other sender changes its help text.
 
 use crate::files::json::MetricJson;
-use crate::senders::registry::Rejection;
+use crate::senders::series_registry::Rejection;
 use crate::settings::{DeclaredMetrics, Settings};
 use model::{Metric, Origin, Unit};
 use std::collections::{BTreeMap, HashMap};

@@ -3,7 +3,7 @@
 use crate::answer::OriginInfo;
 use crate::senders::dedup_window::Missing;
 use crate::senders::origin::{LOG, OriginState, Received};
-use crate::senders::registry::RUNS_DIVISOR;
+use crate::senders::series_registry::RUNS_DIVISOR;
 use crate::settings::Settings;
 use model::{DeviceId, Gap, Origin, Timestamp};
 use std::collections::{BTreeSet, HashMap};

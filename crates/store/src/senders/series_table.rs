@@ -3,7 +3,7 @@
 use crate::answer::SeriesInfo;
 use crate::senders::origin::OriginState;
 use crate::senders::origins::OriginNumber;
-use crate::senders::registry::Registry;
+use crate::senders::series_registry::Registry;
 use crate::settings::Settings;
 use model::{DeviceId, SeriesTable, Timestamp};
 use rustc_hash::FxHashMap;

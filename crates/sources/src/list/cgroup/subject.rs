@@ -1,6 +1,6 @@
 //! A job or a unit, and the files of its cgroups.
 
-use super::below::SubDirectories;
+use super::nested_oom_kills::SubDirectories;
 use super::files::{File, Look, Output, Part, ReadCondition};
 use cgroups::{Hierarchy, JobDir};
 use kernel::{OpenFile, ReadError, Root, cgroup};

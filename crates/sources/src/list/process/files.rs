@@ -1,6 +1,6 @@
 //! Reading the files of a process.
 
-use super::book::{Io, io_of_process};
+use super::process_table::{Io, io_of_process};
 use crate::SourceError;
 use crate::reading::file::broken;
 use crate::task_attribution::comm::Comm;

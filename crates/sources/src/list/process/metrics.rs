@@ -59,7 +59,7 @@ pub(super) static CANCELLED_WRITE_BYTES: Metric = bytes(
      process_write_bytes_total less these.",
 );
 
-/// The I/O counters, in the order of [`super::book::Io`].
+/// The I/O counters, in the order of [`super::process_table::Io`].
 pub(super) static IO_METRICS: [&Metric; IO] = [
     &READ_CHAR,
     &WRITE_CHAR,

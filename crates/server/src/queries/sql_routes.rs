@@ -6,7 +6,7 @@ use crate::common::http_error::{HttpError, Why};
 use crate::http::body::{media_type, unsupported};
 use crate::http::query_executor::streamed;
 use crate::queries::answers::format;
-use crate::queries::series::known;
+use crate::queries::series_routes::known;
 use crate::queries::slow_query_log::{QueryCost, RunningQuery};
 use api::Operation;
 use axum::Extension;

@@ -6,7 +6,7 @@ use crate::common::http_error::HttpError;
 use crate::http::params::Params;
 use crate::http::selection::{Span, wrong};
 use crate::queries::answers::json;
-use crate::queries::series::known;
+use crate::queries::series_routes::known;
 use api::{AuditEntry, Operation};
 use axum::Extension;
 use axum::extract::{RawQuery, State};

@@ -5,7 +5,7 @@ use crate::auth::caller::Caller;
 use crate::common::http_error::HttpError;
 use crate::http::params::Params;
 use crate::http::selection::{Selection, Span, wrong};
-use crate::ingest::agents::LastError;
+use crate::ingest::agent_reports::LastError;
 use crate::queries::answers::{reply, reply_long};
 use crate::queries::slow_query_log::RunningQuery;
 use api::Operation;

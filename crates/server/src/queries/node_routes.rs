@@ -6,7 +6,7 @@ use crate::common::http_error::{HttpError, Why};
 use crate::http::params::part;
 use crate::http::selection::wrong;
 use crate::queries::answers::{json, reply, wrote};
-use crate::queries::series::known;
+use crate::queries::series_routes::known;
 use api::Operation;
 use axum::Extension;
 use axum::extract::rejection::PathRejection;
