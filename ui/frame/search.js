@@ -2,7 +2,7 @@
 
 import { jobKey } from '../server/api.js';
 import { fill, h } from '../elements/dom.js';
-import { badge, nameOf, orderJobs, orderNodes } from '../lists/lists.js';
+import { badge, nameOf, orderJobs, orderNodes } from '../lists/node_and_job_tables.js';
 import { jobHash, nodeHash } from '../server/route.js';
 
 /** @typedef {import('../server/api.js').Job} Job */

@@ -1,7 +1,7 @@
 /** Table of every metric of a job or a node, with its help text and a button that plots it. */
 
 import { h, setText } from '../elements/dom.js';
-import { plotOf } from '../plots/plots.js';
+import { plotOf } from '../plots/plot_definitions.js';
 import { Table } from '../elements/table.js';
 import { meaningOf } from '../values/units.js';
 
@@ -10,7 +10,7 @@ import { meaningOf } from '../values/units.js';
 
 export class Metrics {
   /**
-   * @param {import('../plots/board.js').Plots} plots
+   * @param {import('../plots/plots.js').Plots} plots
    * @param {string} [value] title of a column with what is known of each metric
    */
   constructor(plots, value) {

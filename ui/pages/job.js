@@ -1,15 +1,15 @@
 /** Page of one job: owner, nodes, totals, and current usage while the job runs. */
 
 import { jobKey, Refused } from '../server/api.js';
-import { Plots } from '../plots/board.js';
+import { Plots } from '../plots/plots.js';
 import { coverageText } from '../values/coverage.js';
 import { fill, h, setText } from '../elements/dom.js';
 import { gapList } from '../lists/gaps.js';
 import { Marks } from '../plots/marks.js';
-import { badge, nameOf, periodOf, stateText, wallOf } from '../lists/lists.js';
+import { badge, nameOf, periodOf, stateText, wallOf } from '../lists/node_and_job_tables.js';
 import { Metrics } from '../lists/metrics.js';
 import { tile } from './overview.js';
-import { JOB_PLOTS } from '../plots/plots.js';
+import { JOB_PLOTS } from '../plots/plot_definitions.js';
 import { Processes } from '../lists/processes.js';
 import { RangeControl } from '../values/range.js';
 import { nodeHash, otherRuns } from '../server/route.js';

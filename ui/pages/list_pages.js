@@ -1,7 +1,7 @@
 /** Pages with the list of all nodes and the list of all jobs. */
 
 import { fill, h, setText } from '../elements/dom.js';
-import { jobTable, nodeTable, orderJobs, orderNodes, paceMs } from '../lists/lists.js';
+import { jobTable, nodeTable, orderJobs, orderNodes, paceMs } from '../lists/node_and_job_tables.js';
 import { keep } from '../server/route.js';
 import { readUsage } from '../values/usage.js';
 

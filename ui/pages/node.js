@@ -1,14 +1,14 @@
 /** Page of one node: whether it is alive, its jobs, and its plots. */
 
 import { Refused } from '../server/api.js';
-import { Plots } from '../plots/board.js';
+import { Plots } from '../plots/plots.js';
 import { fill, h, setText } from '../elements/dom.js';
 import { Filesystems } from '../lists/filesystems.js';
 import { gapList } from '../lists/gaps.js';
 import { Marks } from '../plots/marks.js';
-import { badge, jobTable, nodeState, orderJobs, paceMs, periodOf, seenText } from '../lists/lists.js';
+import { badge, jobTable, nodeState, orderJobs, paceMs, periodOf, seenText } from '../lists/node_and_job_tables.js';
 import { Metrics } from '../lists/metrics.js';
-import { NODE_PLOTS } from '../plots/plots.js';
+import { NODE_PLOTS } from '../plots/plot_definitions.js';
 import { RangeControl } from '../values/range.js';
 import { UnitTable, unitMetrics } from '../lists/systemd.js';
 import { duration } from '../values/time.js';

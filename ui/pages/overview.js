@@ -1,7 +1,7 @@
 /** First page: nodes, running jobs, and how to start a first job. */
 
 import { bar, fill, h, setText } from '../elements/dom.js';
-import { jobTable, nodeTable, orderJobs, orderNodes, paceMs } from '../lists/lists.js';
+import { jobTable, nodeTable, orderJobs, orderNodes, paceMs } from '../lists/node_and_job_tables.js';
 import { bytes, count, digits } from '../values/units.js';
 import { UnitTable, unitMetrics } from '../lists/systemd.js';
 import { readUsage } from '../values/usage.js';

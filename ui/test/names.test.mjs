@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
 import { CATALOGUE } from '../../tests/browser/mock-data.mjs';
-import { JOB_PLOTS, NODE_PLOTS } from '../plots/plots.js';
+import { JOB_PLOTS, NODE_PLOTS } from '../plots/plot_definitions.js';
 
 const at = (path) => new URL(`../../${path}`, import.meta.url);
 

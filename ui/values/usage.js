@@ -4,7 +4,7 @@ import { isValue, place, sum } from './series.js';
 
 /** @typedef {import('../server/api.js').Api} Api */
 /** @typedef {import('../server/api.js').RangeSeries} RangeSeries */
-/** @typedef {import('../lists/lists.js').Usage} Usage */
+/** @typedef {import('../lists/node_and_job_tables.js').Usage} Usage */
 
 const CPU = 'cgroup_cpu_seconds_total';
 const MEMORY = 'cgroup_memory_bytes';

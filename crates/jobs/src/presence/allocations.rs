@@ -5,7 +5,7 @@
 //! earlier samples.
 
 use crate::common::sql_parts::{Clauses, device, key};
-use crate::people::accounts;
+use crate::people::job_access;
 use crate::presence::granted::Owner;
 use crate::{AccessLevel, Reader, Registry, RegistryError};
 use model::{Allocation, DeviceId, JobKey, Timestamp};
@@ -195,11 +195,11 @@ fn within(window: &Window, sql: &AllocationSql, owner: Option<&Owner>) -> Clause
     let mut clauses = Clauses::default();
     let mut values = Vec::new();
     if by_run && window.reader.sees_every_job() {
-        window.uid.iter().for_each(|uid| accounts::begin_with_own(&mut clauses, *uid, between));
+        window.uid.iter().for_each(|uid| job_access::begin_with_own(&mut clauses, *uid, between));
     } else if by_run {
-        accounts::begin(&mut clauses, window.reader, between);
+        job_access::begin(&mut clauses, window.reader, between);
     } else {
-        accounts::narrow(&mut clauses, window.reader, AccessLevel::All);
+        job_access::narrow(&mut clauses, window.reader, AccessLevel::All);
     }
     let tables = if window.job.is_some() {
         format!("runs r INDEXED BY runs_key CROSS JOIN {name} t ON {of_run}")

@@ -10,7 +10,7 @@
 use crate::common::indexes::FAILED;
 use crate::common::sql_parts::{Clauses, device};
 use crate::matching::visits::TOGETHER;
-use crate::people::accounts;
+use crate::people::job_access;
 use crate::presence::granted::Grants;
 use crate::queries::job_lookup::{job, select};
 use crate::{AccessLevel, Reader, Registry, RegistryError};
@@ -204,7 +204,7 @@ fn found(db: &Connection, filter: &Filter, limit: usize) -> Result<Vec<i64>, Reg
         (_, None) => return Ok(Vec::new()),
         (_, Some(uid)) if is_open => Some((uid, Vec::new())),
         (_, Some(uid)) => {
-            Some((uid, accounts::shown(db, uid, AccessLevel::Listed, ACCOUNTS_MERGED + 1)?))
+            Some((uid, job_access::shown(db, uid, AccessLevel::Listed, ACCOUNTS_MERGED + 1)?))
         }
     };
     let ways = match (shown, &filter.device) {
@@ -231,7 +231,7 @@ fn found(db: &Connection, filter: &Filter, limit: usize) -> Result<Vec<i64>, Reg
 fn numbered(filter: &Filter) -> RunSearch {
     let id = filter.id.map_or(Value::Null, |id| Value::Integer(id.get()));
     let mut way = RunSearch::few("runs_id").of("r.id = ?", [id]);
-    accounts::narrow(&mut way.of, filter.reader, AccessLevel::Listed);
+    job_access::narrow(&mut way.of, filter.reader, AccessLevel::Listed);
     way
 }
 
@@ -239,21 +239,21 @@ fn numbered(filter: &Filter) -> RunSearch {
 fn parts(filter: &Filter) -> RunSearch {
     let whole = filter.part_of.map_or(Value::Null, Value::Integer);
     let mut way = RunSearch::few("runs_record").of(PARTS, [whole]);
-    accounts::narrow(&mut way.of, filter.reader, AccessLevel::Listed);
+    job_access::narrow(&mut way.of, filter.reader, AccessLevel::Listed);
     way
 }
 
 /// Runs that are not over.
 fn open(reader: Reader) -> RunSearch {
     let mut way = RunSearch::few("runs_open").of("r.stop IS NULL", []);
-    accounts::narrow(&mut way.of, reader, AccessLevel::Listed);
+    job_access::narrow(&mut way.of, reader, AccessLevel::Listed);
     way
 }
 
 /// All runs.
 fn any(reader: Reader) -> RunSearch {
     let mut way = RunSearch::new("runs_newest", "runs_time");
-    accounts::narrow(&mut way.of, reader, AccessLevel::Listed);
+    job_access::narrow(&mut way.of, reader, AccessLevel::Listed);
     way
 }
 

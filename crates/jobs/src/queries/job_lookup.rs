@@ -2,7 +2,7 @@
 
 use crate::common::sql_parts::{Clauses, key};
 use crate::matching::join::{Span, within};
-use crate::people::accounts;
+use crate::people::job_access;
 use crate::presence::allocations::allocation_sql;
 use crate::presence::granted::Grants;
 use crate::records::store_records::{fact_columns, facts, shares, state, steps};
@@ -167,7 +167,7 @@ impl Registry {
     /// SQLite fails.
     pub fn sees_run(&self, reader: Reader, job: &Job) -> Result<AccessLevel, RegistryError> {
         let owner = (job.facts.uid, job.facts.account.as_deref());
-        accounts::sees(&self.reader.lock(), reader, &job.key.cluster, owner)
+        job_access::sees(&self.reader.lock(), reader, &job.key.cluster, owner)
     }
 
     /// Returns the time ranges in which a reader may read the samples of a job ID.
@@ -255,7 +255,7 @@ impl Registry {
             let Some(row) = rows.next()? else { return Ok(None) };
             let job = job(row)?;
             let owner = (job.facts.uid, job.facts.account.as_deref());
-            if accounts::sees(&reader, reader_of, &key.cluster, owner)? == AccessLevel::All {
+            if job_access::sees(&reader, reader_of, &key.cluster, owner)? == AccessLevel::All {
                 break (row, job);
             }
         };
@@ -368,7 +368,7 @@ fn is_whole(db: &Connection, name: &JobName, reader: Reader) -> rusqlite::Result
     if let Some(cluster) = &name.cluster {
         clauses.and("o.cluster = ?", Value::Text(cluster.to_string()));
     }
-    accounts::narrow(&mut clauses, reader, AccessLevel::Listed);
+    job_access::narrow(&mut clauses, reader, AccessLevel::Listed);
     let sql = format!(
         "SELECT 1 FROM records o INDEXED BY records_part_of JOIN runs r ON r.record = o.record{} LIMIT 1",
         clauses.text

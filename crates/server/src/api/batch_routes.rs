@@ -1,7 +1,9 @@
 //! `POST /v1/batches`: receives frames, and returns an ack for each once its batch is on this machine's disk.
 
-use crate::api::batch_admission::{Admitted, FORBIDDEN_MAX, Sending, admit};
-use crate::api::user_batches;
+mod admission;
+mod agent_answer;
+mod user_batches;
+
 use crate::app::App;
 use crate::auth::authentication::no_credentials;
 use crate::auth::caller::{Caller, Rights};
@@ -9,21 +11,21 @@ use crate::common::counts;
 use crate::common::http_error::{HttpError, Why};
 use crate::http::body::{Bounds, Sender, media_type, plain_encoding, read, unsupported};
 use crate::ingest::decoding::{SendingUser, USER_REQUEST_BYTES_MAX};
-use crate::ingest::node_jobs_cache::DeviceJobs;
 use crate::ingest::senders::Senders;
+use admission::{Admitted, FORBIDDEN_MAX, Sending, admit};
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use control::ValueRule;
 use jobs::RegistryError;
-use model::{DeviceId, JobEvent, Origin, Timestamp};
+use model::{JobEvent, Origin, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{DeferReason, Incoming, Outcome};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use wire::{Ack, AckStatus, Answer};
+use wire::{Ack, AckStatus};
 
 /// Job events of one transaction. Other senders take turns between two of them.
 const EVENTS_AT_ONCE: usize = 256;
@@ -103,7 +105,8 @@ pub(crate) async fn batches(
             );
         }
     }
-    let answer = answer(&app, reported.generation(), progress).await?;
+    let Progress { acks, origins, .. } = progress;
+    let answer = agent_answer::answer(&app, reported.generation(), acks, origins).await?;
     app.counts.ingest.took(began.elapsed());
     Ok(([(header::CONTENT_TYPE, ANSWER)], answer.encode()).into_response())
 }
@@ -328,43 +331,6 @@ fn settle(ack: &mut Ack, outcome: Outcome, progress: &mut Progress) {
             progress.later = Some(not_now);
         }
     }
-}
-
-/// Returns the response: the acks, and the configuration and jobs for the sender.
-async fn answer(app: &Arc<App>, at: Option<u64>, progress: Progress) -> Result<Answer, HttpError> {
-    let live = app.live();
-    let device = progress.origins.first().and_then(|origin| DeviceId::new(origin.as_str()).ok());
-    // A user's `jobmeter run` is not an agent: the settings for agents do not apply to it.
-    let config =
-        device.as_ref().map(|device| app.on_demand.config_for(device, &live.agents, app.now()));
-    let generation = config.as_ref().map_or(0, |config| config.generation);
-    let settings = match config {
-        Some(config) if at != Some(generation) => config.encoded.clone(),
-        _ => Vec::new(),
-    };
-    let DeviceJobs { local, open } = node_jobs(app, &progress.origins).await?;
-    let (local_jobs, open_jobs) = (local, open);
-    let (acks, server) = (progress.acks, app.registry.identity().to_owned());
-    Ok(Answer { acks, generation, settings, local_jobs, open_jobs, server })
-}
-
-/// Returns the jobs of the devices that these origins name.
-async fn node_jobs(app: &Arc<App>, origins: &BTreeSet<Origin>) -> Result<DeviceJobs, HttpError> {
-    let mut jobs = DeviceJobs::default();
-    for device in origins.iter().filter_map(|origin| DeviceId::new(origin.as_str()).ok()) {
-        let answer_jobs = match app.node_jobs.known(&device) {
-            Some(known) => known,
-            None => {
-                let look_up = move |app: &App| app.node_jobs.look_up(&app.registry, &device);
-                // The batches are stored already. A response without the list would withdraw the jobs that were
-                // reported to agents before. Instead, the request fails, and the agents retry.
-                app.read_registry(look_up).await?.map_err(|error| HttpError::fault(&error))?
-            }
-        };
-        jobs.local.extend(answer_jobs.local);
-        jobs.open.extend(answer_jobs.open);
-    }
-    Ok(jobs)
 }
 
 fn full_or_busy(not_now: &DeferReason) -> HttpError {

@@ -1,12 +1,11 @@
 //! The HTTP API: the gate that every request passes, the router, and one file for each group of operations.
 //!
 //! - `router`: maps operations to functions. `request_middleware`: checks every request.
-//! - `batches`, `user_batches`: receive samples. `batch_admission`: decides which batches are stored.
+//! - `batch_routes`: receives batches, and answers agents with acks, settings and jobs.
 //! - The other files: one for each group of operations.
 
 pub(crate) mod account_routes;
 pub(crate) mod audit_routes;
-pub(crate) mod batch_admission;
 pub(crate) mod batch_routes;
 pub(crate) mod demand_routes;
 pub(crate) mod job_routes;
@@ -15,4 +14,3 @@ pub(crate) mod request_middleware;
 pub(crate) mod router;
 pub(crate) mod scheduler_routes;
 pub(crate) mod token_routes;
-pub(crate) mod user_batches;

@@ -1,6 +1,6 @@
 //! Sends the samples of `jobmeter run` if no agent of this node does.
 
-use super::measure::Measure;
+use super::readings::Measure;
 use crate::server::client::Client;
 use config::SpoolSettings;
 use delivery::{Failure, Http, Stepped, draw_boot};

@@ -2,7 +2,7 @@
 //!
 //! It runs on the decoding threads, never on the threads that accept requests, because it reads each new table.
 
-use crate::api::user_batches;
+use crate::api::batch_routes::user_batches;
 use crate::app::App;
 use crate::auth::caller::Rights;
 use crate::auth::origin_policy::ReportScope;
