@@ -352,7 +352,7 @@ fn store(stats: &Stats, claims: usize, page: &mut Page) {
             u64::try_from(claims).unwrap_or(0),
         ),
         (
-            "trouble",
+            "failing",
             "1 while the last attempt to write the log or a block, or to merge blocks, failed; the \
              server's log has the cause.",
             u64::from(stats.last_failure.is_some()),
@@ -378,7 +378,7 @@ fn store(stats: &Stats, claims: usize, page: &mut Page) {
             stats.samples_removed,
         ),
         (
-            "retain_errors_total",
+            "retention_errors_total",
             "Failed moves to the archive and failed deletions; the server tries again.",
             stats.retain_errors,
         ),
