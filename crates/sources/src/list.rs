@@ -64,3 +64,8 @@ pub fn check(spec: &SourceSpec, root: &Root, options: &Options) -> Vec<(&'static
 pub fn find(name: &str) -> Option<&'static SourceSpec> {
     SOURCES.iter().find(|spec| spec.name == name).copied()
 }
+
+/// The names of events that the option `events` of the source `perf` accepts.
+pub fn perf_events() -> impl Iterator<Item = &'static str> {
+    perf::event_names()
+}
