@@ -189,7 +189,10 @@ fn a_run_that_ends_while_the_server_is_down_is_sent_by_the_next_one() {
         let report: Value = serde_json::from_slice(&out.stdout).unwrap();
         assert!(out.status.code() == Some(3), "{user:?}: {report}");
         let notes = report["left_out"].to_string();
-        assert!(notes.contains("your next `jobmeter run` sends it"), "{user:?}: {report}");
+        assert!(
+            notes.contains("your next `jobmeter run` that reaches this server sends it"),
+            "{user:?}: {report}"
+        );
 
         server.again(&dir.path().join("data"), &[]);
         let words = ["run", "--server", &server.url, "--device", "runs", "--json", "--", "true"];

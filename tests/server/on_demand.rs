@@ -74,8 +74,12 @@ fn a_period_reaches_a_running_agent_within_a_tick_and_ends_by_itself() {
     assert!(took < TICK + 1.0, "{took}");
     let held = &list(&server, "set")[0];
     assert_eq!(
-        (&held["nodes_applied"], &held["settings"][0]),
-        (&Value::from(1), &Value::from("sources.load.period = \"200ms\""),)
+        (
+            &held["nodes_applied"],
+            &held["settings"][0]["source"],
+            &held["settings"][0]["period_seconds"]
+        ),
+        (&Value::from(1), &Value::from("load"), &Value::from(0.2))
     );
     let slow = until("the old rate again", Duration::from_secs(40), || {
         let times = times(&server, "dahu-7", "load_1m");

@@ -15,7 +15,7 @@ pub struct Set {
     /// Duration of the change in seconds; 30 days at most.
     #[schemars(range(min = 1, max = 2_592_000))]
     pub for_seconds: f64,
-    /// Changes by source name.
+    /// Changes by source name. A source that runs a program (`exec`) is rejected.
     #[serde(default)]
     #[schemars(length(max = 100), extend("propertyNames" = {"pattern": WORD}))]
     pub sources: BTreeMap<String, SetSource>,
@@ -37,7 +37,7 @@ pub struct SetSource {
     pub enabled: Option<bool>,
     /// Period in seconds.
     #[serde(default)]
-    #[schemars(range(min = 0.01, max = 86400))]
+    #[schemars(range(min = 0.001, max = 86400))]
     pub period_seconds: Option<f64>,
     /// Events to count; `perf` only.
     #[serde(default)]
@@ -50,10 +50,10 @@ pub struct SetSource {
 #[serde(deny_unknown_fields)]
 pub struct SetBurst {
     /// Period of reading in seconds.
-    #[schemars(range(min = 0.01, max = 86400))]
+    #[schemars(range(min = 0.001, max = 60))]
     pub period_seconds: f64,
     /// How many seconds the agent keeps.
-    #[schemars(range(min = 0.1, max = 3600))]
+    #[schemars(range(min = 1, max = 3600))]
     pub keep_seconds: f64,
     /// Events that send them, beside `POST /api/v1/flushes`: `job_start`, `job_end`.
     #[serde(default)]
@@ -78,8 +78,8 @@ pub struct SetChange {
     pub id: i64,
     /// The nodes that it changes.
     pub nodes: String,
-    /// The settings: lines such as `sources.load.period = "1s"`.
-    pub settings: Vec<String>,
+    /// The changed settings: one element for each source.
+    pub settings: Vec<ChangedSource>,
     /// When it was created.
     pub created: f64,
     /// The caller who created it.
@@ -100,6 +100,32 @@ pub struct SetChange {
     pub shortened: Vec<SetShortened>,
 }
 
+/// The settings of one source in a change. `null`: the change does not set it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ChangedSource {
+    /// The source.
+    pub source: String,
+    /// Whether the agent reads it.
+    pub enabled: Option<bool>,
+    /// Its period in seconds.
+    pub period_seconds: Option<f64>,
+    /// The events that it counts.
+    pub events: Option<Vec<String>>,
+    /// Its burst.
+    pub burst: Option<ChangedBurst>,
+}
+
+/// The burst of a source in a change.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ChangedBurst {
+    /// Period of reading in seconds.
+    pub period_seconds: Option<f64>,
+    /// How many seconds the agent keeps.
+    pub keep_seconds: Option<f64>,
+    /// Events that send them, beside `POST /api/v1/flushes`: `job_start`, `job_end`.
+    pub flush_on: Option<Vec<String>>,
+}
+
 /// A change that a node ends earlier than requested.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SetShortened {
@@ -116,8 +142,11 @@ pub struct SetShortened {
 pub struct SetRejection {
     /// The node.
     pub device: String,
-    /// The setting, such as `sources.load.period` or `burst.cpu`; empty: all settings.
-    pub setting: String,
+    /// The source; `null`: all settings.
+    pub source: Option<String>,
+    /// The setting of the source: `enabled`, `period`, `events`, `burst`, or of its burst `burst_period`, `burst_keep`,
+    /// `burst_flush_on` or `burst_until`; `null`: all of them.
+    pub setting: Option<String>,
     /// `malformed`, `unknown`, `invalid`, `not_allowed` (by the node's own file), `unsupported` (by the source) or `limit`
     /// (of the node).
     pub code: String,
@@ -196,6 +225,15 @@ pub struct Promoted {
     pub job: Option<String>,
     /// The reason why it promotes nothing: an invalid expression.
     pub error: Option<String>,
+    /// Nodes that reject it; 100 at most.
+    // An older server sends neither list.
+    #[serde(default)]
+    #[schemars(required)]
+    pub rejected: Vec<SetRejection>,
+    /// Nodes that apply it for a shorter time than requested; 100 at most.
+    #[serde(default)]
+    #[schemars(required)]
+    pub shortened: Vec<SetShortened>,
 }
 
 /// An element of `GET /api/v1/marks`: the start or the end of an on-demand request.

@@ -245,7 +245,8 @@ pub struct Disagreement {
     pub id: i64,
     /// The device.
     pub device: String,
-    /// `not_seen`: the scheduler reports that the job runs there, but the node has no cgroup of it. If the node has one:
+    /// `not_seen`: the scheduler reports that the job runs there, but the node has no cgroup of it. `no_agent`: it does so
+    /// of a node without a known agent. If the node has a cgroup:
     /// `not_known`: the scheduler has no such job; `not_running`: the scheduler reports that it waits or has ended;
     /// `other_node`: the scheduler allocated other nodes; `other_user`: the scheduler reports another owner.
     pub difference: String,

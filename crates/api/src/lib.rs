@@ -24,8 +24,8 @@ pub use access::{
     Account, AccountChange, AccountUser, AuditEntry, CreatedToken, Me, NewToken, Token,
 };
 pub use demand::{
-    ChangeReceipt, FlushNow, FlushOn, Mark, Promote, Promoted, PromotedRow, Set, SetBurst,
-    SetChange, SetRejection, SetShortened, SetSource, WORD,
+    ChangeReceipt, ChangedBurst, ChangedSource, FlushNow, FlushOn, Mark, Promote, Promoted,
+    PromotedRow, Set, SetBurst, SetChange, SetRejection, SetShortened, SetSource, WORD,
 };
 pub use job::{Job, JobUpdate, NodeShare, Resources, Step, Usage};
 pub use jobs::{

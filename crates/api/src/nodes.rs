@@ -150,8 +150,9 @@ pub struct SettingRejection {
 pub struct SourceError {
     /// The source, or `source/part`.
     pub source: String,
-    /// `denied`, `broken`, `parked` (a reading does not end), `off`, or `throttled`: it exceeds its budget of processor
-    /// time, so the agent reads it less often.
+    /// `denied`, `broken`, `parked` (a reading does not end), `off`, `throttled` (it exceeds its budget of processor
+    /// time, so the agent reads it less often), or `absent` (the machine has nothing that the options of the source
+    /// choose).
     pub state: String,
     /// The reason, and what to do.
     pub reason: String,

@@ -5,7 +5,7 @@
 mod fixtures;
 
 use fixtures::{at, device, event, exited, key, open, record, seconds, with};
-use jobs::JobRecord;
+use jobs::{AgentPresence, JobRecord};
 use model::{DeviceId, JobState};
 
 #[test]
@@ -13,8 +13,12 @@ fn disagreements_of_scheduler_and_nodes_are_listed() {
     let dir = tempfile::tempdir().unwrap();
     let registry = open(&dir);
     let check = |second: i64, reporting: &[&str]| {
-        let reports = |device: &DeviceId| reporting.contains(&device.as_str());
-        let found = registry.disagreements(at(second), reports).unwrap();
+        let presence = |device: &DeviceId| match device.as_str() {
+            name if reporting.contains(&name) => AgentPresence::Reporting,
+            "n4" => AgentPresence::Never,
+            _ => AgentPresence::Unknown,
+        };
+        let found = registry.disagreements(at(second), presence).unwrap();
         let one = |d: jobs::Disagreement| {
             format!("{} {} {} {}", d.key.id, d.device, d.difference.word(), seconds(d.since))
         };
@@ -32,6 +36,7 @@ fn disagreements_of_scheduler_and_nodes_are_listed() {
         record(4, 100, None, &["n2"]),
         bobs,
         record(6, 100, None, &["n1"]),
+        record(7, 100, None, &["n4"]),
     ];
     registry.ingest(&records, at(400)).unwrap();
     let events = [
@@ -52,13 +57,14 @@ fn disagreements_of_scheduler_and_nodes_are_listed() {
             "4 n3 other_node 100",
             "5 n1 other_user 100",
             "6 n1 not_seen 500",
+            "7 n4 no_agent 100",
         ]
     );
     // Without an agent's reports, a missing cgroup proves nothing. Recent reports may still be on their
     // way.
     let silent = check(600, &["n1"]);
     assert!(!silent.iter().any(|line| line.contains("n2 not_seen")), "{silent:?}");
-    assert_eq!(check(559, &all).len(), 6, "the end of 6 is not a minute old");
+    assert_eq!(check(559, &all).len(), 7, "the end of 6 is not a minute old");
     assert_eq!(check(155, &all), [""; 0]);
     // Scheduler and nodes agree again.
     registry.ingest(&[record(6, 100, Some(500), &["n1"])], at(600)).unwrap();

@@ -63,7 +63,7 @@ fn a_number_given_again_is_the_next_users() {
         JobFacts { user: Some("nobody".into()), uid: Some(65534), ..JobFacts::default() },
     );
     registry.ingest(&[given], at(90_020)).unwrap();
-    assert_eq!(registry.disagreements(at(91_000), |_| true).unwrap(), []);
+    assert_eq!(registry.disagreements(at(91_000), |_| jobs::AgentPresence::Reporting).unwrap(), []);
 }
 
 #[test]

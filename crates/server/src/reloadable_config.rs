@@ -4,7 +4,7 @@ use crate::auth::access_settings::{Access, UserFiles};
 use crate::auth::name_service::GETENT;
 use crate::auth::peer::host_of_ip;
 use crate::auth::staff_groups;
-use crate::auth::tls::{self, TlsError, TlsFiles};
+use crate::auth::tls::{self, TlsError, TlsErrors, TlsFiles};
 use crate::auth::tokens::{SecretError, Tokens};
 use config::{AccessSettings, ServerConfig};
 use control::{AgentConfig, AgentConfigError, Rule, RuleError, Rules, ValueRule, read_rules};
@@ -130,12 +130,17 @@ impl ReloadableConfig {
         let access = staff_groups::resolve(&config.access, root, GETENT, true)
             .map_err(|unknown| unknown.into_iter().map(ReloadError::Access).collect());
         let access = noted(&mut errors, "access.staff", access);
-        let tls = noted(&mut errors, "cert", tls_of(config).map_err(one));
+        let tls = tls_of(config).map_err(|wrong| {
+            let each = |(key, error)| (key, ReloadError::Tls(error));
+            errors.extend(wrong.into_iter().map(each));
+        });
+        let tls = tls.ok();
         if let (Some(tokens), Some(tls)) = (&tokens, &tls) {
             let reach = check_reach(config, listen, tokens, tls.is_some());
             noted(&mut errors, "listen", reach.map_err(one));
         }
-        let agents = agents.map(AgentConfig::read).transpose().map_err(|error| one(error.into()));
+        let agents = agents.map(AgentConfig::read).transpose();
+        let agents = agents.map_err(|errors| errors.into_iter().map(ReloadError::from).collect());
         let agents = noted(&mut errors, "agent_config", agents);
         let rules = rules_of(config).map_err(|(_, errors)| errors);
         let rules = noted(&mut errors, "promotions.rules", rules);
@@ -173,13 +178,13 @@ fn tokens(config: &ServerConfig, root: &Root) -> Result<Tokens, Vec<ReloadError>
     read.map_err(|errors| errors.into_iter().map(ReloadError::Tokens).collect())
 }
 
-fn tls_of(config: &ServerConfig) -> Result<Option<Arc<rustls::ServerConfig>>, ReloadError> {
+fn tls_of(config: &ServerConfig) -> Result<Option<Arc<rustls::ServerConfig>>, TlsErrors> {
     let listener = &config.listen;
     let Some((cert, key)) = listener.cert.clone().zip(listener.key.clone()) else {
         return Ok(None);
     };
     let files = TlsFiles { cert, key, client_ca: listener.client_ca.clone() };
-    tls::load(&files).map(Some).map_err(ReloadError::Tls)
+    tls::load(&files).map(Some)
 }
 
 /// Rejects a listener that other machines can reach without a token, or without TLS.

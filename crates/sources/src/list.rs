@@ -53,3 +53,8 @@ sources! {
 pub fn find(name: &str) -> Option<&'static SourceSpec> {
     SOURCES.iter().find(|spec| spec.name == name).copied()
 }
+
+/// The names of events that the option `events` of the source `perf` accepts.
+pub fn perf_events() -> impl Iterator<Item = &'static str> {
+    perf::event_names()
+}

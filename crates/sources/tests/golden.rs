@@ -137,6 +137,26 @@ fn options_choose_disks() {
 }
 
 #[test]
+fn an_include_that_matches_nothing_is_reported() {
+    let reported = |host: &str, settings: &[Setting]| -> Vec<String> {
+        let runs = hosts::read(host, settings);
+        let all = runs.iter().flat_map(|run| run.rejections.clone());
+        all.filter(|why| why.contains("part include")).collect()
+    };
+    for (source, host, some) in [
+        ("disk", "bare-4.18", "sda,nosuch"),
+        ("network", "bare-4.18", "l*"),
+        ("mounts", "cluster-node", "/*"),
+    ] {
+        assert!(reported(host, &[]).is_empty(), "{source}");
+        assert!(reported(host, &[(source, "include", some)]).is_empty(), "{source}");
+        let wrong = reported(host, &[(source, "include", "nosuch*")]);
+        assert!(!wrong.is_empty(), "{source}");
+        assert!(wrong[0].contains("absent: ") && wrong[0].contains("`include`"), "{wrong:?}");
+    }
+}
+
+#[test]
 fn options_choose_interfaces() {
     let shown = |settings: &[Setting]| {
         let values = second_tick("bare-4.18", settings, "network_received_bytes_total");

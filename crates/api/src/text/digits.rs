@@ -17,7 +17,8 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<u64>, D::Error> {
     let digits = Option::<String>::deserialize(deserializer)?;
-    digits.map(|digits| digits.parse().map_err(serde::de::Error::custom)).transpose()
+    let wrong = |_| serde::de::Error::custom("expected a text of digits such as \"7\"");
+    digits.map(|digits| digits.parse().map_err(wrong)).transpose()
 }
 
 pub(crate) fn schema(_: &mut SchemaGenerator) -> Schema {

@@ -25,15 +25,21 @@ pub(crate) fn read(
     errors: &mut Vec<ConfigError>,
 ) -> FileValues {
     let (table, wrong) = DeTable::parse_recoverable(text);
-    let values = FileValues::default();
+    let (values, before) = (FileValues::default(), errors.len());
     let mut reader =
         Reader { path: Arc::from(path), text, settings, errors, values, guesses: false };
     for error in wrong {
         let what = error.message().replace('\n', ", ");
         reader.error(error.span().unwrap_or_default(), what);
     }
+    let broken: Vec<ValueOrigin> =
+        reader.errors.iter().skip(before).map(|error| error.place.clone()).collect();
     reader.table("", table.get_ref());
-    reader.values
+    let mut values = reader.values;
+    // A value with a syntax error has this error alone.
+    values.found.retain(|(_, _, place)| !broken.contains(place));
+    values.guessed.retain(|(_, _, place)| !broken.contains(place));
+    values
 }
 
 struct Reader<'a> {
@@ -230,6 +236,7 @@ mod tests {
         assert!(errors.len() >= 2, "{errors:?}");
         assert!(errors[0].starts_with("f:1:"), "{errors:?}");
         assert!(found.iter().any(|(key, ..)| key == "log.file"), "{found:?}");
+        assert!(!found.iter().any(|(key, ..)| key == "period"), "no second error: {found:?}");
     }
 
     #[test]

@@ -60,18 +60,19 @@ impl AgentConfig {
     /// Reads the agent file.
     ///
     /// # Errors
-    /// The file cannot be read, is too long, or has an invalid setting.
-    pub fn read(path: &Path) -> Result<Self, AgentConfigError> {
+    /// The file cannot be read or is too long, or every invalid line of it.
+    pub fn read(path: &Path) -> Result<Self, Vec<AgentConfigError>> {
         let wrong = |why| AgentConfigError { path: path.to_owned(), why };
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        Self::parse(&text).map_err(wrong)
+        let text = std::fs::read_to_string(path).map_err(|error| vec![wrong(error.to_string())])?;
+        Self::parse(&text).map_err(|errors| errors.into_iter().map(wrong).collect())
     }
 
-    fn parse(text: &str) -> Result<Self, String> {
+    fn parse(text: &str) -> Result<Self, Vec<String>> {
         if text.len() > BYTES_MAX {
-            return Err(format!("longer than {BYTES_MAX} bytes"));
+            return Err(vec![format!("longer than {BYTES_MAX} bytes")]);
         }
         let config = Self::of(parse(text)?);
+        let mut errors = Vec::new();
         let NodeSettings { bursts, promotions, flushes, .. } = &config.settings;
         for (what, count, max) in [
             ("bursts", bursts.len(), BURSTS_MAX),
@@ -80,10 +81,10 @@ impl AgentConfig {
             ("bytes as a message", config.encoded.len(), SETTINGS_BYTES_MAX),
         ] {
             if count > max {
-                return Err(format!("{count} {what}; a node accepts {max}"));
+                errors.push(format!("{count} {what}; a node accepts {max}"));
             }
         }
-        Ok(config)
+        if errors.is_empty() { Ok(config) } else { Err(errors) }
     }
 
     /// Encodes settings.
@@ -109,79 +110,118 @@ type Wrong = (Range<usize>, String);
 type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
 type Item<'a> = Spanned<DeValue<'a>>;
 
-/// Parses the agent file.
-fn parse(text: &str) -> Result<NodeSettings, String> {
+/// Parses the agent file. Returns every error with its line, in the order of the file.
+fn parse(text: &str) -> Result<NodeSettings, Vec<String>> {
+    let (table, syntax) = DeTable::parse_recoverable(text);
+    let mut reader = Reader::default();
+    let place = |error: &toml::de::Error| error.span().unwrap_or_default();
+    let syntax: Vec<Wrong> =
+        syntax.iter().map(|error| (place(error), error.message().replace('\n', ", "))).collect();
+    let settings = reader.read(table.get_ref());
+    let mut wrong = reader.wrong;
+    // A value with a syntax error has this error alone.
+    wrong.retain(|(at, _)| !syntax.iter().any(|(broken, _)| broken.start == at.start));
+    wrong.extend(syntax);
+    if wrong.is_empty() {
+        return Ok(settings);
+    }
+    wrong.sort_by_key(|(at, _)| at.start);
     let line = |(at, what): Wrong| {
         let before = text.as_bytes().iter().take(at.start);
         format!("line {}: {what}", before.filter(|byte| **byte == b'\n').count() + 1)
     };
-    let table = DeTable::parse(text).map_err(|error| error.to_string().trim().to_owned())?;
-    read(table.get_ref()).map_err(line)
+    Err(wrong.into_iter().map(line).collect())
 }
 
-fn read(table: &DeTable<'_>) -> Result<NodeSettings, Wrong> {
-    let (mut settings, mut until) = (NodeSettings::default(), None);
-    for (key, value) in table {
-        match &**key.get_ref() {
-            "until" => until = Some(instant(value)?),
-            "sources" => settings.sources = sections(value, source_setting)?,
-            "burst" => settings.bursts = sections(value, burst_setting)?,
-            "promote" => {
-                for table in tables(value)? {
-                    let (metric, until) = (field(table, value, "metric")?, "until");
-                    let name = text_of(metric)?;
-                    expression::check(name).map_err(|what| (metric.span(), what))?;
-                    let until = instant(field(table, value, until)?)?;
-                    settings.promotions.insert(name.into(), until);
-                }
-            }
-            "flush" => {
-                for table in tables(value)? {
-                    let source = text_of(field(table, value, "source")?)?.into();
-                    let number = field(table, value, "number")?;
-                    let kind = Kind::Number { min: 0, max: u64::MAX };
-                    let SettingValue::Number(number) = typed("number", number, kind)? else {
-                        continue;
-                    };
-                    settings.flushes.push(FlushRequest { source, number });
-                }
-            }
-            _ => return Err(unknown(key)),
-        }
-    }
-    for changed in settings.sources.values_mut() {
-        if changed.until.is_some() {
-            let what = "`until` belongs at the top of the file, for all sources".to_owned();
-            return Err((0..0, what));
-        }
-        changed.until = until;
-    }
-    Ok(settings)
+/// Reads the file and collects its errors.
+#[derive(Default)]
+struct Reader {
+    wrong: Vec<Wrong>,
 }
 
-/// Reads the sections of sources or of bursts.
-fn sections(
-    value: &Item<'_>,
-    kind_of: impl Fn(&str) -> Option<Kind>,
-) -> Result<BTreeMap<Box<str>, Override>, Wrong> {
-    let mut sections = BTreeMap::new();
-    for (source, section) in table_of(value)? {
-        if !model::is_word(source.get_ref()) {
-            return Err((source.span(), format!("`{}` is not a source name", source.get_ref())));
+impl Reader {
+    /// Records an error.
+    fn noted<T>(&mut self, read: Result<T, Wrong>) -> Option<T> {
+        read.map_err(|wrong| self.wrong.push(wrong)).ok()
+    }
+
+    fn read(&mut self, table: &DeTable<'_>) -> NodeSettings {
+        let (mut settings, mut until) = (NodeSettings::default(), None);
+        for (key, value) in table {
+            match &**key.get_ref() {
+                "until" => until = self.noted(instant(value)),
+                "sources" => settings.sources = self.sections(value, source_setting),
+                "burst" => settings.bursts = self.sections(value, burst_setting),
+                "promote" => {
+                    for table in self.noted(tables(value)).unwrap_or_default() {
+                        let promotion = self.noted(promotion(table, value));
+                        settings.promotions.extend(promotion);
+                    }
+                }
+                "flush" => {
+                    for table in self.noted(tables(value)).unwrap_or_default() {
+                        let flush = self.noted(flush(table, value));
+                        settings.flushes.extend(flush.flatten());
+                    }
+                }
+                _ => self.wrong.push(unknown(key)),
+            }
         }
-        let mut changed = Override::default();
-        for (key, value) in table_of(section)? {
-            let name = &**key.get_ref();
-            if name == "until" {
-                changed.until = Some(instant(value)?);
+        for changed in settings.sources.values_mut() {
+            if changed.until.is_some() {
+                let what = "`until` belongs at the top of the file, for all sources".to_owned();
+                self.wrong.push((0..0, what));
+            }
+            changed.until = until;
+        }
+        settings
+    }
+
+    /// Reads the sections of sources or of bursts.
+    fn sections(
+        &mut self,
+        value: &Item<'_>,
+        kind_of: impl Fn(&str) -> Option<Kind>,
+    ) -> BTreeMap<Box<str>, Override> {
+        let mut sections = BTreeMap::new();
+        for (source, section) in self.noted(table_of(value)).into_iter().flatten() {
+            if !model::is_word(source.get_ref()) {
+                let what = format!("`{}` is not a source name", source.get_ref());
+                self.wrong.push((source.span(), what));
                 continue;
             }
-            let kind = kind_of(name).ok_or_else(|| unknown(key))?;
-            changed.values.insert(name.into(), typed(name, value, kind)?);
+            let mut changed = Override::default();
+            for (key, value) in self.noted(table_of(section)).into_iter().flatten() {
+                let name = &**key.get_ref();
+                if name == "until" {
+                    changed.until = self.noted(instant(value));
+                    continue;
+                }
+                let kind = kind_of(name).ok_or_else(|| unknown(key));
+                let typed = self.noted(kind.and_then(|kind| typed(name, value, kind)));
+                changed.values.extend(typed.map(|value| (name.into(), value)));
+            }
+            sections.insert((&**source.get_ref()).into(), changed);
         }
-        sections.insert((&**source.get_ref()).into(), changed);
+        sections
     }
-    Ok(sections)
+}
+
+fn promotion(table: &DeTable<'_>, list: &Item<'_>) -> Result<(Box<str>, Timestamp), Wrong> {
+    let metric = field(table, list, "metric")?;
+    let name = text_of(metric)?;
+    expression::check(name).map_err(|what| (metric.span(), what))?;
+    Ok((name.into(), instant(field(table, list, "until")?)?))
+}
+
+fn flush(table: &DeTable<'_>, list: &Item<'_>) -> Result<Option<FlushRequest>, Wrong> {
+    let source = text_of(field(table, list, "source")?)?.into();
+    let number = field(table, list, "number")?;
+    let kind = Kind::Number { min: 0, max: u64::MAX };
+    Ok(match typed("number", number, kind)? {
+        SettingValue::Number(number) => Some(FlushRequest { source, number }),
+        _ => None,
+    })
 }
 
 fn unknown(key: &Key<'_>) -> Wrong {
@@ -273,7 +313,7 @@ mod tests {
     fn an_error_is_reported_with_its_line() {
         let many = (0..5).map(|n| format!("[burst.s{n}]\nuntil = 60\n")).collect::<String>();
         for (text, part) in [
-            ("[[[", "TOML"),
+            ("[[[", "line 1: "),
             ("x = 1\n", "line 1: `x` is not a setting for agents"),
             ("[sources.load]\nenabled = true\nperiodd = \"1s\"\n", "line 3: `periodd` is not"),
             ("[sources.load]\nperiod = \"2d\"\n", "line 2: `period` must be a time from"),
@@ -286,9 +326,27 @@ mod tests {
             (&many, "5 bursts; a node accepts 4"),
             (&"#".repeat(BYTES_MAX + 1), "longer than"),
         ] {
-            let why = AgentConfig::parse(text).unwrap_err();
+            let why = AgentConfig::parse(text).unwrap_err().join("\n");
             assert!(why.contains(part), "{part}: {why}");
         }
+    }
+
+    #[test]
+    fn every_invalid_line_is_reported() {
+        let text = "a = \nuntil = 7x\n[sources.load]\nperiod = \"2d\"\nnosuch = 1\n[burst.cpu]\nkeep = 3\n\
+                    [[flush]]\nsource = \"cpu\"\n";
+        let errors = AgentConfig::parse(text).unwrap_err();
+        for line in [
+            "line 1: ",
+            "line 2: ",
+            "line 4: `period`",
+            "line 5: `nosuch`",
+            "line 8: it has no `number`",
+        ] {
+            assert!(errors.iter().any(|error| error.starts_with(line)), "{line} {errors:#?}");
+        }
+        let lines: Vec<&str> = errors.iter().filter_map(|error| error.split(':').next()).collect();
+        assert!(lines.is_sorted(), "{errors:#?}");
     }
 
     #[test]

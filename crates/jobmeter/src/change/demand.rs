@@ -1,19 +1,17 @@
 //! `jobmeter set`, `flush` and `promote`: change the settings of nodes for a time.
 
 use crate::change::demand_options::{FlushArgs, PromoteArgs, SetArgs, csv_needs_list, time, words};
-use crate::change::nothing_matches;
+use crate::change::{change_list, nothing_matches};
 use crate::output::csv_rows;
 use crate::output::names::{check_may_burst, check_perf_events, check_source};
-use crate::output::options::ListFormat;
 use crate::output::show::{self, Table};
-use crate::output::times::{Times, machine, machine_value};
+use crate::output::times::{Times, machine_value};
 use crate::server::client::{Client, escape};
 use crate::server::plain::note;
 use anyhow::{Context, bail};
-use api::{ChangeReceipt, FlushOn, Promote, Promoted, Set, SetBurst, SetChange, SetShortened};
-use model::setting::Kind;
+use api::{ChangeReceipt, FlushOn, Promote, Promoted, Set, SetBurst};
+use model::setting::{Kind, SettingValue};
 use sources::Every;
-use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
@@ -26,7 +24,7 @@ pub(crate) fn set(client: &Client, args: &SetArgs) -> anyhow::Result<ExitCode> {
     let (mut out, json) = (BufWriter::new(io::stdout().lock()), args.format.json);
     let mut code = ExitCode::SUCCESS;
     if args.list {
-        list(client, args.format, &mut out)?;
+        change_list::list(client, args.format, &mut out)?;
     } else if let Some(number) = args.undo {
         let undone: ChangeReceipt = client.delete(&format!("/api/v1/settings/{number}"))?;
         receipt(json, &mut out, &undone, ("change", "is undone"))?;
@@ -36,7 +34,10 @@ pub(crate) fn set(client: &Client, args: &SetArgs) -> anyhow::Result<ExitCode> {
         code = receipt(json, &mut out, &made, ("change", "is active"))?;
         let unknown = match made.nodes_known {
             0 => Vec::new(),
-            _ => nothing_matches::unknown_nodes(client, &set.nodes)?,
+            _ => {
+                let made = format!("change {} is active", made.id);
+                nothing_matches::unknown_nodes(client, &set.nodes, &made)
+            }
         };
         unknown.iter().try_for_each(|line| note(line))?;
         if !unknown.is_empty() {
@@ -59,9 +60,9 @@ fn wanted(args: &SetArgs) -> anyhow::Result<Set> {
     let named = words(args.source.as_deref());
     named.iter().try_for_each(|name| check_source(name))?;
     named.iter().try_for_each(|name| check_has_no_program(name))?;
-    let period = time("period", args.period.as_deref())?.map(|period| period.as_secs_f64());
+    let period = within("period", args.period.as_deref(), config::source_setting("period"))?;
     let enabled = args.enabled;
-    let burst = time("burst", args.burst.as_deref())?;
+    let burst = within("burst", args.burst.as_deref(), config::burst_setting("period"))?;
     if period.is_some() || enabled.is_some() {
         let all = named.is_empty();
         if all && enabled.is_some() {
@@ -84,7 +85,7 @@ fn wanted(args: &SetArgs) -> anyhow::Result<Set> {
             bail!("--burst needs --source");
         }
         named.iter().try_for_each(|name| check_may_burst("--burst", name))?;
-        let keep = time("keep", args.keep.as_deref())?
+        let keep = within("keep", args.keep.as_deref(), config::burst_setting("keep"))?
             .context("--burst needs --keep, the length of the burst")?;
         let on = words(args.flush_on.as_deref());
         let on = on.iter().map(|word| match word.as_str() {
@@ -93,8 +94,8 @@ fn wanted(args: &SetArgs) -> anyhow::Result<Set> {
             other => bail!("--flush-on {other}: it is job_start, job_end, or both"),
         });
         let burst = SetBurst {
-            period_seconds: burst.as_secs_f64(),
-            keep_seconds: keep.as_secs_f64(),
+            period_seconds: burst,
+            keep_seconds: keep,
             flush_on: on.collect::<Result<_, _>>()?,
         };
         set.bursts = named.into_iter().map(|name| (name, burst.clone())).collect();
@@ -103,6 +104,16 @@ fn wanted(args: &SetArgs) -> anyhow::Result<Set> {
         bail!("nothing to change: add --period, --enabled, --perf or --burst");
     }
     Ok(set)
+}
+
+/// The seconds in the value of an option, within the limits of its setting.
+fn within(option: &str, value: Option<&str>, kind: Option<Kind>) -> anyhow::Result<Option<f64>> {
+    let Some(duration) = time(option, value)? else { return Ok(None) };
+    let setting = SettingValue::Duration(duration);
+    if let Some(Err(want)) = kind.map(|kind| kind.accepts(&setting)) {
+        bail!("--{option} {}: it must be {want}", value.unwrap_or_default());
+    }
+    Ok(Some(duration.as_secs_f64()))
 }
 
 /// Default sources of a change: those that agents read at each tick, without running a program.
@@ -123,90 +134,6 @@ fn check_has_no_program(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn list(client: &Client, format: ListFormat, out: &mut impl Write) -> anyhow::Result<()> {
-    const PATH: &str = "/api/v1/settings";
-    if csv_rows::written(
-        format.csv,
-        &api::columns::<SetChange>(),
-        || client.text(PATH, "application/json"),
-        out,
-    )? {
-        return Ok(());
-    }
-    if format.json {
-        writeln!(out, "{}", machine(&client.text(PATH, "application/json")?))?;
-        return Ok(());
-    }
-    let health: api::Health = client.get("/api/v1/health")?;
-    let times = Times::of(client)?;
-    let changes: Vec<SetChange> = client.get(PATH)?;
-    if changes.is_empty() {
-        writeln!(out, "no active change: every node uses its own file and the server's")?;
-        return Ok(());
-    }
-    let mut table = Table::new(&["ID", "nodes", "taken by", "ends in", "by", "what"]);
-    for change in &changes {
-        table.row(vec![
-            change.id.to_string(),
-            change.nodes.clone(),
-            taken_by(change),
-            show::seconds((change.until - health.now).max(0.0)),
-            change.created_by.clone(),
-            change.settings.join("; "),
-        ]);
-    }
-    table.write(out)?;
-    for change in &changes {
-        for rejected in &change.rejected {
-            writeln!(
-                out,
-                "{}: {} rejects: {}",
-                change.id,
-                rejected.device,
-                in_flags(&rejected.setting, &rejected.reason)
-            )?;
-        }
-        for shorter in &change.shortened {
-            writeln!(out, "{}: {}", change.id, shortened(shorter, &times))?;
-        }
-    }
-    Ok(())
-}
-
-fn shortened(shorter: &SetShortened, times: &Times) -> String {
-    let SetShortened { device, until, reason } = shorter;
-    format!("{device} shortens it: --for ends at {}, because its {reason}", times.show(*until))
-}
-
-/// Number of nodes that accepted a change, and number of nodes that rejected or shortened a part of it.
-fn taken_by(change: &SetChange) -> String {
-    let rejected: BTreeSet<&str> = change.rejected.iter().map(|one| &*one.device).collect();
-    let shortened: BTreeSet<&str> = change.shortened.iter().map(|one| &*one.device).collect();
-    let mut taken = format!("{} of {}", change.nodes_applied, change.nodes_known);
-    for (what, nodes) in [("rejected", rejected.len()), ("shortened", shortened.len())] {
-        if nodes > 0 {
-            taken += &format!(", {what} by {nodes}");
-        }
-    }
-    taken
-}
-
-/// Describes why a setting is rejected, with the option of `jobmeter set` for the setting.
-pub(crate) fn in_flags(setting: &str, what: &str) -> String {
-    let parts: Vec<&str> = setting.split('.').collect();
-    match &*parts {
-        ["burst", _, "until"] => format!("--for: {what}"),
-        ["sources", source, "period"] => format!("--period of {source}: {what}"),
-        ["sources", source, "enabled"] => format!("--enabled of {source}: {what}"),
-        ["sources", _, "events"] => format!("--perf: {what}"),
-        ["burst", source, "keep"] => format!("--keep of {source}: {what}"),
-        ["burst", source, "flush_on"] => format!("--flush-on of {source}: {what}"),
-        ["burst", source, ..] => format!("--burst of {source}: {what}"),
-        [""] => what.to_owned(),
-        _ => format!("{setting}: {what}"),
-    }
-}
-
 /// `jobmeter flush`.
 pub(crate) fn flush(client: &Client, args: &FlushArgs) -> anyhow::Result<ExitCode> {
     let (nodes, source) = (&args.nodes, &args.source);
@@ -215,14 +142,22 @@ pub(crate) fn flush(client: &Client, args: &FlushArgs) -> anyhow::Result<ExitCod
     let now = api::FlushNow { nodes: nodes.clone(), source: source.clone() };
     let made: ChangeReceipt = client.post("/api/v1/flushes", &now)?;
     let mut out = io::stdout().lock();
-    let code = receipt(args.format.json, &mut out, &made, ("flush", "is requested"))?;
+    let mut code = receipt(args.format.json, &mut out, &made, ("flush", "is requested"))?;
     let rejected = nothing_matches::rejected_bursts(client, nodes, source);
     if !rejected.is_empty() {
         note(&format!("none of these nodes has a burst of {source} to send"))?;
         rejected.iter().try_for_each(|line| note(line))?;
         return Ok(ExitCode::from(NOTHING));
     }
-    if made.nodes_known > 0 && !has_burst(client, nodes, source) {
+    if made.nodes_known > 0 {
+        let made = format!("flush {} is requested", made.id);
+        let unknown = nothing_matches::unknown_nodes(client, nodes, &made);
+        unknown.iter().try_for_each(|line| note(line))?;
+        if !unknown.is_empty() {
+            code = ExitCode::from(NOTHING);
+        }
+    }
+    if made.nodes_known > 0 && !nothing_matches::has_burst(client, nodes, source) {
         note(&format!(
             "no active change sets a burst of {source} on these nodes: only nodes with a burst in \
              their own file send samples (to set one: `jobmeter set --source {source} --burst \
@@ -230,20 +165,6 @@ pub(crate) fn flush(client: &Client, args: &FlushArgs) -> anyhow::Result<ExitCod
         ))?;
     }
     Ok(code)
-}
-
-/// Whether an active change enables bursts of a source on some of these nodes.
-fn has_burst(client: &Client, nodes: &str, source: &str) -> bool {
-    let Ok(changes) = client.get::<Vec<SetChange>>("/api/v1/settings") else { return true };
-    let Ok(all) = client.get::<Vec<api::Node>>("/api/v1/nodes") else { return true };
-    let list = |nodes: &str| model::NodeList::new(nodes).ok();
-    let Some(node_list) = list(nodes) else { return true };
-    let key = format!("burst.{source}.");
-    let bursts =
-        changes.iter().filter(|change| change.settings.iter().any(|one| one.starts_with(&key)));
-    bursts.filter_map(|change| list(&change.nodes)).any(|of_change| {
-        all.iter().any(|node| node_list.has(&node.device) && of_change.has(&node.device))
-    })
 }
 
 /// `jobmeter promote`.
@@ -313,6 +234,12 @@ fn write_promoted(promoted: &[Promoted], times: &Times, out: &mut impl Write) ->
         if let Some(error) = &one.error {
             writeln!(out, "{}: promotes nothing: {error}", one.id)?;
         }
+        for rejected in &one.rejected {
+            writeln!(out, "{}: {} rejects: {}", one.id, rejected.device, rejected.reason)?;
+        }
+        for shorter in &one.shortened {
+            writeln!(out, "{}: {}", one.id, change_list::shortened(shorter, times))?;
+        }
     }
     Ok(())
 }
@@ -352,6 +279,7 @@ fn receipt(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::options::ListFormat;
     use clap::{Args as _, FromArgMatches as _};
 
     fn parse(words: &str) -> anyhow::Result<Set> {
@@ -413,33 +341,6 @@ mod tests {
     }
 
     #[test]
-    fn a_shortened_change_names_its_end_and_is_not_rejected() {
-        let change = serde_json::json!({"id": 7, "nodes": "n1", "settings": [], "created": 1.0,
-            "created_by": "root", "until": 9000.0, "nodes_known": 2, "nodes_applied": 2, "rejected": [],
-            "shortened": [{"device": "n1", "until": 3600.0, "reason": "`remote.time_max` is 1h"}]});
-        let change: SetChange = serde_json::from_value(change).unwrap();
-        assert_eq!(taken_by(&change), "2 of 2, shortened by 1");
-        let times = Times::at(model::Timestamp(0), jiff::tz::TimeZone::UTC);
-        assert_eq!(
-            shortened(&change.shortened[0], &times),
-            "n1 shortens it: --for ends at 01:00:00, because its `remote.time_max` is 1h"
-        );
-    }
-
-    #[test]
-    fn rejections_name_options() {
-        for (setting, shown) in [
-            ("sources.load.period", "--period of load: no"),
-            ("burst.cpu.until", "--for: no"),
-            ("burst.exec", "--burst of exec: no"),
-            ("sources.load", "sources.load: no"),
-            ("", "no"),
-        ] {
-            assert_eq!(in_flags(setting, "no"), shown);
-        }
-    }
-
-    #[test]
     fn a_period_alone_is_for_what_is_read_at_each_tick() {
         let set = parse("--nodes * --for 1m --period 1s").unwrap();
         assert!(set.sources.contains_key("load") && !set.sources.contains_key("exec"), "{set:?}");
@@ -459,6 +360,8 @@ mod tests {
             "--undo 3 --nodes n1 --for 1m --period 1s",
             "--nodes n1 --for 1m --burst 1s --source cpu",
             "--nodes n1 --for 1m --burst 1s --keep 5s --source cpu --flush-on never",
+            "--nodes n1 --for 1m --burst 1h --keep 5s --source cpu",
+            "--nodes n1 --for 1m --period 2d",
         ] {
             assert!(parse(words).is_err(), "{words}");
         }

@@ -1,6 +1,6 @@
 //! The options of `set`, `flush` and `promote`.
 
-use crate::output::options::{JsonOption, ListFormat};
+use crate::output::options::{JsonOption, ListFormat, listed_id};
 use crate::output::times::duration;
 use anyhow::bail;
 use clap::Args;
@@ -50,7 +50,7 @@ pub(crate) struct SetArgs {
     pub(super) list: bool,
     /// End the change of this ID
     #[arg(
-        long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..),
+        long, value_name = "N", value_parser = listed_id, allow_negative_numbers = true,
         conflicts_with_all = CHANGED, conflicts_with = "list"
     )]
     pub(super) undo: Option<u64>,
@@ -93,7 +93,7 @@ pub(crate) struct PromoteArgs {
     pub(super) list: bool,
     /// End the promotion of this ID
     #[arg(
-        long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..),
+        long, value_name = "N", value_parser = listed_id, allow_negative_numbers = true,
         conflicts_with_all = PROMOTED, conflicts_with = "list"
     )]
     pub(super) undo: Option<u64>,

@@ -1,8 +1,8 @@
-//! Explains promotions and flushes without an effect: no known metric, no node, no optional metric, no burst.
+//! Explains changes, promotions and flushes without an effect: no known metric, no node, no optional metric, no burst.
 
-use crate::change::demand::in_flags;
+use crate::change::change_list::in_flags;
 use crate::server::client::Client;
-use api::{Promoted, SetChange};
+use api::{Promoted, SetChange, SetRejection};
 use config::MetricPattern;
 use model::NodeList;
 
@@ -34,18 +34,20 @@ pub(super) fn of_promotions(client: &Client, promoted: &[Promoted]) -> anyhow::R
     let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
     for one in promoted {
         let Ok(list) = NodeList::new(&one.nodes) else { continue };
+        let made = made(std::slice::from_ref(one));
         let named: Vec<&api::Node> = nodes.iter().filter(|node| list.has(&node.device)).collect();
         if named.is_empty() {
-            let made = made(std::slice::from_ref(one));
             lines.push(format!(
                 "{made}, and promotes nothing yet: no node `{}` has reported",
                 one.nodes
             ));
-        } else if !names.is_empty() && !named.iter().any(|node| may_wait(node, &names)) {
+            continue;
+        }
+        lines.extend(unknown_among(&nodes, &one.nodes, &made));
+        if !names.is_empty() && !named.iter().any(|node| may_wait(node, &names)) {
             lines.push(format!(
-                "{}, and promotes nothing yet: no metric that `{}` matches is optional on `{}`: the nodes read it \
+                "{made}, and promotes nothing yet: no metric that `{}` matches is optional on `{}`: the nodes read it \
                  already, or their settings switch it off; `jobmeter explain {} --device {}` shows why",
-                made(std::slice::from_ref(one)),
                 one.metric,
                 one.nodes,
                 names.first().copied().unwrap_or_default(),
@@ -56,13 +58,20 @@ pub(super) fn of_promotions(client: &Client, promoted: &[Promoted]) -> anyhow::R
     Ok(lines)
 }
 
-/// Messages for the names of a list that are no known node; ranges and stars are not checked.
-pub(super) fn unknown_nodes(client: &Client, list: &str) -> anyhow::Result<Vec<String>> {
-    let Ok(list) = NodeList::new(list) else { return Ok(Vec::new()) };
-    let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
-    let is_known = |name: &str| nodes.iter().any(|node| node.device == name);
+/// Messages for the names of a list that are no known node, if others are; ranges and stars are not checked. `made`
+/// names what holds for the others.
+pub(super) fn unknown_nodes(client: &Client, list: &str, made: &str) -> Vec<String> {
+    let nodes = client.get::<Vec<api::Node>>("/api/v1/nodes");
+    nodes.map_or_else(|_| Vec::new(), |nodes| unknown_among(&nodes, list, made))
+}
+
+fn unknown_among(nodes: &[api::Node], list: &str, made: &str) -> Vec<String> {
+    let Ok(list) = NodeList::new(list) else { return Vec::new() };
+    let is_known =
+        |name: &str| nodes.iter().any(|node| node.device == name && node.last_seen.is_some());
     let unknown = list.names().filter(|name| !is_known(name)).take(NAMED_MAX);
-    Ok(unknown.map(|name| format!("no node `{name}` has reported")).collect())
+    let line = |name| format!("no node `{name}` has ever reported; {made} for the others");
+    unknown.map(line).collect()
 }
 
 /// The promotions that were made, by their IDs.
@@ -93,25 +102,22 @@ pub(super) fn rejected_bursts(client: &Client, nodes: &str, source: &str) -> Vec
 
 fn rejections(changes: &[SetChange], devices: &[&str], nodes: &str, source: &str) -> Vec<String> {
     let Ok(node_list) = NodeList::new(nodes) else { return Vec::new() };
-    let key = format!("burst.{source}");
     let mut lines = Vec::new();
-    for change in changes {
-        let is_of = |text: &str| {
-            text.strip_prefix(&*key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        };
+    for change in changes.iter().filter(|change| sets_burst(change, source)) {
         let Ok(list) = NodeList::new(&change.nodes) else { continue };
-        if !change.settings.iter().any(|setting| is_of(setting)) {
-            continue;
-        }
         for device in devices.iter().filter(|device| node_list.has(device) && list.has(device)) {
-            let rejected = change.rejected.iter();
-            let mut rejected = rejected.filter(|one| one.device == **device && is_of(&one.setting));
-            match rejected.next() {
+            let is_burst = |one: &&SetRejection| {
+                let setting = one.setting.as_deref().unwrap_or_default();
+                one.device == **device
+                    && one.source.as_deref() == Some(source)
+                    && setting.starts_with("burst")
+            };
+            match change.rejected.iter().find(is_burst) {
                 Some(one) => {
                     lines.push(format!(
                         "{device} rejected change {}: {}",
                         change.id,
-                        in_flags(&one.setting, &one.reason)
+                        in_flags(one)
                     ));
                 }
                 None => return Vec::new(),
@@ -119,6 +125,21 @@ fn rejections(changes: &[SetChange], devices: &[&str], nodes: &str, source: &str
         }
     }
     lines
+}
+
+/// Whether an active change enables bursts of a source on some of these nodes.
+pub(super) fn has_burst(client: &Client, nodes: &str, source: &str) -> bool {
+    let Ok(changes) = client.get::<Vec<SetChange>>("/api/v1/settings") else { return true };
+    let Ok(all) = client.get::<Vec<api::Node>>("/api/v1/nodes") else { return true };
+    let Ok(node_list) = NodeList::new(nodes) else { return true };
+    let bursts = changes.iter().filter(|change| sets_burst(change, source));
+    bursts.filter_map(|change| NodeList::new(&change.nodes).ok()).any(|of_change| {
+        all.iter().any(|node| node_list.has(&node.device) && of_change.has(&node.device))
+    })
+}
+
+fn sets_burst(change: &SetChange, source: &str) -> bool {
+    change.settings.iter().any(|one| one.source == source && one.burst.is_some())
 }
 
 #[cfg(test)]
@@ -129,11 +150,11 @@ mod tests {
         let rejected: Vec<_> = rejected
             .iter()
             .map(|(device, reason)| {
-                let setting = "burst.cpu";
-                serde_json::json!({"device": device, "setting": setting, "code": "not_allowed", "reason": reason})
+                serde_json::json!({"device": device, "source": "cpu", "setting": "burst", "code": "not_allowed",
+                    "reason": reason})
             })
             .collect();
-        let change = serde_json::json!({"id": 7, "nodes": nodes, "settings": ["burst.cpu.period = 100ms"],
+        let change = serde_json::json!({"id": 7, "nodes": nodes, "settings": [{"source": "cpu", "burst": {"period_seconds": 0.1}}],
             "created": 1.0, "created_by": "root", "until": 2.0, "nodes_known": 1, "nodes_applied": 0,
             "rejected": rejected});
         serde_json::from_value(change).unwrap()

@@ -115,19 +115,15 @@ pub(crate) fn not_done(client: &Client, explained: &[api::Explanation]) -> Vec<V
 fn not_done_of(one: &api::Explanation, changes: &[api::SetChange]) -> Vec<String> {
     let declared = || source_of(&one.series.metric).map(|spec| spec.name);
     let Some(source) = one.source.as_deref().or_else(declared) else { return Vec::new() };
-    let is_of = |text: &str| {
-        [format!("sources.{source}."), format!("burst.{source}.")]
-            .iter()
-            .any(|key| text.starts_with(key))
-    };
-    let of_it =
-        changes.iter().filter(|change| change.settings.iter().any(|setting| is_of(setting)));
+    let of_it = changes.iter().filter(|change| of_source(change, source).is_some());
     let mut lines = Vec::new();
     for change in of_it {
-        for rejected in
-            change.rejected.iter().filter(|rejected| *rejected.device == *one.series.device)
-        {
-            let why = crate::change::demand::in_flags(&rejected.setting, &rejected.reason);
+        let is_of = |rejected: &&api::SetRejection| {
+            *rejected.device == *one.series.device
+                && rejected.source.as_deref().is_none_or(|of| of == source)
+        };
+        for rejected in change.rejected.iter().filter(is_of) {
+            let why = crate::change::change_list::in_flags(rejected);
             lines.push(format!(
                 "{} of {} is only partly applied: {why}",
                 change.id, change.created_by
@@ -135,6 +131,11 @@ fn not_done_of(one: &api::Explanation, changes: &[api::SetChange]) -> Vec<String
         }
     }
     lines
+}
+
+/// The settings of a source in a change.
+fn of_source<'a>(change: &'a api::SetChange, source: &str) -> Option<&'a api::ChangedSource> {
+    change.settings.iter().find(|one| one.source == source)
 }
 
 /// Whether samples still arrive: the newest is at most three periods older than the node's last report.
@@ -171,12 +172,11 @@ impl Overrides {
 
     /// The change that disables a source on a node.
     fn change(&self, device: &str, source: &str) -> Option<&api::SetChange> {
-        let key = format!("sources.{source}.enabled = ");
-        let of_it = |change: &&api::SetChange| {
-            means(&change.nodes, device) && change.settings.iter().any(|it| it.starts_with(&key))
-        };
+        let enabled = |change: &api::SetChange| of_source(change, source)?.enabled;
+        let of_it =
+            |change: &&api::SetChange| means(&change.nodes, device) && enabled(change).is_some();
         let last = self.changes.as_ref()?.iter().rfind(of_it)?;
-        last.settings.iter().any(|it| *it == format!("{key}false")).then_some(last)
+        (enabled(last) == Some(false)).then_some(last)
     }
 
     /// The promotion of a metric on a node.
@@ -208,6 +208,7 @@ fn of_node(
     if let Some(error) = node.source_errors.iter().find(|error| error.source == source) {
         return format!("{device}: source {source} is {}: {}", error.state, error.reason);
     }
+    let not_all = parts_without_samples(node, source);
     let mut last_values =
         last_values.iter().filter(|last| last.series.device == *device).peekable();
     if last_values.peek().is_none() {
@@ -218,6 +219,9 @@ fn of_node(
         None => format!(
             "{device}: source {source} is not read: the agent's settings disable it, or it is \
              optional and not promoted (`jobmeter promote {metric} --nodes {device}`)"
+        ),
+        Some(working) if working > 0.0 && !not_all.is_empty() => format!(
+            "{device}: source {source} works, but has no {metric} {during}, and not all of it is read: {not_all}"
         ),
         Some(working) if working > 0.0 && job.is_some() => format!(
             "{device}: source {source} works, but has no {metric} of job {} {during}: the job has no \
@@ -237,6 +241,17 @@ fn of_node(
             spec.reads.join(", ")
         ),
     }
+}
+
+/// The parts of a source that a node does not read, with the reasons; empty if it reads all.
+fn parts_without_samples(node: &api::Node, source: &str) -> String {
+    let is_part = |error: &&api::SourceError| {
+        error.source.strip_prefix(source).is_some_and(|rest| rest.starts_with('/'))
+    };
+    let parts = node.source_errors.iter().filter(is_part);
+    let parts: Vec<String> =
+        parts.map(|part| format!("{} is {}: {}", part.source, part.state, part.reason)).collect();
+    parts.join("; ")
 }
 
 /// Why a node does not read a metric, and how to enable it. `None`: the node reports no such reason.
@@ -317,11 +332,16 @@ mod tests {
         serde_json::from_value(node).unwrap()
     }
 
-    fn change(number: i64, nodes: &str, setting: &str) -> api::SetChange {
+    fn change(number: i64, nodes: &str, enabled: bool) -> api::SetChange {
+        let load = api::ChangedSource {
+            source: "load".to_owned(),
+            enabled: Some(enabled),
+            ..api::ChangedSource::default()
+        };
         api::SetChange {
             id: number,
             nodes: nodes.to_owned(),
-            settings: vec![setting.to_owned()],
+            settings: vec![load],
             created: 0.0,
             created_by: "root".to_owned(),
             until: 1.0,
@@ -355,18 +375,16 @@ mod tests {
 
         let server = node("server", &[], None);
         assert!(reason_for(&server, &nothing).contains("an administrator finds the change"));
-        let off = "sources.load.enabled = false";
         let with = |changes| {
             reason_for(&server, &Overrides { changes: Some(changes), ..Overrides::default() })
         };
         let undone =
-            with(vec![change(6, "n1", off), change(7, "n[1-3]", off), change(8, "n2", off)]);
+            with(vec![change(6, "n1", false), change(7, "n[1-3]", false), change(8, "n2", false)]);
         assert!(
             undone.contains("root disabled") && undone.contains("`jobmeter set --undo 7`"),
             "{undone}"
         );
-        let later = "sources.load.enabled = true";
-        let base = with(vec![change(6, "n1", off), change(7, "n1", later)]);
+        let base = with(vec![change(6, "n1", false), change(7, "n1", true)]);
         assert!(base.contains("agent_config"), "the later one counts: {base}");
         assert!(with(Vec::new()).contains("agent_config"));
     }
@@ -383,6 +401,8 @@ mod tests {
             origin: "api".to_owned(),
             job: None,
             error: None,
+            rejected: Vec::new(),
+            shortened: Vec::new(),
         };
         let (nothing, parameters) = (
             Overrides::default(),

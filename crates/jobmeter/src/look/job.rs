@@ -1,6 +1,6 @@
 //! `jobmeter job`: the report of one job, and the registration of jobs in place of a scheduler.
 
-use crate::output::options::JsonOption;
+use crate::output::options::{JsonOption, exit_code};
 use crate::output::times::{Times, machine, machine_value};
 use crate::server::client::{Client, escape};
 use crate::server::plain::{self, note};
@@ -87,7 +87,7 @@ struct EndArgs {
     #[arg(value_name = "[CLUSTER:]ID")]
     id: String,
     /// Its exit code
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = exit_code, allow_negative_numbers = true)]
     exit_code: Option<i32>,
     #[command(flatten)]
     format: JsonOption,

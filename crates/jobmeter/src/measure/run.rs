@@ -166,7 +166,11 @@ fn register(
         start: Some(start.seconds()),
     };
     match client.post::<api::Registered>("/api/v1/jobs", &register) {
-        Ok(registered) => Ok((JobId::new(registered.id), registered.server)),
+        Ok(api::Registered { id, server, .. }) => {
+            // It becomes a part of the names of folders.
+            let is_name = server.bytes().all(|byte| byte.is_ascii_alphanumeric());
+            Ok((JobId::new(id), if is_name { server } else { String::new() }))
+        }
         Err(error) => Err(format!("a job ID from the server: {error:#}")),
     }
 }

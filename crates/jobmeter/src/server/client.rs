@@ -6,7 +6,7 @@ use crate::server::unreachable::unreachable;
 use anyhow::{Context, bail};
 use api::Problem;
 use config::{ClientSettings, Token};
-use delivery::Http;
+use delivery::{Failure, Http};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::Read;
@@ -56,6 +56,18 @@ impl std::fmt::Display for Rejected {
         f.write_str(&shown(&self.problem.message))?;
         let more = [&self.problem.details, &self.problem.hint];
         more.into_iter().flatten().try_for_each(|text| write!(f, "; {}", shown(text)))
+    }
+}
+
+/// The reason of a server that rejects batches, without the JSON around its message.
+pub(crate) fn reason(failure: &Failure) -> String {
+    match failure {
+        Failure::Later { status, reason, .. } | Failure::Never { status, reason } => {
+            let problem = serde_json::from_str::<Problem>(reason);
+            let reason = problem.map_or_else(|_| reason.trim().to_owned(), |one| one.message);
+            format!("responds {status}: {reason}")
+        }
+        Failure::Unreached(why) => why.clone(),
     }
 }
 
@@ -267,7 +279,11 @@ impl Client {
                 ureq::Error::Timeout(ureq::Timeout::Global) => self.late(),
                 _ => unreachable(&self.url, &error),
             };
-            anyhow::Error::from(error).context(what)
+            match error {
+                // Without the name of its kind in the HTTP library.
+                ureq::Error::Io(error) => anyhow::Error::from(error).context(what),
+                error => anyhow::Error::from(error).context(what),
+            }
         })?;
         let status = answer.status().as_u16();
         if (200..300).contains(&status) {

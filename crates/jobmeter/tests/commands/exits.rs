@@ -220,7 +220,8 @@ fn lacking() -> String {
             "/api/v1/nodes",
             r#"[{"device":"n1","alive":true,"stopped":false,"last_seen":1,"period_seconds":5,
                 "clock_offset_seconds":0,"agent_version":"","config_generation":"0","config_rejected":[],
-                "source_errors":[{"source":"perf","state":"denied","reason":"events; grant CAP_PERFMON"}],
+                "source_errors":[{"source":"perf","state":"denied","reason":"events; grant CAP_PERFMON"},
+                          {"source":"mounts/include","state":"absent","reason":"nothing has a name that"}],
                 "sources_restricted":[{"source":"load","reason":"file","optional":[]},
                           {"source":"memory","reason":"server","optional":[]},
                           {"source":"vmstat","reason":"optional","optional":["vmstat_page_.*"]}],"series":1,
@@ -232,14 +233,16 @@ fn lacking() -> String {
         ),
         (
             "/api/v1/last?metric=agent_source_working&device=n1",
-            r#"[{"device":"n1","metric":"agent_source_working","cluster":null,"job":null,"labels":{"source":"nvidia"},
+            r#"[{"device":"n1","metric":"agent_source_working","cluster":null,"job":null,"labels":{"source":"mounts"},
+                "unit":"","kind":"gauge","time":1,"value":1},
+               {"device":"n1","metric":"agent_source_working","cluster":null,"job":null,"labels":{"source":"nvidia"},
                 "unit":"","kind":"gauge","time":1,"value":0},
                {"device":"n1","metric":"agent_source_working","cluster":null,"job":null,"labels":{"source":"cpu"},
                 "unit":"","kind":"gauge","time":1,"value":1}]"#,
         ),
         (
             "/api/v1/settings",
-            r#"[{"id":7,"nodes":"n[1-9]","settings":["sources.memory.enabled = false"],"created":1,"created_by":"root",
+            r#"[{"id":7,"nodes":"n[1-9]","settings":[{"source":"memory","enabled":false}],"created":1,"created_by":"root",
                 "until":2,"nodes_known":1,"nodes_applied":1,"rejected":[]}]"#,
         ),
         ("/api/v1/promotions", "[]"),
@@ -283,6 +286,7 @@ fn a_metric_that_a_node_lacks_is_explained_by_its_source() {
         absent.starts_with("jobmeter: n1: source nvidia is absent: the node lacks its files ("),
         "{absent}"
     );
+    assert!(explain("mounts_on_disk", &n1).contains("mounts/include is absent: nothing has a"));
     let works = explain("cpu_core_user_seconds_total", &n1);
     assert!(
         works.contains("source cpu works, but has no") && works.contains("[sources.cpu]"),

@@ -82,8 +82,9 @@ fn answer(path: &str) -> Value {
         ("/api/v1/explain", json!([with(series(), explanation)])),
         (
             "/api/v1/settings",
-            json!([{"id": 1, "nodes": "H", "settings": ["H"], "created": 1.0, "created_by": "H",
-            "until": 2.0, "nodes_known": 1, "nodes_applied": 0, "rejected": [{"device": "H", "setting": "H", "code": "H", "reason": "H"}]}]),
+            json!([{"id": 1, "nodes": "H", "settings": [{"source": "H", "events": ["H"], "burst": {"flush_on": ["H"]}}],
+            "created": 1.0, "created_by": "H", "until": 2.0, "nodes_known": 1, "nodes_applied": 0,
+            "rejected": [{"device": "H", "source": "H", "setting": "H", "code": "H", "reason": "H"}]}]),
         ),
         (
             "/api/v1/promotions",

@@ -126,7 +126,10 @@ fn an_unknown_node_of_a_change_is_named() {
     };
     let (code, out, error) = set("n1,nosuch,x[1-3]");
     assert_eq!((code, &*out), (1, "change 3 is active, for 1 reporting node\n"));
-    assert_eq!(error, "jobmeter: no node `nosuch` has reported\n");
+    assert_eq!(
+        error,
+        "jobmeter: no node `nosuch` has ever reported; change 3 is active for the others\n"
+    );
     assert_eq!(set("n1").0, 0);
 }
 

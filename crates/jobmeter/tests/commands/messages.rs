@@ -179,9 +179,9 @@ fn a_promotion_that_changes_nothing_yet_is_reported_and_such_a_flush_ends_with_1
                 r#"{"id":3,"nodes_known":1,"nodes_reporting":1,"nodes_full":0}"#.to_owned()
             }
             line if line.contains("/settings") => {
-                r#"[{"id":7,"nodes":"n1","settings":["burst.cpu.period = 100ms"],"created":1.0,"created_by":"root",
+                r#"[{"id":7,"nodes":"n1","settings":[{"source":"cpu","burst":{"period_seconds":0.1}}],"created":1.0,"created_by":"root",
                     "until":2.0,"nodes_known":1,"nodes_applied":0,
-                    "rejected":[{"device":"n1","setting":"burst.cpu","code":"not_allowed","reason":"no bursts"}]}]"#
+                    "rejected":[{"device":"n1","source":"cpu","setting":"burst","code":"not_allowed","reason":"no bursts"}]}]"#
                     .to_owned()
             }
             _ => HEALTH.to_owned(),

@@ -400,7 +400,7 @@ fn at_times(registry: &Registry, keys: &[JobKey], now: Timestamp, out: &mut impl
         assert!(count_allocations(Window { from, to, ..Window::default() }) > 0);
     });
     ingest_all(out, "where scheduler and nodes disagree", |_| {
-        drop(registry.disagreements(now, |_| true).unwrap());
+        drop(registry.disagreements(now, |_| jobs::AgentPresence::Reporting).unwrap());
     });
 }
 

@@ -15,6 +15,8 @@ pub const PATIENCE: i64 = 60 * Timestamp::SECOND;
 pub enum Difference {
     /// The scheduler reports the job as running there. The node reports, but has no cgroup of the job.
     NotSeen,
+    /// The scheduler reports the job as running there. No agent of the node is known.
+    NoAgent,
     /// The node has a cgroup of the job. The scheduler reports other jobs, but does not know this one.
     NotKnown,
     /// The node has a cgroup of the job. The scheduler reports that the job is over or has not started.
@@ -30,12 +32,24 @@ impl Difference {
     pub const fn word(self) -> &'static str {
         match self {
             Self::NotSeen => "not_seen",
+            Self::NoAgent => "no_agent",
             Self::NotKnown => "not_known",
             Self::NotRunning => "not_running",
             Self::OtherNode => "other_node",
             Self::OtherUser => "other_user",
         }
     }
+}
+
+/// Whether an agent on a device reports cgroups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AgentPresence {
+    /// It reports now.
+    Reporting,
+    /// Nothing of the device has been received.
+    Never,
+    /// It is silent, or other agents read the device: a missing cgroup proves nothing.
+    Unknown,
 }
 
 /// A job about which a scheduler and a node disagree.
@@ -78,16 +92,15 @@ struct RecordedState {
 
 impl Registry {
     /// Returns disagreements between schedulers and nodes about current jobs that last longer than
-    /// [`PATIENCE`]. They are sorted by job and device, and limited to the registry's row limit. `reports`
-    /// tells whether an agent on a device reports cgroups. Without such an agent, a missing cgroup proves
-    /// nothing.
+    /// [`PATIENCE`]. They are sorted by job and device, and limited to the registry's row limit. `presence`
+    /// returns whether an agent on a device reports cgroups.
     ///
     /// # Errors
     /// SQLite fails.
     pub fn disagreements(
         &self,
         now: Timestamp,
-        reports: impl Fn(&DeviceId) -> bool,
+        presence: impl Fn(&DeviceId) -> AgentPresence,
     ) -> Result<Vec<Disagreement>, RegistryError> {
         let reader = self.reader.lock();
         let before = now.plus(-PATIENCE).0;
@@ -102,7 +115,7 @@ impl Registry {
                 judge(&reader, &seen, before, &mut found)?;
             }
         }
-        not_seen(&reader, before, reports, &mut found)?;
+        not_seen(&reader, before, presence, &mut found)?;
         found.sort_by(|a, b| {
             (&a.key, &a.device, a.difference).cmp(&(&b.key, &b.device, b.difference))
         });
@@ -220,11 +233,11 @@ fn judge(
     Ok(())
 }
 
-/// Finds reporting nodes of running jobs that have no cgroup of the job.
+/// Finds nodes of running jobs that report no cgroup of the job, or have never reported.
 fn not_seen(
     db: &Connection,
     before: i64,
-    reports: impl Fn(&DeviceId) -> bool,
+    presence: impl Fn(&DeviceId) -> AgentPresence,
     found: &mut Vec<Disagreement>,
 ) -> Result<(), RegistryError> {
     // The end of the latest visit of the device is when the cgroup disappeared.
@@ -243,18 +256,20 @@ fn not_seen(
         let device = device(row.get(2)?)?;
         let (start, gone): (i64, Option<i64>) = (row.get(3)?, row.get(5)?);
         let since = gone.unwrap_or(start).max(start);
-        if since > before || !reports(&device) {
+        if since > before {
             continue;
         }
         let word: String = row.get(4)?;
-        let node = match gone {
-            Some(_) => "its cgroup has disappeared",
-            None => "sends reports, but never had its cgroup",
+        let (difference, node) = match (presence(&device), gone) {
+            (AgentPresence::Unknown, _) => continue,
+            (AgentPresence::Never, _) => (Difference::NoAgent, "no agent of this node is known"),
+            (_, Some(_)) => (Difference::NotSeen, "its cgroup has disappeared"),
+            (_, None) => (Difference::NotSeen, "sends reports, but never had its cgroup"),
         };
         found.push(Disagreement {
             key: key(row.get(0)?, row.get(1)?)?,
             device,
-            difference: Difference::NotSeen,
+            difference,
             since: Timestamp(since),
             scheduler: disagreement("running", &word),
             node: node.to_owned(),

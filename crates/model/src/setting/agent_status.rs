@@ -54,6 +54,8 @@ words! {
         Off "off",
         /// It exceeds its budget of processor time, so the agent reads it less often.
         Throttled "throttled",
+        /// The machine has nothing that the source's options choose.
+        Absent "absent",
     }
 }
 

@@ -1,12 +1,13 @@
 //! Disagreements between schedulers and nodes.
 
 use crate::{QueryContext, QueryEngine, QueryError};
-use jobs::Disagreement;
-use std::collections::HashSet;
+use jobs::{AgentPresence, Disagreement};
+use std::collections::{HashMap, HashSet};
 
 impl QueryEngine {
     /// Disagreements between schedulers and nodes about the current jobs. A missing cgroup counts only on a node
-    /// with a live agent of its own: a power meter, which other agents read, never has cgroups.
+    /// with a live agent of its own, or of which nothing was ever received: a power meter, which other agents read,
+    /// never has cgroups.
     ///
     /// # Errors
     /// A block cannot be read; the registry fails; the query was cancelled.
@@ -16,11 +17,14 @@ impl QueryEngine {
     ) -> Result<Vec<api::Disagreement>, QueryError> {
         let origins = self.store.origins();
         let agents: HashSet<&str> = origins.iter().map(|origin| origin.origin.as_str()).collect();
-        let nodes = self.nodes(context)?.into_iter();
-        let alive = nodes.filter(|node| node.alive && agents.contains(node.device.as_str()));
-        let alive: HashSet<String> = alive.map(|node| node.device).collect();
-        let reports = |device: &model::DeviceId| alive.contains(device.as_str());
-        let found = self.registry.disagreements(context.now, reports)?;
+        let nodes = self.nodes(context)?.into_iter().filter(|node| node.last_seen.is_some());
+        let seen: HashMap<String, bool> = nodes.map(|node| (node.device, node.alive)).collect();
+        let presence = |device: &model::DeviceId| match seen.get(device.as_str()) {
+            None => AgentPresence::Never,
+            Some(true) if agents.contains(device.as_str()) => AgentPresence::Reporting,
+            Some(_) => AgentPresence::Unknown,
+        };
+        let found = self.registry.disagreements(context.now, presence)?;
         Ok(found.into_iter().map(shown).collect())
     }
 }

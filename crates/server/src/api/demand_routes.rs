@@ -1,6 +1,9 @@
 //! `/api/v1/settings`, `/api/v1/flushes` and `/api/v1/marks`: administrators' on-demand requests to agents, and their
 //! history.
 
+mod changed_settings;
+mod declared_sources;
+
 use crate::api::job_routes::object;
 use crate::app::App;
 use crate::auth::caller::{Caller, Rights};
@@ -10,30 +13,27 @@ use crate::http::selection::{Span, list as names_in, wrong};
 use crate::ingest::agent_reports::{AgentCounts, AgentReport};
 use crate::queries::answers::{json, reply, wrote};
 use crate::queries::series_routes::known;
-use api::{Operation, Set, SetBurst, SetSource};
+use api::{Operation, Set};
 use axum::Extension;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use changed_settings::{RejectedKey, changed_sources, settings_of};
 use control::{Change, DemandError, NewChange};
+use declared_sources::DeclaredSource;
 use jobs::Reader;
-use model::setting::{
-    NodeSettings, Override, Rejection, RejectionCode, SETTINGS_BYTES_MAX, SettingValue,
-};
+use model::setting::{NodeSettings, Rejection, RejectionCode};
 use model::{DeviceId, NodeList, Timestamp};
 use query::SeenMark;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
 /// Longest duration of a change, in seconds.
 const SECONDS_MAX: f64 = 30.0 * 86_400.0;
-/// Most sources of a change, events of a source, and nodes whose rejections are listed.
-const LISTED_MAX: usize = 100;
-/// Longest name of an event, in bytes.
-const EVENT_BYTES_MAX: usize = 100;
+/// Most nodes whose rejections are listed.
+pub(crate) const LISTED_MAX: usize = 100;
 /// Most marks of a response.
 const MARKS_MAX: usize = 10_000;
 
@@ -58,7 +58,7 @@ fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
     let mut shown = api::SetChange {
         id: change.number,
         nodes: change.nodes.to_string(),
-        settings: change.settings.lines(),
+        settings: changed_sources(&change.settings),
         created: change.made.seconds(),
         created_by: change.by.to_string(),
         until: change.until.seconds(),
@@ -89,9 +89,7 @@ fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
             }
             is_taken = false;
             if shown.rejected.len() < LISTED_MAX {
-                let (device, code) = (agent.device.to_string(), one.code.word().to_owned());
-                let Rejection { setting, reason, .. } = one;
-                shown.rejected.push(api::SetRejection { device, setting, code, reason });
+                shown.rejected.push(shown_rejection(&agent.device, one));
             }
         }
         if let Some((until, reason)) = ends.filter(|_| shown.shortened.len() < LISTED_MAX) {
@@ -103,20 +101,31 @@ fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
     shown
 }
 
+pub(crate) fn shown_rejection(device: &DeviceId, rejection: Rejection) -> api::SetRejection {
+    let Rejection { setting, code, reason, .. } = rejection;
+    let key = RejectedKey::of(&setting);
+    api::SetRejection {
+        device: device.to_string(),
+        source: key.and_then(|key| key.source).map(str::to_owned),
+        setting: key.and_then(RejectedKey::word),
+        code: code.word().to_owned(),
+        reason,
+    }
+}
+
 /// Whether a rejection concerns a change: all settings, a source or burst of the change, or one of its settings.
 fn concerns(change: &Change, rejection: &Rejection) -> bool {
-    let setting = &*rejection.setting;
     let NodeSettings { sources, bursts, .. } = &change.settings;
-    let of_source = |source: &str, changed: &Override| {
-        let rest = setting.strip_prefix("sources.").and_then(|rest| rest.strip_prefix(source));
-        let key = rest.and_then(|rest| rest.strip_prefix('.'));
-        rest == Some("") || key.is_some_and(|key| changed.values.contains_key(key))
+    let Some(RejectedKey { source, is_burst, key }) = RejectedKey::of(&rejection.setting) else {
+        return false;
     };
+    let Some(source) = source else { return true };
     // A burst is rejected as a whole. Its `until` is not a setting of the change.
-    let burst = setting.strip_prefix("burst.").and_then(|rest| rest.split('.').next());
-    setting.is_empty()
-        || sources.iter().any(|(source, changed)| of_source(source, changed))
-        || burst.is_some_and(|source| bursts.contains_key(source))
+    if is_burst {
+        return bursts.contains_key(source);
+    }
+    let changed = sources.get(source);
+    changed.is_some_and(|changed| key.is_none_or(|key| changed.values.contains_key(key)))
 }
 
 /// `POST /api/v1/settings`: changes settings of nodes for a time.
@@ -141,9 +150,9 @@ pub(crate) async fn set(
     let number = app.change_registry(caller.actor.user_key(), move |app| {
         let number = app.on_demand.demand().change(&new, now)?;
         app.on_demand.refresh(now)?;
-        let settings = new.settings.lines();
+        let (lines, settings) = (new.settings.lines(), changed_sources(&new.settings));
         let NewChange { nodes, until, by, .. } = new;
-        log::info!("change {number} of {nodes} by {by} until {until}: {}", settings.join("; "));
+        log::info!("change {number} of {nodes} by {by} until {until}: {}", lines.join("; "));
         Ok((number, settings, full(app, &nodes, number, now)))
     });
     let (number, settings, nodes_full) = number.await?.map_err(http_error)?;
@@ -160,110 +169,6 @@ fn full(app: &App, nodes: &NodeList, number: i64, now: Timestamp) -> u64 {
     };
     let full = app.agents.matching(nodes).iter().filter(|agent| is_full(agent)).count();
     u64::try_from(full).unwrap_or(u64::MAX)
-}
-
-/// Converts a request to settings.
-fn settings_of(set: &Set) -> Result<NodeSettings, HttpError> {
-    if set.sources.len() > LISTED_MAX || set.bursts.len() > LISTED_MAX {
-        return Err(HttpError::malformed(format!("more than {LISTED_MAX} sources")));
-    }
-    let mut settings = NodeSettings::default();
-    for (name, source) in &set.sources {
-        source_word(name)?;
-        let values = source_values(source)?;
-        if !values.is_empty() {
-            settings.sources.insert((&**name).into(), Override { values, until: None });
-        }
-    }
-    for (name, burst) in &set.bursts {
-        source_word(name)?;
-        let values = burst_values(burst)?;
-        settings.bursts.insert((&**name).into(), Override { values, until: None });
-    }
-    if settings.is_empty() {
-        return Err(HttpError::malformed("the change is empty: set `sources` or `bursts`"));
-    }
-    if wire::encode_settings(&settings).len() > SETTINGS_BYTES_MAX {
-        let message = format!("the change has more than {SETTINGS_BYTES_MAX} bytes of settings");
-        return Err(HttpError::malformed(message));
-    }
-    Ok(settings)
-}
-
-/// Values by key.
-type Values = BTreeMap<Box<str>, SettingValue>;
-
-fn source_values(source: &SetSource) -> Result<Values, HttpError> {
-    let SetSource { enabled, period_seconds, events } = source;
-    let mut values = Values::new();
-    if let Some(enabled) = enabled {
-        values.insert("enabled".into(), SettingValue::Switch(*enabled));
-    }
-    if let Some(period) = period_seconds {
-        values.insert("period".into(), span("period_seconds", *period, (0.01, 86_400.0))?);
-    }
-    if let Some(events) = events {
-        let is_word = |event: &String| {
-            (1..=EVENT_BYTES_MAX).contains(&event.len())
-                && event.bytes().all(|byte| byte.is_ascii_graphic())
-        };
-        if events.len() > LISTED_MAX || !events.iter().all(is_word) {
-            return Err(HttpError::malformed(format!(
-                "`events` are {LISTED_MAX} names at most, without blanks, each of \
-                 {EVENT_BYTES_MAX} bytes at most"
-            )));
-        }
-        let events = events.iter().map(|event| (&**event).into()).collect();
-        values.insert("events".into(), SettingValue::List(events));
-    }
-    Ok(values)
-}
-
-fn burst_values(burst: &SetBurst) -> Result<Values, HttpError> {
-    let SetBurst { period_seconds, keep_seconds, flush_on } = burst;
-    if flush_on.len() > 2 {
-        return Err(HttpError::malformed("`flush_on` has at most two entries"));
-    }
-    let word = |on: &api::FlushOn| match on {
-        api::FlushOn::JobStart => "job_start".into(),
-        api::FlushOn::JobEnd => "job_end".into(),
-    };
-    let flush_on = SettingValue::List(flush_on.iter().map(word).collect());
-    let period = span("period_seconds", *period_seconds, (0.01, 86_400.0))?;
-    let keep = span("keep_seconds", *keep_seconds, (0.1, 3600.0))?;
-    Ok([("period", period), ("keep", keep), ("flush_on", flush_on)]
-        .map(|(key, value)| (key.into(), value))
-        .into())
-}
-
-/// Checks that a text may be the name of a source: api::WORD.
-fn source_word(name: &str) -> Result<(), HttpError> {
-    if model::is_word(name) {
-        return Ok(());
-    }
-    let shown: String = name.chars().take(64).collect();
-    let pattern = model::WORD;
-    Err(HttpError::malformed(format!(
-        "`{shown}` is not a source name; source names match {pattern}"
-    )))
-}
-
-/// Converts a duration in seconds, rounded to milliseconds.
-fn span(what: &str, seconds: f64, (least, most): (f64, f64)) -> Result<SettingValue, HttpError> {
-    if !(least..=most).contains(&seconds) {
-        return Err(HttpError::malformed(format!(
-            "`{what}` must be {least} to {most} seconds ({} to {})",
-            shown_seconds(least),
-            shown_seconds(most)
-        )));
-    }
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "bounded by the lines above"
-    )]
-    let ms = (seconds * 1000.0).round() as u64;
-    Ok(SettingValue::Duration(Duration::from_millis(ms)))
 }
 
 fn shown_seconds(seconds: f64) -> String {
@@ -326,7 +231,7 @@ pub(crate) async fn flush(
     administrators_only(&caller)?;
     let api::FlushNow { nodes, source } = object(&app, &head, body).await?;
     let nodes = NodeList::new(&nodes).map_err(wrong)?;
-    source_word(&source)?;
+    DeclaredSource::with_burst(&source)?;
     let (by, now) = (name_of(&app, &caller), app.now());
     let known = app.agents.counted(&nodes, now);
     let more = serde_json::json!({"nodes": nodes.to_string(), "source": source});

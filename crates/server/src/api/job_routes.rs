@@ -191,15 +191,21 @@ pub(crate) async fn register(
 ) -> Result<Response, HttpError> {
     let (head, body) = request.into_parts();
     known(head.uri.query().map(str::to_owned), Operation::Register)?;
-    let sent: serde_json::Value = object(&app, &head, body).await?;
-    if sent.get("cluster").or(sent.get("id")).is_some() {
-        return report_job(&app, &caller, parsed(sent)?).await;
+    must_be_json(&head)?;
+    let sent = app.question_body(&head, body).await?;
+    let keys: serde_json::Value = parsed(&sent.bytes)?;
+    if keys.get("cluster").or(keys.get("id")).is_some() {
+        let update = parsed(&sent.bytes)?;
+        drop(sent);
+        return report_job(&app, &caller, update).await;
     }
-    begin(&app, &caller, parsed(sent)?).await
+    let job = parsed(&sent.bytes)?;
+    drop(sent);
+    begin(&app, &caller, job).await
 }
 
-fn parsed<T: DeserializeOwned>(sent: serde_json::Value) -> Result<T, HttpError> {
-    serde_json::from_value(sent).map_err(|error| HttpError::unreadable(&error))
+fn parsed<T: DeserializeOwned>(text: &[u8]) -> Result<T, HttpError> {
+    serde_json::from_slice(text).map_err(|error| HttpError::unreadable(text, &error))
 }
 
 /// Applies an update of a scheduler's job.
@@ -415,17 +421,21 @@ fn http_error(error: RegistryError) -> HttpError {
     }
 }
 
+fn must_be_json(head: &Parts) -> Result<(), HttpError> {
+    if media_type(&head.headers).as_deref() == Some("application/json") {
+        return Ok(());
+    }
+    Err(unsupported("the content type must be application/json"))
+}
+
 /// Parses a request body as a JSON object.
 pub(crate) async fn object<T: DeserializeOwned>(
     app: &App,
     head: &Parts,
     body: Body,
 ) -> Result<T, HttpError> {
-    if media_type(&head.headers).as_deref() != Some("application/json") {
-        return Err(unsupported("the content type must be application/json"));
-    }
-    let held = app.question_body(head, body).await?;
-    serde_json::from_slice(&held.bytes).map_err(|error| HttpError::unreadable(&error))
+    must_be_json(head)?;
+    parsed(&app.question_body(head, body).await?.bytes)
 }
 
 /// Parses the one device of a local job.

@@ -1,13 +1,15 @@
 //! `/api/v1/promotions`, and Kwollect's `update_promoted_metrics`: optional metrics, collected for a time.
 
 use crate::api::demand_routes::{
-    administrators_only, ends, http_error, name_of, number_of, numbered,
+    LISTED_MAX, administrators_only, ends, http_error, name_of, number_of, numbered,
+    shown_rejection,
 };
 use crate::api::job_routes::object;
 use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::common::http_error::HttpError;
 use crate::http::selection::wrong;
+use crate::ingest::agent_reports::AgentReport;
 use crate::queries::answers::{json, wrote};
 use crate::queries::kwollect_routes;
 use crate::queries::series_routes::known;
@@ -19,6 +21,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use control::{DemandError, NewPromotion, Promotion, PromotionOrigin, Quota};
 use jobs::{Interval, Window};
+use model::setting::Rejection;
 use model::{DeviceId, JobKey, JobState, NodeList, Timestamp};
 use query::{QueryContext, QueryError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +29,8 @@ use std::sync::Arc;
 
 /// Default duration of a promotion, in seconds.
 const SECONDS: f64 = 3600.0;
+/// What the settings of promotions begin with, in the rejections of agents.
+const PROMOTE: &str = "promote.";
 /// Most devices of one promotion: a list of names has at most 16 KiB, and a name at most 253 bytes.
 const DEVICES_MAX: usize = 60;
 
@@ -38,15 +43,49 @@ pub(crate) async fn list(
     known(query, Operation::Promotions)?;
     let (context, now) = (app.context(&caller)?, app.now());
     context.meets_any();
-    let active = app.on_demand.active();
+    let (active, reports) = (app.on_demand.active(), reports(&app, now)?);
     let seen = active.held.promotions.iter().filter(|promotion| {
         promotion.until.is_none_or(|until| until > now) && context.reader.knows_of(promotion.uid)
     });
-    json(&seen.map(shown).collect::<Vec<_>>())
+    json(&seen.map(|promotion| shown(promotion, &reports)).collect::<Vec<_>>())
 }
 
-fn shown(promotion: &Promotion) -> api::Promoted {
+/// The agents that reject or shorten a promotion of their present settings.
+fn reports(app: &App, now: Timestamp) -> Result<Vec<AgentReport>, HttpError> {
+    let base = &app.live().agents;
+    let mut reports = app.agents.matching(&NodeList::new("*").map_err(wrong)?);
+    reports.retain(|agent| {
+        agent.rejected.iter().any(|one| one.setting.starts_with(PROMOTE))
+            && agent.generation
+                == Some(app.on_demand.config_for(&agent.device, base, now).generation)
+    });
+    Ok(reports)
+}
+
+fn shown(promotion: &Promotion, reports: &[AgentReport]) -> api::Promoted {
+    let (mut rejected, mut shortened) = (Vec::new(), Vec::new());
+    for agent in reports.iter().filter(|agent| promotion.nodes.has(agent.device.as_str())) {
+        let is_its = |one: &&Rejection| {
+            one.setting.strip_prefix(PROMOTE).is_some_and(|metric| *metric == *promotion.metric)
+        };
+        for one in agent.rejected.iter().filter(is_its) {
+            let ends_earlier = |until: Timestamp| promotion.until.is_none_or(|end| until < end);
+            match one.until {
+                Some(until) if ends_earlier(until) => shortened.push(api::SetShortened {
+                    device: agent.device.to_string(),
+                    until: until.seconds(),
+                    reason: one.reason.clone(),
+                }),
+                Some(_) => {}
+                None => rejected.push(shown_rejection(&agent.device, one.clone())),
+            }
+        }
+    }
+    rejected.truncate(LISTED_MAX);
+    shortened.truncate(LISTED_MAX);
     api::Promoted {
+        rejected,
+        shortened,
         id: promotion.number,
         nodes: promotion.nodes.to_string(),
         metric: promotion.metric.to_string(),
@@ -93,7 +132,10 @@ pub(crate) async fn promote(
         let active = app.on_demand.active();
         let promotions = active.held.promotions.iter();
         Ok::<Vec<_>, HttpError>(
-            promotions.filter(|one| numbers.contains(&one.number)).map(shown).collect(),
+            promotions
+                .filter(|one| numbers.contains(&one.number))
+                .map(|one| shown(one, &[]))
+                .collect(),
         )
     });
     let made = made.await??;

@@ -8,6 +8,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -68,31 +69,44 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
+/// Errors, each with the setting that names its file.
+pub(crate) type TlsErrors = Vec<(&'static str, TlsError)>;
+
 /// Reads the files.
 ///
 /// # Errors
-/// A file cannot be read or parsed, other users can access the key, or it does not match the certificate.
-pub(crate) fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
-    let chain = certificates(&files.cert)?;
-    let key = PrivateKeyDer::from_pem_slice(read_secret(&files.key)?.as_bytes())
-        .map_err(|error| no_pem(&files.key, "private key", &error))?;
+/// Every file that cannot be read or parsed, or a key that other users can access or that does not match the
+/// certificate.
+pub(crate) fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsErrors> {
+    let chain = certificates(&files.cert);
+    let key = private_key(&files.key);
+    let authorities = files.client_ca.as_deref().map(authorities).transpose();
+    let (chain, key, verifier) = match (chain, key, authorities) {
+        (Ok(chain), Ok(key), Ok(verifier)) => (chain, key, verifier),
+        (chain, key, verifier) => {
+            let errors = [("cert", chain.err()), ("key", key.err()), ("client_ca", verifier.err())];
+            return Err(errors
+                .into_iter()
+                .filter_map(|(key, error)| Some((key, error?)))
+                .collect());
+        }
+    };
+    configured(files, chain, key, verifier).map_err(|error| vec![("cert", error)])
+}
+
+fn configured(
+    files: &TlsFiles,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+) -> Result<Arc<ServerConfig>, TlsError> {
     let wrong = |error| TlsError::Config { files: Box::new(files.clone()), error };
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(wrong)?;
-    let builder = match &files.client_ca {
+    let builder = match verifier {
         None => builder.with_no_client_auth(),
-        Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(path)? {
-                roots.add(certificate).map_err(wrong)?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider())
-                .allow_unauthenticated()
-                .build()
-                .map_err(|error| TlsError::Pem { path: path.clone(), what: error.to_string() })?;
-            builder.with_client_cert_verifier(verifier)
-        }
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
     };
     let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
@@ -102,6 +116,24 @@ pub(crate) fn load(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(read_secret(path)?.as_bytes())
+        .map_err(|error| no_pem(path, "private key", &error))
+}
+
+/// The verifier of client certificates, which remain optional.
+fn authorities(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let wrong = |what: String| TlsError::Pem { path: path.to_owned(), what };
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
+    }
+    WebPkiClientVerifier::builder_with_provider(roots.into(), provider())
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| wrong(error.to_string()))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -136,6 +168,10 @@ mod tests {
         files
     }
 
+    fn texts(files: &TlsFiles) -> Vec<String> {
+        load(files).unwrap_err().iter().map(|(_, error)| error.to_string()).collect()
+    }
+
     #[test]
     fn errors_of_the_files_are_reported() {
         let dir = tempfile::tempdir().unwrap();
@@ -144,18 +180,22 @@ mod tests {
         assert!(load(&TlsFiles { client_ca: Some(files.cert.clone()), ..files.clone() }).is_ok());
 
         let swapped = TlsFiles { cert: files.key.clone(), ..files.clone() };
-        assert!(load(&swapped).unwrap_err().to_string().contains("no certificate in PEM"));
+        assert!(texts(&swapped)[0].contains("no certificate in PEM"));
         let missing = TlsFiles { cert: dir.path().join("none"), ..files.clone() };
-        assert!(matches!(load(&missing), Err(TlsError::Read { .. })));
+        assert!(matches!(&*load(&missing).unwrap_err(), [("cert", TlsError::Read { .. })]));
         std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(load(&files).unwrap_err().to_string().contains("chmod 600"));
+        assert!(texts(&files)[0].contains("chmod 600"));
+        // Every file is checked, also beside an error of another one.
+        let wrong = TlsFiles { client_ca: Some(files.key.clone()), ..missing };
+        let keys: Vec<&str> = load(&wrong).unwrap_err().iter().map(|(key, _)| *key).collect();
+        assert_eq!(keys, ["cert", "key", "client_ca"]);
     }
 
     #[test]
     fn a_key_of_another_certificate_is_rejected() {
         let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let mixed = TlsFiles { key: files(b.path()).key, ..files(a.path()) };
-        let error = load(&mixed).unwrap_err().to_string();
+        let error = &texts(&mixed)[0];
         assert!(error.contains("is not of the certificate"), "{error}");
     }
 }

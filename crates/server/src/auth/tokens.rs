@@ -210,7 +210,7 @@ pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
         ("staff", None) => Ok(Rights::Staff(None)),
         ("staff", Some(name)) => Ok(Rights::Staff(Some(user(name)?))),
         ("admin", None) => Ok(Rights::Admin(None)),
-        ("admin", Some(_)) => Err("an admin has no name: write `admin TOKEN`".to_owned()),
+        ("admin", Some(_)) => Err("an admin has no name: write `admin`".to_owned()),
         _ => {
             let meant = config::nearest(scope, SCOPES);
             let meant = meant.map(|word| format!("; `{word}`?")).unwrap_or_default();

@@ -15,6 +15,7 @@
 
 use crate::app::App;
 use crate::auth::file_trust::check_trust;
+use crate::common::json_error;
 use crate::common::tasks::stopped;
 use crate::schedulers::job_update_parser::record_update;
 use api::JobUpdate;
@@ -297,7 +298,8 @@ fn read(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
 }
 
 fn parse_line(line: &[u8], now: Timestamp) -> Result<RecordUpdate, String> {
-    let update: JobUpdate = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let update: JobUpdate =
+        serde_json::from_slice(line).map_err(|error| json_error::describe(line, &error))?;
     record_update(update, now)
 }
 

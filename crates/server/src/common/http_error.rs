@@ -1,5 +1,6 @@
 //! Error responses in PostgREST's format, with a code that scripts may match.
 
+use crate::common::json_error;
 use api::Problem;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -84,8 +85,8 @@ impl HttpError {
 
     /// A body that is not valid JSON of its type. For an unknown key, the hint suggests the closest known
     /// key.
-    pub(crate) fn unreadable(error: &serde_json::Error) -> Self {
-        let message = error.to_string();
+    pub(crate) fn unreadable(body: &[u8], error: &serde_json::Error) -> Self {
+        let message = json_error::describe(body, error);
         // Message format of serde: "unknown field `x`, expected one of `a`, `b`".
         let names = message.strip_prefix("unknown field ").unwrap_or_default();
         let mut names = names.split('`').skip(1).step_by(2);

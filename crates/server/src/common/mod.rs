@@ -2,12 +2,13 @@
 //!
 //! - `http_error`: error responses. `settings`: limits. `counts`: the counters of `/metrics`. `tasks`: tasks
 //!   that run until the server stops.
-//! - `clock`, `timed`: time, and streams with a time limit. `csv`, `table`: rows as text.
+//! - `json_error`: errors of JSON in words. `clock`, `timed`: time, and streams with a time limit. `csv`, `table`: rows as text.
 
 pub(crate) mod clock;
 pub(crate) mod counts;
 pub(crate) mod csv;
 pub(crate) mod http_error;
+pub(crate) mod json_error;
 pub(crate) mod limits;
 pub(crate) mod sql_row_encoder;
 pub(crate) mod tasks;

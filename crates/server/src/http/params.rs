@@ -1,6 +1,7 @@
 //! Query parameters, from the query string, a JSON object or a form.
 
 use crate::common::http_error::{HttpError, Why};
+use crate::common::json_error;
 use crate::http::body::{media_type, unsupported};
 use api::Operation;
 use axum::extract::Path;
@@ -42,7 +43,7 @@ impl Params {
         let more = match media_type(headers).as_deref() {
             None | Some("application/json") => {
                 let object: serde_json::Map<String, Value> = serde_json::from_slice(body)
-                    .map_err(|error| HttpError::malformed(format!("no JSON object: {error}")))?;
+                    .map_err(|error| HttpError::unreadable(body, &error))?;
                 object.into_iter().collect()
             }
             Some("application/x-www-form-urlencoded") => Self::of_pairs(body)?.given,
@@ -112,7 +113,8 @@ impl Params {
         match self.given.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => serde_json::from_str(text).map(Some).map_err(|error| {
-                HttpError::malformed(format!("the parameter `{name}` is no JSON: {error}"))
+                let why = json_error::describe(text.as_bytes(), &error);
+                HttpError::malformed(format!("the parameter `{name}`: {why}"))
             }),
             Some(value) => Ok(Some(value.clone())),
         }
@@ -121,7 +123,8 @@ impl Params {
 
 /// Returns a path segment that is a name.
 pub(crate) fn part(path: Result<Path<String>, PathRejection>) -> Result<String, HttpError> {
-    path.map(|Path(name)| name).map_err(|error| HttpError::malformed(error.body_text()))
+    let what = "a part of the path is not UTF-8: encode each byte of the UTF-8 text as %XX";
+    path.map(|Path(name)| name).map_err(|_| HttpError::malformed(what))
 }
 
 #[cfg(test)]

@@ -48,8 +48,8 @@ pub(crate) async fn sql(
         ));
     }
     let held = app.question_body(&head, body).await?;
-    let query: api::SqlQuery =
-        serde_json::from_slice(&held.bytes).map_err(|error| HttpError::unreadable(&error))?;
+    let query: api::SqlQuery = serde_json::from_slice(&held.bytes)
+        .map_err(|error| HttpError::unreadable(&held.bytes, &error))?;
     let mut running = RunningQuery::new(&app, "sql", &caller, &query.query);
     let answer = answer(&app, &caller, &query, format, &mut running.taken).await;
     running.streamed(answer)

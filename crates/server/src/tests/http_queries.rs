@@ -206,6 +206,10 @@ fn columns_have_short_names_each_once() {
     let body = serde_json::json!({ "query": "SELECT *, value, value FROM metrics" }).to_string();
     let answer = site.send("POST /api/v1/sql", &headers, body.as_bytes());
     assert!(answer.text().ends_with("cluster,value_2,value_3\n"), "{answer:?}");
+    let zones = "SELECT timestamp, timestamp AT TIME ZONE 'Europe/Paris' FROM metrics";
+    let body = serde_json::json!({ "query": zones }).to_string();
+    let answer = site.send("POST /api/v1/sql", &headers, body.as_bytes());
+    assert_eq!(answer.text(), "timestamp,timestamp_2\n");
     let nulls =
         serde_json::json!({ "query": "SELECT NULL AS a UNION ALL SELECT NULL" }).to_string();
     let answer = site.send("POST /api/v1/sql", &headers, nulls.as_bytes());

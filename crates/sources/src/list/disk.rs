@@ -20,6 +20,7 @@ use kernel::diskstats::{Disk, Requests, SECTOR_BYTES, diskstats, is_partition};
 use model::{Metric, Timestamp, Unit};
 
 const PATH: &str = "proc/diskstats";
+const NOTHING: &str = "/proc/diskstats: no block device has a name that the option `include` chooses";
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "disk",
@@ -141,7 +142,7 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 
 impl Source for Disks {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
-        let mut out = out.of_device();
+        let mut of = out.of_device();
         let mut whole: &[u8] = b"";
         self.roster.begin(cx.boot);
         for disk in diskstats(self.file.read()?).map_err(|e| broken(PATH, e))? {
@@ -152,10 +153,11 @@ impl Source for Disks {
             }
             let shown = |name: &str| self.choice.includes(name).unwrap_or(!partition);
             if let Some((label, start)) = self.roster.see(disk.name, cx.boot, shown) {
-                push(&disk, label, start, &mut out);
+                push(&disk, label, start, &mut of);
             }
         }
         self.roster.end(cx.now);
+        out.part("include", self.choice.state(self.roster.is_any_shown(), NOTHING));
         Ok(())
     }
 }

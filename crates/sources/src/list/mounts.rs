@@ -22,6 +22,8 @@ use model::{Metric, Unit};
 use std::time::Duration;
 
 const PATH: &str = "proc/self/mounts";
+const NOTHING: &str =
+    "/proc/1/mounts: no file system on a disk has a mount point that the option `include` chooses";
 const TYPES: &str = "proc/filesystems";
 /// Maximum number of mounts reported individually.
 const REPORTED_MAX: usize = 1000;
@@ -120,6 +122,7 @@ impl Source for Mounts {
         } else {
             out.part("on_disk", PartState::Ok);
         }
+        out.part("include", self.choice.state(!self.on_disk.is_empty(), NOTHING));
         Ok(())
     }
 }

@@ -29,6 +29,7 @@ use model::{JobKey, Metric, Timestamp, Unit};
 use std::time::Duration;
 
 const PATH: &str = "proc/net/dev";
+const NOTHING: &str = "/proc/net/dev: no interface has a name that the option `include` chooses";
 /// Maximum time without a drain while no job arrives.
 const NO_DRAIN: Duration = Duration::from_hours(1);
 /// Exists in every network namespace in which `/sys/class/net` is readable.
@@ -135,16 +136,17 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
 impl Source for Network {
     fn collect(&mut self, cx: &Context<'_>, out: &mut Sink) -> Result<(), SourceError> {
         self.jobs.collect(cx, out);
-        let mut out = out.of_device();
+        let mut of = out.of_device();
         self.roster.begin(cx.boot);
         for interface in net_dev(self.file.read()?).map_err(|e| broken(PATH, e))? {
             let interface = interface.map_err(|e| broken(PATH, e))?;
             let shown = |name: &str| self.choice.shows(cx.root, name);
             if let Some((label, start)) = self.roster.see(interface.name, cx.boot, shown) {
-                push(&interface, label, start, &mut out);
+                push(&interface, label, start, &mut of);
             }
         }
         self.roster.end(cx.now);
+        out.part("include", self.choice.state(self.roster.is_any_shown(), NOTHING));
         Ok(())
     }
 

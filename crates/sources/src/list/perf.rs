@@ -142,6 +142,11 @@ fn open(open: &Open<'_>) -> Result<Box<dyn Source>, SourceError> {
     }))
 }
 
+/// All names and aliases of events.
+pub(super) fn event_names() -> impl Iterator<Item = &'static str> {
+    events::names()
+}
+
 /// Errors in well-formed options that depend on this machine: option and message.
 fn check(root: &Root, options: &Options) -> Vec<(&'static str, String)> {
     // The check of the option has reported malformed lists.

@@ -1,7 +1,7 @@
 //! Parts of a device that come and go, such as disks and interfaces: which of them are read, and the start of
 //! their counters.
 
-use crate::Options;
+use crate::{Options, PartState, SourceError};
 use kernel::Root;
 use model::Timestamp;
 use model::setting::{Kind, OptionSpec};
@@ -32,6 +32,15 @@ impl Choice {
     pub(crate) fn of(options: &Options) -> Self {
         let words = |name| options.words(name).into_iter().map(Box::from).collect();
         Self { include: words("include"), exclude: words("exclude") }
+    }
+
+    /// The state of the part `include` after a reading: absent if the option is set and chose nothing, which `nothing`
+    /// describes.
+    pub(crate) fn state(&self, is_any_shown: bool, nothing: &'static str) -> PartState {
+        if self.include.is_empty() || is_any_shown {
+            return PartState::Ok;
+        }
+        PartState::Not(SourceError::absent(nothing))
     }
 
     /// Whether the options include a name; `None` if they do not decide. `include` takes precedence over
@@ -75,6 +84,11 @@ impl InterfaceChoice {
     pub(crate) fn of(options: &Options, virtual_too: bool) -> Self {
         let virtual_too = virtual_too || options.switch("virtual");
         Self { choice: Choice::of(options), virtual_too }
+    }
+
+    /// The state of the part `include`, as [`Choice::state`].
+    pub(crate) fn state(&self, is_any_shown: bool, nothing: &'static str) -> PartState {
+        self.choice.state(is_any_shown, nothing)
     }
 
     /// Whether an interface is to be read.
@@ -177,6 +191,11 @@ impl Roster {
         let part = self.parts.get_mut(place)?;
         part.seen = true;
         part.shown.then_some((&*part.label, part.start))
+    }
+
+    /// Whether any part is read.
+    pub(crate) fn is_any_shown(&self) -> bool {
+        self.parts.iter().any(|part| part.shown)
     }
 
     /// Ends a reading: removes parts that were not seen in it.

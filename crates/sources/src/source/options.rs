@@ -94,6 +94,12 @@ impl Options {
         self.texts == Self::defaults(specs).texts
     }
 
+    /// Whether an option that lists what to read is not at its default.
+    pub fn choose(&self, specs: &'static [OptionSpec]) -> bool {
+        let is_set = |spec: &OptionSpec| self.text(spec.name) != spec.default;
+        specs.iter().filter(|spec| spec.kind.is_list()).any(is_set)
+    }
+
     /// Chooses the message for a source that found nothing to read: `chosen` if one of the options in
     /// `chooses` was set, as it may be the reason; else `any`.
     pub(crate) fn nothing(

@@ -38,10 +38,11 @@ pub(crate) fn distinct(statement: &mut Parsed) {
     }
 }
 
-/// Removes casts: the planner names a cast column like the column itself.
+/// Removes casts and time zones: the planner names such a column like the column itself.
 fn without_cast(term: &Term) -> &Term {
     match term {
         Term::Cast { expr, .. } | Term::Nested(expr) => without_cast(expr),
+        Term::AtTimeZone { timestamp, .. } => without_cast(timestamp),
         _ => term,
     }
 }

@@ -27,10 +27,12 @@ fn status(source: &str, state: SourceState, reason: String) -> SourceStatus {
     SourceStatus { source: source.to_owned(), state, reason: cut(reason) }
 }
 
-/// The status of a source or a part that failed; `None` if the machine lacks it.
-fn failed(source: &str, error: &SourceError) -> Option<SourceStatus> {
+/// The status of a source or a part that failed. One that the machine lacks has a status only if options may be the
+/// reason.
+fn failed(source: &str, error: &SourceError, is_by_options: bool) -> Option<SourceStatus> {
     let (state, reason) = match error {
-        SourceError::Absent(_) => return None,
+        SourceError::Absent(_) if !is_by_options => return None,
+        SourceError::Absent(what) => (SourceState::Absent, what.to_string()),
         SourceError::Denied { what, grant } => {
             (SourceState::Denied, format!("{what}; grant {grant}"))
         }
@@ -92,16 +94,22 @@ impl Entry {
     }
 
     /// Describes why the source or parts of it give too few samples. The result is empty if the source is disabled or
-    /// works, or if the machine lacks it.
+    /// works, or if the machine lacks it for another reason than its options.
     pub(crate) fn source_errors(&self) -> Vec<SourceStatus> {
         let name = self.spec.name;
         match &self.state {
             _ if !self.enabled => Vec::new(),
             State::New | State::Working => {
-                let part = |(part, error)| failed(&format!("{name}/{part}"), error);
+                // A part with the name of an option is what the option chooses.
+                let is_option = |part| self.spec.options.iter().any(|one| one.name == part);
+                let part =
+                    |(part, error)| failed(&format!("{name}/{part}"), error, is_option(part));
                 self.slow_period().into_iter().chain(self.parts.wrong().filter_map(part)).collect()
             }
-            State::Failing(error) => failed(name, error).into_iter().collect(),
+            State::Failing(error) => {
+                let is_by_options = self.options.choose(self.spec.options);
+                failed(name, error, is_by_options).into_iter().collect()
+            }
             State::Parked => {
                 let reason = "a reading exceeds its time limit".to_owned();
                 vec![status(name, SourceState::Parked, reason)]
@@ -202,5 +210,19 @@ impl Entry {
             (Some(burst), Some(slot)) => burst.release(&mut slot.sink, most),
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_that_the_machine_lacks_has_a_status_if_its_options_may_be_the_reason() {
+        let absent = SourceError::absent("no disk has a name that the option `include` chooses");
+        assert_eq!(failed("disk/include", &absent, false), None);
+        let status = failed("disk/include", &absent, true).unwrap();
+        assert_eq!((&*status.source, status.state), ("disk/include", SourceState::Absent));
+        assert!(status.reason.contains("`include`"), "{}", status.reason);
     }
 }

@@ -61,7 +61,7 @@ impl KeptRun {
         };
         let dir = dir.display();
         Ok(format!(
-            "the server, which was unavailable: the job is kept in {dir}, and your next `jobmeter run` sends it{removed}"
+            "the server, which was unavailable: the job is kept in {dir}, and your next `jobmeter run` that reaches this server sends it{removed}"
         ))
     }
 
@@ -91,8 +91,7 @@ pub(crate) fn send_kept(client: &Client, server: &str, give_up_us: u64) -> Vec<S
     else {
         return sent;
     };
-    for (_, dir) in oldest_first(&runs).unwrap_or_default() {
-        let Some(run) = read(&dir).filter(|run| run.server == server) else { continue };
+    for (dir, run) in of_server(&runs, server) {
         if monotonic_us() >= give_up_us || !run.send(client, &dir, give_up_us).unwrap_or(false) {
             break;
         }
@@ -101,6 +100,13 @@ pub(crate) fn send_kept(client: &Client, server: &str, give_up_us: u64) -> Vec<S
         sent.push(format!("{}:{}", ClusterId::LOCAL, run.id));
     }
     sent
+}
+
+/// The kept runs that this server registered, oldest first. Another server has other jobs of the same IDs.
+fn of_server(runs: &Path, server: &str) -> Vec<(PathBuf, KeptRun)> {
+    let dirs = oldest_first(runs).unwrap_or_default().into_iter();
+    let runs = dirs.filter_map(|(_, dir)| Some((read(&dir)?, dir)));
+    runs.filter(|(run, _)| run.server == server).map(|(run, dir)| (dir, run)).collect()
 }
 
 /// The folder of kept runs.
@@ -162,6 +168,25 @@ mod tests {
         assert_eq!(make_space(runs.path()).unwrap(), 1, "two are too old, and one has no room");
         assert_eq!(oldest_first(runs.path()).unwrap().len(), RUNS_MAX - 1);
         assert_eq!(make_space(runs.path()).unwrap(), 0);
+    }
+
+    #[test]
+    fn runs_of_two_servers_do_not_mix() {
+        let runs = tempfile::tempdir().unwrap();
+        let keep = |server: &str| {
+            let dir = runs.path().join(format!("5@{server}"));
+            fs::create_dir(&dir).unwrap();
+            let (server, device) = (server.to_owned(), "n1".to_owned());
+            let run = KeptRun { id: 5, server, device, end: End::default() };
+            fs::write(dir.join(END_FILE), serde_json::to_vec(&run).unwrap()).unwrap();
+            dir
+        };
+        let (ours, _others) = (keep("ab12"), keep("cd34"));
+        fs::create_dir(runs.path().join("6@ab12")).unwrap();
+        let found: Vec<PathBuf> =
+            of_server(runs.path(), "ab12").into_iter().map(|(dir, _)| dir).collect();
+        assert_eq!(found, [ours], "not those of another server, and no incomplete one");
+        assert!(of_server(runs.path(), "").is_empty());
     }
 
     #[test]

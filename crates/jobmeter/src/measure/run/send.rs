@@ -1,7 +1,7 @@
 //! Sends the samples of `jobmeter run` if no agent of this node does.
 
 use super::readings::Measure;
-use crate::server::client::Client;
+use crate::server::client::{Client, reason};
 use config::SpoolSettings;
 use delivery::{Failure, Http, Stepped, draw_boot};
 use kernel::clock::monotonic_us;
@@ -166,7 +166,8 @@ fn failure(answer: &Result<Answer, Failure>) -> Option<String> {
             let rejected = |status| status == AckStatus::RejectedPermanently;
             answer.acks.iter().find(|ack| rejected(ack.status)).map(|ack| ack.reason.clone())
         }
-        Err(failure) => Some(failure.to_string()),
+        Err(failure @ Failure::Unreached(_)) => Some(reason(failure)),
+        Err(failure) => Some(format!("the server {}", reason(failure))),
     }
 }
 

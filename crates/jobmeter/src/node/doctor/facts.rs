@@ -2,6 +2,7 @@
 
 use crate::node::probe::State;
 use crate::output::show::bytes;
+use crate::server::client::reason;
 use cgroups::{Hierarchies, Hierarchy};
 use config::{AgentConfig, SpoolSettings};
 use delivery::Failure;
@@ -282,8 +283,8 @@ fn server(config: &AgentConfig) -> Fact {
     let shown = url.as_str();
     match delivery::knock(&url, &config.server) {
         Ok(()) => Fact::ok(name, format!("{shown} accepts batches from this node")),
-        Err(Failure::Later { status: status @ (401 | 403), reason, .. }) => {
-            let what = format!("{shown} responds {status}: {}", reason.trim());
+        Err(failure @ Failure::Later { status: status @ (401 | 403), .. }) => {
+            let what = format!("{shown} {}", reason(&failure));
             Fact::not(
                 name,
                 State::Denied,
@@ -301,7 +302,7 @@ fn server(config: &AgentConfig) -> Fact {
                 let grant = "start a server here, or set `server` in the agent's settings";
                 return Fact::not(name, State::Absent, what, grant);
             }
-            let what = format!("{shown}: {failure}");
+            let what = format!("{shown}: {}", reason(&failure));
             let grant = "start it, or set another `server` in the agent's settings";
             Fact::not(name, State::Broken, what, grant)
         }

@@ -21,6 +21,17 @@ fn a_change_in_the_words_of_the_agents_files() {
             "sources.perf.period = \"100ms\"",
         ]
     );
+    let shown = serde_json::to_value(changed_sources(&settings)).unwrap();
+    let burst =
+        serde_json::json!({"period_seconds": 0.25, "keep_seconds": 60.0, "flush_on": ["job_end"]});
+    assert_eq!((&shown[0]["source"], &shown[0]["burst"]), (&"cpu".into(), &burst));
+    assert_eq!((&shown[1]["source"], &shown[1]["period_seconds"]), (&"load".into(), &90.0.into()));
+    let perf = &shown[2];
+    assert_eq!((&perf["enabled"], &perf["period_seconds"]), (&true.into(), &0.1.into()));
+    assert_eq!(
+        (&perf["events"][0], &perf["burst"]),
+        (&"cache_ll".into(), &serde_json::Value::Null)
+    );
 }
 
 #[test]
@@ -41,7 +52,7 @@ fn a_rejection_is_shown_for_its_own_change_alone() {
             "sources.loading.period",
             "burst.cpu",
             "burst.cpu.until",
-            "burst.exec",
+            "burst.disk",
             "promote.x",
         ];
         let rejection = |setting: &str| Rejection {
@@ -60,7 +71,7 @@ fn a_rejection_is_shown_for_its_own_change_alone() {
         format!("\"bursts\": {{\"{source}\": {{\"period_seconds\": 1, \"keep_seconds\": 9}}}}")
     };
     assert_eq!(of(&burst("cpu")), ["", "burst.cpu", "burst.cpu.until"]);
-    assert_eq!(of(&burst("exec")), ["", "burst.exec"]);
+    assert_eq!(of(&burst("load")), [""]);
 }
 
 #[test]
