@@ -43,5 +43,5 @@ pub use scan::rollup_scan::{WindowScan, Windows};
 pub use senders::registry::RUNS_DIVISOR;
 pub use settings::{ArchiveSettings, Clock, DeclaredMetrics, Keep, RunMetrics, Settings};
 pub use snapshot::{ByTime, Snapshot};
-pub use state::select::{JobSelector, LabelMatch, Selector};
+pub use state::select::{JobSelector, LabelMatch, Selector, SeriesCondition};
 pub use store::Store;
