@@ -372,3 +372,28 @@ fn one_nodes_running_jobs_are_bounded_and_fail_no_query_of_others() {
     registry.apply(&[ends], at(20)).unwrap();
     assert_eq!(apply("n1", 400..402), (1, 1));
 }
+
+#[test]
+fn one_tokens_jobs_leave_capacity_for_others_and_ended_ones_are_not_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits { records_max: 64, reported_open_max: 8, ..Limits::default() };
+    let path = dir.path().join("registry.sqlite");
+    let registry = Registry::open(&path, limits, Users::default).unwrap();
+    let slurm = ClusterId::new("slurm").unwrap();
+    let update = |key: JobKey| RecordUpdate { start: Some(at(10)), ..RecordUpdate::new(key) };
+    let limited = |update: RecordUpdate, cluster: Option<&ClusterId>| {
+        registry.ingest_limited(update, cluster, at(20)).unwrap().limited
+    };
+    let one = |id| limited(update(key(id)), Some(&slurm));
+    assert_eq!((1..=10).map(one).sum::<u64>(), 2, "8 run");
+    assert_eq!(limited(RecordUpdate::end(key(1), at(15), None), Some(&slurm)), 0);
+    assert_eq!((one(9), one(10)), (0, 1));
+    // Waiting jobs do not run, and fill the lower half of the registry only.
+    let waiting = |id| limited(RecordUpdate::new(key(id)), Some(&slurm));
+    assert_eq!((100..200).map(waiting).sum::<u64>(), 100 - (32 - 9));
+    let other = |id| limited(RecordUpdate::new(oar(id)), Some(&oar(id).cluster));
+    assert_eq!((1..=10).map(other).sum::<u64>(), 6, "another cluster has a sixteenth");
+    assert_eq!(limited(RecordUpdate::new(oar(50)), None), 1, "a token without a cluster");
+    registry.ingest(&[record(601, 10, None, &["n1"])], at(20)).unwrap();
+    assert!(registry.job(&key(601)).unwrap().is_some(), "a scheduler");
+}

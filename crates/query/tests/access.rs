@@ -14,7 +14,7 @@ use query::{
 };
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use store::{JobSelector, Selector};
+use store::{JobSelector, Reads, Selector};
 
 const ALICE: Reader = Reader::Tenant(1000);
 const BOB: Reader = Reader::Tenant(2000);
@@ -344,4 +344,79 @@ fn who_reads_everything_is_watched() {
     let select = Selector { job: JobSelector::None, ..Selector::default() };
     engine.last(&select, &all).unwrap();
     assert_eq!(take_observed(), [""; 0]);
+}
+
+/// Runs every query that reads samples, of one metric that only bob may see.
+fn read_hidden(engine: &QueryEngine, reader: Reader) {
+    let context = as_reader(reader);
+    let metrics = Some(BTreeSet::from([Arc::from("hidden_total")]));
+    let (from, to) = (at(0.0), at(7200.0));
+    for view in [View::Metrics, View::ByDevice, View::ByJob] {
+        for summary in [false, true] {
+            let (devices, metrics, job) = (None, metrics.clone(), JobSelector::Any);
+            let query = RowQuery { view, devices, metrics, job, from, to, summary };
+            engine.rows(&query, &context).unwrap().for_each(|batch| drop(batch.unwrap()));
+            engine.counter_starts(&query, &context).unwrap();
+        }
+    }
+    let select = Selector { metrics, ..Selector::default() };
+    for step in [0, 10, 300] {
+        let (select, step_us) = (select.clone(), step * Timestamp::SECOND);
+        let query = RangeQuery { select, from, to, step_us, rate: Rate::Counters };
+        engine.range(&query, &context).unwrap();
+    }
+    engine.explain(&select, (from, to), &context).unwrap();
+    engine.series(&select, from, to, &context).unwrap();
+    for summary in [false, true] {
+        let query = GetMetrics {
+            devices: vec!["n1".to_owned(), "n2".to_owned()],
+            metrics: vec!["hidden_total".to_owned()],
+            start_time: Some("2026-01-06T00:00:00Z".to_owned()),
+            end_time: Some("2026-01-06T02:00:00Z".to_owned()),
+            summary,
+            ..GetMetrics::default()
+        };
+        let answer = engine.get_metrics(&query, Format::Json, &context).unwrap();
+        answer.for_each(|piece| drop(piece.unwrap()));
+    }
+}
+
+/// The duration of a query would show that there are such samples.
+#[test]
+fn hidden_samples_are_not_read() {
+    let lab = Lab::new();
+    let samples: Vec<(f64, f64)> = (1..500).map(|tick| (f64::from(tick) * 2.0, 1.0)).collect();
+    let kind = Kind::Counter;
+    let hidden = TestSeries {
+        metric: "hidden_total",
+        kind,
+        start: Some(1.0),
+        samples: &samples,
+        ..TestSeries::default()
+    };
+    let alias: &[(&str, &str)] = &[("_device_alias", "n2")];
+    lab.put(&[
+        TestSeries { job: Some(key("slurm", 2)), ..hidden },
+        TestSeries { device: "n2", job: Some(key("slurm", 2)), ..hidden },
+        TestSeries { device: "pdu", job: Some(key("slurm", 2)), labels: alias, ..hidden },
+    ]);
+    lab.job(&key("slurm", 2), "n1", 2000, 1.0, Some(1000.0));
+    lab.job(&key("slurm", 2), "n2", 2000, 1.0, Some(1000.0));
+    lab.job(&key("slurm", 1), "n1", 1000, 1.0, Some(1000.0));
+    lab.store.flush().unwrap();
+    let engine = lab.engine(Settings::default());
+    let read = |reader| {
+        let reads = Reads::default();
+        reads.during(|| read_hidden(&engine, reader));
+        reads.counts().rows
+    };
+    for reader in [Reader::User(1000), ALICE, Reader::Nodes] {
+        assert_eq!(read(reader), 0, "{reader:?}");
+    }
+    assert!(read(BOB) > 0 && read(Reader::Everything) > 0);
+    // Node samples of a time without an own job there.
+    lab.put(&[TestSeries { device: "n3", job: None, ..hidden }]);
+    lab.store.flush().unwrap();
+    assert_eq!(read(ALICE), 0);
+    assert!(read(Reader::User(1000)) > 0);
 }

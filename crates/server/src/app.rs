@@ -2,7 +2,7 @@
 
 use crate::auth::access_settings::Access;
 use crate::auth::audit::{Audit, ReadRecorder};
-use crate::auth::caller::Caller;
+use crate::auth::caller::{Caller, Rights};
 use crate::auth::origin_policy::OriginPolicy;
 use crate::auth::user_tokens::UserTokens;
 use crate::common::counts::{Counts, RecordOutcome};
@@ -181,20 +181,25 @@ impl App {
     pub(crate) fn take_update(
         &self,
         update: RecordUpdate,
+        rights: &Rights,
         now: Timestamp,
     ) -> Result<IngestStats, RegistryError> {
-        let stats = self.registry.ingest_updates(vec![update], now)?;
+        let stats = match rights {
+            Rights::JobReporter(cluster) => {
+                self.registry.ingest_limited(update, cluster.as_ref(), now)?
+            }
+            _ => self.registry.ingest_updates(vec![update], now)?,
+        };
         self.count_records(stats);
         Ok(stats)
     }
 
     /// Counts the outcome of schedulers' records.
     pub(crate) fn count_records(&self, stats: IngestStats) {
-        let IngestStats { new, changed, known, rejected, backwards: _, cut } = stats;
+        let IngestStats { new, changed, known, rejected, backwards: _, limited, cut } = stats;
         let size = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-        for (outcome, count) in
-            RecordOutcome::ALL.into_iter().zip([new, changed, known, rejected].map(size))
-        {
+        let counts = [new, changed, known, rejected.saturating_sub(limited), limited];
+        for (outcome, count) in RecordOutcome::ALL.into_iter().zip(counts.map(size)) {
             self.counts.records.add(outcome, count);
         }
         self.counts.records_cut.add(size(cut));

@@ -45,5 +45,5 @@ pub use settings::{
     ArchiveSettings, Clock, DeclaredMetrics, RetentionLimits, RunMetrics, Settings,
 };
 pub use snapshot::{ByTime, Snapshot};
-pub use state::select::{JobSelector, LabelMatch, Selector};
+pub use state::select::{JobSelector, LabelMatch, Selector, SeriesCondition};
 pub use store::Store;

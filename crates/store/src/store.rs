@@ -83,7 +83,7 @@ impl Store {
     /// The current view of the store.
     pub fn snapshot(&self) -> Snapshot {
         let (view, visible) = self.shared.view();
-        Snapshot { shared: Arc::clone(&self.shared), view, visible }
+        Snapshot { shared: Arc::clone(&self.shared), view, visible, filter: None }
     }
 
     /// [`Snapshot::scan`] of the current view.

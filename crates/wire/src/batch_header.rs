@@ -145,6 +145,22 @@ mod tests {
     }
 
     #[test]
+    fn more_samples_than_a_batch_may_have_are_not_decompressed() {
+        for table in [0, 2048, 200 << 10] {
+            // As an attacker sends it: the samples follow a table of any length.
+            let begin = Batch { table: vec![7; table], ..message() }.encode_to_vec();
+            let samples = Batch { refs: vec![0; 14 << 20], ..Batch::default() }.encode_to_vec();
+            let bytes = sealed(&[begin, samples].concat());
+            let frame = crate::Frames::of(&bytes).next().unwrap().unwrap();
+            let mut decoder = Decoder::default();
+            let opened = decoder.open(&frame, crate::PAYLOAD_BYTES_MAX).unwrap();
+            let error = opened.decode().unwrap_err();
+            assert!(error.to_string().contains("samples"), "{error}");
+            assert!(decoder.decompressed() <= 512 << 10, "{}", decoder.decompressed());
+        }
+    }
+
+    #[test]
     fn no_batch_has_another_head_behind_the_first() {
         let other = Batch { origin: "n2".to_owned(), ..Batch::default() };
         let two = [

@@ -2,9 +2,16 @@
 //! a hundred bytes.
 
 use crate::decode::DecodeError;
-use crate::limits::{self, GAPS_MAX, JOBS_MAX, METRICS_MAX, OOM_KILLS_MAX, SERIES_MAX, TICKS_MAX};
+use crate::limits::{
+    self, GAPS_MAX, JOBS_MAX, METRICS_MAX, OOM_KILLS_MAX, SERIES_MAX, TABLE_BYTES_MAX, TICKS_MAX,
+};
 use model::SAMPLES_PER_BATCH_MAX;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+
+/// Maximum length of an encoded number.
+const NUMBER_BYTES_MAX: usize = 10;
+/// The field of the table in a batch.
+const TABLE_TAG: u32 = 4;
 
 /// A repeated field of a message of `proto/batch.proto`, and its maximum number of entries.
 pub(crate) struct Bound {
@@ -57,6 +64,54 @@ pub(crate) const TABLE: &[Bound] = &[
     bound(10, "series", SERIES_MAX, Entries::Numbers),
 ];
 
+impl Bound {
+    /// Maximum length of the packed field, in bytes; `None`: its entries have no common length.
+    const fn bytes_max(&self) -> Option<usize> {
+        match self.entries {
+            Entries::Numbers => Some(self.max.saturating_mul(NUMBER_BYTES_MAX)),
+            Entries::Doubles => Some(self.max.saturating_mul(8)),
+            Entries::Texts | Entries::Messages(_) => None,
+        }
+    }
+}
+
+/// Checks the stated lengths of a batch's fields while it is decompressed, so that a batch of too many samples is
+/// rejected before its samples are decompressed.
+#[derive(Debug, Default)]
+pub(crate) struct FieldLengths {
+    /// Offset of the next field.
+    next: usize,
+}
+
+impl FieldLengths {
+    /// Checks the fields that begin in the decompressed part of the message. [`check`] reports damage.
+    pub(crate) fn check(&mut self, message: &[u8]) -> Result<(), DecodeError> {
+        while let Some(mut rest) = message.get(self.next..).filter(|rest| !rest.is_empty()) {
+            let Ok((tag, wire_type)) = decode_key(&mut rest) else { return Ok(()) };
+            if wire_type != WireType::LengthDelimited {
+                let end = skip_field(wire_type, tag, &mut rest, DecodeContext::default());
+                if end.is_err() {
+                    return Ok(());
+                }
+                self.next = message.len() - rest.len();
+                continue;
+            }
+            let Ok(length) = decode_varint(&mut rest) else { return Ok(()) };
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            if tag == TABLE_TAG {
+                limits::bytes("table", length, TABLE_BYTES_MAX)?;
+            }
+            if let Some(bound) = BATCH.iter().find(|bound| bound.tag == tag)
+                && let Some(max) = bound.bytes_max()
+            {
+                limits::bytes(bound.what, length, max)?;
+            }
+            self.next = (message.len() - rest.len()).saturating_add(length);
+        }
+        Ok(())
+    }
+}
+
 /// Fails if a field of an encoded message has too many entries, or if the message is damaged.
 pub(crate) fn check(mut message: &[u8], bounds: &[Bound]) -> Result<(), DecodeError> {
     let mut counts = vec![0_usize; bounds.len()];
@@ -77,7 +132,12 @@ pub(crate) fn check(mut message: &[u8], bounds: &[Bound]) -> Result<(), DecodeEr
         let Some((bound, count)) = bounded else { continue };
         match bound.entries {
             // Only the last byte of each number is below 128.
-            Entries::Numbers => add(bound, count, field.iter().filter(|b| **b < 128).count())?,
+            Entries::Numbers => {
+                // The least number of entries of a field that is much too long, without counting them.
+                let least = field.len() / NUMBER_BYTES_MAX;
+                let whole = || field.iter().filter(|b| **b < 128).count();
+                add(bound, count, if least > bound.max { least } else { whole() })?;
+            }
             Entries::Doubles => add(bound, count, field.len() / 8)?,
             Entries::Texts => add(bound, count, 1)?,
             Entries::Messages(inner) => {
@@ -117,7 +177,10 @@ mod tests {
         for (batch, rejected) in [
             (Batch { refs: vec![0; samples], ..Batch::default() }, None),
             (Batch { refs: vec![u64::MAX; samples], ..Batch::default() }, None),
-            (Batch { refs: vec![0; 16 << 20], ..Batch::default() }, Some(("samples", 16 << 20))),
+            (
+                Batch { refs: vec![0; 16 << 20], ..Batch::default() },
+                Some(("samples", (16 << 20) / NUMBER_BYTES_MAX)),
+            ),
             (
                 Batch { step: vec![-1; samples + 1], ..Batch::default() },
                 Some(("samples", samples + 1)),

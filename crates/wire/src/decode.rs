@@ -1,7 +1,7 @@
 //! Decodes a frame into a batch.
 
 use crate::batch_header::{Head, Opened};
-use crate::bounds;
+use crate::bounds::{self, FieldLengths};
 use crate::encode::unzigzag;
 use crate::frame::{Frame, FrameError};
 use crate::limits::{self, LimitError};
@@ -124,14 +124,35 @@ impl Decoder {
     ) -> Result<Decoded, DecodeError> {
         // A short payload is already decompressed.
         if self.payload.len() != size {
-            self.payload.clear();
-            self.payload.reserve_exact(size);
-            let context = context(&mut self.decompressor)?;
-            context.decompress(&mut self.payload, payload).map_err(compressed)?;
+            self.decompress(payload, size)?;
         }
         bounds::check(&self.payload, bounds::BATCH)?;
         let message = message::Batch::decode(&*self.payload)?;
         decoded(message).map_err(DecodeError::from)
+    }
+
+    /// Decompresses a payload piece by piece. Stops at a field that is longer than its limit.
+    fn decompress(&mut self, payload: &[u8], size: usize) -> Result<(), DecodeError> {
+        let context = context(&mut self.decompressor)?;
+        context.reset(ResetDirective::SessionOnly).map_err(compressed)?;
+        self.payload.clear();
+        let (mut input, mut written) = (InBuffer::around(payload), 0);
+        let mut lengths = FieldLengths::default();
+        loop {
+            self.payload.resize(size.min((2 * written).max(BLOCK_BYTES)), 0);
+            let before = (input.pos(), written);
+            let mut output = OutBuffer::around_pos(&mut *self.payload, written);
+            let left = context.decompress_stream(&mut output, &mut input).map_err(compressed)?;
+            written = output.pos();
+            lengths.check(self.payload.get(..written).unwrap_or_default())?;
+            if left == 0 && written == size && input.pos() == payload.len() {
+                return Ok(());
+            }
+            if left == 0 || before == (input.pos(), written) {
+                let text = "it is cut short, or another size is stated";
+                return Err(DecodeError::Compressed(text.to_owned()));
+            }
+        }
     }
 
     /// Number of decompressed bytes of the last payload.

@@ -10,7 +10,8 @@ use crate::node::sources_of_node::jobs_of;
 use agent::SourcePlan;
 use anyhow::{Context as _, bail};
 use cgroups::Jobs;
-use kernel::Root;
+use kernel::process::whole_entries;
+use kernel::{ReadError, Root};
 use new_folder::NewFolder;
 use scrub::{Scrub, tcp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +25,9 @@ const ALWAYS: [&str; 2] = ["proc/stat", "proc/self/mounts"];
 
 /// Processor time limit of one reading; large, because a capture is not urgent.
 const READING_MAX: Duration = Duration::from_secs(10);
+
+/// Maximum number of bytes of a file that the kernel reads from the memory of a process, as sources read it.
+const MEMORY_FILE_BYTES_MAX: usize = 128 * 1024;
 
 /// The file with the states of the sources.
 const STATES: &str = ".jobmeter/sources";
@@ -182,15 +186,14 @@ fn copy(
     links: &Links,
     out: &NewFolder,
 ) -> anyhow::Result<bool> {
-    let mut bytes = Vec::new();
     // A requested file that is missing, or that is a directory, is recorded by its absence.
-    if root.read(path, &mut bytes).is_err() {
-        return Ok(false);
-    }
+    let Ok(mut bytes) = contents(root, path) else { return Ok(false) };
     match path {
         "etc/passwd" => bytes = schedulers(&bytes),
         "proc/net/tcp" | "proc/net/tcp6" => bytes = tcp(&bytes),
-        _ if path.starts_with("proc/") && path.ends_with("/environ") => bytes = of_gpus(&bytes),
+        _ if memory_file(path).is_some_and(|(_, name)| name == "environ") => {
+            bytes = of_gpus(&bytes);
+        }
         _ => {}
     }
     // Its records have a fixed length, which text replacement would change.
@@ -200,6 +203,26 @@ fn copy(
     }
     out.write(&scrub.text(&links.resolve(path)), &scrub.bytes(&bytes))?;
     Ok(true)
+}
+
+/// Reads a file. Its time is limited if a user can block it.
+fn contents(root: &Root, path: &str) -> Result<Vec<u8>, ReadError> {
+    let read = match memory_file(path) {
+        Some((pid, "environ")) => root.environment(pid, MEMORY_FILE_BYTES_MAX),
+        Some((pid, _)) => root.command_line(pid, MEMORY_FILE_BYTES_MAX),
+        None => {
+            let mut bytes = Vec::new();
+            return root.read(path, &mut bytes).map(|()| bytes);
+        }
+    };
+    let (bytes, is_whole) = read?;
+    Ok(if is_whole { bytes } else { whole_entries(&bytes).to_vec() })
+}
+
+/// The process and the name of a file that the kernel reads from the memory of the process.
+fn memory_file(path: &str) -> Option<(u32, &str)> {
+    let (pid, name) = path.strip_prefix("proc/")?.split_once('/')?;
+    matches!(name, "environ" | "cmdline").then_some((pid.parse().ok()?, name))
 }
 
 /// The lines of `/etc/passwd` for discovery: accounts whose directories contain jobs, and no others.
@@ -304,6 +327,24 @@ mod tests {
         assert!(copy(&root, path, &Scrub::of(&root), &Links::default(), &out).unwrap());
         let kept = fs::read(to.join(path)).unwrap();
         assert_eq!(kept, b"SLURM_JOB_GPUS=0,1\0CUDA_VISIBLE_DEVICES=0\0");
+    }
+
+    /// A FIFO without a writer blocks its reader like a process with locked memory.
+    #[test]
+    fn a_process_that_blocks_its_readers_ends_no_capture() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (out, to) = report(&to);
+        let root = Root::recorded(from.path()).unwrap();
+        for name in ["environ", "cmdline"] {
+            fs::create_dir_all(from.path().join("proc/7")).unwrap();
+            let fifo = from.path().join("proc/7").join(name);
+            let mode = rustix::fs::Mode::from(0o600);
+            rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, mode).unwrap();
+            let path = format!("proc/7/{name}");
+            assert!(!copy(&root, &path, &Scrub::of(&root), &Links::default(), &out).unwrap());
+            assert!(!to.join(&path).try_exists().unwrap());
+        }
+        assert_eq!(kernel::environments_given_up(), 1, "the owner has one reading");
     }
 
     #[test]

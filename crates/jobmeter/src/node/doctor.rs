@@ -199,7 +199,7 @@ fn lines(name: &str, period: Duration, measured: &Measured, live: bool) -> Vec<L
 }
 
 fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
-    let mut machine = Table::new(&["machine", "state", ""]);
+    let mut machine = Table::with_instructions(&["machine", "state", ""]);
     for Fact { name, state, what, grant } in &report.machine {
         let checked = SourceState { state: *state, what: what.clone(), grant: String::new() };
         let more = if grant.is_empty() { String::new() } else { format!("; {grant}") };
@@ -209,7 +209,7 @@ fn text(report: &Report, out: &mut impl Write) -> io::Result<()> {
     writeln!(out)?;
     let head =
         ["source", "state", "series", "every", "tick", "a day", "of a core", "what is missing"];
-    let mut table = Table::new(&head);
+    let mut table = Table::with_instructions(&head);
     let (mut day, mut core, mut series) = (0.0, 0.0, 0);
     for line in &report.sources {
         let checked =

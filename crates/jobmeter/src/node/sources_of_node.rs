@@ -130,7 +130,8 @@ pub(crate) fn sources(args: &SourcesArgs, device: &str) -> anyhow::Result<()> {
 }
 
 fn write_table(lines: Vec<Line>, out: &mut impl Write) -> io::Result<()> {
-    let mut table = Table::new(&["source", "state", "metrics", "samples", "tick", "reason"]);
+    let mut table =
+        Table::with_instructions(&["source", "state", "metrics", "samples", "tick", "reason"]);
     for line in lines {
         let tick = line.cpu_seconds.map_or_else(String::new, |s| format!("{:.3} ms", s * 1e3));
         let counts = [line.metrics.to_string(), line.samples.to_string()];

@@ -1,16 +1,23 @@
 //! Numbers and tables for terminals.
 
 use crate::server::plain::plain;
+use rustix::termios::tcgetwinsize;
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write};
 
 /// Headings of columns with states, whose cells are coloured.
 const STATE_COLUMNS: [&str; 2] = ["state", "difference"];
 
-/// A table: columns as wide as their widest cell, numbers right-aligned.
+/// Maximum width of a cell on a terminal. The last column may take the rest of the line.
+const CELL_MAX: usize = 40;
+
+/// A table: columns as wide as their widest cell, numbers right-aligned. On a terminal, longer cells are cut; CSV and
+/// JSON have them whole.
 pub(crate) struct Table {
     header: Vec<String>,
     rows: Vec<Vec<String>>,
+    is_last_whole: bool,
 }
 
 impl Table {
@@ -19,7 +26,13 @@ impl Table {
         Self {
             header: header.iter().map(|cell| plain(cell).into_owned()).collect(),
             rows: Vec::new(),
+            is_last_whole: false,
         }
+    }
+
+    /// A table with a last column that is never cut: instructions of this program.
+    pub(crate) fn with_instructions(header: &[&str]) -> Self {
+        Self { is_last_whole: true, ..Self::new(header) }
     }
 
     /// Adds a row.
@@ -36,22 +49,48 @@ impl Table {
     pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let variable = |name: &str| std::env::var_os(name);
         let is_terminal = !cfg!(test) && io::stdout().is_terminal();
-        self.write_as(is_terminal && may_colour(variable("NO_COLOR"), variable("TERM")), out)
+        let is_coloured = is_terminal && may_colour(variable("NO_COLOR"), variable("TERM"));
+        let size = || tcgetwinsize(io::stdout()).map_or(0, |size| usize::from(size.ws_col));
+        self.write_as(is_coloured, is_terminal.then(size), out)
     }
 
-    fn write_as(&self, is_coloured: bool, out: &mut impl Write) -> io::Result<()> {
-        let wide = |text: &String| width(text);
-        let mut widths: Vec<usize> = self.header.iter().map(wide).collect();
+    /// Maximum width of the cells of each column, for a terminal with so many columns.
+    fn limits(&self, widths: &[usize], columns: usize) -> Vec<usize> {
+        let mut limits = vec![CELL_MAX; widths.len()];
+        if let Some((last, others)) = limits.split_last_mut() {
+            let used: usize =
+                widths.iter().zip(others).map(|(width, max)| width.min(max) + 2).sum();
+            let rest = columns.saturating_sub(used).max(CELL_MAX);
+            *last = if self.is_last_whole { usize::MAX } else { rest };
+        }
+        limits
+    }
+
+    /// Writes the table, on a terminal with so many columns or elsewhere.
+    fn write_as(
+        &self,
+        is_coloured: bool,
+        columns: Option<usize>,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let mut widths: Vec<usize> = self.header.iter().map(|cell| width(cell)).collect();
         for row in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(wide(cell));
+            for (wide, cell) in widths.iter_mut().zip(row) {
+                *wide = (*wide).max(width(cell));
             }
         }
+        let limits = match columns {
+            Some(columns) => self.limits(&widths, columns),
+            None => vec![usize::MAX; widths.len()],
+        };
+        widths.iter_mut().zip(&limits).for_each(|(wide, max)| *wide = (*wide).min(*max));
         for row in std::iter::once(&self.header).chain(&self.rows) {
             let mut line = String::new();
-            for ((cell, width), heading) in row.iter().zip(&widths).zip(&self.header) {
+            let cells: Vec<Cow<'_, str>> =
+                row.iter().zip(&limits).map(|(cell, max)| cut(cell, *max)).collect();
+            for ((cell, wide), heading) in cells.iter().zip(&widths).zip(&self.header) {
                 let number = cell.starts_with(|c: char| c.is_ascii_digit() || c == '-');
-                let pad = " ".repeat(width.saturating_sub(wide(cell)));
+                let pad = " ".repeat(wide.saturating_sub(width(cell)));
                 let (left, right) = if number { (&*pad, "") } else { ("", &*pad) };
                 let is_state = is_coloured && STATE_COLUMNS.contains(&heading.as_str());
                 match colour(cell).filter(|_| is_state) {
@@ -75,6 +114,22 @@ impl Table {
 /// Whether a terminal may show colours: <https://no-color.org>.
 fn may_colour(no_color: Option<OsString>, term: Option<OsString>) -> bool {
     no_color.is_none_or(|text| text.is_empty()) && term.is_none_or(|term| term != "dumb")
+}
+
+/// Cuts a text to a number of terminal columns; the last one shows that it was cut.
+fn cut(text: &str, max: usize) -> Cow<'_, str> {
+    if width(text) <= max {
+        return Cow::Borrowed(text);
+    }
+    let mut end = String::new();
+    for c in text.chars() {
+        end.push(c);
+        if width(&end) >= max {
+            end.pop();
+            break;
+        }
+    }
+    Cow::Owned(end + "…")
 }
 
 /// Width of a text in terminal columns.
@@ -172,7 +227,7 @@ mod tests {
         // A state's word in a column without states is not coloured.
         table.row(vec!["alive".to_owned(), "failed".to_owned()]);
         let mut out = Vec::new();
-        table.write_as(true, &mut out).unwrap();
+        table.write_as(true, Some(80), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(
             text,
@@ -181,6 +236,33 @@ mod tests {
         let no = |no_color: &str, term: &str| may_colour(Some(no_color.into()), Some(term.into()));
         assert!(no("", "xterm") && may_colour(None, None));
         assert!(!no("1", "xterm") && !no("", "dumb"));
+    }
+
+    #[test]
+    fn long_cells_are_cut_on_a_terminal_only() {
+        let long = "x".repeat(1000);
+        let mut table = Table::new(&["name", "user", "note"]);
+        table.row(vec![long.clone(), "ann".to_owned(), long.clone()]);
+        table.row(vec!["計".repeat(30), long.clone(), "short".to_owned()]);
+        let lines = |columns: Option<usize>| {
+            let mut out = Vec::new();
+            table.write_as(false, columns, &mut out).unwrap();
+            String::from_utf8(out).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let forty = format!("{}…", "x".repeat(39));
+        let cut = lines(Some(80));
+        assert_eq!(cut[1], format!("{forty}  ann{}  {forty}", " ".repeat(37)));
+        assert_eq!(cut[2], format!("{}…   {forty}  short", "計".repeat(19)));
+        // The last column takes the rest of a wide terminal.
+        assert_eq!(width(&lines(Some(200))[1]), 200);
+        for line in lines(None).iter().skip(1) {
+            assert!(line.contains(&long) && !line.contains('…'), "{line}");
+        }
+        let mut whole = Table::with_instructions(&["name", "state"]);
+        whole.row(vec![long.clone(), long.clone()]);
+        let mut out = Vec::new();
+        whole.write_as(false, Some(80), &mut out).unwrap();
+        assert!(String::from_utf8(out).unwrap().contains(&format!("{forty}  {long}")));
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub struct Limits {
     /// Maximum number of visits without a reported end on one device that no record names. Queries of running jobs
     /// read all of them.
     pub open_visits_max: u64,
+    /// Maximum number of running allocations of the clusters of one token of scope `jobs`. A quarter of `rows_max`, at
+    /// which queries of running jobs fail: 10 000 nodes with two jobs each have 20 000.
+    pub reported_open_max: u64,
     /// Maximum number of rows in an answer.
     pub rows_max: usize,
 }
@@ -32,6 +35,7 @@ impl Default for Limits {
             records_max: 20_000_000,
             open_local_max: 512,
             open_visits_max: 4096,
+            reported_open_max: 25_000,
             rows_max: 100_000,
         }
     }

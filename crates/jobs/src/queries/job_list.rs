@@ -8,7 +8,7 @@
 //! begun before follow; [`crate::common::indexes`] finds them.
 
 use crate::common::indexes::FAILED;
-use crate::common::sql_parts::{Clauses, device};
+use crate::common::sql_parts::{Clauses, device, key};
 use crate::matching::visits::TOGETHER;
 use crate::people::job_access;
 use crate::presence::granted::Grants;
@@ -17,6 +17,7 @@ use crate::{AccessLevel, Reader, Registry, RegistryError};
 use model::{ClusterId, DeviceId, Job, JobId, JobKey, JobState, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params, params_from_iter};
+use std::collections::HashSet;
 
 /// The state of a run. A node with a visit is the authority on whether the run is over.
 const STATE: &str = "CASE WHEN r.visits = 0 THEN r.record_state WHEN r.stop IS NULL THEN 'running'
@@ -142,6 +143,33 @@ impl Registry {
             return Err(RegistryError::TooMany(limit));
         }
         runs.into_iter().map(|run| Ok(run_of(&reader, run)?.0)).collect()
+    }
+
+    /// Returns the jobs with a run that a reader's list has; `None` if there are more than `limit` runs.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn keys_visible(
+        &self,
+        reader_of: Reader,
+        limit: usize,
+    ) -> Result<Option<HashSet<JobKey>>, RegistryError> {
+        let db = self.reader.lock();
+        let db = db.unchecked_transaction()?;
+        let filter = Filter { reader: reader_of, ..Filter::default() };
+        let runs = found(&db, &filter, limit.saturating_add(1))?;
+        if runs.len() > limit {
+            return Ok(None);
+        }
+        let mut find = db.prepare_cached("SELECT cluster, id FROM runs WHERE run = ?1")?;
+        let mut keys = HashSet::new();
+        for run in runs {
+            let mut rows = find.query([run])?;
+            if let Some(row) = rows.next()? {
+                keys.insert(key(row.get(0)?, row.get(1)?)?);
+            }
+        }
+        Ok(Some(keys))
     }
 }
 

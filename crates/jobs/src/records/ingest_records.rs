@@ -34,6 +34,8 @@ pub struct IngestStats {
     pub rejected: u64,
     /// The part of `rejected` with an end before the start.
     pub backwards: u64,
+    /// The part of `rejected` that exceeds a sender's limit of running allocations or of records.
+    pub limited: u64,
     /// Records stored in part. A text, or a list of types, nodes or steps, exceeded its limit.
     pub cut: u64,
 }
@@ -46,6 +48,7 @@ pub(crate) enum RecordOutcome {
     Known,
     Rejected,
     Backwards,
+    Limited,
 }
 
 impl Registry {
@@ -130,6 +133,9 @@ impl IngestStats {
             RecordOutcome::Rejected => self.rejected += 1,
             RecordOutcome::Backwards => {
                 (self.rejected, self.backwards) = (self.rejected + 1, self.backwards + 1);
+            }
+            RecordOutcome::Limited => {
+                (self.rejected, self.limited) = (self.rejected + 1, self.limited + 1);
             }
         }
         if cut {

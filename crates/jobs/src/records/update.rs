@@ -1,12 +1,13 @@
 //! Partial records from scripts that replace a scheduler: a job is submitted, starts, ends, or is
 //! corrected.
 
+use crate::common::registry::count;
 use crate::matching::visits::TOGETHER;
 use crate::people::names::NameSource;
 use crate::records::ingest_records::RecordOutcome;
 use crate::records::store_records::{records, shares, steps};
-use crate::{IngestStats, JobRecord, NodeShare, Registry, RegistryError, Step};
-use model::{JobFacts, JobKey, JobState, Timestamp};
+use crate::{IngestStats, JobRecord, Limits, NodeShare, Registry, RegistryError, Step};
+use model::{ClusterId, JobFacts, JobKey, JobState, Timestamp};
 use rusqlite::{Connection, TransactionBehavior, params};
 
 /// A partial update of a [`JobRecord`]. A `None` field keeps the earlier value.
@@ -155,7 +156,24 @@ impl Registry {
         amendments: Vec<RecordUpdate>,
         received: Timestamp,
     ) -> Result<IngestStats, RegistryError> {
-        self.ingest_updates_and((amendments, NameSource::Pushed), received, |_| Ok(()))
+        let source = (NameSource::Pushed, ReportLimit::None);
+        self.ingest_updates_and((amendments, source), received, |_| Ok(()))
+    }
+
+    /// Applies one partial update of a sender that may report the jobs of one cluster, or of all. If the update would
+    /// bring these clusters above [`Limits::reported_open_max`] running allocations, it is rejected: see
+    /// [`IngestStats::limited`].
+    ///
+    /// # Errors
+    /// As [`Self::ingest_updates`].
+    pub fn ingest_limited(
+        &self,
+        update: RecordUpdate,
+        cluster: Option<&ClusterId>,
+        received: Timestamp,
+    ) -> Result<IngestStats, RegistryError> {
+        let source = (NameSource::Pushed, ReportLimit::Clusters(cluster));
+        self.ingest_updates_and((vec![update], source), received, |_| Ok(()))
     }
 
     /// Applies partial updates from a file and stores the new read position in the same transaction. Each
@@ -170,7 +188,8 @@ impl Registry {
         read: ReadPosition,
         received: Timestamp,
     ) -> Result<IngestStats, RegistryError> {
-        self.ingest_updates_and((amendments, NameSource::Polled), received, |change| {
+        let source = (NameSource::Polled, ReportLimit::None);
+        self.ingest_updates_and((amendments, source), received, |change| {
             let ReadPosition { disk, inode, head, bytes, lines } = read;
             let numbers = [disk, inode, head, bytes, lines].map(u64::cast_signed);
             let [disk, inode, head, bytes, lines] = numbers;
@@ -201,7 +220,7 @@ impl Registry {
 
     fn ingest_updates_and(
         &self,
-        (amendments, source): (Vec<RecordUpdate>, NameSource),
+        (amendments, source): (Vec<RecordUpdate>, (NameSource, ReportLimit<'_>)),
         received: Timestamp,
         and: impl FnOnce(&Connection) -> Result<(), RegistryError>,
     ) -> Result<IngestStats, RegistryError> {
@@ -219,7 +238,7 @@ impl Registry {
     fn ingest_update(
         &self,
         db: &Connection,
-        (amendment, source): (RecordUpdate, NameSource),
+        (amendment, (source, limit)): (RecordUpdate, (NameSource, ReportLimit<'_>)),
         received: Timestamp,
     ) -> Result<(RecordOutcome, bool), RegistryError> {
         let TargetSubmission { before, ended } = target(db, &amendment)?;
@@ -228,11 +247,18 @@ impl Registry {
         }
         let (guessed, is_new) = (amendment.submit.is_none(), before.is_none());
         let (start, stop) = (amendment.start, amendment.stop);
+        let open_before = before.as_ref().map_or(0, running_allocations);
         let record = amendment.onto(before, received);
         // Start and end may come from two clocks. The tolerance is 1 min.
         let backwards = record.start.zip(record.stop).is_some_and(|(a, b)| b.plus(TOGETHER) < a);
         if backwards && start.or(stop).is_some() {
             return Ok((RecordOutcome::Backwards, false));
+        }
+        let grows = running_allocations(&record).saturating_sub(open_before);
+        if grows > 0 && limit.is_exceeded_by(db, grows, &self.limits)?
+            || is_new && limit.fills(db, &record.key.cluster, &self.limits)?
+        {
+            return Ok((RecordOutcome::Limited, false));
         }
         let (key, submit) = (record.key.clone(), record.submit);
         let taken = self.take(db, (record, source), received)?;
@@ -247,6 +273,63 @@ impl Registry {
         }
         Ok(taken)
     }
+}
+
+/// Share of one cluster in the upper half of the records: 1/16.
+const RECORD_SHARES: u64 = 16;
+
+/// The limits of a sender's records.
+#[derive(Clone, Copy)]
+enum ReportLimit<'a> {
+    /// The sender is trusted.
+    None,
+    /// The sender reports the jobs of this cluster, or of every cluster.
+    Clusters(Option<&'a ClusterId>),
+}
+
+impl ReportLimit<'_> {
+    /// Whether so many more running allocations would exceed the limit. Counts at most up to the limit.
+    fn is_exceeded_by(self, db: &Connection, more: u64, limits: &Limits) -> rusqlite::Result<bool> {
+        let Self::Clusters(cluster) = self else { return Ok(false) };
+        let Some(most) = limits.reported_open_max.checked_sub(more) else { return Ok(true) };
+        let of_one = if cluster.is_some() { "o.cluster = ?1" } else { "?1 IS NULL" };
+        let mut find = db.prepare_cached(&format!(
+            "SELECT count(*) FROM (SELECT 1 FROM records o INDEXED BY records_running
+                 LEFT JOIN shares s ON s.record = o.record
+                 WHERE o.state = 'running' AND {of_one} LIMIT ?2)"
+        ))?;
+        let (cluster, enough) = (cluster.map(ClusterId::as_str), most.saturating_add(1));
+        let open: i64 = find.query_row(params![cluster, enough.cast_signed()], |row| row.get(0))?;
+        Ok(open.unsigned_abs() > most)
+    }
+
+    /// Whether a new record would take capacity that is reserved for others: in the upper half of the registry, the
+    /// clusters of a sender have a sixteenth, and a sender for every cluster has nothing.
+    fn fills(
+        self,
+        db: &Connection,
+        cluster: &ClusterId,
+        limits: &Limits,
+    ) -> rusqlite::Result<bool> {
+        let Self::Clusters(own) = self else { return Ok(false) };
+        if count(db, "records")? < limits.records_max / 2 {
+            return Ok(false);
+        }
+        let share = limits.records_max / RECORD_SHARES;
+        let mut find = db.prepare_cached(
+            "SELECT count(*) FROM (SELECT 1 FROM records INDEXED BY records_key
+                 WHERE cluster = ?1 LIMIT ?2)",
+        )?;
+        let used: i64 =
+            find.query_row(params![cluster.as_str(), share.cast_signed()], |row| row.get(0))?;
+        Ok(own.is_none() || used.unsigned_abs() >= share)
+    }
+}
+
+/// Allocations of a running record; a record without nodes counts as one.
+fn running_allocations(record: &JobRecord) -> u64 {
+    let nodes = u64::try_from(record.nodes.len()).unwrap_or(u64::MAX);
+    if record.state == JobState::Running { nodes.max(1) } else { 0 }
 }
 
 /// The submission that an update applies to.

@@ -4,12 +4,21 @@
 //! sees it always, never, or within time ranges. In the last case a value made of several readings uses only
 //! readings within one range. If such readings are no longer stored, there is no value.
 
+use crate::common::print::ALIAS;
 use crate::common::time::SLACK;
 use crate::{QueryContext, QueryEngine, QueryError};
 use jobs::{Reader, Registry, Window};
-use model::{DeviceId, Gap, JobKey, Timestamp};
-use std::collections::{BTreeSet, HashMap};
+use model::{DeviceId, Gap, JobKey, Series, Timestamp};
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use store::Snapshot;
+
+/// Maximum number of jobs to look up one by one. For more jobs, the reader's visible jobs are read once, so that the
+/// number of other users' jobs does not change the duration of a query.
+const LOOKED_UP_ONE_BY_ONE: usize = 64;
+/// Maximum number of visible jobs to read at once; a reader of more has them looked up one by one.
+const VISIBLE_JOBS_MAX: usize = 100_000;
 
 /// Sorted, disjoint time ranges in microseconds, bounds excluded; two ranges may share a bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -116,16 +125,46 @@ fn seen_during((spans, every): (Vec<jobs::Span>, bool)) -> Visibility {
     Visibility::within(spans.iter().map(|(a, b)| (a.plus(-SLACK).0, until(*b))).collect())
 }
 
-/// What a reader may see in one query. Caches the permission per job and device.
-#[derive(Debug)]
+/// What a reader may see in one query. Caches the permission per job and device; clones share the cache.
+#[derive(Clone, Debug)]
 pub(crate) struct AccessFilter {
     registry: Arc<Registry>,
     context: QueryContext,
     /// Limits of the queries for allocations.
     window: Window,
+    cache: Arc<Mutex<Cache>>,
+}
+
+/// Permissions read from the registry so far.
+#[derive(Debug, Default)]
+struct Cache {
     jobs: HashMap<JobKey, JobVisibility>,
-    /// Visibility of each device with a visible job; read from the registry on first use.
+    /// Jobs with a visible run, and perhaps others; read on first use. `Some(None)`: too many.
+    visible_jobs: Option<Option<HashSet<JobKey>>>,
+    /// Visibility of each device with a visible job; read on first use.
     devices: Option<HashMap<DeviceId, Visibility>>,
+}
+
+/// The device names under which rows list a series.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ListedAs {
+    /// Its own device.
+    Device,
+    /// Its alias, if it has one.
+    Alias,
+    /// Both.
+    DeviceAndAlias,
+}
+
+impl ListedAs {
+    fn names(self, series: &Series) -> [Option<DeviceId>; 2] {
+        let alias = || DeviceId::new(&series.labels.get(ALIAS)?).ok();
+        match self {
+            Self::Device => [Some(series.device.clone()), None],
+            Self::Alias => [None, alias()],
+            Self::DeviceAndAlias => [Some(series.device.clone()), alias()],
+        }
+    }
 }
 
 impl AccessFilter {
@@ -141,12 +180,28 @@ impl AccessFilter {
         let reader = context.reader;
         let window = Window { reader, device: only.cloned(), from, to, ..Window::default() };
         let (registry, context) = (Arc::clone(&engine.registry), context.clone());
-        Self { registry, context, window, jobs: HashMap::new(), devices: None }
+        Self { registry, context, window, cache: Arc::default() }
+    }
+
+    /// Limits a snapshot to the series of which the reader may see a sample in the interval of a scan: hidden samples
+    /// are not read. Rows of the remaining series still need [`Self::of`].
+    pub(crate) fn limit(&self, snapshot: Snapshot, listed: ListedAs) -> Snapshot {
+        if self.context.reader.sees_every_job() {
+            return snapshot;
+        }
+        let access = self.clone();
+        snapshot.limited_to(Arc::new(move |series, (from, to)| {
+            listed.names(series).iter().flatten().any(|device| {
+                // If the registry fails, the check of the rows fails too and returns the error.
+                let seen = access.of(device, series.job.as_ref());
+                seen.map_or(true, |seen| seen.touches(from.0, to.0))
+            })
+        }))
     }
 
     /// When the reader sees samples of a device that are attributed to this job, or to no job.
     pub(crate) fn of(
-        &mut self,
+        &self,
         device: &DeviceId,
         job: Option<&JobKey>,
     ) -> Result<Visibility, QueryError> {
@@ -157,33 +212,41 @@ impl AccessFilter {
     }
 
     /// When the reader sees samples of a device that are attributed to the job.
-    pub(crate) fn of_job(
-        &mut self,
-        device: &DeviceId,
-        job: &JobKey,
-    ) -> Result<Visibility, QueryError> {
+    pub(crate) fn of_job(&self, device: &DeviceId, job: &JobKey) -> Result<Visibility, QueryError> {
         if self.context.reader.sees_every_job() {
             self.context.meets(job);
             return Ok(Visibility::Always);
         }
-        if let Some(seen) = self.jobs.get(job) {
+        let mut cache = self.cache.lock();
+        if let Some(seen) = cache.jobs.get(job) {
             return Ok(seen.on(device));
+        }
+        if cache.jobs.len() >= LOOKED_UP_ONE_BY_ONE {
+            let read = || self.registry.keys_visible(self.context.reader, VISIBLE_JOBS_MAX);
+            let visible = match &mut cache.visible_jobs {
+                Some(visible) => visible,
+                none => none.insert(read()?),
+            };
+            if visible.as_ref().is_some_and(|visible| !visible.contains(job)) {
+                return Ok(Visibility::Never);
+            }
         }
         let runs = self.registry.runs_seen(self.context.reader, job)?;
         let devices = runs.devices().into_iter();
         let on = devices.map(|device| (device.clone(), seen_during(runs.on(device)))).collect();
         let seen = JobVisibility { on, elsewhere: seen_during(runs.elsewhere()) };
         let here = seen.on(device);
-        self.jobs.insert(job.clone(), seen);
+        cache.jobs.insert(job.clone(), seen);
         Ok(here)
     }
 
     /// When the reader sees the node samples of a device (not attributed to a job).
-    pub(crate) fn of_node(&mut self, device: &DeviceId) -> Result<Visibility, QueryError> {
+    pub(crate) fn of_node(&self, device: &DeviceId) -> Result<Visibility, QueryError> {
         if self.context.reader.sees_every_node() {
             return Ok(Visibility::Always);
         }
-        let devices = match &mut self.devices {
+        let mut cache = self.cache.lock();
+        let devices = match &mut cache.devices {
             Some(devices) => devices,
             none => none.insert(visibility_by_device(&self.registry, &self.window)?),
         };
@@ -191,7 +254,7 @@ impl AccessFilter {
     }
 
     /// The parts of a gap that the reader sees: the whole gap, pieces of it, or none.
-    pub(crate) fn of_gap(&mut self, gap: Gap) -> Result<Vec<Gap>, QueryError> {
+    pub(crate) fn of_gap(&self, gap: Gap) -> Result<Vec<Gap>, QueryError> {
         let seen = match gap.origin.as_run() {
             Some((_, id)) if self.context.reader != Reader::Everything => {
                 let job = JobKey { cluster: model::ClusterId::local(), id };
@@ -259,7 +322,10 @@ fn visibility_by_device(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Settings;
+    use jobs::Registration;
     use proptest::prelude::*;
+    use store::Store;
 
     #[test]
     fn spans_that_overlap_are_one_and_those_that_touch_are_two() {
@@ -278,6 +344,34 @@ mod tests {
         assert!(!seen.connects(0, 20, 10) && !seen.connects(0, 10, 10));
         assert!(Visibility::within(vec![(5, 30)]).connects(0, 10, 10));
         assert!(Visibility::Always.connects(0, 99, 1) && !Visibility::Never.connects(0, 99, 1));
+    }
+
+    #[test]
+    fn other_users_jobs_cost_a_bounded_number_of_lookups() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = Timestamp::from_seconds(1_767_706_500);
+        let (store, _) =
+            Store::open(dir.path(), store::Settings::default(), Arc::new(move || now)).unwrap();
+        let path = dir.path().join("registry.sqlite");
+        let registry = Registry::open(&path, jobs::Limits::default(), jobs::Users::default);
+        let registry = Arc::new(registry.unwrap());
+        let device = DeviceId::new("n1").unwrap();
+        let register = |uid| {
+            let (device, start) = (device.clone(), now);
+            let (user, name, is_verified) = (None, None, true);
+            let job = Registration { uid, user, name, device, start, is_verified };
+            registry.register_local(&job).unwrap()
+        };
+        let others: Vec<JobKey> = (0..200).map(|_| register(1)).collect();
+        let own = register(2);
+        let engine = QueryEngine::new(Arc::new(store), Arc::clone(&registry), Settings::default());
+        let context = QueryContext::new(Reader::User(2), now);
+        let access = AccessFilter::new(&engine, &context, (now, now), None);
+        for other in &others {
+            assert_eq!(access.of_job(&device, other).unwrap(), Visibility::Never);
+        }
+        assert_eq!(access.cache.lock().jobs.len(), LOOKED_UP_ONE_BY_ONE);
+        assert_ne!(access.of_job(&device, &own).unwrap(), Visibility::Never);
     }
 
     proptest! {

@@ -273,7 +273,7 @@ impl QueryEngine {
         context: &QueryContext,
     ) -> Result<Vec<Gap>, QueryError> {
         let one = device.map(|device| BTreeSet::from([device.clone()]));
-        let mut access = AccessFilter::new(self, context, (from, to), one.as_ref());
+        let access = AccessFilter::new(self, context, (from, to), one.as_ref());
         let mut gaps = Vec::new();
         for gap in self.store.gaps(from, to, device) {
             gaps.extend(access.of_gap(gap)?);

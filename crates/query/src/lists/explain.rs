@@ -1,6 +1,6 @@
 //! Explains a series: its agent and source, its period, its gaps and errors.
 
-use crate::engine::access_filter::{AccessFilter, Visibility};
+use crate::engine::access_filter::{AccessFilter, ListedAs, Visibility};
 use crate::lists::listing::{described, gap};
 use crate::lists::nodes::usual_distance;
 use crate::{QueryContext, QueryEngine, QueryError};
@@ -54,9 +54,10 @@ impl QueryEngine {
     ) -> Result<Vec<api::Explanation>, QueryError> {
         // The senders are the current ones.
         let until = to.max(context.now);
-        let mut access = AccessFilter::new(self, context, (from, until), select.devices.as_ref());
+        let access = AccessFilter::new(self, context, (from, until), select.devices.as_ref());
+        let snapshot = access.limit(self.store.snapshot(), ListedAs::Device);
         let mut series: BTreeMap<_, (Arc<SeriesInfo>, VisibleSamples)> = BTreeMap::new();
-        for chunk in self.store.snapshot().scan(select, from, to) {
+        for chunk in snapshot.scan(select, from, to) {
             context.cancel.check()?;
             let chunk = chunk?;
             let of = &chunk.series.series;
@@ -75,7 +76,7 @@ impl QueryEngine {
             visible.take(&chunk, &seen);
         }
         let devices = series.keys().map(|series| series.device.clone()).collect();
-        let failures = self.failures(devices, (from, to), context, &mut access)?;
+        let failures = self.failures(devices, (from, to), context, &access)?;
         let interval = Interval { from, to, failures };
         let help: BTreeMap<Arc<str>, Box<str>> = self
             .store
@@ -85,7 +86,7 @@ impl QueryEngine {
             .collect();
         let explained = series.into_values().map(|(info, visible)| {
             let help = help.get(&info.series.metric).map_or("", |help| help);
-            self.explained(&info, &visible, &interval, help, context, &mut access)
+            self.explained(&info, &visible, &interval, help, context, &access)
         });
         explained.collect()
     }
@@ -97,7 +98,7 @@ impl QueryEngine {
         interval: &Interval,
         help: &str,
         context: &QueryContext,
-        access: &mut AccessFilter,
+        access: &AccessFilter,
     ) -> Result<api::Explanation, QueryError> {
         let device = &info.series.device;
         let source = source_of(&info.series.metric, interval.failures.get(device));
@@ -137,7 +138,7 @@ impl QueryEngine {
         &self,
         device: &DeviceId,
         context: &QueryContext,
-        access: &mut AccessFilter,
+        access: &AccessFilter,
     ) -> Result<Vec<api::Sender>, QueryError> {
         let mut senders = Vec::new();
         for origin in self.store.origins() {
@@ -164,7 +165,7 @@ impl QueryEngine {
         devices: BTreeSet<DeviceId>,
         (from, to): (Timestamp, Timestamp),
         context: &QueryContext,
-        access: &mut AccessFilter,
+        access: &AccessFilter,
     ) -> Result<Failures, QueryError> {
         let select = Selector {
             devices: Some(devices),
@@ -173,7 +174,8 @@ impl QueryEngine {
             labels: Vec::new(),
         };
         let (mut failures, mut last) = (Failures::new(), None::<(Series, Point)>);
-        for chunk in self.store.snapshot().scan(&select, from, to) {
+        let snapshot = access.limit(self.store.snapshot(), ListedAs::Device);
+        for chunk in snapshot.scan(&select, from, to) {
             context.cancel.check()?;
             let chunk = chunk?;
             let series = &chunk.series.series;

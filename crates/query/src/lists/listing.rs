@@ -1,7 +1,7 @@
 //! Lists: series, latest values, jobs, metric catalogue, gaps, available metrics.
 
 use crate::common::print::ALIAS;
-use crate::engine::access_filter::{AccessFilter, Visibility};
+use crate::engine::access_filter::{AccessFilter, ListedAs, Visibility};
 use crate::{QueryContext, QueryEngine, QueryError};
 use jobs::{Filter, JobName};
 use model::{DeviceId, Gap, Timestamp};
@@ -41,9 +41,10 @@ impl QueryEngine {
         most: usize,
         context: &QueryContext,
     ) -> Result<Vec<api::SeriesInfo>, QueryError> {
-        let mut access = AccessFilter::new(self, context, (from, to), select.devices.as_ref());
+        let access = AccessFilter::new(self, context, (from, to), select.devices.as_ref());
+        let snapshot = access.limit(self.store.snapshot(), ListedAs::Device);
         let mut series = Vec::new();
-        for info in self.store.snapshot().series(select, from, to)? {
+        for info in snapshot.series(select, from, to)? {
             let seen = access.of(&info.series.device, info.series.job.as_ref())?;
             let meaning_shown = match &seen {
                 Visibility::Never => false,
@@ -95,7 +96,7 @@ impl QueryEngine {
         // A reader with time limits may have had many jobs: only those at these instants are read.
         let times = || newest.iter().map(|last| last.at);
         let Some(span) = times().min().zip(times().max()) else { return Ok(Vec::new()) };
-        let mut access = AccessFilter::new(self, context, span, select.devices.as_ref());
+        let access = AccessFilter::new(self, context, span, select.devices.as_ref());
         let mut values = Vec::new();
         for last in newest {
             let series = &last.series.series;
@@ -166,9 +167,10 @@ impl QueryEngine {
             select.job = JobSelector::NoneOrIs(key);
         }
         let from = at.plus(-AVAILABLE_WITHIN);
-        let mut access = AccessFilter::new(self, context, (from, at), None);
+        let access = AccessFilter::new(self, context, (from, at), None);
+        let snapshot = access.limit(self.store.snapshot(), ListedAs::DeviceAndAlias);
         let mut seen = BTreeSet::new();
-        for chunk in self.store.snapshot().scan(&select, from, at) {
+        for chunk in snapshot.scan(&select, from, at) {
             context.cancel.check()?;
             let Chunk { series: info, times, .. } = chunk?;
             let alias = info.series.labels.get(ALIAS).and_then(|name| DeviceId::new(&name).ok());

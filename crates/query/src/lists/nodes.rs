@@ -1,6 +1,6 @@
 //! Nodes: which of them report, since when the others are unavailable, and their load.
 
-use crate::engine::access_filter::AccessFilter;
+use crate::engine::access_filter::{AccessFilter, ListedAs};
 use crate::{QueryContext, QueryEngine, QueryError};
 use jobs::Window;
 use model::{DeviceId, Point, Timestamp, increase};
@@ -66,9 +66,9 @@ impl QueryEngine {
                 nodes.remove(&device);
             }
         }
-        let mut access =
+        let access =
             AccessFilter::new(self, context, (context.now.plus(-RECENT), context.now), None);
-        for device in self.unseen(&nodes, &mut access, context)? {
+        for device in self.unseen(&nodes, &access, context)? {
             nodes.remove(&device);
         }
         for last in self.store.snapshot().last(&Selector::default()) {
@@ -101,7 +101,7 @@ impl QueryEngine {
             node.memory_used_bytes =
                 node.memory_bytes.zip(available).map(|(all, available)| all - available);
         }
-        self.add_load(&mut nodes, &mut access, context)?;
+        self.add_load(&mut nodes, &access, context)?;
         self.add_jobs(&mut nodes, context)?;
         for node in nodes.values_mut() {
             judge(node, context.now);
@@ -113,7 +113,7 @@ impl QueryEngine {
     fn unseen(
         &self,
         nodes: &BTreeMap<DeviceId, api::Node>,
-        access: &mut AccessFilter,
+        access: &AccessFilter,
         context: &QueryContext,
     ) -> Result<Vec<DeviceId>, QueryError> {
         let mut unseen = Vec::new();
@@ -129,14 +129,15 @@ impl QueryEngine {
     fn add_load(
         &self,
         nodes: &mut BTreeMap<DeviceId, api::Node>,
-        access: &mut AccessFilter,
+        access: &AccessFilter,
         context: &QueryContext,
     ) -> Result<(), QueryError> {
         let metrics: BTreeSet<Arc<str>> = BUSY.into_iter().map(Arc::from).collect();
         let select =
             Selector { metrics: Some(metrics), job: JobSelector::None, ..Selector::default() };
         let from = context.now.plus(-RECENT);
-        for chunk in self.store.snapshot().scan(&select, from, context.now) {
+        let snapshot = access.limit(self.store.snapshot(), ListedAs::Device);
+        for chunk in snapshot.scan(&select, from, context.now) {
             context.cancel.check()?;
             let chunk = chunk?;
             let Some(node) = nodes.get_mut(&chunk.series.series.device) else { continue };

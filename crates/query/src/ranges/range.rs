@@ -1,6 +1,6 @@
 //! Points of series over time, to plot: in steps, with counters as rates.
 
-use crate::engine::access_filter::AccessFilter;
+use crate::engine::access_filter::{AccessFilter, ListedAs};
 use crate::ranges::series_points::SeriesPoints;
 use crate::rows::summary::seen_windows;
 use crate::{Cancel, QueryContext, QueryEngine, QueryError, RangeQuery, Settings};
@@ -29,20 +29,20 @@ impl QueryEngine {
         context: &QueryContext,
     ) -> Result<api::Range, QueryError> {
         let devices = query.select.devices.as_ref();
-        let mut access = AccessFilter::new(self, context, reach(query), devices);
+        let access = AccessFilter::new(self, context, reach(query), devices);
         let metrics = self.store.catalogue();
         let help: HashMap<&str, &Metric> =
             metrics.iter().map(|metric| (&*metric.name, &**metric)).collect();
         let step = query.step_us.max(0);
         let window = Store::WINDOWS_US.into_iter().rev().find(|w| step > 0 && step % w == 0);
         let mut shown = LimitedSeries::new(&self.settings, help);
-        let snapshot = self.store.snapshot();
+        let snapshot = access.limit(self.store.snapshot(), ListedAs::Device);
         match window {
             Some(window) => {
-                take_rolled(query, window, &snapshot, &mut access, &mut shown, &context.cancel)?;
+                take_rolled(query, window, &snapshot, &access, &mut shown, &context.cancel)?;
             }
             None => {
-                take_samples(query, &snapshot, &mut access, &mut shown, &context.cancel)?;
+                take_samples(query, &snapshot, &access, &mut shown, &context.cancel)?;
             }
         }
         // Points from rollups are whole steps: the answer states the range that they cover.
@@ -70,7 +70,7 @@ fn take_rolled(
     query: &RangeQuery,
     window: i64,
     snapshot: &Snapshot,
-    access: &mut AccessFilter,
+    access: &AccessFilter,
     shown: &mut LimitedSeries<'_>,
     cancel: &Cancel,
 ) -> Result<(), QueryError> {
@@ -111,7 +111,7 @@ fn take_rolled(
 fn take_samples(
     query: &RangeQuery,
     snapshot: &Snapshot,
-    access: &mut AccessFilter,
+    access: &AccessFilter,
     shown: &mut LimitedSeries<'_>,
     cancel: &Cancel,
 ) -> Result<(), QueryError> {

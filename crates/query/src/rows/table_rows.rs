@@ -1,7 +1,7 @@
 //! Rows of the tables: raw, by device with aliases, by job. `get_metrics` and SQL both use this module, which
 //! alone sums aliases and keeps jobs apart.
 
-use crate::engine::access_filter::AccessFilter;
+use crate::engine::access_filter::{AccessFilter, ListedAs};
 use crate::rows::alias::{AliasRows, Aliased};
 use crate::rows::by_job::JobRows;
 use crate::rows::device_rows::{DeviceChunks, DeviceRows};
@@ -187,11 +187,12 @@ impl Reads {
     fn walk(
         &self,
         select: &Selector,
+        snapshot: &Snapshot,
         slice_rows: usize,
         lead: bool,
         context: &QueryContext,
     ) -> SliceSource {
-        let Self { snapshot, from, to, .. } = self;
+        let Self { from, to, .. } = self;
         if !self.summary {
             return SliceSource::Samples(snapshot.scan_by_time(select, *from, *to, slice_rows));
         }
@@ -262,9 +263,10 @@ impl QueryEngine {
         let RowQuery { devices, metrics, job, from, to, .. } = query.clone();
         let select = Selector { devices, metrics, job, labels: Vec::new() };
         let access = AccessFilter::new(self, context, (from, to), select.devices.as_ref());
+        let snapshot = access.limit(self.store.snapshot(), ListedAs::Device);
         let mut lines = LineCache::new(self, access, false);
         let mut rows = Vec::new();
-        for found in self.store.snapshot().counter_starts(&select, from, to)? {
+        for found in snapshot.counter_starts(&select, from, to)? {
             if lines.seen(&found.series)?.at(found.at.0)
                 && let Some(line) = lines.own(&found.series)?
             {
@@ -277,24 +279,26 @@ impl QueryEngine {
     /// Rows of `metrics` or `metrics_by_device`: series by series, then the sums of aliases.
     fn table(&self, query: &RowQuery, context: &QueryContext) -> Result<Batches, QueryError> {
         let reads = self.reads(query)?;
-        let lines = || {
-            let access = AccessFilter::new(self, context, reads.reach(), query.devices.as_ref());
-            LineCache::new(self, access, query.view != View::Metrics)
-        };
-        let slices = |select: &Selector| {
-            let walk = reads.walk(select, self.settings.slice_rows, false, context);
+        let access = AccessFilter::new(self, context, reads.reach(), query.devices.as_ref());
+        let lines = || LineCache::new(self, access.clone(), query.view != View::Metrics);
+        let slices = |select: &Selector, listed| {
+            let snapshot = access.limit(reads.snapshot.clone(), listed);
+            let walk = reads.walk(select, &snapshot, self.settings.slice_rows, false, context);
             Slices::new(walk, AsRate::No, reads.from, context)
         };
         let own: Batches = if query.summary {
-            Box::new(DeviceRows::new(slices(&reads.own), lines(), NodeRowsFilter::always()))
+            let slices = slices(&reads.own, ListedAs::Device);
+            Box::new(DeviceRows::new(slices, lines(), NodeRowsFilter::always()))
         } else {
-            let scan = reads.snapshot.scan(&reads.own, reads.from, reads.to);
+            let snapshot = access.limit(reads.snapshot.clone(), ListedAs::Device);
+            let scan = snapshot.scan(&reads.own, reads.from, reads.to);
             Box::new(DeviceChunks::new(scan, lines(), context.cancel.clone()))
         };
         let Some(aliased) = &reads.aliased else { return Ok(own) };
         let of = aliased.of.clone();
         let always = NodeRowsFilter::always();
-        Ok(Box::new(own.chain(AliasRows::new(slices(&aliased.select), lines(), of, always))))
+        let slices = slices(&aliased.select, ListedAs::Alias);
+        Ok(Box::new(own.chain(AliasRows::new(slices, lines(), of, always))))
     }
 
     /// Rows of `metrics_by_device`, ascending by time.
@@ -304,20 +308,20 @@ impl QueryEngine {
         treatment: GetMetricsOptions,
         context: &QueryContext,
     ) -> Batches {
-        let lines = || {
-            let access =
-                AccessFilter::new(self, context, reads.reach(), reads.own.devices.as_ref());
-            LineCache::new(self, access, true)
-        };
-        let slices = |select: &Selector| {
+        let access = AccessFilter::new(self, context, reads.reach(), reads.own.devices.as_ref());
+        let lines = || LineCache::new(self, access.clone(), true);
+        let slices = |select: &Selector, listed| {
             let lead = treatment.as_rate != AsRate::No;
-            let walk = reads.walk(select, self.settings.slice_rows, lead, context);
+            let snapshot = access.limit(reads.snapshot.clone(), listed);
+            let walk = reads.walk(select, &snapshot, self.settings.slice_rows, lead, context);
             Slices::new(walk, treatment.as_rate, reads.from, context)
         };
-        let own = DeviceRows::new(slices(&reads.own), lines(), treatment.node_rows.clone());
+        let own = slices(&reads.own, ListedAs::Device);
+        let own = DeviceRows::new(own, lines(), treatment.node_rows.clone());
         let Some(aliased) = reads.aliased.as_ref() else { return Box::new(own) };
         let of = aliased.of.clone();
-        let alias = AliasRows::new(slices(&aliased.select), lines(), of, treatment.node_rows);
+        let slices = slices(&aliased.select, ListedAs::Alias);
+        let alias = AliasRows::new(slices, lines(), of, treatment.node_rows);
         Box::new(MergeRows::new(Box::new(own), Box::new(alias)))
     }
 

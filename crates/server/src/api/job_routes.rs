@@ -222,16 +222,24 @@ async fn report_job(
         return Err(HttpError::forbidden(message));
     }
     // A list of nodes may name 65 536 of them: only what has a turn is expanded.
+    let rights = caller.rights.clone();
     let result = app.change_registry(caller.actor.user_key(), move |app| {
         let update = record_update(sent, now).map_err(HttpError::malformed)?;
         let key = update.key.clone();
-        let stats = app.take_update(update, now).map_err(http_error)?;
+        let stats = app.take_update(update, &rights, now).map_err(http_error)?;
         let job = app.registry.job(&key).map_err(http_error)?;
         Ok::<_, HttpError>((key, stats, job))
     });
     let (key, stats, job) = result.await??;
     if stats.backwards > 0 {
         return Err(HttpError::malformed(BACKWARDS));
+    }
+    if stats.limited > 0 {
+        return Err(HttpError::busy(format!(
+            "the clusters of this token have {} running allocations of nodes to jobs, or the \
+             registry is more than half full, mainly of their jobs; end some of these jobs",
+            app.registry.limits().reported_open_max
+        )));
     }
     if stats.rejected > 0 {
         let full = RegistryError::Full(app.registry.limits().records_max);
@@ -321,8 +329,11 @@ pub(crate) async fn end(
                 app.node_jobs.changed();
             }
         } else if caller.rights.is_admin() {
-            let stats =
-                app.take_update(RecordUpdate::end(key.clone(), stop, ended.exit_code), now)?;
+            let stats = app.take_update(
+                RecordUpdate::end(key.clone(), stop, ended.exit_code),
+                &caller.rights,
+                now,
+            )?;
             if stats.backwards > 0 {
                 return Ok(None);
             }
@@ -374,9 +385,11 @@ async fn end_reported(
         )));
     }
     let now = app.now();
+    let rights = caller.rights.clone();
     let job = app.change_registry(caller.actor.user_key(), move |app| {
         let key = app.registry.resolve(&name)?;
-        let stats = app.take_update(RecordUpdate::end(key.clone(), stop, exit_code), now)?;
+        let update = RecordUpdate::end(key.clone(), stop, exit_code);
+        let stats = app.take_update(update, &rights, now)?;
         Ok::<_, RegistryError>((ended_job(&app.registry, &key)?, stats.new + stats.changed > 0))
     });
     let (job, is_changed) = job.await?.map_err(QueryError::from)?;

@@ -102,6 +102,8 @@ words! {
         Known "known",
         /// An invalid record, or one beyond the registry's capacity.
         Rejected "rejected",
+        /// A record beyond a token's limit of running allocations.
+        Limited "limited",
     }
 }
 

@@ -79,7 +79,7 @@ pub(crate) struct PollState {
 
 impl PollStatus {
     fn count_stats(&self, count_stats: &IngestStats) {
-        let IngestStats { new, changed, known, rejected, backwards: _, cut } = *count_stats;
+        let IngestStats { new, changed, known, rejected, cut, .. } = *count_stats;
         for (counter, count) in [
             (&self.new, new),
             (&self.changed, changed),

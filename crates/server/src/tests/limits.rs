@@ -218,3 +218,35 @@ fn more_statements_than_may_run_wait_and_more_than_may_wait_are_rejected() {
     assert_eq!(site.metric("jobmeter_refusals_total{reason=\"busy\"}"), 1.0);
     lives_on(&site);
 }
+
+/// Queries of running jobs fail beyond 100 000 allocations.
+#[test]
+fn one_tokens_running_jobs_are_bounded_and_ended_ones_are_not_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = "jobs:slurm token-of-slurm\njobs:oar token-of-oar\nadmin token-of-admins\n";
+    super::secret(&dir.path().join("tokens"), tokens);
+    let site = Site::within(dir, Limits::default(), &[]);
+    let start = crate::now().seconds().floor() - 10.0;
+    let report = |token: &str, cluster: &str, id: u32, nodes: &str| {
+        let body = serde_json::json!({"cluster": cluster, "id": id, "start": start,
+                                      "nodes": [{"device": nodes}]});
+        send_as(&site, token, "POST /api/v1/jobs", body.to_string().as_bytes())
+    };
+    assert_eq!(report("token-of-slurm", "slurm", 1, "n[1-24999]").status, 200);
+    assert_eq!(report("token-of-slurm", "slurm", 2, "n1").status, 200);
+    for (id, nodes) in [(3, "n2"), (2, "n[1-2]"), (4, "n[1-65536]")] {
+        let over = report("token-of-slurm", "slurm", id, nodes);
+        assert_eq!(over.status, 429, "{over:?}");
+        assert!(over.text().contains("25000 running allocations"), "{over:?}");
+    }
+    // A change that adds none, other clusters, and an administrator.
+    assert_eq!(report("token-of-slurm", "slurm", 2, "n3").status, 200);
+    assert_eq!(report("token-of-oar", "oar", 1, "n1").status, 200);
+    assert_eq!(report("token-of-admins", "slurm", 5, "n1").status, 200);
+    let end = send_as(&site, "token-of-slurm", "POST /api/v1/jobs/slurm:1/end", b"{}");
+    assert_eq!(end.status, 200, "{end:?}");
+    assert_eq!(report("token-of-slurm", "slurm", 3, "n2").status, 200);
+    let limited = send_as(&site, "token-of-admins", "GET /metrics", b"");
+    let line = "jobmeter_job_records_total{outcome=\"limited\"} 3\n";
+    assert!(limited.text().contains(line), "{}", limited.text());
+}

@@ -203,7 +203,7 @@ fn write(
     let dir = rollups_dir(&ledger.dir);
     let (view, visible) = shared.view();
     let last = to.0.saturating_sub(1);
-    let query = ScanQuery { selector: Selector::default(), from: from.0, to: last };
+    let query = ScanQuery { selector: Selector::default(), filter: None, from: from.0, to: last };
     let of = BlockFacts { log: (0, 0), level: 0, window_us: 0, settled: Some((from.0, to.0)) };
     let mut rolling: Option<Rolling<'_>> = None;
     let meter = Arc::new(Meter::default());

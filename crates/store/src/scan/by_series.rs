@@ -85,7 +85,8 @@ impl Scan {
 
     /// A scan of some whole blocks alone.
     pub(crate) fn blocks(shared: &Arc<Shared>, meter: &Arc<Meter>, blocks: &[Arc<Block>]) -> Self {
-        let query = ScanQuery { selector: Selector::default(), from: i64::MIN, to: i64::MAX };
+        let selector = Selector::default();
+        let query = ScanQuery { selector, filter: None, from: i64::MIN, to: i64::MAX };
         Self::over(shared, Arc::clone(meter), blocks.iter(), (std::iter::empty(), 0), query)
     }
 

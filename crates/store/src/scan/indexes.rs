@@ -47,7 +47,7 @@ fn entries(
 fn members(view: &View, query: &ScanQuery, mut show: impl FnMut(Member, usize, (i64, i64))) {
     for head in view.heads() {
         for device in devices_of(head, &query.selector) {
-            let keep = |info: &SeriesInfo| query.selector.matches(&info.series);
+            let keep = |info: &SeriesInfo| query.matches(&info.series);
             for member in head.members(&device, keep) {
                 let (samples, span) = {
                     let rows = member.group.rows();

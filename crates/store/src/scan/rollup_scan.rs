@@ -58,12 +58,12 @@ impl WindowScan {
         window_us: i64,
         meter: Arc<Meter>,
     ) -> Self {
-        let ScanQuery { selector, from, to } = query;
+        let ScanQuery { selector, filter, from, to } = query;
         let first = from.div_euclid(window_us).saturating_mul(window_us);
         let first = if first < from { first.saturating_add(window_us) } else { first };
         let last = to.div_euclid(window_us).saturating_mul(window_us);
         let end = last.saturating_add(window_us - 1);
-        let query = ScanQuery { selector, from: first, to: end };
+        let query = ScanQuery { selector, filter, from: first, to: end };
         let touches = |block: &&Arc<Block>| first <= last && block.touches(first, end);
         // Final files alone answer for the settled time, and all others for the rest.
         let kept = WINDOWS_US.contains(&window_us);
@@ -160,7 +160,7 @@ impl WindowScan {
     fn recompute(&self, series: &Series, start: Timestamp) -> Result<Option<Rollup>, BlockError> {
         let selector = Selector::of(series);
         let to = start.0.saturating_add(self.window_us - 1);
-        let query = ScanQuery { selector, from: start.0, to };
+        let query = ScanQuery { selector, filter: None, from: start.0, to };
         let mut windows = RollupWindows::new(self.window_us);
         for chunk in Scan::new(&self.shared, &self.view, self.visible, query) {
             let chunk = chunk?;

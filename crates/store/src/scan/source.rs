@@ -5,10 +5,10 @@ use crate::blocks::{Block, Entry, Lane, Meter, Opened, RolledCursor, RowCursor, 
 use crate::files::errors::BlockError;
 use crate::head::samples::{Head, Member};
 use crate::head::series_builder::SeriesBuilder;
-use crate::state::select::Selector;
+use crate::state::select::{Selector, SeriesFilter};
 use crate::state::shared::Shared;
 use crate::state::view::devices_of;
-use model::DeviceId;
+use model::{DeviceId, Series, Timestamp};
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::ops::Range;
@@ -21,9 +21,20 @@ const SLAB_ROWS: usize = 128 << 10;
 #[derive(Clone, Debug)]
 pub(crate) struct ScanQuery {
     pub(crate) selector: Selector,
+    /// Excludes series before their samples are read.
+    pub(crate) filter: Option<SeriesFilter>,
     /// First and last instant, both inclusive.
     pub(crate) from: i64,
     pub(crate) to: i64,
+}
+
+impl ScanQuery {
+    /// Whether the query reads the series.
+    pub(crate) fn matches(&self, series: &Series) -> bool {
+        let interval = (Timestamp(self.from), Timestamp(self.to));
+        let passes = |filter: &SeriesFilter| (filter.0)(series, interval);
+        self.selector.matches(series) && self.filter.as_ref().is_none_or(passes)
+    }
 }
 
 /// Samples of one series from one source.
@@ -146,9 +157,7 @@ impl BlockSource {
         self.next_part += wanted.unwrap_or(0) + 1;
         let mut entries = self.block.entries(part, &self.meter)?;
         entries.retain(|entry| {
-            entry.from <= query.to
-                && entry.to >= query.from
-                && query.selector.matches(&entry.series)
+            entry.from <= query.to && entry.to >= query.from && query.matches(&entry.series)
         });
         let books = shared.books();
         let known =
@@ -236,7 +245,7 @@ impl HeadSource {
             }
             if self.members.is_empty() {
                 let device = self.devices.pop_front()?;
-                let keep = |info: &SeriesInfo| query.selector.matches(&info.series);
+                let keep = |info: &SeriesInfo| query.matches(&info.series);
                 self.members = self.head.members(&device, keep).into();
             }
             self.fill(query);

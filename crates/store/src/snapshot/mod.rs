@@ -13,7 +13,7 @@ use crate::scan::by_series::Scan;
 use crate::scan::indexes;
 use crate::scan::rollup_scan::WindowScan;
 use crate::scan::source::ScanQuery;
-use crate::state::select::Selector;
+use crate::state::select::{Selector, SeriesCondition, SeriesFilter};
 use crate::state::shared::Shared;
 use crate::state::view::View;
 use model::Timestamp;
@@ -27,11 +27,20 @@ pub struct Snapshot {
     pub(crate) shared: Arc<Shared>,
     pub(crate) view: Arc<View>,
     pub(crate) visible: u64,
+    pub(crate) filter: Option<SeriesFilter>,
 }
 
 impl Snapshot {
-    fn query(selector: &Selector, from: Timestamp, to: Timestamp) -> ScanQuery {
-        ScanQuery { selector: selector.clone(), from: from.0, to: to.0 }
+    fn query(&self, selector: &Selector, from: Timestamp, to: Timestamp) -> ScanQuery {
+        let (selector, filter) = (selector.clone(), self.filter.clone());
+        ScanQuery { selector, filter, from: from.0, to: to.0 }
+    }
+
+    /// The same view, limited to series that meet a condition. Reads test each series once per source, and read no
+    /// sample of the others. [`Self::last`] is not limited: it reads memory alone.
+    #[must_use]
+    pub fn limited_to(self, condition: Arc<SeriesCondition>) -> Self {
+        Self { filter: Some(SeriesFilter(condition)), ..self }
     }
 
     /// The samples of a selection between two instants (bounds inclusive), series by series in the order of
@@ -40,7 +49,7 @@ impl Snapshot {
     /// Lazy: a chunk is read on request, and dropping the scan ends it. From blocks it reads only the rows
     /// that the selection and the interval need, as far as pages allow.
     pub fn scan(&self, selector: &Selector, from: Timestamp, to: Timestamp) -> Scan {
-        let query = Self::query(selector, from, to);
+        let query = self.query(selector, from, to);
         Scan::new(&self.shared, &self.view, self.visible, query)
     }
 
@@ -74,7 +83,7 @@ impl Snapshot {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<u64, BlockError> {
-        indexes::rows(&self.shared, &self.view, &Self::query(selector, from, to))
+        indexes::rows(&self.shared, &self.view, &self.query(selector, from, to))
     }
 
     /// The series of a selection with first and last samples, in some block or in memory, around a part of
@@ -89,7 +98,7 @@ impl Snapshot {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<Vec<Arc<SeriesInfo>>, BlockError> {
-        indexes::series(&self.shared, &self.view, &Self::query(selector, from, to))
+        indexes::series(&self.shared, &self.view, &self.query(selector, from, to))
     }
 
     /// The windows of a selection that begin between two instants (bounds inclusive), each with all its
@@ -102,7 +111,7 @@ impl Snapshot {
         to: Timestamp,
         window_us: i64,
     ) -> WindowScan {
-        let query = Self::query(selector, from, to);
+        let query = self.query(selector, from, to);
         let meter = Meter::below(&self.shared.meter);
         WindowScan::new(&self.shared, &self.view, self.visible, query, window_us.max(1), meter)
     }
@@ -126,7 +135,7 @@ impl Snapshot {
         from: Timestamp,
         to: Timestamp,
     ) -> Result<Vec<CounterStart>, BlockError> {
-        let query = Self::query(selector, from, to);
+        let query = self.query(selector, from, to);
         indexes::counter_starts(self.scan(selector, from, to), &query)
     }
 }

@@ -1,7 +1,8 @@
 //! Selectors of series.
 
-use model::{DeviceId, JobKey, Labels, Series};
+use model::{DeviceId, JobKey, Labels, Series, Timestamp};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 /// Selects the series of a query. The default selects all of them.
@@ -58,6 +59,19 @@ pub enum LabelMatch {
     Absent(String),
     /// Exactly these labels.
     Exactly(Labels),
+}
+
+/// A condition on a series in an interval (first and last instant) beyond a [`Selector`], such as access control.
+pub type SeriesCondition = dyn Fn(&Series, (Timestamp, Timestamp)) -> bool + Send + Sync;
+
+/// A [`SeriesCondition`] that scans apply before they read a sample.
+#[derive(Clone)]
+pub(crate) struct SeriesFilter(pub(crate) Arc<SeriesCondition>);
+
+impl fmt::Debug for SeriesFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SeriesFilter")
+    }
 }
 
 impl Selector {

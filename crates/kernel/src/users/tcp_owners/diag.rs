@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::net::netlink::SOCK_DIAG;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// `SOCK_DIAG_BY_FAMILY`: a request, and its answer.
 const BY_FAMILY: u16 = 20;
@@ -22,6 +23,9 @@ const INODE: usize = 68;
 /// An answer has 72 bytes and some attributes.
 const ANSWER_BYTES_MAX: usize = 4096;
 
+/// Whether the kernel has found a socket: it has the module `tcp_diag`.
+static HAS_TABLE: AtomicBool = AtomicBool::new(false);
+
 /// A connection to the kernel's tables of sockets.
 pub(super) struct Sockets {
     netlink: OwnedFd,
@@ -35,13 +39,15 @@ impl Sockets {
     /// The owner of the other end.
     ///
     /// # Errors
-    /// The kernel does not answer: it rejects the request, has no accessible table of TCP sockets, or the
-    /// connection is gone.
+    /// The kernel does not answer: it rejects the request, or has no accessible table of TCP sockets.
     pub(super) fn owner(&self, ends: Ends) -> Result<Option<u32>, Errno> {
         match self.find(ends.theirs, ends.ours)? {
             Some(found) => Ok(found.owner),
             // A kernel without the module `tcp_diag` finds no socket, not even ours.
-            None => self.find(ends.ours, ends.theirs)?.map(|_| None).ok_or(Errno::NOENT),
+            None if self.find(ends.ours, ends.theirs)?.is_some() => Ok(None),
+            // The connection is gone. A user who resets many at the right moment makes nobody read a long list.
+            None if HAS_TABLE.load(Ordering::Relaxed) => Ok(None),
+            None => Err(Errno::NOENT),
         }
     }
 
@@ -58,7 +64,11 @@ impl Sockets {
                 Some(Errno::NOENT) => Ok(None),
                 other => Err(other.unwrap_or(Errno::BADMSG)),
             },
-            _ => found(message.payload, ends_of(local, remote)).map(Some).ok_or(Errno::BADMSG),
+            _ => {
+                let found = found(message.payload, ends_of(local, remote)).ok_or(Errno::BADMSG)?;
+                HAS_TABLE.store(true, Ordering::Relaxed);
+                Ok(Some(found))
+            }
         }
     }
 }
@@ -155,6 +165,23 @@ mod tests {
         let ends = Ends { theirs: ([127, 0, 0, 1], 1).into(), ours };
         assert!(!matches!(sockets.owner(ends), Ok(Some(_))));
         assert!(!matches!(sockets.owner(Ends { theirs: ours, ours: ends.theirs }), Ok(Some(_))));
+    }
+
+    /// Each of these would make the next look-ups wait for a list of all connections of the machine.
+    #[test]
+    fn a_connection_that_was_reset_needs_no_list() {
+        let Ok(sockets) = Sockets::open() else { return };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (served, theirs) = listener.accept().unwrap();
+        let ends = Ends { theirs, ours: served.local_addr().unwrap() };
+        if sockets.owner(ends) == Err(Errno::NOENT) {
+            // A kernel without the module.
+            return;
+        }
+        rustix::net::sockopt::set_socket_linger(&client, Some(std::time::Duration::ZERO)).unwrap();
+        drop((client, served));
+        assert_eq!(sockets.owner(ends), Ok(None));
     }
 
     #[test]
