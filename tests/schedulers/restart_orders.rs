@@ -180,7 +180,7 @@ fn through<S: RealScheduler>(site: &mut Site<S>, order: Order) -> Through {
     let counter = site.scheduler.counter(id);
 
     site.restart(order);
-    measured_again(&site.server.url, &name);
+    measured_again(&site.server.url, &name, &["cgroup_cpu_seconds_total"]);
     until(&format!("the scheduler answers after {order:?}"), SOON, || {
         let all: Value =
             serde_json::from_str(&get(&site.server.url, "/api/v1/schedulers").1).unwrap();
@@ -259,13 +259,15 @@ pub(crate) fn within(
     panic!("{job}: not within {limit:?}: {what}: {last:?}\n{schedulers}");
 }
 
-/// Waits for a new sample of the job, `CLUSTER:ID`.
-pub(crate) fn measured_again(url: &str, job: &str) {
+/// Waits for a new sample of each metric of the job, `CLUSTER:ID`.
+pub(crate) fn measured_again(url: &str, job: &str, metrics: &[&str]) {
     let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let began = now().as_secs_f64();
-    let path = format!("/api/v1/last?metric=cgroup_cpu_seconds_total&job={job}");
-    until("the job is measured again", Duration::from_secs(20), || {
-        let last: Value = serde_json::from_str(&get(url, &path).1).ok()?;
-        (last[0]["time"].as_f64()? > began).then_some(())
-    });
+    for metric in metrics {
+        let path = format!("/api/v1/last?metric={metric}&job={job}");
+        until("the job is measured again", Duration::from_secs(40), || {
+            let last: Value = serde_json::from_str(&get(url, &path).1).ok()?;
+            (last[0]["time"].as_f64()? > began).then_some(())
+        });
+    }
 }

@@ -240,7 +240,7 @@ export class JobPage {
     const throttled = t('throttled_seconds');
     const pressure = ['cpu', 'memory', 'io'].map((what) => t(`pressure_${what}_seconds`));
     fill(this.tiles,
-      tile('Cores used', cores === null ? '–' : digits(cores), 'on average'),
+      tile('Cores used', cores === null ? '–' : digits(cores), noted('cores_used', 'on average')),
       tile('Processor time', duration(t('cpu_seconds')), noted('cpu_seconds', parts(
         ['user %', t('cpu_user_seconds'), duration], ['system %', t('cpu_system_seconds'), duration]))),
       tile('Memory peak', bytes(t('memory_peak_bytes')), noted('memory_peak_bytes', 'highest on one node')),

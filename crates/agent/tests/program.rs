@@ -34,6 +34,8 @@ fn machine() -> tempfile::TempDir {
     write("proc/loadavg", "0.50 0.25 0.10 1/123 4567\n");
     write("proc/uptime", "350.10 600.20\n");
     write("proc/sys/kernel/hostname", "n1.site.example\n");
+    write("proc/sys/kernel/random/boot_id", "one\n");
+    write("proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
     write("proc/stat", "cpu  1 2 3 4 5 6 7 8 9 10\nbtime 1767706000\n");
     dir
 }
@@ -231,6 +233,26 @@ fn it_samples_and_sends_and_ends_on_a_signal() {
     assert!(seqs.len() > before, "what was read last is sent");
     assert!(seqs.iter().enumerate().all(|(i, seq)| u64::try_from(i) == Ok(*seq)), "{seqs:?}");
     drop(machine);
+}
+
+/// A restarted agent continues the counters of a job only if it knows when the job's cgroup was created.
+#[test]
+fn a_clean_end_keeps_the_creation_times_of_all_cgroups_of_jobs() {
+    let agent = Agent::of("http://127.0.0.1:9", &["--period", "60s"]);
+    let write = |path: &str, text: &str| {
+        let path = agent.machine.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let spool = agent.machine.path().join("spool");
+    until("the start", || spool.is_dir());
+    write("sys/fs/cgroup/system.slice/slurmstepd.scope/job_8/cgroup.events", "populated 1\n");
+    let Agent { mut child, machine } = agent;
+    let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    let known = fs::read_to_string(machine.path().join("spool/known")).unwrap_or_default();
+    assert!(known.ends_with("/job_8\n"), "{known}");
 }
 
 #[test]

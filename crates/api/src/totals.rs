@@ -45,20 +45,21 @@ const NAMED: usize = 3;
 impl Coverage {
     /// `63 of 64 nodes; n017 silent since 14:58`, with times as the caller prints them.
     pub fn text(&self, time: impl Fn(f64) -> String) -> String {
-        let mut text = format!("{} of {} nodes", self.nodes, self.of);
-        for (place, node) in self.silent.iter().take(NAMED).enumerate() {
-            text.push_str(if place == 0 { "; " } else { ", " });
-            text.push_str(&node.device);
-            match node.since {
-                Some(since) => text.push_str(&format!(" silent since {}", time(since))),
-                None => text.push_str(" without samples"),
-            }
-        }
+        let silent = self.silent_text(time);
+        let separator = if silent.is_empty() { "" } else { "; " };
+        format!("{} of {} nodes{separator}{silent}", self.nodes, self.of)
+    }
+
+    /// `n017 silent since 14:58`, with times as the caller prints them.
+    pub fn silent_text(&self, time: impl Fn(f64) -> String) -> String {
+        let node = |node: &SilentNode| match node.since {
+            Some(since) => format!("{} silent since {}", node.device, time(since)),
+            None => format!("{} without samples", node.device),
+        };
+        let named: Vec<String> = self.silent.iter().take(NAMED).map(node).collect();
         let more = self.silent.len().saturating_sub(NAMED);
-        if more > 0 {
-            text.push_str(&format!(", and {more} more"));
-        }
-        text
+        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+        named.join(", ") + &more
     }
 }
 

@@ -162,6 +162,46 @@ fn totals_of_a_job_that_outlives_its_agent_are_lower_bounds() {
     assert_eq!((bounds(5), bounds(6)), ((true, false, true), (false, false, false)));
 }
 
+/// The agent of one node is dead while the job runs.
+#[test]
+fn totals_of_a_running_job_name_its_silent_nodes() {
+    let lab = Lab::new();
+    let job = key("slurm", 5);
+    for node in ["n1", "n2", "n3"] {
+        lab.job(&job, node, 1000, 100.0, None);
+    }
+    let found = |device, metric, samples| TestSeries {
+        device,
+        metric,
+        kind: if metric.ends_with("_total") { Kind::Counter } else { Kind::Gauge },
+        job: Some(job.clone()),
+        start: metric.ends_with("_total").then_some(100.0),
+        samples,
+        ..TestSeries::default()
+    };
+    let cpu = "cgroup_cpu_seconds_total";
+    lab.put(&[
+        found("n1", cpu, &[(110.0, 5.0), (7199.0, 50.0)]),
+        found("n2", cpu, &[(110.0, 5.0), (120.0, 6.0), (130.0, 7.0)]),
+        // The job has no process on n3, so that no sample is missing.
+        found("n3", cpu, &[(110.0, 5.0), (120.0, 6.0)]),
+        found("n3", "cgroup_tasks", &[(110.0, 1.0), (120.0, 0.0)]),
+    ]);
+    let engine = lab.engine(Settings::default());
+    let report = engine.job_report(&"5".parse().unwrap(), None, &all()).unwrap();
+    let silent: Vec<&str> = report.coverage.silent.iter().map(|node| &*node.device).collect();
+    assert_eq!((report.coverage.nodes, silent), (2, vec!["n2"]));
+    let noted = |total: &str| {
+        let origin = report.origins.iter().find(|origin| origin.total == total);
+        origin.and_then(|origin| origin.note.clone()).unwrap_or_default()
+    };
+    let since = at(130.0);
+    assert_eq!(noted("cpu_seconds"), format!("at least: n2 silent since {since}"));
+    assert_eq!(noted("cores_used"), noted("cpu_seconds"));
+    let listed = engine.jobs_with_usage(&Filter::default(), &all()).unwrap();
+    assert!(listed[0].usage.unwrap().cpu_at_least);
+}
+
 /// The scheduler removes the cgroup before the last reading.
 #[test]
 fn a_job_without_a_last_reading_is_listed_with_lower_bounds() {
@@ -213,6 +253,11 @@ fn local_jobs_without_a_sign_of_life_end_with_the_last_one() {
     };
     lab.put(&[
         found("cgroup_memory_bytes", &silent, &[(200.0, 1.0), (300.0, 1.0)]),
+        TestSeries {
+            kind: Kind::Counter,
+            start: Some(100.0),
+            ..found("cgroup_cpu_seconds_total", &silent, &[(200.0, 1.0), (300.0, 9.0)])
+        },
         // `jobmeter run` was killed: its cgroup still exists, without a process.
         found("cgroup_tasks", &empty, &[(200.0, 3.0), (400.0, 1.0), (7000.0, 0.0)]),
         found("cgroup_tasks", &alive, &[(200.0, 3.0), (7000.0, 1.0)]),
@@ -227,11 +272,26 @@ fn local_jobs_without_a_sign_of_life_end_with_the_last_one() {
     let job = report(&silent).job;
     assert_eq!((&*job.state, job.state_word.as_deref()), ("ended", Some("NO SIGN OF LIFE")));
     assert_eq!(job.stop.map(second), Some(300.0));
+    let notes = |key: &JobKey| {
+        let origins = report(key).origins;
+        let noted = origins.into_iter().filter_map(|origin| Some((origin.total, origin.note?)));
+        noted.collect::<Vec<_>>()
+    };
+    let note = |total: &str, note: &str| (total.to_owned(), note.to_owned());
+    let last_sign = "at least: up to the last sign of life";
+    let wanted = [
+        note("wall_seconds", last_sign),
+        note("cpu_seconds", last_sign),
+        note("memory_peak_bytes", &format!("charged to the cgroup; {last_sign}")),
+        note("cores_used", "up to the last sign of life"),
+    ];
+    assert_eq!(notes(&silent), wanted);
     assert_eq!(report(&alive).job.state, "running");
     // A reported end replaces the guess.
     lab.registry.end_local(silent.id, at(310.0), Some(0)).unwrap();
     let job = report(&silent).job;
     assert_eq!((job.stop.map(second), job.state_word), (Some(310.0), None));
+    assert_eq!(notes(&silent), [note("memory_peak_bytes", "charged to the cgroup")]);
 }
 
 #[test]

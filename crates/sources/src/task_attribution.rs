@@ -29,13 +29,16 @@ use model::setting::{Kind, OptionSpec};
 use model::{Cause, JobKey, Timestamp};
 use rejected::{exits_error, forks_error};
 use saved::Saved;
-use std::fmt::Write as _;
 use std::time::Duration;
 use task_tree::{Account, JobNo, Tree, Window};
 
 /// Interval of reading the waiting ends. Waking at each end costs ten times as much; the buffer below holds
 /// twice what a machine that ends 30 000 tasks a second sends in this interval.
 pub(crate) const DRAIN_EVERY: Duration = Duration::from_millis(100);
+/// The same while a new job has no process yet, for so long after the creation of its cgroup. A process that joins it
+/// from outside is known only if a list has it before it ends, and some jobs live for less than 0.1 s.
+const DRAIN_NEW_EVERY: Duration = Duration::from_millis(20);
+const NEW_US: i64 = 2 * Timestamp::SECOND;
 /// Maximum time without a drain while no event arrives, so that expired entries are removed: half of the time
 /// that they may wait.
 const QUIET_MAX: Duration = Duration::from_secs(5);
@@ -186,8 +189,14 @@ impl Exits {
     }
 
     /// Interval of [`Self::drain`].
-    pub(crate) const fn drain_every(&self) -> Option<Duration> {
-        if self.listener.is_some() { Some(DRAIN_EVERY) } else { None }
+    pub(crate) fn drain_every(&self) -> Option<Duration> {
+        let every = if self.awaits_tasks() { DRAIN_NEW_EVERY } else { DRAIN_EVERY };
+        self.listener.is_some().then_some(every)
+    }
+
+    /// Whether a new job waits for its first process.
+    fn awaits_tasks(&self) -> bool {
+        self.jobs.iter().any(|job| job.is_new)
     }
 
     /// The events that the next drain may wait for, if the last one found none. After a drain that found
@@ -196,7 +205,7 @@ impl Exits {
     pub(crate) fn quiet(&self) -> Option<IdleQueues<'_>> {
         let (listener, forks) = (self.listener.as_ref()?.fd()?, self.forks.as_ref()?.fd());
         let quiet = IdleQueues { queues: [Some(listener), Some(forks)], at_most: self.quiet_for };
-        (self.found == 0).then_some(quiet)
+        (self.found == 0 && !self.awaits_tasks()).then_some(quiet)
     }
 
     /// The jobs, ordered by key.
@@ -230,9 +239,10 @@ impl Exits {
     ) -> Result<(), SourceError> {
         self.found = 0;
         self.follow(cx, account);
-        while let Some(no) = self.jobs.iter().find(|job| job.is_new).map(|job| job.no) {
+        for place in 0..self.jobs.len() {
+            let new = self.jobs.get(place).filter(|job| job.is_new).map(|job| job.no);
             // Failed lists are detected and reported at the next round.
-            self.list(no, cx, account).ok();
+            new.map(|no| self.list(no, cx, account).ok());
         }
         self.looks_left = LOOKS_PER_CALL_MAX;
         let scans = self.scan(cx, account);
@@ -435,6 +445,8 @@ impl Exits {
             self.note_loss();
         }
         if let Some(known) = self.jobs.get_mut(place) {
+            let age_us = cx.now.since(known.created).saturating_abs();
+            known.is_new = self.members.ids().is_empty() && age_us < NEW_US && cx.root.is_live();
             known.listed = result.is_ok() && !self.members.is_cut();
             // The loss may have happened after the list.
             known.known |= known.listed && !forks_lost;
@@ -444,37 +456,6 @@ impl Exits {
         result?;
         forks?;
         Ok(self.members.ids())
-    }
-
-    /// Whether this round has listed a job completely.
-    pub(crate) fn is_listed(&self, no: JobNo) -> bool {
-        self.job(no).is_some_and(|job| job.listed)
-    }
-
-    /// Starts a round of lists of all jobs.
-    pub(crate) fn begin_round(&mut self) {
-        self.wants_lists = false;
-        self.jobs.iter_mut().for_each(|job| job.listed = false);
-        self.tree.begin_round();
-    }
-
-    /// Ends a round of lists: tasks that no list contained are no longer watched. The waiting ends must have
-    /// been received since the last list.
-    pub(crate) fn end_round(&mut self, cx: &Context<'_>, account: &mut impl Account) {
-        let (jobs, path) = (&self.jobs, &mut self.path);
-        let listed = |no| jobs.iter().any(|job| job.no == no && job.listed);
-        let lives = |tid: u32| {
-            path.clear();
-            // Writing into a `String` cannot fail.
-            write!(path, "proc/{tid}").ok();
-            cx.root.stat(path).is_ok()
-        };
-        self.tree.end_round(self.lists == ListKind::Processes, listed, lives, account);
-    }
-
-    /// Whether forks were lost, so that all jobs need to be listed soon.
-    pub(crate) const fn wants_lists(&self) -> bool {
-        self.wants_lists
     }
 
     /// Reports losses since the last report, and the states of the parts.

@@ -143,12 +143,7 @@ impl Program {
             let wait_us = if self.tidy_us == 0 { TIDY_FIRST_US } else { TIDY_US };
             self.tidy_us = steady_us.saturating_add(wait_us);
         }
-        if let Some(known) = &mut self.known
-            && let Some((generation, directories)) =
-                self.sampling.look(|sampler| sampler.known(known.generation()))
-        {
-            known.write(generation, &directories);
-        }
+        self.write_known();
         let source_errors = self.sampling.look(Sampler::source_errors);
         if source_errors != self.source_errors {
             self.source_errors.clone_from(&source_errors);
@@ -164,6 +159,16 @@ impl Program {
         if self.changes.expire(self.clock.wall()) {
             log::info!("something that the server changed has ended");
             self.apply();
+        }
+    }
+
+    /// Writes the creation times of the jobs' cgroups, if the jobs have changed.
+    fn write_known(&mut self) {
+        if let Some(known) = &mut self.known
+            && let Some((generation, directories)) =
+                self.sampling.look(|sampler| sampler.known(known.generation()))
+        {
+            known.write(generation, &directories);
         }
     }
 
@@ -231,10 +236,12 @@ impl Program {
     }
 
     /// Seals the last samples, gives the server a moment to accept them, and spools the rest.
-    fn end(self) {
+    fn end(mut self) {
         // This comes first, so that the last batch announces the end of the agent.
         self.delivery.order(Order::End);
         self.sampling.end(LAST_READING);
+        // A job continues its counters only if the next start knows when its cgroup was created.
+        self.write_known();
         if let Some(accounting) = &self.accounting
             && let Err(e) = accounting.write(&self.sampling.with(Sampler::states))
         {

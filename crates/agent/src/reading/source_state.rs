@@ -103,6 +103,8 @@ pub(crate) struct Entry {
     /// Monotonic start of a reading that continues aside from the others, and its time limit.
     aside: Option<(i64, i64)>,
     drains: Drains,
+    /// Whether the source reads jobs, or its counters, for the last time.
+    has_last_reading: bool,
     retry_us: i64,
     failures: u32,
     parks: u32,
@@ -131,6 +133,7 @@ impl Entry {
             series: 0,
             aside: None,
             drains: Drains::default(),
+            has_last_reading: false,
             retry_us: i64::MIN,
             failures: 0,
             parks: 0,
@@ -138,6 +141,17 @@ impl Entry {
             outage: None,
             parts: PartStatuses::default(),
         }
+    }
+
+    /// Whether the source can be read now.
+    pub(crate) fn is_open(&self) -> bool {
+        self.enabled && self.slot.as_ref().is_some_and(|slot| slot.source.is_some())
+    }
+
+    /// Whether the source is being read aside and will be back for a last reading.
+    pub(crate) fn owes_last_reading(&self) -> bool {
+        let is_aside = self.slot.is_none() && self.state != State::Parked;
+        self.enabled && self.has_last_reading && is_aside
     }
 
     /// Enables a source again that was switched off after timeouts.
@@ -271,6 +285,7 @@ impl Entry {
         let (spec, options) = (self.spec, &self.options);
         let has_own_options = || has_own_options(spec, options);
         self.parts.log_changes(spec.name, slot.sink.parts(), has_own_options);
+        self.has_last_reading = slot.source.as_ref().is_some_and(|it| it.has_last_reading());
         self.slot = Some(slot);
         self.update_drain_interval(steady_us);
         if !self.enabled {

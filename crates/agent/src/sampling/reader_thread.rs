@@ -152,6 +152,8 @@ impl Shared {
                     let quiet_us = noted_us + NOTED_EVERY_US - self.clock.steady_us();
                     if waiting && quiet_us <= 0 {
                         waiting = false;
+                        // The search may have to wait for the last readings of ended jobs.
+                        noted_us = self.clock.steady_us();
                         self.sampler().note();
                         continue;
                     }

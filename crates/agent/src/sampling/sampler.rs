@@ -18,8 +18,9 @@ use crate::reading::queues::Queues;
 use crate::reading::source_state::{Entry, State};
 use cgroups::Jobs;
 use delivery::{Clock, Sealer, Sinks, WantedJobs};
+use job_changes::Ended;
 use model::setting::SourceStatus;
-use model::{DeviceId, JobKey, Timestamp};
+use model::{DeviceId, Timestamp};
 use presence::Presence;
 use sources::Sink;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ use std::time::Duration;
 
 /// A difference between wall clock and monotonic clock above this means that the clock was set.
 const CLOCK_STEP_US: i64 = 100_000;
+/// Interval of checks whether a source that is read aside is back for its last reading.
+const LAST_WAIT_US: i64 = 10_000;
 /// Shortest time between two batches.
 const SEAL_MIN: Duration = Duration::from_secs(1);
 
@@ -71,12 +74,6 @@ struct Running {
     limit_us: i64,
 }
 
-/// Jobs that ended, and the next source to read for them.
-struct Ended {
-    keys: Arc<[JobKey]>,
-    next: usize,
-}
-
 /// The sampler: it decides each step of the tick.
 pub(crate) struct Sampler {
     pub(crate) clock: Arc<dyn Clock>,
@@ -109,8 +106,8 @@ pub(crate) struct Sampler {
     budget_us: u64,
     source_time_max: Option<Duration>,
     ending: bool,
-    /// The next source for its last reading.
-    last: Option<usize>,
+    /// The sources without their last reading.
+    last: Vec<usize>,
 }
 
 /// The sinks of the sources and of the agent's own metrics.
@@ -168,7 +165,7 @@ impl Sampler {
             budget_us: u64::try_from(plan.budget.as_micros()).unwrap_or(u64::MAX),
             source_time_max: plan.source_time_max,
             ending: false,
-            last: None,
+            last: Vec::new(),
             clock,
         }
         .with_env_scanner(plan)
@@ -179,11 +176,13 @@ impl Sampler {
     pub(crate) fn step(&mut self) -> Step {
         let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
         self.notice_set_clock(now, steady_us);
+        if self.searches()
+            && let Some(finding) = self.next_job_search(now, steady_us)
+        {
+            self.run(None, steady_us);
+            return Step::Find(finding);
+        }
         if !self.ending {
-            if let Some(finding) = self.next_job_search(now) {
-                self.run(None, steady_us);
-                return Step::Find(finding);
-            }
             if let Some(reading) = self.next_reading(now, steady_us) {
                 self.run(Some(reading.place), steady_us);
                 return Step::Read(reading);
@@ -194,6 +193,9 @@ impl Sampler {
             if let Some(reading) = self.next_last() {
                 self.run(Some(reading.place), steady_us);
                 return Step::Read(reading);
+            }
+            if self.waits_for_last() {
+                return Step::Wait(now.plus(LAST_WAIT_US));
             }
             self.seal(now, steady_us);
             return Step::End;
@@ -246,16 +248,11 @@ impl Sampler {
             found.events.into_iter().for_each(|event| self.sealer.notes().put_job(event));
             self.seal_soon();
         }
-        if !found.ended.is_empty() {
-            // Jobs of an earlier search that some source has not read yet come first.
-            let before = self.ended.take().map(|ended| ended.keys);
-            let keys = before.iter().flat_map(|keys| keys.iter()).chain(&found.ended);
-            self.ended = Some(Ended { keys: keys.cloned().collect(), next: 0 });
-        }
+        self.take_ended(&found.ended);
         if found.jobs.generation() != self.jobs.generation() {
             // Sources are drained so that they follow a job from its start.
-            let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
-            self.entries.iter_mut().for_each(|entry| entry.go_along(now, steady_us));
+            let steady_us = self.clock.steady_us();
+            self.entries.iter_mut().for_each(|entry| entry.drain_now(steady_us));
             self.observe_end();
         }
         self.jobs = found.jobs;
@@ -359,8 +356,8 @@ impl Sampler {
         self.agent_metrics.align(now);
     }
 
-    fn next_job_search(&mut self, now: Timestamp) -> Option<JobSearch> {
-        self.forget_ended();
+    fn next_job_search(&mut self, now: Timestamp, steady_us: i64) -> Option<JobSearch> {
+        self.forget_ended(steady_us);
         let due = self.finds.due() <= now;
         if !(due || self.noted) || self.ended.is_some() {
             return None;
@@ -483,7 +480,11 @@ impl Sampler {
         let drains = self.entries.iter().filter_map(Entry::drain_due_us);
         let drains = drains.chain(self.env_scanner.due_us());
         let drains = drains.map(|at_us| now.plus(at_us.saturating_sub(steady_us).max(0)));
-        let finds = self.finder.is_some().then_some(self.finds.due());
+        // A search follows the last readings of ended jobs, which may wait for a source.
+        let finds = match self.ended {
+            Some(_) => Some(now.plus(LAST_WAIT_US)),
+            None => self.finder.is_some().then_some(self.finds.due()),
+        };
         let others = [self.seals.due(), self.agent_metrics.due()].into_iter().chain(finds);
         ticks.chain(drains).chain(others).min().unwrap_or(now)
     }

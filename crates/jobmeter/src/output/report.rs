@@ -91,6 +91,7 @@ fn origins<'a>(report: &'a JobReport, times: &Times, out: &mut impl Write) -> io
         Some(match total {
             "wall_seconds" => "wall time",
             "cpu_seconds" => "processor time",
+            "cores_used" => "cores used",
             "cpu_user_seconds" => "user and system",
             "io_read_bytes" => "read",
             "io_write_bytes" => "written",

@@ -56,10 +56,14 @@ pub(crate) struct NodeMissed {
     pub(crate) exits: Option<Missed>,
     /// Whether the job's stop is only the last time it was seen.
     pub(crate) is_stop_unknown: bool,
+    /// Whether the agent observed the end of the job, or of its last process.
+    pub(crate) has_end: bool,
+    /// Whether the node has no recent samples of the job.
+    pub(crate) is_silent: bool,
 }
 
 impl NodeMissed {
-    /// The missed times of a job that has ended, on a node. `gaps` are the node's.
+    /// The missed times of a job on a node. `gaps` are the node's.
     pub(crate) fn of<'a>(
         gaps: impl Iterator<Item = &'a Gap>,
         readings: Readings,
@@ -67,7 +71,12 @@ impl NodeMissed {
     ) -> Self {
         let mut missed = Self::default();
         let seconds = |from: Timestamp, to: Timestamp| to.since(from).max(0) as f64 / 1e6;
-        for gap in gaps {
+        let gaps: Vec<&Gap> = gaps.collect();
+        let within = |gap: &Gap| {
+            let seconds = seconds(gap.from.max(start), gap.to.min(stop));
+            Some(seconds).filter(|seconds| *seconds > 0.0)
+        };
+        for gap in gaps.iter().copied() {
             let cause = gap.cause;
             let is_after_last = readings.last <= gap.from.plus(SLACK) && gap.to > readings.last;
             let is_of_all = gap.source.is_empty() || &*gap.source == CGROUP;
@@ -79,9 +88,17 @@ impl NodeMissed {
                 missed.end = Missed::longer(missed.end, Some(one));
                 missed.is_stop_unknown |= is_stop_unknown;
             }
-            let (from, to) = (gap.from.max(start), gap.to.min(stop));
-            if &*gap.source == EXITS && EXITS_LOST.contains(&cause) && from < to {
-                let one = Missed { cause, seconds: seconds(from, to) };
+            if &*gap.source == EXITS
+                && EXITS_LOST.contains(&cause)
+                && let Some(lost) = within(gap)
+            {
+                // After a restart, the accounting of a job that is found late lacks more than the downtime.
+                let is_same = |down: &&&Gap| {
+                    let is_down = down.source.is_empty() && down.cause == Cause::AgentDown;
+                    is_down && cause == down.cause && down.from < gap.to && gap.from < down.to
+                };
+                let down = gaps.iter().find(is_same).and_then(|down| within(down));
+                let one = Missed { cause, seconds: down.unwrap_or(lost) };
                 missed.exits = Missed::longer(missed.exits, Some(one));
             }
         }
@@ -96,20 +113,26 @@ mod tests {
 
     const S: i64 = Timestamp::SECOND;
 
-    fn of(gap: (&str, Cause, i64, i64), (last, has_end): (i64, bool), stop: i64) -> NodeMissed {
-        let (source, cause, from, to) = gap;
-        let gap = Gap {
+    type GapOf = (&'static str, Cause, i64, i64);
+
+    fn of(gap: GapOf, readings: (i64, bool), stop: i64) -> NodeMissed {
+        of_all(&[gap], readings, stop)
+    }
+
+    fn of_all(gaps: &[GapOf], (last, has_end): (i64, bool), stop: i64) -> NodeMissed {
+        let gaps = gaps.iter().map(|(source, cause, from, to)| Gap {
             origin: Origin::new("n1").unwrap(),
             device: DeviceId::new("n1").unwrap(),
-            source: source.into(),
+            source: (*source).into(),
             from: Timestamp(from * S),
             to: Timestamp(to * S),
-            cause,
+            cause: *cause,
             detail: "".into(),
-        };
+        });
+        let gaps: Vec<Gap> = gaps.collect();
         let readings = Readings { last: Timestamp(last * S), has_end };
         let span = (Timestamp(0), Timestamp(stop * S));
-        NodeMissed::of([gap].iter(), readings, span)
+        NodeMissed::of(gaps.iter(), readings, span)
     }
 
     #[test]
@@ -133,6 +156,19 @@ mod tests {
             of(("infiniband", Cause::SourceBroken, 6, 60), (6, false), 6),
         ] {
             assert_eq!(other, NodeMissed::default());
+        }
+    }
+
+    #[test]
+    fn one_downtime_has_one_length() {
+        let down = ("", Cause::AgentDown, 6, 23);
+        let note = |to| {
+            let gaps = [down, ("taskstats", Cause::AgentDown, 6, to)];
+            of_all(&gaps, (70, true), 70).exits.map(Missed::note)
+        };
+        // The job was found again 3 s after the agent's start.
+        for to in [23, 26] {
+            assert_eq!(note(to).as_deref(), Some("at least: no agent ran for 17 s"));
         }
     }
 

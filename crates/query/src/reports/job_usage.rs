@@ -3,10 +3,10 @@
 use crate::common::time::SLACK;
 use crate::lists::listing::gap;
 use crate::lists::to_api::{allocation, share, step};
+use crate::reports::coverage::{Read, coverage, set_missed};
 use crate::reports::job_end;
-use crate::reports::job_gaps::{NodeMissed, Readings};
 use crate::reports::last_samples::{self, Ends, LastSamples};
-use crate::reports::totals::{ByNode, NodeSum, USAGE_METRICS, is_at_least, totals};
+use crate::reports::totals::{ByNode, JobBounds, NodeSum, USAGE_METRICS, is_at_least, totals};
 use crate::{QueryContext, QueryEngine, QueryError};
 use jobs::{AccessLevel, Filter, JobName, Listed, RunFacts};
 use model::{ClusterId, DeviceId, Gap, Job, JobKey, Kind, Point, Timestamp, increases};
@@ -59,9 +59,8 @@ impl QueryEngine {
             missing.extend(self.gaps((start, stop), Some(device), context)?);
         }
         missing.retain(|gap| is_of_job(gap, &job.key));
-        set_missed(&mut by_node, &read, &missing, &job);
-        let wall_seconds = stop.since(start).max(0) as f64 / 1e6;
-        let (totals, origins) = totals(&by_node, wall_seconds);
+        set_missed(&mut by_node, &read, &missing, ((start, stop), &coverage));
+        let (totals, origins) = totals(&by_node, &JobBounds::of(&job, (start, stop), &coverage));
         Ok(api::JobReport {
             runs,
             gaps: missing.iter().map(gap).collect(),
@@ -90,7 +89,9 @@ impl QueryEngine {
     ) -> Result<Vec<api::Job>, QueryError> {
         let mut jobs = Vec::new();
         let list = self.listed(filter, context)?;
-        let times = list.iter().filter_map(|listed| listed.job.start.zip(listed.job.stop));
+        let times = list
+            .iter()
+            .filter_map(|listed| Some((listed.job.start?, listed.job.stop.unwrap_or(context.now))));
         let times = times.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)));
         let gaps = times.map(|(from, to)| self.store.gaps(from, to, None)).unwrap_or_default();
         for listed in list {
@@ -129,8 +130,11 @@ impl QueryEngine {
         let of_job = gaps.iter().filter(|gap| is_of_job(gap, &listed.job.key));
         let of_job: Vec<Gap> =
             of_job.filter(|gap| listed.devices.contains(&gap.device)).cloned().collect();
-        set_missed(&mut by_node, &read, &of_job, &listed.job);
-        let (totals, origins) = totals(&by_node, stop.since(start).max(0) as f64 / 1e6);
+        let devices = listed.devices.iter().cloned().collect();
+        let coverage = coverage(&devices, &read, (start, stop), listed.job.stop.is_some());
+        set_missed(&mut by_node, &read, &of_job, ((start, stop), &coverage));
+        let bounds = JobBounds::of(&listed.job, (start, stop), &coverage);
+        let (totals, origins) = totals(&by_node, &bounds);
         let is_bound =
             |total| origins.iter().any(|origin| origin.total == total && is_at_least(origin));
         Ok(api::Usage {
@@ -169,58 +173,9 @@ const RUNS_MAX: usize = 100;
 /// The metric that an agent sends at the end of a job that it observed.
 const END: &str = "cgroup_unread_seconds";
 
-/// A node is silent if its last sample is older than this, and older than three of its usual intervals.
-const FRESH: i64 = 60 * Timestamp::SECOND;
-/// Maximum silent nodes listed.
-const SILENT_MAX: usize = 100;
-
 /// Whether a gap belongs to a job: it is the gap of its node's agent or of its own `jobmeter run`.
 fn is_of_job(gap: &Gap, key: &JobKey) -> bool {
     gap.origin.as_run().is_none_or(|(_, id)| key.cluster == ClusterId::local() && key.id == id)
-}
-
-/// Sets the times of a job that the totals of its nodes do not include.
-fn set_missed(by_node: &mut ByNode, read: &BTreeMap<String, Read>, gaps: &[Gap], job: &Job) {
-    let Some((start, stop)) = job.start.zip(job.stop) else { return };
-    for (device, read) in read {
-        let readings = Readings { last: Timestamp(read.last), has_end: read.has_end };
-        let gaps = gaps.iter().filter(|gap| gap.device.as_str() == device);
-        by_node.set_missed(device, NodeMissed::of(gaps, readings, (start, stop)));
-    }
-}
-
-/// Which nodes have samples until the end of the job.
-fn coverage(
-    devices: &BTreeSet<DeviceId>,
-    read: &BTreeMap<String, Read>,
-    (start, end): (Timestamp, Timestamp),
-    ended: bool,
-) -> api::Coverage {
-    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    let mut coverage = api::Coverage { of: count(devices.len()), ..api::Coverage::default() };
-    for device in devices {
-        let read = read.get(device.as_str());
-        let patience = read.map_or(FRESH, |read| FRESH.max(read.distance.saturating_mul(3)));
-        let last = read.map(|read| read.last);
-        let late = end.0.saturating_sub(last.unwrap_or(start.0)) > patience;
-        if last.is_some() && !late {
-            coverage.nodes = coverage.nodes.saturating_add(1);
-        } else if (late || ended) && coverage.silent.len() < SILENT_MAX {
-            let since = last.map(|at| Timestamp(at).seconds());
-            coverage.silent.push(api::SilentNode { device: device.to_string(), since });
-        }
-    }
-    coverage
-}
-
-/// The readings of a device for the job.
-#[derive(Clone, Copy, Debug)]
-struct Read {
-    last: i64,
-    /// The shortest mean interval between samples of a series.
-    distance: i64,
-    /// Whether the agent observed the end of the job.
-    has_end: bool,
 }
 
 /// Selects the samples of one run of a reused ID: those from 10 s before to 10 s after the run, without those of

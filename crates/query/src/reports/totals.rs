@@ -1,9 +1,13 @@
 //! Totals of a job: for each node the largest value that an origin verifies (decision 0024).
 
+mod notes;
+
 use crate::reports::job_gaps::{Missed, NodeMissed};
-use api::AT_LEAST;
-use model::Kind;
+use model::{Job, Kind, Timestamp};
+use notes::{cores_origin, note, reported_origins, wall_origin};
 use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) use notes::is_at_least;
 
 /// Read from the job's cgroup.
 const CGROUP: &str = "cgroup";
@@ -16,15 +20,13 @@ const KILLED: &str = "killed";
 /// Read by `jobmeter run` for a command without a cgroup.
 const RUN: &str = "run";
 
-/// The final report of `jobmeter run`.
-const REPORT: &str = "report";
-
 /// A later origin wins only if its value exceeds the earlier one by this factor. Smaller differences are two
 /// readings of one value.
 const SAME: f64 = 1.001;
 
 /// The job's processor time as verified by its cgroup and its tasks.
 const JOB_CPU: &str = "taskstats_job_cpu_seconds_total";
+const CGROUP_CPU: &str = "cgroup_cpu_seconds_total";
 const CANCELLED: &str = "taskstats_cancelled_write_bytes_total";
 /// The peak memory charged to the job's cgroup.
 const CHARGED: &str = "cgroup_memory_peak_bytes";
@@ -61,6 +63,31 @@ impl ByNode {
     pub(crate) fn set_missed(&mut self, device: &str, missed: NodeMissed) {
         if let Some(node) = self.0.get_mut(device) {
             node.missed = missed;
+        }
+    }
+}
+
+/// Facts of a job that bound its totals.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JobBounds {
+    wall_seconds: f64,
+    /// The end of the job is only its last sign of life.
+    is_last_sign: bool,
+    /// The nodes without recent samples, and since when, as text.
+    silent: Option<String>,
+}
+
+impl JobBounds {
+    pub(crate) fn of(
+        job: &Job,
+        (start, stop): (Timestamp, Timestamp),
+        coverage: &api::Coverage,
+    ) -> Self {
+        let time = |at: f64| Timestamp::parse(&format!("{at:.0}")).unwrap_or_default().to_string();
+        Self {
+            wall_seconds: stop.since(start).max(0) as f64 / 1e6,
+            is_last_sign: job.facts.state_word.as_deref() == Some(jobs::SILENT),
+            silent: (!coverage.silent.is_empty()).then(|| coverage.silent_text(time)),
         }
     }
 }
@@ -129,12 +156,13 @@ impl Node {
 }
 
 type Reading = fn(&Node) -> Option<f64>;
+// Statics, because they are compared by address.
 type Origins = &'static [(&'static str, Reading)];
 
-const CPU: Origins = &[
+static CPU: Origins = &[
     (CGROUP, |node| {
         let split = node.both("cgroup_cpu_user_seconds_total", "cgroup_cpu_system_seconds_total");
-        node.grew("cgroup_cpu_seconds_total").or(split)
+        node.grew(CGROUP_CPU).or(split)
     }),
     (EXITS, |node| {
         let ticks =
@@ -149,17 +177,17 @@ const CPU: Origins = &[
         node.grew("run_cpu_seconds_total").or(split)
     }),
 ];
-const CPU_USER: Origins = &[
+static CPU_USER: Origins = &[
     (CGROUP, |node| node.grew("cgroup_cpu_user_seconds_total")),
     (EXITS, |node| node.grew("taskstats_cpu_user_seconds_total")),
     (RUN, |node| node.grew("run_cpu_user_seconds_total")),
 ];
-const CPU_SYSTEM: Origins = &[
+static CPU_SYSTEM: Origins = &[
     (CGROUP, |node| node.grew("cgroup_cpu_system_seconds_total")),
     (EXITS, |node| node.grew("taskstats_cpu_system_seconds_total")),
     (RUN, |node| node.grew("run_cpu_system_seconds_total")),
 ];
-const MEMORY_PEAK: Origins = &[
+static MEMORY_PEAK: Origins = &[
     (CGROUP, |node| node.some(CHARGED).or(node.some("cgroup_memory_bytes"))),
     (KILL, |node| node.some(AT_LIMIT)),
     (KILLED, |node| node.some(KILLED_PART)),
@@ -167,14 +195,14 @@ const MEMORY_PEAK: Origins = &[
     (RUN, |node| node.some("run_memory_resident_bytes")),
 ];
 /// Peak memory if the charged memory is known completely.
-const MEMORY_CHARGED: Origins =
+static MEMORY_CHARGED: Origins =
     &[(CGROUP, |node| node.some(CHARGED)), (KILL, |node| node.some(AT_LIMIT))];
 /// Metrics of [`CPU`], [`MEMORY_PEAK`], their notes, and the corresponding reports of `jobmeter run`.
 pub(crate) const USAGE_METRICS: [&str; 25] = [
     "run_report_wall_seconds",
     "run_report_cpu_seconds",
     "run_report_memory_peak_bytes",
-    "cgroup_cpu_seconds_total",
+    CGROUP_CPU,
     "cgroup_cpu_user_seconds_total",
     "cgroup_cpu_system_seconds_total",
     "taskstats_cpu_run_virtual_seconds_total",
@@ -198,17 +226,17 @@ pub(crate) const USAGE_METRICS: [&str; 25] = [
     api::LOST_CHILDREN.metric,
     api::LEFT_PROCESSES.metric,
 ];
-const IO_READ: Origins = &[
+static IO_READ: Origins = &[
     (CGROUP, |node| node.grew("cgroup_io_read_bytes_total")),
     (EXITS, |node| node.grew("taskstats_read_bytes_total")),
     (RUN, |node| node.grew("run_io_read_bytes_total")),
 ];
-const IO_WRITE: Origins = &[
+static IO_WRITE: Origins = &[
     (CGROUP, |node| node.grew("cgroup_io_write_bytes_total")),
     (EXITS, |node| node.without("taskstats_write_bytes_total", CANCELLED)),
     (RUN, |node| node.grew("run_io_write_bytes_total")),
 ];
-const MINOR_FAULTS: Origins = &[
+static MINOR_FAULTS: Origins = &[
     // The kernel's count of faults includes the major ones.
     (CGROUP, |node| {
         let major = node.grew("cgroup_page_faults_major_total")?;
@@ -216,18 +244,19 @@ const MINOR_FAULTS: Origins = &[
     }),
     (EXITS, |node| node.grew("taskstats_minor_faults_total")),
 ];
-const MAJOR_FAULTS: Origins = &[
+static MAJOR_FAULTS: Origins = &[
     (CGROUP, |node| node.grew("cgroup_page_faults_major_total")),
     (EXITS, |node| node.grew("taskstats_major_faults_total")),
 ];
-const VOLUNTARY: Origins = &[(EXITS, |node| node.grew("taskstats_voluntary_switches_total"))];
-const INVOLUNTARY: Origins = &[(EXITS, |node| node.grew("taskstats_involuntary_switches_total"))];
-const THROTTLED: Origins = &[(CGROUP, |node| node.grew("cgroup_cpu_throttled_seconds_total"))];
-const WAITED_CPU: Origins = &[(CGROUP, |node| node.grew("cgroup_pressure_cpu_some_seconds_total"))];
-const WAITED_MEMORY: Origins =
+static VOLUNTARY: Origins = &[(EXITS, |node| node.grew("taskstats_voluntary_switches_total"))];
+static INVOLUNTARY: Origins = &[(EXITS, |node| node.grew("taskstats_involuntary_switches_total"))];
+static THROTTLED: Origins = &[(CGROUP, |node| node.grew("cgroup_cpu_throttled_seconds_total"))];
+static WAITED_CPU: Origins =
+    &[(CGROUP, |node| node.grew("cgroup_pressure_cpu_some_seconds_total"))];
+static WAITED_MEMORY: Origins =
     &[(CGROUP, |node| node.grew("cgroup_pressure_memory_some_seconds_total"))];
-const WAITED_IO: Origins = &[(CGROUP, |node| node.grew("cgroup_pressure_io_some_seconds_total"))];
-const NOT_READ: Origins = &[(CGROUP, |node| {
+static WAITED_IO: Origins = &[(CGROUP, |node| node.grew("cgroup_pressure_io_some_seconds_total"))];
+static NOT_READ: Origins = &[(CGROUP, |node| {
     let end = node.missed.end.map(|missed| missed.seconds);
     node.most(UNREAD).into_iter().chain(end).reduce(f64::max)
 })];
@@ -252,6 +281,10 @@ struct NodeTotal {
     cancelled: Option<&'static str>,
     /// A time that the value does not include.
     gap: Option<Missed>,
+    /// The node has no recent samples, and the value may grow.
+    is_silent: bool,
+    /// No reading followed the job's last process.
+    is_open: bool,
 }
 
 fn node_total(origins: Origins, node: &Node) -> Option<NodeTotal> {
@@ -259,16 +292,30 @@ fn node_total(origins: Origins, node: &Node) -> Option<NodeTotal> {
     // Charged memory is comparable with a limit. A task's resident memory includes pages charged to other
     // cgroups.
     let charged = node.some(AT_LIMIT).or(node.some(CHARGED).filter(|_| !unread));
-    let is_charged = std::ptr::eq(origins, MEMORY_PEAK) && charged.is_some();
+    let is_peak = std::ptr::eq(origins, MEMORY_PEAK);
+    let is_charged = is_peak && charged.is_some();
+    let is_cpu = std::ptr::eq(origins, CPU);
     let mut best: Option<NodeTotal> = None;
     let mut is_end_covered = false;
     for (origin, reading) in if is_charged { MEMORY_CHARGED } else { origins } {
         let Some(value) = reading(node).filter(|value| value.is_finite()) else { continue };
+        // Exit accounting that has the end exceeds the cgroup's last reading: even an exit takes processor time.
         is_end_covered |= !matches!(*origin, CGROUP | KILLED)
-            && best.is_none_or(|best| value * SAME >= best.value);
+            && best.is_none_or(|best| match is_cpu {
+                true => value > best.value,
+                false => value * SAME >= best.value,
+            });
         if best.is_none_or(|best| value > best.value * SAME) {
-            let (unread_seconds, cancelled, gap) = (None, None, None);
-            best = Some(NodeTotal { origin, value, missed: false, unread_seconds, cancelled, gap });
+            best = Some(NodeTotal {
+                origin,
+                value,
+                missed: false,
+                unread_seconds: None,
+                cancelled: None,
+                gap: None,
+                is_silent: node.missed.is_silent && *origin != KILL,
+                is_open: !node.missed.has_end && *origin != KILL,
+            });
         }
     }
     let is_write = std::ptr::eq(origins, IO_WRITE);
@@ -281,7 +328,12 @@ fn node_total(origins: Origins, node: &Node) -> Option<NodeTotal> {
     let unread_seconds = unread_metric.and_then(|metric| node.some(metric));
     let is_missed = unread || unread_seconds.is_some();
     best.map(|node_total| NodeTotal {
-        missed: is_missed && node_total.origin == CGROUP && !is_end_covered,
+        missed: match node_total.origin {
+            CGROUP => is_missed && !is_end_covered,
+            // No reading of the cgroup shows whether a task is missing here. Peak memory has the note `largest task`.
+            EXITS => unread && !is_peak && node.grew(CGROUP_CPU).is_none(),
+            _ => false,
+        },
         unread_seconds,
         cancelled: node.cancelled(node_total.origin).filter(|_| is_write),
         gap: node.missed(origins, node_total.origin),
@@ -292,6 +344,7 @@ fn node_total(origins: Origins, node: &Node) -> Option<NodeTotal> {
 /// Totals during their computation, and the origin of each.
 struct Totals<'a> {
     nodes: Vec<&'a Node>,
+    job: &'a JobBounds,
     origins: Vec<api::TotalOrigin>,
 }
 
@@ -302,128 +355,25 @@ impl Totals<'_> {
         let nodes = u32::try_from(values.len()).unwrap_or(u32::MAX);
         if join == Combination::Largest {
             values.sort_by(|a, b| b.value.total_cmp(&a.value));
+            // A silent node may have more by now.
+            let is_silent = values.iter().any(|node_total| node_total.is_silent);
             values.truncate(1);
+            values.iter_mut().for_each(|largest| largest.is_silent = is_silent);
         }
         let total = values.iter().map(|node_total| node_total.value).reduce(|a, b| a + b)?;
         let used: BTreeSet<&str> = values.iter().map(|node_total| node_total.origin).collect();
-        let note = note(origins, &values);
+        let note = note(origins, &values, self.job);
         let (total_of, origins) = (name.to_owned(), used.into_iter().map(str::to_owned).collect());
         self.origins.push(api::TotalOrigin { total: total_of, origins, note, nodes });
         Some(total)
     }
 }
 
-/// The note on the peak memory that `jobmeter run` reported, by its own rule. A short command has no reading of
-/// its resident memory, but always one of its processor time.
-fn reported_peak(nodes: &[&Node], peak: Option<f64>) -> String {
-    let charged = nodes.iter().filter_map(|node| node.some(CHARGED)).reduce(f64::max);
-    let note = if nodes.iter().any(|node| node.metrics.contains_key(OF_PROCESSES)) {
-        api::PEAK_OF_PROCESSES
-    } else if charged.is_some() && charged >= peak {
-        api::PEAK_CHARGED
-    } else {
-        api::PEAK_OF_TASK
-    };
-    note.to_owned()
-}
-
-/// The note on the peak memory of an origin.
-fn peak_note(origin: &str) -> Option<&'static str> {
-    match origin {
-        CGROUP => Some(api::PEAK_CHARGED),
-        KILL => Some(api::PEAK_AT_LIMIT),
-        KILLED => Some(api::PEAK_AT_LEAST),
-        EXITS => Some(api::PEAK_OF_TASK),
-        _ => None,
-    }
-}
-
-fn note(origins: Origins, values: &[NodeTotal]) -> Option<String> {
-    let by_exits = values.iter().any(|node_total| node_total.origin == EXITS);
-    let is = |other: Origins| std::ptr::eq(origins, other);
-    let mut notes = Vec::new();
-    if is(MEMORY_PEAK) {
-        notes.extend(
-            values.iter().filter_map(|node_total| peak_note(node_total.origin)).map(str::to_owned),
-        );
-    }
-    if by_exits && (is(CPU_USER) || is(CPU_SYSTEM)) {
-        notes.push("counted in timer ticks".to_owned());
-    }
-    let cancelled: BTreeSet<&str> =
-        values.iter().filter_map(|node_total| node_total.cancelled).collect();
-    notes.extend(cancelled.into_iter().map(str::to_owned));
-    let of_missed = || values.iter().filter(|node_total| node_total.missed);
-    let missed = of_missed().count();
-    if missed > 0 && !is(NOT_READ) {
-        let of = if values.len() > 1 { format!(" on {missed} nodes") } else { String::new() };
-        let seconds =
-            of_missed().filter_map(|node_total| node_total.unread_seconds).reduce(f64::max);
-        notes.push(match seconds {
-            Some(seconds) => format!("{AT_LEAST}: last {seconds:.2} s not read{of}"),
-            None => format!("{AT_LEAST}: last reading missed{of}"),
-        });
-    }
-    let gaps = || values.iter().filter_map(|node_total| node_total.gap);
-    if let Some(gap) = gaps().map(Some).fold(None, Missed::longer).filter(|_| !is(NOT_READ)) {
-        let of =
-            if values.len() > 1 { format!(" on {} nodes", gaps().count()) } else { String::new() };
-        notes.push(format!("{}{of}", gap.note()));
-    }
-    (!notes.is_empty()).then(|| notes.join("; "))
-}
-
-/// Whether a total is a lower bound.
-pub(crate) fn is_at_least(origin: &api::TotalOrigin) -> bool {
-    origin.note.as_deref().is_some_and(|note| note.contains(AT_LEAST))
-}
-
-/// The note on the wall time, if the end of the job was not observed.
-fn wall_origin(nodes: &[&Node]) -> Option<api::TotalOrigin> {
-    let unknown = || nodes.iter().filter(|node| node.missed.is_stop_unknown);
-    let missed = unknown().map(|node| node.missed.end).fold(None, Missed::longer)?;
-    Some(api::TotalOrigin {
-        total: "wall_seconds".to_owned(),
-        origins: Vec::new(),
-        note: Some(missed.note()),
-        nodes: u32::try_from(unknown().count()).unwrap_or(u32::MAX),
-    })
-}
-
-/// The notes on totals that `jobmeter run` reported.
-fn reported_origins(
-    nodes: &[&Node],
-    reported: Vec<&'static str>,
-    peak: Option<f64>,
-) -> impl Iterator<Item = api::TotalOrigin> {
-    // Without a cgroup, `jobmeter run` reads block I/O, whose cancelled writes the kernel does not report.
-    let is_blocks = nodes.iter().any(|node| node.grew(OF_PROCESSES).is_some());
-    let peak_note = reported_peak(nodes, peak);
-    let applies =
-        |one: &&api::Reservation| nodes.iter().any(|node| node.some(one.metric).is_some());
-    let reservations: Vec<_> = api::RESERVATIONS.into_iter().filter(applies).collect();
-    reported.into_iter().map(move |total| {
-        let mut notes = Vec::new();
-        match total {
-            "io_write_bytes" if is_blocks => notes.push("cancelled writes not known"),
-            "memory_peak_bytes" => notes.push(&*peak_note),
-            _ => {}
-        }
-        let reserved = reservations.iter().filter(|one| one.totals.contains(&total));
-        notes.extend(reserved.map(|one| one.note));
-        api::TotalOrigin {
-            total: total.to_owned(),
-            origins: vec![REPORT.to_owned()],
-            note: (!notes.is_empty()).then(|| notes.join("; ")),
-            nodes: 1,
-        }
-    })
-}
-
 /// Usage of a job, and the origin of each value. `None`: no origin has the value.
-pub(crate) fn totals(by_node: &ByNode, wall_seconds: f64) -> (api::Totals, Vec<api::TotalOrigin>) {
-    let mut made = Totals { nodes: by_node.0.values().collect(), origins: Vec::new() };
-    made.origins.extend(wall_origin(&made.nodes));
+pub(crate) fn totals(by_node: &ByNode, job: &JobBounds) -> (api::Totals, Vec<api::TotalOrigin>) {
+    let wall_seconds = job.wall_seconds;
+    let mut made = Totals { nodes: by_node.0.values().collect(), job, origins: Vec::new() };
+    made.origins.extend(wall_origin(&made.nodes, job));
     let mut sum = |name, origins| made.total(name, origins, Combination::Sum);
     let cpu = sum("cpu_seconds", CPU);
     let totals = api::Totals {
@@ -459,6 +409,7 @@ pub(crate) fn totals(by_node: &ByNode, wall_seconds: f64) -> (api::Totals, Vec<a
         let origins = reported_origins(&made.nodes, reported, totals.memory_peak_bytes);
         made.origins.extend(origins);
     }
+    made.origins.extend(cores_origin(&made.origins).filter(|_| totals.cores_used.is_some()));
     (totals, made.origins)
 }
 

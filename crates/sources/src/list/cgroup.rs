@@ -240,6 +240,10 @@ impl Source for Cgroup {
         (self.looks_left == 0).then_some(IdleQueues { queues: [None, None], at_most })
     }
 
+    fn has_last_reading(&self) -> bool {
+        true
+    }
+
     fn job_ended(
         &mut self,
         job: &JobKey,
@@ -251,7 +255,8 @@ impl Source for Cgroup {
         if let Ok(place) = self.jobs.binary_search_by(|(key, _)| key.cmp(job)) {
             self.read_job(place, cx, out);
             let unread = self.jobs.get_mut(place).and_then(|(_, subject)| {
-                is_read(cx, job).and_then(|_| subject.unread_seconds(cx.now))
+                let job = cx.jobs.get(job).filter(|job| job.created <= cx.now)?;
+                subject.unread_seconds(cx.now, job.populated)
             });
             if let Some(unread) = unread {
                 let mut of_job = out.of_job(job);

@@ -164,6 +164,10 @@ impl Source for Network {
         Some(IdleQueues { queues: [None, None], at_most: NO_DRAIN })
     }
 
+    fn has_last_reading(&self) -> bool {
+        true
+    }
+
     fn job_ended(
         &mut self,
         job: &JobKey,

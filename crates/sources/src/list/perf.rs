@@ -191,6 +191,10 @@ impl Source for Perf {
         Some(IdleQueues { queues: [None, None], at_most: NO_DRAIN })
     }
 
+    fn has_last_reading(&self) -> bool {
+        true
+    }
+
     fn job_ended(
         &mut self,
         key: &JobKey,

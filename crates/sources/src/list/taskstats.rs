@@ -201,10 +201,6 @@ impl TaskReader for Taskstats {
         self.budget_us = u64::MAX;
     }
 
-    fn stale_us(&self) -> i64 {
-        self.poll_us
-    }
-
     fn publish_last(&mut self, no: JobNo, cx: &Context<'_>, out: &mut Sink) {
         self.measure_last(no, cx);
         self.publish(no, 0, cx, out);

@@ -169,6 +169,12 @@ pub trait Source: Send {
         Ok(())
     }
 
+    /// Whether [`Self::job_ended`] or [`Self::finish`] reads anything: then the agent waits for a slow reading of this
+    /// source before it drops a job, and before it ends.
+    fn has_last_reading(&self) -> bool {
+        false
+    }
+
     /// Called before the agent drops a job's cgroup: the last chance to read it. `cx.jobs` still
     /// contains it.
     ///

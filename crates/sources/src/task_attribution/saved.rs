@@ -76,7 +76,7 @@ pub(super) struct Saved {
     bytes: Box<[u8]>,
     /// The blocks of the jobs that were not found yet.
     jobs: Vec<Range<usize>>,
-    /// When the earlier agent read for the last time.
+    /// When the earlier agent read for the last time: the start of the gap if no sample of it is known.
     at: Timestamp,
     /// Until when samples of an earlier agent exist; `None` if none is known.
     until: Option<Timestamp>,
@@ -180,13 +180,13 @@ impl Exits {
             if job.created < self.opened_at.unwrap_or_default()
                 && let Some(until) = saved.until
             {
-                let from = until.max(job.created);
-                saved.unobserved = Some(saved.unobserved.map_or(from, |it| it.min(from)));
+                // One downtime is one interval: that of the gap of all sources.
+                saved.unobserved = Some(until);
                 saved.began_again += 1;
             }
             return None;
         };
-        let at = saved.at;
+        let from = saved.until.unwrap_or(saved.at);
         let bytes = std::mem::take(&mut numbers.0).to_vec();
         self.tree.add_job(no, counts_from_us);
         if self.restore_tasks(no, &mut Numbers(&bytes), cx, account).is_none() {
@@ -196,7 +196,7 @@ impl Exits {
         }
         let saved = &mut self.saved;
         saved.restored += 1;
-        saved.unobserved = Some(saved.unobserved.map_or(at, |it| it.min(at)));
+        saved.unobserved = Some(from);
         if saved.jobs.is_empty() {
             saved.bytes = Box::default();
         }
@@ -242,8 +242,8 @@ impl Exits {
         let (restored, began_again) =
             (std::mem::take(&mut saved.restored), std::mem::take(&mut saved.began_again));
         let detail = format!(
-            "restart: counters of {restored} jobs continue, those of {began_again} restart; tasks \
-             that ended meanwhile are missing"
+            "restart: counters of {restored} jobs continue, those of {began_again} restart without use since \
+             their last reading; tasks that ended meanwhile are missing"
         );
         out.gap(source, from, now, Cause::AgentDown, &detail);
     }

@@ -1,11 +1,12 @@
-//! The scan of the jobs' lists that detects moved tasks. A list costs the kernel and the agent time for each task, so a
+//! Rounds of lists of all jobs, and the scan of the jobs' lists that detects moved tasks. A list costs the kernel and the agent time for each task, so a
 //! job is listed only if the number of its tasks (`pids.current`) does not follow from forks and ends.
 
-use super::task_tree::Account;
-use super::{Exits, now_us};
+use super::task_tree::{Account, JobNo};
+use super::{Exits, ListKind, now_us};
 use crate::Context;
 use cgroups::Hierarchy;
 use kernel::clock;
+use std::fmt::Write as _;
 
 /// Minimum interval of scans.
 const SCAN_EVERY_US: u64 = 1_000_000;
@@ -78,5 +79,36 @@ impl Exits {
     /// Time until the next scan, if there is one.
     pub(super) fn scan_in_us(&self, cx: &Context<'_>) -> Option<u64> {
         self.scans().then(|| self.scan_us.saturating_sub(now_us(cx)))
+    }
+
+    /// Whether this round has listed a job completely.
+    pub(crate) fn is_listed(&self, no: JobNo) -> bool {
+        self.job(no).is_some_and(|job| job.listed)
+    }
+
+    /// Starts a round of lists of all jobs.
+    pub(crate) fn begin_round(&mut self) {
+        self.wants_lists = false;
+        self.jobs.iter_mut().for_each(|job| job.listed = false);
+        self.tree.begin_round();
+    }
+
+    /// Ends a round of lists: tasks that no list contained are no longer watched. The waiting ends must have
+    /// been received since the last list.
+    pub(crate) fn end_round(&mut self, cx: &Context<'_>, account: &mut impl Account) {
+        let (jobs, path) = (&self.jobs, &mut self.path);
+        let listed = |no| jobs.iter().any(|job| job.no == no && job.listed);
+        let lives = |tid: u32| {
+            path.clear();
+            // Writing into a `String` cannot fail.
+            write!(path, "proc/{tid}").ok();
+            cx.root.stat(path).is_ok()
+        };
+        self.tree.end_round(self.lists == ListKind::Processes, listed, lives, account);
+    }
+
+    /// Whether forks were lost, so that all jobs need to be listed soon.
+    pub(crate) const fn wants_lists(&self) -> bool {
+        self.wants_lists
     }
 }

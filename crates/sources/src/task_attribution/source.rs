@@ -35,11 +35,6 @@ pub(crate) trait TaskReader: Send {
     /// Makes the next reading a complete one.
     fn want_all(&mut self);
 
-    /// How long before the last sample the last reading of a value may be.
-    fn stale_us(&self) -> i64 {
-        0
-    }
-
     /// Publishes a job for the last time; its ends have been received.
     fn publish_last(&mut self, no: JobNo, cx: &Context<'_>, out: &mut Sink);
 }
@@ -83,7 +78,6 @@ impl<R: TaskReader> Source for Listening<R> {
     }
 
     fn resume(&mut self, state: &[u8], until: Option<Timestamp>) -> Result<(), SourceError> {
-        let until = until.map(|until| until.plus(-self.0.stale_us()));
         self.0.exits_and_account().0.resume(state, until)
     }
 
@@ -101,6 +95,10 @@ impl<R: TaskReader> Source for Listening<R> {
 
     fn quiet(&self) -> Option<IdleQueues<'_>> {
         self.0.exits().quiet()
+    }
+
+    fn has_last_reading(&self) -> bool {
+        true
     }
 
     fn job_ended(

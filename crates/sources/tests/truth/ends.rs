@@ -4,6 +4,7 @@ use super::roles::report_path;
 use super::{Observer, alone, print_line};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 #[test]
@@ -100,4 +101,23 @@ fn two_runs_of_one_id_are_two_however_soon() {
     observer.jobs = cgroups::Jobs::new(vec![again], Vec::new()).after(&observer.jobs);
     observer.end(&group);
     assert_eq!(observer.value(ended, Some(&group)), None, "the second run had no task yet");
+}
+
+/// A scheduler makes the cgroup first. The only process of the job joins it later, and ends before the usual drain.
+#[test]
+fn the_first_process_of_a_new_job_is_found_before_it_ends() {
+    let _alone = alone();
+    let Some((mut observer, [group])) = Observer::beside("taskstats", 71) else { return };
+    let drain = |observer: &mut Observer| {
+        observer.with(|source, cx, sink| source.drain(cx, sink)).unwrap();
+        observer.source.drain_every()
+    };
+    assert_eq!(drain(&mut observer), Some(Duration::from_millis(20)), "it waits for a process");
+    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    group.take(child.id());
+    assert_eq!(drain(&mut observer), Some(Duration::from_millis(100)));
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    observer.end(&group);
+    assert_eq!(observer.value("taskstats_ended_tasks_total", Some(&group)), Some(1.0));
 }

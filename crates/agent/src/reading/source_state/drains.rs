@@ -128,6 +128,12 @@ impl Entry {
         self.ring(now, steady_us);
     }
 
+    /// Drains a source at once, because a job started: it may end before the usual instant.
+    pub(crate) fn drain_now(&mut self, steady_us: i64) {
+        self.drains.listens = false;
+        self.drains.due_us = self.drains.due_us.min(steady_us);
+    }
+
     fn source(&self) -> Option<&dyn Source> {
         self.slot.as_ref()?.source.as_deref()
     }

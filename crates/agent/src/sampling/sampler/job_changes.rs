@@ -5,7 +5,18 @@ use crate::jobs::env_scanner::{ScanResult, ScanTask};
 use crate::reading::one_reading::Task;
 use crate::reading::plan::Plan;
 use crate::reading::source_state::Entry;
+use model::{JobKey, Timestamp};
 use std::sync::Arc;
+
+/// Longest time that job searches wait for the last reading of ended jobs by a source that is read aside.
+const LAST_READING_WAIT_US: i64 = 2 * Timestamp::SECOND;
+
+/// Jobs that ended, and the positions of the sources that have not read them yet.
+pub(super) struct Ended {
+    keys: Arc<[JobKey]>,
+    left: Vec<usize>,
+    since_us: i64,
+}
 
 impl Sampler {
     /// Enables scans for on-demand requests, if the plan says so.
@@ -39,14 +50,30 @@ impl Sampler {
         }
     }
 
+    /// Takes jobs that need a last reading.
+    pub(super) fn take_ended(&mut self, ended: &[JobKey]) {
+        if ended.is_empty() {
+            return;
+        }
+        // Jobs of an earlier search that some source has not read yet come first.
+        let before = self.ended.take().map(|ended| ended.keys);
+        let keys = before.iter().flat_map(|keys| keys.iter()).chain(ended).cloned().collect();
+        let (left, since_us) = ((0..self.entries.len()).collect(), self.clock.steady_us());
+        self.ended = Some(Ended { keys, left, since_us });
+    }
+
     /// Forgets the ended jobs once every source has read them. A job search follows before any other reading, so
     /// that a new job with a reused ID is found.
-    pub(super) fn forget_ended(&mut self) {
-        let Some(ended) = &self.ended else { return };
-        let waits = |entry: &Entry| {
-            entry.enabled && entry.slot.as_ref().is_some_and(|slot| slot.source.is_some())
+    pub(super) fn forget_ended(&mut self, steady_us: i64) {
+        let Some(ended) = &mut self.ended else { return };
+        // A source that is being read aside comes back soon, or exceeds its time limit.
+        let is_waiting = steady_us.saturating_sub(ended.since_us) < LAST_READING_WAIT_US;
+        let waits = |place: &usize| {
+            let entry = self.entries.get(*place);
+            entry.is_some_and(|entry| entry.is_open() || is_waiting && entry.owes_last_reading())
         };
-        if !self.entries.iter().skip(ended.next).any(waits) {
+        ended.left.retain(waits);
+        if ended.left.is_empty() {
             self.ended = None;
             self.noted = true;
         }
@@ -55,15 +82,8 @@ impl Sampler {
     /// Returns the next source that must read the ended jobs.
     pub(super) fn next_ended(&mut self) -> Option<(usize, Task)> {
         let ended = self.ended.as_mut()?;
-        while let Some(entry) = self.entries.get(ended.next) {
-            let place = ended.next;
-            ended.next += 1;
-            let open = entry.slot.as_ref().is_some_and(|slot| slot.source.is_some());
-            if entry.enabled && open {
-                return Some((place, Task::Ended(Arc::clone(&ended.keys))));
-            }
-        }
-        self.ended = None;
-        None
+        let is_open = |place: &usize| self.entries.get(*place).is_some_and(Entry::is_open);
+        let next = ended.left.iter().position(is_open)?;
+        Some((ended.left.remove(next), Task::Ended(Arc::clone(&ended.keys))))
     }
 }

@@ -7,10 +7,17 @@ use crate::reading::source_state::Entry;
 use model::Timestamp;
 
 impl Sampler {
-    /// Ends like [`Self::end`], after a last reading of each source.
-    pub(crate) const fn finish(&mut self) {
+    /// Ends like [`Self::end`], after a last job search and a last reading of each source. The state for the next
+    /// start then has every job.
+    pub(crate) fn finish(&mut self) {
         self.ending = true;
-        self.last = Some(0);
+        self.noted = true;
+        self.last = (0..self.entries.len()).collect();
+    }
+
+    /// Whether job searches go on: at the end one more, before the last readings.
+    pub(super) fn searches(&self) -> bool {
+        !self.ending || self.noted && self.last.len() == self.entries.len()
     }
 
     /// Gives sources the accounting states of an earlier start. `until` is the end of that start's samples.
@@ -22,8 +29,7 @@ impl Sampler {
         self.agent_metrics.states_rejected = rejected;
         for entry in &mut self.entries {
             let Some(slot) = &mut entry.slot else { continue };
-            let period_us = entry.schedule.period_us();
-            slot.until = until.map(|until| until.plus(-period_us));
+            slot.until = until;
             if let Some(place) = states.iter().position(|(name, _)| name == entry.spec.name) {
                 slot.state = states.swap_remove(place).1;
             }
@@ -42,12 +48,18 @@ impl Sampler {
 
     /// Returns the next source for its last reading.
     pub(super) fn next_last(&mut self) -> Option<Reading> {
-        let place = self.last?;
-        let is_open = |entry: &Entry| {
-            entry.enabled && entry.slot.as_ref().is_some_and(|slot| slot.source.is_some())
-        };
-        let next = self.entries.iter().skip(place).position(is_open).map(|next| place + next);
-        self.last = next.map(|next| next + 1);
-        self.reading(next?, Task::Finish)
+        if let Some((place, task)) = self.next_ended() {
+            return self.reading(place, task);
+        }
+        let is_open = |place: &usize| self.entries.get(*place).is_some_and(Entry::is_open);
+        let next = self.last.iter().position(is_open)?;
+        let place = self.last.remove(next);
+        self.reading(place, Task::Finish)
+    }
+
+    /// Whether a source that is read aside still owes its last reading.
+    pub(super) fn waits_for_last(&self) -> bool {
+        let owes = |place: &usize| self.entries.get(*place).is_some_and(Entry::owes_last_reading);
+        self.last.iter().any(owes)
     }
 }

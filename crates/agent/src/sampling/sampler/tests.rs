@@ -12,7 +12,7 @@ use crate::reading::plan::SourcePlan;
 use crate::reading::source_state::{PARKS_MAX, State};
 use delivery::{Counters, GivenClock, PendingEvents, Sealed};
 use kernel::Root;
-use model::{Batch, Boot, Cause, Gap, JobEvent, Metric, Origin, Unit};
+use model::{Batch, Boot, Cause, Gap, JobEvent, JobKey, Metric, Origin, Unit};
 use sources::{Context, Every, Open, Source, SourceError, SourceSpec};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -93,6 +93,20 @@ impl Source for Obedient {
     fn drain_every(&self) -> Option<Duration> {
         let always = (self.file == "second").then_some(Duration::from_millis(400));
         if self.has_begun { Some(Duration::from_millis(100)) } else { always }
+    }
+
+    fn finish(
+        &mut self,
+        cx: &Context<'_>,
+        _: &mut Sink,
+        state: &mut Vec<u8>,
+    ) -> Result<(), SourceError> {
+        state.extend(cx.jobs.iter().map(|job| job.key.id.get().to_le_bytes()[0]));
+        Ok(())
+    }
+
+    fn has_last_reading(&self) -> bool {
+        self.file == "second"
     }
 
     fn job_ended(

@@ -15,6 +15,10 @@ fn nodes(list: &[(&str, &[(&str, f64)])]) -> ByNode {
     nodes
 }
 
+fn totals(by_node: &ByNode, wall_seconds: f64) -> (api::Totals, Vec<api::TotalOrigin>) {
+    super::totals(by_node, &JobBounds { wall_seconds, ..JobBounds::default() })
+}
+
 fn origin<'a>(origins: &'a [api::TotalOrigin], total: &str) -> &'a api::TotalOrigin {
     origins.iter().find(|origin| origin.total == total).unwrap()
 }
@@ -68,6 +72,25 @@ fn a_last_reading_that_was_missed_is_marked_where_nothing_covers_it() {
     assert_eq!(note, Some("at least: last reading missed on 1 nodes"));
 }
 
+/// A job of 0.05 s, whose process joined the cgroup and ended between two readings of its tasks.
+#[test]
+fn exit_accounting_that_may_lack_a_task_is_a_lower_bound() {
+    let note = |cgroup: Option<f64>, exits: f64| {
+        let exits = [("taskstats_job_cpu_seconds_total", exits), ("cgroup_unread_seconds", 0.23)];
+        let cgroup = cgroup.map(|seconds| ("cgroup_cpu_seconds_total", seconds));
+        let metrics: Vec<_> = exits.into_iter().chain(cgroup).collect();
+        let (_, origins) = totals(&nodes(&[("n1", &metrics)]), 0.5);
+        let cores = origins.iter().find(|origin| origin.total == "cores_used");
+        let note = origin(&origins, "cpu_seconds").note.clone();
+        assert_eq!(cores.and_then(|cores| cores.note.clone()), note);
+        note
+    };
+    let missed = Some("at least: last reading missed".to_owned());
+    assert_eq!(note(None, 0.023), missed, "nothing to compare with");
+    assert_eq!(note(Some(0.037), 0.037), missed, "no more than the cgroup");
+    assert_eq!(note(Some(0.037), 0.052), None, "the exit of the task is counted");
+}
+
 #[test]
 fn pressure_and_transfers_state_the_seconds_that_are_not_read() {
     let lost: &[_] = &[
@@ -108,10 +131,12 @@ fn exit_accounting_with_less_than_the_cgroup_does_not_cover_the_end() {
     // As an agent knows the tasks of a job if the previous agent, which was killed, had observed them.
     let late = ("taskstats_cpu_run_virtual_seconds_total", 1.0);
     let missed = Some("at least: last reading missed".to_owned());
-    assert_eq!(cpu(&[late]), (Some(4.0), missed));
+    assert_eq!(cpu(&[late]), (Some(4.0), missed.clone()));
     // With the cgroup's counter value up to that time.
     assert_eq!(cpu(&[late, ("taskstats_job_cpu_seconds_total", 4.5)]), (Some(4.5), None));
-    assert_eq!(cpu(&[late, ("taskstats_job_cpu_seconds_total", 4.0)]), (Some(4.0), None));
+    assert_eq!(cpu(&[late, ("taskstats_job_cpu_seconds_total", 4.001)]), (Some(4.0), None));
+    // It has nothing that the cgroup lacks, such as the exit of a task.
+    assert_eq!(cpu(&[late, ("taskstats_job_cpu_seconds_total", 4.0)]), (Some(4.0), missed));
 }
 
 #[test]

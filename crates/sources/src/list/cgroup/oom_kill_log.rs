@@ -36,6 +36,8 @@ pub(super) struct Kills {
     pub(super) state: Option<PartState>,
     /// Mount points of the memory hierarchies.
     mounts: Vec<Box<str>>,
+    /// When the whole log was read last.
+    read_at: Option<Timestamp>,
     taken: Taken,
 }
 
@@ -81,7 +83,7 @@ impl Kills {
         let mounts = hierarchies.mounts().iter();
         let mounts = mounts.filter(|mount| mount.hierarchies.iter().any(of_memory));
         let mounts = mounts.map(|mount| mount.path.as_str().into()).collect();
-        Self { log, state, mounts, taken: Taken::default() }
+        Self { log, state, mounts, read_at: None, taken: Taken::default() }
     }
 
     /// Number of OOM kills that the log did not attribute beyond doubt.
@@ -93,14 +95,18 @@ impl Kills {
     pub(super) fn report(&mut self, jobs: &[(JobKey, Subject)], cx: &Context<'_>, out: &mut Sink) {
         let Some(log) = &mut self.log else { return };
         let now_us = i64::try_from(clock::monotonic_us()).unwrap_or(i64::MAX);
-        let taken = &mut self.taken;
+        let (taken, read_at) = (&mut self.taken, self.read_at);
         let read = log.read(RECORDS_MAX, |at_us, line| {
-            let at = cx.now.plus(at_us.saturating_sub(now_us).min(0));
-            taken.take(line, (at, cx.now));
+            let age_us = now_us.saturating_sub(at_us).max(0);
+            taken.take(line, (time_of(age_us, read_at, cx.now), cx.now));
         });
-        if let Err(errno) = read {
-            let error = SourceError::broken(format!("/dev/kmsg: {errno}"));
-            (self.log, self.state) = (None, Some(PartState::Not(error)));
+        match read {
+            Ok(true) => self.read_at = Some(cx.now),
+            Ok(false) => {}
+            Err(errno) => {
+                let error = SourceError::broken(format!("/dev/kmsg: {errno}"));
+                (self.log, self.state) = (None, Some(PartState::Not(error)));
+            }
         }
         let (mounts, mut found_memory) = (&self.mounts, BTreeMap::<&JobKey, KillMemory>::new());
         taken.waiting.retain(|waiting| {
@@ -122,6 +128,13 @@ impl Kills {
             }
         }
     }
+}
+
+/// Time of a record of this age. The log has its own clock, which no one corrects: on a machine that runs for weeks, it
+/// is seconds off. A record is not older than the previous reading of the whole log.
+fn time_of(age_us: i64, read_at: Option<Timestamp>, now: Timestamp) -> Timestamp {
+    let at = now.plus(age_us.saturating_neg());
+    read_at.map_or(at, |read_at| at.max(read_at)).min(now)
 }
 
 /// Memory use of a job as documented by its kills.
@@ -316,6 +329,18 @@ mod tests {
         let job = subject("sys/fs/cgroup/memory/job_1");
         assert!(!is_of(&early[0], &job, &mounts), "the path belonged to an earlier run");
     }
+
+    #[test]
+    fn a_kill_is_not_older_than_the_previous_reading_of_the_log() {
+        let now = Timestamp::from_seconds(1000);
+        let second = Timestamp::SECOND;
+        assert_eq!(time_of(second, None, now), now.plus(-second));
+        // The log's clock is 40 s behind.
+        assert_eq!(time_of(40 * second, Some(now.plus(-100_000)), now), now.plus(-100_000));
+        assert_eq!(time_of(50_000, Some(now.plus(-100_000)), now), now.plus(-50_000));
+        assert_eq!(time_of(0, Some(now.plus(second)), now), now, "the clock was set back");
+    }
+
     #[test]
     fn a_kill_documents_the_memory_charged_to_the_job_or_a_part_of_it() {
         let mounts = ["sys/fs/cgroup/memory".into()];

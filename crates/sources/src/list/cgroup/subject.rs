@@ -244,9 +244,11 @@ impl Subject {
     }
 
     /// To be called after the reading at the end of a job or of its last process. Returns the seconds
-    /// before the end that no reading covers, once, if the cgroup was removed before.
-    pub(super) fn unread_seconds(&mut self, now: Timestamp) -> Option<Unread> {
+    /// before the end that no reading covers, once, if the cgroup was removed before. Without an observed process, no
+    /// reading was made: processes may have come and gone between two looks.
+    pub(super) fn unread_seconds(&mut self, now: Timestamp, populated: bool) -> Option<Unread> {
         let last = &mut self.last_reading;
+        last.is_gone |= !populated;
         if !last.is_gone && !self.slots.is_empty() {
             // If no process runs afterwards, this reading is complete.
             last.complete = last.at.filter(|at| *at == now).map(|_| last.found);

@@ -27,6 +27,72 @@ fn a_job_that_ends_is_read_and_reported_at_once() {
     assert_eq!(at, second(6).plus(300_000), "sealed before the next tick");
 }
 
+/// Writes the cgroup of a job that has a process.
+fn write_job(bench: &Bench, id: i64) -> String {
+    let job = format!("sys/fs/cgroup/system.slice/slurmstepd.scope/job_{id}");
+    bench.write("proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
+    bench.write(&format!("{job}/cgroup.events"), "populated 1\nfrozen 0\n");
+    job
+}
+
+#[test]
+fn a_job_that_starts_right_after_a_drain_is_followed_at_once() {
+    let mut bench = Bench::new(&plan());
+    write_job(&bench, 7);
+    bench.pass(2_050_000);
+    write_job(&bench, 8);
+    bench.sampler.note();
+    bench.work();
+    bench.pass(100_000);
+    bench.sampler.seal_now();
+    let samples = &Bench::samples(&bench.batches())["second_value"];
+    assert!(samples.iter().any(|(at, _)| *at == 2.05), "{samples:?}");
+}
+
+#[test]
+fn a_source_that_is_read_aside_when_a_job_ends_reads_the_job_afterwards() {
+    for is_back in [true, false] {
+        let mut bench = Bench::new(&plan());
+        let job = write_job(&bench, 7);
+        bench.pass(2_500_000);
+        let slow = bench.reading("second");
+        bench.clock.pass(100_000);
+        assert!(bench.sampler.watch(), "it is set aside");
+        std::fs::remove_dir_all(bench.dir.path().join(job)).unwrap();
+        bench.sampler.note();
+        bench.pass(300_000);
+        assert_eq!(bench.sampler.jobs.iter().len(), 1, "the job is still known");
+        if is_back {
+            bench.sampler.done(slow.make(&*bench.clock), 0);
+        } else {
+            // It never comes back: a source that hangs keeps no job.
+            bench.clock.pass(2_000_000);
+            bench.sampler.watch();
+        }
+        bench.pass(1_000_000);
+        let last = Bench::samples(&bench.batches()).remove("second_last");
+        assert_eq!(last.map_or(0, |last| last.len()), usize::from(is_back));
+        assert_eq!(bench.sampler.jobs.iter().len(), 0);
+    }
+}
+
+#[test]
+fn the_state_at_a_clean_end_has_every_job_even_one_that_just_began() {
+    let mut bench = Bench::new(&plan());
+    write_job(&bench, 7);
+    bench.pass(2_500_000);
+    let slow = bench.reading("second");
+    bench.clock.pass(100_000);
+    assert!(bench.sampler.watch(), "it is set aside");
+    write_job(&bench, 8);
+    bench.sampler.finish();
+    assert!(bench.work() > bench.clock.wall(), "it waits for the source that is read aside");
+    bench.sampler.done(slow.make(&*bench.clock), 0);
+    assert_eq!(bench.work(), Timestamp(0), "it ends");
+    let states = bench.sampler.states();
+    assert_eq!(states, ["first", "second"].map(|name| (name.to_owned(), vec![7, 8])));
+}
+
 #[test]
 fn jobs_that_went_while_no_agent_looked_are_reported_as_ended() {
     let mut bench = Bench::new(&plan());

@@ -131,6 +131,18 @@ fn a_late_last_reading_reports_unread_seconds_once() {
 }
 
 #[test]
+fn a_job_without_an_observed_process_is_unread_from_its_start() {
+    let mut machine = Machine::new(&[]);
+    // Its processes came and went between two looks, and its cgroup with them.
+    let short = JobCgroup { populated: false, ..job(1, VERSION_2) };
+    let jobs = Jobs::new(vec![short], Vec::new());
+    assert!(machine.tick(&jobs).keys().all(|metric| metric == "cgroup_jobs"));
+    let age = machine.now.since(jobs.iter().next().unwrap().created) as f64 / 1e6;
+    assert_eq!(unread(&mut machine, &jobs).map(f64::round), Some(age.round()));
+    assert_eq!(unread(&mut machine, &jobs), None, "once");
+}
+
+#[test]
 fn a_reading_after_the_last_process_leaves_no_unread_seconds() {
     let mut machine = Machine::new(&[]);
     let jobs = one_job(VERSION_2);
