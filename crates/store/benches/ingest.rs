@@ -12,7 +12,7 @@ mod agents;
 mod measure;
 
 use agents::{Agent, T0};
-use measure::{Timed, open, print_line, send};
+use measure::{Timed, cpu_seconds, open, print_line, send};
 use model::{DeviceId, Timestamp};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -22,6 +22,9 @@ use store::{Selector, Settings, Store};
 /// A series number of each kind of dataset A's values.
 const KINDS: [(u64, &str); 4] =
     [(0, "bursty counters"), (4, "gauges of one decimal"), (7, "plateaus"), (9, "walks")];
+
+/// Most ticks of a frame with ten series.
+const TICKS_MAX: i64 = 5400;
 
 fn main() {
     let temporary = tempfile::tempdir().unwrap();
@@ -43,6 +46,7 @@ fn merges(dir: &Path) {
         let series = Vec::from_iter((0..10).map(|n| n * 10 + kind));
         merging(dir, &format!("dataset A's {what} alone in 8 blocks"), 100, &series, 450);
     }
+    merging(dir, "a day of 4 nodes of dataset A in 8 blocks", 4, &every(10), 10_800);
     merging(dir, "500 000 series in 8 blocks", 1000, &every(500), 8);
 }
 
@@ -166,13 +170,24 @@ fn merging(dir: &Path, what: &str, origins: u64, series: &[u64], ticks: i64) {
     );
     let agent = |n| Agent::of(n, series, Timestamp(T0), Timestamp::SECOND);
     let mut agents: Vec<Agent> = (0..origins).map(agent).collect();
+    let mut blocks = 0.0;
     for _ in 0..8 {
-        let frames: Vec<Vec<u8>> = agents.iter_mut().map(|agent| agent.frame(ticks)).collect();
-        send(&store, &frames, 1);
+        for _ in 0..(ticks / TICKS_MAX).max(1) {
+            let ticks = ticks.min(TICKS_MAX);
+            let frames: Vec<Vec<u8>> = agents.iter_mut().map(|agent| agent.frame(ticks)).collect();
+            send(&store, &frames, 1);
+        }
+        let before = cpu_seconds();
         store.flush().unwrap();
+        blocks += cpu_seconds() - before;
     }
     let before = store.stats();
     assert_eq!(before.blocks, 8);
+    let written = before.block_samples as f64 / 1e6;
+    let rate = written / blocks;
+    print_line(&format!(
+        "  memory to blocks: {rate:.2} M samples/s of processor time ({blocks:.2} s)"
+    ));
     let merge = Timed::start();
     store.maintain().unwrap();
     merge.rate(before.block_samples, "eight blocks to one");

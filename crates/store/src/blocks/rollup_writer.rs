@@ -167,6 +167,8 @@ struct Windows {
     starts: [RunColumn; 2],
     pages: Pages,
     encoder: ValueEncoder,
+    /// The current series.
+    series: Option<Series>,
 }
 
 /// An optional column.
@@ -208,6 +210,7 @@ impl RolledWriter {
             starts: &starts,
             places: 2,
         })?;
+        self.container.columns.begin(series);
         for window in windows {
             self.container.columns.push(series, window);
             self.container.end_full()?;
@@ -232,7 +235,17 @@ impl Windows {
             starts: Default::default(),
             pages: Pages::new(page_rows),
             encoder: ValueEncoder::new(Effort::High)?,
+            series: None,
         })
+    }
+
+    /// The next windows are of this series.
+    fn begin(&mut self, series: &Series) {
+        if self.series.as_ref() != Some(series) {
+            self.series = Some(series.clone());
+            self.pages.rows(self.rows());
+            self.pages.series(self.rows());
+        }
     }
 
     fn push(&mut self, series: &Series, window: &Window) {

@@ -155,7 +155,7 @@ fn start(
 /// Lowers the priority of this thread: acknowledgements do not wait for a processor behind blocks. Without the right or
 /// the call it keeps its priority.
 fn yield_to_ingest(nice: i32) {
-    rustix::process::setpriority_process(None, nice).unwrap_or_default();
+    rustix::process::nice(nice).unwrap_or_default();
 }
 
 pub(crate) fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Send + Sync + Debug>, OpenError> {

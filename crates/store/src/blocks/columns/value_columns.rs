@@ -59,9 +59,10 @@ impl Pages {
         self.ends.push((end, first));
     }
 
-    /// A series begins at a row: a page of some length ends there.
+    /// A series begins at a row: a page of some length ends there, if the series before is not one of many in it.
     pub(crate) fn series(&mut self, row: usize) {
-        if row - self.open() >= self.page_rows.div_ceil(2) {
+        let before = row - self.series.unwrap_or(0);
+        if row - self.open() >= self.page_rows.div_ceil(2) && before >= self.page_rows.div_ceil(4) {
             self.end(row);
         }
         self.series = Some(row);
@@ -416,6 +417,8 @@ mod tests {
         assert_eq!(ends(&[0]), [(100, true), (200, false), (250, false)]);
         assert_eq!(ends(&[0, 49, 149]), [(100, false), (200, false), (250, false)]);
         assert_eq!(ends(&[0, 50, 180]), [(50, true), (150, true), (250, false)]);
+        let short: Vec<usize> = (0..25).map(|number| number * 10).collect();
+        assert_eq!(ends(&short), [(100, false), (200, false), (250, false)]);
     }
 
     proptest! {
