@@ -1,12 +1,13 @@
-//! Tests that a node with 100 000 series is explained like any other, and that its names are suggested.
+//! Tests that a node with 100 000 series is explained like any other, and that its names are suggested; and that a range of
+//! many nodes, which several processors compute, is that of each node.
 
 mod lab;
 
 use jobs::Reader;
 use lab::{Lab, TestSeries, at, device};
-use query::{QueryContext, Settings};
+use query::{QueryContext, RangeQuery, Rate, Settings};
 use std::collections::BTreeSet;
-use store::Selector;
+use store::{Reads, Selector};
 
 /// Number of batches, and of series per batch.
 const BATCHES: usize = 20;
@@ -49,4 +50,46 @@ fn a_node_with_a_hundred_thousand_series_is_explained() {
     assert_eq!((explained.len(), explained[0].samples), (1, 1));
     let many = engine.explain(&of("process_threads"), hour, &context).unwrap();
     assert_eq!(many.len(), 100, "the first ones");
+}
+
+#[test]
+fn a_range_of_many_nodes_is_that_of_each_up_to_the_limits() {
+    let lab = Lab::new();
+    let names: Vec<String> = (10..47).map(|number| format!("n{number}")).collect();
+    for (name, number) in names.iter().zip(0..) {
+        let value = f64::from(number);
+        let samples = [(3600.0, value), (3660.0, value + 1.0), (7000.0, value + 2.0)];
+        let of = |metric| TestSeries {
+            device: name,
+            metric,
+            samples: &samples,
+            ..TestSeries::default()
+        };
+        lab.put(&[of("load_1m"), of("load_5m")]);
+    }
+    lab.store.flush().unwrap();
+    let context = QueryContext::new(Reader::Everything, at(7200.0));
+    let range = |names: &[String], settings: Settings| {
+        let devices = Some(names.iter().map(|name| device(name)).collect());
+        let select = Selector { devices, ..Selector::default() };
+        let (from, to, rate) = (at(3600.0), at(7200.0), Rate::Counters);
+        let query = RangeQuery { select, from, to, step_us: 60_000_000, rate };
+        let reads = Reads::default();
+        let range = reads.during(|| lab.engine(settings).range(&query, &context)).unwrap();
+        (range, reads.counts().rows)
+    };
+    let each: Vec<_> = names.chunks(1).map(|one| range(one, Settings::default())).collect();
+    let rows: u64 = each.iter().map(|(_, rows)| rows).sum();
+    let each: Vec<_> = each.into_iter().flat_map(|(range, _)| range.series).collect();
+    let whole = |series: &[api::RangeSeries]| -> Vec<Vec<u8>> {
+        series.iter().map(|one| api::to_json(one).unwrap()).collect()
+    };
+    let (all, all_rows) = range(&names, Settings::default());
+    assert_eq!((all.series.len(), all.truncated, all_rows), (74, false, rows));
+    assert_eq!(whole(&all.series), whole(&each));
+    for series_max in [1, 30, 73, 74] {
+        let (some, _) = range(&names, Settings { series_max, ..Settings::default() });
+        assert_eq!(whole(&some.series), whole(&each[..series_max]));
+        assert_eq!(some.truncated, series_max < 74);
+    }
 }

@@ -1,7 +1,7 @@
 //! Samples per second that one core ingests, from frames to blocks; and the cost of queries.
 //!
-//! `cargo bench -p store --bench ingest [-- DIR]`: the directory (by default a temporary one) should be on
-//! the relevant disk. Prints a line for each measurement.
+//! `cargo bench -p store --bench ingest [-- DIR] [--merging]`: the directory (by default a temporary one) should be on
+//! the relevant disk. Prints a line for each measurement. With `--merging` it measures only merges.
 //! Rates are samples per second of processor time of all threads, so that other load on the machine does not
 //! count; the wall clock is printed beside.
 //! The bench `http` measures the whole server program.
@@ -12,23 +12,42 @@ mod agents;
 mod measure;
 
 use agents::{Agent, T0};
-use measure::{Timed, open, print_line, send};
+use measure::{Timed, cpu_seconds, open, print_line, send};
 use model::{DeviceId, Timestamp};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Instant;
 use store::{Selector, Settings, Store};
 
+/// A series number of each kind of dataset A's values.
+const KINDS: [(u64, &str); 4] =
+    [(0, "bursty counters"), (4, "gauges of one decimal"), (7, "plateaus"), (9, "walks")];
+
+/// Most ticks of a frame with ten series.
+const TICKS_MAX: i64 = 5400;
+
 fn main() {
     let temporary = tempfile::tempdir().unwrap();
     let given = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
     let dir = given.map_or_else(|| temporary.path().to_owned(), Into::into);
-    ingest(&dir, "1000 origins, batches of 500 samples", 1000, 500, 1, 40);
-    ingest(&dir, "100 origins, batches of 64000 samples", 100, 500, 128, 3);
-    dataset_a(&dir);
-    merging(&dir, "dataset A in 8 blocks", 100, 10, 450);
-    merging(&dir, "500 000 series in 8 blocks", 1000, 500, 8);
-    layouts(&dir);
+    if !std::env::args().any(|arg| arg == "--merging") {
+        ingest(&dir, "1000 origins, batches of 500 samples", 1000, 500, 1, 40);
+        ingest(&dir, "100 origins, batches of 64000 samples", 100, 500, 128, 3);
+        dataset_a(&dir);
+        layouts(&dir);
+    }
+    merges(&dir);
+}
+
+fn merges(dir: &Path) {
+    let every = |series| Vec::from_iter(0..series);
+    merging(dir, "dataset A in 8 blocks", 100, &every(10), 450);
+    for (kind, what) in KINDS {
+        let series = Vec::from_iter((0..10).map(|n| n * 10 + kind));
+        merging(dir, &format!("dataset A's {what} alone in 8 blocks"), 100, &series, 450);
+    }
+    merging(dir, "a day of 4 nodes of dataset A in 8 blocks", 4, &every(10), 10_800);
+    merging(dir, "500 000 series in 8 blocks", 1000, &every(500), 8);
 }
 
 fn ingest(dir: &Path, what: &str, origins: u64, series: u64, ticks: i64, rounds: usize) {
@@ -141,7 +160,7 @@ fn dataset_a(dir: &Path) {
 }
 
 /// Eight blocks become one.
-fn merging(dir: &Path, what: &str, origins: u64, series: u64, ticks: i64) {
+fn merging(dir: &Path, what: &str, origins: u64, series: &[u64], ticks: i64) {
     print_line(what);
     let place = dir.join("merging");
     let age = i64::MAX;
@@ -149,14 +168,26 @@ fn merging(dir: &Path, what: &str, origins: u64, series: u64, ticks: i64) {
         &place,
         Settings { head_age_us: age, background_maintenance: false, ..Settings::default() },
     );
-    let mut agents: Vec<Agent> = (0..origins).map(|n| Agent::new(n, series)).collect();
+    let agent = |n| Agent::of(n, series, Timestamp(T0), Timestamp::SECOND);
+    let mut agents: Vec<Agent> = (0..origins).map(agent).collect();
+    let mut blocks = 0.0;
     for _ in 0..8 {
-        let frames: Vec<Vec<u8>> = agents.iter_mut().map(|agent| agent.frame(ticks)).collect();
-        send(&store, &frames, 1);
+        for _ in 0..(ticks / TICKS_MAX).max(1) {
+            let ticks = ticks.min(TICKS_MAX);
+            let frames: Vec<Vec<u8>> = agents.iter_mut().map(|agent| agent.frame(ticks)).collect();
+            send(&store, &frames, 1);
+        }
+        let before = cpu_seconds();
         store.flush().unwrap();
+        blocks += cpu_seconds() - before;
     }
     let before = store.stats();
     assert_eq!(before.blocks, 8);
+    let written = before.block_samples as f64 / 1e6;
+    let rate = written / blocks;
+    print_line(&format!(
+        "  memory to blocks: {rate:.2} M samples/s of processor time ({blocks:.2} s)"
+    ));
     let merge = Timed::start();
     store.maintain().unwrap();
     merge.rate(before.block_samples, "eight blocks to one");

@@ -1,6 +1,7 @@
 //! Points of series over time, to plot: in steps, with counters as rates.
 
 use crate::engine::access_filter::{AccessFilter, ListedAs};
+use crate::ranges::parallel::by_devices;
 use crate::ranges::series_points::SeriesPoints;
 use crate::rows::summary::seen_windows;
 use crate::{Cancel, QueryContext, QueryEngine, QueryError, RangeQuery, Settings};
@@ -28,23 +29,25 @@ impl QueryEngine {
         query: &RangeQuery,
         context: &QueryContext,
     ) -> Result<api::Range, QueryError> {
-        let devices = query.select.devices.as_ref();
-        let access = AccessFilter::new(self, context, reach(query), devices);
         let metrics = self.store.catalogue();
         let help: HashMap<&str, &Metric> =
             metrics.iter().map(|metric| (&*metric.name, &**metric)).collect();
         let step = query.step_us.max(0);
         let window = Store::WINDOWS_US.into_iter().rev().find(|w| step > 0 && step % w == 0);
-        let mut shown = LimitedSeries::new(&self.settings, help);
-        let snapshot = access.limit(self.store.snapshot(), ListedAs::Device);
-        match window {
-            Some(window) => {
-                take_rolled(query, window, &snapshot, &access, &mut shown, &context.cancel)?;
+        let snapshot = self.store.snapshot();
+        let shown = by_devices(query, &context.cancel, |query| {
+            let devices = query.select.devices.as_ref();
+            let access = AccessFilter::new(self, context, reach(query), devices);
+            let snapshot = access.limit(snapshot.clone(), ListedAs::Device);
+            let mut shown = LimitedSeries::new(&self.settings, &help);
+            match window {
+                Some(window) => {
+                    take_rolled(query, window, &snapshot, &access, &mut shown, &context.cancel)
+                }
+                None => take_samples(query, &snapshot, &access, &mut shown, &context.cancel),
             }
-            None => {
-                take_samples(query, &snapshot, &access, &mut shown, &context.cancel)?;
-            }
-        }
+            .map(|()| shown)
+        })?;
         // Points from rollups are whole steps: the answer states the range that they cover.
         let (from, to) = match window {
             Some(_) => {
@@ -198,8 +201,8 @@ pub(crate) fn whole_steps(query: &RangeQuery, step: i64) -> RangeQuery {
 }
 
 /// The series in the answer, up to the limits.
-struct LimitedSeries<'a> {
-    help: HashMap<&'a str, &'a Metric>,
+pub(super) struct LimitedSeries<'a> {
+    help: &'a HashMap<&'a str, &'a Metric>,
     points_max: usize,
     series_max: usize,
     points: usize,
@@ -208,17 +211,25 @@ struct LimitedSeries<'a> {
 }
 
 impl<'a> LimitedSeries<'a> {
-    fn new(settings: &Settings, help: HashMap<&'a str, &'a Metric>) -> Self {
+    fn new(settings: &Settings, help: &'a HashMap<&'a str, &'a Metric>) -> Self {
         let Settings { points_max, series_max, .. } = *settings;
         Self { help, points_max, series_max, points: 0, series: Vec::new(), truncated: false }
     }
 
     /// Adds a complete line; `false` if a limit is exceeded.
     fn close(&mut self, line: SeriesPoints) -> bool {
-        let shown = line.finish(&self.help);
-        if shown.times.is_empty() {
-            return true;
-        }
+        let shown = line.finish(self.help);
+        shown.times.is_empty() || self.add(shown)
+    }
+
+    /// Adds the series of later devices.
+    pub(super) fn append(&mut self, later: Self) {
+        let all = !self.truncated && later.series.into_iter().all(|series| self.add(series));
+        self.truncated |= !all || later.truncated;
+    }
+
+    /// Adds a series; `false` if a limit is exceeded.
+    fn add(&mut self, shown: api::RangeSeries) -> bool {
         self.points = self.points.saturating_add(shown.times.len());
         let space = self.points <= self.points_max && self.series.len() < self.series_max;
         if space {

@@ -82,13 +82,19 @@ impl Agent {
 
     /// An agent with this first tick and period.
     pub(crate) fn ticking(number: u64, series: u64, first: Timestamp, period: i64) -> Self {
+        Self::of(number, &Vec::from_iter(0..series), first, period)
+    }
+
+    /// An agent of these series; the last digit of a series' number is its kind.
+    pub(crate) fn of(number: u64, series: &[u64], first: Timestamp, period: i64) -> Self {
         let name = format!("node-{number:04}");
         let device = DeviceId::new(&name).unwrap();
-        let entries = (0..series).map(|n| Series::entry(n, &device)).collect();
+        let entries = series.iter().map(|n| Series::entry(*n, &device)).collect();
+        let count = series.len() as u64;
         Self {
             origin: Origin::new(&name).unwrap(),
             table: Arc::new(SeriesTable { entries }),
-            series: (0..series).map(|n| Series::new(n + number * series)).collect(),
+            series: series.iter().map(|n| Series::new(n + number * count)).collect(),
             seq: 0,
             period,
             tick: first,

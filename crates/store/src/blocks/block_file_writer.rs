@@ -1,5 +1,6 @@
 //! A file of samples or rollups while it is written: it has a temporary name until it is complete.
 
+use super::columns::Effort;
 use super::rollup_writer::{RolledWriter, Window};
 use super::write::BlockWriter;
 use super::{Block, BlockNote};
@@ -65,8 +66,9 @@ impl<'a> NewBlock<'a> {
         let other = dir.join(format!("{name}.tmp"));
         let file = disk.create(&other).map_err(DiskError::of("write", &other))?;
         let mut new = Self { disk, dir, of, name, other, writer: None };
+        let effort = if of.level > 0 { Effort::High } else { Effort::Low };
         let writer = match of.window_us {
-            0 => BlockWriter::new(file, settings).map(Box::new).map(Writer::Samples),
+            0 => BlockWriter::new(file, settings, effort).map(Box::new).map(Writer::Samples),
             _ => RolledWriter::new(file, settings).map(Box::new).map(Writer::Windows),
         };
         new.writer = Some(writer.map_err(|source| new.parquet(source))?);

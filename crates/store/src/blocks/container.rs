@@ -1,19 +1,16 @@
 //! A Parquet file while it is written: row groups of encoded columns, the index of their series, the checksums.
 
 use super::checks::Checks;
+use super::columns::EncodedColumn;
 use super::index::{Entry, IndexWriter};
-use super::rle_columns::EncodedColumn;
 use crate::files::disk::WriteFile;
 use model::Series;
-use parquet::column::writer::ColumnWriterImpl;
-use parquet::data_type::DataType;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterPropertiesPtr;
-use parquet::file::writer::{SerializedFileWriter, SerializedPageWriter, TrackedWrite};
+use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnDescPtr, TypePtr};
 use std::io;
-use std::sync::Arc;
 
 /// Key in the file's metadata: the location of the index's directory.
 pub(crate) const INDEX_KEY: &str = "jobmeter.index";
@@ -33,16 +30,12 @@ pub(crate) struct Written {
 }
 
 /// The columns of a row group while it is collected.
-pub(super) trait Columns: Default {
+pub(super) trait Columns {
     /// Rows collected so far.
     fn rows(&self) -> usize;
 
     /// Encodes the columns as described, and empties them. Returns for each whether it is encoded as runs.
-    fn encode(
-        &mut self,
-        described: &[ColumnDescPtr],
-        properties: &WriterPropertiesPtr,
-    ) -> Result<Vec<(EncodedColumn, bool)>>;
+    fn encode(&mut self, described: &[ColumnDescPtr]) -> Result<Vec<(EncodedColumn, bool)>>;
 }
 
 /// A file while it is written.
@@ -115,14 +108,14 @@ impl<C: Columns> Container<C> {
     /// Begins an empty file.
     pub(super) fn new(
         file: Box<dyn WriteFile>,
-        schema: TypePtr,
-        properties: WriterPropertiesPtr,
+        columns: C,
+        (schema, properties): (TypePtr, WriterPropertiesPtr),
         row_group_rows: usize,
     ) -> Result<Self> {
         let sink = Sink { file, bytes: 0, synced: 0, tail: u64::MAX, tail_crc: 0 };
         let (from, to) = (i64::MAX, i64::MIN);
         Ok(Self {
-            columns: C::default(),
+            columns,
             row_group_rows: row_group_rows.max(1),
             file: SerializedFileWriter::new(sink, schema, properties)?,
             index: IndexWriter::default(),
@@ -183,8 +176,7 @@ impl<C: Columns> Container<C> {
 
     fn end_row_group(&mut self) -> Result<()> {
         let described = self.file.schema_descr().columns().to_vec();
-        let properties = Arc::clone(self.file.properties());
-        let columns = self.columns.encode(&described, &properties)?;
+        let columns = self.columns.encode(&described)?;
         let mut offset = self.file.bytes_written() as u64;
         let mut group = self.file.next_row_group()?;
         for (EncodedColumn { bytes, close }, runs) in columns {
@@ -227,21 +219,6 @@ impl<C: Columns> Container<C> {
     }
 }
 
-/// Encodes a column from values.
-pub(super) fn values<T: DataType>(
-    column: &ColumnDescPtr,
-    properties: &WriterPropertiesPtr,
-    values: &[T::T],
-    levels: Option<&[i16]>,
-) -> Result<EncodedColumn> {
-    let mut out = TrackedWrite::new(Vec::new());
-    let pages = Box::new(SerializedPageWriter::new(&mut out));
-    let mut writer = ColumnWriterImpl::<T>::new(Arc::clone(column), Arc::clone(properties), pages);
-    writer.write_batch(values, levels, None)?;
-    let close = writer.close()?;
-    Ok(EncodedColumn { bytes: out.into_inner()?, close })
-}
-
 pub(super) fn odd() -> ParquetError {
     ParquetError::General("the columns do not match the schema".to_owned())
 }
@@ -251,6 +228,7 @@ mod tests {
     use super::*;
     use parking_lot::Mutex;
     use std::io::Write as _;
+    use std::sync::Arc;
 
     /// Bytes written, and their number at each sync.
     #[derive(Clone, Debug, Default)]

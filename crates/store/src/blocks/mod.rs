@@ -1,7 +1,7 @@
 //! Blocks: immutable Parquet files of the samples of one head, sorted by series, then time, with an index of
 //! their series (docs/format.md; decision 0005).
 //!
-//! - `write`, `block_file_writer`: from samples to a file. `container`, `schema`, `column_target`, `rle_columns`: its parts. `index`: its series.
+//! - `write`, `block_file_writer`: from samples to a file. `container`, `schema`, `column_target`, `columns`: its parts. `index`: its series.
 //! - `read`, `read_counters`: back to samples, and read counts. `archived_file`: a file that may be unavailable.
 //! - `rollup_writer`, `rollup_reader`: files of rollups. `checks`, `damage`: checksums, and the cost of damage.
 
@@ -9,12 +9,12 @@ mod archived_file;
 mod block_file_writer;
 mod checks;
 mod column_target;
+mod columns;
 mod container;
 mod damage;
 mod index;
 mod read;
 pub(crate) mod read_counters;
-mod rle_columns;
 mod rollup_reader;
 mod rollup_writer;
 mod schema;

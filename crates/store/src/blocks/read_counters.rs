@@ -31,6 +31,11 @@ impl Reads {
         work()
     }
 
+    /// The query of this thread, so that another thread can read for it.
+    pub fn of_this_thread() -> Option<Self> {
+        READER.with_borrow(Clone::clone)
+    }
+
     /// The reads so far.
     pub fn counts(&self) -> ReadCounts {
         self.0.counts()

@@ -2,19 +2,18 @@
 //!
 //! Columns that follow from others are null, so that they need no space: see [`pack`] and [`unpack`].
 
-use super::container::{Columns, Container, RowRange, Written, odd, values};
-use super::rle_columns::{EncodedColumn, RunColumn, RunValue};
+use super::columns::{
+    Effort, EncodedColumn, Pages, Presence, RunColumn, RunValue, Value, ValueEncoder,
+};
+use super::container::{Columns, Container, RowRange, Written, odd};
 use super::schema::{TIMESTAMP, common_properties};
 use crate::files::disk::WriteFile;
 use crate::senders::series_table::NO_START;
 use crate::settings::Settings;
 use model::{Point, Rollup, Series, Timestamp};
-use parquet::basic::Encoding;
-use parquet::data_type::{DataType, DoubleType, Int64Type};
 use parquet::errors::Result;
-use parquet::file::properties::WriterPropertiesPtr;
 use parquet::schema::parser::parse_message_type;
-use parquet::schema::types::{ColumnDescPtr, ColumnPath};
+use parquet::schema::types::ColumnDescPtr;
 use std::sync::Arc;
 
 /// A window of a series: its start, and the rollup of its samples.
@@ -158,7 +157,7 @@ pub(super) struct RolledWriter {
 }
 
 /// The rows of the current row group.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Windows {
     ints: [Vec<i64>; INTS],
     reals: [Vec<f64>; REALS],
@@ -166,21 +165,26 @@ struct Windows {
     resets: Sparse<i64>,
     identity: [RunColumn; TIMESTAMP],
     starts: [RunColumn; 2],
+    pages: Pages,
+    encoder: ValueEncoder,
+    /// The current series.
+    series: Option<Series>,
 }
 
 /// An optional column.
 #[derive(Debug, Default)]
 struct Sparse<T> {
     values: Vec<T>,
-    levels: Vec<i16>,
+    present: Vec<bool>,
 }
 
 impl RolledWriter {
     /// Begins an empty file.
     pub(super) fn new(file: Box<dyn WriteFile>, settings: &Settings) -> Result<Self> {
         let schema = Arc::new(parse_message_type(SCHEMA)?);
-        let properties = properties(settings.page_rows.clamp(1, PAGE_ROWS_MAX))?;
-        Ok(Self { container: Container::new(file, schema, properties, settings.row_group_rows)? })
+        let columns = Windows::new(settings.page_rows.clamp(1, PAGE_ROWS_MAX))?;
+        let shape = (schema, Arc::new(common_properties().build()));
+        Ok(Self { container: Container::new(file, columns, shape, settings.row_group_rows)? })
     }
 
     /// Adds windows of a series: the next series, or more of the current one.
@@ -206,6 +210,7 @@ impl RolledWriter {
             starts: &starts,
             places: 2,
         })?;
+        self.container.columns.begin(series);
         for window in windows {
             self.container.columns.push(series, window);
             self.container.end_full()?;
@@ -220,6 +225,29 @@ impl RolledWriter {
 }
 
 impl Windows {
+    fn new(page_rows: usize) -> Result<Self> {
+        Ok(Self {
+            ints: Default::default(),
+            reals: Default::default(),
+            sparse: Default::default(),
+            resets: Sparse::default(),
+            identity: Default::default(),
+            starts: Default::default(),
+            pages: Pages::new(page_rows),
+            encoder: ValueEncoder::new(Effort::High)?,
+            series: None,
+        })
+    }
+
+    /// The next windows are of this series.
+    fn begin(&mut self, series: &Series) {
+        if self.series.as_ref() != Some(series) {
+            self.series = Some(series.clone());
+            self.pages.rows(self.rows());
+            self.pages.series(self.rows());
+        }
+    }
+
     fn push(&mut self, series: &Series, window: &Window) {
         let row = pack(&series.metric, window);
         self.ints.iter_mut().zip(row.ints).for_each(|(column, value)| column.push(value));
@@ -240,66 +268,55 @@ impl Columns for Windows {
         self.ints.first().map_or(0, Vec::len)
     }
 
-    fn encode(
-        &mut self,
-        described: &[ColumnDescPtr],
-        properties: &WriterPropertiesPtr,
-    ) -> Result<Vec<(EncodedColumn, bool)>> {
+    fn encode(&mut self, described: &[ColumnDescPtr]) -> Result<Vec<(EncodedColumn, bool)>> {
+        self.pages.rows(self.rows());
+        self.pages.finish(self.rows());
         let mut described = described.iter();
         let mut next = || described.next().ok_or_else(odd);
         let mut encoded = Vec::with_capacity(COLUMNS);
         for runs in &mut self.identity {
             encoded.push((runs.finish(next()?)?, true));
         }
-        for column in &mut self.ints {
-            encoded.push((values::<Int64Type>(next()?, properties, column, None)?, false));
+        let Self { pages, encoder, .. } = self;
+        for (place, column) in self.ints.iter_mut().enumerate() {
+            let (all, is_time) = (Presence::All, place == 0);
+            encoded.push((encoder.column(next()?, pages, all, column, is_time)?, false));
             column.clear();
         }
         for column in &mut self.reals {
-            encoded.push((values::<DoubleType>(next()?, properties, column, None)?, false));
+            encoded.push((encoder.column(next()?, pages, Presence::All, column, false)?, false));
             column.clear();
         }
         for column in &mut self.sparse {
-            encoded.push((column.encode::<DoubleType>(next()?, properties)?, false));
+            encoded.push((column.encode(next()?, pages, encoder)?, false));
         }
-        encoded.push((self.resets.encode::<Int64Type>(next()?, properties)?, false));
+        encoded.push((self.resets.encode(next()?, pages, encoder)?, false));
         for runs in &mut self.starts {
             encoded.push((runs.finish(next()?)?, true));
         }
+        self.pages.clear();
         Ok(encoded)
     }
 }
 
-impl<T> Sparse<T> {
+impl<T: Value> Sparse<T> {
     fn push(&mut self, value: Option<T>) {
-        self.levels.push(i16::from(value.is_some()));
+        self.present.push(value.is_some());
         self.values.extend(value);
     }
 
-    fn encode<D: DataType<T = T>>(
+    fn encode(
         &mut self,
         column: &ColumnDescPtr,
-        properties: &WriterPropertiesPtr,
+        pages: &Pages,
+        encoder: &mut ValueEncoder,
     ) -> Result<EncodedColumn> {
-        let encoded = values::<D>(column, properties, &self.values, Some(&self.levels))?;
+        let presence = Presence::Where(&self.present, true);
+        let encoded = encoder.column(column, pages, presence, &self.values, false)?;
         self.values.clear();
-        self.levels.clear();
+        self.present.clear();
         Ok(encoded)
     }
-}
-
-/// Doubles are split into byte streams, integers into differences: both before zstd.
-fn properties(page_rows: usize) -> Result<WriterPropertiesPtr> {
-    let mut properties = common_properties(page_rows)?;
-    for name in ["count", "first_at", "last_at", "resets"] {
-        properties =
-            properties.set_column_encoding(ColumnPath::from(name), Encoding::DELTA_BINARY_PACKED);
-    }
-    for name in ["first", "last", "min", "max", "sum", "seconds", "integral", "before_resets"] {
-        properties =
-            properties.set_column_encoding(ColumnPath::from(name), Encoding::BYTE_STREAM_SPLIT);
-    }
-    Ok(Arc::new(properties.build()))
 }
 
 #[cfg(test)]

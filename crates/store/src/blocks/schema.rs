@@ -1,11 +1,10 @@
 //! The columns of a block, as every Parquet reader sees them.
 
-use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::Result;
 use parquet::file::metadata::SortingColumn;
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
+use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, WriterPropertiesPtr};
 use parquet::schema::parser::parse_message_type;
-use parquet::schema::types::{ColumnPath, TypePtr};
+use parquet::schema::types::TypePtr;
 use std::sync::Arc;
 
 /// Rows are ordered by the first six columns, nulls first. A value is `step / divisor` if `step` is present,
@@ -40,34 +39,18 @@ pub(crate) fn schema() -> Result<TypePtr> {
     Ok(Arc::new(parse_message_type(SCHEMA)?))
 }
 
-/// How the library writes the columns that it encodes; [`super::runs`] encodes the others.
-pub(crate) fn properties(page_rows: usize) -> Result<Arc<WriterProperties>> {
+/// What the file's footer has beside the columns, which the store encodes itself.
+pub(crate) fn properties() -> WriterPropertiesPtr {
     let sorted = (0_i32..=5).map(|column_idx| SortingColumn {
         column_idx,
         descending: false,
         nulls_first: true,
     });
-    let column = |name: &str| ColumnPath::from(name);
-    let properties = common_properties(page_rows)?
-        .set_sorting_columns(Some(sorted.collect()))
-        .set_column_encoding(column("step"), Encoding::DELTA_BINARY_PACKED)
-        .set_column_encoding(column("real"), Encoding::PLAIN)
-        .build();
-    Ok(Arc::new(properties))
+    let properties = common_properties().set_sorting_columns(Some(sorted.collect()));
+    Arc::new(properties.build())
 }
 
-/// Common properties of sample and rollup files: time statistics are written per page.
-pub(super) fn common_properties(page_rows: usize) -> Result<WriterPropertiesBuilder> {
-    let time = || ColumnPath::from("timestamp");
-    let properties = WriterProperties::builder()
-        .set_created_by(format!("jobmeter {}", env!("CARGO_PKG_VERSION")))
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
-        .set_dictionary_enabled(false)
-        .set_statistics_enabled(EnabledStatistics::Chunk)
-        .set_data_page_row_count_limit(page_rows)
-        .set_write_batch_size(page_rows.min(1024))
-        .set_max_row_group_row_count(None)
-        .set_column_encoding(time(), Encoding::DELTA_BINARY_PACKED)
-        .set_column_statistics_enabled(time(), EnabledStatistics::Page);
-    Ok(properties)
+/// Common properties of sample and rollup files.
+pub(super) fn common_properties() -> WriterPropertiesBuilder {
+    WriterProperties::builder().set_created_by(format!("jobmeter {}", env!("CARGO_PKG_VERSION")))
 }

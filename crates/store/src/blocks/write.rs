@@ -1,18 +1,18 @@
 //! A block while it is written: series after series, row group after row group.
 
-use super::container::{Columns, Container, RowRange, Written, odd, values};
-use super::rle_columns::{EncodedColumn, RunColumn, RunValue};
+use super::columns::{Effort, EncodedColumn, Pages, Presence, RunColumn, RunValue, ValueEncoder};
+use super::container::{Columns, Container, RowRange, Written, odd};
 use super::schema;
+use crate::answer::SeriesInfo;
 use crate::files::disk::WriteFile;
 use crate::head::samples::RawValue;
 use crate::head::series_builder::SeriesRows;
 use crate::senders::series_table::NO_START;
 use crate::settings::Settings;
-use parquet::data_type::{DoubleType, Int64Type};
 use parquet::errors::Result;
-use parquet::file::properties::WriterPropertiesPtr;
 use parquet::schema::types::ColumnDescPtr;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Writes one block.
 #[derive(Debug)]
@@ -21,22 +21,30 @@ pub(crate) struct BlockWriter {
 }
 
 /// The rows of the current row group.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Samples {
     times: Vec<i64>,
     steps: Vec<i64>,
-    step_levels: Vec<i16>,
     reals: Vec<f64>,
-    real_levels: Vec<i16>,
+    /// Whether a row is a double.
+    is_real: Vec<bool>,
     runs: [RunColumn; 7],
+    pages: Pages,
+    encoder: ValueEncoder,
+    /// The current series.
+    series: Option<Arc<SeriesInfo>>,
 }
 
 impl BlockWriter {
     /// Begins a block in an empty file.
-    pub(crate) fn new(file: Box<dyn WriteFile>, settings: &Settings) -> Result<Self> {
-        let properties = schema::properties(settings.page_rows.max(1))?;
-        let rows = settings.row_group_rows;
-        Ok(Self { container: Container::new(file, schema::schema()?, properties, rows)? })
+    pub(crate) fn new(
+        file: Box<dyn WriteFile>,
+        settings: &Settings,
+        effort: Effort,
+    ) -> Result<Self> {
+        let columns = Samples::new(settings.page_rows, effort)?;
+        let shape = (schema::schema()?, schema::properties());
+        Ok(Self { container: Container::new(file, columns, shape, settings.row_group_rows)? })
     }
 
     /// Adds rows of a series: the next series, or more of the current one with the same divisor.
@@ -69,10 +77,29 @@ impl BlockWriter {
 }
 
 impl Samples {
+    fn new(page_rows: usize, effort: Effort) -> Result<Self> {
+        Ok(Self {
+            times: Vec::new(),
+            steps: Vec::new(),
+            reals: Vec::new(),
+            is_real: Vec::new(),
+            runs: std::array::from_fn(|_| RunColumn::default()),
+            pages: Pages::new(page_rows),
+            encoder: ValueEncoder::new(effort)?,
+            series: None,
+        })
+    }
+
     fn push(&mut self, rows: &SeriesRows<'_>, range: Range<usize>) {
+        if !self.series.as_ref().is_some_and(|series| SeriesInfo::same(series, rows.series)) {
+            self.series = Some(Arc::clone(rows.series));
+            self.pages.series(self.times.len());
+        }
         self.times.extend_from_slice(rows.times.get(range.clone()).unwrap_or_default());
+        self.pages.rows(self.times.len());
         let bits = rows.bits.get(range.clone()).unwrap_or_default();
         let reals = rows.reals.get(range.clone()).unwrap_or_default();
+        self.is_real.extend_from_slice(reals);
         if reals.contains(&true) {
             for (bits, real) in bits.iter().zip(reals) {
                 if *real {
@@ -81,12 +108,8 @@ impl Samples {
                     self.steps.push(*bits);
                 }
             }
-            self.step_levels.extend(reals.iter().map(|real| i16::from(!*real)));
-            self.real_levels.extend(reals.iter().map(|real| i16::from(*real)));
         } else {
             self.steps.extend_from_slice(bits);
-            self.step_levels.resize(self.times.len(), 1);
-            self.real_levels.resize(self.times.len(), 0);
         }
         let same = RunValue::identity(&rows.series.series);
         let [device, metric, cluster, job_id, labels, start, divisor] = &mut self.runs;
@@ -111,11 +134,8 @@ impl Columns for Samples {
         self.times.len()
     }
 
-    fn encode(
-        &mut self,
-        described: &[ColumnDescPtr],
-        properties: &WriterPropertiesPtr,
-    ) -> Result<Vec<(EncodedColumn, bool)>> {
+    fn encode(&mut self, described: &[ColumnDescPtr]) -> Result<Vec<(EncodedColumn, bool)>> {
+        self.pages.finish(self.times.len());
         let mut described = described.iter();
         let mut next = || described.next().ok_or_else(odd);
         let mut encoded = Vec::with_capacity(schema::COLUMNS);
@@ -123,19 +143,20 @@ impl Columns for Samples {
         for runs in identity {
             encoded.push((runs.finish(next()?)?, true));
         }
-        encoded.push((values::<Int64Type>(next()?, properties, &self.times, None)?, false));
-        let levels = Some(&*self.step_levels);
-        encoded.push((values::<Int64Type>(next()?, properties, &self.steps, levels)?, false));
-        let levels = Some(&*self.real_levels);
-        encoded.push((values::<DoubleType>(next()?, properties, &self.reals, levels)?, false));
+        let Self { times, steps, reals, is_real, pages, encoder, .. } = self;
+        let mandatory = Presence::All;
+        encoded.push((encoder.column(next()?, pages, mandatory, times, true)?, false));
+        let with = |real: bool| Presence::Where(is_real, real);
+        encoded.push((encoder.column(next()?, pages, with(false), steps, false)?, false));
+        encoded.push((encoder.column(next()?, pages, with(true), reals, false)?, false));
         for runs in rest {
             encoded.push((runs.finish(next()?)?, true));
         }
         self.times.clear();
         self.steps.clear();
-        self.step_levels.clear();
         self.reals.clear();
-        self.real_levels.clear();
+        self.is_real.clear();
+        self.pages.clear();
         Ok(encoded)
     }
 }

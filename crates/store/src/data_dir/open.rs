@@ -26,7 +26,7 @@ use crate::state::flush_queue::Job;
 use crate::state::ledger::Ledger;
 use crate::state::manifest::{MANIFEST, Manifest, read_whole, write_whole};
 use crate::state::shared::Shared;
-use crate::state::view::{LatestSamples, View};
+use crate::state::view::View;
 use crate::writing::block_writer::Flusher;
 use crate::writing::log_writer::LogWriter;
 use model::Timestamp;
@@ -42,6 +42,9 @@ const FORMAT: u32 = 1;
 pub(crate) const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_PREFIX: &str = "jobmeter store ";
 const LOCK_FILE: &str = "LOCK";
+/// How far the block writer and the maintenance are below the threads of requests, queries and the log (nice(2)).
+const BLOCK_NICE: i32 = 5;
+const MAINTENANCE_NICE: i32 = 10;
 /// Most remembered damages of the log; their gaps are complete long before.
 const DAMAGE_MAX: usize = 64;
 /// Most job events of the log that are handed on.
@@ -126,10 +129,18 @@ fn start(
     let all = || {
         if shared.settings.background_maintenance {
             let compactor = Arc::clone(compactor);
-            started.push(thread("store-maintain").spawn(move || compactor.run())?);
+            let run = move || {
+                yield_to_ingest(MAINTENANCE_NICE);
+                compactor.run();
+            };
+            started.push(thread("store-maintain").spawn(run)?);
         }
         let of_flusher = Arc::clone(shared);
-        started.push(thread("store-block").spawn(move || flusher.run(&of_flusher))?);
+        let run = move || {
+            yield_to_ingest(BLOCK_NICE);
+            flusher.run(&of_flusher);
+        };
+        started.push(thread("store-block").spawn(run)?);
         started.push(thread("store-log").spawn(move || committer.run())?);
         Ok(())
     };
@@ -139,6 +150,12 @@ fn start(
         shared.flushing.close();
     }
     all.map(|()| started)
+}
+
+/// Lowers the priority of this thread: acknowledgements do not wait for a processor behind blocks. Without the right or
+/// the call it keeps its priority.
+fn yield_to_ingest(nice: i32) {
+    rustix::process::nice(nice).unwrap_or_default();
 }
 
 pub(crate) fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn Send + Sync + Debug>, OpenError> {
@@ -447,9 +464,8 @@ impl Opening {
         let job = Job { head, covered, through };
         match self.flusher.write(&job) {
             Ok(block) => {
-                let newer = LatestSamples::of_head(&job.head, received);
                 let since = self.now.plus(-self.flusher.settings.series_idle_us);
-                self.view.lasts = Arc::new(self.view.lasts.with(newer, since));
+                self.view.lasts = Arc::new(self.view.lasts.with(&job.head, received, since));
                 self.view.blocks.extend(block);
                 self.view.active = Arc::new(Head::default());
                 self.intake.turn_to(Arc::clone(&self.view.active));

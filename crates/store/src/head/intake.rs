@@ -13,7 +13,7 @@ use crate::senders::series_registry::Registry;
 use crate::senders::series_table::{Table, Tables, source_of};
 use crate::settings::Settings;
 use model::{Boot, Cause, DeviceId, Gap, Origin, Tick, Timestamp};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use wire::Decoded;
@@ -131,19 +131,22 @@ impl Bookkeeping {
 pub(crate) struct Intake {
     pub(crate) head: Arc<Head>,
     groups: FxHashMap<(OriginNumber, u64), Arc<Group>>,
+    /// The origins of these groups.
+    origins: FxHashSet<OriginNumber>,
     /// Batches accepted so far.
     pub(crate) position: u64,
 }
 
 impl Intake {
     pub(crate) fn new(head: Arc<Head>) -> Self {
-        Self { head, groups: FxHashMap::default(), position: 0 }
+        Self { head, groups: FxHashMap::default(), origins: FxHashSet::default(), position: 0 }
     }
 
     /// Directs further batches to another head.
     pub(crate) fn turn_to(&mut self, head: Arc<Head>) {
         self.head = head;
         self.groups.clear();
+        self.origins.clear();
     }
 
     /// Stores a batch after [`Bookkeeping::judge`] accepted it and the log has it. `withheld`: its series that were
@@ -192,7 +195,7 @@ impl Intake {
         if let Some(group) = known.filter(|group| Arc::ptr_eq(&group.table, table)) {
             return Arc::clone(group);
         }
-        let group = self.head.group(table);
+        let group = self.head.group(table, self.origins.insert(origin));
         self.groups.insert((origin, hash), Arc::clone(&group));
         group
     }

@@ -88,13 +88,14 @@ pub(crate) struct HeadBatch {
     reals: Reals,
 }
 
-/// Facts about a position of a group's table.
+/// Facts about a position of a group's table; there may be millions.
 #[derive(Clone, Copy, Debug)]
 struct PlaceNote {
     /// The newest sample's instant.
     at: i64,
     /// Its value.
-    last: RawValue,
+    bits: i64,
+    real: bool,
     samples: u32,
 }
 
@@ -124,7 +125,7 @@ pub(crate) struct Samples {
 
 impl Group {
     fn new(table: Arc<Table>) -> Self {
-        let empty = PlaceNote { at: i64::MIN, last: RawValue::default(), samples: 0 };
+        let empty = PlaceNote { at: i64::MIN, bits: 0, real: false, samples: 0 };
         let notes = vec![empty; table.places.len()].into();
         let rows = Rows { batches: Vec::new(), notes, from: i64::MAX, to: i64::MIN };
         Self { table, rows: RwLock::new(rows) }
@@ -141,7 +142,7 @@ impl Group {
     }
 
     fn bytes(&self) -> usize {
-        self.table.bytes() + self.table.places.len() * size_of::<PlaceNote>()
+        self.table.places.len() * size_of::<PlaceNote>()
     }
 }
 
@@ -166,7 +167,7 @@ impl Rows {
                 if let Some(note) = self.notes.get_mut(*place as usize) {
                     note.samples = note.samples.saturating_add(1);
                     if at.0 >= note.at {
-                        (note.at, note.last) = (at.0, raw);
+                        (note.at, note.bits, note.real) = (at.0, raw.bits, raw.real);
                     }
                 }
             }
@@ -221,7 +222,7 @@ impl Rows {
     /// The newest sample of a position.
     pub(crate) fn last(&self, place: u32) -> Option<(i64, RawValue)> {
         let note = self.notes.get(place as usize).filter(|note| note.samples > 0)?;
-        Some((note.at, note.last))
+        Some((note.at, RawValue { bits: note.bits, real: note.real }))
     }
 
     /// Shows the samples of the wanted positions between two instants that arrived before `visible`, in order
@@ -338,9 +339,13 @@ impl Default for Head {
 
 impl Head {
     /// A group for a table that this head lacks. Called by one thread only, like [`Self::push`].
-    pub(crate) fn group(&self, table: &Arc<Table>) -> Arc<Group> {
+    ///
+    /// The first table of an origin is in memory anyway, so a block would free nothing of it. Further ones count: an
+    /// origin might send another table with each batch.
+    pub(crate) fn group(&self, table: &Arc<Table>, first: bool) -> Arc<Group> {
         let group = Arc::new(Group::new(Arc::clone(table)));
-        self.bytes.fetch_add(group.bytes() as u64, Ordering::Relaxed);
+        let bytes = group.bytes() + if first { 0 } else { table.bytes() };
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         let mut groups = self.groups.write();
         for (device, rows) in &table.devices {
             let of_device = groups.by_device.entry(device.clone()).or_default();

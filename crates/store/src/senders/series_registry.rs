@@ -14,7 +14,7 @@ use model::{DeviceId, Kind, Metric, Origin, Series, SeriesEntry, Timestamp, Unit
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// Why a series' samples are rejected.
@@ -71,11 +71,14 @@ struct Shared {
     example: Arc<SeriesInfo>,
 }
 
+/// Each series with the origin that sent it, unless it came from a block.
+type Part = HashMap<Key, Option<OriginNumber>, FxBuildHasher>;
+
 /// The live series and the meaning of their metrics.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Registry {
-    /// Each series with the origin that sent it, unless it came from a block.
-    series: HashMap<Key, Option<OriginNumber>, FxBuildHasher>,
+    /// The series in parts by their device.
+    parts: [Part; Registry::PARTS],
     by_origin: FxHashMap<OriginNumber, usize>,
     /// The origins that are commands of `jobmeter run`, and the number of their series.
     runs: FxHashSet<OriginNumber>,
@@ -84,10 +87,44 @@ pub(crate) struct Registry {
     shared: BTreeMap<DeviceId, Shared>,
 }
 
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new(Catalogue::default())
+    }
+}
+
 impl Registry {
+    /// Number of parts that are swept one by one, so that ingest waits for none of millions of series.
+    pub(crate) const PARTS: usize = 64;
+
     /// A registry with this catalogue.
     pub(crate) fn new(catalogue: Catalogue) -> Self {
-        Self { catalogue, ..Self::default() }
+        Self {
+            parts: std::array::from_fn(|_| Part::default()),
+            by_origin: FxHashMap::default(),
+            runs: FxHashSet::default(),
+            run_series: 0,
+            catalogue,
+            shared: BTreeMap::new(),
+        }
+    }
+
+    /// The part of a series.
+    fn part(series: &Series) -> usize {
+        // The low bits of this hash are the worst.
+        let hash = FxBuildHasher.hash_one(&series.device) >> 32;
+        usize::try_from(hash).unwrap_or(0) % Self::PARTS
+    }
+
+    fn get(&self, series: &Series) -> Option<(&Arc<SeriesInfo>, Option<OriginNumber>)> {
+        let (Key(info), owner) = self.parts.get(Self::part(series))?.get_key_value(series)?;
+        Some((info, *owner))
+    }
+
+    fn insert(&mut self, info: &Arc<SeriesInfo>, owner: Option<OriginNumber>) {
+        if let Some(part) = self.parts.get_mut(Self::part(&info.series)) {
+            part.insert(Key(Arc::clone(info)), owner);
+        }
     }
 
     /// The series of a table's entry, added if it is new.
@@ -111,14 +148,14 @@ impl Registry {
         }
         self.catalogue.learn(&entry.metric, origin, settings)?;
         let series = entry.series();
-        if let Some((Key(info), owner)) = self.series.get_key_value(&series) {
-            let (info, owner) = (Arc::clone(info), *owner);
+        if let Some((info, owner)) = self.get(&series) {
+            let info = Arc::clone(info);
             if owner != Some(number) {
                 self.take_over(&info, owner, number);
             }
             return Ok(info);
         }
-        if self.series.len() >= settings.series_max {
+        if self.series_count() >= settings.series_max {
             return Err(Rejection::Series(settings.series_max));
         }
         let max = if is_run { settings.series_per_run_max } else { settings.series_per_origin_max };
@@ -133,7 +170,7 @@ impl Registry {
         let series = self.named(series);
         let Metric { unit, kind, divisor, .. } = *entry.metric;
         let info = Arc::new(SeriesInfo { series, unit, kind, divisor });
-        self.series.insert(Key(Arc::clone(&info)), Some(number));
+        self.insert(&info, Some(number));
         Ok(info)
     }
 
@@ -151,7 +188,7 @@ impl Registry {
             self.lose(owner, 1);
         }
         self.gain(number);
-        self.series.insert(Key(Arc::clone(info)), Some(number));
+        self.insert(info, Some(number));
     }
 
     fn gain(&mut self, number: OriginNumber) {
@@ -170,19 +207,19 @@ impl Registry {
 
     /// The live series with its metric's meaning, or a new one as a block stores it.
     pub(crate) fn series_info(&self, series: Series, divisor: u32) -> Arc<SeriesInfo> {
-        match self.series.get_key_value(&series) {
-            Some((Key(info), _)) => Arc::clone(info),
+        match self.get(&series) {
+            Some((info, _)) => Arc::clone(info),
             None => Arc::new(self.explain(series, divisor)),
         }
     }
 
     /// Adds a series of a block, so that its last value can be queried.
     pub(crate) fn restore(&mut self, series: Series, divisor: u32) -> Arc<SeriesInfo> {
-        if let Some((Key(info), _)) = self.series.get_key_value(&series) {
+        if let Some((info, _)) = self.get(&series) {
             return Arc::clone(info);
         }
         let info = Arc::new(self.explain(series, divisor));
-        self.series.insert(Key(Arc::clone(&info)), None);
+        self.insert(&info, None);
         info
     }
 
@@ -203,25 +240,29 @@ impl Registry {
         SeriesInfo { series: Series { metric: Arc::clone(name), ..series }, unit, kind, divisor }
     }
 
-    /// Drops the series that nothing else holds.
-    pub(crate) fn sweep(&mut self) {
+    /// Drops the series of a part that nothing else holds.
+    pub(crate) fn sweep(&mut self, part: usize) {
         // The key and the example hold the series without using it.
         self.shared.retain(|_, shared| Arc::strong_count(&shared.example) > 2);
         let mut lost: FxHashMap<OriginNumber, usize> = FxHashMap::default();
-        self.series.retain(|Key(info), owner| {
-            let used = Arc::strong_count(info) > 1;
-            if let Some(owner) = owner.filter(|_| !used) {
-                *lost.entry(owner).or_default() += 1;
-            }
-            used
+        self.parts.get_mut(part).into_iter().for_each(|series| {
+            series.retain(|Key(info), owner| {
+                let used = Arc::strong_count(info) > 1;
+                if let Some(owner) = owner.filter(|_| !used) {
+                    *lost.entry(owner).or_default() += 1;
+                }
+                used
+            });
         });
-        lost.into_iter().for_each(|(owner, count)| self.lose(owner, count));
-        self.by_origin.retain(|_, owned| *owned > 0);
+        if !lost.is_empty() {
+            lost.into_iter().for_each(|(owner, count)| self.lose(owner, count));
+            self.by_origin.retain(|_, owned| *owned > 0);
+        }
     }
 
     /// Clears the origin of series, if it is one of these.
     pub(crate) fn disown(&mut self, origins: &BTreeSet<OriginNumber>) {
-        for owner in self.series.values_mut() {
+        for owner in self.parts.iter_mut().flat_map(Part::values_mut) {
             *owner = owner.filter(|owner| !origins.contains(owner));
         }
         for origin in origins {
@@ -236,7 +277,7 @@ impl Registry {
 
     /// Number of live series.
     pub(crate) fn series_count(&self) -> usize {
-        self.series.len()
+        self.parts.iter().map(Part::len).sum()
     }
 
     /// Number of known metrics.
@@ -305,10 +346,10 @@ mod tests {
             || registry.resolve(0, &origin("n1"), &entry("a", Unit::Count, "n1"), &settings);
         let first = resolve().unwrap();
         assert!(Arc::ptr_eq(&first, &resolve().unwrap()));
-        registry.sweep();
+        (0..Registry::PARTS).for_each(|part| registry.sweep(part));
         assert_eq!(registry.series_count(), 1);
         drop(first);
-        registry.sweep();
+        (0..Registry::PARTS).for_each(|part| registry.sweep(part));
         assert_eq!((registry.series_count(), registry.metrics_count()), (0, 1));
     }
 

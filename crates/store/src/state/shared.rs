@@ -5,6 +5,7 @@ use crate::blocks::{Meter, close_unused};
 use crate::head::append::{Incoming, Outcome};
 use crate::head::intake::Bookkeeping;
 use crate::log::files::LogSizes;
+use crate::senders::series_registry::Registry;
 use crate::settings::{Clock, Settings};
 use crate::state::flush_queue::FlushQueue;
 use crate::state::maintenance_queue::MaintenanceQueue;
@@ -159,6 +160,11 @@ impl Shared {
 
     pub(crate) fn books(&self) -> MutexGuard<'_, Bookkeeping> {
         self.books.lock()
+    }
+
+    /// Drops unused series, part by part: ingest waits for one part at most.
+    pub(crate) fn sweep(&self) {
+        (0..Registry::PARTS).for_each(|part| self.books().registry.sweep(part));
     }
 
     pub(crate) fn counts(&self) -> MutexGuard<'_, Counts> {

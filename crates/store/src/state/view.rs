@@ -136,22 +136,27 @@ pub(crate) struct LastInBlock {
 pub(crate) struct LatestSamples(Vec<LastInBlock>);
 
 impl LatestSamples {
-    /// These, merged with those of a newer block, without those received before an instant.
-    /// There may be a million of each: they are merged without a copy of both.
-    pub(crate) fn with(&self, mut newer: Vec<LastInBlock>, since: Timestamp) -> Self {
-        let order =
-            |a: &LastInBlock, b: &LastInBlock| SeriesInfo::order(&a.last.series, &b.last.series);
-        newer.sort_by(order);
-        let mut kept = Self(Vec::with_capacity(self.0.len().max(newer.len())));
-        let mut older = self.0.iter().peekable();
-        for one in newer {
-            while let Some(before) = older.next_if(|before| order(before, &one).is_le()) {
+    /// These and the newest samples of a head that is in a block by now, without those received before an instant.
+    ///
+    /// There may be a million of each, so they are merged as they come.
+    pub(crate) fn with(&self, head: &Head, received: Timestamp, since: Timestamp) -> Self {
+        let is_kept = |one: &&LastInBlock| one.received >= since;
+        let mut kept = Self(Vec::with_capacity(self.0.len()));
+        let mut older = self.0.iter().filter(is_kept).peekable();
+        let devices = devices_of(head, &Selector::default());
+        for member in devices.iter().flat_map(|device| head.members(device, |_| true)) {
+            let Some(last) = last_of(&member) else { continue };
+            let is_before = |before: &&LastInBlock| {
+                SeriesInfo::order(&before.last.series, &last.series).is_le()
+            };
+            while let Some(before) = older.next_if(is_before) {
                 kept.add(before.clone());
             }
-            kept.add(one);
+            kept.add(LastInBlock { last, received });
         }
         older.for_each(|one| kept.add(one.clone()));
         kept.0.retain(|one| one.received >= since);
+        kept.0.shrink_to_fit();
         kept
     }
 
@@ -166,16 +171,6 @@ impl LatestSamples {
             }
             _ => self.0.push(one),
         }
-    }
-
-    /// The newest samples of a head that is in a block by now.
-    pub(crate) fn of_head(head: &Head, received: Timestamp) -> Vec<LastInBlock> {
-        let selector = Selector::default();
-        let devices = devices_of(head, &selector);
-        let members = devices.iter().flat_map(|device| head.members(device, |_| true));
-        members
-            .filter_map(|member| Some(LastInBlock { last: last_of(&member)?, received }))
-            .collect()
     }
 
     fn select(&self, selector: &Selector) -> Vec<LastValue> {

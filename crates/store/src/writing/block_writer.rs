@@ -16,7 +16,6 @@ use crate::state::flush_queue::Job;
 use crate::state::ledger::Ledger;
 use crate::state::manifest::write_gaps;
 use crate::state::shared::Shared;
-use crate::state::view::LatestSamples;
 use model::Timestamp;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -172,9 +171,8 @@ impl Flusher {
 /// Replaces the samples in memory by the block, atomically for readers.
 fn publish(shared: &Shared, job: Job, block: Option<Arc<Block>>) {
     let received = job.head.received().map_or(Timestamp(0), |(_, newest)| newest);
-    let newer = LatestSamples::of_head(&job.head, received);
     let since = shared.now().plus(-shared.settings.series_idle_us);
-    let lasts = Arc::new(shared.view().0.lasts.with(newer, since));
+    let lasts = Arc::new(shared.view().0.lasts.with(&job.head, received, since));
     shared.turn(|view| {
         view.blocks.extend(block);
         view.frozen = None;
@@ -182,7 +180,6 @@ fn publish(shared: &Shared, job: Job, block: Option<Arc<Block>>) {
     });
     // With the samples gone from memory, their series may be dropped.
     drop(job);
-    let mut books = shared.books();
-    books.tables.drop_unused(since);
-    books.registry.sweep();
+    shared.books().tables.drop_unused(since);
+    shared.sweep();
 }

@@ -147,3 +147,42 @@ fn a_block_is_written_for_many_or_old_samples() {
     blocks(2);
     assert_eq!(all(&store).len(), 12);
 }
+
+#[test]
+fn a_block_is_begun_for_samples_and_not_for_tables_that_remain_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let (head_samples_max, head_age_us) = (u64::MAX, i64::MAX);
+    let settings = Settings { head_bytes_max: 128 << 10, head_samples_max, head_age_us, ..small() };
+    let (store, _) = open(dir.path(), settings);
+    let mut sender = Sender::new("n1", 1);
+    // The table of a thousand series has as many bytes as seven samples of each.
+    for tick in 0..3 {
+        let sample = |cpu| (Spec { cpu: Some(cpu), ..spec("n1", "mhz") }, T0 + tick * S, 1.0);
+        let batch = sender.batch(&Vec::from_iter((0..1000).map(sample)));
+        assert_eq!(append(&store, vec![batch]), [STORED]);
+    }
+    store.flush().unwrap();
+    assert_eq!((store.stats().blocks, store.stats().block_samples), (1, 3000));
+}
+
+#[test]
+fn the_block_writer_yields_to_ingest() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path(), small());
+    let batch = Sender::new("n1", 1).batch(&[(spec("n1", "a"), T0, 1.0)]);
+    assert_eq!(append(&store, vec![batch]), [STORED]);
+    store.flush().unwrap();
+    let nice = |stat: &str| -> i32 {
+        stat.rsplit(')').next().unwrap().split_whitespace().nth(16).unwrap().parse().unwrap()
+    };
+    let own = nice(&std::fs::read_to_string("/proc/thread-self/stat").unwrap());
+    let of_threads = |name: &str| -> Vec<i32> {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap();
+        let read = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat")).ok();
+        let stats = threads.filter_map(|task| read(task.ok()?));
+        stats.filter(|stat| stat.contains(&format!("({name})"))).map(|stat| nice(&stat)).collect()
+    };
+    let (block, log) = (of_threads("store-block"), of_threads("store-log"));
+    assert!(block.contains(&(own + 5).min(19)), "{block:?}");
+    assert!(log.iter().all(|nice| *nice == own), "{log:?}");
+}
