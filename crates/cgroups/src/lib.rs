@@ -24,7 +24,7 @@ pub use discovery::{Discovery, UNITS_MAX};
 pub use hierarchies::{Hierarchies, Mount};
 pub use jobs::{Hierarchy, JobCgroup, JobDir, Jobs, USER_DIRECTORIES_MAX, UnitCgroup};
 pub use layout::{Pattern, PatternError};
-pub use members::{Members, cut_walks, processes, tasks};
+pub use members::{Members, cut_walks, directories, processes, tasks};
 pub use report::{
     Counts, REJECTED_SHOWN_MAX, RejectedDirectory, RejectionReason, Report, SearchedPlace,
 };

@@ -142,21 +142,23 @@ impl Members {
             if what == DirectoryClass::FirstProcess && !self.ids.is_empty() {
                 break;
             }
-            let (waiting, dir) = (&mut self.waiting, &self.dir);
-            if !root.may_have_subdirectories(dir) {
-                continue;
-            }
-            let listed = root.list(dir, |entry| {
-                if entry.kind == NodeKind::Directory {
-                    waiting.push(dir, entry.name);
-                }
-            });
-            match listed {
-                Err(error) if !error.is_absent() => failed = failed.and(Err(error)),
-                _ => {}
-            }
+            failed = failed.and(self.list_below(root));
         }
         failed
+    }
+
+    /// Queues the directories below the current one.
+    fn list_below(&mut self, root: &Root) -> Result<(), ReadError> {
+        let (waiting, dir) = (&mut self.waiting, &self.dir);
+        if !root.may_have_subdirectories(dir) {
+            return Ok(());
+        }
+        let listed = root.list(dir, |entry| {
+            if entry.kind == NodeKind::Directory {
+                waiting.push(dir, entry.name);
+            }
+        });
+        listed.or_else(|error| if error.is_absent() { Ok(()) } else { Err(error) })
     }
 
     fn read(&mut self, root: &Root) -> Result<(), ReadError> {
@@ -181,6 +183,30 @@ impl Members {
 /// an error.
 pub fn processes(root: &Root, job: &JobCgroup, into: &mut Members) -> Result<(), ReadError> {
     into.find(root, (&job.dirs, job.directories_max), DirectoryClass::Processes)
+}
+
+/// Shows a directory of a job and those below it; false if there are more than `directories_max`.
+///
+/// # Errors
+/// A directory is not readable. A removed one is not an error.
+pub fn directories(
+    root: &Root,
+    (top, directories_max): (&str, usize),
+    into: &mut Members,
+    mut show: impl FnMut(&str),
+) -> Result<bool, ReadError> {
+    let mut left = directories_max;
+    into.waiting.clear();
+    into.waiting.push(top, "");
+    while into.waiting.pop(&mut into.dir) {
+        if left == 0 {
+            return Ok(false);
+        }
+        left -= 1;
+        show(&into.dir);
+        into.list_below(root)?;
+    }
+    Ok(true)
 }
 
 /// Finds every task (thread) of a job.

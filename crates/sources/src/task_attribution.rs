@@ -10,7 +10,9 @@
 //! A process that joins a job's cgroup from outside is found by a look at its own cgroup, while it is young or when it
 //! has a child; later by a [`scan`] once a second. It counts from then on, see the module `moves` of [`task_tree`]. A process
 //! that joins and ends between two scans is not found; the job's own accounting includes it.
+//! While nothing happens in any job, events of other tasks wait in the kernel for up to a second, see [`calm`].
 
+mod calm;
 pub(crate) mod comm;
 pub(crate) mod look;
 mod rejected;
@@ -19,7 +21,8 @@ mod scan;
 pub(crate) mod source;
 pub(crate) mod task_tree;
 
-use crate::{Context, IdleQueues, Open, PartState, Sink, SourceError};
+use crate::{Context, Open, PartState, Sink, SourceError};
+use calm::Calm;
 use cgroups::{JobCgroup, Members};
 use kernel::clock;
 use kernel::proc_connector::Forks;
@@ -117,6 +120,7 @@ pub(crate) struct Exits {
     drained_at: Timestamp,
     /// Number of ends and forks of the last drain, and of what was read since.
     found: usize,
+    calm: Calm,
     /// How long no drain is needed while no event arrives.
     quiet_for: Duration,
     lost_since: Option<Timestamp>,
@@ -177,6 +181,7 @@ impl Exits {
             opened_at: None,
             drained_at: Timestamp(0),
             found: 0,
+            calm: Calm::default(),
             quiet_for: Duration::ZERO,
             lost_since: None,
             wants_lists: false,
@@ -197,15 +202,6 @@ impl Exits {
     /// Whether a new job waits for its first process.
     fn awaits_tasks(&self) -> bool {
         self.jobs.iter().any(|job| job.is_new)
-    }
-
-    /// The events that the next drain may wait for, if the last one found none. After a drain that found
-    /// events, the next one follows at its usual time: with many events, waking at the first costs more than
-    /// it saves.
-    pub(crate) fn quiet(&self) -> Option<IdleQueues<'_>> {
-        let (listener, forks) = (self.listener.as_ref()?.fd()?, self.forks.as_ref()?.fd());
-        let quiet = IdleQueues { queues: [Some(listener), Some(forks)], at_most: self.quiet_for };
-        (self.found == 0 && !self.awaits_tasks()).then_some(quiet)
     }
 
     /// The jobs, ordered by key.
@@ -255,6 +251,7 @@ impl Exits {
         let look_us = if self.jobs.is_empty() { None } else { self.tree.next_look_us(now_us(cx)) };
         let wait_us = look_us.into_iter().chain(self.scan_in_us(cx)).min();
         self.quiet_for = wait_us.map_or(QUIET_MAX, |us| Duration::from_micros(us).min(QUIET_MAX));
+        self.see_whether_calm(cx);
         self.drained_at = cx.now;
         result
     }
@@ -283,6 +280,7 @@ impl Exits {
             }
             self.counts.malformed += u64::from(taken.malformed);
             self.found += taken.exits;
+            self.skip_ended();
             // Before the ends of their children: ends with a parent outside of all jobs then need not wait.
             self.look(cx, account);
             let window = if live {
@@ -333,6 +331,7 @@ impl Exits {
 
     fn note_loss(&mut self) {
         self.counts.overflows += 1;
+        self.calm.end();
         self.lost_since.get_or_insert(self.drained_at);
     }
 
@@ -345,6 +344,7 @@ impl Exits {
             return;
         }
         self.generation = Some(cx.jobs.generation());
+        self.calm.end();
         let tree = &mut self.tree;
         self.jobs.retain(|known| {
             // A run has one start, which changes only if an earlier directory is found later. A later start is that of

@@ -2,6 +2,7 @@
 
 use crate::frame::{FRAME_HEADER_BYTES, FrameError, seal};
 use crate::limits::{self, LimitError};
+use crate::splice::{blocks_of, splice};
 use crate::{answer::cut, message};
 use model::{
     Batch, Cause, Gap, JobEvent, Kind, Labels, Metric, OomKill, SeriesEntry, SeriesTable, Unit,
@@ -13,6 +14,12 @@ use std::sync::Arc;
 
 /// Compression level: 1 takes a third of the time of level 3 and gives 5 % more bytes on our tables.
 const ZSTD_LEVEL: i32 = 1;
+/// The table is compressed once if the rest of a batch is at most one part in so many of it: the rest is then sent
+/// without compression.
+const REST_SHARE: usize = 4;
+/// Maximum length of such a payload. A reader of a longer one needs as much memory, otherwise this much
+/// (the window of [`ZSTD_LEVEL`]).
+const SPLICED_BYTES_MAX: usize = 512 << 10;
 
 /// Why a batch cannot be encoded.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +41,16 @@ pub struct Encoder {
     compressor: Option<zstd::bulk::Compressor<'static>>,
     payload: Vec<u8>,
     explained: HashSet<String>,
-    table: Option<(Arc<SeriesTable>, Vec<u8>)>,
+    table: Option<KnownTable>,
+}
+
+/// The table of the last batch.
+struct KnownTable {
+    table: Arc<SeriesTable>,
+    /// The table, encoded, without the help of metrics that were explained before.
+    bytes: Vec<u8>,
+    /// The field of the table as blocks of zstd, and its length; from the second batch on.
+    blocks: Option<(Vec<u8>, usize)>,
 }
 
 impl std::fmt::Debug for Encoder {
@@ -54,49 +70,94 @@ impl Encoder {
         limits::count("ticks", batch.ticks.len(), limits::TICKS_MAX)?;
         limits::count("gaps", batch.gaps.len(), limits::GAPS_MAX)?;
         limits::count("job events", batch.jobs.len(), limits::JOBS_MAX)?;
-        let table = self.table_bytes(&batch.table);
-        limits::bytes("table", table.len(), limits::TABLE_BYTES_MAX)?;
-        let message = columns(batch, table);
-        self.payload.clear();
-        limits::bytes("payload", message.encoded_len(), limits::PAYLOAD_BYTES_MAX)?;
-        message.encode_raw(&mut self.payload);
-        let start = out.len();
-        self.compress(out).inspect_err(|_| out.truncate(start))
-    }
-
-    /// The encoded table, rebuilt only for a new table: agents share one between batches.
-    fn table_bytes(&mut self, table: &Arc<SeriesTable>) -> Vec<u8> {
-        if let Some((known, bytes)) = &self.table
-            && Arc::ptr_eq(known, table)
-        {
-            return bytes.clone();
-        }
-        let bytes = table_message(table, &mut self.explained).encode_to_vec();
-        // The first table with a metric contains its help; the cached one does not.
-        let plain = table_message(table, &mut self.explained).encode_to_vec();
-        self.table = Some((Arc::clone(table), plain));
-        bytes
-    }
-
-    fn compress(&mut self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-        let compressor = match &mut self.compressor {
-            Some(compressor) => compressor,
-            None => self.compressor.insert(zstd::bulk::Compressor::new(ZSTD_LEVEL)?),
-        };
         let start = out.len();
         out.resize(start + FRAME_HEADER_BYTES, 0);
-        let compressed = compressor.compress(&self.payload)?;
+        let appended = self.append(&batch.table, columns(batch), out);
+        appended.and_then(|()| Ok(seal(out, start)?)).inspect_err(|_| out.truncate(start))
+    }
+
+    /// Appends the payload of a batch.
+    fn append(
+        &mut self,
+        table: &Arc<SeriesTable>,
+        mut message: message::Batch,
+        out: &mut Vec<u8>,
+    ) -> Result<(), EncodeError> {
+        // Agents share a table between batches.
+        let is_known = self.table.as_ref().is_some_and(|known| Arc::ptr_eq(&known.table, table));
+        if is_known && self.splice(&message, out)? {
+            return Ok(());
+        }
+        message.table = self.table_bytes(table);
+        limits::bytes("table", message.table.len(), limits::TABLE_BYTES_MAX)?;
+        limits::bytes("payload", message.encoded_len(), limits::PAYLOAD_BYTES_MAX)?;
+        self.payload.clear();
+        message.encode_raw(&mut self.payload);
+        let compressed = compress(&mut self.compressor, &self.payload)?;
         out.extend_from_slice(&compressed);
-        Ok(seal(out, start)?)
+        Ok(())
+    }
+
+    /// Appends the payload of a batch with the known table as compressed for an earlier batch; false if the batch is
+    /// not suited for it.
+    fn splice(&mut self, message: &message::Batch, out: &mut Vec<u8>) -> Result<bool, EncodeError> {
+        let Some(known) = &mut self.table else { return Ok(false) };
+        let (table, rest) = (known.bytes.len(), message.encoded_len());
+        if rest > table / REST_SHARE || table + rest > SPLICED_BYTES_MAX {
+            return Ok(false);
+        }
+        let (blocks, size) = match &mut known.blocks {
+            Some(blocks) => blocks,
+            None => {
+                let table = message::Batch { table: known.bytes.clone(), ..Default::default() };
+                let field = table.encode_to_vec();
+                let compressed = compress(&mut self.compressor, &field)?;
+                // It is large, and only the next table needs it again.
+                self.compressor = None;
+                let Some(blocks) = blocks_of(&compressed) else { return Ok(false) };
+                known.blocks.insert((blocks, field.len()))
+            }
+        };
+        let message::Batch { origin, boot, seq, .. } = message;
+        let (origin, boot) = (origin.clone(), boot.clone());
+        let head = message::Batch { origin, boot, seq: *seq, ..Default::default() }.encoded_len();
+        self.payload.clear();
+        message.encode_raw(&mut self.payload);
+        let (head, rest) = self.payload.split_at_checked(head).unwrap_or_default();
+        splice(out, head, (blocks, *size), rest);
+        Ok(true)
+    }
+
+    /// The encoded table, rebuilt only for a new table.
+    fn table_bytes(&mut self, table: &Arc<SeriesTable>) -> Vec<u8> {
+        if let Some(known) = self.table.as_ref().filter(|known| Arc::ptr_eq(&known.table, table)) {
+            return known.bytes.clone();
+        }
+        let with_help = table_message(table, &mut self.explained).encode_to_vec();
+        // The first table with a metric contains its help; the cached one does not.
+        let bytes = table_message(table, &mut self.explained).encode_to_vec();
+        self.table = Some(KnownTable { table: Arc::clone(table), bytes, blocks: None });
+        with_help
     }
 }
 
-fn columns(batch: &Batch, table: Vec<u8>) -> message::Batch {
+fn compress(
+    compressor: &mut Option<zstd::bulk::Compressor<'static>>,
+    bytes: &[u8],
+) -> Result<Vec<u8>, EncodeError> {
+    let compressor = match compressor {
+        Some(compressor) => compressor,
+        None => compressor.insert(zstd::bulk::Compressor::new(ZSTD_LEVEL)?),
+    };
+    Ok(compressor.compress(bytes)?)
+}
+
+/// The batch without its table.
+fn columns(batch: &Batch) -> message::Batch {
     let mut message = message::Batch {
         origin: batch.origin.as_str().to_owned(),
         boot: batch.boot.0.to_vec(),
         seq: batch.seq,
-        table,
         gap: batch.gaps.iter().map(gap).collect(),
         job: batch.jobs.iter().map(job).collect(),
         ..message::Batch::default()
@@ -242,5 +303,64 @@ fn gap(gap: &Gap) -> message::Gap {
         to: gap.to.0,
         cause: Cause::ALL.iter().zip(0..).find(|(c, _)| **c == gap.cause).map_or(0, |(_, n)| n),
         detail: cut(&gap.detail),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Decoder, Frames};
+    use model::{Boot, DeviceId, Origin, Tick, Timestamp};
+
+    /// A batch of one tick, or of so many, of a table.
+    fn batch(seq: u64, table: &Arc<SeriesTable>, ticks: u32) -> Batch {
+        let series = u32::try_from(table.entries.len()).unwrap();
+        let tick = |at| Tick { at: Timestamp(i64::from(at) * 1_000_000), samples: series };
+        Batch {
+            origin: Origin::new("node-1").unwrap(),
+            boot: Boot([7; 16]),
+            seq,
+            table: Arc::clone(table),
+            ticks: (1..=ticks).map(tick).collect(),
+            index: (0..ticks).flat_map(|_| 0..series).collect(),
+            values: (0..ticks * series).map(|n| f64::from(n * n % 1009)).collect(),
+            gaps: Vec::new(),
+            jobs: Vec::new(),
+        }
+    }
+
+    fn table(series: usize) -> Arc<SeriesTable> {
+        let entry = |n: usize| SeriesEntry {
+            metric: Arc::new(Metric::counter("cgroup_cpu_seconds_total", Unit::Seconds, "")),
+            device: DeviceId::new("node-1").unwrap(),
+            job: None,
+            labels: Labels::new([("cpu", n.to_string().as_str()), ("mode", "user")]).unwrap(),
+            start: None,
+        };
+        Arc::new(SeriesTable { entries: (0..series).map(entry).collect() })
+    }
+
+    #[test]
+    fn a_table_is_compressed_once() {
+        let (mut encoder, first, second) = (Encoder::default(), table(400), table(300));
+        let mut check = |batch: Batch, is_spliced| {
+            let mut bytes = Vec::new();
+            encoder.encode(&batch, &mut bytes).unwrap();
+            let frame = Frames::of(&bytes).next().unwrap().unwrap();
+            assert_eq!(Decoder::default().decode(&frame).unwrap().into_batch().unwrap(), batch);
+            let has_blocks = encoder.table.as_ref().is_some_and(|known| known.blocks.is_some());
+            assert_eq!((has_blocks, encoder.compressor.is_none()), (is_spliced, is_spliced));
+            bytes.len()
+        };
+        let whole = check(batch(0, &first, 1), false);
+        let spliced = check(batch(1, &first, 1), true);
+        assert!(spliced < whole * 11 / 10, "{spliced} bytes instead of {whole}");
+        assert_eq!(check(batch(2, &first, 1), true), spliced);
+        check(batch(3, &second, 1), false);
+        check(batch(4, &second, 1), true);
+        // The samples of many ticks are worth compression.
+        let third = table(200);
+        check(batch(5, &third, 9), false);
+        check(batch(6, &third, 9), false);
     }
 }

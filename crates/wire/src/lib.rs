@@ -14,6 +14,7 @@ mod frame;
 mod limits;
 mod message;
 mod settings;
+mod splice;
 mod status;
 
 pub use answer::{Ack, AckStatus, Answer};

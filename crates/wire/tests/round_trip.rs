@@ -155,6 +155,15 @@ proptest! {
     fn batches_round_trip(batch in batches()) {
         let back = decode(&encode(&batch)).unwrap();
         prop_assert!(same(&batch, &back), "{batch:?}\n{back:?}");
+        let mut encoder = Encoder::default();
+        // Batches with the table of an earlier one have no help.
+        for _ in 0..3 {
+            let mut bytes = Vec::new();
+            encoder.encode(&batch, &mut bytes).unwrap();
+            let again = decode(&bytes).unwrap();
+            prop_assert_eq!(again.values.len(), batch.values.len());
+            prop_assert_eq!((&again.index, &again.gaps), (&batch.index, &batch.gaps));
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Kernel queues that sources drain, watched with epoll for new data.
 
-use rustix::event::epoll::{CreateFlags, EventData, EventFlags, add, create};
+use rustix::event::epoll::{CreateFlags, EventData, EventFlags, add, create, delete};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -33,6 +33,11 @@ impl Queues {
             Err(Errno::EXIST) => Ok(()),
             result => result,
         }
+    }
+
+    /// Stops watching a queue. Has no effect if it is not watched.
+    pub(crate) fn unwatch(&self, queue: BorrowedFd<'_>) {
+        delete(&self.set, queue).ok();
     }
 }
 
@@ -67,5 +72,8 @@ mod tests {
         queues.watch(again.as_fd()).unwrap();
         rustix::io::write(&again, &1_u64.to_ne_bytes()).unwrap();
         assert!(is_readable(&queues), "another, perhaps of the same number");
+        queues.unwatch(again.as_fd());
+        queues.unwatch(again.as_fd());
+        assert!(!is_readable(&queues), "not watched");
     }
 }

@@ -268,13 +268,15 @@ impl Sampler {
     /// Whether a source waits for data in its own queue. If none does, data stays in the queues until the next
     /// drain and wakes no thread.
     pub(crate) fn listens(&self) -> bool {
-        self.entries.iter().any(|entry| entry.listens() && entry.receives_events())
+        self.entries.iter().any(Entry::is_woken)
     }
 
-    /// Handles data in a queue: all waiting sources are drained at once, because the kernel sends it to each.
+    /// Handles data in a queue: all sources with a queue are drained at once, because the kernel sends it to each. The
+    /// other waiting sources follow if it is about a job.
     pub(crate) fn ring(&mut self) {
         let (now, steady_us) = (self.clock.wall(), self.clock.steady_us());
-        self.entries.iter_mut().for_each(|entry| entry.ring(now, steady_us));
+        let woken = self.entries.iter_mut().filter(|entry| entry.is_woken());
+        woken.for_each(|entry| entry.ring(now, steady_us));
         self.observe_end();
     }
 

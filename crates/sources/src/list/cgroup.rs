@@ -237,7 +237,7 @@ impl Source for Cgroup {
     fn quiet(&self) -> Option<IdleQueues<'_>> {
         // The agent wakes every waiting source when a job arrives.
         let at_most = if self.jobs.is_empty() { NO_LOOK } else { LOOK_EVERY };
-        (self.looks_left == 0).then_some(IdleQueues { queues: [None, None], at_most })
+        (self.looks_left == 0).then_some(IdleQueues { at_most, ..IdleQueues::default() })
     }
 
     fn has_last_reading(&self) -> bool {

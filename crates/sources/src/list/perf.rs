@@ -188,7 +188,7 @@ impl Source for Perf {
 
     fn quiet(&self) -> Option<IdleQueues<'_>> {
         // The agent wakes every waiting source when a job arrives.
-        Some(IdleQueues { queues: [None, None], at_most: NO_DRAIN })
+        Some(IdleQueues { at_most: NO_DRAIN, ..IdleQueues::default() })
     }
 
     fn has_last_reading(&self) -> bool {

@@ -25,9 +25,9 @@
 //!
 //! Cost on 2 virtual processors of an EPYC, Linux 6.18, optimised: a reading takes 2 µs per living task,
 //! including its list (0.9 ms for 505, 10 ms for 5 000). Each task that starts or ends on the node takes 1
-//! µs, whether of a job or not. A tick without a reading takes 3 to 20 µs, and ten times a second 0.6 µs to
-//! find that no event waits. Forks cost no more than exits, and without them a task with a parent that ended
-//! first could not be attributed: so the source always listens to them.
+//! µs, whether of a job or not. A tick without a reading takes 3 to 20 µs. Forks cost no more than exits,
+//! and without them a task with a parent that ended first could not be attributed: so the source always
+//! listens to them.
 
 mod commands;
 mod metrics;

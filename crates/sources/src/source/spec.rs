@@ -108,11 +108,15 @@ pub struct Context<'a> {
 }
 
 /// The queues of a source that needs no drain at present.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct IdleQueues<'a> {
     /// Descriptors that become readable when an event waits. `None`: the source depends on the queues of
-    /// other sources, because the agent wakes every waiting source for each event.
+    /// other sources, because the agent wakes every waiting source for each event about a job.
     pub queues: [Option<BorrowedFd<'a>>; 2],
+    /// Whether events in `queues` may wait until the next drain, because they are about no job.
+    pub is_calm: bool,
+    /// A descriptor that becomes readable when a task is moved into a job.
+    pub moves: Option<BorrowedFd<'a>>,
     /// The source needs a drain after this time even without an event.
     pub at_most: Duration,
 }

@@ -8,8 +8,8 @@ use cgroups::Hierarchy;
 use kernel::clock;
 use std::fmt::Write as _;
 
-/// Minimum interval of scans.
-const SCAN_EVERY_US: u64 = 1_000_000;
+/// Minimum interval of scans: a second, less tolerance for a drain that begins early.
+const SCAN_EVERY_US: u64 = 950_000;
 /// Maximum time without a list of a job.
 const LIST_EVERY_US: u64 = 30_000_000;
 /// A scan uses at most one part in so many of a processor.
@@ -23,10 +23,12 @@ impl Exits {
 
     /// Lists all jobs if a scan is due; returns whether it did.
     pub(super) fn scan(&mut self, cx: &Context<'_>, account: &mut impl Account) -> bool {
+        self.calm.set_none_moved(false);
         if !self.scans() || now_us(cx) < self.scan_us {
             return false;
         }
         let began_us = clock::thread_cpu_us();
+        let mut none_moved = true;
         self.jobs.iter_mut().for_each(|job| job.listed = false);
         self.tree.begin_round();
         // Forks up to now come first: the cgroups count their tasks, too.
@@ -38,12 +40,14 @@ impl Exits {
             if self.is_as_listed(place, cx) {
                 continue;
             }
+            none_moved = false;
             // Failed lists are detected and reported by the next reading.
             self.list(no, cx, account).ok();
             self.note_surplus(place, cx);
         }
         let cost_us = clock::thread_cpu_us().saturating_sub(began_us);
         self.scan_us = now_us(cx) + SCAN_EVERY_US.max(cost_us.saturating_mul(SCAN_COST));
+        self.calm.set_none_moved(none_moved);
         true
     }
 

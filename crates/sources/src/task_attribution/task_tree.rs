@@ -258,6 +258,8 @@ pub(crate) struct Tree {
     round: u32,
     /// Whether every task of a job is here or descends from one that is.
     complete: bool,
+    /// Whether a task of a job began, ended or moved since [`Tree::take_touched`].
+    touched: bool,
     counts: TreeCounts,
 }
 
@@ -276,6 +278,11 @@ impl Tree {
     /// Counts since the start.
     pub(crate) const fn counts(&self) -> TreeCounts {
         self.counts
+    }
+
+    /// Whether a task of a job began, ended or moved since the last call.
+    pub(super) const fn take_touched(&mut self) -> bool {
+        std::mem::replace(&mut self.touched, false)
     }
 
     /// Sets whether every task of a job is here or descends from one that is: all jobs were listed, and no
@@ -311,6 +318,11 @@ impl Tree {
         self.tasks.retain(|_, task| keep(task));
     }
 
+    /// Whether every task of a job is known or descends from a known one.
+    pub(super) const fn is_complete(&self) -> bool {
+        self.complete
+    }
+
     /// The number of known tasks in a job.
     pub(super) fn tasks_of(&self, job: JobNo) -> usize {
         self.tasks.values().filter(|task| task.place == Membership::Job(job)).count()
@@ -338,6 +350,7 @@ impl Tree {
     pub(super) fn fork(&mut self, fork: &Fork, account: &mut impl Account) {
         let known = self.tasks.get_mut(&fork.tid);
         if let Some(task) = known.filter(|task| task.began_with(fork.at_us)) {
+            self.touched = true;
             (task.tgid, task.start_us, task.announced) = (fork.tgid, fork.at_us, true);
             return;
         }
@@ -357,7 +370,10 @@ impl Tree {
         }
         self.vacate(fork.tid, fork.at_us, account);
         match place {
-            Membership::Job(_) => self.insert(fork.tid, task),
+            Membership::Job(_) => {
+                self.touched = true;
+                self.insert(fork.tid, task);
+            }
             _ => {
                 self.doubt(fork.tid, task);
             }

@@ -93,13 +93,30 @@ impl Group {
         Some(group)
     }
 
+    /// The same with a directory in the unified hierarchy, too, which reports the job's end.
+    pub(crate) fn unified(id: i64) -> Option<Self> {
+        let mut group = Self::counted(id)?;
+        let path = group.in_unified();
+        if let Err(error) = fs::create_dir(&path) {
+            print_line(&format!("not run: {}: {error}", path.display()));
+            return None;
+        }
+        let dir = path.to_str().unwrap().trim_start_matches('/').to_owned();
+        group.job.dirs.push(JobDir { hierarchy: Hierarchy::Unified, path: dir });
+        Some(group)
+    }
+
+    fn in_unified(&self) -> PathBuf {
+        PathBuf::from("/sys/fs/cgroup/unified").join(self.path.file_name().unwrap())
+    }
+
     fn in_pids(&self) -> PathBuf {
         PathBuf::from("/sys/fs/cgroup/pids").join(self.path.file_name().unwrap())
     }
 
     /// Moves a process into the cgroup.
     pub(crate) fn take(&self, pid: u32) {
-        for path in [self.path.clone(), self.in_pids()] {
+        for path in [self.path.clone(), self.in_pids(), self.in_unified()] {
             if path.try_exists().unwrap() {
                 fs::write(path.join("cgroup.procs"), pid.to_string()).unwrap();
             }
@@ -130,6 +147,7 @@ impl Drop for Group {
         }
         for _ in 0..100 {
             fs::remove_dir(self.in_pids()).ok();
+            fs::remove_dir(self.in_unified()).ok();
             match fs::remove_dir(&self.path) {
                 Ok(()) => return,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,

@@ -3,9 +3,12 @@
 use super::{Group, Observer, alone, print_line};
 use crate::truth::roles::{PHASE_MS, WRITTEN, command};
 use kernel::Root;
+use kernel::clock::monotonic_us;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::time::Timespec;
 use std::fs;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 const CPU: &str = "taskstats_cpu_run_virtual_seconds_total";
@@ -154,4 +157,42 @@ fn what_a_process_used_before_its_move_was_noticed_counts() {
     assert!(tasks <= truth - 0.9 * phase, "a phase was not observed: {tasks} of {truth}");
     // It gives its memory back after the kernel reported its end.
     assert!((0.99 * truth - 0.004..=truth).contains(&job), "{job} of {truth}");
+}
+
+#[test]
+fn in_calm_events_of_other_tasks_wait_until_a_process_is_moved_into_a_job() {
+    let _alone = alone();
+    let group = Observer::beside_each::<1>("taskstats", 82, Group::unified);
+    let Some((mut observer, [group])) = group else { return };
+    let mut inside = command("parent 1").spawn().unwrap();
+    let mut child = command("parent 1").spawn().unwrap();
+    group.take(inside.id());
+    // The first seconds are not calm.
+    observer.watch_for(15);
+    assert!(!observer.source.quiet().is_some_and(|quiet| quiet.is_calm));
+    let begin = monotonic_us();
+    let is_calm = |observer: &Observer| observer.source.quiet().is_some_and(|quiet| quiet.is_calm);
+    observer.watch_while(|| monotonic_us() - begin < 3_300_000);
+    for _ in 0..3 {
+        // A task of no job ends between two drains.
+        assert!(Command::new("true").status().unwrap().success());
+        observer.watch_for(1);
+        assert!(is_calm(&observer));
+    }
+    let has_event = |observer: &Observer| {
+        let moves = observer.source.quiet().and_then(|quiet| quiet.moves).unwrap();
+        let mut fds = [PollFd::from_borrowed_fd(moves, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+    };
+    assert!(!has_event(&observer));
+    group.take(child.id());
+    assert!(has_event(&observer));
+    observer.collect();
+    assert!(observer.source.quiet().is_none(), "the other sources are drained, too");
+    observer.watch_for(1);
+    assert!(!is_calm(&observer));
+    for child in [&mut inside, &mut child] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }

@@ -20,8 +20,12 @@ pub(super) struct Drains {
     last_us: i64,
     /// The next drain waits for data in the queues.
     listens: bool,
-    /// One of the source's own queues is watched.
+    /// One of the source's own queues is or was watched.
     receives_events: bool,
+    /// Data in a queue of the source wakes the agent before the next drain.
+    wakes: bool,
+    /// The source's queues are unwatched while nothing happens in any job.
+    is_calm: bool,
 }
 
 impl Entry {
@@ -70,8 +74,12 @@ impl Entry {
         self.drains.receives_events &= self.drains.every_us.is_some();
         let quiet = self.source().and_then(Source::quiet);
         let (Some(quiet), Some(every_us)) = (quiet, self.drains.every_us) else { return };
-        let mut receives_events = self.drains.receives_events;
-        for queue in quiet.queues.into_iter().flatten() {
+        let own = || quiet.queues.into_iter().flatten();
+        if quiet.is_calm && !self.drains.is_calm {
+            own().for_each(|queue| queues.unwatch(queue));
+        }
+        let waking = || own().filter(|_| !quiet.is_calm).chain(quiet.moves);
+        for queue in waking() {
             if let Err(errno) = queues.watch(queue) {
                 log::debug!(
                     "source {} is drained often: watching its queue: {errno}",
@@ -79,8 +87,9 @@ impl Entry {
                 );
                 return;
             }
-            receives_events = true;
         }
+        let receives_events = self.drains.receives_events || own().next().is_some();
+        let (wakes, is_calm) = (waking().next().is_some(), quiet.is_calm);
         let at_most_us = i64::try_from(quiet.at_most.as_micros()).unwrap_or(i64::MAX);
         let along_us = self.drains.along_us();
         let latest = now.plus(at_most_us);
@@ -96,6 +105,7 @@ impl Entry {
         let steps = wait_us.unsigned_abs().div_ceil(every_us.unsigned_abs());
         let put_off_us = i64::try_from(steps).unwrap_or(0).saturating_mul(every_us);
         (self.drains.listens, self.drains.receives_events) = (true, receives_events);
+        (self.drains.wakes, self.drains.is_calm) = (wakes, is_calm);
         self.drains.due_us = self.drains.due_us.saturating_add(put_off_us);
     }
 
@@ -104,7 +114,12 @@ impl Entry {
         self.drains.listens && self.enabled && self.source().is_some()
     }
 
-    /// Whether one of the source's own queues is watched, so that new data wakes the agent.
+    /// Whether data in a queue of the source wakes the agent before the next drain.
+    pub(crate) fn is_woken(&self) -> bool {
+        self.listens() && self.drains.wakes
+    }
+
+    /// Whether the source has its own queues, which report the ends of tasks.
     pub(crate) fn receives_events(&self) -> bool {
         self.drains.receives_events && self.enabled && self.source().is_some()
     }

@@ -27,6 +27,7 @@ impl Tree {
         let end = End { no: task.no, start_us, tgid, stats };
         match task.place {
             Membership::Job(job) => {
+                self.touched = true;
                 if task.left.is_some() {
                     account.unproven(task.no);
                 }
@@ -132,6 +133,7 @@ impl Tree {
 
     /// Attributes the end of a task without an entry to a job.
     fn belongs(&mut self, job: JobNo, end: End, now_us: u64, account: &mut impl Account) {
+        self.touched = true;
         self.count(job, &end, account);
         self.remember(end.stats.tid, job, now_us);
         self.settle_waiting(&end, Some(job), account);

@@ -31,6 +31,7 @@ impl Tree {
                 return; // the list contains the previous task of this ID
             }
             task.round = round;
+            self.touched |= task.place != Membership::Job(job);
             let settles = matches!(task.place, Membership::Doubt | Membership::Outside);
             task.again |= settles && !task.announced && is_known;
             task.join(job, tid, &mut self.moved);
@@ -46,6 +47,7 @@ impl Tree {
         let mut task =
             Task { again: is_known, listed: true, ..self.task(Membership::Doubt, now_us) };
         task.join(job, tid, &mut self.moved);
+        self.touched = true;
         self.insert(tid, task);
         // Ends with this parent ID wait for any task with this ID.
         self.settled.push(Who { tid, no: None });
@@ -74,6 +76,7 @@ impl Tree {
                 self.absent.push(*tid);
             }
         }
+        self.touched |= !self.absent.is_empty();
         while let Some(tid) = self.absent.pop() {
             let Some(task) = self.tasks.get_mut(&tid) else { continue };
             // It is remembered while it lives, so that it does not count twice if it returns.
@@ -130,6 +133,14 @@ impl Tree {
         rest.iter().copied().find(is_due)
     }
 
+    /// Skips the looks at a new task that has ended in no job.
+    pub(crate) fn skip_look(&mut self, tid: u32) {
+        let task = self.tasks.get_mut(&tid);
+        if let Some(task) = task.filter(|it| it.announced && it.place == Membership::Doubt) {
+            task.looks = u8::MAX;
+        }
+    }
+
     /// Time until the next look at a task in doubt is due.
     pub(crate) fn next_look_us(&self, now_us: u64) -> Option<u64> {
         self.doubts.iter().filter_map(|tid| self.look_in_us(*tid, now_us)).min()
@@ -155,12 +166,16 @@ impl Tree {
             _ => (self.round, false),
         };
         let Some(task) = self.tasks.get_mut(&tid) else { return };
-        task.looks = task.looks.saturating_add(1);
+        // A late look replaces those of earlier ages.
+        let age_us = now_us.saturating_sub(task.since_us);
+        let passed = LOOK_AGES_US.partition_point(|look_us| *look_us <= age_us);
+        task.looks = task.looks.saturating_add(1).max(u8::try_from(passed).unwrap_or(u8::MAX));
         match found {
             Looked::In(job) => {
                 task.again |= !task.announced && is_known;
                 task.join(job, tid, &mut self.moved);
                 task.round = round;
+                self.touched = true;
                 self.settled.push(Who { tid, no: Some(task.no) });
                 self.settle(Some(job), account);
             }

@@ -31,21 +31,49 @@ fn queues_are_emptied_at_the_multiples_of_what_they_want_and_with_the_ticks() {
 }
 
 static EVENTS_READ: Metric = Metric::gauge("listening_heard", Unit::Count, "");
-static LISTENING: SourceSpec = spec("listening", &[&EVENTS_READ], |open| listen(open, 720));
-static PATIENT: SourceSpec = spec("listening", &[&EVENTS_READ], |open| listen(open, 1300));
+static LISTENING: SourceSpec =
+    spec("listening", &[&EVENTS_READ], |open| listen(open, 720, Events::OfJobs));
+static PATIENT: SourceSpec =
+    spec("listening", &[&EVENTS_READ], |open| listen(open, 1300, Events::OfJobs));
+static CALM: SourceSpec =
+    spec("listening", &[&EVENTS_READ], |open| listen(open, 1000, Events::Calm));
+static UNCONCERNED: SourceSpec =
+    spec("listening", &[&EVENTS_READ], |open| listen(open, 720, Events::OfOthers));
 
-fn listen(open: &Open<'_>, at_most_ms: u64) -> Result<Box<dyn Source>, SourceError> {
-    let queue = File::options().read(true).write(true).open(open.root.path().join("queue"));
-    let queue = queue.map_err(|error| SourceError::broken(error.to_string()))?;
-    rustix::io::ioctl_fionbio(&queue, true).unwrap();
-    Ok(Box::new(Listening { queue, found: 0, at_most: Duration::from_millis(at_most_ms) }))
+/// The meaning of the bytes in a queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Events {
+    OfJobs,
+    /// They are about no job.
+    OfOthers,
+    /// They are about no job and may wait.
+    Calm,
+}
+
+fn listen(
+    open: &Open<'_>,
+    at_most_ms: u64,
+    events: Events,
+) -> Result<Box<dyn Source>, SourceError> {
+    let path = open.root.path().join("queue");
+    let pipe = |path| {
+        let queue = File::options().read(true).write(true).open(path);
+        let queue = queue.map_err(|error| SourceError::broken(error.to_string()))?;
+        rustix::io::ioctl_fionbio(&queue, true).unwrap();
+        Ok::<File, SourceError>(queue)
+    };
+    let at_most = Duration::from_millis(at_most_ms);
+    let moves = pipe(path.with_extension("moves")).ok();
+    Ok(Box::new(Listening { queue: pipe(path)?, moves, found: 0, at_most, events }))
 }
 
 /// A source that counts the bytes in its queue at each drain.
 struct Listening {
     queue: File,
+    moves: Option<File>,
     found: usize,
     at_most: Duration,
+    events: Events,
 }
 
 impl Source for Listening {
@@ -64,8 +92,15 @@ impl Source for Listening {
     }
 
     fn quiet(&self) -> Option<IdleQueues<'_>> {
-        let (queue, at_most) = (Some(self.queue.as_fd()), self.at_most);
-        (self.found == 0).then_some(IdleQueues { queues: [queue, None], at_most })
+        let is_calm = self.events == Events::Calm;
+        let moves = self.moves.as_ref().map(File::as_fd);
+        let queues = [Some(self.queue.as_fd()), None];
+        let quiet = IdleQueues { queues, is_calm, moves, at_most: self.at_most };
+        match (self.events, self.found) {
+            (Events::Calm, _) | (_, 0) => Some(quiet),
+            (Events::OfJobs, _) => None,
+            (Events::OfOthers, _) => Some(IdleQueues::default()),
+        }
     }
 }
 
@@ -212,7 +247,7 @@ impl Source for Companion {
     }
 
     fn quiet(&self) -> Option<IdleQueues<'_>> {
-        Some(IdleQueues { queues: [None, None], at_most: Duration::from_secs(1) })
+        Some(IdleQueues { at_most: Duration::from_secs(1), ..IdleQueues::default() })
     }
 }
 
@@ -259,5 +294,52 @@ fn who_waits_for_anothers_queue_goes_along_and_does_not_turn_round_and_round() {
     assert!(times.len() <= 14, "{times:?}");
     for end in [3.082, 4.697] {
         assert!(times.iter().any(|at| (end..end + 0.15).contains(at)), "{times:?}");
+    }
+}
+
+#[test]
+fn in_calm_only_moves_wake_the_agent() {
+    let comes: Vec<_> = (1..18).map(|at| (at * 100 + 30, 1)).collect();
+    let calm = observed(&CALM, &comes, 2_900);
+    assert_eq!(calm, [(0.0, 0.0), (1.0, 9.0), (2.0, 8.0)], "they wait for the next drain");
+
+    let (mut bench, mut queue) = listening(&CALM, 10);
+    let path = bench.dir.path().join("queue.moves");
+    mkfifoat(CWD, &path, Mode::RUSR).unwrap();
+    let mut moves = File::options().read(true).write(true).open(path).unwrap();
+    let queues = Arc::new(Queues::new().unwrap());
+    bench.sampler = bench.sampler.with_queues(Arc::clone(&queues));
+    let is_readable = || {
+        let mut fds = [rustix::event::PollFd::from_borrowed_fd(queues.fd(), PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+    };
+    bench.pass(150_000);
+    assert!(bench.sampler.listens());
+    queue.write_all(&[0]).unwrap();
+    assert!(!is_readable());
+    moves.write_all(&[0]).unwrap();
+    assert!(is_readable());
+}
+
+#[test]
+fn events_about_no_job_cause_no_drain_of_other_sources() {
+    for (events, drains) in [(&LISTENING, 3), (&UNCONCERNED, 2)] {
+        let mut plan = plan();
+        plan.sources[0].spec = events;
+        plan.sources[1].spec = &COMPANION;
+        plan.sources.iter_mut().for_each(|source| source.period = Duration::from_secs(10));
+        let mut bench = Bench::new(&plan);
+        bench.sampler = bench.sampler.with_queues(Arc::new(Queues::new().unwrap()));
+        let path = bench.dir.path().join("queue");
+        mkfifoat(CWD, &path, Mode::RUSR).unwrap();
+        let mut queue = File::options().read(true).write(true).open(path).unwrap();
+        bench.pass(330_000);
+        queue.write_all(&[0]).unwrap();
+        bench.sampler.ring();
+        bench.pass(1_000_000);
+        bench.sampler.seal_now();
+        let samples = Bench::samples(&bench.batches());
+        assert_eq!(samples["listening_heard"].iter().map(|(_, bytes)| bytes).sum::<f64>(), 1.0);
+        assert_eq!(samples["companion_seen"].len(), drains, "{:?}", samples["companion_seen"]);
     }
 }
