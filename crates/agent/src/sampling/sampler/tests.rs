@@ -295,7 +295,7 @@ fn late_ticks_are_counted_and_reported_and_not_caught_up_with() {
     bench.pass(1_000_000);
     let batches = bench.batches();
     let samples = Bench::samples(&batches);
-    // At 4.45 s the tick of 4 s is taken, with its real time. Then follows 5 s.
+    // At 4.45 s the tick of 4 s is taken, with its real time.
     assert_eq!(samples["first_value"], [(0.0, 1.0), (1.0, 2.0), (4.45, 3.0), (5.0, 4.0)]);
     let gaps = Bench::gaps(&batches);
     assert_eq!(gaps.len(), 1);
@@ -388,8 +388,8 @@ fn a_source_that_hangs_delays_no_other_and_what_it_reads_at_last_is_too_old() {
     let batches = bench.batches();
     let samples = Bench::samples(&batches);
     assert_eq!(samples["first_value"], [(0.0, 1.0), (1.0, 2.0), (7.0, 4.0), (8.0, 5.0)]);
-    let second_at: Vec<f64> = samples["second_value"].iter().map(|(at, _)| *at).collect();
-    let whole: Vec<f64> = second_at.into_iter().filter(|at| at.fract() == 0.0).collect();
+    let second_at = samples["second_value"].iter().map(|(at, _)| *at);
+    let whole: Vec<f64> = second_at.filter(|at| at.fract() == 0.0).collect();
     for tick in 0..=8 {
         assert!(whole.contains(&f64::from(tick)), "{tick} s: {whole:?}");
     }
@@ -474,29 +474,4 @@ fn another_plan_loses_no_sample() {
     assert_eq!(values, (1..=16).map(f64::from).collect::<Vec<_>>());
     assert!(samples["second_value"].iter().all(|(at, _)| *at < 2.3 || *at >= 3.3));
     assert_eq!(Bench::gaps(&batches), []);
-}
-
-#[test]
-fn the_agent_reports_its_own_metrics() {
-    let mut plan = plan();
-    plan.agent_metrics = Some(Duration::from_secs(2));
-    let mut bench = Bench::new(&plan);
-    bench.pass(4_500_000);
-    let batches = bench.batches();
-    let of_first = |metric: &str| {
-        let samples = batches.iter().flat_map(Batch::samples);
-        let mine = samples.filter(|(entry, ..)| {
-            &*entry.metric.name == metric && entry.labels.as_str() == "{\"source\": \"first\"}"
-        });
-        mine.map(|(_, at, value)| (at.since(second(0)) / 1_000_000, value)).collect::<Vec<_>>()
-    };
-    assert_eq!(of_first("agent_source_reads_total"), [(0, 1.0), (2, 3.0), (4, 5.0)]);
-    assert_eq!(of_first("agent_source_working"), [(0, 1.0), (2, 1.0), (4, 1.0)]);
-    let names =
-        batches.iter().flat_map(Batch::samples).map(|(entry, ..)| entry.metric.name.clone());
-    for name in names.filter(|name| name.starts_with("agent_")) {
-        let known =
-            crate::reading::agent_metrics::SPEC.metrics.iter().any(|metric| metric.name == name);
-        assert!(known, "{name} is not in the source's list");
-    }
 }

@@ -62,3 +62,27 @@ fn every_step_of_a_source_that_costs_too_much_is_reported_and_its_return() {
     ];
     assert_eq!(wanted_jobs.map(|(_, wanted_jobs)| wanted_jobs).collect::<Vec<_>>(), want);
 }
+
+#[test]
+fn the_agent_reports_its_own_metrics() {
+    let mut plan = plan();
+    plan.agent_metrics = Some(Duration::from_secs(2));
+    let mut bench = Bench::new(&plan);
+    bench.pass(4_500_000);
+    let batches = bench.batches();
+    let of_first = |metric: &str| {
+        let samples = batches.iter().flat_map(Batch::samples);
+        let mine = samples.filter(|(entry, ..)| {
+            &*entry.metric.name == metric && entry.labels.as_str() == "{\"source\": \"first\"}"
+        });
+        mine.map(|(_, at, value)| (at.since(second(0)) / 1_000_000, value)).collect::<Vec<_>>()
+    };
+    assert_eq!(of_first("agent_source_reads_total"), [(0, 1.0), (2, 3.0), (4, 5.0)]);
+    assert_eq!(of_first("agent_source_working"), [(0, 1.0), (2, 1.0), (4, 1.0)]);
+    let known = crate::reading::agent_metrics::SPEC.metrics;
+    for (entry, ..) in batches.iter().flat_map(Batch::samples) {
+        let name = &entry.metric.name;
+        let is_own = name.starts_with("agent_");
+        assert!(!is_own || known.iter().any(|metric| metric.name == *name), "{name} is not listed");
+    }
+}
