@@ -214,13 +214,13 @@ fn contradictory_settings_of_schedulers() {
     ];
     let errors = load_server(&given(ConfigFile::None, NOTHING, &flags)).unwrap_err();
     let flags: Vec<String> = errors.0.iter().map(|error| error.place.to_string()).collect();
-    let want = ["oar-rest", "oar-database", "oar-rest", "oar-rest-user", "slurm-commands"]
+    let want = ["oar-rest", "oar-database", "oar-rest-user", "slurm-commands"]
         .into_iter()
         .chain(["slurm-rest", "slurm-user"])
         .map(|name| format!("flag --schedulers-{name}"))
         .chain(["default".to_owned()]);
     assert_eq!(flags, want.collect::<Vec<_>>());
-    for rest in ["unix:/run/slurmrestd.sock", "http://controller:6820"] {
+    for rest in ["unix:/run/slurmrestd.sock", "http://controller:6820", "https://controller"] {
         let flags = [("schedulers.slurm.rest", rest), ("schedulers.slurm.token_file", "/t")];
         assert!(load_server(&given(ConfigFile::None, NOTHING, &flags)).is_ok(), "{rest}");
     }

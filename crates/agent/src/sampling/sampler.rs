@@ -87,7 +87,7 @@ pub(crate) struct Sampler {
     presence: Presence,
     noted: bool,
     env_scanner: EnvScanner,
-    ended: Option<Ended>,
+    ended: Vec<Ended>,
     wanted_jobs: Option<WantedJobs>,
     turn: usize,
     running: Option<Running>,
@@ -149,7 +149,7 @@ impl Sampler {
             finder: Some(Box::new(finder)),
             noted: true,
             env_scanner: EnvScanner::default(),
-            ended: None,
+            ended: Vec::new(),
             wanted_jobs: None,
             turn: 0,
             running: None,
@@ -248,7 +248,7 @@ impl Sampler {
             found.events.into_iter().for_each(|event| self.sealer.notes().put_job(event));
             self.seal_soon();
         }
-        self.take_ended(&found.ended);
+        self.take_ended(&found.ended, &found.jobs);
         if found.jobs.generation() != self.jobs.generation() {
             // Sources are drained so that they follow a job from its start.
             let steady_us = self.clock.steady_us();
@@ -361,7 +361,7 @@ impl Sampler {
     fn next_job_search(&mut self, now: Timestamp, steady_us: i64) -> Option<JobSearch> {
         self.forget_ended(steady_us);
         let due = self.finds.due() <= now;
-        if !(due || self.noted) || self.ended.is_some() {
+        if !(due || self.noted) || self.must_read_ended() {
             return None;
         }
         let mut finder = self.finder.take()?;
@@ -375,7 +375,10 @@ impl Sampler {
     }
 
     fn next_reading(&mut self, now: Timestamp, steady_us: i64) -> Option<Reading> {
-        let (place, task) = self.next_ended().or_else(|| self.next_due(now, steady_us))?;
+        if let Some(reading) = self.next_ended() {
+            return Some(reading);
+        }
+        let (place, task) = self.next_due(now, steady_us)?;
         self.reading(place, task)
     }
 
@@ -482,11 +485,10 @@ impl Sampler {
         let drains = self.entries.iter().filter_map(Entry::drain_due_us);
         let drains = drains.chain(self.env_scanner.due_us());
         let drains = drains.map(|at_us| now.plus(at_us.saturating_sub(steady_us).max(0)));
-        // A search follows the last readings of ended jobs, which may wait for a source.
-        let finds = match self.ended {
-            Some(_) => Some(now.plus(LAST_WAIT_US)),
-            None => self.finder.is_some().then_some(self.finds.due()),
-        };
+        let finds = self.finder.is_some().then_some(self.finds.due());
+        // Last readings of ended jobs may wait for a source.
+        let finds =
+            finds.into_iter().chain((!self.ended.is_empty()).then(|| now.plus(LAST_WAIT_US)));
         let others = [self.seals.due(), self.agent_metrics.due()].into_iter().chain(finds);
         ticks.chain(drains).chain(others).min().unwrap_or(now)
     }

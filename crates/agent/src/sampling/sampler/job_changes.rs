@@ -2,20 +2,25 @@
 
 use super::{Sampler, Step};
 use crate::jobs::env_scanner::{ScanResult, ScanTask};
-use crate::reading::one_reading::Task;
+use crate::reading::one_reading::{Reading, Task};
 use crate::reading::plan::Plan;
 use crate::reading::source_state::Entry;
+use cgroups::Jobs;
 use model::{JobKey, Timestamp};
 use std::sync::Arc;
 
-/// Longest time that job searches wait for the last reading of ended jobs by a source that is read aside.
+/// Longest time that the last reading of ended jobs waits for a source that is read aside.
 const LAST_READING_WAIT_US: i64 = 2 * Timestamp::SECOND;
 
-/// Jobs that ended, and the positions of the sources that have not read them yet.
+/// Jobs that ended in one search, and the positions of the sources that have not read them yet.
 pub(super) struct Ended {
     keys: Arc<[JobKey]>,
+    /// The jobs of that search: later ones have other jobs, also of the same IDs.
+    jobs: Arc<Jobs>,
     left: Vec<usize>,
     since_us: i64,
+    /// Whether every source has read them that is not read aside.
+    is_searched: bool,
 }
 
 impl Sampler {
@@ -51,39 +56,54 @@ impl Sampler {
     }
 
     /// Takes jobs that need a last reading.
-    pub(super) fn take_ended(&mut self, ended: &[JobKey]) {
+    pub(super) fn take_ended(&mut self, ended: &[JobKey], jobs: &Arc<Jobs>) {
         if ended.is_empty() {
             return;
         }
-        // Jobs of an earlier search that some source has not read yet come first.
-        let before = self.ended.take().map(|ended| ended.keys);
-        let keys = before.iter().flat_map(|keys| keys.iter()).chain(ended).cloned().collect();
         let (left, since_us) = ((0..self.entries.len()).collect(), self.clock.steady_us());
-        self.ended = Some(Ended { keys, left, since_us });
+        let (keys, jobs) = (ended.into(), Arc::clone(jobs));
+        self.ended.push(Ended { keys, jobs, left, since_us, is_searched: false });
     }
 
-    /// Forgets the ended jobs once every source has read them. A job search follows before any other reading, so
-    /// that a new job with a reused ID is found.
+    /// Forgets the ended jobs once every source has read them. A job search follows as soon as the sources at hand
+    /// have, before any other reading, so that a new job with a reused ID is found. A source that is read aside comes
+    /// back soon or exceeds its time limit; searches do not wait for it, because other jobs begin and end meanwhile.
     pub(super) fn forget_ended(&mut self, steady_us: i64) {
-        let Some(ended) = &mut self.ended else { return };
-        // A source that is being read aside comes back soon, or exceeds its time limit.
-        let is_waiting = steady_us.saturating_sub(ended.since_us) < LAST_READING_WAIT_US;
-        let waits = |place: &usize| {
-            let entry = self.entries.get(*place);
-            entry.is_some_and(|entry| entry.is_open() || is_waiting && entry.owes_last_reading())
-        };
-        ended.left.retain(waits);
-        if ended.left.is_empty() {
-            self.ended = None;
-            self.noted = true;
+        let entries = &self.entries;
+        for ended in &mut self.ended {
+            let is_waiting = steady_us.saturating_sub(ended.since_us) < LAST_READING_WAIT_US;
+            ended.left.retain(|place| {
+                let waits =
+                    |entry: &Entry| entry.is_open() || is_waiting && entry.owes_last_reading();
+                entries.get(*place).is_some_and(waits)
+            });
+            if !ended.is_searched && !ended.has_open(entries) {
+                ended.is_searched = true;
+                self.noted = true;
+            }
         }
+        self.ended.retain(|ended| !ended.left.is_empty());
     }
 
-    /// Returns the next source that must read the ended jobs.
-    pub(super) fn next_ended(&mut self) -> Option<(usize, Task)> {
-        let ended = self.ended.as_mut()?;
-        let is_open = |place: &usize| self.entries.get(*place).is_some_and(Entry::is_open);
-        let next = ended.left.iter().position(is_open)?;
-        Some((ended.left.remove(next), Task::Ended(Arc::clone(&ended.keys))))
+    /// Whether a source at hand still has to read ended jobs.
+    pub(super) fn must_read_ended(&self) -> bool {
+        self.ended.iter().any(|ended| ended.has_open(&self.entries))
+    }
+
+    /// Returns the next reading of ended jobs, the oldest first.
+    pub(super) fn next_ended(&mut self) -> Option<Reading> {
+        let entries = &self.entries;
+        let (place, task, jobs) = self.ended.iter_mut().find_map(|ended| {
+            let is_open = |place: &usize| entries.get(*place).is_some_and(Entry::is_open);
+            let place = ended.left.remove(ended.left.iter().position(is_open)?);
+            Some((place, Task::Ended(Arc::clone(&ended.keys)), Arc::clone(&ended.jobs)))
+        })?;
+        self.reading(place, task).map(|reading| Reading { jobs, ..reading })
+    }
+}
+
+impl Ended {
+    fn has_open(&self, entries: &[Entry]) -> bool {
+        self.left.iter().any(|place| entries.get(*place).is_some_and(Entry::is_open))
     }
 }

@@ -48,8 +48,8 @@ impl Sampler {
 
     /// Returns the next source for its last reading.
     pub(super) fn next_last(&mut self) -> Option<Reading> {
-        if let Some((place, task)) = self.next_ended() {
-            return self.reading(place, task);
+        if let Some(reading) = self.next_ended() {
+            return Some(reading);
         }
         let is_open = |place: &usize| self.entries.get(*place).is_some_and(Entry::is_open);
         let next = self.last.iter().position(is_open)?;
