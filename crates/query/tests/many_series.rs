@@ -1,5 +1,6 @@
-//! Tests that a node with 100 000 series is explained like any other, and that its names are suggested; and that a range of
-//! many nodes, which several processors compute, is that of each node.
+//! Tests that a node with 100 000 series is explained like any other, and that its names are suggested.
+//!
+//! And that a range of many nodes, which several processors compute, is that of each node.
 
 mod lab;
 

@@ -1,7 +1,8 @@
 //! Blocks: immutable Parquet files of the samples of one head, sorted by series, then time, with an index of
 //! their series (docs/format.md; decision 0005).
 //!
-//! - `write`, `block_file_writer`: from samples to a file. `container`, `schema`, `column_target`, `columns`: its parts. `index`: its series.
+//! - `write`, `block_file_writer`: from samples to a file. `container`, `schema`, `column_target`, `columns`: its parts.
+//!   `index`: its series.
 //! - `read`, `read_counters`: back to samples, and read counts. `archived_file`: a file that may be unavailable.
 //! - `rollup_writer`, `rollup_reader`: files of rollups. `checks`, `damage`: checksums, and the cost of damage.
 

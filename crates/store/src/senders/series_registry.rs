@@ -78,7 +78,7 @@ type Part = HashMap<Key, Option<OriginNumber>, FxBuildHasher>;
 #[derive(Debug)]
 pub(crate) struct Registry {
     /// The series in parts by their device.
-    parts: [Part; Registry::PARTS],
+    parts: [Part; Self::PARTS],
     by_origin: FxHashMap<OriginNumber, usize>,
     /// The origins that are commands of `jobmeter run`, and the number of their series.
     runs: FxHashSet<OriginNumber>,

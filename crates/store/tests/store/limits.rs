@@ -154,15 +154,15 @@ fn a_block_is_begun_for_samples_and_not_for_tables_that_remain_in_memory() {
     let (head_samples_max, head_age_us) = (u64::MAX, i64::MAX);
     let settings = Settings { head_bytes_max: 128 << 10, head_samples_max, head_age_us, ..small() };
     let (store, _) = open(dir.path(), settings);
-    let mut sender = Sender::new("n1", 1);
-    // The table of a thousand series has as many bytes as seven samples of each.
-    for tick in 0..3 {
-        let sample = |cpu| (Spec { cpu: Some(cpu), ..spec("n1", "mhz") }, T0 + tick * S, 1.0);
-        let batch = sender.batch(&Vec::from_iter((0..1000).map(sample)));
+    // The table of a thousand series has more bytes than a sample of each.
+    let sample = |cpu| (Spec { cpu: Some(cpu), ..spec("n1", "mhz") }, T0, 1.0);
+    let many = Sender::new("n1", 1).batch(&Vec::from_iter((0..1000).map(sample)));
+    let one = Sender::new("n2", 1).batch(&[(spec("n2", "a"), T0, 1.0)]);
+    for batch in [many, one] {
         assert_eq!(append(&store, vec![batch]), [STORED]);
     }
     store.flush().unwrap();
-    assert_eq!((store.stats().blocks, store.stats().block_samples), (1, 3000));
+    assert_eq!((store.stats().blocks, store.stats().block_samples), (1, 1001));
 }
 
 #[test]
