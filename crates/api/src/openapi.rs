@@ -15,8 +15,8 @@ const ABOUT: &str = "Resource use of the jobs, nodes and devices of a cluster.
 Times in responses are numbers: seconds since 1970 with a fraction. Unknown values are null. Clients must ignore unknown keys.
 
 A program on the server's own machine that connects by loopback, without a proxy, needs no token: \
-the kernel identifies its user. The server rejects a URL or a header beyond 64 KiB with 414 or \
-431, without a body.";
+the kernel identifies its user. The server rejects a URL beyond 60 KiB with 414 and headers \
+beyond 64 KiB with 431, without a body.";
 
 /// Every status of an answer that is an error, and when it comes.
 const STATUSES: [(u16, &str); 15] = [

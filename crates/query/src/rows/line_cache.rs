@@ -77,7 +77,7 @@ impl LineCache {
 
     /// When the reader sees the samples that a series measured for an alias.
     pub(crate) fn seen_as(
-        &mut self,
+        &self,
         info: &SeriesInfo,
         alias: &DeviceId,
     ) -> Result<Visibility, QueryError> {

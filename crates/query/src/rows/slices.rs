@@ -72,7 +72,7 @@ impl From<TimeSlice> for Slice {
 #[derive(Debug)]
 pub(crate) enum SliceSource {
     /// Samples.
-    Samples(ByTime),
+    Samples(Box<ByTime>),
     /// Aggregates of 5 min.
     Summary(Box<Summary>),
 }

@@ -194,7 +194,8 @@ impl Reads {
     ) -> SliceSource {
         let Self { from, to, .. } = self;
         if !self.summary {
-            return SliceSource::Samples(snapshot.scan_by_time(select, *from, *to, slice_rows));
+            let samples = snapshot.scan_by_time(select, *from, *to, slice_rows);
+            return SliceSource::Samples(Box::new(samples));
         }
         let from = if lead { from.plus(-BUCKET) } else { *from };
         let (span, cancel) = ((from, *to), context.cancel.clone());

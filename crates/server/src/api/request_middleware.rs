@@ -44,7 +44,7 @@ pub(crate) async fn gate(
     let route = Route::of(request.uri().path());
     if let Some(status) = is_too_long(&request, app.limits.header_bytes_max) {
         app.counts.answered(route, status.as_u16(), began.elapsed());
-        return status.into_response();
+        return with_common_headers(&app, route, status.into_response());
     }
     let coding = Coding::accepted(request.headers());
     let admitted = admit(&app, &request);
@@ -65,7 +65,9 @@ pub(crate) async fn gate(
             let response = next.run(request).await;
             let audited = response.extensions().get::<AuditedChange>();
             let is_unchanged = response.extensions().get::<Unchanged>().is_some();
-            if response.status().is_success() && !is_unchanged && (changes || audited.is_some()) {
+            let has_changed =
+                response.status().is_success() && !is_unchanged && (changes || audited.is_some());
+            if has_changed {
                 let nothing = AuditedChange::default();
                 let AuditedChange(more) = audited.unwrap_or(&nothing);
                 match is_user {
@@ -73,7 +75,7 @@ pub(crate) async fn gate(
                     false => app.audit.wrote(&actor, app.now(), more),
                 }
             }
-            slots.hold_answer(&app, response)
+            slots.hold_answer(&app, response, has_changed)
         }
         Err(http_error) => http_error.into_response(),
     };
@@ -85,12 +87,17 @@ pub(crate) async fn gate(
     }
     app.counts.answered(route, response.status().as_u16(), began.elapsed());
     let response = compress(coding, response, (&app.compressing, &slots.user_key));
-    let mut response = response.map(|body| holding(body, slots));
+    with_common_headers(&app, route, response.map(|body| holding(body, slots)))
+}
+
+/// Adds the headers of every response.
+fn with_common_headers(app: &App, route: Route, mut response: Response) -> Response {
+    let is_error = response.status().is_client_error();
     let headers = response.headers_mut();
     for (name, value) in ON_EVERY_ANSWER {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
     }
-    if route != Route::Pages {
+    if route != Route::Pages || is_error {
         // A response is for one caller only. A shared cache could return it to another.
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
@@ -101,11 +108,14 @@ pub(crate) async fn gate(
     response
 }
 
+/// Maximum length of a URL. hyper itself rejects one beyond 65 534 bytes, without the headers of every response.
+const URL_BYTES_MAX: usize = 60 << 10;
+
 /// Returns the status for a URL or headers beyond the limit. The connection's own limit is that of its buffer, which
 /// holds up to twice as much.
 fn is_too_long(request: &Request, bytes_max: usize) -> Option<StatusCode> {
     let url = request.uri().path_and_query().map_or(0, |url| url.as_str().len());
-    if url > bytes_max {
+    if url > URL_BYTES_MAX {
         return Some(StatusCode::URI_TOO_LONG);
     }
     let lengths = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len());
@@ -131,7 +141,10 @@ impl Default for Slots {
 impl Slots {
     /// Counts the bytes of a whole answer as the user's until the client has received them. If the user's earlier
     /// answers fill the limit, rejects the request. Answers in pieces are small at any time.
-    fn hold_answer(&mut self, app: &App, response: Response) -> Response {
+    ///
+    /// The answer to a change is never replaced, because the caller would repeat the change. The limit of requests
+    /// bounds how many of them exceed the limit of bytes.
+    fn hold_answer(&mut self, app: &App, response: Response, has_changed: bool) -> Response {
         let bytes = response.body().size_hint().exact().unwrap_or(0);
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         if bytes >= LARGE_BYTES {
@@ -140,7 +153,11 @@ impl Slots {
         if self.request.is_none() || bytes < ANSWER_MIN_BYTES {
             return response;
         }
-        self.answer = app.unsent_answers.take_several(Arc::clone(&self.user_key), bytes);
+        let key = Arc::clone(&self.user_key);
+        self.answer = match has_changed {
+            true => app.unsent_answers.take_beyond(key, bytes),
+            false => app.unsent_answers.take_several(key, bytes),
+        };
         if self.answer.is_some() {
             return response;
         }

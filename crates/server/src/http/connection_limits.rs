@@ -58,9 +58,18 @@ impl<K: Clone + Eq + Hash> LimitPerKey<K> {
     /// Takes several of a key's slots, if they are free. A key without any slot gets any number, so that what needs
     /// more than all of them is possible, one at a time.
     pub(crate) fn take_several(&self, key: K, count: usize) -> Option<Slot<K>> {
+        self.take_up_to(self.max, key, count)
+    }
+
+    /// Takes several of a key's slots, even if they are not free.
+    pub(crate) fn take_beyond(&self, key: K, count: usize) -> Option<Slot<K>> {
+        self.take_up_to(usize::MAX, key, count)
+    }
+
+    fn take_up_to(&self, max: usize, key: K, count: usize) -> Option<Slot<K>> {
         let mut taken = self.taken.lock();
         let sum = taken.entry(key.clone()).or_default();
-        if *sum > 0 && sum.saturating_add(count) > self.max {
+        if *sum > 0 && sum.saturating_add(count) > max {
             return None;
         }
         *sum = sum.saturating_add(count);

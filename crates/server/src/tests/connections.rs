@@ -253,12 +253,21 @@ fn requests_under_way_are_answered_when_the_server_stops() {
 }
 
 #[test]
-fn urls_and_headers_beyond_64_kib_are_rejected() {
+fn urls_and_headers_that_are_too_long_are_rejected() {
     let site = Site::start();
-    for (bytes, in_header, in_url) in [(60_000, 200, 400), (70_000, 431, 414)] {
-        let long = "x".repeat(bytes);
-        let headers = format!("Host: localhost\r\nX-Long: {long}\r\n");
-        assert_eq!(site.send("GET /api/v1/ready", &headers, b"").status, in_header, "{bytes}");
-        assert_eq!(site.get(&format!("/api/v1/nodes?x={long}")).status, in_url, "{bytes}");
+    let in_header = |bytes| {
+        let headers = format!("Host: localhost\r\nX-Long: {}\r\n", "x".repeat(bytes));
+        site.send("GET /api/v1/ready", &headers, b"")
+    };
+    let in_url = |path: &str, bytes| site.get(&format!("{path}?x={}", "x".repeat(bytes)));
+    assert_eq!((in_header(60_000).status, in_url("/api/v1/nodes", 60_000).status), (200, 400));
+    let urls = ["/api/v1/nodes", "/", "/nothing"].map(|path| in_url(path, 62_000));
+    assert_eq!((in_header(70_000).status, urls.each_ref().map(|url| url.status)), (431, [414; 3]));
+    for answer in [in_header(70_000)].into_iter().chain(urls) {
+        assert_eq!(answer.header("cache-control"), Some("no-store"), "{answer:?}");
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{answer:?}");
     }
+    // hyper's own answer.
+    let longer = in_url("/api/v1/nodes", 70_000);
+    assert_eq!((longer.status, longer.body.len()), (414, 0));
 }

@@ -79,7 +79,7 @@ fn large_answers_that_nobody_reads_count_for_their_user_until_they_are_read() {
     let tokens = "user:1000 token-of-ann\nuser:2000 token-of-bob\nagent token-of-agents\nadmin token-of-admins\n";
     super::secret(&dir.path().join("tokens"), tokens);
     let limits = Limits { unsent_bytes_per_user_max: 16 << 20, ..Limits::default() };
-    let site = Site::within(dir, limits, &[]);
+    let site = Site::within(dir, limits, &[("promotions.per_user_max", "1000")]);
     let start = crate::now().plus(-500_000_000);
     for seq in 0..5_u32 {
         let at = |n: u32| start.plus(i64::from(seq * 60_000 + n) * 1000);
@@ -106,6 +106,16 @@ fn large_answers_that_nobody_reads_count_for_their_user_until_they_are_read() {
     assert_eq!(ask().1, "HTTP/1.0 429", "the first one is not read");
     assert_eq!(send_as(&site, "token-of-ann", "GET /api/v1/me", b"").status, 200);
     assert_eq!(send_as(&site, "token-of-bob", range, b"").status, 200);
+    // A large answer to a change: without it, ann would promote again.
+    let nodes = serde_json::json!([{"device": "node[10001-20000]"}]);
+    let start = crate::now().seconds().floor() - 10.0;
+    let job = serde_json::json!({"cluster": "site", "id": 7, "uid": 1000, "start": start, "nodes": nodes});
+    let job = send_as(&site, "token-of-admins", "POST /api/v1/jobs", job.to_string().as_bytes());
+    assert_eq!(job.status, 200, "{job:?}");
+    let promotion = br#"{"metric": "perf_.*", "job": "site:7"}"#;
+    let promoted = send_as(&site, "token-of-ann", "POST /api/v1/promotions", promotion);
+    assert_eq!(promoted.status, 200, "{}", promoted.text());
+    assert!(promoted.body.len() > 64 << 10, "{}", promoted.body.len());
     drop(first);
     until("it is released", || ask().1 == "HTTP/1.0 200");
 }
