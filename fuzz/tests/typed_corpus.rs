@@ -1,6 +1,10 @@
 //! Inputs of the targets `settings` and `status`: messages with each kind of value, at their limits, and damaged.
 //! `make docs` writes those that are missing into the corpus.
-#![expect(clippy::unwrap_used, reason = "tests end at the first surprise")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "tests end at the first surprise"
+)]
 
 use model::Timestamp;
 use model::setting::{
@@ -110,9 +114,8 @@ fn status() -> Vec<Input> {
     let of = |status: AgentStatus| wire::encode_status(&status).into_bytes();
     let default = AgentStatus::default;
     let whole = of(AgentStatus { rejected: codes("sources.load.period"), ..default() });
-    let mut flipped = whole.clone();
-    flipped[1] = b'w';
-    vec![
+    let damaged = damaged_status(&whole);
+    let accepted = vec![
         ("empty", Vec::new(), true),
         ("clock", of(AgentStatus { now: Timestamp(i64::MIN), stops: true, ..default() }), true),
         (
@@ -154,6 +157,14 @@ fn status() -> Vec<Input> {
             true,
         ),
         ("a_number_alone", b"CAA".to_vec(), true),
+    ];
+    accepted.into_iter().chain(damaged).collect()
+}
+
+fn damaged_status(whole: &[u8]) -> Vec<Input> {
+    let mut flipped = whole.to_vec();
+    flipped[1] = b'w';
+    vec![
         ("cut_text", whole[..whole.len() - 3].to_vec(), false),
         ("flipped_letter", flipped, false),
         ("other_alphabet", b"CAgQ-_".to_vec(), false),

@@ -122,7 +122,7 @@ export class NodePage {
       node.cpu_cores === null ? null : fact('Cores', String(node.cpu_cores)),
       fact('Series', String(node.series)),
       node.agent_version === null ? null : fact('Agent', node.agent_version),
-      node.config_rejected.length === 0 ? null : fact('Rejected settings',
+      node.config_rejected.length === 0 ? null : fact('Rejected or shortened settings',
         node.config_rejected.map((one) => `${one.setting} ${one.reason}`.trim()).join('; ')),
       offset === null || Math.abs(offset) < CLOCK_OFF_S ? null
         : fact('Clock', `${duration(Math.abs(offset))} ${offset > 0 ? 'ahead' : 'behind'}`, 'warn'));

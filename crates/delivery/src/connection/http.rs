@@ -150,6 +150,16 @@ impl Http {
         &self.url
     }
 
+    /// A failure without a response.
+    fn unreached(&self, error: &ureq::Error) -> Failure {
+        let why = match error {
+            // Without the name of its kind in the HTTP library.
+            ureq::Error::Io(error) => error.to_string(),
+            error => error.to_string(),
+        };
+        Failure::Unreached(format!("{}: {why}", self.url))
+    }
+
     /// Checks whether the server would accept batches, without sending any. The server first authenticates the
     /// client, then checks the content type. It rejects the unknown type of this request and counts nothing.
     ///
@@ -157,18 +167,17 @@ impl Http {
     /// The server is unreachable, or does not accept batches from this client.
     pub(crate) fn knock(&self) -> Result<(), Failure> {
         let request = self.request("application/x-jobmeter-knock");
-        let unreached =
-            |why: &dyn std::fmt::Display| Failure::Unreached(format!("{}: {why}", self.url));
-        let mut response = request.send(&[][..]).map_err(|e| unreached(&e))?;
+        let mut response = request.send(&[][..]).map_err(|e| self.unreached(&e))?;
         let (status, after) = (response.status(), retry_after(response.headers()));
         if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
             return Ok(());
         }
         let mut body = Vec::new();
         let mut reader = response.body_mut().as_reader().take(REASON_BYTES_MAX);
-        reader.read_to_end(&mut body).map_err(|e| unreached(&e))?;
+        reader.read_to_end(&mut body).map_err(|e| self.unreached(&e.into()))?;
         if status.is_success() {
-            return Err(unreached(&"it is no server of jobmeter"));
+            let what = format!("{}: it is no server of jobmeter", self.url);
+            return Err(Failure::Unreached(what));
         }
         Err(rejection(status, &body, after))
     }
@@ -183,7 +192,7 @@ impl Http {
             .header(STATUS_HEADER, wire::encode_status(status));
         let mut response = request.send(frames).map_err(|e| {
             self.addresses.doubt();
-            Failure::Unreached(format!("{}: {e}", self.url))
+            self.unreached(&e)
         })?;
         let (code, after) = (response.status(), retry_after(response.headers()));
         let most = if code.is_success() { ANSWER_BYTES_MAX } else { REASON_BYTES_MAX };

@@ -32,17 +32,8 @@ pub(crate) fn set(client: &Client, args: &SetArgs) -> anyhow::Result<ExitCode> {
         let set = wanted(args)?;
         let made: ChangeReceipt = client.post("/api/v1/settings", &set)?;
         code = receipt(json, &mut out, &made, ("change", "is active"))?;
-        let unknown = match made.nodes_known {
-            0 => Vec::new(),
-            _ => {
-                let made = format!("change {} is active", made.id);
-                nothing_matches::unknown_nodes(client, &set.nodes, &made)
-            }
-        };
-        unknown.iter().try_for_each(|line| note(line))?;
-        if !unknown.is_empty() {
-            code = ExitCode::from(NOTHING);
-        }
+        out.flush()?;
+        code = with_unknown(client, &set.nodes, &made, ("change", "is active"), code)?;
     }
     out.flush()?;
     Ok(code)
@@ -149,14 +140,7 @@ pub(crate) fn flush(client: &Client, args: &FlushArgs) -> anyhow::Result<ExitCod
         rejected.iter().try_for_each(|line| note(line))?;
         return Ok(ExitCode::from(NOTHING));
     }
-    if made.nodes_known > 0 {
-        let made = format!("flush {} is requested", made.id);
-        let unknown = nothing_matches::unknown_nodes(client, nodes, &made);
-        unknown.iter().try_for_each(|line| note(line))?;
-        if !unknown.is_empty() {
-            code = ExitCode::from(NOTHING);
-        }
-    }
+    code = with_unknown(client, nodes, &made, ("flush", "is requested"), code)?;
     if made.nodes_known > 0 && !nothing_matches::has_burst(client, nodes, source) {
         note(&format!(
             "no active change sets a burst of {source} on these nodes: only nodes with a burst in \
@@ -242,6 +226,23 @@ fn write_promoted(promoted: &[Promoted], times: &Times, out: &mut impl Write) ->
         }
     }
     Ok(())
+}
+
+/// Names the nodes of a list that never reported, if others did; then the exit code is [`NOTHING`].
+fn with_unknown(
+    client: &Client,
+    list: &str,
+    made: &ChangeReceipt,
+    (kind, state): (&str, &str),
+    code: ExitCode,
+) -> anyhow::Result<ExitCode> {
+    if made.nodes_known == 0 {
+        return Ok(code);
+    }
+    let made = format!("{kind} {} {state}", made.id);
+    let unknown = nothing_matches::unknown_nodes(client, list, &made);
+    unknown.iter().try_for_each(|line| note(line))?;
+    Ok(if unknown.is_empty() { code } else { ExitCode::from(NOTHING) })
 }
 
 /// Writes the receipt of a change: for how many nodes it is.

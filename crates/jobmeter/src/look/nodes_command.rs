@@ -180,17 +180,27 @@ fn source_states(node: &api::Node) -> String {
     if all.is_empty() { "all well".to_owned() } else { all.join("; ") }
 }
 
-/// A setting that the node rejects, and why.
+/// Code of a setting that the node applies for a shorter time.
+const SHORTENED: &str = "shortened";
+
+/// A setting that the node rejects or shortens, and why.
 fn rejection(rejected: &api::SettingRejection) -> String {
     let api::SettingRejection { setting, reason, .. } = rejected;
     if setting.is_empty() { reason.clone() } else { format!("{setting}: {reason}") }
 }
 
-/// The generation of the server's settings that the node applies, or why it rejected them.
+/// The generation of the server's settings that the node applies, or why it rejected or shortened some.
 fn settings(node: &api::Node) -> String {
-    let rejected: Vec<String> = node.config_rejected.iter().map(rejection).collect();
+    let with = |word: &str, is_shortened: bool| {
+        let all = node.config_rejected.iter();
+        let all: Vec<String> =
+            all.filter(|one| (one.code == SHORTENED) == is_shortened).map(rejection).collect();
+        (!all.is_empty()).then(|| format!("{word}: {}", all.join("; ")))
+    };
+    let not_all: Vec<String> =
+        [with("rejected", false), with(SHORTENED, true)].into_iter().flatten().collect();
     match node.config_generation {
-        _ if !rejected.is_empty() => format!("rejected: {}", rejected.join("; ")),
+        _ if !not_all.is_empty() => not_all.join("; "),
         None | Some(0) => "its own".to_owned(),
         Some(_) => "the server's".to_owned(),
     }
@@ -447,6 +457,21 @@ fn write(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shortened_setting_is_not_rejected() {
+        let one = |code: &str| serde_json::json!({"setting": "sources.load", "code": code, "reason": "a limit"});
+        let node = serde_json::json!({"device": "n1", "alive": true, "stopped": false, "last_seen": null,
+            "period_seconds": null, "clock_offset_seconds": null, "agent_version": null, "config_generation": "7",
+            "config_rejected": [one("shortened"), one("limit")], "source_errors": [], "sources_restricted": [],
+            "series": 0, "jobs": [], "cpu_cores_used": null, "cpu_cores": null, "memory_used_bytes": null,
+            "memory_bytes": null});
+        let mut node: api::Node = serde_json::from_value(node).unwrap();
+        let why = "sources.load: a limit";
+        assert_eq!(settings(&node), format!("rejected: {why}; shortened: {why}"));
+        node.config_rejected.clear();
+        assert_eq!(settings(&node), "the server's");
+    }
 
     #[test]
     fn runs_of_other_jobs_are_dropped() {

@@ -114,7 +114,9 @@ impl Params {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => serde_json::from_str(text).map(Some).map_err(|error| {
                 let why = json_error::describe(text.as_bytes(), &error);
-                HttpError::malformed(format!("the parameter `{name}`: {why}"))
+                HttpError::malformed(format!(
+                    "the parameter `{name}`: {why}; write JSON such as {{\"disk\": \"sda\"}}"
+                ))
             }),
             Some(value) => Ok(Some(value.clone())),
         }

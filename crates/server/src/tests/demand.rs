@@ -272,6 +272,36 @@ fn a_user_promotes_on_the_nodes_of_his_running_jobs_and_for_their_time() {
 }
 
 #[test]
+fn a_promotion_lists_the_nodes_that_reject_or_shorten_it() {
+    let site = Site::start();
+    let (n1, n2) = (Node::new(&site, "n1"), Node::new(&site, "n2"));
+    let perf = json!({"metric": "perf_.*", "nodes": "n[1-2]", "for_seconds": 600});
+    good(&site, ADMIN, PROMOTE, &perf);
+    let (generation, _) = n1.sends("", Vec::new());
+    let rejection = |code, until| {
+        let setting = "promote.perf_.*".to_owned();
+        Rejection { setting, code, reason: "a limit".to_owned(), until }
+    };
+    let not_allowed = rejection(RejectionCode::NotAllowed, None);
+    n1.sends(&applies(generation, std::slice::from_ref(&not_allowed)), Vec::new());
+    let soon = Some(crate::now().plus(60_000_000));
+    n2.sends(&applies(generation, &[rejection(RejectionCode::Shortened, soon)]), Vec::new());
+    let listed = || good(&site, ADMIN, PROMOTIONS, &Value::Null)[0].clone();
+    let rejected = json!({"device": "n1", "source": null, "setting": null, "code": "not_allowed",
+        "reason": "a limit"});
+    assert_eq!(listed()["rejected"], json!([rejected]));
+    let shortened = &listed()["shortened"];
+    assert_eq!(shortened.as_array().unwrap().len(), 1, "{shortened}");
+    assert_eq!(
+        (&shortened[0]["device"], &shortened[0]["reason"]),
+        (&json!("n2"), &json!("a limit"))
+    );
+    // A report of other settings states nothing of these.
+    n1.sends(&applies(generation + 1, &[not_allowed]), Vec::new());
+    assert_eq!(listed()["rejected"], json!([]));
+}
+
+#[test]
 fn a_node_receives_what_fits_and_the_rest_is_reported_to_the_caller() {
     let site = Site::start();
     let (n1, n2) = (Node::new(&site, "n1"), Node::new(&site, "n2"));
