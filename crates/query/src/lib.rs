@@ -1,5 +1,6 @@
 //! Queries: each is one typed value, answered from the embedded store and the job registry. Plain values and
-//! iterators: no HTTP, no async runtime, no SQL. Callers wait for a query's permit ([`ConcurrencyLimit`]) asynchronously.
+//! iterators: no HTTP, no async runtime, no SQL. Callers wait asynchronously for the permit of a query
+//! ([`ConcurrencyLimit`]).
 //!
 //! [`QueryEngine`] holds the store and the registry. [`QueryContext`] states the reader, the current time, and how to
 //! cancel.

@@ -3,7 +3,7 @@
 //! ```text
 //! listen ─► accept (who is at the other end?) ─► gate (Host, Origin, caller) ─► router
 //!             POST /v1/batches ─► decoding ─► store ─► registry of jobs ─► acks
-//!             queries ─► query executor (turns, time limit, cancelled with the connection) ─► query, sql
+//!             queries ─► query executor (concurrency and time limits, cancelled with the connection) ─► query, sql
 //! ```
 //!
 //! [`Server`] is the entry point. The program `jobmeter-server` adds flags, signals and the runtime file.

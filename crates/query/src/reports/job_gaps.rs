@@ -7,8 +7,8 @@ use model::{Cause, Gap, Timestamp};
 
 /// Tolerance between the last reading of a job and the start of a gap.
 const SLACK: i64 = 2 * Timestamp::SECOND;
-// Totals of jobs come from the metrics of these sources, see `totals`. Names of sources in gaps are data of the store: this
-// crate knows no source's declaration.
+// Totals of jobs come from the metrics of these sources, see `totals`. The names in gaps are data of the store:
+// this crate knows no source's declaration.
 /// The source that reads the job's cgroup.
 const CGROUP: &str = "cgroup";
 /// The source that receives the accounting of ended tasks.

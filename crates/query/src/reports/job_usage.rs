@@ -15,9 +15,9 @@ use std::sync::Arc;
 use store::{Chunk, JobSelector, Selector, SeriesInfo};
 
 impl QueryEngine {
-    /// Usage of the newest run of a job that is visible to the reader and had started by `by`, for reused job IDs. It
-    /// includes all samples attributed to the run from 10 s before its start to 10 s after its end. A counter's amount is
-    /// [`model::increases`] over the run; its first reading counts from the counter's start.
+    /// Usage of the newest run of a job that is visible to the reader and had started by `by`, for reused job IDs.
+    /// It includes all samples attributed to the run from 10 s before its start to 10 s after its end. A counter's
+    /// amount is [`model::increases`] over the run; its first reading counts from the counter's start.
     ///
     /// # Errors
     /// The job is unknown or owned by another user; no run had started by then; a block cannot be read; the query was

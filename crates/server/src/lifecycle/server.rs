@@ -385,7 +385,7 @@ fn app(
         threads,
         ..sql::Limits::default()
     };
-    let turns = size(config.query.concurrency_max.into());
+    let running_max = size(config.query.concurrency_max.into());
     let DataFolder {
         store,
         registry,
@@ -410,7 +410,7 @@ fn app(
         promotions: config.promotions.clone(),
         local_silent_max: config.keep.local_silent_max,
         engine,
-        work: QueryExecutor::new(turns, limits.waiting_questions_max, config.query.time_max),
+        work: QueryExecutor::new(running_max, limits.waiting_questions_max, config.query.time_max),
         slow_after: (!config.query.slow.is_zero()).then_some(config.query.slow),
         decoding: Decoding::new(threads.min(4), limits.decoded_bytes_max),
         counts: Counts::default(),
