@@ -26,7 +26,9 @@
 mod users;
 
 use crate::reading::values::{Values, Walk};
-use crate::{Context, Every, SampleWriter, Open, Sink, Source, SourceError, SourceSpec, ValueBounds};
+use crate::{
+    Context, Every, Open, SampleWriter, Sink, Source, SourceError, SourceSpec, ValueBounds,
+};
 use kernel::drm::kfd_node;
 use model::{Metric, Timestamp, Unit};
 use std::time::Duration;
@@ -229,7 +231,14 @@ impl Amdgpu {
         }
     }
 
-    fn push(&self, used: &Used, card: &Card, is_whole: bool, start: Timestamp, out: &mut SampleWriter<'_>) {
+    fn push(
+        &self,
+        used: &Used,
+        card: &Card,
+        is_whole: bool,
+        start: Timestamp,
+        out: &mut SampleWriter<'_>,
+    ) {
         let labels = [("gpu", &*card.gpu), ("pci", &*card.pci)];
         if is_whole {
             out.gauge(&JOB_PROCESSES, &labels, f64::from(used.processes));

@@ -16,7 +16,7 @@
 //! servers have them.
 
 use crate::reading::values::{Value, Values, Walk};
-use crate::{Context, Every, SampleWriter, Open, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, SampleWriter, Sink, Source, SourceError, SourceSpec};
 use kernel::beegfs::{CONSISTENCY, REACH, WAYS, servers, status, targets};
 use model::setting::{Kind, OptionSpec};
 use model::{Metric, Unit};
@@ -175,7 +175,11 @@ fn push_servers(
     Ok(())
 }
 
-fn push_targets(file: &Value<File>, text: &[u8], of: &mut SampleWriter<'_>) -> Result<(), SourceError> {
+fn push_targets(
+    file: &Value<File>,
+    text: &[u8],
+    of: &mut SampleWriter<'_>,
+) -> Result<(), SourceError> {
     let counts = targets(text).map_err(|e| file.broken(e))?;
     for ((_, state), count) in REACH.iter().zip(counts.reach) {
         file.labelled_and(&[("state", state)], |labels| of.gauge(&REACHED, labels, count as f64));
@@ -188,7 +192,11 @@ fn push_targets(file: &Value<File>, text: &[u8], of: &mut SampleWriter<'_>) -> R
     Ok(())
 }
 
-fn push_status(file: &Value<File>, text: &[u8], of: &mut SampleWriter<'_>) -> Result<(), SourceError> {
+fn push_status(
+    file: &Value<File>,
+    text: &[u8],
+    of: &mut SampleWriter<'_>,
+) -> Result<(), SourceError> {
     let parsed = status(text, |name, value| {
         let known = QUEUES.iter().find(|(known, _)| *known == name);
         if let Some((_, metric)) = known {

@@ -27,25 +27,27 @@
 //! The source keeps up to `kept_files_max` files of running jobs open, at most half of the process's limit of
 //! open files. Further files are opened for each reading, and counted.
 
-mod nested_oom_kills;
 mod disks;
 mod files;
-mod oom_kill_log;
 mod metrics;
+mod nested_oom_kills;
+mod oom_kill_log;
 mod subject;
 
 use crate::reading::parts::{Choice, LESSER_DISKS, exclude, include};
 use crate::source::sink::SampleWriter;
 use crate::task_attribution::DRAIN_EVERY;
-use crate::{Context, Every, IdleQueues, Open, PartState, RunSamples, Sink, Source, SourceError, SourceSpec};
+use crate::{
+    Context, Every, IdleQueues, Open, PartState, RunSamples, Sink, Source, SourceError, SourceSpec,
+};
 use cgroups::{Hierarchies, Hierarchy, JobCgroup, JobDir};
 use disks::{BlkioRule, Disks};
 use files::{File, OF_JOBS, OF_UNITS, Output, Part};
 use kernel::limits::open_files_max;
-use oom_kill_log::Kills;
 use metrics::{JOBS, METRICS, OOM_UNATTRIBUTED, UNKEPT, UNREAD, UNREAD_IO, UNREAD_PRESSURE};
 use model::setting::{Kind, OptionSpec};
 use model::{JobKey, Timestamp};
+use oom_kill_log::Kills;
 use std::time::Duration;
 use subject::{Budget, Outcome, Reading, Subject};
 

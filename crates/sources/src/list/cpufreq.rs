@@ -27,7 +27,9 @@ use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::cores;
 use crate::reading::values::{Values, Walk};
 use crate::reading::wrapping::{Sum, Wrapping};
-use crate::{Context, Every, SampleWriter, Open, Sink, Source, SourceError, SourceSpec, ValueBounds};
+use crate::{
+    Context, Every, Open, SampleWriter, Sink, Source, SourceError, SourceSpec, ValueBounds,
+};
 use kernel::cpuinfo::frequencies_khz;
 use model::{Metric, Timestamp, Unit};
 

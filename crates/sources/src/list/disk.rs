@@ -20,7 +20,8 @@ use kernel::diskstats::{Disk, Requests, SECTOR_BYTES, diskstats, is_partition};
 use model::{Metric, Timestamp, Unit};
 
 const PATH: &str = "proc/diskstats";
-const NOTHING: &str = "/proc/diskstats: no block device has a name that the option `include` chooses";
+const NOTHING: &str =
+    "/proc/diskstats: no block device has a name that the option `include` chooses";
 
 pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "disk",

@@ -19,7 +19,7 @@
 
 use crate::reading::parts::Roster;
 use crate::reading::values::{Value, Values, Walk};
-use crate::{Context, Every, SampleWriter, Open, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, SampleWriter, Sink, Source, SourceError, SourceSpec};
 use kernel::ReadError;
 use kernel::lustre::{Stat, lnet, stats};
 use model::setting;

@@ -20,7 +20,7 @@
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::{Choice, Roster, exclude, include};
 use crate::reading::wrapping::Sum;
-use crate::{Context, Every, SampleWriter, Open, PartState, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, PartState, SampleWriter, Sink, Source, SourceError, SourceSpec};
 use kernel::mounts::unescape;
 use kernel::nfs::{MountStat, Operation, mountstats, rpc};
 use model::setting::{Kind, OptionSpec};
@@ -206,7 +206,11 @@ impl Source for Nfs {
 }
 
 impl Nfs {
-    fn push_client(&mut self, now: Timestamp, of: &mut SampleWriter<'_>) -> Result<(), SourceError> {
+    fn push_client(
+        &mut self,
+        now: Timestamp,
+        of: &mut SampleWriter<'_>,
+    ) -> Result<(), SourceError> {
         let file = self.rpc.as_mut().map_err(|error| error.clone())?;
         let client = rpc(file.read()?).map_err(|e| broken(RPC, e))?;
         let values = [client.calls, client.retransmits, client.refreshes];

@@ -18,7 +18,8 @@
 mod holders;
 
 use crate::{
-    Context, Every, SampleWriter, Open, PartState, Sink, Source, SourceError, SourceSpec, ValueBounds,
+    Context, Every, Open, PartState, SampleWriter, Sink, Source, SourceError, SourceSpec,
+    ValueBounds,
 };
 use holders::Holders;
 use kernel::nvml::{Gpu, Library, Number, NvmlError, REPLY, recorded, text};

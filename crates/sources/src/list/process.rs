@@ -17,15 +17,14 @@
 //! a thread (0.15 ms for 505 in one process). Each task that starts or ends on the node costs 1 µs, whether
 //! of a job or not, in addition to the cost of `taskstats`.
 
-mod process_table;
 mod files;
 mod metrics;
+mod process_table;
 
 use crate::task_attribution::source::{Listening, TaskReader};
 use crate::task_attribution::task_tree::JobNo;
 use crate::task_attribution::{Exits, ListKind, RECEIVE_MIB, Watched};
 use crate::{Context, Every, Open, PartState, RunSamples, Sink, Source, SourceError, SourceSpec};
-use process_table::Book;
 use files::Files;
 use kernel::clock;
 use kernel::process::State;
@@ -35,6 +34,7 @@ use metrics::{
 };
 use model::setting::{Kind, OptionSpec};
 use model::{JobKey, Timestamp};
+use process_table::Book;
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -15,7 +15,7 @@
 use crate::reading::file::{TickFile, broken};
 use crate::reading::parts::cores;
 use crate::reading::wrapping::Sum;
-use crate::{Context, Every, SampleWriter, Open, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, SampleWriter, Sink, Source, SourceError, SourceSpec};
 use kernel::schedstat::{CpuSched, schedstat};
 use model::{Metric, Timestamp, Unit};
 

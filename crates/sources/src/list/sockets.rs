@@ -15,7 +15,7 @@
 //! All sockets are those of the agent's own network namespace.
 
 use crate::reading::file::{TickFile, broken};
-use crate::{Context, Every, SampleWriter, Open, PartState, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, PartState, SampleWriter, Sink, Source, SourceError, SourceSpec};
 use kernel::OpenFile;
 use kernel::sockets::{STATES, TcpStates, TcpStatesQuery, page_bytes, sockstat};
 use model::setting::{Kind, OptionSpec};

@@ -29,10 +29,10 @@
 //! and without them a task with a parent that ended first could not be attributed: so the source always
 //! listens to them.
 
+mod cgroup_comparison;
 mod commands;
 mod metrics;
 mod sums;
-mod cgroup_comparison;
 
 use crate::reading::file::broken;
 use crate::task_attribution::source::{Listening, TaskReader};

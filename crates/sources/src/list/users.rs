@@ -11,7 +11,7 @@
 //! at its start and never removes it.
 
 use crate::reading::file::broken;
-use crate::{Context, Every, SampleWriter, Open, PartState, Sink, Source, SourceError, SourceSpec};
+use crate::{Context, Every, Open, PartState, SampleWriter, Sink, Source, SourceError, SourceSpec};
 use kernel::utmp::{Session, logind, utmp};
 use kernel::{OpenFile, ReadError, Root};
 use model::setting::{Kind, OptionSpec};

@@ -1,7 +1,7 @@
 //! A job or a unit, and the files of its cgroups.
 
-use super::nested_oom_kills::SubDirectories;
 use super::files::{File, Look, Output, Part, ReadCondition};
+use super::nested_oom_kills::SubDirectories;
 use cgroups::{Hierarchy, JobDir};
 use kernel::{OpenFile, ReadError, Root, cgroup};
 use model::Timestamp;
