@@ -8,7 +8,7 @@
 mod access;
 mod demand;
 mod job;
-mod jobs;
+mod job_report;
 mod nodes;
 mod openapi;
 mod operation;
@@ -28,7 +28,7 @@ pub use demand::{
     PromotedRow, Set, SetBurst, SetChange, SetRejection, SetShortened, SetSource, WORD,
 };
 pub use job::{Job, JobUpdate, NodeShare, Resources, Step, Usage};
-pub use jobs::{
+pub use job_report::{
     Allocation, Disagreement, End, Ended, JobEnd, JobReport, MetricTotal, OomKill, Register,
     Registered, Run, SeriesRef, Totals,
 };

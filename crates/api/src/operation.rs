@@ -306,7 +306,7 @@ operations! {
     /// Registers a local job of the caller. With `cluster` and `id`: updates a scheduler's job; for administrators and
     /// tokens of scope `jobs`.
     Register Post "/api/v1/jobs" {
-        access: Access::JobReporters, body: Body::Json(crate::jobs::posted),
+        access: Access::JobReporters, body: Body::Json(crate::job_report::posted),
         answer: ResponseBody::Json(|g| g.subschema_for::<Registered>()), more: &[507],
     }
     /// Ends a local job of the caller; administrators and tokens of scope `jobs` may end any job. A token of scope `jobs`

@@ -3,6 +3,7 @@
 
 mod change;
 mod cli;
+mod client;
 mod complete;
 mod look;
 mod manual;
@@ -10,20 +11,19 @@ mod measure;
 mod node;
 mod operate;
 mod output;
-mod server;
 
 use anyhow::Context;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, FromArgMatches as _};
 use cli::Commands;
+use client::client::Client;
 use complete::ValuesArgs;
 use config::{ConfigErrors, ValueOrigin, paths};
 use delivery::wall as clock;
 use kernel::Root;
 use measure::run::options::RunArgs;
 use model::DeviceId;
-use server::client::Client;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -64,8 +64,8 @@ fn rejected(mut error: clap::Error) -> ExitCode {
     drop_misleading_tips(&mut error);
     let printed = if error.use_stderr() {
         // The message repeats arguments, which may contain any byte.
-        let text = server::plain::short_words(&error.render().to_string());
-        write!(io::stderr(), "{}", server::plain::plain_lines(&text))
+        let text = client::plain::short_words(&error.render().to_string());
+        write!(io::stderr(), "{}", client::plain::plain_lines(&text))
     } else {
         error.print().and_then(|()| io::stdout().flush())
     };
@@ -115,7 +115,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     // A closed or full standard error does not change the exit code.
     let place = if kind.is_some_and(is_full) { "cannot write to standard output: " } else { "" };
     let error_text = format!("{place}{error:#}");
-    server::plain::note(&error_text).ok();
+    client::plain::note(&error_text).ok();
     let not_started =
         error.chain().find_map(|cause| cause.downcast_ref::<measure::exec::NotStarted>());
     ExitCode::from(not_started.map_or(FAILED, measure::exec::NotStarted::exit_code))
@@ -148,7 +148,7 @@ fn client_config(matches: &ArgMatches) -> anyhow::Result<config::ClientConfig> {
     let config = unknown.beside(config::load_client(&given))?.config;
     for line in &unknown.ignored {
         // The error of a closed standard error is ignored.
-        server::plain::note(line).ok();
+        client::plain::note(line).ok();
     }
     Ok(config)
 }
@@ -175,7 +175,7 @@ fn run(args: &RunArgs, matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         client => client?,
     };
     if let Some(error) = &failure {
-        server::plain::note(&format!("{error:#}; the command runs without a server")).ok();
+        client::plain::note(&format!("{error:#}; the command runs without a server")).ok();
     }
     measure::run::run(&client, failure.is_none(), args, &device()?)
 }

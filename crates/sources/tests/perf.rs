@@ -250,7 +250,9 @@ fn a_job_without_a_cgroup_for_counters_is_counted_by_its_processes() {
 
     // A process that joins from elsewhere is followed from its discovery, and counts once.
     let mut second = group.start(&script("second"));
-    while fs::read_to_string(group.path.join("cgroup.procs")).unwrap().lines().count() < 2 {
+    let pid = second.id().to_string();
+    while !fs::read_to_string(group.path.join("cgroup.procs")).unwrap().lines().any(|it| it == pid)
+    {
         std::thread::sleep(Duration::from_millis(1));
     }
     let began = of_job(&observer.tick(&jobs), "page_faults_total");

@@ -1,11 +1,11 @@
 //! Commands of access control: token, account.
 
+use crate::client::client::{Client, escape};
+use crate::client::plain::{self, note, plain_lines};
 use crate::output::csv_rows;
 use crate::output::options::{JsonOption, ListFormat};
 use crate::output::show::{self, Table};
 use crate::output::times::{duration, machine, machine_value};
-use crate::server::client::{Client, escape};
-use crate::server::plain::{self, note, plain_lines};
 use anyhow::{Context, bail};
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd as _;

@@ -1,10 +1,10 @@
 //! `jobmeter set --list`: the active changes.
 
+use crate::client::client::Client;
 use crate::output::csv_rows;
 use crate::output::options::ListFormat;
 use crate::output::show::{self, Table};
 use crate::output::times::{Times, machine};
-use crate::server::client::Client;
 use api::{ChangedSource, SetChange, SetRejection, SetShortened};
 use model::setting::show_duration;
 use std::collections::BTreeSet;

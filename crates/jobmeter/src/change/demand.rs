@@ -2,12 +2,12 @@
 
 use crate::change::demand_options::{FlushArgs, PromoteArgs, SetArgs, csv_needs_list, time, words};
 use crate::change::{change_list, nothing_matches};
+use crate::client::client::{Client, escape};
+use crate::client::plain::note;
+use crate::output::check_names::{check_may_burst, check_perf_events, check_source};
 use crate::output::csv_rows;
-use crate::output::names::{check_may_burst, check_perf_events, check_source};
 use crate::output::show::{self, Table};
 use crate::output::times::{Times, machine_value};
-use crate::server::client::{Client, escape};
-use crate::server::plain::note;
 use anyhow::{Context, bail};
 use api::{ChangeReceipt, FlushOn, Promote, Promoted, Set, SetBurst};
 use model::setting::{Kind, SettingValue};

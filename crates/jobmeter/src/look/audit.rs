@@ -1,11 +1,11 @@
 //! `jobmeter audit`: lists changes, and reads of other users' jobs.
 
+use crate::client::client::{Client, path};
+use crate::client::plain::note;
 use crate::output::csv_rows;
 use crate::output::options::{ListFormat, TimeRange};
 use crate::output::show::Table;
 use crate::output::times::{Times, is_instant, machine, parameter};
-use crate::server::client::{Client, path};
-use crate::server::plain::note;
 use std::io::{self, BufWriter, Write};
 
 /// Maximum length of a changed value in a row, in characters; `--json` prints the whole value.

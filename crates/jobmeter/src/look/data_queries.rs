@@ -2,6 +2,11 @@
 
 mod passed;
 
+use crate::client::client::{Client, escape, path};
+use crate::client::name_suggestions;
+use crate::client::plain::{Plain, note};
+use crate::client::progress::Progress;
+use crate::client::streamed::Streamed;
 use crate::look::explain_missing;
 use crate::look::first_sample::first_sample;
 use crate::output::blank_rows::BlankRows;
@@ -9,11 +14,6 @@ use crate::output::options::ListFormat;
 use crate::output::show::Table;
 use crate::output::times::{Span, Times, instant, parameter, rfc_3339, written_times};
 use crate::output::utc_times::UtcTimes;
-use crate::server::client::{Client, escape, path};
-use crate::server::name_suggestions;
-use crate::server::plain::{Plain, note};
-use crate::server::progress::Progress;
-use crate::server::streamed::Streamed;
 use anyhow::Context as _;
 use jiff::tz::TimeZone;
 use model::Timestamp;
@@ -90,7 +90,7 @@ struct RowFormat {
 
 /// `jobmeter get`.
 pub(crate) fn get(client: &Client, args: &GetArgs) -> anyhow::Result<ExitCode> {
-    let (job, cluster) = match crate::output::names::one_job(args.job.as_deref())? {
+    let (job, cluster) = match crate::output::check_names::one_job(args.job.as_deref())? {
         Some(job) => match job.split_once(':') {
             Some((cluster, id)) => (Some(id.to_owned()), Some(cluster.to_owned())),
             None => (Some(job), None),
@@ -105,7 +105,7 @@ pub(crate) fn get(client: &Client, args: &GetArgs) -> anyhow::Result<ExitCode> {
     };
     let span = of_job.as_ref().map_or(interval_wanted, |of_job| of_job.within(interval_wanted));
     let parameters = [
-        ("devices", crate::output::names::devices(args.device.as_deref())?),
+        ("devices", crate::output::check_names::devices(args.device.as_deref())?),
         ("job_id", job),
         ("cluster", cluster),
         ("metrics", args.metric.clone()),

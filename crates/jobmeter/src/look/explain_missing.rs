@@ -1,8 +1,8 @@
 //! Explains why a node has no series of a metric, from the state of the metric's source there.
 
+use crate::client::client::{Client, escape, path};
+use crate::client::name_suggestions::words;
 use crate::node::describe;
-use crate::server::client::{Client, escape, path};
-use crate::server::name_suggestions::words;
 use config::MetricPattern;
 use model::NodeList;
 use model::setting::Kind;

@@ -1,12 +1,12 @@
 //! `jobmeter gaps`: lists gaps, with their nodes and causes.
 
+use crate::client::client::{Client, path};
+use crate::client::name_suggestions;
+use crate::client::plain::note;
 use crate::output::csv_rows;
 use crate::output::options::{ListFormat, TimeRange};
 use crate::output::show::{self, Table};
 use crate::output::times::{Times, machine, parameter};
-use crate::server::client::{Client, path};
-use crate::server::name_suggestions;
-use crate::server::plain::note;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
@@ -35,7 +35,7 @@ pub(crate) struct GapsArgs {
 pub(crate) fn gaps(client: &Client, args: &GapsArgs) -> anyhow::Result<ExitCode> {
     let times = Times::of(client)?;
     let span = times.span_of(&args.range)?;
-    let device = crate::output::names::devices(args.device.as_deref())?;
+    let device = crate::output::check_names::devices(args.device.as_deref())?;
     let parameters = [
         ("device", device.clone()),
         ("start", span.from.map(parameter)),

@@ -1,9 +1,9 @@
 //! `jobmeter job`: the report of one job, and the registration of jobs in place of a scheduler.
 
+use crate::client::client::{Client, escape};
+use crate::client::plain::{self, note};
 use crate::output::options::{JsonOption, exit_code};
 use crate::output::times::{Times, machine, machine_value};
-use crate::server::client::{Client, escape};
-use crate::server::plain::{self, note};
 use anyhow::{Context, bail};
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd as _;
@@ -113,7 +113,7 @@ pub(crate) fn job(client: &Client, args: &JobArgs, device: &str) -> anyhow::Resu
 }
 
 fn start(client: &Client, args: &StartArgs, device: &str) -> anyhow::Result<()> {
-    crate::output::names::devices(args.device.as_deref())?;
+    crate::output::check_names::devices(args.device.as_deref())?;
     if plain::is_closed(io::stdout().as_fd()) {
         bail!(
             "standard output is closed: the job's ID cannot be printed, and no job was registered"

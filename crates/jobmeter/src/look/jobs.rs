@@ -1,11 +1,11 @@
 //! `jobmeter jobs`: the list of jobs, and differences between schedulers and nodes.
 
+use crate::client::client::{Client, path};
+use crate::client::plain::note;
 use crate::output::csv_rows;
 use crate::output::options::{ListFormat, TimeRange};
 use crate::output::show::{self, Table};
 use crate::output::times::{Times, machine, machine_value, parameter};
-use crate::server::client::{Client, path};
-use crate::server::plain::note;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
@@ -108,7 +108,7 @@ pub(crate) fn jobs(client: &Client, args: &JobsArgs) -> anyhow::Result<ExitCode>
     let limit = limit.clone().unwrap_or_else(|| LISTED.to_string());
     let times = Times::of(client)?;
     let span = times.span_of(&args.range)?;
-    crate::output::names::devices(device.as_deref())?;
+    crate::output::check_names::devices(device.as_deref())?;
     let filters = args.filters.parameters();
     let span = [("start", span.from.map(parameter)), ("end", span.to.map(parameter))];
     // Usage is expensive, so the command requests it for short lists only.
@@ -119,7 +119,7 @@ pub(crate) fn jobs(client: &Client, args: &JobsArgs) -> anyhow::Result<ExitCode>
     let jobs: Vec<api::Job> = client.understood(&path, &body)?;
     let mut unknown = Vec::new();
     if jobs.is_empty() {
-        unknown = crate::server::name_suggestions::filters(client, &filters)?;
+        unknown = crate::client::name_suggestions::filters(client, &filters)?;
         unknown.iter().try_for_each(|line| note(line))?;
     }
     let code = ExitCode::from(if unknown.is_empty() { 0 } else { UNKNOWN });

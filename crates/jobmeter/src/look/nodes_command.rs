@@ -1,12 +1,12 @@
 //! Status of reporting components: `jobmeter nodes`, and `jobmeter explain` for one series.
 
+use crate::client::client::{Client, escape, path};
+use crate::client::name_suggestions;
 use crate::look::explain_missing;
 use crate::output::csv_rows;
 use crate::output::options::{JsonOption, ListFormat, TimeRange};
 use crate::output::show::{self, Table};
 use crate::output::times::{Span, Times, machine, machine_value, parameter};
-use crate::server::client::{Client, escape, path};
-use crate::server::name_suggestions;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
@@ -221,7 +221,7 @@ pub(crate) fn explain(client: &Client, args: &ExplainArgs) -> anyhow::Result<Exi
     let interval = Interval::of(&times, args)?;
     let query_parameters = [
         ("metric", Some(args.metric.clone())),
-        ("device", crate::output::names::devices(args.device.as_deref())?),
+        ("device", crate::output::check_names::devices(args.device.as_deref())?),
         ("job", args.job.clone()),
         ("labels", labels),
     ];
@@ -237,7 +237,7 @@ pub(crate) fn explain(client: &Client, args: &ExplainArgs) -> anyhow::Result<Exi
     }
     out.flush()?;
     let missing = lacking(client, args, &interval, &explained)?;
-    missing.iter().try_for_each(|line| crate::server::plain::note(line))?;
+    missing.iter().try_for_each(|line| crate::client::plain::note(line))?;
     let is_whole = !explained.is_empty() && missing.is_empty();
     Ok(ExitCode::from(if is_whole { 0 } else { NOT_WELL }))
 }

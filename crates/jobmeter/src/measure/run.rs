@@ -12,9 +12,9 @@ pub(crate) mod reported;
 mod send;
 mod tree;
 
+use crate::client::client::{Client, Rejected};
+use crate::client::plain::{note, plain};
 use crate::output::times::{Times, machine_value};
-use crate::server::client::{Client, Rejected};
-use crate::server::plain::{note, plain};
 use anyhow::Context;
 use api::Totals;
 use child::Command;

@@ -1,6 +1,6 @@
 //! The configuration of this node's agent, for commands that read what the agent would read.
 
-use crate::server::plain::note;
+use crate::client::plain::note;
 use agent::SourcePlan;
 use config::{AgentConfig, ConfigErrors, ConfigFile, ConfigInputs, paths};
 use std::path::PathBuf;

@@ -56,7 +56,7 @@ pub(crate) fn capture(
         let answer = serde_json::json!({ "folder": out, "files": written });
         return Ok(writeln!(io::stdout().lock(), "{answer}")?);
     }
-    crate::server::plain::note(&format!(
+    crate::client::plain::note(&format!(
         "{written} files are in {}; read them before you send them anywhere",
         out.display()
     ))?;

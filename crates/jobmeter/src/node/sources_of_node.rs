@@ -213,6 +213,6 @@ pub(crate) fn capture(args: &CaptureArgs, device: &str) -> anyhow::Result<()> {
     }
     let find = agent::discovery(&config).map_err(anyhow::Error::msg)?;
     let probed_machine = ProbedMachine::new(root_of(args.root.as_deref())?.recording(), device)?;
-    let _progress = crate::server::progress::Progress::start("recording");
+    let _progress = crate::client::progress::Progress::start("recording");
     crate::node::capture::capture(&sources, find, &probed_machine, &args.out, args.format.json)
 }

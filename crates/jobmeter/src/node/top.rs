@@ -9,8 +9,8 @@ mod server_screen;
 mod table;
 mod terminal;
 
+use crate::client::client::Client;
 use crate::node::probe::ProbedMachine;
-use crate::server::client::Client;
 use anyhow::Context as _;
 use kernel::{Root, clock};
 use node_screen::NodeScreen;

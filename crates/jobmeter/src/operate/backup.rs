@@ -32,7 +32,7 @@ pub(crate) struct BackupArgs {
 /// Copies the data folder, and reports the copy.
 pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     let (data, to) = (data_dir(&args.data)?, &args.to);
-    let _progress = crate::server::progress::Progress::start("copying");
+    let _progress = crate::client::progress::Progress::start("copying");
     config::paths::outside_of_stores(to).map_err(anyhow::Error::msg)?;
     // During the copy, nobody else can read it.
     rustix::process::umask(Mode::from_bits_truncate(0o077));

@@ -1,9 +1,9 @@
 //! `jobmeter check`: lists all errors of a configuration file that a program would reject at startup, and the
 //! resulting settings.
 
+use crate::client::plain::plain_lines;
 use crate::measure::exec::Steps;
 use crate::output::options::JsonOption;
-use crate::server::plain::plain_lines;
 use anyhow::{Context, bail};
 use config::{
     ClientSettings, ConfigError, ConfigFile, ConfigInputs, Loaded, LogConfig, PartialConfig,

@@ -50,7 +50,7 @@ pub(crate) struct VerifyArgs {
 /// Checks the folder, reports the findings, and exits with 1 if data is lost.
 pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let data = data_dir(&args.data)?;
-    let progress = crate::server::progress::Progress::start("checking");
+    let progress = crate::client::progress::Progress::start("checking");
     let mut verified = store::verify(&RealDisk, &data.join(SAMPLES_DIR))?;
     let cost = "jobs, their users and their nodes; samples are intact";
     verified.findings.extend(database(&data.join(JOBS_FILE), cost));

@@ -4,8 +4,8 @@
 //! - `report`: usage of a job. `names`: names in options. `options`: shared options. `utc_times`: times of streamed rows.
 
 pub(crate) mod blank_rows;
+pub(crate) mod check_names;
 pub(crate) mod csv_rows;
-pub(crate) mod names;
 pub(crate) mod options;
 pub(crate) mod report;
 pub(crate) mod show;

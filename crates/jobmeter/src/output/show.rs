@@ -1,6 +1,6 @@
 //! Numbers and tables for terminals.
 
-use crate::server::plain::plain;
+use crate::client::plain::plain;
 use rustix::termios::tcgetwinsize;
 use std::borrow::Cow;
 use std::ffi::OsString;

@@ -1,8 +1,8 @@
 //! Times: parsed from options, printed for people (local time) and for scripts (RFC 3339, UTC).
 
+use crate::client::client::Client;
+use crate::client::plain::plain_lines;
 use crate::output::options::TimeRange;
-use crate::server::client::Client;
-use crate::server::plain::plain_lines;
 use anyhow::{Context, bail};
 use jiff::tz::TimeZone;
 use model::Timestamp;

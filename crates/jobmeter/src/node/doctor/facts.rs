@@ -1,8 +1,8 @@
 //! Facts about the machine and its agent that limit what can be measured, in addition to the sources.
 
+use crate::client::client::reason;
 use crate::node::probe::State;
 use crate::output::show::bytes;
-use crate::server::client::reason;
 use cgroups::{Hierarchies, Hierarchy};
 use config::{AgentConfig, SpoolSettings};
 use delivery::Failure;

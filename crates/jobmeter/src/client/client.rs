@@ -1,8 +1,8 @@
 //! HTTP client of the server.
 
-use crate::server::plain::plain_json;
-use crate::server::progress::Progress;
-use crate::server::unreachable::unreachable;
+use crate::client::plain::plain_json;
+use crate::client::progress::Progress;
+use crate::client::unreachable::unreachable;
 use anyhow::{Context, bail};
 use api::Problem;
 use config::{ClientSettings, Token};
