@@ -260,7 +260,7 @@ fn jobs_of_a_real_oar_are_known_measured_and_accounted() {
         (&"ok".into(), &0.into()),
         "{arguments}"
     );
-    by_tls(&machine, &server.url, &settings[3]);
+    by_tls(&machine, &server.url, settings[3]);
     assert_eq!(agent_of_node.end(), 0);
 }
 
