@@ -10,8 +10,8 @@ mod directories;
 mod discovery;
 mod has_processes;
 mod hierarchies;
-mod jobs;
-mod layout;
+mod job_cgroup_names;
+mod job_list;
 mod members;
 mod report;
 mod runs;
@@ -22,8 +22,8 @@ pub use directories::facts::{KnownDirectory, recorded_owners};
 pub use directories::tree::PASSAGES_MAX;
 pub use discovery::{Discovery, UNITS_MAX};
 pub use hierarchies::{Hierarchies, Mount};
-pub use jobs::{Hierarchy, JobCgroup, JobDir, Jobs, USER_DIRECTORIES_MAX, UnitCgroup};
-pub use layout::{Pattern, PatternError};
+pub use job_cgroup_names::{Pattern, PatternError};
+pub use job_list::{Hierarchy, JobCgroup, JobDir, Jobs, USER_DIRECTORIES_MAX, UnitCgroup};
 pub use members::{Members, cut_walks, directories, processes, tasks};
 pub use report::{
     Counts, REJECTED_SHOWN_MAX, RejectedDirectory, RejectionReason, Report, SearchedPlace,

@@ -7,7 +7,7 @@
 
 use crate::directories::tree::{Claim, Tree, end_watch};
 use crate::has_processes::Presence;
-use crate::jobs::divide_directories;
+use crate::job_list::divide_directories;
 use crate::{JobCgroup, JobDir, Mount, RejectionReason};
 use kernel::Root;
 use kernel::inotify::{Inotify, Watch};

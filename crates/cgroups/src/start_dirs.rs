@@ -1,7 +1,7 @@
 //! Start directories of the layouts, by the configuration and the links that OAR creates.
 
 use crate::directories::facts::Facts;
-use crate::layout::{LayoutRoot, Rule};
+use crate::job_cgroup_names::{LayoutRoot, Rule};
 use crate::{Config, Hierarchies, SearchedPlace};
 use kernel::user_files::uid_of;
 use kernel::{NodeKind, NodeStat, Root};

@@ -13,7 +13,7 @@ mod disk;
 mod sending;
 mod stepped;
 
-pub use batches::pending_events::PendingEvents;
+pub use batches::pending_gaps_and_job_events::PendingEvents;
 pub use batches::print::Printer;
 pub use batches::seal::{BatchOutput, SealCounts, Sealer, Sinks};
 pub use batches::sealed::Sealed;

@@ -2,7 +2,7 @@
 //! the requests and may stop at any step, like a kill. [`Delivery`](crate::Delivery) runs the same parts in
 //! threads.
 
-use crate::batches::pending_events::PendingEvents;
+use crate::batches::pending_gaps_and_job_events::PendingEvents;
 use crate::batches::seal::{Sealer, Sinks};
 use crate::common::backoff::{Backoff, FIRST};
 use crate::common::boot::chance;

@@ -9,7 +9,7 @@ use crate::head::append::{DeferReason, Incoming, Outcome};
 use crate::maintenance::compactor::Compactor;
 use crate::scan::by_series::Scan;
 use crate::scan::rollup_points::WINDOWS_US;
-use crate::senders::gaps::touches;
+use crate::senders::stored_gaps::touches;
 use crate::settings::{Clock, Settings};
 use crate::snapshot::Snapshot;
 use crate::state::select::Selector;

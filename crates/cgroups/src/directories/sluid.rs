@@ -7,7 +7,7 @@
 
 use crate::directories::facts::Facts;
 use crate::directories::paths::join;
-use crate::layout::title_job;
+use crate::job_cgroup_names::title_job;
 use kernel::parse::{Fields, lines};
 use kernel::{NodeKind, Root, cgroup};
 use model::JobId;

@@ -6,7 +6,7 @@
 
 use crate::directories::facts::{Fact, Facts};
 use crate::directories::paths::{PathStack, join};
-use crate::layout::{DEPTH_MAX, DirectoryKind, LayoutRoot};
+use crate::job_cgroup_names::{DEPTH_MAX, DirectoryKind, LayoutRoot};
 use crate::{Counts, Mount, RejectionReason};
 use kernel::inotify::{Inotify, Watch};
 use kernel::{NodeKind, Root};

@@ -8,7 +8,7 @@
 //! - `print`: samples as lines of text.
 
 pub(crate) mod frames;
-pub(crate) mod pending_events;
+pub(crate) mod pending_gaps_and_job_events;
 pub(crate) mod print;
 pub(crate) mod seal;
 pub(crate) mod sealed;

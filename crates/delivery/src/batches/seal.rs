@@ -1,7 +1,7 @@
 //! Sealing: the samples of all sinks become batches.
 
 use crate::batches::frames::Span;
-use crate::batches::pending_events::{PendingEvents, is_known};
+use crate::batches::pending_gaps_and_job_events::{PendingEvents, is_known};
 use crate::batches::print::Printer;
 use crate::batches::tables::Tables;
 use model::{Batch, Boot, Cause, Origin, SAMPLES_PER_BATCH_MAX, SeriesTable, Tick};

@@ -1,6 +1,6 @@
 //! The folders on disk, opened as the settings say.
 
-use crate::batches::pending_events::PendingEvents;
+use crate::batches::pending_gaps_and_job_events::PendingEvents;
 use crate::common::counters::Counters;
 use crate::common::error::DeliveryError;
 use crate::connection::endpoints::spool_dir;

@@ -21,7 +21,7 @@
 mod segment;
 
 use crate::batches::frames::{self, Span};
-use crate::batches::pending_events::PendingEvents;
+use crate::batches::pending_gaps_and_job_events::PendingEvents;
 use crate::common::counters::Counters;
 use model::{Cause, Timestamp};
 use rustix::fs::{FlockOperation, flock};

@@ -1,6 +1,6 @@
 //! The two threads of a delivery: the encoder stores sealed batches, and the sender sends them.
 
-use crate::batches::pending_events::PendingEvents;
+use crate::batches::pending_gaps_and_job_events::PendingEvents;
 use crate::common::backoff::{Backoff, FIRST};
 use crate::common::boot::chance;
 use crate::common::clock::Clock;

@@ -1,7 +1,7 @@
 //! The encoder thread: it encodes batches as frames and stores them.
 
 use crate::batches::frames::Span;
-use crate::batches::pending_events::PendingEvents;
+use crate::batches::pending_gaps_and_job_events::PendingEvents;
 use crate::common::clock::Clock;
 use crate::common::counters::Counters;
 use crate::sending::outbox::{LiveFrame, Outbox};

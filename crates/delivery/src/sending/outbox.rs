@@ -5,7 +5,7 @@
 //! outbox.
 
 use crate::batches::frames::{Span, inside};
-use crate::batches::pending_events::PendingEvents;
+use crate::batches::pending_gaps_and_job_events::PendingEvents;
 use crate::common::counters::Counters;
 use crate::disk::durable_watermark::DurableWatermark;
 use crate::disk::folders::Folders;

@@ -12,7 +12,7 @@ use crate::log::files::{segment_name, segment_number};
 use crate::log::record::{LogRecord, RECORD_HEADER_BYTES, RecordKind, is_cut_short};
 use crate::log::segment::{Findings, read_segment};
 use crate::maintenance::archive::{archive_dir, strays};
-use crate::senders::gaps::GapLimits;
+use crate::senders::stored_gaps::GapLimits;
 use crate::state::manifest::{Manifest, read_whole};
 use model::Timestamp;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Tests of the spool.
 
 use super::*;
-use crate::batches::pending_events::PendingEvents;
+use crate::batches::pending_gaps_and_job_events::PendingEvents;
 use crate::batches::seal::tests::batch;
 use model::{DeviceId, Gap, Origin};
 use wire::{Encoder, Frames};
