@@ -358,22 +358,6 @@ impl Sampler {
         self.agent_metrics.align(now);
     }
 
-    fn next_job_search(&mut self, now: Timestamp, steady_us: i64) -> Option<JobSearch> {
-        self.forget_ended(steady_us);
-        let due = self.finds.due() <= now;
-        if !(due || self.noted) || self.must_read_ended() {
-            return None;
-        }
-        let mut finder = self.finder.take()?;
-        if let Some(wanted_jobs) = self.wanted_jobs.take() {
-            finder.set_wanted_jobs(wanted_jobs);
-        }
-        self.finds.take(now);
-        self.noted = false;
-        let (machine, device) = (Arc::clone(&self.machine), self.agent_metrics.device().clone());
-        Some(JobSearch { finder, machine, device, now })
-    }
-
     fn next_reading(&mut self, now: Timestamp, steady_us: i64) -> Option<Reading> {
         if let Some(reading) = self.next_ended() {
             return Some(reading);

@@ -1,6 +1,6 @@
 //! Jobs that started or ended: scans for their on-demand requests, and the last readings after their end.
 
-use super::{Sampler, Step};
+use super::{JobSearch, Sampler, Step};
 use crate::jobs::env_scanner::{ScanResult, ScanTask};
 use crate::reading::one_reading::{Reading, Task};
 use crate::reading::plan::Plan;
@@ -53,6 +53,23 @@ impl Sampler {
             self.sealer.notes().put_job(event);
             self.seal_soon();
         }
+    }
+
+    /// Returns the next job search, if one is due and the last readings of ended jobs permit it.
+    pub(super) fn next_job_search(&mut self, now: Timestamp, steady_us: i64) -> Option<JobSearch> {
+        self.forget_ended(steady_us);
+        let due = self.finds.due() <= now;
+        if !(due || self.noted) || self.must_read_ended() {
+            return None;
+        }
+        let mut finder = self.finder.take()?;
+        if let Some(wanted_jobs) = self.wanted_jobs.take() {
+            finder.set_wanted_jobs(wanted_jobs);
+        }
+        self.finds.take(now);
+        self.noted = false;
+        let (machine, device) = (Arc::clone(&self.machine), self.agent_metrics.device().clone());
+        Some(JobSearch { finder, machine, device, now })
     }
 
     /// Takes jobs that need a last reading.
