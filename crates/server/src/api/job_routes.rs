@@ -262,9 +262,7 @@ async fn report_job(
 async fn begin(app: &Arc<App>, caller: &Caller, new: api::Register) -> Result<Response, HttpError> {
     let uid = caller.rights.registers_for().ok_or_else(|| {
         HttpError::forbidden(match caller.rights {
-            Rights::Reading(_) => {
-                "this token may only read, and cannot register a job: use one of `user:NAME`"
-            }
+            Rights::Reading(_) => "this token may only read: use one of the scope `user:NAME`",
             _ => "this token names no user, and a job is a user's: use one of `user:NAME`",
         })
     })?;
