@@ -37,6 +37,9 @@ pub use settings::pattern::MetricPattern;
 pub use settings::program_detection::detect_program;
 pub use settings::setting::{Kind, PERIOD_MAX, PERIOD_MIN, Setting, SourceSettings};
 pub use settings::show::reference;
+pub use settings::small_file::{
+    CERTIFICATES_BYTES_MAX, FILE_BYTES_MAX, as_text, open_regular, read_small, read_whole,
+};
 pub use settings::text::{Address, Bytes, Raw, ServerUrl, Spool};
 pub use settings::token::{Token, TokenError};
 pub use settings::{log, paths};

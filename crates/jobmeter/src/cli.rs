@@ -8,6 +8,7 @@ use std::ffi::OsString;
 #[cfg(test)]
 mod documents;
 mod groups;
+pub(crate) mod misplaced_words;
 
 // The commands; a docstring would replace the description of the program.
 #[derive(Subcommand, Debug)]

@@ -17,7 +17,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, FromArgMatches as _};
 use cli::Commands;
-use client::client::Client;
+use client::client::{Client, Rejected};
 use complete::ValuesArgs;
 use config::{ConfigErrors, ValueOrigin, paths};
 use delivery::wall as clock;
@@ -31,6 +31,8 @@ use std::process::ExitCode;
 /// Server URL of `jobmeter up` if no server is recorded.
 const SERVER_DEFAULT: &str = "http://127.0.0.1:8790";
 
+/// Exit code of a command for something that does not exist.
+const NOT_FOUND: u8 = 1;
 /// Exit code of a command that failed.
 const FAILED: u8 = 2;
 
@@ -49,9 +51,10 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // The completion command is hidden: it appears in no script, manual or help.
-    let matches = match cli::command().subcommand(complete::command()).try_get_matches_from(words) {
+    let matches = match cli::command().subcommand(complete::command()).try_get_matches_from(&words)
+    {
         Ok(matches) => matches,
-        Err(error) => return rejected(error),
+        Err(error) => return rejected(cli::misplaced_words::with_advice(error, &words)),
     };
     match dispatch(&matches) {
         Ok(code) => code,
@@ -118,7 +121,11 @@ fn fail(error: &anyhow::Error) -> ExitCode {
     client::plain::note(&error_text).ok();
     let not_started =
         error.chain().find_map(|cause| cause.downcast_ref::<measure::exec::NotStarted>());
-    ExitCode::from(not_started.map_or(FAILED, measure::exec::NotStarted::exit_code))
+    let is_not_found = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<Rejected>().is_some_and(Rejected::is_not_found)
+    };
+    let failed = if error.chain().any(is_not_found) { NOT_FOUND } else { FAILED };
+    ExitCode::from(not_started.map_or(failed, measure::exec::NotStarted::exit_code))
 }
 
 fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
@@ -220,7 +227,9 @@ fn execute(
             node::top::top_of_server(args, client()?)
         }
         Commands::Top(args) => node::top::top(args, &device()?),
-        Commands::Doctor(args) => return node::doctor::doctor(args, &device()?),
+        Commands::Doctor(args) => {
+            return node::doctor::doctor(args, &connection_flags(matches), &device()?);
+        }
         Commands::Capture(args) => node::sources_of_node::capture(args, &device()?),
         Commands::Backup(args) => operate::backup::backup(args),
         Commands::Check(args) => return operate::check::check(args),
@@ -228,6 +237,14 @@ fn execute(
         Commands::Completions(_) | Commands::Man(_) | Commands::Run(_) => Ok(()),
     };
     done.map(|()| ExitCode::SUCCESS)
+}
+
+/// The flags of this call that name a server and the files for it, not the variables and the file.
+fn connection_flags(matches: &ArgMatches) -> Vec<(String, config::Raw)> {
+    let mut settings = config::client_settings();
+    settings.retain(|setting| !setting.key.starts_with("log."));
+    let given = config::given(&settings, matches, "client", paths::CLIENT_FILE, &|_| None);
+    given.flags
 }
 
 /// The URL of the server that a command queries: the configured one, otherwise the one recorded on this node,

@@ -2,13 +2,14 @@
 
 use crate::settings::file;
 use crate::settings::setting::{Kind, Setting};
+use crate::settings::small_file::{FILE_BYTES_MAX, as_text, open_regular, read_whole};
 use crate::settings::text::{Raw, Value, wrong};
 use kernel::trust::changed_by_others;
 use model::nearest;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{File, Metadata};
-use std::io::{ErrorKind, Read};
+use std::fs::Metadata;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -345,10 +346,9 @@ fn file_text(file: &ConfigFile, errors: &mut Vec<ConfigError>) -> Option<FileTex
     };
     // Checks the owner of the open file itself, not of the path.
     let read = || -> std::io::Result<FileText> {
-        let mut file = File::open(path)?;
+        let file = open_regular(path)?;
         let distrust = distrust(path, &file.metadata()?);
-        let mut text = String::new();
-        file.read_to_string(&mut text)?;
+        let text = as_text(read_whole(file, FILE_BYTES_MAX)?)?;
         Ok(FileText { path: Arc::from(&**path), text, distrust })
     };
     match read() {

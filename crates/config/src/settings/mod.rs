@@ -3,6 +3,7 @@
 //! - `setting`: declarations. `text`: values. `load`: default, file, environment, flag. `file`, `flags`: two
 //!   of them. `show`: printed back.
 //! - `paths`: default paths. `log`: the log and its destination. `pattern`, `token`: special values.
+//!   `small_file`: reads a named file, up to a limit.
 //!   `program_detection`: the program of a file.
 
 pub(crate) mod file;
@@ -14,5 +15,6 @@ pub(crate) mod pattern;
 pub(crate) mod program_detection;
 pub(crate) mod setting;
 pub(crate) mod show;
+pub(crate) mod small_file;
 pub(crate) mod text;
 pub(crate) mod token;

@@ -1,5 +1,6 @@
 //! Default paths.
 
+use crate::settings::small_file::{FILE_BYTES_MAX, as_text, read_small};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -272,7 +273,7 @@ fn recorded_at(file: PathBuf) -> Option<(PathBuf, crate::ServerUrl)> {
 
 /// The address recorded in a runtime file; `None` if the file is missing or has no address.
 pub fn recorded_server(file: &Path) -> Option<crate::ServerUrl> {
-    let text = std::fs::read_to_string(file).ok()?;
+    let text = as_text(read_small(file, FILE_BYTES_MAX).ok()?).ok()?;
     crate::ServerUrl::new(text.lines().next()?.trim()).ok()
 }
 

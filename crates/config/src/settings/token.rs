@@ -1,5 +1,6 @@
 //! A secret that is read from a file and never shown.
 
+use crate::settings::small_file::{FILE_BYTES_MAX, as_text, read_small};
 use std::fmt;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -40,7 +41,8 @@ impl Token {
     /// # Errors
     /// The file cannot be read, or its first line is not a token.
     pub fn read(path: &Path) -> Result<Self, TokenError> {
-        let text = std::fs::read_to_string(path)
+        let text = read_small(path, FILE_BYTES_MAX)
+            .and_then(as_text)
             .map_err(|why| TokenError::Unreadable { path: path.to_owned(), why })?;
         let mode = std::fs::metadata(path).map_or(0, |data| data.permissions().mode());
         if mode & 0o004 != 0 {

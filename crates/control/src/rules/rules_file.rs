@@ -28,7 +28,6 @@ use model::setting::show_duration;
 use model::{ClusterId, Labels, Metric, NodeList};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 use toml::de::{DeTable, DeValue};
@@ -92,13 +91,7 @@ impl fmt::Display for RuleError {
 
 /// Reads the valid rules, and all errors of the others. `most` limits the duration of their promotions.
 pub fn read(path: &Path, most: Duration) -> (Rules, Vec<RuleError>) {
-    let text = || -> io::Result<String> {
-        if std::fs::metadata(path)?.len() > BYTES_MAX {
-            return Err(io::Error::other(format!("longer than {BYTES_MAX} bytes")));
-        }
-        std::fs::read_to_string(path)
-    };
-    match text() {
+    match config::read_small(path, BYTES_MAX).and_then(config::as_text) {
         Ok(text) => parse(&text, most),
         Err(error) => {
             let error = RuleError { line: None, what: error.to_string() };

@@ -63,7 +63,8 @@ impl AgentConfig {
     /// The file cannot be read or is too long, or every invalid line of it.
     pub fn read(path: &Path) -> Result<Self, Vec<AgentConfigError>> {
         let wrong = |why| AgentConfigError { path: path.to_owned(), why };
-        let text = std::fs::read_to_string(path).map_err(|error| vec![wrong(error.to_string())])?;
+        let text = config::read_small(path, config::FILE_BYTES_MAX).and_then(config::as_text);
+        let text = text.map_err(|error| vec![wrong(error.to_string())])?;
         Self::parse(&text).map_err(|errors| errors.into_iter().map(wrong).collect())
     }
 

@@ -264,7 +264,8 @@ fn client_tls(
 }
 
 fn items(path: &Path) -> Result<Vec<PemItem<'static>>, String> {
-    let pem = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let pem = config::read_small(path, config::CERTIFICATES_BYTES_MAX);
+    let pem = pem.map_err(|e| format!("{}: {e}", path.display()))?;
     let items = parse_pem(&pem).collect::<Result<Vec<_>, _>>();
     items.map_err(|e| format!("{}: {e}", path.display()))
 }

@@ -1,12 +1,12 @@
 //! Commands of access control: token, account.
 
-use crate::client::client::{Client, escape};
+use crate::client::client::{Client, Rejected, escape};
 use crate::client::plain::{self, note, plain_lines};
 use crate::output::csv_rows;
 use crate::output::options::{JsonOption, ListFormat};
 use crate::output::show::{self, Table};
 use crate::output::times::{duration, machine, machine_value};
-use anyhow::{Context, bail};
+use anyhow::bail;
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd as _;
 
@@ -319,11 +319,11 @@ fn one(client: &Client, args: &OneAccount) -> anyhow::Result<()> {
     }
     let key = |one: &api::Account| format!("{}:{}", one.cluster, one.name);
     let found = accounts.iter().find(|one| key(one) == *name);
-    let account = found.with_context(|| {
+    let account = found.ok_or_else(|| {
         let keys: Vec<String> = accounts.iter().map(key).collect();
         let near = config::nearest(name, keys.iter().map(String::as_str));
         let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        format!("no account `{name}` is visible to you{near}")
+        Rejected::not_found(format!("no account `{name}` is visible to you{near}"))
     })?;
     write(account, json)
 }
@@ -346,10 +346,10 @@ fn of_name(name: &str, accounts: &[api::Account]) -> anyhow::Result<String> {
         [] => {
             let near = config::nearest(name, accounts.iter().map(|one| &*one.name));
             let near = near.map_or_else(String::new, |near| format!(" Did you mean `{near}`?"));
-            bail!(
+            Err(anyhow::Error::from(Rejected::not_found(format!(
                 "no account `{name}` is visible to you.{near} Write CLUSTER:NAME for an account \
                  without jobs"
-            )
+            ))))
         }
         several => {
             bail!(

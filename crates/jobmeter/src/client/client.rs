@@ -41,6 +41,25 @@ pub(crate) struct Rejected {
     of_statement: bool,
 }
 
+/// Codes of the server for something that does not exist: a job or token, and others.
+const NOT_FOUND: [&str; 2] = ["P0002", "PGRST125"];
+/// The beginning of the server's message for a URL that is none of its own.
+const NO_ROUTE: &str = "there is nothing at ";
+
+impl Rejected {
+    /// The error of a command that finds itself that something does not exist.
+    pub(crate) fn not_found(message: String) -> Self {
+        let [code, ..] = NOT_FOUND.map(str::to_owned);
+        let problem = Problem { code, message, details: None, hint: None };
+        Self { problem, of_statement: true }
+    }
+
+    /// Whether the job, node, token or other thing that the user named does not exist.
+    pub(crate) fn is_not_found(&self) -> bool {
+        NOT_FOUND.contains(&&*self.problem.code) && !self.problem.message.starts_with(NO_ROUTE)
+    }
+}
+
 impl From<Problem> for Rejected {
     fn from(problem: Problem) -> Self {
         Self { problem, of_statement: false }
@@ -291,6 +310,10 @@ impl Client {
         }
         let text = answer.body_mut().read_to_string().unwrap_or_default();
         match serde_json::from_str::<Problem>(&text) {
+            Ok(Problem { code, message, .. }) if message.starts_with(NO_ROUTE) => {
+                let message = no_route(&self.url, &message);
+                Err(Rejected::from(Problem { code, message, details: None, hint: None }).into())
+            }
             Ok(problem) => Err(Rejected::from(problem).into()),
             // Servers reject too long requests without a message.
             Err(_) if matches!(status, 414 | 431) && text.is_empty() => {
@@ -325,6 +348,18 @@ fn foreign(url: &str, text: &str) -> String {
         |base| format!("write --server {base}"),
     );
     if what.is_empty() { advice } else { format!("{what}; {advice}") }
+}
+
+/// Adds advice to [`NO_ROUTE`]: the path in `--server` is wrong, or the server has another version.
+fn no_route(url: &str, message: &str) -> String {
+    let after_scheme = url.find("://").map_or(0, |at| at + 3);
+    let path = url.get(after_scheme..).and_then(|rest| rest.find('/'));
+    match path.and_then(|at| url.split_at_checked(after_scheme + at)) {
+        Some((base, path)) => {
+            format!("{message}: the path `{path}` in --server is wrong; write --server {base}")
+        }
+        None => format!("{message}; check that the server has this program's version"),
+    }
 }
 
 /// The body of an answer.
@@ -383,6 +418,10 @@ mod tests {
         let page = foreign("http://h", "<!DOCTYPE html><html>…</html>");
         assert_eq!(page, "a page of HTML; check that this is the URL of a jobmeter server");
         assert_eq!(foreign("http://h/api", ""), "write --server http://h");
+        let wrong = "there is nothing at /api/x: the path `/api` in --server is wrong; write --server http://h:1";
+        assert_eq!(no_route("http://h:1/api", "there is nothing at /api/x"), wrong);
+        let older = "there is nothing at /x; check that the server has this program's version";
+        assert_eq!(no_route("http://h:1", "there is nothing at /x"), older);
         assert!(foreign("http://h/api/v1", &"x".repeat(5000)).len() < 300);
     }
 

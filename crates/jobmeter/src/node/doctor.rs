@@ -11,7 +11,7 @@ use crate::node::probe::{ProbedMachine, SourceState, State};
 use crate::node::sources_of_node::root_of;
 use crate::output::options::JsonOption;
 use crate::output::show::Table;
-use config::AgentConfig;
+use config::{AgentConfig, Raw};
 use facts::Fact;
 use measure::Measured;
 use serde::Serialize;
@@ -104,8 +104,12 @@ pub(crate) struct DoctorArgs {
     format: JsonOption,
 }
 
-/// `jobmeter doctor`.
-pub(crate) fn doctor(args: &DoctorArgs, device: &str) -> anyhow::Result<ExitCode> {
+/// `jobmeter doctor`. `connection`: flags that name the server to check, and the files for it.
+pub(crate) fn doctor(
+    args: &DoctorArgs,
+    connection: &[(String, Raw)],
+    device: &str,
+) -> anyhow::Result<ExitCode> {
     let time = match args.time.as_deref() {
         Some(text) => crate::output::times::duration("for", text)?,
         None => MEASURE,
@@ -114,7 +118,7 @@ pub(crate) fn doctor(args: &DoctorArgs, device: &str) -> anyhow::Result<ExitCode
         anyhow::bail!("--for: nothing can be measured in no time; write 5s or 1m");
     }
     let probed_machine = ProbedMachine::new(root_of(args.root.as_deref())?, device)?;
-    let (config, settings) = settings(&args.agent)?;
+    let (config, settings) = settings(&args.agent, connection)?;
     let plan = agent::plan(&config, None).map_err(anyhow::Error::msg)?;
     let mut machine = facts::of_machine(&probed_machine.root);
     if probed_machine.root.is_live() {
@@ -150,9 +154,12 @@ fn measuring(time: Duration) -> String {
     format!("measuring the cost of each source for {shown}{shorter}")
 }
 
-/// The agent's settings and a fact about them; the defaults if the settings are invalid.
-fn settings(agent: &AgentFile) -> anyhow::Result<(AgentConfig, Fact)> {
-    let (shown, loaded) = agent.read();
+/// The agent's settings and a fact about them; the defaults if the settings are invalid. The flags win.
+fn settings(
+    agent: &AgentFile,
+    connection: &[(String, Raw)],
+) -> anyhow::Result<(AgentConfig, Fact)> {
+    let (shown, loaded) = agent.read(connection.to_vec());
     let errors = match loaded {
         Ok(config) => {
             let there = shown.try_exists().unwrap_or(true);
@@ -168,7 +175,10 @@ fn settings(agent: &AgentFile) -> anyhow::Result<(AgentConfig, Fact)> {
     let list: Vec<String> = errors.0.iter().map(ToString::to_string).collect();
     let what = format!("{}; the following results use the defaults", list.join("; "));
     let grant = format!("`jobmeter check {} --for agent` shows all", shown.display());
-    Ok((agent_file::defaults()?, Fact::not("settings", State::Broken, what, &grant)))
+    Ok((
+        agent_file::defaults(connection.to_vec())?,
+        Fact::not("settings", State::Broken, what, &grant),
+    ))
 }
 
 /// How to enable a source; for an error without advice, where to look.

@@ -195,7 +195,7 @@ fn probe_one(source: &SourcePlan, probed_machine: &ProbedMachine, jobs: &Jobs) -
 
 /// `jobmeter capture [SOURCE] --out DIR`.
 pub(crate) fn capture(args: &CaptureArgs, device: &str) -> anyhow::Result<()> {
-    let (shown, loaded) = args.agent.read();
+    let (shown, loaded) = args.agent.read(Vec::new());
     let config = loaded.with_context(|| {
         let shown = shown.display();
         format!(

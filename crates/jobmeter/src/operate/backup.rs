@@ -61,7 +61,7 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     }
     writeln!(
         io::stdout().lock(),
-        "{}: {} of {} and {}, {bytes} bytes; \
+        "{}: {} with {}, {} with the newest samples, {bytes} bytes; \
          start a server with it as --data to use it",
         to.display(),
         counted(blocks, "block"),

@@ -234,7 +234,8 @@ fn by_name(file: &Path) -> Option<String> {
 }
 
 fn by_keys(file: &Path) -> anyhow::Result<Option<String>> {
-    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let text = config::read_small(file, config::FILE_BYTES_MAX).and_then(config::as_text);
+    let text = text.with_context(|| file.display().to_string())?;
     let agent = config::agent_settings(&agent::source_settings());
     let settings = [agent, config::server_settings(), config::client_settings()];
     let programs: Vec<_> = PROGRAMS.into_iter().zip(settings).collect();

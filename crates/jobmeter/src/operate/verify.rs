@@ -100,7 +100,11 @@ fn database(path: &Path, cost: &str) -> Vec<Finding> {
         |what| Finding { path: path.to_owned(), what, cost: cost.to_owned(), is_harmless: false };
     match jobs::verify(path) {
         Ok(findings) => findings.into_iter().map(finding).collect(),
-        Err(error) => vec![finding(error.to_string())],
+        Err(error) => {
+            // The finding names the path already.
+            let (what, shown) = (error.to_string(), format!("{}: ", path.display()));
+            vec![finding(what.strip_prefix(&shown).map_or(what.clone(), str::to_owned))]
+        }
     }
 }
 
@@ -127,13 +131,13 @@ fn write_findings(verified: &Verified, out: &mut impl Write) -> io::Result<()> {
     let Verified { blocks, archived, samples, block_bytes, segments, records, log_bytes, .. } =
         verified;
     let (blocks, samples) = (counted(*blocks, "block"), counted(*samples, "sample"));
-    writeln!(out, "{blocks}, {samples}, {block_bytes} bytes")?;
+    writeln!(out, "{blocks}, {samples} in blocks, {block_bytes} bytes")?;
     if *archived > 0 {
         writeln!(out, "{archived} of the blocks in the archive")?;
     }
     let segments = counted(*segments, "log segment");
     let batches = if *records == 1 { "batch" } else { "batches" };
-    writeln!(out, "{segments}, {records} {batches}, {log_bytes} bytes")?;
+    writeln!(out, "{segments}, {records} {batches} in the log, {log_bytes} bytes")?;
     for Finding { path, what, cost, is_harmless } in &verified.findings {
         let mark = if *is_harmless { "note" } else { "DAMAGED" };
         writeln!(out, "{mark}: {}: {what}\n    costs: {cost}", path.display())?;

@@ -1,6 +1,7 @@
 //! Tests of commands with settings files: of the command itself, and of the node's agent.
 
 use crate::exits::jobmeter_with;
+use crate::serve::serve_with;
 use std::path::Path;
 
 fn written(dir: &Path, name: &str, text: &str) -> String {
@@ -59,4 +60,68 @@ fn sources_are_read_as_the_agent_reads_them() {
     let ([.., disk], error) = sources(&[], &["--agent", &faulty]);
     assert!(disk.starts_with("disk,ok,") && !is_empty(&disk), "{disk}");
     assert!(error.contains("unknown key `perod`") && error.contains("use the defaults"), "{error}");
+}
+
+#[test]
+fn an_unreadable_file_of_agent_settings_is_an_error_that_names_the_option() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/hosts/laptop-v2/1");
+    for (file, why) in [
+        ("/nonexistent.toml", "/nonexistent.toml: No such file or directory"),
+        ("/dev/full", "/dev/full: it is not a regular file"),
+    ] {
+        let words = ["sources", "--root", root, "--agent", file];
+        let (code, out, error) = jobmeter_with(&[], &words);
+        assert_eq!((code, &*out), (2, ""), "{error}");
+        assert!(error.contains(why) && !error.contains("--config"), "{error}");
+    }
+    let (_, _, error) = jobmeter_with(&[], &["sources", "--root", root, "--agent", "/nonexistent"]);
+    assert!(error.contains("name another file with --agent"), "{error}");
+}
+
+#[test]
+fn devices_are_no_files_of_settings_tokens_or_certificates() {
+    let not = "/dev/full: it is not a regular file";
+    for words in [
+        &["check", "/dev/full"][..],
+        &["check", "/dev/full", "--for", "agent"],
+        &["--config", "/dev/full", "nodes"],
+        &["--token-file", "/dev/full", "nodes"],
+        &["--ca", "/dev/full", "nodes"],
+    ] {
+        let (code, out, error) = jobmeter_with(&[], words);
+        assert!(code != 0 && out.is_empty() && error.contains(not), "{words:?}: {code}: {error}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let long = written(dir.path(), "long.toml", &"#".repeat((1 << 20) + 1));
+    let (code, _, error) = jobmeter_with(&[], &["check", &long, "--for", "client"]);
+    let why = format!("{long}: it is longer than 1048576 bytes");
+    assert!(code == 1 && error.contains(&why), "{code}: {error}");
+}
+
+#[test]
+fn doctor_checks_the_named_server_with_the_named_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = written(dir.path(), "token", "s3cret\n");
+    let url = serve_with(|request| match request.line.starts_with("POST /v1/batches ") {
+        true => ("415 Unsupported Media Type", String::new()),
+        false => ("404 Not Found", String::new()),
+    });
+    let server = |words: &[&str]| {
+        let common = ["doctor", "--agent", "/dev/null", "--for", "1ms", "--json"];
+        let (_, out, error) = jobmeter_with(&[], &[&common, words].concat());
+        let report: serde_json::Value = serde_json::from_str(&out).unwrap_or_default();
+        let facts = report["machine"].as_array().cloned().unwrap_or_default();
+        let fact = facts.into_iter().find(|fact| fact["name"] == "server");
+        let fact = fact.unwrap_or_else(|| panic!("{out}{error}"));
+        (fact["state"].as_str().unwrap().to_owned(), fact["what"].as_str().unwrap().to_owned())
+    };
+    let (state, what) = server(&["--server", &url, "--token-file", &token]);
+    assert_eq!((&*state, what), ("ok", format!("{url} accepts batches from this node")));
+    let (state, what) = server(&["--server", "http://127.0.0.1:1"]);
+    assert!(state == "broken" && what.starts_with("http://127.0.0.1:1: "), "{state} {what}");
+    let (state, what) = server(&["--server", &url, "--token-file", "/dev/full"]);
+    assert!(state == "broken" && what.contains("/dev/full"), "{state} {what}");
+    let tls = url.replace("http:", "https:");
+    let (state, what) = server(&["--server", &tls, "--ca", "/dev/full"]);
+    assert!(state == "broken" && what.contains("/dev/full"), "{state} {what}");
 }

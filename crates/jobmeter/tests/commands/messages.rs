@@ -286,3 +286,61 @@ fn a_backup_into_the_data_folder_is_rejected() {
         assert!(!std::path::Path::new(&to).try_exists().unwrap());
     }
 }
+
+#[test]
+fn a_store_without_blocks_has_its_samples_in_the_log_and_a_missing_registry_is_named_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().display().to_string();
+    std::fs::create_dir_all(dir.path().join("samples/blocks")).unwrap();
+    std::fs::write(dir.path().join("samples/FORMAT"), "jobmeter store 1\n").unwrap();
+    let (code, out, error) = jobmeter_with(&[], &["verify", "--data", &data]);
+    assert_eq!(code, 1, "{out}{error}");
+    assert!(out.contains("0 samples in blocks") && out.contains("0 batches in the log"), "{out}");
+    assert_eq!(out.matches("jobs.sqlite").count(), 1, "{out}");
+    let to = dir.path().with_extension("copy").display().to_string();
+    let (code, _, error) = jobmeter_with(&[], &["backup", "--data", &data, "--to", &to]);
+    assert_eq!((code, error.matches("jobs.sqlite").count()), (2, 1), "{error}");
+    std::fs::remove_dir(&to).unwrap();
+}
+
+#[test]
+fn what_does_not_exist_ends_with_1_and_a_wrong_path_of_the_url_with_2() {
+    let url = serve_with(|request| {
+        let problem = |code: &str, message: &str| {
+            let body =
+                format!(r#"{{"code":"{code}","message":"{message}","details":null,"hint":null}}"#);
+            ("404 Not Found", body)
+        };
+        match &*request.line {
+            line if line.contains("/api/api") => {
+                problem("PGRST125", "there is nothing at /api/api/v1/x")
+            }
+            line if line.contains("/accounts") => ("200 OK", "[]".to_owned()),
+            line if line.contains("/health") => ("200 OK", HEALTH.to_owned()),
+            line if line.contains("/promotions") => problem("PGRST125", "job slurm:7 does not run"),
+            line if line.contains("/settings") => {
+                problem("PGRST125", "there is no active change 9")
+            }
+            line if line.contains("/rpc") => problem("PGRST202", "unknown parameter `x`"),
+            _ => problem("P0002", "there is no job 9"),
+        }
+    });
+    for (words, want) in [
+        (&["job", "9"][..], 1),
+        (&["job", "end", "9"], 1),
+        (&["promote", "perf_.*", "--job", "slurm:7"], 1),
+        (&["set", "--undo", "9"], 1),
+        (&["token", "revoke", "9"], 1),
+        (&["account", "show", "slurm:geolgy"], 1),
+        (&["account", "show", "geolgy"], 1),
+        (&["get", "--job", "9"], 2),
+    ] {
+        let (code, out, error) = jobmeter(&url, words);
+        assert_eq!((code, &*out), (want, ""), "{words:?}: {error}");
+    }
+    for words in [&["nodes"][..], &["job", "9"]] {
+        let (code, _, error) = jobmeter(&format!("{url}/api"), words);
+        let want = format!("the path `/api` in --server is wrong; write --server {url}");
+        assert!(code == 2 && error.contains(&want), "{code}: {error}");
+    }
+}

@@ -1,13 +1,16 @@
 //! Errors of the registry.
 
 use model::{ClusterId, DeviceId};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// An error of the registry.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
     /// The file cannot be opened or is not a registry.
-    #[error("{path}: {cause}; choose a directory that the server can write, or restore the file")]
+    #[error(
+        "{path}: {}; choose a directory that the server can write, or restore the file",
+        without_path(cause, path)
+    )]
     Open {
         /// The file.
         path: PathBuf,
@@ -102,6 +105,11 @@ pub enum RegistryError {
     /// The query matches more rows than the limit.
     #[error("more than {0} jobs match; choose a shorter time range, one device or one job")]
     TooMany(usize),
+}
+
+/// SQLite's message, which may end with the path that the error already names.
+fn without_path(cause: &rusqlite::Error, path: &Path) -> String {
+    cause.to_string().replace(&format!(": {}", path.display()), "")
 }
 
 /// Lists the job's names in the first 4 clusters and counts the rest.

@@ -261,9 +261,10 @@ async fn report_job(
 /// Registers a local job of the caller.
 async fn begin(app: &Arc<App>, caller: &Caller, new: api::Register) -> Result<Response, HttpError> {
     let uid = caller.rights.registers_for().ok_or_else(|| {
-        HttpError::forbidden(
-            "this token names no user, and a job is a user's: use one of `user:NAME`",
-        )
+        HttpError::forbidden(match caller.rights {
+            Rights::Reading(_) => "this token may only read: use one of the scope `user:NAME`",
+            _ => "this token names no user, and a job is a user's: use one of `user:NAME`",
+        })
     })?;
     let now = app.now();
     let device = begun_on(&new.device)?;

@@ -137,8 +137,8 @@ fn authorities(path: &Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let text =
-        std::fs::read(path).map_err(|error| TlsError::Read { path: path.to_owned(), error })?;
+    let text = config::read_small(path, config::CERTIFICATES_BYTES_MAX)
+        .map_err(|error| TlsError::Read { path: path.to_owned(), error })?;
     let certificates = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| no_pem(path, "certificate", &error))?;

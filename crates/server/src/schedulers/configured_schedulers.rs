@@ -142,7 +142,7 @@ fn url_tls(url: &str, ca: Option<&Path>) -> Result<Option<Tls>, PlanError> {
 
 fn tls(ca: Option<&Path>) -> Result<Tls, PlanError> {
     let path = config::paths::authorities(ca).map_err(PlanError::NoAuthorities)?;
-    match std::fs::read(&path) {
+    match config::read_small(&path, config::CERTIFICATES_BYTES_MAX) {
         Ok(pem) => Tls::new(&pem).map_err(|error| PlanError::Authorities { path, error }),
         Err(error) => Err(PlanError::AuthoritiesFile { path, error }),
     }

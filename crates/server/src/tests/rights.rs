@@ -165,6 +165,12 @@ fn a_jobs_user_is_the_caller_and_never_taken_from_the_request() {
         let begun = site.send("POST /api/v1/jobs", &with(token, JSON), body);
         assert_eq!(begun.status, 403, "{token} names no user");
     }
+    let scope = br#"{"scope": "read"}"#;
+    let made = site.send("POST /api/v1/tokens", &with("token-of-77", JSON), scope).json();
+    let token = made["token"].as_str().unwrap_or_else(|| panic!("{made}"));
+    let begun = site.send("POST /api/v1/jobs", &with(token, JSON), body);
+    let message = begun.json()["message"].to_string();
+    assert!(begun.status == 403 && message.contains("may only read"), "{message}");
 }
 
 #[test]
