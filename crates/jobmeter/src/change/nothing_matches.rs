@@ -92,25 +92,32 @@ fn may_wait(node: &api::Node, names: &[&str]) -> bool {
         })
 }
 
-/// If no node of the list can record bursts of the source: the nodes that rejected it, with their reasons.
-pub(super) fn rejected_bursts(client: &Client, nodes: &str, source: &str) -> Vec<String> {
-    let Ok(changes) = client.get::<Vec<SetChange>>("/api/v1/settings") else { return Vec::new() };
-    let Ok(all) = client.get::<Vec<api::Node>>("/api/v1/nodes") else { return Vec::new() };
+/// The nodes of the list that rejected a burst of the source, with their reasons, and whether another node of an
+/// active change accepted one.
+pub(super) fn rejected_bursts(client: &Client, nodes: &str, source: &str) -> (Vec<String>, bool) {
+    let changes = client.get::<Vec<SetChange>>("/api/v1/settings").unwrap_or_default();
+    let all = client.get::<Vec<api::Node>>("/api/v1/nodes").unwrap_or_default();
     let devices: Vec<&str> = all.iter().map(|node| &*node.device).collect();
     rejections(&changes, &devices, nodes, source)
 }
 
-fn rejections(changes: &[SetChange], devices: &[&str], nodes: &str, source: &str) -> Vec<String> {
-    let Ok(node_list) = NodeList::new(nodes) else { return Vec::new() };
-    let mut lines = Vec::new();
+fn rejections(
+    changes: &[SetChange],
+    devices: &[&str],
+    nodes: &str,
+    source: &str,
+) -> (Vec<String>, bool) {
+    let (mut lines, mut is_accepted) = (Vec::new(), false);
+    let Ok(node_list) = NodeList::new(nodes) else { return (lines, is_accepted) };
     for change in changes.iter().filter(|change| sets_burst(change, source)) {
         let Ok(list) = NodeList::new(&change.nodes) else { continue };
         for device in devices.iter().filter(|device| node_list.has(device) && list.has(device)) {
             let is_burst = |one: &&SetRejection| {
                 let setting = one.setting.as_deref().unwrap_or_default();
-                one.device == **device
-                    && one.source.as_deref() == Some(source)
-                    && setting.starts_with("burst")
+                let is_of_source = one.source.as_deref() == Some(source);
+                // Without a source, all settings are rejected.
+                let is_burst = is_of_source && setting.starts_with("burst");
+                one.device == **device && (is_burst || one.source.is_none())
             };
             match change.rejected.iter().find(is_burst) {
                 Some(one) => {
@@ -120,11 +127,11 @@ fn rejections(changes: &[SetChange], devices: &[&str], nodes: &str, source: &str
                         in_flags(one)
                     ));
                 }
-                None => return Vec::new(),
+                None => is_accepted = true,
             }
         }
     }
-    lines
+    (lines, is_accepted)
 }
 
 /// Whether an active change enables bursts of a source on some of these nodes.
@@ -164,12 +171,14 @@ mod tests {
     fn a_burst_that_every_node_rejected_is_none() {
         let reason = "`remote.allow` has no `bursts`";
         let all = [change("n1", &[("n1", reason)])];
-        assert_eq!(
-            rejections(&all, &["n1", "n2"], "n*", "cpu"),
-            ["n1 rejected change 7: --burst of cpu: `remote.allow` has no `bursts`"]
-        );
-        assert!(rejections(&all, &["n1"], "n1", "load").is_empty());
+        let line = "n1 rejected change 7: --burst of cpu: `remote.allow` has no `bursts`";
+        let rejected = vec![line.to_owned()];
+        let of = |changes: &[SetChange], nodes, source| {
+            rejections(changes, &["n1", "n2"], nodes, source)
+        };
+        assert_eq!(of(&all, "n*", "cpu"), (rejected.clone(), false));
+        assert_eq!(of(&all, "n1", "load"), (Vec::new(), false));
         let some = [change("n*", &[("n1", reason)])];
-        assert!(rejections(&some, &["n1", "n2"], "n*", "cpu").is_empty(), "n2 has one");
+        assert_eq!(of(&some, "n*", "cpu"), (rejected, true), "n2 has one");
     }
 }
