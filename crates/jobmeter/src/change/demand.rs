@@ -165,6 +165,10 @@ pub(crate) fn flush(client: &Client, args: &FlushArgs) -> anyhow::Result<ExitCod
              their own file send samples (to set one: `jobmeter set --source {source} --burst \
              100ms --keep 60s --nodes ... --for ...`)"
         ))?;
+        if !nothing_matches::may_have_own_burst(client, nodes, source) {
+            note(&format!("none of these nodes has a burst of {source} to send"))?;
+            code = ExitCode::from(NOTHING);
+        }
     }
     Ok(code)
 }
@@ -354,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_longer_than_the_usual_limit_of_nodes_says_so() {
+    fn a_change_longer_than_the_default_limit_of_nodes_is_noted() {
         assert_eq!(may_end_earlier(TIME_MAX.as_secs_f64()), None);
         let line = may_end_earlier(TIME_MAX.as_secs_f64() + 1.0).unwrap();
         assert!(line.contains("`remote.time_max` at the latest, which is 1d by"), "{line}");

@@ -1,13 +1,18 @@
 //! Explains changes, promotions and flushes without an effect: no known metric, no node, no optional metric, no burst.
 
 use crate::change::change_list::in_flags;
-use crate::client::client::Client;
+use crate::client::client::{Client, path};
 use api::{Promoted, SetChange, SetRejection};
 use config::MetricPattern;
 use model::NodeList;
 
 /// Why a node does not read a metric before its promotion.
 const OPTIONAL: &str = "optional";
+/// Metrics of an agent: the state of each source, and the flushes of each source with a burst.
+const WORKING: &str = "agent_source_working";
+const FLUSHES: &str = "agent_source_burst_flushes_total";
+/// Most nodes whose bursts are looked up.
+const ASKED_MAX: usize = 100;
 /// Most unknown nodes that are named.
 const NAMED_MAX: usize = 10;
 
@@ -145,6 +150,33 @@ pub(super) fn has_burst(client: &Client, nodes: &str, source: &str) -> bool {
     })
 }
 
+/// Whether a node of the list may have a burst of the source in its own file: its agent counts the flushes of each
+/// burst, or reports no state of its sources.
+pub(super) fn may_have_own_burst(client: &Client, nodes: &str, source: &str) -> bool {
+    let Ok(all) = client.get::<Vec<api::Node>>("/api/v1/nodes") else { return true };
+    let Ok(list) = NodeList::new(nodes) else { return true };
+    let devices: Vec<&str> =
+        all.iter().map(|node| &*node.device).filter(|device| list.has(device)).collect();
+    if devices.is_empty() || devices.len() > ASKED_MAX {
+        return true;
+    }
+    let metrics = format!("{WORKING},{FLUSHES}");
+    let parameters = [("metric", Some(metrics)), ("device", Some(devices.join(",")))];
+    let last = client.get::<Vec<api::Last>>(&path("/api/v1/last", &parameters));
+    last.map_or(true, |last| devices.iter().any(|device| counts_flushes(&last, device, source)))
+}
+
+fn counts_flushes(last: &[api::Last], device: &str, source: &str) -> bool {
+    let of_node = || last.iter().filter(|one| one.series.device == device);
+    let working = of_node().filter(|one| one.series.metric == WORKING);
+    let Some(newest) = working.map(|one| one.time).max_by(f64::total_cmp) else { return true };
+    of_node().any(|one| {
+        one.series.metric == FLUSHES
+            && one.time >= newest
+            && one.series.labels.get("source").is_some_and(|is| is == source)
+    })
+}
+
 fn sets_burst(change: &SetChange, source: &str) -> bool {
     change.settings.iter().any(|one| one.source == source && one.burst.is_some())
 }
@@ -180,5 +212,22 @@ mod tests {
         assert_eq!(of(&all, "n1", "load"), (Vec::new(), false));
         let some = [change("n*", &[("n1", reason)])];
         assert_eq!(of(&some, "n*", "cpu"), (rejected, true), "n2 has one");
+    }
+    #[test]
+    fn an_agent_without_a_count_of_flushes_has_no_burst() {
+        let one = |metric: &str, source: &str, time: f64| {
+            let last = serde_json::json!({"device": "n1", "metric": metric, "cluster": null, "job": null,
+                "labels": {"source": source}, "unit": "", "kind": "gauge", "time": time, "value": 1.0});
+            serde_json::from_value::<api::Last>(last).unwrap()
+        };
+        let working = || one(WORKING, "cpu", 20.0);
+        assert!(counts_flushes(&[], "n1", "cpu"), "unknown");
+        assert!(!counts_flushes(&[working()], "n1", "cpu"));
+        assert!(counts_flushes(&[working(), one(FLUSHES, "cpu", 20.0)], "n1", "cpu"));
+        assert!(!counts_flushes(&[working(), one(FLUSHES, "disk", 20.0)], "n1", "cpu"));
+        assert!(
+            !counts_flushes(&[working(), one(FLUSHES, "cpu", 10.0)], "n1", "cpu"),
+            "a past one"
+        );
     }
 }

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_whose_peak_is_that_of_its_processes_had_no_cgroup() {
+    fn a_job_with_the_peak_of_its_processes_had_no_cgroup() {
         assert!(source_of("cgroup_memory_bytes").is_some_and(|spec| spec.name == CGROUP));
         let of = |note: &str| {
             let report = serde_json::json!({
