@@ -90,7 +90,7 @@ pub struct Explanation {
     pub last_error: Option<LastError>,
     /// The origins that send samples of its device.
     pub senders: Vec<Sender>,
-    /// Seconds between two of its samples.
+    /// Median distance of its latest samples in seconds; of ten distances at most.
     pub period_seconds: Option<f64>,
     /// Number of samples.
     pub samples: u64,

@@ -198,3 +198,33 @@ fn gaps_of_a_range_are_those_of_its_series() {
     assert_eq!(every.gaps.len(), 2, "{:?}", every.gaps);
     assert_eq!(every.series.len(), 2);
 }
+
+#[test]
+fn an_explanation_has_the_gaps_of_the_run_and_the_distance_of_the_latest_samples() {
+    let lab = Lab::new();
+    let slow = (0..20).map(|n| 20.0 + f64::from(n));
+    let seconds = slow.chain((0..11).map(|n| 40.0 + 5.0 * f64::from(n)));
+    let samples: Vec<(f64, f64)> = seconds.map(|second| (second, second)).collect();
+    let job = Some(key("local", 7));
+    let of_job = TestSeries { metric: METRIC, job, samples: &samples, ..TestSeries::default() };
+    lab.put(&[of_job, TestSeries { samples: &samples, ..TestSeries::default() }]);
+    lab.job(&key("local", 7), "n1", 1000, 18.0, Some(92.0));
+    for (from, to) in [(5.0, 10.0), (90.0, 95.0), (100.0, 120.0)] {
+        lab.put_gap(Gap {
+            origin: Origin::new("n1").unwrap(),
+            device: device("n1"),
+            source: "".into(),
+            from: at(from),
+            to: at(to),
+            cause: Cause::AgentDown,
+            detail: "".into(),
+        });
+    }
+    let engine = lab.engine(Settings::default());
+    let context = QueryContext::new(Reader::Everything, at(7200.0));
+    let all = engine.explain(&Selector::default(), (at(0.0), at(200.0)), &context).unwrap();
+    let of = |one: &api::Explanation| (one.series.job, one.gaps_count, one.period_seconds);
+    let mut found: Vec<_> = all.iter().map(of).collect();
+    found.sort_by_key(|one| one.0);
+    assert_eq!(found, [(None, 3, Some(5.0)), (Some(7), 1, Some(5.0))]);
+}

@@ -12,12 +12,14 @@ use crate::demand::{
 use crate::rules::expression;
 use model::{DeviceId, NodeList, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Maximum number of nodes with cached settings.
 const CACHED_MAX: usize = 100_000;
+/// Maximum number of remembered generations of a node's settings.
+const GENERATIONS_MAX: usize = 4;
 /// Maximum number of remembered warnings; the log reports each once.
 const LOGGED_MAX: usize = 1000;
 
@@ -40,6 +42,8 @@ struct State {
     version: Option<i64>,
     held: Arc<Active>,
     cached: HashMap<DeviceId, CachedSettings>,
+    /// The latest generations of each node's settings, with the ID of the newest change in them.
+    composed: HashMap<DeviceId, VecDeque<(u64, i64)>>,
     /// Warnings already logged, for example about invalid rows.
     config_for: BTreeSet<String>,
 }
@@ -138,6 +142,8 @@ impl NodeSettingsCache {
             });
         }
         let config_for = Arc::new(AgentConfig::of(settings));
+        let newest = concerned.changes.iter().map(|change| change.number).max();
+        state.note_composed(device, (config_for.generation, newest.unwrap_or(0)));
         if state.cached.len() >= CACHED_MAX {
             state.cached.clear();
         }
@@ -157,6 +163,14 @@ impl NodeSettingsCache {
         let state = self.lock();
         let left_out = state.cached.get(device).into_iter().flat_map(|cached| &cached.left_out);
         left_out.filter(|one| one.0 == number).map(|one| one.1.clone()).collect()
+    }
+
+    /// Returns the ID of the newest change in a generation of a node's settings. `None`: the generation is older
+    /// than the remembered ones, or has no change.
+    pub fn newest_change(&self, device: &DeviceId, generation: u64) -> Option<i64> {
+        let state = self.lock();
+        let of_it = state.composed.get(device)?.iter().filter(|one| one.0 == generation);
+        of_it.map(|one| one.1).max()
     }
 
     /// Reloads everything in effect if the database has changed. May wait for the disk.
@@ -226,6 +240,18 @@ fn add(counter: &AtomicU64, amount: usize) {
 }
 
 impl State {
+    /// Remembers which changes a generation of a node's settings has.
+    fn note_composed(&mut self, device: &DeviceId, one: (u64, i64)) {
+        if self.composed.len() >= CACHED_MAX && !self.composed.contains_key(device) {
+            self.composed.clear();
+        }
+        let of_node = self.composed.entry(device.clone()).or_default();
+        of_node.retain(|before| *before != one);
+        of_node.push_back(one);
+        let over = of_node.len().saturating_sub(GENERATIONS_MAX);
+        of_node.drain(..over);
+    }
+
     /// Logs a warning once.
     fn log_once(&mut self, what: String) {
         self.log_error_of(&what.clone(), || what);

@@ -14,7 +14,10 @@ use model::setting::{Kind, SettingValue};
 use sources::Every;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
+/// Default of the nodes' `remote.time_max`. The server does not know the setting of each node.
+const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Exit code of a change that names an unknown node or metric.
 const NOTHING: u8 = 1;
 
@@ -34,6 +37,9 @@ pub(crate) fn set(client: &Client, args: &SetArgs) -> anyhow::Result<ExitCode> {
         code = receipt(json, &mut out, &made, ("change", "is active"))?;
         out.flush()?;
         code = with_unknown(client, &set.nodes, &made, ("change", "is active"), code)?;
+        if let Some(line) = may_end_earlier(set.for_seconds) {
+            note(&line)?;
+        }
     }
     out.flush()?;
     Ok(code)
@@ -97,6 +103,18 @@ fn wanted(args: &SetArgs) -> anyhow::Result<Set> {
     Ok(set)
 }
 
+/// The message for a change that nodes with the default limit end before its time.
+fn may_end_earlier(for_seconds: f64) -> Option<String> {
+    let is_longer = for_seconds > TIME_MAX.as_secs_f64();
+    is_longer.then(|| {
+        format!(
+            "each node ends it after its own `remote.time_max` at the latest, which is {} by default; `jobmeter set \
+             --list` shows the nodes that shorten it",
+            model::setting::show_duration(TIME_MAX)
+        )
+    })
+}
+
 /// The seconds in the value of an option, within the limits of its setting.
 fn within(option: &str, value: Option<&str>, kind: Option<Kind>) -> anyhow::Result<Option<f64>> {
     let Some(duration) = time(option, value)? else { return Ok(None) };
@@ -134,12 +152,12 @@ pub(crate) fn flush(client: &Client, args: &FlushArgs) -> anyhow::Result<ExitCod
     let made: ChangeReceipt = client.post("/api/v1/flushes", &now)?;
     let mut out = io::stdout().lock();
     let mut code = receipt(args.format.json, &mut out, &made, ("flush", "is requested"))?;
-    let rejected = nothing_matches::rejected_bursts(client, nodes, source);
-    if !rejected.is_empty() {
+    let (rejected, is_accepted) = nothing_matches::rejected_bursts(client, nodes, source);
+    if !rejected.is_empty() && !is_accepted {
         note(&format!("none of these nodes has a burst of {source} to send"))?;
-        rejected.iter().try_for_each(|line| note(line))?;
-        return Ok(ExitCode::from(NOTHING));
+        code = ExitCode::from(NOTHING);
     }
+    rejected.iter().try_for_each(|line| note(line))?;
     code = with_unknown(client, nodes, &made, ("flush", "is requested"), code)?;
     if made.nodes_known > 0 && !nothing_matches::has_burst(client, nodes, source) {
         note(&format!(
@@ -147,6 +165,10 @@ pub(crate) fn flush(client: &Client, args: &FlushArgs) -> anyhow::Result<ExitCod
              their own file send samples (to set one: `jobmeter set --source {source} --burst \
              100ms --keep 60s --nodes ... --for ...`)"
         ))?;
+        if !nothing_matches::may_have_own_burst(client, nodes, source) {
+            note(&format!("none of these nodes has a burst of {source} to send"))?;
+            code = ExitCode::from(NOTHING);
+        }
     }
     Ok(code)
 }
@@ -333,6 +355,13 @@ mod tests {
         let change_error = error("--nodes n1 --for 1m --burst 1s --keep 5s --source nosuch");
         assert!(change_error.contains("nosuch: unknown source"), "{change_error}");
         assert!(parse("--nodes n1 --for 1m --period 20s --source agent").is_ok());
+    }
+
+    #[test]
+    fn a_change_longer_than_the_default_limit_of_nodes_is_noted() {
+        assert_eq!(may_end_earlier(TIME_MAX.as_secs_f64()), None);
+        let line = may_end_earlier(TIME_MAX.as_secs_f64() + 1.0).unwrap();
+        assert!(line.contains("`remote.time_max` at the latest, which is 1d by"), "{line}");
     }
 
     #[test]

@@ -1,13 +1,18 @@
 //! Explains changes, promotions and flushes without an effect: no known metric, no node, no optional metric, no burst.
 
 use crate::change::change_list::in_flags;
-use crate::client::client::Client;
+use crate::client::client::{Client, path};
 use api::{Promoted, SetChange, SetRejection};
 use config::MetricPattern;
 use model::NodeList;
 
 /// Why a node does not read a metric before its promotion.
 const OPTIONAL: &str = "optional";
+/// Metrics of an agent: the state of each source, and the flushes of each source with a burst.
+const WORKING: &str = "agent_source_working";
+const FLUSHES: &str = "agent_source_burst_flushes_total";
+/// Most nodes whose bursts are looked up.
+const ASKED_MAX: usize = 100;
 /// Most unknown nodes that are named.
 const NAMED_MAX: usize = 10;
 
@@ -92,25 +97,32 @@ fn may_wait(node: &api::Node, names: &[&str]) -> bool {
         })
 }
 
-/// If no node of the list can record bursts of the source: the nodes that rejected it, with their reasons.
-pub(super) fn rejected_bursts(client: &Client, nodes: &str, source: &str) -> Vec<String> {
-    let Ok(changes) = client.get::<Vec<SetChange>>("/api/v1/settings") else { return Vec::new() };
-    let Ok(all) = client.get::<Vec<api::Node>>("/api/v1/nodes") else { return Vec::new() };
+/// The nodes of the list that rejected a burst of the source, with their reasons, and whether another node of an
+/// active change accepted one.
+pub(super) fn rejected_bursts(client: &Client, nodes: &str, source: &str) -> (Vec<String>, bool) {
+    let changes = client.get::<Vec<SetChange>>("/api/v1/settings").unwrap_or_default();
+    let all = client.get::<Vec<api::Node>>("/api/v1/nodes").unwrap_or_default();
     let devices: Vec<&str> = all.iter().map(|node| &*node.device).collect();
     rejections(&changes, &devices, nodes, source)
 }
 
-fn rejections(changes: &[SetChange], devices: &[&str], nodes: &str, source: &str) -> Vec<String> {
-    let Ok(node_list) = NodeList::new(nodes) else { return Vec::new() };
-    let mut lines = Vec::new();
+fn rejections(
+    changes: &[SetChange],
+    devices: &[&str],
+    nodes: &str,
+    source: &str,
+) -> (Vec<String>, bool) {
+    let (mut lines, mut is_accepted) = (Vec::new(), false);
+    let Ok(node_list) = NodeList::new(nodes) else { return (lines, is_accepted) };
     for change in changes.iter().filter(|change| sets_burst(change, source)) {
         let Ok(list) = NodeList::new(&change.nodes) else { continue };
         for device in devices.iter().filter(|device| node_list.has(device) && list.has(device)) {
             let is_burst = |one: &&SetRejection| {
                 let setting = one.setting.as_deref().unwrap_or_default();
-                one.device == **device
-                    && one.source.as_deref() == Some(source)
-                    && setting.starts_with("burst")
+                let is_of_source = one.source.as_deref() == Some(source);
+                // Without a source, all settings are rejected.
+                let is_burst = is_of_source && setting.starts_with("burst");
+                one.device == **device && (is_burst || one.source.is_none())
             };
             match change.rejected.iter().find(is_burst) {
                 Some(one) => {
@@ -120,11 +132,11 @@ fn rejections(changes: &[SetChange], devices: &[&str], nodes: &str, source: &str
                         in_flags(one)
                     ));
                 }
-                None => return Vec::new(),
+                None => is_accepted = true,
             }
         }
     }
-    lines
+    (lines, is_accepted)
 }
 
 /// Whether an active change enables bursts of a source on some of these nodes.
@@ -135,6 +147,33 @@ pub(super) fn has_burst(client: &Client, nodes: &str, source: &str) -> bool {
     let bursts = changes.iter().filter(|change| sets_burst(change, source));
     bursts.filter_map(|change| NodeList::new(&change.nodes).ok()).any(|of_change| {
         all.iter().any(|node| node_list.has(&node.device) && of_change.has(&node.device))
+    })
+}
+
+/// Whether a node of the list may have a burst of the source in its own file: its agent counts the flushes of each
+/// burst, or reports no state of its sources.
+pub(super) fn may_have_own_burst(client: &Client, nodes: &str, source: &str) -> bool {
+    let Ok(all) = client.get::<Vec<api::Node>>("/api/v1/nodes") else { return true };
+    let Ok(list) = NodeList::new(nodes) else { return true };
+    let devices: Vec<&str> =
+        all.iter().map(|node| &*node.device).filter(|device| list.has(device)).collect();
+    if devices.is_empty() || devices.len() > ASKED_MAX {
+        return true;
+    }
+    let metrics = format!("{WORKING},{FLUSHES}");
+    let parameters = [("metric", Some(metrics)), ("device", Some(devices.join(",")))];
+    let last = client.get::<Vec<api::Last>>(&path("/api/v1/last", &parameters));
+    last.map_or(true, |last| devices.iter().any(|device| counts_flushes(&last, device, source)))
+}
+
+fn counts_flushes(last: &[api::Last], device: &str, source: &str) -> bool {
+    let of_node = || last.iter().filter(|one| one.series.device == device);
+    let working = of_node().filter(|one| one.series.metric == WORKING);
+    let Some(newest) = working.map(|one| one.time).max_by(f64::total_cmp) else { return true };
+    of_node().any(|one| {
+        one.series.metric == FLUSHES
+            && one.time >= newest
+            && one.series.labels.get("source").is_some_and(|is| is == source)
     })
 }
 
@@ -164,12 +203,31 @@ mod tests {
     fn a_burst_that_every_node_rejected_is_none() {
         let reason = "`remote.allow` has no `bursts`";
         let all = [change("n1", &[("n1", reason)])];
-        assert_eq!(
-            rejections(&all, &["n1", "n2"], "n*", "cpu"),
-            ["n1 rejected change 7: --burst of cpu: `remote.allow` has no `bursts`"]
-        );
-        assert!(rejections(&all, &["n1"], "n1", "load").is_empty());
+        let line = "n1 rejected change 7: --burst of cpu: `remote.allow` has no `bursts`";
+        let rejected = vec![line.to_owned()];
+        let of = |changes: &[SetChange], nodes, source| {
+            rejections(changes, &["n1", "n2"], nodes, source)
+        };
+        assert_eq!(of(&all, "n*", "cpu"), (rejected.clone(), false));
+        assert_eq!(of(&all, "n1", "load"), (Vec::new(), false));
         let some = [change("n*", &[("n1", reason)])];
-        assert!(rejections(&some, &["n1", "n2"], "n*", "cpu").is_empty(), "n2 has one");
+        assert_eq!(of(&some, "n*", "cpu"), (rejected, true), "n2 has one");
+    }
+    #[test]
+    fn an_agent_without_a_count_of_flushes_has_no_burst() {
+        let one = |metric: &str, source: &str, time: f64| {
+            let last = serde_json::json!({"device": "n1", "metric": metric, "cluster": null, "job": null,
+                "labels": {"source": source}, "unit": "", "kind": "gauge", "time": time, "value": 1.0});
+            serde_json::from_value::<api::Last>(last).unwrap()
+        };
+        let working = || one(WORKING, "cpu", 20.0);
+        assert!(counts_flushes(&[], "n1", "cpu"), "unknown");
+        assert!(!counts_flushes(&[working()], "n1", "cpu"));
+        assert!(counts_flushes(&[working(), one(FLUSHES, "cpu", 20.0)], "n1", "cpu"));
+        assert!(!counts_flushes(&[working(), one(FLUSHES, "disk", 20.0)], "n1", "cpu"));
+        assert!(
+            !counts_flushes(&[working(), one(FLUSHES, "cpu", 10.0)], "n1", "cpu"),
+            "a past one"
+        );
     }
 }

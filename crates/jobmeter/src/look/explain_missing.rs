@@ -10,6 +10,8 @@ use sources::SourceSpec;
 
 /// Metric of each source that an agent reads: 1 if the source yields samples, otherwise 0.
 const WORKING: &str = "agent_source_working";
+/// The source of the metrics that a job has only with a cgroup.
+const CGROUP: &str = "cgroup";
 /// Maximum number of explained nodes.
 const NODES_MAX: usize = 20;
 
@@ -29,10 +31,20 @@ pub(crate) fn why(
     (metric, during): (&str, &str),
     spec: &SourceSpec,
 ) -> anyhow::Result<Vec<String>> {
-    let named: Option<Vec<String>> = match (devices, job) {
+    let report = match job.map(|job| report_of(client, job)) {
+        Some(Err(error)) if devices.is_none() => return Err(error),
+        report => report.and_then(Result::ok),
+    };
+    if spec.name == CGROUP && report.as_ref().is_some_and(had_no_cgroup) {
+        let job = job.unwrap_or_default();
+        return Ok(vec![format!(
+            "job {job}: `jobmeter run` had no cgroup for it and read its processes, so nothing measured {metric}; a \
+             note at the end of the run states the reason; `jobmeter run` as root makes a cgroup"
+        )]);
+    }
+    let named: Option<Vec<String>> = match (devices, report) {
         (Some(list), _) => Some(words(Some(list)).map(str::to_owned).collect()),
-        (None, Some(job)) => Some(nodes_of(client, job)?),
-        (None, None) => None,
+        (None, report) => report.map(|report| report.job.devices),
     };
     let mut nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
     let mut lines = match (job, &named) {
@@ -60,15 +72,19 @@ pub(crate) fn why(
     Ok(lines)
 }
 
-/// The nodes of a job.
-fn nodes_of(client: &Client, job: &str) -> anyhow::Result<Vec<String>> {
-    let report: api::JobReport = client.get(&format!("/api/v1/jobs/{}", escape(job)))?;
-    Ok(report.job.devices)
+fn report_of(client: &Client, job: &str) -> anyhow::Result<api::JobReport> {
+    client.get(&format!("/api/v1/jobs/{}", escape(job)))
+}
+
+/// Whether the job's own report says that there was no cgroup.
+fn had_no_cgroup(report: &api::JobReport) -> bool {
+    let mut notes = report.origins.iter().filter_map(|origin| origin.note.as_deref());
+    notes.any(|note| note.contains(api::PEAK_OF_PROCESSES))
 }
 
 /// Why a job has no samples at all: nodes of it that never reported.
 pub(crate) fn silent_nodes_of(client: &Client, job: &str) -> anyhow::Result<Vec<String>> {
-    let named = nodes_of(client, job)?;
+    let named = report_of(client, job)?.job.devices;
     if named.is_empty() {
         return Ok(vec![format!("job {job} has no node yet")]);
     }
@@ -319,6 +335,27 @@ mod tests {
         assert_eq!(of("agent_cpu_seconds_total"), None);
         assert_eq!(of("load"), None);
     }
+
+    #[test]
+    fn a_job_with_the_peak_of_its_processes_had_no_cgroup() {
+        assert!(source_of("cgroup_memory_bytes").is_some_and(|spec| spec.name == CGROUP));
+        let of = |note: &str| {
+            let report = serde_json::json!({
+                "job": {"cluster": "local", "id": 7, "display_id": "7", "user": null, "uid": null,
+                    "account": null, "project": null, "name": null, "queue": null, "state": "ended",
+                    "state_word": null, "submit": null, "start": 1, "stop": 3, "exit_code": null,
+                    "part_of": null, "array_index": null, "types": [], "requested": {}, "used": {},
+                    "devices": ["n1"]},
+                "runs": [], "allocations": [], "nodes": [], "steps": [], "totals": {"wall_seconds": 2},
+                "origins": [{"total": "memory_peak_bytes", "origins": ["report"], "note": note, "nodes": 1}],
+                "coverage": {"nodes": 1, "of": 1, "silent": []}, "metrics": [], "series": [], "gaps": [],
+            });
+            had_no_cgroup(&serde_json::from_value(report).unwrap())
+        };
+        assert!(of(&format!("{}; at least", api::PEAK_OF_PROCESSES)));
+        assert!(!of(api::PEAK_CHARGED) && !of(api::PEAK_OF_TASK));
+    }
+
     fn node(why: &str, optional: &[&str], rejected: Option<&str>) -> api::Node {
         let unread = serde_json::json!([{"source": "load", "reason": why, "optional": optional}]);
         let rejection = |reason| serde_json::json!({"setting": "promote.load_.*", "code": "not_allowed", "reason": reason});

@@ -430,10 +430,10 @@ fn write(
     for from in &one.senders {
         line("from", format!("{}, last batch {}", from.origin, ago(from.last_seen)))?;
     }
-    line("samples", format!("{} {during}", show::count(one.samples as f64)))?;
-    if let Some(period) = one.period_seconds {
-        line("every", show::seconds(period))?;
-    }
+    let distance = one.period_seconds.map_or_else(String::new, |seconds| {
+        format!(", the latest samples every {}", show::seconds(seconds))
+    });
+    line("samples", format!("{} {during}{distance}", show::count(one.samples as f64)))?;
     if let Some(time) = one.time {
         let value = one.value.map_or_else(|| "no number".to_owned(), |value| value.to_string());
         line("newest", format!("{value}, {}", ago(time)))?;

@@ -1,10 +1,11 @@
-//! Explains a series: its agent and source, its period, its gaps and errors.
+//! Explains a series: its agent and source, the distance of its samples, its gaps and errors.
 
 use crate::engine::access_filter::{AccessFilter, ListedAs, Visibility};
 use crate::lists::listing::{described, gap};
 use crate::lists::nodes::usual_distance;
 use crate::{QueryContext, QueryEngine, QueryError};
-use model::{ClusterId, DeviceId, JobKey, Point, Series, Timestamp, increase};
+use jobs::Window;
+use model::{ClusterId, DeviceId, Gap, JobKey, Point, Series, Timestamp, increase};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{Chunk, JobSelector, Selector, SeriesInfo};
@@ -13,8 +14,8 @@ use store::{Chunk, JobSelector, Selector, SeriesInfo};
 const SERIES_MAX: usize = 100;
 /// Maximum gaps listed per series, the newest ones.
 const GAPS_MAX: usize = 20;
-/// Number of the latest instants that determine a series' period.
-const PERIOD_OF: usize = 64;
+/// Number of the latest instants that determine the distance of samples: ten distances.
+const LATEST: usize = 11;
 /// Metric that counts failed readings, with one series per source of a node.
 const ERRORS: &str = "agent_source_errors_total";
 const SOURCE: &str = "source";
@@ -102,7 +103,7 @@ impl QueryEngine {
     ) -> Result<api::Explanation, QueryError> {
         let device = &info.series.device;
         let source = source_of(&info.series.metric, interval.failures.get(device));
-        let missing = self.gaps((interval.from, interval.to), Some(device), context)?;
+        let missing = self.gaps_during(&info.series, interval, context)?;
         // A gap of a `jobmeter run` explains only the series of its own job.
         let local = |id| Some(JobKey { cluster: ClusterId::local(), id });
         let of_it = missing.iter().filter(|gap| {
@@ -130,6 +131,31 @@ impl QueryEngine {
             gaps_count: u64::try_from(of_it.len()).unwrap_or(u64::MAX),
             gaps: of_it.into_iter().skip(newest).collect(),
         })
+    }
+
+    /// The gaps of a series' device in the interval. Of a series of a job: those during the job's runs there.
+    fn gaps_during(
+        &self,
+        series: &Series,
+        interval: &Interval,
+        context: &QueryContext,
+    ) -> Result<Vec<Gap>, QueryError> {
+        let (from, to) = (interval.from, interval.to);
+        let mut gaps = self.gaps((from, to), Some(&series.device), context)?;
+        if series.job.is_some() && !gaps.is_empty() {
+            let (job, device) = (series.job.clone(), Some(series.device.clone()));
+            let window =
+                Window { job, device, from: Some(from), to: Some(to), ..Window::default() };
+            let runs = self.allocations(&window, context)?;
+            gaps.retain(|gap| {
+                let is_during = |run: &jobs::Interval| {
+                    gap.to >= run.start && run.stop.is_none_or(|stop| gap.from <= stop)
+                };
+                // Without a known run, any gap may explain the series.
+                runs.is_empty() || runs.iter().any(is_during)
+            });
+        }
+        Ok(gaps)
     }
 
     /// The senders for a device. The reader must now be permitted to see the node, or the job of a `jobmeter
@@ -211,7 +237,7 @@ impl VisibleSamples {
             self.times.push(at.0);
             (self.value, self.start) = (value, start);
         }
-        self.times.drain(..self.times.len().saturating_sub(PERIOD_OF));
+        self.times.drain(..self.times.len().saturating_sub(LATEST));
     }
 }
 

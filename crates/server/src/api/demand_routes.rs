@@ -78,8 +78,11 @@ fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
             until: None,
         });
         let is_current = agent.generation == Some(reported.generation);
-        let rejected = agent.rejected.iter().filter(|one| is_current && concerns(change, one));
-        let (mut is_taken, mut ends) = (is_current, None);
+        // A node keeps what it took while it has not received a later change yet.
+        let newest = agent.generation.and_then(|at| app.on_demand.newest_change(&agent.device, at));
+        let is_received = is_current || newest.is_some_and(|newest| change.number <= newest);
+        let rejected = agent.rejected.iter().filter(|one| is_received && concerns(change, one));
+        let (mut is_taken, mut ends) = (is_received, None);
         for one in limit.chain(rejected.cloned()) {
             if let Some(until) = one.until.filter(|_| one.code == RejectionCode::Shortened) {
                 // Of the sources of a change, the first to end counts.

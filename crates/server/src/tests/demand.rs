@@ -152,6 +152,17 @@ fn a_change_is_in_the_next_ack_of_its_nodes_alone_until_it_is_undone() {
     let shortened = &listed["shortened"][0];
     assert_eq!((&shortened["device"], &shortened["reason"]), (&json!("n1"), &json!(limit)));
     assert!(shortened["until"].as_f64() < listed["until"].as_f64(), "{listed}");
+    // A later change that the node has not received yet takes nothing back.
+    let cpu =
+        json!({"nodes": "n1", "for_seconds": 600.0, "sources": {"cpu": {"period_seconds": 2.0}}});
+    let later = good(&site, ADMIN, SET, &cpu);
+    let listed = good(&site, ADMIN, SETTINGS, &Value::Null);
+    let applied = [&listed[0]["nodes_applied"], &listed[1]["nodes_applied"]];
+    assert_eq!(applied, [&json!(1), &json!(0)], "{listed}");
+    n1.sends(&applies(generation, std::slice::from_ref(&too_fast)), Vec::new());
+    let listed = good(&site, ADMIN, SETTINGS, &Value::Null);
+    assert_eq!(listed[0]["rejected"], json!([rejection]), "{listed}");
+    good(&site, ADMIN, &format!("DELETE /api/v1/settings/{}", later["id"]), &Value::Null);
     // The change survives a restart of the server.
     let seq = n1.seq.clone();
     let folder = site.stop();
