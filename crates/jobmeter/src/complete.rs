@@ -1,7 +1,7 @@
 //! Values for shell completion: jobs, nodes, metrics, sources and accounts. A hidden command requests them from
 //! the server.
 
-use crate::client::client::{Client, path};
+use crate::client::http_client::{Client, path};
 use clap::{Args as _, Command};
 use clap_complete::Shell;
 use config::paths::CLIENT_FILE;

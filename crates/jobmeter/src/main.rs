@@ -17,7 +17,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{ArgMatches, FromArgMatches as _};
 use cli::Commands;
-use client::client::{Client, Rejected};
+use client::http_client::{Client, Rejected};
 use complete::ValuesArgs;
 use config::{ConfigErrors, ValueOrigin, paths};
 use delivery::wall as clock;

@@ -1,6 +1,6 @@
 //! Commands of access control: token, account.
 
-use crate::client::client::{Client, Rejected, escape};
+use crate::client::http_client::{Client, Rejected, escape};
 use crate::client::plain::{self, note, plain_lines};
 use crate::output::csv_rows;
 use crate::output::options::{JsonOption, ListFormat};

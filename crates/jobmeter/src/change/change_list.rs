@@ -1,6 +1,6 @@
 //! `jobmeter set --list`: the active changes.
 
-use crate::client::client::Client;
+use crate::client::http_client::Client;
 use crate::output::csv_rows;
 use crate::output::options::ListFormat;
 use crate::output::show::{self, Table};

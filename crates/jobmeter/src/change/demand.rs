@@ -2,7 +2,7 @@
 
 use crate::change::demand_options::{FlushArgs, PromoteArgs, SetArgs, csv_needs_list, time, words};
 use crate::change::{change_list, nothing_matches};
-use crate::client::client::{Client, escape};
+use crate::client::http_client::{Client, escape};
 use crate::client::plain::note;
 use crate::output::check_names::{check_may_burst, check_perf_events, check_source};
 use crate::output::csv_rows;

@@ -1,7 +1,7 @@
 //! Explains changes, promotions and flushes without an effect: no known metric, no node, no optional metric, no burst.
 
 use crate::change::change_list::in_flags;
-use crate::client::client::{Client, path};
+use crate::client::http_client::{Client, path};
 use api::{Promoted, SetChange, SetRejection};
 use config::MetricPattern;
 use model::NodeList;

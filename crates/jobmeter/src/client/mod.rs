@@ -4,7 +4,7 @@
 //! - `plain`: untrusted text made safe for terminals. `progress`: a line during long work.
 //! - `streamed`: streamed answers that may end early.
 
-pub(crate) mod client;
+pub(crate) mod http_client;
 pub(crate) mod name_suggestions;
 pub(crate) mod plain;
 pub(crate) mod progress;

@@ -1,6 +1,6 @@
 //! Detects names that the server does not know, and suggests similar ones.
 
-use crate::client::client::{Client, path};
+use crate::client::http_client::{Client, path};
 
 /// Filters of `jobmeter jobs` whose values are names.
 const NAMES: [&str; 7] = ["cluster", "user", "account", "project", "queue", "name", "device"];

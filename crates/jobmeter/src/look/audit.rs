@@ -1,6 +1,6 @@
 //! `jobmeter audit`: lists changes, and reads of other users' jobs.
 
-use crate::client::client::{Client, path};
+use crate::client::http_client::{Client, path};
 use crate::client::plain::note;
 use crate::output::csv_rows;
 use crate::output::options::{ListFormat, TimeRange};

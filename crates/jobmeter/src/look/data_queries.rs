@@ -2,7 +2,7 @@
 
 mod passed;
 
-use crate::client::client::{Client, escape, path};
+use crate::client::http_client::{Client, escape, path};
 use crate::client::name_suggestions;
 use crate::client::plain::{Plain, note};
 use crate::client::progress::Progress;

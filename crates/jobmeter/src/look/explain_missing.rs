@@ -1,6 +1,6 @@
 //! Explains why a node has no series of a metric, from the state of the metric's source there.
 
-use crate::client::client::{Client, escape, path};
+use crate::client::http_client::{Client, escape, path};
 use crate::client::name_suggestions::words;
 use crate::node::describe;
 use config::MetricPattern;

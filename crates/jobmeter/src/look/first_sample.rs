@@ -1,6 +1,6 @@
 //! The first sample of devices and metrics, for a question about an earlier time.
 
-use crate::client::client::Client;
+use crate::client::http_client::Client;
 
 /// The time of the first sample of the named devices and metrics, if it is after an instant. The windows of five minutes
 /// tell where to search for it.

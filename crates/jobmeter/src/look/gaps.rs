@@ -1,6 +1,6 @@
 //! `jobmeter gaps`: lists gaps, with their nodes and causes.
 
-use crate::client::client::{Client, path};
+use crate::client::http_client::{Client, path};
 use crate::client::name_suggestions;
 use crate::client::plain::note;
 use crate::output::csv_rows;

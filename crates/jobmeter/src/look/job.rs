@@ -1,6 +1,6 @@
 //! `jobmeter job`: the report of one job, and the registration of jobs in place of a scheduler.
 
-use crate::client::client::{Client, escape};
+use crate::client::http_client::{Client, escape};
 use crate::client::plain::{self, note};
 use crate::output::options::{JsonOption, exit_code};
 use crate::output::times::{Times, machine, machine_value};

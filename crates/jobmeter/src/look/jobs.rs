@@ -1,6 +1,6 @@
 //! `jobmeter jobs`: the list of jobs, and differences between schedulers and nodes.
 
-use crate::client::client::{Client, path};
+use crate::client::http_client::{Client, path};
 use crate::client::plain::note;
 use crate::output::csv_rows;
 use crate::output::options::{ListFormat, TimeRange};

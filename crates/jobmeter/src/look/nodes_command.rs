@@ -1,6 +1,6 @@
 //! Status of reporting components: `jobmeter nodes`, and `jobmeter explain` for one series.
 
-use crate::client::client::{Client, escape, path};
+use crate::client::http_client::{Client, escape, path};
 use crate::client::name_suggestions;
 use crate::look::explain_missing;
 use crate::output::csv_rows;

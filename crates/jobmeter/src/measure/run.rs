@@ -12,7 +12,7 @@ pub(crate) mod reported;
 mod send;
 mod tree;
 
-use crate::client::client::{Client, Rejected};
+use crate::client::http_client::{Client, Rejected};
 use crate::client::plain::{note, plain};
 use crate::output::times::{Times, machine_value};
 use anyhow::Context;

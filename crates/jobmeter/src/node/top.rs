@@ -9,7 +9,7 @@ mod server_screen;
 mod table;
 mod terminal;
 
-use crate::client::client::Client;
+use crate::client::http_client::Client;
 use crate::node::probe::ProbedMachine;
 use anyhow::Context as _;
 use kernel::{Root, clock};

@@ -1,6 +1,6 @@
 //! Times: parsed from options, printed for people (local time) and for scripts (RFC 3339, UTC).
 
-use crate::client::client::Client;
+use crate::client::http_client::Client;
 use crate::client::plain::plain_lines;
 use crate::output::options::TimeRange;
 use anyhow::{Context, bail};

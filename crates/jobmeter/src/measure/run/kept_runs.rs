@@ -9,7 +9,7 @@
 
 use super::is_http_error;
 use super::send::{Sender, steady_us};
-use crate::client::client::Client;
+use crate::client::http_client::Client;
 use anyhow::Context;
 use api::End;
 use config::SpoolSettings;

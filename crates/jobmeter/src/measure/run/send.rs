@@ -1,7 +1,7 @@
 //! Sends the samples of `jobmeter run` if no agent of this node does.
 
 use super::readings::Measure;
-use crate::client::client::{Client, reason};
+use crate::client::http_client::{Client, reason};
 use config::SpoolSettings;
 use delivery::{Failure, Http, Stepped, draw_boot};
 use kernel::clock::monotonic_us;

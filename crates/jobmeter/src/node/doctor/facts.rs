@@ -1,6 +1,6 @@
 //! Facts about the machine and its agent that limit what can be measured, in addition to the sources.
 
-use crate::client::client::reason;
+use crate::client::http_client::reason;
 use crate::node::probe::State;
 use crate::output::show::bytes;
 use cgroups::{Hierarchies, Hierarchy};

@@ -1,7 +1,7 @@
 //! Requests to a server for `top`: nodes, running jobs, and recent usage of those on the screen.
 
 use super::local_readings::BUSY;
-use crate::client::client::{Client, path};
+use crate::client::http_client::{Client, path};
 use std::collections::{BTreeMap, HashMap};
 
 /// The view of a server's data.

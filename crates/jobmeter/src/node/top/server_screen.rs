@@ -4,7 +4,7 @@
 use super::Screen;
 use super::server_data::{Answer, Usage, View, concerns, concerns_node, fetch, key_of};
 use super::table::{Head, Row, ScreenAction, ScreenTexts};
-use crate::client::client::Client;
+use crate::client::http_client::Client;
 use anyhow::Context as _;
 use kernel::clock;
 use model::Timestamp;
