@@ -12,7 +12,7 @@ const OPTIONAL: &str = "optional";
 const WORKING: &str = "agent_source_working";
 const FLUSHES: &str = "agent_source_burst_flushes_total";
 /// Most nodes whose bursts are looked up.
-const ASKED_MAX: usize = 100;
+const LOOKED_UP_MAX: usize = 100;
 /// Most unknown nodes that are named.
 const NAMED_MAX: usize = 10;
 
@@ -157,7 +157,7 @@ pub(super) fn may_have_own_burst(client: &Client, nodes: &str, source: &str) -> 
     let Ok(list) = NodeList::new(nodes) else { return true };
     let devices: Vec<&str> =
         all.iter().map(|node| &*node.device).filter(|device| list.has(device)).collect();
-    if devices.is_empty() || devices.len() > ASKED_MAX {
+    if devices.is_empty() || devices.len() > LOOKED_UP_MAX {
         return true;
     }
     let metrics = format!("{WORKING},{FLUSHES}");
