@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
 const PLACES = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
-const ANSWER_MS = 20000;
+const ANSWER_MS = 90000;
 const WAIT_MS = 15000;
 const POLL_MS = 50;
 
