@@ -1,6 +1,6 @@
 //! GET over HTTP/1.1 on a unix socket, TCP or TLS: one connection per call.
 
-use crate::{SchedulerError, Tls};
+use crate::{SchedulerError, Tls, loopback};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::{Request, StatusCode};
@@ -29,8 +29,8 @@ pub struct Endpoint {
 #[derive(Clone, Debug)]
 enum Address {
     Unix(PathBuf),
-    /// `host:port`.
-    Tcp(String),
+    /// Host and port.
+    Tcp(String, u16),
     /// `host:port`, the name in its certificate, and the authorities.
     Tls(String, ServerName<'static>, Tls),
 }
@@ -59,13 +59,14 @@ impl Endpoint {
         };
         let (host, prefix) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
         let host = (!host.is_empty()).then_some(host)?;
-        let given = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
-        let name = given.map_or(host, |(name, _)| name);
-        let address = if given.is_some() { host.to_owned() } else { format!("{host}:{port}") };
+        let given = host.rsplit_once(':').and_then(|(name, port)| Some((name, port.parse().ok()?)));
+        let (name, port) = given.unwrap_or((host, port));
+        let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
         let address = match tls {
-            None => Address::Tcp(address),
+            None => Address::Tcp(name, port),
             Some(tls) => {
-                let name = name.trim_start_matches('[').trim_end_matches(']').to_owned();
+                let address =
+                    if given.is_some() { host.to_owned() } else { format!("{host}:{port}") };
                 Address::Tls(address, ServerName::try_from(name).ok()?, tls)
             }
         };
@@ -91,8 +92,8 @@ impl Endpoint {
                     let stream = UnixStream::connect(socket).await;
                     self.call(stream, path, headers, limits.bytes_max).await
                 }
-                Address::Tcp(address) => {
-                    let stream = TcpStream::connect(address.as_str()).await;
+                Address::Tcp(host, port) => {
+                    let stream = loopback::connect(host, *port).await;
                     self.call(stream, path, headers, limits.bytes_max).await
                 }
                 Address::Tls(address, name, tls) => {
@@ -176,8 +177,8 @@ mod tests {
     #[test]
     fn urls_are_parsed() {
         let parts = |url: &str| match Endpoint::new("it", url, None)? {
-            Endpoint { address: Address::Tcp(address), host, prefix, .. } => {
-                Some((address, host, prefix))
+            Endpoint { address: Address::Tcp(name, port), host, prefix, .. } => {
+                Some((format!("{name}:{port}"), host, prefix))
             }
             _ => None,
         };
@@ -186,7 +187,7 @@ mod tests {
         };
         assert_eq!(parts("http://front/oarapi/"), of("front:80", "front", "/oarapi"));
         assert_eq!(parts("http://front:6668/api"), of("front:6668", "front:6668", "/api"));
-        assert_eq!(parts("http://[::1]"), of("[::1]:80", "[::1]", ""));
+        assert_eq!(parts("http://[::1]"), of("::1:80", "[::1]", ""));
         assert_eq!((parts("https://front"), parts("http:///x")), (None, None));
         let socket = Endpoint::new("slurmrestd", "unix:/run/rest.sock", None).unwrap();
         assert_eq!(socket.target(), "slurmrestd at /run/rest.sock");

@@ -2,6 +2,7 @@
 
 mod error;
 mod http;
+mod loopback;
 mod oar;
 mod scheduler;
 mod slurm;

@@ -10,7 +10,7 @@
 mod rows;
 
 use super::track::{Listed, ListedState, Track};
-use crate::{Changes, Scheduler, SchedulerError, Tls};
+use crate::{Changes, Scheduler, SchedulerError, Tls, loopback};
 use async_trait::async_trait;
 use jobs::JobRecord;
 use model::{ClusterId, Timestamp};
@@ -146,8 +146,7 @@ impl OarDatabase {
 
     async fn connect(&self) -> Result<Connection, SchedulerError> {
         let connect = tokio::time::timeout(self.call_time_max, self.client()).await;
-        let client =
-            connect.map_err(|_| self.timeout_error())?.map_err(|error| self.query_error(&error))?;
+        let client = connect.map_err(|_| self.timeout_error())??;
         let limit = self.call_time_max.as_millis();
         let setup = format!(
             "SET default_transaction_read_only = on; SET statement_timeout = {limit}; \
@@ -161,20 +160,36 @@ impl OarDatabase {
     }
 
     /// Connects. A task of its own moves the bytes; it ends with the client.
-    async fn client(&self) -> Result<Client, tokio_postgres::Error> {
-        // The next call reports any error of the connection.
-        let log = |error: &tokio_postgres::Error| {
-            log::debug!("OAR's database: {}", error_text(error));
+    async fn client(&self) -> Result<Client, SchedulerError> {
+        if let Some(tls) = &self.tls {
+            return started(self.config.connect(tls.for_postgres()).await, self);
+        }
+        let ports = self.config.get_ports();
+        let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
+        let mut last = None;
+        for (at, host) in self.hosts().iter().enumerate() {
+            match loopback::connect(host, port(at)).await {
+                Ok(stream) => return started(self.config.connect_raw(stream, NoTls).await, self),
+                Err(error) => last = Some(error.to_string()),
+            }
+        }
+        match last {
+            Some(what) => Err(SchedulerError::Unreachable { target: self.target.clone(), what }),
+            None => started(self.config.connect(NoTls).await, self),
+        }
+    }
+
+    /// The hosts that are reached by TCP.
+    fn hosts(&self) -> Vec<String> {
+        let addresses = self.config.get_hostaddrs();
+        if !addresses.is_empty() {
+            return addresses.iter().map(ToString::to_string).collect();
+        }
+        let name = |host: &Host| match host {
+            Host::Tcp(name) => Some(name.clone()),
+            Host::Unix(_) => None,
         };
-        Ok(if let Some(tls) = &self.tls {
-            let (client, io) = self.config.connect(tls.for_postgres()).await?;
-            tokio::spawn(async move { io.await.inspect_err(log).ok() });
-            client
-        } else {
-            let (client, io) = self.config.connect(NoTls).await?;
-            tokio::spawn(async move { io.await.inspect_err(log).ok() });
-            client
-        })
+        self.config.get_hosts().iter().filter_map(name).collect()
     }
 
     fn timeout_error(&self) -> SchedulerError {
@@ -246,6 +261,24 @@ impl OarDatabase {
         changes.records = fetched.records;
         Ok(())
     }
+}
+
+/// Starts the task of a connection. The next call reports any error of the connection.
+fn started<S, T>(
+    connected: Result<(Client, tokio_postgres::Connection<S, T>), tokio_postgres::Error>,
+    oar: &OarDatabase,
+) -> Result<Client, SchedulerError>
+where
+    tokio_postgres::Connection<S, T>:
+        Future<Output = Result<(), tokio_postgres::Error>> + Send + 'static,
+{
+    let (client, io) = connected.map_err(|error| oar.query_error(&error))?;
+    tokio::spawn(async move {
+        if let Err(error) = io.await {
+            log::debug!("OAR's database: {}", error_text(&error));
+        }
+    });
+    Ok(client)
 }
 
 #[async_trait]
