@@ -90,7 +90,11 @@ print(repr(one.recv(65536)), flush=True)
 "#;
 
     #[tokio::test]
-    #[expect(clippy::disallowed_methods, reason = "a test of another user's listener")]
+    #[expect(
+        clippy::disallowed_methods,
+        clippy::print_stdout,
+        reason = "it starts a listener of another user, and states why it cannot"
+    )]
     async fn nothing_is_sent_to_a_listener_of_another_user() {
         if !rustix::process::geteuid().is_root() {
             println!("nothing_is_sent_to_a_listener_of_another_user needs root and did not run");

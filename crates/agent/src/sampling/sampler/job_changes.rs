@@ -102,9 +102,10 @@ impl Sampler {
         self.ended.retain(|ended| !ended.left.is_empty());
     }
 
-    /// Whether a source at hand still has to read ended jobs.
+    /// Whether a source still has to read ended jobs before the next search. Sources that come back later have the
+    /// jobs of that time, so that searches do not wait for them.
     pub(super) fn must_read_ended(&self) -> bool {
-        self.ended.iter().any(|ended| ended.has_open(&self.entries))
+        self.ended.iter().any(|ended| !ended.is_searched && ended.has_open(&self.entries))
     }
 
     /// Returns the next reading of ended jobs, the oldest first.
