@@ -342,7 +342,8 @@ const LIMITS: &str = "
   second, counts up to the last reading of its job's cgroup. The report states the seconds after that as `unread_seconds`.
 - Where a job's cgroup counts its tasks (`pids.current`), a process that joins the job in the second in which another one is moved out
   of it may be found up to 30 s later.
-- A process that is moved to another job counts for the job that it left until the agent notices the move, with processor time and transfers.
+- A process that is moved to another job counts for the job that it left until the agent notices the move, with its transfers. Processor time
+  is that of the cgroup, if the cgroup was read to its end.
   If it ends before that, it never counts for the other job.
 - A process that began less than 2 s before the cgroup of the job that it joins counts with all that it used: it was started to run the
   job. Processor time is cut to what the job's cgroup counted; transfers and page faults are not.
@@ -360,8 +361,8 @@ const LIMITS: &str = "
   children whose parent ignores SIGCHLD are lost; the report says `at least`.
 - If no agent runs at the end of a job, its numbers are those of the last reading. The report says `at least: no agent ran for 54 s`.
   If the agent is restarted between two ticks and the job ends meanwhile, this note is missing.
-- A job of many short tasks whose cgroup is removed at once lacks the time that the kernel charges after it accounts for a task. If the sum of
-  the tasks exceeds the last reading of the cgroup, the report has no note: up to 41 % of 0.06 s were missing in a job of 200 tasks.
+- A job of many short tasks whose cgroup is removed at once lacks the time that the kernel charges after it accounts for a task: up to 41 %
+  of 0.06 s in a job of 200 tasks. The report says `at least: last reading missed`.
 - Processes that join a job and end within 0.1 s may be missing in its written bytes and context switches, without a note.
 ";
 

@@ -289,6 +289,9 @@ struct NodeTotal {
 
 fn node_total(origins: Origins, node: &Node) -> Option<NodeTotal> {
     let unread = node.most(UNREAD).is_some_and(|seconds| seconds > 0.0);
+    // The cgroup then has all of the job's processor time, and none of processes before they joined or after they
+    // left. Exit accounting gives a moved process to one job.
+    let is_read_to_end = node.most(UNREAD) == Some(0.0);
     // Charged memory is comparable with a limit. A task's resident memory includes pages charged to other
     // cgroups.
     let charged = node.some(AT_LIMIT).or(node.some(CHARGED).filter(|_| !unread));
@@ -299,12 +302,13 @@ fn node_total(origins: Origins, node: &Node) -> Option<NodeTotal> {
     let mut is_end_covered = false;
     for (origin, reading) in if is_charged { MEMORY_CHARGED } else { origins } {
         let Some(value) = reading(node).filter(|value| value.is_finite()) else { continue };
-        // Exit accounting that has the end exceeds the cgroup's last reading: even an exit takes processor time.
+        if is_cpu && *origin == EXITS && is_read_to_end && best.is_some() {
+            continue;
+        }
+        // Exit accounting has no processor time after the kernel accounted for a task, so it never covers the end.
         is_end_covered |= !matches!(*origin, CGROUP | KILLED)
-            && best.is_none_or(|best| match is_cpu {
-                true => value > best.value,
-                false => value * SAME >= best.value,
-            });
+            && !(is_cpu && *origin == EXITS)
+            && best.is_none_or(|best| value * SAME >= best.value);
         if best.is_none_or(|best| value > best.value * SAME) {
             best = Some(NodeTotal {
                 origin,
@@ -331,7 +335,7 @@ fn node_total(origins: Origins, node: &Node) -> Option<NodeTotal> {
         missed: match node_total.origin {
             CGROUP => is_missed && !is_end_covered,
             // No reading of the cgroup shows whether a task is missing here. Peak memory has the note `largest task`.
-            EXITS => unread && !is_peak && node.grew(CGROUP_CPU).is_none(),
+            EXITS => unread && !is_peak && (is_cpu || node.grew(CGROUP_CPU).is_none()),
             _ => false,
         },
         unread_seconds,

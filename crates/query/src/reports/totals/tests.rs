@@ -44,7 +44,8 @@ fn on_each_node_the_larger_verified_value_wins() {
     assert_eq!((totals.cpu_seconds, totals.cores_used), (Some(5.0), Some(2.5)));
     let cpu = origin(&origins, "cpu_seconds");
     assert_eq!((&cpu.origins[..], cpu.nodes), (&["cgroup".to_owned(), "exits".to_owned()][..], 2));
-    assert_eq!(cpu.note, None, "exit accounting covers the end");
+    // The kernel accounts for a task before its exit is over.
+    assert_eq!(cpu.note.as_deref(), Some("at least: last reading missed on 1 nodes"));
     assert_eq!(totals.memory_peak_bytes, Some(5e8));
     let memory = origin(&origins, "memory_peak_bytes");
     assert_eq!(
@@ -88,7 +89,23 @@ fn exit_accounting_that_may_lack_a_task_is_a_lower_bound() {
     let missed = Some("at least: last reading missed".to_owned());
     assert_eq!(note(None, 0.023), missed, "nothing to compare with");
     assert_eq!(note(Some(0.037), 0.037), missed, "no more than the cgroup");
-    assert_eq!(note(Some(0.037), 0.052), None, "the exit of the task is counted");
+    assert_eq!(note(Some(0.037), 0.052), missed, "the rest of a task's exit is in no account");
+}
+
+/// Exit accounting gives a process that moved from one job to another to one of them.
+#[test]
+fn a_cgroup_that_was_read_to_its_end_has_the_processor_time_of_its_job() {
+    let total = |unread: f64| {
+        let job: &[_] = &[
+            ("cgroup_cpu_seconds_total", 0.053),
+            ("taskstats_job_cpu_seconds_total", 0.356),
+            (UNREAD, unread),
+        ];
+        let (totals, origins) = totals(&nodes(&[("n1", job)]), 2.0);
+        (totals.cpu_seconds, origin(&origins, "cpu_seconds").note.clone())
+    };
+    assert_eq!(total(0.0), (Some(0.053), None));
+    assert_eq!(total(0.2), (Some(0.356), Some("at least: last reading missed".to_owned())));
 }
 
 #[test]
@@ -133,8 +150,8 @@ fn exit_accounting_with_less_than_the_cgroup_does_not_cover_the_end() {
     let missed = Some("at least: last reading missed".to_owned());
     assert_eq!(cpu(&[late]), (Some(4.0), missed.clone()));
     // With the cgroup's counter value up to that time.
-    assert_eq!(cpu(&[late, ("taskstats_job_cpu_seconds_total", 4.5)]), (Some(4.5), None));
-    assert_eq!(cpu(&[late, ("taskstats_job_cpu_seconds_total", 4.001)]), (Some(4.0), None));
+    let later = ("taskstats_job_cpu_seconds_total", 4.5);
+    assert_eq!(cpu(&[late, later]), (Some(4.5), missed.clone()));
     // It has nothing that the cgroup lacks, such as the exit of a task.
     assert_eq!(cpu(&[late, ("taskstats_job_cpu_seconds_total", 4.0)]), (Some(4.0), missed));
 }
