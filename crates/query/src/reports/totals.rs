@@ -306,9 +306,12 @@ fn node_total(origins: Origins, node: &Node) -> Option<NodeTotal> {
             continue;
         }
         // Exit accounting has no processor time after the kernel accounted for a task, so it never covers the end.
-        is_end_covered |= !matches!(*origin, CGROUP | KILLED)
-            && !(is_cpu && *origin == EXITS)
-            && best.is_none_or(|best| value * SAME >= best.value);
+        let may_cover = match *origin {
+            CGROUP | KILLED => false,
+            EXITS => !is_cpu,
+            _ => true,
+        };
+        is_end_covered |= may_cover && best.is_none_or(|best| value * SAME >= best.value);
         if best.is_none_or(|best| value > best.value * SAME) {
             best = Some(NodeTotal {
                 origin,
