@@ -79,7 +79,6 @@ def run(program, arguments):
     print(f"     Running {program['name']}", flush=True)
     failed, ended = [], False
     with started(program, arguments) as tests:
-        running[:] = [tests.pid]
         for line in tests.stdout:
             sys.stdout.write(line)
             sys.stdout.flush()
@@ -97,7 +96,6 @@ def run(program, arguments):
 def passes(program, name):
     print(f"== once more, alone: {name}", flush=True)
     with started(program, ["--exact", name, "--test-threads=1"]) as tests:
-        running[:] = [tests.pid]
         text = tests.stdout.read()
     print(text, end="", flush=True)
     return tests.returncode == 0 and "test result: ok. 1 passed" in text
@@ -109,6 +107,7 @@ def started(program, arguments):
     environment = dict(os.environ, CARGO_MANIFEST_DIR=folder)
     tests = subprocess.Popen([program["path"], *arguments], cwd=folder, env=environment, errors="replace",
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    running[:] = [tests.pid]
     threading.Thread(target=end_group, args=[tests.pid], daemon=True).start()
     return tests
 

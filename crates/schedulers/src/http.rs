@@ -31,8 +31,8 @@ enum Address {
     Unix(PathBuf),
     /// Host and port.
     Tcp(String, u16),
-    /// `host:port`, the name in its certificate, and the authorities.
-    Tls(String, ServerName<'static>, Tls),
+    /// Host and port, the name in its certificate, and the authorities.
+    Tls(String, u16, ServerName<'static>, Tls),
 }
 
 /// The limits of a call.
@@ -65,9 +65,8 @@ impl Endpoint {
         let address = match tls {
             None => Address::Tcp(name, port),
             Some(tls) => {
-                let address =
-                    if given.is_some() { host.to_owned() } else { format!("{host}:{port}") };
-                Address::Tls(address, ServerName::try_from(name).ok()?, tls)
+                let certified = ServerName::try_from(name.clone()).ok()?;
+                Address::Tls(name, port, certified, tls)
             }
         };
         let prefix = prefix.trim_end_matches('/').to_owned();
@@ -96,8 +95,8 @@ impl Endpoint {
                     let stream = loopback::connect(host, *port).await;
                     self.call(stream, path, headers, limits.bytes_max).await
                 }
-                Address::Tls(address, name, tls) => {
-                    let stream = TcpStream::connect(address.as_str()).await;
+                Address::Tls(host, port, name, tls) => {
+                    let stream = TcpStream::connect((host.as_str(), *port)).await;
                     let stream = stream.map_err(|error| self.broken(&error))?;
                     let stream = tls.connect(name.clone(), stream).await;
                     self.call(stream, path, headers, limits.bytes_max).await

@@ -240,7 +240,7 @@ impl Values {
         self.values.get(key)
     }
 
-    /// The keys whose values differ between two configurations of one program, in order.
+    /// The keys with different values in two configurations of one program, in order.
     pub fn changed_keys<'a>(&'a self, other: &Self) -> Vec<&'a str> {
         let differs = |(key, (raw, _)): &(&String, &(Raw, ValueOrigin))| {
             other.values.get(*key).is_none_or(|(before, _)| before != raw)

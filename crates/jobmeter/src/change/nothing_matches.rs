@@ -11,7 +11,7 @@ const OPTIONAL: &str = "optional";
 /// Metrics of an agent: the state of each source, and the flushes of each source with a burst.
 const WORKING: &str = "agent_source_working";
 const FLUSHES: &str = "agent_source_burst_flushes_total";
-/// Most nodes whose bursts are looked up.
+/// Maximum number of nodes to look up for bursts.
 const LOOKED_UP_MAX: usize = 100;
 /// Most unknown nodes that are named.
 const NAMED_MAX: usize = 10;

@@ -35,7 +35,7 @@ pub fn environments_given_up() -> u64 {
     GIVEN_UP.load(Ordering::Relaxed)
 }
 
-/// Owners of processes whose memory a thread reads, or whose last reading was slow.
+/// Owners of processes: a thread reads their memory, or their last reading was slow.
 #[derive(Debug, Default)]
 pub(super) struct Owners(Mutex<BTreeMap<u32, Owner>>);
 

@@ -34,11 +34,11 @@ impl QueryEngine {
             metrics.iter().map(|metric| (&*metric.name, &**metric)).collect();
         let step = query.step_us.max(0);
         let window = Store::WINDOWS_US.into_iter().rev().find(|w| step > 0 && step % w == 0);
-        let snapshot = self.store.snapshot();
+        // One filter for all threads: what it looks up in the registry counts once for a query.
+        let devices = query.select.devices.as_ref();
+        let access = AccessFilter::new(self, context, reach(query), devices);
+        let snapshot = access.limit(self.store.snapshot(), ListedAs::Device);
         let shown = by_devices(query, &context.cancel, |query| {
-            let devices = query.select.devices.as_ref();
-            let access = AccessFilter::new(self, context, reach(query), devices);
-            let snapshot = access.limit(snapshot.clone(), ListedAs::Device);
             let mut shown = LimitedSeries::new(&self.settings, &help);
             match window {
                 Some(window) => {

@@ -32,7 +32,7 @@ use std::time::Duration;
 const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
 /// Longest duration of a change, in seconds.
 const SECONDS_MAX: f64 = 30.0 * 86_400.0;
-/// Most nodes whose rejections are listed.
+/// Maximum number of nodes in a list of rejections.
 pub(crate) const LISTED_MAX: usize = 100;
 /// Most marks of a response.
 const MARKS_MAX: usize = 10_000;

@@ -95,10 +95,12 @@ fn oar(settings: &OarSettings) -> Result<Option<Plan>, PlanError> {
     let secret = secret.as_ref().map(Token::secret);
     let call_time_max = settings.call_time_max;
     let (way, scheduler): (_, Box<dyn Scheduler>) = if let Some(parameters) = &settings.database {
-        // Without `sslmode=require` the authorities are not needed, and may be absent on this machine.
-        let is_encrypted = parameters.contains("sslmode");
-        let tls = if is_encrypted { Some(tls(settings.ca.as_deref())?) } else { None };
-        let database = OarDatabase::new(cluster, parameters, tls, secret, call_time_max)?;
+        let open = |tls| OarDatabase::new(cluster.clone(), parameters, tls, secret, call_time_max);
+        // Only a database that requires TLS needs the authorities, which may be absent on this machine.
+        let database = match open(None) {
+            Err(ParametersError::NoAuthorities) => open(Some(tls(settings.ca.as_deref())?)),
+            opened => opened,
+        }?;
         ("database", Box::new(database))
     } else if let Some(url) = &settings.rest {
         let login = settings.rest_user.as_deref().zip(secret);

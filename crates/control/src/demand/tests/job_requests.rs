@@ -80,7 +80,7 @@ fn a_job_with_a_request_in_its_environment_has_the_metrics_until_it_ends() {
     };
     follow(at(24));
     assert_eq!(metrics(at(24)), ["bmc_.*".into(), "perf_.*".into()]);
-    // The promotion that a person ended stays ended. The others end with the job.
+    // A promotion that a person ended remains ended. The others end with the job.
     let number = demand.held(at(24)).unwrap().0.promotions[0].number;
     assert!(demand.demote(number, "alice", at(25)).unwrap());
     assert_eq!(follow(at(26)).began, 0);

@@ -45,7 +45,7 @@ impl Sockets {
             Some(found) => Ok(found.owner),
             // A kernel without the module `tcp_diag` finds no socket, not even ours.
             None if self.find(ends.ours, ends.theirs)?.is_some() => Ok(None),
-            // The connection is gone. A user who resets many at the right moment makes nobody read a long list.
+            // The connection is gone. A user who resets many connections causes no reading of a long list.
             None if HAS_TABLE.load(Ordering::Relaxed) => Ok(None),
             None => Err(Errno::NOENT),
         }

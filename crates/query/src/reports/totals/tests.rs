@@ -73,7 +73,7 @@ fn a_last_reading_that_was_missed_is_marked_where_nothing_covers_it() {
     assert_eq!(note, Some("at least: last reading missed on 1 nodes"));
 }
 
-/// A job of 0.05 s, whose process joined the cgroup and ended between two readings of its tasks.
+/// In a job of 0.05 s the process joined the cgroup and ended between two readings of the tasks.
 #[test]
 fn exit_accounting_that_may_lack_a_task_is_a_lower_bound() {
     let note = |cgroup: Option<f64>, exits: f64| {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use wire::{Ack, Answer};
 
-/// Returns the answer to a sender with these origins, whose settings have the generation `at`.
+/// Returns the answer to a sender with these origins and with settings of the generation `at`.
 pub(super) async fn answer(
     app: &Arc<App>,
     at: Option<u64>,
