@@ -15,6 +15,8 @@ use std::fmt::Write as _;
 #[derive(Debug, Default)]
 pub(crate) struct Presence {
     members: Members,
+    /// Whether the last answer came from `populated 1`, whose change is an event.
+    is_by_event: bool,
     path: String,
     text: Vec<u8>,
 }
@@ -29,12 +31,16 @@ impl Presence {
         witness: &mut Option<u32>,
     ) -> bool {
         let dirs = &job.dirs;
+        self.is_by_event = false;
         if let Some(unified) = dir(dirs, Hierarchy::Unified) {
             let populated = self.read(root, unified, "cgroup.events").and_then(cgroup::populated);
             // On a hybrid machine the processes may be only in version 1's directories.
             let only = dirs.len() == 1;
             match populated {
-                Some(true) => return true,
+                Some(true) => {
+                    self.is_by_event = true;
+                    return true;
+                }
                 Some(false) if only => return false,
                 _ => {}
             }
@@ -54,6 +60,11 @@ impl Presence {
         }
         *witness = self.members.first(root, dirs, job.directories_max).ok().flatten();
         witness.is_some()
+    }
+
+    /// Whether the kernel reports when the last answer of [`Self::occupied`] changes.
+    pub(crate) const fn is_by_event(&self) -> bool {
+        self.is_by_event
     }
 
     /// Whether the kernel has counted processor time for the job, so that it had a process.

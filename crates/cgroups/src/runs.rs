@@ -64,6 +64,8 @@ struct Run {
     /// The kernel reported a change of `populated`.
     noted: bool,
     occupied: bool,
+    /// The kernel reports when this ends.
+    is_by_event: bool,
     /// Time since which a local job that had processes has none.
     empty_since: Option<Timestamp>,
     /// A directory was removed.
@@ -251,6 +253,7 @@ impl Runs {
             watch: None,
             noted: true,
             occupied: false,
+            is_by_event: false,
             empty_since: None,
             lost: false,
             ended: false,
@@ -301,7 +304,7 @@ impl Runs {
         let mut changed = false;
         for place in 0..self.runs.len() {
             let Some(run) = self.runs.get_mut(place).filter(|run| !run.ended) else { continue };
-            let is_watched = run.watch.is_some() && run.job.dirs.len() == 1;
+            let is_watched = run.watch.is_some() && (run.is_by_event || run.job.dirs.len() == 1);
             if !(run.noted || cx.full || (cx.due && !is_watched)) {
                 continue;
             }
@@ -318,7 +321,7 @@ impl Runs {
             if came_and_went || (run.occupied && !occupied) {
                 changes.emptied.push(run.job.key.clone());
             }
-            run.occupied = occupied;
+            (run.occupied, run.is_by_event) = (occupied, self.presence.is_by_event());
             run.empty_since = match (occupied, run.job.populated) {
                 (false, true) => run.empty_since.or(Some(cx.now)),
                 _ => None,

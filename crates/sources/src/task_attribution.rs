@@ -24,14 +24,15 @@ pub(crate) mod task_tree;
 use crate::{Context, Open, PartState, Sink, SourceError};
 use calm::Calm;
 use cgroups::{JobCgroup, Members};
-use kernel::clock;
 use kernel::proc_connector::Forks;
 use kernel::taskstats::{Exits as Listener, TaskMessage};
+use kernel::{OpenFile, clock};
 use look::Looks;
 use model::setting::{Kind, OptionSpec};
 use model::{Cause, JobKey, Timestamp};
 use rejected::{exits_error, forks_error};
 use saved::Saved;
+use std::sync::Arc;
 use std::time::Duration;
 use task_tree::{Account, JobNo, Tree, Window};
 
@@ -97,6 +98,10 @@ pub(crate) struct Watched {
     known: bool,
     /// When a scan listed it last, and what its cgroup counted beyond the known tasks then.
     listed_with: Option<(u64, i64)>,
+    /// The number of tasks that its cgroup counts.
+    count: Option<Arc<OpenFile>>,
+    /// The number of its known tasks, while the tree is not touched.
+    known_tasks: Option<usize>,
 }
 
 /// Ends of the machine's tasks, and their jobs.
@@ -399,6 +404,8 @@ impl Exits {
             listed: false,
             known: false,
             listed_with: None,
+            count: None,
+            known_tasks: None,
         };
         self.jobs.insert(place, watched);
     }

@@ -26,6 +26,8 @@ const LIVE_BYTES_MAX: usize = 1 << 20;
 const PIECE_BYTES: usize = 256 << 10;
 /// Interval at which the watermark is written and old segments are removed.
 const MAINTAIN_US: i64 = 500_000;
+/// Longest wait of [`Outbox::maintain`] while frames are in memory or the watermark is not written, and otherwise.
+const WAITS_MAX: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(10)];
 
 /// An encoded batch.
 #[derive(Clone, Debug)]
@@ -217,8 +219,10 @@ impl Outbox {
         self.publish_counters(&state);
         let oldest = state.live.front().filter(|_| state.spool.is_some());
         let left_us = oldest.map_or(i64::MAX, |live| live.since_us + LIVE_US - now_us);
+        let [busy, idle] = WAITS_MAX;
+        let wait_max = if state.is_idle(&self.notes) { idle } else { busy };
         Duration::from_micros(u64::try_from(left_us).unwrap_or(0))
-            .clamp(Duration::from_millis(10), Duration::from_secs(2))
+            .clamp(Duration::from_millis(10), wait_max)
     }
 
     /// Waits up to `patience` for frames to send. Uses the spool only with `spool_too`.
@@ -431,6 +435,12 @@ impl State {
         {
             spool.mark_done(*spot);
         }
+    }
+
+    /// Whether no frame is in memory and the watermark is written.
+    fn is_idle(&self, notes: &PendingEvents) -> bool {
+        let is_written = |kept: &DurableWatermark| kept.written() == self.kept_until(notes);
+        self.live.is_empty() && self.kept.as_ref().is_none_or(is_written)
     }
 
     /// Time until which everything is acknowledged or spooled.

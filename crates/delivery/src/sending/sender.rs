@@ -17,8 +17,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
 use std::time::Duration;
 use wire::{Ack, AckStatus, Answer};
 
-/// Maximum wait for frames before the sender checks its orders.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Maximum wait for frames; an order ends it. Each wake costs 50 µs.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Wait before the client is created again after a failure.
+const CLIENT_RETRY: Duration = Duration::from_secs(2);
 
 /// An order for the sender.
 #[derive(Debug)]
@@ -133,7 +135,7 @@ impl Sender {
                 self.http = self.connect.client();
             }
             if self.http.is_none() {
-                if !self.rest(PATIENCE) {
+                if !self.rest(CLIENT_RETRY) {
                     return;
                 }
                 continue;

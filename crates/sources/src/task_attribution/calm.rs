@@ -110,7 +110,11 @@ impl Exits {
     pub(super) fn see_whether_calm(&mut self, cx: &Context<'_>) {
         let calm = &mut self.calm;
         let now_us = now_us(cx);
-        let is_over = std::mem::take(&mut calm.is_over) | self.tree.take_touched();
+        let is_touched = self.tree.take_touched();
+        if is_touched {
+            self.jobs.iter_mut().for_each(|job| job.known_tasks = None);
+        }
+        let is_over = std::mem::take(&mut calm.is_over) | is_touched;
         let is_moved = calm.saw_move();
         // Unless every task of a job is known, each event may be of one.
         let events_max = if self.tree.is_complete() { EVENTS_MAX } else { 0 };

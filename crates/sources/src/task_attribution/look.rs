@@ -5,7 +5,7 @@ use super::task_tree::{Account, JobNo, Looked, Tree};
 use crate::Context;
 use cgroups::{Hierarchies, Hierarchy, JobDir};
 use kernel::process::{CgroupLine, process_cgroups};
-use kernel::{Root, cgroup};
+use kernel::{OpenFile, Root, cgroup};
 use rustc_hash::FxBuildHasher;
 use std::fmt::Write as _;
 use std::hash::BuildHasher;
@@ -60,12 +60,9 @@ impl Looks {
         Some(hash(&self.text))
     }
 
-    /// The number in a file of a cgroup, if it has one.
-    pub(crate) fn number(&mut self, dir: &str, file: &str, root: &Root) -> Option<u64> {
-        self.path.clear();
-        // Writing into a `String` cannot fail.
-        write!(self.path, "{dir}/{file}").ok();
-        root.read_single(&self.path, &mut self.text).ok()?;
+    /// The number in a file of a cgroup; `None` if the cgroup was removed.
+    pub(crate) fn number(&mut self, file: &OpenFile) -> Option<u64> {
+        file.read_single(&mut self.text).ok()?;
         cgroup::single(&self.text).ok()
     }
 

@@ -7,11 +7,14 @@ use crate::Context;
 use cgroups::Hierarchy;
 use kernel::clock;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 /// Minimum interval of scans: a second, less tolerance for a drain that begins early.
 const SCAN_EVERY_US: u64 = 950_000;
 /// Maximum time without a list of a job.
 const LIST_EVERY_US: u64 = 30_000_000;
+/// Maximum number of jobs with an open count of tasks: opening a file takes longer than reading it.
+const OPEN_COUNTS_MAX: usize = 64;
 /// A scan uses at most one part in so many of a processor.
 const SCAN_COST: u64 = 500;
 
@@ -72,12 +75,34 @@ impl Exits {
     /// The tasks that a job's cgroup counts, beyond those that are known: processes whose parents have not waited for
     /// them, and threads where only processes are listed. `None` if its cgroup does not count them.
     fn surplus(&mut self, place: usize, cx: &Context<'_>) -> Option<i64> {
-        let job = self.jobs.get(place)?;
+        let counted = self.counted(place, cx)?;
+        let job = self.jobs.get_mut(place)?;
+        let is_touched = self.tree.is_touched();
+        let known = job.known_tasks.filter(|_| !is_touched);
+        let known = known.unwrap_or_else(|| self.tree.tasks_of(job.no));
+        debug_assert_eq!(known, self.tree.tasks_of(job.no), "each change touches the tree");
+        job.known_tasks = Some(known).filter(|_| !is_touched);
+        Some(i64::try_from(counted).ok()?.saturating_sub(i64::try_from(known).ok()?))
+    }
+
+    /// The number of tasks that a job's cgroup counts.
+    fn counted(&mut self, place: usize, cx: &Context<'_>) -> Option<u64> {
+        let are_few = self.jobs.len() <= OPEN_COUNTS_MAX;
+        let job = self.jobs.get_mut(place)?;
+        let open = job.count.as_ref().filter(|_| are_few);
+        if let Some(number) = open.and_then(|file| self.looks.number(file)) {
+            return Some(number);
+        }
+        job.count = None;
         let cgroup = cx.jobs.get(&job.key)?;
         let dir = cgroup.dir(Hierarchy::Pids).or_else(|| cgroup.dir(Hierarchy::Unified))?;
-        let counted = self.looks.number(dir, "pids.current", cx.root)?;
-        let known = self.tree.tasks_of(job.no);
-        Some(i64::try_from(counted).ok()?.saturating_sub(i64::try_from(known).ok()?))
+        self.path.clear();
+        // Writing into a `String` cannot fail.
+        write!(self.path, "{dir}/pids.current").ok();
+        let file = cx.root.open(&self.path).ok()?;
+        let number = self.looks.number(&file)?;
+        job.count = are_few.then(|| Arc::new(file));
+        Some(number)
     }
 
     /// Time until the next scan, if there is one.

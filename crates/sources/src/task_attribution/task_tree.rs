@@ -258,7 +258,7 @@ pub(crate) struct Tree {
     round: u32,
     /// Whether every task of a job is here or descends from one that is.
     complete: bool,
-    /// Whether a task of a job began, ended or moved since [`Tree::take_touched`].
+    /// A task of a job began, ended or moved since [`Tree::take_touched`].
     touched: bool,
     counts: TreeCounts,
 }
@@ -281,6 +281,11 @@ impl Tree {
     }
 
     /// Whether a task of a job began, ended or moved since the last call.
+    pub(super) const fn is_touched(&self) -> bool {
+        self.touched
+    }
+
+    /// As [`Self::is_touched`], and forgets it.
     pub(super) const fn take_touched(&mut self) -> bool {
         std::mem::replace(&mut self.touched, false)
     }
@@ -462,6 +467,7 @@ impl Tree {
             _ => return,
         }
         if let Some(task) = self.tasks.remove(&tid) {
+            self.touched |= matches!(task.place, Membership::Job(_));
             self.displace(Displaced { tid, task, until_us }, account);
         }
     }

@@ -271,7 +271,8 @@ impl Subject {
     /// when they reach a disk. The next reading reports these values if the cgroup was removed meanwhile,
     /// as schedulers do within milliseconds of a job's last process.
     pub(super) fn look(&mut self, reading: &mut Reading<'_>) {
-        if reading.now.since(self.created) < NEW_US {
+        let is_new = reading.now.since(self.created) < NEW_US;
+        if is_new {
             self.retry();
         }
         // After a clock was set back, a look is due.
@@ -279,21 +280,38 @@ impl Subject {
         if all {
             self.looked = reading.now;
         }
-        self.look_below(reading);
         let is_due = |slot: &&mut Slot| match slot.file.look {
             Look::No => false,
             Look::EachSecond => all,
             Look::Each => true,
         };
+        let before = self.last_reading.at.map(|_| self.last_reading.found);
         let mut is_first = true;
-        for slot in self.slots.iter_mut().filter(is_due) {
+        for place in 0..self.slots.len() {
+            let Some(slot) = self.slots.get_mut(place).filter(|slot| is_due(slot)) else {
+                continue;
+            };
             let Some(dir) = self.dirs.get(slot.dir) else { continue };
             if slot.is_read(reading.blkio) && matches!(slot.text(dir, reading), Ok(true)) {
-                if std::mem::take(&mut is_first) {
-                    self.last_reading.take(reading.now, reading.text);
-                }
                 slot.read_at = Some(reading.now);
                 slot.keep(reading.text);
+                if std::mem::take(&mut is_first) {
+                    self.last_reading.take(reading.now, reading.text);
+                    if before == Some(self.last_reading.found) && !is_new {
+                        return self.note_idle(reading.now);
+                    }
+                }
+            }
+        }
+        self.look_below(reading);
+    }
+
+    /// A look found the same processor time as before: nothing ran in the job, so its memory, kills and throttling are
+    /// the same, too. Transfers and pressure may have grown: the kernel writes later, and tasks wait.
+    fn note_idle(&mut self, now: Timestamp) {
+        for slot in &mut self.slots {
+            if !matches!(slot.file.part, Part::Io | Part::Pressure) && slot.file.look != Look::No {
+                slot.read_at = slot.read_at.map(|_| now);
             }
         }
     }

@@ -83,6 +83,7 @@ impl Tree {
         }
         // The previous owner of the ID has ended; neither its end nor the fork of the next one was reported.
         self.tasks.remove(&tid);
+        self.touched = true;
         account.forgotten(task.no);
         None
     }

@@ -92,6 +92,7 @@ fn memory_and_kills_of_a_removed_cgroup_are_those_of_the_last_look() {
         machine.write(&format!("u/job_1/{file}"), text);
     }
     assert_eq!(machine.tick(&jobs)["cgroup_oom_kills_total"], 0.0);
+    cpu(&machine, 1_200_000);
     machine.write("u/job_1/memory.current", "1048576\n");
     machine.write("u/job_1/memory.peak", "8388608\n");
     machine.write("u/job_1/memory.events", "max 7\noom_kill 2\n");
@@ -202,4 +203,20 @@ fn what_is_not_read_is_stated_of_pressure_and_transfers_too() {
     let unread = |name: &str| samples.get(name).copied();
     assert!(unread("cgroup_pressure_unread_seconds") > unread("cgroup_unread_seconds"));
     assert_eq!(unread("cgroup_io_unread_seconds"), None, "the job has no such file");
+}
+
+#[test]
+fn the_other_files_of_a_job_that_used_no_processor_time_are_not_read() {
+    for (used_us, peak) in [(1_000_000, None), (1_000_001, Some(&8192.0))] {
+        let mut machine = Machine::new(&[]);
+        let jobs = one_job(VERSION_2);
+        cpu(&machine, 1_000_000);
+        machine.write("u/job_1/memory.peak", "4096\n");
+        machine.tick(&jobs);
+        machine.write("u/job_1/memory.peak", "8192\n");
+        cpu(&machine, used_us);
+        look(&mut machine, &jobs);
+        machine.remove("u/job_1/memory.peak");
+        assert_eq!(machine.tick(&jobs).get("cgroup_memory_peak_bytes"), peak);
+    }
 }
