@@ -118,3 +118,44 @@ fn a_copy_made_while_the_server_writes_holds_all_that_was_acknowledged_before() 
     assert_ne!(code, 0, "what is there is not written over");
     assert!(errors.contains("copy-0 already exists") && errors.contains("--to"), "{errors}");
 }
+
+#[test]
+fn a_backup_by_root_follows_no_link_of_the_folders_owner() {
+    if !root("a folder of another user") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (data, secrets) = (dir.path().join("data"), dir.path().join("secrets"));
+    let mut server = Server::start(&data, &[]);
+    let (code, _, errors) = jobmeter(&server.url, &["run", "--", "true"]);
+    assert_eq!(code, 0, "{errors}");
+    assert_eq!(server.running.end(), 0, "{}", server.running.errors());
+    std::fs::create_dir(&secrets).unwrap();
+    let status = Command::new("chown").args(["-R", "65534:65534"]).arg(&data).status().unwrap();
+    assert!(status.success());
+    let log = std::fs::read_dir(data.join("samples/log")).unwrap().next().unwrap().unwrap();
+    let segment = Path::new("samples/log").join(log.file_name());
+    for (place, attacked) in
+        [Path::new("audit.log"), Path::new("jobs.sqlite"), &segment, Path::new("samples/log")]
+            .into_iter()
+            .enumerate()
+    {
+        let (path, away) = (data.join(attacked), dir.path().join("away"));
+        let copy = dir.path().join(format!("copy-{place}"));
+        // The same content, which is a secret of root now.
+        std::fs::rename(&path, &away).unwrap();
+        let secret = secrets.join("secret");
+        assert!(Command::new("cp").arg("-r").args([&away, &secret]).status().unwrap().success());
+        std::os::unix::fs::symlink(&secret, &path).unwrap();
+        let mut backup = Command::new(program("jobmeter"));
+        backup.arg("backup").arg("--data").arg(&data).arg("--to").arg(&copy);
+        let (code, _, errors) = output(&mut backup);
+        assert_ne!(code, 0, "{}: {errors}", attacked.display());
+        assert!(rights(&secrets).values().all(|(_, uid, _)| *uid == 0), "{}", attacked.display());
+        let copied = copy.join(attacked);
+        assert!(!copied.exists() || std::fs::metadata(&copied).unwrap().uid() == 0);
+        std::fs::remove_file(&path).unwrap();
+        std::fs::rename(&away, &path).unwrap();
+        assert!(Command::new("rm").arg("-r").arg(&secret).status().unwrap().success());
+    }
+}

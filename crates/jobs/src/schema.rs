@@ -1,6 +1,7 @@
 //! The registry's file: tables, schema version, and SQLite settings for safe writes.
 
 use crate::common::indexes;
+use crate::common::write_budget::WriteBudgets;
 use crate::nodes::{forgotten_nodes, rule_latches, stopped};
 use crate::people::{accounts, names, user_tokens};
 use crate::presence::verified_presence;
@@ -226,7 +227,15 @@ impl Registry {
         let quick_reader = Mutex::new(open_to_read(path)?);
         // Without a server ID, agents distinguish jobs by their IDs alone.
         let identity = crate::common::identity::of(path).unwrap_or_default();
-        Ok(Self { writer, reader, quick_reader, limits, users: Box::new(users), identity })
+        Ok(Self {
+            writer,
+            reader,
+            quick_reader,
+            limits,
+            users: Box::new(users),
+            write_budgets: WriteBudgets::default(),
+            identity,
+        })
     }
 }
 
@@ -302,8 +311,10 @@ pub fn backup(path: &Path, to: &Path) -> Result<(), RegistryError> {
         let path = path.to_owned();
         move |cause| RegistryError::Open { path, cause }
     };
-    let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY);
-    let db = db.map_err(failed(path))?;
+    // Root may copy the file of another user, who could replace it by a link, or store code in its schema.
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let db = Connection::open_with_flags(path, flags).map_err(failed(path))?;
+    db.pragma_update(None, "trusted_schema", false).map_err(failed(path))?;
     db.busy_timeout(std::time::Duration::from_secs(10)).map_err(failed(path))?;
     db.execute("VACUUM INTO ?1", [to.to_string_lossy()]).map_err(failed(to))?;
     Ok(())

@@ -397,3 +397,28 @@ fn one_tokens_jobs_leave_capacity_for_others_and_ended_ones_are_not_counted() {
     registry.ingest(&[record(601, 10, None, &["n1"])], at(20)).unwrap();
     assert!(registry.job(&key(601)).unwrap().is_some(), "a scheduler");
 }
+
+#[test]
+fn one_tokens_waiting_and_ended_jobs_have_a_budget_of_nodes() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits =
+        Limits { reported_writes_max: 20, reported_writes_per_hour: 3600, ..Limits::default() };
+    let path = dir.path().join("registry.sqlite");
+    let registry = Registry::open(&path, limits, Users::default).unwrap();
+    let slurm = ClusterId::new("slurm").unwrap();
+    let names: Vec<String> = (0..15).map(|n| format!("n{n}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let nodes = record(1, 10, None, &names).nodes;
+    let waiting = |id| RecordUpdate { nodes: Some(nodes.clone()), ..RecordUpdate::new(key(id)) };
+    let limited = |update: RecordUpdate, seconds| {
+        registry.ingest_limited(update, Some(&slurm), at(seconds)).unwrap().limited
+    };
+    assert_eq!(limited(waiting(1), 20), 0);
+    assert_eq!(limited(waiting(2), 20), 1);
+    assert_eq!(limited(RecordUpdate::new(key(3)), 20), 0, "without nodes");
+    // What is stored already costs little, and so does an end.
+    assert_eq!(limited(waiting(1), 21), 1);
+    assert_eq!(limited(RecordUpdate::end(key(1), at(21), None), 21), 0);
+    assert_eq!(limited(waiting(2), 40), 0, "refilled");
+    assert_eq!(registry.ingest_updates(vec![waiting(4), waiting(5)], at(40)).unwrap().new, 2);
+}

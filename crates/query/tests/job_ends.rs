@@ -133,6 +133,14 @@ fn totals_of_a_job_that_outlives_its_agent_are_lower_bounds() {
     lab.put(&[
         found(&missed, &[(102.0, 1.0), (105.0, 5.0)]),
         found(&whole, &[(102.0, 1.0), (105.0, 5.0), (170.0, 60.0), (299.0, 99.0)]),
+        TestSeries {
+            device: "n1",
+            metric: "cgroup_unread_seconds",
+            kind: Kind::Gauge,
+            job: Some(whole.clone()),
+            samples: &[(300.0, 0.0)],
+            ..TestSeries::default()
+        },
     ]);
     lab.put_gap(Gap {
         origin: Origin::new("lab").unwrap(),
@@ -153,7 +161,7 @@ fn totals_of_a_job_that_outlives_its_agent_are_lower_bounds() {
     assert_eq!((note(&report, "cpu_seconds"), note(&report, "wall_seconds")), (down.clone(), down));
     assert_eq!(report.totals.unread_seconds, Some(54.0));
     let report = engine.job_report(&"6".parse().unwrap(), None, &all()).unwrap();
-    assert_eq!((note(&report, "cpu_seconds"), report.totals.unread_seconds), (None, None));
+    assert_eq!((note(&report, "cpu_seconds"), report.totals.unread_seconds), (None, Some(0.0)));
     let listed = engine.jobs_with_usage(&Filter::default(), &all()).unwrap();
     let bounds = |id| {
         let usage = listed.iter().find(|job| job.id == id).unwrap().usage.unwrap();
@@ -291,7 +299,13 @@ fn local_jobs_without_a_sign_of_life_end_with_the_last_one() {
     lab.registry.end_local(silent.id, at(310.0), Some(0)).unwrap();
     let job = report(&silent).job;
     assert_eq!((job.stop.map(second), job.state_word), (Some(310.0), None));
-    assert_eq!(notes(&silent), [note("memory_peak_bytes", "charged to the cgroup")]);
+    let unseen = "at least: the end was not observed";
+    let wanted = [
+        note("cpu_seconds", unseen),
+        note("memory_peak_bytes", &format!("charged to the cgroup; {unseen}")),
+        note("cores_used", unseen),
+    ];
+    assert_eq!(notes(&silent), wanted);
 }
 
 #[test]

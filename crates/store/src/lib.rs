@@ -31,7 +31,7 @@ pub use answer::{
 };
 pub use blocks::is_total;
 pub use blocks::read_counters::Reads;
-pub use data_dir::backup::{Copied, backup};
+pub use data_dir::backup::{Copied, backup, copy_file};
 pub use data_dir::recovery::{Cut, Damage, Recovery};
 pub use data_dir::verify::{Finding, Verified, check, verify};
 pub use files::disk::{Disk, ReadFile, RealDisk, WriteFile};

@@ -5,7 +5,7 @@ use crate::output::options::JsonOption;
 use crate::output::show::counted;
 use anyhow::{Context as _, bail};
 use config::paths::{AUDIT_FILE, AUDIT_OF_USERS_FILE, DEMAND_FILE, JOBS_FILE, SAMPLES_DIR};
-use rustix::fs::{Gid, Mode, Uid};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, Uid, chownat};
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -32,6 +32,8 @@ pub(crate) struct BackupArgs {
 /// Copies the data folder, and reports the copy.
 pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     let (data, to) = (data_dir(&args.data)?, &args.to);
+    // Only links to the folder itself are followed: its owner could replace anything in it.
+    let data = &fs::canonicalize(&data).with_context(|| data.display().to_string())?;
     let _progress = crate::client::progress::Progress::start("copying");
     config::paths::outside_of_stores(to).map_err(anyhow::Error::msg)?;
     // During the copy, nobody else can read it.
@@ -51,8 +53,8 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
         jobs::backup(&demand, &to.join(DEMAND_FILE))?;
     }
     let copied = store::backup(&data.join(SAMPLES_DIR), &to.join(SAMPLES_DIR))?;
-    copy_audit(&data, to)?;
-    keep_rights(&data, to)?;
+    copy_audit(data, to)?;
+    keep_rights(data, to)?;
     let store::Copied { blocks, samples, archived, segments, bytes } = copied;
     if args.format.json {
         let answer = serde_json::json!({"folder": to, "blocks": blocks, "archived_blocks": archived,
@@ -86,7 +88,7 @@ fn copy_audit(data: &Path, to: &Path) -> anyhow::Result<()> {
     names.sort_unstable();
     for name in names {
         let from = data.join(&name);
-        match fs::copy(&from, to.join(&name)) {
+        match store::copy_file(&from, &to.join(&name)) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             copied => {
                 copied.with_context(|| format!("copying {}", from.display()))?;
@@ -102,37 +104,45 @@ fn is_audit(name: &str) -> bool {
 }
 
 /// Gives each file and folder of a copy the mode and the owner of its original. Without an original, it gets the
-/// owner of the data folder.
+/// owner of the data folder. The folder of the copy is the last one: until then its new owner cannot enter it, so
+/// nobody replaces a file by a link meanwhile.
 fn keep_rights(data: &Path, copy: &Path) -> anyhow::Result<()> {
     let server = fs::metadata(data).with_context(|| data.display().to_string())?;
-    let mut waiting = vec![PathBuf::new()];
-    while let Some(below) = waiting.pop() {
+    let mut all = vec![PathBuf::new()];
+    let mut next = 0;
+    while let Some(below) = all.get(next).cloned() {
+        next += 1;
         let path = copy.join(&below);
         let known = || path.display().to_string();
-        let own = fs::symlink_metadata(&path).with_context(known)?;
-        if own.is_symlink() {
-            continue;
-        }
-        if own.is_dir() {
+        if fs::symlink_metadata(&path).with_context(known)?.is_dir() {
             for entry in fs::read_dir(&path).with_context(known)? {
-                waiting.push(below.join(entry.with_context(known)?.file_name()));
+                all.push(below.join(entry.with_context(known)?.file_name()));
             }
         }
-        // The original of a merged block, or of a stored log segment, may be deleted by now.
-        let original = fs::symlink_metadata(data.join(&below)).ok();
-        let new_mode = if own.is_dir() { FOLDER_MODE } else { FILE_MODE };
-        let mode = original.as_ref().map_or(new_mode, |it| it.mode() & 0o7777);
-        let (uid, gid) =
-            original.as_ref().map_or((server.uid(), server.gid()), |it| (it.uid(), it.gid()));
-        if (uid, gid) != (own.uid(), own.gid()) {
-            rustix::fs::chown(&path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
-                .with_context(|| {
-                    format!("{}: giving it to user {uid}, group {gid}; run as root", path.display())
-                })?;
-        }
-        if mode != own.mode() & 0o7777 {
-            fs::set_permissions(&path, Permissions::from_mode(mode)).with_context(known)?;
-        }
+    }
+    // Folders come after what they contain.
+    all.iter()
+        .rev()
+        .try_for_each(|below| keep_rights_of(&server, &data.join(below), &copy.join(below)))
+}
+
+fn keep_rights_of(server: &fs::Metadata, original: &Path, path: &Path) -> anyhow::Result<()> {
+    let known = || path.display().to_string();
+    let own = fs::symlink_metadata(path).with_context(known)?;
+    // The original of a merged block, or of a stored log segment, may be deleted by now.
+    let original = fs::symlink_metadata(original).ok();
+    let new_mode = if own.is_dir() { FOLDER_MODE } else { FILE_MODE };
+    let mode = original.as_ref().map_or(new_mode, |it| it.mode() & 0o777);
+    if mode != own.mode() & 0o7777 {
+        fs::set_permissions(path, Permissions::from_mode(mode)).with_context(known)?;
+    }
+    let owner = original.as_ref().unwrap_or(server);
+    let (uid, gid) = (owner.uid(), owner.gid());
+    if (uid, gid) != (own.uid(), own.gid()) {
+        let ids = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+        chownat(CWD, path, ids.0, ids.1, AtFlags::SYMLINK_NOFOLLOW).with_context(|| {
+            format!("{}: giving it to user {uid}, group {gid}; run as root", path.display())
+        })?;
     }
     Ok(())
 }

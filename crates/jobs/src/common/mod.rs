@@ -4,7 +4,7 @@
 //! - `name`, `record`, `access_level`, `users`: types of queries and of stored data.
 //! - `identity`: the server ID.
 //! - `sql_parts`, `indexes`: SQL fragments and the indexes that they use.
-//! - `stable_hash`: a hash that is safe to store. `error`: errors.
+//! - `stable_hash`: a hash that is safe to store. `write_budget`: limits what a sender writes. `error`: errors.
 
 pub(crate) mod error;
 pub(crate) mod identity;
@@ -16,3 +16,4 @@ pub(crate) mod registry;
 pub(crate) mod sql_parts;
 pub(crate) mod stable_hash;
 pub(crate) mod users;
+pub(crate) mod write_budget;

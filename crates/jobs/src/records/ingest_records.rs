@@ -205,6 +205,7 @@ fn bound(record: &mut JobRecord, limits: &Limits) -> bool {
         if list.len() > LIST_BYTES_MAX {
             (*list, cut) = (Box::default(), true);
         }
+        clean(list, LIST_BYTES_MAX);
     }
     for text in texts.chain(steps) {
         cut |= clean(text, TEXT_BYTES_MAX);

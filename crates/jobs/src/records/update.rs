@@ -2,6 +2,7 @@
 //! corrected.
 
 use crate::common::registry::count;
+use crate::common::write_budget;
 use crate::matching::visits::TOGETHER;
 use crate::people::names::NameSource;
 use crate::records::ingest_records::RecordOutcome;
@@ -160,9 +161,9 @@ impl Registry {
         self.ingest_updates_and((amendments, source), received, |_| Ok(()))
     }
 
-    /// Applies one partial update of a sender that may report the jobs of one cluster, or of all. If the update would
-    /// bring these clusters above [`Limits::reported_open_max`] running allocations, it is rejected: see
-    /// [`IngestStats::limited`].
+    /// Applies one partial update of a sender that may report the jobs of one cluster, or of all. It is rejected if it
+    /// would bring these clusters above [`Limits::reported_open_max`] running allocations, or exceeds the sender's
+    /// budget of writes ([`Limits::reported_writes_max`]): see [`IngestStats::limited`].
     ///
     /// # Errors
     /// As [`Self::ingest_updates`].
@@ -245,6 +246,7 @@ impl Registry {
         if amendment.is_end && before.as_ref().is_some_and(|record| record.state.is_over()) {
             return Ok((RecordOutcome::Known, false));
         }
+        let names_nodes = amendment.nodes.is_some();
         let (guessed, is_new) = (amendment.submit.is_none(), before.is_none());
         let (start, stop) = (amendment.start, amendment.stop);
         let open_before = before.as_ref().map_or(0, running_allocations);
@@ -255,13 +257,21 @@ impl Registry {
             return Ok((RecordOutcome::Backwards, false));
         }
         let grows = running_allocations(&record).saturating_sub(open_before);
-        if grows > 0 && limit.is_exceeded_by(db, grows, &self.limits)?
+        let (nodes, sender) = (record.nodes.len(), limit.sender());
+        let cost = write_budget::cost(nodes, names_nodes);
+        let exceeds =
+            |sender| self.write_budgets.is_exceeded_by(cost, sender, &self.limits, received);
+        if sender.is_some_and(exceeds)
+            || grows > 0 && limit.is_exceeded_by(db, grows, &self.limits)?
             || is_new && limit.fills(db, &record.key.cluster, &self.limits)?
         {
             return Ok((RecordOutcome::Limited, false));
         }
         let (key, submit) = (record.key.clone(), record.submit);
         let taken = self.take(db, (record, source), received)?;
+        if let (Some(sender), RecordOutcome::New | RecordOutcome::Changed) = (sender, taken.0) {
+            self.write_budgets.spend(cost, sender, &self.limits, received);
+        }
         if let Some(ended) = ended.filter(|_| taken.0 != RecordOutcome::Rejected) {
             self.take(db, (ended, source), received)?;
         }
@@ -287,7 +297,15 @@ enum ReportLimit<'a> {
     Clusters(Option<&'a ClusterId>),
 }
 
-impl ReportLimit<'_> {
+impl<'a> ReportLimit<'a> {
+    /// The clusters of a limited sender.
+    const fn sender(self) -> Option<Option<&'a ClusterId>> {
+        match self {
+            Self::None => None,
+            Self::Clusters(cluster) => Some(cluster),
+        }
+    }
+
     /// Whether so many more running allocations would exceed the limit. Counts at most up to the limit.
     fn is_exceeded_by(self, db: &Connection, more: u64, limits: &Limits) -> rusqlite::Result<bool> {
         let Self::Clusters(cluster) = self else { return Ok(false) };

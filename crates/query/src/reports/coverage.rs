@@ -1,6 +1,6 @@
 //! The nodes and times of a job that its totals cover.
 
-use crate::reports::job_gaps::{NodeMissed, Readings};
+use crate::reports::job_gaps::{JobEnd, NodeMissed, Readings};
 use crate::reports::totals::ByNode;
 use model::{DeviceId, Gap, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,21 +20,29 @@ pub(crate) struct Read {
     pub(crate) has_end: bool,
 }
 
-/// Sets the times of a job that the totals of its nodes do not include.
+/// Sets the times of a job that the totals of its nodes do not include. Returns the last reading, if it is the only
+/// bound of the job's end.
 pub(crate) fn set_missed(
     by_node: &mut ByNode,
     read: &BTreeMap<String, Read>,
     gaps: &[Gap],
     (span, coverage): ((Timestamp, Timestamp), &api::Coverage),
-) {
+    job_end: JobEnd,
+) -> Option<Timestamp> {
+    let mut last = None;
     for (device, read) in read {
+        // Without readings of its cgroup, no agent reports that it observed the end.
+        let has_ended = job_end.has_ended && by_node.has_cgroup(device);
+        let job_end = JobEnd { has_ended, ..job_end };
         let readings = Readings { last: Timestamp(read.last), has_end: read.has_end };
         let gaps = gaps.iter().filter(|gap| gap.device.as_str() == device);
         let is_silent = coverage.silent.iter().any(|node| node.device == *device);
-        let (has_end, missed) = (read.has_end, NodeMissed::of(gaps, readings, span));
+        let (has_end, missed) = (read.has_end, NodeMissed::of(gaps, readings, span, job_end));
         let missed = NodeMissed { has_end, is_silent, ..missed };
+        last = last.max(missed.is_stop_unknown.then_some(readings.last));
         by_node.set_missed(device, missed);
     }
+    last
 }
 
 /// Which nodes have samples until the end of the job.

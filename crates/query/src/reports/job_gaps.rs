@@ -3,7 +3,7 @@
 //! A counter of a cgroup includes the time of a gap if the job was read after it. A gap counts if no reading of the job
 //! on the node follows, or if the kernel's accounting of ended tasks was not received.
 
-use model::{Cause, Gap, Timestamp};
+use model::{Cause, ClusterId, Gap, Job, Timestamp};
 
 /// Tolerance between the last reading of a job and the start of a gap.
 const SLACK: i64 = 2 * Timestamp::SECOND;
@@ -26,18 +26,47 @@ pub(crate) struct Readings {
     pub(crate) has_end: bool,
 }
 
+/// What is known about the end of a job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JobEnd {
+    /// Whether the job has ended.
+    pub(crate) has_ended: bool,
+    /// Whether its scheduler or its `jobmeter run` reported the time. Otherwise nodes did.
+    pub(crate) is_stop_reported: bool,
+}
+
+impl JobEnd {
+    pub(crate) fn of(job: &Job) -> Self {
+        let is_local = job.key.cluster.as_str() == ClusterId::LOCAL;
+        let is_stop_reported = is_local || job.facts.state_word.is_some();
+        // The last sign of life is a bound of its own.
+        let is_silent = job.facts.state_word.as_deref() == Some(jobs::SILENT);
+        Self { has_ended: job.stop.is_some() && !is_silent, is_stop_reported }
+    }
+}
+
 /// A time that totals do not include.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Missed {
-    cause: Cause,
+    /// `None`: no agent observed the end of the job, although no gap is known.
+    cause: Option<Cause>,
     pub(crate) seconds: f64,
 }
 
 impl Missed {
+    /// The time without a reading; `None` if nothing shows that something was missed.
+    pub(crate) fn unread_seconds(self) -> Option<f64> {
+        self.cause.map(|_| self.seconds)
+    }
+
     /// The note on a lower bound.
     pub(crate) fn note(self) -> String {
         let Self { cause, seconds } = self;
-        let what = if cause == Cause::AgentDown { "no agent ran" } else { cause.words() };
+        let what = match cause {
+            Some(Cause::AgentDown) => "no agent ran",
+            Some(cause) => cause.words(),
+            None => return format!("{}: the end was not observed", api::AT_LEAST),
+        };
         let digits = if seconds < 10.0 { 1 } else { 0 };
         format!("{}: {what} for {seconds:.digits$} s", api::AT_LEAST)
     }
@@ -68,6 +97,7 @@ impl NodeMissed {
         gaps: impl Iterator<Item = &'a Gap>,
         readings: Readings,
         (start, stop): (Timestamp, Timestamp),
+        job_end: JobEnd,
     ) -> Self {
         let mut missed = Self::default();
         let seconds = |from: Timestamp, to: Timestamp| to.since(from).max(0) as f64 / 1e6;
@@ -79,12 +109,14 @@ impl NodeMissed {
         for gap in gaps.iter().copied() {
             let cause = gap.cause;
             let is_after_last = readings.last <= gap.from.plus(SLACK) && gap.to > readings.last;
-            let is_of_all = gap.source.is_empty() || &*gap.source == CGROUP;
+            // A short downtime between two ticks is a gap only of sources that receive events.
+            let is_of_all =
+                gap.source.is_empty() || &*gap.source == CGROUP || cause == Cause::AgentDown;
             let is_in_job = gap.from <= stop.plus(SLACK) && gap.to >= start;
             if !readings.has_end && is_of_all && is_after_last && is_in_job {
-                let is_stop_unknown = stop <= gap.from.plus(SLACK);
+                let is_stop_unknown = !job_end.is_stop_reported && stop <= gap.from.plus(SLACK);
                 let to = if is_stop_unknown { gap.to } else { gap.to.min(stop) };
-                let one = Missed { cause, seconds: seconds(gap.from, to) };
+                let one = Missed { cause: Some(cause), seconds: seconds(gap.from, to) };
                 missed.end = Missed::longer(missed.end, Some(one));
                 missed.is_stop_unknown |= is_stop_unknown;
             }
@@ -98,9 +130,14 @@ impl NodeMissed {
                     is_down && cause == down.cause && down.from < gap.to && gap.from < down.to
                 };
                 let down = gaps.iter().find(is_same).and_then(|down| within(down));
-                let one = Missed { cause, seconds: down.unwrap_or(lost) };
+                let one = Missed { cause: Some(cause), seconds: down.unwrap_or(lost) };
                 missed.exits = Missed::longer(missed.exits, Some(one));
             }
+        }
+        if job_end.has_ended && !readings.has_end && missed.end.is_none() {
+            let seconds = seconds(readings.last, stop);
+            missed.end = Some(Missed { cause: None, seconds });
+            missed.is_stop_unknown = !job_end.is_stop_reported;
         }
         missed
     }
@@ -112,6 +149,9 @@ mod tests {
     use model::{DeviceId, Origin};
 
     const S: i64 = Timestamp::SECOND;
+
+    /// A stop that a scheduler reports.
+    const REPORTED: i64 = 36;
 
     type GapOf = (&'static str, Cause, i64, i64);
 
@@ -132,7 +172,8 @@ mod tests {
         let gaps: Vec<Gap> = gaps.collect();
         let readings = Readings { last: Timestamp(last * S), has_end };
         let span = (Timestamp(0), Timestamp(stop * S));
-        NodeMissed::of(gaps.iter(), readings, span)
+        let job_end = JobEnd { has_ended: true, is_stop_reported: stop == REPORTED };
+        NodeMissed::of(gaps.iter(), readings, span, job_end)
     }
 
     #[test]
@@ -144,19 +185,24 @@ mod tests {
         assert_eq!(note(seen.end).as_deref(), Some("at least: no agent ran for 54 s"));
         assert!(seen.is_stop_unknown && seen.exits.is_none());
         // A scheduler states the stop.
-        let reported = of(down, (5, false), 36);
+        let reported = of(down, (5, false), REPORTED);
         assert_eq!(note(reported.end).as_deref(), Some("at least: no agent ran for 30 s"));
         assert!(!reported.is_stop_unknown);
         let lost = of(("", Cause::BatchesLost, 6, 8), (6, false), 7);
         assert_eq!(note(lost.end).as_deref(), Some("at least: batches lost for 2.0 s"));
         // The job was read after the gap, or its end was observed before.
-        for other in [
-            of(down, (70, false), 70),
-            of(down, (6, true), 6),
-            of(("infiniband", Cause::SourceBroken, 6, 60), (6, false), 6),
-        ] {
+        for other in [of(down, (70, true), 70), of(down, (6, true), 6)] {
             assert_eq!(other, NodeMissed::default());
         }
+        // Other sources missed nothing of it.
+        let other = of(("infiniband", Cause::SourceBroken, 6, 60), (6, false), 6);
+        assert_eq!(note(other.end).as_deref(), Some("at least: the end was not observed"));
+        assert!(other.is_stop_unknown);
+        // A short downtime between two ticks.
+        let short = of(("taskstats", Cause::AgentDown, 6, 8), (6, false), 7);
+        assert_eq!(note(short.end).as_deref(), Some("at least: no agent ran for 2.0 s"));
+        assert!(of_all(&[], (6, false), REPORTED).end.is_some());
+        assert!(!of_all(&[], (6, false), REPORTED).is_stop_unknown);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::lists::listing::gap;
 use crate::lists::to_api::{allocation, share, step};
 use crate::reports::coverage::{Read, coverage, set_missed};
 use crate::reports::job_end;
+use crate::reports::job_gaps::JobEnd;
 use crate::reports::last_samples::{self, Ends, LastSamples};
 use crate::reports::totals::{ByNode, JobBounds, NodeSum, USAGE_METRICS, is_at_least, totals};
 use crate::{QueryContext, QueryEngine, QueryError};
@@ -59,8 +60,10 @@ impl QueryEngine {
             missing.extend(self.gaps((start, stop), Some(device), context)?);
         }
         missing.retain(|gap| is_of_job(gap, &job.key));
-        set_missed(&mut by_node, &read, &missing, ((start, stop), &coverage));
-        let (totals, origins) = totals(&by_node, &JobBounds::of(&job, (start, stop), &coverage));
+        let times = ((start, stop), &coverage);
+        let last = set_missed(&mut by_node, &read, &missing, times, JobEnd::of(&job));
+        let bounds = JobBounds::of(&job, (start, stop.max(last.unwrap_or(stop))), &coverage);
+        let (totals, origins) = totals(&by_node, &bounds);
         Ok(api::JobReport {
             runs,
             gaps: missing.iter().map(gap).collect(),
@@ -132,8 +135,10 @@ impl QueryEngine {
             of_job.filter(|gap| listed.devices.contains(&gap.device)).cloned().collect();
         let devices = listed.devices.iter().cloned().collect();
         let coverage = coverage(&devices, &read, (start, stop), listed.job.stop.is_some());
-        set_missed(&mut by_node, &read, &of_job, ((start, stop), &coverage));
-        let bounds = JobBounds::of(&listed.job, (start, stop), &coverage);
+        let times = ((start, stop), &coverage);
+        let last = set_missed(&mut by_node, &read, &of_job, times, JobEnd::of(&listed.job));
+        let last = stop.max(last.unwrap_or(stop));
+        let bounds = JobBounds::of(&listed.job, (start, last), &coverage);
         let (totals, origins) = totals(&by_node, &bounds);
         let is_bound =
             |total| origins.iter().any(|origin| origin.total == total && is_at_least(origin));

@@ -59,6 +59,11 @@ impl ByNode {
         self.0.entry(device.to_owned()).or_default().metrics.insert(metric.to_owned(), sum);
     }
 
+    /// Whether a node read the job's cgroup.
+    pub(crate) fn has_cgroup(&self, device: &str) -> bool {
+        self.0.get(device).is_some_and(|node| node.grew(CGROUP_CPU).is_some())
+    }
+
     /// Sets the times that the totals of a node with metrics do not include.
     pub(crate) fn set_missed(&mut self, device: &str, missed: NodeMissed) {
         if let Some(node) = self.0.get_mut(device) {
@@ -257,7 +262,7 @@ static WAITED_MEMORY: Origins =
     &[(CGROUP, |node| node.grew("cgroup_pressure_memory_some_seconds_total"))];
 static WAITED_IO: Origins = &[(CGROUP, |node| node.grew("cgroup_pressure_io_some_seconds_total"))];
 static NOT_READ: Origins = &[(CGROUP, |node| {
-    let end = node.missed.end.map(|missed| missed.seconds);
+    let end = node.missed.end.and_then(Missed::unread_seconds);
     node.most(UNREAD).into_iter().chain(end).reduce(f64::max)
 })];
 

@@ -10,7 +10,7 @@ use crate::http::selection::{Span, job, wrong};
 use crate::queries::answers::{json, reply, reply_long, unchanged, wrote};
 use crate::queries::series_routes::{known, truth};
 use crate::queries::slow_query_log::RunningQuery;
-use crate::schedulers::job_update_parser::{instant, record_update};
+use crate::schedulers::job_update_parser::{AHEAD, TRUSTED_AHEAD, instant, record_update};
 use api::Operation;
 use axum::Extension;
 use axum::body::Body;
@@ -224,7 +224,9 @@ async fn report_job(
     // A list of nodes may name 65 536 of them: only what has a turn is expanded.
     let rights = caller.rights.clone();
     let result = app.change_registry(caller.actor.user_key(), move |app| {
-        let update = record_update(sent, now).map_err(HttpError::malformed)?;
+        let is_limited = matches!(rights, Rights::JobReporter(_));
+        let latest = now.plus(if is_limited { AHEAD } else { TRUSTED_AHEAD });
+        let update = record_update(sent, latest).map_err(HttpError::malformed)?;
         let key = update.key.clone();
         let stats = app.take_update(update, &rights, now).map_err(http_error)?;
         let job = app.registry.job(&key).map_err(http_error)?;
@@ -236,9 +238,11 @@ async fn report_job(
     }
     if stats.limited > 0 {
         return Err(HttpError::busy(format!(
-            "the clusters of this token have {} running allocations of nodes to jobs, or the \
-             registry is more than half full, mainly of their jobs; end some of these jobs",
-            app.registry.limits().reported_open_max
+            "the clusters of this token have {} running allocations of nodes to jobs, or more than \
+             {} nodes and updates within an hour, or the registry is more than half full, mainly of their \
+             jobs; end some of these jobs, or try again later",
+            app.registry.limits().reported_open_max,
+            app.registry.limits().reported_writes_max
         )));
     }
     if stats.rejected > 0 {
@@ -492,7 +496,7 @@ fn checked_name(name: String) -> Result<Box<str>, HttpError> {
 }
 
 fn time(what: &str, seconds: f64, now: Timestamp) -> Result<Timestamp, HttpError> {
-    instant(what, seconds, now).map_err(HttpError::malformed)
+    instant(what, seconds, now.plus(AHEAD)).map_err(HttpError::malformed)
 }
 
 #[cfg(test)]

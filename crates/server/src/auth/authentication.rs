@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Headers that proxies add. With one of them the kernel's user of the connection is not the caller.
-const OF_PROXIES: [&str; 13] = [
+const OF_PROXIES: [&str; 20] = [
     "forwarded",
     "via",
     "x-forwarded-for",
@@ -31,6 +31,13 @@ const OF_PROXIES: [&str; 13] = [
     "cf-connecting-ip",
     "true-client-ip",
     "fastly-client-ip",
+    "client-ip",
+    "x-azure-clientip",
+    "x-envoy-external-address",
+    "x-forwarded-port",
+    "x-forwarded-server",
+    "x-original-forwarded-for",
+    "x-proxyuser-ip",
 ];
 
 /// Characters of a path that the audit log records.

@@ -6,7 +6,10 @@ use model::{
     ClusterId, DeviceId, JobId, JobKey, JobState, NodeList, Resources, Timestamp, expand_hosts,
 };
 
-const DAY: i64 = 24 * 3600 * Timestamp::SECOND;
+/// Maximum time by which administrators and schedulers may report in advance: a day.
+pub(crate) const TRUSTED_AHEAD: i64 = 24 * 3600 * Timestamp::SECOND;
+/// The same for everybody else: clocks differ.
+pub(crate) const AHEAD: i64 = 60 * Timestamp::SECOND;
 /// Longest list of devices, in bytes.
 const LIST_BYTES_MAX: usize = 16 * 1024;
 /// Most devices of one job.
@@ -14,8 +17,8 @@ const NODES_MAX: usize = 65_536;
 /// Bytes of the lists of cores and accelerators of all devices of a job.
 const SHARES_BYTES_MAX: usize = 4 << 20;
 
-/// Checks an update, from a line or a request body. The error names the invalid field.
-pub(crate) fn record_update(update: JobUpdate, now: Timestamp) -> Result<RecordUpdate, String> {
+/// Checks an update, from a line or a request body; its times are at most `latest`. The error names the invalid field.
+pub(crate) fn record_update(update: JobUpdate, latest: Timestamp) -> Result<RecordUpdate, String> {
     let cluster = ClusterId::new(&update.cluster).map_err(|error| error.to_string())?;
     if cluster.reads_as_local() {
         return Err("`cluster` must be a scheduler's cluster; omit it to register a `local` \
@@ -29,11 +32,11 @@ pub(crate) fn record_update(update: JobUpdate, now: Timestamp) -> Result<RecordU
         return Err("`display_id` is an ID without its cluster, and has no `:`".to_owned());
     }
     let time = |what: &str, seconds: Option<f64>| {
-        seconds.map(|seconds| instant(what, seconds, now)).transpose()
+        seconds.map(|seconds| instant(what, seconds, latest)).transpose()
     };
     let facts = update.facts();
     let nodes = update.nodes.map(shares).transpose()?;
-    let steps = update.steps.map(|steps| steps.into_iter().map(|s| step(s, now)).collect());
+    let steps = update.steps.map(|steps| steps.into_iter().map(|s| step(s, latest)).collect());
     check_durations("requested", &facts.requested)?;
     check_durations("used", &facts.used)?;
     Ok(RecordUpdate {
@@ -104,9 +107,9 @@ fn share(share: api::NodeShare) -> Result<NodeShare, String> {
     })
 }
 
-fn step(step: api::Step, now: Timestamp) -> Result<Step, String> {
+fn step(step: api::Step, latest: Timestamp) -> Result<Step, String> {
     let time =
-        |seconds: Option<f64>| seconds.map(|seconds| instant("steps", seconds, now)).transpose();
+        |seconds: Option<f64>| seconds.map(|seconds| instant("steps", seconds, latest)).transpose();
     let (start, stop) = (time(step.start)?, time(step.stop)?);
     Ok(Step {
         id: step.id.into(),
@@ -126,13 +129,11 @@ fn check_durations(what: &str, of: &Resources) -> Result<(), String> {
     Ok(())
 }
 
-/// Converts seconds since 1970 to an instant that a job may begin or end at: from 2000 to a day from now.
-pub(crate) fn instant(what: &str, seconds: f64, now: Timestamp) -> Result<Timestamp, String> {
-    let latest = now.plus(DAY);
+/// Converts seconds since 1970 to an instant that a job may begin or end at: from 2000 to `latest`.
+pub(crate) fn instant(what: &str, seconds: f64, latest: Timestamp) -> Result<Timestamp, String> {
     if !(Timestamp::YEAR_2000.seconds()..=latest.seconds()).contains(&seconds) {
         return Err(format!(
-            "`{what}` must be seconds since 1970, between the year 2000 and one day \
-                            from now"
+            "`{what}` must be seconds since 1970, between the year 2000 and {latest}"
         ));
     }
     #[expect(clippy::cast_possible_truncation, reason = "bounded by the lines above")]

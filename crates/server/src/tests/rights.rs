@@ -93,6 +93,10 @@ fn somebody_behind_a_proxy_has_no_rights_without_a_token() {
         "X-Client-IP: 192.0.2.1",
         "CF-Connecting-IP: 192.0.2.1",
         "True-Client-IP: 192.0.2.1",
+        "Client-IP: 192.0.2.1",
+        "X-Forwarded-Server: proxy",
+        "X-Original-Forwarded-For: 192.0.2.1",
+        "X-Envoy-External-Address: 192.0.2.1",
     ] {
         let headers = format!("Host: localhost\r\n{header}\r\n");
         assert_eq!(site.send("GET /api/v1/nodes", &headers, b"").status, 401, "{header}");

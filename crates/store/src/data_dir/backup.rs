@@ -3,6 +3,7 @@
 //! The order makes the copy consistent: first the log, then the manifest, then the files of the manifest.
 //! A sample acknowledged before the copy began is in the copied log, or in a block of the later manifest.
 //! Blocks never change, so a hard link is a copy where the file system supports it.
+//! Root may copy the directory of another user, who could replace files by links meanwhile: no link is followed.
 //! A file that disappears before it is copied belonged to a replaced manifest: then the copy restarts.
 
 use crate::data_dir::open::{FORMAT_FILE, check_format};
@@ -10,8 +11,11 @@ use crate::files::disk::RealDisk;
 use crate::files::errors::{DiskError, OpenError};
 use crate::files::layout::{blocks_dir, log_dir, rollups_dir};
 use crate::state::manifest::{MANIFEST, Manifest, write_whole};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// How often a copy restarts because the server replaced files.
@@ -37,6 +41,7 @@ pub struct Copied {
 /// # Errors
 /// The source is not a data directory, the target exists, or a file cannot be copied: then the copy is removed.
 pub fn backup(dir: &Path, to: &Path) -> Result<Copied, OpenError> {
+    let dir = &fs::canonicalize(dir).map_err(DiskError::of("read", dir))?;
     check_format(&RealDisk, dir)?;
     let mut tries = 0;
     loop {
@@ -59,6 +64,9 @@ pub fn backup(dir: &Path, to: &Path) -> Result<Copied, OpenError> {
 fn copy(dir: &Path, to: &Path) -> Result<Copied, OpenError> {
     let mut copied = Copied::default();
     let (log, blocks) = (log_dir(dir), blocks_dir(dir));
+    // Another user's block is copied: a link would share its owner and its mode.
+    let owner = fs::metadata(dir).map_err(DiskError::of("read", dir))?.uid();
+    let is_own = owner == rustix::process::geteuid().as_raw();
     for inner in [log_dir(to), blocks_dir(to), rollups_dir(to)] {
         fs::create_dir(&inner).map_err(DiskError::of("make the directory", &inner))?;
     }
@@ -75,18 +83,22 @@ fn copy(dir: &Path, to: &Path) -> Result<Copied, OpenError> {
             manifest.blocks.iter().partition(|note| note.archived);
         copied.archived = archived.len() as u64;
         for note in near {
-            copied.bytes += one(&blocks, &blocks_dir(to), note.file.as_ref(), true)?;
+            copied.bytes += one(&blocks, &blocks_dir(to), note.file.as_ref(), is_own)?;
             copied.samples += note.rows;
             copied.blocks += 1;
         }
         for note in &manifest.rollups {
-            copied.bytes += one(&rollups_dir(dir), &rollups_dir(to), note.file.as_ref(), true)?;
+            copied.bytes += one(&rollups_dir(dir), &rollups_dir(to), note.file.as_ref(), is_own)?;
         }
         // The manifest that was read: the current one may be newer.
         manifest.write(&RealDisk, to)?;
-        copied.bytes += size(&to.join(MANIFEST))?;
+        let written = to.join(MANIFEST);
+        copied.bytes += fs::metadata(&written).map_err(DiskError::of("read", &written))?.len();
     }
-    let format = fs::read(dir.join(FORMAT_FILE)).map_err(DiskError::of("read", dir))?;
+    let mut format = Vec::new();
+    let read =
+        open_plain(&dir.join(FORMAT_FILE)).and_then(|mut file| file.read_to_end(&mut format));
+    read.map_err(DiskError::of("read", dir))?;
     write_whole(&RealDisk, to, FORMAT_FILE, &format)?;
     for inner in [log_dir(to), blocks_dir(to), rollups_dir(to), to.to_owned()] {
         let sync = File::open(&inner).and_then(|dir| dir.sync_all());
@@ -96,15 +108,35 @@ fn copy(dir: &Path, to: &Path) -> Result<Copied, OpenError> {
 }
 
 /// Copies or links a file; returns its bytes.
-fn one(from: &Path, to: &Path, name: &std::ffi::OsStr, link: bool) -> Result<u64, OpenError> {
-    let (from, to) = (from.join(name), to.join(name));
-    if !(link && fs::hard_link(&from, &to).is_ok()) {
-        fs::copy(&from, &to).map_err(DiskError::of("copy", &from))?;
-        File::open(&to).and_then(|file| file.sync_all()).map_err(DiskError::of("sync", &to))?;
+fn one(from: &Path, to: &Path, name: &OsStr, link: bool) -> Result<u64, OpenError> {
+    let (path, to) = (from.join(name), to.join(name));
+    if Path::new(name).file_name() != Some(name) {
+        let error = io::Error::new(ErrorKind::InvalidData, "not the name of a file in this folder");
+        return Err(DiskError::of("copy", &path)(error).into());
     }
-    size(&to)
+    if !(link && fs::hard_link(&path, &to).is_ok()) {
+        copy_file(&path, &to).map_err(DiskError::of("copy", &path))?;
+    }
+    Ok(fs::symlink_metadata(&to).map_err(DiskError::of("read", &to))?.len())
 }
 
-fn size(path: &Path) -> Result<u64, OpenError> {
-    Ok(fs::metadata(path).map_err(DiskError::of("read", path))?.len())
+/// Copies a regular file to one that does not exist, and syncs it. Follows no link.
+///
+/// # Errors
+/// The original is no regular file, or the operating system fails.
+pub fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
+    let mut original = open_plain(from)?;
+    let mut copy = File::options().write(true).create_new(true).mode(0o600).open(to)?;
+    io::copy(&mut original, &mut copy)?;
+    copy.sync_all()
+}
+
+/// Opens a regular file. No part of its path may be a link.
+fn open_plain(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::from(openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidData, "not a regular file"));
+    }
+    Ok(file)
 }
