@@ -112,4 +112,12 @@ fn a_retired_node_is_forgotten_until_its_agent_starts_again() {
     server.again(&data, &[]);
     assert_eq!(jobmeter(&server.url, &["--json"]).1, "[]\n");
     drop(start(&server.url));
+    // A node may be new, so its jobs are registered.
+    for arguments in
+        [["job", "start", "--device", "n2"].as_slice(), &["run", "--device", "n2", "--", "true"]]
+    {
+        let (code, _, error) = crate::common::up::jobmeter(&server.url, arguments);
+        let warning = "no node `n2` has reported to the server yet; did you mean `n1`?";
+        assert!(code == 0 && error.contains(warning), "{error}");
+    }
 }

@@ -37,6 +37,11 @@ pub(crate) fn set(client: &Client, args: &SetArgs) -> anyhow::Result<ExitCode> {
         code = receipt(json, &mut out, &made, ("change", "is active"))?;
         out.flush()?;
         code = with_unknown(client, &set.nodes, &made, ("change", "is active"), code)?;
+        if made.nodes_reporting > 0 && !json {
+            note(
+                "after two periods, `jobmeter set --list` shows which nodes apply it or reject a part of it",
+            )?;
+        }
         if let Some(line) = may_end_earlier(set.for_seconds) {
             note(&line)?;
         }

@@ -31,6 +31,14 @@ pub(crate) fn names(
     Ok(unknown)
 }
 
+/// A message for a node that has not reported to the server, if another one has. The node may be new.
+pub(crate) fn silent_node(client: &Client, device: &str) -> Option<String> {
+    let nodes: Vec<api::Node> = client.get("/api/v1/nodes").ok()?;
+    let is_known = nodes.is_empty() || nodes.iter().any(|node| node.device == device);
+    let meant = meant(device, nodes.iter().map(|node| &*node.device));
+    (!is_known).then(|| format!("no node `{device}` has reported to the server yet{meant}"))
+}
+
 /// Messages for job filters that match no job. Suggestions include only jobs and nodes that are visible to the
 /// user.
 pub(crate) fn filters(

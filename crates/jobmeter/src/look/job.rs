@@ -1,6 +1,7 @@
 //! `jobmeter job`: the report of one job, and the registration of jobs in place of a scheduler.
 
 use crate::client::http_client::{Client, escape};
+use crate::client::name_suggestions::silent_node;
 use crate::client::plain::{self, note};
 use crate::output::options::{JsonOption, exit_code};
 use crate::output::times::{Times, machine, machine_value};
@@ -128,6 +129,11 @@ fn start(client: &Client, args: &StartArgs, device: &str) -> anyhow::Result<()> 
                 );
             }
             let device = args.device.clone().unwrap_or_else(|| device.to_owned());
+            if args.device.is_some()
+                && let Some(message) = silent_node(client, &device)
+            {
+                note(&message)?;
+            }
             let register = api::Register { name: args.name.clone(), device, start: None };
             client.post("/api/v1/jobs", &register)?
         }

@@ -13,6 +13,7 @@ mod send;
 mod tree;
 
 use crate::client::http_client::{Client, Rejected};
+use crate::client::name_suggestions::silent_node;
 use crate::client::plain::{note, plain};
 use crate::output::times::{Times, machine_value};
 use anyhow::Context;
@@ -113,6 +114,12 @@ pub(crate) fn run(
         left_out.push(unknown);
         Default::default()
     });
+    if args.device.is_some()
+        && id.is_some()
+        && let Some(message) = silent_node(client, device.as_str())
+    {
+        note(&message)?;
+    }
     let mut job = Job { id, server, name, device, start, stop: None, give_up_us: 0 };
     let mut result = measured(client, &root, &mut job, words, &limits, &mut left_out);
     let exit_code = result.as_ref().map_or(127, |measured| measured.exit_code);

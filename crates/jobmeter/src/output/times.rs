@@ -109,6 +109,12 @@ impl Times {
                      write {seconds}"
                 );
             }
+            if let Some(seconds) = text.filter(|text| is_short_number(text)) {
+                bail!(
+                    "--{option} {seconds}: this is a time in 1970, as a number is seconds since then; \
+                     write {seconds}s, {seconds}m or {seconds}h for that long ago"
+                );
+            }
             let at = text.map(|text| api::parse_time(text, self.now, &self.zone));
             let at = at.transpose().with_context(|| format!("--{option}"))?;
             match at {
@@ -173,6 +179,14 @@ impl Times {
         let at = jiff::Timestamp::from_microsecond(at.0).ok()?;
         Some(at.to_zoned(self.zone.clone()))
     }
+}
+
+/// Whether a number is most likely not seconds since 1970, but a duration.
+fn is_short_number(text: &str) -> bool {
+    text.len() < 8
+        && text != "0"
+        && text.bytes().all(|byte| byte.is_ascii_digit())
+        && !text.is_empty()
 }
 
 /// The seconds in a number that is most likely milliseconds, microseconds or nanoseconds since 1970.
@@ -316,6 +330,9 @@ mod tests {
             let why = error(Some(text), None, None);
             assert!(why.ends_with("seconds since 1970; write 1795445220"), "{why}");
         }
+        let why = error(Some("10"), None, None);
+        assert!(why.ends_with("write 10s, 10m or 10h for that long ago"), "{why}");
+        assert_eq!(read(Some("0"), None, None).unwrap().0, some("1970-01-01T00:00:00+00:00"));
         assert!(
             error(None, Some("noon"), None).starts_with("--until: `noon` is no time; write 10m")
         );

@@ -128,7 +128,8 @@ fn an_unknown_node_of_a_change_is_named() {
     assert_eq!((code, &*out), (1, "change 3 is active, for 1 reporting node\n"));
     assert_eq!(
         error,
-        "jobmeter: no node `nosuch` has ever reported; change 3 is active for the others\n"
+        "jobmeter: no node `nosuch` has ever reported; change 3 is active for the others\n\
+         jobmeter: after two periods, `jobmeter set --list` shows which nodes apply it or reject a part of it\n"
     );
     assert_eq!(set("n1").0, 0);
 }
