@@ -133,10 +133,10 @@ fn a_backup_by_root_follows_no_link_of_the_folders_owner() {
     std::fs::create_dir(&secrets).unwrap();
     let status = Command::new("chown").args(["-R", "65534:65534"]).arg(&data).status().unwrap();
     assert!(status.success());
-    let log = std::fs::read_dir(data.join("samples/log")).unwrap().next().unwrap().unwrap();
-    let segment = Path::new("samples/log").join(log.file_name());
+    let block = std::fs::read_dir(data.join("samples/blocks")).unwrap().next().unwrap().unwrap();
+    let block = Path::new("samples/blocks").join(block.file_name());
     for (place, attacked) in
-        [Path::new("audit.log"), Path::new("jobs.sqlite"), &segment, Path::new("samples/log")]
+        [Path::new("audit.log"), Path::new("jobs.sqlite"), &block, Path::new("samples/blocks")]
             .into_iter()
             .enumerate()
     {

@@ -116,7 +116,8 @@ fn a_retired_node_is_forgotten_until_its_agent_starts_again() {
     for arguments in
         [["job", "start", "--device", "n2"].as_slice(), &["run", "--device", "n2", "--", "true"]]
     {
-        let (code, _, error) = crate::common::up::jobmeter(&server.url, arguments);
+        let mut command = Command::new(program("jobmeter"));
+        let (code, _, error) = output(command.args(["--server", &server.url]).args(arguments));
         let warning = "no node `n2` has reported to the server yet; did you mean `n1`?";
         assert!(code == 0 && error.contains(warning), "{error}");
     }

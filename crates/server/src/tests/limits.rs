@@ -249,6 +249,13 @@ fn one_tokens_running_jobs_are_bounded_and_ended_ones_are_not_counted() {
         assert_eq!(over.status, 429, "{over:?}");
         assert!(over.text().contains("25000 running allocations"), "{over:?}");
     }
+    // Times ahead of the clock, which administrators may report.
+    let ahead =
+        serde_json::json!({"cluster": "slurm", "id": 9, "submit": start + 3600.0}).to_string();
+    for (token, status) in [("token-of-slurm", 400), ("token-of-admins", 200)] {
+        let answer = send_as(&site, token, "POST /api/v1/jobs", ahead.as_bytes());
+        assert_eq!(answer.status, status, "{answer:?}");
+    }
     // A change that adds none, other clusters, and an administrator.
     assert_eq!(report("token-of-slurm", "slurm", 2, "n3").status, 200);
     assert_eq!(report("token-of-oar", "oar", 1, "n1").status, 200);
