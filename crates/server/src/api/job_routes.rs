@@ -10,7 +10,7 @@ use crate::http::selection::{Span, job, wrong};
 use crate::queries::answers::{json, reply, reply_long, unchanged, wrote};
 use crate::queries::series_routes::{known, truth};
 use crate::queries::slow_query_log::RunningQuery;
-use crate::schedulers::job_update_parser::{AHEAD, TRUSTED_AHEAD, instant, record_update};
+use crate::schedulers::job_update_parser::{instant, latest, record_update};
 use api::Operation;
 use axum::Extension;
 use axum::body::Body;
@@ -217,16 +217,14 @@ async fn report_job(
     let now = app.now();
     let cluster = ClusterId::new(&sent.cluster).map_err(|e| HttpError::malformed(e.to_string()))?;
     if cluster != ClusterId::local() && !caller.rights.reports_jobs_of(&cluster) {
-        let message = "only administrators, and tokens of scope `jobs` for this cluster, may \
-                       report a scheduler's jobs";
-        return Err(HttpError::forbidden(message));
+        let rule = "only administrators and a cluster's tokens of scope `jobs` report its jobs";
+        return Err(HttpError::forbidden(rule));
     }
     // A list of nodes may name 65 536 of them: only what has a turn is expanded.
     let rights = caller.rights.clone();
     let result = app.change_registry(caller.actor.user_key(), move |app| {
-        let is_limited = matches!(rights, Rights::JobReporter(_));
-        let latest = now.plus(if is_limited { AHEAD } else { TRUSTED_AHEAD });
-        let update = record_update(sent, latest).map_err(HttpError::malformed)?;
+        let update = record_update(sent, latest(!rights.is_job_reporter(), now))
+            .map_err(HttpError::malformed)?;
         let key = update.key.clone();
         let stats = app.take_update(update, &rights, now).map_err(http_error)?;
         let job = app.registry.job(&key).map_err(http_error)?;
@@ -237,12 +235,11 @@ async fn report_job(
         return Err(HttpError::malformed(BACKWARDS));
     }
     if stats.limited > 0 {
+        let jobs::Limits { reported_open_max, reported_writes_max, .. } = app.registry.limits();
         return Err(HttpError::busy(format!(
-            "the clusters of this token have {} running allocations of nodes to jobs, or more than \
-             {} nodes and updates within an hour, or the registry is more than half full, mainly of their \
-             jobs; end some of these jobs, or try again later",
-            app.registry.limits().reported_open_max,
-            app.registry.limits().reported_writes_max
+            "the clusters of this token have {reported_open_max} running allocations of nodes to jobs, or \
+             {reported_writes_max} nodes and updates in an hour, or mainly their jobs fill half of the \
+             registry; end some of these jobs, or try again later"
         )));
     }
     if stats.rejected > 0 {
@@ -496,7 +493,7 @@ fn checked_name(name: String) -> Result<Box<str>, HttpError> {
 }
 
 fn time(what: &str, seconds: f64, now: Timestamp) -> Result<Timestamp, HttpError> {
-    instant(what, seconds, now.plus(AHEAD)).map_err(HttpError::malformed)
+    instant(what, seconds, latest(false, now)).map_err(HttpError::malformed)
 }
 
 #[cfg(test)]

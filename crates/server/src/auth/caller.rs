@@ -124,6 +124,11 @@ impl Rights {
         }
     }
 
+    /// Whether this is a token of scope `jobs`.
+    pub(crate) const fn is_job_reporter(&self) -> bool {
+        matches!(self, Self::JobReporter(_))
+    }
+
     /// Whether this caller may report jobs of that cluster like its scheduler.
     pub(crate) fn reports_jobs_of(&self, cluster: &ClusterId) -> bool {
         match self {

@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::auth::file_trust::check_trust;
 use crate::common::json_error;
 use crate::common::tasks::stopped;
-use crate::schedulers::job_update_parser::{TRUSTED_AHEAD, record_update};
+use crate::schedulers::job_update_parser::{latest, record_update};
 use api::JobUpdate;
 use jobs::{IngestStats, ReadPosition, RecordUpdate, Registry, RegistryError, StableHash};
 use model::Timestamp;
@@ -300,7 +300,7 @@ fn read(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
 fn parse_line(line: &[u8], now: Timestamp) -> Result<RecordUpdate, String> {
     let update: JobUpdate =
         serde_json::from_slice(line).map_err(|error| json_error::describe(line, &error))?;
-    record_update(update, now.plus(TRUSTED_AHEAD))
+    record_update(update, latest(true, now))
 }
 
 /// Follows the file until the server stops.

@@ -7,15 +7,20 @@ use model::{
 };
 
 /// Maximum time by which administrators and schedulers may report in advance: a day.
-pub(crate) const TRUSTED_AHEAD: i64 = 24 * 3600 * Timestamp::SECOND;
+const TRUSTED_AHEAD: i64 = 24 * 3600 * Timestamp::SECOND;
 /// The same for everybody else: clocks differ.
-pub(crate) const AHEAD: i64 = 60 * Timestamp::SECOND;
+const AHEAD: i64 = 60 * Timestamp::SECOND;
 /// Longest list of devices, in bytes.
 const LIST_BYTES_MAX: usize = 16 * 1024;
 /// Most devices of one job.
 const NODES_MAX: usize = 65_536;
 /// Bytes of the lists of cores and accelerators of all devices of a job.
 const SHARES_BYTES_MAX: usize = 4 << 20;
+
+/// The latest time that a caller may report. `is_trusted`: an administrator, or a file.
+pub(crate) const fn latest(is_trusted: bool, now: Timestamp) -> Timestamp {
+    now.plus(if is_trusted { TRUSTED_AHEAD } else { AHEAD })
+}
 
 /// Checks an update, from a line or a request body; its times are at most `latest`. The error names the invalid field.
 pub(crate) fn record_update(update: JobUpdate, latest: Timestamp) -> Result<RecordUpdate, String> {
