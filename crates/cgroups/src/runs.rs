@@ -146,6 +146,8 @@ impl Runs {
                 Compared::Same => {}
                 Compared::Changed => {
                     changed = true;
+                    // The directory of the event may be gone.
+                    run.is_by_event = false;
                     let occupied = self.presence.occupied(cx.root, &run.job, &mut run.witness);
                     if run.lost && !occupied {
                         self.end(place, tree, cx.notify, changes);

@@ -297,7 +297,8 @@ impl Subject {
                 slot.keep(reading.text);
                 if std::mem::take(&mut is_first) {
                     self.last_reading.take(reading.now, reading.text);
-                    if before == Some(self.last_reading.found) && !is_new {
+                    let is_cpu = slot.file.part == Part::Cpu;
+                    if is_cpu && !is_new && before == Some(self.last_reading.found) {
                         return self.note_idle(reading.now);
                     }
                 }
