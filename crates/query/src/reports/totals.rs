@@ -410,6 +410,10 @@ pub(crate) fn totals(by_node: &ByNode, job: &JobBounds) -> (api::Totals, Vec<api
     let memory_peak_bytes = made.total("memory_peak_bytes", MEMORY_PEAK, Combination::Largest);
     let unread_seconds = made.total("unread_seconds", NOT_READ, Combination::Largest);
     let mut totals = api::Totals { memory_peak_bytes, unread_seconds, ..totals };
+    let is_bound = |origin: &api::TotalOrigin| origin.total == "cpu_seconds" && is_at_least(origin);
+    if !made.origins.iter().any(is_bound) {
+        limit_split(&mut totals);
+    }
     // The report of `jobmeter run` overrides: every interface returns the same numbers for its command.
     let report =
         |metric: &str| made.nodes.iter().filter_map(|node| node.most(metric)).reduce(f64::max);
@@ -423,6 +427,19 @@ pub(crate) fn totals(by_node: &ByNode, job: &JobBounds) -> (api::Totals, Vec<api
     }
     made.origins.extend(cores_origin(&made.origins).filter(|_| totals.cores_used.is_some()));
     (totals, made.origins)
+}
+
+/// Scales user and system time to the processor time that they exceed: they may be counted in timer ticks, which hit a
+/// short job too often. The kernel scales those of a task in the same way (`cputime_adjust`, kernel/sched/cputime.c,
+/// Linux 6.18).
+fn limit_split(totals: &mut api::Totals) {
+    let (user, system) = (&mut totals.cpu_user_seconds, &mut totals.cpu_system_seconds);
+    if let (Some(cpu), Some(user), Some(system)) = (totals.cpu_seconds, user, system)
+        && *user + *system > cpu
+    {
+        let scale = cpu / (*user + *system);
+        (*user, *system) = (*user * scale, *system * scale);
+    }
 }
 
 #[cfg(test)]

@@ -284,3 +284,26 @@ fn the_report_of_jobmeter_run_holds_over_samples() {
     let of = |name: &str| &origins.iter().find(|origin| origin.total == name).unwrap().origins;
     assert_eq!((&*of("cpu_seconds")[0], &*of("memory_peak_bytes")[0]), ("report", "cgroup"));
 }
+
+#[test]
+fn user_and_system_time_do_not_exceed_exact_processor_time() {
+    let job = |unread| {
+        nodes(&[(
+            "n1",
+            &[
+                ("cgroup_cpu_seconds_total", 0.02),
+                ("cgroup_unread_seconds", unread),
+                ("taskstats_cpu_user_seconds_total", 0.03),
+                ("taskstats_cpu_system_seconds_total", 0.01),
+            ],
+        )])
+    };
+    let split = |unread| {
+        let (totals, _) = totals(&job(unread), 1.0);
+        (totals.cpu_seconds, totals.cpu_user_seconds, totals.cpu_system_seconds)
+    };
+    let (cpu, user, system) = split(0.0);
+    assert_eq!((cpu, user, system), (Some(0.02), Some(0.015), Some(0.005)));
+    // A lower bound says nothing about the split.
+    assert_eq!(split(0.5).1, Some(0.03));
+}
