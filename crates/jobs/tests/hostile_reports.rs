@@ -242,13 +242,13 @@ fn a_request_by_environment_counts_of_the_owners_visits() {
         .apply(
             &[
                 requesting_event(None, "n1", "evil_.*"),
-                requesting_event(Some(1000), "n2", "perf_.*"),
+                requesting_event(Some(1000), "n2", "perf_\u{202e}.*\u{1b}"),
             ],
             at(110),
         )
         .unwrap();
     let facts = registry.running_jobs().unwrap();
-    assert_eq!((facts.len(), &facts[0].monitor), (1, &vec!["perf_.*".into()]));
+    assert_eq!((facts.len(), &facts[0].monitor), (1, &vec!["perf_ .* ".into()]));
 }
 
 #[test]

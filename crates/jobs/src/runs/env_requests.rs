@@ -20,6 +20,8 @@ pub(crate) fn note(db: &Connection, event: &JobEvent) -> rusqlite::Result<bool> 
     if key.cluster == ClusterId::local() {
         return Ok(false);
     }
+    // Words are separated by blanks, and clients show the text.
+    let monitor = model::printable(monitor);
     let changed = db
         .prepare_cached(
             "UPDATE visits SET monitor = ?5
