@@ -1,6 +1,7 @@
 //! On-demand requests to agents: setting overrides, promotions of optional metrics, flushes of bursts; and the history
 //! of such requests.
 
+use crate::text::unique_keys::unique_keys;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,11 +17,11 @@ pub struct Set {
     #[schemars(range(min = 1, max = 2_592_000))]
     pub for_seconds: f64,
     /// Changes by source name. A source that runs a program (`exec`) is rejected.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "unique_keys")]
     #[schemars(length(max = 100), extend("propertyNames" = {"pattern": WORD}))]
     pub sources: BTreeMap<String, SetSource>,
     /// Sources whose latest seconds the agent keeps in memory at a high rate, by source name.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "unique_keys")]
     #[schemars(length(max = 100), extend("propertyNames" = {"pattern": WORD}))]
     pub bursts: BTreeMap<String, SetBurst>,
 }
