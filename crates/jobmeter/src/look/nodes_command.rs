@@ -102,7 +102,7 @@ pub(crate) fn nodes(client: &Client, args: &NodesArgs) -> anyhow::Result<ExitCod
             node.device.clone(),
             state(node, health.now),
             node.period_seconds.map_or_else(String::new, show::seconds),
-            node.clock_offset_seconds.map_or_else(String::new, |offset| format!("{offset:+.3} s")),
+            node.clock_offset_seconds.map_or_else(String::new, show::offset),
             node.series.to_string(),
             node.jobs.len().to_string(),
             node.agent_version.clone().unwrap_or_default(),

@@ -200,9 +200,20 @@ pub(crate) fn count(value: f64) -> String {
     grouped
 }
 
+/// The offset of a clock: `-0.012 s`.
+pub(crate) fn offset(seconds: f64) -> String {
+    // `+ 0.0` removes the sign of a negative zero.
+    format!("{:+.3} s", (seconds * 1e3).round() / 1e3 + 0.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_offset_of_nothing_has_no_minus() {
+        assert_eq!([-0.0004, 0.0004, -0.0123].map(offset), ["+0.000 s", "+0.000 s", "-0.012 s"]);
+    }
 
     #[test]
     fn numbers() {
