@@ -11,12 +11,12 @@ use crate::files::disk::RealDisk;
 use crate::files::errors::{DiskError, OpenError};
 use crate::files::layout::{blocks_dir, log_dir, rollups_dir};
 use crate::state::manifest::{MANIFEST, Manifest, write_whole};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{Mode, OFlags, open, openat};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Component, Path};
 
 /// How often a copy restarts because the server replaced files.
 const TRIES_MAX: u32 = 20;
@@ -131,12 +131,51 @@ pub fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     copy.sync_all()
 }
 
-/// Opens a regular file. No part of its path may be a link.
+/// Opens a regular file. No part of its path may be a link. `openat2` could do this in one call, but Linux 4.18 of
+/// Enterprise Linux 8 does not have it.
 fn open_plain(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::from(openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?);
+    let same = OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let (folder, read) =
+        (same | OFlags::PATH | OFlags::DIRECTORY, same | OFlags::NONBLOCK | OFlags::NOCTTY);
+    let mut dir = open("/", folder, Mode::empty())?;
+    let mut names = path.components().skip_while(|part| *part == Component::RootDir).peekable();
+    let mut file = None;
+    while let Some(Component::Normal(name)) = names.next() {
+        if names.peek().is_some() {
+            dir = openat(&dir, name, folder, Mode::empty())?;
+        } else {
+            file = Some(openat(&dir, name, read, Mode::empty())?);
+        }
+    }
+    let wrong = || io::Error::new(ErrorKind::InvalidInput, "not an absolute path of a file");
+    let file = File::from(file.ok_or_else(wrong)?);
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(ErrorKind::InvalidData, "not a regular file"));
     }
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn only_regular_files_without_links_in_their_path_are_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = fs::canonicalize(dir.path()).unwrap();
+        let (real, file) = (dir.join("real"), dir.join("real/file"));
+        fs::create_dir(&real).unwrap();
+        fs::write(&file, "text").unwrap();
+        symlink(&real, dir.join("folder-link")).unwrap();
+        symlink(&file, dir.join("file-link")).unwrap();
+        for other in ["folder-link/file", "file-link", "real", "real/../real/file", "none"] {
+            assert!(copy_file(&dir.join(other), &dir.join("copy")).is_err(), "{other}");
+            assert!(!dir.join("copy").try_exists().unwrap(), "{other}");
+        }
+        assert!(copy_file(Path::new("Cargo.toml"), &dir.join("copy")).is_err(), "not absolute");
+        copy_file(&file, &dir.join("copy")).unwrap();
+        assert_eq!(fs::read(dir.join("copy")).unwrap(), b"text");
+        assert!(copy_file(&file, &dir.join("copy")).is_err(), "it exists");
+    }
 }
