@@ -78,10 +78,14 @@ pub(crate) const fn param(name: &'static str, form: Form, help: &'static str) ->
     Param { name, help, form }
 }
 
-/// What `model::is_unprintable` has, within brackets of a pattern.
+/// What `model::is_unprintable` has up to U+FFFF, within brackets of a pattern: beyond, patterns of JSON Schema have no
+/// common syntax.
 macro_rules! unprintable {
     () => {
-        "\\x00-\\x1f\\x7f-\\x9f\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff"
+        concat!(
+            "\\x00-\\x1f\\x7f-\\x9f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200f",
+            "\\u2028-\\u202e\\u2060-\\u206f\\u2800\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\ufff0-\\ufffb"
+        )
     };
 }
 pub(crate) use unprintable;

@@ -5,6 +5,7 @@
 //! never expanded, so that `n[0-999999999]` costs no more than `n1`. [`expand_hosts`] expands a list without
 //! `*`.
 
+use crate::is_unprintable;
 use crate::names::NAME_BYTES_MAX;
 use std::fmt;
 
@@ -72,6 +73,9 @@ impl NodeList {
         let failed = |error| NodeListError::new(text, error);
         if text.len() > NODE_LIST_BYTES_MAX {
             return Err(failed((NODE_LIST_BYTES_MAX, "it is longer than 16 KiB")));
+        }
+        if let Some(at) = text.find(is_unprintable) {
+            return Err(failed((at, "this character is unprintable")));
         }
         let mut reading = Reading { text: text.as_bytes(), at: 0, numbers_max: PIECES_MAX };
         let mut names = Vec::new();
@@ -141,6 +145,9 @@ impl fmt::Display for NodeList {
 pub fn expand_hosts(text: &str, hosts_max: usize) -> Result<Vec<String>, HostsError> {
     let text = text.split(',').map(str::trim).collect::<Vec<_>>().join(",");
     let failed = |error| NodeListError::new(&text, error);
+    if let Some(at) = text.find(is_unprintable) {
+        return Err(failed((at, "this character is unprintable")).into());
+    }
     let mut reading = Reading { text: text.as_bytes(), at: 0, numbers_max: hosts_max };
     let mut hosts = Vec::new();
     while let Some(next) = reading.peek() {
@@ -440,6 +447,13 @@ mod tests {
         assert_eq!(expand_hosts(&"x".repeat(254), 1000), Err(HostsError::TooLong));
         let long = format!("{}[1-9]", "x".repeat(253));
         assert_eq!(expand_hosts(&long, 1000), Err(HostsError::TooLong));
+    }
+
+    #[test]
+    fn unprintable_characters_are_errors() {
+        for text in ["n1\u{202e}", "\u{7f}n1", "n[1-2],\u{9b}2J"] {
+            assert!(NodeList::new(text).is_err() && expand_hosts(text, 9).is_err(), "{text:?}");
+        }
     }
 
     #[test]

@@ -130,7 +130,7 @@ fn keep_rights_of(server: &fs::Metadata, original: &Path, path: &Path) -> anyhow
     let known = || path.display().to_string();
     let own = fs::symlink_metadata(path).with_context(known)?;
     // The original of a merged block, or of a stored log segment, may be deleted by now.
-    let original = fs::symlink_metadata(original).ok();
+    let original = fs::symlink_metadata(original).ok().filter(|it| !it.is_symlink());
     let new_mode = if own.is_dir() { FOLDER_MODE } else { FILE_MODE };
     let mode = original.as_ref().map_or(new_mode, |it| it.mode() & 0o777);
     if mode != own.mode() & 0o7777 {

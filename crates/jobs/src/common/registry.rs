@@ -24,9 +24,10 @@ pub struct Limits {
     /// Maximum number of running allocations of the clusters of one token of scope `jobs`. A quarter of `rows_max`, at
     /// which queries of running jobs fail: 10 000 nodes with two jobs each have 20 000.
     pub reported_open_max: u64,
-    /// Maximum number of nodes and updates that a token of scope `jobs` may write at once. A job has at most 65 536 nodes.
+    /// Maximum cost of what a token of scope `jobs` writes at once: an update costs two, and each new node or step one. A
+    /// job has at most 65 536 nodes.
     pub reported_writes_max: u64,
-    /// How much of it is refilled in an hour: a site of 25 000 running allocations that all end within an hour.
+    /// How much of it is refilled in an hour: 20 000 jobs of one node, each with a start and an end.
     pub reported_writes_per_hour: u64,
     /// Maximum number of rows in an answer.
     pub rows_max: usize,
@@ -41,8 +42,8 @@ impl Default for Limits {
             open_local_max: 512,
             open_visits_max: 4096,
             reported_open_max: 25_000,
-            reported_writes_max: 70_000,
-            reported_writes_per_hour: 25_000,
+            reported_writes_max: 100_000,
+            reported_writes_per_hour: 100_000,
             rows_max: 100_000,
         }
     }

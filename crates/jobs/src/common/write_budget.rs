@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 /// Cost of an update without nodes.
 const UPDATE_COST: u64 = 2;
-/// Nodes that an update keeps are written again, at this part of the cost of new ones.
-const KEPT_NODES: u64 = 64;
+/// Rows that an update keeps cost this part of new ones.
+const KEPT_ROWS: u64 = 64;
 
 const HOUR_US: u64 = 3600 * Timestamp::SECOND.unsigned_abs();
 
@@ -24,10 +24,10 @@ struct Budget {
     at: Timestamp,
 }
 
-/// The cost of an update of a record with so many nodes.
-pub(crate) fn cost(nodes: usize, names_nodes: bool) -> u64 {
-    let nodes = u64::try_from(nodes).unwrap_or(u64::MAX);
-    UPDATE_COST.saturating_add(if names_nodes { nodes } else { nodes / KEPT_NODES })
+/// The cost of an update of a record: of new rows of nodes and steps, and of kept ones, which are written again.
+pub(crate) fn cost(new: usize, kept: usize) -> u64 {
+    let count = |rows| u64::try_from(rows).unwrap_or(u64::MAX);
+    UPDATE_COST.saturating_add(count(new)).saturating_add(count(kept) / KEPT_ROWS)
 }
 
 impl WriteBudgets {
@@ -67,7 +67,10 @@ impl WriteBudgets {
         // A clock that was set back refills nothing.
         let passed_us = u64::try_from(now.since(budget.at)).unwrap_or(0);
         let refill = passed_us.saturating_mul(limits.reported_writes_per_hour) / HOUR_US;
-        if refill > 0 || now < budget.at {
+        // The rest of the division counts next time.
+        let used_us = refill.saturating_mul(HOUR_US) / limits.reported_writes_per_hour.max(1);
+        budget.at = budget.at.plus(i64::try_from(used_us).unwrap_or(i64::MAX)).min(now);
+        if budget.spent <= refill {
             budget.at = now;
         }
         budget.spent = budget.spent.saturating_sub(refill).saturating_add(cost);
@@ -94,6 +97,24 @@ mod tests {
         assert!((0..60).all(|_| exceeds(1, None, 0)));
         assert!(!exceeds(10, None, 10) && exceeds(11, None, 10));
         assert!(exceeds(11, None, 0), "the clock was set back");
-        assert_eq!((cost(1000, true), cost(6400, false), cost(0, false)), (1002, 102, 2));
+        assert_eq!((cost(1000, 0), cost(0, 6400), cost(0, 0)), (1002, 102, 2));
+    }
+
+    #[test]
+    fn frequent_looks_lose_nothing_of_the_refill() {
+        let limits = Limits {
+            reported_writes_max: 1000,
+            reported_writes_per_hour: 1000,
+            ..Limits::default()
+        };
+        let budgets = WriteBudgets::default();
+        let at = |ms: i64| Timestamp::YEAR_2000.plus(ms * 1000);
+        budgets.spend(1000, None, &limits, at(0));
+        // A node or update is refilled every 3.6 s.
+        for ms in (0..1_800_000).step_by(2500) {
+            budgets.spend(0, None, &limits, at(ms));
+        }
+        assert!(!budgets.is_exceeded_by(499, None, &limits, at(1_800_000)));
+        assert!(budgets.is_exceeded_by(502, None, &limits, at(1_800_000)));
     }
 }

@@ -246,7 +246,8 @@ impl Registry {
         if amendment.is_end && before.as_ref().is_some_and(|record| record.state.is_over()) {
             return Ok((RecordOutcome::Known, false));
         }
-        let names_nodes = amendment.nodes.is_some();
+        let new_rows = amendment.nodes.as_ref().map_or(0, Vec::len);
+        let new_rows = new_rows.saturating_add(amendment.steps.as_ref().map_or(0, Vec::len));
         let (guessed, is_new) = (amendment.submit.is_none(), before.is_none());
         let (start, stop) = (amendment.start, amendment.stop);
         let open_before = before.as_ref().map_or(0, running_allocations);
@@ -257,8 +258,9 @@ impl Registry {
             return Ok((RecordOutcome::Backwards, false));
         }
         let grows = running_allocations(&record).saturating_sub(open_before);
-        let (nodes, sender) = (record.nodes.len(), limit.sender());
-        let cost = write_budget::cost(nodes, names_nodes);
+        let rows = record.nodes.len().saturating_add(record.steps.len());
+        let (cost, sender) =
+            (write_budget::cost(new_rows, rows.saturating_sub(new_rows)), limit.sender());
         let exceeds =
             |sender| self.write_budgets.is_exceeded_by(cost, sender, &self.limits, received);
         if sender.is_some_and(exceeds)

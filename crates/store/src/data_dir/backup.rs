@@ -16,7 +16,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 /// How often a copy restarts because the server replaced files.
 const TRIES_MAX: u32 = 20;
@@ -41,13 +41,19 @@ pub struct Copied {
 /// # Errors
 /// The source is not a data directory, the target exists, or a file cannot be copied: then the copy is removed.
 pub fn backup(dir: &Path, to: &Path) -> Result<Copied, OpenError> {
-    let dir = &fs::canonicalize(dir).map_err(DiskError::of("read", dir))?;
-    check_format(&RealDisk, dir)?;
+    let (dir, is_own) = &located(dir).map_err(DiskError::of("read", dir))?;
+    // Read first by that function: nothing here may be a link or a pipe of another user.
+    match open_plain(&dir.join(FORMAT_FILE)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(DiskError::of("read", dir)(error).into());
+        }
+        _ => check_format(&RealDisk, dir)?,
+    }
     let mut tries = 0;
     loop {
         tries += 1;
         fs::create_dir(to).map_err(DiskError::of("make the directory", to))?;
-        match copy(dir, to) {
+        match copy(dir, to, *is_own) {
             Ok(copied) => return Ok(copied),
             Err(error) => {
                 fs::remove_dir_all(to).map_err(DiskError::of("remove", to))?;
@@ -61,12 +67,22 @@ pub fn backup(dir: &Path, to: &Path) -> Result<Copied, OpenError> {
     }
 }
 
-fn copy(dir: &Path, to: &Path) -> Result<Copied, OpenError> {
+/// The real path of a directory, and whether the folder that contains it is the caller's own. Another user could
+/// replace the directory by a link at any time, so none is followed there.
+fn located(dir: &Path) -> io::Result<(PathBuf, bool)> {
+    let real = std::path::absolute(dir)?;
+    let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else {
+        return Ok((fs::canonicalize(dir)?, true));
+    };
+    let parent = fs::canonicalize(parent)?;
+    let is_own = fs::metadata(&parent)?.uid() == rustix::process::geteuid().as_raw();
+    Ok((if is_own { fs::canonicalize(dir)? } else { parent.join(name) }, is_own))
+}
+
+/// `is_own`: its files are the caller's, so a block may be linked. A link shares owner and mode.
+fn copy(dir: &Path, to: &Path, is_own: bool) -> Result<Copied, OpenError> {
     let mut copied = Copied::default();
     let (log, blocks) = (log_dir(dir), blocks_dir(dir));
-    // Another user's block is copied: a link would share its owner and its mode.
-    let owner = fs::metadata(dir).map_err(DiskError::of("read", dir))?.uid();
-    let is_own = owner == rustix::process::geteuid().as_raw();
     for inner in [log_dir(to), blocks_dir(to), rollups_dir(to)] {
         fs::create_dir(&inner).map_err(DiskError::of("make the directory", &inner))?;
     }
