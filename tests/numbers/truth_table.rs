@@ -360,10 +360,10 @@ const LIMITS: &str = "
 - The kernel states the transfers of ended processes once, to the parent that waits for them. Without a cgroup, those of
   children whose parent ignores SIGCHLD are lost; the report says `at least`.
 - If no agent runs at the end of a job, its numbers are those of the last reading. The report says `at least: no agent ran for 54 s`.
-  If the agent is restarted between two ticks and the job ends meanwhile, this note is missing.
 - A job of many short tasks whose cgroup is removed at once lacks the time that the kernel charges after it accounts for a task: up to 41 %
   of 0.06 s in a job of 200 tasks. The report says `at least: last reading missed`.
-- Processes that join a job and end within 0.1 s may be missing in its written bytes and context switches, without a note.
+- Processes that join a job and end within 0.1 s may be missing in its transfers, page faults and context switches. The report says
+  `at least: tasks of 0.08 s processor time were missed` if that is more than 20 ms, 1 % of the job, and 0.5 ms per ended task.
 ";
 
 /// Checks that the published page has exactly these cases.

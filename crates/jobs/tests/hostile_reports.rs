@@ -422,3 +422,16 @@ fn one_tokens_waiting_and_ended_jobs_have_a_budget_of_nodes() {
     assert_eq!(limited(waiting(2), 40), 0, "refilled");
     assert_eq!(registry.ingest_updates(vec![waiting(4), waiting(5)], at(40)).unwrap().new, 2);
 }
+
+#[test]
+fn lists_of_processors_have_no_unprintable_characters() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = open(&dir);
+    let mut hostile = record(1, 10, None, &["n1"]);
+    hostile.nodes[0].cpu_list = "0-3\u{1b}[2J".into();
+    hostile.nodes[0].gpu_list = "0\u{202e}1".into();
+    registry.ingest(&[hostile], at(20)).unwrap();
+    let facts = registry.whole(&key(1)).unwrap().unwrap();
+    let share = &facts.nodes[0];
+    assert_eq!((&*share.cpu_list, &*share.gpu_list), ("0-3 [2J", "0 1"));
+}

@@ -65,6 +65,10 @@ pub(super) fn note(origins: Origins, values: &[NodeTotal], job: &JobBounds) -> O
             None => format!("{AT_LEAST}: last reading missed{of}"),
         });
     }
+    let unseen = values.iter().filter_map(|node_total| node_total.unseen_seconds);
+    if let Some(seconds) = unseen.reduce(|a, b| a + b) {
+        notes.push(format!("{AT_LEAST}: tasks of {seconds:.2} s processor time were missed"));
+    }
     if !is(NOT_READ) {
         notes.extend(bound(values, job));
     }

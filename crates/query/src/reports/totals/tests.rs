@@ -247,6 +247,30 @@ fn written_bytes_are_without_those_that_the_kernel_cancelled() {
     assert_eq!(origin(&origins, "io_write_bytes").origins, ["cgroup"]);
 }
 
+/// Processes that joined the job and ended before the agent looked at its cgroup.
+#[test]
+fn processor_time_of_missed_tasks_makes_their_other_totals_lower_bounds() {
+    let notes = |residual: f64, ended: f64| {
+        let job: &[_] = &[
+            ("cgroup_cpu_seconds_total", 1.0),
+            ("taskstats_cpu_run_virtual_seconds_total", 1.0 - residual),
+            ("taskstats_write_bytes_total", 8192.0),
+            (CANCELLED, 0.0),
+            ("taskstats_voluntary_switches_total", 9.0),
+            ("taskstats_ended_tasks_total", ended),
+            (RESIDUAL, residual),
+            (UNREAD, 0.0),
+        ];
+        let (_, origins) = totals(&nodes(&[("n1", job)]), 2.0);
+        ["cpu_seconds", "io_write_bytes", "voluntary_switches"]
+            .map(|total| origin(&origins, total).note.clone())
+    };
+    let missed = Some("at least: tasks of 0.08 s processor time were missed".to_owned());
+    assert_eq!(notes(0.08, 3.0), [None, missed.clone(), missed]);
+    assert_eq!(notes(0.08, 300.0), [None, None, None], "the ends of 300 tasks");
+    assert_eq!(notes(0.02, 0.0), [None, None, None]);
+}
+
 #[test]
 fn a_reservation_of_a_report_is_a_note_on_each_of_its_totals() {
     let report = [
