@@ -108,7 +108,9 @@ pub(crate) fn run(
     let mut left_out = Vec::new();
     let registered = match has_server {
         true => register(client, &name, &device, start),
-        false => Err("a job ID from the server: the settings are not valid".to_owned()),
+        false => {
+            Err("the server stores nothing of this command: the settings are not valid".to_owned())
+        }
     };
     let (id, server) = registered.unwrap_or_else(|unknown| {
         left_out.push(unknown);
@@ -178,7 +180,7 @@ fn register(
             let is_name = server.bytes().all(|byte| byte.is_ascii_alphanumeric());
             Ok((JobId::new(id), if is_name { server } else { String::new() }))
         }
-        Err(error) => Err(format!("a job ID from the server: {error:#}")),
+        Err(error) => Err(format!("the server stores nothing of this command: {error:#}")),
     }
 }
 
@@ -383,8 +385,8 @@ fn report(
     }
     // The command's standard output may be piped, so the report goes to standard error.
     let mut out = io::stderr().lock();
-    let number = report.id.map_or_else(|| "no number".to_owned(), |id| format!("local:{id}"));
-    writeln!(out, "job {number} {}, {}", plain(&report.name), shown_end(exit_code))?;
+    let job = report.id.map(|id| format!("job local:{id} ")).unwrap_or_default();
+    writeln!(out, "{job}{}, {}", plain(&report.name), shown_end(exit_code))?;
     let times = Times::at(crate::clock(), TimeZone::system());
     for kill in &report.oom_kills {
         crate::output::report::line(

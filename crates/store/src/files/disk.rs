@@ -1,10 +1,11 @@
 //! The file system interface of the store. Tests let any call fail, cut a write short, or stop the machine
 //! between two calls.
 
+use rustix::fs::OFlags;
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -123,15 +124,16 @@ impl Disk for RealDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        Ok(Box::new(File::create(path)?))
+        let mut options = OpenOptions::new();
+        Ok(Box::new(regular(options.create(true).truncate(true).write(true), path)?))
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
-        Ok(Arc::new(File::open(path)?))
+        Ok(Arc::new(regular(OpenOptions::new().read(true), path)?))
     }
 
     fn truncate(&self, path: &Path, length: u64) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).open(path)?;
+        let file = regular(OpenOptions::new().write(true), path)?;
         file.set_len(length)?;
         file.sync_all()
     }
@@ -149,13 +151,25 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn Send + Sync + Debug>> {
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
+        let mut options = OpenOptions::new();
+        let file = regular(options.create(true).truncate(false).write(true), path)?;
         match file.try_lock() {
             Ok(()) => Ok(Box::new(file)),
             Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
             Err(TryLockError::Error(error)) => Err(error),
         }
     }
+}
+
+/// Opens a regular file. Root may work in a data directory that belongs to another user: a link there could lead to any
+/// file of the machine, and a pipe would block.
+fn regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = options.custom_flags(flags.bits().cast_signed()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "not a regular file"));
+    }
+    Ok(file)
 }
 
 impl WriteFile for File {
@@ -181,6 +195,24 @@ impl ReadFile for File {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn neither_links_nor_pipes_are_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link, pipe) =
+            (dir.path().join("file"), dir.path().join("link"), dir.path().join("pipe"));
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        for other in [&link, &pipe] {
+            assert!(RealDisk.create(other).is_err() && RealDisk.lock(other).is_err(), "{other:?}");
+            assert!(RealDisk.open(other).is_err() && RealDisk.truncate(other, 0).is_err());
+        }
+        assert!(!file.try_exists().unwrap());
+        RealDisk.create(&file).unwrap();
+        RealDisk.open(&file).unwrap();
+        RealDisk.lock(&file).unwrap();
+    }
 
     #[test]
     fn directories_are_created_level_by_level_also_for_a_bare_name() {
