@@ -310,7 +310,9 @@ fn the_report_of_an_outer_run_is_true_for_every_nesting() {
         let (own, nested) = (used(&own), used(&nested));
         let number = |report: &Value, name: &str| report[name].as_f64().unwrap();
         let case = format!("{outer:?} {change}: {whole} {inner}");
-        assert!((number(&inner, "cpu_seconds") - nested).abs() < 0.02 + 0.05 * nested, "{case}");
+        // Its end comes after it states its time: on a busy machine it takes long to give memory back.
+        let of_inner = number(&inner, "cpu_seconds");
+        assert!((nested - 0.005..nested + 0.3).contains(&of_inner), "{nested} {case}");
         let is_apart = outer == User::Root && change.is_empty();
         let notes = whole["left_out"].to_string();
         assert_eq!(notes.contains("moved to another cgroup"), is_apart, "{case}");

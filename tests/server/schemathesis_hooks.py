@@ -19,9 +19,7 @@ TOGETHER = {
     "`cluster` needs `job`",
     "`job` and `cluster` name different clusters",
     "Missing 'devices', 'nodes' or 'job_id' argument",
-    "`start` must be seconds since 1970, between the year 2000 and one day from now",
     "`start` differs from the server's clock by more than 60 s; register a job when it starts, and synchronise the clocks",
-    "`stop` must be seconds since 1970, between the year 2000 and one day from now",
     "the change is empty: set `sources` or `bursts`",
     "name the nodes or the job of the promotion: `nodes` or `job`",
     # An administrator asks for a `read` token without a user's name.
@@ -30,15 +28,16 @@ TOGETHER = {
     "`for_seconds` must be 1 to 604800 seconds (1s to 7d)",
     "with `usage`, `limit` must be 1000 or less",
     "`cluster` must be a scheduler's cluster; omit it to register a `local` job",
-    "`submit` must be seconds since 1970, between the year 2000 and one day from now",
-    "`steps` must be seconds since 1970, between the year 2000 and one day from now",
 }
 # Rejections that the schema cannot express. JSON Schema accepts 1.0 as an integer and any hour as a UTC
 # offset; the server and PostgreSQL do not. A list in a form field that the document defines as a single value
 # becomes the same name twice. Node lists, also of a scheduler's job, and regular expressions have no short
-# pattern. The document cannot list the existing users.
+# pattern; neither have unprintable characters beyond U+FFFF. The document cannot list the existing users. The latest
+# time follows the clock.
 WORDS = re.compile(
-    "(?s)`.*` is not a list of nodes such as |`nodes`: |`metric` is (not a|a) regular expression|duplicate parameter `.*`|"
+    "(?s)`(start|stop|submit|steps)` must be seconds since 1970, between the year 2000 and |"
+    r".*has the character '\\u\{(1bca|1d17|e0)[0-9a-f]{1,3}\}'|"
+    "`.*` is not a list of nodes such as |`nodes`: |`metric` is (not a|a) regular expression|duplicate parameter `.*`|"
     "(the server knows no user `.*`|no user `.*` in /etc/passwd); use the user ID instead|job [0-9]+ is known in several clusters|[0-9_]+ is ambiguous: .* and .*; add the cluster"
     "|"
     "(`.*`: )?expected a whole number.*, found -?[0-9]+([.]0)?$|"

@@ -225,8 +225,10 @@ pub struct Step {
     #[serde(default)]
     pub state_word: String,
     /// When it started.
+    #[schemars(range(min = 946_684_800.0))]
     pub start: Option<f64>,
     /// When it ended.
+    #[schemars(range(min = 946_684_800.0))]
     pub stop: Option<f64>,
     /// Exit code, or 128 plus a signal.
     pub exit_code: Option<i32>,
