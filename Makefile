@@ -13,10 +13,10 @@ AGENT_PROFILE := CARGO_PROFILE_RELEASE_LTO=fat CARGO_PROFILE_RELEASE_OPT_LEVEL=s
 run: programs
 	@exec ./jobmeter up --data .jobmeter/data
 
-# The three programs side by side in target/bin, where `up` finds them, and the link ./jobmeter.
+# The programs side by side in target/bin, where `up` finds them, and the link ./jobmeter.
 programs: build
 	@mkdir -p target/bin
-	@ln -f target/debug/jobmeter target/debug/jobmeter-server target/release/jobmeter-agent target/bin/
+	@ln -f target/debug/jobmeter{,-server,-poller} target/release/jobmeter-agent target/bin/
 	@ln -sfn target/bin/jobmeter jobmeter
 
 # The agent alone is built in release: its cost is the product. The rest shares the tests' profile. Both builds run
@@ -27,7 +27,7 @@ build: ready
 build-agent:
 	$(AGENT_PROFILE) $(CARGO) build --locked --release -p agent
 build-server:
-	$(CARGO) build --locked -p server -p jobmeter
+	$(CARGO) build --locked -p server -p jobmeter -p pollers
 
 # Says in one line what is missing on this machine, and asks for it when it may.
 ready:
@@ -103,5 +103,5 @@ install: release
 
 # Built apart, so that the agent has no feature of a library that only the server asks for.
 release: ready
-	$(CARGO) build --locked --release -p server -p jobmeter
+	$(CARGO) build --locked --release -p server -p jobmeter -p pollers
 	$(AGENT_PROFILE) $(CARGO) build --locked --release -p agent

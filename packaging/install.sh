@@ -8,7 +8,7 @@ prefix=${DESTDIR:-}${PREFIX:-/usr/local}
 units=${DESTDIR:-}${UNITS:-/etc/systemd/system}
 built=${BUILT:-target/release}
 install -d "$prefix/bin"
-install -m 755 "$built"/jobmeter{,-agent,-server} "$prefix/bin/"
+install -m 755 "$built"/jobmeter{,-agent,-server,-poller} "$prefix/bin/"
 generated=$(mktemp -d)
 trap 'rm -r "$generated"' EXIT
 mkdir "$generated/man"

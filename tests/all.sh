@@ -101,8 +101,11 @@ packages() {
 python() {
     local stamp=target/python/installed
     cmp -s tests/requirements.txt "$stamp" && { echo "every package is there"; return; }
+    local alone install=(target/python/bin/pip install -q --disable-pip-version-check)
+    alone=$(sed -n 's/^# Without its dependencies: //p' tests/requirements.txt)
     python3 -m venv --clear target/python &&
-        target/python/bin/pip install -q --disable-pip-version-check -r tests/requirements.txt &&
+        "${install[@]}" -r tests/requirements.txt &&
+        "${install[@]}" --no-deps "$alone" &&
         cp tests/requirements.txt "$stamp"
 }
 fetch() { cargo fetch --locked; }

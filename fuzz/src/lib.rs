@@ -4,6 +4,9 @@
 //! test` replays every input through its target.
 
 use kernel::parse::Fields;
+use pollers::descriptions::{Directory, read_text, summary};
+use pollers::exposition::{Format, Line, Lines};
+use std::path::Path;
 use wire::{Decoder, Frames};
 
 /// A function that must return for any bytes.
@@ -13,6 +16,8 @@ pub type Target = fn(&[u8]);
 pub static TARGETS: &[(&str, Target)] = &[
     ("answer", answer),
     ("cgroup", cgroup),
+    ("descriptions", descriptions),
+    ("exposition", exposition),
     ("filesystems", filesystems),
     ("frames", frames),
     ("ipmi", ipmi),
@@ -64,6 +69,25 @@ fn labels(bytes: &[u8]) {
         if let Ok(labels) = model::Labels::from_canonical(text) {
             assert_eq!(labels.as_str(), text);
         }
+    });
+}
+
+/// Every entry is a description or has a finding.
+fn descriptions(bytes: &[u8]) {
+    text(bytes, |text| {
+        let mut directory = Directory::default();
+        read_text(&Path::new("file").into(), text, &mut directory);
+        summary(&directory);
+    });
+}
+
+/// Each line is read or an error of its own: an added good line is always read.
+fn exposition(bytes: &[u8]) {
+    text(bytes, |text| {
+        Lines::new(text, Format::OpenMetrics).for_each(drop);
+        let text = format!("{text}\nlast 1");
+        let last = Lines::new(&text, Format::Text).last();
+        assert!(matches!(last, Some(Ok(Line::Sample(sample))) if sample.name == "last"));
     });
 }
 

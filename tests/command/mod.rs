@@ -1,5 +1,6 @@
 //! The command line.
 
+pub(crate) mod check_folder;
 pub(crate) mod guide_commands;
 pub(crate) mod outputs;
 pub(crate) mod top;

@@ -26,10 +26,14 @@ const WRONG: u8 = 1;
 const PROGRAMS: [&str; 3] = ["agent", "server", "client"];
 
 /// Checks a configuration file: lists its errors, or prints the resulting settings; changes nothing
+///
+/// Of a folder of Kwollect's description files it lists all errors, the requests and the rows per second.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example: jobmeter check /etc/jobmeter/agent.toml --for agent")]
+#[command(after_help = "Examples:
+  jobmeter check /etc/jobmeter/agent.toml --for agent
+  jobmeter check /etc/kwollect/metrics.d")]
 pub(crate) struct CheckArgs {
-    /// The file
+    /// The file, or a folder of description files
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// agent, server or client [default: by the file's name, else by its keys]
@@ -43,6 +47,9 @@ pub(crate) struct CheckArgs {
 /// the only one that knows some of the file's keys.
 pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let file = &args.file;
+    if file.is_dir() {
+        return of_folder(args);
+    }
     let program = match args.program.clone().or_else(|| by_name(file)) {
         None => by_keys(file)?,
         known => known,
@@ -64,6 +71,22 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         _ => of_client(&given),
     };
     report.write(file, &program, args.format.json)
+}
+
+/// Checks a folder of description files, by the program that polls them.
+fn of_folder(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    if let Some(program) = &args.program {
+        bail!("{} is a folder; --for {program} needs a file", args.file.display());
+    }
+    let mut words = vec!["check".into()];
+    words.extend(args.format.json.then(|| "--json".into()));
+    words.extend(["--".into(), args.file.as_os_str().to_owned()]);
+    let program = crate::operate::up::beside("jobmeter-poller")?;
+    let mut command = Steps::default().command(program.as_os_str(), &words)?;
+    let status = command.stdin(Stdio::null()).status();
+    let status = status.with_context(|| program.display().to_string())?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    code.map(ExitCode::from).with_context(|| format!("{} ended by a signal", program.display()))
 }
 
 /// The result of a check.

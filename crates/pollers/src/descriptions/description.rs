@@ -1,0 +1,104 @@
+//! An entry of a description file, checked.
+
+use crate::protocols::{Protocol, Request};
+use crate::secret::Secret;
+use model::{DeviceId, Kind, Unit};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is requested: one or more metrics of one device.
+#[derive(Clone, Debug)]
+pub struct Description {
+    /// Its file.
+    pub file: Arc<Path>,
+    /// Its first line, from 1.
+    pub line: usize,
+    /// The metric's name, exactly as written. For exporters only promotions use it.
+    pub name: String,
+    /// The device that the samples belong to.
+    pub device: DeviceId,
+    /// The target that is asked.
+    pub target: Target,
+    /// What the target is asked for.
+    pub request: Request,
+    /// Period of the requests.
+    pub period: Duration,
+    /// Period while no job has an allocation of the device.
+    pub period_idle: Option<Duration>,
+    /// Period while the metric is promoted.
+    pub period_promoted: Option<Duration>,
+    /// Longest duration of an exchange.
+    pub timeout: Duration,
+    /// Whether it is requested only while a promotion holds.
+    pub is_optional: bool,
+    /// Labels of its samples: any JSON values.
+    pub labels: serde_json::Map<String, serde_json::Value>,
+    /// Factor of each value; 1 if absent.
+    pub scale_factor: Option<f64>,
+    /// The meaning that the file declares.
+    pub meaning: DeclaredMeaning,
+    /// Name of the secret that replaces the password of the URL.
+    pub credential: Option<String>,
+    /// How the certificate of the target is verified.
+    pub tls: TlsVerification,
+}
+
+impl Description {
+    /// The device whose consumption this device measures: the label `_device_alias`.
+    pub fn alias(&self) -> Option<&str> {
+        self.labels.get("_device_alias")?.as_str()
+    }
+}
+
+/// How the certificate of a target is verified: the key `tls`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TlsVerification {
+    /// By the system's roots.
+    #[default]
+    SystemRoots,
+    /// By the certificates of this file.
+    Ca(PathBuf),
+    /// By the SHA-256 of the certificate.
+    Fingerprint([u8; 32]),
+    /// Not at all.
+    Insecure,
+}
+
+/// Kind, unit and help that the keys of an entry declare.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeclaredMeaning {
+    /// The key `kind`.
+    pub kind: Option<Kind>,
+    /// The key `unit`.
+    pub unit: Option<Unit>,
+    /// The key `help`.
+    pub help: Option<String>,
+}
+
+/// A service on the network. Descriptions of equal targets share its exchanges.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Target {
+    /// Protocol.
+    pub protocol: Protocol,
+    /// Whether the connection uses TLS.
+    pub is_tls: bool,
+    /// Host name or address, in small letters.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// User name, or the community of SNMP version 1 and 2c.
+    pub user: Option<Secret>,
+    /// Password.
+    pub password: Option<Secret>,
+}
+
+/// The target without its secrets, as people may see it.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tls = if self.is_tls { "+tls" } else { "" };
+        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
+        write!(f, "{}{tls}://{open}{}{close}:{}", self.protocol, self.host, self.port)
+    }
+}

@@ -1,0 +1,179 @@
+//! All description files of a folder, with their errors.
+
+use super::description::Description;
+use super::keys::read_entry;
+use crate::yaml::{Value, load};
+use std::collections::HashMap;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes of a file.
+pub const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Files of a folder.
+const FILES_MAX: usize = 65_536;
+
+/// The description files of a folder.
+#[derive(Debug, Default)]
+pub struct Directory {
+    /// Number of files.
+    pub files: usize,
+    /// The entries without errors, by file and line.
+    pub descriptions: Vec<Description>,
+    /// Errors and warnings, by file and line.
+    pub findings: Vec<Finding>,
+    /// The files that Kwollect 1.3.1 rejects because of a key that it does not know.
+    pub rejected_by_kwollect: Vec<PathBuf>,
+}
+
+impl Directory {
+    /// Whether an entry or a file has an error.
+    pub fn has_errors(&self) -> bool {
+        self.findings.iter().any(|finding| finding.severity == Severity::Error)
+    }
+}
+
+/// Something that a file's reader should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The file.
+    pub file: Arc<Path>,
+    /// Line, from 1; 0 for the whole file.
+    pub line: usize,
+    /// Whether the entry is dropped.
+    pub severity: Severity,
+    /// The problem.
+    pub what: String,
+}
+
+/// Whether a finding stops something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The entry, or the file, is not polled.
+    Error,
+    /// It is polled.
+    Warning,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        write!(f, "{}", self.file.display())?;
+        if self.line > 0 {
+            write!(f, ":{}", self.line)?;
+        }
+        write!(f, ": {severity}: {}", self.what)
+    }
+}
+
+/// Reads every file of a folder, whatever its extension, in the order of their names. Kwollect reads the same
+/// files: hidden ones and folders are left out.
+///
+/// # Errors
+///
+/// The folder cannot be read. Errors of a file are findings.
+pub fn read_directory(dir: &Path) -> io::Result<Directory> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if !is_hidden && !fs::metadata(entry.path()).is_ok_and(|found| found.is_dir()) {
+            files.push(entry.path());
+        }
+        if files.len() > FILES_MAX {
+            return Err(io::Error::other(format!("more than {FILES_MAX} files")));
+        }
+    }
+    files.sort_unstable();
+    let mut directory = Directory { files: files.len(), ..Directory::default() };
+    for file in &files {
+        read_file(file, &mut directory);
+    }
+    warn_of_duplicates(&mut directory);
+    Ok(directory)
+}
+
+/// Reads a file's entries.
+pub fn read_file(file: &Path, directory: &mut Directory) {
+    let path: Arc<Path> = file.into();
+    match config::read_small(file, FILE_BYTES_MAX).and_then(config::as_text) {
+        Ok(text) => read_text(&path, &text, directory),
+        Err(why) => {
+            let (severity, what) = (Severity::Error, why.to_string());
+            directory.findings.push(Finding { file: path, line: 0, severity, what });
+        }
+    }
+}
+
+/// Reads the entries of a file's text.
+pub fn read_text(path: &Arc<Path>, text: &str, directory: &mut Directory) {
+    let error = |line, what: String| Finding {
+        file: Arc::clone(path),
+        line,
+        severity: Severity::Error,
+        what,
+    };
+    let document = match load(text) {
+        Ok(document) => document,
+        Err(why) => return directory.findings.push(error(why.line, why.what)),
+    };
+    let entries = match &document.value {
+        Value::Null => &[],
+        Value::List(entries) => &entries[..],
+        Value::Map(_) => std::slice::from_ref(&document),
+        other => {
+            let what = format!("a file is a list of entries or one entry, not {}", other.kind());
+            return directory.findings.push(error(document.line, what));
+        }
+    };
+    let mut is_rejected = false;
+    for entry in entries {
+        let read = read_entry(path, entry);
+        is_rejected |= read.is_rejected_by_kwollect;
+        directory.descriptions.extend(read.description);
+        directory.findings.extend(read.notices.into_iter().map(|notice| Finding {
+            severity: if notice.is_error { Severity::Error } else { Severity::Warning },
+            ..error(notice.line, notice.what)
+        }));
+    }
+    if is_rejected {
+        directory.rejected_by_kwollect.push(path.to_path_buf());
+    }
+}
+
+/// Warns of entries that store the same series: their samples would alternate.
+fn warn_of_duplicates(directory: &mut Directory) {
+    let mut known: HashMap<(&str, &str, String), &Description> = HashMap::new();
+    let mut duplicates = Vec::new();
+    for description in &directory.descriptions {
+        if description.target.protocol == crate::protocols::Protocol::Prometheus {
+            continue;
+        }
+        let labels = serde_json::to_string(&description.labels).unwrap_or_default();
+        let key = (description.device.as_str(), &*description.name, labels);
+        match known.get(&key) {
+            None => {
+                known.insert(key, description);
+            }
+            Some(first) => duplicates.push(Finding {
+                file: Arc::clone(&description.file),
+                line: description.line,
+                severity: Severity::Warning,
+                what: format!(
+                    "{} of {} with these labels is requested by {}:{}, too",
+                    description.name.escape_debug(),
+                    description.device,
+                    first.file.display(),
+                    first.line
+                ),
+            }),
+        }
+    }
+    directory.findings.extend(duplicates);
+    directory.findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+}

@@ -1,0 +1,20 @@
+//! Kwollect's description files: which metric is requested from which target, and how often.
+//!
+//! - `description`: an entry of a file, checked
+//! - `keys`: the keys of an entry and their types
+//! - `directory`: all files of a folder, with their errors
+//! - `summary`: what `jobmeter check DIR` prints
+//!
+//! Each protocol reads its own URLs ([`crate::protocols`]). The grammar is Kwollect 1.3.1's, with further keys and
+//! schemes (docs/decisions/0036-description-files.md).
+
+mod description;
+mod directory;
+mod keys;
+mod summary;
+
+pub use description::{DeclaredMeaning, Description, Target, TlsVerification};
+pub use directory::{
+    Directory, FILE_BYTES_MAX, Finding, Severity, read_directory, read_file, read_text,
+};
+pub use summary::{Load, summary};

@@ -1,0 +1,20 @@
+//! Pollers: devices outside of the nodes, read over the network.
+//!
+//! - [`yaml`]: YAML as PyYAML's safe loader reads it
+//! - [`exposition`]: the text formats of exporters
+//! - `url`: the parts of a URL
+//! - `secret`: texts that no message shows
+//! - [`protocols`]: what a URL of each protocol means
+//! - [`descriptions`]: Kwollect's description files
+//! - [`program`]: the command line of `jobmeter-poller`
+
+pub mod descriptions;
+pub mod exposition;
+pub mod program;
+pub mod protocols;
+pub mod yaml;
+
+mod secret;
+mod url;
+
+pub use secret::Secret;

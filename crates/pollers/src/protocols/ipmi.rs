@@ -1,0 +1,105 @@
+//! IPMI over LAN: the URLs of a BMC's sensors.
+
+use super::{Parsed, Protocol, ProtocolSpec, Request, one_of};
+use crate::secret::Secret;
+use crate::url::UrlParts;
+
+pub(super) const SPEC: ProtocolSpec = ProtocolSpec {
+    protocol: Protocol::Ipmi,
+    name: "ipmi",
+    schemes: &["ipmisensor"],
+    form: "ipmisensor://USER:PASSWORD@HOST[:PORT]/ID|NAME|dcmi/power|dell/power\
+           [?cipher=3|17&privilege=user|operator|admin&kg=K]",
+    parse,
+};
+
+const PORT: u16 = 623;
+/// IPMI 2.0, section 13.20: a user name has 16 bytes, a password 20.
+const USER_BYTES_MAX: usize = 16;
+const PASSWORD_BYTES_MAX: usize = 20;
+/// Section 13.33: the key of the BMC has 20 bytes.
+const KEY_BYTES_MAX: usize = 20;
+
+/// A reading of a BMC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IpmiRequest {
+    /// What is read.
+    pub reading: IpmiReading,
+    /// The required cipher suite; without one 17, or 3 if the BMC lacks 17.
+    pub cipher: Option<IpmiCipher>,
+    /// Privilege of the session; without one the least that suffices.
+    pub privilege: Option<IpmiPrivilege>,
+    /// The key of the BMC (`kg`).
+    pub key: Option<Secret>,
+}
+
+/// What is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IpmiReading {
+    /// A sensor, by the ID or the name that `ipmi-sensors` prints.
+    Sensor(String),
+    /// DCMI Get Power Reading.
+    DcmiPower,
+    /// Dell's power reading.
+    DellPower,
+}
+
+/// A cipher suite (IPMI 2.0, section 13.28, and its addendum for suite 17).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpmiCipher {
+    /// HMAC-SHA1 with AES-CBC-128.
+    Suite3,
+    /// HMAC-SHA256 with AES-CBC-128.
+    Suite17,
+}
+
+/// Privilege of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say all")]
+pub enum IpmiPrivilege {
+    User,
+    Operator,
+    Admin,
+}
+
+fn parse(parts: &UrlParts) -> Result<Parsed, String> {
+    parts.no_fragment()?;
+    parts.only_parameters(&["cipher", "privilege", "kg"])?;
+    let reading = match &*parts.path {
+        "" => return Err("the sensor is missing".into()),
+        "dcmi/power" => IpmiReading::DcmiPower,
+        "dell/power" => IpmiReading::DellPower,
+        sensor => IpmiReading::Sensor(sensor.to_owned()),
+    };
+    let ciphers = [("3", IpmiCipher::Suite3), ("17", IpmiCipher::Suite17)];
+    let cipher = parts.parameter("cipher").map(|word| one_of("cipher", word, &ciphers));
+    let privileges = [
+        ("user", IpmiPrivilege::User),
+        ("operator", IpmiPrivilege::Operator),
+        ("admin", IpmiPrivilege::Admin),
+    ];
+    let privilege = parts.parameter("privilege");
+    let privilege = privilege.map(|word| one_of("privilege", word, &privileges));
+    let key = parts.parameter("kg").map(str::to_owned);
+    for (what, text, most) in [
+        ("the user", &parts.user, USER_BYTES_MAX),
+        ("the password", &parts.password, PASSWORD_BYTES_MAX),
+        ("`kg`", &key, KEY_BYTES_MAX),
+    ] {
+        if text.as_ref().is_some_and(|text| text.len() > most) {
+            return Err(format!("{what} has more than the {most} bytes that IPMI allows"));
+        }
+    }
+    Ok(Parsed {
+        protocol: Protocol::Ipmi,
+        is_tls: false,
+        port: PORT,
+        user: parts.user.clone(),
+        request: Request::Ipmi(IpmiRequest {
+            reading,
+            cipher: cipher.transpose()?,
+            privilege: privilege.transpose()?,
+            key: key.map(Secret::new),
+        }),
+    })
+}
