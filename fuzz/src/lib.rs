@@ -63,9 +63,14 @@ fn text(bytes: &[u8], call: impl FnOnce(&str)) {
     }
 }
 
-/// Accepted labels keep their text unchanged.
+/// Accepted labels keep their text unchanged, and those of any JSON object are accepted as they are printed.
 fn labels(bytes: &[u8]) {
     text(bytes, |text| {
+        if let Ok(labels) = model::Labels::from_json(text) {
+            assert_eq!(model::Labels::from_canonical(labels.as_str()).as_ref(), Ok(&labels));
+            assert!(labels.clone().printable().must_be_printable().is_ok());
+            labels.pairs().iter().for_each(|(key, _)| assert!(labels.has(key)));
+        }
         if let Ok(labels) = model::Labels::from_canonical(text) {
             assert_eq!(labels.as_str(), text);
         }

@@ -3,7 +3,7 @@
 use crate::descriptions::{Directory, Load, Severity, read_directory, summary};
 use clap::Parser as _;
 use model::printable;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -71,7 +71,7 @@ fn check(dir: &Path, json: bool) -> io::Result<bool> {
     Ok(is_good)
 }
 
-fn as_json(directory: &Directory) -> serde_json::Value {
+fn as_json(directory: &Directory) -> Value {
     let findings = directory.findings.iter().map(|finding| {
         json!({
             "file": &*finding.file,
@@ -89,7 +89,7 @@ fn as_json(directory: &Directory) -> serde_json::Value {
             "target": one.target.to_string(),
             "period_seconds": one.period.as_secs_f64(),
             "optional": one.is_optional,
-            "labels": one.labels,
+            "labels": serde_json::from_str::<Value>(one.labels.as_str()).unwrap_or_default(),
         })
     });
     let load = Load::of(&directory.descriptions);

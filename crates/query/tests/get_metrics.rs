@@ -81,6 +81,27 @@ fn five_keys_in_order_ascending_by_time() {
     assert_eq!(String::from_utf8(text).unwrap(), expected);
 }
 
+/// In memory, from a block, and with the labels that a query adds.
+#[test]
+fn labels_of_any_json_value_are_returned_as_stored() {
+    let lab = Lab::new();
+    let json = |json| TestSeries {
+        json_labels: Some(json),
+        samples: &[(10.0, 1.0)],
+        ..TestSeries::default()
+    };
+    let text = r#"{"cpu": 0, "psu": {"b": [true, null], "a": "x"}}"#;
+    lab.put(&[json(text), TestSeries { job: Some(key("oar", 7)), ..json(r#"{"cpu": 1.50}"#) }]);
+    for _ in 0..2 {
+        let rows = run_query(&lab, &with(&[("devices", "n1")]));
+        let mut found: Vec<_> = rows.iter().map(|row| row["labels"].to_string()).collect();
+        found.sort();
+        let of_job = r#"{"_cluster":"oar","_job_id":"7","cpu":1.5}"#;
+        assert_eq!(found, [of_job, r#"{"cpu":0,"psu":{"a":"x","b":[true,null]}}"#]);
+        lab.store.flush().unwrap();
+    }
+}
+
 #[test]
 fn ranges_are_five_minutes_where_a_bound_is_left_out() {
     let lab = Lab::new();

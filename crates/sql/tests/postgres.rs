@@ -82,6 +82,31 @@ async fn labels_that_contain_others() {
 }
 
 #[tokio::test]
+async fn labels_of_any_json_value() {
+    let lab = Lab::new();
+    let json = Some(r#"{"cpu": 0, "fan": [1.50, {"b": null}], "on": true, "x": null}"#);
+    lab.put(&[
+        TestSeries { json_labels: json, samples: &[(10.0, 1.0)], ..TestSeries::default() },
+        TestSeries { labels: &[("cpu", "0")], samples: &[(10.0, 2.0)], ..TestSeries::default() },
+    ]);
+    let sql = engine(&lab, Limits::default());
+    for (text, want) in [
+        ("SELECT labels->>'cpu' FROM metrics ORDER BY value", "0 0"),
+        ("SELECT labels->>'fan' FROM metrics WHERE value = 1", r#"[1.50, {"b": null}]"#),
+        ("SELECT labels->>'on' FROM metrics WHERE labels->>'x' IS NULL ORDER BY value", "true -"),
+        ("SELECT value FROM metrics WHERE labels @> '{\"cpu\": 0.0}'", "1.0"),
+        ("SELECT value FROM metrics WHERE labels @> '{\"fan\": [{}]}'", "1.0"),
+        ("SELECT value FROM metrics WHERE labels @> '{\"cpu\": \"0\"}'", "2.0"),
+        (
+            "SELECT labels FROM metrics WHERE value = 1",
+            r#"{"x": null, "on": true, "cpu": 0, "fan": [1.50, {"b": null}]}"#,
+        ),
+    ] {
+        assert_eq!(run_sql(&sql, text).await.join(" "), want, "{text}");
+    }
+}
+
+#[tokio::test]
 async fn times_as_people_write_them() {
     let lab = filled();
     let zone = query::parse_zone("Europe/Paris").unwrap();

@@ -27,11 +27,10 @@ const PROGRAMS: [&str; 3] = ["agent", "server", "client"];
 
 /// Checks a configuration file: lists its errors, or prints the resulting settings; changes nothing
 ///
-/// Of a folder of Kwollect's description files it lists all errors, the requests and the rows per second.
+/// Of a folder of Kwollect's description files, such as /etc/kwollect/metrics.d, it lists all errors, the requests and
+/// the rows per second.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:
-  jobmeter check /etc/jobmeter/agent.toml --for agent
-  jobmeter check /etc/kwollect/metrics.d")]
+#[command(after_help = "Example: jobmeter check /etc/jobmeter/agent.toml --for agent")]
 pub(crate) struct CheckArgs {
     /// The file, or a folder of description files
     #[arg(value_name = "FILE")]

@@ -2,7 +2,7 @@
 
 use crate::protocols::{Protocol, Request};
 use crate::secret::Secret;
-use model::{DeviceId, Kind, Unit};
+use model::{DeviceId, Kind, Labels, Unit};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,8 +33,8 @@ pub struct Description {
     pub timeout: Duration,
     /// Whether it is requested only while a promotion holds.
     pub is_optional: bool,
-    /// Labels of its samples: any JSON values.
-    pub labels: serde_json::Map<String, serde_json::Value>,
+    /// Labels of its samples.
+    pub labels: Labels,
     /// Factor of each value; 1 if absent.
     pub scale_factor: Option<f64>,
     /// The meaning that the file declares.
@@ -47,8 +47,8 @@ pub struct Description {
 
 impl Description {
     /// The device whose consumption this device measures: the label `_device_alias`.
-    pub fn alias(&self) -> Option<&str> {
-        self.labels.get("_device_alias")?.as_str()
+    pub fn alias(&self) -> Option<String> {
+        self.labels.get("_device_alias")
     }
 }
 

@@ -148,14 +148,13 @@ pub fn read_text(path: &Arc<Path>, text: &str, directory: &mut Directory) {
 
 /// Warns of entries that store the same series: their samples would alternate.
 fn warn_of_duplicates(directory: &mut Directory) {
-    let mut known: HashMap<(&str, &str, String), &Description> = HashMap::new();
+    let mut known: HashMap<(&str, &str, &str), &Description> = HashMap::new();
     let mut duplicates = Vec::new();
     for description in &directory.descriptions {
         if description.target.protocol == crate::protocols::Protocol::Prometheus {
             continue;
         }
-        let labels = serde_json::to_string(&description.labels).unwrap_or_default();
-        let key = (description.device.as_str(), &*description.name, labels);
+        let key = (description.device.as_str(), &*description.name, description.labels.as_str());
         match known.get(&key) {
             None => {
                 known.insert(key, description);

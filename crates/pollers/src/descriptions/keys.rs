@@ -5,7 +5,7 @@ use crate::protocols::{self, Parsed};
 use crate::secret::Secret;
 use crate::url::UrlParts;
 use crate::yaml::{Node, Value};
-use model::{DeviceId, Kind, METRIC_NAME_BYTES_MAX, Unit, is_unprintable, nearest};
+use model::{DeviceId, Kind, Labels, METRIC_NAME_BYTES_MAX, Unit, is_unprintable, nearest};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -281,12 +281,19 @@ fn scale_factor(value: &Value) -> Result<Option<f64>, String> {
     }
 }
 
-fn labels(value: &Value) -> Result<serde_json::Map<String, serde_json::Value>, String> {
+fn labels(value: &Value) -> Result<Labels, String> {
+    let json = object(value)?.to_string();
+    let labels = Labels::from_json(&json).and_then(Labels::must_be_printable);
+    labels.map_err(|error| error.to_string())
+}
+
+fn object(value: &Value) -> Result<serde_json::Value, String> {
     let Value::Map(entries) = value else {
         return Err(format!("a map is expected, not {}", value.kind()));
     };
     let pairs = entries.iter().map(|(key, value)| Ok((text(&key.value)?.to_owned(), json(value)?)));
-    pairs.collect()
+    let pairs: Result<serde_json::Map<_, _>, String> = pairs.collect();
+    Ok(pairs?.into())
 }
 
 fn json(node: &Node) -> Result<serde_json::Value, String> {
@@ -305,7 +312,7 @@ fn json(node: &Node) -> Result<serde_json::Value, String> {
         Value::Text(text) => text.clone().into(),
         Value::Time(text) => return Err(format!("`{text}` is a date; quote it")),
         Value::List(items) => items.iter().map(json).collect::<Result<Vec<_>, _>>()?.into(),
-        Value::Map(_) => labels(&node.value)?.into(),
+        Value::Map(_) => object(&node.value)?,
     })
 }
 

@@ -141,9 +141,9 @@ pub(crate) fn labels(stored: &Labels, added: &Added<'_>) -> String {
         members.retain(|(k, _)| k != key);
         members.push((key.to_owned(), json));
     };
-    for (key, value) in stored.pairs() {
+    for (key, value) in stored.members() {
         if !(added.without_alias && key == ALIAS) {
-            set(&key, json_of(&value));
+            set(&key, value.as_bytes().to_owned());
         }
     }
     if let Some(job) = added.job {

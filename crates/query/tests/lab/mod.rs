@@ -50,6 +50,8 @@ pub(crate) struct TestSeries<'a> {
     pub(crate) unit: Unit,
     pub(crate) job: Option<JobKey>,
     pub(crate) labels: &'a [(&'a str, &'a str)],
+    /// Labels as JSON, instead of `labels`.
+    pub(crate) json_labels: Option<&'a str>,
     /// The counter's start, in seconds of the day.
     pub(crate) start: Option<f64>,
     /// Seconds of the day, and values.
@@ -65,6 +67,7 @@ impl Default for TestSeries<'_> {
             unit: Unit::Count,
             job: None,
             labels: &[],
+            json_labels: None,
             start: None,
             samples: &[],
         }
@@ -128,7 +131,10 @@ impl Lab {
                 metric: Arc::new(metric),
                 device: device(found.device),
                 job: found.job.clone(),
-                labels: Labels::new(found.labels.iter().copied()).unwrap(),
+                labels: match found.json_labels {
+                    Some(json) => Labels::from_json(json).unwrap(),
+                    None => Labels::new(found.labels.iter().copied()).unwrap(),
+                },
                 start: found.start.map(at),
             });
             rows.extend(found.samples.iter().map(|(second, value)| (at(*second), place, *value)));

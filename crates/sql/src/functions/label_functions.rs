@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use model::Labels;
+use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -38,8 +39,8 @@ pub(crate) const UNCOUNTED: [&str; 15] = [
     "generate_series",
 ];
 
-/// `label(labels, key)`: the value of a label, or null if it is absent. Labels are JSON text as jsonb prints it.
-/// For `_device_orig` with the value `["a", "b"]` the result is that text.
+/// `label(labels, key)`: the text of a label's value, or null if it is absent or null. Labels are JSON text as jsonb
+/// prints it. For `_device_orig` with the value `["a", "b"]` the result is that text.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Label {
     signature: Signature,
@@ -103,40 +104,7 @@ fn values(labels: &ArrayRef, key: &str) -> Result<ArrayRef> {
 const KNOWN_MAX: usize = 4096;
 
 fn value_of(text: &str, key: &str) -> Option<String> {
-    match Labels::from_canonical(text) {
-        Ok(labels) => labels.get(key),
-        // Only `_device_orig` is not a string but an array. It is the last of the keys that the query adds.
-        Err(_) => without_origins(text, key),
-    }
-}
-
-/// Looks up a label in labels that contain `_device_orig`.
-fn without_origins(text: &str, key: &str) -> Option<String> {
-    const ORIGINS: &str = "\"_device_orig\": [";
-    let (before, rest) = text.split_once(ORIGINS)?;
-    let end = end_of_array(rest)?;
-    let (array, after) = rest.split_at_checked(end)?;
-    if key == "_device_orig" {
-        return Some(format!("[{array}"));
-    }
-    let (before, after) = (before.trim_end_matches(", "), after.trim_start_matches(", "));
-    let between = if before == "{" || after == "}" { "" } else { ", " };
-    Labels::from_canonical(&format!("{before}{between}{after}")).ok()?.get(key)
-}
-
-/// Returns the end of an array of strings, after its bracket.
-fn end_of_array(text: &str) -> Option<usize> {
-    let (mut quoted, mut escaped) = (false, false);
-    for (place, c) in text.char_indices() {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' if quoted => escaped = true,
-            '"' => quoted = !quoted,
-            ']' if !quoted => return Some(place + 1),
-            _ => {}
-        }
-    }
-    None
+    Labels::from_canonical(text).ok()?.get(key)
 }
 
 /// `labels_contain(labels, object)`: whether labels contain each key of a JSON object with its value.
@@ -172,18 +140,13 @@ impl ScalarUDFImpl for Contain {
         let Some(object) = object.try_as_str().flatten() else {
             return Ok(ColumnarValue::Scalar(ScalarValue::Boolean(None)));
         };
-        let Ok(serde_json::Value::Object(wanted)) = serde_json::from_str(object) else {
+        let Ok(Value::Object(wanted)) = serde_json::from_str(object) else {
             return exec_err!("the right of @> is a JSON object, such as '{{\"cpu\": \"0\"}}'");
         };
         let labels = cast(&labels.to_array(args.number_rows)?, &DataType::Utf8View)?;
         let mut known: HashMap<&str, bool> = HashMap::new();
-        let has = |text: &str| {
-            wanted.iter().all(|(key, value)| match value {
-                serde_json::Value::String(value) => value_of(text, key).as_ref() == Some(value),
-                // Every label value is a string.
-                _ => false,
-            })
-        };
+        let wanted = Value::Object(wanted);
+        let has = |text: &str| serde_json::from_str(text).is_ok_and(|own| contains(&own, &wanted));
         let contained: BooleanArray = labels
             .as_string_view()
             .iter()
@@ -196,6 +159,22 @@ impl ScalarUDFImpl for Contain {
             })
             .collect();
         Ok(ColumnarValue::Array(Arc::new(contained)))
+    }
+}
+
+/// Whether a value contains another one, by the rules of jsonb (PostgreSQL 15, section 8.14.3).
+fn contains(own: &Value, wanted: &Value) -> bool {
+    match (own, wanted) {
+        (Value::Object(own), Value::Object(wanted)) => wanted
+            .iter()
+            .all(|(key, wanted)| own.get(key).is_some_and(|value| contains(value, wanted))),
+        (Value::Array(own), Value::Array(wanted)) => {
+            wanted.iter().all(|wanted| own.iter().any(|value| contains(value, wanted)))
+        }
+        (Value::Number(own), Value::Number(wanted)) => {
+            own == wanted || (own.is_f64() || wanted.is_f64()) && own.as_f64() == wanted.as_f64()
+        }
+        _ => own == wanted,
     }
 }
 
@@ -246,6 +225,33 @@ mod tests {
         assert_eq!(value_of(alone, "a"), None);
         for cut in 0..origins.len() {
             assert_eq!(value_of(origins.split_at(cut).0, "a"), None, "{cut}");
+        }
+        let values = r#"{"a": 0, "b": null, "c": {"d": [1.50]}}"#;
+        assert_eq!(value_of(values, "a").as_deref(), Some("0"));
+        assert_eq!(value_of(values, "b"), None);
+        assert_eq!(value_of(values, "c").as_deref(), Some(r#"{"d": [1.50]}"#));
+    }
+
+    #[test]
+    fn containment_is_that_of_jsonb() {
+        let own = r#"{"a": 1.0, "b": "1", "c": [1, {"x": 1, "y": 2}, [3]], "d": null}"#;
+        let own: Value = serde_json::from_str(own).unwrap();
+        for (wanted, expected) in [
+            ("{}", true),
+            (r#"{"a": 1}"#, true),
+            (r#"{"a": "1"}"#, false),
+            (r#"{"b": "1", "d": null}"#, true),
+            (r#"{"c": [{"y": 2}, 1, 1]}"#, true),
+            (r#"{"c": [3]}"#, false),
+            (r#"{"c": [[]]}"#, true),
+            (r#"{"c": 1}"#, false),
+            (r#"{"e": null}"#, false),
+        ] {
+            assert_eq!(
+                contains(&own, &serde_json::from_str(wanted).unwrap()),
+                expected,
+                "{wanted}"
+            );
         }
     }
 }

@@ -316,7 +316,7 @@ fn reserved_label(entry: &SeriesEntry) -> Option<&'static str> {
     if !entry.labels.as_str().contains("\"_") {
         return None;
     }
-    RESERVED_LABELS.into_iter().find(|label| entry.labels.get(label).is_some())
+    RESERVED_LABELS.into_iter().find(|label| entry.labels.has(label))
 }
 
 #[cfg(test)]

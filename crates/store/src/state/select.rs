@@ -114,8 +114,8 @@ impl LabelMatch {
         match self {
             Self::Is { key, value } => labels.get(key).as_ref() == Some(value),
             Self::IsNot { key, value } => labels.get(key).as_ref() != Some(value),
-            Self::Present(key) => labels.get(key).is_some(),
-            Self::Absent(key) => labels.get(key).is_none(),
+            Self::Present(key) => labels.has(key),
+            Self::Absent(key) => !labels.has(key),
             Self::Exactly(exact) => labels == exact,
         }
     }

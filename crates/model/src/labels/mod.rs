@@ -1,6 +1,9 @@
-//! Labels of a series, in one canonical form.
+//! Labels of a series, in one canonical form ([`jsonb`]).
+
+mod jsonb;
 
 use crate::is_unprintable;
+use jsonb::{canonical, members, object, quote, text_of};
 use std::{fmt, sync::Arc};
 
 /// Maximum length of the canonical text of a label set, in bytes.
@@ -9,7 +12,8 @@ pub const LABELS_BYTES_MAX: usize = 4096;
 /// The labels of a series: the parts of a device (`{"cpu": "3"}`), or what a user adds.
 ///
 /// Stored as the text that PostgreSQL prints for `jsonb`: keys ordered by length, then by bytes, one blank
-/// after `:` and `,`. Identity, sorting and golden answers depend on this text. Values are strings.
+/// after `:` and `,`. Identity, sorting and golden answers depend on this text. Values are any JSON values; those of
+/// agents are texts (decision 0037).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Labels(Arc<str>);
 
@@ -25,7 +29,10 @@ pub enum LabelsError {
     /// A key or value contains an unprintable character.
     #[error("the labels `{0}` have control characters, or marks of direction or of no width")]
     Unprintable(String),
-    /// Not the canonical text of an object of strings.
+    /// Not a JSON object.
+    #[error("labels are a JSON object: {0}")]
+    Json(&'static str),
+    /// Not the canonical text of an object.
     #[error("`{0}` is not a canonical label set such as {{\"cpu\": \"0\"}}")]
     Text(String),
 }
@@ -81,9 +88,33 @@ impl Labels {
             return Ok(Self(Arc::from(text)));
         }
         let wrong = || LabelsError::Text(text.chars().take(200).collect());
-        let pairs = parse(text).ok_or_else(wrong)?;
-        let labels = Self::new(pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())))?;
-        if labels.as_str() == text { Ok(labels) } else { Err(wrong()) }
+        match Self::from_json(text) {
+            Ok(labels) if labels.as_str() == text => Ok(labels),
+            Err(error @ LabelsError::EmptyKey) => Err(error),
+            _ => Err(wrong()),
+        }
+    }
+
+    /// Canonical labels of a JSON object; of duplicate keys the last counts.
+    ///
+    /// # Errors
+    /// It is not an object that PostgreSQL accepts, a key is empty, or the text exceeds [`LABELS_BYTES_MAX`].
+    pub fn from_json(text: &str) -> Result<Self, LabelsError> {
+        // Blanks and escapes may make it longer than its canonical text.
+        if text.len() > 8 * LABELS_BYTES_MAX {
+            return Err(LabelsError::TooLong(text.len()));
+        }
+        let text = canonical(text).map_err(LabelsError::Json)?;
+        if !text.starts_with('{') {
+            return Err(LabelsError::Json("it is another JSON value"));
+        }
+        if text.starts_with("{\"\": ") {
+            return Err(LabelsError::EmptyKey);
+        }
+        if text.len() > LABELS_BYTES_MAX {
+            return Err(LabelsError::TooLong(text.len()));
+        }
+        Ok(Self(Arc::from(text)))
     }
 
     /// The canonical text, `{}` without labels.
@@ -96,28 +127,33 @@ impl Labels {
         &*self.0 == "{}"
     }
 
-    /// Keys and values in canonical order.
+    /// Keys in canonical order, each with the JSON text of its value.
+    pub fn members(&self) -> Vec<(String, &str)> {
+        members(&self.0).unwrap_or_default()
+    }
+
+    /// Keys in canonical order, each with the text of its value; that of null is `null`.
     pub fn pairs(&self) -> Vec<(String, String)> {
-        parse(&self.0).unwrap_or_default()
+        let text = |value: &str| text_of(value).unwrap_or_else(|| value.to_owned());
+        self.members().into_iter().map(|(key, value)| (key, text(value))).collect()
     }
 
-    /// The value of a key.
+    /// The text of a key's value, as PostgreSQL's `->>` gives it: none if the key is absent, or the value null.
     pub fn get(&self, key: &str) -> Option<String> {
-        self.pairs().into_iter().find(|(k, _)| k == key).map(|(_, v)| v)
+        text_of(self.members().into_iter().find(|(known, _)| known == key)?.1)
     }
 
-    /// These labels, if all characters of keys and values are printable.
+    /// Whether there is such a key.
+    pub fn has(&self, key: &str) -> bool {
+        self.members().iter().any(|(known, _)| known == key)
+    }
+
+    /// These labels, if all characters of keys and texts are printable.
     ///
     /// # Errors
     /// A character is not printable.
     pub fn must_be_printable(self) -> Result<Self, LabelsError> {
-        // In the canonical text, a control character below U+0020 is escaped.
-        let is_escaped = self.as_str().contains('\\')
-            && self
-                .pairs()
-                .iter()
-                .any(|(k, v)| k.contains(is_unprintable) || v.contains(is_unprintable));
-        if is_escaped || self.as_str().contains(is_unprintable) {
+        if self.as_str().contains(is_unprintable) || has_escaped_control(self.as_str()) {
             return Err(LabelsError::Unprintable(self.as_str().escape_debug().to_string()));
         }
         Ok(self)
@@ -129,10 +165,7 @@ impl Labels {
         if self.clone().must_be_printable().is_ok() {
             return self;
         }
-        let pairs = self.pairs();
-        let clean = |text: &str| crate::printable(text).into_owned();
-        let pairs: Vec<_> = pairs.iter().map(|(key, value)| (clean(key), clean(value))).collect();
-        Self::new(pairs.iter().map(|(key, value)| (&**key, &**value))).unwrap_or_default()
+        Self::from_json(&with_spaces(self.as_str())).unwrap_or_default()
     }
 
     /// These labels with one more key, or with a new value for it.
@@ -140,17 +173,31 @@ impl Labels {
     /// # Errors
     /// As [`Self::new`].
     pub fn with(&self, key: &str, value: &str) -> Result<Self, LabelsError> {
-        let pairs = self.pairs();
-        let old = pairs.iter().map(|(k, v)| (k.as_str(), v.as_str()));
-        Self::new(old.chain([(key, value)]))
+        if key.is_empty() {
+            return Err(LabelsError::EmptyKey);
+        }
+        let mut json = String::new();
+        quote(value, &mut json);
+        let mut members = self.members();
+        members.push((key.to_owned(), &json));
+        Self::of_members(members)
     }
 
     /// These labels without a key.
     #[must_use]
     pub fn without(&self, key: &str) -> Self {
-        let pairs = self.pairs();
-        let kept = pairs.iter().filter(|(k, _)| k != key);
-        Self::new(kept.map(|(k, v)| (k.as_str(), v.as_str()))).unwrap_or_default()
+        let mut members = self.members();
+        members.retain(|(known, _)| known != key);
+        Self::of_members(members).unwrap_or_default()
+    }
+
+    fn of_members(members: Vec<(String, &str)>) -> Result<Self, LabelsError> {
+        let mut text = String::new();
+        object(members, &mut text);
+        if text.len() > LABELS_BYTES_MAX {
+            return Err(LabelsError::TooLong(text.len()));
+        }
+        Ok(Self(Arc::from(text)))
     }
 }
 
@@ -160,24 +207,36 @@ impl fmt::Display for Labels {
     }
 }
 
-/// Writes a JSON string like PostgreSQL: short escapes where JSON has them, `\u00xx` for other control
-/// characters, everything else unchanged.
-fn quote(text: &str, out: &mut String) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if u32::from(c) < 0x20 => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
+/// Whether a canonical text has an escaped control character; only those below U+0020 are escaped.
+fn has_escaped_control(text: &str) -> bool {
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        if letter == '\\' && !matches!(letters.next(), Some('"' | '\\')) {
+            return true;
         }
     }
-    out.push('"');
+    false
+}
+
+/// A canonical text with a space instead of each unprintable character.
+fn with_spaces(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match (letter, letter == '\\') {
+            (_, true) => match letters.next() {
+                Some(escaped @ ('"' | '\\')) => out.extend(['\\', escaped]),
+                escape => {
+                    out.push(' ');
+                    if escape == Some('u') {
+                        letters.by_ref().take(4).for_each(drop);
+                    }
+                }
+            },
+            (letter, false) => out.push(if is_unprintable(letter) { ' ' } else { letter }),
+        }
+    }
+    out
 }
 
 /// Whether a text is canonical and has no escapes. Nearly all labels are such, and a store reads millions of them.
@@ -202,53 +261,6 @@ fn is_plain(text: &str) -> bool {
             other => return other.is_none(),
         }
     }
-}
-
-/// Parses the canonical text; `None` if it is not canonical. Accepts only the output of [`quote`].
-fn parse(text: &str) -> Option<Vec<(String, String)>> {
-    let mut rest = text.strip_prefix('{')?;
-    let mut pairs = Vec::new();
-    if let Some(tail) = rest.strip_prefix('}') {
-        return tail.is_empty().then_some(pairs);
-    }
-    loop {
-        let key = unquote(&mut rest)?;
-        rest = rest.strip_prefix(": ")?;
-        let value = unquote(&mut rest)?;
-        pairs.push((key, value));
-        match rest.strip_prefix(", ") {
-            Some(tail) => rest = tail,
-            None => return (rest == "}").then_some(pairs),
-        }
-    }
-}
-
-fn unquote(rest: &mut &str) -> Option<String> {
-    let mut chars = rest.strip_prefix('"')?.chars();
-    let mut out = String::new();
-    loop {
-        match chars.next()? {
-            '"' => break,
-            '\\' => out.push(match chars.next()? {
-                '"' => '"',
-                '\\' => '\\',
-                'b' => '\u{8}',
-                'f' => '\u{c}',
-                'n' => '\n',
-                'r' => '\r',
-                't' => '\t',
-                'u' => {
-                    let (hex, tail) = chars.as_str().split_at_checked(4)?;
-                    chars = tail.chars();
-                    char::from_u32(u32::from_str_radix(hex, 16).ok()?)?
-                }
-                _ => return None,
-            }),
-            c => out.push(c),
-        }
-    }
-    *rest = chars.as_str();
-    Some(out)
 }
 
 #[cfg(test)]
@@ -276,7 +288,8 @@ mod tests {
             r#"{"bb": "1", "a": "2"}"#,
             r#"{"a": "1", "a": "2"}"#,
             r#"{"": "1"}"#,
-            r#"{"a": 1}"#,
+            r#"{"a": 1e0}"#,
+            r#"{"a":1}"#,
             r#"{"a": "\x"}"#,
             r#"{"a": "\u0041"}"#,
             "[]",
@@ -309,10 +322,8 @@ mod tests {
             ),
         ) {
             let text = format!("{{{}}}", words.concat());
-            let made = parse(&text).map(|pairs| {
-                Labels::new(pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())))
-            });
-            let is_canonical = matches!(made, Some(Ok(labels)) if labels.as_str() == text);
+            let is_canonical = canonical(&text).is_ok_and(|made| made == text)
+                && Labels::from_canonical(&text).is_ok();
             prop_assert!(is_canonical || !is_plain(&text), "{text}");
             prop_assert!(!is_canonical || is_plain(&text) || text.contains('\\'), "{text}");
         }
