@@ -63,6 +63,11 @@ fn errors_have_file_and_line_and_everything_else_is_summed() {
     assert_eq!((code, &json["good"]), (1, &Value::Bool(false)));
     assert_eq!(json["requests"].as_array().unwrap().len(), 4);
     assert_eq!(json["requests"][2]["labels"]["outlet"], 1);
+    let meaning =
+        |place: usize| ["kind", "unit", "meaning"].map(|key| &json["requests"][place][key]);
+    assert_eq!(meaning(0), ["gauge", "watts", "declared"]);
+    assert_eq!(meaning(1), [&Value::Null; 3], "an exporter states it");
+    assert_eq!(meaning(2), ["gauge", "watts", "assumed"]);
     fs::remove_file(dir.path().join("broken.conf")).unwrap();
     fs::remove_file(dir.path().join("pdu-1.conf")).unwrap();
     assert_eq!(check(dir.path(), &[]).0, 0);

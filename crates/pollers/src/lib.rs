@@ -2,6 +2,7 @@
 //!
 //! - [`yaml`]: YAML as PyYAML's safe loader reads it
 //! - [`exposition`]: the text formats of exporters
+//! - [`meaning`]: kind and unit of a metric from outside
 //! - `url`: the parts of a URL
 //! - `secret`: texts that no message shows
 //! - [`protocols`]: what a URL of each protocol means
@@ -10,6 +11,7 @@
 
 pub mod descriptions;
 pub mod exposition;
+pub mod meaning;
 pub mod program;
 pub mod protocols;
 pub mod yaml;

@@ -81,6 +81,7 @@ fn as_json(directory: &Directory) -> Value {
         })
     });
     let requests = directory.descriptions.iter().map(|one| {
+        let meaning = one.meaning();
         json!({
             "file": &*one.file,
             "line": one.line,
@@ -89,6 +90,9 @@ fn as_json(directory: &Directory) -> Value {
             "target": one.target.to_string(),
             "period_seconds": one.period.as_secs_f64(),
             "optional": one.is_optional,
+            "kind": meaning.map(|meaning| meaning.kind.word()),
+            "unit": meaning.map(|meaning| meaning.unit.word()),
+            "meaning": meaning.map(|m| if m.is_declared { "declared" } else { "assumed" }),
             "labels": serde_json::from_str::<Value>(one.labels.as_str()).unwrap_or_default(),
         })
     });

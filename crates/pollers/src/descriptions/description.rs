@@ -1,5 +1,6 @@
 //! An entry of a description file, checked.
 
+use crate::meaning::Meaning;
 use crate::protocols::{Protocol, Request};
 use crate::secret::Secret;
 use model::{DeviceId, Kind, Labels, Unit};
@@ -38,7 +39,7 @@ pub struct Description {
     /// Factor of each value; 1 if absent.
     pub scale_factor: Option<f64>,
     /// The meaning that the file declares.
-    pub meaning: DeclaredMeaning,
+    pub declared: DeclaredMeaning,
     /// Name of the secret that replaces the password of the URL.
     pub credential: Option<String>,
     /// How the certificate of the target is verified.
@@ -49,6 +50,12 @@ impl Description {
     /// The device whose consumption this device measures: the label `_device_alias`.
     pub fn alias(&self) -> Option<String> {
         self.labels.get("_device_alias")
+    }
+
+    /// Kind and unit of its metric by its keys and its name. Those of an exporter's metrics are exposed.
+    pub fn meaning(&self) -> Option<Meaning> {
+        let is_own = self.target.protocol != Protocol::Prometheus;
+        is_own.then(|| Meaning::of(&self.name, self.declared.kind, self.declared.unit, None))
     }
 }
 

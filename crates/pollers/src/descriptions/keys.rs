@@ -162,7 +162,7 @@ impl<'a> Keys<'a> {
         let is_optional = self.get("optional", boolean).unwrap_or(false);
         let labels = self.get("labels", labels).unwrap_or_default();
         let scale_factor = self.get("scale_factor", scale_factor).flatten();
-        let meaning = self.meaning();
+        let declared = self.declared();
         let credential = self.get("credential", credential);
         let tls = self.get("tls", tls).unwrap_or_default();
         let (parts, found) = url?;
@@ -187,13 +187,13 @@ impl<'a> Keys<'a> {
             is_optional,
             labels,
             scale_factor,
-            meaning,
+            declared,
             credential,
             tls,
         })
     }
 
-    fn meaning(&mut self) -> DeclaredMeaning {
+    fn declared(&mut self) -> DeclaredMeaning {
         let kind = self.get("kind", |value| match text(value)? {
             "gauge" => Ok(Kind::Gauge),
             "counter" => Ok(Kind::Counter),
