@@ -72,17 +72,18 @@ pub fn summary(directory: &Directory) -> String {
     let targets: std::collections::BTreeSet<_> = targets.collect();
     writeln!(
         text,
-        "{} files, {} entries ({optional} only if promoted), {} targets: {} rows/s, {} with everything promoted",
-        directory.files,
-        directory.descriptions.len(),
-        targets.len(),
+        "{}, {} ({optional} only if promoted), {}: {} rows/s, {} with everything promoted",
+        count(directory.files, "file", "files"),
+        count(directory.descriptions.len(), "entry", "entries"),
+        count(targets.len(), "target", "targets"),
         rate(load.always),
         rate(load.always + load.promoted),
     )
     .unwrap_or_default();
     if load.exporters > 0 {
-        let what = "entries store everything that an exporter exposes; their rows are not counted";
-        writeln!(text, "{} {what}", load.exporters).unwrap_or_default();
+        let what = "rows of exporters are not counted, because everything that they expose is stored:";
+        let entries = count(load.exporters, "entry", "entries");
+        writeln!(text, "{what} {entries}").unwrap_or_default();
     }
     for file in &directory.rejected_by_kwollect {
         let what = "the original kwollector rejects this file because of its keys";
@@ -104,6 +105,10 @@ fn table(lines: impl Iterator<Item = [String; 4]>) -> String {
         writeln!(text, "{a:target$}  {b:device$}  {c:every$}  {d}").unwrap_or_default();
     }
     text
+}
+
+fn count(number: usize, one: &str, more: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { more })
 }
 
 fn duration(period: Duration) -> String {

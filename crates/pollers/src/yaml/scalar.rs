@@ -55,6 +55,8 @@ pub(super) fn resolve(text: &str) -> Result<Plain, BadNumber> {
         "=" => return Ok(Plain::Default),
         _ => match boolean(text) {
             Some(value) => Value::Bool(value),
+            // Most numbers need no pattern.
+            None if is_decimal(text) => Value::Int(int(text).ok_or(BadNumber)?),
             None if is_match(&FLOAT, text) => Value::Float(float(text).ok_or(BadNumber)?),
             None if is_match(&INT, text) => Value::Int(int(text).ok_or(BadNumber)?),
             None if is_match(&TIME, text) => Value::Time(text.to_owned()),
@@ -62,6 +64,10 @@ pub(super) fn resolve(text: &str) -> Result<Plain, BadNumber> {
         },
     };
     Ok(Plain::Value(value))
+}
+
+fn is_decimal(text: &str) -> bool {
+    !text.starts_with('0') && text.bytes().all(|letter| letter.is_ascii_digit())
 }
 
 fn is_match(pattern: &Option<Regex>, text: &str) -> bool {
