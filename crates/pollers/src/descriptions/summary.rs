@@ -81,7 +81,8 @@ pub fn summary(directory: &Directory) -> String {
     )
     .unwrap_or_default();
     if load.exporters > 0 {
-        let what = "rows of exporters are not counted, because everything that they expose is stored:";
+        let what =
+            "rows of exporters are not counted, because everything that they expose is stored:";
         let entries = count(load.exporters, "entry", "entries");
         writeln!(text, "{what} {entries}").unwrap_or_default();
     }

@@ -1,18 +1,9 @@
 //! Description files mean the same as to kwollector 1.3.1: generated files, read by its own parser.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::disallowed_methods,
-    clippy::print_stdout,
-    reason = "tests end at the first surprise, start kwollector's parser, and print what they compared"
-)]
-
+use crate::{oracle, seed};
 use pollers::Secret;
 use pollers::descriptions::{Description, Directory, read_file};
 use pollers::protocols::{IpmiReading, Request, SnmpObject};
 use serde_json::{Value, json};
-use std::path::Path;
-use std::process::Command;
 
 /// Generated files.
 const FILES: usize = 600;
@@ -21,17 +12,9 @@ const NOT_JSON: &str = "not JSON";
 
 #[test]
 fn files_mean_what_they_mean_to_kwollector() {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let seed = std::env::var("SEED").unwrap_or_else(|_| "1".into());
-    let dir = tempfile::tempdir().unwrap();
-    let mut python = Command::new(repository.join("target/python/bin/python"));
-    python.arg("-B").arg(repository.join("crates/pollers/tests/kwollector/oracle.py"));
-    let output = python.args([&seed, &FILES.to_string()]).arg(dir.path()).output();
-    let output = output.expect("target/python is missing; `make test` installs it");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let lines = String::from_utf8(output.stdout).unwrap();
+    let (seed, dir) = (seed(), tempfile::tempdir().unwrap());
     let (mut rejected, mut compared) = (0, 0);
-    for (number, line) in lines.lines().enumerate() {
+    for (number, line) in oracle("kwollector.py", &seed, FILES, dir.path()).iter().enumerate() {
         let file = dir.path().join(format!("{number:05}.conf"));
         let text = std::fs::read_to_string(&file).unwrap();
         let mut ours = Directory::default();

@@ -1,6 +1,6 @@
 """Generates description files, and reads them as kwollector 1.3.1 does.
 
-usage: oracle.py SEED COUNT DIR
+usage: kwollector.py SEED COUNT DIR
 
 Writes COUNT files to DIR and one JSON object per file to standard output: the entries that kwollector's own parser
 makes of the file, or null if it ends at the file. The clients of kwollector are not imported: its parser needs none.
