@@ -78,6 +78,8 @@ packages() {
     [ -x /usr/sbin/dmsetup ] || missing+=(dmsetup)
     [ -x /usr/sbin/mkfs.ext4 ] || missing+=(e2fsprogs)
     command -v perf >/dev/null || missing+=(linux-perf)
+    command -v prometheus-node-exporter >/dev/null || missing+=(prometheus-node-exporter)
+    command -v openssl >/dev/null || missing+=(openssl)
     [ -x /usr/sbin/slurmctld ] || missing+=(slurmctld)
     [ -x /usr/sbin/slurmd ] || missing+=(slurmd)
     [ -x /usr/sbin/slurmdbd ] || missing+=(slurmdbd)

@@ -69,6 +69,10 @@ fn no_command_panics_on_a_closed_or_full_output() {
     let host = &repository().join("testdata/hosts/slurm-v2/1").display().to_string();
     let (data, empty) = (path("data"), path("agent.toml"));
     std::fs::write(&empty, "").unwrap();
+    let metrics = path("metrics.d");
+    std::fs::create_dir(&metrics).unwrap();
+    let entry = "{name: a, device_id: b, url: 'prometheus://127.0.0.1:9/', unknown: 1}";
+    std::fs::write(format!("{metrics}/all"), entry).unwrap();
     let code_of_job = output(&mut jobmeter(&server, &["job", "start", "--name", "x"]));
     assert_eq!(code_of_job.0, 0, "{}", code_of_job.2);
     let job = code_of_job.1.trim().to_owned();
@@ -98,6 +102,8 @@ fn no_command_panics_on_a_closed_or_full_output() {
         vec!["sources", "--markdown"],
         vec!["doctor", "--root", host],
         vec!["check", &empty],
+        vec!["check", &metrics],
+        vec!["poll", &metrics, "--once", "--print"],
         vec!["verify", "--data", &data],
         vec!["completions", "bash"],
         vec!["man"],
@@ -124,7 +130,13 @@ fn no_command_panics_on_a_closed_or_full_output() {
             assert!(matches!(is, 0..=2), "{words:?} {streams:?}: {is}");
         }
     }
-    // A server, also below `up`, exits without a panic if it cannot print its address.
+}
+
+/// A server, also below `up`, exits without a panic if it cannot print its address.
+#[test]
+fn a_server_without_an_output_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     for (n, bad) in [Stream::Full, Stream::Closed].into_iter().enumerate() {
         for words in [["up"], ["server"]] {
             let data = path(&format!("{}-{n}", words[0]));

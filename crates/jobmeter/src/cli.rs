@@ -35,6 +35,7 @@ pub(crate) enum Commands {
     Doctor(node::doctor::DoctorArgs),
     Capture(node::sources_of_node::CaptureArgs),
     Check(operate::check::CheckArgs),
+    Poll(operate::poll::PollArgs),
     Verify(operate::verify::VerifyArgs),
     Backup(operate::backup::BackupArgs),
     Completions(manual::CompletionsArgs),

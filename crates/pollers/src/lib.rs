@@ -7,11 +7,13 @@
 //! - `secret`: texts that no message shows
 //! - [`protocols`]: what a URL of each protocol means
 //! - [`descriptions`]: Kwollect's description files
+//! - [`polling`]: requests to devices, and their readings
 //! - [`program`]: the command line of `jobmeter-poller`
 
 pub mod descriptions;
 pub mod exposition;
 pub mod meaning;
+pub mod polling;
 pub mod program;
 pub mod protocols;
 pub mod yaml;

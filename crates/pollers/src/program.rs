@@ -1,8 +1,9 @@
 //! The command line of `jobmeter-poller`.
 
 use crate::descriptions::{Directory, Load, Severity, read_directory, summary};
+use crate::polling::poll_once;
 use clap::Parser as _;
-use model::printable;
+use model::{expand_hosts, printable};
 use serde_json::{Value, json};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -26,7 +27,27 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Polls every device of description files once, and prints the samples as `jobmeter-agent --print` does
+    ///
+    /// This version polls exporters and JSON documents, and only with --once --print. It sends nothing.
+    Poll {
+        /// The folder of description files
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+        /// Poll once, then end
+        #[arg(long, required = true)]
+        once: bool,
+        /// Print the samples
+        #[arg(long, required = true)]
+        print: bool,
+        /// Only these devices, such as pdu-[1-8],node-1-bmc [default: all]
+        #[arg(long, value_name = "LIST")]
+        devices: Option<String>,
+    },
 }
+
+/// Devices of a list.
+const DEVICES_MAX: usize = 65_536;
 
 /// Runs the program.
 pub fn main() -> ExitCode {
@@ -37,8 +58,11 @@ pub fn main() -> ExitCode {
             return if error.print().is_ok() { code } else { ExitCode::from(FAILED) };
         }
     };
-    let Command::Check { dir, json } = command;
-    match check(&dir, json) {
+    let result = match command {
+        Command::Check { dir, json } => check(&dir, json),
+        Command::Poll { dir, devices, .. } => poll(&dir, devices.as_deref()),
+    };
+    match result {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(WRONG),
         Err(error) => {
@@ -49,12 +73,42 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Polls the devices of a folder once. Returns whether everything was read.
+fn poll(dir: &Path, devices: Option<&str>) -> io::Result<bool> {
+    let mut directory = read(dir)?;
+    let mut stderr = io::stderr();
+    for finding in &directory.findings {
+        writeln!(stderr, "{}", printable(&finding.to_string()))?;
+    }
+    if let Some(list) = devices {
+        let names = expand_hosts(list, DEVICES_MAX);
+        let names = names.map_err(|error| io::Error::other(format!("--devices: {error}")))?;
+        let known =
+            |name: &&String| directory.descriptions.iter().any(|one| one.device.as_str() == **name);
+        if let Some(unknown) = names.iter().find(|name| !known(name)) {
+            let what = format!("no entry has the device {}", unknown.escape_debug());
+            return Err(io::Error::other(what));
+        }
+        directory.descriptions.retain(|one| names.iter().any(|name| name == one.device.as_str()));
+    }
+    let is_good = !directory.has_errors();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let stdout = Box::new(io::stdout());
+    let polled = runtime.block_on(poll_once(directory.descriptions, stdout, &mut stderr))?;
+    // A name that is being looked up must not delay the end.
+    runtime.shutdown_background();
+    Ok(polled && is_good)
+}
+
+fn read(dir: &Path) -> io::Result<Directory> {
+    read_directory(dir).map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot read {}: {error}", dir.display()))
+    })
+}
+
 /// Prints the errors of a folder, and its requests. Returns whether there are no errors.
 fn check(dir: &Path, json: bool) -> io::Result<bool> {
-    let read = read_directory(dir);
-    let directory = read.map_err(|error| {
-        io::Error::new(error.kind(), format!("cannot read {}: {error}", dir.display()))
-    })?;
+    let directory = read(dir)?;
     let is_good = !directory.has_errors();
     if json {
         writeln!(io::stdout().lock(), "{}", as_json(&directory))?;

@@ -33,7 +33,7 @@ impl Printer {
     }
 
     /// Adds a sample to the next [`Self::print`].
-    pub(crate) fn add(&mut self, entry: &SeriesEntry, at: Timestamp, value: f64) {
+    pub fn add(&mut self, entry: &SeriesEntry, at: Timestamp, value: f64) {
         let mut line = String::new();
         let (metric, device, labels) = (&entry.metric.name, &entry.device, entry.labels.as_str());
         // Writing to a string cannot fail, here and below.
@@ -53,7 +53,7 @@ impl Printer {
     ///
     /// # Errors
     /// The reader has closed the pipe, or the disk is full.
-    pub(crate) fn print(&mut self) -> io::Result<()> {
+    pub fn print(&mut self) -> io::Result<()> {
         self.lines.sort_unstable();
         let text = self.lines.concat();
         self.lines.clear();

@@ -13,7 +13,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Measure", &["up", "run", "job"]),
     ("Look", &["jobs", "nodes", "get", "sql", "top"]),
     ("Change", &["set", "flush", "promote", "token", "account"]),
-    ("Operate", &["server", "check", "backup", "verify", "audit", "completions", "man"]),
+    ("Operate", &["server", "check", "poll", "backup", "verify", "audit", "completions", "man"]),
     ("Diagnose", &["explain", "gaps", "doctor", "sources", "capture"]),
 ];
 

@@ -1,8 +1,9 @@
-//! Commands of server operation: up, check, backup, verify.
+//! Commands of operation: up, check, poll, backup, verify.
 //!
-//! - `up`: server and agent. `check`: a configuration. `backup`, `verify`: the data folder.
+//! - `up`: server and agent. `check`: a configuration. `poll`: devices outside of the nodes. `backup`, `verify`: the data folder.
 
 pub(crate) mod backup;
 pub(crate) mod check;
+pub(crate) mod poll;
 pub(crate) mod up;
 pub(crate) mod verify;

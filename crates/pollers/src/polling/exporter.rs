@@ -1,0 +1,223 @@
+//! Expositions of exporters. The descriptions of one target are merged as in Kwollect: the union of their lists, or
+//! everything if one list is empty.
+
+use super::http;
+use super::reading::{Failure, Reading};
+use crate::descriptions::{Description, Target};
+use crate::exposition::{Format, Line, Lines, MetricType, Sample};
+use crate::protocols::{PrometheusRequest, Request};
+use model::{METRIC_NAME_BYTES_MAX, Timestamp};
+use std::collections::HashMap;
+
+/// Samples of a scrape.
+const SAMPLES_MAX: usize = 500_000;
+/// The metric whose labels name another one (Kwollect's custom metrics).
+const CUSTOM: &str = "kwollect_custom";
+
+const ACCEPT: &str =
+    "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+
+/// What a scrape returned.
+#[derive(Debug, Default)]
+pub(super) struct Scrape {
+    pub(super) readings: Vec<Reading>,
+    /// Lines that are no samples, and the first of them.
+    pub(super) bad_lines: usize,
+    pub(super) first_bad: Option<String>,
+}
+
+/// Reads the metrics of an exporter that the descriptions request.
+pub(super) async fn scrape(
+    target: &Target,
+    descriptions: &[&Description],
+    at: Timestamp,
+) -> Result<Scrape, Failure> {
+    let requests = requests(descriptions);
+    let (_, first) = requests.first().ok_or_else(|| Failure::broken("nothing is requested"))?;
+    let tls = descriptions.first().map(|one| one.tls.clone()).unwrap_or_default();
+    let body = http::get(target, &tls, &first.path, ACCEPT).await?;
+    let format = Format::of_content_type(&body.content_type);
+    let text = String::from_utf8(body.bytes);
+    let text = text.map_err(|_| Failure::broken("the exposition is not UTF-8"))?;
+    read(&text, format, &requests, at)
+}
+
+fn requests<'a>(descriptions: &[&'a Description]) -> Vec<(&'a Description, &'a PrometheusRequest)> {
+    let of = |description: &&'a Description| match &description.request {
+        Request::Prometheus(request) => Some((*description, request)),
+        _ => None,
+    };
+    descriptions.iter().filter_map(of).collect()
+}
+
+fn read(
+    text: &str,
+    format: Format,
+    requests: &[(&Description, &PrometheusRequest)],
+    at: Timestamp,
+) -> Result<Scrape, Failure> {
+    let mut scrape = Scrape::default();
+    let mut types: HashMap<String, MetricType> = HashMap::new();
+    let mut lines = Lines::new(text, format);
+    for line in lines.by_ref() {
+        let sample = match line {
+            Ok(Line::Type(name, exposed)) => {
+                types.insert(name.into_owned(), exposed);
+                continue;
+            }
+            Ok(Line::Sample(sample)) => sample,
+            Ok(_) => continue,
+            Err(error) => {
+                scrape.bad_lines += 1;
+                scrape.first_bad.get_or_insert_with(|| error.to_string());
+                continue;
+            }
+        };
+        let Some(description) = requested(&sample, requests) else { continue };
+        let exposed = types.get(&*sample.name).copied();
+        match reading(&sample, description, exposed, at) {
+            Ok(reading) => scrape.readings.push(reading),
+            Err(what) => {
+                scrape.bad_lines += 1;
+                scrape.first_bad.get_or_insert(what);
+            }
+        }
+        if scrape.readings.len() > SAMPLES_MAX {
+            return Err(Failure::broken(format!("more than {SAMPLES_MAX} samples")));
+        }
+    }
+    match lines.is_complete() {
+        true => Ok(scrape),
+        false => Err(Failure::broken("the exposition is cut: `# EOF` is missing")),
+    }
+}
+
+/// The first description that requests a sample. An empty list requests everything.
+fn requested<'a>(
+    sample: &Sample<'_>,
+    requests: &[(&'a Description, &PrometheusRequest)],
+) -> Option<&'a Description> {
+    let names = |request: &PrometheusRequest| {
+        request.names.is_empty() || request.names.iter().any(|name| *name == sample.name)
+    };
+    requests.iter().find(|(_, request)| names(request)).map(|(description, _)| *description)
+}
+
+fn reading(
+    sample: &Sample<'_>,
+    description: &Description,
+    exposed: Option<MetricType>,
+    at: Timestamp,
+) -> Result<Reading, String> {
+    let own =
+        |key: &str| sample.labels.iter().find(|(known, _)| known == key).map(|(_, value)| &**value);
+    let custom = if sample.name == CUSTOM { own("_metric_id") } else { None };
+    let metric = custom.map_or_else(|| format!("prom_{}", sample.name), str::to_owned);
+    if metric.is_empty()
+        || metric.len() > METRIC_NAME_BYTES_MAX
+        || metric.contains(model::is_unprintable)
+    {
+        return Err(format!("the name {} is not possible", metric.escape_debug()));
+    }
+    let stated = match (sample.name == CUSTOM).then(|| own("_timestamp")).flatten() {
+        Some(text) => {
+            Some(super::values::python_float(text).ok_or("`_timestamp` is not a number")?)
+        }
+        None => sample.at,
+    };
+    let at = match stated {
+        Some(seconds) => instant(seconds).ok_or("the timestamp is not possible")?,
+        None => at,
+    };
+    let mut labels = description.labels.clone();
+    for (key, value) in &sample.labels {
+        let is_taken = sample.name == CUSTOM && matches!(&**key, "_metric_id" | "_timestamp");
+        if !is_taken {
+            labels = labels.with(key, value).map_err(|error| error.to_string())?;
+        }
+    }
+    if custom.is_some() {
+        labels =
+            labels.with("_metric_origin", "prom_kwollect_custom").map_err(|e| e.to_string())?;
+    }
+    let labels = labels.must_be_printable().map_err(|error| error.to_string())?;
+    Ok(Reading::exposed(description, metric, exposed, labels, at, sample.value))
+}
+
+/// Seconds since 1970, to the microsecond.
+#[expect(clippy::cast_possible_truncation, clippy::as_conversions, reason = "the range is checked")]
+fn instant(seconds: f64) -> Option<Timestamp> {
+    let micros = (seconds * 1e6).round();
+    (0.0..9e18).contains(&micros).then_some(Timestamp(micros as i64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::descriptions::{Directory, read_text};
+    use std::path::Path;
+
+    fn descriptions(text: &str) -> Vec<Description> {
+        let mut directory = Directory::default();
+        read_text(&Path::new("file").into(), text, &mut directory);
+        assert_eq!(directory.findings, []);
+        directory.descriptions
+    }
+
+    fn scraped(descriptions: &[Description], text: &str) -> Scrape {
+        let all: Vec<&Description> = descriptions.iter().collect();
+        read(text, Format::Text, &requests(&all), Timestamp(7_000_000)).unwrap()
+    }
+
+    #[test]
+    fn lists_are_united_and_labels_of_the_device_win() {
+        let two = descriptions(
+            "- {name: x, device_id: n1, url: 'prometheus://n1:9100/a-b', labels: {cpu: 7, room: 1}}\n\
+             - {name: y, device_id: n2, url: 'prometheus://n1:9100/c', scale_factor: 0.5}\n",
+        );
+        let text = "# TYPE b counter\na{cpu=\"0\"} 1\nb 2 3000\nc 8\nd 1\nbad\n";
+        let scrape = scraped(&two, text);
+        let found: Vec<_> = scrape
+            .readings
+            .iter()
+            .map(|one| {
+                (&*one.metric, one.device.as_str(), one.labels.as_str(), one.at.0, one.value)
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("prom_a", "n1", r#"{"cpu": "0", "room": 1}"#, 7_000_000, 1.0),
+                ("prom_b", "n1", r#"{"cpu": 7, "room": 1}"#, 3_000_000, 2.0),
+                ("prom_c", "n2", "{}", 7_000_000, 4.0),
+            ]
+        );
+        assert_eq!(scrape.readings[1].meaning.kind, model::Kind::Counter);
+        assert_eq!(
+            (scrape.bad_lines, scrape.first_bad.as_deref()),
+            (1, Some("line 6: the value is not a number"))
+        );
+    }
+
+    #[test]
+    fn custom_metrics_have_names_and_instants_of_their_own() {
+        let all = descriptions("- {name: x, device_id: n1, url: 'prometheus://n1:9100/'}\n");
+        let text = "kwollect_custom{_metric_id=\"power\",_timestamp=\"1606389005.1234\",a=\"b\"} 42\n\
+                    kwollect_custom{a=\"b\"} 1\nkwollect_custom{_metric_id=\"x\",_timestamp=\"soon\"} 1\n";
+        let scrape = scraped(&all, text);
+        let found: Vec<_> = scrape
+            .readings
+            .iter()
+            .map(|one| (&*one.metric, one.labels.as_str(), one.at.0))
+            .collect();
+        let origin = r#"{"a": "b", "_metric_origin": "prom_kwollect_custom"}"#;
+        assert_eq!(
+            found,
+            [
+                ("power", origin, 1_606_389_005_123_400),
+                ("prom_kwollect_custom", r#"{"a": "b"}"#, 7_000_000)
+            ]
+        );
+        assert_eq!(scrape.bad_lines, 1);
+    }
+}

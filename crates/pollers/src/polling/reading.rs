@@ -1,0 +1,95 @@
+//! Readings and failures of requests.
+
+use crate::descriptions::Description;
+use crate::exposition::MetricType;
+use crate::meaning::Meaning;
+use model::{Cause, DeviceId, Labels, Timestamp};
+use std::borrow::Cow;
+
+/// A value of a device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// The metric's name as it is stored.
+    pub metric: String,
+    /// Its kind and unit.
+    pub meaning: Meaning,
+    /// Its help; empty if nothing states it.
+    pub help: String,
+    /// The device.
+    pub device: DeviceId,
+    /// Labels.
+    pub labels: Labels,
+    /// The instant.
+    pub at: Timestamp,
+    /// The value.
+    pub value: f64,
+}
+
+impl Reading {
+    /// A value that a description requests, scaled by its factor.
+    pub(super) fn of(description: &Description, labels: Labels, at: Timestamp, value: f64) -> Self {
+        Self {
+            metric: description.name.clone(),
+            meaning: description
+                .meaning()
+                .unwrap_or_else(|| Meaning::of(&description.name, None, None, None)),
+            help: description.declared.help.clone().unwrap_or_default(),
+            device: description.device.clone(),
+            labels,
+            at,
+            value: scaled(description, value),
+        }
+    }
+
+    /// A metric of an exporter under its stored name.
+    pub(super) fn exposed(
+        description: &Description,
+        metric: String,
+        exposed: Option<MetricType>,
+        labels: Labels,
+        at: Timestamp,
+        value: f64,
+    ) -> Self {
+        let declared = &description.declared;
+        Self {
+            meaning: Meaning::of(&metric, declared.kind, declared.unit, exposed),
+            metric,
+            help: declared.help.clone().unwrap_or_default(),
+            device: description.device.clone(),
+            labels,
+            at,
+            value: scaled(description, value),
+        }
+    }
+}
+
+fn scaled(description: &Description, value: f64) -> f64 {
+    description.scale_factor.map_or(value, |factor| value * factor)
+}
+
+/// Why a request has no value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct Failure {
+    /// The cause of the gap.
+    pub cause: Cause,
+    /// The problem, without secrets.
+    pub what: Cow<'static, str>,
+}
+
+impl Failure {
+    /// The device is not reachable, or its answer is wrong.
+    pub(super) fn broken(what: impl Into<Cow<'static, str>>) -> Self {
+        Self { cause: Cause::SourceBroken, what: what.into() }
+    }
+
+    /// A user, password or certificate is rejected.
+    pub(super) fn denied(what: impl Into<Cow<'static, str>>) -> Self {
+        Self { cause: Cause::PermissionLost, what: what.into() }
+    }
+
+    /// No answer in time.
+    pub(super) fn timeout(what: impl Into<Cow<'static, str>>) -> Self {
+        Self { cause: Cause::SourceTimeout, what: what.into() }
+    }
+}
