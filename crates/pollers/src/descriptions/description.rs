@@ -101,11 +101,19 @@ pub struct Target {
     pub password: Option<Secret>,
 }
 
-/// The target without its secrets, as people may see it.
+/// The target as in a URL, without its secrets.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tls = if self.is_tls { "+tls" } else { "" };
+        let scheme = match (self.protocol, self.is_tls) {
+            (Protocol::Snmp, _) => "snmp",
+            (Protocol::Ipmi, _) => "ipmisensor",
+            (Protocol::Prometheus, false) => "prometheus",
+            (Protocol::Prometheus, true) => "prometheus+https",
+            (Protocol::Json, false) => "http",
+            (Protocol::Json, true) => "https",
+            (Protocol::Modbus, _) => "modbus",
+        };
         let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
-        write!(f, "{}{tls}://{open}{}{close}:{}", self.protocol, self.host, self.port)
+        write!(f, "{scheme}://{open}{}{close}:{}", self.host, self.port)
     }
 }
