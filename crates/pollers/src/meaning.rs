@@ -37,26 +37,64 @@ pub struct Meaning {
 }
 
 impl Meaning {
-    /// The meaning of a metric by the first that states it: the description's keys, the exposition's type, the name.
-    pub fn of(
-        name: &str,
-        kind: Option<Kind>,
-        unit: Option<Unit>,
-        exposed: Option<MetricType>,
-    ) -> Self {
-        let of_type = exposed.and_then(|exposed| match exposed {
-            MetricType::Counter => Some(Kind::Counter),
-            MetricType::Gauge | MetricType::Info | MetricType::StateSet => Some(Kind::Gauge),
-            // Parts of one family have several kinds, which their names state.
-            _ => None,
-        });
+    /// The meaning of a metric by the first that states it: the description's keys, the exposition, the name.
+    pub fn of(name: &str, kind: Option<Kind>, unit: Option<Unit>, exposed: &Exposed) -> Self {
         let short = name.strip_suffix("_total");
         let of_name = if short.is_some() { Kind::Counter } else { Kind::Gauge };
         Self {
-            kind: kind.or(of_type).unwrap_or(of_name),
-            unit: unit.unwrap_or_else(|| unit_of(short.unwrap_or(name))),
+            kind: kind.or(exposed.kind).unwrap_or(of_name),
+            unit: unit.or(exposed.unit).unwrap_or_else(|| unit_of(short.unwrap_or(name))),
             is_declared: kind.is_some() && unit.is_some(),
         }
+    }
+}
+
+/// What an exposition states about a metric.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exposed {
+    /// By `# TYPE`.
+    pub kind: Option<Kind>,
+    /// By `# UNIT`.
+    pub unit: Option<Unit>,
+    /// By `# HELP`.
+    pub help: String,
+}
+
+/// Type, unit and help of a family.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Family {
+    /// By `# TYPE`.
+    pub metric_type: Option<MetricType>,
+    /// By `# UNIT`.
+    pub unit: Option<Unit>,
+    /// By `# HELP`.
+    pub help: String,
+}
+
+impl Family {
+    /// Suffixes of the samples of a family; the family itself has none.
+    pub const SUFFIXES: [&'static str; 7] =
+        ["", "_total", "_bucket", "_count", "_sum", "_created", "_info"];
+
+    /// What the family states about its samples with this suffix. The observations of histograms and summaries only
+    /// grow, and their number has no unit.
+    pub fn of_suffix(&self, suffix: &str) -> Exposed {
+        use MetricType as T;
+        let is_number = matches!(suffix, "_bucket" | "_count");
+        let kind = match (self.metric_type, suffix) {
+            (_, "_created") => Some(Kind::Gauge),
+            (Some(T::Counter), _) => Some(Kind::Counter),
+            (Some(T::Histogram), "_bucket" | "_count" | "_sum") => Some(Kind::Counter),
+            (Some(T::Summary), "_count" | "_sum") => Some(Kind::Counter),
+            (Some(T::Unknown) | None, _) => None,
+            _ => Some(Kind::Gauge),
+        };
+        let unit = match suffix {
+            "_created" => Some(Unit::Seconds),
+            _ if is_number && kind.is_some() => Some(Unit::Count),
+            _ => self.unit,
+        };
+        Exposed { kind, unit, help: self.help.clone() }
     }
 }
 
@@ -99,18 +137,43 @@ mod tests {
             ("wattmetre", Kind::Gauge, Unit::Count),
             ("_total", Kind::Counter, Unit::Count),
         ] {
-            let found = Meaning::of(name, None, None, None);
+            let found = Meaning::of(name, None, None, &Exposed::default());
             assert_eq!(found, Meaning { kind, unit, is_declared: false }, "{name}");
         }
     }
 
     #[test]
     fn keys_come_before_the_exposition_and_that_before_the_name() {
-        let of = |kind, exposed| Meaning::of("a_total", kind, None, exposed).kind;
-        assert_eq!(of(None, Some(MetricType::Gauge)), Kind::Gauge);
-        assert_eq!(of(Some(Kind::Counter), Some(MetricType::Gauge)), Kind::Counter);
-        assert_eq!(of(None, Some(MetricType::Histogram)), Kind::Counter);
-        assert!(Meaning::of("a", Some(Kind::Gauge), Some(Unit::Count), None).is_declared);
-        assert!(!Meaning::of("a", Some(Kind::Gauge), None, None).is_declared);
+        let exposed = |kind| Exposed { kind, ..Exposed::default() };
+        let of = |kind, exposed| Meaning::of("a_total", kind, None, &exposed).kind;
+        assert_eq!(of(None, exposed(Some(Kind::Gauge))), Kind::Gauge);
+        assert_eq!(of(Some(Kind::Counter), exposed(Some(Kind::Gauge))), Kind::Counter);
+        assert_eq!(of(None, exposed(None)), Kind::Counter);
+        let is_declared =
+            |unit| Meaning::of("a", Some(Kind::Gauge), unit, &exposed(None)).is_declared;
+        assert!(is_declared(Some(Unit::Count)) && !is_declared(None));
+    }
+
+    #[test]
+    fn parts_of_a_family_have_kinds_and_units_of_their_own() {
+        let family = |metric_type| Family {
+            metric_type: Some(metric_type),
+            unit: Some(Unit::Seconds),
+            help: String::new(),
+        };
+        for (metric_type, suffix, kind, unit) in [
+            (MetricType::Histogram, "_bucket", Some(Kind::Counter), Some(Unit::Count)),
+            (MetricType::Histogram, "_sum", Some(Kind::Counter), Some(Unit::Seconds)),
+            (MetricType::GaugeHistogram, "_bucket", Some(Kind::Gauge), Some(Unit::Count)),
+            (MetricType::Summary, "_count", Some(Kind::Counter), Some(Unit::Count)),
+            (MetricType::Summary, "", Some(Kind::Gauge), Some(Unit::Seconds)),
+            (MetricType::Counter, "_total", Some(Kind::Counter), Some(Unit::Seconds)),
+            (MetricType::Counter, "_created", Some(Kind::Gauge), Some(Unit::Seconds)),
+            (MetricType::Info, "_info", Some(Kind::Gauge), Some(Unit::Seconds)),
+            (MetricType::Unknown, "", None, Some(Unit::Seconds)),
+        ] {
+            let found = family(metric_type).of_suffix(suffix);
+            assert_eq!((found.kind, found.unit), (kind, unit), "{metric_type:?} {suffix}");
+        }
     }
 }

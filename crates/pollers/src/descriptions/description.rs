@@ -1,6 +1,6 @@
 //! An entry of a description file, checked.
 
-use crate::meaning::Meaning;
+use crate::meaning::{Exposed, Meaning};
 use crate::protocols::{Protocol, Request};
 use crate::secret::Secret;
 use model::{DeviceId, Kind, Labels, Unit};
@@ -55,7 +55,8 @@ impl Description {
     /// Kind and unit of its metric by its keys and its name. Those of an exporter's metrics are exposed.
     pub fn meaning(&self) -> Option<Meaning> {
         let is_own = self.target.protocol != Protocol::Prometheus;
-        is_own.then(|| Meaning::of(&self.name, self.declared.kind, self.declared.unit, None))
+        let DeclaredMeaning { kind, unit, .. } = self.declared;
+        is_own.then(|| Meaning::of(&self.name, kind, unit, &Exposed::default()))
     }
 }
 

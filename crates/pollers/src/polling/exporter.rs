@@ -4,13 +4,16 @@
 use super::http;
 use super::reading::{Failure, Reading};
 use crate::descriptions::{Description, Target};
-use crate::exposition::{Format, Line, Lines, MetricType, Sample};
+use crate::exposition::{Format, Line, Lines, Sample};
+use crate::meaning::{Exposed, Family};
 use crate::protocols::{PrometheusRequest, Request};
-use model::{METRIC_NAME_BYTES_MAX, Timestamp};
+use model::{METRIC_NAME_BYTES_MAX, Timestamp, Unit, printable};
 use std::collections::HashMap;
 
 /// Samples of a scrape.
 const SAMPLES_MAX: usize = 500_000;
+/// Characters of a help text.
+const HELP_MAX: usize = 1000;
 /// The metric whose labels name another one (Kwollect's custom metrics).
 const CUSTOM: &str = "kwollect_custom";
 
@@ -57,16 +60,15 @@ fn read(
     at: Timestamp,
 ) -> Result<Scrape, Failure> {
     let mut scrape = Scrape::default();
-    let mut types: HashMap<String, MetricType> = HashMap::new();
+    let mut families: HashMap<String, Family> = HashMap::new();
     let mut lines = Lines::new(text, format);
     for line in lines.by_ref() {
         let sample = match line {
-            Ok(Line::Type(name, exposed)) => {
-                types.insert(name.into_owned(), exposed);
+            Ok(Line::Sample(sample)) => sample,
+            Ok(stated) => {
+                learn(&mut families, stated);
                 continue;
             }
-            Ok(Line::Sample(sample)) => sample,
-            Ok(_) => continue,
             Err(error) => {
                 scrape.bad_lines += 1;
                 scrape.first_bad.get_or_insert_with(|| error.to_string());
@@ -74,8 +76,8 @@ fn read(
             }
         };
         let Some(description) = requested(&sample, requests) else { continue };
-        let exposed = types.get(&*sample.name).copied();
-        match reading(&sample, description, exposed, at) {
+        let exposed = exposed(&families, &sample.name);
+        match reading(&sample, description, &exposed, at) {
             Ok(reading) => scrape.readings.push(reading),
             Err(what) => {
                 scrape.bad_lines += 1;
@@ -92,6 +94,32 @@ fn read(
     }
 }
 
+/// Adds what a comment states about a family.
+fn learn(families: &mut HashMap<String, Family>, stated: Line<'_>) {
+    match stated {
+        Line::Type(name, metric_type) => {
+            families.entry(name.into_owned()).or_default().metric_type = Some(metric_type);
+        }
+        Line::Help(name, help) => {
+            let help: String = printable(&help).chars().take(HELP_MAX).collect();
+            families.entry(name.into_owned()).or_default().help = help;
+        }
+        Line::Unit(name, word) => {
+            families.entry(name.into_owned()).or_default().unit = Unit::from_word(word);
+        }
+        Line::Sample(_) | Line::End => {}
+    }
+}
+
+/// What the family of a sample states about it.
+fn exposed(families: &HashMap<String, Family>, name: &str) -> Exposed {
+    let of_suffix = |suffix: &&str| {
+        let family = families.get(name.strip_suffix(*suffix)?)?;
+        Some(family.of_suffix(suffix))
+    };
+    Family::SUFFIXES.iter().find_map(of_suffix).unwrap_or_default()
+}
+
 /// The first description that requests a sample. An empty list requests everything.
 fn requested<'a>(
     sample: &Sample<'_>,
@@ -106,7 +134,7 @@ fn requested<'a>(
 fn reading(
     sample: &Sample<'_>,
     description: &Description,
-    exposed: Option<MetricType>,
+    exposed: &Exposed,
     at: Timestamp,
 ) -> Result<Reading, String> {
     let own =
@@ -141,7 +169,7 @@ fn reading(
             labels.with("_metric_origin", "prom_kwollect_custom").map_err(|e| e.to_string())?;
     }
     let labels = labels.must_be_printable().map_err(|error| error.to_string())?;
-    Ok(Reading::exposed(description, metric, exposed, labels, at, sample.value))
+    Ok(Reading::exposed(description, metric, exposed, (labels, at, sample.value)))
 }
 
 /// Seconds since 1970, to the microsecond.
@@ -155,6 +183,7 @@ fn instant(seconds: f64) -> Option<Timestamp> {
 mod tests {
     use super::*;
     use crate::descriptions::{Directory, read_text};
+    use model::Kind;
     use std::path::Path;
 
     fn descriptions(text: &str) -> Vec<Description> {
@@ -192,10 +221,32 @@ mod tests {
                 ("prom_c", "n2", "{}", 7_000_000, 4.0),
             ]
         );
-        assert_eq!(scrape.readings[1].meaning.kind, model::Kind::Counter);
+        assert_eq!(scrape.readings[1].meaning.kind, Kind::Counter);
         assert_eq!(
             (scrape.bad_lines, scrape.first_bad.as_deref()),
             (1, Some("line 6: the value is not a number"))
+        );
+    }
+
+    #[test]
+    fn meanings_come_from_the_exposition() {
+        let all = descriptions("- {name: x, device_id: n1, url: 'prometheus://n1:9100/'}\n");
+        let text = "# HELP a_seconds Times.\n# TYPE a_seconds histogram\na_seconds_bucket{le=\"1\"} 3\n\
+                    a_seconds_sum 2\n# TYPE up gauge\nup 1\nb_bytes_total 5\n";
+        let scrape = scraped(&all, text);
+        let found: Vec<_> = scrape
+            .readings
+            .iter()
+            .map(|one| (&*one.metric, one.meaning.kind, one.meaning.unit, &*one.help))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("prom_a_seconds_bucket", Kind::Counter, Unit::Count, "Times."),
+                ("prom_a_seconds_sum", Kind::Counter, Unit::Seconds, "Times."),
+                ("prom_up", Kind::Gauge, Unit::Count, ""),
+                ("prom_b_bytes_total", Kind::Counter, Unit::Bytes, ""),
+            ]
         );
     }
 

@@ -1,8 +1,7 @@
 //! Readings and failures of requests.
 
 use crate::descriptions::Description;
-use crate::exposition::MetricType;
-use crate::meaning::Meaning;
+use crate::meaning::{Exposed, Meaning};
 use model::{Cause, DeviceId, Labels, Timestamp};
 use std::borrow::Cow;
 
@@ -28,33 +27,22 @@ pub struct Reading {
 impl Reading {
     /// A value that a description requests, scaled by its factor.
     pub(super) fn of(description: &Description, labels: Labels, at: Timestamp, value: f64) -> Self {
-        Self {
-            metric: description.name.clone(),
-            meaning: description
-                .meaning()
-                .unwrap_or_else(|| Meaning::of(&description.name, None, None, None)),
-            help: description.declared.help.clone().unwrap_or_default(),
-            device: description.device.clone(),
-            labels,
-            at,
-            value: scaled(description, value),
-        }
+        let exposed = Exposed::default();
+        Self::exposed(description, description.name.clone(), &exposed, (labels, at, value))
     }
 
     /// A metric of an exporter under its stored name.
     pub(super) fn exposed(
         description: &Description,
         metric: String,
-        exposed: Option<MetricType>,
-        labels: Labels,
-        at: Timestamp,
-        value: f64,
+        exposed: &Exposed,
+        (labels, at, value): (Labels, Timestamp, f64),
     ) -> Self {
         let declared = &description.declared;
         Self {
             meaning: Meaning::of(&metric, declared.kind, declared.unit, exposed),
             metric,
-            help: declared.help.clone().unwrap_or_default(),
+            help: declared.help.clone().unwrap_or_else(|| exposed.help.clone()),
             device: description.device.clone(),
             labels,
             at,
