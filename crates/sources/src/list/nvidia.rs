@@ -30,7 +30,7 @@ pub(super) static SPEC: SourceSpec = SourceSpec {
     name: "nvidia",
     help: "NVIDIA GPUs: use, memory, power, energy, clocks, temperatures, errors, and their jobs.",
     reads: &["NVML", "/sys/fs/cgroup/devices/*/devices.list", "/proc/PID/environ"],
-    cost: "the cost of the driver's library: mostly below 1 ms a GPU",
+    cost: "the cost of the driver's library: 9 to 13 ms of processor time for an H200 (driver 580), half of it for its energy counter",
     every: Every::AtLeast(Duration::from_secs(1)),
     metrics: &[
         &USE,
