@@ -139,6 +139,26 @@ impl Origin {
     }
 }
 
+impl Origin {
+    /// The origin of a group of a poller's devices: `poller-NAME/group-17`.
+    ///
+    /// # Errors
+    /// The name of the poller is too long.
+    pub fn of_poller_group(poller: &DeviceId, group: usize) -> Result<Self, NameError> {
+        Self::new(&format!("poller-{poller}/group-{group}"))
+    }
+
+    /// Whether it is such an origin. Its devices are no nodes.
+    pub fn is_poller_group(&self) -> bool {
+        let rest = self.as_str().strip_prefix("poller-");
+        let parts = rest.and_then(|rest| rest.rsplit_once("/group-"));
+        parts.is_some_and(|(name, text)| {
+            let is_number = text.parse::<usize>().is_ok_and(|number| number.to_string() == text);
+            !name.is_empty() && is_number
+        })
+    }
+}
+
 impl ClusterId {
     /// The cluster of jobs that `jobmeter run` starts.
     pub const LOCAL: &'static str = "local";
@@ -207,6 +227,15 @@ impl fmt::Display for JobKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn groups_of_pollers_have_names_that_no_agent_has() {
+        let poller = DeviceId::new("one").unwrap();
+        assert!(Origin::of_poller_group(&poller, 17).unwrap().is_poller_group());
+        for name in ["poller-one", "one/group-1", "poller-/group-1", "poller-a/group-01", "n1"] {
+            assert!(!Origin::new(name).unwrap().is_poller_group(), "{name}");
+        }
+    }
 
     #[test]
     fn names_are_checked() {

@@ -17,7 +17,7 @@ const UNKNOWN_START: Timestamp = Timestamp(86_400_000_000);
 #[derive(Debug)]
 pub struct PendingEvents {
     origin: Origin,
-    device: DeviceId,
+    devices: Vec<DeviceId>,
     state: Mutex<State>,
 }
 
@@ -30,9 +30,14 @@ struct State {
 }
 
 impl PendingEvents {
-    /// Creates an empty set.
+    /// Creates an empty set of an origin with one device.
     pub fn new(origin: Origin, device: DeviceId) -> Self {
-        Self { origin, device, state: Mutex::default() }
+        Self::of_devices(origin, vec![device])
+    }
+
+    /// Creates an empty set of an origin with these devices.
+    pub fn of_devices(origin: Origin, devices: Vec<DeviceId>) -> Self {
+        Self { origin, devices, state: Mutex::default() }
     }
 
     /// The origin of the batches.
@@ -40,7 +45,8 @@ impl PendingEvents {
         &self.origin
     }
 
-    /// Notes that samples of `source` between two instants are missing. An empty `source` means all sources.
+    /// Notes that samples of `source` between two instants are missing, of every device. An empty `source` means all
+    /// sources.
     pub fn add(
         &self,
         source: &str,
@@ -48,7 +54,20 @@ impl PendingEvents {
         cause: Cause,
         detail: &str,
     ) {
-        let (origin, device) = (self.origin.clone(), self.device.clone());
+        for device in &self.devices {
+            self.put_of(device, source, (from, to), cause, detail);
+        }
+    }
+
+    fn put_of(
+        &self,
+        device: &DeviceId,
+        source: &str,
+        (from, to): (Timestamp, Timestamp),
+        cause: Cause,
+        detail: &str,
+    ) {
+        let (origin, device) = (self.origin.clone(), device.clone());
         let (source, detail) = (source.into(), detail.into());
         self.put(Gap { origin, device, source, from, to, cause, detail });
     }
@@ -57,10 +76,23 @@ impl PendingEvents {
     /// Without a spool, or with a new one, that end is unknown. The gap then starts one period after 1970, which only
     /// states the period. The store moves the start to its last batch if that gap is longer than the period.
     pub fn add_down(&self, kept_until: Option<Timestamp>, first: Timestamp, period: Duration) {
+        for device in &self.devices {
+            self.add_down_of(device, kept_until, first, period);
+        }
+    }
+
+    /// The same for one device with a period of its own.
+    pub fn add_down_of(
+        &self,
+        device: &DeviceId,
+        kept_until: Option<Timestamp>,
+        first: Timestamp,
+        period: Duration,
+    ) {
         let period = i64::try_from(period.as_micros()).unwrap_or(i64::MAX);
         let from = kept_until.unwrap_or(Timestamp(period));
         if first.since(from) > period {
-            self.add("", (from, first), Cause::AgentDown, "");
+            self.put_of(device, "", (from, first), Cause::AgentDown, "");
         }
     }
 
@@ -204,6 +236,16 @@ mod tests {
         assert_eq!(all.len(), 3);
         assert_eq!((all[0].from, all[0].to, &*all[0].detail), (Timestamp(1), Timestamp(5), "b"));
         assert!(notes.is_empty());
+    }
+
+    #[test]
+    fn a_loss_is_a_gap_of_every_device() {
+        let devices = ["pdu-1", "pdu-2"].map(|name| DeviceId::new(name).unwrap());
+        let origin = Origin::new("poller-a/group-0").unwrap();
+        let notes = PendingEvents::of_devices(origin, devices.to_vec());
+        notes.add("", (Timestamp(1), Timestamp(2)), Cause::SpoolFull, "");
+        let of: Vec<_> = taken(&notes).into_iter().map(|gap| gap.device).collect();
+        assert_eq!(of, devices);
     }
 
     #[test]

@@ -16,7 +16,7 @@ mod repository;
 pub use records::{
     Analog, DcmiPower, DellPower, Identity, Measures, RECORD_BYTES_MAX, SensorRecord,
 };
-pub use repository::{Repository, SENSORS_MAX, read_repository};
+pub use repository::{Repository, RepositoryWalk, SENSORS_MAX, read_repository};
 
 use crate::{ReadError, Root};
 use device::Device;

@@ -41,9 +41,9 @@ impl QueryEngine {
     /// A block cannot be read; the registry fails; the query was cancelled.
     pub fn nodes(&self, context: &QueryContext) -> Result<Vec<api::Node>, QueryError> {
         let mut nodes: BTreeMap<DeviceId, api::Node> = BTreeMap::new();
-        // A user's run is not a node's agent: its samples neither create a node nor keep one alive.
+        // A user's run and a poller are not a node's agent: their samples neither create a node nor keep one alive.
         let mut agents = self.store.origins();
-        agents.retain(|agent| agent.origin.as_run().is_none());
+        agents.retain(|agent| agent.origin.as_run().is_none() && !agent.origin.is_poller_group());
         for agent in &agents {
             for device in &agent.devices {
                 let node = nodes.entry(device.clone()).or_insert_with(|| unknown(device));

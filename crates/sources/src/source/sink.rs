@@ -6,11 +6,13 @@ mod oom_kills;
 mod parts;
 mod ring;
 mod series_ref;
+mod sink_counts;
 
 pub use agent_side::SinkPosition;
 pub use parts::PartState;
 pub use ring::RingLimits;
 pub use series_ref::MetricRef;
+pub use sink_counts::SinkCounts;
 
 use crate::SourceSpec;
 use crate::source::value_bounds::{ValueBounds, Verdict, Watch};
@@ -18,7 +20,7 @@ use hashbrown::HashTable;
 use model::{
     Cause, DeviceId, Gap, JobEvent, JobKey, Labels, Metric, Origin, SeriesEntry, Tick, Timestamp,
 };
-use series_ref::SeriesRef;
+use series_ref::{LabelsRef, SeriesRef};
 use std::sync::Arc;
 
 /// Maximum number of live series of a source; samples of further series are counted and become a gap.
@@ -60,32 +62,16 @@ pub struct Sink {
     kept_cut: u64,
 }
 
-/// Counts of rejected values.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SinkCounts {
-    /// Values that are NaN or infinite.
-    pub nonsense: u64,
-    /// Impossible values ([`ValueBounds`]).
-    pub implausible: u64,
-    /// Samples of series beyond [`SERIES_PER_SOURCE_MAX`].
-    pub series_rejected: u64,
-    /// Labels that are too long or malformed.
-    pub labels_rejected: u64,
-}
-
-impl SinkCounts {
-    /// The sum of all counts.
-    pub const fn all(&self) -> u64 {
-        self.nonsense + self.implausible + self.series_rejected + self.labels_rejected
-    }
-}
+/// Labels as a source pushed them.
+type LabelPairs = Box<[(Box<str>, Box<str>)]>;
 
 #[derive(Debug)]
 struct KnownSeries {
     entry: SeriesEntry,
     /// `None`: its metric was declared at run time.
     of_source: Option<&'static Metric>,
-    pairs: Box<[(Box<str>, Box<str>)]>,
+    /// `None`: the labels of the entry were ready.
+    pairs: Option<LabelPairs>,
     hash: u64,
     idle_seals: u32,
     idle_seals_max: u32,
@@ -123,6 +109,21 @@ impl SampleWriter<'_> {
         self.push(metric.into(), labels, Some(start), value);
     }
 
+    /// Adds a value that a device reported. NaN and infinities are values, too: a device may report them.
+    pub fn reported(
+        &mut self,
+        metric: &Arc<Metric>,
+        labels: &Labels,
+        start: Option<Timestamp>,
+        value: f64,
+    ) {
+        let (device, job, labels) = (self.device, self.job, LabelsRef::Ready(labels));
+        let series = SeriesRef { metric: metric.into(), device, job, labels };
+        if let Some(place) = self.sink.place(&series, start) {
+            self.sink.append(place, value);
+        }
+    }
+
     /// Reports that samples of `source` between two instants are missing.
     pub fn gap(
         &mut self,
@@ -144,7 +145,7 @@ impl SampleWriter<'_> {
         start: Option<Timestamp>,
         value: f64,
     ) {
-        let (device, job) = (self.device, self.job);
+        let (device, job, labels) = (self.device, self.job, LabelsRef::Pairs(labels));
         self.sink.push(&SeriesRef { metric, device, job, labels }, start, value);
     }
 }
@@ -269,7 +270,12 @@ impl Sink {
             return;
         }
         let Some(place) = self.place(series, start) else { return };
-        let Some(place) = self.check(place, series, value) else { return };
+        if let Some(place) = self.check(place, series, value) {
+            self.append(place, value);
+        }
+    }
+
+    fn append(&mut self, place: u32, value: f64) {
         self.index.push(place);
         self.values.push(value);
         match self.ticks.last_mut() {
@@ -336,14 +342,19 @@ impl Sink {
             self.reject_series(device);
             return None;
         }
-        let Ok(canonical) = Labels::new(labels.iter().copied()) else {
-            self.counts.labels_rejected += 1;
-            return None;
+        let (labels, pairs) = match labels {
+            LabelsRef::Ready(labels) => (labels.clone(), None),
+            LabelsRef::Pairs(pairs) => {
+                let Ok(labels) = Labels::new(pairs.iter().copied()) else {
+                    self.counts.labels_rejected += 1;
+                    return None;
+                };
+                (labels, Some(pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect()))
+            }
         };
         let shared = self.shared(metric);
         let (device, job) = (device.unwrap_or(&self.device).clone(), job.cloned());
-        let entry = SeriesEntry { metric: shared, device, job, labels: canonical, start };
-        let pairs = labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        let entry = SeriesEntry { metric: shared, device, job, labels, start };
         let of_source = match metric {
             MetricRef::Static(metric) => Some(metric),
             MetricRef::Declared(_) => None,

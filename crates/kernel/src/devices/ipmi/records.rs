@@ -64,6 +64,8 @@ pub enum SensorRecord {
 /// A numeric sensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Analog {
+    /// The ID of its record.
+    pub id: u16,
     /// Its number within its unit of the BMC.
     pub number: u8,
     /// Its unit of the BMC.
@@ -154,7 +156,9 @@ impl SensorRecord {
         let name = name(at(47)?, record.get(48..)?);
         let (b_exponent, exponent) = (four_bits(exponents), four_bits(exponents >> 4));
         let unit = place & 3;
+        let id = u16_at(record, 0)?;
         Some(Self::Analog(Analog {
+            id,
             number,
             unit,
             measures,

@@ -1,7 +1,7 @@
 //! The BMC's repository of sensors' records (Intelligent Platform Management Interface 2.0, §33), read from
 //! the first to the last.
 
-use super::records::{RECORD_BYTES_MAX, good, u16_at};
+use super::records::{good, u16_at};
 use super::{Analog, Bmc, IpmiError, Request, SensorRecord};
 
 /// Most sensors that are stored.
@@ -28,118 +28,127 @@ pub struct Repository {
     pub left_out: usize,
 }
 
-/// The result of a request for a part of a record.
-enum Part {
-    /// The ID of the next record.
-    Read(u16),
-    /// The repository changed, or another reader has begun.
-    Lapsed,
-    /// The BMC rejects the request.
-    Rejected(u8),
-}
-
 /// Reads the whole repository: some hundred requests of some milliseconds each.
 ///
 /// # Errors
 /// The BMC does not answer, or rejects reading its records.
 pub fn read_repository(bmc: &mut Bmc) -> Result<Repository, IpmiError> {
-    for _ in 0..TRIES_MAX {
-        if let Some(repository) = read_once(bmc)? {
-            return Ok(repository);
-        }
+    let mut walk = RepositoryWalk::default();
+    while let Some(request) = walk.request() {
+        walk.answer(bmc.send_request(&request)?)?;
     }
-    Err(IpmiError::Failed("the BMC's records keep changing".to_owned()))
+    Ok(walk.repository)
 }
 
-/// Reads it; `None` if it changed meanwhile.
-fn read_once(bmc: &mut Bmc) -> Result<Option<Repository>, IpmiError> {
-    let answer = bmc.send_request(&Request::new(0x0a, 0, 0x22, &[]))?;
-    let Some(reservation) = good(answer).and_then(|data| u16_at(data, 0)) else {
-        let code = answer.first().copied().unwrap_or_default();
-        let why = format!("the BMC denies reading its records: code {code:02x}");
-        return Err(IpmiError::Failed(why));
-    };
-    let mut repository = Repository::default();
-    let (mut id, mut record) = (0, Vec::with_capacity(RECORD_BYTES_MAX));
-    for _ in 0..RECORDS_MAX {
-        record.clear();
-        let next = match read_record(bmc, reservation, id, &mut record)? {
-            Part::Read(next) => next,
-            Part::Lapsed => return Ok(None),
-            Part::Rejected(code) => {
-                let why = format!("record {id:04x} of the BMC cannot be read: code {code:02x}");
-                return Err(IpmiError::Failed(why));
-            }
+/// The way through a repository, without a connection: the caller sends each request and passes its answer.
+#[derive(Debug, Default)]
+pub struct RepositoryWalk {
+    reservation: Option<u16>,
+    /// ID of the record that is read.
+    id: u16,
+    record: Vec<u8>,
+    /// Bytes of the next part, halved for a BMC with short answers.
+    at_once: u8,
+    records: usize,
+    restarts: u32,
+    is_done: bool,
+    /// The records so far; all of them after the last request.
+    pub repository: Repository,
+}
+
+impl RepositoryWalk {
+    /// The next request; `None` after the last record.
+    pub fn request(&self) -> Option<Request> {
+        let Some(reservation) = self.reservation else {
+            return Some(Request::new(0x0a, 0, 0x22, &[]));
         };
-        match SensorRecord::parse(&record) {
+        let [reservation_low, reservation_high] = reservation.to_le_bytes();
+        let [id_low, id_high] = self.id.to_le_bytes();
+        let from = u8::try_from(self.record.len()).unwrap_or(u8::MAX);
+        let data = [reservation_low, reservation_high, id_low, id_high, from, self.count()];
+        (!self.is_done).then(|| Request::new(0x0a, 0, 0x23, &data))
+    }
+
+    /// Takes the answer to the request, from its completion code on.
+    ///
+    /// # Errors
+    /// The BMC rejects reading its records, or they keep changing.
+    pub fn answer(&mut self, answer: &[u8]) -> Result<(), IpmiError> {
+        let code = answer.first().copied().unwrap_or_default();
+        let data = good(answer);
+        if self.reservation.is_none() {
+            self.reservation = data.and_then(|data| u16_at(data, 0));
+            self.begin_record(0);
+            let why = || format!("the BMC denies reading its records: code {code:02x}");
+            return self.reservation.map(|_| ()).ok_or_else(|| IpmiError::Failed(why()));
+        }
+        let Some(data) = data else { return self.rejected(code) };
+        let (Some(next), Some(bytes)) = (u16_at(data, 0), data.get(2..)) else {
+            return self.rejected(0);
+        };
+        let bytes = bytes.get(..usize::from(self.count())).unwrap_or(bytes);
+        // An empty part would be requested for ever, as a part beyond the last that a request can name.
+        if bytes.is_empty() || self.record.len() > usize::from(u8::MAX) {
+            return self.rejected(0);
+        }
+        self.record.extend_from_slice(bytes);
+        if self.record.len() >= self.length() {
+            self.end_record(next);
+        }
+        Ok(())
+    }
+
+    /// Bytes of the next part.
+    fn count(&self) -> u8 {
+        let left = u8::try_from(self.length() - self.record.len()).unwrap_or(u8::MAX);
+        if self.record.is_empty() { HEADER_BYTES } else { left.min(self.at_once) }
+    }
+
+    /// Bytes of the record, as far as its header is known.
+    fn length(&self) -> usize {
+        usize::from(HEADER_BYTES) + self.record.get(4).map_or(0, |length| usize::from(*length))
+    }
+
+    fn rejected(&mut self, code: u8) -> Result<(), IpmiError> {
+        match code {
+            RESERVATION_LAPSED if self.restarts + 1 < TRIES_MAX => {
+                *self = Self { restarts: self.restarts + 1, ..Self::default() };
+                Ok(())
+            }
+            RESERVATION_LAPSED => {
+                Err(IpmiError::Failed("the BMC's records keep changing".to_owned()))
+            }
+            TOO_MANY_BYTES if self.at_once > 1 && !self.record.is_empty() => {
+                self.at_once /= 2;
+                Ok(())
+            }
+            _ => {
+                let id = self.id;
+                let why = format!("record {id:04x} of the BMC cannot be read: code {code:02x}");
+                Err(IpmiError::Failed(why))
+            }
+        }
+    }
+
+    fn begin_record(&mut self, id: u16) {
+        (self.id, self.at_once) = (id, PART_BYTES);
+        self.record.clear();
+    }
+
+    fn end_record(&mut self, next: u16) {
+        let repository = &mut self.repository;
+        match SensorRecord::parse(&self.record) {
             Some(SensorRecord::Analog(sensor)) if repository.sensors.len() < SENSORS_MAX => {
                 repository.sensors.push(sensor);
             }
             Some(SensorRecord::Analog(_) | SensorRecord::Other) | None => repository.left_out += 1,
             Some(SensorRecord::NoNumber) => {}
         }
+        self.records += 1;
         // FFFFh follows the last record.
-        if next == u16::MAX || next == id {
-            break;
-        }
-        id = next;
+        self.is_done = next == u16::MAX || next == self.id || self.records >= RECORDS_MAX;
+        self.begin_record(next);
     }
-    Ok(Some(repository))
-}
-
-/// Reads a record: its header, then the rest by the header's length, in parts.
-fn read_record(
-    bmc: &mut Bmc,
-    reservation: u16,
-    id: u16,
-    record: &mut Vec<u8>,
-) -> Result<Part, IpmiError> {
-    let next = match read_part(bmc, reservation, id, record, HEADER_BYTES)? {
-        Part::Read(next) => next,
-        other => return Ok(other),
-    };
-    let length = usize::from(HEADER_BYTES) + record.get(4).map_or(0, |length| usize::from(*length));
-    let mut at_once = PART_BYTES;
-    while record.len() < length {
-        let left = u8::try_from(length - record.len()).unwrap_or(u8::MAX);
-        match read_part(bmc, reservation, id, record, left.min(at_once))? {
-            Part::Read(_) => {}
-            Part::Rejected(TOO_MANY_BYTES) if at_once > 1 => at_once /= 2,
-            other => return Ok(other),
-        }
-    }
-    Ok(Part::Read(next))
-}
-
-/// Reads a part of a record, from the end of `record`.
-fn read_part(
-    bmc: &mut Bmc,
-    reservation: u16,
-    id: u16,
-    record: &mut Vec<u8>,
-    count: u8,
-) -> Result<Part, IpmiError> {
-    let Ok(from) = u8::try_from(record.len()) else { return Ok(Part::Rejected(TOO_MANY_BYTES)) };
-    let [reservation_low, reservation_high] = reservation.to_le_bytes();
-    let [id_low, id_high] = id.to_le_bytes();
-    let data = [reservation_low, reservation_high, id_low, id_high, from, count];
-    let answer = bmc.send_request(&Request::new(0x0a, 0, 0x23, &data))?;
-    let Some(data) = good(answer) else {
-        return Ok(match answer.first() {
-            Some(&RESERVATION_LAPSED) => Part::Lapsed,
-            code => Part::Rejected(code.copied().unwrap_or_default()),
-        });
-    };
-    let (Some(next), Some(bytes)) = (u16_at(data, 0), data.get(2..)) else {
-        return Ok(Part::Rejected(0));
-    };
-    let bytes = bytes.get(..usize::from(count)).unwrap_or(bytes);
-    // An empty part would be requested for ever.
-    if bytes.is_empty() {
-        return Ok(Part::Rejected(0));
-    }
-    record.extend_from_slice(bytes);
-    Ok(Part::Read(next))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What names a series as it is pushed: its metric, device, job and labels.
 
 use super::KnownSeries;
-use model::{DeviceId, JobKey, Metric, Timestamp};
+use model::{DeviceId, JobKey, Labels, Metric, Timestamp};
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
@@ -45,6 +45,15 @@ impl Deref for MetricRef<'_> {
     }
 }
 
+/// The labels of a sample.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LabelsRef<'a> {
+    /// Names and texts.
+    Pairs(&'a [(&'a str, &'a str)]),
+    /// Ready labels, with any JSON values.
+    Ready(&'a Labels),
+}
+
 /// A series but for its start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SeriesRef<'a> {
@@ -52,7 +61,7 @@ pub(super) struct SeriesRef<'a> {
     /// `None`: the sink's own device.
     pub(super) device: Option<&'a DeviceId>,
     pub(super) job: Option<&'a JobKey>,
-    pub(super) labels: &'a [(&'a str, &'a str)],
+    pub(super) labels: LabelsRef<'a>,
 }
 
 impl SeriesRef<'_> {
@@ -69,7 +78,10 @@ impl SeriesRef<'_> {
             job.id.get().hash(&mut hasher);
             job.cluster.as_str().hash(&mut hasher);
         }
-        self.labels.hash(&mut hasher);
+        match self.labels {
+            LabelsRef::Pairs(pairs) => pairs.hash(&mut hasher),
+            LabelsRef::Ready(labels) => labels.as_str().hash(&mut hasher),
+        }
         start.hash(&mut hasher);
         hasher.finish()
     }
@@ -93,8 +105,14 @@ impl SeriesRef<'_> {
             && entry.start == start
             && entry.device == *self.device.unwrap_or(own_device)
             && entry.job.as_ref() == self.job
-            && known.pairs.len() == self.labels.len()
-            && known.pairs.iter().zip(self.labels).all(|(a, b)| *a.0 == *b.0 && *a.1 == *b.1)
+            && match (self.labels, &known.pairs) {
+                (LabelsRef::Pairs(pairs), Some(known)) => {
+                    let mut both = known.iter().zip(pairs);
+                    known.len() == pairs.len() && both.all(|(a, b)| *a.0 == *b.0 && *a.1 == *b.1)
+                }
+                (LabelsRef::Ready(labels), None) => entry.labels == *labels,
+                _ => false,
+            }
     }
 }
 
@@ -143,6 +161,20 @@ mod tests {
         assert_eq!((sink.series(), sink.len()), (2, 3));
         let first = sink.samples().next().unwrap();
         assert!(Arc::ptr_eq(&first.0.metric, &power), "it is shared, not copied");
+    }
+
+    #[test]
+    fn values_of_devices_have_labels_of_any_json_value_and_may_be_nan() {
+        let mut sink = Sink::new(device("poller-1"));
+        let (pdu, power) = (device("pdu-7"), declared("pdu_power_watt"));
+        let labels = Labels::from_json(r#"{"outlet": 3}"#).unwrap();
+        for value in [f64::NAN, 7.0] {
+            sink.of(&pdu).reported(&power, &labels, None, value);
+        }
+        assert_eq!((sink.series(), sink.len(), sink.counts().all()), (1, 2, 0));
+        let text = Labels::from_json(r#"{"outlet": "3"}"#).unwrap();
+        sink.of(&pdu).reported(&power, &text, None, 1.0);
+        assert_eq!(sink.series(), 2);
     }
 
     #[test]
