@@ -3,6 +3,8 @@
 pub(crate) mod check_folder;
 pub(crate) mod guide_commands;
 pub(crate) mod outputs;
+pub(crate) mod poll_bmc;
+pub(crate) mod poll_devices;
 pub(crate) mod poll_once;
 pub(crate) mod top;
 pub(crate) mod variables;

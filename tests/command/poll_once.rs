@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Polls a folder with one file. Returns the exit code, the values by metric, device and labels, and the errors.
-fn poll(text: &str, options: &[&str]) -> (i32, BTreeMap<[String; 3], f64>, String) {
+pub(crate) fn poll(text: &str, options: &[&str]) -> (i32, BTreeMap<[String; 3], f64>, String) {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("all.conf"), text).unwrap();
     let mut command = Command::new(program("jobmeter"));
@@ -24,7 +24,7 @@ fn poll(text: &str, options: &[&str]) -> (i32, BTreeMap<[String; 3], f64>, Strin
     (code, out.lines().map(row).collect(), errors)
 }
 
-fn key(metric: &str, device: &str, labels: &str) -> [String; 3] {
+pub(crate) fn key(metric: &str, device: &str, labels: &str) -> [String; 3] {
     [metric, device, labels].map(str::to_owned)
 }
 

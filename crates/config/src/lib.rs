@@ -21,6 +21,7 @@ pub use programs::agent::{
 };
 pub use programs::client::{ClientConfig, ClientSettings, client_settings};
 pub use programs::command::{agent_command, read_command_line, server_command};
+pub use programs::poller::{PollerConfig, PollerSettings, poller_settings};
 pub use programs::schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
 pub use programs::server::{
     AccessSettings, Anonymous, JobFileSettings, ListenSettings, Loopback, Nodes, PromotionSettings,
@@ -143,6 +144,22 @@ pub fn read_client(given: &ConfigInputs<'_>) -> PartialConfig<ClientConfig> {
     let mut errors = Vec::new();
     let values = Values::read(client_settings(), given, &mut errors);
     let config = ClientConfig::from_values(&values, &mut errors);
+    PartialConfig::new(config, values, errors)
+}
+
+/// The configuration of a poller.
+///
+/// # Errors
+/// All errors of the configuration, one entry each.
+pub fn load_poller(given: &ConfigInputs<'_>) -> Result<Loaded<PollerConfig>, ConfigErrors> {
+    read_poller(given).complete()
+}
+
+/// As [`load_poller`], for a configuration that may have errors.
+pub fn read_poller(given: &ConfigInputs<'_>) -> PartialConfig<PollerConfig> {
+    let mut errors = Vec::new();
+    let values = Values::read(poller_settings(), given, &mut errors);
+    let config = PollerConfig::from_values(&values, &mut errors);
     PartialConfig::new(config, values, errors)
 }
 

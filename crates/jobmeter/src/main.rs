@@ -233,7 +233,7 @@ fn execute(
         Commands::Capture(args) => node::sources_of_node::capture(args, &device()?),
         Commands::Backup(args) => operate::backup::backup(args),
         Commands::Check(args) => return operate::check::check(args),
-        Commands::Poll(args) => match operate::poll::poll(args)? {},
+        Commands::Poll(args) => match operate::poll::poll(args, &connection_flags(matches))? {},
         Commands::Verify(args) => return operate::verify::verify(args),
         Commands::Completions(_) | Commands::Man(_) | Commands::Run(_) => Ok(()),
     };

@@ -22,7 +22,7 @@ fn fresh_at(name: &str, text: &str) {
     assert!(old == text, "{name} is stale; `make docs` rewrites it: {differs:#?}");
 }
 
-fn settings(program: &str, settings: &[config::Setting]) {
+fn settings(program: &str, reload: &str, settings: &[config::Setting]) {
     let variable = program.to_uppercase();
     let head = format!(
         "# Settings of the {program}
@@ -30,7 +30,7 @@ fn settings(program: &str, settings: &[config::Setting]) {
 Every setting is a key of `/etc/jobmeter/{program}.toml` (another file with `--config` or
 `JOBMETER_{variable}_FILE`), an environment variable and a flag. A flag comes before a variable, a variable
 before the file, the file before the default. All settings are optional. Write durations as
-`500ms`, `30s`, `2m` or `7d`, and sizes as `64MiB`. On SIGHUP the {program} reloads the file.
+`500ms`, `30s`, `2m` or `7d`, and sizes as `64MiB`. {reload}
 
 At startup the {program} reports variables that begin with `JOBMETER_` and are not a setting of any program. It rejects
 one that resembles a setting of this program, and suggests that setting. It ignores any other.
@@ -45,12 +45,19 @@ of each value. Generated from the settings by `make docs`.
 
 #[test]
 fn the_reference_of_the_agent() {
-    settings("agent", &config::agent_settings(&agent::source_settings()));
+    let reload = "On SIGHUP the agent reloads the file.";
+    settings("agent", reload, &config::agent_settings(&agent::source_settings()));
 }
 
 #[test]
 fn the_reference_of_the_server() {
-    settings("server", &config::server_settings());
+    settings("server", "On SIGHUP the server reloads the file.", &config::server_settings());
+}
+
+#[test]
+fn the_reference_of_the_poller() {
+    let reload = "The poller reads the file at startup.";
+    settings("poller", reload, &config::poller_settings());
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! - [`protocols`]: what a URL of each protocol means
 //! - [`descriptions`]: Kwollect's description files
 //! - [`polling`]: requests to devices, and their readings
+//! - [`running`]: polls without end, and samples on their way to the server
 //! - [`program`]: the command line of `jobmeter-poller`
 
 pub mod descriptions;
@@ -16,6 +17,7 @@ pub mod meaning;
 pub mod polling;
 pub mod program;
 pub mod protocols;
+pub mod running;
 pub mod yaml;
 
 mod secret;

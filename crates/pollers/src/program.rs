@@ -2,7 +2,10 @@
 
 use crate::descriptions::{Directory, Load, Severity, read_directory, summary};
 use crate::polling::poll_once;
-use clap::Parser as _;
+use crate::running::run;
+use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
+use config::{ConfigInputs, Flags, PollerConfig, paths};
+use delivery::environment;
 use model::{expand_hosts, printable};
 use serde_json::{Value, json};
 use std::io::{self, Write as _};
@@ -27,18 +30,19 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Polls every device of description files once, and prints the samples as `jobmeter-agent --print` does
+    /// Polls the devices of description files, and sends the samples to the server
     ///
-    /// This version polls exporters and JSON documents, and only with --once --print. It sends nothing.
+    /// Every setting is also a key of /etc/jobmeter/poller.toml and an environment variable. With --once --print it
+    /// polls every device once and prints the samples as `jobmeter-agent --print` does; it then sends nothing.
     Poll {
         /// The folder of description files
         #[arg(value_name = "DIR")]
         dir: PathBuf,
         /// Poll once, then end
-        #[arg(long, required = true)]
+        #[arg(long, requires = "print")]
         once: bool,
         /// Print the samples
-        #[arg(long, required = true)]
+        #[arg(long, requires = "once")]
         print: bool,
         /// Only these devices, such as pdu-[1-8],node-1-bmc [default: all]
         #[arg(long, value_name = "LIST")]
@@ -51,16 +55,18 @@ const DEVICES_MAX: usize = 65_536;
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    let command = match Command::try_parse() {
-        Ok(command) => command,
-        Err(error) => {
-            let code = if error.use_stderr() { ExitCode::from(FAILED) } else { ExitCode::SUCCESS };
-            return if error.print().is_ok() { code } else { ExitCode::from(FAILED) };
-        }
+    let settings = config::poller_settings();
+    let flags = config::flags(&settings);
+    let program = Command::command().mut_subcommand("poll", |poll| poll.args(flags));
+    let matches = match config::read_command_line(program) {
+        Ok(matches) => matches,
+        Err(code) => return code,
     };
-    let result = match command {
-        Command::Check { dir, json } => check(&dir, json),
-        Command::Poll { dir, devices, .. } => poll(&dir, devices.as_deref()),
+    let result = match Command::from_arg_matches(&matches) {
+        Ok(Command::Check { dir, json }) => check(&dir, json),
+        Ok(Command::Poll { dir, once: true, devices, .. }) => poll(&dir, devices.as_deref()),
+        Ok(Command::Poll { dir, devices, .. }) => follow(&dir, devices.as_deref(), &matches),
+        Err(error) => Err(io::Error::other(error)),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -73,6 +79,36 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Polls the devices of a folder until a signal ends the program.
+fn follow(dir: &Path, devices: Option<&str>, matches: &ArgMatches) -> io::Result<bool> {
+    let matches = matches.subcommand_matches("poll").unwrap_or(matches);
+    let config = configuration(matches)?;
+    config::log::set(&config.log, delivery::wall)?;
+    let devices = devices.map(names).transpose()?;
+    run(&config, dir, devices.as_deref()).map_err(io::Error::other)?;
+    Ok(true)
+}
+
+/// The settings of the poller, from its file, the environment and the flags.
+fn configuration(matches: &ArgMatches) -> io::Result<PollerConfig> {
+    let settings = config::poller_settings();
+    let names = std::env::vars_os().map(|(name, _)| name);
+    let unknown = config::unknown_variables(&settings, names);
+    let file = paths::POLLER_FILE;
+    let Flags { file, flags } = config::given(&settings, matches, "poller", file, &environment);
+    let given = ConfigInputs { file, environment: &environment, flags };
+    let loaded = unknown.beside(config::load_poller(&given)).map_err(io::Error::other)?;
+    for line in &unknown.ignored {
+        writeln!(io::stderr(), "jobmeter-poller: {line}")?;
+    }
+    Ok(loaded.config)
+}
+
+/// The names of a list of devices.
+fn names(list: &str) -> io::Result<Vec<String>> {
+    expand_hosts(list, DEVICES_MAX).map_err(|error| io::Error::other(format!("--devices: {error}")))
+}
+
 /// Polls the devices of a folder once. Returns whether everything was read.
 fn poll(dir: &Path, devices: Option<&str>) -> io::Result<bool> {
     let mut directory = read(dir)?;
@@ -81,8 +117,7 @@ fn poll(dir: &Path, devices: Option<&str>) -> io::Result<bool> {
         writeln!(stderr, "{}", printable(&finding.to_string()))?;
     }
     if let Some(list) = devices {
-        let names = expand_hosts(list, DEVICES_MAX);
-        let names = names.map_err(|error| io::Error::other(format!("--devices: {error}")))?;
+        let names = names(list)?;
         let known =
             |name: &&String| directory.descriptions.iter().any(|one| one.device.as_str() == **name);
         if let Some(unknown) = names.iter().find(|name| !known(name)) {

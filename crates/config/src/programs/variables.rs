@@ -3,7 +3,7 @@
 
 use crate::settings::load::{ConfigError, ConfigErrors, ValueOrigin};
 use crate::settings::setting::Setting;
-use crate::{agent_settings, client_settings, server_settings};
+use crate::{agent_settings, client_settings, poller_settings, server_settings};
 use model::nearest;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -13,8 +13,9 @@ const PREFIX: &str = "JOBMETER_";
 const OF_SOURCES: &str = "SOURCES_";
 /// Known variables that are not settings: the files of programs, the requests of jobs, and the programs that
 /// tests and benches run.
-const OTHERS: [&str; 8] = [
+const OTHERS: [&str; 9] = [
     "AGENT_FILE",
+    "POLLER_FILE",
     "SERVER_FILE",
     "CLIENT_FILE",
     "MONITOR",
@@ -41,7 +42,8 @@ pub fn unknown_variables(
     own: &[Setting],
     names: impl IntoIterator<Item = OsString>,
 ) -> UnknownVariables {
-    let all = [own.to_vec(), agent_settings(&[]), server_settings(), client_settings()].concat();
+    let others = [agent_settings(&[]), poller_settings(), server_settings(), client_settings()];
+    let all = [own.to_vec(), others.concat()].concat();
     let all: Vec<String> = all.iter().map(Setting::variable).collect();
     let knows_sources = own.iter().any(|setting| setting.key.starts_with("sources."));
     let is_known = |name: &str, rest: &str| {

@@ -21,6 +21,9 @@ pub const AUDIT_FILE: &str = "audit.log";
 /// The audit of ordinary users, in the same folder.
 pub const AUDIT_OF_USERS_FILE: &str = "audit-users.log";
 
+/// Default file of a poller's settings.
+pub const POLLER_FILE: &str = "/etc/jobmeter/poller.toml";
+
 /// Default file of the settings of the command `jobmeter`.
 pub const CLIENT_FILE: &str = "/etc/jobmeter/client.toml";
 

@@ -23,7 +23,7 @@ const OF_SERVER: &str = "check-settings";
 const WRONG: u8 = 1;
 
 /// Programs with a configuration file.
-const PROGRAMS: [&str; 3] = ["agent", "server", "client"];
+const PROGRAMS: [&str; 4] = ["agent", "poller", "server", "client"];
 
 /// Checks a configuration file: lists its errors, or prints the resulting settings; changes nothing
 ///
@@ -35,7 +35,7 @@ pub(crate) struct CheckArgs {
     /// The file, or a folder of description files
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// agent, server or client [default: by the file's name, else by its keys]
+    /// agent, poller, server or client [default: by the file's name, else by its keys]
     #[arg(long = "for", value_name = "PROGRAM", value_parser = PROGRAMS)]
     program: Option<String>,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let Some(program) = program else {
         bail!(
             "{}: cannot tell from its name or its keys which program uses it; add --for agent, \
-             --for server or --for client",
+             --for poller, --for server or --for client",
             file.display()
         );
     };
@@ -66,6 +66,7 @@ pub(crate) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let given = ConfigInputs { file: file_given, environment: &none, flags: Vec::new() };
     let report = match &*program {
         "agent" => of_agent(&given)?,
+        "poller" => of_poller(&given),
         "server" => of_server(&given, file)?,
         _ => of_client(&given),
     };
@@ -164,6 +165,15 @@ fn of_agent(given: &ConfigInputs<'_>) -> anyhow::Result<Report> {
     }))
 }
 
+fn of_poller(given: &ConfigInputs<'_>) -> Report {
+    Report::new(config::read_poller(given), |loaded, report| {
+        let ServerSettings { token_file, ca, cert, key, .. } = &loaded.config.server;
+        let files = Files { token_file, ca, cert, key };
+        report.errors.extend(files.errors(|key, what| loaded.values().error(key, what)));
+        report.errors.extend(log_error(loaded, &loaded.config.log));
+    })
+}
+
 fn of_client(given: &ConfigInputs<'_>) -> Report {
     Report::new(config::read_client(given), |loaded, report| {
         let ClientSettings { token_file, ca, cert, key, .. } = &loaded.config.client_settings;
@@ -259,7 +269,11 @@ fn by_keys(file: &Path) -> anyhow::Result<Option<String>> {
     let text = config::read_small(file, config::FILE_BYTES_MAX).and_then(config::as_text);
     let text = text.with_context(|| file.display().to_string())?;
     let agent = config::agent_settings(&agent::source_settings());
-    let settings = [agent, config::server_settings(), config::client_settings()];
-    let programs: Vec<_> = PROGRAMS.into_iter().zip(settings).collect();
+    // A poller's keys are mostly those of an agent.
+    let programs = [
+        ("agent", agent),
+        ("server", config::server_settings()),
+        ("client", config::client_settings()),
+    ];
     Ok(config::detect_program(&text, &programs).map(str::to_owned))
 }

@@ -1,31 +1,67 @@
 //! Values in JSON documents: one request per document serves all its paths.
 
 use super::http;
-use super::reading::{Failure, Reading};
+use super::poller::{Exchange, Poller, Running};
+use super::reading::Failure;
 use super::values::of_json;
-use crate::descriptions::{Description, Target};
+use crate::descriptions::{Description, Target, TlsVerification};
 use crate::protocols::Request;
-use model::Timestamp;
+use model::Labels;
 use serde_json::Value;
 use serde_json_path::JsonPath;
+use std::collections::BTreeMap;
 
-/// Fetches a document of a target.
-pub(super) async fn fetch(
-    target: &Target,
-    first: &Description,
-    document: &str,
-) -> Result<Value, Failure> {
-    let body = http::get(target, &first.tls, document, "application/json").await?;
-    serde_json::from_slice(&body.bytes)
-        .map_err(|error| Failure::broken(format!("the body is no JSON: {error}")))
+/// A service of JSON documents.
+pub(super) struct Documents {
+    target: Target,
+}
+
+impl Documents {
+    pub(super) fn new(target: &Target) -> Self {
+        Self { target: target.clone() }
+    }
+
+    async fn read(&self, due: &[&Description], exchange: &mut Exchange) {
+        let mut documents: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (place, description) in due.iter().enumerate() {
+            if let Request::Json(request) = &description.request {
+                documents.entry(&request.document).or_default().push(place);
+            }
+        }
+        for (path, places) in documents {
+            let tls = places.first().and_then(|place| due.get(*place)).map(|one| one.tls.clone());
+            let fetched = self.fetch(&tls.unwrap_or_default(), path).await;
+            for place in places {
+                let Some(description) = due.get(place) else { continue };
+                let value = fetched.as_ref().map_err(Clone::clone);
+                match value.and_then(|value| value_at(description, value)) {
+                    Ok(None) => exchange.settle(place),
+                    Ok(Some((value, labels))) => exchange.value(place, due, labels, value),
+                    Err(failure) => exchange.fail(place, failure),
+                }
+            }
+        }
+    }
+
+    async fn fetch(&self, tls: &TlsVerification, path: &str) -> Result<Value, Failure> {
+        let body = http::get(&self.target, tls, path, "application/json").await?;
+        serde_json::from_slice(&body.bytes)
+            .map_err(|error| Failure::broken(format!("the body is no JSON: {error}")))
+    }
+}
+
+impl Poller for Documents {
+    fn exchange<'a>(
+        &'a mut self,
+        due: &'a [&'a Description],
+        exchange: &'a mut Exchange,
+    ) -> Running<'a> {
+        Box::pin(self.read(due, exchange))
+    }
 }
 
 /// The value of a description in its document; `None` if it is null. Of several matches the first is used.
-pub(super) fn reading(
-    description: &Description,
-    document: &Value,
-    at: Timestamp,
-) -> Result<Option<Reading>, Failure> {
+fn value_at(description: &Description, document: &Value) -> Result<Option<(f64, Labels)>, Failure> {
     let Request::Json(request) = &description.request else { return Ok(None) };
     let path = JsonPath::parse(&request.json_path);
     let path = path.map_err(|_| Failure::broken("the JSONPath is not valid"))?;
@@ -33,6 +69,5 @@ pub(super) fn reading(
     let Some(value) = matches.first() else {
         return Err(Failure::broken("the JSONPath matches nothing in the document"));
     };
-    let value = of_json(value, &description.labels)?;
-    Ok(value.map(|(value, labels)| Reading::of(description, labels, at, value)))
+    of_json(value, &description.labels)
 }

@@ -2,6 +2,7 @@
 //! everything if one list is empty.
 
 use super::http;
+use super::poller::{Exchange, Poller, Running};
 use super::reading::{Failure, Reading};
 use crate::descriptions::{Description, Target};
 use crate::exposition::{Format, Line, Lines, Sample};
@@ -22,27 +23,56 @@ const ACCEPT: &str =
 
 /// What a scrape returned.
 #[derive(Debug, Default)]
-pub(super) struct Scrape {
-    pub(super) readings: Vec<Reading>,
+struct Scrape {
+    readings: Vec<Reading>,
     /// Lines that are no samples, and the first of them.
-    pub(super) bad_lines: usize,
-    pub(super) first_bad: Option<String>,
+    bad_lines: usize,
+    first_bad: Option<String>,
 }
 
-/// Reads the metrics of an exporter that the descriptions request.
-pub(super) async fn scrape(
-    target: &Target,
-    descriptions: &[&Description],
-    at: Timestamp,
-) -> Result<Scrape, Failure> {
-    let requests = requests(descriptions);
-    let (_, first) = requests.first().ok_or_else(|| Failure::broken("nothing is requested"))?;
-    let tls = descriptions.first().map(|one| one.tls.clone()).unwrap_or_default();
-    let body = http::get(target, &tls, &first.path, ACCEPT).await?;
-    let format = Format::of_content_type(&body.content_type);
-    let text = String::from_utf8(body.bytes);
-    let text = text.map_err(|_| Failure::broken("the exposition is not UTF-8"))?;
-    read(&text, format, &requests, at)
+/// An exporter.
+pub(super) struct Exporter {
+    target: Target,
+}
+
+impl Exporter {
+    pub(super) fn new(target: &Target) -> Self {
+        Self { target: target.clone() }
+    }
+
+    /// Reads the metrics that the descriptions request.
+    async fn scrape(&self, due: &[&Description], at: Timestamp) -> Result<Scrape, Failure> {
+        let requests = requests(due);
+        let first = requests.first().ok_or_else(|| Failure::broken("nothing is requested"))?;
+        let (description, request) = first;
+        let body = http::get(&self.target, &description.tls, &request.path, ACCEPT).await?;
+        let format = Format::of_content_type(&body.content_type);
+        let text = String::from_utf8(body.bytes);
+        let text = text.map_err(|_| Failure::broken("the exposition is not UTF-8"))?;
+        read(&text, format, &requests, at)
+    }
+}
+
+impl Poller for Exporter {
+    fn exchange<'a>(
+        &'a mut self,
+        due: &'a [&'a Description],
+        exchange: &'a mut Exchange,
+    ) -> Running<'a> {
+        Box::pin(async move {
+            match self.scrape(due, exchange.at).await {
+                Ok(scrape) => {
+                    exchange.readings.extend(scrape.readings);
+                    (0..due.len()).for_each(|place| exchange.settle(place));
+                    if let Some(first) = scrape.first_bad {
+                        let more = scrape.bad_lines;
+                        exchange.warnings.push(format!("{more} lines are no samples: {first}"));
+                    }
+                }
+                Err(failure) => exchange.fail_rest(&failure),
+            }
+        })
+    }
 }
 
 fn requests<'a>(descriptions: &[&'a Description]) -> Vec<(&'a Description, &'a PrometheusRequest)> {

@@ -1,20 +1,29 @@
 //! Requests to devices, and the readings that they return.
 //!
 //! - `reading`: readings and failures
+//! - `poller`: what every protocol does
 //! - `values`: numbers and texts of devices
 //! - `tls`: how certificates are verified
 //! - `http`: GET with limits
 //! - `exporter`: expositions of exporters
 //! - `document`: values in JSON documents
+//! - `ipmi`: sensors of BMCs
+//! - `modbus`: registers over Modbus TCP
+//! - `snmp`: values of SNMP agents
 //! - `once`: every target once, printed
 
 mod document;
 mod exporter;
 mod http;
+mod ipmi;
+mod modbus;
 mod once;
+mod poller;
 mod reading;
+mod snmp;
 mod tls;
 mod values;
 
 pub use once::poll_once;
+pub(crate) use poller::{Common, Exchange, Poller, open, run};
 pub use reading::{Failure, Reading};

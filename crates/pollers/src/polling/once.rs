@@ -1,15 +1,13 @@
 //! Every target once, with the readings printed as an agent's samples are.
 
+use super::poller::{self, Common, Exchange};
 use super::reading::{Failure, Reading};
-use super::{document, exporter};
 use crate::descriptions::{Description, Target};
-use crate::protocols::{Protocol, Request};
 use delivery::{Printer, wall};
-use model::{Metric, SeriesEntry, printable};
+use model::{SeriesEntry, printable};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -17,7 +15,6 @@ use tokio::task::JoinSet;
 const EXCHANGES_MAX: usize = 256;
 
 /// The result of an exchange: readings, and what failed with its target and metrics.
-#[derive(Default)]
 struct Exchanged {
     readings: Vec<Reading>,
     problems: Vec<String>,
@@ -39,13 +36,13 @@ pub async fn poll_once(
         targets.entry(description.target.clone()).or_default().push(description);
     }
     let permits = Arc::new(Semaphore::new(EXCHANGES_MAX));
-    let mut exchanges = JoinSet::new();
+    let (common, mut exchanges) = (Arc::new(Common::default()), JoinSet::new());
     for (target, descriptions) in targets {
-        let permits = Arc::clone(&permits);
+        let (permits, common) = (Arc::clone(&permits), Arc::clone(&common));
         exchanges.spawn(async move {
             // The semaphore is never closed.
             let _permit = permits.acquire().await.ok();
-            exchange(&target, &descriptions).await
+            exchange(&target, &descriptions, &common).await
         });
     }
     let (mut printer, mut is_good) = (Printer::new(out), true);
@@ -64,93 +61,37 @@ pub async fn poll_once(
 }
 
 fn add(printer: &mut Printer, reading: Reading) {
-    let Reading { metric, meaning, help, device, labels, at, value } = reading;
-    let metric = Metric {
-        name: metric.into(),
-        unit: meaning.unit,
-        kind: meaning.kind,
-        help: help.into(),
-        divisor: 1,
-    };
-    let entry = SeriesEntry { metric: Arc::new(metric), device, job: None, labels, start: None };
+    let metric = Arc::new(reading.definition());
+    let Reading { device, labels, at, value, .. } = reading;
+    let entry = SeriesEntry { metric, device, job: None, labels, start: None };
     printer.add(&entry, at, value);
 }
 
-async fn exchange(target: &Target, descriptions: &[Description]) -> Exchanged {
-    match target.protocol {
-        Protocol::Prometheus => of_exporter(target, descriptions).await,
-        Protocol::Json => of_documents(target, descriptions).await,
-        other => {
-            let what = format!("{target}: {other} is not polled by this version");
-            Exchanged { problems: vec![what], ..Exchanged::default() }
-        }
-    }
+async fn exchange(target: &Target, descriptions: &[Description], common: &Common) -> Exchanged {
+    let due: Vec<&Description> = descriptions.iter().collect();
+    let mut exchange = Exchange::new(wall(), due.len());
+    let mut poller = poller::open(target, common);
+    poller::run(&mut *poller, &due, &mut exchange).await;
+    poller.close().await;
+    let warnings = exchange.warnings.iter().map(|warning| format!("{target}: {warning}"));
+    let mut problems: Vec<String> = warnings.collect();
+    problems.extend(failures(target, &due, &exchange.failures));
+    Exchanged { readings: exchange.readings, problems }
 }
 
-async fn of_exporter(target: &Target, descriptions: &[Description]) -> Exchanged {
-    let all: Vec<&Description> = descriptions.iter().collect();
-    let scraped = within(&all, exporter::scrape(target, &all, wall())).await;
-    let mut exchanged = Exchanged::default();
-    match scraped {
-        Ok(scrape) => {
-            exchanged.readings = scrape.readings;
-            if let Some(first) = scrape.first_bad {
-                let more = scrape.bad_lines;
-                exchanged.problems.push(format!("{target}: {more} lines are no samples: {first}"));
-            }
-        }
-        Err(failure) => exchanged.problems.push(problem(target, &all, &failure)),
-    }
-    exchanged
-}
-
-async fn of_documents(target: &Target, descriptions: &[Description]) -> Exchanged {
-    let mut documents: BTreeMap<&str, Vec<&Description>> = BTreeMap::new();
-    for description in descriptions {
-        if let Request::Json(request) = &description.request {
-            documents.entry(&request.document).or_default().push(description);
+/// One line per failure. Metrics with an equal failure share a line.
+fn failures(target: &Target, due: &[&Description], all: &[(usize, Failure)]) -> Vec<String> {
+    let mut metrics: Vec<(&Failure, Vec<&str>)> = Vec::new();
+    for (place, failure) in all {
+        let name = due.get(*place).map_or("", |description| &description.name);
+        match metrics.iter_mut().find(|(known, _)| *known == failure) {
+            Some((_, names)) if names.last() == Some(&name) => {}
+            Some((_, names)) => names.push(name),
+            None => metrics.push((failure, vec![name])),
         }
     }
-    let mut exchanged = Exchanged::default();
-    for (path, all) in documents {
-        let Some(first) = all.first() else { continue };
-        let at = wall();
-        let fetched = within(&all, document::fetch(target, first, path)).await;
-        let value = match fetched {
-            Ok(value) => value,
-            Err(failure) => {
-                exchanged.problems.push(problem(target, &all, &failure));
-                continue;
-            }
-        };
-        for description in all {
-            match document::reading(description, &value, at) {
-                Ok(reading) => exchanged.readings.extend(reading),
-                Err(failure) => {
-                    exchanged.problems.push(problem(target, &[description], &failure));
-                }
-            }
-        }
-    }
-    exchanged
-}
-
-/// Limits an exchange to the longest timeout of its descriptions.
-async fn within<T>(
-    descriptions: &[&Description],
-    exchange: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
-    if descriptions.iter().any(|one| one.credential.is_some()) {
-        return Err(Failure::denied("`credential` is not read by this version"));
-    }
-    let longest = descriptions.iter().map(|one| one.timeout).max().unwrap_or(Duration::ZERO);
-    let silent =
-        |_| Failure::timeout(format!("no complete answer within {} ms", longest.as_millis()));
-    tokio::time::timeout(longest, exchange).await.map_err(silent)?
-}
-
-fn problem(target: &Target, descriptions: &[&Description], failure: &Failure) -> String {
-    let mut names: Vec<&str> = descriptions.iter().map(|one| &*one.name).collect();
-    names.dedup();
-    format!("{target}: {}: {}: {failure}", names.join(" "), failure.cause.words())
+    let line = |(failure, names): (&Failure, Vec<&str>)| {
+        format!("{target}: {}: {}: {failure}", names.join(" "), failure.cause.words())
+    };
+    metrics.into_iter().map(line).collect()
 }

@@ -2,7 +2,7 @@
 
 use crate::descriptions::Description;
 use crate::meaning::{Exposed, Meaning};
-use model::{Cause, DeviceId, Labels, Timestamp};
+use model::{Cause, DeviceId, Labels, Metric, Timestamp};
 use std::borrow::Cow;
 
 /// A value of a device.
@@ -47,6 +47,17 @@ impl Reading {
             labels,
             at,
             value: scaled(description, value),
+        }
+    }
+
+    /// The definition of its metric.
+    pub(crate) fn definition(&self) -> Metric {
+        Metric {
+            name: self.metric.clone().into(),
+            unit: self.meaning.unit,
+            kind: self.meaning.kind,
+            help: self.help.clone().into(),
+            divisor: 1,
         }
     }
 }

@@ -27,7 +27,7 @@ pub struct IpmiRequest {
     pub reading: IpmiReading,
     /// The required cipher suite; without one 17, or 3 if the BMC lacks 17.
     pub cipher: Option<IpmiCipher>,
-    /// Privilege of the session; without one the least that suffices.
+    /// Privilege of the session; without one operator, or user if the account is not allowed more.
     pub privilege: Option<IpmiPrivilege>,
     /// The key of the BMC (`kg`).
     pub key: Option<Secret>,

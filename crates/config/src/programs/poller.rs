@@ -1,0 +1,58 @@
+//! The settings of a poller.
+
+use crate::programs::agent::{SERVER, SPOOL, ServerSettings, SpoolSettings};
+use crate::settings::load::{ConfigError, Values, check_cert_and_key};
+use crate::settings::setting::{Kind, settings};
+use crate::{LogConfig, Setting, log_settings};
+use model::DeviceId;
+
+settings! {
+    /// How a poller polls.
+    PollerSettings, POLLER, "Polling" {
+        /// Name of this poller: its samples come from `poller-NAME`.
+        "name" name: Option<DeviceId> = "" or "the host's name up to its first dot", Kind::Text("NAME");
+        /// Most devices that it asks at the same time.
+        "exchanges_max" exchanges_max: u64 = "256", Kind::Number { min: 1, max: 65_536 };
+        /// Most exchanges with services of one host at the same time.
+        "host_exchanges_max" host_exchanges_max: u64 = "8", Kind::Number { min: 1, max: 65_536 };
+    }
+}
+
+/// The folder of a poller's spool, if `spool` is not set.
+const SPOOL_UNSET: &str = "/var/lib/jobmeter/poller-NAME as root, else in the XDG state folder";
+
+/// The configuration of a poller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PollerConfig {
+    /// How it polls.
+    pub polling: PollerSettings,
+    /// Where it sends to.
+    pub server: ServerSettings,
+    /// Its buffer of unsent samples.
+    pub spool: SpoolSettings,
+    /// Its log.
+    pub log: LogConfig,
+}
+
+/// Every setting of a poller, in the order of the manual.
+pub fn poller_settings() -> Vec<Setting> {
+    let mut list = [POLLER, SERVER, SPOOL, log_settings()].concat();
+    if let Some(spool) = list.iter_mut().find(|setting| setting.key == "spool") {
+        spool.unset = SPOOL_UNSET;
+    }
+    list
+}
+
+impl PollerConfig {
+    /// The checked configuration. Adds all errors to `errors`.
+    pub(crate) fn from_values(values: &Values, errors: &mut Vec<ConfigError>) -> Option<Self> {
+        let polling = PollerSettings::from_values(values, errors);
+        let server = ServerSettings::from_values(values, errors);
+        let spool = SpoolSettings::from_values(values, errors);
+        let log = LogConfig::from_values(values, errors);
+        if let Some(ServerSettings { cert, key, .. }) = &server {
+            check_cert_and_key(cert.as_deref(), key.as_deref(), values, errors);
+        }
+        Some(Self { polling: polling?, server: server?, spool: spool?, log: log? })
+    }
+}

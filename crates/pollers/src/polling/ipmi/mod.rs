@@ -1,0 +1,150 @@
+//! IPMI over LAN: sensors of BMCs (Intelligent Platform Management Interface 2.0, revision 1.1).
+//!
+//! - `crypto`: the algorithms of the cipher suites
+//! - `packets`: messages of a session as bytes
+//! - `session`: a session with a BMC, kept between polls
+//! - `sensors`: the sensors that a BMC has, and their readings
+
+mod crypto;
+mod packets;
+mod sensors;
+mod session;
+
+use super::poller::{Exchange, Poller, Running};
+use super::reading::Failure;
+use crate::descriptions::{Description, Target};
+use crate::protocols::{IpmiReading, IpmiRequest, Request};
+use kernel::ipmi::{DcmiPower, DellPower, Request as Command};
+use model::Labels;
+use sensors::Sensors;
+use session::Session;
+
+/// A BMC.
+pub(super) struct Ipmi {
+    target: Target,
+    /// The session, kept between polls.
+    session: Option<Session>,
+    sensors: Option<Sensors>,
+}
+
+impl Ipmi {
+    pub(super) fn new(target: &Target) -> Self {
+        Self { target: target.clone(), session: None, sensors: None }
+    }
+
+    async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
+        let Some(first) = due.iter().find_map(|one| request(one)) else { return };
+        // A session that an exchange left in the middle is not used again.
+        let kept = match self.session.take() {
+            Some(session) if session.is_stale() => {
+                session.close().await;
+                None
+            }
+            kept => kept,
+        };
+        let mut session = match kept {
+            Some(session) => session,
+            None => match Session::open(&self.target, first).await {
+                Ok(session) => session,
+                Err(failure) => return exchange.fail_rest(&failure),
+            },
+        };
+        match self.read_in(&mut session, due, exchange).await {
+            Ok(()) => self.session = Some(session),
+            Err(failure) => {
+                session.close().await;
+                exchange.fail_rest(&failure);
+            }
+        }
+    }
+
+    async fn read_in(
+        &mut self,
+        session: &mut Session,
+        due: &[&Description],
+        exchange: &mut Exchange,
+    ) -> Result<(), Failure> {
+        let is_sensor = |one: &&&Description| {
+            request(one).is_some_and(|request| matches!(request.reading, IpmiReading::Sensor(_)))
+        };
+        if due.iter().any(|one| is_sensor(&one)) {
+            match &mut self.sensors {
+                Some(sensors) => sensors.refresh(session).await?,
+                None => self.sensors = Some(Sensors::read(session).await?),
+            }
+        }
+        for (place, description) in due.iter().enumerate() {
+            let Some(IpmiRequest { reading, .. }) = request(description) else { continue };
+            let labels = description.labels.clone();
+            let read = match (reading, &self.sensors) {
+                (IpmiReading::Sensor(name), Some(sensors)) => sensors.value(session, name).await?,
+                (IpmiReading::Sensor(_), None) => Ok(None),
+                (IpmiReading::DcmiPower, _) => dcmi_power(session).await?,
+                (IpmiReading::DellPower, _) => dell_power(session).await?,
+            };
+            settle(exchange, place, due, labels, read);
+        }
+        Ok(())
+    }
+}
+
+impl Poller for Ipmi {
+    fn exchange<'a>(
+        &'a mut self,
+        due: &'a [&'a Description],
+        exchange: &'a mut Exchange,
+    ) -> Running<'a> {
+        Box::pin(self.read(due, exchange))
+    }
+
+    fn close(&mut self) -> Running<'_> {
+        Box::pin(async {
+            if let Some(session) = self.session.take() {
+                session.close().await;
+            }
+        })
+    }
+}
+
+fn request(description: &Description) -> Option<&IpmiRequest> {
+    match &description.request {
+        Request::Ipmi(request) => Some(request),
+        _ => None,
+    }
+}
+
+fn settle(
+    exchange: &mut Exchange,
+    place: usize,
+    due: &[&Description],
+    labels: Labels,
+    read: Result<Option<f64>, Failure>,
+) {
+    match read {
+        Ok(Some(value)) => exchange.value(place, due, labels, value),
+        // A sensor without a reading, such as that of an absent fan.
+        Ok(None) => exchange.fail(place, Failure::broken("the sensor has no reading (N/A)")),
+        Err(failure) => exchange.fail(place, failure),
+    }
+}
+
+/// The node's power by DCMI 1.5, section 6.6.1.
+async fn dcmi_power(session: &mut Session) -> Result<Result<Option<f64>, Failure>, Failure> {
+    let answer = session.command(&Command::new(0x2c, 0, 0x02, &[0xdc, 1, 0, 0])).await?;
+    let power = DcmiPower::parse(&answer);
+    let none = || Failure::broken(format!("the BMC has no DCMI power: code {}", code(&answer)));
+    Ok(power.map(|power| Some(f64::from(power.now_watts))).ok_or_else(none))
+}
+
+/// The node's power by Dell's own command.
+async fn dell_power(session: &mut Session) -> Result<Result<Option<f64>, Failure>, Failure> {
+    let answer = session.command(&Command::new(0x30, 0, 0xb3, &[0x0a, 0])).await?;
+    let power = DellPower::parse(&answer);
+    let none = || Failure::broken(format!("the BMC has no power of Dell: code {}", code(&answer)));
+    Ok(power.map(|power| Some(f64::from(power.watts))).ok_or_else(none))
+}
+
+/// The completion code of an answer.
+fn code(answer: &[u8]) -> String {
+    answer.first().map_or_else(|| "none".to_owned(), |code| format!("{code:02x}"))
+}

@@ -1,0 +1,67 @@
+//! The sensors that a BMC has, and their readings.
+
+use super::session::Session;
+use crate::polling::reading::Failure;
+use kernel::ipmi::{Analog, RepositoryWalk, Request as Command};
+
+/// The sensors' records, as of the repository's timestamps.
+pub(super) struct Sensors {
+    /// Times of the latest addition and erasure (section 33.9).
+    changed: Vec<u8>,
+    sensors: Vec<Analog>,
+}
+
+impl Sensors {
+    /// Reads all records.
+    pub(super) async fn read(session: &mut Session) -> Result<Self, Failure> {
+        let changed = timestamps(session).await?;
+        let mut walk = RepositoryWalk::default();
+        while let Some(request) = walk.request() {
+            let answer = session.command(&request).await?;
+            walk.answer(&answer).map_err(|error| Failure::broken(error.to_string()))?;
+        }
+        Ok(Self { changed, sensors: walk.repository.sensors })
+    }
+
+    /// Reads the records again if they changed.
+    pub(super) async fn refresh(&mut self, session: &mut Session) -> Result<(), Failure> {
+        if timestamps(session).await? != self.changed {
+            *self = Self::read(session).await?;
+        }
+        Ok(())
+    }
+
+    /// The value of a sensor, by the ID of its record or by its name; `None` if it has no reading now. The outer error ends the
+    /// session.
+    pub(super) async fn value(
+        &self,
+        session: &mut Session,
+        wanted: &str,
+    ) -> Result<Result<Option<f64>, Failure>, Failure> {
+        let id = wanted.parse::<u16>().ok();
+        let mut found = self.sensors.iter().filter(|sensor| Some(sensor.id) == id);
+        let mut named = self.sensors.iter().filter(|sensor| *sensor.name == *wanted);
+        let shown = wanted.escape_debug();
+        let sensor = match (found.next(), named.next(), named.next()) {
+            (Some(sensor), ..) | (None, Some(sensor), None) => sensor,
+            (None, Some(_), Some(_)) => {
+                let what = format!("several sensors have the name `{shown}`; use an ID");
+                return Ok(Err(Failure::broken(what)));
+            }
+            (None, None, _) => {
+                let what = format!("the BMC has no numeric sensor `{shown}`");
+                return Ok(Err(Failure::broken(what)));
+            }
+        };
+        let request = Command::new(0x04, sensor.unit, 0x2d, &[sensor.number]);
+        let answer = session.command(&request).await?;
+        Ok(Ok(sensor.value(&answer)))
+    }
+}
+
+/// The times of the latest changes in Get SDR Repository Info (section 33.9).
+async fn timestamps(session: &mut Session) -> Result<Vec<u8>, Failure> {
+    let answer = session.command(&Command::new(0x0a, 0, 0x20, &[])).await?;
+    // Completion code, version, number of records, free bytes; then two times of four bytes.
+    Ok(answer.get(6..14).unwrap_or_default().to_vec())
+}

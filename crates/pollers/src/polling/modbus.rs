@@ -1,0 +1,272 @@
+//! Modbus TCP: numbers in registers (Modbus Application Protocol 1.1b3).
+
+use super::poller::{Exchange, Poller, Running};
+use super::reading::Failure;
+use crate::descriptions::{Description, Target};
+use crate::protocols::{
+    ByteOrder, ModbusFormat, ModbusRequest, NumberType, RegisterTable, Request,
+};
+use tokio::net::TcpStream;
+use tokio_modbus::client::{Context, Reader as _, tcp};
+use tokio_modbus::slave::{Slave, SlaveContext as _};
+use tokio_modbus::{Error, ExceptionCode};
+
+/// Registers of one request (section 6.3).
+const REGISTERS_MAX: u16 = 125;
+
+/// A Modbus service. The connection is kept between exchanges.
+pub(super) struct Modbus {
+    target: Target,
+    connection: Option<Context>,
+}
+
+/// Neighbouring registers, and the descriptions that they serve.
+#[derive(Debug, PartialEq, Eq)]
+struct Block {
+    unit: u8,
+    table: RegisterTable,
+    first: u16,
+    count: u16,
+    places: Vec<usize>,
+}
+
+impl Modbus {
+    pub(super) fn new(target: &Target) -> Self {
+        Self { target: target.clone(), connection: None }
+    }
+
+    async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
+        // A connection that an exchange left in the middle is not used again.
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => match connect(&self.target).await {
+                Ok(connection) => connection,
+                Err(failure) => return exchange.fail_rest(&failure),
+            },
+        };
+        let mut blocks = blocks(due);
+        blocks.reverse();
+        while let Some(block) = blocks.pop() {
+            connection.set_slave(Slave(block.unit));
+            let read = match block.table {
+                RegisterTable::Holding => {
+                    connection.read_holding_registers(block.first, block.count).await
+                }
+                RegisterTable::Input => {
+                    connection.read_input_registers(block.first, block.count).await
+                }
+            };
+            match read {
+                Ok(Ok(registers)) => add(&block, &registers, due, exchange),
+                // One register that is not there must not cost the others.
+                Ok(Err(_)) if block.places.len() > 1 => blocks.extend(single(&block, due)),
+                Ok(Err(exception)) => {
+                    for place in &block.places {
+                        exchange.fail(*place, rejected(exception));
+                    }
+                }
+                Err(error) => return exchange.fail_rest(&failed(&error)),
+            }
+        }
+        self.connection = Some(connection);
+    }
+}
+
+async fn connect(target: &Target) -> Result<Context, Failure> {
+    let stream = TcpStream::connect((&*target.host, target.port)).await;
+    let stream = stream.map_err(|error| Failure::broken(format!("cannot connect: {error}")))?;
+    Ok(tcp::attach(stream))
+}
+
+impl Poller for Modbus {
+    fn exchange<'a>(
+        &'a mut self,
+        due: &'a [&'a Description],
+        exchange: &'a mut Exchange,
+    ) -> Running<'a> {
+        Box::pin(self.read(due, exchange))
+    }
+}
+
+fn request<'a>(place: usize, due: &[&'a Description]) -> Option<&'a ModbusRequest> {
+    match &due.get(place)?.request {
+        Request::Modbus(request) => Some(request),
+        _ => None,
+    }
+}
+
+/// Joins neighbouring registers into blocks.
+fn blocks(due: &[&Description]) -> Vec<Block> {
+    let block = |place| {
+        let ModbusRequest { unit, register, format, table } = *request(place, due)?;
+        let count = format.number.registers();
+        Some(Block { unit, table, first: register, count, places: vec![place] })
+    };
+    let mut single: Vec<Block> = (0..due.len()).filter_map(block).collect();
+    single.sort_by_key(|block| (block.unit, block.table, block.first));
+    let mut blocks: Vec<Block> = Vec::new();
+    for block in single {
+        let end = u32::from(block.first) + u32::from(block.count);
+        let joined = blocks.last_mut().filter(|last| {
+            let last_end = u32::from(last.first) + u32::from(last.count);
+            (last.unit, last.table) == (block.unit, block.table)
+                && u32::from(block.first) <= last_end
+                && end - u32::from(last.first) <= u32::from(REGISTERS_MAX)
+        });
+        match joined {
+            Some(last) => {
+                let count = u16::try_from(end - u32::from(last.first)).unwrap_or(REGISTERS_MAX);
+                last.count = last.count.max(count);
+                last.places.extend(block.places);
+            }
+            None => blocks.push(block),
+        }
+    }
+    blocks
+}
+
+/// A block for each of its descriptions.
+fn single(block: &Block, due: &[&Description]) -> Vec<Block> {
+    let one = |place: &usize| {
+        let ModbusRequest { unit, register, format, table } = *request(*place, due)?;
+        let count = format.number.registers();
+        Some(Block { unit, table, first: register, count, places: vec![*place] })
+    };
+    block.places.iter().filter_map(one).collect()
+}
+
+fn add(block: &Block, registers: &[u16], due: &[&Description], exchange: &mut Exchange) {
+    for place in &block.places {
+        let Some(request) = request(*place, due) else { continue };
+        let from = usize::from(request.register.saturating_sub(block.first));
+        let to = from + usize::from(request.format.number.registers());
+        match registers.get(from..to).and_then(|registers| number(request.format, registers)) {
+            Some(value) => {
+                let labels = due.get(*place).map(|one| one.labels.clone()).unwrap_or_default();
+                exchange.value(*place, due, labels, value);
+            }
+            None => exchange.fail(*place, Failure::broken("the response has too few registers")),
+        }
+    }
+}
+
+/// The number in registers; `None` if there are too few.
+fn number(format: ModbusFormat, registers: &[u16]) -> Option<f64> {
+    let mut bytes = [0; 8];
+    let used = bytes.get_mut(..registers.len() * 2)?;
+    let words: Box<dyn Iterator<Item = &u16>> = match format.words {
+        ByteOrder::Big => Box::new(registers.iter()),
+        ByteOrder::Little => Box::new(registers.iter().rev()),
+    };
+    for (to, word) in used.chunks_exact_mut(2).zip(words) {
+        let pair = match format.bytes {
+            ByteOrder::Big => word.to_be_bytes(),
+            ByteOrder::Little => word.to_le_bytes(),
+        };
+        to.copy_from_slice(&pair);
+    }
+    #[expect(clippy::as_conversions, reason = "a sample is a double")]
+    Some(match (format.number, bytes) {
+        (NumberType::I16, [a, b, ..]) => f64::from(i16::from_be_bytes([a, b])),
+        (NumberType::U16, [a, b, ..]) => f64::from(u16::from_be_bytes([a, b])),
+        (NumberType::I32, [a, b, c, d, ..]) => f64::from(i32::from_be_bytes([a, b, c, d])),
+        (NumberType::U32, [a, b, c, d, ..]) => f64::from(u32::from_be_bytes([a, b, c, d])),
+        (NumberType::F32, [a, b, c, d, ..]) => f64::from(f32::from_be_bytes([a, b, c, d])),
+        (NumberType::I64, all) => i64::from_be_bytes(all) as f64,
+        (NumberType::U64, all) => u64::from_be_bytes(all) as f64,
+        (NumberType::F64, all) => f64::from_be_bytes(all),
+    })
+}
+
+fn rejected(exception: ExceptionCode) -> Failure {
+    let name = match exception {
+        ExceptionCode::IllegalFunction => "illegal function",
+        ExceptionCode::IllegalDataAddress => "illegal data address",
+        ExceptionCode::IllegalDataValue => "illegal data value",
+        ExceptionCode::ServerDeviceFailure => "server device failure",
+        ExceptionCode::Acknowledge => "acknowledge",
+        ExceptionCode::ServerDeviceBusy => "server device busy",
+        ExceptionCode::MemoryParityError => "memory parity error",
+        ExceptionCode::GatewayPathUnavailable => "gateway path unavailable",
+        ExceptionCode::GatewayTargetDevice => "gateway target device failed to respond",
+        ExceptionCode::Custom(code) => {
+            return Failure::broken(format!("the device reports exception {code}"));
+        }
+    };
+    Failure::broken(format!("the device reports the exception {name}"))
+}
+
+fn failed(error: &Error) -> Failure {
+    Failure::broken(match error {
+        Error::Transport(error) => format!("the connection fails: {error}"),
+        Error::Protocol(_) => "the response does not belong to the request".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::descriptions::{Directory, read_text};
+    use std::path::Path;
+
+    fn descriptions(paths: &[&str]) -> Vec<Description> {
+        let entry =
+            |path: &&str| format!("- {{name: a, device_id: m, url: 'modbus://m/{path}'}}\n");
+        let text: String = paths.iter().map(entry).collect();
+        let mut directory = Directory::default();
+        read_text(&Path::new("file").into(), &text, &mut directory);
+        assert_eq!(directory.findings, []);
+        directory.descriptions
+    }
+
+    #[test]
+    fn neighbouring_registers_are_read_together() {
+        let all = descriptions(&[
+            "1/10/be_be_u16",
+            "1/12/be_be_u32",
+            "1/11/be_be_u16",
+            "1/20/be_be_u16",
+            "2/14/be_be_u16",
+            "1/14/be_be_u16?table=input",
+            "1/12/be_be_u16",
+        ]);
+        let due: Vec<&Description> = all.iter().collect();
+        let found = blocks(&due);
+        let found: Vec<_> =
+            found.iter().map(|b| (b.unit, b.table, b.first, b.count, &*b.places)).collect();
+        let (holding, input) = (RegisterTable::Holding, RegisterTable::Input);
+        assert_eq!(
+            found,
+            [
+                (1, holding, 10, 4, &[0, 2, 1, 6][..]),
+                (1, holding, 20, 1, &[3]),
+                (1, input, 14, 1, &[5]),
+                (2, holding, 14, 1, &[4]),
+            ]
+        );
+        let many: Vec<String> = (0..100).map(|n| format!("1/{}/be_be_f64", n * 4)).collect();
+        let many: Vec<&str> = many.iter().map(|path| &**path).collect();
+        let all = descriptions(&many);
+        let found = blocks(&all.iter().collect::<Vec<_>>());
+        assert!(found.iter().all(|block| block.count <= REGISTERS_MAX) && found.len() == 4);
+    }
+
+    #[test]
+    fn orders_of_bytes_and_words() {
+        let of = |format: &str, registers: &[u16]| {
+            let all = descriptions(&[&format!("1/1/{format}")]);
+            let due: Vec<&Description> = all.iter().collect();
+            number(request(0, &due).unwrap().format, registers).unwrap()
+        };
+        assert_eq!(of("be_be_i16", &[0xfffe]), -2.0);
+        assert_eq!(of("le_be_u16", &[0x0100]), 1.0);
+        assert_eq!(of("be_be_u32", &[1, 2]), 65_538.0);
+        assert_eq!(of("be_le_u32", &[2, 1]), 65_538.0);
+        let [a, b, c, d] = 42.5_f32.to_be_bytes();
+        let (high, low) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+        assert_eq!(of("be_be_f32", &[high, low]), 42.5);
+        assert_eq!(of("le_le_f32", &[low.swap_bytes(), high.swap_bytes()]), 42.5);
+        assert_eq!(of("be_be_i64", &[0xffff, 0xffff, 0xffff, 0xfff0]), -16.0);
+        assert_eq!(of("be_le_f64", &[0, 0, 0, 0x4000]), 2.0);
+    }
+}

@@ -1,0 +1,125 @@
+//! What every protocol does: exchanges with one target.
+
+use super::reading::{Failure, Reading};
+use super::snmp::{Snmp, SnmpTransport};
+use super::{document, exporter, ipmi, modbus};
+use crate::descriptions::{Description, Target};
+use crate::protocols::Protocol;
+use model::{Labels, Timestamp};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What an exchange is while it runs.
+pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// A target with its sessions. A target has one exchange at a time.
+pub(crate) trait Poller: Send {
+    /// Reads the metrics of `due` and adds what arrives to `exchange`, in any order. The caller may drop the future
+    /// at any moment, when time is up: what is in `exchange` then counts, and the next exchange must work.
+    fn exchange<'a>(
+        &'a mut self,
+        due: &'a [&'a Description],
+        exchange: &'a mut Exchange,
+    ) -> Running<'a>;
+
+    /// Ends the sessions with the target.
+    fn close(&mut self) -> Running<'_> {
+        Box::pin(async {})
+    }
+}
+
+/// What the pollers of all targets share.
+#[derive(Default)]
+pub(crate) struct Common {
+    snmp: Arc<SnmpTransport>,
+}
+
+/// Opens a target. Nothing is sent.
+pub(crate) fn open(target: &Target, common: &Common) -> Box<dyn Poller> {
+    match target.protocol {
+        Protocol::Snmp => Box::new(Snmp::new(target, &common.snmp)),
+        Protocol::Ipmi => Box::new(ipmi::Ipmi::new(target)),
+        Protocol::Prometheus => Box::new(exporter::Exporter::new(target)),
+        Protocol::Json => Box::new(document::Documents::new(target)),
+        Protocol::Modbus => Box::new(modbus::Modbus::new(target)),
+    }
+}
+
+/// What an exchange returned so far.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    /// The instant of its samples.
+    pub(crate) at: Timestamp,
+    /// Values.
+    pub(crate) readings: Vec<Reading>,
+    /// What failed: index of the description, and why.
+    pub(crate) failures: Vec<(usize, Failure)>,
+    /// What is wrong but costs no requested value: a bad line of an exporter.
+    pub(crate) warnings: Vec<String>,
+    /// Whether each description has its values, or a failure.
+    is_settled: Vec<bool>,
+}
+
+impl Exchange {
+    /// An exchange of some descriptions.
+    pub(crate) fn new(at: Timestamp, descriptions: usize) -> Self {
+        Self {
+            at,
+            readings: Vec::new(),
+            failures: Vec::new(),
+            warnings: Vec::new(),
+            is_settled: vec![false; descriptions],
+        }
+    }
+
+    /// Adds the value of the description at `place` of those due.
+    pub(crate) fn value(&mut self, place: usize, due: &[&Description], labels: Labels, value: f64) {
+        if let Some(description) = due.get(place) {
+            self.readings.push(Reading::of(description, labels, self.at, value));
+            self.settle(place);
+        }
+    }
+
+    /// Marks a description as answered: its readings are added, or the device has no value now.
+    pub(crate) fn settle(&mut self, place: usize) {
+        if let Some(is_settled) = self.is_settled.get_mut(place) {
+            *is_settled = true;
+        }
+    }
+
+    /// Adds why the description at `place` has no value.
+    pub(crate) fn fail(&mut self, place: usize, failure: Failure) {
+        self.settle(place);
+        self.failures.push((place, failure));
+    }
+
+    /// Adds a failure to the description at `place`, unless it has a result.
+    pub(crate) fn fail_open(&mut self, place: usize, failure: &Failure) {
+        if self.is_settled.get(place) == Some(&false) {
+            self.fail(place, failure.clone());
+        }
+    }
+
+    /// Adds a failure to all descriptions without a result.
+    pub(crate) fn fail_rest(&mut self, failure: &Failure) {
+        for (place, is_settled) in self.is_settled.iter_mut().enumerate() {
+            if !std::mem::replace(is_settled, true) {
+                self.failures.push((place, failure.clone()));
+            }
+        }
+    }
+}
+
+/// Runs an exchange for at most the longest timeout of its descriptions. Each of them then has its values or a failure.
+pub(crate) async fn run(poller: &mut dyn Poller, due: &[&Description], exchange: &mut Exchange) {
+    if due.iter().any(|one| one.credential.is_some()) {
+        return exchange.fail_rest(&Failure::denied("`credential` is not read by this version"));
+    }
+    let longest = due.iter().map(|one| one.timeout).max().unwrap_or(Duration::ZERO);
+    let ended = tokio::time::timeout(longest, poller.exchange(due, exchange)).await;
+    exchange.fail_rest(&match ended {
+        Ok(()) => Failure::broken("the response does not contain it"),
+        Err(_) => Failure::timeout(format!("no complete answer within {} ms", longest.as_millis())),
+    });
+}

@@ -1,0 +1,215 @@
+//! A client of an agent, and its errors as failures.
+
+use crate::descriptions::Target;
+use crate::polling::reading::Failure;
+use crate::protocols::{Auth, Privacy, SnmpSecurity, SnmpVersion};
+use async_snmp::transport::{UdpHandle, UdpTransport};
+use async_snmp::v3::PersistedDesSaltState;
+use async_snmp::{
+    AuthProtocol, Client, DesSaltState, Error, ErrorKind, ErrorStatus, MasterKeys, Oid,
+    PrivProtocol, Retry, UsmConfig, VarBind, WalkOptions,
+};
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use tokio::net::lookup_host;
+use tokio::sync::OnceCell;
+
+/// Wait for the response to one message. The exchange's own timeout ends all of them.
+const RESPONSE_WAIT: Duration = Duration::from_secs(1);
+/// Messages sent again after a lost one.
+const RETRIES: u32 = 3;
+/// sysUpTime (RFC 3418).
+const UPTIME: [u32; 9] = [1, 3, 6, 1, 2, 1, 1, 3, 0];
+/// Rows of a walk: an agent may invent rows without end.
+const ROWS_MAX: usize = 50_000;
+
+/// The sockets of all agents: one per address family.
+#[derive(Default)]
+pub(in crate::polling) struct SnmpTransport {
+    v4: OnceCell<UdpTransport>,
+    v6: OnceCell<UdpTransport>,
+}
+
+impl SnmpTransport {
+    async fn to(&self, address: IpAddr) -> Result<&UdpTransport, Failure> {
+        let (cell, local) = match address {
+            IpAddr::V4(_) => (&self.v4, "0.0.0.0:0"),
+            IpAddr::V6(_) => (&self.v6, "[::]:0"),
+        };
+        let bound = cell.get_or_try_init(|| UdpTransport::bind(local)).await;
+        bound.map_err(|error| Failure::broken(format!("cannot open a socket: {error}")))
+    }
+}
+
+/// A client of one agent.
+pub(super) struct SnmpClient {
+    client: Client<UdpHandle>,
+}
+
+/// An error of one request that concerns one variable or the size, not the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rejected {
+    /// The variable with this index, from 1, is not there or cannot be read.
+    Variable(usize),
+    /// The request is too large for the agent.
+    Size,
+}
+
+/// Why a request has no response.
+pub(super) enum RequestError {
+    /// The request can be changed and sent again.
+    Rejected(Rejected, &'static str),
+    /// The agent fails.
+    Failed(Failure),
+}
+
+impl SnmpClient {
+    /// Resolves the name of an agent. Nothing is sent to it.
+    pub(super) async fn open(
+        target: &Target,
+        version: &SnmpVersion,
+        transport: &SnmpTransport,
+    ) -> Result<Self, Failure> {
+        let found = lookup_host((&*target.host, target.port)).await;
+        let found = found.map_err(|error| Failure::broken(format!("cannot resolve: {error}")))?;
+        let address = found.into_iter().next();
+        let address: SocketAddr =
+            address.ok_or_else(|| Failure::broken("the name has no address"))?;
+        let user = target.user.as_ref().map_or("", |user| user.reveal()).to_owned();
+        let auth = match version {
+            SnmpVersion::V1 => async_snmp::Auth::v1(user),
+            SnmpVersion::V2c => async_snmp::Auth::v2c(user),
+            SnmpVersion::V3(security) => usm(user, security)?.into(),
+        };
+        let transport = transport.to(address.ip()).await?;
+        let options = WalkOptions { result_limit: Some(ROWS_MAX), ..WalkOptions::default() };
+        let build = |retries: u32, allows_reports: bool| {
+            let retry = Retry::fixed(retries, Duration::ZERO);
+            let retry = retry.map_err(|error| Failure::broken(error.to_string()))?;
+            let builder = Client::builder(address, auth.clone())
+                .request_timeout(RESPONSE_WAIT)
+                .retry(retry)
+                .walk_options(options)
+                .allow_unauthenticated_v3_time_correction(allows_reports);
+            Ok(match version {
+                SnmpVersion::V3(SnmpSecurity { privacy: Some((Privacy::Des, _)), .. }) => {
+                    builder.des_salt_state(salts()?)
+                }
+                _ => builder,
+            })
+        };
+        if matches!(version, SnmpVersion::V3(SnmpSecurity { auth: Some(_), .. })) {
+            // An agent rejects a wrong key by a report that it cannot sign, and the library drops what is not signed. This
+            // request accepts such reports; nothing else of its response is used.
+            let probe = build(0, true)?.build_with(transport).await;
+            let probe = probe.map_err(|error| failure(&error))?;
+            let uptime = Oid::from_slice(&UPTIME);
+            if let Err(error) = probe.get(&uptime).await
+                && matches!(error.kind(), ErrorKind::Report | ErrorKind::Auth)
+            {
+                return Err(failure(&error));
+            }
+        }
+        let client = build(RETRIES, false)?.build_with(transport).await;
+        client.map(|client| Self { client }).map_err(|error| failure(&error))
+    }
+
+    /// Reads variables in one request.
+    pub(super) async fn get(&self, oids: &[Oid]) -> Result<Vec<VarBind>, RequestError> {
+        match self.client.get_many(oids).await {
+            Ok(response) => Ok(response.varbinds),
+            Err(error) => Err(request_error(&error)),
+        }
+    }
+
+    /// Reads a column of a table.
+    pub(super) async fn walk(&self, column: &Oid) -> Result<Vec<VarBind>, Failure> {
+        let stream = self.client.walk(column.clone()).map_err(|error| failure(&error))?;
+        stream.collect().await.map_err(|error| failure(&error))
+    }
+}
+
+fn usm(user: String, security: &SnmpSecurity) -> Result<UsmConfig, Failure> {
+    let bad = |error: &dyn std::fmt::Display| Failure::denied(format!("user security: {error}"));
+    let mut config = UsmConfig::new(user);
+    if let Some((protocol, password)) = &security.auth {
+        let protocol = match protocol {
+            Auth::Md5 => AuthProtocol::Md5,
+            Auth::Sha1 => AuthProtocol::Sha1,
+            Auth::Sha224 => AuthProtocol::Sha224,
+            Auth::Sha256 => AuthProtocol::Sha256,
+            Auth::Sha384 => AuthProtocol::Sha384,
+            Auth::Sha512 => AuthProtocol::Sha512,
+        };
+        let keys = MasterKeys::new(protocol, password.reveal().as_bytes());
+        let mut keys = keys.map_err(|error| bad(&error))?;
+        if let Some((privacy, password)) = &security.privacy {
+            let privacy = match privacy {
+                Privacy::Des => PrivProtocol::Des,
+                Privacy::Aes128 => PrivProtocol::Aes128,
+                Privacy::Aes192 => PrivProtocol::Aes192Blumenthal,
+                Privacy::Aes256 => PrivProtocol::Aes256Blumenthal,
+            };
+            let both = keys.with_privacy(privacy, password.reveal().as_bytes());
+            keys = both.map_err(|error| bad(&error))?;
+        }
+        config = config.with_master_keys(keys).map_err(|error| bad(&error))?;
+    }
+    Ok(if security.context.is_empty() {
+        config
+    } else {
+        config.context_name(security.context.clone())
+    })
+}
+
+/// The salts of DES (RFC 3414, section 8.1.1.1). The second of the start takes the place of a stored number of boots: it
+/// grows from start to start.
+fn salts() -> Result<DesSaltState, Failure> {
+    let seconds = delivery::wall().0 / model::Timestamp::SECOND;
+    let boots = u32::try_from(seconds & 0x3fff_ffff).unwrap_or(1).max(1);
+    let bad = |error: &dyn std::fmt::Display| Failure::broken(format!("salts of DES: {error}"));
+    let before = PersistedDesSaltState::new(boots).map_err(|error| bad(&error))?;
+    DesSaltState::restart(before, |_| Ok::<(), Infallible>(())).map_err(|error| bad(&error))
+}
+
+fn request_error(error: &Error) -> RequestError {
+    if let Error::Snmp { status, index, .. } = error.exchange_source() {
+        let index = usize::try_from(*index).unwrap_or(0);
+        match status {
+            ErrorStatus::TooBig => return RequestError::Rejected(Rejected::Size, "tooBig"),
+            ErrorStatus::NoSuchName if index > 0 => {
+                return RequestError::Rejected(Rejected::Variable(index), "noSuchName");
+            }
+            ErrorStatus::GenErr if index > 0 => {
+                return RequestError::Rejected(Rejected::Variable(index), "genErr");
+            }
+            ErrorStatus::GenErr => return RequestError::Rejected(Rejected::Size, "genErr"),
+            ErrorStatus::NoAccess | ErrorStatus::AuthorizationError => {
+                return RequestError::Failed(Failure::denied(format!(
+                    "the agent permits no reading: {status}"
+                )));
+            }
+            _ => {}
+        }
+    }
+    RequestError::Failed(failure(error))
+}
+
+/// An error without the address, which the target states.
+fn failure(error: &Error) -> Failure {
+    match error.exchange_source() {
+        Error::Timeout { .. } => Failure::timeout("no response; a wrong community has none, too"),
+        Error::Report { status, .. } => {
+            Failure::denied(format!("the agent rejects the user: {status}"))
+        }
+        Error::Auth { .. } => Failure::denied("user or password is rejected"),
+        Error::Network { source, .. } => Failure::broken(format!("cannot be reached: {source}")),
+        Error::Snmp { status, .. } => Failure::broken(format!("the agent reports {status}")),
+        _ => match error.kind() {
+            ErrorKind::WalkAborted => Failure::broken("a table does not end, or is not in order"),
+            ErrorKind::Timeout => Failure::timeout("no response"),
+            other => Failure::broken(format!("the response is not valid: {other}")),
+        },
+    }
+}

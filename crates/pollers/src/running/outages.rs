@@ -1,0 +1,289 @@
+//! Failures of a target as gaps: one gap from the last to the next good value, which grows while the failure lasts.
+
+use crate::descriptions::Description;
+use crate::polling::{Exchange, Failure};
+use model::{Cause, DeviceId, Timestamp};
+use std::collections::HashMap;
+
+/// Interval between reports of a gap that lasts.
+const REPORT_US: i64 = 60 * Timestamp::SECOND;
+
+/// A missing time of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Missing {
+    pub(super) device: DeviceId,
+    /// The protocol, or protocol and metric.
+    pub(super) source: String,
+    pub(super) span: (Timestamp, Timestamp),
+    pub(super) cause: Cause,
+    pub(super) detail: String,
+}
+
+/// What fails: a device with all its metrics, or one description.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Part {
+    Device(DeviceId),
+    Description(usize),
+}
+
+#[derive(Debug)]
+struct Outage {
+    /// Up to here the gap is reported.
+    from: Timestamp,
+    reported: Timestamp,
+    failure: Failure,
+}
+
+/// The failures of one target.
+#[derive(Debug)]
+pub(super) struct Outages {
+    /// Instant of the last value of each description; at first the instant at which polling began.
+    good: Vec<Timestamp>,
+    open: HashMap<Part, Outage>,
+}
+
+impl Outages {
+    pub(super) fn new(descriptions: usize, begun: Timestamp) -> Self {
+        Self { good: vec![begun; descriptions], open: HashMap::new() }
+    }
+
+    /// Takes the result of an exchange: `due` are the places of its descriptions and the ticks that each missed
+    /// before. Returns what is missing.
+    pub(super) fn update(
+        &mut self,
+        descriptions: &[Description],
+        due: &[(usize, u64)],
+        exchange: &Exchange,
+    ) -> Vec<Missing> {
+        let failed: HashMap<usize, &Failure> =
+            exchange.failures.iter().map(|(place, failure)| (*place, failure)).collect();
+        let mut missing = Vec::new();
+        let mut devices: Vec<(&DeviceId, Vec<usize>)> = Vec::new();
+        for (nth, (place, _)) in due.iter().enumerate() {
+            let Some(description) = descriptions.get(*place) else { continue };
+            match devices.iter_mut().find(|(device, _)| **device == description.device) {
+                Some((_, all)) => all.push(nth),
+                None => devices.push((&description.device, vec![nth])),
+            }
+        }
+        for (device, all) in devices {
+            let whole = whole_failure(&all, &failed);
+            let part = Part::Device(device.clone());
+            let last = all.iter().filter_map(|nth| self.good.get(due.get(*nth)?.0)).max();
+            let last = last.copied().unwrap_or(exchange.at);
+            let of_device = |span, failure: &Failure| Missing {
+                device: device.clone(),
+                source: protocol(descriptions),
+                span,
+                cause: failure.cause,
+                detail: failure.what.to_string(),
+            };
+            if let Some(failure) = whole {
+                self.grow(part, last, exchange.at, failure, &mut missing, of_device);
+                continue;
+            }
+            self.close(&part, exchange.at, &mut missing, of_device);
+            let missed = all.iter().filter_map(|nth| Some(due.get(*nth)?.1)).max().unwrap_or(0);
+            if missed > 0 {
+                let what = format!("{missed} ticks: the exchange before took too long");
+                let failure = Failure { cause: Cause::MissedTicks, what: what.into() };
+                missing.push(of_device((last, exchange.at), &failure));
+            }
+            for nth in all {
+                let Some((place, _)) = due.get(nth) else { continue };
+                self.one(
+                    descriptions,
+                    *place,
+                    failed.get(&nth).copied(),
+                    exchange.at,
+                    &mut missing,
+                );
+            }
+        }
+        missing
+    }
+
+    /// Reports the open gaps up to now, because polling ends.
+    pub(super) fn end(&mut self, descriptions: &[Description], now: Timestamp) -> Vec<Missing> {
+        let open = std::mem::take(&mut self.open);
+        let close = |(part, outage): (Part, Outage)| {
+            let (device, source) = match part {
+                Part::Device(device) => (device, protocol(descriptions)),
+                Part::Description(place) => {
+                    let description = descriptions.get(place)?;
+                    (description.device.clone(), source_of(description))
+                }
+            };
+            let (span, cause) = ((outage.from, now), outage.failure.cause);
+            let detail = outage.failure.what.to_string();
+            Some(Missing { device, source, span, cause, detail })
+        };
+        open.into_iter().filter_map(close).filter(|one| one.span.0 < one.span.1).collect()
+    }
+
+    fn one(
+        &mut self,
+        descriptions: &[Description],
+        place: usize,
+        failure: Option<&Failure>,
+        at: Timestamp,
+        missing: &mut Vec<Missing>,
+    ) {
+        let Some(description) = descriptions.get(place) else { return };
+        let last = self.good.get(place).copied().unwrap_or(at);
+        let of_one = |span, failure: &Failure| Missing {
+            device: description.device.clone(),
+            source: source_of(description),
+            span,
+            cause: failure.cause,
+            detail: failure.what.to_string(),
+        };
+        match failure {
+            Some(failure) => {
+                self.grow(Part::Description(place), last, at, failure, missing, of_one);
+            }
+            None => {
+                self.close(&Part::Description(place), at, missing, of_one);
+                if let Some(good) = self.good.get_mut(place) {
+                    *good = at;
+                }
+            }
+        }
+    }
+
+    /// Opens a gap, or lets it grow. Another cause begins another gap.
+    fn grow(
+        &mut self,
+        part: Part,
+        last: Timestamp,
+        at: Timestamp,
+        failure: &Failure,
+        missing: &mut Vec<Missing>,
+        report: impl Fn((Timestamp, Timestamp), &Failure) -> Missing,
+    ) {
+        let outage = self.open.entry(part).or_insert_with(|| Outage {
+            from: last,
+            reported: Timestamp(i64::MIN),
+            failure: failure.clone(),
+        });
+        if outage.failure.cause != failure.cause {
+            missing.push(report((outage.from, at), &outage.failure));
+            (outage.from, outage.reported) = (at, at);
+        } else if at.0.saturating_sub(outage.reported.0) >= REPORT_US && outage.from < at {
+            missing.push(report((outage.from, at), failure));
+            (outage.from, outage.reported) = (at, at);
+        }
+        outage.failure = failure.clone();
+    }
+
+    fn close(
+        &mut self,
+        part: &Part,
+        at: Timestamp,
+        missing: &mut Vec<Missing>,
+        report: impl Fn((Timestamp, Timestamp), &Failure) -> Missing,
+    ) {
+        if let Some(outage) = self.open.remove(part)
+            && outage.from < at
+        {
+            missing.push(report((outage.from, at), &outage.failure));
+        }
+    }
+}
+
+/// The failure of all these descriptions, if it is the same.
+fn whole_failure<'a>(all: &[usize], failed: &HashMap<usize, &'a Failure>) -> Option<&'a Failure> {
+    let first = failed.get(all.first()?)?;
+    all.iter().all(|nth| failed.get(nth) == Some(first)).then_some(*first)
+}
+
+fn protocol(descriptions: &[Description]) -> String {
+    descriptions.first().map_or_else(String::new, |one| one.target.protocol.to_string())
+}
+
+fn source_of(description: &Description) -> String {
+    format!("{}/{}", description.target.protocol, description.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::descriptions::{Directory, read_text};
+    use std::path::Path;
+
+    fn descriptions(names: &[&str]) -> Vec<Description> {
+        let entry = |name: &&str| {
+            format!("- {{name: {name}, device_id: bmc, url: 'http://bmc/a#{name}'}}\n")
+        };
+        let mut directory = Directory::default();
+        let text: String = names.iter().map(entry).collect();
+        read_text(&Path::new("file").into(), &text, &mut directory);
+        directory.descriptions
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp(seconds * Timestamp::SECOND)
+    }
+
+    fn exchange(seconds: i64, failures: &[(usize, &Failure)]) -> Exchange {
+        let mut exchange = Exchange::new(at(seconds), 2);
+        for (place, failure) in failures {
+            exchange.fail(*place, (*failure).clone());
+        }
+        exchange
+    }
+
+    fn spans(missing: &[Missing]) -> Vec<(&str, i64, i64, Cause)> {
+        let second = |at: Timestamp| at.0 / Timestamp::SECOND;
+        missing
+            .iter()
+            .map(|one| (&*one.source, second(one.span.0), second(one.span.1), one.cause))
+            .collect()
+    }
+
+    #[test]
+    fn a_dead_device_is_one_gap_that_grows() {
+        let all = descriptions(&["a", "b"]);
+        let due = [(0, 0), (1, 0)];
+        let silent = Failure { cause: Cause::SourceTimeout, what: "no answer".into() };
+        let mut outages = Outages::new(2, at(0));
+        assert_eq!(outages.update(&all, &due, &exchange(5, &[])), []);
+        let mut missing = Vec::new();
+        for second in (10..200).step_by(5) {
+            let failed = exchange(second, &[(0, &silent), (1, &silent)]);
+            missing.extend(outages.update(&all, &due, &failed));
+        }
+        missing.extend(outages.update(&all, &due, &exchange(200, &[])));
+        let timeout = Cause::SourceTimeout;
+        let expected = [(5, 10), (10, 70), (70, 130), (130, 190), (190, 200)]
+            .map(|(from, to)| ("json", from, to, timeout));
+        assert_eq!(spans(&missing), expected);
+        assert_eq!(outages.end(&all, at(205)), []);
+    }
+
+    #[test]
+    fn one_bad_value_is_a_gap_of_its_metric() {
+        let all = descriptions(&["a", "b"]);
+        let due = [(0, 0), (1, 0)];
+        let broken = Failure { cause: Cause::SourceBroken, what: "no match".into() };
+        let denied = Failure { cause: Cause::PermissionLost, what: "no".into() };
+        let mut outages = Outages::new(2, at(0));
+        let mut missing = outages.update(&all, &due, &exchange(5, &[(1, &broken)]));
+        missing.extend(outages.update(&all, &due, &exchange(10, &[(1, &denied)])));
+        missing.extend(outages.end(&all, at(15)));
+        let (broken, denied) = (Cause::SourceBroken, Cause::PermissionLost);
+        assert_eq!(
+            spans(&missing),
+            [("json/b", 0, 5, broken), ("json/b", 5, 10, broken), ("json/b", 10, 15, denied)]
+        );
+    }
+
+    #[test]
+    fn missed_ticks_are_a_gap() {
+        let all = descriptions(&["a", "b"]);
+        let mut outages = Outages::new(2, at(0));
+        outages.update(&all, &[(0, 0), (1, 0)], &exchange(5, &[]));
+        let missing = outages.update(&all, &[(0, 3), (1, 3)], &exchange(25, &[]));
+        assert_eq!(spans(&missing), [("json", 5, 25, Cause::MissedTicks)]);
+    }
+}

@@ -1,0 +1,213 @@
+//! The running poller: the instants of its samples, and what it sends while devices, the server and itself fail.
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests end at the first surprise, and start the program"
+)]
+
+#[path = "../../../delivery/tests/server/mod.rs"]
+mod server;
+
+use model::Cause;
+use server::{Reply, Server};
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use wire::AckStatus;
+
+/// Period of the descriptions.
+const PERIOD_US: i64 = 500_000;
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// An exporter of a counter of its requests.
+struct Exporter {
+    port: u16,
+    requests: Arc<AtomicU32>,
+    is_broken: Arc<AtomicBool>,
+}
+
+impl Exporter {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (requests, is_broken) = (Arc::<AtomicU32>::default(), Arc::<AtomicBool>::default());
+        let (count, broken) = (Arc::clone(&requests), Arc::clone(&is_broken));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                // The head of the request is one packet.
+                if broken.load(Ordering::SeqCst) || stream.read(&mut [0; 4096]).is_err() {
+                    continue;
+                }
+                let number = count.fetch_add(1, Ordering::SeqCst) + 1;
+                let body =
+                    format!("# TYPE polls_total counter\npolls_total {number}\npower_watt NaN\n");
+                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+                // A poller that ended does not read.
+                stream.write_all((head + &body).as_bytes()).unwrap_or_default();
+            }
+        });
+        Self { port, requests, is_broken }
+    }
+
+    fn requests(&self) -> u32 {
+        self.requests.load(Ordering::SeqCst)
+    }
+
+    fn entry(&self, device: &str, labels: &str) -> String {
+        let port = self.port;
+        format!(
+            "- {{name: all, device_id: {device}, url: 'prometheus://127.0.0.1:{port}/', update_every: 500, timeout: 10000{labels}}}\n"
+        )
+    }
+}
+
+struct Poller(Child);
+
+impl Poller {
+    fn start(dir: &Path, url: &str, spool: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_jobmeter-poller"));
+        command.env("JOBMETER_POLLER_FILE", "/dev/null");
+        command.arg("poll").arg(dir).args(["--server", url, "--name", "one", "--spool"]).arg(spool);
+        Self(command.stderr(Stdio::inherit()).spawn().unwrap())
+    }
+
+    /// Ends the program as systemd does. Returns whether it ended well.
+    fn end(mut self) -> bool {
+        let pid = self.0.id().to_string();
+        assert!(Command::new("kill").arg(pid).status().unwrap().success());
+        self.0.wait().unwrap().success()
+    }
+}
+
+impl Drop for Poller {
+    fn drop(&mut self) {
+        self.0.kill().unwrap_or_default();
+        self.0.wait().ok();
+    }
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not within {LIMIT:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Values of a metric of a device, with their instants in microseconds.
+fn values(server: &Server, device: &str, metric: &str) -> Vec<(i64, f64)> {
+    let mut found = Vec::new();
+    for batch in server.posts().iter().flat_map(|post| &post.batches) {
+        for (entry, at, value) in batch.samples() {
+            if entry.device.as_str() == device && *entry.metric.name == *metric {
+                found.push((at.0, value));
+            }
+        }
+    }
+    found
+}
+
+/// Causes and sources of the gaps of a device.
+fn gaps(server: &Server, device: &str) -> BTreeSet<(Cause, String)> {
+    let posts = server.posts();
+    let gaps = posts.iter().flat_map(|post| &post.batches).flat_map(|batch| &batch.gaps);
+    let of_device = gaps.filter(|gap| gap.device.as_str() == device);
+    of_device.map(|gap| (gap.cause, gap.source.to_string())).collect()
+}
+
+#[test]
+fn every_poll_is_sent_once_while_the_server_and_the_poller_fail() {
+    let exporter = Exporter::start();
+    let (files, spool) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(files.path().join("all.conf"), exporter.entry("psu-1", "")).unwrap();
+    let is_away = Arc::new(AtomicBool::new(false));
+    let away = Arc::clone(&is_away);
+    let server = Server::start(Box::new(move |_, _| match away.load(Ordering::SeqCst) {
+        true => Reply::Close,
+        false => Reply::All(AckStatus::Stored),
+    }));
+    let stored = |server: &Server| values(server, "psu-1", "prom_polls_total");
+    let poller = Poller::start(files.path(), &server.url, spool.path());
+    until("polls", || stored(&server).len() >= 3);
+    is_away.store(true, Ordering::SeqCst);
+    let before = exporter.requests();
+    until("polls without a server", || exporter.requests() >= before + 5);
+    assert!(poller.end());
+    is_away.store(false, Ordering::SeqCst);
+    let polled = exporter.requests();
+    // Longer than a period.
+    std::thread::sleep(Duration::from_millis(1500));
+    let poller = Poller::start(files.path(), &server.url, spool.path());
+    until("polls after the restart", || {
+        stored(&server).iter().any(|(_, value)| *value > f64::from(polled + 2))
+    });
+    assert!(poller.end());
+    // What the server did not acknowledge comes again: it counts once.
+    let mut numbers: Vec<f64> = stored(&server).iter().map(|(_, value)| *value).collect();
+    numbers.sort_by(f64::total_cmp);
+    numbers.dedup();
+    let expected: Vec<f64> = (1..).map(f64::from).take(numbers.len()).collect();
+    assert_eq!(numbers, expected, "no poll is lost");
+    let posts = server.posts();
+    let mut gaps = posts.iter().flat_map(|post| &post.batches).flat_map(|batch| &batch.gaps);
+    // The gap of the first start begins at an unknown time.
+    let is_between = |from: i64| from > 1_000_000_000_000;
+    assert!(
+        gaps.any(|gap| gap.cause == Cause::AgentDown && is_between(gap.from.0)),
+        "the time between the two starts is a gap"
+    );
+}
+
+#[test]
+fn samples_of_two_devices_line_up_and_a_failing_one_costs_the_other_nothing() {
+    let (first, second) = (Exporter::start(), Exporter::start());
+    let (files, spool) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let text = first.entry("psu-1", ", labels: {outlet: 7}") + &second.entry("psu-2", "");
+    std::fs::write(files.path().join("all.conf"), text).unwrap();
+    let server = Server::start(Box::new(|_, _| Reply::All(AckStatus::Stored)));
+    let poller = Poller::start(files.path(), &server.url, spool.path());
+    let instants = |device: &str| -> BTreeSet<i64> {
+        values(&server, device, "prom_power_watt").iter().map(|(at, _)| *at).collect()
+    };
+    // On a busy machine some requests leave too late for the start of their period.
+    until("instants of both devices", || {
+        let (first, second) = (instants("psu-1"), instants("psu-2"));
+        first.intersection(&second).filter(|at| *at % PERIOD_US == 0).count() >= 2
+    });
+    for at in instants("psu-1").union(&instants("psu-2")) {
+        let after_start = at % PERIOD_US;
+        assert!(after_start == 0 || after_start > PERIOD_US / 10, "{at}");
+    }
+    assert!(values(&server, "psu-1", "prom_power_watt").iter().all(|(_, value)| value.is_nan()));
+    let posts = server.posts();
+    let mut batches = posts.iter().flat_map(|post| &post.batches);
+    let labels = batches.find_map(|batch| {
+        let mut entries = batch.table.entries.iter();
+        let of_first = entries
+            .find(|one| *one.metric.name == *"prom_polls_total" && one.device.as_str() == "psu-1");
+        of_first.map(|one| one.labels.to_string())
+    });
+    assert_eq!(labels.as_deref(), Some(r#"{"outlet": 7}"#));
+
+    second.is_broken.store(true, Ordering::SeqCst);
+    let broken = (Cause::SourceBroken, "prometheus".to_owned());
+    until("a gap", || gaps(&server, "psu-2").contains(&broken));
+    let success =
+        |device: &str| values(&server, device, "poll_success").last().map(|(_, value)| *value);
+    until("psu-2 fails", || success("psu-2") == Some(0.0));
+    let before = values(&server, "psu-1", "prom_polls_total").len();
+    until("samples of the other", || {
+        values(&server, "psu-1", "prom_polls_total").len() >= before + 4
+    });
+    assert_eq!(success("psu-1"), Some(1.0));
+    assert!(!gaps(&server, "psu-1").contains(&broken));
+    let errors = values(&server, "psu-2", "poll_errors_total");
+    assert!(errors.last().is_some_and(|(_, count)| *count >= 1.0), "{errors:?}");
+    assert!(poller.end());
+}
