@@ -77,7 +77,7 @@ impl Group {
     }
 
     /// Adds a gap of a device.
-    pub(super) fn miss(&mut self, missing: Missing) {
+    pub(super) fn miss(&self, missing: Missing) {
         let Missing { device, source, span: (from, to), cause, detail } = missing;
         let (origin, source, detail) = (self.origin.clone(), source.into(), detail.into());
         self.notes.put(Gap { origin, device, source, from, to, cause, detail });

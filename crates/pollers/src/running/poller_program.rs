@@ -11,7 +11,7 @@ use model::{DeviceId, Origin, printable};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
@@ -58,7 +58,8 @@ pub fn run(config: &PollerConfig, dir: &Path, only: Option<&[String]>) -> Result
         // Together: each waits a moment for the server.
         std::thread::scope(|scope| {
             for group in shared.groups {
-                scope.spawn(move || group.into_inner().map(Group::end));
+                let group = group.into_inner().unwrap_or_else(PoisonError::into_inner);
+                scope.spawn(move || group.end());
             }
         });
     }

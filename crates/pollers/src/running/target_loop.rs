@@ -135,7 +135,7 @@ impl TargetLoop {
             }
         }
         for one in missing {
-            if let Some(mut group) = self.shared.group(group_of(&one.device)) {
+            if let Some(group) = self.shared.group(group_of(&one.device)) {
                 group.miss(one);
             }
         }
@@ -160,7 +160,7 @@ impl TargetLoop {
     async fn end(mut self) {
         for one in self.outages.end(&self.descriptions, wall()) {
             let number = self.shared.assignment.group_of(&one.device);
-            if let Some(mut group) = self.shared.group(number) {
+            if let Some(group) = self.shared.group(number) {
                 group.miss(one);
             }
         }
