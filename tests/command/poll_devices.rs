@@ -126,9 +126,9 @@ fn users_of_snmp_version_3_and_wrong_passwords() {
         }
         snmpd.entry(name, "snmpv3", &format!("{POWER}{parameters}"), "power")
     };
-    for place in 0..USERS.len() {
+    for (place, user) in USERS.iter().enumerate() {
         let (code, values, errors) = poll(&security(place, AUTH_PASSWORD, PRIVACY_PASSWORD), &[]);
-        assert_eq!((code, &*errors), (0, ""), "{:?}", USERS[place]);
+        assert_eq!((code, &*errors), (0, ""), "{user:?}");
         assert_eq!(values[&key("power", "sw", "{}")], 245.0);
     }
     let no_user = snmpd.entry("nobody", "snmpv3", POWER, "power");
@@ -226,8 +226,8 @@ impl Exporter {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
                 // The head of the request is one packet.
-                stream.read(&mut [0; 4096]).unwrap();
-                if broken.load(Ordering::SeqCst) {
+                let is_empty = stream.read(&mut [0; 4096]).unwrap_or(0) == 0;
+                if is_empty || broken.load(Ordering::SeqCst) {
                     continue;
                 }
                 let number = count.fetch_add(1, Ordering::SeqCst) + 1;
