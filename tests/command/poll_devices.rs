@@ -321,3 +321,45 @@ fn samples_of_a_running_poller_line_up_survive_deaths_and_every_lack_is_a_gap() 
 
     assert_eq!(running.end(), 0, "{}", running.errors());
 }
+
+#[test]
+fn optional_metrics_are_polled_while_they_are_promoted() {
+    let (power, node) = (Exporter::start(), Exporter::start());
+    let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let spool = tempfile::tempdir().unwrap();
+    let optional = |exporter: &Exporter, name: &str, device: &str| {
+        let entry = exporter.entry(device).replace("name: all", &format!("name: {name}"));
+        entry.replace('}', ", optional: true, labels: {_device_alias: node-1}}")
+    };
+    let text = optional(&power, "pdu_power", "pdu-1") + &optional(&node, "exporter", "node-1");
+    fs::write(files.path().join("all.conf"), text).unwrap();
+    let server = Server::start(data.path(), &[]);
+    let mut running = poller(files.path(), &server.url, spool.path());
+    let promote = |metric: &str, node: &str| {
+        let arguments = ["promote", metric, "--nodes", node, "--for", "1h", "--format", "json"];
+        let (code, out, errors) = jobmeter(&server.url, &arguments);
+        assert_eq!(code, 0, "{errors}");
+        serde_json::from_str::<Value>(&out).unwrap()[0]["id"].to_string()
+    };
+    let count = |of: &Exporter| of.requests.load(Ordering::SeqCst);
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!((count(&power), count(&node)), (0, 0), "nothing is promoted");
+
+    // By the node that the device feeds; the name of the entry matches from its start.
+    let id = promote("pdu", "node-1");
+    until("polls", LIMIT, || (count(&power) >= 2).then_some(()));
+    let stored = |device: &str| last(&server.url, device, "prom_requests_total");
+    until("samples", LIMIT, || stored("pdu-1"));
+    assert_eq!(jobmeter(&server.url, &["promote", "--undo", &id]).0, 0);
+    let mut before = count(&power);
+    until("no more polls", LIMIT, || {
+        std::thread::sleep(Duration::from_millis(2500));
+        (std::mem::replace(&mut before, count(&power)) == count(&power)).then_some(())
+    });
+
+    // An expression that matches no entry selects metrics of the exporter.
+    promote("prom_power_watt", "node-1");
+    until("a metric", LIMIT, || last(&server.url, "node-1", "prom_power_watt"));
+    assert_eq!(stored("node-1"), None, "no other metric of the exporter");
+    assert_eq!(running.end(), 0, "{}", running.errors());
+}

@@ -5,7 +5,7 @@ use crate::param::{Form, Param, param};
 use crate::{
     Account, AccountChange, AuditEntry, Available, ChangeReceipt, CreatedToken, Disagreement, End,
     Ended, Explanation, FlushNow, Gap, Health, Job, JobReport, Last, Mark, Me, MetricInfo,
-    MetricsRow, NewToken, Node, Promote, Promoted, PromotedRow, Range, Ready, Registered,
+    MetricsRow, NewToken, Node, PollerPromotions, PollerRequest, Promote, Promoted, PromotedRow, Range, Ready, Registered,
     Scheduler, SeriesInfo, Set, SetChange, SqlQuery, Token,
 };
 use schemars::{Schema, SchemaGenerator};
@@ -255,6 +255,12 @@ operations! {
     /// Accepts the batches of agents: frames in sequence. The answer has one ack for each.
     Batches Post "/v1/batches" {
         access: Access::Senders, body: Body::Frames, answer: ResponseBody::Acks, more: &[503, 507],
+    }
+    /// Promotions of the devices that a poller reads, and of the nodes that these feed: for pollers and administrators. A
+    /// request without names returns the version only, which differs after each change.
+    PollerPromotions Post "/v1/poller/promotions" {
+        access: Access::Senders, body: Body::Json(|g| g.subschema_for::<PollerRequest>()),
+        answer: ResponseBody::Json(|g| g.subschema_for::<PollerPromotions>()),
     }
     /// Kwollect's `get_metrics`: samples of devices, or of a job and its devices.
     GetMetrics Get "/rpc/get_metrics" {

@@ -3,7 +3,7 @@
 //! - `setting`: declarations. `text`: values. `load`: default, file, environment, flag. `file`, `flags`: two
 //!   of them. `show`: printed back.
 //! - `paths`: default paths. `log`: the log and its destination. `pattern`, `token`: special values.
-//!   `small_file`: reads a named file, up to a limit.
+//!   `small_file`: reads a named file, up to a limit. `secret_file`: one that others cannot read.
 //!   `program_detection`: the program of a file.
 
 pub(crate) mod file;
@@ -13,6 +13,7 @@ pub mod log;
 pub mod paths;
 pub(crate) mod pattern;
 pub(crate) mod program_detection;
+pub(crate) mod secret_file;
 pub(crate) mod setting;
 pub(crate) mod show;
 pub(crate) mod small_file;

@@ -1,6 +1,7 @@
 //! The settings that each node receives.
 //!
 //! - `agent_config`: the server's agent file. `node_settings_cache`: the settings of each node.
+//! - `poller_promotions`: the promotions that a poller receives.
 //! - `compose` composes them; `fitting_promotions` and `fitting_overrides` limit them.
 
 pub(crate) mod agent_config;
@@ -8,3 +9,4 @@ pub(crate) mod compose;
 pub(crate) mod fitting_overrides;
 pub(crate) mod fitting_promotions;
 pub(crate) mod node_settings_cache;
+pub(crate) mod poller_promotions;

@@ -13,6 +13,7 @@ use crate::rules::expression;
 use model::{DeviceId, NodeList, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -64,14 +65,16 @@ pub struct Active {
     /// The requests.
     pub held: ActiveRequests,
     changes: Index,
-    promotions: Index,
+    pub(super) promotions: Index,
     flushes: Index,
+    /// Hash of the promotions.
+    promotions_version: u64,
 }
 
 /// Positions by node name: of entries with plain names, and of entries with patterns, which must be
 /// matched.
 #[derive(Debug, Default)]
-struct Index {
+pub(super) struct Index {
     plain: HashMap<Box<str>, Vec<usize>>,
     patterns: Vec<usize>,
 }
@@ -272,7 +275,16 @@ impl Active {
         let promotions =
             Index::where_good(held.promotions.iter().map(|one| (good(one), &one.nodes)));
         let flushes = Index::of(held.flushes.iter().map(|one| &one.nodes));
-        Self { held, changes, promotions, flushes }
+        let mut version = DefaultHasher::new();
+        for Promotion { nodes, metric, until, origin, uid, .. } in &held.promotions {
+            (nodes.as_str(), metric, until, origin.word(), uid).hash(&mut version);
+        }
+        Self { held, changes, promotions, flushes, promotions_version: version.finish() }
+    }
+
+    /// Returns a version of the promotions: it differs after each change.
+    pub const fn promotions_version(&self) -> u64 {
+        self.promotions_version
     }
 
     /// Returns the entries that concern a node at a time.
@@ -319,7 +331,7 @@ impl Index {
     }
 
     /// Returns the entries that concern a node, in their order.
-    fn find<'a, T>(
+    pub(super) fn find<'a, T>(
         &self,
         device: &str,
         get: impl Fn(usize) -> Option<(&'a T, &'a NodeList)>,

@@ -17,12 +17,12 @@ const UNKNOWN_START: Timestamp = Timestamp(86_400_000_000);
 #[derive(Debug)]
 pub struct PendingEvents {
     origin: Origin,
-    devices: Vec<DeviceId>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    devices: Vec<DeviceId>,
     waiting: VecDeque<Gap>,
     jobs: VecDeque<JobEvent>,
     /// Start of the first gap of each batch that has gaps and is on its way to the encoder thread.
@@ -37,7 +37,13 @@ impl PendingEvents {
 
     /// Creates an empty set of an origin with these devices.
     pub fn of_devices(origin: Origin, devices: Vec<DeviceId>) -> Self {
-        Self { origin, devices, state: Mutex::default() }
+        let state = State { devices, ..State::default() };
+        Self { origin, state: Mutex::new(state) }
+    }
+
+    /// Replaces the devices. Gaps of earlier ones that wait are sent.
+    pub fn set_devices(&self, devices: Vec<DeviceId>) {
+        self.state().devices = devices;
     }
 
     /// The origin of the batches.
@@ -54,9 +60,13 @@ impl PendingEvents {
         cause: Cause,
         detail: &str,
     ) {
-        for device in &self.devices {
+        for device in &self.devices() {
             self.put_of(device, source, (from, to), cause, detail);
         }
+    }
+
+    fn devices(&self) -> Vec<DeviceId> {
+        self.state().devices.clone()
     }
 
     fn put_of(
@@ -76,7 +86,7 @@ impl PendingEvents {
     /// Without a spool, or with a new one, that end is unknown. The gap then starts one period after 1970, which only
     /// states the period. The store moves the start to its last batch if that gap is longer than the period.
     pub fn add_down(&self, kept_until: Option<Timestamp>, first: Timestamp, period: Duration) {
-        for device in &self.devices {
+        for device in &self.devices() {
             self.add_down_of(device, kept_until, first, period);
         }
     }

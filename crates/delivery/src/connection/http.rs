@@ -27,7 +27,10 @@ const BUFFER_BYTES: usize = 16 << 10;
 pub struct Http {
     agent: ureq::Agent,
     addresses: Addresses,
+    /// URL of the batches.
     url: String,
+    /// URL of the server.
+    base: String,
     authorization: Option<Authorization>,
     user_agent: String,
     /// Time limit of a request.
@@ -130,14 +133,15 @@ impl Http {
             agent,
             addresses,
             url: format!("{url}/v1/batches"),
+            base: url.to_owned(),
             authorization: token.map(|token| Authorization(format!("Bearer {}", token.secret()))),
             user_agent: program.to_owned(),
             time_max,
         }
     }
 
-    fn request(&self, kind: &str) -> RequestBuilder<WithBody> {
-        let request = self.agent.post(&self.url).config().timeout_global(self.time_max).build();
+    fn request(&self, url: &str, kind: &str) -> RequestBuilder<WithBody> {
+        let request = self.agent.post(url).config().timeout_global(self.time_max).build();
         let request = request.header("Content-Type", kind).header("User-Agent", &self.user_agent);
         match &self.authorization {
             Some(Authorization(text)) => request.header("Authorization", text),
@@ -166,7 +170,7 @@ impl Http {
     /// # Errors
     /// The server is unreachable, or does not accept batches from this client.
     pub(crate) fn knock(&self) -> Result<(), Failure> {
-        let request = self.request("application/x-jobmeter-knock");
+        let request = self.request(&self.url, "application/x-jobmeter-knock");
         let mut response = request.send(&[][..]).map_err(|e| self.unreached(&e))?;
         let (status, after) = (response.status(), retry_after(response.headers()));
         if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
@@ -188,14 +192,34 @@ impl Http {
     /// The server did not accept the frames.
     pub fn post(&self, frames: &[u8], status: &AgentStatus) -> Result<Answer, Failure> {
         let request = self
-            .request("application/x-jobmeter-batches")
+            .request(&self.url, "application/x-jobmeter-batches")
             .header(STATUS_HEADER, wire::encode_status(status));
-        let mut response = request.send(frames).map_err(|e| {
+        let body = self.exchange(request, frames, ANSWER_BYTES_MAX)?;
+        Answer::decode(&body)
+            .map_err(|e| Failure::Unreached(format!("{}: invalid response: {e}", self.url)))
+    }
+
+    /// Sends a JSON text to a path of the server, and returns the response's body: at most `bytes_max`.
+    ///
+    /// # Errors
+    /// The server is unreachable, or does not accept the request.
+    pub fn post_json(&self, path: &str, json: &str, bytes_max: u64) -> Result<Vec<u8>, Failure> {
+        let request = self.request(&format!("{}{path}", self.base), "application/json");
+        self.exchange(request, json.as_bytes(), bytes_max)
+    }
+
+    fn exchange(
+        &self,
+        request: RequestBuilder<WithBody>,
+        body: &[u8],
+        bytes_max: u64,
+    ) -> Result<Vec<u8>, Failure> {
+        let mut response = request.send(body).map_err(|e| {
             self.addresses.doubt();
             self.unreached(&e)
         })?;
         let (code, after) = (response.status(), retry_after(response.headers()));
-        let most = if code.is_success() { ANSWER_BYTES_MAX } else { REASON_BYTES_MAX };
+        let most = if code.is_success() { bytes_max } else { REASON_BYTES_MAX };
         let mut body = Vec::new();
         let read = response.body_mut().as_reader().take(most).read_to_end(&mut body);
         if !code.is_success() {
@@ -204,8 +228,7 @@ impl Http {
         read.map_err(|e| {
             Failure::Unreached(format!("{}: cannot read the response: {e}", self.url))
         })?;
-        Answer::decode(&body)
-            .map_err(|e| Failure::Unreached(format!("{}: invalid response: {e}", self.url)))
+        Ok(body)
     }
 }
 

@@ -1,72 +1,31 @@
-//! `jobmeter up`: runs server and agent on this machine, in the foreground.
+//! `jobmeter up`: runs server and agent on this machine, in the foreground, and a poller if a folder is named.
 //!
-//! It starts the two programs from its own directory, forwards its signals to them, and all three end together.
+//! It starts the programs from its own directory, forwards its signals to them, and all end together.
 //!
 //! `up` holds the listening socket and passes it to the server. After a crash it restarts the server: no other
-//! program can take the port meanwhile, and connections wait. It also restarts a crashed agent, whose spool has what the
-//! server lacks.
+//! program can take the port meanwhile, and connections wait. It also restarts a crashed agent or poller,
+//! whose spool has what the server lacks.
 
-use crate::measure::exec::Steps;
-use anyhow::{Context, bail};
+mod programs;
+
+pub(crate) use programs::beside;
+
+use anyhow::Context;
 use clap::{Arg, ArgMatches, Command as ClapCommand};
-use kernel::clock::monotonic_us;
-use rustix::process::{Pid, Signal};
+use programs::{Holder, POLLER, ProgramStarts, follow, forward_signals, ready, watch};
+use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitCode, Stdio};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
+use std::process::ExitCode;
+use std::sync::mpsc::sync_channel;
 
-/// Pause before the restart of a crashed program.
-const RESTART_PAUSE: Duration = Duration::from_secs(1);
-/// Restarts of an agent that crashes again within [`STEADY_US`] of its start. Then it would crash again.
-const AGENT_RESTARTS_MAX: u32 = 5;
-/// After this time an agent counts as steady.
-const STEADY_US: u64 = 60_000_000;
 /// Number of ports tried after the default one, if that is taken and no port was given.
 const PORTS_TRIED: u16 = 100;
 /// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
-/// Time limit for a program to end before it is killed.
-const END_TIME_MAX: Duration = Duration::from_secs(20);
-
-enum Event {
-    Signal(i32),
-    /// The restarted server answers.
-    Ready,
-    Ended(&'static str, io::Result<std::process::ExitStatus>),
-}
-
-struct Program {
-    name: &'static str,
-    pid: Pid,
-}
-
-impl Program {
-    fn send(&self, signal: Signal) {
-        // The process may have ended meanwhile; the error is ignored.
-        rustix::process::kill_process(self.pid, signal).ok();
-    }
-}
-
-/// Path of a program in this program's directory.
-pub(crate) fn beside(name: &str) -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe().context("cannot find the path of this program")?;
-    let path = own.with_file_name(name);
-    if !path.is_file() {
-        bail!(
-            "{} not found; build it with `make run`, or install it with `make install`",
-            path.display()
-        );
-    }
-    Ok(path)
-}
-
 /// Runs server and agent on this machine, in the foreground, until Ctrl-C
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: jobmeter up --data .jobmeter --listen 127.0.0.1:8790 --period 1s")]
@@ -83,6 +42,9 @@ pub(crate) struct UpArgs {
     /// Name of this node in every sample [default: the host's name]
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
+    /// Poll the devices of this folder of description files, too
+    #[arg(long, value_name = "DIR")]
+    poll: Option<PathBuf>,
     #[command(flatten)]
     retention: Retention,
 }
@@ -142,6 +104,9 @@ pub(crate) fn up(
             .context("no folder for the data; name one with --data")?,
     };
     check_agent(&agent_arguments(args, &data, crate::SERVER_DEFAULT, verbose), &environment)?;
+    if let Some(dir) = &args.poll {
+        std::fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))?;
+    }
     config::paths::outside_of_stores(&data).map_err(anyhow::Error::msg)?;
     kernel::trust::check_way(&data).context("the data folder")?;
     std::fs::create_dir_all(&data).with_context(|| {
@@ -156,77 +121,24 @@ pub(crate) fn up(
     let stdout = child.stdout.take().context("the server's output")?;
     let url = ready(stdout)?;
     watch(server.name, child, events.clone());
-    let mut starts = AgentStarts::new(agent_arguments(args, &data, &url, verbose));
-    let agent = match starts.start(&events) {
-        Ok(started) => started,
-        Err(error) => {
-            server.send(Signal::TERM);
-            return Err(error);
+    let agent = agent_arguments(args, &data, &url, verbose);
+    let mut starts = vec![ProgramStarts::new("jobmeter-agent", agent)];
+    starts.extend(args.poll.iter().map(|dir| {
+        ProgramStarts::new(POLLER, poller_arguments(dir, &data, &url, verbose))
+    }));
+    let mut programs = vec![server];
+    for one in &mut starts {
+        match one.start(&events) {
+            Ok(started) => programs.push(started),
+            Err(error) => {
+                programs.iter().for_each(|program| program.send(Signal::TERM));
+                return Err(error);
+            }
         }
-    };
+    }
     forward_signals(signals, events.clone());
     greet(&url, &crate::requested_server(client_settings), args.device.as_deref())?;
-    follow(&received, &events, (&holder, &mut starts), [server, agent])
-}
-
-/// The server's socket, and the arguments of the server.
-struct Holder {
-    /// `None`: the server opens its own socket, and reports why it cannot.
-    listener: Option<TcpListener>,
-    arguments: Vec<OsString>,
-}
-
-impl Holder {
-    fn start(&self) -> anyhow::Result<(Child, Program)> {
-        let socket = self.listener.as_ref().map(TcpListener::try_clone).transpose()?;
-        start("jobmeter-server", &self.arguments, socket.map(OwnedFd::from))
-    }
-
-    /// Restarts the server; `Ready` follows when it answers.
-    fn start_again(&self, events: &SyncSender<Event>) -> anyhow::Result<Program> {
-        let (mut child, server) = self.start()?;
-        let stdout = child.stdout.take().context("the server's output")?;
-        let events_of_program = events.clone();
-        std::thread::spawn(move || {
-            // A server that does not become ready ends, which is a separate event.
-            if ready(stdout).is_ok() {
-                events_of_program.send(Event::Ready).ok();
-            }
-        });
-        watch(server.name, child, events.clone());
-        Ok(server)
-    }
-}
-
-/// The starts of the agent, and its arguments.
-struct AgentStarts {
-    arguments: Vec<OsString>,
-    /// Time of the latest start, see [`monotonic_us`].
-    last_us: u64,
-    /// Restarts since the agent was steady.
-    again: u32,
-}
-
-impl AgentStarts {
-    fn new(arguments: Vec<OsString>) -> Self {
-        Self { arguments, last_us: monotonic_us(), again: 0 }
-    }
-
-    fn start(&mut self, events: &SyncSender<Event>) -> anyhow::Result<Program> {
-        let (child, agent) = start("jobmeter-agent", &self.arguments, None)?;
-        self.last_us = monotonic_us();
-        watch(agent.name, child, events.clone());
-        Ok(agent)
-    }
-
-    /// Whether an agent that crashed now may start once more; counts the restart.
-    fn may_restart(&mut self) -> bool {
-        if monotonic_us().saturating_sub(self.last_us) >= STEADY_US {
-            self.again = 0;
-        }
-        self.again += 1;
-        self.again <= AGENT_RESTARTS_MAX
-    }
+    follow(&received, &events, (&holder, &mut starts), programs)
 }
 
 /// Opens the server's listening socket. `None`: the settings are wrong, or the address is unavailable; the
@@ -289,62 +201,16 @@ fn agent_arguments(args: &UpArgs, data: &Path, url: &str, verbose: u8) -> Vec<Os
     arguments
 }
 
+fn poller_arguments(dir: &Path, data: &Path, url: &str, verbose: u8) -> Vec<OsString> {
+    let spool = data.join("poller").into_os_string();
+    let mut arguments = vec!["poll".into(), dir.into()];
+    arguments.extend(["--server".into(), url.into(), "--spool".into(), spool]);
+    arguments.extend(verbosity(verbose));
+    arguments
+}
+
 fn verbosity(verbose: u8) -> Option<OsString> {
     (verbose > 0).then(|| format!("-{}", "v".repeat(verbose.min(3).into())).into())
-}
-
-/// Starts a program in its own process group: only this program receives Ctrl-C, and forwards it once.
-fn start(
-    name: &'static str,
-    arguments: &[OsString],
-    socket: Option<OwnedFd>,
-) -> anyhow::Result<(Child, Program)> {
-    let steps = Steps { end_with_us: true, listen: socket.is_some(), ..Steps::default() };
-    let mut command = steps.command(beside(name)?.as_os_str(), arguments)?;
-    let stdout = if name == "jobmeter-server" { Stdio::piped() } else { Stdio::inherit() };
-    let stdin = socket.map_or_else(Stdio::null, Stdio::from);
-    let child = command.process_group(0).stdin(stdin).stdout(stdout).spawn();
-    let child = child.with_context(|| format!("starting {name}"))?;
-    let pid = i32::try_from(child.id())
-        .ok()
-        .and_then(Pid::from_raw)
-        .context("the program's process ID")?;
-    Ok((child, Program { name, pid }))
-}
-
-/// The URL in the server's line `ready: URL`; passes its other output on.
-fn ready(stdout: std::process::ChildStdout) -> anyhow::Result<String> {
-    let mut lines = BufReader::new(stdout).lines();
-    while let Some(line) = lines.next().transpose()? {
-        if let Some(url) = line.strip_prefix("ready: ") {
-            let url = url.to_owned();
-            std::thread::spawn(move || {
-                for line in lines.map_while(Result::ok) {
-                    writeln!(io::stdout(), "{line}").ok();
-                }
-            });
-            return Ok(url);
-        }
-        writeln!(io::stdout(), "{line}")?;
-    }
-    bail!("the server ended before it was ready; its messages above have the cause")
-}
-
-fn watch(name: &'static str, mut child: Child, events: SyncSender<Event>) {
-    std::thread::spawn(move || {
-        let status = child.wait();
-        events.send(Event::Ended(name, status)).ok();
-    });
-}
-
-fn forward_signals(mut signals: signal_hook::iterator::Signals, events: SyncSender<Event>) {
-    std::thread::spawn(move || {
-        for signal in signals.forever() {
-            if events.send(Event::Signal(signal)).is_err() {
-                return;
-            }
-        }
-    });
 }
 
 /// Prints the next steps. `asked` is the default server of commands: if it is another one, the printed command
@@ -369,70 +235,6 @@ fn line_to_copy(own: &str, url: &str, url_wanted: &str, device: Option<&str>) ->
     format!("{own} run{server}{device} -- make -j2")
 }
 
-fn follow(
-    received: &Receiver<Event>,
-    events: &SyncSender<Event>,
-    (holder, starts): (&Holder, &mut AgentStarts),
-    mut programs: [Program; 2],
-) -> anyhow::Result<ExitCode> {
-    let (mut code, mut ended, mut ending, mut ready) = (0, 0, false, true);
-    while ended < programs.len() {
-        let event =
-            if ending { received.recv_timeout(END_TIME_MAX).ok() } else { received.recv().ok() };
-        match event {
-            Some(Event::Signal(SIGHUP)) => {
-                programs.iter().for_each(|program| program.send(Signal::HUP))
-            }
-            Some(Event::Signal(_)) => {
-                ending = true;
-                programs.iter().for_each(|program| program.send(Signal::TERM));
-            }
-            Some(Event::Ready) => ready = true,
-            Some(Event::Ended(name, status)) => {
-                let status = status?;
-                let [server, agent] = &mut programs;
-                let crashed = !status.success() && !ending;
-                let is_server = name == server.name;
-                // A server that crashed before it was ready would crash again.
-                let again = crashed
-                    && if is_server {
-                        ready && holder.listener.is_some()
-                    } else {
-                        starts.may_restart()
-                    };
-                if again {
-                    log::error!("{name} ended ({status}); it is started again");
-                    std::thread::sleep(RESTART_PAUSE);
-                    match is_server {
-                        true => {
-                            *server = holder.start_again(events)?;
-                            ready = false;
-                        }
-                        false => *agent = starts.start(events)?,
-                    }
-                    continue;
-                }
-                ended += 1;
-                if !ending {
-                    log::error!("{name} ended ({status}); the other is ended too");
-                    code = status.code().filter(|code| *code != 0).unwrap_or(1);
-                    ending = true;
-                    programs.iter().filter(|p| p.name != name).for_each(|p| p.send(Signal::TERM));
-                }
-            }
-            None => {
-                log::error!(
-                    "a program did not end within {} s and is ended",
-                    END_TIME_MAX.as_secs()
-                );
-                programs.iter().for_each(|program| program.send(Signal::KILL));
-                code = 1;
-            }
-        }
-    }
-    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -450,15 +252,6 @@ mod tests {
         let want =
             ["--data", "/d/store", "--listen", "127.0.0.1:1", "--retention-samples-age-max", "2d"];
         assert_eq!(arguments, want);
-    }
-
-    #[test]
-    fn an_agent_that_crashes_at_each_start_is_restarted_a_few_times() {
-        let mut starts = AgentStarts::new(Vec::new());
-        let restarts = (0..9).filter(|_| starts.may_restart()).count();
-        assert_eq!(restarts, 5);
-        starts.last_us = monotonic_us().saturating_sub(STEADY_US);
-        assert!(starts.may_restart(), "it was steady");
     }
 
     #[test]

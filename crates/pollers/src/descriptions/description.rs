@@ -1,5 +1,6 @@
 //! An entry of a description file, checked.
 
+use super::expressions::Expressions;
 use crate::meaning::{Exposed, Meaning};
 use crate::protocols::{Protocol, Request};
 use crate::secret::Secret;
@@ -40,16 +41,36 @@ pub struct Description {
     pub scale_factor: Option<f64>,
     /// The meaning that the file declares.
     pub declared: DeclaredMeaning,
-    /// Name of the secret that replaces the password of the URL.
+    /// Name of the secret that the URL does not contain.
     pub credential: Option<String>,
     /// How the certificate of the target is verified.
     pub tls: TlsVerification,
+    /// Of an exporter: only metrics with matching stored names, because only those are promoted. `None`: no limit.
+    pub only: Option<Expressions>,
 }
 
 impl Description {
     /// The device whose consumption this device measures: the label `_device_alias`.
     pub fn alias(&self) -> Option<String> {
         self.labels.get("_device_alias")
+    }
+
+    /// Whether another entry requests the same, wherever it is written.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let Self { file: _, line: _, only: _, name, device, target, request, labels, .. } = self;
+        let Self { period, period_idle, period_promoted, timeout, is_optional, .. } = self;
+        let Self { scale_factor, declared, credential, tls, .. } = self;
+        (name, device, target, request, labels)
+            == (&other.name, &other.device, &other.target, &other.request, &other.labels)
+            && (period, period_idle, period_promoted, timeout, is_optional)
+                == (&other.period, &other.period_idle, &other.period_promoted, &other.timeout, &other.is_optional)
+            && (scale_factor, declared, credential, tls)
+                == (&other.scale_factor, &other.declared, &other.credential, &other.tls)
+    }
+
+    /// Whether a promotion, or a job, changes how it is polled.
+    pub const fn is_on_demand(&self) -> bool {
+        self.is_optional || self.period_promoted.is_some() || self.period_idle.is_some()
     }
 
     /// Kind and unit of its metric by its keys and its name. Those of an exporter's metrics are exposed.

@@ -24,6 +24,8 @@ pub struct Directory {
     pub descriptions: Vec<Description>,
     /// Errors and warnings, by file and line.
     pub findings: Vec<Finding>,
+    /// Files that cannot be read or parsed. The poller keeps their earlier entries.
+    pub unread: Vec<Arc<Path>>,
     /// The files that Kwollect 1.3.1 rejects because of a key that it does not know.
     pub rejected_by_kwollect: Vec<PathBuf>,
 }
@@ -105,6 +107,7 @@ pub fn read_file(file: &Path, directory: &mut Directory) {
         Ok(text) => read_text(&path, &text, directory),
         Err(why) => {
             let (severity, what) = (Severity::Error, why.to_string());
+            directory.unread.push(Arc::clone(&path));
             directory.findings.push(Finding { file: path, line: 0, severity, what });
         }
     }
@@ -120,7 +123,10 @@ pub fn read_text(path: &Arc<Path>, text: &str, directory: &mut Directory) {
     };
     let document = match load(text) {
         Ok(document) => document,
-        Err(why) => return directory.findings.push(error(why.line, why.what)),
+        Err(why) => {
+            directory.unread.push(Arc::clone(path));
+            return directory.findings.push(error(why.line, why.what));
+        }
     };
     let entries = match &document.value {
         Value::Null => &[],
@@ -128,6 +134,7 @@ pub fn read_text(path: &Arc<Path>, text: &str, directory: &mut Directory) {
         Value::Map(_) => std::slice::from_ref(&document),
         other => {
             let what = format!("a file is a list of entries or one entry, not {}", other.kind());
+            directory.unread.push(Arc::clone(path));
             return directory.findings.push(error(document.line, what));
         }
     };

@@ -1,5 +1,6 @@
 //! The keys of an entry, their types, and the entry made of them.
 
+use super::credentials;
 use super::description::{DeclaredMeaning, Description, Target, TlsVerification};
 use crate::protocols::{self, Parsed};
 use crate::secret::Secret;
@@ -154,7 +155,8 @@ impl<'a> Keys<'a> {
         let device = self.mandatory("device_id", |value| {
             DeviceId::new(text(value)?).map_err(|error| error.to_string())
         });
-        let url = self.mandatory("url", |value| url(text(value)?));
+        let credential = self.get("credential", credential);
+        let url = self.mandatory("url", |value| url(text(value)?, credential.as_deref()));
         let period = self.get("update_every", duration).unwrap_or(PERIOD_DEFAULT);
         let period_idle = self.get("update_every_idle", duration);
         let period_promoted = self.get("update_every_promoted", duration);
@@ -163,7 +165,6 @@ impl<'a> Keys<'a> {
         let labels = self.get("labels", labels).unwrap_or_default();
         let scale_factor = self.get("scale_factor", scale_factor).flatten();
         let declared = self.declared();
-        let credential = self.get("credential", credential);
         let tls = self.get("tls", tls).unwrap_or_default();
         let (parts, found) = url?;
         Some(Description {
@@ -190,6 +191,7 @@ impl<'a> Keys<'a> {
             declared,
             credential,
             tls,
+            only: None,
         })
     }
 
@@ -318,8 +320,11 @@ fn json(node: &Node) -> Result<serde_json::Value, String> {
 
 /// Reads a URL. An error about a URL with an `@` after its host shows nothing of it: a password with a `/` that is
 /// not encoded ends there.
-fn url(text: &str) -> Result<(UrlParts, Parsed), String> {
-    let read = UrlParts::parse(text).and_then(|parts| {
+fn url(text: &str, credential: Option<&str>) -> Result<(UrlParts, Parsed), String> {
+    let read = UrlParts::parse(text).and_then(|mut parts| {
+        if let Some(name) = credential {
+            credentials::insert(name, &mut parts).map_err(|what| format!("credential: {what}"))?;
+        }
         let parsed = protocols::parse(&parts)?;
         Ok((parts, parsed))
     });

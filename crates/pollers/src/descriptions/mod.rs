@@ -1,6 +1,8 @@
 //! Kwollect's description files: which metric is requested from which target, and how often.
 //!
 //! - `description`: an entry of a file, checked
+//! - `expressions`: the expressions of promotions
+//! - `credentials`: named secrets
 //! - `keys`: the keys of an entry and their types
 //! - `directory`: all files of a folder, with their errors
 //! - `summary`: what `jobmeter check DIR` prints
@@ -8,8 +10,10 @@
 //! Each protocol reads its own URLs ([`crate::protocols`]). The grammar is Kwollect 1.3.1's, with further keys and
 //! schemes (docs/decisions/0036-description-files.md).
 
+mod credentials;
 mod description;
 mod directory;
+mod expressions;
 mod keys;
 mod summary;
 
@@ -17,4 +21,5 @@ pub use description::{DeclaredMeaning, Description, Target, TlsVerification};
 pub use directory::{
     Directory, FILE_BYTES_MAX, Finding, Severity, read_directory, read_file, read_text,
 };
+pub use expressions::{Expression, Expressions};
 pub use summary::{Load, summary};

@@ -1,6 +1,6 @@
 //! Values in JSON documents: one request per document serves all its paths.
 
-use super::http;
+use super::http::Client;
 use super::poller::{Exchange, Poller, Running};
 use super::reading::Failure;
 use super::values::of_json;
@@ -9,28 +9,30 @@ use crate::protocols::Request;
 use model::Labels;
 use serde_json::Value;
 use serde_json_path::JsonPath;
-use std::collections::BTreeMap;
 
 /// A service of JSON documents.
 pub(super) struct Documents {
-    target: Target,
+    client: Client,
 }
 
 impl Documents {
     pub(super) fn new(target: &Target) -> Self {
-        Self { target: target.clone() }
+        Self { client: Client::new(target) }
     }
 
-    async fn read(&self, due: &[&Description], exchange: &mut Exchange) {
-        let mut documents: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
+        let mut documents: Vec<((&str, &TlsVerification), Vec<usize>)> = Vec::new();
         for (place, description) in due.iter().enumerate() {
             if let Request::Json(request) = &description.request {
-                documents.entry(&request.document).or_default().push(place);
+                let key = (&*request.document, &description.tls);
+                match documents.iter_mut().find(|(known, _)| *known == key) {
+                    Some((_, places)) => places.push(place),
+                    None => documents.push((key, vec![place])),
+                }
             }
         }
-        for (path, places) in documents {
-            let tls = places.first().and_then(|place| due.get(*place)).map(|one| one.tls.clone());
-            let fetched = self.fetch(&tls.unwrap_or_default(), path).await;
+        for ((path, tls), places) in documents {
+            let fetched = self.fetch(tls, path).await;
             for place in places {
                 let Some(description) = due.get(place) else { continue };
                 let value = fetched.as_ref().map_err(Clone::clone);
@@ -43,8 +45,8 @@ impl Documents {
         }
     }
 
-    async fn fetch(&self, tls: &TlsVerification, path: &str) -> Result<Value, Failure> {
-        let body = http::get(&self.target, tls, path, "application/json").await?;
+    async fn fetch(&mut self, tls: &TlsVerification, path: &str) -> Result<Value, Failure> {
+        let body = self.client.get(tls, path, "application/json").await?;
         serde_json::from_slice(&body.bytes)
             .map_err(|error| Failure::broken(format!("the body is no JSON: {error}")))
     }

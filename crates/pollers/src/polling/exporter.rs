@@ -1,9 +1,10 @@
 //! Expositions of exporters. The descriptions of one target are merged as in Kwollect: the union of their lists, or
 //! everything if one list is empty.
 
-use super::http;
+use super::http::Client;
 use super::poller::{Exchange, Poller, Running};
 use super::reading::{Failure, Reading};
+use super::values::instant;
 use crate::descriptions::{Description, Target};
 use crate::exposition::{Format, Line, Lines, Sample};
 use crate::meaning::{Exposed, Family};
@@ -30,26 +31,45 @@ struct Scrape {
     first_bad: Option<String>,
 }
 
+/// Descriptions of one exposition.
+type Requests<'a> = Vec<(&'a Description, &'a PrometheusRequest)>;
+
 /// An exporter.
 pub(super) struct Exporter {
-    target: Target,
+    client: Client,
 }
 
 impl Exporter {
     pub(super) fn new(target: &Target) -> Self {
-        Self { target: target.clone() }
+        Self { client: Client::new(target) }
     }
 
-    /// Reads the metrics that the descriptions request.
-    async fn scrape(&self, due: &[&Description], at: Timestamp) -> Result<Scrape, Failure> {
-        let requests = requests(due);
-        let first = requests.first().ok_or_else(|| Failure::broken("nothing is requested"))?;
-        let (description, request) = first;
-        let body = http::get(&self.target, &description.tls, &request.path, ACCEPT).await?;
+    /// Reads the metrics that descriptions of one exposition request.
+    async fn scrape(&mut self, requests: &Requests<'_>, at: Timestamp) -> Result<Scrape, Failure> {
+        let Some((description, request)) = requests.first() else { return Ok(Scrape::default()) };
+        let body = self.client.get(&description.tls, &request.path, ACCEPT).await?;
         let format = Format::of_content_type(&body.content_type);
         let text = String::from_utf8(body.bytes);
         let text = text.map_err(|_| Failure::broken("the exposition is not UTF-8"))?;
-        read(&text, format, &requests, at)
+        read(&text, format, requests, at)
+    }
+
+    async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
+        for (places, requests) in expositions(due) {
+            match self.scrape(&requests, exchange.at).await {
+                Ok(scrape) => {
+                    exchange.readings.extend(scrape.readings);
+                    places.iter().for_each(|place| exchange.settle(*place));
+                    if let Some(first) = scrape.first_bad {
+                        let more = scrape.bad_lines;
+                        exchange.warnings.push(format!("{more} lines are no samples: {first}"));
+                    }
+                }
+                Err(failure) => {
+                    places.iter().for_each(|place| exchange.fail(*place, failure.clone()));
+                }
+            }
+        }
     }
 }
 
@@ -59,28 +79,29 @@ impl Poller for Exporter {
         due: &'a [&'a Description],
         exchange: &'a mut Exchange,
     ) -> Running<'a> {
-        Box::pin(async move {
-            match self.scrape(due, exchange.at).await {
-                Ok(scrape) => {
-                    exchange.readings.extend(scrape.readings);
-                    (0..due.len()).for_each(|place| exchange.settle(place));
-                    if let Some(first) = scrape.first_bad {
-                        let more = scrape.bad_lines;
-                        exchange.warnings.push(format!("{more} lines are no samples: {first}"));
-                    }
-                }
-                Err(failure) => exchange.fail_rest(&failure),
-            }
-        })
+        Box::pin(self.read(due, exchange))
     }
 }
 
-fn requests<'a>(descriptions: &[&'a Description]) -> Vec<(&'a Description, &'a PrometheusRequest)> {
-    let of = |description: &&'a Description| match &description.request {
-        Request::Prometheus(request) => Some((*description, request)),
-        _ => None,
-    };
-    descriptions.iter().filter_map(of).collect()
+/// The descriptions of each exposition, with their places: those with one path and one way to verify the certificate.
+fn expositions<'a>(due: &[&'a Description]) -> Vec<(Vec<usize>, Requests<'a>)> {
+    let mut expositions: Vec<(Vec<usize>, Requests<'_>)> = Vec::new();
+    for (place, description) in due.iter().enumerate() {
+        let Request::Prometheus(request) = &description.request else { continue };
+        let is_of = |(_, requests): &&mut (Vec<usize>, Requests<'_>)| {
+            requests.first().is_some_and(|(one, first)| {
+                (&one.tls, &first.path) == (&description.tls, &request.path)
+            })
+        };
+        match expositions.iter_mut().find(is_of) {
+            Some((places, requests)) => {
+                places.push(place);
+                requests.push((description, request));
+            }
+            None => expositions.push((vec![place], vec![(description, request)])),
+        }
+    }
+    expositions
 }
 
 fn read(
@@ -158,7 +179,26 @@ fn requested<'a>(
     let names = |request: &PrometheusRequest| {
         request.names.is_empty() || request.names.iter().any(|name| *name == sample.name)
     };
-    requests.iter().find(|(_, request)| names(request)).map(|(description, _)| *description)
+    let promoted = |description: &Description| {
+        let Some(only) = &description.only else { return true };
+        let stored = stored_name(sample);
+        only.iter().any(|expression| expression.matches(&stored))
+    };
+    let is_requested = |(description, request): &&(&Description, &PrometheusRequest)| {
+        names(request) && promoted(description)
+    };
+    requests.iter().find(is_requested).map(|(description, _)| *description)
+}
+
+/// A label of a sample.
+fn label<'a>(sample: &'a Sample<'_>, key: &str) -> Option<&'a str> {
+    sample.labels.iter().find(|(known, _)| known == key).map(|(_, value)| &**value)
+}
+
+/// The name under which a sample is stored: Kwollect's custom metrics have it in a label.
+fn stored_name(sample: &Sample<'_>) -> String {
+    let custom = if sample.name == CUSTOM { label(sample, "_metric_id") } else { None };
+    custom.map_or_else(|| format!("prom_{}", sample.name), str::to_owned)
 }
 
 fn reading(
@@ -167,17 +207,14 @@ fn reading(
     exposed: &Exposed,
     at: Timestamp,
 ) -> Result<Reading, String> {
-    let own =
-        |key: &str| sample.labels.iter().find(|(known, _)| known == key).map(|(_, value)| &**value);
-    let custom = if sample.name == CUSTOM { own("_metric_id") } else { None };
-    let metric = custom.map_or_else(|| format!("prom_{}", sample.name), str::to_owned);
+    let metric = stored_name(sample);
     if metric.is_empty()
         || metric.len() > METRIC_NAME_BYTES_MAX
         || metric.contains(model::is_unprintable)
     {
         return Err(format!("the name {} is not possible", metric.escape_debug()));
     }
-    let stated = match (sample.name == CUSTOM).then(|| own("_timestamp")).flatten() {
+    let stated = match (sample.name == CUSTOM).then(|| label(sample, "_timestamp")).flatten() {
         Some(text) => {
             Some(super::values::python_float(text).ok_or("`_timestamp` is not a number")?)
         }
@@ -194,19 +231,12 @@ fn reading(
             labels = labels.with(key, value).map_err(|error| error.to_string())?;
         }
     }
-    if custom.is_some() {
+    if sample.name == CUSTOM && label(sample, "_metric_id").is_some() {
         labels =
             labels.with("_metric_origin", "prom_kwollect_custom").map_err(|e| e.to_string())?;
     }
     let labels = labels.must_be_printable().map_err(|error| error.to_string())?;
     Ok(Reading::exposed(description, metric, exposed, (labels, at, sample.value)))
-}
-
-/// Seconds since 1970, to the microsecond.
-#[expect(clippy::cast_possible_truncation, clippy::as_conversions, reason = "the range is checked")]
-fn instant(seconds: f64) -> Option<Timestamp> {
-    let micros = (seconds * 1e6).round();
-    (0.0..9e18).contains(&micros).then_some(Timestamp(micros as i64))
 }
 
 #[cfg(test)]
@@ -225,7 +255,7 @@ mod tests {
 
     fn scraped(descriptions: &[Description], text: &str) -> Scrape {
         let all: Vec<&Description> = descriptions.iter().collect();
-        read(text, Format::Text, &requests(&all), Timestamp(7_000_000)).unwrap()
+        read(text, Format::Text, &expositions(&all)[0].1, Timestamp(7_000_000)).unwrap()
     }
 
     #[test]

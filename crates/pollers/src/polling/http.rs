@@ -8,9 +8,12 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use flate2::read::GzDecoder;
 use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, LOCATION};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::error::Error;
 use std::io::Read as _;
@@ -19,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// Bytes of a body, and of what it unpacks to.
 const BODY_BYTES_MAX: usize = 64 << 20;
@@ -32,25 +36,19 @@ pub(super) struct Body {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Fetches a path of a target. Redirects are followed to the same host only.
-pub(super) async fn get(
-    target: &Target,
-    verification: &TlsVerification,
-    path: &str,
-    accept: &str,
-) -> Result<Body, Failure> {
-    let mut path = path.to_owned();
-    for _ in 0..=REDIRECTS_MAX {
-        let response = match target.is_tls {
-            true => call(connect_tls(target, verification).await?, target, &path, accept).await?,
-            false => call(connect(target).await?, target, &path, accept).await?,
-        };
-        match response {
-            Answer::Body(body) => return Ok(body),
-            Answer::Redirect(location) => path = same_host(target, &location)?,
-        }
-    }
-    Err(Failure::broken(format!("more than {REDIRECTS_MAX} redirects")))
+/// An HTTP client of one target. It keeps one connection open between requests: a BMC needs about a second for a new one.
+pub(super) struct Client {
+    target: Target,
+    connection: Option<Connection>,
+    /// The TLS configuration of the connection, while requests succeed.
+    tls: Option<(TlsVerification, Arc<ClientConfig>)>,
+}
+
+struct Connection {
+    verification: TlsVerification,
+    sender: SendRequest<Empty<Bytes>>,
+    /// Aborted with the connection.
+    _task: JoinSet<()>,
 }
 
 enum Answer {
@@ -58,20 +56,107 @@ enum Answer {
     Redirect(String),
 }
 
-async fn connect(target: &Target) -> Result<TcpStream, Failure> {
-    let stream = TcpStream::connect((&*target.host, target.port)).await;
-    stream.map_err(|error| Failure::broken(format!("cannot connect: {error}")))
+impl Client {
+    pub(super) fn new(target: &Target) -> Self {
+        Self { target: target.clone(), connection: None, tls: None }
+    }
+
+    /// Fetches a path of the target. Redirects are followed to the same host only.
+    pub(super) async fn get(
+        &mut self,
+        verification: &TlsVerification,
+        path: &str,
+        accept: &str,
+    ) -> Result<Body, Failure> {
+        let mut path = path.to_owned();
+        for _ in 0..=REDIRECTS_MAX {
+            let response = self.call(verification, &path, accept).await;
+            if response.is_err() {
+                self.tls = None;
+            }
+            match response? {
+                Answer::Body(body) => return Ok(body),
+                Answer::Redirect(location) => path = same_host(&self.target, &location)?,
+            }
+        }
+        Err(Failure::broken(format!("more than {REDIRECTS_MAX} redirects")))
+    }
+
+    async fn call(
+        &mut self,
+        verification: &TlsVerification,
+        path: &str,
+        accept: &str,
+    ) -> Result<Answer, Failure> {
+        // Taken out: if time is up meanwhile, the connection ends with this future.
+        let kept = self.connection.take().filter(|one| one.verification == *verification);
+        if let Some(mut connection) = kept
+            && let Ok(response) = connection.sender.send_request(self.request(path, accept)?).await
+        {
+            return self.answer_and_keep(connection, response).await;
+        }
+        // There was none, or the target has closed it.
+        let mut connection = self.connect(verification).await?;
+        let response = connection.sender.send_request(self.request(path, accept)?).await;
+        let response = response.map_err(|error| Failure::broken(chain(&error)))?;
+        self.answer_and_keep(connection, response).await
+    }
+
+    async fn answer_and_keep(
+        &mut self,
+        connection: Connection,
+        response: Response<Incoming>,
+    ) -> Result<Answer, Failure> {
+        let answer = answer(response).await?;
+        if let Answer::Body(_) = answer {
+            self.connection = Some(connection);
+        }
+        Ok(answer)
+    }
+
+    fn request(&self, path: &str, accept: &str) -> Result<Request<Empty<Bytes>>, Failure> {
+        let target = &self.target;
+        let (open, close) = if target.host.contains(':') { ("[", "]") } else { ("", "") };
+        let mut request = Request::get(path)
+            .header("host", format!("{open}{}{close}:{}", target.host, target.port))
+            .header("accept", accept)
+            .header("accept-encoding", "gzip")
+            .header("user-agent", concat!("jobmeter-poller/", env!("CARGO_PKG_VERSION")));
+        if let Some(user) = &target.user {
+            let password = target.password.as_ref().map_or("", |password| password.reveal());
+            let both = STANDARD.encode(format!("{}:{password}", user.reveal()));
+            request = request.header("authorization", format!("Basic {both}"));
+        }
+        let request = request.body(Empty::new());
+        request.map_err(|_| Failure::broken("the path is not valid in HTTP"))
+    }
+
+    async fn connect(&mut self, verification: &TlsVerification) -> Result<Connection, Failure> {
+        let target = &self.target;
+        let tls = match &self.tls {
+            _ if !target.is_tls => None,
+            Some((of, config)) if of == verification => Some(Arc::clone(config)),
+            _ => Some(tls::client(verification)?),
+        };
+        let stream = TcpStream::connect((&*target.host, target.port)).await;
+        let stream = stream.map_err(|error| Failure::broken(format!("cannot connect: {error}")))?;
+        let (sender, task) = match &tls {
+            Some(config) => begin(connect_tls(target, config, stream).await?).await?,
+            None => begin(stream).await?,
+        };
+        self.tls = tls.map(|config| (verification.clone(), config));
+        Ok(Connection { verification: verification.clone(), sender, _task: task })
+    }
 }
 
 async fn connect_tls(
     target: &Target,
-    verification: &TlsVerification,
-) -> Result<impl AsyncRead + AsyncWrite + Unpin + Send + 'static, Failure> {
-    let client = tls::client(verification)?;
+    config: &Arc<ClientConfig>,
+    stream: TcpStream,
+) -> Result<TlsStream<TcpStream>, Failure> {
     let name = ServerName::try_from(target.host.clone());
     let name = name.map_err(|_| Failure::denied("the host is no name of a certificate"))?;
-    let stream = connect(target).await?;
-    let stream = TlsConnector::from(Arc::clone(&client)).connect(name, stream).await;
+    let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await;
     stream.map_err(|error| {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
         match cause {
@@ -83,36 +168,20 @@ async fn connect_tls(
     })
 }
 
-async fn call(
+async fn begin(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    target: &Target,
-    path: &str,
-    accept: &str,
-) -> Result<Answer, Failure> {
-    let broken = |error: hyper::Error| Failure::broken(chain(&error));
-    let (open, close) = if target.host.contains(':') { ("[", "]") } else { ("", "") };
-    let mut request = Request::get(path)
-        .header("host", format!("{open}{}{close}:{}", target.host, target.port))
-        .header("accept", accept)
-        .header("accept-encoding", "gzip")
-        .header("user-agent", concat!("jobmeter-poller/", env!("CARGO_PKG_VERSION")));
-    if let Some(user) = &target.user {
-        let password = target.password.as_ref().map_or("", |password| password.reveal());
-        let both = STANDARD.encode(format!("{}:{password}", user.reveal()));
-        request = request.header("authorization", format!("Basic {both}"));
-    }
-    let request = request.body(Empty::<Bytes>::new());
-    let request = request.map_err(|_| Failure::broken("the path is not valid in HTTP"))?;
+) -> Result<(SendRequest<Empty<Bytes>>, JoinSet<()>), Failure> {
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.map_err(broken)?;
-    // Aborted when this call ends, in any case.
+    let (sender, connection) = handshake.map_err(|error| Failure::broken(chain(&error)))?;
     let mut task = JoinSet::new();
-    task.spawn(connection);
-    let response = sender.send_request(request).await.map_err(broken)?;
-    answer(response).await
+    task.spawn(async {
+        // Its requests report the error.
+        connection.await.ok();
+    });
+    Ok((sender, task))
 }
 
-async fn answer(response: Response<hyper::body::Incoming>) -> Result<Answer, Failure> {
+async fn answer(response: Response<Incoming>) -> Result<Answer, Failure> {
     let status = response.status();
     match status {
         _ if status.is_success() => {}

@@ -81,6 +81,24 @@ impl Exchange {
         }
     }
 
+    /// Adds the value of a counter that has wrapped: the value beyond the wrap, then the counter as the device shows it.
+    /// No growth is computed from or to the NaN between them.
+    pub(crate) fn wrapped_value(
+        &mut self,
+        place: usize,
+        due: &[&Description],
+        labels: Labels,
+        (beyond, value): (f64, f64),
+    ) {
+        let Some(description) = due.get(place) else { return };
+        let samples = [(0, beyond), (1, f64::NAN), (2, value)];
+        for (micros, value) in samples {
+            let at = self.at.plus(micros);
+            self.readings.push(Reading::of(description, labels.clone(), at, value));
+        }
+        self.settle(place);
+    }
+
     /// Marks a description as answered: its readings are added, or the device has no value now.
     pub(crate) fn settle(&mut self, place: usize) {
         if let Some(is_settled) = self.is_settled.get_mut(place) {
@@ -113,9 +131,6 @@ impl Exchange {
 
 /// Runs an exchange for at most the longest timeout of its descriptions. Each of them then has its values or a failure.
 pub(crate) async fn run(poller: &mut dyn Poller, due: &[&Description], exchange: &mut Exchange) {
-    if due.iter().any(|one| one.credential.is_some()) {
-        return exchange.fail_rest(&Failure::denied("`credential` is not read by this version"));
-    }
     let longest = due.iter().map(|one| one.timeout).max().unwrap_or(Duration::ZERO);
     let ended = tokio::time::timeout(longest, poller.exchange(due, exchange)).await;
     exchange.fail_rest(&match ended {

@@ -1,11 +1,11 @@
 //! Numbers and texts of devices (docs/decisions/0040-texts-as-values.md).
 
 use super::reading::Failure;
-use model::{Labels, printable};
+use model::{Labels, Timestamp, printable};
 use serde_json::Value;
 
 /// The label with a text that is no number.
-const TEXT_LABEL: &str = "value_str";
+pub(crate) const TEXT_LABEL: &str = "value_str";
 /// Characters of such a text.
 const TEXT_MAX: usize = 256;
 
@@ -48,6 +48,13 @@ pub(super) fn of_json(value: &Value, labels: &Labels) -> Result<Option<(f64, Lab
             Err(Failure::broken("the JSONPath leads to a list or an object, not to a value"))
         }
     }
+}
+
+/// Seconds since 1970, to the microsecond.
+#[expect(clippy::cast_possible_truncation, clippy::as_conversions, reason = "the range is checked")]
+pub(crate) fn instant(seconds: f64) -> Option<Timestamp> {
+    let micros = (seconds * 1e6).round();
+    (0.0..9e18).contains(&micros).then_some(Timestamp(micros as i64))
 }
 
 #[cfg(test)]

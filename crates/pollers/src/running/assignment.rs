@@ -24,7 +24,7 @@ impl Assignment {
             count = count.next_power_of_two();
             let mut groups = vec![Vec::new(); count];
             for device in devices {
-                if let Some(group) = groups.get_mut(place(device, count)) {
+                if let Some(group) = groups.get_mut(Self::place(device, count)) {
                     group.push(device.clone());
                 }
             }
@@ -37,19 +37,15 @@ impl Assignment {
         }
     }
 
-    /// The group of a device.
-    pub(super) fn group_of(&self, device: &DeviceId) -> usize {
-        place(device, self.groups.len())
+    /// The group of a device, of so many groups.
+    pub(super) fn place(device: &DeviceId, groups: usize) -> usize {
+        usize::try_from(chance(device)).unwrap_or(0) % groups.max(1)
     }
 }
 
 /// A number that spreads devices. It is the same at each start.
 pub(super) fn chance(device: &DeviceId) -> u64 {
     u64::from(crc32c(device.as_str().as_bytes()))
-}
-
-fn place(device: &DeviceId, groups: usize) -> usize {
-    usize::try_from(chance(device)).unwrap_or(0) % groups.max(1)
 }
 
 #[cfg(test)]
@@ -69,7 +65,8 @@ mod tests {
             assert!(assignment.groups.iter().all(|group| group.len() <= GROUP_DEVICES_MAX));
             assert!(assignment.groups.len() <= (count / 8).max(2), "{}", assignment.groups.len());
             for device in &all {
-                assert!(assignment.groups[assignment.group_of(device)].contains(device));
+                let place = Assignment::place(device, assignment.groups.len());
+                assert!(assignment.groups[place].contains(device));
             }
         }
     }

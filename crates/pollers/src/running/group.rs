@@ -33,11 +33,12 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Starts the delivery of a group: devices with their shortest periods. `folder` is its spool; `None` for none.
+    /// Starts the delivery of a group: devices with their shortest periods. `is_start`: nothing polled them before, so
+    /// they have a gap. `folder` is its spool; `None` for none.
     pub(super) fn start(
         config: &PollerConfig,
         (origin, poller): (Origin, &DeviceId),
-        periods: &[(DeviceId, Duration)],
+        (periods, is_start): (&[(DeviceId, Duration)], bool),
         folder: Option<&Path>,
         (clock, groups): (&Arc<dyn Clock>, usize),
     ) -> Result<Self, DeliveryError> {
@@ -48,7 +49,7 @@ impl Group {
         spool.spool = Some(folder.map_or(Spool::None, |dir| Spool::Folder(dir.to_owned())));
         share(&mut spool, groups);
         let folders = Folders::open(&spool, &notes, &counters)?;
-        for (device, period) in periods {
+        for (device, period) in periods.iter().filter(|_| is_start) {
             notes.add_down_of(device, folders.kept_until, clock.wall(), *period);
         }
         let boot = draw_boot()?;
@@ -60,6 +61,11 @@ impl Group {
         let sealer = Sealer::new(origin.clone(), boot, Arc::clone(&notes), Box::new(inlet), None);
         let sink = Sink::new(poller.clone());
         Ok(Self { origin, sink, sealer, delivery, notes, metrics: HashMap::new() })
+    }
+
+    /// Replaces the devices.
+    pub(super) fn set_devices(&self, devices: Vec<DeviceId>) {
+        self.notes.set_devices(devices);
     }
 
     /// Adds a value of a device.

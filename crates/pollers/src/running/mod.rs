@@ -3,17 +3,29 @@
 //! - `schedule`: which descriptions are due, and at which instant
 //! - `outages`: failures as gaps that grow
 //! - `poll_metrics`: the metrics about polling itself
-//! - `group`: the devices of one origin, with their samples
+//! - `text_limit`: a limit of the texts of a metric
+//! - `demand`: the promotions in force, and which nodes have jobs
+//! - `poller_error`: why a poller does not start
 //! - `assignment`: which group a device belongs to
+//! - `group`, `groups`: the devices of one origin with their samples; all of them
+//! - `entries`: the entries of the folder, read again when a file changes
 //! - `target_loop`: the exchanges with one target
-//! - `poller_program`: all targets and groups, from start to end
+//! - `targets`: the loops of all targets
+//! - `poller_program`: from start to end
 
 mod assignment;
+mod entries;
 mod group;
+mod groups;
 mod outages;
 mod poll_metrics;
+mod poller_error;
 mod poller_program;
+mod demand;
 mod schedule;
 mod target_loop;
+mod targets;
+mod text_limit;
 
-pub use poller_program::{PollerError, run};
+pub use poller_error::PollerError;
+pub use poller_program::run;

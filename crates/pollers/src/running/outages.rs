@@ -43,8 +43,44 @@ pub(super) struct Outages {
 }
 
 impl Outages {
-    pub(super) fn new(descriptions: usize, begun: Timestamp) -> Self {
-        Self { good: vec![begun; descriptions], open: HashMap::new() }
+    pub(super) fn new() -> Self {
+        Self { good: Vec::new(), open: HashMap::new() }
+    }
+
+    /// Replaces the descriptions. Each of `after` comes with its place among those before, if it is polled now and was
+    /// polled. The gaps of all others end now.
+    pub(super) fn set(
+        &mut self,
+        before: &[Description],
+        after: &[(&Description, Option<usize>)],
+        now: Timestamp,
+    ) -> Vec<Missing> {
+        let good = |(_, place): &(_, Option<usize>)| {
+            place.and_then(|place| self.good.get(place).copied()).unwrap_or(now)
+        };
+        let good = after.iter().map(good).collect();
+        let mut open = HashMap::new();
+        for (part, outage) in std::mem::take(&mut self.open) {
+            let part_now = match &part {
+                Part::Device(device) => {
+                    let is_same = |(one, place): &(&Description, Option<usize>)| {
+                        place.is_some() && one.device == *device
+                    };
+                    after.iter().any(is_same).then(|| part.clone())
+                }
+                Part::Description(old) => {
+                    let now = after.iter().position(|(_, place)| *place == Some(*old));
+                    now.map(Part::Description)
+                }
+            };
+            match part_now {
+                Some(part) => open.insert(part, outage),
+                None => self.open.insert(part, outage),
+            };
+        }
+        let missing = self.end(before, now);
+        (self.good, self.open) = (good, open);
+        missing
     }
 
     /// Takes the result of an exchange: `due` are the places of its descriptions and the ticks that each missed
@@ -82,9 +118,10 @@ impl Outages {
                 self.grow(part, last, exchange.at, failure, &mut missing, of_device);
                 continue;
             }
-            self.close(&part, exchange.at, &mut missing, of_device);
+            let has_recovered = self.close(&part, exchange.at, &mut missing, of_device);
             let missed = all.iter().filter_map(|nth| Some(due.get(*nth)?.1)).max().unwrap_or(0);
-            if missed > 0 {
+            // An unreachable device is polled less often: the ticks until now are in the gap that ended.
+            if missed > 0 && !has_recovered {
                 let what = format!("{missed} ticks: the exchange before took too long");
                 let failure = Failure { cause: Cause::MissedTicks, what: what.into() };
                 missing.push(of_device((last, exchange.at), &failure));
@@ -176,18 +213,19 @@ impl Outages {
         outage.failure = failure.clone();
     }
 
+    /// Ends a gap. Returns whether there was one.
     fn close(
         &mut self,
         part: &Part,
         at: Timestamp,
         missing: &mut Vec<Missing>,
         report: impl Fn((Timestamp, Timestamp), &Failure) -> Missing,
-    ) {
-        if let Some(outage) = self.open.remove(part)
-            && outage.from < at
-        {
+    ) -> bool {
+        let Some(outage) = self.open.remove(part) else { return false };
+        if outage.from < at {
             missing.push(report((outage.from, at), &outage.failure));
         }
+        true
     }
 }
 
@@ -225,6 +263,13 @@ mod tests {
         Timestamp(seconds * Timestamp::SECOND)
     }
 
+    fn outages(all: &[Description]) -> Outages {
+        let mut outages = Outages::new();
+        let new: Vec<_> = all.iter().map(|one| (one, None)).collect();
+        assert_eq!(outages.set(&[], &new, at(0)), []);
+        outages
+    }
+
     fn exchange(seconds: i64, failures: &[(usize, &Failure)]) -> Exchange {
         let mut exchange = Exchange::new(at(seconds), 2);
         for (place, failure) in failures {
@@ -246,7 +291,7 @@ mod tests {
         let all = descriptions(&["a", "b"]);
         let due = [(0, 0), (1, 0)];
         let silent = Failure { cause: Cause::SourceTimeout, what: "no answer".into() };
-        let mut outages = Outages::new(2, at(0));
+        let mut outages = outages(&all);
         assert_eq!(outages.update(&all, &due, &exchange(5, &[])), []);
         let mut missing = Vec::new();
         for second in (10..200).step_by(5) {
@@ -267,7 +312,7 @@ mod tests {
         let due = [(0, 0), (1, 0)];
         let broken = Failure { cause: Cause::SourceBroken, what: "no match".into() };
         let denied = Failure { cause: Cause::PermissionLost, what: "no".into() };
-        let mut outages = Outages::new(2, at(0));
+        let mut outages = outages(&all);
         let mut missing = outages.update(&all, &due, &exchange(5, &[(1, &broken)]));
         missing.extend(outages.update(&all, &due, &exchange(10, &[(1, &denied)])));
         missing.extend(outages.end(&all, at(15)));
@@ -281,9 +326,27 @@ mod tests {
     #[test]
     fn missed_ticks_are_a_gap() {
         let all = descriptions(&["a", "b"]);
-        let mut outages = Outages::new(2, at(0));
+        let mut outages = outages(&all);
         outages.update(&all, &[(0, 0), (1, 0)], &exchange(5, &[]));
         let missing = outages.update(&all, &[(0, 3), (1, 3)], &exchange(25, &[]));
         assert_eq!(spans(&missing), [("json", 5, 25, Cause::MissedTicks)]);
+    }
+
+    #[test]
+    fn a_gap_lasts_over_a_change_of_the_files_and_ends_with_its_entry() {
+        let all = descriptions(&["a", "b", "c"]);
+        let due = [(0, 0), (1, 0), (2, 0)];
+        let broken = Failure { cause: Cause::SourceBroken, what: "no match".into() };
+        let mut outages = outages(&all);
+        let mut failed = exchange(5, &[(0, &broken), (1, &broken)]);
+        failed.settle(2);
+        assert_eq!(outages.update(&all, &due, &failed).len(), 2);
+        // `a` is removed, and `b` is the first now.
+        let after = [(&all[1], Some(1)), (&all[2], Some(2))];
+        let ended = outages.set(&all, &after, at(8));
+        assert_eq!(spans(&ended), [("json/a", 5, 8, Cause::SourceBroken)]);
+        let rest = all[1..].to_vec();
+        let closed = outages.update(&rest, &[(0, 0), (1, 0)], &exchange(10, &[]));
+        assert_eq!(spans(&closed), [("json/b", 5, 10, Cause::SourceBroken)]);
     }
 }

@@ -26,6 +26,9 @@ pub(super) struct PollMetrics {
     duration: Arc<Metric>,
     lateness: Arc<Metric>,
     errors: Arc<Metric>,
+    shared_texts: Arc<Metric>,
+    /// Values of each device whose text has no series of its own.
+    texts: BTreeMap<DeviceId, u32>,
     /// Failures of each device and cause.
     counts: BTreeMap<(DeviceId, Cause), u32>,
 }
@@ -34,6 +37,10 @@ impl PollMetrics {
     pub(super) fn new(target: &Target, begun: Timestamp) -> Self {
         let labels = [("protocol", target.protocol.to_string()), ("target", target.to_string())];
         let labels = Labels::new(labels.iter().map(|(name, text)| (*name, &**text)));
+        let counter = |name, help| {
+            let gauge = Metric::gauge(name, Unit::Count, help);
+            Arc::new(Metric { kind: Kind::Counter, ..gauge })
+        };
         let seconds = |name, help| Arc::new(Metric::gauge(name, Unit::Seconds, help));
         Self {
             labels: labels.unwrap_or_default(),
@@ -48,15 +55,24 @@ impl PollMetrics {
                 "poll_lateness_seconds",
                 "Time from the planned to the actual begin of the exchange.",
             ),
-            errors: Arc::new(Metric {
-                kind: Kind::Counter,
-                ..Metric::gauge(
-                    "poll_errors_total",
-                    Unit::Count,
-                    "Failures by cause, since the poller began: of a whole exchange, or of one value.",
-                )
-            }),
+            errors: counter(
+                "poll_errors_total",
+                "Failures by cause, since the poller began: of a whole exchange, or of one value.",
+            ),
+            shared_texts: counter(
+                "poll_shared_texts_total",
+                "Values whose text shares a series, because the metric had 64 texts on that day.",
+            ),
+            texts: BTreeMap::new(),
             counts: BTreeMap::new(),
+        }
+    }
+
+    /// Counts values whose text shares a series.
+    pub(super) fn share_texts(&mut self, moved: BTreeMap<DeviceId, u32>) {
+        for (device, more) in moved {
+            let count = self.texts.entry(device).or_default();
+            *count = count.saturating_add(more);
         }
     }
 
@@ -103,6 +119,13 @@ impl PollMetrics {
                 value,
             };
             values.extend(gauges.into_iter().map(gauge));
+            values.extend(self.texts.get(device).map(|count| PollValue {
+                device,
+                metric: &self.shared_texts,
+                labels: self.labels.clone(),
+                start: Some(self.begun),
+                value: f64::from(*count),
+            }));
             for ((_, cause), count) in self.counts.iter().filter(|((of, _), _)| of == device) {
                 let labels = self.labels.with("cause", cause.words());
                 values.push(PollValue {

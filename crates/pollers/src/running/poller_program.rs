@@ -1,160 +1,115 @@
-//! All targets and groups of a poller, from start to end.
+//! A poller from start to end.
 
-use super::assignment::Assignment;
-use super::group::Group;
-use super::target_loop::{Shared, follow, seal};
-use crate::descriptions::{Description, Directory, Target, read_directory};
-use crate::polling::Common;
-use config::{PollerConfig, Spool};
-use delivery::{Clock, DeliveryError, MachineClock, environment};
-use model::{DeviceId, Origin, printable};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use super::entries::Entries;
+use super::groups::Groups;
+use super::poller_error::PollerError;
+use super::demand::{Demand, DemandFollower, Names};
+use super::target_loop::{Shared, seal};
+use super::targets::Targets;
+use config::PollerConfig;
+use delivery::or_end;
+use model::{DeviceId, printable};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
 
 /// Threads of exchanges.
 const THREADS_MAX: usize = 4;
-
-/// Why a poller does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum PollerError {
-    /// The folder of the description files cannot be read.
-    #[error("cannot read {}: {why}", dir.display())]
-    Directory {
-        /// The folder.
-        dir: PathBuf,
-        /// The error of the operating system.
-        why: io::Error,
-    },
-    /// A group cannot start.
-    #[error(transparent)]
-    Delivery(#[from] DeliveryError),
-    /// The machine has no name, or the operating system gives no thread or signal.
-    #[error("{0}")]
-    Machine(String),
-}
+/// Interval at which the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Polls the devices of the description files in `dir` until SIGTERM or SIGINT, and sends the samples to the server.
+/// SIGHUP and changed files change the polls.
 ///
 /// # Errors
 /// The poller cannot start.
 pub fn run(config: &PollerConfig, dir: &Path, only: Option<&[String]>) -> Result<(), PollerError> {
     let machine = |error: io::Error| PollerError::Machine(error.to_string());
-    let directory = read(dir, only)?;
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-    let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build();
-    let runtime = runtime.map_err(machine)?;
-    let shared = Arc::new(start(config, &directory)?);
-    let ended = runtime.block_on(poll_all(directory, Arc::clone(&shared)));
-    // A name that is being looked up must not delay the end.
-    runtime.shutdown_background();
-    if let Some(shared) = Arc::into_inner(shared) {
-        // Together: each waits a moment for the server.
-        std::thread::scope(|scope| {
-            for group in shared.groups {
-                let group = group.into_inner().unwrap_or_else(PoisonError::into_inner);
-                scope.spawn(move || group.end());
-            }
-        });
-    }
-    ended.map_err(machine)
-}
-
-/// Reads the folder, and logs its findings.
-fn read(dir: &Path, only: Option<&[String]>) -> Result<Directory, PollerError> {
-    let failed = |why| PollerError::Directory { dir: dir.to_owned(), why };
-    let mut directory = read_directory(dir).map_err(failed)?;
-    for finding in &directory.findings {
-        log::warn!("{}", printable(&finding.to_string()));
-    }
-    if let Some(only) = only {
-        directory.descriptions.retain(|one| only.iter().any(|name| name == one.device.as_str()));
-    }
-    Ok(directory)
-}
-
-/// Starts the groups of all devices.
-fn start(config: &PollerConfig, directory: &Directory) -> Result<Shared, PollerError> {
+    let entries = Entries::read(dir, only)?;
     let name = match &config.polling.name {
         Some(name) => name.clone(),
         None => machine_name()?,
     };
-    let folder = spool_folder(config, &name)?;
-    let mut periods: BTreeMap<DeviceId, Duration> = BTreeMap::new();
-    for one in &directory.descriptions {
-        let shortest = periods.entry(one.device.clone()).or_insert(one.period);
-        *shortest = one.period.min(*shortest);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build();
+    let runtime = runtime.map_err(machine)?;
+    let groups = Groups::start(config, name.clone(), &entries.devices())?;
+    let names: Names = Arc::new(Mutex::new(Arc::new(entries.demand_names())));
+    let demand = follow_demand(config, &name, &names)?;
+    let shared = Arc::new(Shared::new(groups, demand, &config.polling));
+    let ended = runtime.block_on(poll_all(entries, Arc::clone(&shared), &names));
+    // A name that is being looked up must not delay the end.
+    runtime.shutdown_background();
+    if let Some(shared) = Arc::into_inner(shared) {
+        shared.groups.end();
     }
-    let devices: BTreeSet<DeviceId> = periods.keys().cloned().collect();
-    let assignment = Assignment::new(&devices, folder.as_deref().map_or(0, earlier_groups));
-    let clock: Arc<dyn Clock> = Arc::new(MachineClock);
-    let count = assignment.groups.len();
-    let groups = assignment.groups.iter().enumerate().map(|(number, devices)| {
-        let folder = folder.as_ref().map(|dir| dir.join(format!("group-{number}")));
-        let periods = devices.iter().filter_map(|one| Some((one.clone(), *periods.get(one)?)));
-        let periods: Vec<_> = periods.collect();
-        let origin = Origin::of_poller_group(&name, number);
-        let origin = origin.map_err(|error| PollerError::Machine(error.to_string()))?;
-        let of = (origin, &name);
-        let group = Group::start(config, of, &periods, folder.as_deref(), (&clock, count))?;
-        Ok(Mutex::new(group))
-    });
-    let groups = groups.collect::<Result<Vec<_>, PollerError>>()?;
-    let limit = |number: u64| usize::try_from(number).unwrap_or(Semaphore::MAX_PERMITS);
-    Ok(Shared {
-        common: Common::default(),
-        groups,
-        assignment,
-        exchanges: Arc::new(Semaphore::new(limit(config.polling.exchanges_max))),
-        hosts: Mutex::new(HashMap::new()),
-        host_exchanges_max: limit(config.polling.host_exchanges_max),
-    })
+    ended.map_err(machine)
+}
+
+/// Starts the thread that requests what is demanded of the names.
+fn follow_demand(
+    config: &PollerConfig,
+    poller: &DeviceId,
+    names: &Names,
+) -> Result<watch::Receiver<Arc<Demand>>, PollerError> {
+    let (demand, receiver) = watch::channel(Arc::default());
+    let (server, poller, names) = (config.server.clone(), poller.clone(), Arc::clone(names));
+    let follower = DemandFollower { server, poller, names, demand };
+    let thread = std::thread::Builder::new().name("demand".to_owned());
+    let started = thread.spawn(|| or_end(|| follower.run()));
+    // Not joined: a request may wait as long as the settings allow.
+    started.map_err(|error| PollerError::Machine(format!("a thread: {error}")))?;
+    Ok(receiver)
 }
 
 /// Polls until a signal ends the program.
-async fn poll_all(directory: Directory, shared: Arc<Shared>) -> io::Result<()> {
+async fn poll_all(mut entries: Entries, shared: Arc<Shared>, names: &Names) -> io::Result<()> {
     let (mut term, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let mut targets: BTreeMap<Target, Vec<Description>> = BTreeMap::new();
-    // Optional ones wait for a promotion.
-    for description in directory.descriptions.into_iter().filter(|one| !one.is_optional) {
-        targets.entry(description.target.clone()).or_default().push(description);
-    }
-    log::info!("polls {} targets in {} files", targets.len(), directory.files);
-    let (end, ends) = watch::channel(false);
-    let mut loops = JoinSet::new();
-    for (target, descriptions) in targets {
-        loops.spawn(follow(target, descriptions, Arc::clone(&shared), ends.clone()));
-    }
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut look = interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut targets = Targets::new(Arc::clone(&shared));
+    let found = entries.targets();
+    log::info!("polls {} targets of {} files", found.len(), entries.files());
+    targets.set(found);
     let mut sealing = JoinSet::new();
-    sealing.spawn(seal(shared));
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = interrupt.recv() => {}
-        () = report_panics(&mut loops) => {}
+    sealing.spawn(seal(Arc::clone(&shared)));
+    loop {
+        let is_due = tokio::select! {
+            _ = term.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => true,
+            _ = look.tick() => tokio::task::block_in_place(|| entries.have_changed()),
+            () = targets.report_panics() => false,
+        };
+        if is_due {
+            tokio::task::block_in_place(|| reload(&mut entries, &shared, names));
+            targets.set(entries.targets());
+        }
     }
     log::info!("poller ends");
-    end.send_replace(true);
-    while loops.join_next().await.is_some() {}
+    targets.end().await;
     sealing.shutdown().await;
     Ok(())
 }
 
-/// Waits without end. A loop that panics is logged: its target is not polled any more.
-async fn report_panics(loops: &mut JoinSet<()>) {
-    loop {
-        match loops.join_next().await {
-            Some(Err(error)) => log::error!("a target is not polled any more: {error}"),
-            Some(Ok(())) => {}
-            None => std::future::pending().await,
-        }
+/// Reads the files again. What cannot be read stays as it is.
+fn reload(entries: &mut Entries, shared: &Shared, names: &Names) {
+    if let Err(error) = entries.read_again() {
+        return log::error!("the files are not read again: {error}");
     }
+    if let Err(error) = shared.groups.set_devices(&entries.devices()) {
+        log::error!("groups of new devices do not start: {}", printable(&error.to_string()));
+    }
+    *names.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(entries.demand_names());
+    log::info!("polls {} targets of {} files", entries.targets().len(), entries.files());
 }
 
 /// The host's name up to its first dot.
@@ -164,40 +119,4 @@ fn machine_name() -> Result<DeviceId, PollerError> {
     let name = name.map_err(|error| failed(format!("the machine has no name: {error}")))?;
     let name = name.trim().split('.').next().unwrap_or_default();
     DeviceId::new(name).map_err(|error| failed(error.to_string()))
-}
-
-/// The folder of the groups' spools; `None` for none.
-fn spool_folder(config: &PollerConfig, name: &DeviceId) -> Result<Option<PathBuf>, PollerError> {
-    let folder = match &config.spool.spool {
-        Some(Spool::None) => return Ok(None),
-        Some(Spool::Folder(folder)) => Some(folder.clone()),
-        None => {
-            let is_root = rustix::process::geteuid().is_root();
-            config::state_dir(is_root, &environment)
-                .map(|state| state.join(format!("poller-{name}")))
-        }
-    };
-    let Some(folder) = folder else {
-        log::warn!(
-            "no folder for a spool; samples are lost while the server is unavailable; set `spool`"
-        );
-        return Ok(None);
-    };
-    let made = std::fs::create_dir_all(&folder);
-    made.map_err(|why| DeliveryError::Spool { dir: folder.clone(), why })?;
-    Ok(Some(folder))
-}
-
-/// The number of groups of an earlier start: their spools are sent, too.
-fn earlier_groups(folder: &Path) -> usize {
-    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
-    let number = |entry: io::Result<std::fs::DirEntry>| {
-        entry.ok()?.file_name().to_str()?.strip_prefix("group-")?.parse::<usize>().ok()
-    };
-    entries
-        .filter_map(number)
-        .filter(|number| *number < 65_536)
-        .map(|number| number + 1)
-        .max()
-        .unwrap_or(0)
 }

@@ -11,12 +11,30 @@ const BACK_OFF_MAX_US: i64 = 30 * Timestamp::SECOND;
 /// Failed exchanges before a target is polled less often.
 const PATIENCE: u32 = 3;
 
+/// Waits after a rejected password, which double.
+const REJECTED_WAIT_MIN_US: i64 = 300 * Timestamp::SECOND;
+const REJECTED_WAIT_MAX_US: i64 = 3600 * Timestamp::SECOND;
+
+/// The outcome of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The target returned something.
+    Answered,
+    /// It returned nothing.
+    Silent,
+    /// It rejected the user or the password.
+    Rejected,
+}
+
 /// The ticks of a target's descriptions.
 #[derive(Debug)]
 pub(super) struct Schedule {
+    /// Spreads targets over the time.
+    chance: u64,
     /// Distance of the requests from the start of their periods.
     offset_us: i64,
-    ticks: Vec<Ticks>,
+    /// `None` for a description that is not polled now.
+    ticks: Vec<Option<Ticks>>,
     /// Exchanges in a row that returned nothing.
     failed: u32,
     /// While the target is unreachable: no request before this instant.
@@ -43,24 +61,33 @@ pub(super) struct Due {
 }
 
 impl Schedule {
-    /// The schedule of a target whose descriptions have these periods. `chance` spreads targets over the time.
-    pub(super) fn new(periods: &[Duration], chance: u64, now: Timestamp) -> Self {
-        let micros = |period: &Duration| i64::try_from(period.as_micros()).unwrap_or(i64::MAX);
-        let periods: Vec<i64> = periods.iter().map(|period| micros(period).max(1)).collect();
-        let shortest = periods.iter().copied().min().unwrap_or(Timestamp::SECOND);
-        let spread_us = (shortest / SPREAD).min(SPREAD_MAX_US);
-        let offset_us = i64::try_from(chance % spread_us.unsigned_abs().max(1)).unwrap_or(0);
-        let first = |period_us: &i64| {
-            let period_us = *period_us;
-            Ticks { period_us, next: start_at_or_after(now.plus(-offset_us), period_us) }
+    /// The schedule of a target without descriptions. `chance` spreads targets over the time.
+    pub(super) const fn new(chance: u64) -> Self {
+        let not_before = Timestamp(i64::MIN);
+        Self { chance, offset_us: 0, ticks: Vec::new(), failed: 0, not_before }
+    }
+
+    /// Replaces the descriptions by those with these periods; `None` for one that is not polled now. Each comes with its
+    /// place before, if it had one: it then keeps its ticks if its period is the same.
+    pub(super) fn set(&mut self, periods: &[(Option<usize>, Option<Duration>)], now: Timestamp) {
+        let micros = |period: Duration| i64::try_from(period.as_micros()).unwrap_or(i64::MAX).max(1);
+        let polled = periods.iter().filter_map(|(_, period)| period.map(micros));
+        let spread_us = (polled.min().unwrap_or(Timestamp::SECOND) / SPREAD).min(SPREAD_MAX_US);
+        self.offset_us = i64::try_from(self.chance % spread_us.unsigned_abs().max(1)).unwrap_or(0);
+        let ticks = |(before, period): &(Option<usize>, Option<Duration>)| {
+            let period_us = micros((*period)?);
+            let before = before.and_then(|place| *self.ticks.get(place)?);
+            Some(before.filter(|ticks| ticks.period_us == period_us).unwrap_or_else(|| {
+                let next = start_at_or_after(now.plus(-self.offset_us), period_us);
+                Ticks { period_us, next }
+            }))
         };
-        let ticks = periods.iter().map(first).collect();
-        Self { offset_us, ticks, failed: 0, not_before: Timestamp(i64::MIN) }
+        self.ticks = periods.iter().map(ticks).collect();
     }
 
     /// The instant of the next request.
     pub(super) fn next(&self) -> Timestamp {
-        let next = self.ticks.iter().map(|ticks| ticks.next).min();
+        let next = self.ticks.iter().flatten().map(|ticks| ticks.next).min();
         let next = next.map_or(Timestamp(i64::MAX), |next| next.plus(self.offset_us));
         next.max(self.not_before)
     }
@@ -72,6 +99,7 @@ impl Schedule {
         let (mut start, mut shortest) = (None, i64::MAX);
         let mut is_one_start = true;
         for (place, ticks) in self.ticks.iter_mut().enumerate() {
+            let Some(ticks) = ticks else { continue };
             // The clock was set back by more than a period.
             if ticks.next.since(latest) > ticks.period_us {
                 ticks.next = start_at_or_after(latest, ticks.period_us);
@@ -97,15 +125,22 @@ impl Schedule {
         due
     }
 
-    /// Records whether the target returned anything. An unreachable one is polled less often.
-    pub(super) fn answered(&mut self, has_answered: bool, now: Timestamp) {
-        if has_answered {
+    /// Records the outcome of an exchange. An unreachable target is polled less often, and one that rejects a password
+    /// much less: a BMC locks an account after a few attempts.
+    pub(super) fn ended(&mut self, outcome: Outcome, now: Timestamp) {
+        if outcome == Outcome::Answered {
             (self.failed, self.not_before) = (0, Timestamp(i64::MIN));
             return;
         }
         self.failed = self.failed.saturating_add(1);
+        if outcome == Outcome::Rejected {
+            let doublings = self.failed.saturating_sub(1).min(16);
+            let wait_us = REJECTED_WAIT_MIN_US.saturating_mul(1 << doublings);
+            self.not_before = now.plus(wait_us.min(REJECTED_WAIT_MAX_US));
+            return;
+        }
         let doublings = self.failed.saturating_sub(PATIENCE).min(16);
-        let shortest = self.ticks.iter().map(|ticks| ticks.period_us).min().unwrap_or(1);
+        let shortest = self.ticks.iter().flatten().map(|ticks| ticks.period_us).min().unwrap_or(1);
         if doublings > 0 && shortest < BACK_OFF_MAX_US {
             let wait_us = shortest.saturating_mul(1 << doublings).min(BACK_OFF_MAX_US);
             self.not_before = now.plus(wait_us - shortest);
@@ -129,10 +164,32 @@ mod tests {
         Timestamp(micros)
     }
 
+    fn of_periods(periods: &[Duration], chance: u64, now: Timestamp) -> Schedule {
+        let mut schedule = Schedule::new(chance);
+        let periods: Vec<_> = periods.iter().map(|period| (None, Some(*period))).collect();
+        schedule.set(&periods, now);
+        schedule
+    }
+
+    #[test]
+    fn a_change_of_the_files_costs_the_other_descriptions_no_tick() {
+        let (one, five) = (Duration::from_secs(1), Duration::from_secs(5));
+        let mut schedule = of_periods(&[one, five], 0, at(SECOND));
+        schedule.take(at(SECOND));
+        // The first is removed, the second moves, and one is new. One is not polled.
+        let now = at(7 * SECOND + 1);
+        schedule.set(&[(None, Some(one)), (None, None), (Some(1), Some(five))], now);
+        let due = schedule.take(at(8 * SECOND));
+        assert_eq!(due.places, [(0, 0), (2, 0)], "the tick of 5 s is read, late");
+        // Another period begins anew.
+        schedule.set(&[(Some(0), None), (Some(1), Some(one)), (Some(2), Some(one))], at(9 * SECOND));
+        assert_eq!(schedule.take(at(9 * SECOND)).places, [(1, 0), (2, 0)]);
+    }
+
     #[test]
     fn descriptions_keep_their_periods_and_share_the_instants() {
         let periods = [Duration::from_secs(1), Duration::from_secs(5)];
-        let mut schedule = Schedule::new(&periods, 42_000, at(3 * SECOND + 42_001));
+        let mut schedule = of_periods(&periods, 42_000, at(3 * SECOND + 42_001));
         assert_eq!(schedule.next(), at(4 * SECOND + 42_000));
         let due = schedule.take(at(4 * SECOND + 43_000));
         assert_eq!((due.places, due.at, due.late_us), (vec![(0, 0)], at(4 * SECOND), 1000));
@@ -143,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_late_request_has_its_own_instant_and_missed_ticks_are_counted() {
-        let mut schedule = Schedule::new(&[Duration::from_secs(1)], 0, at(0));
+        let mut schedule = of_periods(&[Duration::from_secs(1)], 0, at(0));
         let due = schedule.take(at(100_001));
         assert_eq!((due.places, due.at), (vec![(0, 0)], at(100_001)));
         let due = schedule.take(at(4 * SECOND + 50_000));
@@ -153,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_back_delays_nothing() {
-        let mut schedule = Schedule::new(&[Duration::from_secs(10)], 0, at(1000 * SECOND));
+        let mut schedule = of_periods(&[Duration::from_secs(10)], 0, at(1000 * SECOND));
         schedule.take(at(1000 * SECOND));
         schedule.take(at(500 * SECOND + 1));
         assert_eq!(schedule.next(), at(510 * SECOND));
@@ -161,24 +218,24 @@ mod tests {
 
     #[test]
     fn an_unreachable_target_is_polled_every_30_s_at_least() {
-        let mut schedule = Schedule::new(&[Duration::from_secs(1)], 0, at(0));
+        let mut schedule = of_periods(&[Duration::from_secs(1)], 0, at(0));
         let (mut now, mut waits) = (at(0), Vec::new());
         for _ in 0..12 {
             schedule.take(now);
-            schedule.answered(false, now);
+            schedule.ended(Outcome::Silent, now);
             waits.push(schedule.next().since(now) / SECOND);
             now = schedule.next();
         }
         assert_eq!(waits[..6], [1, 1, 1, 1, 3, 7]);
         assert!(waits.iter().all(|wait| *wait <= 30), "{waits:?}");
         schedule.take(now);
-        schedule.answered(true, now);
+        schedule.ended(Outcome::Answered, now);
         assert_eq!(schedule.next().since(now), SECOND);
         // A long period is kept.
-        let mut schedule = Schedule::new(&[Duration::from_secs(300)], 0, at(0));
+        let mut schedule = of_periods(&[Duration::from_secs(300)], 0, at(0));
         for _ in 0..9 {
             schedule.take(schedule.next());
-            schedule.answered(false, at(0));
+            schedule.ended(Outcome::Silent, at(0));
         }
         assert_eq!(schedule.next(), at(9 * 300 * SECOND));
     }
@@ -186,10 +243,24 @@ mod tests {
     #[test]
     fn requests_of_short_periods_are_spread_over_a_tenth() {
         for chance in [0, 7, u64::MAX] {
-            let schedule = Schedule::new(&[Duration::from_millis(10)], chance, at(1000));
+            let schedule = of_periods(&[Duration::from_millis(10)], chance, at(1000));
             assert!((10_000..11_000).contains(&schedule.next().0), "{schedule:?}");
-            let schedule = Schedule::new(&[Duration::from_secs(60)], chance, at(SECOND));
+            let schedule = of_periods(&[Duration::from_secs(60)], chance, at(SECOND));
             assert!((60 * SECOND..61 * SECOND).contains(&schedule.next().0), "{schedule:?}");
         }
+    }
+
+    #[test]
+    fn a_rejected_password_is_tried_a_few_times_an_hour() {
+        let mut schedule = of_periods(&[Duration::from_secs(5)], 0, at(0));
+        let (mut now, mut attempts) = (at(0), 0);
+        while now < at(3600 * SECOND) {
+            schedule.take(now);
+            schedule.ended(Outcome::Rejected, now);
+            (now, attempts) = (schedule.next(), attempts + 1);
+        }
+        assert_eq!(attempts, 4);
+        schedule.ended(Outcome::Answered, now);
+        assert!(schedule.next() <= now);
     }
 }

@@ -1,16 +1,20 @@
 //! The exchanges with one target, each at its instant.
 
-use super::assignment::{Assignment, chance};
-use super::group::Group;
-use super::outages::Outages;
+use super::assignment::chance;
+use super::groups::Groups;
+use super::outages::{Missing, Outages};
 use super::poll_metrics::PollMetrics;
-use super::schedule::Schedule;
+use super::demand::{Demand, Promotion};
+use super::schedule::{Outcome, Schedule};
+use super::text_limit::TextLimit;
 use crate::descriptions::{Description, Target};
+use crate::protocols::Protocol;
 use crate::polling::{self, Common, Exchange, Failure, Poller};
+use config::PollerSettings;
 use delivery::wall;
-use model::{DeviceId, Timestamp, printable};
+use model::{Cause, Timestamp, printable};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
@@ -22,58 +26,90 @@ const CLOSE_MAX: Duration = Duration::from_secs(2);
 
 /// What the loops of all targets share.
 pub(super) struct Shared {
-    pub(super) common: Common,
-    pub(super) groups: Vec<Mutex<Group>>,
-    pub(super) assignment: Assignment,
-    pub(super) exchanges: Arc<Semaphore>,
-    pub(super) hosts: Mutex<HashMap<String, Arc<Semaphore>>>,
-    pub(super) host_exchanges_max: usize,
+    common: Common,
+    pub(super) groups: Groups,
+    demand: watch::Receiver<Arc<Demand>>,
+    exchanges: Arc<Semaphore>,
+    hosts: Mutex<HashMap<String, Arc<Semaphore>>>,
+    host_exchanges_max: usize,
 }
 
 impl Shared {
-    pub(super) fn group(&self, number: usize) -> Option<MutexGuard<'_, Group>> {
-        Some(self.groups.get(number)?.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn new(
+        groups: Groups,
+        demand: watch::Receiver<Arc<Demand>>,
+        limits: &PollerSettings,
+    ) -> Self {
+        let limit = |number: u64| usize::try_from(number).unwrap_or(Semaphore::MAX_PERMITS);
+        Self {
+            common: Common::default(),
+            groups,
+            demand,
+            exchanges: Arc::new(Semaphore::new(limit(limits.exchanges_max))),
+            hosts: Mutex::default(),
+            host_exchanges_max: limit(limits.host_exchanges_max),
+        }
     }
 
     fn host(&self, name: &str) -> Arc<Semaphore> {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        // Hosts that no loop uses any more.
+        if !hosts.contains_key(name) {
+            hosts.retain(|_, host| Arc::strong_count(host) > 1);
+        }
         let new = || Arc::new(Semaphore::new(self.host_exchanges_max));
         Arc::clone(hosts.entry(name.to_owned()).or_insert_with(new))
     }
 }
 
-/// Polls a target until `end` changes.
+/// Polls a target until `end` changes, or until it has no entries any more.
 pub(super) async fn follow(
     target: Target,
-    descriptions: Vec<Description>,
+    mut entries: watch::Receiver<Vec<Description>>,
     shared: Arc<Shared>,
     mut end: watch::Receiver<bool>,
 ) {
+    let mut demand = shared.demand.clone();
     let poller = polling::open(&target, &shared.common);
-    let begun = wall();
-    let periods: Vec<Duration> = descriptions.iter().map(|one| one.period).collect();
-    let spread = descriptions.first().map_or(0, |first| chance(&first.device));
+    let first = entries.borrow().first().map(|one| chance(&one.device));
     let mut follower = TargetLoop {
-        schedule: Schedule::new(&periods, spread, begun),
-        outages: Outages::new(descriptions.len(), begun),
-        metrics: PollMetrics::new(&target, begun),
+        schedule: Schedule::new(first.unwrap_or_default()),
+        outages: Outages::new(),
+        metrics: PollMetrics::new(&target, wall()),
+        texts: TextLimit::default(),
         host: shared.host(&target.host),
         failure: None,
+        is_on_demand: false,
+        promotions_end: None,
         target,
-        descriptions,
+        descriptions: Vec::new(),
+        periods: Vec::new(),
         shared,
         poller,
     };
-    loop {
-        let wait_us = follower.schedule.next().since(wall());
+    let (mut changed, mut is_over) = (true, false);
+    while !is_over {
+        let now = wall();
+        if changed || follower.promotions_end.is_some_and(|end| end <= now) {
+            let new = entries.borrow_and_update().clone();
+            let demand = Arc::clone(&demand.borrow_and_update());
+            follower.set(new, &demand, now);
+        }
+        let next = follower.promotions_end.unwrap_or(Timestamp(i64::MAX));
+        let wait_us = follower.schedule.next().min(next).since(wall());
         let wait = Duration::from_micros(u64::try_from(wait_us).unwrap_or(0)).min(SLEEP_MAX);
-        tokio::select! {
+        changed = tokio::select! {
             _ = end.changed() => break,
-            () = tokio::time::sleep(wait) => {}
-        }
-        if follower.schedule.next() <= wall() && follower.exchange_or_end(&mut end).await {
-            break;
-        }
+            more = entries.changed() => {
+                is_over = more.is_err();
+                true
+            }
+            // The thread that sends them ends the program if it fails.
+            Ok(()) = demand.changed(), if follower.is_on_demand => true,
+            () = tokio::time::sleep(wait) => false,
+        };
+        let is_due = !changed && follower.schedule.next() <= wall();
+        is_over |= is_due && follower.exchange_or_end(&mut end).await;
     }
     follower.end().await;
 }
@@ -81,14 +117,21 @@ pub(super) async fn follow(
 struct TargetLoop {
     target: Target,
     descriptions: Vec<Description>,
+    /// The period of each description; `None` for one that is not polled now.
+    periods: Vec<Option<Duration>>,
     shared: Arc<Shared>,
     schedule: Schedule,
     outages: Outages,
     metrics: PollMetrics,
+    texts: TextLimit,
     host: Arc<Semaphore>,
     poller: Box<dyn Poller>,
     /// The failure that the log states.
     failure: Option<String>,
+    /// Whether promotions or jobs change anything.
+    is_on_demand: bool,
+    /// When the next promotion ends, if it may change something.
+    promotions_end: Option<Timestamp>,
 }
 
 impl TargetLoop {
@@ -101,6 +144,42 @@ impl TargetLoop {
                 true
             }
             () = &mut exchange => false,
+        }
+    }
+
+    /// Replaces the descriptions and their promotions. What stays as it is loses no tick.
+    fn set(&mut self, mut new: Vec<Description>, demand: &Demand, now: Timestamp) {
+        let periods: Vec<_> = new.iter_mut().map(|one| period(one, demand, now)).collect();
+        let mut is_free = vec![true; self.descriptions.len()];
+        let mut before = Vec::new();
+        for one in &new {
+            let mut places = self.descriptions.iter().zip(&is_free).enumerate();
+            let place = places.find(|(_, (old, is_free))| **is_free && old.is_like(one));
+            let place = place.map(|(place, _)| place);
+            if let Some(is_free) = place.and_then(|place| is_free.get_mut(place)) {
+                *is_free = false;
+            }
+            before.push(place);
+        }
+        let scheduled: Vec<_> = before.iter().copied().zip(periods.iter().copied()).collect();
+        self.schedule.set(&scheduled, now);
+        let was_polled = |place: &usize| self.periods.get(*place).is_some_and(Option::is_some);
+        let polled: Vec<_> = new
+            .iter()
+            .zip(&scheduled)
+            .map(|(one, (place, period))| (one, place.filter(was_polled).filter(|_| period.is_some())))
+            .collect();
+        let missing = self.outages.set(&self.descriptions, &polled, now);
+        self.miss(missing);
+        (self.descriptions, self.periods) = (new, periods);
+        self.is_on_demand = self.descriptions.iter().any(Description::is_on_demand);
+        self.promotions_end = self.is_on_demand.then(|| demand.next_end(now)).flatten();
+    }
+
+    fn miss(&self, missing: Vec<Missing>) {
+        for one in missing {
+            let device = one.device.clone();
+            self.shared.groups.of(&device, |group| group.miss(one));
         }
     }
 
@@ -119,27 +198,20 @@ impl TargetLoop {
         let begun = Instant::now();
         polling::run(&mut *self.poller, &due, &mut exchange).await;
         let took = begun.elapsed().as_secs_f64();
-        let has_answered = exchange.failures.len() < due.len();
+        let outcome = outcome(&self.target, &exchange, due.len());
+        let moved = self.texts.apply(&mut exchange.readings, exchange.at);
+        self.metrics.share_texts(moved);
         let missing = self.outages.update(&self.descriptions, &taken.places, &exchange);
         let late = taken.late_us as f64 / 1e6;
         let polls = self.metrics.values(&due, &exchange, (took, late));
-        let group_of = |device: &DeviceId| self.shared.assignment.group_of(device);
         for reading in &exchange.readings {
-            if let Some(mut group) = self.shared.group(group_of(&reading.device)) {
-                group.add(reading);
-            }
+            self.shared.groups.of(&reading.device, |group| group.add(reading));
         }
         for poll in &polls {
-            if let Some(mut group) = self.shared.group(group_of(poll.device)) {
-                group.add_poll(exchange.at, poll);
-            }
+            self.shared.groups.of(poll.device, |group| group.add_poll(exchange.at, poll));
         }
-        for one in missing {
-            if let Some(group) = self.shared.group(group_of(&one.device)) {
-                group.miss(one);
-            }
-        }
-        self.schedule.answered(has_answered, wall());
+        self.miss(missing);
+        self.schedule.ended(outcome, wall());
         self.log(&exchange);
     }
 
@@ -158,13 +230,41 @@ impl TargetLoop {
     }
 
     async fn end(mut self) {
-        for one in self.outages.end(&self.descriptions, wall()) {
-            let number = self.shared.assignment.group_of(&one.device);
-            if let Some(group) = self.shared.group(number) {
-                group.miss(one);
-            }
-        }
+        let missing = self.outages.end(&self.descriptions, wall());
+        self.miss(missing);
         tokio::time::timeout(CLOSE_MAX, self.poller.close()).await.ok();
+    }
+}
+
+/// The period of a description with what is demanded of it; `None` if it is not polled now.
+fn period(
+    description: &mut Description,
+    demand: &Demand,
+    now: Timestamp,
+) -> Option<Duration> {
+    let promotion = demand.of(description, now);
+    let Description { period, period_promoted, period_idle, is_optional, .. } = *description;
+    let period = period_idle.filter(|_| demand.is_idle(description)).unwrap_or(period);
+    description.only = match (&promotion, is_optional) {
+        (Promotion::Metrics(only), true) => Some(only.clone()),
+        _ => None,
+    };
+    match promotion {
+        Promotion::None if is_optional => None,
+        Promotion::None => Some(period),
+        // Its other metrics keep their period.
+        Promotion::Metrics(_) if !is_optional => Some(period),
+        Promotion::Whole | Promotion::Metrics(_) => Some(period_promoted.unwrap_or(period)),
+    }
+}
+
+fn outcome(target: &Target, exchange: &Exchange, due: usize) -> Outcome {
+    let has_account = target.protocol != Protocol::Snmp && target.user.is_some();
+    let is_rejected = |(_, failure): &(usize, Failure)| failure.cause == Cause::PermissionLost;
+    match exchange.failures.len() < due {
+        true => Outcome::Answered,
+        false if has_account && exchange.failures.iter().all(is_rejected) => Outcome::Rejected,
+        false => Outcome::Silent,
     }
 }
 
@@ -173,10 +273,6 @@ pub(super) async fn seal(shared: Arc<Shared>) {
     loop {
         let rest_us = Timestamp::SECOND - wall().0.rem_euclid(Timestamp::SECOND);
         tokio::time::sleep(Duration::from_micros(rest_us.unsigned_abs())).await;
-        for number in 0..shared.groups.len() {
-            if let Some(mut group) = shared.group(number) {
-                group.seal();
-            }
-        }
+        shared.groups.seal();
     }
 }

@@ -78,10 +78,14 @@ impl Poller {
         Self(command.stderr(Stdio::inherit()).spawn().unwrap())
     }
 
+    fn signal(&self, name: &str) {
+        let pid = self.0.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
     /// Ends the program as systemd does. Returns whether it ended well.
     fn end(mut self) -> bool {
-        let pid = self.0.id().to_string();
-        assert!(Command::new("kill").arg(pid).status().unwrap().success());
+        self.signal("TERM");
         self.0.wait().unwrap().success()
     }
 }
@@ -212,4 +216,41 @@ fn samples_of_two_devices_line_up_and_a_failing_one_costs_the_other_nothing() {
     let errors = values(&server, "psu-2", "poll_errors_total");
     assert!(errors.last().is_some_and(|(_, count)| *count >= 1.0), "{errors:?}");
     assert!(poller.end());
+}
+
+#[test]
+fn changed_files_change_the_polls_and_nothing_else() {
+    let (first, second, third) = (Exporter::start(), Exporter::start(), Exporter::start());
+    let (files, spool) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let write = |name: &str, text: &str| std::fs::write(files.path().join(name), text).unwrap();
+    write("a.conf", &first.entry("psu-1", 500_000, ""));
+    let server = Server::start(Box::new(|_, _| Reply::All(AckStatus::Stored)));
+    let poller = Poller::start(files.path(), &server.url, spool.path());
+    let polled = |device: &str| values(&server, device, "prom_polls_total");
+    until("polls", || polled("psu-1").len() >= 3);
+    // A new file, and a broken one.
+    write("b.conf", &second.entry("psu-2", 500_000, ""));
+    until("polls of a new file", || polled("psu-2").len() >= 2);
+    write("a.conf", "- {name: all, device_id");
+    write("b.conf", &(second.entry("psu-2", 500_000, "") + &third.entry("psu-3", 500_000, "")));
+    until("polls of a new entry", || polled("psu-3").len() >= 2);
+    let count = polled("psu-1").len();
+    until("polls of a file that cannot be parsed", || polled("psu-1").len() >= count + 2);
+    // SIGHUP reads the files at once.
+    std::fs::remove_file(files.path().join("b.conf")).unwrap();
+    poller.signal("HUP");
+    let mut requests = third.requests();
+    until("no polls of a removed file", || {
+        std::thread::sleep(Duration::from_millis(1500));
+        third.requests() == std::mem::replace(&mut requests, third.requests())
+    });
+    until("polls of the other file", || polled("psu-1").len() >= count + 8);
+    assert!(poller.end());
+    for (device, exporter) in [("psu-1", first), ("psu-2", second), ("psu-3", third)] {
+        let numbers: Vec<f64> = polled(device).iter().map(|(_, number)| *number).collect();
+        let expected: Vec<f64> = (1..=exporter.requests()).map(f64::from).collect();
+        assert_eq!(numbers, expected, "every poll of {device} is stored once");
+        let down = (Cause::AgentDown, String::new());
+        assert_eq!(gaps(&server, device).contains(&down), device == "psu-1", "of the start only");
+    }
 }

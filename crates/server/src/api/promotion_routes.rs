@@ -6,26 +6,28 @@ use crate::api::demand_routes::{
 };
 use crate::api::job_routes::object;
 use crate::app::App;
-use crate::auth::caller::Caller;
+use crate::auth::authentication::no_credentials;
+use crate::auth::caller::{Caller, Rights};
 use crate::common::http_error::HttpError;
 use crate::http::selection::wrong;
 use crate::ingest::agent_reports::AgentReport;
 use crate::queries::answers::{json, wrote};
 use crate::queries::kwollect_routes;
 use crate::queries::series_routes::known;
-use api::Operation;
+use api::{Operation, PollerPromotion, PollerPromotions, PollerRequest};
 use axum::Extension;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use control::{DemandError, NewPromotion, Promotion, PromotionOrigin, Quota};
-use jobs::{Interval, Window};
+use jobs::{Interval, RegistryError, Window};
 use model::setting::Rejection;
-use model::{DeviceId, JobKey, JobState, NodeList, Timestamp};
+use model::{DeviceId, JobKey, JobState, NodeList, Origin, Timestamp};
 use query::{QueryContext, QueryError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Default duration of a promotion, in seconds.
 const SECONDS: f64 = 3600.0;
@@ -320,4 +322,62 @@ pub(crate) async fn update(
         }));
     }
     wrote(json(&rows)?, &serde_json::json!({"promotions": active.held.promotions.len()}))
+}
+
+/// `POST /v1/poller/promotions`: the promotions of the devices that a poller reads, and of the nodes that these feed.
+pub(crate) async fn of_poller(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, HttpError> {
+    let (head, body) = request.into_parts();
+    known(head.uri.query().map(str::to_owned), Operation::PollerPromotions)?;
+    if caller.rights == Rights::Nobody || caller.rights == Rights::Anonymous {
+        return Err(no_credentials());
+    }
+    let PollerRequest { poller, names, busy }: PollerRequest = object(&app, &head, body).await?;
+    let group = DeviceId::new(&poller).and_then(|poller| Origin::of_poller_group(&poller, 0));
+    if !caller.rights.appends_of(&group.map_err(wrong)?) {
+        let message = format!("this caller does not send as the poller {poller}");
+        return Err(HttpError::forbidden(message));
+    }
+    let active = app.on_demand.active();
+    let version = format!("{:016x}", active.promotions_version());
+    let Some(names) = names else {
+        return json(&PollerPromotions { version, promotions: None, busy: None });
+    };
+    if names.len() > PollerRequest::NAMES_MAX {
+        let most = PollerRequest::NAMES_MAX;
+        return Err(HttpError::too_large(format!("`names` has more than {most} names")));
+    }
+    let now = app.now();
+    let listed = app.read_registry(move |app: &App| {
+        let found = active.promotions_of(&names, PollerRequest::OF_NAME_MAX, now);
+        let cut = u64::try_from(found.cut).unwrap_or(u64::MAX);
+        app.on_demand.cut.fetch_add(cut, Ordering::Relaxed);
+        let promotion = |((metric, until), names): ((Box<str>, Timestamp), Vec<&str>)| {
+            let names = names.into_iter().map(str::to_owned).collect();
+            PollerPromotion { metric: metric.into(), until: until.seconds(), names }
+        };
+        let promotions = Some(found.listed.into_iter().map(promotion).collect());
+        let busy = busy.then(|| with_jobs(app, names)).transpose()?;
+        Ok::<_, RegistryError>(PollerPromotions { version, promotions, busy })
+    });
+    json(&listed.await?.map_err(|error| HttpError::fault(&error))?)
+}
+
+/// The names with a job that has not ended.
+fn with_jobs(app: &App, names: Vec<String>) -> Result<Vec<String>, RegistryError> {
+    let mut busy = Vec::new();
+    for name in names {
+        let Ok(device) = DeviceId::new(&name) else { continue };
+        let jobs = match app.node_jobs.known(&device) {
+            Some(jobs) => jobs,
+            None => app.node_jobs.look_up(&app.registry, &device)?,
+        };
+        if !jobs.local.is_empty() || !jobs.open.is_empty() {
+            busy.push(name);
+        }
+    }
+    Ok(busy)
 }

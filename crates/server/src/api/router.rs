@@ -52,6 +52,7 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
     };
     match operation {
         Operation::Batches => on(method, batch_routes::batches),
+        Operation::PollerPromotions => on(method, promotion_routes::of_poller),
         Operation::GetMetrics | Operation::PostGetMetrics => {
             on(method, kwollect_routes::get_metrics)
         }

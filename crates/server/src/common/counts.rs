@@ -179,6 +179,7 @@ impl Route {
     pub(crate) fn of(path: &str) -> Self {
         match path {
             "/v1/batches" => Self::Batches,
+            "/v1/poller/promotions" => Self::Api,
             "/api/v1/sql" => Self::Sql,
             "/metrics" => Self::Metrics,
             "/" | "/ui" => Self::Pages,

@@ -25,9 +25,10 @@ fn slow_queries_are_logged_with_their_cost() {
     let tokens = ["--token-file", tokens.to_str().unwrap()];
     let program =
         Program::start(&dir.path().join("data"), &[&["--query-slow", "1us"], &tokens[..]].concat());
-    let from = now();
+    // All in one second, so that they are one step.
+    let from = now().0.div_euclid(Timestamp::SECOND) - 1;
     for seq in 0..3 {
-        let at = from.plus(i64::try_from(seq).unwrap() * 1000);
+        let at = Timestamp::from_seconds(from).plus(i64::try_from(seq).unwrap() * 1000);
         assert_eq!(program.send("POST /v1/batches", BATCHES, &frame(seq, at)).0, 200);
     }
     let sql = |query: &str, headers: &str| {

@@ -170,7 +170,8 @@ impl Block {
 pub(crate) fn close_unused<'a>(blocks: impl Iterator<Item = &'a Arc<Block>>) {
     let mut opened: Vec<&Arc<Block>> = blocks.filter(|block| block.is_opened()).collect();
     if let Some(surplus) = opened.len().checked_sub(OPENED_MAX) {
-        opened.sort_by_key(|block| block.used.load(Ordering::Relaxed));
+        // Each time is read once: a query that uses a block meanwhile would change the order while it is sorted.
+        opened.sort_by_cached_key(|block| block.used.load(Ordering::Relaxed));
         opened.iter().take(surplus).for_each(|block| block.close());
     }
 }

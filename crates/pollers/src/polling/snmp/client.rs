@@ -20,7 +20,7 @@ const RESPONSE_WAIT: Duration = Duration::from_secs(1);
 /// Messages sent again after a lost one.
 const RETRIES: u32 = 3;
 /// sysUpTime (RFC 3418).
-const UPTIME: [u32; 9] = [1, 3, 6, 1, 2, 1, 1, 3, 0];
+pub(super) const UPTIME: [u32; 9] = [1, 3, 6, 1, 2, 1, 1, 3, 0];
 /// Rows of a walk: an agent may invent rows without end.
 const ROWS_MAX: usize = 50_000;
 

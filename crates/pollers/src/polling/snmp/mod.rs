@@ -2,6 +2,7 @@
 //!
 //! - `client`: a client per version, and errors as failures
 //! - `values`: values of variables as numbers and texts
+//! - `wraps`: counters of 32 bits that wrap
 //! - `rows`: rows of tables found by a text
 //! - `requests`: variables in several requests, and what to do when an agent rejects one
 
@@ -9,6 +10,7 @@ mod client;
 mod requests;
 mod rows;
 mod values;
+mod wraps;
 
 pub(super) use client::SnmpTransport;
 
@@ -18,8 +20,10 @@ use crate::descriptions::{Description, Target};
 use crate::protocols::{Request, SnmpObject, SnmpRequest, SnmpVersion};
 use async_snmp::Oid;
 use client::SnmpClient;
+use model::Kind;
 use requests::Variable;
 use rows::Rows;
+use wraps::Wraps;
 use std::sync::Arc;
 
 /// An SNMP agent.
@@ -32,8 +36,18 @@ pub(super) struct Snmp {
 
 struct Session {
     version: SnmpVersion,
-    client: SnmpClient,
+    /// `None` after a failure: the next exchange resolves the name again, and asks for the agent's identity.
+    client: Option<SnmpClient>,
+    state: AgentState,
+}
+
+/// What is known of an agent.
+#[derive(Default)]
+struct AgentState {
     rows: Rows,
+    wraps: Wraps,
+    /// Whether the agent has no sysUpTime.
+    lacks_uptime: bool,
 }
 
 impl Snmp {
@@ -52,8 +66,9 @@ impl Snmp {
         }
         for (version, places) in versions {
             if let Err(failure) = self.read_version(version, &places, due, exchange).await {
-                // The next exchange resolves the name again, and asks for the agent's identity.
-                self.versions.retain(|session| session.version != *version);
+                for session in self.versions.iter_mut().filter(|one| one.version == *version) {
+                    (session.client, session.state.rows) = (None, Rows::default());
+                }
                 for place in places {
                     exchange.fail_open(place, &failure);
                 }
@@ -69,35 +84,36 @@ impl Snmp {
         exchange: &mut Exchange,
     ) -> Result<(), Failure> {
         let known = self.versions.iter().position(|session| session.version == *version);
-        let known = match known {
-            Some(known) => known,
-            None => {
-                let client = SnmpClient::open(&self.target, version, &self.transport).await?;
-                let (version, rows) = (version.clone(), Rows::default());
-                self.versions.push(Session { version, client, rows });
-                self.versions.len() - 1
-            }
-        };
-        let Some(Session { client, rows, .. }) = self.versions.get_mut(known) else {
+        let known = known.unwrap_or_else(|| {
+            let version = version.clone();
+            self.versions.push(Session { version, client: None, state: AgentState::default() });
+            self.versions.len() - 1
+        });
+        let Some(Session { client, state, .. }) = self.versions.get_mut(known) else {
             return Ok(());
+        };
+        let client = match client {
+            Some(client) => client,
+            None => client.insert(SnmpClient::open(&self.target, version, &self.transport).await?),
         };
         let mut variables = Vec::new();
         for place in places {
-            let Some(SnmpRequest { object, .. }) = due.get(*place).and_then(|one| request(one))
-            else {
-                continue;
-            };
-            match object {
-                SnmpObject::Oid(oid) => {
-                    variables.push(Variable::of(*place, Oid::from_slice(&oid.0)));
-                }
-                SnmpObject::Row(template) => match rows.find(client, template).await? {
-                    Ok(variable) => variables.push(Variable { place: *place, ..variable }),
-                    Err(failure) => exchange.fail(*place, failure),
+            let Some(description) = due.get(*place) else { continue };
+            let Some(SnmpRequest { object, .. }) = request(description) else { continue };
+            let variable = match object {
+                SnmpObject::Oid(oid) => Variable::of(Oid::from_slice(&oid.0)),
+                SnmpObject::Row(template) => match state.rows.find(client, template).await? {
+                    Ok(variable) => variable,
+                    Err(failure) => {
+                        exchange.fail(*place, failure);
+                        continue;
+                    }
                 },
-            }
+            };
+            let is_counter = description.meaning().is_some_and(|one| one.kind == Kind::Counter);
+            variables.push(Variable { place: *place, is_counter, ..variable });
         }
-        requests::read(client, variables, due, exchange, rows).await
+        requests::read(client, variables, due, exchange, state).await
     }
 }
 

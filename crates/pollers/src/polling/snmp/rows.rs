@@ -48,7 +48,7 @@ impl Rows {
                 let all = [&template.before.0[..], index, &template.after.0].concat();
                 let row = [&template.column.0[..], index].concat();
                 let row = RowText { oid: Oid::new(row), text: template.text.clone(), column };
-                Ok(Variable { place: 0, oid: Oid::new(all), row: Some(row) })
+                Ok(Variable { row: Some(row), ..Variable::of(Oid::new(all)) })
             }
             Some(None) => Err(Failure::broken(format!("several rows have the text `{shown}`"))),
             None => Err(Failure::broken(format!("no row has the text `{shown}`"))),

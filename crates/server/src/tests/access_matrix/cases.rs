@@ -29,6 +29,10 @@ pub(super) fn case(operation: Operation) -> Case {
         Operation::Batches => {
             (body, body, ["401", "200", "403", "200", "403", "200", "403", "200", "403"])
         }
+        Operation::PollerPromotions => {
+            let names = "{\"poller\": \"lab\", \"names\": [\"n1\"]}";
+            (body, names, ["401", "200", "403", "403", "403", "403", "403", "200", "403"])
+        }
         Operation::GetMetrics => ("?nodes=n1,bobs-node", body, NODES),
         Operation::PostGetMetrics => (body, job, OF_BOB),
         Operation::AvailableMetrics => (body, body, NODES),

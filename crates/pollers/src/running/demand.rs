@@ -1,0 +1,278 @@
+//! The promotions in force, and which nodes have jobs, as the server reports them.
+
+use crate::descriptions::{Description, Expression, Expressions};
+use crate::polling::instant;
+use crate::protocols::Protocol;
+use api::{PollerPromotions, PollerRequest};
+use config::ServerSettings;
+use delivery::{Http, requested_server, wall};
+use model::{DeviceId, Timestamp, printable};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// The path of the requests.
+const PATH: &str = "/v1/poller/promotions";
+/// Interval of requests, and after a failed one.
+const EVERY: Duration = Duration::from_secs(1);
+const AFTER_FAILURE: Duration = Duration::from_secs(5);
+/// Interval at which promotions without an end are extended.
+const EXTEND_US: i64 = 3600 * Timestamp::SECOND;
+
+/// Interval at which the nodes with jobs are requested.
+const BUSY_EVERY_US: i64 = 10 * Timestamp::SECOND;
+
+/// After this time without a response it is unknown which nodes have jobs.
+const BUSY_AGE_MAX_US: i64 = 60 * Timestamp::SECOND;
+
+/// What is demanded of devices and nodes, by name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Demand {
+    promotions: HashMap<String, Vec<(Arc<Expression>, Timestamp)>>,
+    /// The names with jobs; `None` if unknown.
+    busy: Option<HashSet<String>>,
+}
+
+/// What promotions change for a description.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Promotion {
+    /// Nothing.
+    None,
+    /// It is promoted.
+    Whole,
+    /// Of this exporter, only metrics with matching names are promoted.
+    Metrics(Expressions),
+}
+
+impl Demand {
+    /// Reads a response. An expression that is not one affects nothing else.
+    fn read(response: PollerPromotions) -> Self {
+        let mut promotions: HashMap<String, Vec<_>> = HashMap::new();
+        for promotion in response.promotions.unwrap_or_default() {
+            let Some(expression) = Expression::new(&promotion.metric) else { continue };
+            let expression = Arc::new(expression);
+            let Some(until) = instant(promotion.until) else { continue };
+            for name in promotion.names {
+                promotions.entry(name).or_default().push((Arc::clone(&expression), until));
+            }
+        }
+        let busy = response.busy.map(|names| names.into_iter().collect());
+        Self { promotions, busy }
+    }
+
+    /// What the promotions of its device, and of the node that this feeds, change for a description.
+    pub(super) fn of(&self, description: &Description, now: Timestamp) -> Promotion {
+        if !description.is_on_demand() {
+            return Promotion::None;
+        }
+        let names = [Some(description.device.to_string()), description.alias()];
+        let all = names.iter().flatten().filter_map(|name| self.promotions.get(name)).flatten();
+        let held: Expressions = all
+            .filter(|(_, until)| *until > now)
+            .map(|(expression, _)| Arc::clone(expression))
+            .collect();
+        if held.iter().any(|expression| expression.promotes(&description.name)) {
+            return Promotion::Whole;
+        }
+        if description.target.protocol == Protocol::Prometheus && !held.is_empty() {
+            return Promotion::Metrics(held);
+        }
+        Promotion::None
+    }
+
+    /// Whether neither the device nor the node that it feeds has a job.
+    pub(super) fn is_idle(&self, description: &Description) -> bool {
+        let Some(busy) = &self.busy else { return false };
+        let is_busy = |name: String| busy.contains(&name);
+        !busy.contains(description.device.as_str()) && !description.alias().is_some_and(is_busy)
+    }
+
+    /// The next instant at which a promotion ends.
+    pub(super) fn next_end(&self, now: Timestamp) -> Option<Timestamp> {
+        let ends = self.promotions.values().flatten().map(|(_, until)| *until);
+        ends.filter(|until| *until > now).min()
+    }
+}
+
+/// Requests the promotions of some names, until nothing receives them any more.
+pub(super) struct DemandFollower {
+    pub(super) server: ServerSettings,
+    pub(super) poller: DeviceId,
+    pub(super) names: Names,
+    pub(super) demand: watch::Sender<Arc<Demand>>,
+}
+
+/// The names whose demand counts, which the files change.
+pub(super) type Names = Arc<Mutex<Arc<DemandNames>>>;
+
+/// Devices, and the nodes that they feed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct DemandNames {
+    pub(super) names: Vec<String>,
+    /// Whether it counts which of them have jobs.
+    pub(super) count_jobs: bool,
+}
+
+/// What the last response was to.
+#[derive(Default)]
+struct Received {
+    names: Arc<DemandNames>,
+    version: String,
+    at: Timestamp,
+}
+
+impl DemandFollower {
+    /// Runs in a thread of its own.
+    pub(super) fn run(self) {
+        let (mut http, mut received) = (None, Received::default());
+        let mut failure: Option<String> = None;
+        while !self.demand.is_closed() {
+            let result = self.step(&mut http, &mut received);
+            let wait = if result.is_ok() { EVERY } else { AFTER_FAILURE };
+            if result.is_err() && wall().since(received.at) >= BUSY_AGE_MAX_US {
+                self.forget_jobs();
+            }
+            if result.as_ref().err() != failure.as_ref() {
+                match &result {
+                    Err(why) => log::warn!("the server does not report promotions: {}", printable(why)),
+                    Ok(()) => log::info!("the server reports promotions again"),
+                }
+            }
+            failure = result.err();
+            std::thread::sleep(wait);
+        }
+    }
+
+    /// Which nodes have jobs is unknown now. Promotions hold until their ends.
+    fn forget_jobs(&self) {
+        self.demand.send_if_modified(|demand| {
+            let is_known = demand.busy.is_some();
+            if is_known {
+                *demand = Arc::new(Demand { busy: None, ..Demand::clone(demand) });
+            }
+            is_known
+        });
+    }
+
+    fn step(&self, http: &mut Option<Http>, received: &mut Received) -> Result<(), String> {
+        let names = Arc::clone(&self.names.lock().unwrap_or_else(PoisonError::into_inner));
+        if names.names.is_empty() && received.names.names.is_empty() {
+            return Ok(());
+        }
+        if names.names.len() > PollerRequest::NAMES_MAX {
+            let most = PollerRequest::NAMES_MAX;
+            return Err(format!("more than {most} devices and nodes have optional metrics"));
+        }
+        let age_max = if names.count_jobs { BUSY_EVERY_US } else { EXTEND_US };
+        let is_old = wall().since(received.at) >= age_max;
+        if names == received.names && !is_old {
+            let response = self.request(http, None)?;
+            if response.version == received.version {
+                return Ok(());
+            }
+        }
+        let response = self.request(http, Some(&names))?;
+        let version = response.version.clone();
+        self.demand.send_replace(Arc::new(Demand::read(response)));
+        *received = Received { names, version, at: wall() };
+        Ok(())
+    }
+
+    fn request(
+        &self,
+        http: &mut Option<Http>,
+        names: Option<&DemandNames>,
+    ) -> Result<PollerPromotions, String> {
+        let client = match http.take() {
+            Some(client) => client,
+            None => {
+                let url = requested_server(&self.server).ok_or("no server; set `server`")?;
+                Http::new(&url, &self.server)?
+            }
+        };
+        let request = PollerRequest {
+            poller: self.poller.to_string(),
+            names: names.map(|all| all.names.clone()),
+            busy: names.is_some_and(|all| all.count_jobs),
+        };
+        let request = serde_json::to_string(&request).map_err(|error| error.to_string())?;
+        let response = client
+            .post_json(PATH, &request, PollerRequest::ANSWER_BYTES_MAX)
+            .map_err(|error| error.to_string())?;
+        let read = serde_json::from_slice(&response);
+        let read = read.map_err(|error| format!("{PATH}: invalid response: {error}"))?;
+        // A failed client is opened again: the token or the server may be another one then.
+        *http = Some(client);
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::descriptions::{Directory, read_text};
+    use api::PollerPromotion;
+    use std::path::Path;
+
+    fn descriptions(text: &str) -> Vec<Description> {
+        let mut directory = Directory::default();
+        read_text(&Path::new("file").into(), text, &mut directory);
+        assert_eq!(directory.findings, []);
+        directory.descriptions
+    }
+
+    fn promotions(all: &[(&str, &str, f64)]) -> Demand {
+        let promotion = |(metric, name, until): &(&str, &str, f64)| PollerPromotion {
+            metric: (*metric).to_owned(),
+            until: *until,
+            names: vec![(*name).to_owned()],
+        };
+        let promotions = Some(all.iter().map(promotion).collect());
+        Demand::read(PollerPromotions { version: String::new(), promotions, busy: None })
+    }
+
+    #[test]
+    fn promotions_hold_for_a_device_and_for_the_node_that_it_feeds() {
+        let all = descriptions(
+            "- {name: pdu_power_watt, device_id: pdu-1, url: 'http://p/#a', optional: true,\n   labels: {_device_alias: n-1}}\n\
+             - {name: pdu_power_watt, device_id: pdu-2, url: 'http://p/#a', optional: true}\n\
+             - {name: pdu_power_watt, device_id: pdu-1, url: 'http://p/#a'}\n",
+        );
+        let now = Timestamp(0);
+        let of = |promotions: &Demand| -> Vec<Promotion> {
+            all.iter().map(|one| promotions.of(one, now)).collect()
+        };
+        let (none, whole) = (Promotion::None, Promotion::Whole);
+        let by_node = promotions(&[("pdu_power", "n-1", 9.0), ("(", "pdu-2", 9.0)]);
+        assert_eq!(of(&by_node), [whole.clone(), none.clone(), none.clone()]);
+        let by_device = promotions(&[("pdu", "pdu-2", 9.0), ("power", "pdu-1", 9.0)]);
+        assert_eq!(of(&by_device), [none.clone(), whole, none.clone()]);
+        assert_eq!(by_device.next_end(now), Some(Timestamp(9_000_000)));
+        assert_eq!(by_device.of(&all[1], Timestamp(9_000_000)), none);
+    }
+
+    #[test]
+    fn a_device_is_idle_while_neither_it_nor_its_node_has_a_job() {
+        let all = descriptions(
+            "- {name: a, device_id: pdu-1, url: 'http://p/#a', update_every_idle: 60000, labels: {_device_alias: n-1}}\n",
+        );
+        let busy = |names: &[&str]| Demand {
+            busy: Some(names.iter().map(|name| (*name).to_owned()).collect()),
+            ..Demand::default()
+        };
+        assert!(!Demand::default().is_idle(&all[0]), "unknown");
+        assert!(busy(&["n-2"]).is_idle(&all[0]));
+        assert!(!busy(&["n-1"]).is_idle(&all[0]) && !busy(&["pdu-1"]).is_idle(&all[0]));
+    }
+
+    #[test]
+    fn expressions_select_metrics_of_an_exporter() {
+        let all = descriptions(
+            "- {name: prom_all, device_id: n-1, url: 'prometheus://n-1:9100', optional: true}\n",
+        );
+        let promotions = promotions(&[("prom_node_load1", "n-1", 9.0), ("x", "n-2", 9.0)]);
+        let Promotion::Metrics(only) = promotions.of(&all[0], Timestamp(0)) else { panic!() };
+        assert!(only.len() == 1 && only[0].matches("prom_node_load1"));
+    }
+}

@@ -1,0 +1,167 @@
+//! The entries of the folder, read again when a file changes.
+
+use super::demand::DemandNames;
+use super::groups::Devices;
+use super::poller_error::PollerError;
+use crate::descriptions::{Description, Finding, Target, read_directory};
+use model::printable;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The entries of a folder.
+#[derive(Debug)]
+pub(super) struct Entries {
+    dir: PathBuf,
+    /// The devices to poll; `None` for all.
+    only: Option<Vec<String>>,
+    files: usize,
+    descriptions: Vec<Description>,
+    /// What the log states already.
+    findings: Vec<Finding>,
+    /// The files when they were read.
+    read: Vec<FileState>,
+    /// The files when they were last looked at.
+    seen: Vec<FileState>,
+}
+
+/// Path, device, inode, size and times of a file.
+type FileState = (PathBuf, [u64; 3], [i64; 4]);
+
+impl Entries {
+    /// Reads a folder.
+    pub(super) fn read(dir: &Path, only: Option<&[String]>) -> Result<Self, PollerError> {
+        let mut entries = Self {
+            dir: dir.to_owned(),
+            only: only.map(<[String]>::to_vec),
+            files: 0,
+            descriptions: Vec::new(),
+            findings: Vec::new(),
+            read: Vec::new(),
+            seen: Vec::new(),
+        };
+        let failed = |why| PollerError::Directory { dir: dir.to_owned(), why };
+        entries.read_again().map_err(failed)?;
+        Ok(entries)
+    }
+
+    /// Reads the folder again. A file that cannot be parsed keeps its old entries.
+    ///
+    /// # Errors
+    /// The folder cannot be read: nothing changes.
+    pub(super) fn read_again(&mut self) -> io::Result<()> {
+        // Before the files are read: a later change is noticed.
+        let state = file_states(&self.dir)?;
+        let directory = read_directory(&self.dir)?;
+        for finding in directory.findings.iter().filter(|one| !self.findings.contains(one)) {
+            log::warn!("{}", printable(&finding.to_string()));
+        }
+        let mut descriptions = directory.descriptions;
+        if let Some(only) = &self.only {
+            descriptions.retain(|one| only.iter().any(|name| name == one.device.as_str()));
+        }
+        let is_unread = |one: &Description| directory.unread.contains(&one.file);
+        descriptions.extend(self.descriptions.drain(..).filter(is_unread));
+        (self.descriptions, self.findings, self.files) =
+            (descriptions, directory.findings, directory.files);
+        (self.seen, self.read) = (state.clone(), state);
+        Ok(())
+    }
+
+    /// Whether a file has changed since it was read, and is not being written: it was the same at the look before.
+    pub(super) fn have_changed(&mut self) -> bool {
+        let Ok(now) = file_states(&self.dir) else { return false };
+        let is_settled = now == self.seen;
+        let have_changed = now != self.read;
+        self.seen = now;
+        is_settled && have_changed
+    }
+
+    /// Number of files.
+    pub(super) const fn files(&self) -> usize {
+        self.files
+    }
+
+    /// The entries of each target.
+    pub(super) fn targets(&self) -> BTreeMap<Target, Vec<Description>> {
+        let mut targets: BTreeMap<Target, Vec<Description>> = BTreeMap::new();
+        for one in &self.descriptions {
+            targets.entry(one.target.clone()).or_default().push(one.clone());
+        }
+        targets
+    }
+
+    /// The devices, each with its shortest period.
+    pub(super) fn devices(&self) -> Devices {
+        let mut devices = Devices::new();
+        for one in &self.descriptions {
+            let shortest = devices.entry(one.device.clone()).or_insert(one.period);
+            *shortest = one.period.min(*shortest);
+        }
+        devices
+    }
+
+    /// The names whose demand changes something: devices, and the nodes that they feed.
+    pub(super) fn demand_names(&self) -> DemandNames {
+        let mut names = Vec::new();
+        for one in self.descriptions.iter().filter(|one| one.is_on_demand()) {
+            names.push(one.device.to_string());
+            names.extend(one.alias());
+        }
+        names.sort_unstable();
+        names.dedup();
+        let count_jobs = self.descriptions.iter().any(|one| one.period_idle.is_some());
+        DemandNames { names, count_jobs }
+    }
+}
+
+fn file_states(dir: &Path) -> io::Result<Vec<FileState>> {
+    let mut states = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        // A file that vanishes meanwhile is a change, too.
+        if let Ok(data) = std::fs::metadata(&path) {
+            let what = [data.dev(), data.ino(), data.size()];
+            let when = [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()];
+            states.push((path, what, when));
+        }
+    }
+    states.sort_unstable();
+    Ok(states)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_file_is_read_again_and_a_broken_one_keeps_its_entries() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| std::fs::write(dir.path().join(file), text).unwrap();
+        let entry = |name: &str| format!("- {{name: {name}, device_id: d, url: 'http://d/#{name}'}}\n");
+        write("a", &(entry("one") + &entry("two")));
+        write("b", &entry("three"));
+        let mut entries = Entries::read(dir.path(), None).unwrap();
+        let names = |entries: &Entries| {
+            let mut names: Vec<_> = entries.descriptions.iter().map(|one| one.name.clone()).collect();
+            names.sort_unstable();
+            names
+        };
+        assert_eq!(names(&entries), ["one", "three", "two"]);
+        assert!(!entries.have_changed());
+        // A file that cannot be parsed keeps its entries; in another, a bad entry affects only itself.
+        write("a", "- {name: one, device_id");
+        write("b", &(entry("four") + "- {name: five, device_id: d}\n"));
+        assert!(!entries.have_changed(), "it may be incomplete");
+        assert!(entries.have_changed());
+        entries.read_again().unwrap();
+        assert_eq!(names(&entries), ["four", "one", "two"]);
+        assert!(!entries.have_changed());
+        write("a", &entry("two"));
+        std::fs::remove_file(dir.path().join("b")).unwrap();
+        assert!(!entries.have_changed() && entries.have_changed());
+        entries.read_again().unwrap();
+        assert_eq!((names(&entries), entries.files()), (vec!["two".to_owned()], 1));
+    }
+}
