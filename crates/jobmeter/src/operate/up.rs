@@ -123,9 +123,11 @@ pub(crate) fn up(
     watch(server.name, child, events.clone());
     let agent = agent_arguments(args, &data, &url, verbose);
     let mut starts = vec![ProgramStarts::new("jobmeter-agent", agent)];
-    starts.extend(args.poll.iter().map(|dir| {
-        ProgramStarts::new(POLLER, poller_arguments(dir, &data, &url, verbose))
-    }));
+    starts.extend(
+        args.poll
+            .iter()
+            .map(|dir| ProgramStarts::new(POLLER, poller_arguments(dir, &data, &url, verbose))),
+    );
     let mut programs = vec![server];
     for one in &mut starts {
         match one.start(&events) {

@@ -51,7 +51,7 @@ fn place(text: &str, parts: &mut UrlParts) -> Result<(), String> {
 
 fn read(name: &str) -> Result<String, String> {
     let of_systemd = std::env::var_os(OF_SYSTEMD).map(|folder| PathBuf::from(folder).join(name));
-    let path = of_systemd.filter(|path| path.exists());
+    let path = of_systemd.filter(|path| path.try_exists().unwrap_or(false));
     let path = path.unwrap_or_else(|| PathBuf::from(FOLDER).join(name));
     read_secret_file(&path).map_err(|error| error.to_string())
 }
@@ -71,7 +71,10 @@ mod tests {
         let user = |url: &str| placed(url, secret).unwrap().user;
         assert_eq!(user("snmp://sw/1.3"), Some("s3cret".to_owned()));
         let parts = placed("ipmisensor://root@bmc/1", secret).unwrap();
-        assert_eq!((parts.password.as_deref(), parts.parameter("kg")), (Some("s3cret"), Some(" k2")));
+        assert_eq!(
+            (parts.password.as_deref(), parts.parameter("kg")),
+            (Some("s3cret"), Some(" k2"))
+        );
         let parts = placed("https://u@bmc/a#b", "one").unwrap();
         assert_eq!((parts.user.as_deref(), parts.password.as_deref()), (Some("u"), Some("one")));
         let url = "snmpv3://u@sw/1.3?auth=sha256&priv=aes128";

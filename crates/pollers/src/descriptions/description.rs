@@ -63,7 +63,13 @@ impl Description {
         (name, device, target, request, labels)
             == (&other.name, &other.device, &other.target, &other.request, &other.labels)
             && (period, period_idle, period_promoted, timeout, is_optional)
-                == (&other.period, &other.period_idle, &other.period_promoted, &other.timeout, &other.is_optional)
+                == (
+                    &other.period,
+                    &other.period_idle,
+                    &other.period_promoted,
+                    &other.timeout,
+                    &other.is_optional,
+                )
             && (scale_factor, declared, credential, tls)
                 == (&other.scale_factor, &other.declared, &other.credential, &other.tls)
     }

@@ -135,7 +135,9 @@ impl DemandFollower {
             }
             if result.as_ref().err() != failure.as_ref() {
                 match &result {
-                    Err(why) => log::warn!("the server does not report promotions: {}", printable(why)),
+                    Err(why) => {
+                        log::warn!("the server does not report promotions: {}", printable(why))
+                    }
                     Ok(()) => log::info!("the server reports promotions again"),
                 }
             }

@@ -139,12 +139,14 @@ mod tests {
     fn a_changed_file_is_read_again_and_a_broken_one_keeps_its_entries() {
         let dir = tempfile::tempdir().unwrap();
         let write = |file: &str, text: &str| std::fs::write(dir.path().join(file), text).unwrap();
-        let entry = |name: &str| format!("- {{name: {name}, device_id: d, url: 'http://d/#{name}'}}\n");
+        let entry =
+            |name: &str| format!("- {{name: {name}, device_id: d, url: 'http://d/#{name}'}}\n");
         write("a", &(entry("one") + &entry("two")));
         write("b", &entry("three"));
         let mut entries = Entries::read(dir.path(), None).unwrap();
         let names = |entries: &Entries| {
-            let mut names: Vec<_> = entries.descriptions.iter().map(|one| one.name.clone()).collect();
+            let mut names: Vec<_> =
+                entries.descriptions.iter().map(|one| one.name.clone()).collect();
             names.sort_unstable();
             names
         };

@@ -14,6 +14,7 @@
 //! - `poller_program`: from start to end
 
 mod assignment;
+mod demand;
 mod entries;
 mod group;
 mod groups;
@@ -21,7 +22,6 @@ mod outages;
 mod poll_metrics;
 mod poller_error;
 mod poller_program;
-mod demand;
 mod schedule;
 mod target_loop;
 mod targets;

@@ -1,9 +1,9 @@
 //! A poller from start to end.
 
+use super::demand::{Demand, DemandFollower, Names};
 use super::entries::Entries;
 use super::groups::Groups;
 use super::poller_error::PollerError;
-use super::demand::{Demand, DemandFollower, Names};
 use super::target_loop::{Shared, seal};
 use super::targets::Targets;
 use config::PollerConfig;

@@ -70,7 +70,8 @@ impl Schedule {
     /// Replaces the descriptions by those with these periods; `None` for one that is not polled now. Each comes with its
     /// place before, if it had one: it then keeps its ticks if its period is the same.
     pub(super) fn set(&mut self, periods: &[(Option<usize>, Option<Duration>)], now: Timestamp) {
-        let micros = |period: Duration| i64::try_from(period.as_micros()).unwrap_or(i64::MAX).max(1);
+        let micros =
+            |period: Duration| i64::try_from(period.as_micros()).unwrap_or(i64::MAX).max(1);
         let polled = periods.iter().filter_map(|(_, period)| period.map(micros));
         let spread_us = (polled.min().unwrap_or(Timestamp::SECOND) / SPREAD).min(SPREAD_MAX_US);
         self.offset_us = i64::try_from(self.chance % spread_us.unsigned_abs().max(1)).unwrap_or(0);
@@ -182,7 +183,8 @@ mod tests {
         let due = schedule.take(at(8 * SECOND));
         assert_eq!(due.places, [(0, 0), (2, 0)], "the tick of 5 s is read, late");
         // Another period begins anew.
-        schedule.set(&[(Some(0), None), (Some(1), Some(one)), (Some(2), Some(one))], at(9 * SECOND));
+        schedule
+            .set(&[(Some(0), None), (Some(1), Some(one)), (Some(2), Some(one))], at(9 * SECOND));
         assert_eq!(schedule.take(at(9 * SECOND)).places, [(1, 0), (2, 0)]);
     }
 

@@ -1,15 +1,15 @@
 //! The exchanges with one target, each at its instant.
 
 use super::assignment::chance;
+use super::demand::{Demand, Promotion};
 use super::groups::Groups;
 use super::outages::{Missing, Outages};
 use super::poll_metrics::PollMetrics;
-use super::demand::{Demand, Promotion};
 use super::schedule::{Outcome, Schedule};
 use super::text_limit::TextLimit;
 use crate::descriptions::{Description, Target};
-use crate::protocols::Protocol;
 use crate::polling::{self, Common, Exchange, Failure, Poller};
+use crate::protocols::Protocol;
 use config::PollerSettings;
 use delivery::wall;
 use model::{Cause, Timestamp, printable};
@@ -167,7 +167,9 @@ impl TargetLoop {
         let polled: Vec<_> = new
             .iter()
             .zip(&scheduled)
-            .map(|(one, (place, period))| (one, place.filter(was_polled).filter(|_| period.is_some())))
+            .map(|(one, (place, period))| {
+                (one, place.filter(was_polled).filter(|_| period.is_some()))
+            })
             .collect();
         let missing = self.outages.set(&self.descriptions, &polled, now);
         self.miss(missing);
@@ -237,11 +239,7 @@ impl TargetLoop {
 }
 
 /// The period of a description with what is demanded of it; `None` if it is not polled now.
-fn period(
-    description: &mut Description,
-    demand: &Demand,
-    now: Timestamp,
-) -> Option<Duration> {
+fn period(description: &mut Description, demand: &Demand, now: Timestamp) -> Option<Duration> {
     let promotion = demand.of(description, now);
     let Description { period, period_promoted, period_idle, is_optional, .. } = *description;
     let period = period_idle.filter(|_| demand.is_idle(description)).unwrap_or(period);

@@ -20,7 +20,11 @@ pub(super) struct TextLimit {
 
 impl TextLimit {
     /// Moves readings with further texts to the shared series. Returns their number of each device.
-    pub(super) fn apply(&mut self, readings: &mut [Reading], now: Timestamp) -> BTreeMap<DeviceId, u32> {
+    pub(super) fn apply(
+        &mut self,
+        readings: &mut [Reading],
+        now: Timestamp,
+    ) -> BTreeMap<DeviceId, u32> {
         let day = now.0.div_euclid(DAY_US);
         if day != self.day {
             (self.day, self.texts) = (day, HashMap::new());

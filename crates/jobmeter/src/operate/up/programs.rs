@@ -163,7 +163,10 @@ pub(super) fn watch(name: &'static str, mut child: Child, events: SyncSender<Eve
     });
 }
 
-pub(super) fn forward_signals(mut signals: signal_hook::iterator::Signals, events: SyncSender<Event>) {
+pub(super) fn forward_signals(
+    mut signals: signal_hook::iterator::Signals,
+    events: SyncSender<Event>,
+) {
     std::thread::spawn(move || {
         for signal in signals.forever() {
             if events.send(Event::Signal(signal)).is_err() {
@@ -200,16 +203,17 @@ pub(super) fn follow(
                 let starts = starts.iter_mut().find(|starts| starts.name == name);
                 // A server that crashed before it was ready would crash again.
                 let again = match starts {
-                    Some(starts) if crashed && starts.may_restart() => {
-                        Some(restart(name, status, || starts.start(events))?)
+                    Some(starts) => {
+                        let may_restart = crashed && starts.may_restart();
+                        may_restart.then(|| restart(name, status, || starts.start(events)))
                     }
-                    None if crashed && ready && holder.listener.is_some() => {
-                        ready = false;
-                        Some(restart(name, status, || holder.start_again(events))?)
+                    None => {
+                        let may_restart = crashed && ready && holder.listener.is_some();
+                        ready &= !may_restart;
+                        may_restart.then(|| restart(name, status, || holder.start_again(events)))
                     }
-                    _ => None,
                 };
-                if let Some(program) = again {
+                if let Some(program) = again.transpose()? {
                     programs.retain(|one| one.name != name);
                     programs.push(program);
                     continue;

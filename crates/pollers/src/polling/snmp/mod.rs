@@ -23,8 +23,8 @@ use client::SnmpClient;
 use model::Kind;
 use requests::Variable;
 use rows::Rows;
-use wraps::Wraps;
 use std::sync::Arc;
+use wraps::Wraps;
 
 /// An SNMP agent.
 pub(super) struct Snmp {

@@ -1,7 +1,7 @@
 //! Variables in several requests, and what to do when an agent rejects one.
 
-use super::client::{Rejected, RequestError, SnmpClient, UPTIME};
 use super::AgentState;
+use super::client::{Rejected, RequestError, SnmpClient, UPTIME};
 use super::rows::of_row;
 use super::values::number;
 use super::wraps::Reading;

@@ -15,6 +15,8 @@ const OF_BOB: [&str; 9] = ["401", "403", "404", "404", "404", "200+", "200+", "2
 const BOBS: [&str; 9] = ["401", "403", "403", "403", "403", "200+", "403", "200+", "403"];
 /// The end of bob's job: for others the job does not exist.
 const ENDS: [&str; 9] = ["401", "403", "404", "404", "404", "200+", "403", "200+", "403"];
+const SENDERS: [&str; 9] = ["401", "200", "403", "200", "403", "200", "403", "200", "403"];
+const POLLERS: [&str; 9] = ["401", "200", "403", "403", "403", "403", "403", "200", "403"];
 const STAFF: [&str; 9] = ["401", "403", "403", "403", "403", "403", "200+", "200+", "403"];
 const ADMINS: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "200", "403"];
 /// A removal by administrators of something that does not exist.
@@ -26,12 +28,9 @@ const READERS: [&str; 9] = ["401", "403", "200", "200", "200", "200", "200", "20
 pub(super) fn case(operation: Operation) -> Case {
     let (body, job) = ("", "{\"job_id\": 2}");
     match operation {
-        Operation::Batches => {
-            (body, body, ["401", "200", "403", "200", "403", "200", "403", "200", "403"])
-        }
+        Operation::Batches => (body, body, SENDERS),
         Operation::PollerPromotions => {
-            let names = "{\"poller\": \"lab\", \"names\": [\"n1\"]}";
-            (body, names, ["401", "200", "403", "403", "403", "403", "403", "200", "403"])
+            (body, "{\"poller\": \"lab\", \"names\": [\"n1\"]}", POLLERS)
         }
         Operation::GetMetrics => ("?nodes=n1,bobs-node", body, NODES),
         Operation::PostGetMetrics => (body, job, OF_BOB),

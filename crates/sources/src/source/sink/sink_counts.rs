@@ -5,7 +5,7 @@
 pub struct SinkCounts {
     /// Values that are NaN or infinite.
     pub nonsense: u64,
-    /// Impossible values ([`ValueBounds`]).
+    /// Impossible values ([`ValueBounds`](crate::ValueBounds)).
     pub implausible: u64,
     /// Samples of series beyond [`SERIES_PER_SOURCE_MAX`](crate::SERIES_PER_SOURCE_MAX).
     pub series_rejected: u64,
