@@ -13,7 +13,6 @@ mod nodes;
 mod openapi;
 mod operation;
 mod param;
-mod poller;
 mod reported;
 mod rows;
 mod samples;
@@ -25,8 +24,9 @@ pub use access::{
     Account, AccountChange, AccountUser, AuditEntry, CreatedToken, Me, NewToken, Token,
 };
 pub use demand::{
-    ChangeReceipt, ChangedBurst, ChangedSource, FlushNow, FlushOn, Mark, Promote, Promoted,
-    PromotedRow, Set, SetBurst, SetChange, SetRejection, SetShortened, SetSource, WORD,
+    ChangeReceipt, ChangedBurst, ChangedSource, FlushNow, FlushOn, Mark, PollerPromotion,
+    PollerPromotions, PollerRequest, Promote, Promoted, PromotedRow, Set, SetBurst, SetChange,
+    SetRejection, SetShortened, SetSource, WORD,
 };
 pub use job::{Job, JobUpdate, NodeShare, Resources, Step, Usage};
 pub use job_report::{
@@ -40,7 +40,6 @@ pub use nodes::{
 pub use openapi::openapi;
 pub use operation::{AUDIT_LINES_MAX, Access, JOBS_MAX, Method, Operation};
 pub use param::{COUNT_MAX, Form, JOB_STATES, NUMBER_MAX, Param};
-pub use poller::{PollerPromotion, PollerPromotions, PollerRequest};
 pub use reported::{
     AT_LEAST, LEFT_PROCESSES, LOST_CHILDREN, PEAK_AT_LEAST, PEAK_AT_LIMIT, PEAK_CHARGED,
     PEAK_OF_PROCESSES, PEAK_OF_TASK, REPORTED, RESERVATIONS, Reported, Reservation,

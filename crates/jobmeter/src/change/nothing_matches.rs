@@ -31,7 +31,8 @@ pub(super) fn of_promotions(client: &Client, promoted: &[Promoted]) -> anyhow::R
     if names.is_empty() {
         lines.push(format!(
             "{}, and promotes nothing yet: `{}` matches no known metric; write a regular \
-             expression of full metric names, such as perf_.*",
+             expression of full metric names, such as perf_.*, or the beginning of the name of a \
+             poller's entry",
             made(promoted),
             first.metric
         ));
