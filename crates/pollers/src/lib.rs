@@ -9,6 +9,8 @@
 //! - [`descriptions`]: Kwollect's description files
 //! - [`polling`]: requests to devices, and their readings
 //! - [`running`]: polls without end, and samples on their way to the server
+//! - [`wattmeter`]: lines of `wattmetre-read`, and their samples on their way to the server
+//! - `kwollect_config`: the configuration files of kwollector and kwollector-wattmetre
 //! - [`program`]: the command line of `jobmeter-poller`
 
 pub mod descriptions;
@@ -18,8 +20,10 @@ pub mod polling;
 pub mod program;
 pub mod protocols;
 pub mod running;
+pub mod wattmeter;
 pub mod yaml;
 
+mod kwollect_config;
 mod secret;
 mod url;
 

@@ -17,12 +17,12 @@ const UNKNOWN_START: Timestamp = Timestamp(86_400_000_000);
 #[derive(Debug)]
 pub struct PendingEvents {
     origin: Origin,
-    devices: Vec<DeviceId>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    devices: Vec<DeviceId>,
     waiting: VecDeque<Gap>,
     jobs: VecDeque<JobEvent>,
     /// Start of the first gap of each batch that has gaps and is on its way to the encoder thread.
@@ -37,7 +37,16 @@ impl PendingEvents {
 
     /// Creates an empty set of an origin with these devices.
     pub fn of_devices(origin: Origin, devices: Vec<DeviceId>) -> Self {
-        Self { origin, devices, state: Mutex::default() }
+        Self { origin, state: Mutex::new(State { devices, ..State::default() }) }
+    }
+
+    /// Adds a device.
+    pub fn add_device(&self, device: DeviceId) {
+        self.state().devices.push(device);
+    }
+
+    fn devices(&self) -> Vec<DeviceId> {
+        self.state().devices.clone()
     }
 
     /// The origin of the batches.
@@ -54,7 +63,7 @@ impl PendingEvents {
         cause: Cause,
         detail: &str,
     ) {
-        for device in &self.devices {
+        for device in &self.devices() {
             self.put_of(device, source, (from, to), cause, detail);
         }
     }
@@ -76,7 +85,7 @@ impl PendingEvents {
     /// Without a spool, or with a new one, that end is unknown. The gap then starts one period after 1970, which only
     /// states the period. The store moves the start to its last batch if that gap is longer than the period.
     pub fn add_down(&self, kept_until: Option<Timestamp>, first: Timestamp, period: Duration) {
-        for device in &self.devices {
+        for device in &self.devices() {
             self.add_down_of(device, kept_until, first, period);
         }
     }
@@ -242,7 +251,8 @@ mod tests {
     fn a_loss_is_a_gap_of_every_device() {
         let devices = ["pdu-1", "pdu-2"].map(|name| DeviceId::new(name).unwrap());
         let origin = Origin::new("poller-a/group-0").unwrap();
-        let notes = PendingEvents::of_devices(origin, devices.to_vec());
+        let notes = PendingEvents::of_devices(origin, devices[..1].to_vec());
+        notes.add_device(devices[1].clone());
         notes.add("", (Timestamp(1), Timestamp(2)), Cause::SpoolFull, "");
         let of: Vec<_> = taken(&notes).into_iter().map(|gap| gap.device).collect();
         assert_eq!(of, devices);

@@ -10,13 +10,13 @@ const REPORT_US: i64 = 60 * Timestamp::SECOND;
 
 /// A missing time of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Missing {
-    pub(super) device: DeviceId,
+pub(crate) struct Missing {
+    pub(crate) device: DeviceId,
     /// The protocol, or protocol and metric.
-    pub(super) source: String,
-    pub(super) span: (Timestamp, Timestamp),
-    pub(super) cause: Cause,
-    pub(super) detail: String,
+    pub(crate) source: String,
+    pub(crate) span: (Timestamp, Timestamp),
+    pub(crate) cause: Cause,
+    pub(crate) detail: String,
 }
 
 /// What fails: a device with all its metrics, or one description.

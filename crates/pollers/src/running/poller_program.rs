@@ -1,12 +1,13 @@
 //! All targets and groups of a poller, from start to end.
 
 use super::assignment::Assignment;
-use super::group::Group;
+use super::group::{Group, GroupStart};
+use super::spool_folders::{earlier_groups, spool_folder};
 use super::target_loop::{Shared, follow, seal};
 use crate::descriptions::{Description, Directory, Target, read_directory};
 use crate::polling::Common;
-use config::{PollerConfig, Spool};
-use delivery::{Clock, DeliveryError, MachineClock, environment};
+use config::PollerConfig;
+use delivery::{Clock, DeliveryError, MachineClock};
 use model::{DeviceId, Origin, printable};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -85,7 +86,7 @@ fn start(config: &PollerConfig, directory: &Directory) -> Result<Shared, PollerE
         Some(name) => name.clone(),
         None => machine_name()?,
     };
-    let folder = spool_folder(config, &name)?;
+    let folder = spool_folder(config, &format!("poller-{name}"), None)?;
     let mut periods: BTreeMap<DeviceId, Duration> = BTreeMap::new();
     for one in &directory.descriptions {
         let shortest = periods.entry(one.device.clone()).or_insert(one.period);
@@ -97,12 +98,22 @@ fn start(config: &PollerConfig, directory: &Directory) -> Result<Shared, PollerE
     let count = assignment.groups.len();
     let groups = assignment.groups.iter().enumerate().map(|(number, devices)| {
         let folder = folder.as_ref().map(|dir| dir.join(format!("group-{number}")));
-        let periods = devices.iter().filter_map(|one| Some((one.clone(), *periods.get(one)?)));
-        let periods: Vec<_> = periods.collect();
+        let periods = devices.iter().filter_map(|one| Some((one, *periods.get(one)?)));
         let origin = Origin::of_poller_group(&name, number);
         let origin = origin.map_err(|error| PollerError::Machine(error.to_string()))?;
-        let of = (origin, &name);
-        let group = Group::start(config, of, &periods, folder.as_deref(), (&clock, count))?;
+        let group = Group::start(GroupStart {
+            config,
+            origin,
+            poller: &name,
+            devices: devices.clone(),
+            folder: folder.as_deref(),
+            clock: &clock,
+            groups: count,
+            is_patient: false,
+        })?;
+        for (device, period) in periods {
+            group.note_down(device, clock.wall(), period);
+        }
         Ok(Mutex::new(group))
     });
     let groups = groups.collect::<Result<Vec<_>, PollerError>>()?;
@@ -164,40 +175,4 @@ fn machine_name() -> Result<DeviceId, PollerError> {
     let name = name.map_err(|error| failed(format!("the machine has no name: {error}")))?;
     let name = name.trim().split('.').next().unwrap_or_default();
     DeviceId::new(name).map_err(|error| failed(error.to_string()))
-}
-
-/// The folder of the groups' spools; `None` for none.
-fn spool_folder(config: &PollerConfig, name: &DeviceId) -> Result<Option<PathBuf>, PollerError> {
-    let folder = match &config.spool.spool {
-        Some(Spool::None) => return Ok(None),
-        Some(Spool::Folder(folder)) => Some(folder.clone()),
-        None => {
-            let is_root = rustix::process::geteuid().is_root();
-            config::state_dir(is_root, &environment)
-                .map(|state| state.join(format!("poller-{name}")))
-        }
-    };
-    let Some(folder) = folder else {
-        log::warn!(
-            "no folder for a spool; samples are lost while the server is unavailable; set `spool`"
-        );
-        return Ok(None);
-    };
-    let made = std::fs::create_dir_all(&folder);
-    made.map_err(|why| DeliveryError::Spool { dir: folder.clone(), why })?;
-    Ok(Some(folder))
-}
-
-/// The number of groups of an earlier start: their spools are sent, too.
-fn earlier_groups(folder: &Path) -> usize {
-    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
-    let number = |entry: io::Result<std::fs::DirEntry>| {
-        entry.ok()?.file_name().to_str()?.strip_prefix("group-")?.parse::<usize>().ok()
-    };
-    entries
-        .filter_map(number)
-        .filter(|number| *number < 65_536)
-        .map(|number| number + 1)
-        .max()
-        .unwrap_or(0)
 }

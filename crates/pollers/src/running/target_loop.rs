@@ -131,7 +131,8 @@ impl TargetLoop {
         }
         for poll in &polls {
             if let Some(mut group) = self.shared.group(group_of(poll.device)) {
-                group.add_poll(exchange.at, poll);
+                let series = (poll.device, poll.metric, &poll.labels);
+                group.add_value(exchange.at, series, poll.start, poll.value);
             }
         }
         for one in missing {
