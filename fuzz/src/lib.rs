@@ -6,6 +6,8 @@
 use kernel::parse::Fields;
 use pollers::descriptions::{Directory, read_text, summary};
 use pollers::exposition::{Format, Line, Lines};
+use pollers::wattmeter::{self, LineVersion};
+use std::convert::Infallible;
 use std::path::Path;
 use wire::{Decoder, Frames};
 
@@ -29,6 +31,7 @@ pub static TARGETS: &[(&str, Target)] = &[
     ("status", status),
     ("time", time),
     ("users", users),
+    ("wattmeter", wattmeter),
 ];
 
 /// Returns the target with a name.
@@ -94,6 +97,34 @@ fn exposition(bytes: &[u8]) {
         let last = Lines::new(&text, Format::Text).last();
         assert!(matches!(last, Some(Ok(Line::Sample(sample))) if sample.name == "last"));
     });
+}
+
+/// The lines do not depend on where the input is split, and a line that is used has ports and an instant.
+fn wattmeter(bytes: &[u8]) {
+    let read = |parts: [&[u8]; 2]| {
+        let (mut lines, mut found) = (wattmeter::Lines::default(), Vec::new());
+        for part in parts {
+            let each = |line: Option<&[u8]>| -> Result<(), Infallible> {
+                found.push(line.map(<[u8]>::to_vec));
+                Ok(())
+            };
+            let Ok(()) = lines.split(part, each);
+        }
+        found.extend(lines.end());
+        found
+    };
+    let at = bytes.first().map_or(0, |at| usize::from(*at) % bytes.len());
+    let (first, rest) = bytes.split_at(at);
+    let all = read([bytes, b""]);
+    assert_eq!(all, read([first, rest]));
+    for line in all.iter().flatten() {
+        for version in [LineVersion::V2, LineVersion::V3] {
+            let mut values = Vec::new();
+            if let Ok(at) = wattmeter::parse(version, line, &mut values) {
+                assert!(at.0 >= 0 && (1..=wattmeter::PORTS_MAX).contains(&values.len()));
+            }
+        }
+    }
 }
 
 fn time(bytes: &[u8]) {

@@ -210,14 +210,14 @@ fn modbus_registers_have_the_values_that_the_service_holds() {
 }
 
 /// An exporter of one counter that grows by 1 with each request, and its number of requests.
-struct Exporter {
+pub(crate) struct Exporter {
     port: u16,
     requests: Arc<AtomicU32>,
     is_broken: Arc<AtomicBool>,
 }
 
 impl Exporter {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (requests, is_broken) = (Arc::<AtomicU32>::default(), Arc::<AtomicBool>::default());
@@ -241,7 +241,7 @@ impl Exporter {
         Self { port, requests, is_broken }
     }
 
-    fn entry(&self, device: &str) -> String {
+    pub(crate) fn entry(&self, device: &str) -> String {
         let port = self.port;
         format!(
             "- {{name: all, device_id: {device}, url: 'prometheus://127.0.0.1:{port}/', update_every: 1000, timeout: 10000}}\n"
@@ -250,14 +250,14 @@ impl Exporter {
 }
 
 /// The rows of a query in SQL, each an object.
-fn rows(url: &str, query: &str) -> Vec<Value> {
+pub(crate) fn rows(url: &str, query: &str) -> Vec<Value> {
     let (code, out, errors) = jobmeter(url, &["sql", "--format", "json", query]);
     assert_eq!(code, 0, "{errors}");
     serde_json::from_str(&out).unwrap()
 }
 
 /// The latest value of a metric.
-fn last(url: &str, device: &str, metric: &str) -> Option<f64> {
+pub(crate) fn last(url: &str, device: &str, metric: &str) -> Option<f64> {
     let (_, body) = get(url, &format!("/api/v1/last?device={device}&metric={metric}"));
     serde_json::from_str::<Value>(&body).unwrap()[0]["value"].as_f64()
 }

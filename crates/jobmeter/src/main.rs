@@ -234,6 +234,13 @@ fn execute(
         Commands::Backup(args) => operate::backup::backup(args),
         Commands::Check(args) => return operate::check::check(args),
         Commands::Poll(args) => match operate::poll::poll(args, &connection_flags(matches))? {},
+        Commands::Feed(args) => match operate::poll::feed(args, &connection_flags(matches))? {},
+        Commands::Kwollector(args) => {
+            match operate::poll::kwollector(args, &connection_flags(matches))? {}
+        }
+        Commands::KwollectorWattmetre(args) => {
+            match operate::poll::kwollector_wattmetre(args, &connection_flags(matches))? {}
+        }
         Commands::Verify(args) => return operate::verify::verify(args),
         Commands::Completions(_) | Commands::Man(_) | Commands::Run(_) => Ok(()),
     };

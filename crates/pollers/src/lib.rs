@@ -8,7 +8,10 @@
 //! - [`protocols`]: what a URL of each protocol means
 //! - [`descriptions`]: Kwollect's description files
 //! - [`polling`]: requests to devices, and their readings
+//! - `sending`: devices in groups, each with a delivery of its own
 //! - [`running`]: polls without end, and samples on their way to the server
+//! - [`wattmeter`]: lines of `wattmetre-read`, and their samples on their way to the server
+//! - `kwollect_config`: the configuration files of kwollector and kwollector-wattmetre
 //! - [`program`]: the command line of `jobmeter-poller`
 
 pub mod descriptions;
@@ -18,9 +21,13 @@ pub mod polling;
 pub mod program;
 pub mod protocols;
 pub mod running;
+pub mod wattmeter;
 pub mod yaml;
 
+mod kwollect_config;
 mod secret;
+mod sending;
 mod url;
 
 pub use secret::Secret;
+pub use sending::GroupsError;

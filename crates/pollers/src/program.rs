@@ -1,10 +1,12 @@
 //! The command line of `jobmeter-poller`.
 
 use crate::descriptions::{Directory, Load, Severity, read_directory, summary};
+use crate::kwollect_config::{self, KWOLLECTOR, Key, KwollectConfig, WATTMETRE};
 use crate::polling::poll_once;
 use crate::running::run;
+use crate::wattmeter::{self, FeedOptions, LineVersion};
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
-use config::{ConfigInputs, Flags, PollerConfig, paths};
+use config::{ConfigInputs, Flags, PollerConfig, Raw, paths};
 use delivery::environment;
 use model::{expand_hosts, printable};
 use serde_json::{Value, json};
@@ -48,24 +50,57 @@ enum Command {
         #[arg(long, value_name = "LIST")]
         devices: Option<String>,
     },
+    /// Reads the lines of a wattmeter from standard input, and sends its power to the server
+    ///
+    /// Every setting is also a key of /etc/jobmeter/poller.toml and an environment variable. The exit code is 0 if every
+    /// sample is stored or in the spool, and 1 if samples are lost at the end.
+    Feed {
+        /// The program that prints the lines: wattmetre-read
+        #[arg(value_name = "FORMAT", value_parser = ["wattmetre"])]
+        format: String,
+        /// The ID of the meter: its ports are the devices ID-portN
+        #[arg(long, value_name = "ID", default_value = "wattmetre")]
+        id: String,
+        /// The version of the lines
+        #[arg(long = "version", value_name = "N", value_parser = ["2", "3"], default_value = "2")]
+        line_version: String,
+        /// YAML file with the nodes that the ports feed: `node: [ID-port0, …]`
+        #[arg(long, value_name = "FILE")]
+        mapping: Option<PathBuf>,
+        /// Store each sample instead of the means of seconds
+        #[arg(long)]
+        every_sample: bool,
+    },
+    /// Polls as kwollector does, with its configuration file
+    Kwollector,
+    /// Reads a wattmeter as kwollector-wattmetre does, with its configuration file
+    KwollectorWattmetre,
 }
 
+/// The setting of the log's level.
+const LOG_LEVEL: &str = "log.level";
 /// Devices of a list.
 const DEVICES_MAX: usize = 65_536;
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    let settings = config::poller_settings();
-    let flags = config::flags(&settings);
-    let program = Command::command().mut_subcommand("poll", |poll| poll.args(flags));
-    let matches = match config::read_command_line(program) {
+    let matches = match config::read_command_line(command()) {
         Ok(matches) => matches,
         Err(code) => return code,
     };
+    let of_command = matches.subcommand().map_or(&matches, |(_, matches)| matches);
     let result = match Command::from_arg_matches(&matches) {
         Ok(Command::Check { dir, json }) => check(&dir, json),
         Ok(Command::Poll { dir, once: true, devices, .. }) => poll(&dir, devices.as_deref()),
-        Ok(Command::Poll { dir, devices, .. }) => follow(&dir, devices.as_deref(), &matches),
+        Ok(Command::Poll { dir, devices, .. }) => {
+            follow(&dir, devices.as_deref(), of_command, None)
+        }
+        Ok(Command::Feed { id, line_version, mapping, every_sample: is_every_sample, .. }) => {
+            let version = if line_version == "3" { LineVersion::V3 } else { LineVersion::V2 };
+            feed(&FeedOptions { id, version, mapping, is_every_sample }, of_command, None)
+        }
+        Ok(Command::Kwollector) => kwollector(of_command),
+        Ok(Command::KwollectorWattmetre) => kwollector_wattmetre(of_command),
         Err(error) => Err(io::Error::other(error)),
     };
     match result {
@@ -79,23 +114,80 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// The command line, with a flag for each setting.
+fn command() -> clap::Command {
+    let settings = config::poller_settings();
+    let flags = config::flags(&settings);
+    // A feed has the name of its meter.
+    let of_feed = settings.iter().filter(|setting| !setting.topic.starts_with("Polling"));
+    let of_feed = config::flags(&of_feed.cloned().collect::<Vec<_>>());
+    let with_keys = |command: clap::Command, keys: &[Key], flags: Vec<clap::Arg>| {
+        // As Python's argparse does.
+        command.args(kwollect_config::args(keys)).args(flags).infer_long_args(true)
+    };
+    Command::command()
+        .mut_subcommand("poll", |poll| poll.args(flags.clone()))
+        .mut_subcommand("feed", |feed| feed.args(of_feed.clone()))
+        .mut_subcommand("kwollector", |one| with_keys(one, &KWOLLECTOR[..], flags))
+        .mut_subcommand("kwollector-wattmetre", |one| with_keys(one, &WATTMETRE[..], of_feed))
+}
+
+/// Polls as the configuration of kwollector states.
+fn kwollector(matches: &ArgMatches) -> io::Result<bool> {
+    let kwollect = read_kwollect(&KWOLLECTOR, matches)?;
+    let log_level = kwollect.log_level().map_err(io::Error::other)?;
+    follow(&kwollect.metrics_dir(), None, matches, log_level)
+}
+
+/// Reads a wattmeter as the configuration of kwollector-wattmetre states.
+fn kwollector_wattmetre(matches: &ArgMatches) -> io::Result<bool> {
+    let kwollect = read_kwollect(&WATTMETRE, matches)?;
+    let log_level = kwollect.log_level().map_err(io::Error::other)?;
+    feed(&kwollect.feed_options().map_err(io::Error::other)?, matches, log_level)
+}
+
+fn read_kwollect(keys: &'static [Key], matches: &ArgMatches) -> io::Result<KwollectConfig> {
+    let kwollect = KwollectConfig::read(keys, matches).map_err(io::Error::other)?;
+    for note in &kwollect.notes {
+        writeln!(io::stderr(), "jobmeter-poller: {}", printable(note))?;
+    }
+    Ok(kwollect)
+}
+
+/// Reads a wattmeter until its lines end. Returns whether nothing is lost at the end.
+fn feed(options: &FeedOptions, matches: &ArgMatches, log_level: Option<&str>) -> io::Result<bool> {
+    let config = configuration(matches, log_level)?;
+    config::log::set(&config.log, delivery::wall)?;
+    wattmeter::run(&config, options).map_err(io::Error::other)
+}
+
 /// Polls the devices of a folder until a signal ends the program.
-fn follow(dir: &Path, devices: Option<&str>, matches: &ArgMatches) -> io::Result<bool> {
-    let matches = matches.subcommand_matches("poll").unwrap_or(matches);
-    let config = configuration(matches)?;
+fn follow(
+    dir: &Path,
+    devices: Option<&str>,
+    matches: &ArgMatches,
+    log_level: Option<&str>,
+) -> io::Result<bool> {
+    let config = configuration(matches, log_level)?;
     config::log::set(&config.log, delivery::wall)?;
     let devices = devices.map(names).transpose()?;
     run(&config, dir, devices.as_deref()).map_err(io::Error::other)?;
     Ok(true)
 }
 
-/// The settings of the poller, from its file, the environment and the flags.
-fn configuration(matches: &ArgMatches) -> io::Result<PollerConfig> {
+/// The settings of the poller, from its file, the environment and the flags. `log_level` comes before the file and the
+/// environment.
+fn configuration(matches: &ArgMatches, log_level: Option<&str>) -> io::Result<PollerConfig> {
     let settings = config::poller_settings();
     let names = std::env::vars_os().map(|(name, _)| name);
     let unknown = config::unknown_variables(&settings, names);
     let file = paths::POLLER_FILE;
-    let Flags { file, flags } = config::given(&settings, matches, "poller", file, &environment);
+    let Flags { file, mut flags } = config::given(&settings, matches, "poller", file, &environment);
+    if let Some(level) = log_level
+        && !flags.iter().any(|(key, _)| key == LOG_LEVEL)
+    {
+        flags.push((LOG_LEVEL.into(), Raw::One(level.into())));
+    }
     let given = ConfigInputs { file, environment: &environment, flags };
     let loaded = unknown.beside(config::load_poller(&given)).map_err(io::Error::other)?;
     for line in &unknown.ignored {

@@ -46,6 +46,15 @@ impl PendingEvents {
         self.state().devices = devices;
     }
 
+    /// Adds a device.
+    pub fn add_device(&self, device: DeviceId) {
+        self.state().devices.push(device);
+    }
+
+    fn devices(&self) -> Vec<DeviceId> {
+        self.state().devices.clone()
+    }
+
     /// The origin of the batches.
     pub(crate) const fn origin(&self) -> &Origin {
         &self.origin
@@ -63,10 +72,6 @@ impl PendingEvents {
         for device in &self.devices() {
             self.put_of(device, source, (from, to), cause, detail);
         }
-    }
-
-    fn devices(&self) -> Vec<DeviceId> {
-        self.state().devices.clone()
     }
 
     fn put_of(
@@ -252,7 +257,8 @@ mod tests {
     fn a_loss_is_a_gap_of_every_device() {
         let devices = ["pdu-1", "pdu-2"].map(|name| DeviceId::new(name).unwrap());
         let origin = Origin::new("poller-a/group-0").unwrap();
-        let notes = PendingEvents::of_devices(origin, devices.to_vec());
+        let notes = PendingEvents::of_devices(origin, devices[..1].to_vec());
+        notes.add_device(devices[1].clone());
         notes.add("", (Timestamp(1), Timestamp(2)), Cause::SpoolFull, "");
         let of: Vec<_> = taken(&notes).into_iter().map(|gap| gap.device).collect();
         assert_eq!(of, devices);

@@ -9,11 +9,12 @@ const WIDTH: usize = 80;
 const INDENT: usize = 15;
 
 /// Commands in the help, in their order.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     ("Measure", &["up", "run", "job"]),
     ("Look", &["jobs", "nodes", "get", "sql", "top"]),
     ("Change", &["set", "flush", "promote", "token", "account"]),
-    ("Operate", &["server", "check", "poll", "backup", "verify", "audit", "completions", "man"]),
+    ("Operate", &["server", "check", "backup", "verify", "audit", "completions", "man"]),
+    ("Devices", &["poll", "feed", "kwollector", "kwollector-wattmetre"]),
     ("Diagnose", &["explain", "gaps", "doctor", "sources", "capture"]),
 ];
 
@@ -26,7 +27,10 @@ pub(super) fn with_groups(command: Command) -> Command {
         for name in names {
             let about = command.find_subcommand(name).and_then(Command::get_about);
             let about = about.map(ToString::to_string).unwrap_or_default();
-            writeln!(text, "  {name:<width$}{}", wrapped(&about), width = INDENT - 2).ok();
+            let is_long = name.len() > INDENT - 3;
+            let end = if is_long { format!("\n{:INDENT$}", "") } else { String::new() };
+            let about = wrapped(&about);
+            writeln!(text, "  {name:<width$}{end}{about}", width = INDENT - 2).ok();
         }
     }
     let mut bare =
@@ -79,9 +83,9 @@ mod tests {
     fn help_shows_groups_and_options() {
         let help = crate::cli::command().render_help().to_string();
         let at = |text: &str| help.find(text).unwrap_or_else(|| panic!("{text}: {help}"));
-        let titles = ["\nMeasure:\n", "\nLook:\n", "\nChange:\n", "\nOperate:\n", "\nDiagnose:\n"];
-        let places = titles.map(at);
-        assert!(places.is_sorted() && at("\n  run ") < places[1] && at("--server") > places[4]);
+        let titles = ["Measure", "Look", "Change", "Operate", "Devices", "Diagnose"];
+        let places = titles.map(|title| at(&format!("\n{title}:\n")));
+        assert!(places.is_sorted() && at("\n  run ") < places[1] && at("--server") > places[5]);
         assert!(!help.contains("Commands:") && help.contains("\nExample: jobmeter run"), "{help}");
         let list = help.get(..at("Options:")).unwrap();
         assert!(list.lines().all(|line| line.chars().count() <= WIDTH), "{list}");

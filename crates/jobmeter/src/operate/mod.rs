@@ -1,6 +1,9 @@
-//! Commands of operation: up, check, poll, backup, verify.
+//! Commands of operation: up, check, poll, feed, backup, verify.
 //!
-//! - `up`: server and agent. `check`: a configuration. `poll`: devices outside of the nodes. `backup`, `verify`: the data folder.
+//! - `up`: server and agent
+//! - `check`: a configuration
+//! - `poll`: devices outside of the nodes, also by `feed` and Kwollect's commands
+//! - `backup`, `verify`: the data folder
 
 pub(crate) mod backup;
 pub(crate) mod check;

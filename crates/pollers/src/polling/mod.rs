@@ -27,4 +27,4 @@ mod values;
 pub use once::poll_once;
 pub(crate) use poller::{Common, Exchange, Poller, open, run};
 pub use reading::{Failure, Reading};
-pub(crate) use values::{TEXT_LABEL, instant};
+pub(crate) use values::{TEXT_LABEL, instant, python_float};

@@ -10,7 +10,7 @@ pub(crate) const TEXT_LABEL: &str = "value_str";
 const TEXT_MAX: usize = 256;
 
 /// A number as Python's `float` parses it.
-pub(super) fn python_float(text: &str) -> Option<f64> {
+pub(crate) fn python_float(text: &str) -> Option<f64> {
     let text = text.trim();
     if !text.contains('_') {
         return text.parse().ok();

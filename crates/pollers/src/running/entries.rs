@@ -1,9 +1,9 @@
 //! The entries of the folder, read again when a file changes.
 
 use super::demand::DemandNames;
-use super::groups::Devices;
 use super::poller_error::PollerError;
 use crate::descriptions::{Description, Finding, Target, read_directory};
+use crate::sending::Devices;
 use model::printable;
 use std::collections::BTreeMap;
 use std::io;

@@ -6,18 +6,13 @@
 //! - `text_limit`: a limit of the texts of a metric
 //! - `demand`: the promotions in force, and which nodes have jobs
 //! - `poller_error`: why a poller does not start
-//! - `assignment`: which group a device belongs to
-//! - `group`, `groups`: the devices of one origin with their samples; all of them
 //! - `entries`: the entries of the folder, read again when a file changes
 //! - `target_loop`: the exchanges with one target
 //! - `targets`: the loops of all targets
 //! - `poller_program`: from start to end
 
-mod assignment;
 mod demand;
 mod entries;
-mod group;
-mod groups;
 mod outages;
 mod poll_metrics;
 mod poller_error;

@@ -2,22 +2,12 @@
 
 use crate::descriptions::Description;
 use crate::polling::{Exchange, Failure};
+use crate::sending::Missing;
 use model::{Cause, DeviceId, Timestamp};
 use std::collections::HashMap;
 
 /// Interval between reports of a gap that lasts.
 const REPORT_US: i64 = 60 * Timestamp::SECOND;
-
-/// A missing time of a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Missing {
-    pub(super) device: DeviceId,
-    /// The protocol, or protocol and metric.
-    pub(super) source: String,
-    pub(super) span: (Timestamp, Timestamp),
-    pub(super) cause: Cause,
-    pub(super) detail: String,
-}
 
 /// What fails: a device with all its metrics, or one description.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

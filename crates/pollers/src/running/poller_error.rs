@@ -1,6 +1,6 @@
 //! Why a poller does not start.
 
-use delivery::DeliveryError;
+use crate::sending::GroupsError;
 use std::io;
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub enum PollerError {
     },
     /// A group cannot start.
     #[error(transparent)]
-    Delivery(#[from] DeliveryError),
+    Groups(#[from] GroupsError),
     /// The machine has no name, or the operating system gives no thread or signal.
     #[error("{0}")]
     Machine(String),

@@ -2,10 +2,10 @@
 
 use super::demand::{Demand, DemandFollower, Names};
 use super::entries::Entries;
-use super::groups::Groups;
 use super::poller_error::PollerError;
 use super::target_loop::{Shared, seal};
 use super::targets::Targets;
+use crate::sending::Groups;
 use config::PollerConfig;
 use delivery::or_end;
 use model::{DeviceId, printable};

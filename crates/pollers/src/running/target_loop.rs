@@ -1,15 +1,14 @@
 //! The exchanges with one target, each at its instant.
 
-use super::assignment::chance;
 use super::demand::{Demand, Promotion};
-use super::groups::Groups;
-use super::outages::{Missing, Outages};
+use super::outages::Outages;
 use super::poll_metrics::PollMetrics;
 use super::schedule::{Outcome, Schedule};
 use super::text_limit::TextLimit;
 use crate::descriptions::{Description, Target};
 use crate::polling::{self, Common, Exchange, Failure, Poller};
 use crate::protocols::Protocol;
+use crate::sending::{Group, Groups, Missing, chance};
 use config::PollerSettings;
 use delivery::wall;
 use model::{Cause, Timestamp, printable};
@@ -210,7 +209,10 @@ impl TargetLoop {
             self.shared.groups.of(&reading.device, |group| group.add(reading));
         }
         for poll in &polls {
-            self.shared.groups.of(poll.device, |group| group.add_poll(exchange.at, poll));
+            let series = (poll.device, poll.metric, &poll.labels);
+            let add =
+                |group: &mut Group| group.add_value(exchange.at, series, poll.start, poll.value);
+            self.shared.groups.of(poll.device, add);
         }
         self.miss(missing);
         self.schedule.ended(outcome, wall());

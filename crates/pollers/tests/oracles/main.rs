@@ -11,6 +11,7 @@
 
 mod exposition;
 mod kwollector;
+mod wattmeter;
 
 use std::path::Path;
 use std::process::Command;

@@ -44,7 +44,7 @@ impl Assignment {
 }
 
 /// A number that spreads devices. It is the same at each start.
-pub(super) fn chance(device: &DeviceId) -> u64 {
+pub(crate) fn chance(device: &DeviceId) -> u64 {
     u64::from(crc32c(device.as_str().as_bytes()))
 }
 

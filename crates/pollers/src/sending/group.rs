@@ -1,0 +1,184 @@
+//! The devices of one origin, with their samples on the way to the server.
+
+use super::missing::Missing;
+use super::patient_output::PatientOutput;
+use crate::polling::Reading;
+use config::{PollerConfig, Spool, SpoolSettings};
+use delivery::{
+    BatchOutput, Clock, Counters, Delivery, DeliveryError, Folders, Order, PendingEvents, Sealer,
+    Settings, draw_boot,
+};
+use model::{DeviceId, Gap, Labels, Metric, Origin, Timestamp};
+use sources::Sink;
+use std::collections::HashMap;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Interval between batches.
+pub(crate) const SEAL_EVERY: Duration = Duration::from_secs(1);
+/// Metric definitions in memory. Beyond it, all are built again.
+const METRICS_MAX: usize = 65_536;
+
+/// What a group is started with.
+pub(crate) struct GroupStart<'a> {
+    pub(crate) config: &'a PollerConfig,
+    pub(crate) origin: Origin,
+    /// The name of the poller.
+    pub(crate) poller: &'a DeviceId,
+    pub(crate) devices: Vec<DeviceId>,
+    /// The folder of its spool; `None` for none.
+    pub(crate) folder: Option<&'a Path>,
+    pub(crate) clock: &'a Arc<dyn Clock>,
+    /// The number of groups, which share the limits of the spool.
+    pub(crate) groups: usize,
+    /// Whether sealing waits while the delivery has more than it can pass on.
+    pub(crate) is_patient: bool,
+}
+
+/// The devices of one origin.
+#[derive(Debug)]
+pub(crate) struct Group {
+    origin: Origin,
+    sink: Sink,
+    sealer: Sealer,
+    delivery: Delivery,
+    notes: Arc<PendingEvents>,
+    counters: Arc<Counters>,
+    /// Time until which an earlier start kept everything.
+    kept_until: Option<Timestamp>,
+    metrics: HashMap<String, Arc<Metric>>,
+}
+
+impl Group {
+    /// Starts the delivery of a group.
+    pub(crate) fn start(of: GroupStart<'_>) -> Result<Self, DeliveryError> {
+        let GroupStart { config, origin, folder, clock, .. } = of;
+        let notes = Arc::new(PendingEvents::of_devices(origin.clone(), of.devices));
+        let counters = Arc::new(Counters::default());
+        let mut spool = config.spool.clone();
+        spool.spool = Some(folder.map_or(Spool::None, |dir| Spool::Folder(dir.to_owned())));
+        share(&mut spool, of.groups);
+        let folders = Folders::open(&spool, &notes, &counters)?;
+        let (kept_until, has_spool) = (folders.kept_until, folders.dir().is_some());
+        let boot = draw_boot()?;
+        let (waker, _) = UnixStream::pair()?;
+        let settings = Settings { server: &config.server, spool: &spool, local: false };
+        let parts = (&notes, &counters, clock);
+        let (delivery, inlet) =
+            Delivery::start(settings, folders, parts, (&boot, SEAL_EVERY), waker)?;
+        let outlet: Box<dyn BatchOutput> = match of.is_patient {
+            true => Box::new(PatientOutput::new(inlet, &counters, has_spool)),
+            false => Box::new(inlet),
+        };
+        let sealer = Sealer::new(origin.clone(), boot, Arc::clone(&notes), outlet, None);
+        let (sink, metrics) = (Sink::new(of.poller.clone()), HashMap::new());
+        Ok(Self { origin, sink, sealer, delivery, notes, counters, kept_until, metrics })
+    }
+
+    /// Replaces the devices of a group that runs.
+    pub(crate) fn set_devices(&self, devices: Vec<DeviceId>) {
+        self.notes.set_devices(devices);
+    }
+
+    /// Adds a device to a group that runs.
+    pub(crate) fn add_device(&self, device: DeviceId) {
+        self.notes.add_device(device);
+    }
+
+    /// Notes that a device has no samples from the end of an earlier start to `first`.
+    pub(crate) fn note_down(&self, device: &DeviceId, first: Timestamp, period: Duration) {
+        self.notes.add_down_of(device, self.kept_until, first, period);
+    }
+
+    /// Adds a value of a device.
+    pub(crate) fn add(&mut self, reading: &Reading) {
+        let metric = self.metric(reading);
+        let series = (&reading.device, &metric, &reading.labels);
+        self.add_value(reading.at, series, None, reading.value);
+    }
+
+    /// Adds a value of a series. `start` is that of a counter.
+    pub(crate) fn add_value(
+        &mut self,
+        at: Timestamp,
+        (device, metric, labels): (&DeviceId, &Arc<Metric>, &Labels),
+        start: Option<Timestamp>,
+        value: f64,
+    ) {
+        self.sink.begin(at);
+        self.sink.of(device).reported(metric, labels, start, value);
+    }
+
+    /// Samples that are not sealed.
+    pub(crate) fn unsealed(&self) -> usize {
+        self.sink.len()
+    }
+
+    /// Bytes that the server has not acknowledged, in memory and in the spool.
+    pub(crate) fn unsent_bytes(&self) -> u64 {
+        let Counters { unsent_bytes, spool_bytes, .. } = &*self.counters;
+        unsent_bytes.load(Ordering::Relaxed).saturating_add(spool_bytes.load(Ordering::Relaxed))
+    }
+
+    /// Batches that the server acknowledged.
+    pub(crate) fn sent_batches(&self) -> u64 {
+        self.counters.sent_batches.load(Ordering::Relaxed)
+    }
+
+    /// Adds a gap of a device.
+    pub(crate) fn miss(&self, missing: Missing) {
+        let Missing { device, source, span: (from, to), cause, detail } = missing;
+        let (origin, source, detail) = (self.origin.clone(), source.into(), detail.into());
+        self.notes.put(Gap { origin, device, source, from, to, cause, detail });
+    }
+
+    /// Passes the samples on.
+    pub(crate) fn seal(&mut self) {
+        let before = self.sink.counts().series_rejected;
+        self.sealer.seal(&mut self.sink);
+        let rejected = self.sink.counts().series_rejected - before;
+        if rejected > 0 {
+            log::error!("{}: {rejected} samples of too many series are dropped", self.origin);
+        }
+    }
+
+    /// Ends the delivery: what the server does not accept at once goes to the spool. Returns how many samples are lost
+    /// meanwhile.
+    pub(crate) fn end(mut self) -> u64 {
+        let counters = Arc::clone(&self.counters);
+        let lost = || counters.dropped_samples.load(Ordering::Relaxed);
+        let before = lost();
+        self.delivery.order(Order::End);
+        self.seal();
+        self.delivery.end();
+        lost().saturating_sub(before)
+    }
+
+    /// The definition that all series of a metric share.
+    fn metric(&mut self, reading: &Reading) -> Arc<Metric> {
+        let meaning = &reading.meaning;
+        if let Some(known) = self.metrics.get(&reading.metric)
+            && (known.kind, known.unit, &*known.help) == (meaning.kind, meaning.unit, &reading.help)
+        {
+            return Arc::clone(known);
+        }
+        if self.metrics.len() >= METRICS_MAX {
+            self.metrics.clear();
+        }
+        let metric = Arc::new(reading.definition());
+        self.metrics.insert(reading.metric.clone(), Arc::clone(&metric));
+        metric
+    }
+}
+
+/// A group's part of the limits of the spool.
+fn share(spool: &mut SpoolSettings, groups: usize) {
+    let groups = u64::try_from(groups.max(1)).unwrap_or(u64::MAX);
+    let part = |bytes: u64, least: u64| (bytes / groups).max(least);
+    spool.spool_bytes_max.0 = part(spool.spool_bytes_max.0, 1 << 20);
+    spool.spool_send_bytes_per_second.0 = part(spool.spool_send_bytes_per_second.0, 64 << 10);
+    spool.rejected_bytes_max.0 /= groups;
+}

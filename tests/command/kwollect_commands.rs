@@ -1,0 +1,93 @@
+//! `jobmeter feed`, `kwollector` and `kwollector-wattmetre`, with Kwollect's files and a real server.
+
+use crate::command::poll_devices::{Exporter, last, rows};
+use crate::common::programs::{Running, Server, output, program, until};
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The command with a spool of its own and no settings.
+fn jobmeter(spool: &Path) -> Command {
+    let mut command = Command::new(program("jobmeter"));
+    command.env("JOBMETER_POLLER_FILE", "/dev/null").env("JOBMETER_CLIENT_FILE", "/dev/null");
+    command.env("JOBMETER_SPOOL", spool);
+    command
+}
+
+/// The values of a device, by their time.
+fn values(url: &str, device: &str) -> Vec<f64> {
+    let query = format!(
+        "SELECT value FROM metrics_by_device WHERE device_id = '{device}' AND metric_id = 'wattmetre_power_watt' ORDER BY timestamp"
+    );
+    rows(url, &query).iter().map(|row| row["value"].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn a_wattmeter_is_stored_with_the_files_of_kwollector_wattmetre() {
+    let (data, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = Server::start(data.path(), &[]);
+    let file = |name: &str, text: &str| {
+        let file = dir.path().join(name);
+        fs::write(&file, text).unwrap();
+        file
+    };
+    let mapping = file("mapping.yaml", "node-1: [w1-port0, w1-port2]\nnode-2:\n- w1-port1\n");
+    let mapping = mapping.display();
+    let text = format!("mapping_file_path: {mapping}\ndb_password: secret\nwattmetre_id: w0\n");
+    let conf = file("wattmetre.conf", &text);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let lines: String = (0..150)
+        .map(|number| {
+            let (second, micros) = (now - 60 + number / 50, number % 50 * 20_000);
+            format!("0,0,{second}.{micros:06}000,OK,{number},50,{}\n", 1000 - number)
+        })
+        .collect();
+    let lines = file("lines.csv", &lines);
+    let run = |command: &mut Command| output(command.stdin(fs::File::open(&lines).unwrap()));
+    let mut command = jobmeter(&dir.path().join("spool"));
+    command.args(["--server", &server.url, "kwollector-wattmetre"]).arg(&conf);
+    let (code, _, errors) = run(command.args(["--wattmetre_id", "w1"]));
+    assert_eq!(code, 0, "{errors}");
+    assert!(errors.contains("not used: db_password") && !errors.contains("secret"), "{errors}");
+    assert_eq!(values(&server.url, "w1-port0"), [24.5, 74.5, 124.5]);
+    assert_eq!(values(&server.url, "node-1"), [1000.0; 3], "two power supplies are summed");
+    assert_eq!(values(&server.url, "node-2"), [50.0; 3]);
+
+    let mut command = jobmeter(&dir.path().join("spool"));
+    command.args(["feed", "wattmetre", "--id", "w2", "--every-sample", "--server", &server.url]);
+    let (code, _, errors) = run(&mut command);
+    assert_eq!(code, 0, "{errors}");
+    let expected: Vec<f64> = (0..150).map(f64::from).collect();
+    assert_eq!(values(&server.url, "w2-port0"), expected);
+
+    let wrong = file("wrong.conf", "wattmetre_id: a\nwattmetre_version: 4\n");
+    let mut command = jobmeter(&dir.path().join("spool"));
+    let (code, _, errors) = run(command.arg("kwollector-wattmetre").arg(&wrong));
+    assert_eq!(code, 2, "{errors}");
+    assert!(errors.contains("wrong.conf:2: wattmetre_version: `4`"), "{errors}");
+}
+
+#[test]
+fn devices_are_polled_with_the_files_of_kwollector() {
+    let (data, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = Server::start(data.path(), &[]);
+    let files = dir.path().join("metrics.d");
+    fs::create_dir(&files).unwrap();
+    fs::write(files.join("psu-1.conf"), Exporter::start().entry("psu-1")).unwrap();
+    let conf = dir.path().join("kwollector.conf");
+    fs::write(&conf, "metrics_dir: /nowhere\nworker: 4\nlog_level: info\n").unwrap();
+    let mut command = jobmeter(&dir.path().join("spool"));
+    command.env("JOBMETER_NAME", "one").arg("kwollector").arg(&conf);
+    command.arg("-m").arg(&files).args(["--server", &server.url]);
+    let mut running = Running::start(command.stdout(Stdio::null()));
+    until("a value", Duration::from_secs(60), || last(&server.url, "psu-1", "prom_power_watt"));
+    assert_eq!(running.end(), 0, "{}", running.errors());
+    let errors = running.errors();
+    assert!(errors.contains("not used: worker") && errors.contains("polls 1 targets"), "{errors}");
+
+    let mut command = jobmeter(&dir.path().join("spool"));
+    let (code, _, errors) = output(command.arg("kwollector").arg(&conf));
+    assert_eq!(code, 2, "{errors}");
+    assert!(errors.contains("/nowhere"), "{errors}");
+}
