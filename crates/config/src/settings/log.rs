@@ -131,7 +131,7 @@ impl Log for Logger {
         // HTTP client's traces are the bytes of each request, with its token.
         let own_targets = [
             "agent", "delivery", "config", "server", "store", "jobs", "query", "api", "sql",
-            "jobmeter",
+            "jobmeter", "pollers",
         ];
         let target = metadata.target().split("::").next().unwrap_or_default();
         let is_own = own_targets.iter().any(|name| target.starts_with(name))

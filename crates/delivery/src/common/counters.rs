@@ -13,6 +13,8 @@ pub struct Counters {
     pub spool_segments: AtomicU64,
     /// Time of the oldest sample that is not acknowledged; 0 if all are.
     pub oldest_unacked_us: AtomicI64,
+    /// Number of sealed batches that are encoded: in memory, in the spool, sent or lost.
+    pub encoded_batches: AtomicU64,
     /// Number of batches that the server acknowledged.
     pub sent_batches: AtomicU64,
     /// Number of batches that the server rejected permanently.

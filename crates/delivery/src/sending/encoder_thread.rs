@@ -61,6 +61,7 @@ impl EncoderThread {
     pub(crate) fn step(&mut self, patience: Duration) -> Option<Duration> {
         if let Some(batch) = self.batches.next(patience).ok()? {
             self.keep(&batch);
+            self.counters.encoded_batches.fetch_add(1, Ordering::Relaxed);
             self.batches.give_back(batch);
         }
         Some(self.outbox.maintain(self.clock.wall(), self.clock.steady_us()))

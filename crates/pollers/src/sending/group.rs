@@ -117,10 +117,13 @@ impl Group {
         self.sink.len()
     }
 
-    /// Bytes that the server has not acknowledged, in memory and in the spool.
-    pub(crate) fn unsent_bytes(&self) -> u64 {
-        let Counters { unsent_bytes, spool_bytes, .. } = &*self.counters;
-        unsent_bytes.load(Ordering::Relaxed).saturating_add(spool_bytes.load(Ordering::Relaxed))
+    /// Whether the server has everything that is sealed.
+    pub(crate) fn is_sent(&self) -> bool {
+        let Counters { encoded_batches, unsent_bytes, spool_bytes, .. } = &*self.counters;
+        // In this order: a batch that is encoded has bytes until it is acknowledged.
+        encoded_batches.load(Ordering::Relaxed) >= self.sealer.counts.batches
+            && unsent_bytes.load(Ordering::Relaxed) == 0
+            && spool_bytes.load(Ordering::Relaxed) == 0
     }
 
     /// Batches that the server acknowledged.

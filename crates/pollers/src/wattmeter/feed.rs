@@ -353,9 +353,9 @@ impl<'a> Feed<'a> {
         self.seal(now)
     }
 
-    /// Bytes that the server has not acknowledged.
-    pub(super) fn unsent_bytes(&self) -> u64 {
-        self.groups.iter().map(Group::unsent_bytes).sum()
+    /// Whether the server has everything that is sealed.
+    pub(super) fn is_sent(&self) -> bool {
+        self.groups.iter().all(Group::is_sent)
     }
 
     /// Batches that the server acknowledged.

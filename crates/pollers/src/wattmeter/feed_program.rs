@@ -89,7 +89,7 @@ fn follow(
 /// Waits until the server has everything, as long as it accepts more and no signal arrives.
 fn drain(feed: &Feed<'_>, inputs: &Receiver<Input>) {
     let (mut sent, mut waited) = (feed.sent_batches(), Duration::ZERO);
-    while feed.unsent_bytes() > 0 {
+    while !feed.is_sent() {
         if waited >= PATIENCE {
             log::warn!("the server accepts no more; the next start sends the rest from the spool");
             return;
