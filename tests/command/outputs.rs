@@ -48,7 +48,11 @@ fn code(command: &mut Command, (out, errors): (Stream, Stream)) -> i32 {
 
 fn jobmeter(server: &Server, words: &[&str]) -> Command {
     let mut command = Command::new(program("jobmeter"));
-    command.env("JOBMETER_AGENT_FILE", "/dev/null").args(words).args(["--server", &server.url]);
+    command
+        .env("JOBMETER_AGENT_FILE", "/dev/null")
+        .env("JOBMETER_SPOOL", "none")
+        .args(words)
+        .args(["--server", &server.url]);
     command
 }
 
@@ -104,6 +108,9 @@ fn no_command_panics_on_a_closed_or_full_output() {
         vec!["check", &empty],
         vec!["check", &metrics],
         vec!["poll", &metrics, "--once", "--print"],
+        vec!["feed", "wattmetre"],
+        vec!["kwollector-wattmetre"],
+        vec!["kwollector", "-m", "/nowhere"],
         vec!["verify", "--data", &data],
         vec!["completions", "bash"],
         vec!["man"],

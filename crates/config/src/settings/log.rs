@@ -130,8 +130,19 @@ impl Log for Logger {
         // Libraries log a lot: below warnings only at the most detailed level, and never their own traces. The
         // HTTP client's traces are the bytes of each request, with its token.
         let own_targets = [
-            "agent", "delivery", "config", "server", "store", "jobs", "query", "api", "sql",
-            "jobmeter", "pollers",
+            "agent",
+            "delivery",
+            "config",
+            "server",
+            "store",
+            "jobs",
+            "query",
+            "api",
+            "sql",
+            "jobmeter",
+            "pollers",
+            "control",
+            "schedulers",
         ];
         let target = metadata.target().split("::").next().unwrap_or_default();
         let is_own = own_targets.iter().any(|name| target.starts_with(name))
