@@ -30,6 +30,8 @@ pub(crate) enum Rejection {
     Metrics(usize),
     #[error("origin {origin} has {max} metrics that no source declares, its limit")]
     OriginMetrics { origin: Origin, max: usize },
+    #[error("users have {0} metrics of their own, their limit")]
+    UserMetrics(usize),
     #[error("{0}")]
     Meaning(String),
     #[error("label `{0}` is reserved: the server adds it to responses")]
@@ -38,7 +40,9 @@ pub(crate) enum Rejection {
 
 /// Labels that answers add to a series; a sender that set one could assign a sample to a job.
 const RESERVED_LABELS: [&str; 3] = ["_job_id", "_cluster", "_device_orig"];
-/// The commands of `jobmeter run` together have one of this many parts of the series and origins.
+/// The label of rows that a user inserts; another sender that set it could take a user's series.
+const USER_LABEL: &str = "_user";
+/// The commands of `jobmeter run` and inserted rows of users together have one of this many parts of the series and origins.
 pub const RUNS_DIVISOR: usize = 4;
 
 /// A series as a key: compared by its identity alone.
@@ -80,7 +84,7 @@ pub(crate) struct Registry {
     /// The series in parts by their device.
     parts: [Part; Self::PARTS],
     by_origin: FxHashMap<OriginNumber, usize>,
-    /// The origins that are commands of `jobmeter run`, and the number of their series.
+    /// The origins of users (commands of `jobmeter run`, inserted rows), and the number of their series.
     runs: FxHashSet<OriginNumber>,
     run_series: usize,
     catalogue: Catalogue,
@@ -138,18 +142,27 @@ impl Registry {
         entry: &SeriesEntry,
         settings: &Settings,
     ) -> Result<Arc<SeriesInfo>, Rejection> {
-        if let Some(label) = reserved_label(entry) {
+        if let Some(label) = reserved_label(entry, origin) {
             return Err(Rejection::Label(label));
         }
-        let is_run = origin.as_run().is_some();
-        if is_run {
+        let is_run = origin.is_of_user();
+        if origin.as_run().is_some() {
             settings.declared.check_of_run(entry).map_err(Rejection::Meaning)?;
+        }
+        if is_run {
             self.runs.insert(number);
         }
         self.catalogue.learn(&entry.metric, origin, settings)?;
         let series = entry.series();
+        let (unit, kind) = self.meaning_of(&entry.metric);
         if let Some((info, owner)) = self.get(&series) {
-            let info = Arc::clone(info);
+            let info = match (info.unit, info.kind) == (unit, kind) {
+                true => Arc::clone(info),
+                false => {
+                    let new = SeriesInfo { unit, kind, ..SeriesInfo::clone(info) };
+                    self.redefine(new, owner)
+                }
+            };
             if owner != Some(number) {
                 self.take_over(&info, owner, number);
             }
@@ -168,10 +181,28 @@ impl Registry {
         }
         self.gain(number);
         let series = self.named(series);
-        let Metric { unit, kind, divisor, .. } = *entry.metric;
+        let divisor = entry.metric.divisor;
         let info = Arc::new(SeriesInfo { series, unit, kind, divisor });
         self.insert(&info, Some(number));
         Ok(info)
+    }
+
+    /// Unit and kind of a metric that the catalogue has learned: those of its first sender of the highest rank.
+    fn meaning_of(&self, metric: &Metric) -> (Unit, Kind) {
+        let known = self.catalogue.get(&metric.name).map(|(_, known)| &**known);
+        let known = known.unwrap_or(metric);
+        (known.unit, known.kind)
+    }
+
+    /// Replaces a series that has the meaning from before its metric was taken over.
+    fn redefine(&mut self, new: SeriesInfo, owner: Option<OriginNumber>) -> Arc<SeriesInfo> {
+        // A map keeps the key of an entry that it has.
+        if let Some(part) = self.parts.get_mut(Self::part(&new.series)) {
+            part.remove(&new.series);
+        }
+        let new = Arc::new(new);
+        self.insert(&new, owner);
+        new
     }
 
     /// Records that another origin sends a known series: both claim it if the previous one is still active.
@@ -280,6 +311,11 @@ impl Registry {
         self.parts.iter().map(Part::len).sum()
     }
 
+    /// The metrics, for a batch that may be rejected whole.
+    pub(crate) const fn metrics(&mut self) -> &mut Catalogue {
+        &mut self.catalogue
+    }
+
     /// Number of known metrics.
     pub(crate) fn metrics_count(&self) -> usize {
         self.catalogue.count()
@@ -311,12 +347,13 @@ impl Registry {
     }
 }
 
-fn reserved_label(entry: &SeriesEntry) -> Option<&'static str> {
+fn reserved_label(entry: &SeriesEntry, origin: &Origin) -> Option<&'static str> {
     // Few series have a label that begins with `_`: only those are parsed.
     if !entry.labels.as_str().contains("\"_") {
         return None;
     }
-    RESERVED_LABELS.into_iter().find(|label| entry.labels.has(label))
+    let of_users = (!origin.is_user_push()).then_some(USER_LABEL);
+    RESERVED_LABELS.into_iter().chain(of_users).find(|label| entry.labels.has(label))
 }
 
 #[cfg(test)]
@@ -426,6 +463,7 @@ mod tests {
             ("_job_id", true),
             ("_cluster", true),
             ("_device_orig", true),
+            ("_user", true),
             ("_device_alias", false),
         ] {
             let mut entry = entry("a", Unit::Count, "n1");
