@@ -5,8 +5,8 @@ use crate::param::{Form, Param, param};
 use crate::{
     Account, AccountChange, AuditEntry, Available, ChangeReceipt, CreatedToken, Disagreement, End,
     Ended, Explanation, FlushNow, Gap, Health, Job, JobReport, Last, Mark, Me, MetricInfo,
-    MetricsRow, NewRow, NewToken, NewUserRow, Node, Promote, Promoted, PromotedRow, Range, Ready, Registered,
-    Scheduler, SeriesInfo, Set, SetChange, SqlQuery, Token,
+    MetricsRow, NewRow, NewToken, NewUserRow, Node, Promote, Promoted, PromotedRow, Range, Ready,
+    Registered, Scheduler, SeriesInfo, Set, SetChange, SqlQuery, Token,
 };
 use schemars::{Schema, SchemaGenerator};
 

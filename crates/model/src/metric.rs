@@ -104,9 +104,8 @@ impl Unit {
             ["milli", "micro", "nano", "kilo", "mega", "giga", "kibi", "mebi", "gibi"];
         let name = name.strip_suffix(TOTAL).unwrap_or(name);
         let words: Vec<&str> = name.split('_').collect();
-        let known = |word: &str| {
-            UNIT_WORDS.iter().find(|(known, _)| *known == word).map(|(_, unit)| *unit)
-        };
+        let known =
+            |word: &str| UNIT_WORDS.iter().find(|(known, _)| *known == word).map(|(_, unit)| *unit);
         let Some((place, unit)) =
             words.iter().enumerate().rev().find_map(|(place, word)| Some((place, known(word)?)))
         else {

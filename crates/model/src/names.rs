@@ -287,7 +287,8 @@ mod tests {
             assert_eq!((origin.as_str(), origin.is_push()), (text, true));
             assert_eq!((origin.is_user_push(), origin.is_of_user()), (is_of_user, is_of_user));
         }
-        for name in ["push", "rows", "/rows", "n1/rows", "user-/rows", "user-07/rows", "user-x/rows"]
+        for name in
+            ["push", "rows", "/rows", "n1/rows", "user-/rows", "user-07/rows", "user-x/rows"]
         {
             assert!(!Origin::new(name).unwrap().is_push(), "{name}");
         }

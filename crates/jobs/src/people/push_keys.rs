@@ -80,9 +80,9 @@ impl Registry {
         let old = push.at.0.saturating_sub(KEPT_US);
         change.prepare_cached("DELETE FROM push_keys WHERE at <= ?1")?.execute([old])?;
         let seq = i64::try_from(push.seq).unwrap_or(i64::MAX);
-        change.prepare_cached("INSERT OR REPLACE INTO push_keys VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?.execute(
-            params![of.sender, of.key, push.body, push.boot.0, seq, push.at.0],
-        )?;
+        change
+            .prepare_cached("INSERT OR REPLACE INTO push_keys VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+            .execute(params![of.sender, of.key, push.body, push.boot.0, seq, push.at.0])?;
         change
             .prepare_cached(
                 "DELETE FROM push_keys WHERE (sender, key) IN (SELECT sender, key FROM push_keys
@@ -145,9 +145,8 @@ mod tests {
         for n in 0..1002 {
             registry.store_keyed_push(&key("a", n), &push(n.into(), 10 + i64::from(n))).unwrap();
         }
-        let known = |sender, n| {
-            registry.keyed_push(&key(sender, n), Timestamp(2000)).unwrap().is_some()
-        };
+        let known =
+            |sender, n| registry.keyed_push(&key(sender, n), Timestamp(2000)).unwrap().is_some();
         let kept = (0..1002).filter(|n| known("a", *n)).collect::<Vec<_>>();
         assert_eq!(kept, (2..1002).collect::<Vec<_>>());
         assert!(known("b", 1));

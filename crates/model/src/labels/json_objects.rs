@@ -108,8 +108,7 @@ mod tests {
 
     #[test]
     fn other_texts_are_rejected_at_the_first_error() {
-        for text in
-            ["", "7", "[1]", "[{}", "[{}{}]", "[{},]", "{} {}", "[] x", "{\"a\":}", "[{}]]"]
+        for text in ["", "7", "[1]", "[{}", "[{}{}]", "[{},]", "{} {}", "[] x", "{\"a\":}", "[{}]]"]
         {
             let mut objects = JsonObjects::new(text);
             assert!(objects.by_ref().any(|found| found.is_err()), "{text}");

@@ -235,7 +235,10 @@ async fn store(
 }
 
 /// Passes batches to the store, and waits until each is on the disk or rejected.
-pub(crate) async fn append(app: &Arc<App>, batches: Vec<Incoming>) -> Result<Vec<Outcome>, HttpError> {
+pub(crate) async fn append(
+    app: &Arc<App>,
+    batches: Vec<Incoming>,
+) -> Result<Vec<Outcome>, HttpError> {
     if batches.is_empty() {
         return Ok(Vec::new());
     }

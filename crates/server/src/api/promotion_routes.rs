@@ -316,8 +316,8 @@ pub(crate) async fn update(
     let active = app.on_demand.active();
     let mut rows = BTreeSet::new();
     // A token of scope `push` reads nothing.
-    let shown = if is_push { &[][..] } else { &active.held.promotions[..] };
-    for promotion in shown {
+    let listed: &[Promotion] = if is_push { &[] } else { &active.held.promotions };
+    for promotion in listed {
         let plain = promotion.nodes.plain();
         let names = plain.unwrap_or_else(|| vec![promotion.nodes.as_str()]);
         rows.extend(names.into_iter().map(|name| api::PromotedRow {

@@ -23,6 +23,7 @@ use model::{Boot, DeviceId, JobKey, Origin, Timestamp};
 use query::{QueryContext, QueryError};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use store::Outcome;
 
@@ -125,9 +126,14 @@ async fn insert(
     let body = read(&head.headers, body, bounds, Sender::of(caller)).await?;
     app.counts.bytes.add(body.bytes.len());
     let request = PushRequest { body, is_csv, key };
-    let batch = store(app, caller, &sender, request).await?;
-    let zone = app.engine.settings().zone.clone();
-    let answer = app.decoding.turn(sender.uid, move || batch.answer(format, zone)).await;
+    let (uid, zone) = (sender.uid, app.engine.settings().zone.clone());
+    // A client that disconnects does not stop it: a number that is taken, but not stored, would be a gap.
+    let stored = tokio::spawn({
+        let (app, caller) = (Arc::clone(app), caller.clone());
+        async move { store(&app, &caller, &sender, request).await }
+    });
+    let batch = stored.await.map_err(|error| HttpError::fault(&error))??;
+    let answer = app.decoding.turn(uid, move || batch.answer(format, zone)).await;
     let answer = answer.ok_or_else(|| HttpError::fault(&"printing rows ended early"))?;
     let content_type = HeaderValue::from_static(format.content_type());
     Ok(([(header::CONTENT_TYPE, content_type)], answer).into_response())
@@ -141,10 +147,7 @@ fn is_csv(head: &Parts) -> Result<bool, HttpError> {
     }
 }
 
-fn idempotency_key(
-    headers: &HeaderMap,
-    sender: &PushSender,
-) -> Result<Option<PushKey>, HttpError> {
+fn idempotency_key(headers: &HeaderMap, sender: &PushSender) -> Result<Option<PushKey>, HttpError> {
     let mut keys = headers.get_all(IDEMPOTENCY_KEY).iter();
     let key = match (keys.next(), keys.next()) {
         (None, _) => return Ok(None),
@@ -283,20 +286,24 @@ fn own_jobs(
     for (row, number) in rows.iter().zip(1..) {
         let error = |error| row_error(number, error);
         let job = row.job.as_deref();
-        if !allocations.contains_key(&job) {
-            if allocations.len() > JOBS_MAX {
+        let count = allocations.len();
+        let devices = match allocations.entry(job) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(_) if count > JOBS_MAX => {
                 let message = format!("the rows name more than {JOBS_MAX} jobs");
                 return Err(error(HttpError::malformed(message)));
             }
-            let key = job.map(|name| job_key(app, context, name)).transpose().map_err(error)?;
-            allocations.insert(job, starts(app, uid, key.as_ref()).map_err(error)?);
-            jobs.extend(job.map(Box::from).zip(key));
-        }
+            Entry::Vacant(new) => {
+                let key = job.map(|name| job_key(app, context, name)).transpose().map_err(error)?;
+                let devices = starts(app, uid, key.as_ref()).map_err(error)?;
+                jobs.extend(job.map(Box::<str>::from).zip(key));
+                new.insert(devices)
+            }
+        };
         if is_repeated {
             continue;
         }
-        let start = allocations.get(&job).and_then(|devices| devices.get(&row.device));
-        let Some(start) = start else {
+        let Some(start) = devices.get(&row.device) else {
             let (device, job) = (&row.device, job.map(|job| format!(" {job}")).unwrap_or_default());
             return Err(error(HttpError::forbidden(format!(
                 "you have no running job{job} on {device}; users insert metrics of the nodes of their own running jobs"
@@ -342,7 +349,9 @@ fn limit(app: &App, sender: &PushSender, batch: &PushBatch) -> Result<(), HttpEr
     let (settings, now) = (&app.push.settings, app.now());
     let take = |name: &str, rows, max, setting: &str| {
         let too_fast = |seconds| {
-            let what = format!("{name} inserts more than {max} rows per second, `push.{setting}` of the server");
+            let what = format!(
+                "{name} inserts more than {max} rows per second, `push.{setting}` of the server"
+            );
             HttpError { retry_after: seconds, ..HttpError::busy(what) }
         };
         app.send_limits.take_rows(name, rows, max, now).map_err(too_fast)

@@ -59,10 +59,7 @@ pub(crate) async fn gate(
             // This includes tokens of scope `jobs` and `push`: a prologue in a loop must not displace administrators' entries.
             let is_user = matches!(
                 caller.rights,
-                Rights::User(_)
-                    | Rights::StaffUser(_)
-                    | Rights::JobReporter(_)
-                    | Rights::Push(_)
+                Rights::User(_) | Rights::StaffUser(_) | Rights::JobReporter(_) | Rights::Push(_)
             );
             request.extensions_mut().insert(caller);
             let response = next.run(request).await;

@@ -220,7 +220,9 @@ pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
         _ => {
             let meant = config::nearest(scope, SCOPES);
             let meant = meant.map(|word| format!("; `{word}`?")).unwrap_or_default();
-            Err(format!("unknown scope; use agent, poller, push, user, read, jobs, staff or admin{meant}"))
+            Err(format!(
+                "unknown scope; use agent, poller, push, user, read, jobs, staff or admin{meant}"
+            ))
         }
     }
 }

@@ -29,8 +29,8 @@ pub(crate) struct PushNumbers {
     next: Mutex<HashMap<Origin, Arc<tokio::sync::Mutex<NextNumber>>>>,
 }
 
-/// The next number of an origin. A number is taken before its batch is passed to the store: a client may disconnect
-/// meanwhile, and a number that is used twice would lose the second batch.
+/// The next number of an origin. A number is taken before its batch is passed to the store, because a number that is used
+/// twice would lose the second batch.
 #[derive(Debug)]
 pub(crate) struct NextNumber {
     boot: Boot,

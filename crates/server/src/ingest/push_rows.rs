@@ -270,42 +270,76 @@ mod tests {
         let rows = reader(false).csv(csv).unwrap();
         assert_eq!((rows[0].value, rows[0].labels.as_str()), (1000.0, r#"{"a": 1}"#));
         assert!(rows[1].value.is_nan() && rows[1].at == NOW);
-        let job = reader(true).json(r#"{"device_id": "d", "metric_id": "m", "job_id": 7}"#).unwrap();
+        let job =
+            reader(true).json(r#"{"device_id": "d", "metric_id": "m", "job_id": 7}"#).unwrap();
         assert_eq!(job[0].job.as_deref(), Some("7"));
     }
+
+    /// Rows with the status, the code and a part of the message of their error.
+    const BAD_ROWS: &[(&str, u16, &str, &str)] = &[
+        (r#"{"metric_id": "m"}"#, 400, "23502", "`device_id` is missing"),
+        (r#"{"device_id": "d"}"#, 400, "23502", "`metric_id` is missing"),
+        (r#"{"device_id": 7, "metric_id": "m"}"#, 400, "22P02", "must be a text"),
+        (r#"{"device_id": "a,b", "metric_id": "m"}"#, 400, "22023", "the character ','"),
+        (r#"{"device_id": "../d", "metric_id": "m"}"#, 400, "22023", "begins with"),
+        (r#"{"device_id": "d\u0000", "metric_id": "m"}"#, 400, "22023", "character"),
+        (r#"{"device_id": "d\u202e", "metric_id": "m"}"#, 400, "22023", "character"),
+        (r#"{"device_id": "d", "metric_id": "m m"}"#, 400, "22023", "no metric name"),
+        (r#"{"device_id": "d", "metric_id": "m", "valeu": 1}"#, 404, "PGRST202", "`valeu`"),
+        (r#"{"device_id": "d", "metric_id": "m", "value": true}"#, 400, "22P02", "a number"),
+        (r#"{"device_id": "d", "metric_id": "m", "value": "1 W"}"#, 400, "22P02", "1 W"),
+        (r#"{"device_id": "d", "metric_id": "m", "value": 1e400}"#, 400, "22003", "range"),
+        (r#"{"device_id": "d", "metric_id": "m", "labels": []}"#, 400, "22P02", "an object"),
+        (r#"{"device_id": "d", "metric_id": "m", "labels": "{}"}"#, 400, "22P02", "an object"),
+        (r#"{"device_id": "d", "metric_id": "m", "labels": {"": 1}}"#, 400, "22023", "empty key"),
+        (
+            r#"{"device_id": "d", "metric_id": "m", "labels": {"a": "\u0007"}}"#,
+            400,
+            "22023",
+            "control",
+        ),
+        (
+            r#"{"device_id": "d", "metric_id": "m", "labels": {"_device_alias": "n2"}}"#,
+            403,
+            "42501",
+            "begins with `_`",
+        ),
+        (
+            r#"{"device_id": "d", "metric_id": "m", "timestamp": "yesterdy"}"#,
+            400,
+            "22007",
+            "yesterdy",
+        ),
+        (r#"{"device_id": "d", "metric_id": "m", "timestamp": 7}"#, 400, "22008", "before 2000"),
+        (r#"{"device_id": "d", "metric_id": "m", "timestamp": -1e300}"#, 400, "22008", "calendar"),
+        (
+            r#"{"device_id": "d", "metric_id": "m", "timestamp": "infinity"}"#,
+            400,
+            "22007",
+            "infinity",
+        ),
+        (
+            r#"{"device_id": "d", "metric_id": "m", "timestamp": "+61s"}"#,
+            400,
+            "22008",
+            "60 s after",
+        ),
+        (
+            r#"{"device_id": "d", "metric_id": "m", "timestamp": "2h"}"#,
+            400,
+            "22008",
+            "retention.late_max",
+        ),
+        ("7", 400, "PGRST102", "no JSON object"),
+    ];
 
     #[test]
     fn a_bad_row_is_the_error_with_its_number() {
         let good = r#"{"device_id": "d", "metric_id": "m"}"#;
-        for (row, status, code, why) in [
-            (r#"{"metric_id": "m"}"#, 400, "23502", "`device_id` is missing"),
-            (r#"{"device_id": "d"}"#, 400, "23502", "`metric_id` is missing"),
-            (r#"{"device_id": 7, "metric_id": "m"}"#, 400, "22P02", "must be a text"),
-            (r#"{"device_id": "a,b", "metric_id": "m"}"#, 400, "22023", "the character ','"),
-            (r#"{"device_id": "../d", "metric_id": "m"}"#, 400, "22023", "begins with"),
-            (r#"{"device_id": "d\u0000", "metric_id": "m"}"#, 400, "22023", "character"),
-            (r#"{"device_id": "d\u202e", "metric_id": "m"}"#, 400, "22023", "character"),
-            (r#"{"device_id": "d", "metric_id": "m m"}"#, 400, "22023", "no metric name"),
-            (r#"{"device_id": "d", "metric_id": "m", "valeu": 1}"#, 404, "PGRST202", "`valeu`"),
-            (r#"{"device_id": "d", "metric_id": "m", "value": true}"#, 400, "22P02", "a number"),
-            (r#"{"device_id": "d", "metric_id": "m", "value": "1 W"}"#, 400, "22P02", "1 W"),
-            (r#"{"device_id": "d", "metric_id": "m", "value": 1e400}"#, 400, "22003", "range"),
-            (r#"{"device_id": "d", "metric_id": "m", "labels": []}"#, 400, "22P02", "an object"),
-            (r#"{"device_id": "d", "metric_id": "m", "labels": "{}"}"#, 400, "22P02", "an object"),
-            (r#"{"device_id": "d", "metric_id": "m", "labels": {"": 1}}"#, 400, "22023", "empty key"),
-            (r#"{"device_id": "d", "metric_id": "m", "labels": {"a": "\u0007"}}"#, 400, "22023", "control"),
-            (r#"{"device_id": "d", "metric_id": "m", "labels": {"_device_alias": "n2"}}"#, 403, "42501", "begins with `_`"),
-            (r#"{"device_id": "d", "metric_id": "m", "timestamp": "yesterdy"}"#, 400, "22007", "yesterdy"),
-            (r#"{"device_id": "d", "metric_id": "m", "timestamp": 7}"#, 400, "22008", "before 2000"),
-            (r#"{"device_id": "d", "metric_id": "m", "timestamp": -1e300}"#, 400, "22008", "calendar"),
-            (r#"{"device_id": "d", "metric_id": "m", "timestamp": "infinity"}"#, 400, "22007", "infinity"),
-            (r#"{"device_id": "d", "metric_id": "m", "timestamp": "+61s"}"#, 400, "22008", "60 s after"),
-            (r#"{"device_id": "d", "metric_id": "m", "timestamp": "2h"}"#, 400, "22008", "retention.late_max"),
-            ("7", 400, "PGRST102", "no JSON object"),
-        ] {
+        for (row, status, code, why) in BAD_ROWS {
             let error = error(&format!("[{good}, {row}]"));
             let got = (error.status.as_u16(), error.code);
-            assert_eq!(got, (status, code), "{row}: {}", error.message);
+            assert_eq!(got, (*status, *code), "{row}: {}", error.message);
             assert!(error.message.starts_with("row 2: "), "{}", error.message);
             assert!(error.message.contains(why), "{row}: {}", error.message);
         }
@@ -314,7 +348,10 @@ mod tests {
         let ahead = r#"{"device_id": "d", "metric_id": "m", "timestamp": "+23h"}"#;
         assert!(reader(false).json(ahead).is_ok(), "not of a user");
         assert_eq!(
-            reader(false).json(r#"{"device_id": "d", "metric_id": "m", "job_id": 1}"#).unwrap_err().code,
+            reader(false)
+                .json(r#"{"device_id": "d", "metric_id": "m", "job_id": 1}"#)
+                .unwrap_err()
+                .code,
             "PGRST202"
         );
     }

@@ -164,13 +164,7 @@ impl SendLimits {
     ///
     /// # Errors
     /// The sender has less left. Seconds until it has enough.
-    fn take(
-        &self,
-        key: &str,
-        amount: f64,
-        max_per_second: f64,
-        now: Timestamp,
-    ) -> Result<(), f64> {
+    fn take(&self, key: &str, amount: f64, max_per_second: f64, now: Timestamp) -> Result<(), f64> {
         let burst = max_per_second * BURST_SECONDS;
         let mut rates = self.rates.lock();
         if rates.len() >= SENDERS_MAX && !rates.contains_key(key) {

@@ -71,8 +71,10 @@ fn rows_are_answered_as_they_are_stored_and_outlive_a_restart() {
     }
     assert_eq!(answers[0]["labels"], json!({"outlet": 7, "of": {"rack": [1, 2]}}));
     assert_eq!((&answers[1]["value"], &answers[2]["value"]), (&json!("NaN"), &json!("Infinity")));
-    let csv = "device_id,metric_id,value,labels\npdu,\"outlet_watt\",3,\"{\"\"a\"\": \"\"=1\"\"}\"\n";
-    let headers = "Content-Type: text/csv\r\nAccept: text/csv\r\nPrefer: params=multiple-objects\r\n";
+    let csv =
+        "device_id,metric_id,value,labels\npdu,\"outlet_watt\",3,\"{\"\"a\"\": \"\"=1\"\"}\"\n";
+    let headers =
+        "Content-Type: text/csv\r\nAccept: text/csv\r\nPrefer: params=multiple-objects\r\n";
     let answer = insert_with(&site, "token-of-lab", INSERT, headers, csv.as_bytes());
     assert_eq!(answer.status, 200, "{answer:?}");
     assert!(answer.text().starts_with("timestamp,device_id,metric_id,value,labels\n\""));
@@ -263,7 +265,8 @@ fn watts(origin: &str, metric: &'static str) -> model::Batch {
 fn a_user_takes_no_name_and_no_series_from_others() {
     let site = site(&[]);
     let send = |token, metric: &str, value: f64| {
-        let row = json!({"device_id": "n1", "metric_id": metric, "timestamp": "1s", "value": value});
+        let row =
+            json!({"device_id": "n1", "metric_id": metric, "timestamp": "1s", "value": value});
         let path = if token == "token-of-lab" { INSERT } else { OF_USER };
         insert(&site, token, path, &row)
     };
@@ -360,6 +363,12 @@ fn only_a_pollers_token_sends_as_its_groups() {
             assert_eq!(answer.status, 403, "{token} {path}");
         }
     }
-    assert_eq!(send_as(&site, "token-of-lab", "POST /rpc/update_promoted_metrics", b"{}").status, 200);
-    assert_eq!(send_as(&site, "token-of-poller", "POST /rpc/update_promoted_metrics", b"{}").status, 403);
+    assert_eq!(
+        send_as(&site, "token-of-lab", "POST /rpc/update_promoted_metrics", b"{}").status,
+        200
+    );
+    assert_eq!(
+        send_as(&site, "token-of-poller", "POST /rpc/update_promoted_metrics", b"{}").status,
+        403
+    );
 }

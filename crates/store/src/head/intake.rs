@@ -119,7 +119,10 @@ impl Bookkeeping {
                 let table = Table::new(&table, number, origin, registry, settings, received);
                 let (table, hash) = (Arc::new(table), decoded.table_hash);
                 let places_max = settings.series_max.saturating_mul(2);
-                self.tables.keep(number, hash, &table, received, places_max);
+                // Rejected rows must not keep their series alive.
+                if !decoded.origin.is_push() || table.rejected.is_empty() {
+                    self.tables.keep(number, hash, &table, received, places_max);
+                }
                 table
             }
         };

@@ -355,7 +355,7 @@ mod tests {
             let metric = Metric { name: name.into(), ..Metric::gauge("", Unit::Count, "") };
             catalogue.learn(&Arc::new(metric), &Origin::new(by).unwrap(), &settings)
         };
-        let mut of_user = |catalogue: &mut Catalogue, uid: u32| {
+        let of_user = |catalogue: &mut Catalogue, uid: u32| {
             let by = format!("user-{uid}/rows");
             (0..10).filter(|n| learn(catalogue, format!("{uid}_{n}"), &by).is_ok()).count()
         };
@@ -372,7 +372,10 @@ mod tests {
         learn(&mut catalogue, "rejected".to_owned(), "n1").unwrap();
         catalogue.undo();
         assert!(catalogue.get("rejected").is_none());
-        assert_eq!((0..180).filter(|n| learn(&mut catalogue, n.to_string(), "n1").is_ok()).count(), 180);
+        assert_eq!(
+            (0..180).filter(|n| learn(&mut catalogue, n.to_string(), "n1").is_ok()).count(),
+            180
+        );
     }
 
     #[test]

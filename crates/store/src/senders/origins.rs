@@ -81,7 +81,8 @@ impl Origins {
     pub(crate) fn forget_runs(&mut self, now: Timestamp) -> (BTreeSet<OriginNumber>, Vec<Gap>) {
         let (mut free, mut given_up) = (BTreeSet::new(), Vec::new());
         for (slot, number) in self.list.iter_mut().zip(0..) {
-            let ended = |state: &mut OriginState| state.name.is_of_user() && state.is_forgotten(now);
+            let ended =
+                |state: &mut OriginState| state.name.is_of_user() && state.is_forgotten(now);
             let Some(mut state) = slot.take_if(ended) else { continue };
             let missing: Vec<Missing> =
                 state.boots.iter_mut().flat_map(|boot| boot.spans.give_up(0)).collect();
