@@ -32,6 +32,8 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const KEY_BYTES_MAX: usize = 255;
 /// Jobs that the rows of one request may name.
 const JOBS_MAX: usize = 64;
+/// A user's request with a key counts as at least so many rows: each key is a write of the registry.
+const KEYED_ROWS_MIN: usize = 50;
 /// A user's row may be this much earlier than the start of their allocation: clocks differ.
 const BEFORE_START_US: i64 = 60 * Timestamp::SECOND;
 
@@ -186,7 +188,7 @@ async fn store(
     let digest = sha256(&body.bytes);
     let (body, now) = (Arc::new(body), app.now());
     let Some(key) = key else {
-        let batch = checked(app, caller, sender, (body, is_csv), (now, false)).await?;
+        let batch = checked(app, caller, sender, (body, is_csv, false), (now, false)).await?;
         let mut turn = app.push.numbers.turn(&sender.origin, new_boot()?).await;
         let number = turn.take();
         if let Err(Rejected { error, is_unused }) = numbered(app, &batch, number, now).await {
@@ -207,11 +209,11 @@ async fn store(
             let status = StatusCode::UNPROCESSABLE_ENTITY;
             return Err(HttpError::new(status, "23505", Why::Malformed, message));
         }
-        let batch = checked(app, caller, sender, (body, is_csv), (first.at, true)).await?;
+        let batch = checked(app, caller, sender, (body, is_csv, true), (first.at, true)).await?;
         let again = numbered(app, &batch, (first.boot, first.seq), now).await;
         return again.map(|()| batch).map_err(|rejected| rejected.error);
     }
-    let batch = checked(app, caller, sender, (body, is_csv), (now, false)).await?;
+    let batch = checked(app, caller, sender, (body, is_csv, true), (now, false)).await?;
     let number = turn.take();
     let user_key = caller.actor.user_key();
     keep_key(app, &user_key, &key, (number, digest, now)).await?;
@@ -244,7 +246,7 @@ async fn checked(
     app: &Arc<App>,
     caller: &Caller,
     sender: &PushSender,
-    (body, is_csv): (Arc<HeldBody>, bool),
+    (body, is_csv, is_keyed): (Arc<HeldBody>, bool, bool),
     (now, is_repeated): (Timestamp, bool),
 ) -> Result<Arc<PushBatch>, HttpError> {
     let rows_max = usize::try_from(app.push.settings.rows_per_request_max).unwrap_or(usize::MAX);
@@ -270,7 +272,7 @@ async fn checked(
     };
     let batch = PushBatch::new(sender.origin.clone(), rows, &jobs, sender.uid);
     let batch = batch.map_err(|error| push_error(&error))?;
-    limit(app, sender, &batch)?;
+    limit(app, sender, &batch, is_keyed)?;
     Ok(Arc::new(batch))
 }
 
@@ -345,7 +347,12 @@ fn starts(
 }
 
 /// Counts rows in the limits of their sender, and of a user's nodes.
-fn limit(app: &App, sender: &PushSender, batch: &PushBatch) -> Result<(), HttpError> {
+fn limit(
+    app: &App,
+    sender: &PushSender,
+    batch: &PushBatch,
+    is_keyed: bool,
+) -> Result<(), HttpError> {
     let (settings, now) = (&app.push.settings, app.now());
     let take = |name: &str, rows, max, setting: &str| {
         let too_fast = |seconds| {
@@ -361,7 +368,8 @@ fn limit(app: &App, sender: &PushSender, batch: &PushBatch) -> Result<(), HttpEr
         return take(&sender.name, batch.len(), max, "rows_per_second_max");
     }
     let max = settings.user_rows_per_second_max;
-    take(&sender.name, batch.len(), max, "user_rows_per_second_max")?;
+    let rows = batch.len().max(if is_keyed { KEYED_ROWS_MIN } else { 0 });
+    take(&sender.name, rows, max, "user_rows_per_second_max")?;
     let max = settings.node_rows_per_second_max;
     for (device, rows) in batch.devices() {
         take(&format!("node {device}"), rows, max, "node_rows_per_second_max")?;

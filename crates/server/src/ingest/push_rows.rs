@@ -311,7 +311,12 @@ mod tests {
             "yesterdy",
         ),
         (r#"{"device_id": "d", "metric_id": "m", "timestamp": 7}"#, 400, "22008", "before 2000"),
-        (r#"{"device_id": "d", "metric_id": "m", "timestamp": -1e300}"#, 400, "22008", "calendar"),
+        (
+            r#"{"device_id": "d", "metric_id": "m", "timestamp": -1e300}"#,
+            400,
+            "22008",
+            "out of range",
+        ),
         (
             r#"{"device_id": "d", "metric_id": "m", "timestamp": "infinity"}"#,
             400,

@@ -171,8 +171,11 @@ impl Registry {
         if self.series_count() >= settings.series_max {
             return Err(Rejection::Series(settings.series_max));
         }
-        let max = if is_run { settings.series_per_run_max } else { settings.series_per_origin_max };
-        let max = max.min(settings.series_per_origin_max);
+        let max = match is_run {
+            true if origin.is_user_push() => settings.series_per_inserting_user_max,
+            true => settings.series_per_run_max.min(settings.series_per_origin_max),
+            false => settings.series_per_origin_max,
+        };
         if self.by_origin.get(&number).is_some_and(|owned| *owned >= max) {
             return Err(Rejection::OriginSeries { origin: origin.clone(), max });
         }

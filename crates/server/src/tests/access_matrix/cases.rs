@@ -25,6 +25,8 @@ const ANYONE: [&str; 9] = ["200"; 9];
 /// A row that a program inserts, and one of a user.
 const ROW: &str = "{\"device_id\": \"n1\", \"metric_id\": \"inserted\"}";
 const USERS_ROW: &str = "{\"device_id\": \"n1\", \"metric_id\": \"inserted_by_users\"}";
+/// A change that users with a job on the node may make.
+const USERS: [&str; 9] = ["401", "403", "403", "200", "403", "200", "403", "403", "403"];
 const READERS: [&str; 9] = ["401", "403", "200", "200", "200", "200", "200", "200", "403"];
 
 /// Returns the request for an operation, and what each caller gets.
@@ -114,8 +116,6 @@ fn reader_case(operation: Operation) -> ReaderCase {
             (body, "{}", ["401", "403", "403", "403", "403", "403", "403", "200+", "403"])
         }
         Operation::InsertMetrics => (body, ROW, ADMINS),
-        Operation::InsertUserMetrics => {
-            (body, USERS_ROW, ["401", "403", "403", "200", "403", "200", "403", "403", "403"])
-        }
+        Operation::InsertUserMetrics => (body, USERS_ROW, USERS),
     }
 }
