@@ -9,6 +9,8 @@ use crate::answer::{Claim, SeriesInfo};
 use crate::files::json::MetricJson;
 use crate::senders::catalogue::Catalogue;
 use crate::senders::origins::{OriginNumber, Origins};
+use crate::senders::reserved_labels::reserved_label;
+use crate::senders::series_table::SeriesSlot;
 use crate::settings::Settings;
 use model::{DeviceId, Kind, Metric, Origin, Series, SeriesEntry, Timestamp, Unit};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
@@ -38,10 +40,6 @@ pub(crate) enum Rejection {
     Label(&'static str),
 }
 
-/// Labels that answers add to a series; a sender that set one could assign a sample to a job.
-const RESERVED_LABELS: [&str; 3] = ["_job_id", "_cluster", "_device_orig"];
-/// The label of rows that a user inserts; another sender that set it could take a user's series.
-const USER_LABEL: &str = "_user";
 /// The commands of `jobmeter run` and inserted rows of users together have one of this many parts of the series and origins.
 pub const RUNS_DIVISOR: usize = 4;
 
@@ -294,6 +292,20 @@ impl Registry {
         }
     }
 
+    /// Forgets the new metrics of a rejected table, and the series that only it and the registry hold.
+    pub(crate) fn undo<'a>(&mut self, places: impl Iterator<Item = &'a SeriesSlot>) {
+        self.catalogue.undo();
+        for info in places.filter_map(|place| place.series.as_ref()) {
+            let Some((known, owner)) = self.get(&info.series) else { continue };
+            if Arc::strong_count(known) <= 2
+                && let Some(part) = self.parts.get_mut(Self::part(&info.series))
+            {
+                part.remove(&info.series);
+                owner.into_iter().for_each(|owner| self.lose(owner, 1));
+            }
+        }
+    }
+
     /// Clears the origin of series, if it is one of these.
     pub(crate) fn disown(&mut self, origins: &BTreeSet<OriginNumber>) {
         for owner in self.parts.iter_mut().flat_map(Part::values_mut) {
@@ -348,15 +360,6 @@ impl Registry {
         };
         self.shared.iter().filter_map(claim).collect()
     }
-}
-
-fn reserved_label(entry: &SeriesEntry, origin: &Origin) -> Option<&'static str> {
-    // Few series have a label that begins with `_`: only those are parsed.
-    if !entry.labels.as_str().contains("\"_") {
-        return None;
-    }
-    let of_users = (!origin.is_user_push()).then_some(USER_LABEL);
-    RESERVED_LABELS.into_iter().chain(of_users).find(|label| entry.labels.has(label))
 }
 
 #[cfg(test)]
@@ -462,13 +465,8 @@ mod tests {
     fn labels_that_answers_add_are_rejected() {
         let mut registry = Registry::default();
         let settings = Settings::default();
-        for (label, rejected) in [
-            ("_job_id", true),
-            ("_cluster", true),
-            ("_device_orig", true),
-            ("_user", true),
-            ("_device_alias", false),
-        ] {
+        let labels = ["_job_id", "_cluster", "_device_orig", "_user", "_device_alias"];
+        for (label, rejected) in labels.into_iter().zip([true, true, true, true, false]) {
             let mut entry = entry("a", Unit::Count, "n1");
             entry.labels = Labels::new([(label, "7"), ("cpu", "0")]).unwrap();
             let result = registry.resolve(0, &origin("n1"), &entry, &settings);

@@ -86,7 +86,10 @@ impl LogWriter {
                         && let Some(outcome) =
                             unless_whole(table, &batch.decoded, received, books.settled)
                     {
-                        books.registry.metrics().undo();
+                        // A table without rejected series is cached, and its series stay.
+                        if !table.rejected.is_empty() {
+                            books.registry.undo(table.places.iter());
+                        }
                         verdict = Verdict::Done(outcome);
                     }
                     steps.push(self.step(verdict, batch.decoded, &batch.frame, received));

@@ -70,7 +70,7 @@ fn inserted_rows_are_stored_whole_or_not_at_all() {
             matches!(&four[..], [Outcome::RejectedWhole { place: 3, why }] if is_limit(why)),
             "{four:?}"
         );
-        assert_eq!((all(&store).len(), store.catalogue().len()), (0, 0));
+        assert_eq!((all(&store).len(), store.catalogue().len(), store.stats().series), (0, 0, 0));
         let ancient = [(spec("d", "a"), T0 + S, 1.0), (spec("d", "b"), 0, 1.0)];
         let ancient = append(&store, vec![push.batch(&ancient)]);
         assert!(matches!(ancient[..], [Outcome::RejectedWhole { place: 1, .. }]), "{ancient:?}");
