@@ -174,7 +174,7 @@ impl Server {
                     (AckStatus::Stored, String::new(), samples_rejected, reason)
                 }
                 Outcome::Duplicate => (AckStatus::Duplicate, String::new(), 0, String::new()),
-                Outcome::RejectedPermanently(why) => {
+                Outcome::RejectedPermanently(why) | Outcome::RejectedWhole { why, .. } => {
                     (AckStatus::RejectedPermanently, why, 0, String::new())
                 }
                 Outcome::RejectedTemporarily(why) => {
@@ -191,7 +191,9 @@ impl Server {
             match outcome {
                 Outcome::Duplicate => self.done.duplicates += 1,
                 Outcome::RejectedTemporarily(_) => self.done.later += 1,
-                Outcome::Stored { .. } | Outcome::RejectedPermanently(_) => {}
+                Outcome::Stored { .. }
+                | Outcome::RejectedPermanently(_)
+                | Outcome::RejectedWhole { .. } => {}
             }
         }
     }

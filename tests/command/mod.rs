@@ -2,6 +2,7 @@
 
 pub(crate) mod check_folder;
 pub(crate) mod guide_commands;
+pub(crate) mod insert_rows;
 pub(crate) mod kwollect_commands;
 pub(crate) mod outputs;
 pub(crate) mod poll_bmc;

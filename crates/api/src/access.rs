@@ -6,11 +6,15 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 const SCOPE: &str = concat!(
-    "^(admin|(agent|user|read|staff)(:[^.,/",
+    "^(admin|(agent|user|read|staff|push)(:[^.,/",
     unprintable!(),
     "-][^,/",
     unprintable!(),
-    "]{0,252})?|jobs(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,62})?)$"
+    "]{0,252})?|poller:[^.,/",
+    unprintable!(),
+    "-][^,/",
+    unprintable!(),
+    "]{0,200}|jobs(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,62})?)$"
 );
 const PRINTABLE: &str = concat!("^[^", unprintable!(), "]*$");
 /// Ten years of 366 days.
@@ -60,8 +64,8 @@ pub struct Token {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
-    /// The scope, as in the token file: `agent[:NODE]`, `user[:USER]`, `read:USER`, `jobs[:CLUSTER]`,
-    /// `staff[:USER]` or `admin`. `read` alone means the caller; callers other than administrators may create only that.
+    /// The scope, as in the token file: `agent[:NODE]`, `poller:NAME`, `push[:NAME]`, `user[:USER]`, `read:USER`,
+    /// `jobs[:CLUSTER]`, `staff[:USER]` or `admin`. `read` alone means the caller; callers other than administrators may create only that.
     #[schemars(regex(pattern = SCOPE))]
     pub scope: String,
     /// Validity in seconds. Default: `access.token_age_max`, which is also the most for callers other than

@@ -44,7 +44,7 @@ pub use reported::{
     AT_LEAST, LEFT_PROCESSES, LOST_CHILDREN, PEAK_AT_LEAST, PEAK_AT_LIMIT, PEAK_CHARGED,
     PEAK_OF_PROCESSES, PEAK_OF_TASK, REPORTED, RESERVATIONS, Reported, Reservation,
 };
-pub use rows::{Available, MetricsRow, Value};
+pub use rows::{Available, JobText, MetricsRow, NewRow, NewUserRow, RowTime, Value};
 pub use samples::{
     Explanation, Last, LastError, Range, RangeSeries, Sender, SeriesInfo, SqlQuery, TIME_COLUMNS,
 };

@@ -19,7 +19,7 @@ the kernel identifies its user. The server rejects a URL beyond 60 KiB with 414 
 beyond 64 KiB with 431, without a body.";
 
 /// Every status of an answer that is an error, and when it comes.
-const STATUSES: [(u16, &str); 15] = [
+const STATUSES: [(u16, &str); 16] = [
     (400, "Malformed: the server cannot parse the body, a header or a parameter."),
     (401, "Not authenticated: no token, or an unknown one."),
     (403, "Permission denied."),
@@ -34,7 +34,8 @@ const STATUSES: [(u16, &str); 15] = [
     (413, "The body or the response exceeds its limit, or the query took too long."),
     (415, "The content type of the body is not supported."),
     (421, "The host of the request is not a name of this server."),
-    (429, "Too many requests at the same time."),
+    (422, "The Idempotency-Key was used for a request with another body."),
+    (429, "Too many requests at the same time, or too many rows per second."),
     (500, "Internal error; the server's log has the cause."),
     (503, "Not now."),
     (507, "No room."),
@@ -139,7 +140,7 @@ fn described(
 fn security(access: Access) -> Value {
     match access {
         Access::Anyone => json!([]),
-        Access::Senders | Access::Readers | Access::JobReporters => {
+        Access::Senders | Access::Readers | Access::JobReporters | Access::Pushers => {
             json!([{"bearer": []}, {"basic": []}])
         }
     }
@@ -152,6 +153,12 @@ fn body(about: &About, taken: &mut SchemaGenerator) -> Option<Value> {
         Body::Frames => {
             let schema = json!({"type": "string", "format": "binary"});
             (true, json!({"application/x-jobmeter-batches": {"schema": schema}}))
+        }
+        Body::Rows(schema) => {
+            let row = schema(taken);
+            let rows = json!({"oneOf": [row, {"type": "array", "items": row}]});
+            let csv = json!({"schema": {"type": "string"}});
+            (true, json!({"application/json": {"schema": rows}, "text/csv": csv}))
         }
         Body::Params => {
             let all = about.params.iter().map(|param| (param.name.to_owned(), param.in_body()));

@@ -5,8 +5,9 @@ use crate::param::{Form, Param, param};
 use crate::{
     Account, AccountChange, AuditEntry, Available, ChangeReceipt, CreatedToken, Disagreement, End,
     Ended, Explanation, FlushNow, Gap, Health, Job, JobReport, Last, Mark, Me, MetricInfo,
-    MetricsRow, NewToken, Node, PollerPromotions, PollerRequest, Promote, Promoted, PromotedRow,
-    Range, Ready, Registered, Scheduler, SeriesInfo, Set, SetChange, SqlQuery, Token,
+    MetricsRow, NewRow, NewToken, NewUserRow, Node, PollerPromotions, PollerRequest, Promote,
+    Promoted, PromotedRow, Range, Ready, Registered, Scheduler, SeriesInfo, Set, SetChange,
+    SqlQuery, Token,
 };
 use schemars::{Schema, SchemaGenerator};
 
@@ -35,6 +36,8 @@ pub enum Access {
     Readers,
     /// Readers, and tokens of scope `jobs`, which report jobs.
     JobReporters,
+    /// Readers, and tokens of scope `push`, which insert metrics.
+    Pushers,
 }
 
 /// The body of a request.
@@ -48,6 +51,8 @@ pub(crate) enum Body {
     Params,
     /// Frames of `proto/batch.proto`.
     Frames,
+    /// Rows: a JSON object or a list of them, or CSV. The schema is that of a row.
+    Rows(SchemaOf),
 }
 
 /// The body of an answer.
@@ -389,9 +394,20 @@ operations! {
         params: &[DEVICES, START, END], answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Mark>>()),
     }
     /// Kwollect's `update_promoted_metrics`: aligns promotions with the running jobs at once and returns all promotions in
-    /// force; for administrators.
+    /// force; for administrators, and for tokens of scope `push`, which receive no rows.
     UpdatePromotedMetrics Post "/rpc/update_promoted_metrics" {
-        body: Body::Params, answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<PromotedRow>>()), more: &[404],
+        access: Access::Pushers, body: Body::Params, answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<PromotedRow>>()), more: &[404],
+    }
+    /// Kwollect's `insert_metrics`: stores rows of any device, all of them or none, and returns them; for tokens of scope
+    /// `push` and administrators.
+    InsertMetrics Post "/rpc/insert_metrics" {
+        access: Access::Senders, body: Body::Rows(|g| g.subschema_for::<NewRow>()),
+        answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<MetricsRow>>()), more: &[404, 422, 503, 507],
+    }
+    /// The same for a user, on the nodes of their running jobs. With `job_id`, the sample is attributed to that job.
+    InsertUserMetrics Post "/rpc/insert_user_metrics" {
+        body: Body::Rows(|g| g.subschema_for::<NewUserRow>()),
+        answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<MetricsRow>>()), more: &[404, 422, 503, 507],
     }
     /// The caller and their permissions.
     Me Get "/api/v1/me" { answer: ResponseBody::Json(|g| g.subschema_for::<Me>()) }

@@ -95,8 +95,8 @@ pub(crate) use unprintable;
 pub(crate) const DEVICE: &str = concat!("^[^.,/", unprintable!(), "-][^,/", unprintable!(), "]*$");
 pub(crate) const CLUSTER: &str = "^[A-Za-z0-9_][A-Za-z0-9_.-]*$";
 /// Every character of a metric's name.
-const METRIC: &str = "^[A-Za-z0-9_.:/-]+$";
-const METRIC_LENGTH_MAX: u32 = 200;
+pub(crate) const METRIC: &str = "^[A-Za-z0-9_.:/-]+$";
+pub(crate) const METRIC_LENGTH_MAX: u32 = 200;
 const CLUSTER_OR_EMPTY: &str = "^([A-Za-z0-9_][A-Za-z0-9_.-]*)?$";
 pub(crate) const JOB: &str = "^([A-Za-z0-9_][A-Za-z0-9_.-]{0,62}:)?[0-9][A-Za-z0-9_+.-]{0,63}$";
 const PLACE: &str =

@@ -25,7 +25,7 @@ pub use programs::poller::{PollerConfig, PollerSettings, poller_settings};
 pub use programs::schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
 pub use programs::server::{
     AccessSettings, Anonymous, JobFileSettings, ListenSettings, Loopback, Nodes, PromotionSettings,
-    QuerySettings, RetentionSettings, ServerConfig, StorageSettings, server_settings,
+    PushSettings, QuerySettings, RetentionSettings, ServerConfig, StorageSettings, server_settings,
 };
 pub use programs::variables::{UnknownVariables, unknown_variables};
 pub use settings::flags::{Flags, flags, given};

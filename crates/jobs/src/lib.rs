@@ -34,6 +34,7 @@ pub use model::Resources;
 pub use nodes::rule_latches::{LATCHES_MAX, Latch};
 pub use people::accounts::{Account, AccountChange, AccountKey, AccountKeyError, Role};
 pub use people::names::{UnresolvedUser, UnresolvedUserPage};
+pub use people::push_keys::{KeyedPush, PushKey};
 pub use people::user_tokens::{NewToken, StoredToken};
 pub use presence::allocations::{Interval, Share, Window};
 pub use presence::granted::{Granted, RunsSeen};

@@ -3,7 +3,7 @@
 use crate::common::indexes;
 use crate::common::write_budget::WriteBudgets;
 use crate::nodes::{forgotten_nodes, rule_latches, stopped};
-use crate::people::{accounts, names, user_tokens};
+use crate::people::{accounts, names, push_keys, user_tokens};
 use crate::presence::verified_presence;
 use crate::runs::{oom_kills, strays, visit_shares};
 use crate::{Limits, Registry, RegistryError, Users};
@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 
 /// The schema version, stored in `PRAGMA user_version`. A file of another version is rejected.
-const VERSION: i64 = 8;
+const VERSION: i64 = 9;
 
 /// The version of an empty file.
 const NEW: i64 = 0;
@@ -43,6 +43,7 @@ fn tables() -> String {
         accounts::TABLES.to_owned(),
         names::TABLES.to_owned(),
         user_tokens::TABLES.to_owned(),
+        push_keys::TABLES.to_owned(),
         stopped::TABLES.to_owned(),
         forgotten_nodes::TABLES.to_owned(),
         rule_latches::TABLES.to_owned(),
@@ -384,7 +385,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("registry.sqlite");
         let db = open(&path).unwrap();
-        for (found, reason) in [(VERSION + 1, "newer than 8"), (VERSION - 1, "older than 8")] {
+        for (found, reason) in [(VERSION + 1, "newer than 9"), (VERSION - 1, "older than 9")] {
             db.pragma_update(None, "user_version", found).unwrap();
             let rejected = open(&path).unwrap_err().to_string();
             assert!(rejected.contains(&format!("version {found} is {reason}")), "{rejected}");

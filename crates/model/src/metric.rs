@@ -5,6 +5,30 @@ use std::borrow::Cow;
 /// Longest metric name, in bytes.
 pub const METRIC_NAME_BYTES_MAX: usize = 200;
 
+/// The end of the name of a counter.
+const TOTAL: &str = "_total";
+
+/// Units by words of names: those of ours, and the forms that other programs use.
+const UNIT_WORDS: [(&str, Unit); 17] = [
+    ("ratio", Unit::Ratio),
+    ("seconds", Unit::Seconds),
+    ("second", Unit::Seconds),
+    ("bytes", Unit::Bytes),
+    ("byte", Unit::Bytes),
+    ("joules", Unit::Joules),
+    ("joule", Unit::Joules),
+    ("watts", Unit::Watts),
+    ("watt", Unit::Watts),
+    ("celsius", Unit::Celsius),
+    ("hertz", Unit::Hertz),
+    ("volts", Unit::Volts),
+    ("volt", Unit::Volts),
+    ("amperes", Unit::Amperes),
+    ("ampere", Unit::Amperes),
+    ("amps", Unit::Amperes),
+    ("amp", Unit::Amperes),
+];
+
 /// Unit of a metric, always a base unit: bytes, not kilobytes; joules, not microjoules. A source converts
 /// where it reads the kernel, so that no reader has to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,6 +96,28 @@ impl Unit {
         let word = if word == "count" { "" } else { word };
         Self::ALL.into_iter().find(|unit| unit.word() == word)
     }
+
+    /// The unit that a name states, by its last word that is one. A word of another scale stands before its unit
+    /// (`milli_volts`) and makes it a plain count, because values are not converted.
+    pub fn of_name(name: &str) -> Self {
+        const SCALES: [&str; 9] =
+            ["milli", "micro", "nano", "kilo", "mega", "giga", "kibi", "mebi", "gibi"];
+        let name = name.strip_suffix(TOTAL).unwrap_or(name);
+        let words: Vec<&str> = name.split('_').collect();
+        let known =
+            |word: &str| UNIT_WORDS.iter().find(|(known, _)| *known == word).map(|(_, unit)| *unit);
+        let Some((place, unit)) =
+            words.iter().enumerate().rev().find_map(|(place, word)| Some((place, known(word)?)))
+        else {
+            return Self::Count;
+        };
+        let before = place.checked_sub(1).and_then(|before| words.get(before));
+        match before {
+            Some(scale) if SCALES.contains(scale) => Self::Count,
+            Some(&"byte" | &"bytes") if unit == Self::Seconds => Self::ByteSeconds,
+            _ => unit,
+        }
+    }
 }
 
 /// Kind of a metric.
@@ -90,6 +136,11 @@ impl Kind {
             Self::Gauge => "gauge",
             Self::Counter => "counter",
         }
+    }
+
+    /// The kind that a name states: `_total` at its end is a counter.
+    pub fn of_name(name: &str) -> Self {
+        if name.ends_with(TOTAL) { Self::Counter } else { Self::Gauge }
     }
 }
 
@@ -135,6 +186,16 @@ impl Metric {
 
     const fn new(name: &'static str, unit: Unit, kind: Kind, help: &'static str) -> Self {
         Self { name: Cow::Borrowed(name), unit, kind, help: Cow::Borrowed(help), divisor: 1 }
+    }
+
+    /// A metric with the meaning that its name states (decision 0039).
+    ///
+    /// # Errors
+    /// It is no name of a metric.
+    pub fn assumed(name: &str) -> Result<Self, MetricError> {
+        Self::check_name(name)?;
+        let (unit, kind) = (Unit::of_name(name), Kind::of_name(name));
+        Ok(Self { name: Cow::Owned(name.to_owned()), unit, kind, help: "".into(), divisor: 1 })
     }
 
     /// The same metric with this number of steps per unit.

@@ -150,12 +150,51 @@ impl Origin {
 
     /// Whether it is such an origin. Its devices are no nodes.
     pub fn is_poller_group(&self) -> bool {
-        let rest = self.as_str().strip_prefix("poller-");
-        let parts = rest.and_then(|rest| rest.rsplit_once("/group-"));
-        parts.is_some_and(|(name, text)| {
-            let is_number = text.parse::<usize>().is_ok_and(|number| number.to_string() == text);
-            !name.is_empty() && is_number
-        })
+        self.poller().is_some()
+    }
+
+    /// The poller of such an origin.
+    pub fn poller(&self) -> Option<&str> {
+        let (name, text) = self.as_str().strip_prefix("poller-")?.rsplit_once("/group-")?;
+        let is_number = text.parse::<usize>().is_ok_and(|number| number.to_string() == text);
+        (!name.is_empty() && is_number).then_some(name)
+    }
+}
+
+/// The end of the name of an origin of inserted rows.
+const ROWS: &str = "/rows";
+
+impl Origin {
+    /// The origin of rows that a token of scope `push:NAME` inserts: `push-NAME/rows`; without a name `push/rows`.
+    ///
+    /// # Errors
+    /// The name is too long.
+    pub fn of_push(name: Option<&DeviceId>) -> Result<Self, NameError> {
+        Self::new(&name.map_or_else(|| format!("push{ROWS}"), |name| format!("push-{name}{ROWS}")))
+    }
+
+    /// The origin of rows that a user inserts: `user-1000/rows`.
+    pub fn of_user_push(uid: u32) -> Self {
+        Self(Arc::from(format!("user-{uid}{ROWS}")))
+    }
+
+    /// Whether it is an origin of inserted rows. Only the server sends as such an origin.
+    pub fn is_push(&self) -> bool {
+        let sender = self.as_str().strip_suffix(ROWS);
+        sender.is_some_and(|sender| sender == "push" || sender.starts_with("push-"))
+            || self.is_user_push()
+    }
+
+    /// Whether it is the origin of rows that a user inserts.
+    pub fn is_user_push(&self) -> bool {
+        let sender = self.as_str().strip_suffix(ROWS);
+        let uid = sender.and_then(|sender| sender.strip_prefix("user-"));
+        uid.is_some_and(|text| text.parse::<u32>().is_ok_and(|uid| uid.to_string() == text))
+    }
+
+    /// Whether it is an origin of an ordinary user: a command of `jobmeter run`, or inserted rows.
+    pub fn is_of_user(&self) -> bool {
+        self.as_run().is_some() || self.is_user_push()
     }
 }
 
@@ -231,10 +270,29 @@ mod tests {
     #[test]
     fn groups_of_pollers_have_names_that_no_agent_has() {
         let poller = DeviceId::new("one").unwrap();
-        assert!(Origin::of_poller_group(&poller, 17).unwrap().is_poller_group());
+        assert_eq!(Origin::of_poller_group(&poller, 17).unwrap().poller(), Some("one"));
         for name in ["poller-one", "one/group-1", "poller-/group-1", "poller-a/group-01", "n1"] {
-            assert!(!Origin::new(name).unwrap().is_poller_group(), "{name}");
+            assert_eq!(Origin::new(name).unwrap().poller(), None, "{name}");
         }
+    }
+
+    #[test]
+    fn origins_of_inserted_rows() {
+        let name = DeviceId::new("lab").unwrap();
+        for (origin, text, is_of_user) in [
+            (Origin::of_push(Some(&name)).unwrap(), "push-lab/rows", false),
+            (Origin::of_push(None).unwrap(), "push/rows", false),
+            (Origin::of_user_push(1000), "user-1000/rows", true),
+        ] {
+            assert_eq!((origin.as_str(), origin.is_push()), (text, true));
+            assert_eq!((origin.is_user_push(), origin.is_of_user()), (is_of_user, is_of_user));
+        }
+        for name in
+            ["push", "rows", "/rows", "n1/rows", "user-/rows", "user-07/rows", "user-x/rows"]
+        {
+            assert!(!Origin::new(name).unwrap().is_push(), "{name}");
+        }
+        assert!(Origin::new("n1/run-7").unwrap().is_of_user());
     }
 
     #[test]

@@ -4,27 +4,6 @@
 use crate::exposition::MetricType;
 use model::{Kind, Unit};
 
-/// Units by words of names: those of ours, and the forms used in production.
-const WORDS: [(&str, Unit); 17] = [
-    ("ratio", Unit::Ratio),
-    ("seconds", Unit::Seconds),
-    ("second", Unit::Seconds),
-    ("bytes", Unit::Bytes),
-    ("byte", Unit::Bytes),
-    ("joules", Unit::Joules),
-    ("joule", Unit::Joules),
-    ("watts", Unit::Watts),
-    ("watt", Unit::Watts),
-    ("celsius", Unit::Celsius),
-    ("hertz", Unit::Hertz),
-    ("volts", Unit::Volts),
-    ("volt", Unit::Volts),
-    ("amperes", Unit::Amperes),
-    ("ampere", Unit::Amperes),
-    ("amps", Unit::Amperes),
-    ("amp", Unit::Amperes),
-];
-
 /// Kind and unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meaning {
@@ -39,11 +18,9 @@ pub struct Meaning {
 impl Meaning {
     /// The meaning of a metric by the first that states it: the description's keys, the exposition, the name.
     pub fn of(name: &str, kind: Option<Kind>, unit: Option<Unit>, exposed: &Exposed) -> Self {
-        let short = name.strip_suffix("_total");
-        let of_name = if short.is_some() { Kind::Counter } else { Kind::Gauge };
         Self {
-            kind: kind.or(exposed.kind).unwrap_or(of_name),
-            unit: unit.or(exposed.unit).unwrap_or_else(|| unit_of(short.unwrap_or(name))),
+            kind: kind.or(exposed.kind).unwrap_or_else(|| Kind::of_name(name)),
+            unit: unit.or(exposed.unit).unwrap_or_else(|| Unit::of_name(name)),
             is_declared: kind.is_some() && unit.is_some(),
         }
     }
@@ -95,26 +72,6 @@ impl Family {
             _ => self.unit,
         };
         Exposed { kind, unit, help: self.help.clone() }
-    }
-}
-
-/// The unit by the last word of a name that is one. A word of another scale stands before its unit
-/// (`milli_volts`) and makes it a plain count, because values are not converted.
-fn unit_of(name: &str) -> Unit {
-    const SCALES: [&str; 9] =
-        ["milli", "micro", "nano", "kilo", "mega", "giga", "kibi", "mebi", "gibi"];
-    let words: Vec<&str> = name.split('_').collect();
-    let known = |word: &str| WORDS.iter().find(|(known, _)| *known == word).map(|(_, unit)| *unit);
-    let Some((place, unit)) =
-        words.iter().enumerate().rev().find_map(|(place, word)| Some((place, known(word)?)))
-    else {
-        return Unit::Count;
-    };
-    let before = place.checked_sub(1).and_then(|before| words.get(before));
-    match before {
-        Some(scale) if SCALES.contains(scale) => Unit::Count,
-        Some(&"byte" | &"bytes") if unit == Unit::Seconds => Unit::ByteSeconds,
-        _ => unit,
     }
 }
 

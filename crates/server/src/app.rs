@@ -14,6 +14,7 @@ use crate::http::query_executor::QueryExecutor;
 use crate::ingest::agent_reports::Agents;
 use crate::ingest::decoding::Decoding;
 use crate::ingest::node_jobs_cache::NodeJobsCache;
+use crate::ingest::push_numbers::PushState;
 use crate::ingest::send_limits::SendLimits;
 use crate::reloadable_config::ReloadableConfig;
 use crate::schedulers::scheduler_poller::PollStatus;
@@ -79,6 +80,8 @@ pub(crate) struct App {
     pub(crate) agents: Agents,
     pub(crate) origin_policy: OriginPolicy,
     pub(crate) send_limits: SendLimits,
+    /// Settings and numbers of inserted rows.
+    pub(crate) push: PushState,
     pub(crate) started: Instant,
     pub(crate) stopping: watch::Receiver<bool>,
 }

@@ -115,6 +115,9 @@ pub struct Settings {
     /// Most series of one command of `jobmeter run`. All such commands together have a quarter of
     /// [`Self::series_max`] and of [`Self::origins_max`].
     pub series_per_run_max: usize,
+    /// Most series of rows that one user inserts: they appear in the lists of a node that others read, too. They count in
+    /// the quarter of commands.
+    pub series_per_inserting_user_max: usize,
     /// Metrics with a built-in meaning; the catalogue's limits do not count them.
     pub declared: DeclaredMetrics,
     /// Most other metrics in the catalogue.
@@ -179,6 +182,7 @@ impl Default for Settings {
             series_max: 2_000_000,
             series_per_origin_max: 200_000,
             series_per_run_max: 20_000,
+            series_per_inserting_user_max: 1_000,
             declared: DeclaredMetrics::default(),
             metrics_max: 20_000,
             metrics_per_origin_max: 2_000,

@@ -126,6 +126,11 @@ impl Store {
         books.registry.claims(&books.origins, self.shared.settings.series_idle_us)
     }
 
+    /// Earlier samples are rejected: their rollups are final. `None`: nothing is settled yet.
+    pub fn settled(&self) -> Option<Timestamp> {
+        Some(self.shared.books().settled).filter(|settled| settled.0 > i64::MIN)
+    }
+
     /// The store's statistics.
     pub fn stats(&self) -> Stats {
         self.shared.stats()

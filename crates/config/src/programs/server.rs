@@ -5,7 +5,7 @@ use crate::settings::load::{ConfigError, Values, check_cert_and_key};
 use crate::settings::setting::{Kind, settings};
 use crate::settings::text::{Address, Bytes, Text, values};
 use crate::{LogConfig, Setting, log_settings};
-use model::ClusterId;
+use model::{ClusterId, SAMPLES_PER_BATCH_MAX};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -152,9 +152,11 @@ settings! {
         /// a minute's worth at once. The excess becomes a gap.
         "samples_per_second_max" samples_per_second_max: u64 = "200000",
             Kind::Number { min: 100, max: 1_000_000_000 };
-        /// Most known agents, pollers and user runs at a time. Runs have a quarter of this and of
-        /// `series_max`.
+        /// Most known agents, pollers, user runs and inserting users at a time. Runs and users have a quarter of this and
+        /// of `series_max`.
         "origins_max" origins_max: u64 = "20000", Kind::Number { min: 1, max: 10_000_000 };
+        /// Most metrics that no source of the program declares. Names that users insert have a quarter of this.
+        "metrics_max" metrics_max: u64 = "20000", Kind::Number { min: 64, max: 10_000_000 };
         /// Memory for samples that are not in blocks yet; at half of it the server begins a block. With millions of
         /// series, more memory makes fewer blocks with more samples per series, which cost less.
         "head_bytes_max" head_bytes_max: Bytes = "256MiB", Kind::Bytes { min: 16 << 20, max: TIB };
@@ -167,6 +169,25 @@ settings! {
         /// How long samples stay in memory before they become a block.
         "block_every" block_every: Duration = "10m",
             Kind::Duration { min: SECOND, max: Duration::from_secs(86_400) };
+    }
+}
+
+settings! {
+    /// Rows that programs insert with `insert_metrics` and `insert_user_metrics`.
+    PushSettings, PUSH, "Inserted rows" {
+        /// Most rows of one request.
+        "push.rows_per_request_max" rows_per_request_max: u64 = "10000",
+            Kind::Number { min: 1, max: SAMPLES_PER_BATCH_MAX as u64 };
+        /// Most rows per second of one token of scope `push`, or of an administrator. After lower use, one may send a
+        /// minute's worth at once. The answer to more is 429.
+        "push.rows_per_second_max" rows_per_second_max: u64 = "20000",
+            Kind::Number { min: 1, max: 1_000_000_000 };
+        /// The same for one user.
+        "push.user_rows_per_second_max" user_rows_per_second_max: u64 = "500",
+            Kind::Number { min: 1, max: 1_000_000_000 };
+        /// The same for one node, of all its users together.
+        "push.node_rows_per_second_max" node_rows_per_second_max: u64 = "2000",
+            Kind::Number { min: 1, max: 1_000_000_000 };
     }
 }
 
@@ -258,6 +279,8 @@ pub struct ServerConfig {
     pub access: AccessSettings,
     /// Receiving and storing samples.
     pub keep: StorageSettings,
+    /// Rows that programs insert.
+    pub push: PushSettings,
     /// Retention by age and size.
     pub retention: RetentionSettings,
     /// Limits of a query.
@@ -275,8 +298,9 @@ pub struct ServerConfig {
 /// Every setting of a server, in the order of the manual.
 pub fn server_settings() -> Vec<Setting> {
     let schedulers = scheduler_settings();
-    [LISTEN, ACCESS, KEEP, RETENTION, QUERY, JOB_FILE, &schedulers, PROMOTIONS, log_settings()]
-        .concat()
+    let stored = [LISTEN, ACCESS, KEEP, PUSH, RETENTION];
+    let others = [QUERY, JOB_FILE, &schedulers, PROMOTIONS, log_settings()];
+    [stored, others].concat().concat()
 }
 
 impl ServerConfig {
@@ -285,17 +309,28 @@ impl ServerConfig {
         let listen = ListenSettings::from_values(values, errors);
         let access = AccessSettings::from_values(values, errors);
         let keep = StorageSettings::from_values(values, errors);
+        let push = PushSettings::from_values(values, errors);
         let retention = RetentionSettings::from_values(values, errors);
         let query = QuerySettings::from_values(values, errors);
         let job_file = JobFileSettings::from_values(values, errors);
         let schedulers = SchedulerSettings::from_values(values, errors);
         let promotions = PromotionSettings::from_values(values, errors);
         let log = LogConfig::from_values(values, errors);
-        let (listen, keep, retention) = (listen?, keep?, retention?);
+        let (listen, keep, push, retention) = (listen?, keep?, push?, retention?);
         let (access, query, job_file) = (access?, query?, job_file?);
         let (schedulers, promotions, log) = (schedulers?, promotions?, log?);
-        let config =
-            Self { listen, access, keep, retention, query, job_file, schedulers, promotions, log };
+        let config = Self {
+            listen,
+            access,
+            keep,
+            push,
+            retention,
+            query,
+            job_file,
+            schedulers,
+            promotions,
+            log,
+        };
         config.check_together(values, errors);
         Some(config)
     }

@@ -26,7 +26,7 @@ enum TokenAction {
 }
 
 const SCOPES: &str = "read: reads what you may read, writes nothing; administrators also: agent[:NODE], \
-    user[:USER], read:USER, jobs[:CLUSTER] (reports a scheduler's jobs, reads nothing), staff[:USER] or admin \
+    poller:NAME, push[:NAME] (inserts metrics, reads nothing), user[:USER], read:USER, jobs[:CLUSTER] (reports a scheduler's jobs, reads nothing), staff[:USER] or admin \
     [default: read]";
 
 /// Creates a token and prints it once

@@ -6,4 +6,5 @@
 pub(crate) mod accounts;
 pub(crate) mod job_access;
 pub(crate) mod names;
+pub(crate) mod push_keys;
 pub(crate) mod user_tokens;

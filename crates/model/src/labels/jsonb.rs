@@ -6,13 +6,16 @@ use super::LABELS_BYTES_MAX;
 /// Nested lists and objects.
 const DEPTH_MAX: usize = 64;
 
+/// Keys with the canonical texts of their values.
+pub(super) type Members = Vec<(String, String)>;
+
 /// The text that PostgreSQL prints for a JSON text. PostgreSQL rejects U+0000, which labels of agents may contain
 /// as `\u0000`.
 ///
 /// # Errors
 /// Why PostgreSQL rejects it, or a limit.
 pub(super) fn canonical(text: &str) -> Result<String, &'static str> {
-    let mut reader = Reader { rest: text, depth: 0 };
+    let mut reader = Reader::new(text);
     let mut out = String::with_capacity(text.len() + 8);
     reader.value(&mut out)?;
     reader.skip_blanks();
@@ -30,7 +33,7 @@ pub(super) fn members(object: &str) -> Option<Vec<(String, &str)>> {
         return Some(members);
     }
     loop {
-        let mut reader = Reader { rest, depth: 0 };
+        let mut reader = Reader::new(rest);
         let key = reader.text().ok()?;
         let (value, tail) = split_value(reader.rest.strip_prefix(": ")?)?;
         members.push((key, value));
@@ -64,7 +67,7 @@ pub(super) fn object<V: AsRef<str>>(mut members: Vec<(String, V)>, out: &mut Str
 pub(super) fn text_of(value: &str) -> Option<String> {
     match value {
         "null" => None,
-        text if text.starts_with('"') => Reader { rest: text, depth: 0 }.text().ok(),
+        text if text.starts_with('"') => Reader::new(text).text().ok(),
         other => Some(other.to_owned()),
     }
 }
@@ -107,17 +110,22 @@ fn split_value(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-struct Reader<'a> {
-    rest: &'a str,
+#[derive(Debug)]
+pub(super) struct Reader<'a> {
+    pub(super) rest: &'a str,
     depth: usize,
 }
 
 impl<'a> Reader<'a> {
-    fn skip_blanks(&mut self) {
+    pub(super) const fn new(text: &'a str) -> Self {
+        Self { rest: text, depth: 0 }
+    }
+
+    pub(super) fn skip_blanks(&mut self) {
         self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r']);
     }
 
-    fn take(&mut self, word: &str) -> bool {
+    pub(super) fn take(&mut self, word: &str) -> bool {
         let rest = self.rest.strip_prefix(word);
         rest.inspect(|rest| self.rest = rest).is_some()
     }
@@ -146,17 +154,17 @@ impl<'a> Reader<'a> {
         self.number(out)
     }
 
-    fn nested(
+    pub(super) fn nested<T>(
         &mut self,
-        read: impl FnOnce(&mut Self) -> Result<(), &'static str>,
-    ) -> Result<(), &'static str> {
+        read: impl FnOnce(&mut Self) -> Result<T, &'static str>,
+    ) -> Result<T, &'static str> {
         if self.depth == DEPTH_MAX {
             return Err("more than 64 nested lists and objects");
         }
         self.depth += 1;
-        read(self)?;
+        let found = read(self)?;
         self.depth -= 1;
-        Ok(())
+        Ok(found)
     }
 
     fn list(&mut self, out: &mut String) -> Result<(), &'static str> {
@@ -181,10 +189,19 @@ impl<'a> Reader<'a> {
     }
 
     fn object(&mut self, out: &mut String) -> Result<(), &'static str> {
+        object(self.members(usize::MAX)?, out);
+        Ok(())
+    }
+
+    /// Reads the keys and values of an object, after its `{`.
+    pub(super) fn members(&mut self, most: usize) -> Result<Members, &'static str> {
         let mut members = Vec::new();
         self.skip_blanks();
         let mut is_complete = self.take("}");
         while !is_complete {
+            if members.len() >= most {
+                return Err("an object has too many keys");
+            }
             self.skip_blanks();
             let key = self.text()?;
             self.skip_blanks();
@@ -200,8 +217,7 @@ impl<'a> Reader<'a> {
                 return Err("`,` or `}` is missing in an object");
             }
         }
-        object(members, out);
-        Ok(())
+        Ok(members)
     }
 
     /// Reads a text in quotes.

@@ -1,6 +1,9 @@
 //! Labels of a series, in one canonical form ([`jsonb`]).
 
+mod json_objects;
 mod jsonb;
+
+pub use json_objects::{JsonObjects, json_text};
 
 use crate::is_unprintable;
 use jsonb::{canonical, members, object, quote, text_of};

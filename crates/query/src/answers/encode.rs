@@ -130,6 +130,19 @@ impl Encoder {
     }
 }
 
+/// The text of rows.
+pub fn encoded_rows(rows: RowBatch, format: Format, zone: TimeZone) -> Vec<u8> {
+    let mut encoder = Encoder::new(format, zone);
+    encoder.take(rows);
+    let mut text = Vec::new();
+    while let Some(piece) = encoder.piece() {
+        text.extend(piece);
+    }
+    encoder.finish();
+    text.extend(encoder.piece().unwrap_or_default());
+    text
+}
+
 fn json_line(line: &Line) -> (Vec<u8>, Vec<u8>) {
     let mut before = b"\",\"device_id\":".to_vec();
     string(line.device.as_str(), &mut before);

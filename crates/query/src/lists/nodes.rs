@@ -3,7 +3,7 @@
 use crate::engine::access_filter::{AccessFilter, ListedAs};
 use crate::{QueryContext, QueryEngine, QueryError};
 use jobs::Window;
-use model::{DeviceId, Point, Timestamp, increase};
+use model::{DeviceId, Origin, Point, Timestamp, increase};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use store::{BootInfo, JobSelector, OriginInfo, Selector};
@@ -41,9 +41,13 @@ impl QueryEngine {
     /// A block cannot be read; the registry fails; the query was cancelled.
     pub fn nodes(&self, context: &QueryContext) -> Result<Vec<api::Node>, QueryError> {
         let mut nodes: BTreeMap<DeviceId, api::Node> = BTreeMap::new();
-        // A user's run and a poller are not a node's agent: their samples neither create a node nor keep one alive.
+        // A user's run, a poller and inserted rows are not a node's agent: their samples neither create a node nor keep
+        // one alive.
+        let is_agent = |origin: &Origin| {
+            origin.as_run().is_none() && !origin.is_poller_group() && !origin.is_push()
+        };
         let mut agents = self.store.origins();
-        agents.retain(|agent| agent.origin.as_run().is_none() && !agent.origin.is_poller_group());
+        agents.retain(|agent| is_agent(&agent.origin));
         for agent in &agents {
             for device in &agent.devices {
                 let node = nodes.entry(device.clone()).or_insert_with(|| unknown(device));

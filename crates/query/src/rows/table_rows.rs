@@ -94,6 +94,13 @@ pub struct RowBatch {
 }
 
 impl RowBatch {
+    /// A batch without rows, with space for this many rows of these lines.
+    pub fn of_lines(lines: Vec<Arc<Line>>, rows: usize) -> Self {
+        let mut batch = Self { lines, ..Self::default() };
+        batch.reserve(rows);
+        batch
+    }
+
     /// Number of rows.
     pub fn len(&self) -> usize {
         self.times.len()
@@ -117,7 +124,7 @@ impl RowBatch {
     }
 
     /// Appends a row; its place must be an index of `lines`.
-    pub(crate) fn push(&mut self, place: u32, at: i64, value: f64, valid: bool) {
+    pub fn push(&mut self, place: u32, at: i64, value: f64, valid: bool) {
         if !valid && self.valid.is_empty() {
             self.valid.resize(self.times.len(), true);
         }

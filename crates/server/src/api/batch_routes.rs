@@ -115,7 +115,7 @@ pub(crate) async fn batches(
 fn bounds<'a>(app: &'a App, caller: &Caller) -> Result<Bounds<'a>, HttpError> {
     let within = app.limits.body_time;
     match caller.rights {
-        Rights::Admin(_) | Rights::Agent(_) => {
+        Rights::Admin(_) | Rights::Agent(_) | Rights::Poller(_) => {
             Ok(Bounds { bytes_max: app.body_bytes_max, within, budget: &app.bodies.batches })
         }
         Rights::User(_) | Rights::StaffUser(_) => {
@@ -129,6 +129,9 @@ fn bounds<'a>(app: &'a App, caller: &Caller) -> Result<Bounds<'a>, HttpError> {
         Rights::JobReporter(_) => Err(HttpError::forbidden(
             "this token only permits reporting jobs; sending batches needs \
                                     the scope `agent`",
+        )),
+        Rights::Push(_) => Err(HttpError::forbidden(
+            "this token only permits inserting metrics; sending batches needs the scope `agent` or `poller`",
         )),
         Rights::Anonymous | Rights::Nobody => Err(no_credentials()),
     }
@@ -232,7 +235,10 @@ async fn store(
 }
 
 /// Passes batches to the store, and waits until each is on the disk or rejected.
-async fn append(app: &Arc<App>, batches: Vec<Incoming>) -> Result<Vec<Outcome>, HttpError> {
+pub(crate) async fn append(
+    app: &Arc<App>,
+    batches: Vec<Incoming>,
+) -> Result<Vec<Outcome>, HttpError> {
     if batches.is_empty() {
         return Ok(Vec::new());
     }
@@ -259,7 +265,7 @@ fn count(app: &App, outcome: &Outcome, samples: usize) {
             counts::Frame::Stored
         }
         Outcome::Duplicate => counts::Frame::Duplicate,
-        Outcome::RejectedPermanently(_) => counts::Frame::Rejected,
+        Outcome::RejectedPermanently(_) | Outcome::RejectedWhole { .. } => counts::Frame::Rejected,
         Outcome::RejectedTemporarily(_) => counts::Frame::Later,
     };
     app.counts.frames.add(outcome_count, 1);
@@ -322,7 +328,7 @@ fn settle(ack: &mut Ack, outcome: Outcome, progress: &mut Progress) {
             (ack.samples_rejected, ack.samples_reason) = (samples_rejected, reason);
         }
         Outcome::Duplicate => ack.status = AckStatus::Duplicate,
-        Outcome::RejectedPermanently(reason) => {
+        Outcome::RejectedPermanently(reason) | Outcome::RejectedWhole { why: reason, .. } => {
             (ack.status, ack.reason) = (AckStatus::RejectedPermanently, reason);
         }
         Outcome::RejectedTemporarily(not_now) => {
@@ -333,7 +339,7 @@ fn settle(ack: &mut Ack, outcome: Outcome, progress: &mut Progress) {
     }
 }
 
-fn full_or_busy(not_now: &DeferReason) -> HttpError {
+pub(crate) fn full_or_busy(not_now: &DeferReason) -> HttpError {
     if not_now.is_full() {
         let status = StatusCode::INSUFFICIENT_STORAGE;
         return HttpError::new(status, "53100", Why::Full, not_now.to_string());
@@ -342,6 +348,6 @@ fn full_or_busy(not_now: &DeferReason) -> HttpError {
     HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "53300", why, not_now.to_string())
 }
 
-fn stopping() -> HttpError {
+pub(crate) fn stopping() -> HttpError {
     full_or_busy(&DeferReason::Closing)
 }

@@ -10,6 +10,7 @@ pub(crate) mod batch_routes;
 pub(crate) mod demand_routes;
 pub(crate) mod job_routes;
 pub(crate) mod promotion_routes;
+pub(crate) mod push_routes;
 pub(crate) mod request_middleware;
 pub(crate) mod router;
 pub(crate) mod scheduler_routes;

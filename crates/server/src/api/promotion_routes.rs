@@ -297,13 +297,17 @@ pub(crate) async fn demote(
     wrote(json(&numbered(number, nodes))?, &serde_json::json!({"number": number}))
 }
 
-/// `POST /rpc/update_promoted_metrics`: OAR calls this function of Kwollect when a job begins or ends.
+/// `POST /rpc/update_promoted_metrics`: OAR calls this function of Kwollect when a job begins or ends. For administrators
+/// and tokens of scope `push`; these receive no rows.
 pub(crate) async fn update(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, HttpError> {
-    administrators_only(&caller)?;
+    let is_push = matches!(caller.rights, Rights::Push(_));
+    if !is_push {
+        administrators_only(&caller)?;
+    }
     let params = kwollect_routes::params(&app, request).await?;
     params.only(Operation::UpdatePromotedMetrics, StatusCode::NOT_FOUND)?;
     let rules = Arc::clone(&app.live().rules);
@@ -313,7 +317,9 @@ pub(crate) async fn update(
     followed.map_err(http_error)?;
     let active = app.on_demand.active();
     let mut rows = BTreeSet::new();
-    for promotion in &active.held.promotions {
+    // A token of scope `push` reads nothing.
+    let listed: &[Promotion] = if is_push { &[] } else { &active.held.promotions };
+    for promotion in listed {
         let plain = promotion.nodes.plain();
         let names = plain.unwrap_or_else(|| vec![promotion.nodes.as_str()]);
         rows.extend(names.into_iter().map(|name| api::PromotedRow {

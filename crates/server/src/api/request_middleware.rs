@@ -56,10 +56,10 @@ pub(crate) async fn gate(
         Ok((slot, caller)) => {
             slots = Slots { user_key: caller.actor.user_key(), request: slot, answer: None };
             let (actor, changes) = (caller.actor.clone(), changes(&request));
-            // This includes tokens of scope `jobs`: a prologue in a loop must not displace administrators' entries.
+            // This includes tokens of scope `jobs` and `push`: a prologue in a loop must not displace administrators' entries.
             let is_user = matches!(
                 caller.rights,
-                Rights::User(_) | Rights::StaffUser(_) | Rights::JobReporter(_)
+                Rights::User(_) | Rights::StaffUser(_) | Rights::JobReporter(_) | Rights::Push(_)
             );
             request.extensions_mut().insert(caller);
             let response = next.run(request).await;
@@ -174,12 +174,12 @@ const ANSWER_MIN_BYTES: usize = 64 << 10;
 /// Answers of at least this size leave gaps in the heap that are worth returning.
 const LARGE_BYTES: usize = 1 << 20;
 
-/// Takes one of a user's slots for concurrent requests, or of a token's; agents and administrators need none.
+/// Takes one of a user's slots for concurrent requests, or of a token's; agents, pollers and administrators need none.
 ///
 /// The limit bounds how long these wait for shared resources, such as the registry. The slot is held until the client
 /// has received the response.
 fn request_slot(app: &App, caller: &Caller) -> Result<Option<Slot<Arc<str>>>, HttpError> {
-    if matches!(caller.rights, Rights::Admin(_) | Rights::Agent(_)) {
+    if matches!(caller.rights, Rights::Admin(_) | Rights::Agent(_) | Rights::Poller(_)) {
         return Ok(None);
     }
     let most = app.limits.requests_per_user_max;
@@ -208,6 +208,14 @@ pub(crate) async fn readers_only(request: Request, next: Next) -> Response {
                                 reading",
         )
         .into_response(),
+        Some(Caller { rights: Rights::Poller(_), .. }) => HttpError::forbidden(
+            "a token of scope `poller` only permits sending a poller's batches, not reading",
+        )
+        .into_response(),
+        Some(Caller { rights: Rights::Push(_), .. }) => HttpError::forbidden(
+            "a token of scope `push` only permits inserting metrics, not reading",
+        )
+        .into_response(),
         Some(Caller { rights: Rights::JobReporter(_), .. }) => {
             let message = "a token of scope `jobs` only permits reporting a scheduler's jobs, not \
                            reading";
@@ -221,6 +229,14 @@ pub(crate) async fn readers_only(request: Request, next: Next) -> Response {
 pub(crate) async fn job_reporters_too(request: Request, next: Next) -> Response {
     match request.extensions().get::<Caller>() {
         Some(Caller { rights: Rights::JobReporter(_), .. }) => next.run(request).await,
+        _ => readers_only(request, next).await,
+    }
+}
+
+/// Passes callers who may read, and tokens of scope `push`.
+pub(crate) async fn pushers_too(request: Request, next: Next) -> Response {
+    match request.extensions().get::<Caller>() {
+        Some(Caller { rights: Rights::Push(_), .. }) => next.run(request).await,
         _ => readers_only(request, next).await,
     }
 }

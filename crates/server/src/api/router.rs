@@ -1,9 +1,9 @@
 //! The routes: each operation that `api` declares, and the web page.
 
-use crate::api::request_middleware::{gate, job_reporters_too, readers_only};
+use crate::api::request_middleware::{gate, job_reporters_too, pushers_too, readers_only};
 use crate::api::{
     account_routes, audit_routes, batch_routes, demand_routes, job_routes, promotion_routes,
-    scheduler_routes, token_routes,
+    push_routes, scheduler_routes, token_routes,
 };
 use crate::app::App;
 use crate::common::http_error::{HttpError, Why};
@@ -18,13 +18,15 @@ use std::sync::Arc;
 
 /// Returns every route, behind the gate.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let (mut open, mut reading, mut reporting) = (Router::new(), Router::new(), Router::new());
+    let (mut open, mut reading) = (Router::new(), Router::new());
+    let (mut reporting, mut pushing) = (Router::new(), Router::new());
     for operation in Operation::ALL.iter().copied() {
         match operation.access() {
             Access::Readers => reading = reading.route(operation.path(), handler(operation)),
             Access::JobReporters => {
                 reporting = reporting.route(operation.path(), handler(operation))
             }
+            Access::Pushers => pushing = pushing.route(operation.path(), handler(operation)),
             Access::Anyone | Access::Senders => {
                 open = open.route(operation.path(), handler(operation));
             }
@@ -37,6 +39,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/ui/{*path}", get(files::file))
         .merge(reading)
         .merge(reporting.route_layer(from_fn(job_reporters_too)))
+        .merge(pushing.route_layer(from_fn(pushers_too)))
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(from_fn_with_state(Arc::clone(&app), gate))
@@ -86,6 +89,8 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         Operation::Promote => on(method, promotion_routes::promote),
         Operation::Demote => on(method, promotion_routes::demote),
         Operation::UpdatePromotedMetrics => on(method, promotion_routes::update),
+        Operation::InsertMetrics => on(method, push_routes::insert_metrics),
+        Operation::InsertUserMetrics => on(method, push_routes::insert_user_metrics),
         Operation::Me => on(method, token_routes::me),
         Operation::Tokens => on(method, token_routes::list),
         Operation::MakeToken => on(method, token_routes::make),

@@ -132,7 +132,7 @@ fn granted(app: &App, caller: &Caller, scope: &str) -> Result<Rights, HttpError>
             let users = app.registry.users();
             // The name is resolved here: the registry stores the UID.
             let scope = match scope.split_once(':') {
-                Some((word, name)) if !matches!(word, "agent" | "jobs") => {
+                Some((word, name)) if !matches!(word, "agent" | "jobs" | "poller" | "push") => {
                     let uid =
                         users.uid(name).map_or_else(|| name.to_owned(), |uid| uid.to_string());
                     format!("{word}:{uid}")
@@ -162,12 +162,8 @@ fn granted(app: &App, caller: &Caller, scope: &str) -> Result<Rights, HttpError>
 
 /// Returns the scope as stored, with its user as a UID.
 fn scope_text(rights: &Rights) -> String {
-    let name = match rights {
-        Rights::Agent(origin) => origin.as_ref().map(ToString::to_string),
-        Rights::JobReporter(cluster) => cluster.as_ref().map(ToString::to_string),
-        rights => rights.uid().map(|uid| uid.to_string()),
-    };
-    match name {
+    let name = rights.scope_name().map(str::to_owned);
+    match name.or_else(|| rights.uid().map(|uid| uid.to_string())) {
         Some(name) => format!("{}:{name}", rights.scope()),
         None => rights.scope().to_owned(),
     }

@@ -170,12 +170,9 @@ fn who(
         let token = authorization.to_str().ok().and_then(token).ok_or_else(unknown)?;
         if let Some(rights) = known.tokens.rights(&token) {
             // Two tokens of one scope are two callers: neither uses up the limits of the other.
-            let cluster = match &rights {
-                Rights::JobReporter(Some(cluster)) => format!(":{cluster}"),
-                _ => String::new(),
-            };
+            let name = rights.scope_name().map(|name| format!(":{name}")).unwrap_or_default();
             let (scope, id) = (rights.scope(), fingerprint(&token));
-            let who = format!("a token of `{scope}{cluster}` (sha256:{id})");
+            let who = format!("a token of `{scope}{name}` (sha256:{id})");
             return Ok((rights, who.into(), false));
         }
         let FoundToken { id, rights } = made(&token).ok_or_else(unknown)?;

@@ -4,7 +4,7 @@
 
 use crate::auth::audit::Actor;
 use jobs::Reader;
-use model::{ClusterId, Origin};
+use model::{ClusterId, DeviceId, Origin};
 
 /// An identified caller and their rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,10 @@ pub(crate) enum Rights {
     Anonymous,
     /// An agent's token or certificate: appends batches of this origin, or of any origin when `None`.
     Agent(Option<Origin>),
+    /// A poller's token: appends batches of this poller's groups.
+    Poller(DeviceId),
+    /// A token that inserts rows of any device, and reads nothing.
+    Push(Option<DeviceId>),
     /// A caller whom neither the kernel nor a token nor a certificate identifies: may do nothing.
     Nobody,
 }
@@ -62,7 +66,11 @@ impl Caller {
             Rights::User(uid) | Rights::Reading(uid) if self.own_nodes => Some(Reader::Tenant(uid)),
             Rights::User(uid) | Rights::Reading(uid) => Some(Reader::User(uid)),
             Rights::Guest | Rights::Anonymous => Some(Reader::Nodes),
-            Rights::Agent(_) | Rights::JobReporter(_) | Rights::Nobody => None,
+            Rights::Agent(_)
+            | Rights::JobReporter(_)
+            | Rights::Poller(_)
+            | Rights::Push(_)
+            | Rights::Nobody => None,
         }
     }
 }
@@ -78,6 +86,8 @@ impl Rights {
             Self::Guest => "guest",
             Self::JobReporter(_) => "jobs",
             Self::Agent(_) => "agent",
+            Self::Poller(_) => "poller",
+            Self::Push(_) => "push",
             Self::Anonymous | Self::Nobody => "nobody",
         }
     }
@@ -91,6 +101,8 @@ impl Rights {
             | Self::JobReporter(_)
             | Self::Anonymous
             | Self::Agent(_)
+            | Self::Poller(_)
+            | Self::Push(_)
             | Self::Nobody => None,
         }
     }
@@ -120,7 +132,20 @@ impl Rights {
             | Self::JobReporter(_)
             | Self::Anonymous
             | Self::Agent(_)
+            | Self::Poller(_)
+            | Self::Push(_)
             | Self::Nobody => None,
+        }
+    }
+
+    /// The name after the scope of a token that is not a user's.
+    pub(crate) fn scope_name(&self) -> Option<&str> {
+        match self {
+            Self::Agent(origin) => origin.as_ref().map(Origin::as_str),
+            Self::JobReporter(cluster) => cluster.as_ref().map(ClusterId::as_str),
+            Self::Poller(name) => Some(name.as_str()),
+            Self::Push(name) => name.as_ref().map(DeviceId::as_str),
+            _ => None,
         }
     }
 
@@ -149,11 +174,13 @@ impl Rights {
 
     /// Whether this caller may append batches of an origin. [`crate::auth::origin_policy`] decides which
     /// content an agent's batches may have. A user may append samples of their own jobs, which is checked
-    /// batch by batch.
+    /// batch by batch. The server alone makes batches of inserted rows.
     pub(crate) fn appends_of(&self, origin: &Origin) -> bool {
         match self {
+            _ if origin.is_push() => false,
             Self::Admin(_) | Self::Agent(None) => true,
-            Self::Agent(Some(own)) => own == origin,
+            Self::Agent(Some(own)) => own == origin && !origin.is_poller_group(),
+            Self::Poller(name) => origin.poller() == Some(name.as_str()),
             _ => false,
         }
     }
@@ -182,6 +209,8 @@ mod tests {
             (Rights::JobReporter(None), None, [false; 4]),
             (Rights::Agent(None), None, [true, true, false, false]),
             (Rights::Agent(Some(n1.clone())), None, [true, false, false, false]),
+            (Rights::Poller(DeviceId::new("n1").unwrap()), None, [false; 4]),
+            (Rights::Push(None), None, [false; 4]),
             (Rights::Nobody, None, [false; 4]),
         ] {
             for (own_nodes, reader) in [(false, reads.map(|r| r.0)), (true, reads.map(|r| r.1))] {
@@ -193,6 +222,30 @@ mod tests {
             assert_eq!(rights.may_end(Some(7)), ends, "{rights:?}");
             assert_eq!(rights.may_end(Some(8)), rights.is_admin(), "{rights:?}");
             assert_eq!(rights.registers_for(), registers.then_some(7), "{rights:?}");
+        }
+    }
+
+    #[test]
+    fn groups_of_pollers_and_origins_of_rows_have_their_own_senders() {
+        let [lab, other] = ["lab", "other"].map(|name| DeviceId::new(name).unwrap());
+        let group = Origin::of_poller_group(&lab, 3).unwrap();
+        let rows = [Origin::of_push(Some(&lab)).unwrap(), Origin::of_user_push(7)];
+        for (rights, may) in [
+            (Rights::Poller(lab.clone()), true),
+            (Rights::Poller(other), false),
+            (Rights::Agent(None), true),
+            (Rights::Admin(None), true),
+            (Rights::Agent(Some(group.clone())), false),
+            (Rights::Push(Some(lab.clone())), false),
+            (Rights::User(7), false),
+        ] {
+            assert_eq!(rights.appends_of(&group), may, "{rights:?}");
+            assert!(!rows.iter().any(|origin| rights.appends_of(origin)), "{rights:?}");
+        }
+        let own = Rights::Agent(Some(rows[0].clone()));
+        assert!(!own.appends_of(&rows[0]));
+        for name in ["poller-lab", "lab", "x/poller-lab/group-3", "poller-lab/group-03"] {
+            assert!(!Rights::Poller(lab.clone()).appends_of(&Origin::new(name).unwrap()), "{name}");
         }
     }
 

@@ -4,6 +4,8 @@
 //! # one token a line: SCOPE[:NAME] TOKEN
 //! agent:node-1 7sTn0k3Xq…                # appends batches of the origin node-1, and nothing else
 //! agent        sha256:9f86d081884c7d65…  # appends batches of any origin
+//! poller:lab   cG9sbGVyIG9m…             # appends batches of the groups of the poller `lab`, and nothing else
+//! push:lab     aW5zZXJ0IHJv…             # inserts rows of any device, and reads nothing; also without a name
 //! user:ann     V2hhdCBhIGxv…             # reads what she may see, registers jobs of her own
 //! read:ann     aHVzaCBodXNo…             # reads what she may see, and writes nothing
 //! user         Qm9yaW5nIHRv…             # reads what belongs to no job
@@ -21,7 +23,7 @@
 
 use crate::auth::caller::Rights;
 use kernel::user_files::uid_of;
-use model::{ClusterId, Origin};
+use model::{ClusterId, DeviceId, Origin};
 use ring::digest::{SHA256, digest};
 use std::fmt;
 use std::io::Read;
@@ -35,7 +37,7 @@ const TOKEN_BYTES_MIN: usize = 8;
 const TOKEN_BYTES_MAX: usize = 256;
 
 /// Scopes that a line may begin with.
-const SCOPES: [&str; 6] = ["agent", "user", "read", "jobs", "staff", "admin"];
+const SCOPES: [&str; 8] = ["agent", "poller", "push", "user", "read", "jobs", "staff", "admin"];
 
 /// Error for the scope `jobs:local`.
 const OF_LOCAL: &str = "users report `local` jobs themselves; `jobs:` needs a scheduler's cluster";
@@ -194,6 +196,10 @@ pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
             let origin = Origin::new(name).map_err(|error| error.to_string())?;
             Ok(Rights::Agent(Some(origin)))
         }
+        ("poller", None) => Err("`poller` needs a name: poller:NAME".to_owned()),
+        ("poller", Some(name)) => Ok(Rights::Poller(sender_name(name)?)),
+        ("push", None) => Ok(Rights::Push(None)),
+        ("push", Some(name)) => Ok(Rights::Push(Some(sender_name(name)?))),
         ("user" | "read" | "staff", Some("")) => Err(format!("`{scope}:` without a name")),
         ("user", None) => Ok(Rights::Guest),
         ("user", Some(name)) => Ok(Rights::User(user(name)?)),
@@ -214,9 +220,18 @@ pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
         _ => {
             let meant = config::nearest(scope, SCOPES);
             let meant = meant.map(|word| format!("; `{word}`?")).unwrap_or_default();
-            Err(format!("unknown scope; use agent, user, read, jobs, staff or admin{meant}"))
+            Err(format!(
+                "unknown scope; use agent, poller, push, user, read, jobs, staff or admin{meant}"
+            ))
         }
     }
+}
+
+/// The name of a poller or of a program that inserts rows, which is a part of the names of its origins.
+fn sender_name(name: &str) -> Result<DeviceId, String> {
+    let name = DeviceId::new(name).map_err(|error| error.to_string())?;
+    let longest = Origin::of_poller_group(&name, usize::MAX);
+    longest.map(|_| name).map_err(|error| error.to_string())
 }
 
 fn hash(token: &str) -> Result<[u8; 32], String> {
@@ -244,10 +259,10 @@ fn unhex(hex: &str) -> Option<[u8; 32]> {
     digits.then_some(bytes)
 }
 
-pub(crate) fn sha256(text: &str) -> Sha256 {
+pub(crate) fn sha256(text: impl AsRef<[u8]>) -> Sha256 {
     let mut bytes = [0; 32];
     // SHA-256 has 32 bytes, so `zip` drops nothing and leaves no byte unset.
-    for (to, from) in bytes.iter_mut().zip(digest(&SHA256, text.as_bytes()).as_ref()) {
+    for (to, from) in bytes.iter_mut().zip(digest(&SHA256, text.as_ref()).as_ref()) {
         *to = *from;
     }
     bytes
@@ -279,7 +294,8 @@ mod tests {
         let text = "# c\n\ngggggggggggggggggggg\nagent:node-1 aaaaaaaaaaaaaaaaaaaa\nagent\tbbbbbbbbbbbbbbbbbbbb\n\
                     user:ann  cccccccccccccccccccc\nuser:17 hhhhhhhhhhhhhhhhhhhh\nuser dddddddddddddddddddd\nadmin eeeeeeeeeeeeeeeeeeee\n\
                     read:ann iiiiiiiiiiiiiiiiiiii\nstaff jjjjjjjjjjjjjjjjjjjj\nstaff:5 kkkkkkkkkkkkkkkkkkkk\n\
-                    jobs llllllllllllllllllll\njobs:oar-2 mmmmmmmmmmmmmmmmmmmm\n";
+                    jobs llllllllllllllllllll\njobs:oar-2 mmmmmmmmmmmmmmmmmmmm\n\
+                    poller:lab nnnnnnnnnnnnnnnnnnnn\npush oooooooooooooooooooo\npush:lab pppppppppppppppppppp\n";
         let tokens = Tokens::parse(text, PASSWD).unwrap();
         let who = |letter: &str| tokens.rights(&letter.repeat(20));
         assert_eq!(who("a"), Some(Rights::Agent(Some(Origin::new("node-1").unwrap()))));
@@ -290,6 +306,9 @@ mod tests {
         assert_eq!(who("e"), Some(Rights::Admin(None)));
         assert_eq!(who("i"), Some(Rights::Reading(1000)));
         assert_eq!((who("j"), who("k")), (Some(Rights::Staff(None)), Some(Rights::Staff(Some(5)))));
+        let lab = DeviceId::new("lab").unwrap();
+        assert_eq!(who("n"), Some(Rights::Poller(lab.clone())));
+        assert_eq!((who("o"), who("p")), (Some(Rights::Push(None)), Some(Rights::Push(Some(lab)))));
         let oar = ClusterId::new("oar-2").unwrap();
         let reports = (Some(Rights::JobReporter(None)), Some(Rights::JobReporter(Some(oar))));
         assert_eq!((who("l"), who("m")), reports);
@@ -319,6 +338,11 @@ mod tests {
             ("jobs:local aaaaaaaaaaaaaaaaaaaa", "a scheduler's cluster"),
             ("jobs:Local aaaaaaaaaaaaaaaaaaaa", "a scheduler's cluster"),
             ("jobs: aaaaaaaaaaaaaaaaaaaa", "cluster"),
+            ("poller aaaaaaaaaaaaaaaaaaaa", "poller:NAME"),
+            ("poller: aaaaaaaaaaaaaaaaaaaa", "empty"),
+            ("poller:a/b aaaaaaaaaaaaaaaaaaaa", "has the character"),
+            ("push: aaaaaaaaaaaaaaaaaaaa", "empty"),
+            ("pusher aaaaaaaaaaaaaaaaaaaa", "`push`?"),
             ("aaaaaaaaaaaaaaaaaaaa admin", "a line is `SCOPE[:NAME] TOKEN`"),
             ("admin short", "5 characters; 8 to 256"),
             ("admin two words that are long", "a blank"),

@@ -21,7 +21,12 @@ pub(crate) struct HttpError {
     pub(crate) hint: Option<String>,
     /// Reason under which `/metrics` counts the error.
     pub(crate) why: Why,
+    /// Seconds in the header `Retry-After`, for a reason that passes.
+    pub(crate) retry_after: u32,
 }
+
+/// Default of [`HttpError::retry_after`].
+const RETRY_AFTER_SECONDS: u32 = 2;
 
 macro_rules! whys {
     ($($(#[$doc:meta])* $name:ident $word:literal,)*) => {
@@ -75,7 +80,8 @@ impl HttpError {
         why: Why,
         message: impl Into<String>,
     ) -> Self {
-        Self { status, code, message: message.into(), details: None, hint: None, why }
+        let (message, retry_after) = (message.into(), RETRY_AFTER_SECONDS);
+        Self { status, code, message, details: None, hint: None, why, retry_after }
     }
 
     /// An invalid body, header or parameter.
@@ -136,7 +142,7 @@ impl HttpError {
 
 impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
-        let Self { status, code, message, details, hint, why } = self;
+        let Self { status, code, message, details, hint, why, retry_after } = self;
         let problem = Problem { code: code.to_owned(), message, details, hint };
         let body = serde_json::to_vec(&problem).unwrap_or_default();
         let mut response = (status, body).into_response();
@@ -146,7 +152,7 @@ impl IntoResponse for HttpError {
             headers.append(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if matches!(why, Why::Busy | Why::Full | Why::Stopping) {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("2"));
+            headers.insert(RETRY_AFTER, retry_after.into());
         }
         response.extensions_mut().insert(why);
         response

@@ -26,6 +26,9 @@ pub struct Limits {
     pub question_bodies_bytes_max: usize,
     /// Maximum size of a user's body of batches, in bytes.
     pub user_body_bytes_max: usize,
+    /// Maximum size of a body of rows that a token or an administrator inserts, in bytes. That of a user has the limit
+    /// of their batches.
+    pub push_body_bytes_max: usize,
     /// Maximum number of frames in a request.
     pub frames_per_request_max: usize,
     /// Memory for decoded batches that are not stored yet, in bytes of their decompressed payloads.
@@ -53,6 +56,7 @@ impl Default for Limits {
             user_batch_bodies_bytes_max: 16 << 20,
             question_bodies_bytes_max: 16 << 20,
             user_body_bytes_max: 1 << 20,
+            push_body_bytes_max: 8 << 20,
             frames_per_request_max: 4096,
             decoded_bytes_max: 64 << 20,
             requests_per_user_max: 128,

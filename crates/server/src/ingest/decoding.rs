@@ -135,6 +135,23 @@ impl Decoding {
         })
     }
 
+    /// Runs other work of a request in a turn, on the threads that decode. A user has one turn at a time.
+    pub(crate) async fn turn<T: Send + 'static>(
+        &self,
+        uid: Option<u32>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let of_user = match uid {
+            Some(uid) => Some(self.of_user(uid).acquire_owned().await.ok()?),
+            None => None,
+        };
+        let turns = if uid.is_some() { &self.user_turns } else { &self.turns };
+        let turn = Arc::clone(turns).acquire_owned().await.ok()?;
+        let done = tokio::task::spawn_blocking(work).await.ok();
+        drop((turn, of_user));
+        done
+    }
+
     fn of_user(&self, uid: u32) -> Arc<Semaphore> {
         let mut by_user = self.by_user.lock();
         if let Some(known) = by_user.get(&uid).and_then(Weak::upgrade) {

@@ -1,4 +1,5 @@
-//! Detects devices that several nodes claim. Two agents have the same name, so their samples are mixed.
+//! Detects devices that several nodes claim. Two agents have the same name, so their samples are mixed. Programs that
+//! insert rows are no nodes.
 
 use model::Origin;
 use std::collections::BTreeSet;
@@ -12,7 +13,8 @@ pub(crate) fn contested(store: &Store) -> Vec<(BTreeSet<String>, Claim)> {
 }
 
 fn nodes(claim: &Claim) -> BTreeSet<String> {
-    claim.origins.iter().map(|(origin, _)| node_of(origin).to_owned()).collect()
+    let senders = claim.origins.iter().map(|(origin, _)| origin);
+    senders.filter(|origin| !origin.is_push()).map(|origin| node_of(origin).to_owned()).collect()
 }
 
 fn node_of(origin: &Origin) -> &str {

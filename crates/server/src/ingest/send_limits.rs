@@ -1,5 +1,5 @@
-//! Limits for each sender: samples and job events per second of an origin or user, and gaps, series and
-//! commands of a user.
+//! Limits for each sender: samples, job events and inserted rows per second of an origin, token or user, and gaps, series
+//! and commands of a user.
 
 use config::StorageSettings;
 use model::{JobId, Timestamp};
@@ -108,7 +108,7 @@ impl SendLimits {
         now: Timestamp,
     ) -> Result<(), SampleRateExceeded> {
         let (max, samples) = (self.samples_max, batch.index.len() as f64);
-        if self.take(sender, samples, max as f64, now) {
+        if self.take(sender, samples, max as f64, now).is_ok() {
             return Ok(());
         }
         let newest = batch.ticks.iter().map(|tick| tick.at).max().unwrap_or(now);
@@ -130,15 +130,41 @@ impl SendLimits {
     ) -> Result<(), SampleRateExceeded> {
         let events: usize = batch.jobs.iter().map(|event| 1 + event.oom_kills.len()).sum();
         let key = format!("events of {sender}");
-        if events == 0 || self.take(&key, events as f64, EVENTS_PER_SECOND_MAX, now) {
+        if events == 0 || self.take(&key, events as f64, EVENTS_PER_SECOND_MAX, now).is_ok() {
             return Ok(());
         }
         let why = format!("{sender} sends more than {EVENTS_PER_SECOND_MAX} job events per second");
         Err(SampleRateExceeded { why, later: true })
     }
 
-    /// Takes an amount of what a sender may send, if it has so much left.
-    fn take(&self, key: &str, amount: f64, max_per_second: f64, now: Timestamp) -> bool {
+    /// Counts inserted rows of a sender, or of a node.
+    ///
+    /// # Errors
+    /// The sender exceeds this limit of rows per second: none may be stored. Whole seconds until they may.
+    pub(crate) fn take_rows(
+        &self,
+        sender: &str,
+        rows: usize,
+        max: u64,
+        now: Timestamp,
+    ) -> Result<(), u32> {
+        let key = format!("rows of {sender}");
+        self.take(&key, rows as f64, max as f64, now).map_err(|seconds| {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "it saturates, and the bucket fills within a minute"
+            )]
+            let whole = seconds.ceil() as u32;
+            whole.max(1)
+        })
+    }
+
+    /// Takes an amount of what a sender may send.
+    ///
+    /// # Errors
+    /// The sender has less left. Seconds until it has enough.
+    fn take(&self, key: &str, amount: f64, max_per_second: f64, now: Timestamp) -> Result<(), f64> {
         let burst = max_per_second * BURST_SECONDS;
         let mut rates = self.rates.lock();
         if rates.len() >= SENDERS_MAX && !rates.contains_key(key) {
@@ -152,11 +178,11 @@ impl SendLimits {
         let available = rate.left_at(now);
         (rate.left, rate.at) = (available, rate.at.max(now));
         // An amount larger than the whole burst passes if the sender used nothing else.
-        let passes = amount <= available || available >= burst;
-        if passes {
-            rate.left = available - amount;
+        if amount > available && available < burst {
+            return Err((amount.min(burst) - available) / max_per_second);
         }
-        passes
+        rate.left = available - amount;
+        Ok(())
     }
 
     /// Counts a batch of a user's command.
@@ -287,6 +313,22 @@ mod tests {
         let old = of_samples(30, start.plus(-3600 * Timestamp::SECOND));
         assert!(limits.take_samples("n1", &old, at(30)).unwrap_err().later);
         assert_eq!(limits.take_samples("n1", &old, at(60)), Ok(()));
+    }
+
+    #[test]
+    fn a_sender_of_too_many_rows_learns_when_to_send_again() {
+        let limits = SendLimits::new(MAX, 1_000_000, 1_000_000);
+        let start = crate::now();
+        let take = |sender, rows, second: i64| {
+            limits.take_rows(sender, rows, 10, start.plus(second * Timestamp::SECOND))
+        };
+        assert_eq!(take("a", 600, 0), Ok(()));
+        assert_eq!(take("a", 25, 0), Err(3));
+        assert_eq!(take("b", 25, 0), Ok(()), "another sender");
+        assert_eq!(take("a", 25, 2), Err(1));
+        assert_eq!(take("a", 25, 3), Ok(()));
+        let sends = limits.take_samples("a", &of_samples(5, start), start);
+        assert_eq!(sends, Ok(()), "batches have a limit of their own");
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub(crate) fn settings(config: &ServerConfig, data: &Path) -> store::Settings {
         series_per_origin_max: count(keep.series_per_origin_max),
         series_max: count(keep.series_max),
         declared: declared(),
+        metrics_max: count(keep.metrics_max),
         origins_max: count(keep.origins_max),
         head_bytes_max: count(keep.head_bytes_max.0),
         // As many samples as fill half of the head.

@@ -430,6 +430,7 @@ fn app(
         agents,
         origin_policy: crate::auth::origin_policy::OriginPolicy::default(),
         send_limits: crate::ingest::send_limits::SendLimits::of(&config.keep),
+        push: crate::ingest::push_numbers::PushState::new(&config.push),
         started: Instant::now(),
         stopping,
     })

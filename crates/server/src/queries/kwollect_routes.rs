@@ -20,7 +20,13 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// The functions that exist.
-const FUNCTIONS: [&str; 3] = ["get_metrics", "available_metrics", "update_promoted_metrics"];
+const FUNCTIONS: [&str; 5] = [
+    "get_metrics",
+    "available_metrics",
+    "update_promoted_metrics",
+    "insert_metrics",
+    "insert_user_metrics",
+];
 /// `GET|POST /rpc/get_metrics`.
 pub(crate) async fn get_metrics(
     State(app): State<Arc<App>>,

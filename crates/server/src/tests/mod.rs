@@ -10,6 +10,7 @@ pub(crate) mod ingest;
 mod job_updates;
 mod limits;
 mod nodes;
+mod push;
 mod rights;
 mod schedulers;
 mod tls;

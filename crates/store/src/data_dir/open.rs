@@ -229,6 +229,7 @@ impl Opening {
             series_max: usize::MAX,
             series_per_origin_max: usize::MAX,
             series_per_run_max: usize::MAX,
+            series_per_inserting_user_max: usize::MAX,
             metrics_max: usize::MAX,
             metrics_per_origin_max: usize::MAX,
             origins_max: usize::MAX,

@@ -28,6 +28,13 @@ pub enum Outcome {
     Duplicate,
     /// Rejected permanently: the sender sets it aside.
     RejectedPermanently(String),
+    /// Inserted rows, of which at least one cannot be stored: nothing is stored.
+    RejectedWhole {
+        /// The position of its series in the batch's table.
+        place: u32,
+        /// The reason.
+        why: String,
+    },
     /// Rejected temporarily: the sender keeps it and retries.
     RejectedTemporarily(DeferReason),
 }

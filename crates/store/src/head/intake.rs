@@ -104,7 +104,8 @@ impl Bookkeeping {
         if decoded.index.len() != decoded.values.len() || counts != decoded.values.len() as u64 {
             return for_good("the batch's ticks, places and values disagree".to_owned());
         }
-        let table = match self.tables.get(number, decoded.table_hash, received) {
+        let takeovers = self.registry.metrics().takeovers();
+        let table = match self.tables.get((number, decoded.table_hash), received, takeovers) {
             Some(table) => match decoded.check_places(table.places.len()) {
                 Ok(()) => table,
                 Err(error) => return for_good(error.to_string()),
@@ -118,7 +119,10 @@ impl Bookkeeping {
                 let table = Table::new(&table, number, origin, registry, settings, received);
                 let (table, hash) = (Arc::new(table), decoded.table_hash);
                 let places_max = settings.series_max.saturating_mul(2);
-                self.tables.keep(number, hash, &table, received, places_max);
+                // Rejected rows must not keep their series alive.
+                if !decoded.origin.is_push() || table.rejected.is_empty() {
+                    self.tables.keep(number, hash, &table, received, places_max);
+                }
                 table
             }
         };
@@ -239,6 +243,28 @@ fn too_late(decoded: &Decoded, received: Timestamp) -> Verdict {
 /// Whether a sample may have this instant.
 const fn is_possible(at: Timestamp, received: Timestamp) -> bool {
     at.0 >= Timestamp::YEAR_2000.0 && at.since(received) <= AHEAD_MAX_US
+}
+
+/// The outcome of inserted rows that cannot all be stored: then none is.
+pub(crate) fn unless_whole(
+    table: &Table,
+    decoded: &Decoded,
+    received: Timestamp,
+    settled: Timestamp,
+) -> Option<Outcome> {
+    if let Some(rejected) = table.rejected.first() {
+        let why = rejected.why.clone();
+        return Some(Outcome::RejectedWhole { place: rejected.place, why });
+    }
+    let possible = Possible { received, settled };
+    let mut samples = 0;
+    let tick = decoded.ticks.iter().find(|tick| {
+        let is_possible = possible.has(tick.at);
+        samples += if is_possible { tick.samples as usize } else { 0 };
+        !is_possible
+    })?;
+    let place = decoded.index.get(samples).copied().unwrap_or(0);
+    Some(Outcome::RejectedWhole { place, why: possible.why_not(tick.at) })
 }
 
 /// The instants that a sample may have.

@@ -2,7 +2,8 @@
 //!
 //! A declared metric ([`crate::DeclaredMetrics`]) has the meaning and the help text of the program's build.
 //! No sender changes either, and the limits do not count it.
-//! The first sender of an undeclared metric defines it; no other sender changes its help text.
+//! The first sender of an undeclared metric defines it; no other sender changes its help text. A metric of inserted rows has
+//! the meaning that its name states, and yields to the first sender of a higher rank (decision 0043).
 
 use crate::files::json::MetricJson;
 use crate::senders::series_registry::Rejection;
@@ -13,6 +14,28 @@ use std::sync::Arc;
 
 /// All commands of `jobmeter run` together count as one origin.
 const RUNS: &str = "/runs";
+/// All users that insert rows together.
+const USERS: &str = "/users";
+/// Users may name one of this many parts of all metrics, and one user one of this many parts of these. Names are never
+/// forgotten.
+const USERS_DIVISOR: usize = 4;
+const USER_DIVISOR: usize = 16;
+
+/// Senders by what others may not take from them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// A user that inserts rows.
+    User,
+    /// A token that inserts rows.
+    Push,
+    /// An agent, a poller or a command of `jobmeter run`.
+    Sender,
+    /// The program.
+    Program,
+}
+
+/// The origin of declared metrics.
+const PROGRAM: &str = "the program";
 
 #[derive(Debug)]
 struct CatalogueEntry {
@@ -29,6 +52,10 @@ pub(crate) struct Catalogue {
     /// Undeclared metrics of each origin.
     by_origin: HashMap<Box<str>, usize>,
     undeclared: usize,
+    /// Number of metrics that a sender of a higher rank took over.
+    takeovers: u64,
+    /// Undeclared metrics added since [`Self::mark`].
+    added: Vec<Box<str>>,
 }
 
 impl Catalogue {
@@ -60,35 +87,108 @@ impl Catalogue {
         by: &Origin,
         settings: &Settings,
     ) -> Result<(), Rejection> {
+        let rank = rank_of(by.as_str());
         if let Some(known) = self.metrics.get_mut(&*metric.name) {
+            let known_rank =
+                if self.declared.has(&metric.name) { Rank::Program } else { rank_of(&known.by) };
+            if rank > known_rank {
+                return self.take_over(metric, by, settings);
+            }
+            may_use(&metric.name, rank, (known_rank, &known.by))?;
+            if rank < Rank::Sender {
+                return Ok(());
+            }
             check(&known.metric, &known.by, metric, by)?;
-            let is_first = *known.by == *by.as_str() && !self.declared.has(&metric.name);
+            let is_first = *known.by == *by.as_str() && known_rank < Rank::Program;
             if is_first && !metric.help.is_empty() && known.metric.help != metric.help {
                 known.metric = Arc::clone(metric);
             }
             return Ok(());
         }
         if let Some(declared) = self.declared.get(&metric.name) {
-            check(declared, "the program", metric, by)?;
+            may_use(&metric.name, rank, (Rank::Program, PROGRAM))?;
+            if rank >= Rank::Sender {
+                check(declared, PROGRAM, metric, by)?;
+            }
             let metric = Metric { divisor: metric.divisor, ..declared.clone() };
-            self.keep(&metric, "the program");
+            self.keep(&metric, PROGRAM);
             return Ok(());
         }
         if self.undeclared >= settings.metrics_max {
             return Err(Rejection::Metrics(self.undeclared));
         }
-        let max = settings.metrics_per_origin_max;
-        if self.by_origin.get(quota_of(by.as_str())).is_some_and(|count| *count >= max) {
-            return Err(Rejection::OriginMetrics { origin: by.clone(), max });
-        }
+        self.check_quotas(by, settings)?;
         self.add_undeclared(metric, by.as_str());
+        Ok(())
+    }
+
+    /// Gives a metric to a sender of a higher rank, with its meaning.
+    fn take_over(
+        &mut self,
+        metric: &Arc<Metric>,
+        by: &Origin,
+        settings: &Settings,
+    ) -> Result<(), Rejection> {
+        self.check_quotas(by, settings)?;
+        self.remove(&metric.name);
+        self.takeovers += 1;
+        self.add_undeclared(metric, by.as_str());
+        self.added.pop();
+        Ok(())
+    }
+
+    /// Begins a batch that may be rejected whole.
+    pub(crate) fn mark(&mut self) {
+        self.added.clear();
+    }
+
+    /// Forgets the metrics that were added since [`Self::mark`]: their batch was rejected.
+    pub(crate) fn undo(&mut self) {
+        for name in std::mem::take(&mut self.added) {
+            self.remove(&name);
+        }
+    }
+
+    fn remove(&mut self, name: &str) {
+        let Some(known) = self.metrics.remove(name) else { return };
+        self.undeclared = self.undeclared.saturating_sub(1);
+        for quota in quotas_of(&known.by) {
+            if let Some(count) = self.by_origin.get_mut(quota) {
+                *count = count.saturating_sub(1);
+            }
+        }
+    }
+
+    fn check_quotas(&self, by: &Origin, settings: &Settings) -> Result<(), Rejection> {
+        let of_users = settings.metrics_max / USERS_DIVISOR;
+        for quota in quotas_of(by.as_str()) {
+            let max = match quota {
+                USERS => of_users,
+                _ if by.is_user_push() => of_users / USER_DIVISOR,
+                _ => settings.metrics_per_origin_max,
+            };
+            if self.by_origin.get(quota).is_some_and(|count| *count >= max) {
+                return Err(match quota {
+                    USERS => Rejection::UserMetrics(max),
+                    _ => Rejection::OriginMetrics { origin: by.clone(), max },
+                });
+            }
+        }
         Ok(())
     }
 
     fn add_undeclared(&mut self, metric: &Arc<Metric>, by: &str) {
         self.undeclared += 1;
-        *self.by_origin.entry(quota_of(by).into()).or_default() += 1;
+        for quota in quotas_of(by) {
+            *self.by_origin.entry(quota.into()).or_default() += 1;
+        }
+        self.added.push(Box::from(&*metric.name));
         self.keep(metric, by);
+    }
+
+    /// Number of metrics that a sender of a higher rank took over: tables resolved before may have their old meaning.
+    pub(crate) const fn takeovers(&self) -> u64 {
+        self.takeovers
     }
 
     fn keep(&mut self, metric: &Metric, by: &str) {
@@ -117,10 +217,30 @@ impl Catalogue {
     }
 }
 
-/// The quota that counts a metric of this origin.
-fn quota_of(by: &str) -> &str {
-    let is_run = Origin::new(by).is_ok_and(|origin| origin.as_run().is_some());
-    if is_run { RUNS } else { by }
+fn rank_of(by: &str) -> Rank {
+    match Origin::new(by) {
+        Ok(origin) if origin.is_user_push() => Rank::User,
+        Ok(origin) if origin.is_push() => Rank::Push,
+        _ => Rank::Sender,
+    }
+}
+
+/// The quotas that count a metric of this origin.
+fn quotas_of(by: &str) -> impl Iterator<Item = &str> {
+    let origin = Origin::new(by).ok();
+    let is_run = origin.as_ref().is_some_and(|origin| origin.as_run().is_some());
+    let is_user = origin.is_some_and(|origin| origin.is_user_push());
+    std::iter::once(if is_run { RUNS } else { by }).chain(is_user.then_some(USERS))
+}
+
+/// Checks that a sender may send samples of a metric of a higher rank. A user may not: they could falsify sums.
+fn may_use(name: &str, rank: Rank, (known, by): (Rank, &str)) -> Result<(), Rejection> {
+    if rank > Rank::User || known == Rank::User {
+        return Ok(());
+    }
+    Err(Rejection::Meaning(format!(
+        "metric {name} belongs to {by}; users insert only metrics that no other sender has"
+    )))
 }
 
 /// Checks that a metric's meaning is unchanged.
@@ -203,6 +323,59 @@ mod tests {
         let third = learn(&mut catalogue, metric("c"), "n2/run-3");
         assert!(matches!(third, Err(Rejection::OriginMetrics { max: 2, .. })), "{third:?}");
         assert_eq!(learn(&mut catalogue, metric("c"), "n2"), Ok(()));
+    }
+
+    #[test]
+    fn a_name_yields_to_the_first_sender_of_a_higher_rank() {
+        let mut catalogue = Catalogue::new(declared(), []);
+        let metric = |unit| Metric::gauge("power", unit, "");
+        let unit = |catalogue: &Catalogue| catalogue.get("power").unwrap().1.unit;
+        for by in ["user-1/rows", "user-2/rows"] {
+            learn(&mut catalogue, metric(Unit::Count), by).unwrap();
+        }
+        learn(&mut catalogue, metric(Unit::Count), "push/rows").unwrap();
+        assert_eq!((unit(&catalogue), catalogue.takeovers()), (Unit::Count, 1));
+        let rejected = learn(&mut catalogue, metric(Unit::Count), "user-1/rows").unwrap_err();
+        assert!(rejected.to_string().contains("belongs to push/rows"), "{rejected}");
+        learn(&mut catalogue, metric(Unit::Watts), "poller-a/group-1").unwrap();
+        assert_eq!((unit(&catalogue), catalogue.takeovers()), (Unit::Watts, 2));
+        assert!(learn(&mut catalogue, metric(Unit::Count), "n1").is_err());
+        learn(&mut catalogue, metric(Unit::Count), "push/rows").unwrap();
+        assert_eq!((unit(&catalogue), catalogue.takeovers()), (Unit::Watts, 2));
+        let own = Metric::gauge("memory_available_bytes", Unit::Bytes, "");
+        assert!(learn(&mut catalogue, own.clone(), "user-1/rows").is_err());
+        assert_eq!(learn(&mut catalogue, own, "push/rows"), Ok(()));
+    }
+
+    #[test]
+    fn names_of_users_leave_those_of_others() {
+        let settings = Settings { metrics_max: 256, ..Settings::default() };
+        let mut catalogue = Catalogue::default();
+        let learn = |catalogue: &mut Catalogue, name: String, by: &str| {
+            let metric = Metric { name: name.into(), ..Metric::gauge("", Unit::Count, "") };
+            catalogue.learn(&Arc::new(metric), &Origin::new(by).unwrap(), &settings)
+        };
+        let of_user = |catalogue: &mut Catalogue, uid: u32| {
+            let by = format!("user-{uid}/rows");
+            (0..10).filter(|n| learn(catalogue, format!("{uid}_{n}"), &by).is_ok()).count()
+        };
+        let counts: Vec<usize> = (0..18).map(|uid| of_user(&mut catalogue, uid)).collect();
+        assert_eq!(counts, [&[4; 16][..], &[0, 0]].concat(), "a sixteenth of a quarter each");
+        // Stored counts are those of a new start, and a name that is taken over frees its place.
+        let stored = catalogue.json().into_iter().map(|json| json.metric().unwrap());
+        let mut catalogue = Catalogue::new(DeclaredMetrics::default(), stored);
+        assert_eq!(of_user(&mut catalogue, 17), 0);
+        learn(&mut catalogue, "0_0".to_owned(), "n1").unwrap();
+        assert_eq!(of_user(&mut catalogue, 17), 1);
+        assert_eq!(of_user(&mut catalogue, 0), 3, "the three names that are still theirs");
+        catalogue.mark();
+        learn(&mut catalogue, "rejected".to_owned(), "n1").unwrap();
+        catalogue.undo();
+        assert!(catalogue.get("rejected").is_none());
+        assert_eq!(
+            (0..180).filter(|n| learn(&mut catalogue, n.to_string(), "n1").is_ok()).count(),
+            180
+        );
     }
 
     #[test]

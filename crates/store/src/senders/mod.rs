@@ -7,6 +7,7 @@ pub(crate) mod catalogue;
 pub(crate) mod dedup_window;
 pub(crate) mod origin;
 pub(crate) mod origins;
+pub(crate) mod reserved_labels;
 pub(crate) mod series_registry;
 pub(crate) mod series_table;
 pub(crate) mod stored_gaps;

@@ -15,6 +15,8 @@ const GONE_MAX: usize = 1024;
 const FORGOTTEN_US: i64 = 90 * 24 * 60 * 60 * Timestamp::SECOND;
 /// The same for the origin of one program run on a node.
 const RUN_FORGOTTEN_US: i64 = 2 * 60 * 60 * Timestamp::SECOND;
+/// The same for the origin of rows that a user inserts: the server remembers keys of requests for 24 h.
+const USER_PUSH_FORGOTTEN_US: i64 = 25 * 60 * 60 * Timestamp::SECOND;
 /// The clock of a boot becomes the origin's when the previous boot sent nothing for this time.
 const FRONT_US: i64 = 10 * 60 * Timestamp::SECOND;
 /// A boot with its first batches in a damaged place of the log sends again within this time.
@@ -224,8 +226,12 @@ impl OriginState {
 
     /// Whether it was idle for so long that it is removed.
     pub(crate) fn is_forgotten(&self, now: Timestamp) -> bool {
-        now.since(self.received)
-            > if self.name.as_run().is_some() { RUN_FORGOTTEN_US } else { FORGOTTEN_US }
+        let after_us = match &self.name {
+            name if name.as_run().is_some() => RUN_FORGOTTEN_US,
+            name if name.is_user_push() => USER_PUSH_FORGOTTEN_US,
+            _ => FORGOTTEN_US,
+        };
+        now.since(self.received) > after_us
     }
 
     fn forget(&mut self, place: usize) -> Vec<Missing> {

@@ -17,7 +17,7 @@ pub(crate) struct Origins {
     /// `None`: the number is free.
     list: Vec<Option<OriginState>>,
     by_name: HashMap<Origin, OriginNumber>,
-    /// Number of commands of `jobmeter run` among them.
+    /// Number of origins of users among them: commands of `jobmeter run`, inserted rows.
     runs: usize,
     /// Damaged places of the log, newest last.
     pub(crate) damage: Vec<Received>,
@@ -26,7 +26,7 @@ pub(crate) struct Origins {
 impl Origins {
     pub(crate) fn new(list: Vec<OriginState>, damage: Vec<Received>) -> Self {
         let by_name = list.iter().zip(0..).map(|(state, n)| (state.name.clone(), n)).collect();
-        let runs = list.iter().filter(|state| state.name.as_run().is_some()).count();
+        let runs = list.iter().filter(|state| state.name.is_of_user()).count();
         Self { list: list.into_iter().map(Some).collect(), by_name, runs, damage }
     }
 
@@ -35,7 +35,7 @@ impl Origins {
         if let Some(number) = self.by_name.get(name) {
             return Some(*number);
         }
-        let is_run = name.as_run().is_some();
+        let is_run = name.is_of_user();
         let runs_max = max.div_ceil(RUNS_DIVISOR);
         if self.by_name.len() >= max || (is_run && self.runs >= runs_max) {
             return None;
@@ -77,12 +77,12 @@ impl Origins {
         self.list.iter_mut().flatten().flat_map(|state| state.expire(now, settings)).collect()
     }
 
-    /// Removes ended runs of programs; returns their numbers, which are free, and gaps for their missing batches.
+    /// Removes idle origins of users; returns their numbers, which are free, and gaps for their missing batches.
     pub(crate) fn forget_runs(&mut self, now: Timestamp) -> (BTreeSet<OriginNumber>, Vec<Gap>) {
         let (mut free, mut given_up) = (BTreeSet::new(), Vec::new());
         for (slot, number) in self.list.iter_mut().zip(0..) {
             let ended =
-                |state: &mut OriginState| state.name.as_run().is_some() && state.is_forgotten(now);
+                |state: &mut OriginState| state.name.is_of_user() && state.is_forgotten(now);
             let Some(mut state) = slot.take_if(ended) else { continue };
             let missing: Vec<Missing> =
                 state.boots.iter_mut().flat_map(|boot| boot.spans.give_up(0)).collect();

@@ -9,6 +9,8 @@ use crate::answer::{Claim, SeriesInfo};
 use crate::files::json::MetricJson;
 use crate::senders::catalogue::Catalogue;
 use crate::senders::origins::{OriginNumber, Origins};
+use crate::senders::reserved_labels::reserved_label;
+use crate::senders::series_table::SeriesSlot;
 use crate::settings::Settings;
 use model::{DeviceId, Kind, Metric, Origin, Series, SeriesEntry, Timestamp, Unit};
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
@@ -30,15 +32,15 @@ pub(crate) enum Rejection {
     Metrics(usize),
     #[error("origin {origin} has {max} metrics that no source declares, its limit")]
     OriginMetrics { origin: Origin, max: usize },
+    #[error("users have {0} metrics of their own, their limit")]
+    UserMetrics(usize),
     #[error("{0}")]
     Meaning(String),
     #[error("label `{0}` is reserved: the server adds it to responses")]
     Label(&'static str),
 }
 
-/// Labels that answers add to a series; a sender that set one could assign a sample to a job.
-const RESERVED_LABELS: [&str; 3] = ["_job_id", "_cluster", "_device_orig"];
-/// The commands of `jobmeter run` together have one of this many parts of the series and origins.
+/// The commands of `jobmeter run` and inserted rows of users together have one of this many parts of the series and origins.
 pub const RUNS_DIVISOR: usize = 4;
 
 /// A series as a key: compared by its identity alone.
@@ -80,7 +82,7 @@ pub(crate) struct Registry {
     /// The series in parts by their device.
     parts: [Part; Self::PARTS],
     by_origin: FxHashMap<OriginNumber, usize>,
-    /// The origins that are commands of `jobmeter run`, and the number of their series.
+    /// The origins of users (commands of `jobmeter run`, inserted rows), and the number of their series.
     runs: FxHashSet<OriginNumber>,
     run_series: usize,
     catalogue: Catalogue,
@@ -138,18 +140,27 @@ impl Registry {
         entry: &SeriesEntry,
         settings: &Settings,
     ) -> Result<Arc<SeriesInfo>, Rejection> {
-        if let Some(label) = reserved_label(entry) {
+        if let Some(label) = reserved_label(entry, origin) {
             return Err(Rejection::Label(label));
         }
-        let is_run = origin.as_run().is_some();
-        if is_run {
+        let is_run = origin.is_of_user();
+        if origin.as_run().is_some() {
             settings.declared.check_of_run(entry).map_err(Rejection::Meaning)?;
+        }
+        if is_run {
             self.runs.insert(number);
         }
         self.catalogue.learn(&entry.metric, origin, settings)?;
         let series = entry.series();
+        let (unit, kind) = self.meaning_of(&entry.metric);
         if let Some((info, owner)) = self.get(&series) {
-            let info = Arc::clone(info);
+            let info = match (info.unit, info.kind) == (unit, kind) {
+                true => Arc::clone(info),
+                false => {
+                    let new = SeriesInfo { unit, kind, ..SeriesInfo::clone(info) };
+                    self.redefine(new, owner)
+                }
+            };
             if owner != Some(number) {
                 self.take_over(&info, owner, number);
             }
@@ -158,8 +169,11 @@ impl Registry {
         if self.series_count() >= settings.series_max {
             return Err(Rejection::Series(settings.series_max));
         }
-        let max = if is_run { settings.series_per_run_max } else { settings.series_per_origin_max };
-        let max = max.min(settings.series_per_origin_max);
+        let max = match is_run {
+            true if origin.is_user_push() => settings.series_per_inserting_user_max,
+            true => settings.series_per_run_max.min(settings.series_per_origin_max),
+            false => settings.series_per_origin_max,
+        };
         if self.by_origin.get(&number).is_some_and(|owned| *owned >= max) {
             return Err(Rejection::OriginSeries { origin: origin.clone(), max });
         }
@@ -168,10 +182,28 @@ impl Registry {
         }
         self.gain(number);
         let series = self.named(series);
-        let Metric { unit, kind, divisor, .. } = *entry.metric;
+        let divisor = entry.metric.divisor;
         let info = Arc::new(SeriesInfo { series, unit, kind, divisor });
         self.insert(&info, Some(number));
         Ok(info)
+    }
+
+    /// Unit and kind of a metric that the catalogue has learned: those of its first sender of the highest rank.
+    fn meaning_of(&self, metric: &Metric) -> (Unit, Kind) {
+        let known = self.catalogue.get(&metric.name).map(|(_, known)| &**known);
+        let known = known.unwrap_or(metric);
+        (known.unit, known.kind)
+    }
+
+    /// Replaces a series that has the meaning from before its metric was taken over.
+    fn redefine(&mut self, new: SeriesInfo, owner: Option<OriginNumber>) -> Arc<SeriesInfo> {
+        // A map keeps the key of an entry that it has.
+        if let Some(part) = self.parts.get_mut(Self::part(&new.series)) {
+            part.remove(&new.series);
+        }
+        let new = Arc::new(new);
+        self.insert(&new, owner);
+        new
     }
 
     /// Records that another origin sends a known series: both claim it if the previous one is still active.
@@ -260,6 +292,20 @@ impl Registry {
         }
     }
 
+    /// Forgets the new metrics of a rejected table, and the series that only it and the registry hold.
+    pub(crate) fn undo<'a>(&mut self, places: impl Iterator<Item = &'a SeriesSlot>) {
+        self.catalogue.undo();
+        for info in places.filter_map(|place| place.series.as_ref()) {
+            let Some((known, owner)) = self.get(&info.series) else { continue };
+            if Arc::strong_count(known) <= 2
+                && let Some(part) = self.parts.get_mut(Self::part(&info.series))
+            {
+                part.remove(&info.series);
+                owner.into_iter().for_each(|owner| self.lose(owner, 1));
+            }
+        }
+    }
+
     /// Clears the origin of series, if it is one of these.
     pub(crate) fn disown(&mut self, origins: &BTreeSet<OriginNumber>) {
         for owner in self.parts.iter_mut().flat_map(Part::values_mut) {
@@ -278,6 +324,11 @@ impl Registry {
     /// Number of live series.
     pub(crate) fn series_count(&self) -> usize {
         self.parts.iter().map(Part::len).sum()
+    }
+
+    /// The metrics, for a batch that may be rejected whole.
+    pub(crate) const fn metrics(&mut self) -> &mut Catalogue {
+        &mut self.catalogue
     }
 
     /// Number of known metrics.
@@ -309,14 +360,6 @@ impl Registry {
         };
         self.shared.iter().filter_map(claim).collect()
     }
-}
-
-fn reserved_label(entry: &SeriesEntry) -> Option<&'static str> {
-    // Few series have a label that begins with `_`: only those are parsed.
-    if !entry.labels.as_str().contains("\"_") {
-        return None;
-    }
-    RESERVED_LABELS.into_iter().find(|label| entry.labels.has(label))
 }
 
 #[cfg(test)]
@@ -422,12 +465,8 @@ mod tests {
     fn labels_that_answers_add_are_rejected() {
         let mut registry = Registry::default();
         let settings = Settings::default();
-        for (label, rejected) in [
-            ("_job_id", true),
-            ("_cluster", true),
-            ("_device_orig", true),
-            ("_device_alias", false),
-        ] {
+        let labels = ["_job_id", "_cluster", "_device_orig", "_user", "_device_alias"];
+        for (label, rejected) in labels.into_iter().zip([true, true, true, true, false]) {
             let mut entry = entry("a", Unit::Count, "n1");
             entry.labels = Labels::new([(label, "7"), ("cpu", "0")]).unwrap();
             let result = registry.resolve(0, &origin("n1"), &entry, &settings);

@@ -49,6 +49,8 @@ pub(crate) struct Table {
     /// The rejected positions, in order.
     pub(crate) rejected: Box<[RejectedSlot]>,
     resolved: Timestamp,
+    /// `Catalogue::takeovers` when it was resolved, if its meanings are assumed.
+    takeovers: Option<u64>,
 }
 
 impl Table {
@@ -98,12 +100,14 @@ impl Table {
             devices: devices.into(),
             rejected: rejected.into(),
             resolved: now,
+            takeovers: origin.name.is_push().then(|| registry.metrics().takeovers()),
         }
     }
 
     /// Whether it should be resolved again.
-    fn is_stale(&self, now: Timestamp) -> bool {
-        !self.rejected.is_empty() && now.since(self.resolved) >= RETRY_US
+    fn is_stale(&self, now: Timestamp, takeovers: u64) -> bool {
+        self.takeovers.is_some_and(|before| before != takeovers)
+            || (!self.rejected.is_empty() && now.since(self.resolved) >= RETRY_US)
     }
 
     /// Why the samples of a position are rejected.
@@ -138,15 +142,15 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// A cached table.
+    /// A cached table. `takeovers`: `Catalogue::takeovers`.
     pub(crate) fn get(
         &mut self,
-        origin: OriginNumber,
-        hash: u64,
+        (origin, hash): (OriginNumber, u64),
         now: Timestamp,
+        takeovers: u64,
     ) -> Option<Arc<Table>> {
         let cached = self.cached.get_mut(&(origin, hash))?;
-        if cached.table.is_stale(now) {
+        if cached.table.is_stale(now, takeovers) {
             return None;
         }
         cached.used = cached.used.max(now);

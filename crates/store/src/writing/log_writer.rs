@@ -3,7 +3,7 @@
 use crate::files::errors::DiskError;
 use crate::files::json::GapJson;
 use crate::head::append::{DeferReason, Outcome};
-use crate::head::intake::{Intake, Verdict};
+use crate::head::intake::{Intake, Verdict, unless_whole};
 use crate::head::rejected_series::RejectedSeries;
 use crate::head::samples::Head;
 use crate::log::files::Log;
@@ -79,7 +79,19 @@ impl LogWriter {
                 dones.push((done, batches.len()));
                 for batch in batches {
                     let received = batch.received;
-                    let verdict = books.judge(&batch.decoded, received, &shared.settings);
+                    books.registry.metrics().mark();
+                    let mut verdict = books.judge(&batch.decoded, received, &shared.settings);
+                    if let Verdict::Store(_, table) = &verdict
+                        && batch.decoded.origin.is_push()
+                        && let Some(outcome) =
+                            unless_whole(table, &batch.decoded, received, books.settled)
+                    {
+                        // A table without rejected series is cached, and its series stay.
+                        if !table.rejected.is_empty() {
+                            books.registry.undo(table.places.iter());
+                        }
+                        verdict = Verdict::Done(outcome);
+                    }
                     steps.push(self.step(verdict, batch.decoded, &batch.frame, received));
                 }
             }
@@ -249,7 +261,9 @@ fn count(stats: &mut crate::answer::Stats, outcome: &Outcome) {
     match outcome {
         Outcome::Stored { .. } => stats.batches_stored += 1,
         Outcome::Duplicate => stats.batches_duplicate += 1,
-        Outcome::RejectedPermanently(_) => stats.batches_rejected += 1,
+        Outcome::RejectedPermanently(_) | Outcome::RejectedWhole { .. } => {
+            stats.batches_rejected += 1;
+        }
         Outcome::RejectedTemporarily(_) => stats.batches_deferred += 1,
     }
 }

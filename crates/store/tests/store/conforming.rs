@@ -93,7 +93,8 @@ impl Subject for Embedded {
                 Outcome::Stored { samples_rejected, reason }
             }
             store::Outcome::Duplicate => Outcome::Duplicate,
-            store::Outcome::RejectedPermanently(why) => Outcome::RejectedPermanently(why),
+            store::Outcome::RejectedPermanently(why)
+            | store::Outcome::RejectedWhole { why, .. } => Outcome::RejectedPermanently(why),
             store::Outcome::RejectedTemporarily(why) => {
                 Outcome::RejectedTemporarily(why.to_string())
             }

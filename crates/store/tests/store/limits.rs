@@ -55,6 +55,38 @@ fn a_rejected_sample_does_not_return_at_replay() {
 }
 
 #[test]
+fn inserted_rows_are_stored_whole_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings { metrics_max: 3, series_per_inserting_user_max: 1, ..small() };
+    let mut push = Sender::new("push/rows", 1);
+    let samples = |metrics: &[&'static str]| -> Vec<_> {
+        metrics.iter().map(|metric| (spec("d", metric), T0 + S, 1.0)).collect()
+    };
+    let stored = {
+        let (store, _) = open(dir.path(), settings.clone());
+        let four = append(&store, vec![push.batch(&samples(&["a", "b", "c", "d"]))]);
+        let is_limit = |why: &str| why.contains("3 metrics");
+        assert!(
+            matches!(&four[..], [Outcome::RejectedWhole { place: 3, why }] if is_limit(why)),
+            "{four:?}"
+        );
+        assert_eq!((all(&store).len(), store.catalogue().len(), store.stats().series), (0, 0, 0));
+        let ancient = [(spec("d", "a"), T0 + S, 1.0), (spec("d", "b"), 0, 1.0)];
+        let ancient = append(&store, vec![push.batch(&ancient)]);
+        assert!(matches!(ancient[..], [Outcome::RejectedWhole { place: 1, .. }]), "{ancient:?}");
+        assert_eq!(append(&store, vec![push.batch(&samples(&["a", "b"]))]), [STORED]);
+        // The series of one user are few, as they appear in the lists of a node.
+        let two = [(spec("d", "u"), T0 + S, 1.0), (spec("e", "u"), T0 + S, 1.0)];
+        let two = append(&store, vec![Sender::new("user-7/rows", 1).batch(&two)]);
+        assert!(matches!(two[..], [Outcome::RejectedWhole { place: 1, .. }]), "{two:?}");
+        all(&store)
+    };
+    assert_eq!(stored.len(), 2);
+    let (store, _) = open(dir.path(), settings);
+    assert!(all(&store) == stored, "the log has what is acknowledged");
+}
+
+#[test]
 fn a_boot_outside_the_window_is_rejected_and_becomes_a_gap() {
     let dir = tempfile::tempdir().unwrap();
     let settings = Settings { boots_max: 2, ..small() };

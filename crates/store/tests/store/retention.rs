@@ -104,6 +104,12 @@ fn settled_times_and_rejections_survive_replay() {
     let late = append(&store, vec![late]);
     assert!(matches!(late[..], [Outcome::Stored { samples_rejected: 10, .. }]), "{late:?}");
     let (rows, after) = (all(&store), rollups(&store));
+    // Inserted rows are stored whole or not at all.
+    let inserted = minutes(&mut Sender::new("push/rows", 1), 235);
+    let inserted = append(&store, vec![store::Incoming { received: clock.now(), ..inserted }]);
+    let is_final = |why: &str| why.contains("is final");
+    assert!(matches!(&inserted[..], [Outcome::RejectedWhole { why, .. }] if is_final(why)));
+    assert!(all(&store) == rows);
     drop(store);
     let shared: Arc<dyn Disk> = Arc::new(disk.after_power_cut(0));
     let store = open_at(&shared, &clock, settings());

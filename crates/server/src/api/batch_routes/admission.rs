@@ -147,7 +147,7 @@ fn check(app: &App, sending: &Sending, batch: &Decoded, before: usize) -> Result
 fn may_hold(app: &App, sending: &Sending, batch: &Decoded) -> Result<(), (String, bool)> {
     let again = |why: String| (why, true);
     match sending.rights {
-        Rights::Agent(None) => {
+        Rights::Agent(None) | Rights::Poller(_) => {
             app.origin_policy.check(batch, ReportScope::AnyDevice).map_err(again)
         }
         Rights::Agent(Some(_)) => {

@@ -3,7 +3,9 @@
 use api::Operation;
 
 /// Path suffix, body, and the status for each caller. A `+` means that the response contains a name with `bob`.
-pub(super) type Case = (&'static str, &'static str, [&'static str; 9]);
+pub(super) type Case = (&'static str, &'static str, [&'static str; 11]);
+/// The same for the callers before the senders of samples.
+type ReaderCase = (&'static str, &'static str, [&'static str; 9]);
 
 /// Data of bob's node: every authenticated reader gets a response. It is visible to guests, who have a node token.
 const NODES: [&str; 9] = ["401", "403", "200+", "200", "200", "200+", "200+", "200+", "403"];
@@ -22,16 +24,35 @@ const ADMINS: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "200
 /// A removal by administrators of something that does not exist.
 const NOBODYS: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "404", "403"];
 const ANYONE: [&str; 9] = ["200"; 9];
+/// Names of a poller.
+const NAMES: &str = "{\"poller\": \"lab\", \"names\": [\"n1\"]}";
+/// A row that a program inserts, and one of a user.
+const ROW: &str = "{\"device_id\": \"n1\", \"metric_id\": \"inserted\"}";
+const USERS_ROW: &str = "{\"device_id\": \"n1\", \"metric_id\": \"inserted_by_users\"}";
+/// A change that users with a job on the node may make.
+const USERS: [&str; 9] = ["401", "403", "403", "200", "403", "200", "403", "403", "403"];
 const READERS: [&str; 9] = ["401", "403", "200", "200", "200", "200", "200", "200", "403"];
 
-/// Returns the request for an operation, with `access.nodes = own`: users see a node only while their job is there.
+/// Returns the request for an operation, and what each caller gets.
 pub(super) fn case(operation: Operation) -> Case {
+    let (more, body, [a, b, c, d, e, f, g, h, i]) = reader_case(operation);
+    // Tokens of the scopes `poller` and `push` read nothing.
+    let [poller, push] = match operation {
+        // The poller's token may send batches, but not this one: its ack says so.
+        Operation::Batches | Operation::PollerPromotions => ["200", "403"],
+        Operation::InsertMetrics | Operation::UpdatePromotedMetrics => ["403", "200"],
+        Operation::OpenApi | Operation::Ready => ["200", "200"],
+        _ => ["403", "403"],
+    };
+    (more, body, [a, b, c, d, e, f, g, h, i, poller, push])
+}
+
+/// Returns the request for an operation, with `access.nodes = own`: users see a node only while their job is there.
+fn reader_case(operation: Operation) -> ReaderCase {
     let (body, job) = ("", "{\"job_id\": 2}");
     match operation {
         Operation::Batches => (body, body, SENDERS),
-        Operation::PollerPromotions => {
-            (body, "{\"poller\": \"lab\", \"names\": [\"n1\"]}", POLLERS)
-        }
+        Operation::PollerPromotions => (body, NAMES, POLLERS),
         Operation::GetMetrics => ("?nodes=n1,bobs-node", body, NODES),
         Operation::PostGetMetrics => (body, job, OF_BOB),
         Operation::AvailableMetrics => (body, body, NODES),
@@ -97,5 +118,7 @@ pub(super) fn case(operation: Operation) -> Case {
         Operation::UpdatePromotedMetrics => {
             (body, "{}", ["401", "403", "403", "403", "403", "403", "403", "200+", "403"])
         }
+        Operation::InsertMetrics => (body, ROW, ADMINS),
+        Operation::InsertUserMetrics => (body, USERS_ROW, USERS),
     }
 }

@@ -17,10 +17,11 @@ use wire::AckStatus;
 
 const TOKENS: &str = "agent token-of-agents\nuser token-of-guests\nuser:1000 token-of-ann\n\
                       read:1000 read-of-ann\nuser:2000 token-of-bob\nstaff token-of-staff\n\
-                      admin token-of-admins\njobs:slurm token-of-slurm\n";
+                      admin token-of-admins\njobs:slurm token-of-slurm\n\
+                      poller:lab token-of-poller\npush:lab token-of-push\n";
 
 /// The tokens of the callers, in the order of the tables in `cases`.
-const CALLERS: [&str; 9] = [
+const CALLERS: [&str; 11] = [
     "",
     "token-of-agents",
     "token-of-guests",
@@ -30,6 +31,8 @@ const CALLERS: [&str; 9] = [
     "token-of-staff",
     "token-of-admins",
     "token-of-slurm",
+    "token-of-poller",
+    "token-of-push",
 ];
 
 pub(super) fn site(flags: &[(&str, &str)]) -> Site {
