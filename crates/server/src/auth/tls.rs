@@ -3,7 +3,7 @@
 //! Every configuration names its crypto provider, `ring`: with two providers in one program rustls panics
 //! at run time. A reloaded configuration applies to new connections only.
 
-use crate::auth::tokens::{SecretError, read_secret};
+use config::{SecretFileError, read_secret_file};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -37,7 +37,7 @@ pub enum TlsError {
     },
     /// The key file cannot be read, or other users can access it.
     #[error(transparent)]
-    Key(#[from] SecretError),
+    Key(#[from] SecretFileError),
     /// A file is not PEM, or lacks the expected content.
     #[error("{}: {what}", path.display())]
     Pem {
@@ -119,7 +119,7 @@ fn configured(
 }
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_slice(read_secret(path)?.as_bytes())
+    PrivateKeyDer::from_pem_slice(read_secret_file(path)?.as_bytes())
         .map_err(|error| no_pem(path, "private key", &error))
 }
 

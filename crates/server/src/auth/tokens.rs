@@ -22,15 +22,13 @@
 //! SHA-256 in memory.
 
 use crate::auth::caller::Rights;
+use config::{SecretFileError, read_secret_file};
 use kernel::user_files::uid_of;
 use model::{ClusterId, DeviceId, Origin};
 use ring::digest::{SHA256, digest};
 use std::fmt;
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Wrong lines that one run reports.
 const ERRORS_MAX: usize = 100;
 const TOKEN_BYTES_MIN: usize = 8;
@@ -48,26 +46,9 @@ pub(crate) type Sha256 = [u8; 32];
 /// A reason why a file of secrets cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// The file cannot be read.
-    #[error("{}: {error}", path.display())]
-    Read {
-        /// Path of the file.
-        path: PathBuf,
-        /// The system's error.
-        error: std::io::Error,
-    },
-    /// Other users could read or change the file.
-    #[error("{}: {what} (mode {mode:o}, owner {owner}); {}", path.display(), "run `chown` to the server's user and `chmod 600` on it")]
-    Open {
-        /// Path of the file.
-        path: PathBuf,
-        /// The problem with its permissions.
-        what: &'static str,
-        /// Its permission bits.
-        mode: u32,
-        /// Its owner's user ID.
-        owner: u32,
-    },
+    /// The file cannot be read, or other users could read or change it.
+    #[error(transparent)]
+    File(#[from] SecretFileError),
     /// A line is invalid.
     #[error("{}:{line}: {what}", path.display())]
     Line {
@@ -99,7 +80,7 @@ impl Tokens {
     /// # Errors
     /// The file cannot be read, others could read or change it, or lines are invalid: all of them.
     pub(crate) fn read(path: &Path, passwd: &[u8]) -> Result<Self, Vec<SecretError>> {
-        let text = read_secret(path).map_err(|error| vec![error])?;
+        let text = read_secret_file(path).map_err(|error| vec![error.into()])?;
         let wrong = |(line, what)| SecretError::Line { path: path.to_owned(), line, what };
         Self::parse(&text, passwd).map_err(|errors| errors.into_iter().map(wrong).collect())
     }
@@ -151,33 +132,6 @@ impl Tokens {
     pub(crate) fn len(&self) -> usize {
         self.known.len()
     }
-}
-
-/// Reads a file that only its owner and perhaps its group may read.
-pub(crate) fn read_secret(path: &Path) -> Result<String, SecretError> {
-    let failed = |error| SecretError::Read { path: path.to_owned(), error };
-    let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
-    let file = std::fs::OpenOptions::new().read(true).custom_flags(nonblock).open(path);
-    let file = file.map_err(failed)?;
-    let about = file.metadata().map_err(failed)?;
-    let (mode, owner) = (about.mode() & 0o7777, about.uid());
-    let own = rustix::process::geteuid().as_raw();
-    let wrong = match () {
-        () if !about.is_file() => Some("it is not a regular file"),
-        () if owner != 0 && owner != own => Some("it belongs to another user"),
-        () if mode & 0o007 != 0 => Some("everyone can open it"),
-        () if mode & 0o020 != 0 => Some("its group can change it"),
-        () => None,
-    };
-    if let Some(what) = wrong {
-        return Err(SecretError::Open { path: path.to_owned(), what, mode, owner });
-    }
-    let mut text = String::new();
-    let length = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(failed)?;
-    if u64::try_from(length).unwrap_or(u64::MAX) > FILE_BYTES_MAX {
-        return Err(failed(std::io::Error::other(format!("longer than {FILE_BYTES_MAX} bytes"))));
-    }
-    Ok(text)
 }
 
 /// Parses the scope of a line into rights.
@@ -378,8 +332,14 @@ mod tests {
             assert_eq!(Tokens::read(&path, PASSWD).is_ok(), ok, "{mode:o}");
         }
         let errors = |path: &Path| Tokens::read(path, PASSWD).unwrap_err();
-        assert!(matches!(errors(dir.path())[..], [SecretError::Open { .. }]));
-        assert!(matches!(errors(&dir.path().join("no"))[..], [SecretError::Read { .. }]));
+        assert!(matches!(
+            errors(dir.path())[..],
+            [SecretError::File(SecretFileError::Open { .. })]
+        ));
+        assert!(matches!(
+            errors(&dir.path().join("no"))[..],
+            [SecretError::File(SecretFileError::Read { .. })]
+        ));
     }
 
     proptest! {
