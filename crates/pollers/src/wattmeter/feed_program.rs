@@ -91,7 +91,7 @@ fn drain(feed: &Feed<'_>, inputs: &Receiver<Input>) {
     let (mut sent, mut waited) = (feed.sent_batches(), Duration::ZERO);
     while !feed.is_sent() {
         if waited >= PATIENCE {
-            log::warn!("the server accepts no more; the next start sends the rest from the spool");
+            log::warn!("the server accepts no more; the next start sends what is in the spool");
             return;
         }
         match inputs.recv_timeout(STEP) {
