@@ -56,7 +56,7 @@ pub(super) async fn follow(
     let mut follower = TargetLoop {
         schedule: Schedule::new(&periods, spread, begun),
         outages: Outages::new(descriptions.len(), begun),
-        metrics: PollMetrics::new(&target, begun),
+        metrics: PollMetrics::new(&target, &descriptions, begun),
         host: shared.host(&target.host),
         failure: None,
         target,
