@@ -1,6 +1,9 @@
-//! The request for each operation, and what each caller gets.
+//! The request for each operation, what each caller gets, and a device that measures for a node.
 
+use crate::tests::ingest::batch;
 use api::Operation;
+use model::{Batch, DeviceId, Labels, Metric, SeriesEntry, SeriesTable, Unit};
+use std::sync::Arc;
 
 /// Path suffix, body, and the status for each caller. A `+` means that the response contains a name with `bob`.
 pub(super) type Case = (&'static str, &'static str, [&'static str; 9]);
@@ -22,6 +25,20 @@ const NOBODYS: [&str; 9] = ["401", "403", "403", "403", "403", "403", "403", "40
 const ANYONE: [&str; 9] = ["200"; 9];
 const READERS: [&str; 9] = ["401", "403", "200", "200", "200", "200", "200", "200", "403"];
 
+/// A sample of a device that measures for bob's node.
+pub(super) fn meter() -> Batch {
+    let mut meter = batch("meters", 0);
+    let entry = SeriesEntry {
+        metric: Arc::new(Metric::gauge("load_1m", Unit::Count, "Something.")),
+        device: DeviceId::new("bobs-meter").unwrap(),
+        job: None,
+        labels: Labels::new([("_device_alias", "bobs-node")]).unwrap(),
+        start: None,
+    };
+    meter.table = Arc::new(SeriesTable { entries: vec![entry] });
+    meter
+}
+
 /// Returns the request for an operation, with `access.nodes = own`: users see a node only while their job is there.
 pub(super) fn case(operation: Operation) -> Case {
     let (body, job) = ("", "{\"job_id\": 2}");
@@ -35,7 +52,7 @@ pub(super) fn case(operation: Operation) -> Case {
         Operation::PostAvailableMetrics => (body, "{\"params\": {\"job_id\": 2}}", OF_BOB),
         Operation::OpenApi | Operation::Ready => (body, body, ANYONE),
         Operation::Health | Operation::Metrics | Operation::Me => (body, body, READERS),
-        Operation::Nodes => (body, body, NODES),
+        Operation::Nodes | Operation::Devices => (body, body, NODES),
         Operation::ForgetNode => ("nobodys-node", body, NOBODYS),
         Operation::Jobs | Operation::Accounts | Operation::Promotions => (body, body, JOBS),
         Operation::Report => ("slurm:2", body, OF_BOB),
