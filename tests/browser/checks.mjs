@@ -134,7 +134,7 @@ async function legend(page, plot) {
 export async function everyPage(page, where) {
   const nodes = await ask(where, 'api/v1/nodes');
   const node = nodes.find(({ alive }) => alive) ?? nodes[0];
-  for (const hash of ['', '#/nodes', '#/jobs', `#/node/${encodeURIComponent(node.device)}`, hashOf(where.key), '#/nowhere']) {
+  for (const hash of ['', '#/nodes', '#/devices', '#/jobs', `#/node/${encodeURIComponent(node.device)}`, hashOf(where.key), '#/nowhere']) {
     await open(page, where, hash);
     await page.waitFor(`${hash}: the footer`, () => document.querySelector('footer').innerText);
     const nameless = await page.evaluate(() =>

@@ -110,6 +110,42 @@ export async function marked(page, where) {
     document.querySelector('[data-plot="cpu"] .plot-note').textContent.includes('changed by root: sources.load.period'));
 }
 
+/** The list of devices shows their states and finds them; a device's page and a node's page have its values. */
+export async function devices(page, where) {
+  await open(page, where, '#/devices');
+  const rows = () => page.evaluate(() => [...document.querySelectorAll('table[aria-label="Devices"] tbody tr')].map((tr) => tr.innerText));
+  await page.waitFor('three devices', () => document.querySelectorAll('table[aria-label="Devices"] tbody tr').length === 3);
+  assert.match((await rows())[0], /node-2-bmc[^]*failing[^]*source timed out: no answer/, 'failing ones first');
+  await page.evaluate(() => document.querySelector('input[aria-label="Search devices"]').focus());
+  await page.type('PDU');
+  await page.waitFor('the found device', () => document.querySelectorAll('table[aria-label="Devices"] tbody tr').length === 1);
+  assert.match((await rows())[0], /pdu-1[^]*alive/);
+  assert.match(await page.evaluate(() => location.hash), /search=PDU/);
+  await open(page, where, '#/device/node-2-bmc');
+  const facts = await page.waitFor('its facts', () => document.querySelector('.target')?.innerText);
+  assert.match(facts, /State failing: source timed out: no answer/);
+  assert.match(facts, /Address ipmisensor:\/\/node-2-bmc:623[^]*Poller one/);
+  await page.waitFor('the node that it feeds', () => document.querySelector('main a[href="#/node/node-2"]'));
+  await page.waitFor('its gap', () => document.querySelector('.gaps')?.innerText.includes('source timed out'));
+  await page.waitFor('its metrics', () => document.querySelector('table[aria-label="Metrics"]')?.innerText.includes('ipmi_power_watts'));
+  await page.evaluate(() => [...document.querySelectorAll('table[aria-label="Metrics"] button')].find((one) =>
+    one.innerText === 'ipmi_power_watts').click());
+  await page.waitFor('its plot', () => window.jobmeter.plots().some((plot) => plot.lines.length === 1));
+  for (const hash of ['#/node/node-1', '#/job/slurm:81234']) {
+    await open(page, where, hash);
+    const value = await page.waitFor(`${hash}: the BMC's value`, () =>
+      document.querySelector('table[aria-label="Values of devices that feed node-1"] tbody tr')?.innerText);
+    assert.match(value, /ipmi_power_watts[^]*node-1-bmc[^]*\d\sW/, hash);
+  }
+  await page.size(360, 740, true);
+  for (const hash of ['#/devices', '#/device/node-2-bmc']) {
+    await open(page, where, hash);
+    await page.waitFor(`${hash}: its content`, () => document.querySelector('tbody tr'));
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    assert.ok(wide <= 0, `${hash} is ${wide} pixels too wide`);
+  }
+}
+
 /** A waiting job has a page, without plots that start in 1970. */
 export async function waiting(page, where) {
   await open(page, where, '#/job/slurm:81250');
@@ -142,7 +178,7 @@ export async function laptop(page) {
 export async function markup(page) {
   const mock = await startMock({ scene: 'markup' });
   const name = '<img src=x onerror=alert(1)>';
-  for (const hash of ['', '#/jobs', '#/job/local:3', `#/node/${encodeURIComponent('<i>n')}`]) {
+  for (const hash of ['', '#/jobs', '#/job/local:3', `#/node/${encodeURIComponent('<i>n')}`, '#/devices']) {
     await open(page, mock, hash);
     await page.waitFor(`${hash}: the name as text`, (text) => document.querySelector('main').innerText.includes(text), name);
     assert.equal(await page.evaluate(() => document.querySelectorAll('main img, main i, main b').length), 0, hash);

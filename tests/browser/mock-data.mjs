@@ -101,6 +101,8 @@ export const CATALOGUE = [
   ['disk_busy_seconds_total', 'seconds', 'counter', 'Time with at least one request in flight.'],
   ['network_received_bytes_total', 'bytes', 'counter', 'Bytes received.'],
   ['network_transmitted_bytes_total', 'bytes', 'counter', 'Bytes sent.'],
+  ['ipmi_power_watts', 'watts', 'gauge', 'Power of the node as its BMC measures it.'],
+  ['poll_success', '', 'gauge', '1 if the latest poll returned a value of the device, else 0.'],
   ['filesystem_size_bytes', 'bytes', 'gauge', 'Size of the file system.'],
   ['filesystem_free_bytes', 'bytes', 'gauge', 'What is free, the administrator\'s reserve included.'],
   ['filesystem_available_bytes', 'bytes', 'gauge', 'What is free for users.'],
@@ -109,11 +111,11 @@ export const CATALOGUE = [
 /** Returns the nodes and jobs of a scene at the time when the mock starts. */
 export function scene(name, now) {
   if (name === 'laptop') {
-    return { nodes: [node('laptop', 8, 16, 1)], jobs: [], gaps: [], units: true };
+    return { nodes: [node('laptop', 8, 16, 1)], jobs: [], devices: [], gaps: [], units: true };
   }
   if (name === 'markup') {
     const hostile = job('local', 3, '<img src=x onerror=alert(1)>', '"><b>u', 'script', ['<i>n'], 2, 4, now - 60, null);
-    return { nodes: [node('<i>n', 4, 8, 1)], jobs: [hostile], gaps: [], units: true };
+    return { nodes: [node('<i>n', 4, 8, 1)], jobs: [hostile], devices: [polled('<b>bmc', '<i>n', '<img src=x onerror=alert(1)>', now)], gaps: [], units: true };
   }
   const nodes = [1, 2, 3, 4, 5, 6].map((n) => node(`node-${n}`, 32, 128, 5));
   nodes.push(node('login', 16, 64, 5));
@@ -135,8 +137,22 @@ export function scene(name, now) {
     { origin: 'node-3', device: 'node-3', source: 'taskstats', from: now - 410, to: now - 365, cause: 'events lost', detail: 'receive buffer full 2 times' },
     { origin: 'node-5', device: 'node-5', source: '', from: now - 5230, to: now - 5125, cause: 'batches lost', detail: 'seq 812 to 832' },
   ];
-  return { nodes, jobs, gaps, units: true };
+  const devices = [polled('node-1-bmc', 'node-1', null, now), polled('node-2-bmc', 'node-2', 'source timed out: no answer', now - 400),
+    polled('pdu-1', null, null, now)];
+  gaps.push({ origin: 'poller-one/group-0', device: 'node-2-bmc', source: 'ipmi', from: now - 400, to: now, cause: 'source timed out', detail: 'no answer' });
+  return { nodes, jobs, devices, gaps, units: true };
 }
+
+/** A polled device that is alive, or fails for a reason since a time. */
+const polled = (device, alias, reason, good) => ({
+  device, poller: 'one', protocol: 'ipmi', address: `ipmisensor://${device}:623`, period_seconds: 5,
+  state: reason === null ? 'alive' : 'failing', reason, last_good: good, aliases: alias === null ? [] : [alias],
+});
+
+/** Returns the metrics of a device at a time. */
+export const ofDevice = ({ device, state }, t) => ({
+  ipmi_power_watts: 120 + Math.round(90 * wander(device, t, 40)), poll_success: state === 'alive' ? 1 : 0,
+});
 
 const node = (device, cores, gib, period) => ({ device, cores, memory: gib * GIB, period });
 

@@ -8,7 +8,7 @@ import { createServer } from 'node:http';
 import { readFile } from 'node:fs/promises';
 import { extname, join, normalize } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { CATALOGUE, SLOW, ofNode, ofProcesses, ofUnits, scene, used } from './mock-data.mjs';
+import { CATALOGUE, SLOW, ofDevice, ofNode, ofProcesses, ofUnits, scene, used } from './mock-data.mjs';
 
 const UI = fileURLToPath(new URL('../../ui/', import.meta.url));
 const TYPES = { '.html': 'text/html; charset=utf-8', '.js': 'text/javascript; charset=utf-8',
@@ -19,10 +19,10 @@ const KINDS = new Map(CATALOGUE.map((metric) => [metric.name, metric]));
 const SELECTION = ['device', 'metric', 'job', 'cluster', 'labels'];
 /** Permitted parameters of each route. Like the server, the mock rejects others. */
 const PARAMETERS = {
-  health: [], nodes: [], catalogue: [], last: SELECTION, gaps: ['device', 'start', 'end'],
+  health: [], nodes: [], devices: ['device', 'node', 'search', 'failing', 'after', 'limit'], catalogue: [], last: SELECTION, gaps: ['device', 'start', 'end'],
   marks: ['device', 'start', 'end'],
   jobs: ['state', 'cluster', 'user', 'device', 'start', 'end', 'limit'], 'jobs/': ['cluster', 'start'],
-  series: [...SELECTION, 'start', 'end'], range: [...SELECTION, 'start', 'end', 'step', 'rate'],
+  series: [...SELECTION, 'start', 'end', 'limit'], range: [...SELECTION, 'start', 'end', 'step', 'rate'],
 };
 
 /**
@@ -82,6 +82,7 @@ function api(world, started, path, query) {
     case 'health': return health(world, started, now);
     case 'me': return { caller: 'uid 0', role: 'admin', uid: 0, user: 'root', sees_jobs: 'all', sees_nodes: 'always' };
     case 'nodes': return world.nodes.map((node) => nodeInfo(world, node, now));
+    case 'devices': return devices(world, query, now);
     case 'jobs': return jobs(world, query);
     case 'catalogue': return CATALOGUE;
     case 'gaps': return world.gaps.filter((gap) => !query.get('device') || gap.device === query.get('device'));
@@ -130,6 +131,17 @@ function nodeInfo(world, node, now) {
     memory_used_bytes: known(values.memory_anon_bytes + values.memory_slab_bytes), memory_bytes: node.memory,
   };
 }
+
+function devices(world, query, now) {
+  const text = query.get('search')?.toLowerCase() ?? '';
+  return world.devices.filter((one) => (!query.get('device') || query.get('device').split(',').includes(one.device)) &&
+    (query.get('failing') !== 'true' || one.state === 'failing') &&
+    [one.device, one.address, ...one.aliases].some((name) => name.toLowerCase().includes(text)))
+    .map((one) => ({ ...one, last_good: one.state === 'alive' ? Math.floor(now / 5) * 5 : one.last_good }));
+}
+
+/** Returns a node, or a device with the period of its polls. */
+const nodeOf = (world, device) => world.nodes.find((one) => one.device === device) ?? { device, period: 5 };
 
 function jobs(world, query) {
   const state = query.get('state');
@@ -180,6 +192,13 @@ function everySeries(world, now) {
       }
     });
   }
+  for (const one of world.devices) {
+    const [alias] = one.aliases;
+    for (const metric of Object.keys(ofDevice(one, now))) {
+      const labels = metric === 'poll_success' || alias === undefined ? {} : { _device_alias: alias };
+      add(one.device, null, metric, labels, (t) => ofDevice(one, t)[metric]);
+    }
+  }
   for (const job of world.jobs) {
     if (job.start <= 0) continue;
     for (const device of job.devices) {
@@ -197,10 +216,12 @@ function everySeries(world, now) {
 }
 
 /** Selects series like the server: comma-separated lists, and `job=none` for series that belong to no job. */
-function asked({ device, job, metric }, query) {
+function asked({ device, job, metric, labels }, query) {
   const among = (key, value) => !query.get(key) || query.get(key).split(',').includes(value);
   const wanted = query.get('job');
   const rightJob = wanted === null || (wanted === 'none' ? job === null : String(job?.id) === wanted);
+  const wantedLabels = Object.entries(JSON.parse(query.get('labels') ?? '{}'));
+  if (!wantedLabels.every(([key, value]) => (labels[key] ?? null) === value)) return false;
   return among('device', device) && among('metric', metric) && rightJob &&
     (!query.get('cluster') || job?.cluster === query.get('cluster'));
 }
@@ -212,7 +233,7 @@ function info({ device, job, metric, labels }) {
 
 /** Returns the value at a time, or null if the scene has no sample there. */
 function valueAt(world, one, t, now) {
-  const node = world.nodes.find(({ device }) => device === one.device);
+  const node = nodeOf(world, one.device);
   const lost = world.gaps.some((gap) => gap.device === one.device && gap.from < t && t < gap.to &&
     (gap.source === '' || one.metric.startsWith(`${gap.source}_`)));
   const before = t < now - 6 * 86400 || (one.job && !runsAt(one.job, t));
@@ -222,7 +243,7 @@ function valueAt(world, one, t, now) {
 }
 
 function last(world, one, now) {
-  const node = world.nodes.find(({ device }) => device === one.device);
+  const node = nodeOf(world, one.device);
   const end = Math.min(node.silentSince ?? now, one.job?.stop ?? now);
   const time = Math.floor(end / 30) * 30 - (one.job?.stop ? 30 : 0);
   return { ...info(one), time, value: one.at(time) };
@@ -246,7 +267,7 @@ function range(world, query, now) {
 
 /** Returns points like the server: only where samples exist, and one point without a value in each hole. */
 function points(world, one, start, end, step, now) {
-  const node = world.nodes.find(({ device }) => device === one.device);
+  const node = nodeOf(world, one.device);
   const period = SLOW.find(([prefix]) => one.metric.startsWith(prefix))?.[1] ?? node.period;
   const apart = Math.max(step, period);
   const times = [];

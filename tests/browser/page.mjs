@@ -9,7 +9,7 @@ import assert from 'node:assert/strict';
 import { Browser } from './chromium.mjs';
 import { startMock } from './mock.mjs';
 import { everyPage, jobPage, keyboard, lists, narrow, themes } from './checks.mjs';
-import { away, givenAgain, hidden, laptop, marked, markup, onlyVisible, token, waiting, zoom } from './mock-checks.mjs';
+import { away, devices, givenAgain, hidden, laptop, marked, markup, onlyVisible, token, waiting, zoom } from './mock-checks.mjs';
 
 const [, , url, key] = process.argv;
 if (url !== undefined && key === undefined) {
@@ -41,7 +41,7 @@ const browser = await Browser.launch();
 try {
   for (const check of [lists, jobPage, everyPage, themes, keyboard, narrow]) await run(browser, check, where);
   if (!real) {
-    for (const check of [onlyVisible, hidden, zoom, givenAgain, marked, waiting, laptop, markup]) await run(browser, check, where);
+    for (const check of [onlyVisible, hidden, zoom, givenAgain, marked, devices, waiting, laptop, markup]) await run(browser, check, where);
     await run(browser, token, where, /status of 401/);
     await run(browser, away, where, /ERR_CONNECTION_REFUSED/);
   }

@@ -74,7 +74,11 @@ fn devices_are_polled_with_the_files_of_kwollector() {
     let server = Server::start(data.path(), &[]);
     let files = dir.path().join("metrics.d");
     fs::create_dir(&files).unwrap();
-    fs::write(files.join("psu-1.conf"), Exporter::start().entry("psu-1")).unwrap();
+    fs::write(
+        files.join("psu-1.conf"),
+        Exporter::start().entry("psu-1", "update_every: 1000, timeout: 10000"),
+    )
+    .unwrap();
     let conf = dir.path().join("kwollector.conf");
     fs::write(&conf, "metrics_dir: /nowhere\nworker: 4\nlog_level: info\n").unwrap();
     let mut command = jobmeter(&dir.path().join("spool"));

@@ -1,6 +1,7 @@
 //! The command line.
 
 pub(crate) mod check_folder;
+pub(crate) mod device_states;
 pub(crate) mod guide_commands;
 pub(crate) mod insert_rows;
 pub(crate) mod kwollect_commands;

@@ -213,7 +213,7 @@ fn modbus_registers_have_the_values_that_the_service_holds() {
 pub(crate) struct Exporter {
     port: u16,
     requests: Arc<AtomicU32>,
-    is_broken: Arc<AtomicBool>,
+    pub(crate) is_broken: Arc<AtomicBool>,
 }
 
 impl Exporter {
@@ -241,10 +241,10 @@ impl Exporter {
         Self { port, requests, is_broken }
     }
 
-    pub(crate) fn entry(&self, device: &str) -> String {
+    pub(crate) fn entry(&self, device: &str, more: &str) -> String {
         let port = self.port;
         format!(
-            "- {{name: all, device_id: {device}, url: 'prometheus://127.0.0.1:{port}/', update_every: 1000, timeout: 10000}}\n"
+            "- {{name: all, device_id: {device}, url: 'prometheus://ann:secret@127.0.0.1:{port}/', {more}}}\n"
         )
     }
 }
@@ -262,9 +262,9 @@ pub(crate) fn last(url: &str, device: &str, metric: &str) -> Option<f64> {
     serde_json::from_str::<Value>(&body).unwrap()[0]["value"].as_f64()
 }
 
-fn poller(dir: &Path, url: &str, spool: &Path) -> Running {
+pub(crate) fn poller(name: &str, dir: &Path, url: &str, spool: &Path) -> Running {
     let mut command = Command::new(program("jobmeter"));
-    command.env("JOBMETER_POLLER_FILE", "/dev/null").env("JOBMETER_NAME", "one");
+    command.env("JOBMETER_POLLER_FILE", "/dev/null").env("JOBMETER_NAME", name);
     command.env("JOBMETER_SPOOL", spool);
     command.arg("poll").arg(dir).args(["--server", url]);
     Running::start(command.stdout(Stdio::null()))
@@ -275,10 +275,11 @@ fn samples_of_a_running_poller_line_up_survive_deaths_and_every_lack_is_a_gap() 
     let (first, second) = (Exporter::start(), Exporter::start());
     let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let spool = tempfile::tempdir().unwrap();
-    fs::write(files.path().join("all.conf"), first.entry("psu-1") + &second.entry("psu-2"))
-        .unwrap();
+    let every = "update_every: 1000, timeout: 10000";
+    let text = first.entry("psu-1", every) + &second.entry("psu-2", every);
+    fs::write(files.path().join("all.conf"), text).unwrap();
     let mut server = Server::start(data.path(), &[]);
-    let mut running = poller(files.path(), &server.url, spool.path());
+    let mut running = poller("one", files.path(), &server.url, spool.path());
     let stored = |url: &str, device: &str| last(url, device, "prom_requests_total").unwrap_or(0.0);
     until("5 polls", LIMIT, || (stored(&server.url, "psu-2") >= 5.0).then_some(()));
 
@@ -291,7 +292,7 @@ fn samples_of_a_running_poller_line_up_survive_deaths_and_every_lack_is_a_gap() 
     assert_eq!(running.end(), 0, "{}", running.errors());
     let polled = f64::from(first.requests.load(Ordering::SeqCst));
     server.again(data.path(), &[]);
-    let mut running = poller(files.path(), &server.url, spool.path());
+    let mut running = poller("one", files.path(), &server.url, spool.path());
     until("polls after the restart", LIMIT, || {
         (stored(&server.url, "psu-1") > polled + 2.0).then_some(())
     });
@@ -328,8 +329,9 @@ fn optional_metrics_are_polled_while_they_are_promoted() {
     let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let spool = tempfile::tempdir().unwrap();
     let optional = |exporter: &Exporter, name: &str, device: &str| {
-        let entry = exporter.entry(device).replace("name: all", &format!("name: {name}"));
-        entry.replace('}', ", optional: true, labels: {_device_alias: node-1}}")
+        let more =
+            "update_every: 1000, timeout: 10000, optional: true, labels: {_device_alias: node-1}";
+        exporter.entry(device, more).replace("name: all", &format!("name: {name}"))
     };
     let text = optional(&power, "pdu_power", "pdu-1") + &optional(&node, "exporter", "node-1");
     fs::write(files.path().join("all.conf"), text).unwrap();

@@ -2,9 +2,10 @@
 
 import { Api } from '../server/api.js';
 import { fill, h, setText } from '../elements/dom.js';
+import { DevicePage } from '../pages/device.js';
 import { Help } from './help.js';
 import { JobPage } from '../pages/job.js';
-import { JobsPage, NodesPage } from '../pages/list_pages.js';
+import { DevicesPage, JobsPage, NodesPage } from '../pages/list_pages.js';
 import { Live } from '../server/live.js';
 import { NodePage } from '../pages/node.js';
 import { Overview } from '../pages/overview.js';
@@ -36,7 +37,7 @@ import { TokenBox } from './token.js';
  * @property {HTMLElement} element
  * @property {() => void} close
  * @property {import('../values/range.js').RangeControl} [range]
- * @property {(list: 'nodes'|'jobs') => void} [focusList]
+ * @property {(list: 'nodes'|'devices'|'jobs') => void} [focusList]
  * @property {() => unknown[]} [data] what its plots show
  */
 
@@ -97,8 +98,10 @@ function open(page) {
   switch (page.route.view) {
     case 'overview': return new Overview(page);
     case 'nodes': return new NodesPage(page);
+    case 'devices': return new DevicesPage(page);
     case 'jobs': return new JobsPage(page);
     case 'node': return new NodePage(page);
+    case 'device': return new DevicePage(page);
     case 'job': return new JobPage(page);
     case 'unknown': return nowhere(page.route.name);
   }
@@ -128,10 +131,10 @@ function show(first = false) {
   scrollTo(0, 0);
 }
 
-/** @param {'nodes'|'jobs'} list */
+/** @param {'nodes'|'devices'|'jobs'} list */
 function toList(list) {
   const here = parse(location.hash).view;
-  if (here === list || here === 'overview') view?.focusList?.(list);
+  if (here === list || (here === 'overview' && list !== 'devices')) view?.focusList?.(list);
   else location.hash = `#/${list}`;
 }
 
@@ -147,6 +150,7 @@ function pressed(event) {
     o: () => { location.hash = '#/'; },
     j: () => toList('jobs'),
     n: () => toList('nodes'),
+    d: () => toList('devices'),
     t: () => toggle(),
     Escape: () => view?.range?.back(),
   };

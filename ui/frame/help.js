@@ -4,10 +4,11 @@ import { h } from '../elements/dom.js';
 
 /** @type {Array<[string, string]>} */
 const KEYS = [
-  ['/', 'search jobs and nodes'],
+  ['/', 'search jobs, nodes and devices'],
   ['o', 'overview'],
   ['j', 'jobs: the first of the list'],
   ['n', 'nodes: the first of the list'],
+  ['d', 'devices: the first of the list'],
   ['↑ ↓', 'through a list; Enter opens'],
   ['← →', 'in a plot: its values, point by point'],
   ['1 … 6', 'time range: 5 min, 1 h, 6 h, 24 h, 7 d, whole job'],

@@ -1,15 +1,18 @@
-/** Search field that finds nodes and jobs by any part of their name, ID or user. */
+/** Search field that finds nodes, devices and jobs by any part of their name, ID or user. */
 
 import { jobKey } from '../server/api.js';
 import { fill, h } from '../elements/dom.js';
 import { badge, nameOf, orderJobs, orderNodes } from '../lists/node_and_job_tables.js';
-import { jobHash, nodeHash } from '../server/route.js';
+import { deviceHash, jobHash, nodeHash } from '../server/route.js';
 
 /** @typedef {import('../server/api.js').Job} Job */
 /** @typedef {import('../server/api.js').NodeInfo} NodeInfo */
+/** @typedef {import('../server/api.js').DeviceInfo} DeviceInfo */
 /** @typedef {{hash: string, text: string, note: string, state: string}} Found */
 
 const JOBS_MAX = 1000;
+/** More devices are on their own page, which searches all of them. */
+const DEVICES_MAX = 1000;
 const FOUND_MAX = 10;
 const KEPT_MS = 15000;
 
@@ -25,6 +28,8 @@ export class Search {
     this.open = open;
     /** @type {NodeInfo[]} */
     this.nodes = [];
+    /** @type {DeviceInfo[]} */
+    this.devices = [];
     /** @type {Job[]} */
     this.jobs = [];
     /** @type {Found[]} */
@@ -48,7 +53,9 @@ export class Search {
     if (Date.now() - this.loaded < KEPT_MS || !this.open()) return;
     this.loaded = Date.now();
     try {
-      [this.nodes, this.jobs] = await Promise.all([this.api.nodes(), this.api.jobs({ limit: JOBS_MAX })]);
+      [this.nodes, this.devices, this.jobs] = await Promise.all([
+        this.api.nodes(), this.api.devices({ limit: DEVICES_MAX }), this.api.jobs({ limit: JOBS_MAX }),
+      ]);
       this.typed();
     } catch {
       // Ignore the error: the view polls the server and shows when it is unreachable. The next focus retries.
@@ -66,6 +73,9 @@ export class Search {
     const nodes = orderNodes(this.nodes).filter(({ device }) => matches(device)).map((node) => ({
       hash: nodeHash(node.device), text: node.device, note: 'node', state: node.alive ? 'alive' : 'silent',
     }));
+    const devices = this.devices.filter(({ device }) => matches(device)).map(({ device, state }) => ({
+      hash: deviceHash(device), text: device, note: 'device', state,
+    }));
     const jobs = orderJobs(this.jobs)
       .filter((job) => matches(`${nameOf(job)} ${jobKey(job)} ${job.cluster}:${job.display_id} ${job.user ?? ''} ${job.account ?? ''}`))
       .map((job) => ({
@@ -73,7 +83,7 @@ export class Search {
         note: `${job.cluster}:${job.display_id}${job.user === null ? '' : ` · ${job.user}`}`,
       }));
     this.at = 0;
-    this.show([...nodes.slice(0, FOUND_MAX / 2), ...jobs].slice(0, FOUND_MAX));
+    this.show([...nodes.slice(0, FOUND_MAX / 2), ...devices.slice(0, FOUND_MAX / 4), ...jobs].slice(0, FOUND_MAX));
   }
 
   /** @param {Found[]} found */

@@ -4,6 +4,7 @@ import { jobKey, Refused } from '../server/api.js';
 import { Plots } from '../plots/plots.js';
 import { coverageText } from '../values/coverage.js';
 import { fill, h, setText } from '../elements/dom.js';
+import { DeviceValues } from '../lists/device_values.js';
 import { gapList } from '../lists/gaps.js';
 import { Marks } from '../plots/marks.js';
 import { badge, nameOf, periodOf, stateText, wallOf } from '../lists/node_and_job_tables.js';
@@ -20,6 +21,9 @@ import { bytes, count, digits, meaningOf, quantity, show } from '../values/units
 /** @typedef {import('../server/api.js').JobReport} JobReport */
 
 const RUNNING_MS = 10000;
+const VALUES_MS = 30000;
+/** Maximum number of nodes whose values from other devices the page shows. */
+const FED_NODES_MAX = 8;
 const ENDED_MS = 120000;
 /** Maximum number of OOM kills that the page names. */
 const KILLS_SHOWN = 8;
@@ -146,8 +150,13 @@ export class JobPage {
     this.metrics = new Metrics(this.plots, 'Total');
     this.processes = new Processes(page, { job: job.id, cluster: job.cluster }, () => this.report?.job.stop ?? null);
     this.gaps = h('div');
+    this.values = began ? job.devices.slice(0, FED_NODES_MAX).map((device) =>
+      new DeviceValues(page, device, this.board, () => this.spanOn(device))) : [];
+    this.valuesTask = page.live.every(VALUES_MS, async (signal) => {
+      await Promise.all((this.values ?? []).map((values) => values.refresh(signal)));
+    }, (error) => this.failed(error));
     fill(this.body, this.range.element, this.plots.grid, this.processes.element,
-      this.gaps, this.plots.missing, this.metrics.element);
+      this.values.map(({ element }) => element), this.gaps, this.plots.missing, this.metrics.element);
   }
 
   /**
@@ -157,6 +166,20 @@ export class JobPage {
   ranOn(device, time) {
     return (this.report?.allocations ?? []).some((one) =>
       one.device === device && one.start <= time && (one.stop === null || time < one.stop));
+  }
+
+  /**
+   * Returns the time of the job on a node.
+   * @param {string} device
+   */
+  spanOn(device) {
+    const here = (this.report?.allocations ?? []).filter((one) => one.device === device);
+    const stops = here.map(({ stop }) => stop);
+    if (here.length === 0) return null;
+    return {
+      start: Math.min(...here.map(({ start }) => start)),
+      stop: stops.includes(null) ? null : Math.max(...stops.map(Number)),
+    };
   }
 
   /** @param {JobReport} report */
@@ -257,12 +280,14 @@ export class JobPage {
   }
 
   data() {
-    return this.plots?.data() ?? [];
+    return [...this.plots?.data() ?? [], ...(this.values ?? []).flatMap((values) => values.data())];
   }
 
   closeParts() {
     this.processes?.close();
     this.plots?.close();
+    this.valuesTask?.cancel();
+    for (const values of this.values ?? []) values.close();
   }
 
   close() {

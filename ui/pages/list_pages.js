@@ -1,7 +1,8 @@
-/** Pages with the list of all nodes and the list of all jobs. */
+/** Pages with the list of all nodes, of all other devices, and of all jobs. */
 
 import { fill, h, setText } from '../elements/dom.js';
 import { jobTable, nodeTable, orderJobs, orderNodes, paceMs } from '../lists/node_and_job_tables.js';
+import { deviceTable, needsAttention, orderDevices } from '../lists/device_table.js';
 import { keep } from '../server/route.js';
 import { readUsage } from '../values/usage.js';
 
@@ -32,6 +33,73 @@ export class NodesPage {
 
   close() {
     for (const task of this.tasks) task.cancel();
+  }
+}
+
+const DEVICES_MAX = 500;
+/** Time without a key press after which a search begins. */
+const TYPED_MS = 300;
+
+export class DevicesPage {
+  /** @param {Page} page */
+  constructor(page) {
+    this.page = page;
+    this.title = 'Devices';
+    this.search = page.route.query.get('search') ?? '';
+    this.failing = page.route.query.get('failing') === 'true';
+    this.typing = 0;
+    this.table = deviceTable(page.api);
+    this.count = h('p', { class: 'muted' });
+    this.field = /** @type {HTMLInputElement} */ (h('input', {
+      type: 'search', class: 'filter', value: this.search, placeholder: 'Name, address or node',
+      'aria-label': 'Search devices', oninput: () => this.typed(),
+    }));
+    this.only = h('button', {
+      type: 'button', class: 'choice', 'aria-pressed': String(this.failing), onclick: () => this.toggle(),
+    }, 'only failing');
+    this.element = h('div', { class: 'stack' }, h('h1', { tabindex: '-1' }, 'Devices'),
+      h('div', { class: 'range' }, this.field, this.only), this.count,
+      h('section', { class: 'card' }, this.table.element));
+    this.list = page.live.every(() => paceMs(this.table.rows.length), (signal) => this.refresh(signal), page.say);
+  }
+
+  /** @param {AbortSignal} signal */
+  async refresh(signal) {
+    const search = this.search === '' ? null : this.search;
+    const query = (/** @type {boolean} */ failing) => this.page.api.devices({ search, failing, limit: DEVICES_MAX }, signal);
+    // Failing ones are shown, however many others there are.
+    const [failing, all] = await Promise.all([query(true), this.failing ? [] : query(false)]);
+    const rows = [...failing, ...all.filter((one) => !needsAttention(one))];
+    const number = (/** @type {import('../server/api.js').DeviceInfo[]} */ of) => new Set(of.map(({ device }) => device)).size;
+    const isFull = Math.max(number(failing), number(all)) >= DEVICES_MAX;
+    setText(this.count, `${isFull ? 'The first ' : ''}${number(rows)} devices that are no nodes, `
+      + `${number(failing)} of them failing or of a silent poller.`);
+    this.table.update(orderDevices(rows));
+  }
+
+  typed() {
+    clearTimeout(this.typing);
+    this.typing = window.setTimeout(() => {
+      this.search = this.field.value.trim();
+      keep({ search: this.search === '' ? null : this.search });
+      this.list.now();
+    }, TYPED_MS);
+  }
+
+  toggle() {
+    this.failing = !this.failing;
+    this.only.setAttribute('aria-pressed', String(this.failing));
+    keep({ failing: this.failing ? 'true' : null });
+    this.list.now();
+  }
+
+  focusList() {
+    this.table.focus();
+  }
+
+  close() {
+    clearTimeout(this.typing);
+    this.list.cancel();
   }
 }
 

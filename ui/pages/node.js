@@ -3,6 +3,7 @@
 import { Refused } from '../server/api.js';
 import { Plots } from '../plots/plots.js';
 import { fill, h, setText } from '../elements/dom.js';
+import { DeviceValues } from '../lists/device_values.js';
 import { Filesystems } from '../lists/filesystems.js';
 import { gapList } from '../lists/gaps.js';
 import { Marks } from '../plots/marks.js';
@@ -56,17 +57,19 @@ export class NodePage {
       jobName: (/** @type {import('../server/api.js').RangeSeries} */ series) => this.nameOf(series),
     };
     this.plots = new Plots(NODE_PLOTS, this.board, this.device);
+    this.values = new DeviceValues(page, this.device, this.board);
     this.metrics = new Metrics(this.plots);
     this.element = h('div', { class: 'stack' },
       h('div', { class: 'title-line' }, h('h1', { tabindex: '-1' }, this.device), this.state),
       this.facts, this.problem, this.jobsBox, this.range.element, this.plots.grid,
-      this.filesystems.element, this.units.element, this.gaps,
+      this.values.element, this.filesystems.element, this.units.element, this.gaps,
       this.plots.missing, this.metrics.element);
     const failed = (/** @type {Error} */ error) => this.failed(error);
     this.tasks = [
       page.live.every(() => paceMs(this.known), (signal) => this.refresh(signal), failed),
       page.live.every(SLOW_MS, (signal) => this.refreshSeries(signal), failed),
       page.live.every(SLOW_MS, (signal) => this.refreshParts(signal), failed),
+      page.live.every(SLOW_MS, (signal) => this.values.refresh(signal), failed),
     ];
   }
 
@@ -177,11 +180,12 @@ export class NodePage {
   }
 
   data() {
-    return this.plots.data();
+    return [...this.plots.data(), ...this.values.data()];
   }
 
   close() {
     for (const task of this.tasks) task.cancel();
     this.plots.close();
+    this.values.close();
   }
 }

@@ -94,7 +94,7 @@ export class Overview {
         memoryAll === null ? '' : bar(memory, memoryAll, `of ${bytes(memoryAll)}${telling(alive, 'memory_used_bytes', nodes)}`)));
   }
 
-  /** @param {'nodes'|'jobs'} list */
+  /** @param {'nodes'|'devices'|'jobs'} list */
   focusList(list) {
     (list === 'nodes' ? this.nodes : this.jobs).focus();
   }

@@ -14,6 +14,9 @@ import { keepValue, kept } from '../frame/storage.js';
  *   cpu_cores_used: number|null, cpu_cores: number|null, memory_used_bytes: number|null,
  *   memory_bytes: number|null}} NodeInfo
  * @typedef {{setting: string, code: string, reason: string}} Rejection
+ * @typedef {{device: string, poller: string|null, protocol: string|null, address: string|null,
+ *   period_seconds: number|null, state: string, reason: string|null, last_good: number|null,
+ *   aliases: string[]}} DeviceInfo
  * @typedef {{cluster: string, id: number, display_id: string, user: string|null, uid: number|null,
  *   account: string|null, project: string|null, name: string|null, queue: string|null, state: string,
  *   state_word: string|null, submit: number|null, start: number|null, stop: number|null,
@@ -165,6 +168,16 @@ export class Api {
   /** @param {AbortSignal} [signal] @returns {Promise<NodeInfo[]>} */
   nodes(signal) {
     return this.get('nodes', {}, signal);
+  }
+
+  /**
+   * Devices that are no nodes.
+   * @param {Query} query
+   * @param {AbortSignal} [signal]
+   * @returns {Promise<DeviceInfo[]>}
+   */
+  devices(query, signal) {
+    return this.get('devices', query, signal);
   }
 
   /** @param {Query} query @param {AbortSignal} [signal] @returns {Promise<Job[]>} */

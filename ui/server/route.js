@@ -1,5 +1,6 @@
 /**
- * URL fragments of the page: `#/`, `#/nodes`, `#/jobs`, `#/node/NAME` and `#/job/CLUSTER:ID`.
+ * URL fragments of the page: `#/`, `#/nodes`, `#/devices`, `#/jobs`, `#/node/NAME`, `#/device/NAME` and
+ * `#/job/CLUSTER:ID`.
  *
  * A `?` separates the parameters of the view, for example `#/job/local:7?range=1h`.
  * `#/job/oar:7?start=1767706500` selects an earlier run of a reused job ID.
@@ -12,8 +13,8 @@ const RUNS_MAX = 10;
 
 /**
  * @typedef {object} Route
- * @property {'overview'|'nodes'|'jobs'|'node'|'job'|'unknown'} view
- * @property {string} name the node's name or the job's key
+ * @property {'overview'|'nodes'|'devices'|'jobs'|'node'|'device'|'job'|'unknown'} view
+ * @property {string} name the node's or device's name, or the job's key
  * @property {URLSearchParams} query
  */
 
@@ -30,8 +31,8 @@ export function parse(hash) {
   const head = slash < 0 ? path : path.slice(0, slash);
   const rest = slash < 0 ? '' : decode(path.slice(slash + 1));
   if (head === '') return { view: 'overview', name: '', query };
-  if ((head === 'nodes' || head === 'jobs') && rest === '') return { view: head, name: '', query };
-  if ((head === 'node' || head === 'job') && rest !== '') return { view: head, name: rest, query };
+  if ((head === 'nodes' || head === 'devices' || head === 'jobs') && rest === '') return { view: head, name: '', query };
+  if ((head === 'node' || head === 'device' || head === 'job') && rest !== '') return { view: head, name: rest, query };
   return { view: 'unknown', name: path, query };
 }
 
@@ -46,6 +47,9 @@ function decode(text) {
 
 /** @param {string} device */
 export const nodeHash = (device) => `#/node/${encodeURIComponent(device)}`;
+
+/** @param {string} device that is no node */
+export const deviceHash = (device) => `#/device/${encodeURIComponent(device)}`;
 
 /**
  * @param {string} key

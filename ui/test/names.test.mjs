@@ -16,7 +16,8 @@ function rust(folder) {
 }
 
 const defined = rust('crates/sources/src') + rust('crates/jobmeter/src/measure/run')
-  + readFileSync(at('crates/agent/src/reading/agent_metrics.rs'), 'utf8');
+  + readFileSync(at('crates/agent/src/reading/agent_metrics.rs'), 'utf8')
+  + readFileSync(at('crates/pollers/src/running/poll_metrics.rs'), 'utf8');
 
 test('every metric that the page requests is one of a source, of the agent or of `jobmeter run`', () => {
   const requested = [...JOB_PLOTS, ...NODE_PLOTS].flatMap(({ lines }) => lines.map(({ metric }) => metric));

@@ -34,11 +34,11 @@ pub use job_report::{
     Registered, Run, SeriesRef, Totals,
 };
 pub use nodes::{
-    Gap, Health, MetricInfo, Node, Problem, Ready, RestrictedSource, Scheduler, SchedulerState,
-    SettingRejection, SourceError,
+    Device, DeviceState, Gap, Health, MetricInfo, Node, Problem, Ready, RestrictedSource,
+    Scheduler, SchedulerState, SettingRejection, SourceError,
 };
 pub use openapi::openapi;
-pub use operation::{AUDIT_LINES_MAX, Access, JOBS_MAX, Method, Operation};
+pub use operation::{AUDIT_LINES_MAX, Access, DEVICES_MAX, JOBS_MAX, Method, Operation};
 pub use param::{COUNT_MAX, Form, JOB_STATES, NUMBER_MAX, Param};
 pub use reported::{
     AT_LEAST, LEFT_PROCESSES, LOST_CHILDREN, PEAK_AT_LEAST, PEAK_AT_LIMIT, PEAK_CHARGED,

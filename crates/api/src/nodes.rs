@@ -1,4 +1,4 @@
-//! The server, the nodes, the catalogue and the gaps.
+//! The server, the nodes, the devices, the catalogue and the gaps.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -88,6 +88,55 @@ pub struct Node {
     pub memory_used_bytes: Option<f64>,
     /// Its memory, in bytes.
     pub memory_bytes: Option<f64>,
+}
+
+/// The state of a device that is no node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceState {
+    /// The latest poll returned a value.
+    Alive,
+    /// The latest poll returned none.
+    Failing,
+    /// The poller is silent, or does not poll the device any more.
+    Unknown,
+    /// No poller reads the device: its values come from another program.
+    Unpolled,
+}
+
+impl DeviceState {
+    /// The state as a word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Alive => "alive",
+            Self::Failing => "failing",
+            Self::Unknown => "unknown",
+            Self::Unpolled => "unpolled",
+        }
+    }
+}
+
+/// An element of `GET /api/v1/devices`: a device that is no node, by one target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Device {
+    /// Its name.
+    pub device: String,
+    /// The poller that reads it.
+    pub poller: Option<String>,
+    /// Protocol of the poller's requests.
+    pub protocol: Option<String>,
+    /// Scheme, host and port of the target that the poller requests, without user and password.
+    pub address: Option<String>,
+    /// Seconds between two polls by the description files: the shortest of its metrics.
+    pub period_seconds: Option<f64>,
+    /// Its state.
+    pub state: DeviceState,
+    /// Why it is in this state; `null` if it is alive.
+    pub reason: Option<String>,
+    /// Time of the latest poll with a value, or of the latest value of a device that no poller reads; `null` if unknown.
+    pub last_good: Option<f64>,
+    /// The nodes that it feeds: values with the label `_device_alias`. Only those that the caller may see.
+    pub aliases: Vec<String>,
 }
 
 /// The state of a scheduler's poller.

@@ -3,11 +3,11 @@
 
 use crate::param::{Form, Param, param};
 use crate::{
-    Account, AccountChange, AuditEntry, Available, ChangeReceipt, CreatedToken, Disagreement, End,
-    Ended, Explanation, FlushNow, Gap, Health, Job, JobReport, Last, Mark, Me, MetricInfo,
-    MetricsRow, NewRow, NewToken, NewUserRow, Node, PollerPromotions, PollerRequest, Promote,
-    Promoted, PromotedRow, Range, Ready, Registered, Scheduler, SeriesInfo, Set, SetChange,
-    SqlQuery, Token,
+    Account, AccountChange, AuditEntry, Available, ChangeReceipt, CreatedToken, Device,
+    Disagreement, End, Ended, Explanation, FlushNow, Gap, Health, Job, JobReport, Last, Mark, Me,
+    MetricInfo, MetricsRow, NewRow, NewToken, NewUserRow, Node, PollerPromotions, PollerRequest,
+    Promote, Promoted, PromotedRow, Range, Ready, Registered, Scheduler, SeriesInfo, Set,
+    SetChange, SqlQuery, Token,
 };
 use schemars::{Schema, SchemaGenerator};
 
@@ -114,6 +114,8 @@ macro_rules! operations {
 
 /// Largest number of jobs in one list.
 pub const JOBS_MAX: u32 = 100_000;
+/// Largest number of devices in one list.
+pub const DEVICES_MAX: u32 = 10_000;
 /// Largest number of audit entries in one list.
 pub const AUDIT_LINES_MAX: u32 = 10_000;
 
@@ -179,6 +181,22 @@ const JOBS: &[Param] = &[
         "usage",
         Form::Truth,
         "Adds `usage` to each job whose samples the caller may read; at most 1000 jobs.",
+    ),
+];
+const LISTED_DEVICES: &[Param] = &[
+    DEVICES,
+    param("node", Form::Device, "Only devices that feed this node."),
+    param(
+        "search",
+        Form::Text,
+        "Only devices with this text in their name, their address or the name of a node that they feed.",
+    ),
+    param("failing", Form::Truth, "Only devices that fail, and those of a poller that is silent."),
+    param("after", Form::Device, "Only devices listed after this one: the last one received."),
+    param(
+        "limit",
+        Form::Entries(DEVICES_MAX),
+        "Largest number of devices, from 1 to 10000. Default: 1000.",
     ),
 ];
 const GET_METRICS: &[Param] = &[
@@ -299,6 +317,11 @@ operations! {
     /// retention deletes them.
     ForgetNode Delete "/api/v1/nodes/{node}" {
         answer: ResponseBody::Json(|g| g.subschema_for::<Node>()), more: &[404, 409],
+    }
+    /// Devices that are no nodes, by name: a node has an agent, or a scheduler gives it to jobs. A device with several
+    /// targets has an element for each.
+    Devices Get "/api/v1/devices" {
+        params: LISTED_DEVICES, answer: ResponseBody::Json(|g| g.subschema_for::<Vec<Device>>()),
     }
     /// Schedulers that the server polls for jobs, with the state of each poller.
     Schedulers Get "/api/v1/schedulers" {

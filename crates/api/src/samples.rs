@@ -90,6 +90,11 @@ pub struct Explanation {
     pub last_error: Option<LastError>,
     /// The origins that send samples of its device.
     pub senders: Vec<Sender>,
+    /// The polls of its device, where no agent reads the metric.
+    // An older server does not send it.
+    #[serde(default)]
+    #[schemars(required)]
+    pub polls: Vec<crate::Device>,
     /// Median distance of its latest samples in seconds; of ten distances at most.
     pub period_seconds: Option<f64>,
     /// Number of samples.

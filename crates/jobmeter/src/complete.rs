@@ -18,9 +18,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum number of completed jobs, the newest ones.
 const JOBS: usize = 100;
 /// Options, with the kind of their values.
-const OPTIONS: [(&str, &str); 7] = [
+const OPTIONS: [(&str, &str); 8] = [
     ("job", "jobs"),
     ("device", "nodes"),
+    ("node", "nodes"),
     ("nodes", "nodes"),
     ("forget", "nodes"),
     ("metric", "metrics"),

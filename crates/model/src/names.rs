@@ -148,16 +148,16 @@ impl Origin {
         Self::new(&format!("poller-{poller}/group-{group}"))
     }
 
-    /// Whether it is such an origin. Its devices are no nodes.
-    pub fn is_poller_group(&self) -> bool {
-        self.poller().is_some()
-    }
-
-    /// The poller of such an origin.
-    pub fn poller(&self) -> Option<&str> {
+    /// The poller of such an origin. Accepts only the text of [`Self::of_poller_group`].
+    pub fn as_poller_group(&self) -> Option<&str> {
         let (name, text) = self.as_str().strip_prefix("poller-")?.rsplit_once("/group-")?;
         let is_number = text.parse::<usize>().is_ok_and(|number| number.to_string() == text);
         (!name.is_empty() && is_number).then_some(name)
+    }
+
+    /// Whether it is such an origin. Its devices are nodes only if jobs have allocations of them.
+    pub fn is_poller_group(&self) -> bool {
+        self.as_poller_group().is_some()
     }
 }
 
@@ -270,9 +270,10 @@ mod tests {
     #[test]
     fn groups_of_pollers_have_names_that_no_agent_has() {
         let poller = DeviceId::new("one").unwrap();
-        assert_eq!(Origin::of_poller_group(&poller, 17).unwrap().poller(), Some("one"));
+        let group = Origin::of_poller_group(&poller, 17).unwrap();
+        assert_eq!((group.as_poller_group(), group.is_poller_group()), (Some("one"), true));
         for name in ["poller-one", "one/group-1", "poller-/group-1", "poller-a/group-01", "n1"] {
-            assert_eq!(Origin::new(name).unwrap().poller(), None, "{name}");
+            assert!(!Origin::new(name).unwrap().is_poller_group(), "{name}");
         }
     }
 

@@ -333,11 +333,13 @@ fn what_a_run_sends_makes_no_node_and_none_alive() {
     lab.put_of("n1", "n1");
     lab.put_of("n1/run-3", "n1");
     lab.put_of("made-up/run-4", "made-up");
-    lab.put_of("poller", "pdu");
+    lab.put_of("n1", "pdu");
+    lab.put_of("n1", "n5");
+    lab.job(&key("slurm", 7), "n5", 1001, 5.0, Some(9.0));
     let engine = lab.engine(Settings::default());
     let nodes = engine.nodes(&all()).unwrap();
     let names: Vec<&str> = nodes.iter().map(|node| node.device.as_str()).collect();
-    assert_eq!(names, ["n1", "pdu"]);
+    assert_eq!(names, ["n1", "n5"], "a node has an agent, or a scheduler gave it to a job");
 }
 
 #[test]

@@ -54,7 +54,14 @@ fn shared() -> Lab {
         uid: Some(1000),
         job: Some("slurm:1".into()),
     };
-    lab.demand.promote(&[own], None, at(600.0)).unwrap();
+    let other = NewPromotion {
+        nodes: NodeList::new("secret-node").unwrap(),
+        by: "bob".into(),
+        uid: Some(2000),
+        job: Some("slurm:2".into()),
+        ..own.clone()
+    };
+    lab.demand.promote(&[own, other], None, at(600.0)).unwrap();
     for (from, to, source) in [(150.0, 160.0, "cpu"), (500.0, 510.0, "secret")] {
         lab.put_gap(Gap {
             origin: Origin::new("lab").unwrap(),
@@ -88,6 +95,9 @@ async fn every_table_shows_a_tenant_the_time_of_their_jobs_alone() {
             "counter_starts" => (0, false),
             // Marks of her node during her job, and of her job at any time.
             "marks" => (2, false),
+            "promoted_metrics" => (1, false),
+            // Her job has ended, and a node is no device of this list.
+            "devices" => (0, false),
             // The catalogue lists metrics that can be measured, not data.
             "catalogue" => (3, true),
             _ => panic!("say what a tenant sees of {table}"),
@@ -113,11 +123,11 @@ async fn marks_are_shown_as_far_as_visible_and_narrowed_by_time() {
     assert_eq!(alice, ["flushed n1 cpu - - -", "promoted n7 perf_.* alice 1 slurm"]);
     let narrowed = |time: &str| format!("SELECT id FROM marks WHERE timestamp {time}");
     for (time, want) in [
-        ("> '1970-01-01'", 4),
+        ("> '1970-01-01'", 5),
         ("< '1970-01-01'", 0),
         ("IS NULL", 0),
         ("IS NOT NULL AND job_id = 1", 1),
-        ("IS NOT NULL AND job_id = 2", 0),
+        ("IS NOT NULL AND job_id = 2", 1),
         ("IS NOT NULL AND cluster IS NULL", 3),
     ] {
         let result = run_sql_as(&sql, Reader::Everything, &narrowed(time)).await.unwrap();

@@ -11,7 +11,7 @@ const INDENT: usize = 15;
 /// Commands in the help, in their order.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Measure", &["up", "run", "job"]),
-    ("Look", &["jobs", "nodes", "get", "sql", "top"]),
+    ("Look", &["jobs", "nodes", "devices", "get", "sql", "top"]),
     ("Change", &["set", "flush", "promote", "token", "account"]),
     ("Operate", &["server", "check", "backup", "verify", "audit", "completions", "man"]),
     ("Devices", &["poll", "feed", "kwollector", "kwollector-wattmetre"]),

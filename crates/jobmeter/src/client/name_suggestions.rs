@@ -18,7 +18,11 @@ pub(crate) fn names(
     for device in words(devices.as_deref()) {
         if !has_series(client, device)? {
             let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
-            unknown.push(unknown_name("device", device, nodes.iter().map(|node| &*node.device)));
+            // A server of an earlier version has no list of devices.
+            let devices: Vec<api::Device> = client.get("/api/v1/devices").unwrap_or_default();
+            let known = nodes.iter().map(|node| &*node.device);
+            let known = known.chain(devices.iter().map(|one| &*one.device));
+            unknown.push(unknown_name("device", device, known));
         }
     }
     if metrics.is_some() {

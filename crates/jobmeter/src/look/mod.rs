@@ -1,10 +1,12 @@
-//! Commands that read data: nodes, jobs, job, get, sql, explain, gaps, audit.
+//! Commands that read data: nodes, devices, jobs, job, get, sql, explain, gaps, audit.
 //!
-//! - `nodes_command`, `jobs`, `gaps`, `audit`: lists. `job`: one job. `data_queries`: get, sql. `explain_missing`: why a node has
-//!   no series.
+//! - `nodes_command`, `devices`, `jobs`, `gaps`, `audit`: lists. `job`: one job. `data_queries`: get, sql.
+//! - `explain`: the origin of a series. `explain_missing`: why a node has no series.
 
 pub(crate) mod audit;
 pub(crate) mod data_queries;
+pub(crate) mod devices;
+pub(crate) mod explain;
 pub(crate) mod explain_missing;
 mod first_sample;
 pub(crate) mod gaps;

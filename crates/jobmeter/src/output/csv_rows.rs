@@ -56,6 +56,9 @@ fn cell(value: &Value) -> String {
         Value::Array(list) if list.iter().all(is_word) => {
             list.iter().map(cell).collect::<Vec<_>>().join(" ")
         }
+        nested @ (Value::Array(_) | Value::Object(_)) => {
+            api::csv_cell(&nested.to_string()).into_owned()
+        }
         other => other.to_string(),
     }
 }

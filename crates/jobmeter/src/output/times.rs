@@ -10,12 +10,13 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// Keys of the server's JSON whose values are seconds since 1970.
-const INSTANTS: [&str; 19] = [
+const INSTANTS: [&str; 20] = [
     "at",
     "counter_start",
     "expires",
     "from",
     "last_success",
+    "last_good",
     "last_seen",
     "created",
     "now",

@@ -44,6 +44,11 @@ fn series() -> Value {
     json!({"device": "H", "metric": "H", "cluster": "local", "job": 7, "labels": {"H": "H"}, "unit": "H", "kind": "H"})
 }
 
+fn polled() -> Value {
+    json!({"device": "H", "poller": "H", "protocol": "H", "address": "H", "period_seconds": 5.0, "state": "failing",
+        "reason": "H", "last_good": 1.0, "aliases": ["H", "H"]})
+}
+
 fn node() -> Value {
     json!({"device": "H", "alive": false, "stopped": false, "conflict": true, "last_seen": 1.0, "period_seconds": 5.0,
         "clock_offset_seconds": 9.0, "agent_version": "H", "config_generation": "0", "config_rejected": [{"setting": "H", "code": "H", "reason": "H"}],
@@ -67,7 +72,7 @@ fn answer(path: &str) -> Value {
     let explanation = json!({"help": "H", "source": "H", "source_errors": 1.0,
         "last_error": {"time": 1.0, "state": "H", "reason": "H"}, "senders": [{"origin": "H", "last_seen": 1.0}],
         "period_seconds": 5.0, "samples": 1, "time": 1.0, "value": 1.0, "counter_start": null, "gaps": [gap()],
-        "gaps_count": 1});
+        "gaps_count": 1, "polls": [polled()]});
     let known = [
         (
             "/api/v1/health",
@@ -83,6 +88,7 @@ fn answer(path: &str) -> Value {
         ("/api/v1/jobs/", report),
         ("/api/v1/jobs", json!([job()])),
         ("/api/v1/nodes", json!([node()])),
+        ("/api/v1/devices", json!([polled()])),
         ("/api/v1/explain", json!([with(series(), explanation)])),
         (
             "/api/v1/settings",
@@ -180,6 +186,9 @@ fn nothing_that_a_server_sends_acts_on_the_terminal() {
         &["job", "refused"],
         &["nodes"],
         &["nodes", "--json"],
+        &["devices"],
+        &["devices", "--json"],
+        &["devices", "--csv"],
         &["explain", "load_1m"],
         &["explain", "load_1m", "--json"],
         &["gaps"],

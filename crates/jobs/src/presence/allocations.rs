@@ -8,7 +8,7 @@ use crate::common::sql_parts::{Clauses, device, key};
 use crate::people::job_access;
 use crate::presence::granted::Owner;
 use crate::{AccessLevel, Reader, Registry, RegistryError};
-use model::{Allocation, DeviceId, JobKey, Timestamp};
+use model::{Allocation, ClusterId, DeviceId, JobKey, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params_from_iter};
 
@@ -103,6 +103,31 @@ impl Registry {
             Ok(())
         })?;
         if intervals.len() > limit { Err(RegistryError::TooMany(limit)) } else { Ok(intervals) }
+    }
+
+    /// Returns those of these devices that jobs of schedulers have or had. Jobs of `jobmeter run` do not count,
+    /// because their users may name any device.
+    ///
+    /// # Errors
+    /// SQLite fails.
+    pub fn allocated<'a>(
+        &self,
+        devices: impl IntoIterator<Item = &'a DeviceId>,
+    ) -> Result<Vec<DeviceId>, RegistryError> {
+        let reader = self.reader.lock();
+        let mut find = reader.prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM visits v JOIN runs r ON r.run = v.run
+                            WHERE v.device = ?1 AND r.cluster <> ?2)
+                 OR EXISTS (SELECT 1 FROM shares WHERE device = ?1)",
+        )?;
+        let mut allocated = Vec::new();
+        for device in devices {
+            let parameters = (device.as_str(), ClusterId::LOCAL);
+            if find.query_row(parameters, |row| row.get(0))? {
+                allocated.push(device.clone());
+            }
+        }
+        Ok(allocated)
     }
 }
 

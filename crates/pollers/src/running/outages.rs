@@ -18,7 +18,7 @@ enum Part {
 
 #[derive(Debug)]
 struct Outage {
-    /// Up to here the gap is reported.
+    /// The last good value, or the beginning of this failure after another one.
     from: Timestamp,
     reported: Timestamp,
     failure: Failure,
@@ -178,7 +178,8 @@ impl Outages {
         }
     }
 
-    /// Opens a gap, or lets it grow. Another cause begins another gap.
+    /// Opens a gap, or lets it grow: each report begins where the gap begins, so that the store keeps one gap. Another
+    /// cause begins another gap.
     fn grow(
         &mut self,
         part: Part,
@@ -198,7 +199,7 @@ impl Outages {
             (outage.from, outage.reported) = (at, at);
         } else if at.0.saturating_sub(outage.reported.0) >= REPORT_US && outage.from < at {
             missing.push(report((outage.from, at), failure));
-            (outage.from, outage.reported) = (at, at);
+            outage.reported = at;
         }
         outage.failure = failure.clone();
     }
@@ -290,7 +291,7 @@ mod tests {
         }
         missing.extend(outages.update(&all, &due, &exchange(200, &[])));
         let timeout = Cause::SourceTimeout;
-        let expected = [(5, 10), (10, 70), (70, 130), (130, 190), (190, 200)]
+        let expected = [(5, 10), (5, 70), (5, 130), (5, 190), (5, 200)]
             .map(|(from, to)| ("json", from, to, timeout));
         assert_eq!(spans(&missing), expected);
         assert_eq!(outages.end(&all, at(205)), []);
@@ -309,7 +310,7 @@ mod tests {
         let (broken, denied) = (Cause::SourceBroken, Cause::PermissionLost);
         assert_eq!(
             spans(&missing),
-            [("json/b", 0, 5, broken), ("json/b", 5, 10, broken), ("json/b", 10, 15, denied)]
+            [("json/b", 0, 5, broken), ("json/b", 0, 10, broken), ("json/b", 10, 15, denied)]
         );
     }
 

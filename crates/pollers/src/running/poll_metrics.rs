@@ -2,9 +2,10 @@
 
 use crate::descriptions::{Description, Target};
 use crate::polling::Exchange;
-use model::{Cause, DeviceId, Kind, Labels, Metric, Timestamp, Unit};
+use model::{Cause, DeviceId, Labels, Metric, Timestamp, Unit};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A value of a device about polling it.
 #[derive(Debug)]
@@ -23,12 +24,18 @@ pub(super) struct PollMetrics {
     labels: Labels,
     begun: Timestamp,
     success: Arc<Metric>,
+    period: Arc<Metric>,
     duration: Arc<Metric>,
     lateness: Arc<Metric>,
+    last_success: Arc<Metric>,
     errors: Arc<Metric>,
     shared_texts: Arc<Metric>,
     /// Values of each device whose text has no series of its own.
     texts: BTreeMap<DeviceId, u32>,
+    /// The shortest period of each device.
+    periods: BTreeMap<DeviceId, Duration>,
+    /// Instant of the latest value of each device.
+    good: BTreeMap<DeviceId, Timestamp>,
     /// Failures of each device and cause.
     counts: BTreeMap<(DeviceId, Cause), u32>,
 }
@@ -37,23 +44,35 @@ impl PollMetrics {
     pub(super) fn new(target: &Target, begun: Timestamp) -> Self {
         let labels = [("protocol", target.protocol.to_string()), ("target", target.to_string())];
         let labels = Labels::new(labels.iter().map(|(name, text)| (*name, &**text)));
-        let counter = |name, help| {
-            let gauge = Metric::gauge(name, Unit::Count, help);
-            Arc::new(Metric { kind: Kind::Counter, ..gauge })
-        };
-        let seconds = |name, help| Arc::new(Metric::gauge(name, Unit::Seconds, help));
+        let counter = |name, help| Arc::new(Metric::counter(name, Unit::Count, help));
+        let gauge = |name, unit, help| Arc::new(Metric::gauge(name, unit, help));
         Self {
             labels: labels.unwrap_or_default(),
             begun,
-            success: Arc::new(Metric::gauge(
+            success: gauge(
                 "poll_success",
                 Unit::Count,
                 "1 if the latest poll returned a value of the device, else 0.",
-            )),
-            duration: seconds("poll_duration_seconds", "Duration of the exchange with the device."),
-            lateness: seconds(
+            ),
+            period: gauge(
+                "poll_period_seconds",
+                Unit::Seconds,
+                "Period of the requests for the device: the shortest of its descriptions.",
+            ),
+            duration: gauge(
+                "poll_duration_seconds",
+                Unit::Seconds,
+                "Duration of the exchange with the device.",
+            ),
+            lateness: gauge(
                 "poll_lateness_seconds",
+                Unit::Seconds,
                 "Time from the planned to the actual begin of the exchange.",
+            ),
+            last_success: gauge(
+                "poll_last_success_timestamp_seconds",
+                Unit::Seconds,
+                "While polls fail: the time since 1970 of the latest one that returned a value, if the poller saw one.",
             ),
             errors: counter(
                 "poll_errors_total",
@@ -64,7 +83,22 @@ impl PollMetrics {
                 "Values whose text shares a series, because the metric had 64 texts on that day.",
             ),
             texts: BTreeMap::new(),
+            periods: BTreeMap::new(),
+            good: BTreeMap::new(),
             counts: BTreeMap::new(),
+        }
+    }
+
+    /// Sets the shortest period of each device that is polled now.
+    pub(super) fn set_periods<'a>(
+        &mut self,
+        all: impl Iterator<Item = (&'a Description, Option<Duration>)>,
+    ) {
+        self.periods.clear();
+        for (description, period) in all {
+            let Some(period) = period else { continue };
+            let shortest = self.periods.entry(description.device.clone()).or_insert(period);
+            *shortest = period.min(*shortest);
         }
     }
 
@@ -81,44 +115,12 @@ impl PollMetrics {
         &'a mut self,
         due: &[&'a Description],
         exchange: &Exchange,
-        (duration_seconds, lateness_seconds): (f64, f64),
+        times_seconds: (f64, f64),
     ) -> Vec<PollValue<'a>> {
-        let mut devices: BTreeMap<&DeviceId, (usize, Vec<Cause>)> = BTreeMap::new();
-        for description in due {
-            devices.entry(&description.device).or_default().0 += 1;
-        }
-        for (place, failure) in &exchange.failures {
-            if let Some(found) = due.get(*place).and_then(|one| devices.get_mut(&one.device)) {
-                found.1.push(failure.cause);
-            }
-        }
-        let mut success = Vec::new();
-        for (device, (requested, mut causes)) in devices {
-            let is_good = causes.len() < requested;
-            success.push((device, is_good));
-            if !is_good {
-                causes.dedup();
-            }
-            for cause in causes {
-                let count = self.counts.entry((device.clone(), cause)).or_default();
-                *count = count.saturating_add(1);
-            }
-        }
+        let devices = self.count(due, exchange);
         let mut values = Vec::new();
-        for (device, is_good) in success {
-            let gauges = [
-                (&self.success, f64::from(u8::from(is_good))),
-                (&self.duration, duration_seconds),
-                (&self.lateness, lateness_seconds),
-            ];
-            let gauge = |(metric, value)| PollValue {
-                device,
-                metric,
-                labels: self.labels.clone(),
-                start: None,
-                value,
-            };
-            values.extend(gauges.into_iter().map(gauge));
+        for (device, is_good) in devices {
+            values.extend(self.gauges(device, is_good, times_seconds));
             values.extend(self.texts.get(device).map(|count| PollValue {
                 device,
                 metric: &self.shared_texts,
@@ -138,5 +140,110 @@ impl PollMetrics {
             }
         }
         values
+    }
+
+    /// Counts the failures. Returns the devices, and whether the exchange returned a value of each.
+    fn count<'a>(
+        &mut self,
+        due: &[&'a Description],
+        exchange: &Exchange,
+    ) -> Vec<(&'a DeviceId, bool)> {
+        let mut devices: BTreeMap<&DeviceId, (usize, Vec<Cause>)> = BTreeMap::new();
+        for description in due {
+            devices.entry(&description.device).or_default().0 += 1;
+        }
+        for (place, failure) in &exchange.failures {
+            if let Some(found) = due.get(*place).and_then(|one| devices.get_mut(&one.device)) {
+                found.1.push(failure.cause);
+            }
+        }
+        let mut counted = Vec::new();
+        for (device, (requested, mut causes)) in devices {
+            let is_good = causes.len() < requested;
+            counted.push((device, is_good));
+            if is_good {
+                self.good.insert(device.clone(), exchange.at);
+            } else {
+                causes.dedup();
+            }
+            for cause in causes {
+                let count = self.counts.entry((device.clone(), cause)).or_default();
+                *count = count.saturating_add(1);
+            }
+        }
+        counted
+    }
+
+    fn gauges<'a>(
+        &'a self,
+        device: &'a DeviceId,
+        is_good: bool,
+        (duration, lateness): (f64, f64),
+    ) -> impl Iterator<Item = PollValue<'a>> {
+        let period = self.periods.get(device).map(Duration::as_secs_f64);
+        let last = self.good.get(device).filter(|_| !is_good).map(|at| at.seconds());
+        let gauges = [
+            (&self.success, Some(f64::from(u8::from(is_good)))),
+            (&self.period, period),
+            (&self.duration, Some(duration)),
+            (&self.lateness, Some(lateness)),
+            (&self.last_success, last),
+        ];
+        gauges.into_iter().filter_map(move |(metric, value)| {
+            let labels = self.labels.clone();
+            Some(PollValue { device, metric, labels, start: None, value: value? })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::descriptions::{Directory, read_text};
+    use crate::polling::Failure;
+    use std::path::Path;
+
+    fn values(metrics: &mut PollMetrics, all: &[Description], exchange: &Exchange) -> Vec<String> {
+        let due: Vec<&Description> = all.iter().collect();
+        let values = metrics.values(&due, exchange, (0.25, 0.5));
+        let line = |one: &PollValue<'_>| {
+            let cause = one.labels.get("cause").unwrap_or_default();
+            format!("{} {}{} {}", one.device, one.metric.name, cause, one.value)
+        };
+        values.iter().map(line).collect()
+    }
+
+    #[test]
+    fn a_failing_device_has_the_time_of_its_last_value_and_no_secret() {
+        let mut directory = Directory::default();
+        let entry = |name: &str, period: u32| {
+            format!(
+                "- {{name: {name}, device_id: bmc, url: 'http://ann:secret@bmc/a#{name}', update_every: {period}}}\n"
+            )
+        };
+        let text = entry("a", 5000) + &entry("b", 1000);
+        read_text(&Path::new("file").into(), &text, &mut directory);
+        let all = directory.descriptions;
+        let target = all.first().unwrap().target.clone();
+        let mut metrics = PollMetrics::new(&target, Timestamp(0));
+        metrics.set_periods(all.iter().map(|one| (one, Some(one.period))));
+        assert_eq!(metrics.labels.get("target").as_deref(), Some("http://bmc:80"));
+        let gauges = |success: u8| {
+            ["success", "period_seconds", "duration_seconds", "lateness_seconds"]
+                .into_iter()
+                .zip([f64::from(success), 1.0, 0.25, 0.5])
+                .map(|(name, value)| format!("bmc poll_{name} {value}"))
+                .collect::<Vec<_>>()
+        };
+        let good = Exchange::new(Timestamp::from_seconds(7), 2);
+        assert_eq!(values(&mut metrics, &all, &good), gauges(1));
+        let mut failed = Exchange::new(Timestamp::from_seconds(8), 2);
+        for place in [0, 1] {
+            failed.fail(place, Failure { cause: Cause::SourceTimeout, what: "no answer".into() });
+        }
+        let mut expected = gauges(0);
+        expected.push("bmc poll_last_success_timestamp_seconds 7".to_owned());
+        expected.push("bmc poll_errors_totalsource timed out 1".to_owned());
+        assert_eq!(values(&mut metrics, &all, &failed), expected);
     }
 }

@@ -172,6 +172,7 @@ impl TargetLoop {
             .collect();
         let missing = self.outages.set(&self.descriptions, &polled, now);
         self.miss(missing);
+        self.metrics.set_periods(new.iter().zip(periods.iter().copied()));
         (self.descriptions, self.periods) = (new, periods);
         self.is_on_demand = self.descriptions.iter().any(Description::is_on_demand);
         self.promotions_end = self.is_on_demand.then(|| demand.next_end(now)).flatten();

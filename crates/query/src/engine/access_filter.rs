@@ -211,6 +211,16 @@ impl AccessFilter {
         }
     }
 
+    /// Whether the reader sees a sample of a series, as one of its device or of the node that the device feeds.
+    pub(crate) fn sees(&self, series: &Series, at: Timestamp) -> Result<bool, QueryError> {
+        let job = series.job.as_ref();
+        if self.of(&series.device, job)?.at(at.0) {
+            return Ok(true);
+        }
+        let [_, alias] = ListedAs::Alias.names(series);
+        alias.map_or(Ok(false), |alias| Ok(self.of(&alias, job)?.at(at.0)))
+    }
+
     /// When the reader sees samples of a device that are attributed to the job.
     pub(crate) fn of_job(&self, device: &DeviceId, job: &JobKey) -> Result<Visibility, QueryError> {
         if self.context.reader.sees_every_job() {

@@ -38,6 +38,8 @@ struct Interval {
     from: Timestamp,
     to: Timestamp,
     failures: Failures,
+    /// Polls of the devices.
+    polls: Vec<api::Device>,
 }
 
 impl QueryEngine {
@@ -76,9 +78,11 @@ impl QueryEngine {
                 series.entry(key).or_insert_with(|| (info, VisibleSamples::default()));
             visible.take(&chunk, &seen);
         }
-        let devices = series.keys().map(|series| series.device.clone()).collect();
+        let devices: BTreeSet<DeviceId> =
+            series.keys().map(|series| series.device.clone()).collect();
+        let polls = self.polled(devices.clone(), context)?;
         let failures = self.failures(devices, (from, to), context, &access)?;
-        let interval = Interval { from, to, failures };
+        let interval = Interval { from, to, failures, polls };
         let help: BTreeMap<Arc<str>, Box<str>> = self
             .store
             .catalogue()
@@ -102,7 +106,12 @@ impl QueryEngine {
         access: &AccessFilter,
     ) -> Result<api::Explanation, QueryError> {
         let device = &info.series.device;
-        let source = source_of(&info.series.metric, interval.failures.get(device));
+        let metric = &*info.series.metric;
+        let source = source_of(metric, interval.failures.get(device));
+        let reporter = reporter_of(metric);
+        let is_own = |poll: &&api::Device| poll.device == device.as_str();
+        let polls = interval.polls.iter().filter(is_own).cloned();
+        let is_of_agent = source.is_some() || reporter.is_some();
         let missing = self.gaps_during(&info.series, interval, context)?;
         // A gap of a `jobmeter run` explains only the series of its own job.
         let local = |id| Some(JobKey { cluster: ClusterId::local(), id });
@@ -110,6 +119,7 @@ impl QueryEngine {
             gap.origin.as_run().is_none_or(|(_, id)| info.series.job == local(id))
                 && (gap.source.is_empty()
                     || source.as_ref().is_none_or(|(name, _)| *gap.source == **name))
+                && (!gap.origin.is_poller_group() || concerns(&gap.source, metric))
         });
         let of_it: Vec<api::Gap> = of_it.map(gap).collect();
         let newest = of_it.len().saturating_sub(GAPS_MAX);
@@ -119,10 +129,11 @@ impl QueryEngine {
             source: source
                 .as_ref()
                 .map(|(name, _)| name.to_string())
-                .or_else(|| reporter_of(&info.series.metric).map(str::to_owned)),
+                .or_else(|| reporter.map(str::to_owned)),
             source_errors: source.map(|(_, errors)| errors),
             last_error: None,
             senders: self.senders(device, context, access)?,
+            polls: if is_of_agent { Vec::new() } else { polls.collect() },
             period_seconds: usual_distance(&visible.times),
             samples: visible.samples,
             time: visible.times.last().map(|at| Timestamp(*at).seconds()),
@@ -252,6 +263,13 @@ fn source_of(metric: &str, sources: Option<&BTreeMap<Arc<str>, f64>>) -> Option<
     longest.map(|(source, errors)| (Arc::clone(source), *errors))
 }
 
+/// Whether a gap with this source, which a poller reports, is one of the metric. The gap of a single value names its
+/// entry; exporters' values have other names.
+fn concerns(source: &str, metric: &str) -> bool {
+    let value = source.split_once('/');
+    value.is_none_or(|(protocol, entry)| protocol == "prometheus" || entry == metric)
+}
+
 /// The program that reports a metric about itself. Its source has no failures.
 fn reporter_of(metric: &str) -> Option<&'static str> {
     let reporters = [("agent_", "agent"), ("run_report_", "run")];
@@ -273,5 +291,7 @@ mod tests {
         assert_eq!(source_of("cpu_online", None), None);
         assert_eq!(reporter_of("agent_dropped_samples_total"), Some("agent"));
         assert_eq!(reporter_of("agents"), None);
+        assert!(concerns("snmp", "power") && concerns("snmp/power", "power"));
+        assert!(concerns("prometheus/all", "prom_up") && !concerns("snmp/power", "mtu"));
     }
 }

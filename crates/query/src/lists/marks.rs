@@ -1,4 +1,5 @@
-//! Marks of promotions, setting overrides and on-demand requests, as far as they are visible to a reader.
+//! Promotions in force, and marks of promotions, setting overrides and on-demand requests, as far as they are visible to
+//! a reader.
 //!
 //! - A mark of an administrator's change is visible on the nodes that the reader sees at that time. It does
 //!   not name the administrator.
@@ -9,7 +10,7 @@
 
 use crate::engine::access_filter::NodeAccess;
 use crate::{QueryContext, QueryEngine, QueryError};
-use control::{Decision, DemandError, Mark};
+use control::{Decision, DemandError, Mark, Promotion};
 use jobs::Reader;
 use model::{DeviceId, Timestamp};
 use std::collections::BTreeSet;
@@ -57,6 +58,20 @@ impl QueryEngine {
         context.cancel.check()?;
         let marks = marks.into_iter().map(|mark| visible_part(mark, reader, &access)).collect();
         Ok(SeenMarks { marks, more })
+    }
+}
+
+impl QueryEngine {
+    /// The promotions in force that are visible to the reader: those of the reader, or all.
+    ///
+    /// # Errors
+    /// The file of promotions and requests fails.
+    pub fn promotions(&self, context: &QueryContext) -> Result<Vec<Promotion>, QueryError> {
+        context.meets_any();
+        let Some(demand) = &self.demand else { return Ok(Vec::new()) };
+        let (held, _) = demand.held(context.now).map_err(failed)?;
+        let is_seen = |promotion: &Promotion| context.reader.knows_of(promotion.uid);
+        Ok(held.promotions.into_iter().filter(is_seen).collect())
     }
 }
 

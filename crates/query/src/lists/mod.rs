@@ -1,10 +1,11 @@
 //! Lists: nodes, jobs, series, gaps, marks, where a series comes from.
 //!
 //! - `listing`: series, latest values, jobs, metrics, gaps. `to_api`: parts of jobs in the format of `api`.
-//! - `nodes`: reporting nodes. `marks`: promotions, setting overrides and on-demand requests.
+//! - `nodes`: reporting nodes. `devices`: polled and other devices that are no nodes. `marks`: promotions, setting overrides and on-demand requests.
 //! - `explain`: origin of a series. `disagreements`: disagreements of schedulers and nodes. `silent_jobs`: local jobs
 //!   without a sign of life.
 
+pub(crate) mod devices;
 pub(crate) mod disagreements;
 pub(crate) mod end_silent_jobs;
 pub(crate) mod explain;

@@ -1,6 +1,7 @@
 //! Nodes: which of them report, since when the others are unavailable, and their load.
 
 use crate::engine::access_filter::{AccessFilter, ListedAs};
+use crate::lists::devices::PolledNode;
 use crate::{QueryContext, QueryEngine, QueryError};
 use jobs::Window;
 use model::{DeviceId, Origin, Point, Timestamp, increase};
@@ -28,11 +29,11 @@ const AT_ONCE: i64 = 10 * Timestamp::SECOND;
 /// Maximum age in seconds of the last sample of a live node with unknown period.
 const ALIVE: f64 = 60.0;
 /// Minimum period in seconds for the silence limit: shorter periods do not shorten the limit.
-const PERIOD_MIN: f64 = 2.0;
+pub(crate) const PERIOD_MIN: f64 = 2.0;
 
 impl QueryEngine {
-    /// Devices whose samples an agent sends or has sent, by name, without forgotten ones. The reader must be
-    /// permitted to see the node samples of the device now.
+    /// Nodes with samples, by name, without forgotten ones: devices with an agent, and devices that a scheduler gives
+    /// to jobs. The reader must be permitted to see the node samples of the device now.
     ///
     /// Fields that only the agent itself reports are `None`. Liveness is computed from the period of the
     /// samples; [`judge`] recomputes it with the agent's own data.
@@ -47,9 +48,10 @@ impl QueryEngine {
             origin.as_run().is_none() && !origin.is_poller_group() && !origin.is_push()
         };
         let mut agents = self.store.origins();
+        let names = self.node_names(&agents)?;
         agents.retain(|agent| is_agent(&agent.origin));
         for agent in &agents {
-            for device in &agent.devices {
+            for device in agent.devices.iter().filter(|device| names.contains(*device)) {
                 let node = nodes.entry(device.clone()).or_insert_with(|| unknown(device));
                 seen(node, agent);
             }
@@ -64,6 +66,13 @@ impl QueryEngine {
                 node.conflict = are_several(agent, context.now);
             }
         }
+        let without = names.into_iter().filter(|device| !nodes.contains_key(device)).collect();
+        for PolledNode { device, last_good, period_seconds } in
+            self.polled_nodes(without, context.now)?
+        {
+            let unknown = unknown(&device);
+            nodes.insert(device, api::Node { last_seen: last_good, period_seconds, ..unknown });
+        }
         for (device, at) in self.registry.forgotten_nodes()? {
             let is_back = |node: &api::Node| node.last_seen.is_some_and(|seen| seen > at.seconds());
             if !nodes.get(&device).is_some_and(is_back) {
@@ -75,6 +84,22 @@ impl QueryEngine {
         for device in self.unseen(&nodes, &access, context)? {
             nodes.remove(&device);
         }
+        self.add_last_values(&mut nodes, &access, context)?;
+        self.add_load(&mut nodes, &access, context)?;
+        self.add_jobs(&mut nodes, context)?;
+        for node in nodes.values_mut() {
+            judge(node, context.now);
+        }
+        Ok(nodes.into_values().collect())
+    }
+
+    /// Adds each node's number of series, its cores and its memory.
+    fn add_last_values(
+        &self,
+        nodes: &mut BTreeMap<DeviceId, api::Node>,
+        access: &AccessFilter,
+        context: &QueryContext,
+    ) -> Result<(), QueryError> {
         for last in self.store.snapshot().last(&Selector::default()) {
             let Some(node) = nodes.get_mut(&last.series.series.device) else { continue };
             let series = &last.series.series;
@@ -105,12 +130,7 @@ impl QueryEngine {
             node.memory_used_bytes =
                 node.memory_bytes.zip(available).map(|(all, available)| all - available);
         }
-        self.add_load(&mut nodes, &access, context)?;
-        self.add_jobs(&mut nodes, context)?;
-        for node in nodes.values_mut() {
-            judge(node, context.now);
-        }
-        Ok(nodes.into_values().collect())
+        Ok(())
     }
 
     /// Nodes that are not visible to a reader now.

@@ -114,6 +114,11 @@ impl Lab {
 
     /// Stores the series in one batch.
     pub(crate) fn put(&self, found: &[TestSeries<'_>]) {
+        self.put_from("lab", 7200.0, found);
+    }
+
+    /// Stores the series in one batch of an origin, received at this second of the day.
+    pub(crate) fn put_from(&self, origin: &str, received: f64, found: &[TestSeries<'_>]) {
         let mut rows: Vec<(Timestamp, u32, f64)> = Vec::new();
         let mut entries = Vec::new();
         for found in found {
@@ -145,13 +150,15 @@ impl Lab {
             at: rows.first().unwrap().0,
             samples: u32::try_from(rows.len()).unwrap(),
         };
-        self.store(Batch {
+        let batch = Batch {
+            origin: Origin::new(origin).unwrap(),
             ticks: ticks.map(tick).collect(),
             index: rows.iter().map(|row| row.1).collect(),
             values: rows.iter().map(|row| row.2).collect(),
             table: Arc::new(SeriesTable { entries }),
             ..self.batch()
-        });
+        };
+        self.store(batch, at(received));
     }
 
     /// Stores a current sample of a device, from another origin than the lab's.
@@ -164,19 +171,26 @@ impl Lab {
             labels: Labels::default(),
             start: None,
         };
-        self.store(Batch {
+        let batch = Batch {
             origin: Origin::new(origin).unwrap(),
             ticks: vec![Tick { at: at(7199.0), samples: 1 }],
             index: vec![0],
             values: vec![1.0],
             table: Arc::new(SeriesTable { entries: vec![entry] }),
             ..self.batch()
-        });
+        };
+        self.store(batch, at(7200.0));
     }
 
     /// Stores a gap.
     pub(crate) fn put_gap(&self, gap: Gap) {
-        self.store(Batch { gaps: vec![gap], ..self.batch() });
+        self.store(Batch { gaps: vec![gap], ..self.batch() }, at(7200.0));
+    }
+
+    /// Stores a gap that its own origin reports.
+    pub(crate) fn put_gap_from(&self, gap: Gap) {
+        let origin = gap.origin.clone();
+        self.store(Batch { origin, gaps: vec![gap], ..self.batch() }, at(7200.0));
     }
 
     fn batch(&self) -> Batch {
@@ -193,13 +207,13 @@ impl Lab {
         }
     }
 
-    fn store(&self, batch: Batch) {
+    fn store(&self, batch: Batch, received: Timestamp) {
         let mut bytes = Vec::new();
         Encoder::default().encode(&batch, &mut bytes).unwrap();
         let frame = Frames::of(&bytes).next().unwrap().unwrap();
         let decoded = Decoder::default().decode(&frame).unwrap();
         let (sender, found) = sync_channel(1);
-        let incoming = Incoming { frame: bytes, decoded, received: at(7200.0) };
+        let incoming = Incoming { frame: bytes, decoded, received };
         self.store.append(vec![incoming], move |outcomes| sender.send(outcomes).unwrap());
         let outcomes = found.recv().unwrap();
         let fine = |o: &Outcome| matches!(o, Outcome::Stored { samples_rejected: 0, .. });

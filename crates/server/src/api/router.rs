@@ -67,6 +67,7 @@ fn handler(operation: Operation) -> MethodRouter<Arc<App>> {
         Operation::Health => on(method, node_routes::health),
         Operation::Nodes => on(method, node_routes::nodes),
         Operation::ForgetNode => on(method, node_routes::forget),
+        Operation::Devices => on(method, node_routes::devices),
         Operation::Schedulers => on(method, scheduler_routes::schedulers),
         Operation::Jobs => on(method, job_routes::list),
         Operation::JobsCheck => on(method, job_routes::check),

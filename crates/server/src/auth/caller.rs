@@ -180,7 +180,7 @@ impl Rights {
             _ if origin.is_push() => false,
             Self::Admin(_) | Self::Agent(None) => true,
             Self::Agent(Some(own)) => own == origin && !origin.is_poller_group(),
-            Self::Poller(name) => origin.poller() == Some(name.as_str()),
+            Self::Poller(name) => origin.as_poller_group() == Some(name.as_str()),
             _ => false,
         }
     }

@@ -1,12 +1,12 @@
-//! `/api/v1`: the server's health, and the nodes.
+//! `/api/v1`: the server's health, the nodes, and the other devices.
 
 use crate::app::App;
 use crate::auth::caller::Caller;
 use crate::common::http_error::{HttpError, Why};
 use crate::http::params::part;
-use crate::http::selection::wrong;
+use crate::http::selection::{list, wrong};
 use crate::queries::answers::{json, reply, wrote};
-use crate::queries::series_routes::known;
+use crate::queries::series_routes::{known, truth};
 use api::Operation;
 use axum::Extension;
 use axum::extract::rejection::PathRejection;
@@ -15,7 +15,8 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use jobs::Filter;
 use model::{DeviceId, JobState};
-use query::{QueryContext, QueryEngine, QueryError};
+use query::{DeviceFilter, QueryContext, QueryEngine, QueryError};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Whether this is a release build. Measurements of a development build are not meaningful.
@@ -92,6 +93,35 @@ fn listed(
     let mut nodes = engine.nodes(context)?;
     nodes.iter_mut().for_each(|node| app.agents.add_status(node, context.now));
     Ok(nodes)
+}
+
+/// Default number of devices in a list.
+const DEVICES_LISTED: usize = 1000;
+
+/// `GET /api/v1/devices`.
+pub(crate) async fn devices(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, HttpError> {
+    let params = known(query, Operation::Devices)?;
+    let name = |parameter: &str| {
+        let text = params.text(parameter)?;
+        text.map(|name| DeviceId::new(&name)).transpose().map_err(wrong)
+    };
+    let named = params.text("device")?.map(|text| {
+        let names = list(&text)?.map(|name| DeviceId::new(name).map_err(wrong));
+        names.collect::<Result<BTreeSet<_>, _>>()
+    });
+    let filter = DeviceFilter {
+        devices: named.transpose()?,
+        node: name("node")?,
+        search: params.text("search")?,
+        only_failing: truth(&params, "failing")?.unwrap_or(false),
+        after: name("after")?,
+        limit: Some(params.limit(api::DEVICES_MAX)?.unwrap_or(DEVICES_LISTED)),
+    };
+    reply(&app, &caller, move |engine, context| engine.devices(&filter, context)).await
 }
 
 /// `DELETE /api/v1/nodes/{node}`: removes a retired node from the list until it sends again.

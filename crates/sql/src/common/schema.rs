@@ -22,6 +22,8 @@ pub(crate) enum Table {
     Gaps,
     CounterStarts,
     Marks,
+    Devices,
+    PromotedMetrics,
     Catalogue,
 }
 
@@ -35,7 +37,7 @@ pub(crate) enum Column {
 }
 
 impl Table {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Metrics,
         Self::MetricsByDevice,
         Self::MetricsByJob,
@@ -49,6 +51,8 @@ impl Table {
         Self::Gaps,
         Self::CounterStarts,
         Self::Marks,
+        Self::Devices,
+        Self::PromotedMetrics,
         Self::Catalogue,
     ];
 
@@ -68,6 +72,8 @@ impl Table {
             Self::Gaps => "gaps",
             Self::CounterStarts => "counter_starts",
             Self::Marks => "marks",
+            Self::Devices => "devices",
+            Self::PromotedMetrics => "promoted_metrics",
             Self::Catalogue => "catalogue",
         }
     }
@@ -99,6 +105,8 @@ impl Table {
             Self::Gaps => GAPS,
             Self::CounterStarts => COUNTER_STARTS,
             Self::Marks => MARKS,
+            Self::Devices => DEVICES,
+            Self::PromotedMetrics => PROMOTED_METRICS,
             Self::Catalogue => CATALOGUE,
         }
     }
@@ -223,6 +231,29 @@ const MARKS: Columns = &[
     ("nodes", Text, false),
     ("text", Text, false),
     ("actor", Text, true),
+    ("job_id", Number, true),
+    ("cluster", Text, true),
+];
+
+const DEVICES: Columns = &[
+    ("device_id", Text, false),
+    ("poller", Text, true),
+    ("protocol", Text, true),
+    ("address", Text, true),
+    ("period_seconds", Value, true),
+    ("state", Text, false),
+    ("reason", Text, true),
+    ("last_good_time", Time, true),
+    ("aliases", Text, false),
+];
+
+const PROMOTED_METRICS: Columns = &[
+    ("device_id", Text, false),
+    ("metric_id", Text, false),
+    ("id", Number, false),
+    ("origin", Text, false),
+    ("actor", Text, false),
+    ("until_time", Time, true),
     ("job_id", Number, true),
     ("cluster", Text, true),
 ];

@@ -1,4 +1,5 @@
-//! Small tables: jobs, their node time and allocations, gaps, counter starts, marks and the catalogue.
+//! Small tables: jobs, their node time and allocations, gaps, counter starts, marks, promotions, devices and the
+//! catalogue.
 
 use crate::common::schema::{Column, Table};
 use crate::statements::columns::Cell;
@@ -7,7 +8,7 @@ use crate::statements::scan_request::query;
 use crate::statements::worker::scan::Scope;
 use jobs::{Filter, Interval, JobName, Window};
 use model::{FactValue, JobId, JobKey, Timestamp};
-use query::{QueryError, SeenMark, View};
+use query::{DeviceFilter, QueryError, SeenMark, View};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -27,6 +28,8 @@ pub(crate) fn rows(
         Table::Gaps => gaps(scope),
         Table::CounterStarts => counter_starts(narrow, scope),
         Table::Marks => marks(narrow, scope),
+        Table::Devices => devices(scope),
+        Table::PromotedMetrics => promoted_metrics(scope),
         _ => Ok(catalogue(scope)),
     }
 }
@@ -202,6 +205,52 @@ fn marks(narrow: &ScanFilter, scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryErro
 fn job_of(text: &str) -> Option<JobKey> {
     let name: JobName = text.parse().ok()?;
     Some(JobKey { id: name.id()?, cluster: name.cluster? })
+}
+
+fn devices(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
+    let text = |text: Option<String>| Cell::maybe(text.as_deref(), Cell::text);
+    let mut rows = Vec::new();
+    for one in scope.engine.devices(&DeviceFilter::default(), &scope.context)? {
+        rows.push(vec![
+            Cell::text(&one.device),
+            text(one.poller),
+            text(one.protocol),
+            text(one.address),
+            Cell::maybe(one.period_seconds, Cell::Value),
+            Cell::text(one.state.word()),
+            text(one.reason),
+            Cell::maybe(one.last_good, instant),
+            Cell::text(&one.aliases.join(",")),
+        ]);
+    }
+    Ok(rows)
+}
+
+/// Returns the instant of a number of seconds since 1970.
+#[expect(clippy::cast_possible_truncation, reason = "an instant of the store")]
+fn instant(seconds: f64) -> Cell {
+    Cell::Time((seconds * 1e6).round() as i64)
+}
+
+/// Returns a row for each promotion and named device; a list such as `n[1-9]` is one name.
+fn promoted_metrics(scope: &Scope) -> Result<Vec<Vec<Cell>>, QueryError> {
+    let mut rows = Vec::new();
+    for one in scope.engine.promotions(&scope.context)? {
+        let job = one.job.as_deref().and_then(job_of);
+        for name in one.nodes.plain().unwrap_or_else(|| vec![one.nodes.as_str()]) {
+            rows.push(vec![
+                Cell::text(name),
+                Cell::text(&one.metric),
+                Cell::Number(one.number),
+                Cell::text(one.origin.word()),
+                Cell::text(&one.by),
+                Cell::maybe(one.until, time),
+                Cell::maybe(job.as_ref(), number),
+                Cell::maybe(job.as_ref(), cluster),
+            ]);
+        }
+    }
+    Ok(rows)
 }
 
 fn catalogue(scope: &Scope) -> Vec<Vec<Cell>> {

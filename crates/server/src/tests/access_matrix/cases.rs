@@ -1,6 +1,9 @@
-//! The request for each operation, and what each caller gets.
+//! The request for each operation, what each caller gets, and a device that measures for a node.
 
+use crate::tests::ingest::batch;
 use api::Operation;
+use model::{Batch, DeviceId, Labels, Metric, SeriesEntry, SeriesTable, Unit};
+use std::sync::Arc;
 
 /// Path suffix, body, and the status for each caller. A `+` means that the response contains a name with `bob`.
 pub(super) type Case = (&'static str, &'static str, [&'static str; 11]);
@@ -33,6 +36,20 @@ const USERS_ROW: &str = "{\"device_id\": \"n1\", \"metric_id\": \"inserted_by_us
 const USERS: [&str; 9] = ["401", "403", "403", "200", "403", "200", "403", "403", "403"];
 const READERS: [&str; 9] = ["401", "403", "200", "200", "200", "200", "200", "200", "403"];
 
+/// A sample of a device that measures for bob's node.
+pub(super) fn meter() -> Batch {
+    let mut meter = batch("meters", 0);
+    let entry = SeriesEntry {
+        metric: Arc::new(Metric::gauge("load_1m", Unit::Count, "Something.")),
+        device: DeviceId::new("bobs-meter").unwrap(),
+        job: None,
+        labels: Labels::new([("_device_alias", "bobs-node")]).unwrap(),
+        start: None,
+    };
+    meter.table = Arc::new(SeriesTable { entries: vec![entry] });
+    meter
+}
+
 /// Returns the request for an operation, and what each caller gets.
 pub(super) fn case(operation: Operation) -> Case {
     let (more, body, [a, b, c, d, e, f, g, h, i]) = reader_case(operation);
@@ -59,7 +76,7 @@ fn reader_case(operation: Operation) -> ReaderCase {
         Operation::PostAvailableMetrics => (body, "{\"params\": {\"job_id\": 2}}", OF_BOB),
         Operation::OpenApi | Operation::Ready => (body, body, ANYONE),
         Operation::Health | Operation::Metrics | Operation::Me => (body, body, READERS),
-        Operation::Nodes => (body, body, NODES),
+        Operation::Nodes | Operation::Devices => (body, body, NODES),
         Operation::ForgetNode => ("nobodys-node", body, NOBODYS),
         Operation::Jobs | Operation::Accounts | Operation::Promotions => (body, body, JOBS),
         Operation::Report => ("slurm:2", body, OF_BOB),

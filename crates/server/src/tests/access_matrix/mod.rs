@@ -7,7 +7,7 @@ use super::ingest::{batch, frame, post, statuses};
 use super::{Answer, Site};
 use crate::Limits;
 use api::{Method, Operation};
-use cases::case;
+use cases::{case, meter};
 use model::{
     Batch, Cause, ClusterId, DeviceId, Gap, JobEvent, JobId, JobKey, Labels, Metric, Origin,
     SeriesEntry, SeriesTable, Tick, Timestamp, Unit,
@@ -41,6 +41,7 @@ pub(super) fn site(flags: &[(&str, &str)]) -> Site {
     let site = Site::within(dir, Limits::default(), flags);
     let stored = post(&site, "", &frame(&shared()));
     assert_eq!(statuses(&stored), [AckStatus::Stored]);
+    assert_eq!(statuses(&post(&site, "", &frame(&meter()))), [AckStatus::Stored]);
     let of = |token: &str, line: &str, body: &str| {
         let answer = send_as(&site, token, line, body.as_bytes());
         assert_eq!(answer.status, 200, "{answer:?}");

@@ -1,0 +1,264 @@
+//! Tests of the list of devices that are no nodes: states of polled devices, filters, pages, and access.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod lab;
+
+use jobs::Reader;
+use lab::{Lab, TestSeries, at, device, key};
+use model::{Cause, Gap, Origin, Unit};
+use query::{DeviceFilter, QueryContext, Settings};
+use std::collections::BTreeSet;
+use std::time::Instant;
+use store::Selector;
+
+/// A group of the poller `one`.
+const GROUP: &str = "poller-one/group-0";
+/// Period of the polls in seconds.
+const PERIOD: f64 = 5.0;
+
+fn of(reader: Reader, second: f64) -> QueryContext {
+    QueryContext::new(reader, at(second))
+}
+
+/// The polls of a device at a second: whether the latest returned a value, and when the latest value was returned.
+fn polls(lab: &Lab, (origin, received): (&str, f64), name: &str, at: f64, last: Option<f64>) {
+    let address = format!("snmp://{name}:161");
+    let labels = [("protocol", "snmp"), ("target", &*address)];
+    let success = [(at, f64::from(u8::from(last.is_none())))];
+    let last = last.map(|second| [(at, lab::at(second).seconds())]);
+    let period = [(at, PERIOD)];
+    let series = |metric, unit, samples| TestSeries {
+        device: name,
+        metric,
+        unit,
+        labels: &labels,
+        samples,
+        ..TestSeries::default()
+    };
+    let mut all = vec![
+        series("poll_success", Unit::Count, &success[..]),
+        series("poll_period_seconds", Unit::Seconds, &period),
+    ];
+    if let Some(last) = &last {
+        all.push(series("poll_last_success_timestamp_seconds", Unit::Seconds, last));
+    }
+    lab.put_from(origin, received, &all);
+}
+
+fn value(lab: &Lab, origin: &str, name: &str, alias: Option<&str>) {
+    let labels: Vec<(&str, &str)> = alias.iter().map(|node| ("_device_alias", *node)).collect();
+    let samples = [(7190.0, 42.0)];
+    let power = TestSeries {
+        device: name,
+        metric: "power_watts",
+        labels: &labels,
+        samples: &samples,
+        ..TestSeries::default()
+    };
+    lab.put_from(origin, 7200.0, &[power]);
+}
+
+fn gap(name: &str, source: &str, to: f64, detail: &str) -> Gap {
+    Gap {
+        origin: Origin::new(GROUP).unwrap(),
+        device: device(name),
+        source: source.into(),
+        from: at(7100.0),
+        to: at(to),
+        cause: Cause::SourceTimeout,
+        detail: detail.into(),
+    }
+}
+
+/// A node n1 with a job of alice, its BMC, a PDU that fails, a switch that is not polled any more, and a pushed meter.
+/// The switch of another poller, which sent its last batch a minute ago.
+fn lab() -> Lab {
+    let lab = Lab::new();
+    lab.put_of("n1", "n1");
+    lab.job(&key("slurm", 1), "n1", 1000, 7100.0, None);
+    polls(&lab, ("poller-two/group-0", 7140.0), "sw-2", 7140.0, None);
+    polls(&lab, (GROUP, 7200.0), "bmc-1", 7198.0, None);
+    polls(&lab, (GROUP, 7200.0), "pdu-1", 7198.0, Some(7100.0));
+    polls(&lab, (GROUP, 7200.0), "sw-1", 7150.0, None);
+    value(&lab, GROUP, "bmc-1", Some("n1"));
+    value(&lab, "meters", "meter-1", Some("n9"));
+    lab.put_gap_from(gap("pdu-1", "", 7199.0, "of the poller"));
+    lab.put_gap_from(gap("pdu-1", "snmp", 7150.0, "refused"));
+    lab.put_gap_from(gap("pdu-1", "snmp", 7198.0, "no answer"));
+    lab
+}
+
+fn list(lab: &Lab, filter: &DeviceFilter, context: &QueryContext) -> Vec<api::Device> {
+    lab.engine(Settings::default()).devices(filter, context).unwrap()
+}
+
+fn states(devices: &[api::Device]) -> Vec<(&str, &str, &str)> {
+    devices
+        .iter()
+        .map(|one| (&*one.device, one.state.word(), one.reason.as_deref().unwrap_or_default()))
+        .collect()
+}
+
+#[test]
+fn states_are_those_of_targets_and_not_of_senders() {
+    let lab = lab();
+    let context = of(Reader::Everything, 7200.0);
+    let devices = list(&lab, &DeviceFilter::default(), &context);
+    let (silent, not_polled) =
+        ("the poller is silent", "its poller polls other devices, but not this one");
+    assert_eq!(
+        states(&devices),
+        [
+            ("bmc-1", "alive", ""),
+            ("meter-1", "unpolled", "no poller reads it; meters sends its values"),
+            ("pdu-1", "failing", "source timed out: no answer"),
+            ("sw-1", "unknown", not_polled),
+            ("sw-2", "unknown", silent),
+        ]
+    );
+    let bmc = &devices[0];
+    assert_eq!((bmc.poller.as_deref(), bmc.protocol.as_deref()), (Some("one"), Some("snmp")));
+    assert_eq!(bmc.address.as_deref(), Some("snmp://bmc-1:161"));
+    assert_eq!((bmc.period_seconds, &*bmc.aliases), (Some(PERIOD), &["n1".to_owned()][..]));
+    let good: Vec<Option<f64>> = devices.iter().map(|one| one.last_good).collect();
+    let seconds = [7198.0, 7190.0, 7100.0, 7150.0, 7140.0].map(|second| Some(at(second).seconds()));
+    assert_eq!(good, seconds);
+
+    // Three periods after its last batch the poller is silent. A device that fails is polled every 30 s at least.
+    let states_at = |second: f64| {
+        let devices = list(&lab, &DeviceFilter::default(), &of(Reader::Everything, second));
+        [0, 2].map(|place: usize| devices[place].state.word())
+    };
+    assert_eq!(states_at(7214.0), ["alive", "failing"]);
+    assert_eq!(states_at(7216.0), ["unknown", "failing"]);
+    assert_eq!(states_at(7241.0), ["unknown", "unknown"]);
+}
+
+#[test]
+fn a_device_that_a_scheduler_gives_to_jobs_is_a_node() {
+    let lab = lab();
+    let context = of(Reader::Everything, 7200.0);
+    let nodes = |lab: &Lab| {
+        let nodes = lab.engine(Settings::default()).nodes(&context).unwrap();
+        nodes.into_iter().map(|node| (node.device, node.alive)).collect::<Vec<_>>()
+    };
+    assert_eq!(nodes(&lab), [("n1".to_owned(), true)]);
+    // The user of a job of `jobmeter run` may name any device.
+    lab.job(&key("local", 7), "bmc-1", 1000, 5.0, None);
+    assert_eq!(nodes(&lab).len(), 1);
+    lab.job(&key("slurm", 7), "bmc-1", 1000, 5.0, Some(9.0));
+    lab.job(&key("slurm", 8), "pdu-1", 1000, 5.0, Some(9.0));
+    let found = [("bmc-1", true), ("n1", true), ("pdu-1", false)];
+    assert_eq!(nodes(&lab), found.map(|(name, alive)| (name.to_owned(), alive)));
+    let devices = list(&lab, &DeviceFilter::default(), &context);
+    let names: Vec<&str> = devices.iter().map(|one| &*one.device).collect();
+    assert_eq!(names, ["meter-1", "sw-1", "sw-2"]);
+}
+
+#[test]
+fn devices_are_found_by_name_address_node_and_state() {
+    let lab = lab();
+    let found = |filter: DeviceFilter| {
+        let devices = list(&lab, &filter, &of(Reader::Everything, 7200.0));
+        devices.into_iter().map(|one| one.device).collect::<Vec<_>>()
+    };
+    let all = DeviceFilter::default;
+    let search = |text: &str| DeviceFilter { search: Some(text.to_owned()), ..all() };
+    assert_eq!(found(search("SW-")), ["sw-1", "sw-2"]);
+    assert_eq!(found(search("pdu-1:161")), ["pdu-1"]);
+    assert_eq!(found(search("n9")), ["meter-1"]);
+    assert_eq!(found(search("nothing")), [""; 0]);
+    assert_eq!(found(DeviceFilter { node: Some(device("n1")), ..all() }), ["bmc-1"]);
+    assert_eq!(found(DeviceFilter { only_failing: true, ..all() }), ["pdu-1", "sw-1", "sw-2"]);
+    let devices = Some(BTreeSet::from([device("sw-1"), device("n1"), device("none")]));
+    assert_eq!(found(DeviceFilter { devices, ..all() }), ["sw-1"]);
+    let page = |after| DeviceFilter { limit: Some(2), after, ..all() };
+    assert_eq!(found(page(None)), ["bmc-1", "meter-1"]);
+    assert_eq!(found(page(Some(device("meter-1")))), ["pdu-1", "sw-1"]);
+    assert_eq!(found(page(Some(device("sw-1")))), ["sw-2"]);
+}
+
+/// Alice sees nodes only while her jobs run there.
+#[test]
+fn a_device_is_visible_as_the_nodes_that_it_feeds() {
+    let lab = lab();
+    value(&lab, GROUP, "bmc-1", Some("n2"));
+    let devices = list(&lab, &DeviceFilter::default(), &of(Reader::Tenant(1000), 7200.0));
+    assert_eq!(states(&devices), [("bmc-1", "alive", "")]);
+    assert_eq!(devices[0].aliases, ["n1"], "only her own node");
+    let other = list(&lab, &DeviceFilter::default(), &of(Reader::Tenant(2000), 7200.0));
+    assert!(other.is_empty(), "{other:?}");
+    let guest = list(&lab, &DeviceFilter::default(), &of(Reader::Nodes, 7200.0));
+    assert_eq!(guest.len(), 5);
+    let engine = lab.engine(Settings::default());
+    let last = |reader| {
+        let values = engine.last(&Selector::default(), &of(reader, 7200.0)).unwrap();
+        let power = values.into_iter().filter(|one| one.series.metric == "power_watts");
+        power.map(|one| one.series.labels["_device_alias"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(last(Reader::Tenant(1000)), ["n1"]);
+    assert_eq!(last(Reader::Tenant(2000)), [""; 0]);
+}
+
+#[test]
+fn an_explanation_has_the_polls_of_its_device_and_the_gaps_of_its_value() {
+    let lab = lab();
+    value(&lab, GROUP, "pdu-1", None);
+    lab.put_gap_from(gap("pdu-1", "snmp/mtu", 7190.0, "no such row"));
+    lab.put_gap_from(gap("pdu-1", "snmp/power_watts", 7190.0, "no such value"));
+    let engine = lab.engine(Settings::default());
+    let devices = Some(BTreeSet::from([device("pdu-1")]));
+    let select = Selector { devices, ..Selector::default() };
+    let day = (at(0.0), at(7200.0));
+    let explained = engine.explain(&select, day, &of(Reader::Everything, 7200.0)).unwrap();
+    let power = explained.iter().find(|one| one.series.metric == "power_watts").unwrap();
+    assert_eq!(states(&power.polls), [("pdu-1", "failing", "source timed out: no answer")]);
+    let sources: BTreeSet<&str> = power.gaps.iter().map(|gap| &*gap.source).collect();
+    assert_eq!(sources, BTreeSet::from(["", "snmp", "snmp/power_watts"]));
+    let agent = engine.explain(&Selector::default(), day, &of(Reader::Everything, 7200.0)).unwrap();
+    let load = agent.iter().find(|one| one.series.device == "n1").unwrap();
+    assert!(load.polls.is_empty());
+}
+
+#[test]
+fn a_page_of_five_thousand_devices_is_quick() {
+    let lab = Lab::new();
+    let names: Vec<String> = (0..5000).map(|n| format!("pdu-{n:04}")).collect();
+    let samples = [(7198.0, 1.0)];
+    for (place, names) in names.chunks(32).enumerate() {
+        let labels = [("protocol", "snmp"), ("target", "snmp://rack:161")];
+        let mut series = Vec::new();
+        for name in names {
+            let success = TestSeries {
+                device: name,
+                metric: "poll_success",
+                labels: &labels,
+                samples: &samples,
+                ..TestSeries::default()
+            };
+            series.push(success);
+            for metric in ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"] {
+                let labels = &[("_device_alias", "n1")][..];
+                let value = TestSeries {
+                    device: name,
+                    metric,
+                    labels,
+                    samples: &samples,
+                    ..TestSeries::default()
+                };
+                series.push(value);
+            }
+        }
+        lab.put_from(&format!("poller-one/group-{place}"), 7200.0, &series);
+    }
+    let filter = DeviceFilter { limit: Some(1000), ..DeviceFilter::default() };
+    #[expect(clippy::disallowed_methods, reason = "the duration is tested")]
+    let begun = Instant::now();
+    let devices = list(&lab, &filter, &of(Reader::Everything, 7200.0));
+    let took = begun.elapsed();
+    assert_eq!((devices.len(), devices[999].device.as_str()), (1000, "pdu-0999"));
+    assert_eq!(devices[0].aliases, ["n1"]);
+    // Without optimisation, on a busy machine.
+    assert!(took.as_secs_f64() < 5.0, "{took:?}");
+}

@@ -1,0 +1,105 @@
+//! `jobmeter devices`, `nodes` and `explain` of polled devices, and their pages in a browser: a dead device and a dead poller
+//! beside others that are alive.
+
+use crate::command::poll_devices::{Exporter, poller};
+use crate::common::programs::{Server, get, output, until};
+use crate::common::up::jobmeter;
+use crate::repository::layers::repository;
+use serde_json::Value;
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// Three periods of the devices.
+const THREE_PERIODS: Duration = Duration::from_secs(12);
+/// Time to look, on a busy machine.
+const SLACK: Duration = Duration::from_secs(3);
+
+/// Each device with its state and the reason.
+fn states(url: &str) -> Vec<(String, String, String)> {
+    let (status, body) = get(url, "/api/v1/devices");
+    assert_eq!(status, 200, "{body}");
+    assert!(!body.contains("secret") && !body.contains("ann:"), "{body}");
+    let devices: Vec<Value> = serde_json::from_str(&body).unwrap();
+    let text = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
+    let row = |one: &Value| (text(one, "device"), text(one, "state"), text(one, "reason"));
+    devices.iter().map(row).collect()
+}
+
+fn is(url: &str, expected: [(&str, &str); 3]) -> Option<()> {
+    let states = states(url);
+    let found = states.iter().map(|(device, state, _)| (&**device, &**state));
+    found.eq(expected).then_some(())
+}
+
+#[test]
+fn a_dead_device_and_a_dead_poller_are_shown_within_three_periods_and_others_as_alive() {
+    let exporters = [Exporter::start(), Exporter::start(), Exporter::start()];
+    let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let other_files = tempfile::tempdir().unwrap();
+    let every = "update_every: 4000, labels: {_device_alias: n1}";
+    let text = exporters[0].entry("psu-1", every) + &exporters[1].entry("psu-2", every);
+    fs::write(files.path().join("all.conf"), text).unwrap();
+    fs::write(other_files.path().join("all.conf"), exporters[2].entry("psu-3", every)).unwrap();
+    let server = Server::start(data.path(), &[]);
+    let url = &server.url;
+    let spools = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let mut one = poller("one", files.path(), url, spools[0].path());
+    let mut two = poller("two", other_files.path(), url, spools[1].path());
+    let alive = [("psu-1", "alive"), ("psu-2", "alive"), ("psu-3", "alive")];
+    until("all devices alive", LIMIT, || is(url, alive));
+
+    // Devices are no nodes.
+    let (_, nodes, _) = jobmeter(url, &["nodes"]);
+    assert!(!nodes.contains("psu-"), "{nodes}");
+    let line = "3 devices besides the nodes, all of them well: jobmeter devices";
+    assert_eq!(nodes.lines().last(), Some(line), "{nodes}");
+    let (code, explained, _) = jobmeter(url, &["explain", "prom_power_watt", "--device", "psu-2"]);
+    assert_eq!(code, 0, "{explained}");
+    assert!(explained.contains("read by the poller one, requested every 4.000 s"), "{explained}");
+    assert!(explained.contains("state    alive"), "{explained}");
+    let (_, csv, _) = jobmeter(url, &["devices", "--csv", "--node", "n1", "--search", "PSU-3"]);
+    let rows: Vec<&str> = csv.lines().collect();
+    assert!(rows.len() == 2 && rows[1].starts_with("psu-3,") && rows[1].contains(",n1,"), "{csv}");
+
+    // A device dies.
+    exporters[1].is_broken.store(true, Ordering::SeqCst);
+    let died = Instant::now();
+    let failing = [("psu-1", "alive"), ("psu-2", "failing"), ("psu-3", "alive")];
+    until("a failing device", LIMIT, || is(url, failing));
+    assert!(died.elapsed() < THREE_PERIODS, "{:?}", died.elapsed());
+    until("the reason", LIMIT, || states(url)[1].2.starts_with("source broken: ").then_some(()));
+    let (code, table, _) = jobmeter(url, &["devices", "--failing"]);
+    assert_eq!((code, table.lines().count()), (1, 2), "{table}");
+    assert!(table.contains("psu-2 ") && table.contains(" ago "), "{table}");
+    let (code, explained, _) = jobmeter(url, &["explain", "prom_power_watt", "--device", "psu-2"]);
+    assert_eq!(code, 0, "{explained}");
+    let lines = ["state    failing: source broken: ", "; last good value ", "gap      "];
+    assert!(lines.iter().all(|line| explained.contains(line)), "{explained}");
+    let (code, _, why) = jobmeter(url, &["explain", "no_such", "--device", "psu-2"]);
+    assert!(code == 1 && why.contains("psu-2: failing: source broken"), "{why}");
+    let (code, _, why) = jobmeter(url, &["explain", "no_such", "--device", "psu-1"]);
+    assert!(code == 1 && why.contains("does not request no_such"), "{why}");
+
+    // The pages show it.
+    let mut page = Command::new("node");
+    page.arg("tests/browser/devices.mjs").arg(format!("{url}/")).args(["psu-1", "psu-2"]);
+    let (code, out, errors) = output(page.current_dir(repository()));
+    assert_eq!(code, 0, "{out}\n{errors}");
+
+    // A poller dies: its other device is not alive any more.
+    one.kill();
+    let died = Instant::now();
+    let silent = |url: &str| {
+        let states = states(url);
+        let is_silent = states[0].1 == "unknown" && states[0].2 == "the poller is silent";
+        (is_silent && states[2].1 == "alive").then_some(())
+    };
+    until("a silent poller", LIMIT, || silent(url));
+    assert!(died.elapsed() < THREE_PERIODS + SLACK, "{:?}", died.elapsed());
+    let (code, _, _) = jobmeter(url, &["devices", "--device", "psu-3"]);
+    assert_eq!(code, 0);
+    assert_eq!(two.end(), 0, "{}", two.errors());
+}
