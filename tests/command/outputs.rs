@@ -89,6 +89,7 @@ fn no_command_panics_on_a_closed_or_full_output() {
         vec!["job", "start", "--name", "y"],
         vec!["job", "end", &job],
         vec!["nodes"],
+        vec!["devices"],
         vec!["get", "--metric", "load_1m"],
         vec!["explain", "load_1m"],
         vec!["gaps"],
