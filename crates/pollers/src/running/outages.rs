@@ -335,9 +335,9 @@ mod tests {
         // `a` is removed, and `b` is the first now.
         let after = [(&all[1], Some(1)), (&all[2], Some(2))];
         let ended = outages.set(&all, &after, at(8));
-        assert_eq!(spans(&ended), [("json/a", 5, 8, Cause::SourceBroken)]);
+        assert_eq!(spans(&ended), [("json/a", 0, 8, Cause::SourceBroken)]);
         let rest = all[1..].to_vec();
         let closed = outages.update(&rest, &[(0, 0), (1, 0)], &exchange(10, &[]));
-        assert_eq!(spans(&closed), [("json/b", 5, 10, Cause::SourceBroken)]);
+        assert_eq!(spans(&closed), [("json/b", 0, 10, Cause::SourceBroken)]);
     }
 }
