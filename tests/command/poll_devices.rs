@@ -336,7 +336,7 @@ fn optional_metrics_are_polled_while_they_are_promoted() {
     let text = optional(&power, "pdu_power", "pdu-1") + &optional(&node, "exporter", "node-1");
     fs::write(files.path().join("all.conf"), text).unwrap();
     let server = Server::start(data.path(), &[]);
-    let mut running = poller(files.path(), &server.url, spool.path());
+    let mut running = poller("one", files.path(), &server.url, spool.path());
     let promote = |metric: &str, node: &str| {
         let arguments = ["promote", metric, "--nodes", node, "--for", "1h", "--json"];
         // No metric has been stored, so the command warns.
