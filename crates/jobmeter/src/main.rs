@@ -229,7 +229,9 @@ fn execute(
         }
         Commands::Top(args) => node::top::top(args, &device()?),
         Commands::Doctor(args) => {
-            return node::doctor::doctor(args, &connection_flags(matches), &device()?);
+            let mut flags = connection_flags(matches);
+            flags.retain(|(key, _)| !key.starts_with("log."));
+            return node::doctor::doctor(args, &flags, &device()?);
         }
         Commands::Capture(args) => node::sources_of_node::capture(args, &device()?),
         Commands::Backup(args) => operate::backup::backup(args),
@@ -248,10 +250,9 @@ fn execute(
     done.map(|()| ExitCode::SUCCESS)
 }
 
-/// The flags of this call that name a server and the files for it, not the variables and the file.
+/// The flags of this call that name a server, the files for it and the log, not the variables and the file.
 fn connection_flags(matches: &ArgMatches) -> Vec<(String, config::Raw)> {
-    let mut settings = config::client_settings();
-    settings.retain(|setting| !setting.key.starts_with("log."));
+    let settings = config::client_settings();
     let given = config::given(&settings, matches, "client", paths::CLIENT_FILE, &|_| None);
     given.flags
 }
