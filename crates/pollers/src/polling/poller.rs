@@ -59,6 +59,8 @@ pub(crate) struct Exchange {
     pub(crate) warnings: Vec<String>,
     /// Whether each description has its values, or a failure.
     is_settled: Vec<bool>,
+    /// Whether the target was not asked.
+    pub(crate) is_untried: bool,
 }
 
 impl Exchange {
@@ -70,6 +72,7 @@ impl Exchange {
             failures: Vec::new(),
             warnings: Vec::new(),
             is_settled: vec![false; descriptions],
+            is_untried: false,
         }
     }
 
@@ -117,6 +120,12 @@ impl Exchange {
         if self.is_settled.get(place) == Some(&false) {
             self.fail(place, failure.clone());
         }
+    }
+
+    /// Adds an earlier failure to all descriptions, without an attempt.
+    pub(crate) fn fail_untried(&mut self, failure: &Failure) {
+        self.is_untried = true;
+        self.fail_rest(failure);
     }
 
     /// Adds a failure to all descriptions without a result.

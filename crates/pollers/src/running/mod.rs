@@ -1,6 +1,7 @@
 //! Polling without end: every target in its period, and its samples on their way to the server.
 //!
 //! - `schedule`: which descriptions are due, and at which instant
+//! - `rejections`: targets that reject a password
 //! - `outages`: failures as gaps that grow
 //! - `poll_metrics`: the metrics about polling itself
 //! - `text_limit`: a limit of the texts of a metric
@@ -17,6 +18,7 @@ mod outages;
 mod poll_metrics;
 mod poller_error;
 mod poller_program;
+mod rejections;
 mod schedule;
 mod target_loop;
 mod targets;

@@ -118,6 +118,7 @@ impl PollMetrics {
         times_seconds: (f64, f64),
     ) -> Vec<PollValue<'a>> {
         let devices = self.count(due, exchange);
+        let times_seconds = (!exchange.is_untried).then_some(times_seconds);
         let mut values = Vec::new();
         for (device, is_good) in devices {
             values.extend(self.gauges(device, is_good, times_seconds));
@@ -166,7 +167,8 @@ impl PollMetrics {
             } else {
                 causes.dedup();
             }
-            for cause in causes {
+            // A failure is counted once per attempt.
+            for cause in causes.into_iter().filter(|_| !exchange.is_untried) {
                 let count = self.counts.entry((device.clone(), cause)).or_default();
                 *count = count.saturating_add(1);
             }
@@ -178,15 +180,15 @@ impl PollMetrics {
         &'a self,
         device: &'a DeviceId,
         is_good: bool,
-        (duration, lateness): (f64, f64),
+        times_seconds: Option<(f64, f64)>,
     ) -> impl Iterator<Item = PollValue<'a>> {
         let period = self.periods.get(device).map(Duration::as_secs_f64);
         let last = self.good.get(device).filter(|_| !is_good).map(|at| at.seconds());
         let gauges = [
             (&self.success, Some(f64::from(u8::from(is_good)))),
             (&self.period, period),
-            (&self.duration, Some(duration)),
-            (&self.lateness, Some(lateness)),
+            (&self.duration, times_seconds.map(|(duration, _)| duration)),
+            (&self.lateness, times_seconds.map(|(_, lateness)| lateness)),
             (&self.last_success, last),
         ];
         gauges.into_iter().filter_map(move |(metric, value)| {

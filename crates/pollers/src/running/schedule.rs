@@ -11,21 +11,6 @@ const BACK_OFF_MAX_US: i64 = 30 * Timestamp::SECOND;
 /// Failed exchanges before a target is polled less often.
 const PATIENCE: u32 = 3;
 
-/// Waits after a rejected password, which double.
-const REJECTED_WAIT_MIN_US: i64 = 300 * Timestamp::SECOND;
-const REJECTED_WAIT_MAX_US: i64 = 3600 * Timestamp::SECOND;
-
-/// The outcome of an exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// The target returned something.
-    Answered,
-    /// It returned nothing.
-    Silent,
-    /// It rejected the user or the password.
-    Rejected,
-}
-
 /// The ticks of a target's descriptions.
 #[derive(Debug)]
 pub(super) struct Schedule {
@@ -126,20 +111,13 @@ impl Schedule {
         due
     }
 
-    /// Records the outcome of an exchange. An unreachable target is polled less often, and one that rejects a password
-    /// much less: a BMC locks an account after a few attempts.
-    pub(super) fn ended(&mut self, outcome: Outcome, now: Timestamp) {
-        if outcome == Outcome::Answered {
+    /// Records whether the target returned anything. An unreachable one is polled less often.
+    pub(super) fn answered(&mut self, has_answered: bool, now: Timestamp) {
+        if has_answered {
             (self.failed, self.not_before) = (0, Timestamp(i64::MIN));
             return;
         }
         self.failed = self.failed.saturating_add(1);
-        if outcome == Outcome::Rejected {
-            let doublings = self.failed.saturating_sub(1).min(16);
-            let wait_us = REJECTED_WAIT_MIN_US.saturating_mul(1 << doublings);
-            self.not_before = now.plus(wait_us.min(REJECTED_WAIT_MAX_US));
-            return;
-        }
         let doublings = self.failed.saturating_sub(PATIENCE).min(16);
         let shortest = self.ticks.iter().flatten().map(|ticks| ticks.period_us).min().unwrap_or(1);
         if doublings > 0 && shortest < BACK_OFF_MAX_US {
@@ -224,20 +202,20 @@ mod tests {
         let (mut now, mut waits) = (at(0), Vec::new());
         for _ in 0..12 {
             schedule.take(now);
-            schedule.ended(Outcome::Silent, now);
+            schedule.answered(false, now);
             waits.push(schedule.next().since(now) / SECOND);
             now = schedule.next();
         }
         assert_eq!(waits[..6], [1, 1, 1, 1, 3, 7]);
         assert!(waits.iter().all(|wait| *wait <= 30), "{waits:?}");
         schedule.take(now);
-        schedule.ended(Outcome::Answered, now);
+        schedule.answered(true, now);
         assert_eq!(schedule.next().since(now), SECOND);
         // A long period is kept.
         let mut schedule = of_periods(&[Duration::from_secs(300)], 0, at(0));
         for _ in 0..9 {
             schedule.take(schedule.next());
-            schedule.ended(Outcome::Silent, at(0));
+            schedule.answered(false, at(0));
         }
         assert_eq!(schedule.next(), at(9 * 300 * SECOND));
     }
@@ -250,19 +228,5 @@ mod tests {
             let schedule = of_periods(&[Duration::from_secs(60)], chance, at(SECOND));
             assert!((60 * SECOND..61 * SECOND).contains(&schedule.next().0), "{schedule:?}");
         }
-    }
-
-    #[test]
-    fn a_rejected_password_is_tried_a_few_times_an_hour() {
-        let mut schedule = of_periods(&[Duration::from_secs(5)], 0, at(0));
-        let (mut now, mut attempts) = (at(0), 0);
-        while now < at(3600 * SECOND) {
-            schedule.take(now);
-            schedule.ended(Outcome::Rejected, now);
-            (now, attempts) = (schedule.next(), attempts + 1);
-        }
-        assert_eq!(attempts, 4);
-        schedule.ended(Outcome::Answered, now);
-        assert!(schedule.next() <= now);
     }
 }

@@ -3,7 +3,8 @@
 use super::demand::{Demand, Promotion};
 use super::outages::Outages;
 use super::poll_metrics::PollMetrics;
-use super::schedule::{Outcome, Schedule};
+use super::rejections::Rejections;
+use super::schedule::Schedule;
 use super::text_limit::TextLimit;
 use crate::descriptions::{Description, Target};
 use crate::polling::{self, Common, Exchange, Failure, Poller};
@@ -74,6 +75,7 @@ pub(super) async fn follow(
     let mut follower = TargetLoop {
         schedule: Schedule::new(first.unwrap_or_default()),
         outages: Outages::new(),
+        rejections: Rejections::default(),
         metrics: PollMetrics::new(&target, wall()),
         texts: TextLimit::default(),
         host: shared.host(&target.host),
@@ -121,6 +123,7 @@ struct TargetLoop {
     shared: Arc<Shared>,
     schedule: Schedule,
     outages: Outages,
+    rejections: Rejections,
     metrics: PollMetrics,
     texts: TextLimit,
     host: Arc<Semaphore>,
@@ -198,9 +201,14 @@ impl TargetLoop {
         }
         let mut exchange = Exchange::new(taken.at, due.len());
         let begun = Instant::now();
-        polling::run(&mut *self.poller, &due, &mut exchange).await;
+        if let Some(rejection) = self.rejections.holding(wall()) {
+            exchange.fail_untried(rejection);
+        } else {
+            polling::run(&mut *self.poller, &due, &mut exchange).await;
+            self.rejections.tried(rejection(&self.target, &exchange, due.len()), wall());
+        }
         let took = begun.elapsed().as_secs_f64();
-        let outcome = outcome(&self.target, &exchange, due.len());
+        let has_answered = exchange.failures.len() < due.len();
         let moved = self.texts.apply(&mut exchange.readings, exchange.at);
         self.metrics.share_texts(moved);
         let missing = self.outages.update(&self.descriptions, &taken.places, &exchange);
@@ -216,7 +224,7 @@ impl TargetLoop {
             self.shared.groups.of(poll.device, add);
         }
         self.miss(missing);
-        self.schedule.ended(outcome, wall());
+        self.schedule.answered(has_answered, wall());
         self.log(&exchange);
     }
 
@@ -259,14 +267,13 @@ fn period(description: &mut Description, demand: &Demand, now: Timestamp) -> Opt
     }
 }
 
-fn outcome(target: &Target, exchange: &Exchange, due: usize) -> Outcome {
+/// Why the target rejected the user or the password, if it did nothing else.
+fn rejection<'a>(target: &Target, exchange: &'a Exchange, due: usize) -> Option<&'a Failure> {
     let has_account = target.protocol != Protocol::Snmp && target.user.is_some();
     let is_rejected = |(_, failure): &(usize, Failure)| failure.cause == Cause::PermissionLost;
-    match exchange.failures.len() < due {
-        true => Outcome::Answered,
-        false if has_account && exchange.failures.iter().all(is_rejected) => Outcome::Rejected,
-        false => Outcome::Silent,
-    }
+    let (_, first) = exchange.failures.first()?;
+    let are_all = exchange.failures.len() >= due && exchange.failures.iter().all(is_rejected);
+    (has_account && are_all).then_some(first)
 }
 
 /// Passes on the samples of all groups once a second.
