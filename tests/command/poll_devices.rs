@@ -1,7 +1,7 @@
 //! `jobmeter poll`: SNMP agents and Modbus services, compared with other clients, and the way of the samples to the server.
 
 use crate::command::poll_once::{key, poll};
-use crate::common::programs::{Running, Server, get, output, program, until};
+use crate::common::programs::{Running, Server, get, output, program, ready, until};
 use crate::common::up::jobmeter;
 use crate::repository::layers::repository;
 use serde_json::Value;
@@ -364,4 +364,38 @@ fn optional_metrics_are_polled_while_they_are_promoted() {
     until("a metric", LIMIT, || last(&server.url, "node-1", "prom_power_watt"));
     assert_eq!(stored("node-1"), None, "no other metric of the exporter");
     assert_eq!(running.end(), 0, "{}", running.errors());
+}
+
+#[test]
+fn a_server_restarts_its_poller_and_both_end_together() {
+    let exporter = Exporter::start();
+    let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let spool = tempfile::tempdir().unwrap();
+    let text = exporter.entry("psu-1", "update_every: 1000, timeout: 10000");
+    fs::write(files.path().join("all.conf"), text).unwrap();
+    let mut command = Command::new(program("jobmeter-server"));
+    command.env("JOBMETER_POLLER_FILE", "/dev/null").env("JOBMETER_NAME", "one");
+    command.env("JOBMETER_SPOOL", spool.path()).arg("--data").arg(data.path());
+    command.args(["--listen", "127.0.0.1:0", "--poll-metrics-dir"]).arg(files.path());
+    let mut server = Running::start(command.stdout(Stdio::piped()));
+    let url = ready(&mut server);
+    let stored = || last(&url, "psu-1", "prom_requests_total");
+    let pid = server.child.id().to_string();
+    let poller = || {
+        let (_, pids, _) = output(Command::new("pgrep").args(["-P", &pid, "jobmeter-poller"]));
+        pids.lines().next().map(str::to_owned)
+    };
+    until("a value", LIMIT, stored);
+    let first = until("the poller", LIMIT, poller);
+    assert!(Command::new("kill").args(["-s", "KILL", &first]).status().unwrap().success());
+    let second = until("another poller", LIMIT, || poller().filter(|pid| *pid != first));
+    let before = stored();
+    until("further values", LIMIT, || stored().filter(|value| Some(*value) > before));
+    let is_gone = |pid: &str| {
+        let (code, ..) = output(Command::new("kill").args(["-s", "0", pid]));
+        (code != 0).then_some(())
+    };
+    // A killed server takes its poller with it.
+    server.kill();
+    until("the end of the poller", LIMIT, || is_gone(&second));
 }

@@ -24,8 +24,9 @@ pub use programs::command::{agent_command, read_command_line, server_command};
 pub use programs::poller::{PollerConfig, PollerSettings, poller_settings};
 pub use programs::schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
 pub use programs::server::{
-    AccessSettings, Anonymous, JobFileSettings, ListenSettings, Loopback, Nodes, PromotionSettings,
-    PushSettings, QuerySettings, RetentionSettings, ServerConfig, StorageSettings, server_settings,
+    AccessSettings, Anonymous, JobFileSettings, ListenSettings, Loopback, Nodes, PollSettings,
+    PromotionSettings, PushSettings, QuerySettings, RetentionSettings, ServerConfig,
+    StorageSettings, server_settings,
 };
 pub use programs::variables::{UnknownVariables, unknown_variables};
 pub use settings::flags::{Flags, flags, given};

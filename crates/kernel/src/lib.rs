@@ -29,5 +29,5 @@ pub use root::{
 pub use tasks::{cgroup, inotify, kmsg, proc_connector, process, rusage, taskstats};
 #[cfg(feature = "count-allocations")]
 pub use this_process::allocations;
-pub use this_process::{child_program, code, confine, heap, inherited, limits, sibling};
+pub use this_process::{child_program, code, confine, heap, inherited, limits, parent, sibling};
 pub use users::{login, tcp_owners, trust, user_files, utmp};

@@ -49,6 +49,9 @@ enum Command {
         /// Only these devices, such as pdu-[1-8],node-1-bmc [default: all]
         #[arg(long, value_name = "LIST")]
         devices: Option<String>,
+        /// The process that starts this one, and ends it when it ends
+        #[arg(long, value_name = "PID", hide = true)]
+        end_with: Option<u32>,
     },
     /// Reads the lines of a wattmeter from standard input, and sends its power to the server
     ///
@@ -92,8 +95,8 @@ pub fn main() -> ExitCode {
     let result = match Command::from_arg_matches(&matches) {
         Ok(Command::Check { dir, json }) => check(&dir, json),
         Ok(Command::Poll { dir, once: true, devices, .. }) => poll(&dir, devices.as_deref()),
-        Ok(Command::Poll { dir, devices, .. }) => {
-            follow(&dir, devices.as_deref(), of_command, None)
+        Ok(Command::Poll { dir, devices, end_with, .. }) => {
+            with_parent(end_with).and_then(|()| follow(&dir, devices.as_deref(), of_command, None))
         }
         Ok(Command::Feed { id, line_version, mapping, every_sample: is_every_sample, .. }) => {
             let version = if line_version == "3" { LineVersion::V3 } else { LineVersion::V2 };
@@ -111,6 +114,14 @@ pub fn main() -> ExitCode {
             writeln!(io::stderr(), "jobmeter-poller: {shown}").unwrap_or_default();
             ExitCode::from(FAILED)
         }
+    }
+}
+
+/// Ends this process when the one that started it ends.
+fn with_parent(parent: Option<u32>) -> io::Result<()> {
+    match parent.map(kernel::parent::end_with).transpose()? {
+        Some(false) => Err(io::Error::other("the process that started it has ended")),
+        _ => Ok(()),
     }
 }
 

@@ -3,13 +3,14 @@
 use anyhow::Context;
 use clap::ArgMatches;
 use config::{ConfigErrors, ConfigInputs, Loaded, ServerConfig, ValueOrigin, Values, paths};
-use server::{Limits, RuntimeFile, Server, Settings};
+use server::{Limits, RuntimeFile, Server, Settings, poller_process};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 
 /// Time limit for threads that still answer a query after everything else has ended.
 const THREADS_TIME: Duration = Duration::from_secs(2);
@@ -124,11 +125,19 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
     let recorded = record(root, &url);
     writeln!(io::stdout(), "ready: {url}")
         .context("notifying the service manager that the server is ready")?;
+    let (end, ends) = watch::channel(false);
+    let poller = loaded.config.poll.metrics_dir.clone();
+    let poller = poller.map(|dir| tokio::spawn(poller_process::supervise(dir, url, ends)));
     loop {
         match signals.next().await {
             Action::End => break,
             Action::Reload => reload(&server, matches, loaded.values()).await,
         }
+    }
+    end.send_replace(true);
+    if let Some(poller) = poller {
+        // Before the server: what the poller still sends is stored.
+        poller.await.ok();
     }
     if let Some(recorded) = recorded
         && let Err(error) = recorded.remove()

@@ -270,6 +270,15 @@ settings! {
     }
 }
 
+settings! {
+    /// A poller that the server starts.
+    PollSettings, POLL, "Polling" {
+        /// Poll the devices of this folder of description files, by a process of its own with the settings of
+        /// /etc/jobmeter/poller.toml.
+        "poll.metrics_dir" metrics_dir: Option<PathBuf> = "" or "none", Kind::Text("DIR");
+    }
+}
+
 /// The configuration of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
@@ -291,6 +300,8 @@ pub struct ServerConfig {
     pub schedulers: SchedulerSettings,
     /// Promotions by users and rules.
     pub promotions: PromotionSettings,
+    /// A poller that it starts.
+    pub poll: PollSettings,
     /// Its log.
     pub log: LogConfig,
 }
@@ -299,8 +310,8 @@ pub struct ServerConfig {
 pub fn server_settings() -> Vec<Setting> {
     let schedulers = scheduler_settings();
     let stored = [LISTEN, ACCESS, KEEP, PUSH, RETENTION];
-    let others = [QUERY, JOB_FILE, &schedulers, PROMOTIONS, log_settings()];
-    [stored, others].concat().concat()
+    let others = [QUERY, JOB_FILE, &schedulers, PROMOTIONS, POLL, log_settings()];
+    [&stored[..], &others[..]].concat().concat()
 }
 
 impl ServerConfig {
@@ -315,10 +326,11 @@ impl ServerConfig {
         let job_file = JobFileSettings::from_values(values, errors);
         let schedulers = SchedulerSettings::from_values(values, errors);
         let promotions = PromotionSettings::from_values(values, errors);
+        let poll = PollSettings::from_values(values, errors);
         let log = LogConfig::from_values(values, errors);
         let (listen, keep, push, retention) = (listen?, keep?, push?, retention?);
         let (access, query, job_file) = (access?, query?, job_file?);
-        let (schedulers, promotions, log) = (schedulers?, promotions?, log?);
+        let (schedulers, promotions, poll, log) = (schedulers?, promotions?, poll?, log?);
         let config = Self {
             listen,
             access,
@@ -329,6 +341,7 @@ impl ServerConfig {
             job_file,
             schedulers,
             promotions,
+            poll,
             log,
         };
         config.check_together(values, errors);

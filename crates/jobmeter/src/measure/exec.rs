@@ -12,10 +12,9 @@
 
 use anyhow::{Context, bail};
 use cgroups::Hierarchies;
-use kernel::Root;
 use kernel::rusage::Usage;
 use kernel::sibling::{self, ForkSide};
-use rustix::process::{Pid, Signal};
+use kernel::{Root, parent};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -263,12 +262,8 @@ fn leave_jobs(root: &Root) {
 }
 
 fn end_with(pid: Option<&OsString>) -> anyhow::Result<()> {
-    let pid =
-        pid.and_then(|pid| pid.to_str()?.parse::<i32>().ok()).context("--end-with wants a pid")?;
-    rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
-    // The parent may have ended before the kernel received the request.
-    if rustix::process::getppid().map(Pid::as_raw_nonzero).is_none_or(|parent| parent.get() != pid)
-    {
+    let pid = pid.and_then(|pid| pid.to_str()?.parse().ok()).context("--end-with wants a pid")?;
+    if !parent::end_with(pid)? {
         bail!("process {pid} ended before its program started");
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! The process itself: its memory, limits, children.
 //!
 //! - `command`, `sibling`: programs that are started. `confine`, `limits`, `heap`, `code`: limits and memory.
-//!   `inherited`: sockets of systemd.
+//!   `inherited`: sockets of systemd. `parent`: the process that started it.
 //! - `allocations`: counted, for tests.
 
 #[cfg(feature = "count-allocations")]
@@ -12,4 +12,5 @@ pub mod confine;
 pub mod heap;
 pub mod inherited;
 pub mod limits;
+pub mod parent;
 pub mod sibling;
