@@ -3,6 +3,7 @@
 use crate::command::poll_devices::{Exporter, last, rows};
 use crate::common::programs::{Running, Server, output, program, until};
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -94,4 +95,40 @@ fn devices_are_polled_with_the_files_of_kwollector() {
     let (code, _, errors) = output(command.arg("kwollector").arg(&conf));
     assert_eq!(code, 2, "{errors}");
     assert!(errors.contains("/nowhere"), "{errors}");
+}
+
+#[test]
+fn a_promoted_port_has_every_sample() {
+    let (data, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = Server::start(data.path(), &[]);
+    let mapping = dir.path().join("mapping.yaml");
+    fs::write(&mapping, "node-1: [w1-port0]\n").unwrap();
+    let mut command = jobmeter(&dir.path().join("spool"));
+    command.args(["feed", "wattmetre", "--id", "w1", "--server", &server.url, "--mapping"]);
+    let mut feed =
+        Running::start(command.arg(&mapping).stdin(Stdio::piped()).stdout(Stdio::null()));
+    let mut input = feed.child.stdin.take().unwrap();
+    let lines = std::thread::spawn(move || {
+        for number in 0..u32::MAX {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            let (second, nanos) = (now.as_secs(), now.subsec_nanos());
+            let line = format!("0,0,{second}.{nanos:09},OK,{number},50\n");
+            // The feed has ended.
+            if input.write_all(line.as_bytes()).is_err() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let count = |port: &str| values(&server.url, port).len();
+    let limit = Duration::from_secs(60);
+    until("means", limit, || (count("w1-port0") >= 2).then_some(()));
+    assert_eq!(count("w1-port0"), count("w1-port1"), "both have means");
+    let mut promote = jobmeter(dir.path());
+    promote.args(["promote", "wattmetre_power", "--nodes", "node-1", "--server", &server.url]);
+    let (_, out, errors) = output(&mut promote);
+    assert!(out.contains("node-1"), "{out}{errors}");
+    until("samples", limit, || (count("w1-port0") >= count("w1-port1") + 10).then_some(()));
+    assert_eq!(feed.end(), 0, "{}", feed.errors());
+    lines.join().unwrap();
 }

@@ -5,9 +5,10 @@ use crate::polling::instant;
 use crate::protocols::Protocol;
 use api::{PollerPromotions, PollerRequest};
 use config::ServerSettings;
-use delivery::{Http, requested_server, wall};
+use delivery::{Http, or_end, requested_server, wall};
 use model::{DeviceId, Timestamp, printable};
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -28,7 +29,7 @@ const BUSY_AGE_MAX_US: i64 = 60 * Timestamp::SECOND;
 
 /// What is demanded of devices and nodes, by name.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Demand {
+pub(crate) struct Demand {
     promotions: HashMap<String, Vec<(Arc<Expression>, Timestamp)>>,
     /// The names with jobs; `None` if unknown.
     busy: Option<HashSet<String>>,
@@ -36,7 +37,7 @@ pub(super) struct Demand {
 
 /// What promotions change for a description.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Promotion {
+pub(crate) enum Promotion {
     /// Nothing.
     None,
     /// It is promoted.
@@ -62,56 +63,93 @@ impl Demand {
     }
 
     /// What the promotions of its device, and of the node that this feeds, change for a description.
-    pub(super) fn of(&self, description: &Description, now: Timestamp) -> Promotion {
+    pub(crate) fn of(&self, description: &Description, now: Timestamp) -> Promotion {
         if !description.is_on_demand() {
             return Promotion::None;
         }
-        let names = [Some(description.device.to_string()), description.alias()];
-        let all = names.iter().flatten().filter_map(|name| self.promotions.get(name)).flatten();
-        let held: Expressions = all
-            .filter(|(_, until)| *until > now)
-            .map(|(expression, _)| Arc::clone(expression))
-            .collect();
-        if held.iter().any(|expression| expression.promotes(&description.name)) {
+        let alias = description.alias();
+        let held = || self.held(description.device.as_str(), alias.as_deref(), now);
+        if held().any(|expression| expression.promotes(&description.name)) {
             return Promotion::Whole;
         }
+        let held: Expressions = held().cloned().collect();
         if description.target.protocol == Protocol::Prometheus && !held.is_empty() {
             return Promotion::Metrics(held);
         }
         Promotion::None
     }
 
+    /// Whether a metric of a device is promoted.
+    pub(crate) fn promotes(
+        &self,
+        metric: &str,
+        (device, alias): (&str, Option<&str>),
+        now: Timestamp,
+    ) -> bool {
+        self.held(device, alias, now).any(|expression| expression.promotes(metric))
+    }
+
+    /// The expressions that hold for a device or for the node that it feeds.
+    fn held<'a>(
+        &'a self,
+        device: &'a str,
+        alias: Option<&'a str>,
+        now: Timestamp,
+    ) -> impl Iterator<Item = &'a Arc<Expression>> {
+        let names = [Some(device), alias].into_iter().flatten();
+        let all = names.filter_map(|name| self.promotions.get(name)).flatten();
+        all.filter(move |(_, until)| *until > now).map(|(expression, _)| expression)
+    }
+
     /// Whether neither the device nor the node that it feeds has a job.
-    pub(super) fn is_idle(&self, description: &Description) -> bool {
+    pub(crate) fn is_idle(&self, description: &Description) -> bool {
         let Some(busy) = &self.busy else { return false };
         let is_busy = |name: String| busy.contains(&name);
         !busy.contains(description.device.as_str()) && !description.alias().is_some_and(is_busy)
     }
 
     /// The next instant at which a promotion ends.
-    pub(super) fn next_end(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn next_end(&self, now: Timestamp) -> Option<Timestamp> {
         let ends = self.promotions.values().flatten().map(|(_, until)| *until);
         ends.filter(|until| *until > now).min()
     }
 }
 
+/// Starts the thread that requests what is demanded of the names.
+///
+/// # Errors
+/// The operating system cannot start a thread.
+pub(crate) fn follow_demand(
+    server: &ServerSettings,
+    poller: &DeviceId,
+    names: &Names,
+) -> io::Result<watch::Receiver<Arc<Demand>>> {
+    let (demand, receiver) = watch::channel(Arc::default());
+    let (server, poller, names) = (server.clone(), poller.clone(), Arc::clone(names));
+    let follower = DemandFollower { server, poller, names, demand };
+    let thread = std::thread::Builder::new().name("demand".to_owned());
+    // Not joined: a request may wait as long as the settings allow.
+    thread.spawn(|| or_end(|| follower.run()))?;
+    Ok(receiver)
+}
+
 /// Requests the promotions of some names, until nothing receives them any more.
-pub(super) struct DemandFollower {
-    pub(super) server: ServerSettings,
-    pub(super) poller: DeviceId,
-    pub(super) names: Names,
-    pub(super) demand: watch::Sender<Arc<Demand>>,
+struct DemandFollower {
+    server: ServerSettings,
+    poller: DeviceId,
+    names: Names,
+    demand: watch::Sender<Arc<Demand>>,
 }
 
 /// The names whose demand counts, which the files change.
-pub(super) type Names = Arc<Mutex<Arc<DemandNames>>>;
+pub(crate) type Names = Arc<Mutex<Arc<DemandNames>>>;
 
 /// Devices, and the nodes that they feed.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct DemandNames {
-    pub(super) names: Vec<String>,
+pub(crate) struct DemandNames {
+    pub(crate) names: Vec<String>,
     /// Whether it counts which of them have jobs.
-    pub(super) count_jobs: bool,
+    pub(crate) count_jobs: bool,
 }
 
 /// What the last response was to.
@@ -124,7 +162,7 @@ struct Received {
 
 impl DemandFollower {
     /// Runs in a thread of its own.
-    pub(super) fn run(self) {
+    fn run(self) {
         let (mut http, mut received) = (None, Received::default());
         let mut failure: Option<String> = None;
         while !self.demand.is_closed() {
@@ -251,6 +289,8 @@ mod tests {
         let by_device = promotions(&[("pdu", "pdu-2", 9.0), ("power", "pdu-1", 9.0)]);
         assert_eq!(of(&by_device), [none.clone(), whole, none.clone()]);
         assert_eq!(by_device.next_end(now), Some(Timestamp(9_000_000)));
+        let promotes = |device, alias| by_node.promotes("pdu_power", (device, alias), now);
+        assert!(promotes("port-1", Some("n-1")) && !promotes("port-1", None));
         assert_eq!(by_device.of(&all[1], Timestamp(9_000_000)), none);
     }
 

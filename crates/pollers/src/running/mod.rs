@@ -24,5 +24,6 @@ mod target_loop;
 mod targets;
 mod text_limit;
 
+pub(crate) use demand::{Demand, DemandNames, Names, follow_demand};
 pub use poller_error::PollerError;
 pub use poller_program::run;

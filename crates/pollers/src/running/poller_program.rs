@@ -1,13 +1,12 @@
 //! A poller from start to end.
 
-use super::demand::{Demand, DemandFollower, Names};
+use super::demand::{Names, follow_demand};
 use super::entries::Entries;
 use super::poller_error::PollerError;
 use super::target_loop::{Shared, seal};
 use super::targets::Targets;
 use crate::sending::Groups;
 use config::PollerConfig;
-use delivery::or_end;
 use model::{DeviceId, printable};
 use std::io;
 use std::path::Path;
@@ -15,7 +14,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -41,7 +39,8 @@ pub fn run(config: &PollerConfig, dir: &Path, only: Option<&[String]>) -> Result
     let runtime = runtime.map_err(machine)?;
     let groups = Groups::start(config, name.clone(), &entries.devices())?;
     let names: Names = Arc::new(Mutex::new(Arc::new(entries.demand_names())));
-    let demand = follow_demand(config, &name, &names)?;
+    let demand = follow_demand(&config.server, &name, &names);
+    let demand = demand.map_err(|error| PollerError::Machine(format!("a thread: {error}")))?;
     let shared = Arc::new(Shared::new(groups, demand, &config.polling));
     let ended = runtime.block_on(poll_all(entries, Arc::clone(&shared), &names));
     // A name that is being looked up must not delay the end.
@@ -50,22 +49,6 @@ pub fn run(config: &PollerConfig, dir: &Path, only: Option<&[String]>) -> Result
         shared.groups.end();
     }
     ended.map_err(machine)
-}
-
-/// Starts the thread that requests what is demanded of the names.
-fn follow_demand(
-    config: &PollerConfig,
-    poller: &DeviceId,
-    names: &Names,
-) -> Result<watch::Receiver<Arc<Demand>>, PollerError> {
-    let (demand, receiver) = watch::channel(Arc::default());
-    let (server, poller, names) = (config.server.clone(), poller.clone(), Arc::clone(names));
-    let follower = DemandFollower { server, poller, names, demand };
-    let thread = std::thread::Builder::new().name("demand".to_owned());
-    let started = thread.spawn(|| or_end(|| follower.run()));
-    // Not joined: a request may wait as long as the settings allow.
-    started.map_err(|error| PollerError::Machine(format!("a thread: {error}")))?;
-    Ok(receiver)
 }
 
 /// Polls until a signal ends the program.

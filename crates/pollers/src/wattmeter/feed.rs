@@ -5,14 +5,16 @@ use super::line::{LineFault, PORTS_MAX, PortValue, parse};
 use super::mapping::{Mapping, MappingError};
 use super::port::Port;
 use super::row_order::{Placement, RowOrder};
+use crate::running::{Demand, DemandNames, Names, follow_demand};
 use crate::sending::{Group, GroupStart, earlier_groups, spool_folder};
 use config::PollerConfig;
 use delivery::{Clock, DeliveryError};
 use model::{DeviceId, Kind, Labels, Metric, NameError, Origin, Timestamp, Unit};
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Ports of a group. With the meter itself, the first one has 64 devices.
 const GROUP_PORTS: usize = 63;
@@ -87,6 +89,9 @@ pub(super) struct Feed<'a> {
     mapping: Mapping,
     folder: Option<PathBuf>,
     metrics: Metrics,
+    /// The names of the ports and of the nodes that they feed, whose promotions count.
+    names: Names,
+    demand: watch::Receiver<Arc<Demand>>,
     groups: Vec<Group>,
     /// The number of groups at the start, which share the limits of the spool.
     groups_at_start: usize,
@@ -122,7 +127,11 @@ impl<'a> Feed<'a> {
         Origin::of_poller_group(&meter, PORTS_MAX).map_err(wrong)?;
         let mapping = options.mapping.as_deref().map(Mapping::read).transpose()?;
         let name = format!("feed-{id}");
+        let names = Names::default();
+        let demand = follow_demand(&config.server, &meter, &names)?;
         Ok(Self {
+            names,
+            demand,
             folder: spool_folder(config, &name, Some(&name))?,
             config,
             options,
@@ -233,11 +242,31 @@ impl<'a> Feed<'a> {
                 store(&mut self.groups, &self.metrics.power, port, (start, mean));
             }
         }
+        self.choose_samples();
         // The instants of rows may be older than the clock.
         if !self.ports.is_empty() && !(0..REPORT_US).contains(&self.at.since(self.reported)) {
             self.report(self.at)?;
         }
         Ok(())
+    }
+
+    /// Sets the names whose promotions count.
+    fn set_names(&self) {
+        let aliases = self.ports.iter().filter_map(|port| port.labels.get("_device_alias"));
+        let devices = self.ports.iter().map(|port| port.device.to_string());
+        let names = DemandNames { names: devices.chain(aliases).collect(), count_jobs: false };
+        *self.names.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(names);
+    }
+
+    /// Chooses for each port between samples and means, for the seconds that follow: samples while it is promoted.
+    fn choose_samples(&mut self) {
+        let (demand, now) = (self.demand.borrow(), self.clock.wall());
+        for port in &mut self.ports {
+            let alias = port.labels.get("_device_alias");
+            let device = (port.device.as_str(), alias.as_deref());
+            port.is_every_sample = self.options.is_every_sample
+                || demand.promotes(&self.metrics.power.name, device, now);
+        }
     }
 
     fn add_ports(&mut self, count: usize, at: Timestamp) -> Result<(), FeedError> {
@@ -254,6 +283,9 @@ impl<'a> Feed<'a> {
             self.ports.push(port);
         }
         self.open_groups()?;
+        if !is_every_sample {
+            self.set_names();
+        }
         if before == 0 {
             self.reported = at;
             self.begun.get_or_insert(second(at));
