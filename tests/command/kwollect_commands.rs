@@ -123,7 +123,7 @@ fn a_promoted_port_has_every_sample() {
     let count = |port: &str| values(&server.url, port).len();
     let limit = Duration::from_secs(60);
     until("means", limit, || (count("w1-port0") >= 2).then_some(()));
-    assert_eq!(count("w1-port0"), count("w1-port1"), "both have means");
+    assert!(count("w1-port0") <= count("w1-port1"), "both have means");
     let mut promote = jobmeter(dir.path());
     promote.args(["promote", "wattmetre_power", "--nodes", "node-1", "--server", &server.url]);
     let (_, out, errors) = output(&mut promote);
