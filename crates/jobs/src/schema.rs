@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags};
 use std::path::Path;
 
 /// The schema version, stored in `PRAGMA user_version`. A file of another version is rejected.
-const VERSION: i64 = 9;
+const VERSION: i64 = 8;
 
 /// The version of an empty file.
 const NEW: i64 = 0;
@@ -43,7 +43,6 @@ fn tables() -> String {
         accounts::TABLES.to_owned(),
         names::TABLES.to_owned(),
         user_tokens::TABLES.to_owned(),
-        push_keys::TABLES.to_owned(),
         stopped::TABLES.to_owned(),
         forgotten_nodes::TABLES.to_owned(),
         rule_latches::TABLES.to_owned(),
@@ -253,6 +252,8 @@ pub(crate) fn open(path: &Path) -> Result<Connection, RegistryError> {
     if found == NEW {
         create(&mut db).map_err(failed)?;
     }
+    // Files of this version from before these tables get them now.
+    db.execute_batch(push_keys::TABLES).map_err(failed)?;
     Ok(db)
 }
 
@@ -385,7 +386,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("registry.sqlite");
         let db = open(&path).unwrap();
-        for (found, reason) in [(VERSION + 1, "newer than 9"), (VERSION - 1, "older than 9")] {
+        for (found, reason) in [(VERSION + 1, "newer than 8"), (VERSION - 1, "older than 8")] {
             db.pragma_update(None, "user_version", found).unwrap();
             let rejected = open(&path).unwrap_err().to_string();
             assert!(rejected.contains(&format!("version {found} is {reason}")), "{rejected}");

@@ -12,7 +12,7 @@ const KEPT_US: i64 = 86_400 * Timestamp::SECOND;
 
 /// The table.
 pub(crate) const TABLES: &str = "
-CREATE TABLE push_keys (
+CREATE TABLE IF NOT EXISTS push_keys (
     sender TEXT NOT NULL,
     key BLOB NOT NULL CHECK (length(key) = 32),
     body BLOB NOT NULL CHECK (length(body) = 32),
@@ -21,8 +21,8 @@ CREATE TABLE push_keys (
     at INTEGER NOT NULL,
     PRIMARY KEY (sender, key)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX push_keys_of_sender ON push_keys (sender, at);
-CREATE INDEX push_keys_at ON push_keys (at);
+CREATE INDEX IF NOT EXISTS push_keys_of_sender ON push_keys (sender, at);
+CREATE INDEX IF NOT EXISTS push_keys_at ON push_keys (at);
 ";
 
 /// The sender of a request, and its key.
@@ -150,5 +150,16 @@ mod tests {
         let kept = (0..1002).filter(|n| known("a", *n)).collect::<Vec<_>>();
         assert_eq!(kept, (2..1002).collect::<Vec<_>>());
         assert!(known("b", 1));
+    }
+
+    #[test]
+    fn a_file_from_before_the_table_gets_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("jobs.sqlite");
+        let open = || Registry::open(&path, Limits::default(), Users::default).unwrap();
+        open().writer.lock().execute_batch("DROP TABLE push_keys").unwrap();
+        let registry = open();
+        registry.store_keyed_push(&key("a", 1), &push(5, 100)).unwrap();
+        assert_eq!(registry.keyed_push(&key("a", 1), Timestamp(100)).unwrap(), Some(push(5, 100)));
     }
 }
