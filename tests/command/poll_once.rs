@@ -180,3 +180,39 @@ fn one_request_serves_all_paths_of_a_document_and_a_wrong_one_costs_no_other() {
     assert!(lines[0].contains("the JSONPath matches nothing"), "{errors}");
     assert!(lines[1].contains("leads to a list or an object"), "{errors}");
 }
+
+#[test]
+fn a_pinned_certificate_verifies_its_target_until_it_has_another() {
+    let (bmc, dir) = (Bmc::start(), tempfile::tempdir().unwrap());
+    let (files, pins) = (dir.path().join("files"), dir.path().join("pins"));
+    fs::create_dir(&files).unwrap();
+    let entry = bmc.entry("Power?$expand=*#PowerControl[0].PowerConsumedWatts", "");
+    fs::write(files.join("all.conf"), entry).unwrap();
+    let run = |options: &[&str]| {
+        let mut command = Command::new(program("jobmeter"));
+        command.env("JOBMETER_PINS", &pins).env("JOBMETER_POLLER_FILE", "/dev/null");
+        output(command.arg("poll").arg(&files).args(options))
+    };
+    let once = ["--once", "--print"];
+    assert_eq!(run(&once).0, 1, "nothing is pinned");
+    let digits = bmc.fingerprint.replace(':', "").to_lowercase();
+    for _ in 0..2 {
+        let (code, out, errors) = run(&["--pin"]);
+        assert_eq!((code, &*errors), (0, ""));
+        assert!(out.contains(&format!("https://localhost:{}: pinned {digits}", bmc.port)), "{out}");
+    }
+    let (code, out, errors) = run(&once);
+    assert_eq!((code, &*errors), (0, ""));
+    assert!(out.contains("bmc_power_watt"), "{out}");
+
+    // Another certificate is neither accepted nor pinned.
+    let text = fs::read_to_string(&pins).unwrap().replace(&digits, &"0".repeat(64));
+    fs::write(&pins, text).unwrap();
+    let (code, _, errors) = run(&once);
+    assert_eq!(code, 1);
+    assert!(errors.contains("the certificate is not accepted"), "{errors}");
+    let (code, _, errors) = run(&["--pin"]);
+    assert_eq!(code, 1);
+    assert!(errors.contains(&digits) && errors.contains("remove its line from"), "{errors}");
+    assert!(!fs::read_to_string(&pins).unwrap().contains(&digits));
+}

@@ -1,7 +1,8 @@
 //! The command line of `jobmeter-poller`.
 
-use crate::descriptions::{Directory, Load, Severity, read_directory, summary};
+use crate::descriptions::{Directory, Load, Pins, Severity, pins_file, read_directory, summary};
 use crate::kwollect_config::{self, KWOLLECTOR, Key, KwollectConfig, WATTMETRE};
+use crate::pin_program::pin;
 use crate::polling::poll_once;
 use crate::running::run;
 use crate::wattmeter::{self, FeedOptions, LineVersion};
@@ -49,6 +50,9 @@ enum Command {
         /// Only these devices, such as pdu-[1-8],node-1-bmc [default: all]
         #[arg(long, value_name = "LIST")]
         devices: Option<String>,
+        /// Pin the certificates that the system's roots do not verify, then end
+        #[arg(long, conflicts_with = "once")]
+        pin: bool,
         /// The process that starts this one, and ends it when it ends
         #[arg(long, value_name = "PID", hide = true)]
         end_with: Option<u32>,
@@ -94,7 +98,12 @@ pub fn main() -> ExitCode {
     let of_command = matches.subcommand().map_or(&matches, |(_, matches)| matches);
     let result = match Command::from_arg_matches(&matches) {
         Ok(Command::Check { dir, json }) => check(&dir, json),
-        Ok(Command::Poll { dir, once: true, devices, .. }) => poll(&dir, devices.as_deref()),
+        Ok(Command::Poll { dir, once: true, devices, .. }) => {
+            poll(&dir, devices.as_deref(), of_command)
+        }
+        Ok(Command::Poll { dir, pin: true, devices, .. }) => {
+            pin_certificates(&dir, devices.as_deref(), of_command)
+        }
         Ok(Command::Poll { dir, devices, end_with, .. }) => {
             with_parent(end_with).and_then(|()| follow(&dir, devices.as_deref(), of_command, None))
         }
@@ -212,8 +221,38 @@ fn names(list: &str) -> io::Result<Vec<String>> {
     expand_hosts(list, DEVICES_MAX).map_err(|error| io::Error::other(format!("--devices: {error}")))
 }
 
+/// Pins the certificates of a folder's targets. Returns whether all of them are verified from now on.
+fn pin_certificates(dir: &Path, devices: Option<&str>, matches: &ArgMatches) -> io::Result<bool> {
+    let file = pins_file(&configuration(matches, None)?);
+    let file = file.ok_or_else(|| io::Error::other("no folder for the file; set `pins`"))?;
+    let directory = read_devices(dir, devices)?;
+    in_runtime(pin(&directory.descriptions, &file))
+}
+
 /// Polls the devices of a folder once. Returns whether everything was read.
-fn poll(dir: &Path, devices: Option<&str>) -> io::Result<bool> {
+fn poll(dir: &Path, devices: Option<&str>, matches: &ArgMatches) -> io::Result<bool> {
+    let mut directory = read_devices(dir, devices)?;
+    if let Some(file) = pins_file(&configuration(matches, None)?) {
+        let pins = Pins::read(&file).map_err(io::Error::other)?;
+        pins.apply(&mut directory.descriptions);
+    }
+    let is_good = !directory.has_errors();
+    let (stdout, mut stderr) = (Box::new(io::stdout()), io::stderr());
+    let polled = in_runtime(poll_once(directory.descriptions, stdout, &mut stderr))?;
+    Ok(polled && is_good)
+}
+
+/// Runs a future to its end.
+fn in_runtime(work: impl Future<Output = io::Result<bool>>) -> io::Result<bool> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(work);
+    // A name that is being looked up must not delay the end.
+    runtime.shutdown_background();
+    done
+}
+
+/// Reads a folder, prints its findings, and selects devices.
+fn read_devices(dir: &Path, devices: Option<&str>) -> io::Result<Directory> {
     let mut directory = read(dir)?;
     let mut stderr = io::stderr();
     for finding in &directory.findings {
@@ -229,13 +268,7 @@ fn poll(dir: &Path, devices: Option<&str>) -> io::Result<bool> {
         }
         directory.descriptions.retain(|one| names.iter().any(|name| name == one.device.as_str()));
     }
-    let is_good = !directory.has_errors();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let stdout = Box::new(io::stdout());
-    let polled = runtime.block_on(poll_once(directory.descriptions, stdout, &mut stderr))?;
-    // A name that is being looked up must not delay the end.
-    runtime.shutdown_background();
-    Ok(polled && is_good)
+    Ok(directory)
 }
 
 fn read(dir: &Path) -> io::Result<Directory> {

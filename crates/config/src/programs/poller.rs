@@ -5,12 +5,16 @@ use crate::settings::load::{ConfigError, Values, check_cert_and_key};
 use crate::settings::setting::{Kind, settings};
 use crate::{LogConfig, Setting, log_settings};
 use model::DeviceId;
+use std::path::PathBuf;
 
 settings! {
     /// How a poller polls.
     PollerSettings, POLLER, "Polling" {
         /// Name of this poller: its samples come from `poller-NAME`.
         "name" name: Option<DeviceId> = "" or "the host's name up to its first dot", Kind::Text("NAME");
+        /// File with the certificates that `jobmeter poll --pin` pinned.
+        "pins" pins: Option<PathBuf> = "" or "/var/lib/jobmeter/poller-pins as root, else in the XDG state folder",
+            Kind::Text("FILE");
         /// Most devices that it asks at the same time.
         "exchanges_max" exchanges_max: u64 = "256", Kind::Number { min: 1, max: 65_536 };
         /// Most exchanges with services of one host at the same time.

@@ -27,6 +27,9 @@ pub(crate) struct PollArgs {
     /// Print the samples as `jobmeter-agent --print` does
     #[arg(long, requires = "once")]
     print: bool,
+    /// Pin the certificates that the system's roots do not verify, then end
+    #[arg(long, conflicts_with = "once")]
+    pin: bool,
     /// Only these devices [default: all]
     #[arg(long, value_name = "LIST")]
     devices: Option<String>,
@@ -92,6 +95,7 @@ pub(crate) fn poll(args: &PollArgs, flags: ServerFlags<'_>) -> anyhow::Result<In
     let mut words: Vec<OsString> = Vec::new();
     words.extend(args.once.then(|| "--once".into()));
     words.extend(args.print.then(|| "--print".into()));
+    words.extend(args.pin.then(|| "--pin".into()));
     words.extend(args.devices.iter().map(|list| format!("--devices={list}").into()));
     become_poller("poll", flags, words, &["--".into(), args.dir.as_os_str().to_owned()])
 }

@@ -74,6 +74,11 @@ impl Description {
                 == (&other.scale_factor, &other.declared, &other.credential, &other.tls)
     }
 
+    /// Whether its target has a certificate that the system's roots verify.
+    pub fn is_verified_by_roots(&self) -> bool {
+        self.target.is_tls && self.tls == TlsVerification::SystemRoots
+    }
+
     /// Whether a promotion, or a job, changes how it is polled.
     pub const fn is_on_demand(&self) -> bool {
         self.is_optional || self.period_promoted.is_some() || self.period_idle.is_some()
@@ -99,6 +104,19 @@ pub enum TlsVerification {
     Fingerprint([u8; 32]),
     /// Not at all.
     Insecure,
+}
+
+impl TlsVerification {
+    /// A SHA-256 as 64 hexadecimal digits, with or without colons, as `openssl x509 -fingerprint` prints it.
+    pub fn digest(text: &str) -> Option<[u8; 32]> {
+        let digits = text.replace(':', "");
+        let bytes: Option<Vec<u8>> = digits
+            .as_bytes()
+            .chunks(2)
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+            .collect();
+        bytes?.try_into().ok()
+    }
 }
 
 /// Kind, unit and help that the keys of an entry declare.

@@ -369,16 +369,8 @@ fn tls(value: &Value) -> Result<TlsVerification, String> {
     }
 }
 
-/// A SHA-256 as 64 hexadecimal digits, with or without colons, as `openssl x509 -fingerprint` prints it.
+/// The key `fingerprint`.
 fn fingerprint(text: &str) -> Result<TlsVerification, String> {
-    let digits = text.replace(':', "");
-    let bytes: Option<Vec<u8>> = digits
-        .as_bytes()
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-        .collect();
-    match bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok()) {
-        Some(digest) => Ok(TlsVerification::Fingerprint(digest)),
-        None => Err("a fingerprint is the 64 hexadecimal digits of a SHA-256".into()),
-    }
+    let digest = TlsVerification::digest(text).map(TlsVerification::Fingerprint);
+    digest.ok_or_else(|| "a fingerprint is the 64 hexadecimal digits of a SHA-256".into())
 }

@@ -4,6 +4,7 @@
 //! - `expressions`: the expressions of promotions
 //! - `credentials`: named secrets
 //! - `keys`: the keys of an entry and their types
+//! - `pins`: pinned certificates
 //! - `directory`: all files of a folder, with their errors
 //! - `summary`: what `jobmeter check DIR` prints
 //!
@@ -15,6 +16,7 @@ mod description;
 mod directory;
 mod expressions;
 mod keys;
+mod pins;
 mod summary;
 
 pub use description::{DeclaredMeaning, Description, Target, TlsVerification};
@@ -22,4 +24,5 @@ pub use directory::{
     Directory, FILE_BYTES_MAX, Finding, Severity, read_directory, read_file, read_text,
 };
 pub use expressions::{Expression, Expressions};
+pub use pins::{Pins, PinsError, hexadecimal, pins_file};
 pub use summary::{Load, summary};

@@ -149,7 +149,7 @@ impl Client {
     }
 }
 
-async fn connect_tls(
+pub(super) async fn connect_tls(
     target: &Target,
     config: &Arc<ClientConfig>,
     stream: TcpStream,

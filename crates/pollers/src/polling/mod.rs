@@ -4,6 +4,7 @@
 //! - `poller`: what every protocol does
 //! - `values`: numbers and texts of devices
 //! - `tls`: how certificates are verified
+//! - `presented_certificates`: the certificates that targets present
 //! - `http`: GET with limits
 //! - `exporter`: expositions of exporters
 //! - `document`: values in JSON documents
@@ -19,6 +20,7 @@ mod ipmi;
 mod modbus;
 mod once;
 mod poller;
+mod presented_certificates;
 mod reading;
 mod snmp;
 mod tls;
@@ -26,5 +28,6 @@ mod values;
 
 pub use once::poll_once;
 pub(crate) use poller::{Common, Exchange, Poller, open, run};
+pub(crate) use presented_certificates::presented;
 pub use reading::{Failure, Reading};
 pub(crate) use values::{TEXT_LABEL, instant, python_float};

@@ -2,7 +2,7 @@
 
 use super::demand::DemandNames;
 use super::poller_error::PollerError;
-use crate::descriptions::{Description, Finding, Target, read_directory};
+use crate::descriptions::{Description, Finding, Pins, Target, read_directory};
 use crate::sending::Devices;
 use model::printable;
 use std::collections::BTreeMap;
@@ -16,6 +16,8 @@ pub(super) struct Entries {
     dir: PathBuf,
     /// The devices to poll; `None` for all.
     only: Option<Vec<String>>,
+    /// The file of pinned certificates.
+    pins: Option<PathBuf>,
     files: usize,
     descriptions: Vec<Description>,
     /// What the log states already.
@@ -31,10 +33,15 @@ type FileState = (PathBuf, [u64; 3], [i64; 4]);
 
 impl Entries {
     /// Reads a folder.
-    pub(super) fn read(dir: &Path, only: Option<&[String]>) -> Result<Self, PollerError> {
+    pub(super) fn read(
+        dir: &Path,
+        only: Option<&[String]>,
+        pins: Option<PathBuf>,
+    ) -> Result<Self, PollerError> {
         let mut entries = Self {
             dir: dir.to_owned(),
             only: only.map(<[String]>::to_vec),
+            pins,
             files: 0,
             descriptions: Vec::new(),
             findings: Vec::new(),
@@ -52,7 +59,7 @@ impl Entries {
     /// The folder cannot be read: nothing changes.
     pub(super) fn read_again(&mut self) -> io::Result<()> {
         // Before the files are read: a later change is noticed.
-        let state = file_states(&self.dir)?;
+        let state = self.file_states()?;
         let directory = read_directory(&self.dir)?;
         for finding in directory.findings.iter().filter(|one| !self.findings.contains(one)) {
             log::warn!("{}", printable(&finding.to_string()));
@@ -60,6 +67,12 @@ impl Entries {
         let mut descriptions = directory.descriptions;
         if let Some(only) = &self.only {
             descriptions.retain(|one| only.iter().any(|name| name == one.device.as_str()));
+        }
+        match self.pins.as_deref().map(Pins::read).transpose() {
+            Ok(pins) => pins.unwrap_or_default().apply(&mut descriptions),
+            Err(error) => {
+                log::error!("no certificate is pinned: {}", printable(&error.to_string()))
+            }
         }
         let is_unread = |one: &Description| directory.unread.contains(&one.file);
         descriptions.extend(self.descriptions.drain(..).filter(is_unread));
@@ -71,11 +84,27 @@ impl Entries {
 
     /// Whether a file has changed since it was read, and is not being written: it was the same at the look before.
     pub(super) fn have_changed(&mut self) -> bool {
-        let Ok(now) = file_states(&self.dir) else { return false };
+        let Ok(now) = self.file_states() else { return false };
         let is_settled = now == self.seen;
         let have_changed = now != self.read;
         self.seen = now;
         is_settled && have_changed
+    }
+
+    fn file_states(&self) -> io::Result<Vec<FileState>> {
+        let mut paths: Vec<PathBuf> = self.pins.iter().cloned().collect();
+        for entry in std::fs::read_dir(&self.dir)? {
+            paths.push(entry?.path());
+        }
+        paths.sort_unstable();
+        let state = |path: PathBuf| {
+            // A file that vanishes meanwhile is a change, too.
+            let data = std::fs::metadata(&path).ok()?;
+            let what = [data.dev(), data.ino(), data.size()];
+            let when = [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()];
+            Some((path, what, when))
+        };
+        Ok(paths.into_iter().filter_map(state).collect())
     }
 
     /// Number of files.
@@ -116,21 +145,6 @@ impl Entries {
     }
 }
 
-fn file_states(dir: &Path) -> io::Result<Vec<FileState>> {
-    let mut states = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
-        let path = entry?.path();
-        // A file that vanishes meanwhile is a change, too.
-        if let Ok(data) = std::fs::metadata(&path) {
-            let what = [data.dev(), data.ino(), data.size()];
-            let when = [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()];
-            states.push((path, what, when));
-        }
-    }
-    states.sort_unstable();
-    Ok(states)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,7 +157,7 @@ mod tests {
             |name: &str| format!("- {{name: {name}, device_id: d, url: 'http://d/#{name}'}}\n");
         write("a", &(entry("one") + &entry("two")));
         write("b", &entry("three"));
-        let mut entries = Entries::read(dir.path(), None).unwrap();
+        let mut entries = Entries::read(dir.path(), None, None).unwrap();
         let names = |entries: &Entries| {
             let mut names: Vec<_> =
                 entries.descriptions.iter().map(|one| one.name.clone()).collect();

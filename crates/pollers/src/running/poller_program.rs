@@ -5,6 +5,7 @@ use super::entries::Entries;
 use super::poller_error::PollerError;
 use super::target_loop::{Shared, seal};
 use super::targets::Targets;
+use crate::descriptions::pins_file;
 use crate::sending::Groups;
 use config::PollerConfig;
 use model::{DeviceId, printable};
@@ -29,7 +30,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The poller cannot start.
 pub fn run(config: &PollerConfig, dir: &Path, only: Option<&[String]>) -> Result<(), PollerError> {
     let machine = |error: io::Error| PollerError::Machine(error.to_string());
-    let entries = Entries::read(dir, only)?;
+    let entries = Entries::read(dir, only, pins_file(config))?;
     let name = match &config.polling.name {
         Some(name) => name.clone(),
         None => machine_name()?,
