@@ -2,10 +2,10 @@
 
 use super::demand::DemandNames;
 use super::poller_error::PollerError;
-use crate::descriptions::{Description, Finding, Pins, Target, read_directory};
+use crate::descriptions::{Description, Finding, Pins, Target, TlsVerification, read_directory};
 use crate::sending::Devices;
 use model::printable;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -75,11 +75,24 @@ impl Entries {
             }
         }
         let is_unread = |one: &Description| directory.unread.contains(&one.file);
-        descriptions.extend(self.descriptions.drain(..).filter(is_unread));
+        descriptions.extend(self.descriptions.iter().filter(|one| is_unread(one)).cloned());
+        self.warn_of_unverified(&descriptions);
         (self.descriptions, self.findings, self.files) =
             (descriptions, directory.findings, directory.files);
         (self.seen, self.read) = (state.clone(), state);
         Ok(())
+    }
+
+    /// Logs each target whose certificate is not verified, when it is read first.
+    fn warn_of_unverified(&self, descriptions: &[Description]) {
+        let targets = |all: &[Description]| -> BTreeSet<Target> {
+            let insecure =
+                all.iter().filter(|one| one.target.is_tls && one.tls == TlsVerification::Insecure);
+            insecure.map(|one| one.target.clone()).collect()
+        };
+        for target in targets(descriptions).difference(&targets(&self.descriptions)) {
+            log::warn!("{target}: its certificate is not verified: `insecure`");
+        }
     }
 
     /// Whether a file has changed since it was read, and is not being written: it was the same at the look before.
