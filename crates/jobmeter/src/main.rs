@@ -140,6 +140,15 @@ fn dispatch(matches: &ArgMatches) -> anyhow::Result<ExitCode> {
         Commands::Completions(args) => manual::completions(args, cli::command()),
         Commands::Man(args) => manual::man(args, cli::command()),
         Commands::Run(args) => run(args, matches),
+        // The poller reads its own settings.
+        Commands::Poll(args) => match operate::poll::poll(args, &poller_flags(matches))? {},
+        Commands::Feed(args) => match operate::poll::feed(args, &poller_flags(matches))? {},
+        Commands::Kwollector(args) => {
+            match operate::poll::kwollector(args, &poller_flags(matches))? {}
+        }
+        Commands::KwollectorWattmetre(args) => {
+            match operate::poll::kwollector_wattmetre(args, &poller_flags(matches))? {}
+        }
         _ => execute(&command, matches, &client_config(matches)?),
     }
 }
@@ -229,32 +238,42 @@ fn execute(
         }
         Commands::Top(args) => node::top::top(args, &device()?),
         Commands::Doctor(args) => {
-            let mut flags = connection_flags(matches);
-            flags.retain(|(key, _)| !key.starts_with("log."));
-            return node::doctor::doctor(args, &flags, &device()?);
+            return node::doctor::doctor(args, &connection_flags(matches), &device()?);
         }
         Commands::Capture(args) => node::sources_of_node::capture(args, &device()?),
         Commands::Backup(args) => operate::backup::backup(args),
         Commands::Check(args) => return operate::check::check(args),
-        Commands::Poll(args) => match operate::poll::poll(args, &connection_flags(matches))? {},
-        Commands::Feed(args) => match operate::poll::feed(args, &connection_flags(matches))? {},
-        Commands::Kwollector(args) => {
-            match operate::poll::kwollector(args, &connection_flags(matches))? {}
-        }
-        Commands::KwollectorWattmetre(args) => {
-            match operate::poll::kwollector_wattmetre(args, &connection_flags(matches))? {}
-        }
         Commands::Verify(args) => return operate::verify::verify(args),
-        Commands::Completions(_) | Commands::Man(_) | Commands::Run(_) => Ok(()),
+        // `dispatch` executes them.
+        Commands::Completions(_)
+        | Commands::Man(_)
+        | Commands::Run(_)
+        | Commands::Poll(_)
+        | Commands::Feed(_)
+        | Commands::Kwollector(_)
+        | Commands::KwollectorWattmetre(_) => Ok(()),
     };
     done.map(|()| ExitCode::SUCCESS)
 }
 
-/// The flags of this call that name a server, the files for it and the log, not the variables and the file.
+/// The flags of this call that name a server and the files for it, not the variables and the file.
 fn connection_flags(matches: &ArgMatches) -> Vec<(String, config::Raw)> {
+    let mut flags = client_flags(matches);
+    flags.retain(|(key, _)| !key.starts_with("log."));
+    flags
+}
+
+/// The flags of this call that a poller accepts, with the file of its settings.
+fn poller_flags(matches: &ArgMatches) -> Vec<(String, config::Raw)> {
+    let mut flags = client_flags(matches);
+    let file = matches.get_one::<String>("config").cloned();
+    flags.extend(file.map(|file| ("config".to_owned(), config::Raw::One(file))));
+    flags
+}
+
+fn client_flags(matches: &ArgMatches) -> Vec<(String, config::Raw)> {
     let settings = config::client_settings();
-    let given = config::given(&settings, matches, "client", paths::CLIENT_FILE, &|_| None);
-    given.flags
+    config::given(&settings, matches, "client", paths::CLIENT_FILE, &|_| None).flags
 }
 
 /// The URL of the server that a command queries: the configured one, otherwise the one recorded on this node,

@@ -12,7 +12,6 @@
 //! - [`running`]: polls without end, and samples on their way to the server
 //! - [`wattmeter`]: lines of `wattmetre-read`, and their samples on their way to the server
 //! - `kwollect_config`: the configuration files of kwollector and kwollector-wattmetre
-//! - `pin_program`: pins certificates
 //! - [`program`]: the command line of `jobmeter-poller`
 
 pub mod descriptions;
@@ -26,7 +25,6 @@ pub mod wattmeter;
 pub mod yaml;
 
 mod kwollect_config;
-mod pin_program;
 mod secret;
 mod sending;
 mod url;

@@ -2,8 +2,7 @@
 
 use crate::descriptions::{Directory, Load, Pins, Severity, pins_file, read_directory, summary};
 use crate::kwollect_config::{self, KWOLLECTOR, Key, KwollectConfig, WATTMETRE};
-use crate::pin_program::pin;
-use crate::polling::poll_once;
+use crate::polling::{pin, poll_once};
 use crate::running::run;
 use crate::wattmeter::{self, FeedOptions, LineVersion};
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};

@@ -28,7 +28,9 @@ pub(super) fn of_promotions(client: &Client, promoted: &[Promoted]) -> anyhow::R
         crate::node::describe::all().flat_map(|spec| spec.metrics).map(|metric| &*metric.name);
     let names = declared.chain(catalogue.iter().map(|metric| &*metric.name));
     let names: Vec<&str> = names.filter(|name| pattern.matches(name)).collect();
-    if names.is_empty() {
+    let devices: Vec<api::Device> = client.get("/api/v1/devices?limit=10000").unwrap_or_default();
+    let is_polled = |one: &Promoted| is_polled(&devices, &one.nodes);
+    if names.is_empty() && !promoted.iter().any(is_polled) {
         lines.push(format!(
             "{}, and promotes nothing yet: `{}` matches no known metric; write a regular \
              expression of full metric names, such as perf_.*, or the beginning of the name of a \
@@ -38,7 +40,8 @@ pub(super) fn of_promotions(client: &Client, promoted: &[Promoted]) -> anyhow::R
         ));
     }
     let nodes: Vec<api::Node> = client.get("/api/v1/nodes")?;
-    for one in promoted {
+    // Only a poller knows its entries.
+    for one in promoted.iter().filter(|one| !is_polled(one)) {
         let Ok(list) = NodeList::new(&one.nodes) else { continue };
         let made = made(std::slice::from_ref(one));
         let named: Vec<&api::Node> = nodes.iter().filter(|node| list.has(&node.device)).collect();
@@ -62,6 +65,13 @@ pub(super) fn of_promotions(client: &Client, promoted: &[Promoted]) -> anyhow::R
         }
     }
     Ok(lines)
+}
+
+/// Whether a poller reads a device of the list, or one that feeds a node of it.
+fn is_polled(devices: &[api::Device], list: &str) -> bool {
+    let Ok(list) = NodeList::new(list) else { return false };
+    let mut polled = devices.iter().filter(|device| device.poller.is_some());
+    polled.any(|one| list.has(&one.device) || one.aliases.iter().any(|node| list.has(node)))
 }
 
 /// Messages for the names of a list that are no known node, if others are; ranges and stars are not checked. `made`

@@ -167,6 +167,10 @@ impl<'a> Keys<'a> {
         let declared = self.declared();
         let tls = self.get("tls", tls).unwrap_or_default();
         let (parts, found) = url?;
+        if let Some(node) = self.values.get("tls").filter(|_| !found.is_tls) {
+            let what = "`tls` has no effect: the URL is not of TLS".to_owned();
+            self.notices.push(Notice { line: node.line, is_error: false, what });
+        }
         Some(Description {
             file: Arc::clone(file),
             line: self.line,
@@ -361,7 +365,11 @@ fn tls(value: &Value) -> Result<TlsVerification, String> {
     };
     let [(key, value)] = &entries[..] else { return Err(EXPECTED.into()) };
     match (text(&key.value)?, &value.value) {
-        ("ca", Value::Text(file)) => Ok(TlsVerification::Ca(file.into())),
+        ("ca", Value::Text(file)) => {
+            let read = config::read_small(file.as_ref(), config::CERTIFICATES_BYTES_MAX);
+            read.map_err(|error| format!("{}: {error}", file.escape_debug()))?;
+            Ok(TlsVerification::Ca(file.into()))
+        }
         ("fingerprint", Value::Text(hexadecimal)) => fingerprint(hexadecimal),
         ("insecure", Value::Bool(true)) => Ok(TlsVerification::Insecure),
         ("insecure", Value::Bool(false)) => Ok(TlsVerification::SystemRoots),

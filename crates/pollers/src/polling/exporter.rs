@@ -10,7 +10,7 @@ use crate::exposition::{Format, Line, Lines, Sample};
 use crate::meaning::{Exposed, Family};
 use crate::protocols::{PrometheusRequest, Request};
 use model::{METRIC_NAME_BYTES_MAX, Timestamp, Unit, printable};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Samples of a scrape.
 const SAMPLES_MAX: usize = 500_000;
@@ -26,6 +26,8 @@ const ACCEPT: &str =
 #[derive(Debug, Default)]
 struct Scrape {
     readings: Vec<Reading>,
+    /// The exposed names.
+    names: HashSet<String>,
     /// Lines that are no samples, and the first of them.
     bad_lines: usize,
     first_bad: Option<String>,
@@ -59,7 +61,12 @@ impl Exporter {
             match self.scrape(&requests, exchange.at).await {
                 Ok(scrape) => {
                     exchange.readings.extend(scrape.readings);
-                    places.iter().for_each(|place| exchange.settle(*place));
+                    for (place, (description, request)) in places.iter().zip(&requests) {
+                        match missing(description, request, &scrape.names) {
+                            Some(failure) => exchange.fail(*place, failure),
+                            None => exchange.settle(*place),
+                        }
+                    }
                     if let Some(first) = scrape.first_bad {
                         let more = scrape.bad_lines;
                         exchange.warnings.push(format!("{more} lines are no samples: {first}"));
@@ -126,6 +133,9 @@ fn read(
                 continue;
             }
         };
+        if !scrape.names.contains(&*sample.name) {
+            scrape.names.insert(sample.name.to_string());
+        }
         let Some(description) = requested(&sample, requests) else { continue };
         let exposed = exposed(&families, &sample.name);
         match reading(&sample, description, &exposed, at) {
@@ -139,10 +149,27 @@ fn read(
             return Err(Failure::broken(format!("more than {SAMPLES_MAX} samples")));
         }
     }
+    if let Some(first) = scrape.first_bad.as_ref().filter(|_| scrape.names.is_empty()) {
+        return Err(Failure::broken(format!("the response is no exposition: {first}")));
+    }
     match lines.is_complete() {
         true => Ok(scrape),
         false => Err(Failure::broken("the exposition is cut: `# EOF` is missing")),
     }
+}
+
+/// Why a description has no value: the exporter has none of the metrics that it names. Custom metrics come and go.
+fn missing(
+    description: &Description,
+    request: &PrometheusRequest,
+    names: &HashSet<String>,
+) -> Option<Failure> {
+    let is_there = |name: &String| name == CUSTOM || names.contains(name);
+    let is_limited = request.names.is_empty() || description.only.is_some();
+    let are_missing = !is_limited && !request.names.iter().any(is_there);
+    are_missing.then(|| {
+        Failure::broken(format!("the exporter has no metric {}", request.names.join(", ")))
+    })
 }
 
 /// Adds what a comment states about a family.
@@ -330,5 +357,27 @@ mod tests {
             ]
         );
         assert_eq!(scrape.bad_lines, 1);
+    }
+
+    #[test]
+    fn a_page_that_is_no_exposition_and_missing_metrics_are_failures() {
+        let all = descriptions(
+            "- {name: a, device_id: n, url: 'prometheus://n:9100/none-other'}\n\
+             - {name: b, device_id: n, url: 'prometheus://n:9100/none-here'}\n\
+             - {name: c, device_id: n, url: 'prometheus://n:9100/kwollect_custom'}\n",
+        );
+        let due: Vec<&Description> = all.iter().collect();
+        let requests = expositions(&due).remove(0).1;
+        let read = |text| read(text, Format::Text, &requests, Timestamp(0));
+        let page = read("<html>not metrics</html>\n").unwrap_err();
+        assert!(page.what.starts_with("the response is no exposition"), "{page}");
+        let scrape = read("here 1\nelsewhere 2\n").unwrap();
+        let failures: Vec<Option<String>> = requests
+            .iter()
+            .map(|(one, request)| missing(one, request, &scrape.names).map(|one| one.to_string()))
+            .collect();
+        let absent = Some("the exporter has no metric none, other".to_owned());
+        assert_eq!(failures, [absent, None, None]);
+        assert_eq!(read("").unwrap().readings.len(), 0, "an empty exposition");
     }
 }

@@ -12,6 +12,7 @@
 //! - `modbus`: registers over Modbus TCP
 //! - `snmp`: values of SNMP agents
 //! - `once`: every target once, printed
+//! - `pin`: pins certificates
 
 mod document;
 mod exporter;
@@ -19,6 +20,7 @@ mod http;
 mod ipmi;
 mod modbus;
 mod once;
+mod pin;
 mod poller;
 mod presented_certificates;
 mod reading;
@@ -27,7 +29,7 @@ mod tls;
 mod values;
 
 pub use once::poll_once;
+pub(crate) use pin::pin;
 pub(crate) use poller::{Common, Exchange, Poller, open, run};
-pub(crate) use presented_certificates::presented;
 pub use reading::{Failure, Reading};
 pub(crate) use values::{TEXT_LABEL, instant, python_float};

@@ -17,7 +17,7 @@ const TIME_MAX: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// The target cannot be reached, or speaks no TLS.
-pub(crate) async fn presented(target: &Target) -> Result<Option<[u8; 32]>, Failure> {
+pub(super) async fn presented(target: &Target) -> Result<Option<[u8; 32]>, Failure> {
     if let Ok(config) = tls::client(&TlsVerification::SystemRoots)
         && connect(target, &config).await.is_ok()
     {

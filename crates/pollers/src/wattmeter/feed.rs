@@ -276,7 +276,9 @@ impl<'a> Feed<'a> {
             let name = port_name(&self.options.id, number);
             let labels = self.mapping.labels(&name);
             let device = DeviceId::new(&name).map_err(|why| FeedError::Id { id: name, why })?;
-            let port = Port::new(device, labels, number / GROUP_PORTS, is_every_sample);
+            let mut port = Port::new(device, labels, number / GROUP_PORTS, is_every_sample);
+            // A port that never has a value has a gap since then.
+            port.covered(second(at));
             if let Some(group) = self.groups.get(port.group) {
                 group.add_device(port.device.clone());
             }

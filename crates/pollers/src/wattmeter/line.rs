@@ -81,12 +81,11 @@ pub fn parse(
         LineVersion::V3 => fields.next(),
     };
     let (Some(time), Some(state)) = (time, fields.next()) else { return Err(TOO_SHORT) };
-    let is_good = match version {
-        LineVersion::V2 => state == "OK",
-        LineVersion::V3 => state == "true",
-    };
-    if !is_good {
-        return Err(LineFault::NotOk);
+    match (version, state) {
+        (LineVersion::V2, "OK") | (LineVersion::V3, "true") => {}
+        (LineVersion::V2, state) if state.parse::<f64>().is_ok() => return Err(NOT_2),
+        (LineVersion::V3, state) if state != "false" => return Err(NOT_3),
+        _ => return Err(LineFault::NotOk),
     }
     match version {
         LineVersion::V2 => add_ports(fields, values)?,
@@ -102,6 +101,10 @@ pub fn parse(
     instant(time).ok_or(LineFault::Broken("its time is no number of seconds"))
 }
 
+const NOT_2: LineFault =
+    LineFault::Broken("its fourth field is a number, not the state of version 2; see --version");
+const NOT_3: LineFault =
+    LineFault::Broken("its second field is not true or false as in version 3; see --version");
 const TOO_SHORT: LineFault = LineFault::Broken("it has too few fields");
 
 fn add_ports<'a>(

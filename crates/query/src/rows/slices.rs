@@ -223,11 +223,12 @@ impl Rates {
     }
 }
 
-/// Growth per second between two readings; `None` if both have the same instant.
+/// Growth per second between two readings; `None` if both have the same instant, or one is no number.
 fn rate(before: Point, now: Point, counter: bool) -> Option<f64> {
     let seconds = now.at.since(before.at) as f64 / 1e6;
     let change = if counter { increase(before, now).amount } else { now.value - before.value };
-    (seconds > 0.0).then_some(change / seconds)
+    let are_numbers = before.value.is_finite() && now.value.is_finite();
+    (seconds > 0.0 && are_numbers).then_some(change / seconds)
 }
 
 /// Growth per second of a window. It counts since the previous window's last sample. Without one, it counts

@@ -1,7 +1,7 @@
 //! `jobmeter poll --pin`: pins the certificates that the system's roots do not verify.
 
+use super::presented_certificates::presented;
 use crate::descriptions::{Description, Pins, Target, hexadecimal};
-use crate::polling::presented;
 use model::printable;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
