@@ -271,7 +271,7 @@ fn without_a_server_it_ends_as_fast_and_keeps_all() {
         .unwrap();
     assert_eq!(second.status.code(), Some(1));
     let error = String::from_utf8(second.stderr).unwrap();
-    assert!(error.contains("another agent writes there"), "{error}");
+    assert!(error.contains("another program writes there"), "{error}");
     let Agent { mut child, machine } = agent;
     let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
     let begin = Instant::now();

@@ -234,7 +234,8 @@ impl Http {
 
 /// Maps an HTTP status other than success to a failure.
 fn rejection(status: StatusCode, body: &[u8], after: Option<Duration>) -> Failure {
-    let reason = String::from_utf8_lossy(body).trim().to_owned();
+    let body = String::from_utf8_lossy(body);
+    let reason = message(&body).unwrap_or_else(|| body.trim().to_owned());
     let reason = if reason.is_empty() {
         status.canonical_reason().unwrap_or("no reason").to_owned()
     } else {
@@ -244,6 +245,24 @@ fn rejection(status: StatusCode, body: &[u8], after: Option<Duration>) -> Failur
     match status {
         400 | 413 | 415 | 422 => Failure::Never { status, reason },
         _ => Failure::Later { status, reason, after },
+    }
+}
+
+/// The message of an error object of the server.
+fn message(body: &str) -> Option<String> {
+    let (_, rest) = body.strip_prefix('{')?.split_once("\"message\":\"")?;
+    let mut message = String::new();
+    let mut letters = rest.chars();
+    loop {
+        match letters.next()? {
+            '"' => return Some(message),
+            '\\' => match letters.next()? {
+                quoted @ ('"' | '\\' | '/') => message.push(quoted),
+                // A control character or a code.
+                _ => message.push(' '),
+            },
+            letter => message.push(letter),
+        }
     }
 }
 
@@ -314,4 +333,19 @@ fn client_certificate(cert: &Path, key: &Path) -> Result<ClientCert, String> {
     let key = key_item
         .ok_or_else(|| format!("{}: contains no private key in PEM format", key.display()))?;
     Ok(ClientCert::new_with_certs(&chain, key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rejection_has_the_message_of_the_server() {
+        let object =
+            r#"{"code":"28000","message":"no \"token\"; set `token_file`","details":null}"#;
+        assert_eq!(message(object).as_deref(), Some("no \"token\"; set `token_file`"));
+        for other in ["", "not now", r#"{"message":"cut"#, r#"{"error":1}"#] {
+            assert_eq!(message(other), None, "{other}");
+        }
+    }
 }

@@ -89,7 +89,9 @@ impl Spool {
         kernel::trust::make_own_folder(dir, 0o700)?;
         let lock = File::options().create(true).append(true).mode(0o600).open(dir.join("lock"))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
-            rustix::io::Errno::WOULDBLOCK => io::Error::other("another agent writes there"),
+            rustix::io::Errno::WOULDBLOCK => {
+                io::Error::other("another program writes there; end it, or set another `spool`")
+            }
             e => e.into(),
         })?;
         let mut segments: Vec<Segment> = Vec::new();

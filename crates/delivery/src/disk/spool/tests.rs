@@ -107,7 +107,7 @@ fn one_agent_a_folder() {
     let _held = bench.open(LIMITS);
     let (notes, counters) = (Arc::clone(&bench.notes), Arc::clone(&bench.counters));
     let error = Spool::open(bench.dir.path(), LIMITS, notes, counters).unwrap_err();
-    assert_eq!(error.to_string(), "another agent writes there");
+    assert_eq!(error.to_string(), "another program writes there; end it, or set another `spool`");
 }
 
 #[test]
