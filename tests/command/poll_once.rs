@@ -136,7 +136,7 @@ fn values_of_a_document_need_a_verified_certificate_and_the_password() {
         (bmc.entry(power, &other), "permission lost: the certificate is not accepted"),
         (wrong_password, "permission lost: user or password is rejected: 401"),
         (bmc.entry("elsewhere#a", &pinned), "it redirects to another host"),
-        (bmc.entry("bomb#a", &pinned), "more than 64 MiB"),
+        (bmc.entry("bomb#a", &pinned), "more than 4 MiB"),
         (bmc.entry("nothing#a", &pinned), "the response is 404"),
         (
             bmc.entry("slow#a", &format!(", timeout: 1500{pinned}")),

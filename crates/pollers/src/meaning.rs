@@ -3,6 +3,7 @@
 
 use crate::exposition::MetricType;
 use model::{Kind, Unit};
+use std::sync::Arc;
 
 /// Kind and unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub struct Exposed {
     /// By `# UNIT`.
     pub unit: Option<Unit>,
     /// By `# HELP`.
-    pub help: String,
+    pub help: Arc<str>,
 }
 
 /// Type, unit and help of a family.
@@ -45,7 +46,7 @@ pub struct Family {
     /// By `# UNIT`.
     pub unit: Option<Unit>,
     /// By `# HELP`.
-    pub help: String,
+    pub help: Arc<str>,
 }
 
 impl Family {
@@ -71,7 +72,7 @@ impl Family {
             _ if is_number && kind.is_some() => Some(Unit::Count),
             _ => self.unit,
         };
-        Exposed { kind, unit, help: self.help.clone() }
+        Exposed { kind, unit, help: Arc::clone(&self.help) }
     }
 }
 
@@ -116,7 +117,7 @@ mod tests {
         let family = |metric_type| Family {
             metric_type: Some(metric_type),
             unit: Some(Unit::Seconds),
-            help: String::new(),
+            help: "".into(),
         };
         for (metric_type, suffix, kind, unit) in [
             (MetricType::Histogram, "_bucket", Some(Kind::Counter), Some(Unit::Count)),

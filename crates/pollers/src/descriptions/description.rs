@@ -127,7 +127,7 @@ pub struct DeclaredMeaning {
     /// The key `unit`.
     pub unit: Option<Unit>,
     /// The key `help`.
-    pub help: Option<String>,
+    pub help: Option<Arc<str>>,
 }
 
 /// A service on the network. Descriptions of equal targets share its exchanges.

@@ -216,7 +216,7 @@ impl<'a> Keys<'a> {
         let help = self.get("help", |value| {
             let help = text(value)?;
             match help.len() {
-                0..=HELP_BYTES_MAX => Ok(help.to_owned()),
+                0..=HELP_BYTES_MAX => Ok(Arc::from(help)),
                 length => Err(format!("{length} bytes are too long; {HELP_BYTES_MAX} at most")),
             }
         });

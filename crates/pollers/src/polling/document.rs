@@ -10,6 +10,9 @@ use model::Labels;
 use serde_json::Value;
 use serde_json_path::JsonPath;
 
+/// Bytes of a document, and of what it unpacks to. In memory it needs up to 20 times as much.
+const BODY_BYTES_MAX: usize = 4 << 20;
+
 /// A service of JSON documents.
 pub(super) struct Documents {
     client: Client,
@@ -46,7 +49,7 @@ impl Documents {
     }
 
     async fn fetch(&mut self, tls: &TlsVerification, path: &str) -> Result<Value, Failure> {
-        let body = self.client.get(tls, path, "application/json").await?;
+        let body = self.client.get(tls, path, ("application/json", BODY_BYTES_MAX)).await?;
         serde_json::from_slice(&body.bytes)
             .map_err(|error| Failure::broken(format!("the body is no JSON: {error}")))
     }

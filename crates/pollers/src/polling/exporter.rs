@@ -12,12 +12,19 @@ use crate::protocols::{PrometheusRequest, Request};
 use model::{METRIC_NAME_BYTES_MAX, Timestamp, Unit, printable};
 use std::collections::{HashMap, HashSet};
 
+/// Bytes of a body, and of what it unpacks to.
+const BODY_BYTES_MAX: usize = 32 << 20;
 /// Samples of a scrape.
-const SAMPLES_MAX: usize = 500_000;
+const SAMPLES_MAX: usize = 200_000;
 /// Characters of a help text.
 const HELP_MAX: usize = 1000;
 /// The metric whose labels name another one (Kwollect's custom metrics).
 const CUSTOM: &str = "kwollect_custom";
+
+/// The label with the node that a device feeds.
+const ALIAS: &str = "_device_alias";
+/// Characters of a name in a message.
+const SHOWN_MAX: usize = 80;
 
 const ACCEPT: &str =
     "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
@@ -49,7 +56,8 @@ impl Exporter {
     /// Reads the metrics that descriptions of one exposition request.
     async fn scrape(&mut self, requests: &Requests<'_>, at: Timestamp) -> Result<Scrape, Failure> {
         let Some((description, request)) = requests.first() else { return Ok(Scrape::default()) };
-        let body = self.client.get(&description.tls, &request.path, ACCEPT).await?;
+        let body =
+            self.client.get(&description.tls, &request.path, (ACCEPT, BODY_BYTES_MAX)).await?;
         let format = Format::of_content_type(&body.content_type);
         let text = String::from_utf8(body.bytes);
         let text = text.map_err(|_| Failure::broken("the exposition is not UTF-8"))?;
@@ -129,7 +137,7 @@ fn read(
             }
             Err(error) => {
                 scrape.bad_lines += 1;
-                scrape.first_bad.get_or_insert_with(|| error.to_string());
+                scrape.first_bad.get_or_insert_with(|| shortened(&error.to_string()));
                 continue;
             }
         };
@@ -180,7 +188,7 @@ fn learn(families: &mut HashMap<String, Family>, stated: Line<'_>) {
         }
         Line::Help(name, help) => {
             let help: String = printable(&help).chars().take(HELP_MAX).collect();
-            families.entry(name.into_owned()).or_default().help = help;
+            families.entry(name.into_owned()).or_default().help = help.into();
         }
         Line::Unit(name, word) => {
             families.entry(name.into_owned()).or_default().unit = Unit::from_word(word);
@@ -222,6 +230,11 @@ fn label<'a>(sample: &'a Sample<'_>, key: &str) -> Option<&'a str> {
     sample.labels.iter().find(|(known, _)| known == key).map(|(_, value)| &**value)
 }
 
+/// The beginning of a name, for a message.
+fn shortened(name: &str) -> String {
+    name.chars().take(SHOWN_MAX).collect::<String>().escape_debug().to_string()
+}
+
 /// The name under which a sample is stored: Kwollect's custom metrics have it in a label.
 fn stored_name(sample: &Sample<'_>) -> String {
     let custom = if sample.name == CUSTOM { label(sample, "_metric_id") } else { None };
@@ -239,7 +252,7 @@ fn reading(
         || metric.len() > METRIC_NAME_BYTES_MAX
         || metric.contains(model::is_unprintable)
     {
-        return Err(format!("the name {} is not possible", metric.escape_debug()));
+        return Err(format!("the name {} is not possible", shortened(&metric)));
     }
     let stated = match (sample.name == CUSTOM).then(|| label(sample, "_timestamp")).flatten() {
         Some(text) => {
@@ -252,7 +265,11 @@ fn reading(
         None => at,
     };
     let mut labels = description.labels.clone();
-    for (key, value) in &sample.labels {
+    // Names of the poller's own metrics, and the node whose sums the values belong to, come from the files only.
+    if metric.starts_with("poll_") {
+        return Err(format!("the name {} is the poller's own", shortened(&metric)));
+    }
+    for (key, value) in sample.labels.iter().filter(|(key, _)| key != ALIAS) {
         let is_taken = sample.name == CUSTOM && matches!(&**key, "_metric_id" | "_timestamp");
         if !is_taken {
             labels = labels.with(key, value).map_err(|error| error.to_string())?;
@@ -379,5 +396,19 @@ mod tests {
         let absent = Some("the exporter has no metric none, other".to_owned());
         assert_eq!(failures, [absent, None, None]);
         assert_eq!(read("").unwrap().readings.len(), 0, "an empty exposition");
+    }
+
+    #[test]
+    fn an_exporter_chooses_neither_the_node_nor_the_pollers_own_names() {
+        let all = descriptions(
+            "- {name: a, device_id: n, url: 'prometheus://n:9100', labels: {_device_alias: n1}}\n",
+        );
+        let text = "a{_device_alias=\"n2\",b=\"c\"} 1\n\
+                    kwollect_custom{_metric_id=\"poll_success\"} 0\n";
+        let scrape = scraped(&all, text);
+        assert_eq!((scrape.readings.len(), scrape.bad_lines), (1, 1));
+        let labels = &scrape.readings[0].labels;
+        assert_eq!(labels.get("_device_alias").as_deref(), Some("n1"));
+        assert_eq!(labels.get("b").as_deref(), Some("c"));
     }
 }

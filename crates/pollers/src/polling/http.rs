@@ -1,5 +1,6 @@
 //! GET over HTTP/1.1 with limits, and TLS as the description says.
 
+use super::bounded_stream::{Allowance, BoundedStream};
 use super::reading::Failure;
 use super::tls;
 use crate::descriptions::{Target, TlsVerification};
@@ -24,8 +25,8 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Bytes of a body, and of what it unpacks to.
-const BODY_BYTES_MAX: usize = 64 << 20;
+/// Bytes until a response begins. The first bytes of the body come with it.
+const HEAD_BYTES_MAX: usize = 1 << 20;
 /// Redirects of a request.
 const REDIRECTS_MAX: usize = 3;
 
@@ -47,8 +48,24 @@ pub(super) struct Client {
 struct Connection {
     verification: TlsVerification,
     sender: SendRequest<Empty<Bytes>>,
+    allowance: Allowance,
     /// Aborted with the connection.
     _task: JoinSet<()>,
+}
+
+impl Connection {
+    /// Sends a request. Until its response begins, the target may send as much as a head needs.
+    async fn send(
+        &mut self,
+        request: Request<Empty<Bytes>>,
+        bytes_max: usize,
+    ) -> hyper::Result<Response<Incoming>> {
+        self.allowance.set(HEAD_BYTES_MAX);
+        let response = self.sender.send_request(request).await;
+        // The framing of a body in small chunks needs a multiple of its bytes.
+        self.allowance.set(bytes_max.saturating_mul(8));
+        response
+    }
 }
 
 enum Answer {
@@ -66,11 +83,11 @@ impl Client {
         &mut self,
         verification: &TlsVerification,
         path: &str,
-        accept: &str,
+        (accept, bytes_max): (&str, usize),
     ) -> Result<Body, Failure> {
         let mut path = path.to_owned();
         for _ in 0..=REDIRECTS_MAX {
-            let response = self.call(verification, &path, accept).await;
+            let response = self.call(verification, &path, (accept, bytes_max)).await;
             if response.is_err() {
                 self.tls = None;
             }
@@ -86,28 +103,29 @@ impl Client {
         &mut self,
         verification: &TlsVerification,
         path: &str,
-        accept: &str,
+        (accept, bytes_max): (&str, usize),
     ) -> Result<Answer, Failure> {
         // Taken out: if time is up meanwhile, the connection ends with this future.
         let kept = self.connection.take().filter(|one| one.verification == *verification);
         if let Some(mut connection) = kept
-            && let Ok(response) = connection.sender.send_request(self.request(path, accept)?).await
+            && let Ok(response) = connection.send(self.request(path, accept)?, bytes_max).await
         {
-            return self.answer_and_keep(connection, response).await;
+            return self.answer_and_keep(connection, response, bytes_max).await;
         }
         // There was none, or the target has closed it.
         let mut connection = self.connect(verification).await?;
-        let response = connection.sender.send_request(self.request(path, accept)?).await;
+        let response = connection.send(self.request(path, accept)?, bytes_max).await;
         let response = response.map_err(|error| Failure::broken(chain(&error)))?;
-        self.answer_and_keep(connection, response).await
+        self.answer_and_keep(connection, response, bytes_max).await
     }
 
     async fn answer_and_keep(
         &mut self,
         connection: Connection,
         response: Response<Incoming>,
+        bytes_max: usize,
     ) -> Result<Answer, Failure> {
-        let answer = answer(response).await?;
+        let answer = answer(response, bytes_max).await?;
         if let Answer::Body(_) = answer {
             self.connection = Some(connection);
         }
@@ -140,12 +158,13 @@ impl Client {
         };
         let stream = TcpStream::connect((&*target.host, target.port)).await;
         let stream = stream.map_err(|error| Failure::broken(format!("cannot connect: {error}")))?;
+        let allowance = Allowance::default();
         let (sender, task) = match &tls {
-            Some(config) => begin(connect_tls(target, config, stream).await?).await?,
-            None => begin(stream).await?,
+            Some(config) => begin(connect_tls(target, config, stream).await?, &allowance).await?,
+            None => begin(stream, &allowance).await?,
         };
         self.tls = tls.map(|config| (verification.clone(), config));
-        Ok(Connection { verification: verification.clone(), sender, _task: task })
+        Ok(Connection { verification: verification.clone(), sender, allowance, _task: task })
     }
 }
 
@@ -169,8 +188,10 @@ pub(super) async fn connect_tls(
 }
 
 async fn begin(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    inner: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    allowance: &Allowance,
 ) -> Result<(SendRequest<Empty<Bytes>>, JoinSet<()>), Failure> {
+    let stream = BoundedStream { inner, allowance: allowance.clone() };
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (sender, connection) = handshake.map_err(|error| Failure::broken(chain(&error)))?;
     let mut task = JoinSet::new();
@@ -181,7 +202,7 @@ async fn begin(
     Ok((sender, task))
 }
 
-async fn answer(response: Response<Incoming>) -> Result<Answer, Failure> {
+async fn answer(response: Response<Incoming>, bytes_max: usize) -> Result<Answer, Failure> {
     let status = response.status();
     match status {
         _ if status.is_success() => {}
@@ -197,13 +218,13 @@ async fn answer(response: Response<Incoming>) -> Result<Answer, Failure> {
     let headers = response.headers();
     let content_type = header(headers, CONTENT_TYPE.as_str()).to_owned();
     let is_packed = header(headers, CONTENT_ENCODING.as_str()).eq_ignore_ascii_case("gzip");
-    let body = Limited::new(response.into_body(), BODY_BYTES_MAX).collect().await;
+    let body = Limited::new(response.into_body(), bytes_max).collect().await;
     let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
-        Some(_) => too_long(),
+        Some(_) => too_long(bytes_max),
         None => Failure::broken(chain(&*error)),
     })?;
     let bytes = body.to_bytes();
-    let bytes = if is_packed { unpacked(&bytes)? } else { bytes.into() };
+    let bytes = if is_packed { unpacked(&bytes, bytes_max)? } else { bytes.into() };
     Ok(Answer::Body(Body { content_type, bytes }))
 }
 
@@ -211,16 +232,16 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-fn unpacked(bytes: &[u8]) -> Result<Vec<u8>, Failure> {
+fn unpacked(bytes: &[u8], bytes_max: usize) -> Result<Vec<u8>, Failure> {
     let mut unpacked = Vec::new();
-    let most = u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX);
+    let most = u64::try_from(bytes_max).unwrap_or(u64::MAX);
     let read = GzDecoder::new(bytes).take(most + 1).read_to_end(&mut unpacked);
     read.map_err(|error| Failure::broken(format!("the body is no gzip: {error}")))?;
-    if unpacked.len() > BODY_BYTES_MAX { Err(too_long()) } else { Ok(unpacked) }
+    if unpacked.len() > bytes_max { Err(too_long(bytes_max)) } else { Ok(unpacked) }
 }
 
-fn too_long() -> Failure {
-    Failure::broken(format!("the body has more than {} MiB", BODY_BYTES_MAX >> 20))
+fn too_long(bytes_max: usize) -> Failure {
+    Failure::broken(format!("the body has more than {} MiB", bytes_max >> 20))
 }
 
 /// The path of a redirect, if it leads to the same service.
@@ -253,6 +274,7 @@ fn chain(error: &dyn Error) -> String {
 mod tests {
     use super::*;
     use crate::protocols::Protocol;
+    use tokio::io::AsyncWriteExt as _;
 
     #[test]
     fn redirects_to_other_hosts_are_errors() {
@@ -281,5 +303,28 @@ mod tests {
         ] {
             assert_eq!(to(&tls, other), None, "{other}");
         }
+    }
+
+    #[tokio::test]
+    async fn endless_interim_responses_end_the_request() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let many = "HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
+            while stream.write_all(many.as_bytes()).await.is_ok() {}
+        });
+        let target = Target {
+            protocol: Protocol::Json,
+            is_tls: false,
+            host: "127.0.0.1".into(),
+            port,
+            user: None,
+            password: None,
+        };
+        let mut client = Client::new(&target);
+        let get = client.get(&TlsVerification::SystemRoots, "/", ("*/*", 1 << 20));
+        let failure = get.await.unwrap_err();
+        assert!(failure.what.contains("too much before its response"), "{failure}");
     }
 }

@@ -5,6 +5,7 @@
 //! - `values`: numbers and texts of devices
 //! - `tls`: how certificates are verified
 //! - `presented_certificates`: the certificates that targets present
+//! - `bounded_stream`: a connection with a limit
 //! - `http`: GET with limits
 //! - `exporter`: expositions of exporters
 //! - `document`: values in JSON documents
@@ -14,6 +15,7 @@
 //! - `once`: every target once, printed
 //! - `pin`: pins certificates
 
+mod bounded_stream;
 mod document;
 mod exporter;
 mod http;

@@ -4,6 +4,7 @@ use crate::descriptions::Description;
 use crate::meaning::{Exposed, Meaning};
 use model::{Cause, DeviceId, Labels, Metric, Timestamp};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A value of a device.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,7 +14,7 @@ pub struct Reading {
     /// Its kind and unit.
     pub meaning: Meaning,
     /// Its help; empty if nothing states it.
-    pub help: String,
+    pub help: Arc<str>,
     /// The device.
     pub device: DeviceId,
     /// Labels.
@@ -42,7 +43,7 @@ impl Reading {
         Self {
             meaning: Meaning::of(&metric, declared.kind, declared.unit, exposed),
             metric,
-            help: declared.help.clone().unwrap_or_else(|| exposed.help.clone()),
+            help: declared.help.clone().unwrap_or_else(|| Arc::clone(&exposed.help)),
             device: description.device.clone(),
             labels,
             at,
@@ -56,7 +57,7 @@ impl Reading {
             name: self.metric.clone().into(),
             unit: self.meaning.unit,
             kind: self.meaning.kind,
-            help: self.help.clone().into(),
+            help: self.help.to_string().into(),
             divisor: 1,
         }
     }

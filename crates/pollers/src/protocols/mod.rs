@@ -103,8 +103,13 @@ pub(crate) fn parse(parts: &UrlParts) -> Result<Parsed, String> {
     let schemes: Vec<_> = PROTOCOLS.iter().flat_map(|spec| spec.schemes).copied().collect();
     let near = nearest(&parts.scheme, schemes.iter().copied());
     let near = near.map(|near| format!(", near to `{near}`")).unwrap_or_default();
-    let scheme = parts.scheme.escape_debug();
-    Err(format!("unknown scheme `{scheme}`{near}; schemes are {}", schemes.join(", ")))
+    let schemes = schemes.join(", ");
+    // Where the user stands before `://`, this text holds a password.
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || "+-.".contains(letter);
+    match parts.scheme.chars().all(is_name) {
+        true => Err(format!("unknown scheme `{}`{near}; schemes are {schemes}", parts.scheme)),
+        false => Err(format!("the text before `://` is no scheme; schemes are {schemes}")),
+    }
 }
 
 impl UrlParts {
@@ -141,4 +146,19 @@ pub(crate) fn one_of<T: Copy>(what: &str, word: &str, known: &[(&str, T)]) -> Re
         let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
         format!("{what} is none of {}", names.join(", "))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_scheme_is_shown_and_a_misplaced_password_is_not() {
+        let error = |url: &str| parse(&UrlParts::parse(url).unwrap()).unwrap_err();
+        assert!(error("snpm://sw/1.3").starts_with("unknown scheme `snpm`, near to `snmp`"));
+        for url in ["admin:canary@https://bmc/p#a", "snmp:canary@://sw/1.3"] {
+            let error = error(url);
+            assert!(error.contains("no scheme") && !error.contains("canary"), "{error}");
+        }
+    }
 }

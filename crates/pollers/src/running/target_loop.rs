@@ -21,6 +21,9 @@ use tokio::time::Instant;
 
 /// Longest sleep: a clock that is set forward is noticed by then.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
+/// Interval between log lines about a failure that changes, and their length.
+const LOG_EVERY_US: i64 = 60 * Timestamp::SECOND;
+const LOG_CHARACTERS_MAX: usize = 300;
 /// Longest time to complete an exchange, and to end the sessions with a target, at the end.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
@@ -80,6 +83,7 @@ pub(super) async fn follow(
         texts: TextLimit::default(),
         host: shared.host(&target.host),
         failure: None,
+        logged: Timestamp(i64::MIN),
         is_on_demand: false,
         promotions_end: None,
         target,
@@ -128,8 +132,9 @@ struct TargetLoop {
     texts: TextLimit,
     host: Arc<Semaphore>,
     poller: Box<dyn Poller>,
-    /// The failure that the log states.
+    /// The failure that the log states, and since when.
     failure: Option<String>,
+    logged: Timestamp,
     /// Whether promotions or jobs change anything.
     is_on_demand: bool,
     /// When the next promotion ends, if it may change something.
@@ -233,13 +238,19 @@ impl TargetLoop {
         let failure = exchange.failures.first().map(|(_, Failure { what, .. })| what.to_string());
         let warning = exchange.warnings.first().cloned();
         let state = failure.or(warning);
-        if state != self.failure {
-            match &state {
-                Some(what) => log::warn!("{}: {}", self.target, printable(what)),
-                None => log::info!("{}: all values are read again", self.target),
-            }
-            self.failure = state;
+        // A target may have another text at each exchange.
+        let is_late = exchange.at.since(self.logged) >= LOG_EVERY_US;
+        if state == self.failure || (state.is_some() == self.failure.is_some() && !is_late) {
+            return;
         }
+        match &state {
+            Some(what) => {
+                let what: String = what.chars().take(LOG_CHARACTERS_MAX).collect();
+                log::warn!("{}: {}", self.target, printable(&what));
+            }
+            None => log::info!("{}: all values are read again", self.target),
+        }
+        (self.failure, self.logged) = (state, exchange.at);
     }
 
     async fn end(mut self) {

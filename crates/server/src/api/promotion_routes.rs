@@ -373,17 +373,8 @@ pub(crate) async fn of_poller(
 }
 
 /// The names with a job that has not ended.
-fn with_jobs(app: &App, names: Vec<String>) -> Result<Vec<String>, RegistryError> {
-    let mut busy = Vec::new();
-    for name in names {
-        let Ok(device) = DeviceId::new(&name) else { continue };
-        let jobs = match app.node_jobs.known(&device) {
-            Some(jobs) => jobs,
-            None => app.node_jobs.look_up(&app.registry, &device)?,
-        };
-        if !jobs.local.is_empty() || !jobs.open.is_empty() {
-            busy.push(name);
-        }
-    }
-    Ok(busy)
+fn with_jobs(app: &App, mut names: Vec<String>) -> Result<Vec<String>, RegistryError> {
+    let busy = app.node_jobs.busy(&app.registry, app.now())?;
+    names.retain(|name| DeviceId::new(name).is_ok_and(|device| busy.contains(&device)));
+    Ok(names)
 }

@@ -1,12 +1,15 @@
 //! Caches the jobs of each device, which every ack reports: they change rarely, and acks are frequent.
 
-use jobs::{Registry, RegistryError};
+use jobs::{Registry, RegistryError, Window};
 use model::{DeviceId, JobId, JobKey, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// Maximum number of cached devices.
 const DEVICES_MAX: usize = 100_000;
+/// Age of the set of devices with jobs at which it is read again.
+const BUSY_AGE_MAX_US: i64 = 5 * Timestamp::SECOND;
 
 /// Jobs that an ack reports to the device's agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +24,8 @@ pub(crate) struct DeviceJobs {
 #[derive(Debug, Default)]
 pub(crate) struct NodeJobsCache {
     known: Mutex<CachedJobs>,
+    /// The devices with jobs, and when they were read.
+    busy: Mutex<Option<(Timestamp, Arc<HashSet<DeviceId>>)>>,
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +58,26 @@ impl NodeJobsCache {
             known.jobs.insert(device.clone(), jobs.clone());
         }
         Ok(jobs)
+    }
+
+    /// Returns the devices with jobs that have not ended, as they were within the latest seconds. One query serves all
+    /// pollers. May wait for the disk.
+    pub(crate) fn busy(
+        &self,
+        registry: &Registry,
+        now: Timestamp,
+    ) -> Result<Arc<HashSet<DeviceId>>, RegistryError> {
+        let mut busy = self.busy.lock();
+        if let Some((read, devices)) = &*busy
+            && (0..BUSY_AGE_MAX_US).contains(&now.since(*read))
+        {
+            return Ok(Arc::clone(devices));
+        }
+        let allocations = registry.intervals(&Window { from: Some(now), ..Window::default() })?;
+        let open = allocations.into_iter().filter(|one| one.stop.is_none());
+        let devices: Arc<HashSet<DeviceId>> = Arc::new(open.map(|one| one.device).collect());
+        *busy = Some((now, Arc::clone(&devices)));
+        Ok(devices)
     }
 
     /// Returns how often the registry has changed since the server started.

@@ -91,6 +91,8 @@ impl SnmpClient {
                 .request_timeout(RESPONSE_WAIT)
                 .retry(retry)
                 .walk_options(options)
+                // All agents share a socket: another agent must not answer in place of this one.
+                .strict_source(true)
                 .allow_unauthenticated_v3_time_correction(allows_reports);
             Ok(match version {
                 SnmpVersion::V3(SnmpSecurity { privacy: Some((Privacy::Des, _)), .. }) => {
