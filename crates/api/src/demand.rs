@@ -1,6 +1,7 @@
 //! On-demand requests to agents: setting overrides, promotions of optional metrics, flushes of bursts; and the history
 //! of such requests.
 
+use crate::param::DEVICE;
 use crate::text::unique_keys::unique_keys;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -270,6 +271,7 @@ pub struct PromotedRow {
 #[serde(deny_unknown_fields)]
 pub struct PollerRequest {
     /// The name of the poller.
+    #[schemars(length(max = 50), regex(pattern = DEVICE))]
     pub poller: String,
     /// The devices and nodes whose promotions are requested. Without them, the answer has only the version.
     #[schemars(length(max = 20_000))]
