@@ -271,7 +271,7 @@ pub struct PromotedRow {
 #[serde(deny_unknown_fields)]
 pub struct PollerRequest {
     /// The name of the poller.
-    #[schemars(length(max = 50), regex(pattern = DEVICE))]
+    #[schemars(regex(pattern = DEVICE))]
     pub poller: String,
     /// The devices and nodes whose promotions are requested. Without them, the answer has only the version.
     #[schemars(length(max = 20_000))]
