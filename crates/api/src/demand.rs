@@ -273,7 +273,7 @@ pub struct PollerRequest {
     /// The name of the poller.
     #[schemars(regex(pattern = DEVICE))]
     pub poller: String,
-    /// The devices and nodes whose promotions are requested. Without them, the answer has only the version.
+    /// The devices and nodes of the requested promotions. Without them, the answer has only the version.
     #[schemars(length(max = 20_000))]
     pub names: Option<Vec<String>>,
     /// Whether the answer lists the names with jobs.

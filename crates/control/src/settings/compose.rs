@@ -12,6 +12,16 @@ const HOUR: i64 = 3600 * Timestamp::SECOND;
 /// Maximum lifetime of settings: a node without contact to its server falls back to its own file.
 const REACH_US: i64 = 12 * HOUR;
 
+/// The start of the hour.
+const fn hour_of(now: Timestamp) -> Timestamp {
+    Timestamp(now.0.div_euclid(HOUR) * HOUR)
+}
+
+/// Latest end of what is sent at a time. It changes once an hour.
+pub(super) const fn furthest(now: Timestamp) -> Timestamp {
+    hour_of(now).plus(REACH_US)
+}
+
 /// Entries that concern one node.
 #[derive(Debug, Default)]
 pub(super) struct NodeEntries<'a> {
@@ -43,8 +53,7 @@ pub(super) struct Composed {
 /// Composes the settings of a node. Requests of administrators come before promotions of users, so that no
 /// user displaces them.
 pub(super) fn compose(base: &NodeSettings, of: &NodeEntries<'_>, now: Timestamp) -> Composed {
-    let hour = Timestamp(now.0.div_euclid(HOUR) * HOUR);
-    let (furthest, mut valid_until) = (hour.plus(REACH_US), hour.plus(HOUR));
+    let (furthest, mut valid_until) = (furthest(now), hour_of(now).plus(HOUR));
     let mut reach = |until: Option<Timestamp>| {
         valid_until = until.map_or(valid_until, |until| valid_until.min(until));
         until.map_or(furthest, |until| until.min(furthest))

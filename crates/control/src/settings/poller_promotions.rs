@@ -1,15 +1,12 @@
 //! The promotions that a poller receives: of the devices that it reads, and of the nodes that these feed.
 
+use super::compose::furthest;
 use super::fitting_promotions::FittingPromotions;
 use super::node_settings_cache::Active;
 use crate::demand::Promotion;
 use model::Timestamp;
 use model::setting::PROMOTIONS_MAX;
 use std::collections::BTreeMap;
-
-const HOUR: i64 = 3600 * Timestamp::SECOND;
-/// Lifetime of a promotion without an end at a poller that has lost its server.
-const REACH_US: i64 = 12 * HOUR;
 
 /// Promotions of several names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,7 +27,7 @@ impl Active {
         now: Timestamp,
     ) -> NamedPromotions<'a> {
         let mut found = NamedPromotions::default();
-        let furthest = Timestamp(now.0.div_euclid(HOUR) * HOUR).plus(REACH_US);
+        let furthest = furthest(now);
         for name in names {
             let get = |at: usize| self.held.promotions.get(at).map(|one| (one, &one.nodes));
             let mut promotions: Vec<&Promotion> = self.promotions.find(name, get);

@@ -78,12 +78,10 @@ impl std::fmt::Display for Rejected {
     }
 }
 
-/// The reason of a server that rejects batches, without the JSON around its message.
+/// The reason of a server that rejects batches.
 pub(crate) fn reason(failure: &Failure) -> String {
     match failure {
         Failure::Later { status, reason, .. } | Failure::Never { status, reason } => {
-            let problem = serde_json::from_str::<Problem>(reason);
-            let reason = problem.map_or_else(|_| reason.trim().to_owned(), |one| one.message);
             format!("responds {status}: {reason}")
         }
         Failure::Unreached(why) => why.clone(),

@@ -4,7 +4,7 @@
 //!
 //! `up` holds the listening socket and passes it to the server. After a crash it restarts the server: no other
 //! program can take the port meanwhile, and connections wait. It also restarts a crashed agent or poller,
-//! whose spool has what the server lacks.
+//! and its spool has the samples that the server did not receive.
 
 mod programs;
 

@@ -183,3 +183,12 @@ fn warn_of_duplicates(directory: &mut Directory) {
     directory.findings.extend(duplicates);
     directory.findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
 }
+
+/// The entries of a text without errors and warnings.
+#[cfg(test)]
+pub(crate) fn entries_of(text: &str) -> Vec<Description> {
+    let mut directory = Directory::default();
+    read_text(&Path::new("file").into(), text, &mut directory);
+    assert_eq!(directory.findings, []);
+    directory.descriptions
+}

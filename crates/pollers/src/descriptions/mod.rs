@@ -20,6 +20,8 @@ mod pins;
 mod summary;
 
 pub use description::{DeclaredMeaning, Description, Target, TlsVerification};
+#[cfg(test)]
+pub(crate) use directory::entries_of;
 pub use directory::{
     Directory, FILE_BYTES_MAX, Finding, Severity, read_directory, read_file, read_text,
 };

@@ -85,7 +85,7 @@ impl Pins {
         std::fs::rename(new, path)
     }
 
-    /// Pins a certificate. An earlier one stays: returns it if it is another.
+    /// Pins a certificate, unless the target has one. Returns the pinned certificate if it is another.
     pub fn pin(&mut self, target: &Target, digest: [u8; 32]) -> Option<[u8; 32]> {
         let earlier = *self.0.entry(place(target)).or_insert(digest);
         (earlier != digest).then_some(earlier)

@@ -265,7 +265,7 @@ fn reading(
         None => at,
     };
     let mut labels = description.labels.clone();
-    // Names of the poller's own metrics, and the node whose sums the values belong to, come from the files only.
+    // Only the files choose the fed node, and only the poller uses the names of its own metrics.
     if metric.starts_with("poll_") {
         return Err(format!("the name {} is the poller's own", shortened(&metric)));
     }
@@ -286,16 +286,8 @@ fn reading(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::descriptions::{Directory, read_text};
+    use crate::descriptions::entries_of;
     use model::Kind;
-    use std::path::Path;
-
-    fn descriptions(text: &str) -> Vec<Description> {
-        let mut directory = Directory::default();
-        read_text(&Path::new("file").into(), text, &mut directory);
-        assert_eq!(directory.findings, []);
-        directory.descriptions
-    }
 
     fn scraped(descriptions: &[Description], text: &str) -> Scrape {
         let all: Vec<&Description> = descriptions.iter().collect();
@@ -304,7 +296,7 @@ mod tests {
 
     #[test]
     fn lists_are_united_and_labels_of_the_device_win() {
-        let two = descriptions(
+        let two = entries_of(
             "- {name: x, device_id: n1, url: 'prometheus://n1:9100/a-b', labels: {cpu: 7, room: 1}}\n\
              - {name: y, device_id: n2, url: 'prometheus://n1:9100/c', scale_factor: 0.5}\n",
         );
@@ -334,7 +326,7 @@ mod tests {
 
     #[test]
     fn meanings_come_from_the_exposition() {
-        let all = descriptions("- {name: x, device_id: n1, url: 'prometheus://n1:9100/'}\n");
+        let all = entries_of("- {name: x, device_id: n1, url: 'prometheus://n1:9100/'}\n");
         let text = "# HELP a_seconds Times.\n# TYPE a_seconds histogram\na_seconds_bucket{le=\"1\"} 3\n\
                     a_seconds_sum 2\n# TYPE up gauge\nup 1\nb_bytes_total 5\n";
         let scrape = scraped(&all, text);
@@ -356,7 +348,7 @@ mod tests {
 
     #[test]
     fn custom_metrics_have_names_and_instants_of_their_own() {
-        let all = descriptions("- {name: x, device_id: n1, url: 'prometheus://n1:9100/'}\n");
+        let all = entries_of("- {name: x, device_id: n1, url: 'prometheus://n1:9100/'}\n");
         let text = "kwollect_custom{_metric_id=\"power\",_timestamp=\"1606389005.1234\",a=\"b\"} 42\n\
                     kwollect_custom{a=\"b\"} 1\nkwollect_custom{_metric_id=\"x\",_timestamp=\"soon\"} 1\n";
         let scrape = scraped(&all, text);
@@ -378,7 +370,7 @@ mod tests {
 
     #[test]
     fn a_page_that_is_no_exposition_and_missing_metrics_are_failures() {
-        let all = descriptions(
+        let all = entries_of(
             "- {name: a, device_id: n, url: 'prometheus://n:9100/none-other'}\n\
              - {name: b, device_id: n, url: 'prometheus://n:9100/none-here'}\n\
              - {name: c, device_id: n, url: 'prometheus://n:9100/kwollect_custom'}\n",
@@ -400,7 +392,7 @@ mod tests {
 
     #[test]
     fn an_exporter_chooses_neither_the_node_nor_the_pollers_own_names() {
-        let all = descriptions(
+        let all = entries_of(
             "- {name: a, device_id: n, url: 'prometheus://n:9100', labels: {_device_alias: n1}}\n",
         );
         let text = "a{_device_alias=\"n2\",b=\"c\"} 1\n\

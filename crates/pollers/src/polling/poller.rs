@@ -59,7 +59,7 @@ pub(crate) struct Exchange {
     pub(crate) warnings: Vec<String>,
     /// Whether each description has its values, or a failure.
     is_settled: Vec<bool>,
-    /// Whether the target was not asked.
+    /// Whether no request was sent to the target.
     pub(crate) is_untried: bool,
 }
 

@@ -3,7 +3,7 @@
 use crate::descriptions::{Description, Expression, Expressions};
 use crate::polling::instant;
 use crate::protocols::Protocol;
-use api::{PollerPromotions, PollerRequest};
+use api::{Operation, PollerPromotions, PollerRequest};
 use config::ServerSettings;
 use delivery::{Http, or_end, requested_server, wall};
 use model::{DeviceId, Timestamp, printable};
@@ -13,17 +13,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The path of the requests.
-const PATH: &str = "/v1/poller/promotions";
 /// Interval of requests, and after a failed one.
 const EVERY: Duration = Duration::from_secs(1);
 const AFTER_FAILURE: Duration = Duration::from_secs(5);
 /// Interval at which promotions without an end are extended.
 const EXTEND_US: i64 = 3600 * Timestamp::SECOND;
-
 /// Interval at which the nodes with jobs are requested.
 const BUSY_EVERY_US: i64 = 10 * Timestamp::SECOND;
-
 /// After this time without a response it is unknown which nodes have jobs.
 const BUSY_AGE_MAX_US: i64 = 60 * Timestamp::SECOND;
 
@@ -141,7 +137,7 @@ struct DemandFollower {
     demand: watch::Sender<Arc<Demand>>,
 }
 
-/// The names whose demand counts, which the files change.
+/// The names that the server is queried for. A reload of the files replaces them.
 pub(crate) type Names = Arc<Mutex<Arc<DemandNames>>>;
 
 /// Devices, and the nodes that they feed.
@@ -237,11 +233,12 @@ impl DemandFollower {
             busy: names.is_some_and(|all| all.count_jobs),
         };
         let request = serde_json::to_string(&request).map_err(|error| error.to_string())?;
+        let path = Operation::PollerPromotions.path();
         let response = client
-            .post_json(PATH, &request, PollerRequest::ANSWER_BYTES_MAX)
+            .post_json(path, &request, PollerRequest::ANSWER_BYTES_MAX)
             .map_err(|error| error.to_string())?;
         let read = serde_json::from_slice(&response);
-        let read = read.map_err(|error| format!("{PATH}: invalid response: {error}"))?;
+        let read = read.map_err(|error| format!("{path}: invalid response: {error}"))?;
         // A failed client is opened again: the token or the server may be another one then.
         *http = Some(client);
         Ok(read)
@@ -251,16 +248,8 @@ impl DemandFollower {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::descriptions::{Directory, read_text};
+    use crate::descriptions::entries_of;
     use api::PollerPromotion;
-    use std::path::Path;
-
-    fn descriptions(text: &str) -> Vec<Description> {
-        let mut directory = Directory::default();
-        read_text(&Path::new("file").into(), text, &mut directory);
-        assert_eq!(directory.findings, []);
-        directory.descriptions
-    }
 
     fn promotions(all: &[(&str, &str, f64)]) -> Demand {
         let promotion = |(metric, name, until): &(&str, &str, f64)| PollerPromotion {
@@ -274,7 +263,7 @@ mod tests {
 
     #[test]
     fn promotions_hold_for_a_device_and_for_the_node_that_it_feeds() {
-        let all = descriptions(
+        let all = entries_of(
             "- {name: pdu_power_watt, device_id: pdu-1, url: 'http://p/#a', optional: true,\n   labels: {_device_alias: n-1}}\n\
              - {name: pdu_power_watt, device_id: pdu-2, url: 'http://p/#a', optional: true}\n\
              - {name: pdu_power_watt, device_id: pdu-1, url: 'http://p/#a'}\n",
@@ -296,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_device_is_idle_while_neither_it_nor_its_node_has_a_job() {
-        let all = descriptions(
+        let all = entries_of(
             "- {name: a, device_id: pdu-1, url: 'http://p/#a', update_every_idle: 60000, labels: {_device_alias: n-1}}\n",
         );
         let busy = |names: &[&str]| Demand {
@@ -310,7 +299,7 @@ mod tests {
 
     #[test]
     fn expressions_select_metrics_of_an_exporter() {
-        let all = descriptions(
+        let all = entries_of(
             "- {name: prom_all, device_id: n-1, url: 'prometheus://n-1:9100', optional: true}\n",
         );
         let promotions = promotions(&[("prom_node_load1", "n-1", 9.0), ("x", "n-2", 9.0)]);

@@ -83,7 +83,7 @@ impl Entries {
         Ok(())
     }
 
-    /// Logs each target whose certificate is not verified, when it is read first.
+    /// Logs the new targets without a verified certificate.
     fn warn_of_unverified(&self, descriptions: &[Description]) {
         let targets = |all: &[Description]| -> BTreeSet<Target> {
             let insecure =
@@ -144,7 +144,7 @@ impl Entries {
         devices
     }
 
-    /// The names whose demand changes something: devices, and the nodes that they feed.
+    /// The names of the entries with on-demand keys: devices, and the nodes that they feed.
     pub(super) fn demand_names(&self) -> DemandNames {
         let mut names = Vec::new();
         for one in self.descriptions.iter().filter(|one| one.is_on_demand()) {

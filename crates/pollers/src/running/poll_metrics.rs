@@ -30,7 +30,7 @@ pub(super) struct PollMetrics {
     last_success: Arc<Metric>,
     errors: Arc<Metric>,
     shared_texts: Arc<Metric>,
-    /// Values of each device whose text has no series of its own.
+    /// Number of values of each device in the shared series of texts.
     texts: BTreeMap<DeviceId, u32>,
     /// The shortest period of each device.
     periods: BTreeMap<DeviceId, Duration>,
@@ -102,7 +102,7 @@ impl PollMetrics {
         }
     }
 
-    /// Counts values whose text shares a series.
+    /// Counts values in the shared series of texts.
     pub(super) fn share_texts(&mut self, moved: BTreeMap<DeviceId, u32>) {
         for (device, more) in moved {
             let count = self.texts.entry(device).or_default();

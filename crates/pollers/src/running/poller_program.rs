@@ -60,9 +60,7 @@ async fn poll_all(mut entries: Entries, shared: Arc<Shared>, names: &Names) -> i
     let mut look = interval(LOOK_EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut targets = Targets::new(Arc::clone(&shared));
-    let found = entries.targets();
-    log::info!("polls {} targets of {} files", found.len(), entries.files());
-    targets.set(found);
+    follow_entries(&mut targets, &entries);
     let mut sealing = JoinSet::new();
     sealing.spawn(seal(Arc::clone(&shared)));
     loop {
@@ -75,7 +73,7 @@ async fn poll_all(mut entries: Entries, shared: Arc<Shared>, names: &Names) -> i
         };
         if is_due {
             tokio::task::block_in_place(|| reload(&mut entries, &shared, names));
-            targets.set(entries.targets());
+            follow_entries(&mut targets, &entries);
         }
     }
     log::info!("poller ends");
@@ -84,7 +82,7 @@ async fn poll_all(mut entries: Entries, shared: Arc<Shared>, names: &Names) -> i
     Ok(())
 }
 
-/// Reads the files again. What cannot be read stays as it is.
+/// Reads the files again. Files that cannot be read change nothing.
 fn reload(entries: &mut Entries, shared: &Shared, names: &Names) {
     if let Err(error) = entries.read_again() {
         return log::error!("the files are not read again: {error}");
@@ -93,7 +91,13 @@ fn reload(entries: &mut Entries, shared: &Shared, names: &Names) {
         log::error!("groups of new devices do not start: {}", printable(&error.to_string()));
     }
     *names.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(entries.demand_names());
-    log::info!("polls {} targets of {} files", entries.targets().len(), entries.files());
+}
+
+/// Polls the targets of the entries, and no others.
+fn follow_entries(targets: &mut Targets, entries: &Entries) {
+    let found = entries.targets();
+    log::info!("polls {} targets of {} files", found.len(), entries.files());
+    targets.set(found);
 }
 
 /// The host's name up to its first dot.

@@ -160,7 +160,7 @@ mod tests {
         schedule.set(&[(None, Some(one)), (None, None), (Some(1), Some(five))], now);
         let due = schedule.take(at(8 * SECOND));
         assert_eq!(due.places, [(0, 0), (2, 0)], "the tick of 5 s is read, late");
-        // Another period begins anew.
+        // Another period restarts the ticks.
         schedule
             .set(&[(Some(0), None), (Some(1), Some(one)), (Some(2), Some(one))], at(9 * SECOND));
         assert_eq!(schedule.take(at(9 * SECOND)).places, [(1, 0), (2, 0)]);

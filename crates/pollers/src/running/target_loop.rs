@@ -154,7 +154,7 @@ impl TargetLoop {
         }
     }
 
-    /// Replaces the descriptions and their promotions. What stays as it is loses no tick.
+    /// Replaces the descriptions and their promotions. An unchanged description loses no tick.
     fn set(&mut self, mut new: Vec<Description>, demand: &Demand, now: Timestamp) {
         let periods: Vec<_> = new.iter_mut().map(|one| period(one, demand, now)).collect();
         let mut is_free = vec![true; self.descriptions.len()];
@@ -219,8 +219,10 @@ impl TargetLoop {
         let missing = self.outages.update(&self.descriptions, &taken.places, &exchange);
         let late = taken.late_us as f64 / 1e6;
         let polls = self.metrics.values(&due, &exchange, (took, late));
-        for reading in &exchange.readings {
-            self.shared.groups.of(&reading.device, |group| group.add(reading));
+        for readings in exchange.readings.chunk_by(|one, next| one.device == next.device) {
+            let Some(first) = readings.first() else { continue };
+            let add = |group: &mut Group| readings.iter().for_each(|one| group.add(one));
+            self.shared.groups.of(&first.device, add);
         }
         for poll in &polls {
             let series = (poll.device, poll.metric, &poll.labels);

@@ -9,7 +9,7 @@ use crate::running::{Demand, DemandNames, Names, follow_demand};
 use crate::sending::{Group, GroupStart, earlier_groups, spool_folder};
 use config::PollerConfig;
 use delivery::{Clock, DeliveryError};
-use model::{DeviceId, Kind, Labels, Metric, NameError, Origin, Timestamp, Unit};
+use model::{DeviceId, Labels, Metric, NameError, Origin, Timestamp, Unit};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
@@ -57,10 +57,7 @@ struct Metrics {
 
 impl Metrics {
     fn new() -> Self {
-        let counter = |name, help| {
-            let gauge = Metric::gauge(name, Unit::Count, help);
-            Arc::new(Metric { kind: Kind::Counter, ..gauge })
-        };
+        let counter = |name, help| Arc::new(Metric::counter(name, Unit::Count, help));
         Self {
             power: Arc::new(Metric::gauge(
                 "wattmetre_power_watt",
@@ -89,7 +86,7 @@ pub(super) struct Feed<'a> {
     mapping: Mapping,
     folder: Option<PathBuf>,
     metrics: Metrics,
-    /// The names of the ports and of the nodes that they feed, whose promotions count.
+    /// The names that the server is queried for: the ports, and the nodes that they feed.
     names: Names,
     demand: watch::Receiver<Arc<Demand>>,
     groups: Vec<Group>,
@@ -250,7 +247,7 @@ impl<'a> Feed<'a> {
         Ok(())
     }
 
-    /// Sets the names whose promotions count.
+    /// Sets the names that the server is queried for.
     fn set_names(&self) {
         let aliases = self.ports.iter().filter_map(|port| port.labels.get("_device_alias"));
         let devices = self.ports.iter().map(|port| port.device.to_string());

@@ -1,4 +1,4 @@
-//! Devices that are no nodes: who reads them, from where, and whether they answer (docs/decisions/0045-states-of-devices.md).
+//! Devices that are no nodes: their pollers, addresses and states (docs/decisions/0045-states-of-devices.md).
 
 use crate::common::print::ALIAS;
 use crate::engine::access_filter::AccessFilter;

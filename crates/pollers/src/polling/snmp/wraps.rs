@@ -1,6 +1,6 @@
 //! Counters of 32 bits that wrap.
 //!
-//! If such a counter falls, it has wrapped, or it was reset. It was reset if the agent's sysUpTime began anew. Without a
+//! If such a counter falls, it has wrapped, or it was reset. It was reset if the agent's sysUpTime restarted. Without a
 //! reset, three samples state the growth: the value beyond the wrap, NaN one microsecond later, then the counter as the
 //! agent shows it. No growth is computed from or to a NaN. So the growth is exact without a state that outlives the
 //! poller, and the samples are the agent's (docs/decisions/0046-counters-of-devices.md).
@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 /// The range of a counter of 32 bits (RFC 2578, section 7.1.6).
 const RANGE: u64 = 1 << 32;
-/// Growth from one value to the next beyond which a fall counts as a reset: nobody knows then how often it wrapped.
+/// Growth from one value to the next beyond which a fall counts as a reset: the number of wraps is then unknown.
 const GROWTH_MAX: u64 = 1 << 31;
 /// Allowed difference between the growth of sysUpTime and the time that passed, in hundredths of a second.
 const DRIFT_MAX: u64 = 500;
