@@ -41,6 +41,8 @@ const PROGRAM: &str = "the program";
 struct CatalogueEntry {
     metric: Arc<Metric>,
     by: Box<str>,
+    /// The rank of `by`. Computed once: each new table of an agent compares it.
+    rank: Rank,
 }
 
 /// The metrics of senders.
@@ -87,10 +89,10 @@ impl Catalogue {
         by: &Origin,
         settings: &Settings,
     ) -> Result<(), Rejection> {
-        let rank = rank_of(by.as_str());
+        let rank = rank_of(by);
         if let Some(known) = self.metrics.get_mut(&*metric.name) {
             let known_rank =
-                if self.declared.has(&metric.name) { Rank::Program } else { rank_of(&known.by) };
+                if self.declared.has(&metric.name) { Rank::Program } else { known.rank };
             if rank > known_rank {
                 return self.take_over(metric, by, settings);
             }
@@ -192,7 +194,8 @@ impl Catalogue {
     }
 
     fn keep(&mut self, metric: &Metric, by: &str) {
-        let known = CatalogueEntry { metric: Arc::new(metric.clone()), by: by.into() };
+        let rank = Origin::new(by).map_or(Rank::Sender, |origin| rank_of(&origin));
+        let known = CatalogueEntry { metric: Arc::new(metric.clone()), by: by.into(), rank };
         self.metrics.insert(Arc::from(&*metric.name), known);
     }
 
@@ -217,10 +220,10 @@ impl Catalogue {
     }
 }
 
-fn rank_of(by: &str) -> Rank {
-    match Origin::new(by) {
-        Ok(origin) if origin.is_user_push() => Rank::User,
-        Ok(origin) if origin.is_push() => Rank::Push,
+fn rank_of(by: &Origin) -> Rank {
+    match by {
+        by if by.is_user_push() => Rank::User,
+        by if by.is_push() => Rank::Push,
         _ => Rank::Sender,
     }
 }
