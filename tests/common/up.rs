@@ -29,6 +29,8 @@ impl Up {
         let mut command = Command::new(programs_together().join("jobmeter"));
         command.args(["up", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
         command.args(arguments).stdout(Stdio::piped());
+        // Not the jobs of this machine's schedulers, nor cgroups of a test that was killed.
+        command.env("JOBMETER_JOBS_SCHEDULERS", "local");
         let mut running = Running::start(&mut command);
         let url = programs::ready(&mut running);
         Self { running, url, _alone: alone }

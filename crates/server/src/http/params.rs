@@ -8,6 +8,7 @@ use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 /// The parameters of a request, each at most once.
@@ -42,9 +43,9 @@ impl Params {
         }
         let more = match media_type(headers).as_deref() {
             None | Some("application/json") => {
-                let object: serde_json::Map<String, Value> = serde_json::from_slice(body)
-                    .map_err(|error| HttpError::unreadable(body, &error))?;
-                object.into_iter().collect()
+                let unreadable = |error| HttpError::unreadable(body, &error);
+                let object = serde_json::from_slice(body).map_err(unreadable)?;
+                with_digits(object, body).map_err(unreadable)?
             }
             Some("application/x-www-form-urlencoded") => Self::of_pairs(body)?.given,
             Some(other) => {
@@ -123,6 +124,23 @@ impl Params {
     }
 }
 
+/// Replaces numbers that a float holds by their text in the body: a name may be a number with more digits than
+/// a float has.
+fn with_digits(
+    mut object: BTreeMap<String, Value>,
+    body: &[u8],
+) -> Result<BTreeMap<String, Value>, serde_json::Error> {
+    if object.values().any(Value::is_f64) {
+        let texts: BTreeMap<String, &RawValue> = serde_json::from_slice(body)?;
+        for (name, text) in texts {
+            if let Some(value) = object.get_mut(&name).filter(|value| value.is_f64()) {
+                *value = Value::String(text.get().to_owned());
+            }
+        }
+    }
+    Ok(object)
+}
+
 /// Returns a path segment that is a name.
 pub(crate) fn part(path: Result<Path<String>, PathRejection>) -> Result<String, HttpError> {
     let what = "a part of the path is not UTF-8: encode each byte of the UTF-8 text as %XX";
@@ -153,6 +171,17 @@ mod tests {
             assert_eq!(text("summary").as_deref(), Some("true"));
             assert_eq!(text("devices"), None);
         }
+    }
+
+    #[test]
+    fn a_number_keeps_its_digits() {
+        let json = br#"{"a": 79432145842022383616, "b": 1.50, "c": 7, "nod\u0065": 1e2}"#;
+        let params = Params::of_body(None, &typed("application/json"), json).unwrap();
+        let text = |name| params.text(name).unwrap();
+        assert_eq!(text("a").as_deref(), Some("79432145842022383616"));
+        assert_eq!((text("b").as_deref(), text("c").as_deref()), (Some("1.50"), Some("7")));
+        assert_eq!(text("node").as_deref(), Some("1e2"));
+        assert_eq!(params.json("b").unwrap(), Some(serde_json::json!(1.5)));
     }
 
     #[test]
