@@ -55,6 +55,7 @@ impl Spec {
             kind,
             help: format!("what {} counts", self.metric).into(),
             divisor,
+            assumed: false,
         };
         let labels = self.cpu.map(|cpu| Labels::new([("cpu", &*cpu.to_string())]).unwrap());
         SeriesEntry {

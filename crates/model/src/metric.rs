@@ -158,6 +158,8 @@ pub struct Metric {
     /// Steps per unit: 1 000 000 if the kernel counts microseconds. A value that is a whole number of steps
     /// is sent and stored as that number; dividing it restores the value bit by bit.
     pub divisor: u32,
+    /// Unit and kind are a guess from the name or an exposition. They yield to declared ones (decision 0039).
+    pub assumed: bool,
 }
 
 /// Why a metric's definition is rejected.
@@ -185,7 +187,8 @@ impl Metric {
     }
 
     const fn new(name: &'static str, unit: Unit, kind: Kind, help: &'static str) -> Self {
-        Self { name: Cow::Borrowed(name), unit, kind, help: Cow::Borrowed(help), divisor: 1 }
+        let (name, help) = (Cow::Borrowed(name), Cow::Borrowed(help));
+        Self { name, unit, kind, help, divisor: 1, assumed: false }
     }
 
     /// A metric with the meaning that its name states (decision 0039).
@@ -195,7 +198,8 @@ impl Metric {
     pub fn assumed(name: &str) -> Result<Self, MetricError> {
         Self::check_name(name)?;
         let (unit, kind) = (Unit::of_name(name), Kind::of_name(name));
-        Ok(Self { name: Cow::Owned(name.to_owned()), unit, kind, help: "".into(), divisor: 1 })
+        let name = Cow::Owned(name.to_owned());
+        Ok(Self { name, unit, kind, help: "".into(), divisor: 1, assumed: true })
     }
 
     /// The same metric with this number of steps per unit.

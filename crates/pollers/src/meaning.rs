@@ -12,7 +12,7 @@ pub struct Meaning {
     pub kind: Kind,
     /// Its unit.
     pub unit: Unit,
-    /// Whether a description declares both. An assumed meaning yields to a declared one.
+    /// Whether a description declares one of them. An assumed meaning yields to a declared one.
     pub is_declared: bool,
 }
 
@@ -22,7 +22,7 @@ impl Meaning {
         Self {
             kind: kind.or(exposed.kind).unwrap_or_else(|| Kind::of_name(name)),
             unit: unit.or(exposed.unit).unwrap_or_else(|| Unit::of_name(name)),
-            is_declared: kind.is_some() && unit.is_some(),
+            is_declared: kind.is_some() || unit.is_some(),
         }
     }
 }
@@ -107,9 +107,9 @@ mod tests {
         assert_eq!(of(None, exposed(Some(Kind::Gauge))), Kind::Gauge);
         assert_eq!(of(Some(Kind::Counter), exposed(Some(Kind::Gauge))), Kind::Counter);
         assert_eq!(of(None, exposed(None)), Kind::Counter);
-        let is_declared =
-            |unit| Meaning::of("a", Some(Kind::Gauge), unit, &exposed(None)).is_declared;
-        assert!(is_declared(Some(Unit::Count)) && !is_declared(None));
+        let is_declared = |kind, unit| Meaning::of("a", kind, unit, &exposed(None)).is_declared;
+        assert!(is_declared(Some(Kind::Gauge), None) && is_declared(None, Some(Unit::Count)));
+        assert!(!is_declared(None, None));
     }
 
     #[test]

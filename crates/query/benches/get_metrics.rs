@@ -117,7 +117,14 @@ fn table(node: usize) -> Arc<SeriesTable> {
         let divisor = if matches!(shape, Shape::OneDecimal) { 10 } else { 1 };
         let (unit, help) = (Unit::Count, "A series of the bench.".into());
         SeriesEntry {
-            metric: Arc::new(Metric { name: name.into(), unit, kind, help, divisor }),
+            metric: Arc::new(Metric {
+                name: name.into(),
+                unit,
+                kind,
+                help,
+                divisor,
+                assumed: false,
+            }),
             device: DeviceId::new(&device).unwrap(),
             job: None,
             labels: Labels::new(labels.iter().copied()).unwrap(),

@@ -7,7 +7,7 @@ mod lab;
 use jobs::Reader;
 use lab::{Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, Origin, Unit};
-use query::{DeviceFilter, QueryContext, Settings};
+use query::{DeviceFilter, QueryContext, RangeQuery, Rate, Settings};
 use std::collections::BTreeSet;
 use std::time::Instant;
 use store::Selector;
@@ -219,6 +219,29 @@ fn an_explanation_has_the_polls_of_its_device_and_the_gaps_of_its_value() {
     let agent = engine.explain(&Selector::default(), day, &of(Reader::Everything, 7200.0)).unwrap();
     let load = agent.iter().find(|one| one.series.device == "n1").unwrap();
     assert!(load.polls.is_empty());
+}
+
+#[test]
+fn a_poller_that_is_down_hides_nothing_of_a_nodes_agent() {
+    let lab = lab();
+    value(&lab, GROUP, "n1", None);
+    lab.put_gap_from(gap("n1", "", 7199.0, "of the poller"));
+    let context = of(Reader::Everything, 7200.0);
+    let engine = lab.engine(Settings::default());
+    let gaps = |metric: &str| {
+        let select = Selector {
+            devices: Some(BTreeSet::from([device("n1")])),
+            metrics: Some([metric.into()].into()),
+            ..Selector::default()
+        };
+        let (from, to, step_us) = (at(7000.0), at(7200.0), 10_000_000);
+        let explained = engine.explain(&select, (from, to), &context).unwrap();
+        let query = RangeQuery { select, from, to, step_us, rate: Rate::Raw };
+        (engine.range(&query, &context).unwrap().gaps.len(), explained[0].gaps.len())
+    };
+    assert_eq!((gaps("load_1m"), gaps("power_watts")), ((0, 0), (1, 1)));
+    let report = engine.job_report(&"slurm:1".parse().unwrap(), None, &context).unwrap();
+    assert_eq!(report.gaps.len(), 0);
 }
 
 #[test]

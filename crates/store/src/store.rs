@@ -96,6 +96,11 @@ impl Store {
         self.shared.books().registry.catalogue()
     }
 
+    /// Whether the program declares a metric of this name.
+    pub fn declares(&self, metric: &str) -> bool {
+        self.shared.settings.declared.has(metric)
+    }
+
     /// Gaps that touch the interval (bounds inclusive), of one device or of all, ordered by `from`.
     ///
     /// Missing batch numbers count as gaps until the batches arrive.

@@ -455,6 +455,7 @@ fn metric(metric: message::Metric) -> Result<Arc<Metric>, LimitError> {
         kind: *word("kind", metric.kind, &[Kind::Gauge, Kind::Counter])?,
         help: printable(&metric.help).into_owned().into(),
         divisor: metric.divisor,
+        assumed: metric.assumed,
     };
     metric.check()?;
     Ok(Arc::new(metric))

@@ -266,6 +266,7 @@ fn metric(metric: &Metric, explained: &mut HashSet<String>) -> message::Metric {
         kind: u32::from(metric.kind == Kind::Counter),
         divisor: metric.divisor,
         help,
+        assumed: metric.assumed,
     }
 }
 

@@ -65,6 +65,8 @@ pub(crate) struct Metric {
     pub(crate) divisor: u32,
     #[prost(string, tag = "5")]
     pub(crate) help: String,
+    #[prost(bool, tag = "6")]
+    pub(crate) assumed: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]

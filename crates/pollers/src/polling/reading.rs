@@ -59,6 +59,7 @@ impl Reading {
             kind: self.meaning.kind,
             help: self.help.to_string().into(),
             divisor: 1,
+            assumed: !self.meaning.is_declared,
         }
     }
 }

@@ -119,7 +119,8 @@ impl QueryEngine {
             gap.origin.as_run().is_none_or(|(_, id)| info.series.job == local(id))
                 && (gap.source.is_empty()
                     || source.as_ref().is_none_or(|(name, _)| *gap.source == **name))
-                && (!gap.origin.is_poller_group() || concerns(&gap.source, metric))
+                && (!gap.origin.is_poller_group()
+                    || !self.store.declares(metric) && concerns(&gap.source, metric))
         });
         let of_it: Vec<api::Gap> = of_it.map(gap).collect();
         let newest = of_it.len().saturating_sub(GAPS_MAX);

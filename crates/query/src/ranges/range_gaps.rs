@@ -36,10 +36,18 @@ impl QueryEngine {
             Some((_, id)) => jobs.contains(&id.get()) || requested == Some(id.get()),
             None => true,
         };
+        // A poller that is down hides nothing of the agent of the same node.
+        let is_of_agents = |device: &DeviceId| {
+            let mut own =
+                series.iter().filter(|one| one.series.device == device.as_str()).peekable();
+            own.peek().is_some() && own.all(|one| self.store.declares(&one.series.metric))
+        };
         let mut gaps = Vec::new();
         for device in &devices {
             let found = self.gaps((of.from, of.to), Some(device), context)?;
-            gaps.extend(found.iter().filter(of_series).map(gap));
+            let has_polled = !is_of_agents(device);
+            let concerns = |gap: &&Gap| has_polled || !gap.origin.is_poller_group();
+            gaps.extend(found.iter().filter(of_series).filter(concerns).map(gap));
         }
         gaps.sort_by(|a, b| a.from.total_cmp(&b.from));
         Ok(gaps)

@@ -178,8 +178,12 @@ const RUNS_MAX: usize = 100;
 /// The metric that an agent sends at the end of a job that it observed.
 const END: &str = "cgroup_unread_seconds";
 
-/// Whether a gap belongs to a job: it is the gap of its node's agent or of its own `jobmeter run`.
+/// Whether a gap belongs to a job: it is the gap of its node's agent or of its own `jobmeter run`. A poller reads no
+/// values of jobs.
 fn is_of_job(gap: &Gap, key: &JobKey) -> bool {
+    if gap.origin.is_poller_group() {
+        return false;
+    }
     gap.origin.as_run().is_none_or(|(_, id)| key.cluster == ClusterId::local() && key.id == id)
 }
 

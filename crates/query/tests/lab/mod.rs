@@ -83,8 +83,10 @@ impl Lab {
     pub(crate) fn of_rows(rows_max: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(|| at(7200.0));
-        let (store, _) =
-            Store::open(&dir.path().join("store"), store::Settings::default(), clock).unwrap();
+        let load = Metric::gauge("load_1m", Unit::Count, "Load.");
+        let declared = store::DeclaredMetrics::new([load]);
+        let settings = store::Settings { declared, ..store::Settings::default() };
+        let (store, _) = Store::open(&dir.path().join("store"), settings, clock).unwrap();
         let users = || jobs::Users::parse(b"alice:x:1000:1000::/home/alice:/bin/sh\n");
         let path = dir.path().join("registry.sqlite");
         let limits = Limits { rows_max, ..Limits::default() };
@@ -131,6 +133,7 @@ impl Lab {
                 kind: found.kind,
                 help: help.into(),
                 divisor: 1000,
+                assumed: false,
             };
             entries.push(SeriesEntry {
                 metric: Arc::new(metric),

@@ -28,7 +28,7 @@ fn lines() -> impl Iterator<Item = (Metric, bool)> {
         let (unit, of_run) = (Unit::from_word(cells.next()?)?, cells.next()? == "run");
         let help = cells.next().unwrap_or_default();
         let (name, help) = (name.into(), help.into());
-        Some((Metric { name, unit, kind, help, divisor: 1 }, of_run))
+        Some((Metric { name, unit, kind, help, divisor: 1, assumed: false }, of_run))
     })
 }
 

@@ -15,7 +15,7 @@ const NODE: &str = "Authorization: Bearer token-of-n1\r\n";
 
 fn metric(name: &str, unit: Unit, help: &str) -> Metric {
     let (name, help) = (name.to_owned().into(), help.to_owned().into());
-    Metric { name, unit, kind: Kind::Gauge, help, divisor: 1 }
+    Metric { name, unit, kind: Kind::Gauge, help, divisor: 1, assumed: false }
 }
 
 /// A batch with one sample of each of these metrics, with or without a job.

@@ -54,8 +54,14 @@ impl Series {
         };
         let total = if kind == Kind::Counter { "_total" } else { "" };
         let name = format!("bench_metric_number_{}{total}", number % 100);
-        let metric =
-            Metric { name: name.into(), unit: Unit::Count, kind, help: "a help".into(), divisor };
+        let metric = Metric {
+            name: name.into(),
+            unit: Unit::Count,
+            kind,
+            help: "a help".into(),
+            divisor,
+            assumed: false,
+        };
         let labels = Labels::new([("part", &*(number / 100).to_string())]).unwrap();
         let labels = if number < 100 { Labels::default() } else { labels };
         let start = (kind == Kind::Counter).then_some(Timestamp(T0 - 1));

@@ -92,6 +92,8 @@ pub(crate) struct MetricJson {
     unit: String,
     kind: String,
     divisor: u32,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    assumed: bool,
     help: String,
     by: String,
 }
@@ -103,6 +105,7 @@ impl MetricJson {
             unit: metric.unit.word().to_owned(),
             kind: metric.kind.word().to_owned(),
             divisor: metric.divisor,
+            assumed: metric.assumed,
             help: metric.help.to_string(),
             by: by.to_owned(),
         }
@@ -114,7 +117,8 @@ impl MetricJson {
             [Kind::Gauge, Kind::Counter].into_iter().find(|kind| kind.word() == self.kind)?;
         let unit = Unit::from_word(&self.unit)?;
         let (name, help) = (self.name.into(), self.help.into());
-        let metric = Metric { name, unit, kind, help, divisor: self.divisor };
+        let metric =
+            Metric { name, unit, kind, help, divisor: self.divisor, assumed: self.assumed };
         metric.check().is_ok().then_some((metric, self.by))
     }
 }

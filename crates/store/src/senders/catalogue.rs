@@ -2,8 +2,8 @@
 //!
 //! A declared metric ([`crate::DeclaredMetrics`]) has the meaning and the help text of the program's build.
 //! No sender changes either, and the limits do not count it.
-//! The first sender of an undeclared metric defines it; no other sender changes its help text. A metric of inserted rows has
-//! the meaning that its name states, and yields to the first sender of a higher rank (decision 0043).
+//! The first sender of an undeclared metric defines it; no other sender changes its help text. An assumed meaning, also that
+//! of inserted rows, yields to the first sender of a higher rank (decisions 0039 and 0043).
 
 use crate::files::json::MetricJson;
 use crate::senders::series_registry::Rejection;
@@ -26,9 +26,9 @@ const USER_DIVISOR: usize = 16;
 enum Rank {
     /// A user that inserts rows.
     User,
-    /// A token that inserts rows.
-    Push,
-    /// An agent, a poller or a command of `jobmeter run`.
+    /// A token that inserts rows, or a poller that assumes a meaning.
+    Assumed,
+    /// An agent, a command of `jobmeter run`, or a poller with a declared meaning.
     Sender,
     /// The program.
     Program,
@@ -89,7 +89,7 @@ impl Catalogue {
         by: &Origin,
         settings: &Settings,
     ) -> Result<(), Rejection> {
-        let rank = rank_of(by);
+        let rank = rank_of(by, metric);
         if let Some(known) = self.metrics.get_mut(&*metric.name) {
             let known_rank =
                 if self.declared.has(&metric.name) { Rank::Program } else { known.rank };
@@ -97,11 +97,10 @@ impl Catalogue {
                 return self.take_over(metric, by, settings);
             }
             may_use(&metric.name, rank, (known_rank, &known.by))?;
-            if rank < Rank::Sender {
-                return Ok(());
+            if rank >= Rank::Sender {
+                check(&known.metric, &known.by, metric, by)?;
             }
-            check(&known.metric, &known.by, metric, by)?;
-            let is_first = *known.by == *by.as_str() && known_rank < Rank::Program;
+            let is_first = *known.by == *by.as_str() && rank == known_rank;
             if is_first && !metric.help.is_empty() && known.metric.help != metric.help {
                 known.metric = Arc::clone(metric);
             }
@@ -194,7 +193,7 @@ impl Catalogue {
     }
 
     fn keep(&mut self, metric: &Metric, by: &str) {
-        let rank = Origin::new(by).map_or(Rank::Sender, |origin| rank_of(&origin));
+        let rank = Origin::new(by).map_or(Rank::Sender, |origin| rank_of(&origin, metric));
         let known = CatalogueEntry { metric: Arc::new(metric.clone()), by: by.into(), rank };
         self.metrics.insert(Arc::from(&*metric.name), known);
     }
@@ -220,10 +219,10 @@ impl Catalogue {
     }
 }
 
-fn rank_of(by: &Origin) -> Rank {
+fn rank_of(by: &Origin, metric: &Metric) -> Rank {
     match by {
         by if by.is_user_push() => Rank::User,
-        by if by.is_push() => Rank::Push,
+        by if by.is_push() || metric.assumed => Rank::Assumed,
         _ => Rank::Sender,
     }
 }
@@ -348,6 +347,29 @@ mod tests {
         let own = Metric::gauge("memory_available_bytes", Unit::Bytes, "");
         assert!(learn(&mut catalogue, own.clone(), "user-1/rows").is_err());
         assert_eq!(learn(&mut catalogue, own, "push/rows"), Ok(()));
+    }
+
+    #[test]
+    fn an_assumed_meaning_yields_to_a_declared_one_and_costs_no_sample() {
+        let mut catalogue = Catalogue::new(declared(), []);
+        let metric = |unit, assumed| Metric { assumed, ..Metric::gauge("power", unit, "") };
+        let kept = |catalogue: &Catalogue| catalogue.get("power").unwrap().1.unit;
+        for unit in [Unit::Volts, Unit::Amperes] {
+            learn(&mut catalogue, metric(unit, true), "poller-a/group-1").unwrap();
+            learn(&mut catalogue, metric(unit, true), "poller-b/group-1").unwrap();
+            assert_eq!(kept(&catalogue), Unit::Volts, "the first of two assumed ones");
+        }
+        // A restart of the server keeps that it is assumed.
+        let stored = catalogue.json().into_iter().map(|json| json.metric().unwrap());
+        let mut catalogue = Catalogue::new(declared(), stored);
+        learn(&mut catalogue, metric(Unit::Watts, false), "poller-b/group-2").unwrap();
+        assert_eq!((kept(&catalogue), catalogue.takeovers()), (Unit::Watts, 1));
+        learn(&mut catalogue, metric(Unit::Volts, true), "poller-a/group-1").unwrap();
+        assert_eq!((kept(&catalogue), catalogue.takeovers()), (Unit::Watts, 1));
+        assert!(learn(&mut catalogue, metric(Unit::Volts, false), "poller-a/group-1").is_err());
+        let wrong =
+            Metric { assumed: true, ..Metric::gauge("memory_available_bytes", Unit::Count, "") };
+        assert_eq!(learn(&mut catalogue, wrong, "poller-a/group-1"), Ok(()));
     }
 
     #[test]

@@ -94,13 +94,15 @@ impl Table {
             }
         }
         let order = order.into_iter().map(|(_, at)| at).collect();
+        let has_assumed =
+            origin.name.is_push() || table.entries.iter().any(|entry| entry.metric.assumed);
         Self {
             order,
             places: places.into(),
             devices: devices.into(),
             rejected: rejected.into(),
             resolved: now,
-            takeovers: origin.name.is_push().then(|| registry.metrics().takeovers()),
+            takeovers: has_assumed.then(|| registry.metrics().takeovers()),
         }
     }
 

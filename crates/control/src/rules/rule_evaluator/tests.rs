@@ -44,6 +44,7 @@ fn decoded(fired_count: &TestBatch<'_>) -> Decoded {
         kind: fired_count.kind,
         help: "How warm it is.".into(),
         divisor: 1000,
+        assumed: false,
     };
     let entry = SeriesEntry {
         metric: Arc::new(metric),
