@@ -40,7 +40,7 @@ pub use head::append::{DeferReason, Incoming, Outcome};
 pub use maintenance::archive::check_archive;
 pub use scan::by_series::Scan;
 pub use scan::rollup_scan::{WindowScan, Windows};
-pub use senders::series_registry::RUNS_DIVISOR;
+pub use senders::share::RUNS_DIVISOR;
 pub use settings::{
     ArchiveSettings, Clock, DeclaredMetrics, RetentionLimits, RunMetrics, Settings,
 };

@@ -153,9 +153,10 @@ settings! {
         "samples_per_second_max" samples_per_second_max: u64 = "200000",
             Kind::Number { min: 100, max: 1_000_000_000 };
         /// Most known agents, pollers, user runs and inserting users at a time. Runs and users have a quarter of this and
-        /// of `series_max`.
+        /// of `series_max`, pollers a half of both.
         "origins_max" origins_max: u64 = "20000", Kind::Number { min: 1, max: 10_000_000 };
-        /// Most metrics that no source of the program declares. Names that users insert have a quarter of this.
+        /// Most metrics that no source of the program declares. Pollers have half of this, users that insert rows a
+        /// quarter.
         "metrics_max" metrics_max: u64 = "20000", Kind::Number { min: 64, max: 10_000_000 };
         /// Memory for samples that are not in blocks yet; at half of it the server begins a block. With millions of
         /// series, more memory makes fewer blocks with more samples per series, which cost less.

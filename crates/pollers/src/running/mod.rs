@@ -4,7 +4,7 @@
 //! - `rejections`: targets that reject a password
 //! - `outages`: failures as gaps that grow
 //! - `poll_metrics`: the metrics about polling itself
-//! - `text_limit`: a limit of the texts of a metric
+//! - `text_limit`: a limit of the texts of a metric; `series_limit`: of the series of an exporter
 //! - `demand`: the promotions in force, and which nodes have jobs
 //! - `poller_error`: why a poller does not start
 //! - `entries`: the entries of the folder, read again when a file changes
@@ -20,6 +20,7 @@ mod poller_error;
 mod poller_program;
 mod rejections;
 mod schedule;
+mod series_limit;
 mod target_loop;
 mod targets;
 mod text_limit;

@@ -110,6 +110,12 @@ impl PollMetrics {
         }
     }
 
+    /// Counts values of series that are rejected.
+    pub(super) fn reject_series(&mut self, device: &DeviceId, count: u32) {
+        let rejected = self.counts.entry((device.clone(), Cause::SeriesRejected)).or_default();
+        *rejected = rejected.saturating_add(count);
+    }
+
     /// The values after an exchange of the descriptions `due`.
     pub(super) fn values<'a>(
         &'a mut self,

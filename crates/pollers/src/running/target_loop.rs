@@ -5,6 +5,7 @@ use super::outages::Outages;
 use super::poll_metrics::PollMetrics;
 use super::rejections::Rejections;
 use super::schedule::Schedule;
+use super::series_limit::SeriesLimit;
 use super::text_limit::TextLimit;
 use crate::descriptions::{Description, Target};
 use crate::polling::{self, Common, Exchange, Failure, Poller};
@@ -81,6 +82,7 @@ pub(super) async fn follow(
         rejections: Rejections::default(),
         metrics: PollMetrics::new(&target, wall()),
         texts: TextLimit::default(),
+        series: SeriesLimit::default(),
         host: shared.host(&target.host),
         failure: None,
         logged: Timestamp(i64::MIN),
@@ -130,6 +132,7 @@ struct TargetLoop {
     rejections: Rejections,
     metrics: PollMetrics,
     texts: TextLimit,
+    series: SeriesLimit,
     host: Arc<Semaphore>,
     poller: Box<dyn Poller>,
     /// The failure that the log states, and since when.
@@ -216,6 +219,13 @@ impl TargetLoop {
         let has_answered = exchange.failures.len() < due.len();
         let moved = self.texts.apply(&mut exchange.readings, exchange.at);
         self.metrics.share_texts(moved);
+        if self.target.protocol == Protocol::Prometheus {
+            for (missing, count) in self.series.apply(&mut exchange.readings, exchange.at) {
+                self.metrics.reject_series(&missing.device, count);
+                exchange.warnings.push(missing.detail.clone());
+                self.miss(vec![missing]);
+            }
+        }
         let missing = self.outages.update(&self.descriptions, &taken.places, &exchange);
         let late = taken.late_us as f64 / 1e6;
         let polls = self.metrics.values(&due, &exchange, (took, late));

@@ -164,7 +164,9 @@ impl Group {
     fn metric(&mut self, reading: &Reading) -> Arc<Metric> {
         let meaning = &reading.meaning;
         if let Some(known) = self.metrics.get(&reading.metric)
-            && (known.kind, known.unit, &*known.help) == (meaning.kind, meaning.unit, &reading.help)
+            && (known.kind, known.unit, known.assumed)
+                == (meaning.kind, meaning.unit, !meaning.is_declared)
+            && *known.help == *reading.help
         {
             return Arc::clone(known);
         }

@@ -7,6 +7,7 @@
 
 use crate::files::json::MetricJson;
 use crate::senders::series_registry::Rejection;
+use crate::senders::share::Share;
 use crate::settings::{DeclaredMetrics, Settings};
 use model::{Metric, Origin, Unit};
 use std::collections::{BTreeMap, HashMap};
@@ -16,6 +17,8 @@ use std::sync::Arc;
 const RUNS: &str = "/runs";
 /// All users that insert rows together.
 const USERS: &str = "/users";
+/// All pollers together.
+const POLLERS: &str = "/pollers";
 /// Users may name one of this many parts of all metrics, and one user one of this many parts of these. Names are never
 /// forgotten.
 const USERS_DIVISOR: usize = 4;
@@ -165,12 +168,14 @@ impl Catalogue {
         for quota in quotas_of(by.as_str()) {
             let max = match quota {
                 USERS => of_users,
+                POLLERS => Share::Pollers.max(settings.metrics_max),
                 _ if by.is_user_push() => of_users / USER_DIVISOR,
                 _ => settings.metrics_per_origin_max,
             };
             if self.by_origin.get(quota).is_some_and(|count| *count >= max) {
                 return Err(match quota {
-                    USERS => Rejection::UserMetrics(max),
+                    USERS => Rejection::ShareMetrics("users", max),
+                    POLLERS => Rejection::ShareMetrics("all pollers together", max),
                     _ => Rejection::OriginMetrics { origin: by.clone(), max },
                 });
             }
@@ -231,8 +236,12 @@ fn rank_of(by: &Origin, metric: &Metric) -> Rank {
 fn quotas_of(by: &str) -> impl Iterator<Item = &str> {
     let origin = Origin::new(by).ok();
     let is_run = origin.as_ref().is_some_and(|origin| origin.as_run().is_some());
-    let is_user = origin.is_some_and(|origin| origin.is_user_push());
-    std::iter::once(if is_run { RUNS } else { by }).chain(is_user.then_some(USERS))
+    let all = match &origin {
+        Some(origin) if origin.is_user_push() => Some(USERS),
+        Some(origin) if origin.is_poller_group() => Some(POLLERS),
+        _ => None,
+    };
+    std::iter::once(if is_run { RUNS } else { by }).chain(all)
 }
 
 /// Checks that a sender may send samples of a metric of a higher rank. A user may not: they could falsify sums.
@@ -347,6 +356,25 @@ mod tests {
         let own = Metric::gauge("memory_available_bytes", Unit::Bytes, "");
         assert!(learn(&mut catalogue, own.clone(), "user-1/rows").is_err());
         assert_eq!(learn(&mut catalogue, own, "push/rows"), Ok(()));
+    }
+
+    #[test]
+    fn pollers_leave_half_of_the_names_to_agents() {
+        let mut catalogue = Catalogue::default();
+        let metric = |name: &str| Metric {
+            name: name.to_owned().into(),
+            ..Metric::gauge("", Unit::Count, "")
+        };
+        for (name, by, is_ok) in [
+            ("a", "poller-a/group-0", true),
+            ("b", "poller-a/group-1", true),
+            ("c", "poller-b/group-0", true),
+            ("d", "poller-c/group-0", false),
+            ("d", "n1", true),
+            ("e", "n2", true),
+        ] {
+            assert_eq!(learn(&mut catalogue, metric(name), by).is_ok(), is_ok, "{name} by {by}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::answer::OriginInfo;
 use crate::senders::dedup_window::Missing;
 use crate::senders::origin::{LOG, OriginState, Received};
-use crate::senders::series_registry::RUNS_DIVISOR;
+use crate::senders::share::{Share, ShareCounts};
 use crate::settings::Settings;
 use model::{DeviceId, Gap, Origin, Timestamp};
 use std::collections::{BTreeSet, HashMap};
@@ -17,8 +17,8 @@ pub(crate) struct Origins {
     /// `None`: the number is free.
     list: Vec<Option<OriginState>>,
     by_name: HashMap<Origin, OriginNumber>,
-    /// Number of origins of users among them: commands of `jobmeter run`, inserted rows.
-    runs: usize,
+    /// Number of origins among them of kinds that have a share.
+    shares: ShareCounts,
     /// Damaged places of the log, newest last.
     pub(crate) damage: Vec<Received>,
 }
@@ -26,8 +26,9 @@ pub(crate) struct Origins {
 impl Origins {
     pub(crate) fn new(list: Vec<OriginState>, damage: Vec<Received>) -> Self {
         let by_name = list.iter().zip(0..).map(|(state, n)| (state.name.clone(), n)).collect();
-        let runs = list.iter().filter(|state| state.name.is_of_user()).count();
-        Self { list: list.into_iter().map(Some).collect(), by_name, runs, damage }
+        let mut shares = ShareCounts::default();
+        list.iter().for_each(|state| shares.add(Share::of(&state.name)));
+        Self { list: list.into_iter().map(Some).collect(), by_name, shares, damage }
     }
 
     /// The number of a sender. A new sender gets one if the limit permits.
@@ -35,12 +36,12 @@ impl Origins {
         if let Some(number) = self.by_name.get(name) {
             return Some(*number);
         }
-        let is_run = name.is_of_user();
-        let runs_max = max.div_ceil(RUNS_DIVISOR);
-        if self.by_name.len() >= max || (is_run && self.runs >= runs_max) {
+        let share = Share::of(name);
+        let is_used = share.is_some_and(|share| *self.shares.of(share) >= share.max(max));
+        if self.by_name.len() >= max || is_used {
             return None;
         }
-        self.runs += usize::from(is_run);
+        self.shares.add(share);
         // As many names as entries: none is free, so skip the search.
         let full = self.by_name.len() == self.list.len();
         let free = if full { None } else { self.list.iter().position(Option::is_none) };
@@ -88,7 +89,7 @@ impl Origins {
                 state.boots.iter_mut().flat_map(|boot| boot.spans.give_up(0)).collect();
             given_up.extend(state.lost(missing, &self.damage));
             self.by_name.remove(&state.name);
-            self.runs = self.runs.saturating_sub(1);
+            self.shares.subtract(Some(Share::Users), 1);
             free.insert(number);
         }
         (free, given_up)
@@ -257,14 +258,15 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_users_have_a_quarter_of_the_origins() {
+    fn commands_of_users_have_a_quarter_of_the_origins_and_pollers_a_half() {
         let mut origins = Origins::default();
         let mut number = |name: String| origins.number(&Origin::new(&name).unwrap(), 8);
         let runs = (1..9).filter_map(|run| number(format!("n1/run-{run}"))).count();
+        let groups = (0..9).filter_map(|group| number(format!("poller-a/group-{group}"))).count();
         let agents = (0..9).filter_map(|node| number(format!("n{node}"))).count();
-        assert_eq!((runs, agents), (2, 6));
+        assert_eq!((runs, groups, agents), (2, 4, 2));
         origins.forget_runs(Timestamp(i64::MAX));
-        assert_eq!(origins.runs, 0);
+        assert_eq!(*origins.shares.of(Share::Users), 0);
     }
 
     #[test]

@@ -11,9 +11,10 @@ use crate::senders::catalogue::Catalogue;
 use crate::senders::origins::{OriginNumber, Origins};
 use crate::senders::reserved_labels::reserved_label;
 use crate::senders::series_table::SeriesSlot;
+use crate::senders::share::{Share, ShareCounts};
 use crate::settings::Settings;
 use model::{DeviceId, Kind, Metric, Origin, Series, SeriesEntry, Timestamp, Unit};
-use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -26,22 +27,19 @@ pub(crate) enum Rejection {
     Series(usize),
     #[error("origin {origin} has {max} series, its limit")]
     OriginSeries { origin: Origin, max: usize },
-    #[error("the commands of `jobmeter run` have {0} series, their limit")]
-    RunSeries(usize),
+    #[error("{0} have {1} series, their limit")]
+    ShareSeries(Share, usize),
     #[error("the server has {0} metrics that no source declares, its limit")]
     Metrics(usize),
     #[error("origin {origin} has {max} metrics that no source declares, its limit")]
     OriginMetrics { origin: Origin, max: usize },
-    #[error("users have {0} metrics of their own, their limit")]
-    UserMetrics(usize),
+    #[error("{0} have {1} metrics of their own, their limit")]
+    ShareMetrics(&'static str, usize),
     #[error("{0}")]
     Meaning(String),
     #[error("label `{0}` is reserved: the server adds it to responses")]
     Label(&'static str),
 }
-
-/// The commands of `jobmeter run` and inserted rows of users together have one of this many parts of the series and origins.
-pub const RUNS_DIVISOR: usize = 4;
 
 /// A series as a key: compared by its identity alone.
 #[derive(Debug)]
@@ -82,9 +80,9 @@ pub(crate) struct Registry {
     /// The series in parts by their device.
     parts: [Part; Self::PARTS],
     by_origin: FxHashMap<OriginNumber, usize>,
-    /// The origins of users (commands of `jobmeter run`, inserted rows), and the number of their series.
-    runs: FxHashSet<OriginNumber>,
-    run_series: usize,
+    /// The origins of kinds that have a share, and the number of their series.
+    shares: FxHashMap<OriginNumber, Share>,
+    share_series: ShareCounts,
     catalogue: Catalogue,
     shared: BTreeMap<DeviceId, Shared>,
 }
@@ -104,8 +102,8 @@ impl Registry {
         Self {
             parts: std::array::from_fn(|_| Part::default()),
             by_origin: FxHashMap::default(),
-            runs: FxHashSet::default(),
-            run_series: 0,
+            shares: FxHashMap::default(),
+            share_series: ShareCounts::default(),
             catalogue,
             shared: BTreeMap::new(),
         }
@@ -147,9 +145,8 @@ impl Registry {
         if origin.as_run().is_some() {
             settings.declared.check_of_run(entry).map_err(Rejection::Meaning)?;
         }
-        if is_run {
-            self.runs.insert(number);
-        }
+        let share = Share::of(origin);
+        self.shares.extend(share.map(|share| (number, share)));
         self.catalogue.learn(&entry.metric, origin, settings)?;
         let series = entry.series();
         let (unit, kind) = self.meaning_of(&entry.metric);
@@ -177,8 +174,11 @@ impl Registry {
         if self.by_origin.get(&number).is_some_and(|owned| *owned >= max) {
             return Err(Rejection::OriginSeries { origin: origin.clone(), max });
         }
-        if is_run && self.run_series >= settings.series_max.div_ceil(RUNS_DIVISOR) {
-            return Err(Rejection::RunSeries(self.run_series));
+        if let Some(share) = share {
+            let (used, most) = (*self.share_series.of(share), share.max(settings.series_max));
+            if used >= most {
+                return Err(Rejection::ShareSeries(share, used));
+            }
         }
         self.gain(number);
         let series = self.named(series);
@@ -225,15 +225,14 @@ impl Registry {
 
     fn gain(&mut self, number: OriginNumber) {
         *self.by_origin.entry(number).or_default() += 1;
-        self.run_series += usize::from(self.runs.contains(&number));
+        self.share_series.add(self.shares.get(&number).copied());
     }
 
     fn lose(&mut self, number: OriginNumber, count: usize) {
         if let Some(owned) = self.by_origin.get_mut(&number) {
             let lost = count.min(*owned);
             *owned -= lost;
-            let of_runs = if self.runs.contains(&number) { lost } else { 0 };
-            self.run_series = self.run_series.saturating_sub(of_runs);
+            self.share_series.subtract(self.shares.get(&number).copied(), lost);
         }
     }
 
@@ -313,7 +312,7 @@ impl Registry {
         }
         for origin in origins {
             self.lose(*origin, usize::MAX);
-            self.runs.remove(origin);
+            self.shares.remove(origin);
         }
         self.by_origin.retain(|origin, _| !origins.contains(origin));
         for shared in self.shared.values_mut() {
@@ -452,13 +451,16 @@ mod tests {
         }
         let third = resolve(&mut registry, 0, "n1/run-1", "c");
         assert!(matches!(third, Err(Rejection::OriginSeries { max: 2, .. })), "{third:?}");
-        assert_eq!(resolve(&mut registry, 1, "n1/run-2", "c"), Err(Rejection::RunSeries(2)));
+        assert_eq!(
+            resolve(&mut registry, 1, "n1/run-2", "c"),
+            Err(Rejection::ShareSeries(Share::Users, 2))
+        );
         for device in ["c", "d", "e", "f", "g", "h"] {
             resolve(&mut registry, 2, "n1", device).unwrap();
         }
         registry.disown(&BTreeSet::from([0]));
         assert_eq!(resolve(&mut registry, 3, "n1/run-3", "i"), Err(Rejection::Series(8)));
-        assert_eq!(registry.run_series, 0);
+        assert_eq!(*registry.share_series.of(Share::Users), 0);
     }
 
     #[test]

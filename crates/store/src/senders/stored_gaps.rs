@@ -4,7 +4,7 @@
 //! many gaps, the origin with the most of them loses its oldest one. So a sender that invents gaps displaces
 //! its own only.
 
-use crate::senders::series_registry::RUNS_DIVISOR;
+use crate::senders::share::RUNS_DIVISOR;
 use crate::settings::Settings;
 use model::{Cause, DeviceId, Gap, Origin, Timestamp};
 use std::cmp::Reverse;
