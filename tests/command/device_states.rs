@@ -1,7 +1,7 @@
 //! `jobmeter devices`, `nodes` and `explain` of polled devices, and their pages in a browser: a dead device and a dead poller
 //! beside others that are alive.
 
-use crate::command::poll_devices::{Exporter, poller};
+use crate::command::poll_devices::{Exporter, last, poller, rows};
 use crate::common::programs::{Server, get, output, until};
 use crate::common::up::jobmeter;
 use crate::repository::layers::repository;
@@ -102,4 +102,39 @@ fn a_dead_device_and_a_dead_poller_are_shown_within_three_periods_and_others_as_
     let (code, _, _) = jobmeter(url, &["devices", "--device", "psu-3"]);
     assert_eq!(code, 0);
     assert_eq!(two.end(), 0, "{}", two.errors());
+}
+
+#[test]
+fn exporters_that_disagree_about_a_metric_both_keep_their_samples_and_a_description_decides() {
+    let exporters = [Exporter::of_type("counter"), Exporter::of_type("gauge")];
+    let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let spool = tempfile::tempdir().unwrap();
+    let every = "update_every: 500";
+    for (exporter, device) in exporters.iter().zip(["psu-1", "psu-2"]) {
+        fs::write(files.path().join(device), exporter.entry(device, every)).unwrap();
+    }
+    let server = Server::start(data.path(), &[]);
+    let mut running = poller("one", files.path(), &server.url, spool.path());
+    let values = || {
+        let value = |device| last(&server.url, device, "prom_requests_total");
+        Some((value("psu-1")?, value("psu-2")?))
+    };
+    let grow = |what: &str| {
+        let before = until(what, LIMIT, values);
+        until(what, LIMIT, || values().filter(|now| now.0 > before.0 && now.1 > before.1));
+    };
+    grow("values of both types");
+    let declared = exporters[1].entry("psu-2", "update_every: 500, unit: joules, kind: gauge");
+    fs::write(files.path().join("psu-2"), declared).unwrap();
+    let meaning = || {
+        let meaning = "SELECT kind, unit FROM catalogue WHERE name = 'prom_requests_total'";
+        rows(&server.url, meaning).remove(0)
+    };
+    let declared = serde_json::json!({"kind": "gauge", "unit": "joules"});
+    until("the declared meaning", LIMIT, || (meaning() == declared).then_some(()));
+    grow("values of both meanings");
+    assert_eq!(meaning(), declared);
+    let rejected = "SELECT count(*) AS n FROM gaps WHERE cause = 'series rejected'";
+    assert_eq!(rows(&server.url, rejected)[0]["n"], 0);
+    assert_eq!(running.end(), 0, "{}", running.errors());
 }

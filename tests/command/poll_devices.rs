@@ -218,6 +218,11 @@ pub(crate) struct Exporter {
 
 impl Exporter {
     pub(crate) fn start() -> Self {
+        Self::of_type("counter")
+    }
+
+    /// One whose counter has another type by its exposition.
+    pub(crate) fn of_type(kind: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (requests, is_broken) = (Arc::<AtomicU32>::default(), Arc::<AtomicBool>::default());
@@ -232,7 +237,7 @@ impl Exporter {
                 }
                 let number = count.fetch_add(1, Ordering::SeqCst) + 1;
                 let body = format!(
-                    "# TYPE requests_total counter\nrequests_total {number}\npower_watt 100\n"
+                    "# TYPE requests_total {kind}\nrequests_total {number}\npower_watt 100\n"
                 );
                 let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
                 stream.write_all((head + &body).as_bytes()).unwrap();

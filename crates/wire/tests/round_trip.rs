@@ -24,13 +24,14 @@ fn encode(batch: &Batch) -> Vec<u8> {
 }
 
 fn metrics() -> impl Strategy<Value = Arc<Metric>> {
-    let parts = ("[a-z][a-z0-9_]{0,20}", 0..Unit::ALL.len(), any::<bool>(), 1..2_000_000_u32);
-    parts.prop_map(|(name, unit, counter, divisor)| {
+    let flags = any::<(bool, bool)>();
+    let parts = ("[a-z][a-z0-9_]{0,20}", 0..Unit::ALL.len(), flags, 1..2_000_000_u32);
+    parts.prop_map(|(name, unit, (counter, assumed), divisor)| {
         let kind = if counter { Kind::Counter } else { Kind::Gauge };
         // One name has one definition; otherwise its help would be sent only once for both.
         let name = format!("{name}_{unit}_{counter}_{divisor}");
         let help = format!("What {name} is.").into();
-        Arc::new(Metric { name: name.into(), unit: Unit::ALL[unit], kind, help, divisor })
+        Arc::new(Metric { name: name.into(), unit: Unit::ALL[unit], kind, help, divisor, assumed })
     })
 }
 
