@@ -143,7 +143,7 @@ one_page() { node --test ui/ && node tests/browser/page.mjs; }
 if [ "$mode" = soak ]; then
     export ROUNDS=${ROUNDS:-1000} AWAY_SECONDS=${AWAY_SECONDS:-900} PROPTEST_CASES=${PROPTEST_CASES:-20000}
     export RACES=${RACES:-10000} STRIDE=${STRIDE:-1} POWER_CUTS=${POWER_CUTS:-20} JOBS=${JOBS:-20000} RESTARTS=${RESTARTS:-50}
-    export STOPS=${STOPS:-100} HOSTILE_SECONDS=${HOSTILE_SECONDS:-3600}
+    export STOPS=${STOPS:-100} KILLS=${KILLS:-50} HOSTILE_SECONDS=${HOSTILE_SECONDS:-3600}
 fi
 part packages packages
 part fetch fetch

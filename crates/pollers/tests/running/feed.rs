@@ -1,7 +1,7 @@
 //! The feed of a wattmeter: what it sends at the end of its input, after broken lines, and while it is killed.
 
 use crate::server::{Reply, Server};
-use crate::{gaps, until, values};
+use crate::{gaps, kills, until, values};
 use model::Cause;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -199,10 +199,10 @@ fn what_the_server_did_not_accept_is_sent_by_the_next_start() {
 fn after_each_kill_every_printed_sample_is_stored_or_in_a_gap() {
     let (server, spool) = (storing(), tempfile::tempdir().unwrap());
     let (mut number, mut printed) = (0, Vec::new());
-    let rounds = 5;
+    let rounds = kills(5);
     for round in 0..=rounds {
         let mut feed = Feed::start(&server, spool.path(), &["--every-sample"]);
-        for _ in 0..20 + 7 * round {
+        for _ in 0..20 + 7 * (round % 10) {
             for _ in 0..10 {
                 feed.write(line(number, number, 2).as_bytes());
                 printed.push(instant(number));

@@ -16,8 +16,8 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wire::AckStatus;
 
@@ -30,6 +30,8 @@ struct Exporter {
     port: u16,
     requests: Arc<AtomicU32>,
     is_broken: Arc<AtomicBool>,
+    /// When each request was answered, in microseconds.
+    answered: Arc<Mutex<Vec<i64>>>,
 }
 
 impl Exporter {
@@ -38,6 +40,8 @@ impl Exporter {
         let port = listener.local_addr().unwrap().port();
         let (requests, is_broken) = (Arc::<AtomicU32>::default(), Arc::<AtomicBool>::default());
         let (count, broken) = (Arc::clone(&requests), Arc::clone(&is_broken));
+        let answered: Arc<Mutex<Vec<i64>>> = Arc::default();
+        let times = Arc::clone(&answered);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
@@ -49,11 +53,12 @@ impl Exporter {
                 let body =
                     format!("# TYPE polls_total counter\npolls_total {number}\npower_watt NaN\n");
                 let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+                times.lock().unwrap().push(delivery::wall().0);
                 // A poller that ended does not read.
                 stream.write_all((head + &body).as_bytes()).unwrap_or_default();
             }
         });
-        Self { port, requests, is_broken }
+        Self { port, requests, is_broken, answered }
     }
 
     fn requests(&self) -> u32 {
@@ -168,6 +173,56 @@ fn every_poll_is_sent_once_while_the_server_and_the_poller_fail() {
         gaps.any(|gap| gap.cause == Cause::AgentDown && is_between(gap.from.0)),
         "the time between the two starts is a gap"
     );
+}
+
+/// Kills of a poller and of a feed in a row: `KILLS`.
+fn kills(default: usize) -> usize {
+    std::env::var("KILLS").map_or(default, |kills| kills.parse().unwrap())
+}
+
+#[test]
+fn after_each_kill_every_poll_is_stored_or_in_a_gap() {
+    let exporter = Exporter::start();
+    let (files, spool) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(files.path().join("all.conf"), exporter.entry("psu-1", 100_000, "")).unwrap();
+    let is_away = Arc::new(AtomicBool::new(false));
+    let away = Arc::clone(&is_away);
+    let server = Server::start(Box::new(move |_, _| match away.load(Ordering::SeqCst) {
+        true => Reply::Close,
+        false => Reply::All(AckStatus::Stored),
+    }));
+    let rounds = kills(4);
+    for round in 0..rounds {
+        is_away.store(round % 3 == 1, Ordering::SeqCst);
+        let poller = Poller::start(files.path(), &server.url, spool.path());
+        let before = exporter.requests();
+        until("polls", || exporter.requests() >= before + 8);
+        std::thread::sleep(Duration::from_millis((37 * round as u64) % 400));
+        poller.signal("KILL");
+    }
+    is_away.store(false, Ordering::SeqCst);
+    let poller = Poller::start(files.path(), &server.url, spool.path());
+    let before = exporter.requests();
+    until("polls after the kills", || {
+        values(&server, "psu-1", "prom_polls_total").iter().any(|(_, n)| *n > f64::from(before))
+    });
+    assert!(poller.end());
+
+    let stored: Vec<f64> = values(&server, "psu-1", "prom_polls_total")
+        .into_iter()
+        .map(|(_, number)| number)
+        .collect();
+    let posts = server.posts();
+    let gaps = posts.iter().flat_map(|post| &post.batches).flat_map(|batch| &batch.gaps);
+    let gaps: Vec<(i64, i64)> = gaps.map(|gap| (gap.from.0, gap.to.0)).collect();
+    let answered = exporter.answered.lock().unwrap();
+    let lost = answered.iter().zip(1_u32..).filter(|(at, number)| {
+        let is_in_gap = gaps.iter().any(|(from, to)| (from..=to).contains(at));
+        !stored.contains(&f64::from(*number)) && !is_in_gap
+    });
+    assert_eq!(lost.count(), 0, "{gaps:?}");
+    assert!(stored.len() > answered.len() / 4, "{} of {}", stored.len(), answered.len());
+    assert!(gaps.len() >= rounds, "{gaps:?}");
 }
 
 #[test]

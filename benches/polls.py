@@ -1,0 +1,301 @@
+"""Measures the poller on simulated devices, beside kwollector where that sustains the load.
+
+usage: polls.py [exporters] [snmp] [beside] [devices] [outage] [insert]   (all of them without a word)
+
+Starts the release programs (those of PROFILE=debug) on loopback with empty stores; SECONDS (60) of each load. `beside` needs
+PostgreSQL 15 and kwollector (`target/python`), and runs as root. Prints one line a load. The targets share the machine's processors.
+"""
+
+import concurrent.futures
+import http.client
+import json
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILT = ROOT / "target" / os.environ.get("PROFILE", "release")
+PYTHON = ROOT / "target/python/bin"
+SECONDS = int(os.environ.get("SECONDS_EACH", "60"))
+HTTP, JSON, MODBUS, SNMP, SLOW, LYING, DEAD = 29100, 29101, 29102, 29161, 29103, 29104, 29105
+TABLE = "1.3.6.1.4.1.99999.1"
+
+
+def host(number, net=1):
+    return f"127.{net}.{number // 250}.{number % 250 + 1}"
+
+
+class Program:
+    """A program whose memory is looked at each second."""
+
+    def __init__(self, command, env, **more):
+        self.process = subprocess.Popen([str(word) for word in command], env=env, **more)
+        self.rss_kib, self.ended = [], threading.Event()
+        self.watcher = threading.Thread(target=self.watch)
+        self.watcher.start()
+
+    def watch(self):
+        while not self.ended.wait(1):
+            try:
+                status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+            except OSError:
+                return
+            self.rss_kib += [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")]
+
+    def end(self, how=signal.SIGTERM):
+        """Ends it; returns processor seconds and the peak of memory in MiB."""
+        self.ended.set()
+        self.watcher.join()
+        self.process.send_signal(how)
+        _, status, used = os.wait4(self.process.pid, 0)
+        self.process.returncode = status
+        return used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+
+    def slope(self):
+        """Growth of memory over the second half, in MiB per minute."""
+        half = self.rss_kib[len(self.rss_kib) // 2:]
+        if len(half) < 2:
+            return 0.0
+        return statistics.linear_regression(range(len(half)), half).slope * 60 / 1024
+
+
+class Site:
+    """A server with an empty store, targets, and the folder of descriptions."""
+
+    def __init__(self, plan):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="polls-"))
+        self.files = self.dir / "metrics.d"
+        self.files.mkdir()
+        self.env = {**os.environ, "XDG_STATE_HOME": str(self.dir), "XDG_RUNTIME_DIR": str(self.dir), "JOBMETER_POLLER_FILE": "/dev/null"}
+        (self.dir / "plan").write_text(json.dumps(plan))
+        targets = [sys.executable, "-B", ROOT / "benches/poll_targets.py", self.dir / "plan"]
+        self.targets = subprocess.Popen(targets, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.targets.stdout.readline() == "ready\n"
+        self.port, self.url, self.server = "0", "", None
+        self.serve()
+
+    def serve(self):
+        command = [BUILT / "jobmeter-server", "--data", self.dir / "store", "--listen", f"127.0.0.1:{self.port}"]
+        self.server = Program(command, self.env, stdout=subprocess.PIPE, text=True)
+        self.url = self.server.process.stdout.readline().split()[-1]
+        self.port = self.url.rsplit(":", 1)[1]
+
+    def poll(self):
+        command = [BUILT / "jobmeter-poller", "poll", self.files, "--server", self.url, "--spool", self.dir / "spool", "--name", "bench"]
+        return Program(command, self.env)
+
+    def sql(self, query):
+        command = [BUILT / "jobmeter", "sql", "--csv", "--server", self.url, query]
+        return subprocess.run(command, check=True, env=self.env, capture_output=True, text=True).stdout.splitlines()[-1]
+
+    def counts(self):
+        """How often the targets answered, from now on constant."""
+        out, _ = self.targets.communicate("")
+        return json.loads(out)
+
+    def end(self):
+        used = self.server.end()
+        if self.targets.poll() is None:
+            self.targets.communicate("")
+        shutil.rmtree(self.dir)
+        return used
+
+
+def exporters(files, count, period_ms):
+    for number in range(count):
+        url = f"prometheus://{host(number)}:{HTTP}/"
+        (files / f"exporter-{number}").write_text(f"- {{name: all, device_id: exporter-{number}, url: '{url}', update_every: {period_ms}}}\n")
+
+
+def agents(files, count, oids, port=SNMP, period_ms=1000):
+    for number in range(count):
+        entry = "- {{name: port_bytes_{0}, device_id: switch-{1}, url: 'snmp://public@{2}{3}/{4}', update_every: {5}}}\n"
+        at = "" if port == 161 else f":{port}"
+        text = "".join(entry.format(place, number, host(number, 2), at, oid, period_ms) for place, oid in enumerate(oids))
+        (files / f"switch-{number}").write_text(text)
+
+
+def oids_of(count):
+    return [f"{TABLE}.{column + 1}.{row + 1}" for column in range(15) for row in range(count // 15)]
+
+
+def report(what, rows, stored, took, used, program):
+    cpu, rss = used
+    print(f"{what}: {stored} of {rows} rows stored ({stored / took:.0f} rows/s); poller {cpu / stored * 1e6:.2f} µs CPU a row, "
+          f"{cpu / took * 100:.1f} % of a core, RSS {rss:.0f} MiB, {program.slope():+.2f} MiB a minute", flush=True)
+
+
+def load(what, site, per_answer, count_of):
+    poller, begun = site.poll(), time.monotonic()
+    time.sleep(SECONDS)
+    used = poller.end()
+    took = time.monotonic() - begun
+    rows = site.counts()[count_of] * per_answer
+    stored = int(site.sql("SELECT count(*) FROM metrics WHERE metric_id LIKE 'prom_%' OR metric_id LIKE 'port_bytes_%'"))
+    report(what, rows, stored, took, used, poller)
+    site.end()
+
+
+def measure_exporters():
+    site = Site({"lines": 1000, "http_port": HTTP})
+    exporters(site.files, 500, 5000)
+    load("500 exporters x 1000 lines at 5 s", site, 1000, "scrapes")
+
+
+def snmp_plan(devices, oids, port):
+    return {"snmp": [host(number, 2) for number in range(devices)], "oids": [*oids, "1.3.6.1.2.1.1.3.0"], "snmp_port": port}
+
+
+def measure_snmp():
+    oids = oids_of(750)
+    site = Site(snmp_plan(60, oids, SNMP))
+    agents(site.files, 60, oids)
+    load("SNMP, 60 devices x 750 OIDs at 1 s", site, 1, "variables")
+
+
+def measure_beside():
+    """Loads that kwollector sustains, in turn with it."""
+    exporter = ({"lines": 500, "http_port": HTTP}, lambda files: exporters(files, 100, 5000), 500, "scrapes", "100 exporters x 500 lines at 5 s")
+    oids = oids_of(150)
+    snmp = (snmp_plan(60, oids, 161), lambda files: agents(files, 60, oids, port=161), 1, "variables", "SNMP, 60 devices x 150 OIDs at 1 s")
+    for plan, describe, per_answer, count_of, what in (exporter, snmp):
+        for _ in range(int(os.environ.get("ROUNDS", "2"))):
+            site = Site(plan)
+            describe(site.files)
+            load(what, site, per_answer, count_of)
+            kwollector(plan, describe, per_answer, count_of, what)
+
+
+def kwollector(plan, describe, per_answer, count_of, what):
+    site = Site(plan)
+    describe(site.files)
+    data, port = site.dir / "postgres", "29432"
+    bin_dir = pathlib.Path("/usr/lib/postgresql/15/bin")
+    site.dir.chmod(0o755)
+    data.mkdir()
+    shutil.chown(data, "postgres")
+    as_postgres = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+    run = lambda *command: subprocess.run([*as_postgres, *map(str, command)], check=True, capture_output=True, text=True, cwd="/").stdout
+    run(bin_dir / "initdb", "-D", data, "-A", "trust")
+    options = f"-p {port} -k {data} -c listen_addresses=127.0.0.1 -c shared_buffers=1GB"
+    run(bin_dir / "pg_ctl", "-D", data, "-w", "-l", data / "log", "-o", options, "start")
+    psql = lambda query: run("psql", "-h", data, "-p", port, "-Atc", query, "postgres").strip()
+    try:
+        psql("CREATE TABLE metrics (timestamp timestamptz, device_id text, metric_id text, value double precision, labels jsonb);"
+             "CREATE TABLE promoted_metrics (device_id text, metric_id text)")
+        command = [PYTHON / "kwollector", "--metrics_dir", f"{site.files}/", "--db_host", "127.0.0.1", "--db_name", "postgres", "--db_user", "postgres"]
+        program, begun = Program(command, {**site.env, "PGPORT": port}), time.monotonic()
+        time.sleep(SECONDS)
+        used = program.end()
+        took = time.monotonic() - begun
+        report(f"kwollector, {what}", site.counts()[count_of] * per_answer, int(psql("SELECT count(*) FROM metrics")), took, used, program)
+    finally:
+        run(bin_dir / "pg_ctl", "-D", data, "-m", "immediate", "stop")
+        site.end()
+
+
+def measure_devices():
+    """5 000 devices of mixed protocols with 10 values each at 5 s; of each tenth one is dead, slow or lying."""
+    oids = oids_of(15)[:10]
+    site = Site({"lines": 10, "http_port": HTTP, "json_port": JSON, "modbus_port": MODBUS, "slow_port": SLOW, "lying_port": LYING,
+                 **snmp_plan(1500, oids, SNMP)})
+
+    def write():
+        for number in range(5000):
+            name, bad = f"device-{number}", number % 10 == 9
+            odd = (DEAD, SLOW, LYING)[number // 10 % 3]
+            at, every = host(number, 3), "update_every: 5000"
+            kind = number % 5
+            if kind < 2:
+                lines = [f"- {{name: all, device_id: {name}, url: 'prometheus://{at}:{odd if bad else HTTP}/', {every}}}"]
+            elif kind == 2:
+                lines = [f"- {{name: value_{n}, device_id: {name}, url: 'http://{at}:{odd if bad else JSON}/#v{n}', {every}}}" for n in range(10)]
+            elif kind == 3:
+                lines = [f"- {{name: value_{n}, device_id: {name}, url: 'modbus://{at}:{odd if bad else MODBUS}/1/{n * 2}/be_be_f32', {every}}}" for n in range(10)]
+            else:
+                agent = host(number // 5 if not bad else 1500 + number, 2)
+                lines = [f"- {{name: value_{n}, device_id: {name}, url: 'snmp://public@{agent}:{SNMP}/{oid}', {every}}}" for n, oid in enumerate(oids)]
+            (site.files / name).write_text("\n".join(lines) + "\n")
+
+    write()
+    poller = site.poll()
+    time.sleep(max(SECONDS, 60))
+    begun = time.time()
+    write()
+    time.sleep(30)
+    used = poller.end()
+    well = "regexp_like(device_id, '[0-8]$')"
+    ticks = site.sql("SELECT min(n) || ' to ' || max(n) || ' of ' || count(*) FROM (SELECT device_id, count(*) AS n FROM metrics WHERE "
+                     f"metric_id = 'poll_success' AND value = 1 AND {well} GROUP BY device_id)")
+    late = site.sql(f"SELECT approx_percentile_cont(value, 0.5) || ' and ' || approx_percentile_cont(value, 0.99) || ', most ' || max(value) FROM metrics WHERE metric_id = 'poll_lateness_seconds' AND {well}")
+    gaps = site.sql("SELECT count(*) FROM metrics WHERE metric_id = 'poll_success' AND value = 0 AND " + well)
+    print(f"5000 devices: successful polls of each of the devices that work: {ticks}; failed polls of these {gaps}; lateness in s p50 and p99 {late}; "
+          f"poller {used[0]:.1f} s CPU, RSS {used[1]:.0f} MiB, {poller.slope():+.2f} MiB a minute; reload began {time.time() - begun:.0f} s before the end", flush=True)
+    site.end()
+
+
+def measure_outage():
+    site = Site({"lines": 1000, "http_port": HTTP})
+    exporters(site.files, 100, 5000)
+    poller, begun = site.poll(), time.monotonic()
+    time.sleep(SECONDS / 3)
+    site.server.end()
+    time.sleep(9)
+    site.serve()
+    time.sleep(SECONDS / 3)
+    used = poller.end()
+    took = time.monotonic() - begun
+    rows = site.counts()["scrapes"] * 1000
+    stored = int(site.sql("SELECT count(*) FROM metrics WHERE metric_id LIKE 'prom_%'"))
+    report("server stopped for 9 s, 100 exporters x 1000 lines at 5 s", rows, stored, took, used, poller)
+    site.end()
+
+
+def measure_insert():
+    site = Site({})
+    for clients in (1, 4):
+        times = []
+
+        def insert(client):
+            connection = http.client.HTTPConnection("127.0.0.1", int(site.port))
+            end = time.monotonic() + SECONDS / 3
+            while time.monotonic() < end:
+                now = time.time()
+                rows = [{"device_id": f"meter-{client}-{n}", "metric_id": "bench_watt", "value": n / 10, "timestamp": now} for n in range(1000)]
+                begun = time.monotonic()
+                connection.request("POST", "/rpc/insert_metrics", json.dumps(rows), {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                body = answer.read()
+                if answer.status == 429:
+                    time.sleep(float(answer.headers["Retry-After"]))
+                    continue
+                assert answer.status == 200, body
+                times.append(time.monotonic() - begun)
+
+        begun = time.monotonic()
+        with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+            list(pool.map(insert, range(clients)))
+        took, times = time.monotonic() - begun, sorted(times)
+        print(f"insert_metrics, {clients} clients, 1000 rows a request: {len(times) * 1000 / took:.0f} rows/s, "
+              f"p50 {times[len(times) // 2] * 1000:.1f} ms, p99 {times[len(times) * 99 // 100] * 1000:.1f} ms", flush=True)
+    site.end()
+
+
+def main():
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    loads = {"exporters": measure_exporters, "snmp": measure_snmp, "beside": measure_beside, "devices": measure_devices,
+             "outage": measure_outage, "insert": measure_insert}
+    for word in sys.argv[1:] or loads:
+        loads[word]()
+
+
+main()
