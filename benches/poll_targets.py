@@ -166,11 +166,11 @@ async def lying(reader, writer):
 async def serve(plan):
     loop = asyncio.get_running_loop()
     if lines := plan.get("lines"):
-        body = exposition(lines)
-        await asyncio.start_server(lambda r, w: http(r, w, body), "0.0.0.0", plan["http_port"], backlog=4096)
+        lines = exposition(lines)
+        await asyncio.start_server(lambda r, w: http(r, w, lines), "0.0.0.0", plan["http_port"], backlog=4096)
     if "json_port" in plan:
-        body = json.dumps({f"v{number}": number for number in range(10)}).encode()
-        await asyncio.start_server(lambda r, w: http(r, w, body, False), "0.0.0.0", plan["json_port"], backlog=4096)
+        document = json.dumps({f"v{number}": number for number in range(10)}).encode()
+        await asyncio.start_server(lambda r, w: http(r, w, document, False), "0.0.0.0", plan["json_port"], backlog=4096)
     if "modbus_port" in plan:
         await asyncio.start_server(modbus, "0.0.0.0", plan["modbus_port"], backlog=4096)
     for kind, port in (("slow", slow), ("lying", lying)):
