@@ -4,9 +4,13 @@
 //! - `values`: values of variables as numbers and texts
 //! - `wraps`: counters of 32 bits that wrap
 //! - `rows`: rows of tables found by a text
+//! - `blocks`: rows of tables that one GETBULK reads
+//! - `limits`: how much an agent returns in one response
 //! - `requests`: variables in several requests, and what to do when an agent rejects one
 
+mod blocks;
 mod client;
+mod limits;
 mod requests;
 mod rows;
 mod values;
@@ -20,6 +24,7 @@ use crate::descriptions::{Description, Target};
 use crate::protocols::{Request, SnmpObject, SnmpRequest, SnmpVersion};
 use async_snmp::Oid;
 use client::SnmpClient;
+use limits::Limits;
 use model::Kind;
 use requests::Variable;
 use rows::Rows;
@@ -46,6 +51,7 @@ struct Session {
 struct AgentState {
     rows: Rows,
     wraps: Wraps,
+    limits: Limits,
     /// Whether the agent has no sysUpTime.
     lacks_uptime: bool,
 }
