@@ -30,6 +30,7 @@ mod snmp;
 mod tls;
 mod values;
 
+pub(crate) use ipmi::SdrCache;
 pub use once::poll_once;
 pub(crate) use pin::pin;
 pub(crate) use poller::{Common, Exchange, Poller, open, run};
