@@ -22,10 +22,12 @@ use super::poller::{Exchange, Poller, Running};
 use super::reading::Failure;
 use crate::descriptions::{Description, Target};
 use crate::protocols::{Request, SnmpObject, SnmpRequest, SnmpVersion};
-use async_snmp::Oid;
+use async_snmp::message::Message;
+use async_snmp::{DecodeConfig, Oid};
+use bytes::Bytes;
 use client::SnmpClient;
 use limits::Limits;
-use model::Kind;
+use model::{Kind, Labels};
 use requests::Variable;
 use rows::Rows;
 use std::sync::Arc;
@@ -138,4 +140,18 @@ fn request(description: &Description) -> Option<&SnmpRequest> {
         Request::Snmp(request) => Some(request),
         _ => None,
     }
+}
+
+/// Reads bytes as a message of an agent, and its variables as values.
+pub fn parse_any(bytes: &[u8]) {
+    let decoded = Message::decode(Bytes::copy_from_slice(bytes), DecodeConfig::default());
+    let Some(pdu) = decoded.ok().and_then(|decoded| decoded.value.into_pdu()) else { return };
+    for one in pdu.varbinds() {
+        if let Ok((value, labels)) = values::number(&one.value, &Labels::default()) {
+            // What is no number is NaN with a text.
+            assert!(labels.is_empty() || value.is_nan());
+        }
+        rows::of_row(&one.value);
+    }
+    blocks::values(pdu.varbinds().to_vec());
 }
