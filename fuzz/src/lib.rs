@@ -6,6 +6,7 @@
 use kernel::parse::Fields;
 use pollers::descriptions::{Directory, read_text, summary};
 use pollers::exposition::{Format, Line, Lines};
+use pollers::polling::any_bytes;
 use pollers::wattmeter::{self, LineVersion};
 use std::convert::Infallible;
 use std::path::Path;
@@ -17,16 +18,21 @@ pub type Target = fn(&[u8]);
 /// Every target with its name, which is also the directory of its corpus.
 pub static TARGETS: &[(&str, Target)] = &[
     ("answer", answer),
+    ("bmc", any_bytes::ipmi),
     ("cgroup", cgroup),
     ("descriptions", descriptions),
     ("exposition", exposition),
     ("filesystems", filesystems),
     ("frames", frames),
+    ("http", any_bytes::http),
     ("ipmi", ipmi),
+    ("json", any_bytes::json),
     ("labels", labels),
+    ("modbus", any_bytes::modbus),
     ("node", node),
     ("process", process),
     ("settings", settings),
+    ("snmp", any_bytes::snmp),
     ("sockets", sockets),
     ("status", status),
     ("time", time),

@@ -1,18 +1,19 @@
-//! GET over HTTP/1.1 with limits, and TLS as the description says.
+//! Requests over HTTP/1.1 with limits, and TLS as the description says.
 
 use super::bounded_stream::{Allowance, BoundedStream};
 use super::reading::Failure;
 use super::tls;
 use crate::descriptions::{Target, TlsVerification};
+use crate::protocols::Protocol;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use flate2::read::GzDecoder;
-use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, LOCATION};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -47,7 +48,7 @@ pub(super) struct Client {
 
 struct Connection {
     verification: TlsVerification,
-    sender: SendRequest<Empty<Bytes>>,
+    sender: SendRequest<Full<Bytes>>,
     allowance: Allowance,
     /// Aborted with the connection.
     _task: JoinSet<()>,
@@ -57,7 +58,7 @@ impl Connection {
     /// Sends a request. Until its response begins, the target may send as much as a head needs.
     async fn send(
         &mut self,
-        request: Request<Empty<Bytes>>,
+        request: Request<Full<Bytes>>,
         bytes_max: usize,
     ) -> hyper::Result<Response<Incoming>> {
         self.allowance.set(HEAD_BYTES_MAX);
@@ -68,9 +69,64 @@ impl Connection {
     }
 }
 
-enum Answer {
-    Body(Body),
-    Redirect(String),
+/// A request.
+#[derive(Clone)]
+pub(super) struct Call<'a> {
+    pub(super) method: Method,
+    pub(super) path: &'a str,
+    /// The types of the body that are accepted, and its bytes.
+    pub(super) accept: &'a str,
+    pub(super) bytes_max: usize,
+    pub(super) authorization: Authorization<'a>,
+    /// A JSON document; empty for none.
+    pub(super) body: Bytes,
+}
+
+/// How a request names its user.
+#[derive(Clone, Copy)]
+pub(super) enum Authorization<'a> {
+    /// Not at all.
+    None,
+    /// By the target's user and password, if it has a user.
+    Basic,
+    /// By the token of a Redfish session.
+    Token(&'a str),
+}
+
+impl<'a> Call<'a> {
+    /// GET of a path with the target's user.
+    pub(super) fn get(path: &'a str, (accept, bytes_max): (&'a str, usize)) -> Self {
+        let (authorization, body) = (Authorization::Basic, Bytes::new());
+        Self { method: Method::GET, path, accept, bytes_max, authorization, body }
+    }
+}
+
+/// A response. It has a body only if it is a success.
+pub(super) struct Received {
+    pub(super) status: StatusCode,
+    headers: HeaderMap,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Received {
+    /// A header's value; empty if it is absent or not ASCII.
+    pub(super) fn header(&self, name: &str) -> &str {
+        header(&self.headers, name)
+    }
+
+    /// The body of a success.
+    pub(super) fn into_body(self) -> Result<Body, Failure> {
+        match self.status {
+            status if status.is_success() => {
+                let content_type = self.header(CONTENT_TYPE.as_str()).to_owned();
+                Ok(Body { content_type, bytes: self.bytes })
+            }
+            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+                Err(Failure::denied(format!("user or password is rejected: {status}")))
+            }
+            status => Err(Failure::broken(format!("the response is {status}"))),
+        }
+    }
 }
 
 impl Client {
@@ -83,69 +139,102 @@ impl Client {
         &mut self,
         verification: &TlsVerification,
         path: &str,
-        (accept, bytes_max): (&str, usize),
+        limits: (&str, usize),
     ) -> Result<Body, Failure> {
-        let mut path = path.to_owned();
+        self.follow(verification, Call::get(path, limits)).await?.into_body()
+    }
+
+    /// Sends a request. Redirects are followed to the same host only.
+    pub(super) async fn follow(
+        &mut self,
+        verification: &TlsVerification,
+        call: Call<'_>,
+    ) -> Result<Received, Failure> {
+        let mut path = call.path.to_owned();
         for _ in 0..=REDIRECTS_MAX {
-            let response = self.call(verification, &path, (accept, bytes_max)).await;
-            if response.is_err() {
-                self.tls = None;
+            let received = self.send(verification, &Call { path: &path, ..call.clone() }).await?;
+            if !received.status.is_redirection() {
+                return Ok(received);
             }
-            match response? {
-                Answer::Body(body) => return Ok(body),
-                Answer::Redirect(location) => path = same_host(&self.target, &location)?,
-            }
+            path = self.path_of(received.header(LOCATION.as_str()))?;
         }
         Err(Failure::broken(format!("more than {REDIRECTS_MAX} redirects")))
     }
 
-    async fn call(
+    /// Sends a request.
+    pub(super) async fn send(
         &mut self,
         verification: &TlsVerification,
-        path: &str,
-        (accept, bytes_max): (&str, usize),
-    ) -> Result<Answer, Failure> {
+        call: &Call<'_>,
+    ) -> Result<Received, Failure> {
+        let received = self.send_once(verification, call).await;
+        if received.is_err() {
+            self.tls = None;
+        }
+        received
+    }
+
+    /// The path of a URL of the target.
+    pub(super) fn path_of(&self, location: &str) -> Result<String, Failure> {
+        same_host(&self.target, location)
+    }
+
+    async fn send_once(
+        &mut self,
+        verification: &TlsVerification,
+        call: &Call<'_>,
+    ) -> Result<Received, Failure> {
         // Taken out: if time is up meanwhile, the connection ends with this future.
         let kept = self.connection.take().filter(|one| one.verification == *verification);
-        if let Some(mut connection) = kept
-            && let Ok(response) = connection.send(self.request(path, accept)?, bytes_max).await
+        // POST is not sent a second time.
+        if let Some(mut connection) = kept.filter(|_| call.method != Method::POST)
+            && let Ok(response) = connection.send(self.request(call)?, call.bytes_max).await
         {
-            return self.answer_and_keep(connection, response, bytes_max).await;
+            return self.receive_and_keep(connection, response, call.bytes_max).await;
         }
         // There was none, or the target has closed it.
         let mut connection = self.connect(verification).await?;
-        let response = connection.send(self.request(path, accept)?, bytes_max).await;
+        let response = connection.send(self.request(call)?, call.bytes_max).await;
         let response = response.map_err(|error| Failure::broken(chain(&error)))?;
-        self.answer_and_keep(connection, response, bytes_max).await
+        self.receive_and_keep(connection, response, call.bytes_max).await
     }
 
-    async fn answer_and_keep(
+    async fn receive_and_keep(
         &mut self,
         connection: Connection,
         response: Response<Incoming>,
         bytes_max: usize,
-    ) -> Result<Answer, Failure> {
-        let answer = answer(response, bytes_max).await?;
-        if let Answer::Body(_) = answer {
+    ) -> Result<Received, Failure> {
+        let received = receive(response, bytes_max).await?;
+        if received.status.is_success() {
             self.connection = Some(connection);
         }
-        Ok(answer)
+        Ok(received)
     }
 
-    fn request(&self, path: &str, accept: &str) -> Result<Request<Empty<Bytes>>, Failure> {
+    fn request(&self, call: &Call<'_>) -> Result<Request<Full<Bytes>>, Failure> {
         let target = &self.target;
         let (open, close) = if target.host.contains(':') { ("[", "]") } else { ("", "") };
-        let mut request = Request::get(path)
+        let mut request = Request::builder()
+            .method(call.method.clone())
+            .uri(call.path)
             .header("host", format!("{open}{}{close}:{}", target.host, target.port))
-            .header("accept", accept)
+            .header("accept", call.accept)
             .header("accept-encoding", "gzip")
             .header("user-agent", concat!("jobmeter-poller/", env!("CARGO_PKG_VERSION")));
-        if let Some(user) = &target.user {
-            let password = target.password.as_ref().map_or("", |password| password.reveal());
-            let both = STANDARD.encode(format!("{}:{password}", user.reveal()));
-            request = request.header("authorization", format!("Basic {both}"));
+        request = match (call.authorization, &target.user) {
+            (Authorization::Token(token), _) => request.header("x-auth-token", token),
+            (Authorization::Basic, Some(user)) => {
+                let password = target.password.as_ref().map_or("", |password| password.reveal());
+                let both = STANDARD.encode(format!("{}:{password}", user.reveal()));
+                request.header("authorization", format!("Basic {both}"))
+            }
+            (Authorization::Basic, None) | (Authorization::None, _) => request,
+        };
+        if !call.body.is_empty() {
+            request = request.header(CONTENT_TYPE, "application/json");
         }
-        let request = request.body(Empty::new());
+        let request = request.body(Full::new(call.body.clone()));
         request.map_err(|_| Failure::broken("the path is not valid in HTTP"))
     }
 
@@ -190,7 +279,7 @@ pub(super) async fn connect_tls(
 async fn begin(
     inner: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     allowance: &Allowance,
-) -> Result<(SendRequest<Empty<Bytes>>, JoinSet<()>), Failure> {
+) -> Result<(SendRequest<Full<Bytes>>, JoinSet<()>), Failure> {
     let stream = BoundedStream { inner, allowance: allowance.clone() };
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (sender, connection) = handshake.map_err(|error| Failure::broken(chain(&error)))?;
@@ -202,30 +291,21 @@ async fn begin(
     Ok((sender, task))
 }
 
-async fn answer(response: Response<Incoming>, bytes_max: usize) -> Result<Answer, Failure> {
-    let status = response.status();
-    match status {
-        _ if status.is_success() => {}
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            return Err(Failure::denied(format!("user or password is rejected: {status}")));
-        }
-        _ if status.is_redirection() => {
-            let location = header(response.headers(), LOCATION.as_str());
-            return Ok(Answer::Redirect(location.to_owned()));
-        }
-        _ => return Err(Failure::broken(format!("the response is {status}"))),
+async fn receive(response: Response<Incoming>, bytes_max: usize) -> Result<Received, Failure> {
+    let (head, body) = response.into_parts();
+    let mut received = Received { status: head.status, headers: head.headers, bytes: Vec::new() };
+    if !received.status.is_success() {
+        return Ok(received);
     }
-    let headers = response.headers();
-    let content_type = header(headers, CONTENT_TYPE.as_str()).to_owned();
-    let is_packed = header(headers, CONTENT_ENCODING.as_str()).eq_ignore_ascii_case("gzip");
-    let body = Limited::new(response.into_body(), bytes_max).collect().await;
+    let body = Limited::new(body, bytes_max).collect().await;
     let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
         Some(_) => too_long(bytes_max),
         None => Failure::broken(chain(&*error)),
     })?;
     let bytes = body.to_bytes();
-    let bytes = if is_packed { unpacked(&bytes, bytes_max)? } else { bytes.into() };
-    Ok(Answer::Body(Body { content_type, bytes }))
+    let is_packed = received.header(CONTENT_ENCODING.as_str()).eq_ignore_ascii_case("gzip");
+    received.bytes = if is_packed { unpacked(&bytes, bytes_max)? } else { bytes.into() };
+    Ok(received)
 }
 
 fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
@@ -262,6 +342,19 @@ fn same_host(target: &Target, location: &str) -> Result<String, Failure> {
         .ok_or_else(|| Failure::broken("it redirects to another host, which is not followed"))
 }
 
+/// Reads bytes as a packed body, and as the place of a redirect, which leads to the same host only.
+pub fn parse_any(bytes: &[u8]) {
+    let body = unpacked(bytes, 1 << 16).unwrap_or_default();
+    assert!(body.len() <= 1 << 16);
+    let Ok(location) = std::str::from_utf8(bytes) else { return };
+    let (host, user, password) = ("bmc".to_owned(), None, None);
+    let protocol = Protocol::Json;
+    let target = Target { protocol, is_tls: true, host, port: 8443, user, password };
+    if let Ok(path) = same_host(&target, location) {
+        assert!(path.starts_with('/') && location.ends_with(&*path) || path == "/");
+    }
+}
+
 /// An error with its causes.
 fn chain(error: &dyn Error) -> String {
     match error.source() {
@@ -273,7 +366,6 @@ fn chain(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocols::Protocol;
     use tokio::io::AsyncWriteExt as _;
 
     #[test]

@@ -178,6 +178,26 @@ fn number(format: ModbusFormat, registers: &[u16]) -> Option<f64> {
     })
 }
 
+/// Reads bytes as registers, and these as a number of each type and order.
+pub fn parse_any(bytes: &[u8]) {
+    let registers: Vec<u16> = bytes
+        .chunks_exact(2)
+        .map(|pair| pair.iter().fold(0, |all, one| all << 8 | u16::from(*one)))
+        .collect();
+    let orders = [ByteOrder::Big, ByteOrder::Little];
+    for number_type in NumberType::ALL {
+        for (bytes, words) in orders.iter().flat_map(|one| orders.map(|other| (*one, other))) {
+            let format = ModbusFormat { bytes, words, number: number_type };
+            number(format, &registers);
+            let count = usize::from(number_type.registers());
+            assert!(
+                registers.len() < count
+                    || number(format, registers.get(..count).unwrap_or_default()).is_some()
+            );
+        }
+    }
+}
+
 fn rejected(exception: ExceptionCode) -> Failure {
     let name = match exception {
         ExceptionCode::IllegalFunction => "illegal function",

@@ -1,5 +1,6 @@
 //! What every protocol does: exchanges with one target.
 
+use super::ipmi::SdrCache;
 use super::reading::{Failure, Reading};
 use super::snmp::{Snmp, SnmpTransport};
 use super::{document, exporter, ipmi, modbus};
@@ -33,13 +34,22 @@ pub(crate) trait Poller: Send {
 #[derive(Default)]
 pub(crate) struct Common {
     snmp: Arc<SnmpTransport>,
+    /// Empty for a poller that stores nothing.
+    pub(crate) sdr_cache: SdrCache,
+}
+
+impl Common {
+    /// Of a poller that stores the records of BMCs' sensors.
+    pub(crate) fn new(sdr_cache: SdrCache) -> Self {
+        Self { sdr_cache, ..Self::default() }
+    }
 }
 
 /// Opens a target. Nothing is sent.
 pub(crate) fn open(target: &Target, common: &Common) -> Box<dyn Poller> {
     match target.protocol {
         Protocol::Snmp => Box::new(Snmp::new(target, &common.snmp)),
-        Protocol::Ipmi => Box::new(ipmi::Ipmi::new(target)),
+        Protocol::Ipmi => Box::new(ipmi::Ipmi::new(target, &common.sdr_cache)),
         Protocol::Prometheus => Box::new(exporter::Exporter::new(target)),
         Protocol::Json => Box::new(document::Documents::new(target)),
         Protocol::Modbus => Box::new(modbus::Modbus::new(target)),

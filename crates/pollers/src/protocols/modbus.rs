@@ -61,6 +61,10 @@ pub enum NumberType {
 }
 
 impl NumberType {
+    /// All types.
+    pub const ALL: [Self; 8] =
+        [Self::I16, Self::U16, Self::I32, Self::U32, Self::I64, Self::U64, Self::F32, Self::F64];
+
     /// Number of registers.
     pub const fn registers(self) -> u16 {
         match self {

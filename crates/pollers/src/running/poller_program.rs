@@ -60,7 +60,7 @@ async fn poll_all(mut entries: Entries, shared: Arc<Shared>, names: &Names) -> i
     let mut look = interval(LOOK_EVERY);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut targets = Targets::new(Arc::clone(&shared));
-    follow_entries(&mut targets, &entries);
+    follow_entries(&mut targets, &entries, &shared);
     let mut sealing = JoinSet::new();
     sealing.spawn(seal(Arc::clone(&shared)));
     loop {
@@ -73,7 +73,7 @@ async fn poll_all(mut entries: Entries, shared: Arc<Shared>, names: &Names) -> i
         };
         if is_due {
             tokio::task::block_in_place(|| reload(&mut entries, &shared, names));
-            follow_entries(&mut targets, &entries);
+            follow_entries(&mut targets, &entries, &shared);
         }
     }
     log::info!("poller ends");
@@ -94,8 +94,9 @@ fn reload(entries: &mut Entries, shared: &Shared, names: &Names) {
 }
 
 /// Polls the targets of the entries, and no others.
-fn follow_entries(targets: &mut Targets, entries: &Entries) {
+fn follow_entries(targets: &mut Targets, entries: &Entries, shared: &Shared) {
     let found = entries.targets();
+    tokio::task::block_in_place(|| shared.common.sdr_cache.retain(found.keys()));
     log::info!("polls {} targets of {} files", found.len(), entries.files());
     targets.set(found);
 }

@@ -8,7 +8,7 @@ use super::schedule::Schedule;
 use super::series_limit::SeriesLimit;
 use super::text_limit::TextLimit;
 use crate::descriptions::{Description, Target};
-use crate::polling::{self, Common, Exchange, Failure, Poller};
+use crate::polling::{self, Common, Exchange, Failure, Poller, SdrCache};
 use crate::protocols::Protocol;
 use crate::sending::{Group, Groups, Missing, chance};
 use config::PollerSettings;
@@ -25,12 +25,14 @@ const SLEEP_MAX: Duration = Duration::from_secs(5);
 /// Interval between log lines about a failure that changes, and their length.
 const LOG_EVERY_US: i64 = 60 * Timestamp::SECOND;
 const LOG_CHARACTERS_MAX: usize = 300;
+/// The folder of the records of BMCs' sensors, beside the groups' spools.
+const SDR_FOLDER: &str = "sdr";
 /// Longest time to complete an exchange, and to end the sessions with a target, at the end.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
 /// What the loops of all targets share.
 pub(super) struct Shared {
-    common: Common,
+    pub(super) common: Common,
     pub(super) groups: Groups,
     demand: watch::Receiver<Arc<Demand>>,
     exchanges: Arc<Semaphore>,
@@ -44,9 +46,10 @@ impl Shared {
         demand: watch::Receiver<Arc<Demand>>,
         limits: &PollerSettings,
     ) -> Self {
+        let sdr_cache = SdrCache::new(groups.folder().map(|folder| folder.join(SDR_FOLDER)));
         let limit = |number: u64| usize::try_from(number).unwrap_or(Semaphore::MAX_PERMITS);
         Self {
-            common: Common::default(),
+            common: Common::new(sdr_cache),
             groups,
             demand,
             exchanges: Arc::new(Semaphore::new(limit(limits.exchanges_max))),

@@ -7,7 +7,7 @@ use config::PollerConfig;
 use delivery::{Clock, DeliveryError, MachineClock};
 use model::{DeviceId, NameError, Origin};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -53,6 +53,11 @@ impl Groups {
         let earlier = groups.folder.as_deref().map_or(0, earlier_groups);
         groups.start_missing(&assignment(devices, earlier), devices, true)?;
         Ok(groups)
+    }
+
+    /// The folder of the groups' spools; `None` for none.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
     }
 
     /// Replaces the devices. A group that would have too many is split: the number of groups doubles.

@@ -28,6 +28,23 @@ pub struct Repository {
     pub left_out: usize,
 }
 
+impl Repository {
+    /// The sensors of records, one after the other; `None` if one of them is damaged or not a numeric sensor's.
+    pub fn sensors_of(mut records: &[u8]) -> Option<Vec<Analog>> {
+        let mut sensors = Vec::new();
+        while !records.is_empty() {
+            let length = usize::from(HEADER_BYTES) + usize::from(*records.get(4)?);
+            let (record, rest) = records.split_at_checked(length)?;
+            match SensorRecord::parse(record)? {
+                SensorRecord::Analog(sensor) if sensors.len() < SENSORS_MAX => sensors.push(sensor),
+                _ => return None,
+            }
+            records = rest;
+        }
+        Some(sensors)
+    }
+}
+
 /// Reads the whole repository: some hundred requests of some milliseconds each.
 ///
 /// # Errors
@@ -54,6 +71,8 @@ pub struct RepositoryWalk {
     is_done: bool,
     /// The records so far; all of them after the last request.
     pub repository: Repository,
+    /// The records of its sensors, one after the other.
+    pub sensor_records: Vec<u8>,
 }
 
 impl RepositoryWalk {
@@ -140,6 +159,7 @@ impl RepositoryWalk {
         match SensorRecord::parse(&self.record) {
             Some(SensorRecord::Analog(sensor)) if repository.sensors.len() < SENSORS_MAX => {
                 repository.sensors.push(sensor);
+                self.sensor_records.extend_from_slice(&self.record);
             }
             Some(SensorRecord::Analog(_) | SensorRecord::Other) | None => repository.left_out += 1,
             Some(SensorRecord::NoNumber) => {}
@@ -185,6 +205,21 @@ mod tests {
             ("Powe", 0x17, Measures::Watts)
         );
         assert_eq!(repository.left_out, 0);
+    }
+
+    #[test]
+    fn the_bytes_of_the_records_are_the_sensors() {
+        let (_dir, mut bmc) = opened(TWO);
+        let mut walk = RepositoryWalk::default();
+        while let Some(request) = walk.request() {
+            walk.answer(bmc.send_request(&request).unwrap()).unwrap();
+        }
+        let twice = [&walk.sensor_records[..], &walk.sensor_records].concat();
+        let sensors = Repository::sensors_of(&twice).unwrap();
+        assert_eq!(sensors, [&walk.repository.sensors[..], &walk.repository.sensors].concat());
+        assert_eq!(Repository::sensors_of(&[]), Some(Vec::new()));
+        assert_eq!(Repository::sensors_of(&twice[..twice.len() - 1]), None, "truncated");
+        assert_eq!(Repository::sensors_of(&[4, 0, 0x51, 2, 0]), None, "not a numeric sensor");
     }
 
     #[test]

@@ -3,12 +3,16 @@
 //! - `crypto`: the algorithms of the cipher suites
 //! - `packets`: messages of a session as bytes
 //! - `session`: a session with a BMC, kept between polls
+//! - `sdr_cache`: their records on disk
 //! - `sensors`: the sensors that a BMC has, and their readings
 
 mod crypto;
 mod packets;
+mod sdr_cache;
 mod sensors;
 mod session;
+
+pub(crate) use sdr_cache::SdrCache;
 
 use super::poller::{Exchange, Poller, Running};
 use super::reading::Failure;
@@ -25,11 +29,12 @@ pub(super) struct Ipmi {
     /// The session, kept between polls.
     session: Option<Session>,
     sensors: Option<Sensors>,
+    cache: SdrCache,
 }
 
 impl Ipmi {
-    pub(super) fn new(target: &Target) -> Self {
-        Self { target: target.clone(), session: None, sensors: None }
+    pub(super) fn new(target: &Target, cache: &SdrCache) -> Self {
+        Self { target: target.clone(), session: None, sensors: None, cache: cache.clone() }
     }
 
     async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
@@ -68,9 +73,10 @@ impl Ipmi {
             request(one).is_some_and(|request| matches!(request.reading, IpmiReading::Sensor(_)))
         };
         if due.iter().any(|one| is_sensor(&one)) {
+            let of = (&self.cache, &self.target);
             match &mut self.sensors {
-                Some(sensors) => sensors.refresh(session).await?,
-                None => self.sensors = Some(Sensors::read(session).await?),
+                Some(sensors) => sensors.refresh(session, of).await?,
+                None => self.sensors = Some(Sensors::read(session, of).await?),
             }
         }
         for (place, description) in due.iter().enumerate() {
@@ -147,4 +153,10 @@ async fn dell_power(session: &mut Session) -> Result<Result<Option<f64>, Failure
 /// The completion code of an answer.
 fn code(answer: &[u8]) -> String {
     answer.first().map_or_else(|| "none".to_owned(), |code| format!("{code:02x}"))
+}
+
+/// Reads bytes as each packet and message of a BMC.
+pub fn parse_any(bytes: &[u8]) {
+    session::parse_any(bytes);
+    packets::parse_any(bytes);
 }

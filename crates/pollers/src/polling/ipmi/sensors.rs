@@ -1,32 +1,44 @@
 //! The sensors that a BMC has, and their readings.
 
+use super::sdr_cache::SdrCache;
 use super::session::Session;
+use crate::descriptions::Target;
 use crate::polling::reading::Failure;
 use kernel::ipmi::{Analog, RepositoryWalk, Request as Command};
 
-/// The sensors' records, as of the repository's timestamps.
+/// The sensors' records, as of a state of the repository.
 pub(super) struct Sensors {
-    /// Times of the latest addition and erasure (section 33.9).
-    changed: Vec<u8>,
+    state: Vec<u8>,
     sensors: Vec<Analog>,
 }
 
 impl Sensors {
-    /// Reads all records.
-    pub(super) async fn read(session: &mut Session) -> Result<Self, Failure> {
-        let changed = timestamps(session).await?;
+    /// Reads all records, from the disk if they are stored there.
+    pub(super) async fn read(
+        session: &mut Session,
+        (cache, target): (&SdrCache, &Target),
+    ) -> Result<Self, Failure> {
+        let state = state(session).await?;
+        if let Some(sensors) = cache.load(target, &state).await {
+            return Ok(Self { state, sensors });
+        }
         let mut walk = RepositoryWalk::default();
         while let Some(request) = walk.request() {
             let answer = session.command(&request).await?;
             walk.answer(&answer).map_err(|error| Failure::broken(error.to_string()))?;
         }
-        Ok(Self { changed, sensors: walk.repository.sensors })
+        cache.store(target, &state, &walk.sensor_records).await;
+        Ok(Self { state, sensors: walk.repository.sensors })
     }
 
     /// Reads the records again if they changed.
-    pub(super) async fn refresh(&mut self, session: &mut Session) -> Result<(), Failure> {
-        if timestamps(session).await? != self.changed {
-            *self = Self::read(session).await?;
+    pub(super) async fn refresh(
+        &mut self,
+        session: &mut Session,
+        of: (&SdrCache, &Target),
+    ) -> Result<(), Failure> {
+        if state(session).await? != self.state {
+            *self = Self::read(session, of).await?;
         }
         Ok(())
     }
@@ -59,9 +71,10 @@ impl Sensors {
     }
 }
 
-/// The times of the latest changes in Get SDR Repository Info (section 33.9).
-async fn timestamps(session: &mut Session) -> Result<Vec<u8>, Failure> {
+/// The state of the repository (section 33.9): the number of records, and the times of the latest addition and erasure.
+async fn state(session: &mut Session) -> Result<Vec<u8>, Failure> {
     let answer = session.command(&Command::new(0x0a, 0, 0x20, &[])).await?;
     // Completion code, version, number of records, free bytes; then two times of four bytes.
-    Ok(answer.get(6..14).unwrap_or_default().to_vec())
+    let parts = [answer.get(2..4), answer.get(6..14)];
+    Ok(parts.map(Option::unwrap_or_default).concat())
 }

@@ -227,8 +227,23 @@ async fn open(
     .concat();
     let response = exchange(socket, OPEN_REQUEST, &request, OPEN_RESPONSE).await?;
     status(&response)?;
-    let id = response.get(8..12).and_then(|id| id.try_into().ok()).map(u32::from_le_bytes);
-    Ok(id.filter(|id| *id != 0).ok_or_else(damaged)?)
+    Ok(session_id(&response).ok_or_else(damaged)?)
+}
+
+/// The BMC's ID of a session that it opens.
+fn session_id(payload: &[u8]) -> Option<u32> {
+    let id = payload.get(8..12).and_then(|id| id.try_into().ok()).map(u32::from_le_bytes);
+    id.filter(|id| *id != 0)
+}
+
+/// Reads bytes as a packet that opens a session, and as the message in one.
+pub(super) fn parse_any(bytes: &[u8]) {
+    let payloads = [OPEN_RESPONSE, RAKP_2, RAKP_4].map(|kind| open_plain(bytes, kind));
+    for payload in payloads.into_iter().flatten().chain([bytes]) {
+        status(payload).ok();
+        session_id(payload);
+        rakp_2(payload, 0);
+    }
 }
 
 /// Random number, identity and check of RAKP message 2.

@@ -7,7 +7,7 @@ use async_snmp::transport::{UdpHandle, UdpTransport};
 use async_snmp::v3::PersistedDesSaltState;
 use async_snmp::{
     AuthProtocol, Client, DesSaltState, Error, ErrorKind, ErrorStatus, MasterKeys, Oid,
-    PrivProtocol, Retry, UsmConfig, VarBind, WalkOptions,
+    PrivProtocol, Retry, UsmConfig, VarBind, Version, WalkOptions,
 };
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -19,8 +19,12 @@ use tokio::sync::OnceCell;
 const RESPONSE_WAIT: Duration = Duration::from_secs(1);
 /// Messages sent again after a lost one.
 const RETRIES: u32 = 3;
+/// The error of a request that is too large.
+pub(super) const TOO_BIG: &str = "tooBig";
 /// sysUpTime (RFC 3418).
 pub(super) const UPTIME: [u32; 9] = [1, 3, 6, 1, 2, 1, 1, 3, 0];
+/// Variables that the library sends in one message: more than a request has.
+const MESSAGE_VARIABLES_MAX: usize = 256;
 /// Rows of a walk: an agent may invent rows without end.
 const ROWS_MAX: usize = 50_000;
 
@@ -43,6 +47,7 @@ impl SnmpTransport {
 }
 
 /// A client of one agent.
+#[derive(Clone)]
 pub(super) struct SnmpClient {
     client: Client<UdpHandle>,
 }
@@ -90,6 +95,7 @@ impl SnmpClient {
             let builder = Client::builder(address, auth.clone())
                 .request_timeout(RESPONSE_WAIT)
                 .retry(retry)
+                .max_oids_per_request(MESSAGE_VARIABLES_MAX)
                 .walk_options(options)
                 // All agents share a socket: another agent must not answer in place of this one.
                 .strict_source(true)
@@ -117,12 +123,40 @@ impl SnmpClient {
         client.map(|client| Self { client }).map_err(|error| failure(&error))
     }
 
+    /// Whether its version has GETBULK.
+    pub(super) fn has_bulk(&self) -> bool {
+        self.client.version() != Version::V1
+    }
+
     /// Reads variables in one request.
     pub(super) async fn get(&self, oids: &[Oid]) -> Result<Vec<VarBind>, RequestError> {
-        match self.client.get_many(oids).await {
-            Ok(response) => Ok(response.varbinds),
-            Err(error) => Err(request_error(&error)),
+        let too_large = || RequestError::Rejected(Rejected::Size, TOO_BIG);
+        let chunks = self.client.get_many_chunks(oids);
+        let mut chunks = chunks.map_err(|error| RequestError::Failed(failure(&error)))?;
+        // The library halves what is too large, without regard to which variables belong together.
+        match chunks.next().await {
+            Some(Ok(chunk)) if chunk.request_range.len() == oids.len() => {
+                Ok(chunk.response.varbinds)
+            }
+            Some(Err(error)) if error.failed_request_range.len() == oids.len() => {
+                Err(request_error(&error.source))
+            }
+            Some(_) => Err(too_large()),
+            None => Ok(Vec::new()),
         }
+    }
+
+    /// Reads what follows `once`, and `rows` times what follows each of `starts`.
+    pub(super) async fn get_bulk(
+        &self,
+        once: Option<Oid>,
+        starts: Vec<Oid>,
+        rows: u32,
+    ) -> Result<Vec<VarBind>, RequestError> {
+        let single = u32::from(once.is_some());
+        let oids: Vec<Oid> = once.into_iter().chain(starts).collect();
+        let response = self.client.get_bulk(&oids, single, rows).await;
+        response.map_err(|error| request_error(&error))
     }
 
     /// Reads a column of a table.
@@ -179,7 +213,7 @@ fn request_error(error: &Error) -> RequestError {
     if let Error::Snmp { status, index, .. } = error.exchange_source() {
         let index = usize::try_from(*index).unwrap_or(0);
         match status {
-            ErrorStatus::TooBig => return RequestError::Rejected(Rejected::Size, "tooBig"),
+            ErrorStatus::TooBig => return RequestError::Rejected(Rejected::Size, TOO_BIG),
             ErrorStatus::NoSuchName if index > 0 => {
                 return RequestError::Rejected(Rejected::Variable(index), "noSuchName");
             }

@@ -4,9 +4,13 @@
 //! - `values`: values of variables as numbers and texts
 //! - `wraps`: counters of 32 bits that wrap
 //! - `rows`: rows of tables found by a text
+//! - `blocks`: rows of tables that one GETBULK reads
+//! - `limits`: how much an agent returns in one response
 //! - `requests`: variables in several requests, and what to do when an agent rejects one
 
+mod blocks;
 mod client;
+mod limits;
 mod requests;
 mod rows;
 mod values;
@@ -18,9 +22,12 @@ use super::poller::{Exchange, Poller, Running};
 use super::reading::Failure;
 use crate::descriptions::{Description, Target};
 use crate::protocols::{Request, SnmpObject, SnmpRequest, SnmpVersion};
-use async_snmp::Oid;
+use async_snmp::message::Message;
+use async_snmp::{DecodeConfig, Oid};
+use bytes::Bytes;
 use client::SnmpClient;
-use model::Kind;
+use limits::Limits;
+use model::{Kind, Labels};
 use requests::Variable;
 use rows::Rows;
 use std::sync::Arc;
@@ -46,6 +53,7 @@ struct Session {
 struct AgentState {
     rows: Rows,
     wraps: Wraps,
+    limits: Limits,
     /// Whether the agent has no sysUpTime.
     lacks_uptime: bool,
 }
@@ -132,4 +140,18 @@ fn request(description: &Description) -> Option<&SnmpRequest> {
         Request::Snmp(request) => Some(request),
         _ => None,
     }
+}
+
+/// Reads bytes as a message of an agent, and its variables as values.
+pub fn parse_any(bytes: &[u8]) {
+    let decoded = Message::decode(Bytes::copy_from_slice(bytes), DecodeConfig::default());
+    let Some(pdu) = decoded.ok().and_then(|decoded| decoded.value.into_pdu()) else { return };
+    for one in pdu.varbinds() {
+        if let Ok((value, labels)) = values::number(&one.value, &Labels::default()) {
+            // What is no number is NaN with a text.
+            assert!(labels.is_empty() || value.is_nan());
+        }
+        rows::of_row(&one.value);
+    }
+    blocks::values(pdu.varbinds().to_vec());
 }

@@ -1,7 +1,9 @@
 //! Variables in several requests, and what to do when an agent rejects one.
 
 use super::AgentState;
-use super::client::{Rejected, RequestError, SnmpClient, UPTIME};
+use super::blocks::{self, Block};
+use super::client::{Rejected, RequestError, SnmpClient, TOO_BIG, UPTIME};
+use super::limits::{Limits, bytes};
 use super::rows::of_row;
 use super::values::number;
 use super::wraps::Reading;
@@ -9,11 +11,13 @@ use crate::descriptions::Description;
 use crate::polling::poller::Exchange;
 use crate::polling::reading::Failure;
 use async_snmp::{Oid, Value, VarBind};
-use model::Timestamp;
+use model::{Cause, Timestamp};
 use std::collections::{HashMap, HashSet};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-/// Variables of one request.
-const VARIABLES_MAX: usize = 50;
+/// Requests to an agent at once.
+const IN_FLIGHT_MAX: usize = 4;
 
 /// A variable that a description requests.
 pub(super) struct Variable {
@@ -39,11 +43,25 @@ impl Variable {
     }
 
     fn has(&self, oid: &Oid) -> bool {
-        self.oid == *oid || self.row.as_ref().is_some_and(|row| row.oid == *oid)
+        self.oids().any(|own| own == oid)
+    }
+
+    /// The OIDs of its value, and of the text of its row.
+    fn oids(&self) -> impl Iterator<Item = &Oid> {
+        [Some(&self.oid), self.row.as_ref().map(|row| &row.oid)].into_iter().flatten()
     }
 }
 
-/// Reads the variables, and adds their values and failures to the exchange.
+/// A request.
+enum Request {
+    Get(Vec<Variable>),
+    Bulk(Block),
+}
+
+/// A request that was sent, its OIDs, and its response.
+type Answered = (Request, Vec<Oid>, Result<Vec<VarBind>, RequestError>);
+
+/// Reads the variables in several requests, some of them at once, and adds their values and failures to the exchange.
 ///
 /// # Errors
 /// The agent fails; values that arrived before are added.
@@ -54,13 +72,33 @@ pub(super) async fn read(
     exchange: &mut Exchange,
     state: &mut AgentState,
 ) -> Result<(), Failure> {
-    let uptime = Oid::from_slice(&UPTIME);
-    // The text of a row and its value travel in one request.
+    state.limits.begin(Instant::now());
+    let bulk = if client.has_bulk() { state.limits.bulk } else { 0 };
+    let (blocks, rest) = blocks::find(variables, bulk);
+    state.limits.is_unanswered = !blocks.is_empty();
+    let mut requests = gets(rest, state.limits.get);
+    requests.extend(blocks.into_iter().map(Request::Bulk));
+    let mut sent = JoinSet::new();
+    loop {
+        // The last one is sent first.
+        while sent.len() < IN_FLIGHT_MAX
+            && let Some(request) = requests.pop()
+        {
+            sent.spawn(send(client.clone(), request, !state.lacks_uptime));
+        }
+        let Some(answered) = sent.join_next().await else { return Ok(()) };
+        let answered = answered.map_err(|error| Failure::broken(error.to_string()))?;
+        requests.extend(take(answered, due, exchange, state)?);
+    }
+}
+
+/// GET of some variables. The text of a row and its value travel in one request.
+fn gets(variables: Vec<Variable>, most: usize) -> Vec<Request> {
     let mut requests: Vec<Vec<Variable>> = Vec::new();
-    let mut size = VARIABLES_MAX;
+    let mut size = most;
     for variable in variables {
-        let needs = 1 + usize::from(variable.row.is_some());
-        if size + needs > VARIABLES_MAX {
+        let needs: usize = variable.oids().map(bytes).sum();
+        if size + needs > most {
             requests.push(Vec::new());
             size = 0;
         }
@@ -69,72 +107,145 @@ pub(super) async fn read(
             last.push(variable);
         }
     }
-    // The last one is sent first.
-    requests.reverse();
-    while let Some(mut request) = requests.pop() {
-        let mut oids = oids(&request);
-        if !state.lacks_uptime && request.iter().any(|one| one.is_counter) {
-            oids.push(uptime.clone());
+    requests.into_iter().rev().map(Request::Get).collect()
+}
+
+/// Sends a request, with sysUpTime if it has counters.
+async fn send(client: SnmpClient, request: Request, has_uptime: bool) -> Answered {
+    let has_counter = |all: &[Variable]| has_uptime && all.iter().any(|one| one.is_counter);
+    let uptime = Oid::from_slice(&UPTIME);
+    let (oids, response) = match &request {
+        Request::Get(variables) => {
+            let mut oids = oids(variables);
+            if has_counter(variables) && !oids.contains(&uptime) {
+                oids.push(uptime);
+            }
+            let response = client.get(&oids).await;
+            (oids, response)
         }
-        match client.get(&oids).await {
-            Ok(found) => add(&request, found, due, exchange, state),
-            Err(RequestError::Failed(failure)) => return Err(failure),
-            Err(RequestError::Rejected(Rejected::Variable(index), why)) => {
-                // Version 1 names the variable; the rest is requested again.
-                let Some(bad) = index.checked_sub(1).and_then(|index| oids.get(index)) else {
-                    return Err(Failure::broken(format!("the agent reports {why} of no variable")));
-                };
-                let has_bad = request.iter().any(|one| one.has(bad));
-                if *bad == uptime && !has_bad {
-                    state.lacks_uptime = true;
-                }
-                request.retain(|one| {
-                    let is_bad = one.has(bad);
-                    if is_bad {
-                        if let Some(row) = &one.row {
-                            state.rows.forget(&row.column);
-                        }
-                        exchange
-                            .fail(one.place, Failure::broken(format!("the agent reports {why}")));
-                    }
-                    !is_bad
-                });
-                if !request.is_empty() {
-                    requests.push(request);
-                }
-            }
-            Err(RequestError::Rejected(Rejected::Size, why)) => {
-                if request.len() <= 1 {
-                    for one in request {
-                        exchange
-                            .fail(one.place, Failure::broken(format!("the agent reports {why}")));
-                    }
-                    continue;
-                }
-                let rest = request.split_off(request.len() / 2);
-                requests.extend([rest, request]);
-            }
+        Request::Bulk(block) => {
+            let before = if has_counter(&block.variables) { uptime.parent() } else { None };
+            (Vec::new(), client.get_bulk(before, block.starts(), block.rows).await)
+        }
+    };
+    (request, oids, response)
+}
+
+/// Takes the response to a request. Returns the requests for what it lacks.
+fn take(
+    (request, oids, response): Answered,
+    due: &[&Description],
+    exchange: &mut Exchange,
+    state: &mut AgentState,
+) -> Result<Vec<Request>, Failure> {
+    let variables = match request {
+        Request::Get(variables) => variables,
+        Request::Bulk(block) => {
+            let found = values_of(&block, response, &mut state.limits)?;
+            let is_whole = |one: &Variable| one.oids().all(|oid| found.contains_key(oid));
+            let (whole, rest): (Vec<_>, _) = block.variables.into_iter().partition(is_whole);
+            add(&whole, &found, due, exchange, state);
+            return Ok(gets(rest, state.limits.get));
+        }
+    };
+    match response {
+        Ok(found) => {
+            let found = found.into_iter().map(|one| (one.oid, one.value)).collect();
+            add(&variables, &found, due, exchange, state);
+            Ok(Vec::new())
+        }
+        Err(RequestError::Failed(failure)) => Err(failure),
+        Err(RequestError::Rejected(rejected, why)) => {
+            rejected_get((variables, &oids), (rejected, why), exchange, state)
         }
     }
-    Ok(())
+}
+
+/// The values that a response to GETBULK has.
+fn values_of(
+    block: &Block,
+    response: Result<Vec<VarBind>, RequestError>,
+    limits: &mut Limits,
+) -> Result<HashMap<Oid, Value>, Failure> {
+    match response {
+        Ok(found) => {
+            limits.is_unanswered = false;
+            // An agent returns what fits its longest response, or all until its last value.
+            let is_end = found.last().is_some_and(|last| last.value == Value::EndOfMibView);
+            if found.len() < block.values() && !is_end {
+                limits.lower_bulk(block.bytes() * found.len() / block.values());
+            }
+            Ok(blocks::values(found))
+        }
+        Err(RequestError::Rejected(..)) => {
+            limits.is_unanswered = false;
+            limits.lower_bulk(block.bytes() / 2);
+            Ok(HashMap::new())
+        }
+        // Some agents are silent about GETBULK.
+        Err(RequestError::Failed(failure)) if failure.cause == Cause::SourceTimeout => {
+            limits.lower_bulk(0);
+            Ok(HashMap::new())
+        }
+        Err(RequestError::Failed(failure)) => Err(failure),
+    }
+}
+
+/// Returns the requests that replace a rejected GET.
+fn rejected_get(
+    (mut variables, oids): (Vec<Variable>, &[Oid]),
+    (rejected, why): (Rejected, &str),
+    exchange: &mut Exchange,
+    state: &mut AgentState,
+) -> Result<Vec<Request>, Failure> {
+    let failure = || Failure::broken(format!("the agent reports {why}"));
+    match rejected {
+        Rejected::Variable(index) => {
+            // Version 1 names the variable; the rest is requested again.
+            let Some(bad) = index.checked_sub(1).and_then(|index| oids.get(index)) else {
+                return Err(Failure::broken(format!("the agent reports {why} of no variable")));
+            };
+            if *bad == Oid::from_slice(&UPTIME) && !variables.iter().any(|one| one.has(bad)) {
+                state.lacks_uptime = true;
+            }
+            for one in variables.extract_if(.., |one| one.has(bad)) {
+                if let Some(row) = &one.row {
+                    state.rows.forget(&row.column);
+                }
+                exchange.fail(one.place, failure());
+            }
+            let is_empty = variables.is_empty();
+            Ok(if is_empty { Vec::new() } else { vec![Request::Get(variables)] })
+        }
+        Rejected::Size if variables.len() <= 1 => {
+            variables.iter().for_each(|one| exchange.fail(one.place, failure()));
+            Ok(Vec::new())
+        }
+        Rejected::Size => {
+            // Any other error may be that of one broken variable.
+            if why == TOO_BIG {
+                state.limits.lower_get(oids.iter().map(bytes).sum::<usize>() / 2);
+            }
+            let rest = variables.split_off(variables.len() / 2);
+            Ok([rest, variables].map(Request::Get).into())
+        }
+    }
 }
 
 /// The OIDs of a request, each once.
 fn oids(request: &[Variable]) -> Vec<Oid> {
     let mut known = HashSet::new();
-    let all = request.iter().flat_map(|one| [Some(&one.oid), one.row.as_ref().map(|row| &row.oid)]);
-    all.flatten().filter(|oid| known.insert(*oid)).cloned().collect()
+    request.iter().flat_map(Variable::oids).filter(|oid| known.insert(*oid)).cloned().collect()
 }
 
 fn add(
     request: &[Variable],
-    found: Vec<VarBind>,
+    found: &HashMap<Oid, Value>,
     due: &[&Description],
     exchange: &mut Exchange,
     state: &mut AgentState,
 ) {
-    let found: HashMap<Oid, Value> = found.into_iter().map(|one| (one.oid, one.value)).collect();
-    let beyond = wrapped(request, &found, exchange.at, state);
+    let beyond = wrapped(request, found, exchange.at, state);
     for Variable { place, oid, row, is_counter } in request {
         if let Some(RowText { oid, text, column }) = row
             && found.get(oid).and_then(of_row).as_ref() != Some(text)

@@ -1,0 +1,183 @@
+//! Values in JSON documents: one request per document serves all its paths.
+//!
+//! - `redfish_session`: sessions of Redfish services
+
+mod redfish_session;
+
+use super::http::{Authorization, Call, Client, Received};
+use super::poller::{Exchange, Poller, Running};
+use super::reading::Failure;
+use super::values::of_json;
+use crate::descriptions::{Description, Target, TlsVerification};
+use crate::protocols::Request;
+use hyper::StatusCode;
+use model::Labels;
+use redfish_session::RedfishSession;
+use serde_json::Value;
+use serde_json_path::JsonPath;
+
+/// Bytes of a document, and of what it unpacks to. In memory it needs up to 20 times as much.
+const BODY_BYTES_MAX: usize = 4 << 20;
+
+/// The beginning of the paths of Redfish.
+const REDFISH: &str = "/redfish/";
+
+/// A service of JSON documents.
+pub(super) struct Documents {
+    client: Client,
+    target: Target,
+    /// Its Redfish sessions, one for each way in which certificates are verified.
+    sessions: Vec<RedfishSession>,
+}
+
+/// Why a document is not read.
+#[derive(Clone)]
+enum FetchError {
+    /// The user or the password is rejected. Another attempt may lock the account.
+    User(Failure),
+    /// Any other reason.
+    Document(Failure),
+}
+
+impl From<Failure> for FetchError {
+    fn from(failure: Failure) -> Self {
+        Self::Document(failure)
+    }
+}
+
+impl Documents {
+    pub(super) fn new(target: &Target) -> Self {
+        Self { client: Client::new(target), target: target.clone(), sessions: Vec::new() }
+    }
+
+    async fn read(&mut self, due: &[&Description], exchange: &mut Exchange) {
+        let mut documents: Vec<((&str, &TlsVerification), Vec<usize>)> = Vec::new();
+        for (place, description) in due.iter().enumerate() {
+            if let Request::Json(request) = &description.request {
+                let key = (&*request.document, &description.tls);
+                match documents.iter_mut().find(|(known, _)| *known == key) {
+                    Some((_, places)) => places.push(place),
+                    None => documents.push((key, vec![place])),
+                }
+            }
+        }
+        for ((path, tls), places) in documents {
+            let fetched = match self.fetch(tls, path).await {
+                Ok(document) => Ok(document),
+                Err(FetchError::User(failure)) => return exchange.fail_rest(&failure),
+                Err(FetchError::Document(failure)) => Err(failure),
+            };
+            for place in places {
+                let Some(description) = due.get(place) else { continue };
+                let value = fetched.as_ref().map_err(Clone::clone);
+                match value.and_then(|value| value_at(description, value)) {
+                    Ok(None) => exchange.settle(place),
+                    Ok(Some((value, labels))) => exchange.value(place, due, labels, value),
+                    Err(failure) => exchange.fail(place, failure),
+                }
+            }
+        }
+    }
+
+    async fn fetch(&mut self, tls: &TlsVerification, path: &str) -> Result<Value, FetchError> {
+        let call = Call::get(path, ("application/json", BODY_BYTES_MAX));
+        let received = if self.target.user.is_some() && path.starts_with(REDFISH) {
+            self.fetch_in_session(tls, &call).await?
+        } else {
+            self.client.follow(tls, call).await?
+        };
+        let has_user = self.target.user.is_some();
+        let is_rejected = has_user && received.status == StatusCode::UNAUTHORIZED;
+        let body = received.into_body().map_err(|failure| match is_rejected {
+            true => FetchError::User(failure),
+            false => FetchError::Document(failure),
+        })?;
+        let value = serde_json::from_slice(&body.bytes);
+        Ok(value.map_err(|error| Failure::broken(format!("the body is no JSON: {error}")))?)
+    }
+
+    /// Sends a request in a session, if the service has them. A session that has ended is opened again, once.
+    async fn fetch_in_session(
+        &mut self,
+        tls: &TlsVerification,
+        call: &Call<'_>,
+    ) -> Result<Received, FetchError> {
+        let known = self.sessions.iter().position(|one| one.verification == *tls);
+        let known = known.unwrap_or_else(|| {
+            self.sessions.push(RedfishSession::new(tls));
+            self.sessions.len() - 1
+        });
+        let (client, target) = (&mut self.client, &self.target);
+        let Some(session) = self.sessions.get_mut(known) else {
+            return Ok(client.follow(tls, call.clone()).await?);
+        };
+        for is_again in [false, true] {
+            let token = session.token(client, target).await?;
+            let authorization = token
+                .as_ref()
+                .map_or(Authorization::Basic, |token| Authorization::Token(token.reveal()));
+            let received = client.follow(tls, Call { authorization, ..call.clone() }).await?;
+            let is_rejected = received.status == StatusCode::UNAUTHORIZED;
+            if token.is_none() || !is_rejected {
+                return Ok(received);
+            }
+            if is_again {
+                // The service opens sessions, but does not accept them here.
+                session.abandon(client).await;
+                return Ok(received);
+            }
+            session.forget();
+        }
+        Err(Failure::broken("the session has ended").into())
+    }
+}
+
+impl Poller for Documents {
+    fn exchange<'a>(
+        &'a mut self,
+        due: &'a [&'a Description],
+        exchange: &'a mut Exchange,
+    ) -> Running<'a> {
+        Box::pin(self.read(due, exchange))
+    }
+
+    fn close(&mut self) -> Running<'_> {
+        Box::pin(async {
+            for session in &mut self.sessions {
+                session.close(&mut self.client).await;
+            }
+        })
+    }
+}
+
+/// The value of a description in its document; `None` if it is null. Of several matches the first is used.
+fn value_at(description: &Description, document: &Value) -> Result<Option<(f64, Labels)>, Failure> {
+    match &description.request {
+        Request::Json(request) => value_of(&request.json_path, document, &description.labels),
+        _ => Ok(None),
+    }
+}
+
+fn value_of(
+    json_path: &str,
+    document: &Value,
+    labels: &Labels,
+) -> Result<Option<(f64, Labels)>, Failure> {
+    let path = JsonPath::parse(json_path);
+    let path = path.map_err(|_| Failure::broken("the JSONPath is not valid"))?;
+    let matches = path.query(document);
+    let Some(value) = matches.first() else {
+        return Err(Failure::broken("the JSONPath matches nothing in the document"));
+    };
+    of_json(value, labels)
+}
+
+/// Reads bytes as a JSONPath in the first line, and a document after it.
+pub fn parse_any(bytes: &[u8]) {
+    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
+    let (path, document) = bytes.split_at(end);
+    if let (Ok(path), Ok(document)) = (std::str::from_utf8(path), serde_json::from_slice(document))
+    {
+        value_of(path, &document, &Labels::default()).ok();
+    }
+}
