@@ -24,6 +24,17 @@ pub(crate) fn poll(text: &str, options: &[&str]) -> (i32, BTreeMap<[String; 3], 
     (code, out.lines().map(row).collect(), errors)
 }
 
+#[test]
+fn a_file_in_place_of_the_folder_is_an_error_that_states_it() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for options in [&["--once", "--print"][..], &["--spool", "none"]] {
+        let mut command = Command::new(program("jobmeter"));
+        let (code, _, errors) = output(command.arg("poll").arg(file.path()).args(options));
+        assert_eq!(code, 2, "{errors}");
+        assert!(errors.contains(": it is a file; name the folder"), "{errors}");
+    }
+}
+
 pub(crate) fn key(metric: &str, device: &str, labels: &str) -> [String; 3] {
     [metric, device, labels].map(str::to_owned)
 }

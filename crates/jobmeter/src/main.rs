@@ -265,7 +265,9 @@ fn connection_flags(matches: &ArgMatches) -> Vec<(String, config::Raw)> {
 
 /// The flags of this call that a poller accepts, with the file of its settings.
 fn poller_flags(matches: &ArgMatches) -> Vec<(String, config::Raw)> {
-    let mut flags = client_flags(matches);
+    let settings = config::poller_settings();
+    let of_command = matches.subcommand().map_or(matches, |(_, matches)| matches);
+    let mut flags = config::given(&settings, of_command, "poller", "", &|_| None).flags;
     let file = matches.get_one::<String>("config").cloned();
     flags.extend(file.map(|file| ("config".to_owned(), config::Raw::One(file))));
     flags

@@ -1,5 +1,6 @@
 //! The command line of `jobmeter-poller`.
 
+use crate::PROGRAM;
 use crate::descriptions::{Directory, Load, Pins, Severity, pins_file, read_directory, summary};
 use crate::kwollect_config::{self, KWOLLECTOR, Key, KwollectConfig, WATTMETRE};
 use crate::polling::{pin, poll_once};
@@ -118,8 +119,9 @@ pub fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(WRONG),
         Err(error) => {
-            let shown = printable(&error.to_string()).into_owned();
-            writeln!(io::stderr(), "jobmeter-poller: {shown}").unwrap_or_default();
+            for line in error.to_string().lines() {
+                writeln!(io::stderr(), "{PROGRAM}: {}", printable(line)).unwrap_or_default();
+            }
             ExitCode::from(FAILED)
         }
     }
@@ -138,7 +140,7 @@ fn command() -> clap::Command {
     let settings = config::poller_settings();
     let flags = config::flags(&settings);
     // A feed has the name of its meter.
-    let of_feed = settings.iter().filter(|setting| !setting.topic.starts_with("Polling"));
+    let of_feed = settings.iter().filter(|setting| !config::is_of_polling(setting));
     let of_feed = config::flags(&of_feed.cloned().collect::<Vec<_>>());
     let with_keys = |command: clap::Command, keys: &[Key], flags: Vec<clap::Arg>| {
         // As Python's argparse does.
@@ -154,15 +156,13 @@ fn command() -> clap::Command {
 /// Polls as the configuration of kwollector states.
 fn kwollector(matches: &ArgMatches) -> io::Result<bool> {
     let kwollect = read_kwollect(&KWOLLECTOR, matches)?;
-    let log_level = kwollect.log_level().map_err(io::Error::other)?;
-    follow(&kwollect.metrics_dir(), None, matches, log_level)
+    follow(&kwollect.metrics_dir(), None, matches, kwollect.log_level())
 }
 
 /// Reads a wattmeter as the configuration of kwollector-wattmetre states.
 fn kwollector_wattmetre(matches: &ArgMatches) -> io::Result<bool> {
     let kwollect = read_kwollect(&WATTMETRE, matches)?;
-    let log_level = kwollect.log_level().map_err(io::Error::other)?;
-    feed(&kwollect.feed_options().map_err(io::Error::other)?, matches, log_level)
+    feed(&kwollect.feed_options(), matches, kwollect.log_level())
 }
 
 fn read_kwollect(keys: &'static [Key], matches: &ArgMatches) -> io::Result<KwollectConfig> {

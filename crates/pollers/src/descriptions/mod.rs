@@ -22,6 +22,7 @@ mod summary;
 pub use description::{DeclaredMeaning, Description, Target, TlsVerification};
 #[cfg(test)]
 pub(crate) use directory::entries_of;
+pub(crate) use directory::list_directory;
 pub use directory::{
     Directory, FILE_BYTES_MAX, Finding, Severity, read_directory, read_file, read_text,
 };
