@@ -35,6 +35,27 @@ fn a_file_in_place_of_the_folder_is_an_error_that_states_it() {
     }
 }
 
+#[test]
+fn a_protocol_has_a_manual() {
+    for (name, of_source) in [("snmp", false), ("modbus", false), ("ipmi", true)] {
+        let mut command = Command::new(program("jobmeter"));
+        let (code, out, errors) = output(command.args(["sources", name]));
+        assert_eq!(code, 0, "{errors}");
+        for part in
+            ["\nURLs:\n", "\nvalues:\n", "\n  source timed out\n", "\n  update_every ", "- name: "]
+        {
+            assert!(out.contains(part), "{part}\n{out}");
+        }
+        assert_eq!(out.contains("[sources.ipmi]"), of_source, "{out}");
+    }
+    let mut command = Command::new(program("jobmeter"));
+    let (code, _, errors) = output(command.args(["sources", "snmp", "--json"]));
+    assert!(code == 2 && errors.contains("`jobmeter devices` shows the states"), "{errors}");
+    let mut command = Command::new(program("jobmeter"));
+    let (_, _, errors) = output(command.args(["sources", "snmpp"]));
+    assert!(errors.contains("did you mean `snmp`?"), "{errors}");
+}
+
 pub(crate) fn key(metric: &str, device: &str, labels: &str) -> [String; 3] {
     [metric, device, labels].map(str::to_owned)
 }

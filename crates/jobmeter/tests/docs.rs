@@ -62,6 +62,11 @@ fn the_reference_of_the_poller() {
 }
 
 #[test]
+fn the_reference_of_description_files() {
+    fresh("descriptions.md", &pollers::descriptions::reference());
+}
+
+#[test]
 fn the_openapi_document() {
     let text = serde_json::to_string_pretty(&api::openapi()).unwrap();
     fresh("openapi.json", &format!("{text}\n"));

@@ -1,9 +1,12 @@
 //! The command line of `jobmeter-poller`.
 
 use crate::PROGRAM;
-use crate::descriptions::{Directory, Load, Pins, Severity, pins_file, read_directory, summary};
+use crate::descriptions::{
+    Directory, Load, Pins, Severity, manual, pins_file, read_directory, summary,
+};
 use crate::kwollect_config::{self, KWOLLECTOR, Key, KwollectConfig, WATTMETRE};
 use crate::polling::{pin, poll_once};
+use crate::protocols::PROTOCOLS;
 use crate::running::run;
 use crate::wattmeter::{self, FeedOptions, LineVersion};
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
@@ -78,6 +81,12 @@ enum Command {
         #[arg(long)]
         every_sample: bool,
     },
+    /// Prints the manual of a protocol: its URLs, values and failures, and the keys of an entry
+    Manual {
+        /// The protocol
+        #[arg(value_name = "PROTOCOL", value_parser = api::POLLED_PROTOCOLS)]
+        protocol: String,
+    },
     /// Polls as kwollector does, with its configuration file
     Kwollector,
     /// Reads a wattmeter as kwollector-wattmetre does, with its configuration file
@@ -111,6 +120,7 @@ pub fn main() -> ExitCode {
             let version = if line_version == "3" { LineVersion::V3 } else { LineVersion::V2 };
             feed(&FeedOptions { id, version, mapping, is_every_sample }, of_command, None)
         }
+        Ok(Command::Manual { protocol }) => print_manual(&protocol),
         Ok(Command::Kwollector) => kwollector(of_command),
         Ok(Command::KwollectorWattmetre) => kwollector_wattmetre(of_command),
         Err(error) => Err(io::Error::other(error)),
@@ -274,6 +284,13 @@ fn read(dir: &Path) -> io::Result<Directory> {
     read_directory(dir).map_err(|error| {
         io::Error::new(error.kind(), format!("cannot read {}: {error}", dir.display()))
     })
+}
+
+fn print_manual(protocol: &str) -> io::Result<bool> {
+    let spec = PROTOCOLS.iter().find(|spec| spec.name == protocol);
+    let spec = spec.ok_or_else(|| io::Error::other("there is no such protocol"))?;
+    io::stdout().lock().write_all(manual(spec).as_bytes())?;
+    Ok(true)
 }
 
 /// Prints the errors of a folder, and its requests. Returns whether there are no errors.
