@@ -83,6 +83,13 @@ fn a_dead_device_and_a_dead_poller_are_shown_within_three_periods_and_others_as_
     let (code, _, why) = jobmeter(url, &["explain", "no_such", "--device", "psu-1"]);
     assert!(code == 1 && why.contains("does not request no_such"), "{why}");
 
+    let (_, metrics) = get(url, "/metrics");
+    let has = |line: &str| assert!(metrics.lines().any(|one| one == line), "{line}\n{metrics}");
+    has("jobmeter_poll_devices{protocol=\"prometheus\",state=\"alive\"} 2");
+    has("jobmeter_poll_devices{protocol=\"prometheus\",state=\"failing\"} 1");
+    has("jobmeter_poll_failing{cause=\"source broken\"} 1");
+    has("jobmeter_poll_pollers{state=\"alive\"} 2");
+
     // The pages show it.
     let mut page = Command::new("node");
     page.arg("tests/browser/devices.mjs").arg(format!("{url}/")).args(["psu-1", "psu-2"]);

@@ -62,10 +62,11 @@ fn a_wattmeter_is_stored_with_the_files_of_kwollector_wattmetre() {
     let expected: Vec<f64> = (0..150).map(f64::from).collect();
     assert_eq!(values(&server.url, "w2-port0"), expected);
 
-    let wrong = file("wrong.conf", "wattmetre_id: a\nwattmetre_version: 4\n");
+    let wrong = file("wrong.conf", "wattmetre_id: [a]\nwattmetre_version: 4\n");
     let mut command = jobmeter(&dir.path().join("spool"));
     let (code, _, errors) = run(command.arg("kwollector-wattmetre").arg(&wrong));
     assert_eq!(code, 2, "{errors}");
+    assert!(errors.contains("wrong.conf:1: wattmetre_id: a text is expected"), "{errors}");
     assert!(errors.contains("wrong.conf:2: wattmetre_version: `4`"), "{errors}");
 }
 

@@ -269,9 +269,9 @@ pub(crate) fn last(url: &str, device: &str, metric: &str) -> Option<f64> {
 
 pub(crate) fn poller(name: &str, dir: &Path, url: &str, spool: &Path) -> Running {
     let mut command = Command::new(program("jobmeter"));
-    command.env("JOBMETER_POLLER_FILE", "/dev/null").env("JOBMETER_NAME", name);
-    command.env("JOBMETER_SPOOL", spool);
-    command.arg("poll").arg(dir).args(["--server", url]);
+    command.env("JOBMETER_POLLER_FILE", "/dev/null").env("JOBMETER_CLIENT_FILE", "/dev/null");
+    command.arg("poll").arg(dir).args(["--server", url, "--name", name]);
+    command.arg("--spool").arg(spool);
     Running::start(command.stdout(Stdio::null()))
 }
 

@@ -24,6 +24,38 @@ pub(crate) fn poll(text: &str, options: &[&str]) -> (i32, BTreeMap<[String; 3], 
     (code, out.lines().map(row).collect(), errors)
 }
 
+#[test]
+fn a_file_in_place_of_the_folder_is_an_error_that_states_it() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for options in [&["--once", "--print"][..], &["--spool", "none"]] {
+        let mut command = Command::new(program("jobmeter"));
+        let (code, _, errors) = output(command.arg("poll").arg(file.path()).args(options));
+        assert_eq!(code, 2, "{errors}");
+        assert!(errors.contains(": it is a file; name the folder"), "{errors}");
+    }
+}
+
+#[test]
+fn a_protocol_has_a_manual() {
+    for (name, of_source) in [("snmp", false), ("modbus", false), ("ipmi", true)] {
+        let mut command = Command::new(program("jobmeter"));
+        let (code, out, errors) = output(command.args(["sources", name]));
+        assert_eq!(code, 0, "{errors}");
+        for part in
+            ["\nURLs:\n", "\nvalues:\n", "\n  source timed out\n", "\n  update_every ", "- name: "]
+        {
+            assert!(out.contains(part), "{part}\n{out}");
+        }
+        assert_eq!(out.contains("[sources.ipmi]"), of_source, "{out}");
+    }
+    let mut command = Command::new(program("jobmeter"));
+    let (code, _, errors) = output(command.args(["sources", "snmp", "--json"]));
+    assert!(code == 2 && errors.contains("`jobmeter devices` shows the states"), "{errors}");
+    let mut command = Command::new(program("jobmeter"));
+    let (_, _, errors) = output(command.args(["sources", "snmpp"]));
+    assert!(errors.contains("did you mean `snmp`?"), "{errors}");
+}
+
 pub(crate) fn key(metric: &str, device: &str, labels: &str) -> [String; 3] {
     [metric, device, labels].map(str::to_owned)
 }

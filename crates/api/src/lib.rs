@@ -34,8 +34,8 @@ pub use job_report::{
     Registered, Run, SeriesRef, Totals,
 };
 pub use nodes::{
-    Device, DeviceState, Gap, Health, MetricInfo, Node, Problem, Ready, RestrictedSource,
-    Scheduler, SchedulerState, SettingRejection, SourceError,
+    Device, DeviceState, Gap, Health, MetricInfo, Node, POLLED_PROTOCOLS, Problem, Ready,
+    RestrictedSource, Scheduler, SchedulerState, SettingRejection, SourceError,
 };
 pub use openapi::openapi;
 pub use operation::{AUDIT_LINES_MAX, Access, DEVICES_MAX, JOBS_MAX, Method, Operation};

@@ -116,6 +116,9 @@ impl DeviceState {
     }
 }
 
+/// The protocols by which pollers read devices: values of `protocol`.
+pub const POLLED_PROTOCOLS: [&str; 5] = ["snmp", "ipmi", "prometheus", "json", "modbus"];
+
 /// An element of `GET /api/v1/devices`: a device that is no node, by one target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Device {

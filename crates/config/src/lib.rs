@@ -21,7 +21,7 @@ pub use programs::agent::{
 };
 pub use programs::client::{ClientConfig, ClientSettings, client_settings};
 pub use programs::command::{agent_command, read_command_line, server_command};
-pub use programs::poller::{PollerConfig, PollerSettings, poller_settings};
+pub use programs::poller::{PollerConfig, PollerSettings, is_of_polling, poller_settings};
 pub use programs::schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
 pub use programs::server::{
     AccessSettings, Anonymous, JobFileSettings, ListenSettings, Loopback, Nodes, PollSettings,
@@ -29,7 +29,7 @@ pub use programs::server::{
     StorageSettings, server_settings,
 };
 pub use programs::variables::{UnknownVariables, unknown_variables};
-pub use settings::flags::{Flags, flags, given};
+pub use settings::flags::{Flags, flags, given, setting_flags};
 pub use settings::load::{
     ConfigError, ConfigErrors, ConfigFile, ConfigInputs, ValueOrigin, Values,
 };

@@ -61,7 +61,25 @@ pub(crate) fn command() -> Command {
         .arg_required_else_help(true)
         .args(common())
         .after_help("Example: jobmeter run -- make -j2");
-    groups::with_groups(with_common_rules(Commands::augment_subcommands(command)))
+    let command = with_poller_settings(Commands::augment_subcommands(command));
+    groups::with_groups(with_common_rules(command))
+}
+
+/// Adds the settings of pollers that are no flags of every command.
+fn with_poller_settings(command: Command) -> Command {
+    let (common, settings) = (config::client_settings(), config::poller_settings());
+    let further = |command: Command, has_all: bool| {
+        let is_further = |setting: &&config::Setting| {
+            // A feed has the name of its meter, and no targets.
+            (has_all || !config::is_of_polling(setting))
+                && common.iter().all(|one| one.key != setting.key)
+        };
+        let flags: Vec<Arg> = config::setting_flags(settings.iter().filter(is_further)).collect();
+        command.args(flags)
+    };
+    command
+        .mut_subcommand("poll", |poll| further(poll, true))
+        .mut_subcommand("feed", |feed| further(feed, false))
 }
 
 /// Flags of every command: the settings of [`config::client_settings`], `--config` and `-v`.

@@ -232,7 +232,8 @@ fn execute(
         Commands::Token(args) => change::access::token(&client()?, args),
         Commands::Account(args) => change::access::account(&client()?, args),
         Commands::Audit(args) => look::audit::audit(&client()?, args),
-        Commands::Sources(args) => node::sources_of_node::sources(args, &device()?),
+        Commands::Sources(args) => node::sources_of_node::sources(args, &device()?)
+            .and_then(|protocol| protocol.map_or(Ok(()), operate::poll::manual)),
         Commands::Top(args) if args.cluster || matches.contains_id("server") => {
             node::top::top_of_server(args, client()?)
         }
@@ -265,7 +266,9 @@ fn connection_flags(matches: &ArgMatches) -> Vec<(String, config::Raw)> {
 
 /// The flags of this call that a poller accepts, with the file of its settings.
 fn poller_flags(matches: &ArgMatches) -> Vec<(String, config::Raw)> {
-    let mut flags = client_flags(matches);
+    let settings = config::poller_settings();
+    let of_command = matches.subcommand().map_or(matches, |(_, matches)| matches);
+    let mut flags = config::given(&settings, of_command, "poller", "", &|_| None).flags;
     let file = matches.get_one::<String>("config").cloned();
     flags.extend(file.map(|file| ("config".to_owned(), config::Raw::One(file))));
     flags

@@ -56,8 +56,14 @@ fn the_reference_of_the_server() {
 
 #[test]
 fn the_reference_of_the_poller() {
-    let reload = "The poller reads the file at startup.";
+    let reload = "The poller reads the file at startup. The flags are those of
+`jobmeter poll`; `jobmeter feed` has those of the server, the spool and the log.";
     settings("poller", reload, &config::poller_settings());
+}
+
+#[test]
+fn the_reference_of_description_files() {
+    fresh("descriptions.md", &pollers::descriptions::reference());
 }
 
 #[test]

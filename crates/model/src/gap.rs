@@ -50,11 +50,13 @@ pub enum Cause {
     TooLate,
     /// The server's log was damaged.
     LogDamaged,
+    /// The poller, or the feed of a wattmeter, did not run.
+    PollerDown,
 }
 
 impl Cause {
     /// Every cause, in the order of the wire's numbers.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::AgentDown,
         Self::MissedTicks,
         Self::SourceTimeout,
@@ -68,6 +70,7 @@ impl Cause {
         Self::BatchesLost,
         Self::TooLate,
         Self::LogDamaged,
+        Self::PollerDown,
     ];
 
     /// Causes that `jobmeter run` and its delivery report; only agents and the server report the others.
@@ -97,7 +100,13 @@ impl Cause {
             Self::BatchesLost => "batches lost",
             Self::TooLate => "too late",
             Self::LogDamaged => "log damaged",
+            Self::PollerDown => "poller down",
         }
+    }
+
+    /// Whether the sender did not run.
+    pub const fn is_down(self) -> bool {
+        matches!(self, Self::AgentDown | Self::PollerDown)
     }
 
     /// The cause with these words.

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of a file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Characters of a key or value in a message.
+const SHOWN_MAX: usize = 100;
 /// The argument with the file.
 const FILE: &str = "conf_file";
 
@@ -21,18 +23,27 @@ pub(crate) struct Key {
     is_number: bool,
     is_used: bool,
     help: &'static str,
+    /// What is wrong with a value of its type.
+    check: fn(&str) -> Option<String>,
 }
 
 const fn used(name: &'static str, short: Option<char>, help: &'static str) -> Key {
-    Key { name, short, is_number: false, is_used: true, help }
+    Key { name, short, is_number: false, is_used: true, help, check: |_| None }
 }
 
 const fn unused(name: &'static str, short: Option<char>) -> Key {
-    Key { name, short, is_number: false, is_used: false, help: "Checked, and not used" }
+    Key { is_used: false, ..used(name, short, "Checked, and not used") }
 }
 
-const LOG_LEVEL: Key =
-    used("log_level", Some('l'), "Level of the log: critical, error, warning, info or debug");
+const LOG_LEVEL: Key = Key {
+    check: |text| match level(text) {
+        Some(_) => None,
+        None => {
+            Some(format!("`{}` is none of critical, error, warning, info or debug", shown(text)))
+        }
+    },
+    ..used("log_level", Some('l'), "Level of the log: critical, error, warning, info or debug")
+};
 
 /// The keys of kwollector.
 pub(crate) static KWOLLECTOR: [Key; 7] = [
@@ -54,6 +65,10 @@ pub(crate) static WATTMETRE: [Key; 8] = [
     used("wattmetre_id", Some('w'), "The ID of the meter [default: wattmetre]"),
     Key {
         is_number: true,
+        check: |text| match line_version(text) {
+            Some(_) => None,
+            None => Some(format!("`{}` is neither 2 nor 3", shown(text))),
+        },
         ..used("wattmetre_version", None, "The version of its lines: 2 or 3 [default: 2]")
     },
     used("mapping_file_path", Some('m'), "The file with the nodes that its ports feed"),
@@ -69,14 +84,10 @@ const METRICS_DIR: &str = "/etc/kwollect/metrics.d/";
 /// The ID of a meter by default.
 const METER: &str = "wattmetre";
 
-/// Why a configuration is rejected.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{place}: {what}")]
-pub(crate) struct KwollectError {
-    /// The file with its line, or the option.
-    place: String,
-    what: String,
-}
+/// Why a configuration is rejected: every error with its file and line, or its option.
+#[derive(Debug, Default, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("\n"))]
+pub(crate) struct KwollectErrors(Vec<String>);
 
 /// The values of the keys that are set, with their places.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -101,22 +112,25 @@ pub(crate) fn args(keys: &[Key]) -> Vec<Arg> {
 
 impl KwollectConfig {
     /// Reads the file and the options. An option comes before the file.
-    pub(crate) fn read(keys: &'static [Key], matches: &ArgMatches) -> Result<Self, KwollectError> {
-        let mut config = Self::default();
+    pub(crate) fn read(keys: &'static [Key], matches: &ArgMatches) -> Result<Self, KwollectErrors> {
+        let (mut config, mut errors) = (Self::default(), Vec::new());
         if let Some(file) = matches.get_one::<PathBuf>(FILE) {
-            let text = config::read_small(file, FILE_BYTES_MAX).and_then(config::as_text);
-            let place = || file.display().to_string();
-            let text =
-                text.map_err(|why| KwollectError { place: place(), what: why.to_string() })?;
-            config.add_file(keys, file, &text)?;
+            config.add_file(keys, file, &mut errors);
         }
         for key in keys {
             if let Some(text) = matches.get_one::<String>(key.name) {
                 let place = format!("--{}", key.name);
                 if key.is_number && text.parse::<i64>().is_err() {
-                    return Err(KwollectError { place, what: "an integer is expected".into() });
+                    errors.push(format!("{place}: an integer is expected"));
+                } else {
+                    config.values.insert(key.name, (text.clone(), place));
                 }
-                config.values.insert(key.name, (text.clone(), place));
+            }
+            if let Some((text, place)) = config.values.get(key.name)
+                && !text.is_empty()
+                && let Some(what) = (key.check)(text)
+            {
+                errors.push(format!("{place}: {}: {what}", key.name));
             }
         }
         let is_unused = |key: &&Key| !key.is_used && config.values.contains_key(key.name);
@@ -125,75 +139,48 @@ impl KwollectConfig {
             let names = unused.join(", ");
             config.notes.push(format!("not used: {names}: samples go to the server of jobmeter"));
         }
-        Ok(config)
+        if errors.is_empty() { Ok(config) } else { Err(KwollectErrors(errors)) }
     }
 
-    fn add_file(
-        &mut self,
-        keys: &'static [Key],
-        file: &Path,
-        text: &str,
-    ) -> Result<(), KwollectError> {
+    fn add_file(&mut self, keys: &'static [Key], file: &Path, errors: &mut Vec<String>) {
         let place = |line: usize| format!("{}:{line}", file.display());
-        let error = |line, what| KwollectError { place: place(line), what };
-        let document = load(text).map_err(|why| error(why.line, why.what))?;
-        let entries = match &document.value {
-            Value::Null => return Ok(()),
-            Value::Map(entries) => entries,
-            other => {
-                let what = format!("a map of keys is expected, not {}", other.kind());
-                return Err(error(document.line, what));
+        let text = config::read_small(file, FILE_BYTES_MAX).and_then(config::as_text);
+        let document = match text {
+            Ok(text) => load(&text).map_err(|why| format!("{}: {}", place(why.line), why.what)),
+            Err(why) => Err(format!("{}: {why}", file.display())),
+        };
+        let entries = match document {
+            Err(error) => return errors.push(error),
+            Ok(Node { value: Value::Null, .. }) => return,
+            Ok(Node { value: Value::Map(entries), .. }) => entries,
+            Ok(Node { value, line }) => {
+                let kind = value.kind();
+                return errors
+                    .push(format!("{}: a map of keys is expected, not {kind}", place(line)));
             }
         };
-        for (name, node) in entries {
+        for (name, node) in &entries {
             let known = |key: &&Key| matches!(&name.value, Value::Text(text) if text == key.name);
-            match keys.iter().find(known) {
-                Some(key) => {
-                    let text = text_of(key, node);
-                    let text =
-                        text.map_err(|what| error(node.line, format!("{}: {what}", key.name)))?;
+            let Some(key) = keys.iter().find(known) else {
+                self.notes.push(format!("{}: warning: {}", place(name.line), unknown(keys, name)));
+                continue;
+            };
+            match text_of(key, node) {
+                Ok(text) => {
                     self.values.insert(key.name, (text, place(node.line)));
                 }
-                None => {
-                    let written = match &name.value {
-                        Value::Text(text) => text.escape_debug().to_string(),
-                        other => other.kind().to_owned(),
-                    };
-                    let near = nearest(&written, keys.iter().map(|key| key.name));
-                    let near = near.map(|near| format!("; `{near}` is known")).unwrap_or_default();
-                    self.notes.push(format!(
-                        "{}: warning: unknown key `{written}`{near}",
-                        place(name.line)
-                    ));
-                }
+                Err(what) => errors.push(format!("{}: {}: {what}", place(node.line), key.name)),
             }
         }
-        Ok(())
     }
 
     fn get(&self, key: &str) -> Option<&str> {
         self.values.get(key).map(|(text, _)| &**text).filter(|text| !text.is_empty())
     }
 
-    fn error(&self, key: &str, what: String) -> KwollectError {
-        let place = self.values.get(key).map(|(_, place)| place.clone()).unwrap_or_default();
-        KwollectError { place, what: format!("{key}: {what}") }
-    }
-
     /// Our word for the level of the log, if it is set.
-    pub(crate) fn log_level(&self) -> Result<Option<&'static str>, KwollectError> {
-        let Some(level) = self.get(LOG_LEVEL.name) else { return Ok(None) };
-        match &*level.to_ascii_lowercase() {
-            "critical" | "fatal" | "error" => Ok(Some("error")),
-            "warning" | "warn" => Ok(Some("warn")),
-            "info" => Ok(Some("info")),
-            "debug" | "notset" => Ok(Some("debug")),
-            other => {
-                let levels = "critical, error, warning, info or debug";
-                let what = format!("`{}` is none of {levels}", other.escape_debug());
-                Err(self.error(LOG_LEVEL.name, what))
-            }
-        }
+    pub(crate) fn log_level(&self) -> Option<&'static str> {
+        self.get(LOG_LEVEL.name).and_then(level)
     }
 
     /// The folder of kwollector's description files.
@@ -202,22 +189,53 @@ impl KwollectConfig {
     }
 
     /// What kwollector-wattmetre reads.
-    pub(crate) fn feed_options(&self) -> Result<FeedOptions, KwollectError> {
-        let version = match self.get("wattmetre_version") {
-            None | Some("2") => LineVersion::V2,
-            Some("3") => LineVersion::V3,
-            Some(other) => {
-                let what = format!("`{}` is neither 2 nor 3", other.escape_debug());
-                return Err(self.error("wattmetre_version", what));
-            }
-        };
-        Ok(FeedOptions {
+    pub(crate) fn feed_options(&self) -> FeedOptions {
+        FeedOptions {
             id: self.get("wattmetre_id").unwrap_or(METER).to_owned(),
-            version,
+            version: self
+                .get("wattmetre_version")
+                .and_then(line_version)
+                .unwrap_or(LineVersion::V2),
             mapping: self.get("mapping_file_path").map(PathBuf::from),
             is_every_sample: false,
-        })
+        }
     }
+}
+
+/// Our word for a level of the log.
+fn level(text: &str) -> Option<&'static str> {
+    match &*text.to_ascii_lowercase() {
+        "critical" | "fatal" | "error" => Some("error"),
+        "warning" | "warn" => Some("warn"),
+        "info" => Some("info"),
+        "debug" | "notset" => Some("debug"),
+        _ => None,
+    }
+}
+
+fn line_version(text: &str) -> Option<LineVersion> {
+    match text {
+        "2" => Some(LineVersion::V2),
+        "3" => Some(LineVersion::V3),
+        _ => None,
+    }
+}
+
+/// The beginning of a value, for a message.
+fn shown(text: &str) -> String {
+    let start: String = text.chars().take(SHOWN_MAX).collect();
+    start.escape_debug().to_string()
+}
+
+/// The warning of an unknown key.
+fn unknown(keys: &[Key], name: &Node) -> String {
+    let written = match &name.value {
+        Value::Text(text) => shown(text),
+        other => other.kind().to_owned(),
+    };
+    let near = nearest(&written, keys.iter().map(|key| key.name));
+    let near = near.map(|near| format!("; `{near}` is known")).unwrap_or_default();
+    format!("unknown key `{written}`{near}")
 }
 
 /// The value of a key as text. Python writes an integer as it stands.
@@ -240,7 +258,7 @@ mod tests {
         keys: &'static [Key],
         text: &str,
         words: &[&str],
-    ) -> Result<KwollectConfig, KwollectError> {
+    ) -> Result<KwollectConfig, KwollectErrors> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("conf");
         std::fs::write(&file, text).unwrap();
@@ -254,7 +272,7 @@ mod tests {
         let text = "metrics_dir: /a\ndb_host: h\nworker: 3\nlog_level: DEBUG\n";
         let config = read(&KWOLLECTOR, text, &[]).unwrap();
         assert_eq!(config.metrics_dir(), Path::new("/a"));
-        assert_eq!(config.log_level(), Ok(Some("debug")));
+        assert_eq!(config.log_level(), Some("debug"));
         assert_eq!(
             config.notes,
             ["not used: worker, db_host: samples go to the server of jobmeter"]
@@ -264,7 +282,7 @@ mod tests {
         }
         let empty = read(&KWOLLECTOR, "", &[]).unwrap();
         assert_eq!(empty.metrics_dir(), Path::new(METRICS_DIR));
-        assert_eq!((empty.log_level(), empty.notes.len()), (Ok(None), 0));
+        assert_eq!((empty.log_level(), empty.notes.len()), (None, 0));
     }
 
     #[test]
@@ -277,13 +295,13 @@ mod tests {
             mapping: None,
             is_every_sample: false,
         };
-        assert_eq!(options(&[]), Ok(expected.clone()));
+        assert_eq!(options(&[]), expected);
         let words = ["-w", "w", "--wattmetre_version", "2", "--mapping_file_path", "/m"];
         let version = LineVersion::V2;
         let changed =
             FeedOptions { id: "w".into(), version, mapping: Some("/m".into()), ..expected };
-        assert_eq!(options(&words), Ok(changed));
-        let none = read(&WATTMETRE, "", &[]).unwrap().feed_options().unwrap();
+        assert_eq!(options(&words), changed);
+        let none = read(&WATTMETRE, "", &[]).unwrap().feed_options();
         assert_eq!((&*none.id, none.version), (METER, LineVersion::V2));
     }
 
@@ -297,16 +315,25 @@ mod tests {
             ("log_level: loud", &[], "log_level"),
             ("", &["--wattmetre_version", "x"], "wattmetre_version"),
         ] {
-            let config = read(&WATTMETRE, text, words);
-            let checked = config.and_then(|config| {
-                config.log_level()?;
-                config.feed_options()
-            });
-            let error = checked.unwrap_err().to_string();
+            let error = read(&WATTMETRE, text, words).unwrap_err().to_string();
             assert!(error.contains(key), "{text}: {error}");
         }
         assert!(read(&WATTMETRE, "- a", &[]).is_err());
         let config = read(&WATTMETRE, "wattmeter_id: a", &[]).unwrap();
         assert!(config.notes[0].contains("`wattmetre_id` is known"), "{:?}", config.notes);
+    }
+
+    #[test]
+    fn all_wrong_values_are_reported_together() {
+        let text = "wattmetre_version: 4\nwattmetre_id: [a]\nlog_level: loud\ndb_host: {a: b}\n";
+        let error = read(&WATTMETRE, text, &[]).unwrap_err();
+        assert_eq!(error.0.len(), 4, "{error}");
+        for (line, key) in [(1, "wattmetre_version"), (2, "wattmetre_id"), (3, "log_level")] {
+            let place = format!("conf:{line}: {key}: ");
+            assert!(error.0.iter().any(|one| one.contains(&place)), "{place} {error}");
+        }
+        // An option comes before a wrong value of the file.
+        let words = ["--wattmetre_version", "3", "--log_level", "info"];
+        assert_eq!(read(&WATTMETRE, text, &words).unwrap_err().0.len(), 2);
     }
 }

@@ -24,6 +24,9 @@ pub mod running;
 pub mod wattmeter;
 pub mod yaml;
 
+/// The name of the program.
+pub(crate) const PROGRAM: &str = "jobmeter-poller";
+
 mod kwollect_config;
 mod secret;
 mod sending;

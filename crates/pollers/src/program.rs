@@ -1,8 +1,12 @@
 //! The command line of `jobmeter-poller`.
 
-use crate::descriptions::{Directory, Load, Pins, Severity, pins_file, read_directory, summary};
+use crate::PROGRAM;
+use crate::descriptions::{
+    Directory, Load, Pins, Severity, manual, pins_file, read_directory, summary,
+};
 use crate::kwollect_config::{self, KWOLLECTOR, Key, KwollectConfig, WATTMETRE};
 use crate::polling::{pin, poll_once};
+use crate::protocols::PROTOCOLS;
 use crate::running::run;
 use crate::wattmeter::{self, FeedOptions, LineVersion};
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
@@ -77,6 +81,12 @@ enum Command {
         #[arg(long)]
         every_sample: bool,
     },
+    /// Prints the manual of a protocol: its URLs, values and failures, and the keys of an entry
+    Manual {
+        /// The protocol
+        #[arg(value_name = "PROTOCOL", value_parser = api::POLLED_PROTOCOLS)]
+        protocol: String,
+    },
     /// Polls as kwollector does, with its configuration file
     Kwollector,
     /// Reads a wattmeter as kwollector-wattmetre does, with its configuration file
@@ -110,6 +120,7 @@ pub fn main() -> ExitCode {
             let version = if line_version == "3" { LineVersion::V3 } else { LineVersion::V2 };
             feed(&FeedOptions { id, version, mapping, is_every_sample }, of_command, None)
         }
+        Ok(Command::Manual { protocol }) => print_manual(&protocol),
         Ok(Command::Kwollector) => kwollector(of_command),
         Ok(Command::KwollectorWattmetre) => kwollector_wattmetre(of_command),
         Err(error) => Err(io::Error::other(error)),
@@ -118,8 +129,9 @@ pub fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(WRONG),
         Err(error) => {
-            let shown = printable(&error.to_string()).into_owned();
-            writeln!(io::stderr(), "jobmeter-poller: {shown}").unwrap_or_default();
+            for line in error.to_string().lines() {
+                writeln!(io::stderr(), "{PROGRAM}: {}", printable(line)).unwrap_or_default();
+            }
             ExitCode::from(FAILED)
         }
     }
@@ -138,7 +150,7 @@ fn command() -> clap::Command {
     let settings = config::poller_settings();
     let flags = config::flags(&settings);
     // A feed has the name of its meter.
-    let of_feed = settings.iter().filter(|setting| !setting.topic.starts_with("Polling"));
+    let of_feed = settings.iter().filter(|setting| !config::is_of_polling(setting));
     let of_feed = config::flags(&of_feed.cloned().collect::<Vec<_>>());
     let with_keys = |command: clap::Command, keys: &[Key], flags: Vec<clap::Arg>| {
         // As Python's argparse does.
@@ -154,15 +166,13 @@ fn command() -> clap::Command {
 /// Polls as the configuration of kwollector states.
 fn kwollector(matches: &ArgMatches) -> io::Result<bool> {
     let kwollect = read_kwollect(&KWOLLECTOR, matches)?;
-    let log_level = kwollect.log_level().map_err(io::Error::other)?;
-    follow(&kwollect.metrics_dir(), None, matches, log_level)
+    follow(&kwollect.metrics_dir(), None, matches, kwollect.log_level())
 }
 
 /// Reads a wattmeter as the configuration of kwollector-wattmetre states.
 fn kwollector_wattmetre(matches: &ArgMatches) -> io::Result<bool> {
     let kwollect = read_kwollect(&WATTMETRE, matches)?;
-    let log_level = kwollect.log_level().map_err(io::Error::other)?;
-    feed(&kwollect.feed_options().map_err(io::Error::other)?, matches, log_level)
+    feed(&kwollect.feed_options(), matches, kwollect.log_level())
 }
 
 fn read_kwollect(keys: &'static [Key], matches: &ArgMatches) -> io::Result<KwollectConfig> {
@@ -274,6 +284,13 @@ fn read(dir: &Path) -> io::Result<Directory> {
     read_directory(dir).map_err(|error| {
         io::Error::new(error.kind(), format!("cannot read {}: {error}", dir.display()))
     })
+}
+
+fn print_manual(protocol: &str) -> io::Result<bool> {
+    let spec = PROTOCOLS.iter().find(|spec| spec.name == protocol);
+    let spec = spec.ok_or_else(|| io::Error::other("there is no such protocol"))?;
+    io::stdout().lock().write_all(manual(spec).as_bytes())?;
+    Ok(true)
 }
 
 /// Prints the errors of a folder, and its requests. Returns whether there are no errors.

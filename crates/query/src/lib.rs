@@ -36,6 +36,7 @@ pub use lists::devices::DeviceFilter;
 pub use lists::listing::gap;
 pub use lists::marks::{SeenMark, SeenMarks};
 pub use lists::nodes::{judge, patience};
+pub use lists::poll_summary::{PollSummary, PollerAge};
 pub use reports::job_end::how_it_ended;
 pub use rows::slices::AsRate;
 pub use rows::table_rows::{Line, RowBatch, RowQuery, Rows, StartRow, View};

@@ -7,7 +7,7 @@ mod lab;
 use jobs::Reader;
 use lab::{Lab, TestSeries, at, device, key};
 use model::{Cause, Gap, Origin, Unit};
-use query::{DeviceFilter, QueryContext, RangeQuery, Rate, Settings};
+use query::{DeviceFilter, PollSummary, QueryContext, RangeQuery, Rate, Settings};
 use std::collections::BTreeSet;
 use std::time::Instant;
 use store::Selector;
@@ -242,6 +242,33 @@ fn a_poller_that_is_down_hides_nothing_of_a_nodes_agent() {
     assert_eq!((gaps("load_1m"), gaps("power_watts")), ((0, 0), (1, 1)));
     let report = engine.job_report(&"slurm:1".parse().unwrap(), None, &context).unwrap();
     assert_eq!(report.gaps.len(), 0);
+}
+
+#[test]
+fn a_summary_counts_devices_pollers_and_gaps() {
+    let lab = lab();
+    polls(&lab, (GROUP, 7200.0), "n1", 7198.0, None);
+    value(&lab, "poller-meter/group-0", "meter-port0", None);
+    let summary = |second: f64| lab.engine(Settings::default()).poll_summary(at(second)).unwrap();
+    let now = summary(7200.0);
+    let of = |state: &'static str| now.devices.get(&("snmp".to_owned(), state)).copied();
+    assert_eq!(["alive", "failing", "unknown"].map(of), [Some(2), Some(1), Some(2)], "{now:?}");
+    assert_eq!(now.failing, [("source timed out", 1)].into());
+    assert_eq!(now.gaps, [("source timed out", 2)].into());
+    let pollers = |summary: &PollSummary| -> Vec<(String, f64, bool)> {
+        let ages = summary.pollers.iter();
+        ages.map(|one| (one.name.clone(), one.age_seconds, one.is_silent)).collect()
+    };
+    let row = |name: &str, age_seconds, is_silent| (name.to_owned(), age_seconds, is_silent);
+    let expected = [row("two", 60.0, true), row("meter", 0.0, false), row("one", 0.0, false)];
+    assert_eq!(pollers(&now), expected);
+    // A feed is silent after 3 min. Gaps and pollers are forgotten.
+    let later = summary(7200.0 + 181.0);
+    assert!(pollers(&later).iter().all(|(_, _, is_silent)| *is_silent), "{later:?}");
+    let much_later = summary(7200.0 + 8.0 * 86_400.0);
+    assert_eq!((much_later.pollers.len(), much_later.gaps.len()), (0, 0), "{much_later:?}");
+    let none = Lab::new().engine(Settings::default()).poll_summary(at(7200.0)).unwrap();
+    assert_eq!(none, PollSummary::default());
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::auth::user_tokens::UserTokens;
 use crate::common::counts::{Counts, RecordOutcome};
 use crate::common::http_error::HttpError;
 use crate::common::limits::Limits;
+use crate::common::recent_value::RecentValue;
 use crate::http::body::{Bounds, Budgets, HeldBody, Sender, read};
 use crate::http::connection_limits::{ConnectionLimits, LimitPerKey};
 use crate::http::query_executor::QueryExecutor;
@@ -25,7 +26,7 @@ use control::{NodeSettingsCache, RuleEvaluator};
 use jobs::{IngestStats, Reader, RecordUpdate, Registry, RegistryError};
 use model::Timestamp;
 use parking_lot::RwLock;
-use query::{ConcurrencyLimit, QueryContext, QueryEngine};
+use query::{ConcurrencyLimit, PollSummary, QueryContext, QueryEngine};
 use sql::Sql;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -82,6 +83,8 @@ pub(crate) struct App {
     pub(crate) send_limits: SendLimits,
     /// Settings and numbers of inserted rows.
     pub(crate) push: PushState,
+    /// Counts of polled devices, for `/metrics`.
+    pub(crate) poll_summary: RecentValue<PollSummary>,
     pub(crate) started: Instant,
     pub(crate) stopping: watch::Receiver<bool>,
 }

@@ -127,7 +127,8 @@ async fn serve(matches: &ArgMatches, loaded: Loaded<ServerConfig>) -> anyhow::Re
         .context("notifying the service manager that the server is ready")?;
     let (end, ends) = watch::channel(false);
     let poller = loaded.config.poll.metrics_dir.clone();
-    let poller = poller.map(|dir| tokio::spawn(poller_process::supervise(dir, url, ends)));
+    let poller = poller
+        .map(|dir| tokio::spawn(poller_process::supervise(dir, url, server.poller_starts(), ends)));
     loop {
         match signals.next().await {
             Action::End => break,

@@ -94,7 +94,7 @@ fn send(config: &AgentConfig, batches: &[Batch]) -> Result<(), StartError> {
         let encoded = encoder.encode(batch, &mut frames);
         encoded.map_err(|e| StartError::machine("a batch", &e))?;
     }
-    let http = Http::new(url, &config.server).map_err(StartError::Machine)?;
+    let http = Http::new(url, &config.server, crate::PROGRAM).map_err(StartError::Machine)?;
     let answer = http
         .post(&frames, &AgentStatus { now: MachineClock.wall(), ..AgentStatus::default() })
         .map_err(|e| StartError::machine("the server did not accept the batches", &e))?;

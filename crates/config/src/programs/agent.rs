@@ -67,7 +67,7 @@ settings! {
 }
 
 settings! {
-    /// Where an agent sends to.
+    /// Where a program sends to.
     ServerSettings, SERVER, "Server" {
         /// URL of the server that receives the batches.
         "server" server: Option<ServerUrl> = "" or "the local server of `jobmeter up`, if one is running",
@@ -93,14 +93,14 @@ settings! {
 }
 
 settings! {
-    /// The agent's buffer of unsent samples.
+    /// The buffer of unsent samples.
     SpoolSettings, SPOOL, "Spool" {
         /// Folder for batches that the server has not acknowledged, or `none`.
         "spool" spool: Option<Spool> = ""
             or "/var/lib/jobmeter/spool as root, else in the XDG state folder", Kind::Text("DIR|none");
-        /// Whether the agent syncs each write to the disk, so that it survives a crash of the node.
+        /// Whether each write is synced to the disk, so that it survives a crash of the node.
         "spool_sync" spool_sync: bool = "false", Kind::Switch;
-        /// Largest spool; the agent drops the oldest samples first.
+        /// Largest spool; beyond it, the oldest samples are dropped.
         "spool_bytes_max" spool_bytes_max: Bytes = "1GiB", Kind::Bytes { min: 1 << 20, max: TIB };
         /// Oldest sample in the spool.
         "spool_age_max" spool_age_max: Duration = "7d",
@@ -108,7 +108,7 @@ settings! {
         /// Send rate of the spool, limited so that live samples get through.
         "spool_send_bytes_per_second" spool_send_bytes_per_second: Bytes = "4MiB",
             Kind::Bytes { min: 1 << 10, max: TIB };
-        /// Largest folder of batches that a server rejected permanently; the agent deletes the oldest first.
+        /// Largest folder of batches that a server rejected permanently; beyond it, the oldest are deleted.
         "rejected_bytes_max" rejected_bytes_max: Bytes = "16MiB", Kind::Bytes { min: 0, max: TIB };
     }
 }

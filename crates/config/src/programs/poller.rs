@@ -47,6 +47,11 @@ pub fn poller_settings() -> Vec<Setting> {
     list
 }
 
+/// Whether a setting concerns polls only, and no feed.
+pub fn is_of_polling(setting: &Setting) -> bool {
+    POLLER.iter().any(|one| one.key == setting.key)
+}
+
 impl PollerConfig {
     /// The checked configuration. Adds all errors to `errors`.
     pub(crate) fn from_values(values: &Values, errors: &mut Vec<ConfigError>) -> Option<Self> {

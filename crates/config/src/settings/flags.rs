@@ -24,8 +24,15 @@ pub fn flags(settings: &[Setting]) -> Vec<Arg> {
         .help("Log more; -vv and -vvv even more")
         .help_heading("Log");
     let mut flags = vec![config, more];
-    flags.extend(settings.iter().filter(|setting| !setting.in_file_only).map(flag));
+    flags.extend(setting_flags(settings));
     flags
+}
+
+/// The flags of settings only, for a command that has `--config` and `-v` already.
+pub fn setting_flags<'a>(
+    settings: impl IntoIterator<Item = &'a Setting>,
+) -> impl Iterator<Item = Arg> {
+    settings.into_iter().filter(|setting| !setting.in_file_only).map(flag)
 }
 
 fn flag(setting: &Setting) -> Arg {

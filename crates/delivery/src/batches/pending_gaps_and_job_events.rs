@@ -92,7 +92,7 @@ impl PendingEvents {
     /// states the period. The store moves the start to its last batch if that gap is longer than the period.
     pub fn add_down(&self, kept_until: Option<Timestamp>, first: Timestamp, period: Duration) {
         for device in &self.devices() {
-            self.add_down_of(device, kept_until, first, period);
+            self.add_down_of(device, kept_until, first, period, "");
         }
     }
 
@@ -103,11 +103,16 @@ impl PendingEvents {
         kept_until: Option<Timestamp>,
         first: Timestamp,
         period: Duration,
+        detail: &str,
     ) {
         let period = i64::try_from(period.as_micros()).unwrap_or(i64::MAX);
         let from = kept_until.unwrap_or(Timestamp(period));
         if first.since(from) > period {
-            self.put_of(device, "", (from, first), Cause::AgentDown, "");
+            let cause = match self.origin.is_poller_group() {
+                true => Cause::PollerDown,
+                false => Cause::AgentDown,
+            };
+            self.put_of(device, "", (from, first), cause, detail);
         }
     }
 
@@ -199,7 +204,7 @@ impl PendingEvents {
 
 /// Whether samples are known to be missing: not at the first start of a program, which kept nothing before.
 pub(crate) fn is_known(gap: &Gap) -> bool {
-    gap.cause != Cause::AgentDown || gap.from > UNKNOWN_START
+    !gap.cause.is_down() || gap.from > UNKNOWN_START
 }
 
 /// Merges the oldest gap with the next one of its source and cause, or with the next gap of any kind if there is

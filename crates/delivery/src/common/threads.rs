@@ -15,11 +15,11 @@ pub(crate) fn thread(
     builder.spawn(|| or_end(run))
 }
 
-/// Runs a part of the agent. If it panics, the agent exits instead of running without that part. The next start
+/// Runs a part of the program. If it panics, the program exits instead of running without that part. The next start
 /// reports samples that were not acknowledged as a gap.
 pub fn or_end(run: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(run)).is_err() {
-        log::error!("a part of the agent fell; it ends, to be started again");
+        log::error!("a part of the program fell; the program ends, to be started again");
         kernel::child_program::kill_all();
         std::process::exit(FALLEN);
     }

@@ -5,6 +5,9 @@ use crate::connection::http::Http;
 use config::{AgentConfig, ServerSettings, ServerUrl, SpoolSettings};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// The program of agents.
+pub(crate) const AGENT: &str = "jobmeter-agent";
+
 /// Settings of a delivery.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings<'a> {
@@ -14,11 +17,13 @@ pub struct Settings<'a> {
     pub spool: &'a SpoolSettings,
     /// Whether samples stay on this machine, so that no server is used.
     pub local: bool,
+    /// The program that sends.
+    pub program: &'static str,
 }
 
 impl<'a> From<&'a AgentConfig> for Settings<'a> {
     fn from(AgentConfig { server, spool, local, .. }: &'a AgentConfig) -> Self {
-        Self { server, spool, local: *local }
+        Self { server, spool, local: *local, program: AGENT }
     }
 }
 
@@ -34,6 +39,7 @@ struct State {
     spool_bytes_per_second: u64,
     /// Whether samples stay on this machine, so that no server is used.
     local: bool,
+    program: &'static str,
     /// Server of the last client.
     used: Option<ServerUrl>,
 }
@@ -69,7 +75,7 @@ impl Connect {
             );
             return None;
         };
-        match Http::new(&url, &state.settings) {
+        match Http::new(&url, &state.settings, state.program) {
             Ok(http) => {
                 if state.used.as_ref() != Some(&url) {
                     log::info!("batches go to {}", http.url());
@@ -99,9 +105,10 @@ impl Connect {
 }
 
 impl State {
-    fn new(Settings { server, spool, local }: Settings<'_>, used: Option<ServerUrl>) -> Self {
+    fn new(settings: Settings<'_>, used: Option<ServerUrl>) -> Self {
+        let Settings { server, spool, local, program } = settings;
         let spool_bytes_per_second = spool.spool_send_bytes_per_second.0;
-        Self { settings: server.clone(), spool_bytes_per_second, local, used }
+        Self { settings: server.clone(), spool_bytes_per_second, local, program, used }
     }
 
     fn url(&self) -> Option<ServerUrl> {

@@ -1,5 +1,6 @@
 //! Server and spool that the settings select. `jobmeter doctor` reads them without an agent.
 
+use crate::connection::connect::AGENT;
 use crate::connection::http::{Failure, Http};
 use config::{ServerSettings, ServerUrl, Spool, SpoolSettings, paths};
 use rustix::fs::{FlockOperation, flock};
@@ -48,5 +49,5 @@ pub fn spool_dir(settings: &SpoolSettings) -> Option<PathBuf> {
 /// # Errors
 /// The server is unreachable, rejects the agent, or a token or certificate cannot be read.
 pub fn knock(url: &ServerUrl, settings: &ServerSettings) -> Result<(), Failure> {
-    Http::new(url, settings).map_err(Failure::Unreached)?.knock()
+    Http::new(url, settings, AGENT).map_err(Failure::Unreached)?.knock()
 }

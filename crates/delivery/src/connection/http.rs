@@ -81,11 +81,11 @@ impl std::fmt::Display for Failure {
 }
 
 impl Http {
-    /// Creates a client of a server, without sending a request.
+    /// Creates a client of a server, without sending a request. The client names itself as `program`.
     ///
     /// # Errors
     /// A certificate, key or token cannot be read. The text names the file and the reason.
-    pub fn new(url: &ServerUrl, settings: &ServerSettings) -> Result<Self, String> {
+    pub fn new(url: &ServerUrl, settings: &ServerSettings, program: &str) -> Result<Self, String> {
         let token = settings.token_file.as_deref().map(Token::read).transpose();
         let token = token.map_err(|e| e.to_string())?;
         let mut builder = ureq::Agent::config_builder()
@@ -105,9 +105,9 @@ impl Http {
         let addresses = Addresses::default();
         let connector = connector(url.host(), &settings.server_uids);
         let agent = ureq::Agent::with_parts(builder.build(), connector, addresses.clone());
-        let program = concat!("jobmeter-agent/", env!("CARGO_PKG_VERSION"));
+        let program = format!("{program}/{}", env!("CARGO_PKG_VERSION"));
         let time_max = Some(settings.answer_time_max);
-        Ok(Self::with(agent, addresses, url.as_str(), token.as_ref(), program, time_max))
+        Ok(Self::with(agent, addresses, url.as_str(), token.as_ref(), &program, time_max))
     }
 
     /// Wraps an existing HTTP client of the command, to send batches with it.
@@ -155,13 +155,13 @@ impl Http {
     }
 
     /// A failure without a response.
-    fn unreached(&self, error: &ureq::Error) -> Failure {
+    fn unreached(url: &str, error: &ureq::Error) -> Failure {
         let why = match error {
             // Without the name of its kind in the HTTP library.
             ureq::Error::Io(error) => error.to_string(),
             error => error.to_string(),
         };
-        Failure::Unreached(format!("{}: {why}", self.url))
+        Failure::Unreached(format!("{url}: {why}"))
     }
 
     /// Checks whether the server would accept batches, without sending any. The server first authenticates the
@@ -171,14 +171,14 @@ impl Http {
     /// The server is unreachable, or does not accept batches from this client.
     pub(crate) fn knock(&self) -> Result<(), Failure> {
         let request = self.request(&self.url, "application/x-jobmeter-knock");
-        let mut response = request.send(&[][..]).map_err(|e| self.unreached(&e))?;
+        let mut response = request.send(&[][..]).map_err(|e| Self::unreached(&self.url, &e))?;
         let (status, after) = (response.status(), retry_after(response.headers()));
         if status == StatusCode::UNSUPPORTED_MEDIA_TYPE {
             return Ok(());
         }
         let mut body = Vec::new();
         let mut reader = response.body_mut().as_reader().take(REASON_BYTES_MAX);
-        reader.read_to_end(&mut body).map_err(|e| self.unreached(&e.into()))?;
+        reader.read_to_end(&mut body).map_err(|e| Self::unreached(&self.url, &e.into()))?;
         if status.is_success() {
             let what = format!("{}: it is no server of jobmeter", self.url);
             return Err(Failure::Unreached(what));
@@ -194,7 +194,7 @@ impl Http {
         let request = self
             .request(&self.url, "application/x-jobmeter-batches")
             .header(STATUS_HEADER, wire::encode_status(status));
-        let body = self.exchange(request, frames, ANSWER_BYTES_MAX)?;
+        let body = self.exchange(&self.url, request, frames, ANSWER_BYTES_MAX)?;
         Answer::decode(&body)
             .map_err(|e| Failure::Unreached(format!("{}: invalid response: {e}", self.url)))
     }
@@ -204,19 +204,21 @@ impl Http {
     /// # Errors
     /// The server is unreachable, or does not accept the request.
     pub fn post_json(&self, path: &str, json: &str, bytes_max: u64) -> Result<Vec<u8>, Failure> {
-        let request = self.request(&format!("{}{path}", self.base), "application/json");
-        self.exchange(request, json.as_bytes(), bytes_max)
+        let url = format!("{}{path}", self.base);
+        let request = self.request(&url, "application/json");
+        self.exchange(&url, request, json.as_bytes(), bytes_max)
     }
 
     fn exchange(
         &self,
+        url: &str,
         request: RequestBuilder<WithBody>,
         body: &[u8],
         bytes_max: u64,
     ) -> Result<Vec<u8>, Failure> {
         let mut response = request.send(body).map_err(|e| {
             self.addresses.doubt();
-            self.unreached(&e)
+            Self::unreached(url, &e)
         })?;
         let (code, after) = (response.status(), retry_after(response.headers()));
         let most = if code.is_success() { bytes_max } else { REASON_BYTES_MAX };
@@ -225,9 +227,7 @@ impl Http {
         if !code.is_success() {
             return Err(rejection(code, &body, after));
         }
-        read.map_err(|e| {
-            Failure::Unreached(format!("{}: cannot read the response: {e}", self.url))
-        })?;
+        read.map_err(|e| Failure::Unreached(format!("{url}: cannot read the response: {e}")))?;
         Ok(body)
     }
 }
@@ -338,6 +338,16 @@ fn client_certificate(cert: &Path, key: &Path) -> Result<ClientCert, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_names_the_url_of_its_request() {
+        // Port 1 of the loopback interface has no service.
+        let http = Http::over(ureq::Agent::new_with_defaults(), "http://127.0.0.1:1", None, None);
+        let json = http.post_json("/v1/path", "{}", 1).unwrap_err().to_string();
+        assert!(json.starts_with("http://127.0.0.1:1/v1/path: "), "{json}");
+        let frames = http.post(b"", &AgentStatus::default()).unwrap_err().to_string();
+        assert!(frames.starts_with("http://127.0.0.1:1/v1/batches: "), "{frames}");
+    }
 
     #[test]
     fn a_rejection_has_the_message_of_the_server() {

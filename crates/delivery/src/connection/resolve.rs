@@ -41,8 +41,8 @@ impl Addresses {
                 Err(error) if known.addresses.is_empty() => return Err(error),
                 Err(error) => {
                     log::debug!(
-                        "cannot resolve the server's name; the agent uses its last \
-                                 address: {error}"
+                        "cannot resolve the server's name; the last address is \
+                                 used: {error}"
                     )
                 }
             }

@@ -339,7 +339,7 @@ impl Outbox {
             Err(poisoned) => poisoned.into_inner().0,
         };
         while !state.live.is_empty() {
-            self.spill_oldest(&mut state, "the agent ends");
+            self.spill_oldest(&mut state, "the program ends");
         }
         state.write_kept(&self.notes);
         self.publish_counters(&state);

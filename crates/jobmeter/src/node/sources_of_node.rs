@@ -44,7 +44,8 @@ struct Line {
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example: jobmeter sources cgroup")]
 pub(crate) struct SourcesArgs {
-    /// Show the manual of this source and its state on this node; with --json only the state
+    /// Show the manual of this source and its state on this node, or the manual of a protocol of pollers; with --json only
+    /// the state
     #[arg(value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
@@ -86,15 +87,25 @@ pub(crate) fn root_of(recorded: Option<&Path>) -> anyhow::Result<Root> {
     })
 }
 
-/// `jobmeter sources [NAME]`.
-pub(crate) fn sources(args: &SourcesArgs, device: &str) -> anyhow::Result<()> {
+/// `jobmeter sources [NAME]`. Returns the protocol of pollers, if its manual follows.
+pub(crate) fn sources<'a>(args: &'a SourcesArgs, device: &str) -> anyhow::Result<Option<&'a str>> {
     let mut out = BufWriter::new(io::stdout().lock());
     if args.markdown {
         describe::reference(&mut out)?;
-        return Ok(out.flush()?);
+        out.flush()?;
+        return Ok(None);
+    }
+    let ListFormat { json, csv } = args.format;
+    let protocol = args.name.as_deref().filter(|name| api::POLLED_PROTOCOLS.contains(name));
+    if let Some(name) = protocol
+        && !describe::all().any(|spec| spec.name == name)
+    {
+        if json || csv {
+            bail!("`{name}` is a protocol of pollers: `jobmeter devices` shows the states");
+        }
+        return Ok(Some(name));
     }
     let probed_machine = ProbedMachine::new(root_of(args.root.as_deref())?, device)?;
-    let ListFormat { json, csv } = args.format;
     let config = args.agent.read_or_defaults()?;
     let mut sources = agent::plan(&config, None).map_err(anyhow::Error::msg)?.sources;
     if let Some(name) = &args.name {
@@ -119,14 +130,19 @@ pub(crate) fn sources(args: &SourcesArgs, device: &str) -> anyhow::Result<()> {
         || Ok(serde_json::to_string(&lines)?),
         &mut out,
     )? {
-        return Ok(());
+        return Ok(None);
     }
     if json {
         writeln!(out, "{}", serde_json::to_string(&lines)?)?;
     } else if !lines.is_empty() {
         write_table(lines, &mut out)?;
     }
-    Ok(out.flush()?)
+    let protocol = protocol.filter(|_| !json);
+    if protocol.is_some() {
+        writeln!(out, "\nA protocol of pollers has this name, too.\n")?;
+    }
+    out.flush()?;
+    Ok(protocol)
 }
 
 fn write_table(lines: Vec<Line>, out: &mut impl Write) -> io::Result<()> {
@@ -146,7 +162,11 @@ pub(crate) fn find(name: &str) -> anyhow::Result<&'static SourceSpec> {
         return Ok(spec);
     }
     let names: Vec<&str> = describe::all().map(|spec| spec.name).collect();
-    match config::nearest(name, names.iter().copied()) {
+    let protocols = api::POLLED_PROTOCOLS;
+    if protocols.contains(&name) {
+        bail!("`{name}` is a protocol of pollers, and no source of a node");
+    }
+    match config::nearest(name, names.iter().copied().chain(protocols)) {
         Some(near) => bail!("unknown source `{name}`; did you mean `{near}`?"),
         None => bail!("unknown source `{name}`; the sources are {}", names.join(", ")),
     }

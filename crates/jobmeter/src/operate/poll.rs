@@ -122,6 +122,11 @@ pub(crate) fn kwollector_wattmetre(
     become_poller("kwollector-wattmetre", flags, Vec::new(), &args.arguments)
 }
 
+/// Prints the manual of a protocol, by the program that knows it.
+pub(crate) fn manual(protocol: &str) -> anyhow::Result<()> {
+    match become_poller("manual", &[], Vec::new(), &[protocol.into()])? {}
+}
+
 /// Replaces this process by the poller.
 fn become_poller(
     command: &str,

@@ -14,6 +14,8 @@ use std::sync::Arc;
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Files of a folder.
 const FILES_MAX: usize = 65_536;
+/// Characters of a finding: a key or a value may have megabytes.
+const WHAT_CHARS_MAX: usize = 1000;
 
 /// The description files of a folder.
 #[derive(Debug, Default)]
@@ -81,7 +83,7 @@ impl fmt::Display for Finding {
 /// The folder cannot be read. Errors of a file are findings.
 pub fn read_directory(dir: &Path) -> io::Result<Directory> {
     let mut files = Vec::new();
-    for entry in fs::read_dir(dir)? {
+    for entry in list_directory(dir)? {
         let entry = entry?;
         let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
         if !is_hidden && !fs::metadata(entry.path()).is_ok_and(|found| found.is_dir()) {
@@ -98,6 +100,16 @@ pub fn read_directory(dir: &Path) -> io::Result<Directory> {
     }
     warn_of_duplicates(&mut directory);
     Ok(directory)
+}
+
+/// Lists the folder of the description files.
+pub(crate) fn list_directory(dir: &Path) -> io::Result<fs::ReadDir> {
+    fs::read_dir(dir).map_err(|error| match error.kind() {
+        io::ErrorKind::NotADirectory => {
+            io::Error::new(error.kind(), "it is a file; name the folder of the description files")
+        }
+        _ => error,
+    })
 }
 
 /// Reads a file's entries.
@@ -119,7 +131,10 @@ pub fn read_text(path: &Arc<Path>, text: &str, directory: &mut Directory) {
         file: Arc::clone(path),
         line,
         severity: Severity::Error,
-        what,
+        what: match what.char_indices().nth(WHAT_CHARS_MAX) {
+            Some((at, _)) => format!("{}…", what.get(..at).unwrap_or_default()),
+            None => what,
+        },
     };
     let document = match load(text) {
         Ok(document) => document,
@@ -191,4 +206,28 @@ pub(crate) fn entries_of(text: &str) -> Vec<Description> {
     read_text(&Path::new("file").into(), text, &mut directory);
     assert_eq!(directory.findings, []);
     directory.descriptions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_of_megabytes_is_a_short_finding() {
+        let (long, mut directory) = ("k".repeat(8 << 20), Directory::default());
+        let text =
+            format!("name: a\ndevice_id: d\nurl: http://h/#a\n? {long}\n: 1\nkind: {long}\n");
+        read_text(&Path::new("file").into(), &text, &mut directory);
+        let [key, kind] = &directory.findings[..] else { panic!("{}", directory.findings.len()) };
+        assert!(key.what.starts_with("unknown key `kkk") && key.what.ends_with('…'));
+        assert!(kind.what.starts_with("kind: `kkk"));
+        assert!(directory.findings.iter().all(|one| one.what.len() < 2 * WHAT_CHARS_MAX));
+    }
+
+    #[test]
+    fn a_file_in_place_of_a_folder_is_an_error_that_states_it() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let error = read_directory(file.path()).unwrap_err().to_string();
+        assert_eq!(error, "it is a file; name the folder of the description files");
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::credentials;
 use super::description::{DeclaredMeaning, Description, Target, TlsVerification};
+use super::key_list::KEYS;
 use crate::protocols::{self, Parsed};
 use crate::secret::Secret;
 use crate::url::UrlParts;
@@ -11,30 +12,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// The keys that Kwollect 1.3.1 accepts.
-const OF_KWOLLECT: [&str; 9] = [
-    "name",
-    "device_id",
-    "url",
-    "update_every",
-    "optional",
-    "labels",
-    "scale_factor",
-    "path",
-    "path_template",
-];
-/// Further keys. Kwollect 1.3.1 ends at a file with one of them.
-const OF_JOBMETER: [&str; 8] = [
-    "kind",
-    "unit",
-    "help",
-    "timeout",
-    "update_every_idle",
-    "update_every_promoted",
-    "credential",
-    "tls",
-];
 
 /// Shortest period and timeout.
 const PERIOD_MIN: Duration = Duration::from_millis(10);
@@ -75,7 +52,7 @@ pub(super) fn read_entry(file: &Arc<Path>, node: &Node) -> ReadEntry {
         keys.add(key, value);
     }
     let is_rejected_by_kwollect = keys.notices.iter().any(|notice| !notice.is_error)
-        || OF_JOBMETER.iter().any(|key| keys.values.contains_key(key));
+        || KEYS.iter().any(|key| !key.is_of_kwollect && keys.values.contains_key(key.name));
     let description = keys.description(file);
     let has_errors = keys.notices.iter().any(|notice| notice.is_error);
     ReadEntry {
@@ -98,13 +75,13 @@ impl<'a> Keys<'a> {
             let what = format!("a key is a text, not {}; quote it", key.value.kind());
             return self.error(key.line, what);
         };
-        let mut known = OF_KWOLLECT.into_iter().chain(OF_JOBMETER);
+        let mut known = KEYS.iter().map(|key| key.name);
         match known.find(|known| known == name) {
             Some(known) => {
                 self.values.insert(known, value);
             }
             None => {
-                let known = OF_KWOLLECT.into_iter().chain(OF_JOBMETER);
+                let known = KEYS.iter().map(|key| key.name);
                 let near = nearest(name, known).map(|near| format!("; `{near}` is known"));
                 let what =
                     format!("unknown key `{}`{}", name.escape_debug(), near.unwrap_or_default());

@@ -3,7 +3,8 @@
 //! - `description`: an entry of a file, checked
 //! - `expressions`: the expressions of promotions
 //! - `credentials`: named secrets
-//! - `keys`: the keys of an entry and their types
+//! - `key_list`: the keys of an entry, with their meanings. `keys`: their values
+//! - `manual`: the manual of a protocol, and the reference of the files
 //! - `pins`: pinned certificates
 //! - `directory`: all files of a folder, with their errors
 //! - `summary`: what `jobmeter check DIR` prints
@@ -15,16 +16,21 @@ mod credentials;
 mod description;
 mod directory;
 mod expressions;
+mod key_list;
 mod keys;
+mod manual;
 mod pins;
 mod summary;
 
 pub use description::{DeclaredMeaning, Description, Target, TlsVerification};
 #[cfg(test)]
 pub(crate) use directory::entries_of;
+pub(crate) use directory::list_directory;
 pub use directory::{
     Directory, FILE_BYTES_MAX, Finding, Severity, read_directory, read_file, read_text,
 };
 pub use expressions::{Expression, Expressions};
+pub use key_list::{KEYS, KeySpec};
+pub use manual::{manual, reference};
 pub use pins::{Pins, PinsError, hexadecimal, pins_file};
 pub use summary::{Load, summary};

@@ -1,15 +1,59 @@
 //! IPMI over LAN: the URLs of a BMC's sensors.
 
-use super::{Parsed, Protocol, ProtocolSpec, Request, one_of};
+use super::{LATE, NO_ANSWER, Parsed, Protocol, ProtocolSpec, Request, one_of};
 use crate::secret::Secret;
 use crate::url::UrlParts;
+use model::Cause;
 
 pub(super) const SPEC: ProtocolSpec = ProtocolSpec {
     protocol: Protocol::Ipmi,
     name: "ipmi",
     schemes: &["ipmisensor"],
-    form: "ipmisensor://USER:PASSWORD@HOST[:PORT]/ID|NAME|dcmi/power|dell/power\
-           [?cipher=3|17&privilege=user|operator|admin&kg=K]",
+    help: "Sensors of BMCs over IPMI 2.0, and the power of the node.",
+    urls: &[(
+        "ipmisensor://USER:PASSWORD@HOST[:PORT]/ID|NAME|dcmi/power|dell/power\
+         [?cipher=3|17&privilege=user|operator|admin&kg=K]",
+        "A sensor, or a power reading.",
+    )],
+    parts: &[
+        ("USER", "none", "User, 16 bytes at most."),
+        (
+            "PASSWORD",
+            "none",
+            "Password, 20 bytes at most, or the first line of the secret of `credential`.",
+        ),
+        ("PORT", "623", "UDP port."),
+        ("ID, NAME", "", "The sensor, as `ipmi-sensors` prints it."),
+        ("dcmi/power", "", "The node's power by DCMI."),
+        ("dell/power", "", "The node's power by Dell's command."),
+        ("cipher", "17, or 3 if the BMC lacks 17", "Cipher suite."),
+        (
+            "privilege",
+            "operator, or user",
+            "Privilege of the session; `user` if the account has no more.",
+        ),
+        ("kg", "none", "Key of the BMC, or the second line of `credential`."),
+    ],
+    values: "The metric has the name of the entry. The value has the unit of the sensor: watts, degrees Celsius, volts, amperes, \
+        revolutions per minute. The keys `kind` and `unit`, else the name, declare it.",
+    failures: &[
+        NO_ANSWER,
+        (
+            Cause::PermissionLost,
+            "User or password is rejected, or the user lacks the privilege. The next attempt follows after 5 min, \
+             then ever later, so that the BMC does not lock the account.",
+        ),
+        (
+            Cause::SourceBroken,
+            "The BMC has no such sensor, or several of this name; the sensor has no reading (N/A); the BMC has no \
+             free session or none of the cipher suites.",
+        ),
+        LATE,
+    ],
+    examples: &[
+        "- name: bmc_node_power_watt\n  device_id: node-1\n  url: ipmisensor://ann@node-1-bmc/dcmi/power\n  kind: gauge\n  unit: watts\n",
+        "- name: bmc_ambient_temp_celsius\n  device_id: node-1\n  url: ipmisensor://ann:secret@node-1-bmc/Inlet Temp?privilege=user\n  update_every: 15000\n",
+    ],
     parse,
 };
 

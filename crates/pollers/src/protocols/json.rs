@@ -1,13 +1,47 @@
 //! Redfish and any other JSON over HTTP: URLs with a JSONPath.
 
-use super::{Parsed, Protocol, ProtocolSpec, Request};
+use super::{LATE, MEANING, NO_ANSWER, Parsed, Protocol, ProtocolSpec, Request};
 use crate::url::UrlParts;
+use model::Cause;
 
 pub(super) const SPEC: ProtocolSpec = ProtocolSpec {
     protocol: Protocol::Json,
     name: "json",
     schemes: &["http", "https"],
-    form: "http[s]://[USER:PASSWORD@]HOST[:PORT]/PATH#JSONPATH",
+    help: "Redfish and any other JSON document over HTTP.",
+    urls: &[("http[s]://[USER:PASSWORD@]HOST[:PORT]/PATH#JSONPATH", "A value of a document.")],
+    parts: &[
+        (
+            "USER, PASSWORD",
+            "none",
+            "For HTTP basic authentication; the password may be that of `credential`.",
+        ),
+        ("PORT", "80, 443 of https", "TCP port."),
+        (
+            "PATH",
+            "",
+            "Path and query of the document. One request serves all entries of a document.",
+        ),
+        (
+            "JSONPATH",
+            "",
+            "RFC 9535, with or without `$.`; of several matches the first one counts.",
+        ),
+    ],
+    values: MEANING,
+    failures: &[
+        NO_ANSWER,
+        (Cause::PermissionLost, "User, password or certificate is rejected."),
+        (
+            Cause::SourceBroken,
+            "The host cannot be reached; the response is another one than 200, no JSON, or has more than 4 MiB; it \
+             redirects to another host; the JSONPath matches nothing, a list or an object.",
+        ),
+        LATE,
+    ],
+    examples: &[
+        "- name: bmc_node_power_watt\n  device_id: node-1\n  url: https://ann@node-1-bmc/redfish/v1/Chassis/1/Power#PowerControl[0].PowerConsumedWatts\n  update_every: 15000\n  tls: {insecure: true}\n",
+    ],
     parse,
 };
 

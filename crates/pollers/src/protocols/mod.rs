@@ -21,7 +21,7 @@ pub use snmp::{
 };
 
 use crate::url::UrlParts;
-use model::nearest;
+use model::{Cause, nearest};
 use std::fmt;
 
 /// A protocol by which pollers read devices.
@@ -48,10 +48,31 @@ pub struct ProtocolSpec {
     pub name: &'static str,
     /// Its schemes in URLs.
     pub schemes: &'static [&'static str],
-    /// The form of its URLs.
-    pub form: &'static str,
+    /// What it reads.
+    pub help: &'static str,
+    /// The forms of its URLs, each with its meaning.
+    pub urls: &'static [(&'static str, &'static str)],
+    /// The parts of its URLs: name, default and meaning.
+    pub parts: &'static [(&'static str, &'static str, &'static str)],
+    /// What is stored, and in which unit.
+    pub values: &'static str,
+    /// Failures by the cause of their gap.
+    pub failures: &'static [(Cause, &'static str)],
+    /// Entries of a description file.
+    pub examples: &'static [&'static str],
     parse: fn(&UrlParts) -> Result<Parsed, String>,
 }
+
+/// Causes of gaps that have the same reasons for every protocol.
+const NO_ANSWER: (Cause, &str) =
+    (Cause::SourceTimeout, "No complete answer within the `timeout` of the entry.");
+const LATE: (Cause, &str) = (
+    Cause::MissedTicks,
+    "The exchange before it lasted until the next period began, or the limit of exchanges was reached.",
+);
+/// The values of protocols that read one number by entry.
+const MEANING: &str = "The metric has the name of the entry. Its kind and unit come from the keys `kind` and `unit`, then from the \
+    name: `_total` at its end is a counter, and its last unit word is the unit. A text that is no number is NaN with the label `value_str`.";
 
 /// Every protocol.
 pub const PROTOCOLS: [&ProtocolSpec; 5] =
@@ -98,7 +119,10 @@ pub(crate) struct Parsed {
 pub(crate) fn parse(parts: &UrlParts) -> Result<Parsed, String> {
     let of_scheme = |spec: &&&ProtocolSpec| spec.schemes.contains(&&*parts.scheme);
     if let Some(spec) = PROTOCOLS.iter().find(of_scheme) {
-        return (spec.parse)(parts).map_err(|what| format!("{what}; the form is {}", spec.form));
+        return (spec.parse)(parts).map_err(|what| {
+            let forms: Vec<&str> = spec.urls.iter().map(|(form, _)| *form).collect();
+            format!("{what}; the form is {}", forms.join(" or "))
+        });
     }
     let schemes: Vec<_> = PROTOCOLS.iter().flat_map(|spec| spec.schemes).copied().collect();
     let near = nearest(&parts.scheme, schemes.iter().copied());
@@ -151,6 +175,30 @@ pub(crate) fn one_of<T: Copy>(what: &str, word: &str, known: &[(&str, T)]) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_example_is_an_entry_of_its_protocol() {
+        for spec in PROTOCOLS {
+            assert!(!spec.examples.is_empty() && !spec.failures.is_empty(), "{}", spec.name);
+            for example in spec.examples {
+                let entries = crate::descriptions::entries_of(example);
+                let protocols = entries.iter().map(|one| one.target.protocol);
+                assert!(protocols.eq([spec.protocol]), "{example}");
+            }
+            // The optional part of a scheme stands in brackets.
+            let schemes = spec.urls.iter().flat_map(|(form, _)| {
+                let scheme = form.split("://").next().unwrap_or_default();
+                let with = scheme.replace(['[', ']'], "");
+                [scheme.split('[').next().unwrap_or_default().to_owned(), with]
+            });
+            let schemes: BTreeSet<String> = schemes.collect();
+            let known = spec.schemes.iter().map(|scheme| (*scheme).to_owned()).collect();
+            assert_eq!(schemes, known);
+        }
+        let names = PROTOCOLS.map(|spec| spec.name);
+        assert_eq!(names, api::POLLED_PROTOCOLS, "the command knows their names");
+    }
 
     #[test]
     fn an_unknown_scheme_is_shown_and_a_misplaced_password_is_not() {

@@ -1,13 +1,41 @@
 //! Modbus TCP: URLs of registers.
 
-use super::{Parsed, Protocol, ProtocolSpec, Request, one_of};
+use super::{LATE, MEANING, NO_ANSWER, Parsed, Protocol, ProtocolSpec, Request, one_of};
 use crate::url::UrlParts;
+use model::Cause;
 
 pub(super) const SPEC: ProtocolSpec = ProtocolSpec {
     protocol: Protocol::Modbus,
     name: "modbus",
     schemes: &["modbus"],
-    form: "modbus://HOST[:PORT]/UNIT/REGISTER/FORMAT[?table=holding|input]",
+    help: "Numbers in registers, over Modbus TCP.",
+    urls: &[(
+        "modbus://HOST[:PORT]/UNIT/REGISTER/FORMAT[?table=holding|input]",
+        "A number in one to four registers.",
+    )],
+    parts: &[
+        ("PORT", "502", "TCP port."),
+        ("UNIT", "", "Unit behind the address, 0 to 255."),
+        ("REGISTER", "", "Address of the first register, 0 to 65535."),
+        (
+            "FORMAT",
+            "",
+            "Byte order, word order (`be` or `le`) and type (i16, u16, i32, u32, i64, u64, f32 or f64), as `be_le_u32`.",
+        ),
+        ("table", "holding", "Table of the registers: holding (function 3) or input (function 4)."),
+    ],
+    values: MEANING,
+    failures: &[
+        NO_ANSWER,
+        (
+            Cause::SourceBroken,
+            "The host cannot be reached; the device reports an exception, by its name; the response has too few registers.",
+        ),
+        LATE,
+    ],
+    examples: &[
+        "- name: pdu_voltage_volt\n  device_id: meter-1\n  url: modbus://meter-1/1/4096/be_be_f32?table=input\n",
+    ],
     parse,
 };
 

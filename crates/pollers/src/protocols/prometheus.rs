@@ -1,13 +1,49 @@
 //! Exporters: URLs of the text formats of Prometheus and OpenMetrics.
 
-use super::{Parsed, Protocol, ProtocolSpec, Request};
+use super::{LATE, NO_ANSWER, Parsed, Protocol, ProtocolSpec, Request};
 use crate::url::UrlParts;
+use model::Cause;
 
 pub(super) const SPEC: ProtocolSpec = ProtocolSpec {
     protocol: Protocol::Prometheus,
     name: "prometheus",
     schemes: &["prometheus", "prometheus+https"],
-    form: "prometheus[+https]://[USER:PASSWORD@]HOST:PORT/[NAME-NAME…][?path=/metrics]",
+    help: "Exporters with the text format of Prometheus 0.0.4 or OpenMetrics 1.0.",
+    urls: &[(
+        "prometheus[+https]://[USER:PASSWORD@]HOST:PORT/[NAME-NAME…][?path=/metrics]",
+        "Metrics of an exporter.",
+    )],
+    parts: &[
+        (
+            "USER, PASSWORD",
+            "none",
+            "For HTTP basic authentication; the password may be that of `credential`.",
+        ),
+        ("PORT", "", "TCP port."),
+        (
+            "NAME-NAME…",
+            "all",
+            "Exposed names that are stored. The lists of all entries of an exporter are merged; an empty list stores all.",
+        ),
+        ("path", "/metrics", "Path of the exposition."),
+    ],
+    values: "Each metric is stored as `prom_` and its exposed name, with its labels and its own timestamp, if it has one. Its kind, unit \
+        and help come from `# TYPE`, `# UNIT` and `# HELP`, then from its name. `kwollect_custom` is stored as the metric of its label \
+        `_metric_id`. The entry's `name` is used by promotions only.",
+    failures: &[
+        NO_ANSWER,
+        (Cause::PermissionLost, "User, password or certificate is rejected."),
+        (
+            Cause::SourceBroken,
+            "The host cannot be reached; the response is no exposition, is cut, or has more than 32 MiB or 200 000 \
+             samples; a requested metric is missing.",
+        ),
+        LATE,
+    ],
+    examples: &[
+        "- name: prom_default_metrics\n  device_id: node-1\n  url: prometheus://node-1:9100/node_load1-node_boot_time_seconds\n  update_every: 15000\n",
+        "- name: prom_all_metrics\n  device_id: node-1\n  url: prometheus://node-1:9100\n  update_every: 15000\n  optional: true\n",
+    ],
     parse,
 };
 

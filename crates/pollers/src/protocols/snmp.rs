@@ -1,16 +1,59 @@
 //! SNMP: the URLs of versions 1, 2c and 3.
 
-use super::{Parsed, Protocol, ProtocolSpec, Request, one_of};
+use super::{LATE, MEANING, NO_ANSWER, Parsed, Protocol, ProtocolSpec, Request, one_of};
 use crate::secret::Secret;
 use crate::url::UrlParts;
+use model::Cause;
 use std::fmt;
 
 pub(super) const SPEC: ProtocolSpec = ProtocolSpec {
     protocol: Protocol::Snmp,
     name: "snmp",
     schemes: &["snmp", "snmpv1", "snmpv3"],
-    form: "snmp://COMMUNITY@HOST[:PORT]/OID, snmpv1://COMMUNITY@HOST[:PORT]/OID or \
-           snmpv3://USER@HOST[:PORT]/OID?auth=sha256&authkey=K&priv=aes128&privkey=K[&context=C]",
+    help: "Values of SNMP agents: PDUs, switches, UPSes, and any other.",
+    urls: &[
+        ("snmp://COMMUNITY@HOST[:PORT]/OID", "Version 2c."),
+        ("snmpv1://COMMUNITY@HOST[:PORT]/OID", "Version 1."),
+        (
+            "snmpv3://USER@HOST[:PORT]/OID?auth=sha256&authkey=K&priv=aes128&privkey=K[&context=C]",
+            "Version 3.",
+        ),
+    ],
+    parts: &[
+        ("COMMUNITY", "public", "Community, or the first line of the secret of `credential`."),
+        ("PORT", "161", "UDP port."),
+        ("OID", "", "The object, as `1.3.6.1.2.1.1.3.0`."),
+        (
+            "{{ PREFIX == TEXT }}",
+            "",
+            "In OID: the index of the row whose column PREFIX has this text. Searched at the start, every 300 s, and \
+             when the text of the row has changed.",
+        ),
+        ("auth", "none", "Authentication: md5, sha, sha224, sha256, sha384 or sha512."),
+        ("authkey", "", "Its password, 8 characters at least, or the first line of `credential`."),
+        ("priv", "none", "Encryption: des, aes128, aes192 or aes256; needs `auth`."),
+        ("privkey", "", "Its password, or the second line of `credential`."),
+        ("context", "empty", "Name of the context."),
+    ],
+    values: MEANING,
+    failures: &[
+        NO_ANSWER,
+        (Cause::SourceTimeout, "Version 1 and 2c: the community is wrong."),
+        (
+            Cause::PermissionLost,
+            "Version 3: the user, a password or the encryption is rejected; or the object may not be read.",
+        ),
+        (
+            Cause::SourceBroken,
+            "The host has no address, or cannot be reached; the agent has no such object; no row, or several, have \
+             the text; an answer is not valid.",
+        ),
+        LATE,
+    ],
+    examples: &[
+        "- name: pdu_outlet_power_watt\n  device_id: pdu-1-port7\n  url: snmp://public@pdu-1/1.3.6.1.4.1.318.1.1.26.9.4.3.1.7.7\n  update_every: 5000\n  labels: {_device_alias: node-7}\n",
+        "- name: network_ifacein_bytes_total\n  device_id: sw-1\n  url: snmp://public@sw-1/1.3.6.1.2.1.31.1.1.1.6.{{ 1.3.6.1.2.1.31.1.1.1.1 == ethernet1/1 }}\n  unit: bytes\n",
+    ],
     parse,
 };
 

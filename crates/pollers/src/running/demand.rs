@@ -1,5 +1,6 @@
 //! The promotions in force, and which nodes have jobs, as the server reports them.
 
+use crate::PROGRAM;
 use crate::descriptions::{Description, Expression, Expressions};
 use crate::polling::instant;
 use crate::protocols::Protocol;
@@ -224,7 +225,7 @@ impl DemandFollower {
             Some(client) => client,
             None => {
                 let url = requested_server(&self.server).ok_or("no server; set `server`")?;
-                Http::new(&url, &self.server)?
+                Http::new(&url, &self.server, PROGRAM)?
             }
         };
         let request = PollerRequest {

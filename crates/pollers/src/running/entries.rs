@@ -2,7 +2,9 @@
 
 use super::demand::DemandNames;
 use super::poller_error::PollerError;
-use crate::descriptions::{Description, Finding, Pins, Target, TlsVerification, read_directory};
+use crate::descriptions::{
+    Description, Finding, Pins, Target, TlsVerification, list_directory, read_directory,
+};
 use crate::sending::Devices;
 use model::printable;
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,7 +108,7 @@ impl Entries {
 
     fn file_states(&self) -> io::Result<Vec<FileState>> {
         let mut paths: Vec<PathBuf> = self.pins.iter().cloned().collect();
-        for entry in std::fs::read_dir(&self.dir)? {
+        for entry in list_directory(&self.dir)? {
             paths.push(entry?.path());
         }
         paths.sort_unstable();

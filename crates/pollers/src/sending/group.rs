@@ -2,6 +2,7 @@
 
 use super::missing::Missing;
 use super::patient_output::PatientOutput;
+use crate::PROGRAM;
 use crate::polling::Reading;
 use config::{PollerConfig, Spool, SpoolSettings};
 use delivery::{
@@ -34,8 +35,8 @@ pub(crate) struct GroupStart<'a> {
     pub(crate) clock: &'a Arc<dyn Clock>,
     /// The number of groups, which share the limits of the spool.
     pub(crate) groups: usize,
-    /// Whether sealing waits while the delivery has more than it can pass on.
-    pub(crate) is_patient: bool,
+    /// Whether it is a group of a feed: sealing then waits while the delivery has more than it can pass on.
+    pub(crate) is_feed: bool,
 }
 
 /// The devices of one origin.
@@ -50,6 +51,7 @@ pub(crate) struct Group {
     /// Time until which an earlier start kept everything.
     kept_until: Option<Timestamp>,
     metrics: HashMap<String, Arc<Metric>>,
+    is_feed: bool,
 }
 
 impl Group {
@@ -65,17 +67,18 @@ impl Group {
         let (kept_until, has_spool) = (folders.kept_until, folders.dir().is_some());
         let boot = draw_boot()?;
         let (waker, _) = UnixStream::pair()?;
-        let settings = Settings { server: &config.server, spool: &spool, local: false };
+        let settings =
+            Settings { server: &config.server, spool: &spool, local: false, program: PROGRAM };
         let parts = (&notes, &counters, clock);
         let (delivery, inlet) =
             Delivery::start(settings, folders, parts, (&boot, SEAL_EVERY), waker)?;
-        let outlet: Box<dyn BatchOutput> = match of.is_patient {
+        let outlet: Box<dyn BatchOutput> = match of.is_feed {
             true => Box::new(PatientOutput::new(inlet, &counters, has_spool)),
             false => Box::new(inlet),
         };
         let sealer = Sealer::new(origin.clone(), boot, Arc::clone(&notes), outlet, None);
-        let (sink, metrics) = (Sink::new(of.poller.clone()), HashMap::new());
-        Ok(Self { origin, sink, sealer, delivery, notes, counters, kept_until, metrics })
+        let (sink, metrics, is_feed) = (Sink::new(of.poller.clone()), HashMap::new(), of.is_feed);
+        Ok(Self { origin, sink, sealer, delivery, notes, counters, kept_until, metrics, is_feed })
     }
 
     /// Replaces the devices of a group that runs.
@@ -90,7 +93,8 @@ impl Group {
 
     /// Notes that a device has no samples from the end of an earlier start to `first`.
     pub(crate) fn note_down(&self, device: &DeviceId, first: Timestamp, period: Duration) {
-        self.notes.add_down_of(device, self.kept_until, first, period);
+        let detail = if self.is_feed { "the feed did not run" } else { "" };
+        self.notes.add_down_of(device, self.kept_until, first, period, detail);
     }
 
     /// Adds a value of a device.

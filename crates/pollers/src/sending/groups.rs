@@ -94,7 +94,7 @@ impl Groups {
                 folder: folder.as_deref(),
                 clock: &self.clock,
                 groups: count,
-                is_patient: false,
+                is_feed: false,
             })?;
             let periods = names.iter().filter_map(|one| Some((one, *devices.get(one)?)));
             for (device, period) in periods.filter(|_| is_start) {

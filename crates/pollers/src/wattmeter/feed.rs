@@ -322,7 +322,7 @@ impl<'a> Feed<'a> {
                 folder: folder.as_deref(),
                 clock: self.clock,
                 groups: self.groups_at_start.max(number + 1),
-                is_patient: true,
+                is_feed: true,
             })?);
         }
         Ok(())

@@ -192,7 +192,7 @@ fn what_the_server_did_not_accept_is_sent_by_the_next_start() {
         .collect();
     let expected: BTreeSet<i64> = (0..first).chain(first + 4 * RATE..last).map(instant).collect();
     assert_eq!(stored, expected);
-    assert!(gaps(&server, "w-port2").contains(&(Cause::AgentDown, String::new())));
+    assert!(gaps(&server, "w-port2").contains(&(Cause::PollerDown, String::new())));
 }
 
 #[test]

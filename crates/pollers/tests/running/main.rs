@@ -170,7 +170,7 @@ fn every_poll_is_sent_once_while_the_server_and_the_poller_fail() {
     // The gap of the first start begins at an unknown time.
     let is_between = |from: i64| from > 1_000_000_000_000;
     assert!(
-        gaps.any(|gap| gap.cause == Cause::AgentDown && is_between(gap.from.0)),
+        gaps.any(|gap| gap.cause == Cause::PollerDown && is_between(gap.from.0)),
         "the time between the two starts is a gap"
     );
 }
@@ -306,7 +306,7 @@ fn changed_files_change_the_polls_and_nothing_else() {
         let numbers: Vec<f64> = polled(device).iter().map(|(_, number)| *number).collect();
         let expected: Vec<f64> = (1..=exporter.requests()).map(f64::from).collect();
         assert_eq!(numbers, expected, "every poll of {device} is stored once");
-        let down = (Cause::AgentDown, String::new());
+        let down = (Cause::PollerDown, String::new());
         assert_eq!(gaps(&server, device).contains(&down), device == "psu-1", "of the start only");
     }
 }

@@ -22,7 +22,7 @@ const TARGET: &str = "target";
 /// Longest pause in seconds between two polls of a device that fails and has a shorter period.
 const BACK_OFF_MAX: f64 = 30.0;
 /// A device without a poll in this time is not listed any more.
-const KEPT: i64 = 7 * 24 * 60 * 60 * Timestamp::SECOND;
+pub(super) const KEPT: i64 = 7 * 24 * 60 * 60 * Timestamp::SECOND;
 /// A poller reports a gap that grows at least this often, or once per period. Includes a wrong clock of the poller.
 const GAP_REPORTED: i64 = 10 * 60 * Timestamp::SECOND;
 
@@ -45,18 +45,18 @@ pub struct DeviceFilter {
 
 /// The polls of a device by one target.
 #[derive(Clone, Debug, Default)]
-struct Poll {
-    protocol: Option<String>,
+pub(super) struct Poll {
+    pub(super) protocol: Option<String>,
     /// The latest poll: its instant, and whether it returned a value. `None`: older than the series in memory.
     latest: Option<(Timestamp, bool)>,
-    period_seconds: Option<f64>,
+    pub(super) period_seconds: Option<f64>,
     duration_seconds: f64,
     /// Time of the latest value before the latest poll.
     last_success: Option<f64>,
 }
 
 /// The polls of devices, by the address of the target.
-type Polls = BTreeMap<DeviceId, BTreeMap<String, Poll>>;
+pub(super) type Polls = BTreeMap<DeviceId, BTreeMap<String, Poll>>;
 
 /// A node without an agent: the time of its latest value, and its shortest period.
 #[derive(Debug)]
@@ -68,18 +68,18 @@ pub(crate) struct PolledNode {
 
 /// Senders of a device.
 #[derive(Clone, Debug, Default)]
-struct Senders<'a> {
+pub(super) struct Senders<'a> {
     /// The poller's group with the latest batch.
-    group: Option<&'a OriginInfo>,
+    pub(super) group: Option<&'a OriginInfo>,
     /// The other sender with the latest batch.
     other: Option<&'a OriginInfo>,
 }
 
 /// All senders, by device.
-struct AllSenders<'a> {
-    of: BTreeMap<&'a DeviceId, Senders<'a>>,
+pub(super) struct AllSenders<'a> {
+    pub(super) of: BTreeMap<&'a DeviceId, Senders<'a>>,
     /// Time of receipt of the latest batch of each poller.
-    pollers: HashMap<&'a str, Timestamp>,
+    pub(super) pollers: HashMap<&'a str, Timestamp>,
 }
 
 impl QueryEngine {
@@ -219,7 +219,11 @@ impl QueryEngine {
     }
 
     /// The latest polls of these devices.
-    fn polls(&self, devices: BTreeSet<DeviceId>, now: Timestamp) -> Result<Polls, QueryError> {
+    pub(super) fn polls(
+        &self,
+        devices: BTreeSet<DeviceId>,
+        now: Timestamp,
+    ) -> Result<Polls, QueryError> {
         let snapshot = self.store.snapshot();
         let metrics = [SUCCESS, PERIOD, DURATION, LAST_SUCCESS];
         let metrics = metrics.into_iter().map(Arc::from).collect();
@@ -307,7 +311,7 @@ impl QueryEngine {
 }
 
 /// The gaps of failing devices that pollers reported lately.
-fn latest_gaps(
+pub(super) fn latest_gaps(
     engine: &QueryEngine,
     failing: BTreeSet<DeviceId>,
     longest_period_seconds: f64,
@@ -333,7 +337,7 @@ fn micros(seconds: f64) -> i64 {
 }
 
 /// Whether a gap is of a protocol, or of one of its values.
-fn is_of_protocol(gap: &Gap, protocol: &str) -> bool {
+pub(super) fn is_of_protocol(gap: &Gap, protocol: &str) -> bool {
     let rest = gap.source.strip_prefix(protocol);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -375,7 +379,7 @@ impl Poll {
     }
 
     /// Longest time in microseconds without a poll: three periods; of a device that fails one pause and two periods.
-    fn patience_us(&self) -> i64 {
+    pub(super) fn patience_us(&self) -> i64 {
         // An exchange may last longer than a period.
         let period = self.period_seconds.map(|period| period.max(self.duration_seconds));
         let seconds = match (self.latest, period) {
@@ -389,7 +393,7 @@ impl Poll {
 }
 
 impl<'a> AllSenders<'a> {
-    fn of(origins: &'a [OriginInfo]) -> Self {
+    pub(super) fn of(origins: &'a [OriginInfo]) -> Self {
         let (mut of, mut pollers) = (BTreeMap::<_, Senders<'_>>::new(), HashMap::new());
         for origin in origins.iter().filter(|one| one.origin.as_run().is_none()) {
             let poller = origin.origin.as_poller_group();
@@ -409,7 +413,7 @@ impl<'a> AllSenders<'a> {
     }
 
     /// The state of a device by its polls, and the reason, if it is not that of a gap.
-    fn judge(
+    pub(super) fn judge(
         &self,
         poll: &Poll,
         by: &Senders<'_>,
@@ -433,7 +437,7 @@ impl<'a> AllSenders<'a> {
 }
 
 impl<'a> Senders<'a> {
-    fn poller(&self) -> Option<&'a str> {
+    pub(super) fn poller(&self) -> Option<&'a str> {
         self.group.and_then(|group| group.origin.as_poller_group())
     }
 }

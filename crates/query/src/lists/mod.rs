@@ -1,7 +1,8 @@
 //! Lists: nodes, jobs, series, gaps, marks, where a series comes from.
 //!
 //! - `listing`: series, latest values, jobs, metrics, gaps. `to_api`: parts of jobs in the format of `api`.
-//! - `nodes`: reporting nodes. `devices`: polled and other devices that are no nodes. `marks`: promotions, setting overrides and on-demand requests.
+//! - `nodes`: reporting nodes. `devices`: polled and other devices that are no nodes.
+//!   `poll_summary`: counts of them. `marks`: promotions, setting overrides and on-demand requests.
 //! - `explain`: origin of a series. `disagreements`: disagreements of schedulers and nodes. `silent_jobs`: local jobs
 //!   without a sign of life.
 
@@ -12,4 +13,5 @@ pub(crate) mod explain;
 pub(crate) mod listing;
 pub(crate) mod marks;
 pub(crate) mod nodes;
+pub(crate) mod poll_summary;
 pub(crate) mod to_api;

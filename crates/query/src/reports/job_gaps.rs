@@ -92,7 +92,7 @@ pub(crate) struct NodeMissed {
 }
 
 impl NodeMissed {
-    /// The missed times of a job on a node. `gaps` are the node's.
+    /// The missed times of a job on a node. `gaps` are the node's; those of pollers do not concern its jobs.
     pub(crate) fn of<'a>(
         gaps: impl Iterator<Item = &'a Gap>,
         readings: Readings,
@@ -101,7 +101,7 @@ impl NodeMissed {
     ) -> Self {
         let mut missed = Self::default();
         let seconds = |from: Timestamp, to: Timestamp| to.since(from).max(0) as f64 / 1e6;
-        let gaps: Vec<&Gap> = gaps.collect();
+        let gaps: Vec<&Gap> = gaps.filter(|gap| !gap.origin.is_poller_group()).collect();
         let within = |gap: &Gap| {
             let seconds = seconds(gap.from.max(start), gap.to.min(stop));
             Some(seconds).filter(|seconds| *seconds > 0.0)

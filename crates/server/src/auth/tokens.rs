@@ -144,6 +144,9 @@ pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
         let uid = name.parse().ok().or_else(|| uid_of(passwd, name));
         uid.ok_or_else(|| format!("no user `{name}` in /etc/passwd; use the user ID instead"))
     };
+    if name == Some("") && SCOPES.contains(&scope) && scope != "admin" {
+        return Err(format!("`{scope}:` without a name"));
+    }
     match (scope, name) {
         ("agent", None) => Ok(Rights::Agent(None)),
         ("agent", Some(name)) => {
@@ -154,7 +157,6 @@ pub(crate) fn rights(scope: &str, passwd: &[u8]) -> Result<Rights, String> {
         ("poller", Some(name)) => Ok(Rights::Poller(sender_name(name)?)),
         ("push", None) => Ok(Rights::Push(None)),
         ("push", Some(name)) => Ok(Rights::Push(Some(sender_name(name)?))),
-        ("user" | "read" | "staff", Some("")) => Err(format!("`{scope}:` without a name")),
         ("user", None) => Ok(Rights::Guest),
         ("user", Some(name)) => Ok(Rights::User(user(name)?)),
         ("read", None) => Err("`read` needs a user: read:NAME".to_owned()),
@@ -291,11 +293,11 @@ mod tests {
             ("user:bob aaaaaaaaaaaaaaaaaaaa", "no user `bob`"),
             ("jobs:local aaaaaaaaaaaaaaaaaaaa", "a scheduler's cluster"),
             ("jobs:Local aaaaaaaaaaaaaaaaaaaa", "a scheduler's cluster"),
-            ("jobs: aaaaaaaaaaaaaaaaaaaa", "cluster"),
+            ("jobs: aaaaaaaaaaaaaaaaaaaa", "`jobs:` without a name"),
             ("poller aaaaaaaaaaaaaaaaaaaa", "poller:NAME"),
-            ("poller: aaaaaaaaaaaaaaaaaaaa", "empty"),
+            ("poller: aaaaaaaaaaaaaaaaaaaa", "`poller:` without a name"),
             ("poller:a/b aaaaaaaaaaaaaaaaaaaa", "has the character"),
-            ("push: aaaaaaaaaaaaaaaaaaaa", "empty"),
+            ("push: aaaaaaaaaaaaaaaaaaaa", "`push:` without a name"),
             ("pusher aaaaaaaaaaaaaaaaaaaa", "`push`?"),
             ("aaaaaaaaaaaaaaaaaaaa admin", "a line is `SCOPE[:NAME] TOKEN`"),
             ("admin short", "5 characters; 8 to 256"),

@@ -1,6 +1,7 @@
 //! Counters of the server's own activity, for `/metrics`.
 
 use crate::common::http_error::Why;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -248,6 +249,8 @@ pub(crate) struct Counts {
     pub(crate) slow_queries: Counter,
     pub(crate) reloads: Counter,
     pub(crate) reloads_failed: Counter,
+    /// Starts of the server's own poller.
+    pub(crate) poller_starts: Arc<AtomicU64>,
 }
 
 /// Guard of a request in progress.

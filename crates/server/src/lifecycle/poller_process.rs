@@ -5,6 +5,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
@@ -18,11 +20,18 @@ const STEADY: Duration = Duration::from_secs(60);
 /// Time for it to end.
 const END_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Runs a poller of this folder until `end` changes, and starts it again whenever it ends. `url` is the server's.
-pub async fn supervise(dir: PathBuf, url: String, mut end: watch::Receiver<bool>) {
+/// Runs a poller of this folder until `end` changes, and starts it again whenever it ends. `url` is the server's, which
+/// counts the starts.
+pub async fn supervise(
+    dir: PathBuf,
+    url: String,
+    starts: Arc<AtomicU64>,
+    mut end: watch::Receiver<bool>,
+) {
     let mut pause = PAUSE_MIN;
     loop {
         let begun = Instant::now();
+        starts.fetch_add(1, Ordering::Relaxed);
         let ended = match start(&dir, &url) {
             Ok(child) => match until(child, &mut end).await {
                 Some(ended) => ended.map(|status| status.to_string()),

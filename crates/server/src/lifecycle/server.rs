@@ -10,6 +10,7 @@ use crate::auth::user_tokens::UserTokens;
 use crate::background::user_ids::UserIdLookup;
 use crate::common::counts::Counts;
 use crate::common::limits::Limits;
+use crate::common::recent_value::RecentValue;
 use crate::common::tasks::Tasks;
 use crate::http::body::Budgets;
 use crate::http::compression;
@@ -38,7 +39,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use store::{OpenError, Store};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -129,6 +130,11 @@ pub struct Server {
 }
 
 impl Server {
+    /// The number of starts of the server's own poller, for `/metrics`.
+    pub fn poller_starts(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.app.counts.poller_starts)
+    }
+
     /// Opens the data folder, listens, and starts to answer requests.
     ///
     /// # Errors
@@ -431,6 +437,7 @@ fn app(
         origin_policy: crate::auth::origin_policy::OriginPolicy::default(),
         send_limits: crate::ingest::send_limits::SendLimits::of(&config.keep),
         push: crate::ingest::push_numbers::PushState::new(&config.push),
+        poll_summary: RecentValue::default(),
         started: Instant::now(),
         stopping,
     })

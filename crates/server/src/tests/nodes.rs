@@ -5,7 +5,8 @@ use super::demand::status;
 use super::ingest::{batch, frame, post, statuses};
 use crate::Limits;
 use model::setting::AgentStatus;
-use model::{Boot, Tick, Timestamp};
+use model::{Boot, DeviceId, Labels, Metric, SeriesTable, Tick, Timestamp, Unit};
+use std::sync::Arc;
 use wire::AckStatus::Stored;
 
 fn forget(site: &Site, node: &str) -> super::Answer {
@@ -45,6 +46,43 @@ fn a_forgotten_node_is_no_node_until_it_sends_again() {
     assert_eq!(statuses(&post(&site, "", &frame(&batch("n1", 2)))), [Stored]);
     let node = &site.get("/api/v1/nodes").json()[0];
     assert_eq!((&node["device"], &node["alive"]), (&"n1".into(), &true.into()));
+}
+
+#[test]
+fn metrics_count_polled_devices_for_callers_who_see_every_node() {
+    let site = Site::start();
+    let admins = "Host: localhost\r\nAuthorization: Bearer token-of-admins\r\n";
+    let page = |headers: &str| site.send("GET /metrics", headers, b"").text().to_owned();
+    assert!(!page(admins).contains("jobmeter_poll_"), "there is no poller");
+    let labels = [("protocol", "snmp"), ("target", "snmp://pdu-1:161")];
+    let entry = model::SeriesEntry {
+        metric: Arc::new(Metric::gauge("poll_success", Unit::Count, "")),
+        device: DeviceId::new("pdu-1").unwrap(),
+        labels: Labels::new(labels).unwrap(),
+        job: None,
+        start: None,
+    };
+    let polled = model::Batch {
+        table: Arc::new(SeriesTable { entries: vec![entry] }),
+        values: vec![0.0],
+        ..batch("poller-lab/group-0", 0)
+    };
+    assert_eq!(statuses(&post(&site, "", &frame(&polled))), [Stored]);
+    // The summary of the first request is used for 10 s.
+    let site = Site::within(site.stop(), Limits::default(), &[("access.nodes", "own")]);
+    let page = |headers: &str| site.send("GET /metrics", headers, b"").text().to_owned();
+    let lines = page(admins);
+    for line in [
+        "jobmeter_poll_devices{protocol=\"snmp\",state=\"failing\"} 1",
+        "jobmeter_poll_failing{cause=\"unknown\"} 1",
+        "jobmeter_poll_pollers{state=\"alive\"} 1",
+        "jobmeter_poll_pollers{state=\"silent\"} 0",
+        "jobmeter_poll_last_batch_age_seconds{poller=\"lab\"} ",
+    ] {
+        assert!(lines.contains(line), "{line}\n{lines}");
+    }
+    let users = page("Host: localhost\r\nAuthorization: Bearer token-of-77\r\n");
+    assert!(users.contains("jobmeter_") && !users.contains("jobmeter_poll_"), "{users}");
 }
 
 /// Sends two samples of one boot of n1's agent, with these ages in seconds.

@@ -20,6 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::Stats;
 
+mod polls;
+
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
 /// Returns the metrics. Metrics of jobs are limited to callers with access to every job, metrics of nodes to every
@@ -38,6 +40,7 @@ pub(crate) async fn metrics(
         if every_node {
             ingest(&app, &mut page);
             store(&app.store.stats(), contested(&app.store).len(), &mut page);
+            polls::polls(&app, &mut page);
         }
         if every_job {
             jobs(&app, &mut page);

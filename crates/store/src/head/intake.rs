@@ -205,11 +205,11 @@ impl Intake {
     }
 }
 
-/// The gap of an agent that was down. It starts at the origin's last sample from earlier boots: the agent does not know
+/// The gap of a sender that was down. It starts at the origin's last sample from earlier boots: the sender does not know
 /// since when it was down (its reported start is then one period), or knows the time until which it had written how far
 /// everything is kept, while later samples arrived.
 fn opened(mut gap: Gap, origin: &OriginState, boot: Boot) -> Option<Gap> {
-    if gap.cause != Cause::AgentDown || !gap.source.is_empty() {
+    if !gap.cause.is_down() || !gap.source.is_empty() {
         return Some(gap);
     }
     let last = origin.last_before(boot, gap.to);
