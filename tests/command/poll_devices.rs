@@ -38,7 +38,7 @@ impl Snmpd {
         let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut text = format!(
             "agentAddress udp:127.0.0.1:{port}\nrocommunity public 127.0.0.1\nsysLocation rack\u{e9}\n\
-             extend-sh power echo 245\nextend-sh text echo '42 W'\n"
+             extend-sh power echo 245\nextend-sh text echo '42 W'\nextend-sh ports seq 1 64\n"
         );
         for (name, auth, _, privacy, _) in USERS {
             text += &format!("createUser {name} {auth} {AUTH_PASSWORD} {privacy}");
@@ -59,10 +59,20 @@ impl Snmpd {
 
     /// The value as net-snmp's client prints it.
     fn get(&self, oid: &str) -> String {
+        self.get_all(&[oid.to_owned()]).trim().to_owned()
+    }
+
+    /// A value in each line.
+    fn get_all(&self, oids: &[String]) -> String {
         let address = format!("127.0.0.1:{}", self.port);
         let mut command = Command::new("snmpget");
-        command.args(["-v2c", "-c", "public", "-Oqvtn", "-r0", "-t5", &address, oid]);
-        output(&mut command).1.trim().to_owned()
+        command.args(["-v2c", "-c", "public", "-Oqvtn", "-r0", "-t5", &address]).args(oids);
+        output(&mut command).1
+    }
+
+    /// The messages that the agent received, without this one.
+    fn messages(&self) -> u64 {
+        self.get("1.3.6.1.2.1.11.1.0").parse::<u64>().unwrap() - 1
     }
 
     fn entry(&self, user: &str, scheme: &str, path: &str, name: &str) -> String {
@@ -169,6 +179,48 @@ fn a_missing_snmp_value_costs_no_other() {
     let (code, _, errors) = poll(&silent, &[]);
     assert_eq!(code, 1);
     assert!(errors.contains("no complete answer within 500 ms"), "{errors}");
+}
+
+/// 64 neighbouring values.
+const PORTS: &str = "1.3.6.1.4.1.8072.1.3.2.4.1.2.5.112.111.114.116.115";
+
+#[test]
+fn neighbouring_snmp_values_are_read_by_few_requests() {
+    let snmpd = Snmpd::start();
+    let oids: Vec<String> = (1..=64).map(|port| format!("{PORTS}.{port}")).collect();
+    let printed = snmpd.get_all(&oids).replace('"', "");
+    let expected: Vec<f64> = printed.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(expected.len(), 64);
+    let v3 = format!("?auth=sha256&authkey={AUTH_PASSWORD}&priv=aes128&privkey={PRIVACY_PASSWORD}");
+    for (user, scheme, parameters, most) in [
+        ("public", "snmp", "", 3),
+        ("public", "snmpv1", "", 3),
+        // The identity of the agent, its time, and the check of the key need up to 6 messages.
+        ("sha256aes", "snmpv3", &*v3, 9),
+    ] {
+        // The row after the last one does not exist.
+        let oids = oids.iter().cloned().chain([format!("{PORTS}.65")]);
+        let entries = oids.zip(1..).map(|(oid, port)| {
+            snmpd.entry(user, scheme, &(oid + parameters), &format!("port_{port:02}"))
+        });
+        let before = snmpd.messages();
+        let (code, values, errors) = poll(&entries.collect::<String>(), &[]);
+        // Two readings of the counter are messages, too.
+        let messages = snmpd.messages() - before - 1;
+        assert_eq!(code, 1, "{errors}");
+        assert!(errors.contains("port_65: source broken: the agent "), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        assert_eq!(values.values().copied().collect::<Vec<_>>(), expected, "{scheme}");
+        assert!(messages <= most, "{scheme}: {messages}");
+    }
+    // Rows by their texts: each has the value beside its own text.
+    let entries = (11..=18).map(|port| {
+        let path = format!("{PORTS}.{{{{ {PORTS} == {port} }}}}");
+        snmpd.entry("public", "snmp", &path, &format!("port_{port}"))
+    });
+    let (code, values, errors) = poll(&entries.collect::<String>(), &[]);
+    assert_eq!((code, &*errors), (0, ""));
+    assert_eq!(values.into_values().collect::<Vec<_>>(), expected[10..18]);
 }
 
 #[test]

@@ -2,4 +2,5 @@
 
 pub(crate) mod nested;
 pub(crate) mod programs;
+pub(crate) mod udp_way;
 pub(crate) mod up;

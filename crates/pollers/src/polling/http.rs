@@ -18,7 +18,7 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use std::error::Error;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -297,14 +297,18 @@ async fn receive(response: Response<Incoming>, bytes_max: usize) -> Result<Recei
     if !received.status.is_success() {
         return Ok(received);
     }
-    let body = Limited::new(body, bytes_max).collect().await;
-    let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
-        Some(_) => too_long(bytes_max),
-        None => Failure::broken(chain(&*error)),
-    })?;
-    let bytes = body.to_bytes();
+    let (mut body, mut bytes) = (Limited::new(body, bytes_max), Vec::new());
+    while let Some(frame) = body.frame().await {
+        match frame.map(|frame| frame.into_data().unwrap_or_default()) {
+            Ok(data) => bytes.extend_from_slice(&data),
+            // Some services end TLS without notice. A JSON document shows its own end.
+            Err(error) if is_cut(&*error) && bytes.trim_ascii_end().ends_with(b"}") => break,
+            Err(error) if error.is::<LengthLimitError>() => return Err(too_long(bytes_max)),
+            Err(error) => return Err(Failure::broken(chain(&*error))),
+        }
+    }
     let is_packed = received.header(CONTENT_ENCODING.as_str()).eq_ignore_ascii_case("gzip");
-    received.bytes = if is_packed { unpacked(&bytes, bytes_max)? } else { bytes.into() };
+    received.bytes = if is_packed { unpacked(&bytes, bytes_max)? } else { bytes };
     Ok(received)
 }
 
@@ -353,6 +357,12 @@ pub fn parse_any(bytes: &[u8]) {
     if let Ok(path) = same_host(&target, location) {
         assert!(path.starts_with('/') && location.ends_with(&*path) || path == "/");
     }
+}
+
+/// Whether a connection ended where more could follow.
+fn is_cut(error: &(dyn Error + 'static)) -> bool {
+    let of = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
+    error.downcast_ref().is_some_and(of) || error.source().is_some_and(is_cut)
 }
 
 /// An error with its causes.

@@ -33,7 +33,7 @@ pub(super) struct Documents {
 /// Why a document is not read.
 #[derive(Clone)]
 enum FetchError {
-    /// The user or the password is rejected. Another attempt may lock the account.
+    /// The user or the password is rejected, or may be. Another attempt may lock the account.
     User(Failure),
     /// Any other reason.
     Document(Failure),

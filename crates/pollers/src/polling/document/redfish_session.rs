@@ -1,7 +1,7 @@
 //! Sessions of a Redfish service (DSP0266, section 13.3.4): the password is sent once, not with each request.
 //!
-//! A BMC has few sessions, and an account is locked after some wrong passwords. So the password is sent at most once per
-//! exchange, and after a session whose opening is not known to have failed, none is opened for an hour. Without a session, each
+//! A BMC has few sessions, and an account is locked after some wrong passwords. So a rejected password is sent once per
+//! exchange, and after a request for a session that nothing answered, none is opened for an hour. Without a session, each
 //! request carries the user and the password.
 
 use super::FetchError;
@@ -82,7 +82,8 @@ impl RedfishSession {
             body: Bytes::from(body),
             ..Call::get(&sessions, LIMITS)
         };
-        let received = client.send(&self.verification, &call).await?;
+        // Without a response, the password may be wrong.
+        let received = client.send(&self.verification, &call).await.map_err(FetchError::User)?;
         self.opened(client, received)
     }
 

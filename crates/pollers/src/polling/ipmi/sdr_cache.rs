@@ -12,6 +12,7 @@ use model::printable;
 use ring::digest::{SHA256, digest};
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::fs::DirEntry;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -39,7 +40,8 @@ impl SdrCache {
         let Some(Ok(files)) = self.folder.as_ref().map(std::fs::read_dir) else { return };
         let of_bmc = targets.filter(|target| target.protocol == Protocol::Ipmi);
         let names: HashSet<OsString> = of_bmc.map(|target| name(target).into()).collect();
-        for file in files.flatten().filter(|file| !names.contains(&file.file_name())) {
+        let is_old = |file: &DirEntry| is_own(file) && !names.contains(&file.file_name());
+        for file in files.flatten().filter(is_old) {
             if let Err(error) = std::fs::remove_file(file.path()) {
                 log::warn!("cannot delete {}: {error}", printable(&file.path().to_string_lossy()));
             }
@@ -80,6 +82,13 @@ fn name(target: &Target) -> String {
     let user = target.user.as_ref().map_or("", |user| user.reveal());
     let key = format!("{}\n{}\n{user}", target.host, target.port);
     hexadecimal(digest(&SHA256, key.as_bytes()).as_ref().get(..NAME_BYTES).unwrap_or_default())
+}
+
+/// Whether a file has a name of ours, or that of a file that was not completed.
+fn is_own(file: &DirEntry) -> bool {
+    let name = file.file_name();
+    let name = name.to_str().map(|name| name.strip_suffix(".new").unwrap_or(name));
+    name.and_then(bytes).is_some_and(|hash| hash.len() == NAME_BYTES)
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
@@ -172,11 +181,15 @@ mod tests {
             cache.store(&other, &timeless, &record()).await;
             assert_eq!(cache.load(&other, &timeless).await, None);
         }
-        // Only the files of targets are kept.
+        // Only the files of targets are kept, and those of others.
+        let foreign = path.with_file_name("notes");
+        std::fs::write(&foreign, "").unwrap();
+        std::fs::write(path.with_extension("new"), "").unwrap();
         cache.retain([&one, &other].into_iter());
         assert!(path.is_file());
         cache.retain([&other].into_iter());
-        assert!(!path.is_file());
+        assert_eq!(std::fs::read_dir(dir.path().join("sdr")).unwrap().count(), 1);
+        assert!(foreign.is_file());
         // Without a folder, nothing is stored.
         SdrCache::default().store(&one, &STATE, &record()).await;
         assert_eq!(SdrCache::default().load(&one, &STATE).await, None);

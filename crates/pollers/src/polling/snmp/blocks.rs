@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(find(all(&[1, 2, 3]), BYTES).1.len(), 6, "too few rows");
         assert_eq!(find(all(&[1, 5, 9, 13]), BYTES).1.len(), 8, "too far apart");
         let many: Vec<u32> = (0..30).collect();
-        assert_eq!(shown(&find(all(&many), BYTES)), [(2, 0, 25, BYTES), (2, 25, 5, 10)]);
+        assert_eq!(shown(&find(all(&many), BYTES)), [(2, 0, 25, 50), (2, 25, 5, 10)]);
         assert_eq!(
             find(all(&many), BYTES).0[0].starts(),
             [OCTETS, ERRORS].map(|one| Oid::from_slice(&one))

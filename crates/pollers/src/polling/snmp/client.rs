@@ -23,6 +23,9 @@ const RETRIES: u32 = 3;
 pub(super) const TOO_BIG: &str = "tooBig";
 /// sysUpTime (RFC 3418).
 pub(super) const UPTIME: [u32; 9] = [1, 3, 6, 1, 2, 1, 1, 3, 0];
+/// Bytes of responses that wait to be read: several of hundreds of agents at one instant. The kernel may allow fewer
+/// (`net.core.rmem_max`).
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 /// Variables that the library sends in one message: more than a request has.
 const MESSAGE_VARIABLES_MAX: usize = 256;
 /// Rows of a walk: an agent may invent rows without end.
@@ -41,7 +44,9 @@ impl SnmpTransport {
             IpAddr::V4(_) => (&self.v4, "0.0.0.0:0"),
             IpAddr::V6(_) => (&self.v6, "[::]:0"),
         };
-        let bound = cell.get_or_try_init(|| UdpTransport::bind(local)).await;
+        let socket =
+            || UdpTransport::builder().bind(local).recv_buffer_size(RECEIVE_BUFFER_BYTES).build();
+        let bound = cell.get_or_try_init(socket).await;
         bound.map_err(|error| Failure::broken(format!("cannot open a socket: {error}")))
     }
 }

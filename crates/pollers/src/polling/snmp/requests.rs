@@ -286,3 +286,72 @@ fn wrapped(
     };
     counters.into_iter().filter_map(beyond).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::descriptions::entries_of;
+
+    const COLUMN: [u32; 4] = [1, 3, 6, 9];
+
+    fn found(column: [u32; 4], row: u32, value: Value) -> VarBind {
+        VarBind::new(Oid::from_slice(&column).child(row), value)
+    }
+
+    fn block(rows: u32) -> Block {
+        let variable =
+            |(row, place)| Variable { place, ..Variable::of(Oid::from_slice(&COLUMN).child(row)) };
+        let (mut blocks, rest) = blocks::find((1..=rows).zip(0..).map(variable).collect(), 1300);
+        assert!(rest.is_empty());
+        blocks.pop().unwrap()
+    }
+
+    #[test]
+    fn what_getbulk_lacks_is_read_by_get_and_other_oids_are_no_values() {
+        let entry = |row: u32| {
+            format!("- {{name: v{row}, device_id: sw, url: 'snmp://sw/1.3.6.9.{row}'}}\n")
+        };
+        let all = entries_of(&(1..=5).map(entry).collect::<String>());
+        let due: Vec<&Description> = all.iter().collect();
+        let (mut exchange, mut state) = (Exchange::new(Timestamp(0), 5), AgentState::default());
+        let response = vec![
+            found(COLUMN, 1, Value::Integer(10)),
+            // Of another column, of a row that nothing requests, and twice.
+            found([1, 3, 6, 8], 2, Value::Integer(20)),
+            found(COLUMN, 7, Value::Integer(70)),
+            found(COLUMN, 3, Value::Integer(30)),
+            found(COLUMN, 3, Value::EndOfMibView),
+        ];
+        let answered = (Request::Bulk(block(5)), Vec::new(), Ok(response));
+        let more = take(answered, &due, &mut exchange, &mut state).unwrap();
+        let read: Vec<_> = exchange.readings.iter().map(|one| (&*one.metric, one.value)).collect();
+        assert_eq!(read, [("v1", 10.0), ("v3", 30.0)]);
+        assert!(exchange.failures.is_empty());
+        let [Request::Get(rest)] = &more[..] else { panic!("{}", more.len()) };
+        assert_eq!(rest.iter().map(|one| one.place).collect::<Vec<_>>(), [1, 3, 4]);
+    }
+
+    #[test]
+    fn an_agent_shows_its_limits() {
+        let bulk_after = |response| {
+            let mut limits = Limits::default();
+            limits.is_unanswered = true;
+            let result = values_of(&block(10), response, &mut limits);
+            (result.map(|found| found.len()).ok(), limits.bulk, limits.is_unanswered)
+        };
+        let whole =
+            |rows: u32| (1..=rows).map(|row| found(COLUMN, row, Value::Integer(1))).collect();
+        let (all, bytes) = (Limits::default().bulk, block(10).bytes());
+        assert_eq!(bulk_after(Ok(whole(10))), (Some(10), all, false));
+        assert_eq!(bulk_after(Ok(whole(5))), (Some(5), bytes / 2, false), "a short response");
+        let mut to_the_end: Vec<VarBind> = whole(5);
+        to_the_end.push(found(COLUMN, 5, Value::EndOfMibView));
+        assert_eq!(bulk_after(Ok(to_the_end)), (Some(5), all, false), "the agent's last value");
+        let rejected = RequestError::Rejected(Rejected::Size, "genErr");
+        assert_eq!(bulk_after(Err(rejected)), (Some(0), bytes / 2, false));
+        let silent = RequestError::Failed(Failure::timeout("no response"));
+        assert_eq!(bulk_after(Err(silent)).1, 0);
+        let wrong = RequestError::Failed(Failure::denied("wrong key"));
+        assert_eq!(bulk_after(Err(wrong)), (None, all, true));
+    }
+}

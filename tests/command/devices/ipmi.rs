@@ -1,12 +1,15 @@
 //! `jobmeter poll` on BMCs: OpenIPMI's simulator, compared with ipmitool, and a BMC of our own with cipher suite 17 and DCMI.
 
+use crate::command::poll_devices::{last, poller};
 use crate::command::poll_once::{key, poll};
-use crate::common::programs::{Running, output, until};
+use crate::common::programs::{Running, Server, output, until};
+use crate::common::udp_way::UdpWay;
 use crate::repository::layers::repository;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -31,6 +34,10 @@ struct Bmc {
 
 impl Bmc {
     fn start() -> Self {
+        Self::with(&SENSORS)
+    }
+
+    fn with(sensors: &[Sensor]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let place = dir.path().display();
@@ -48,7 +55,7 @@ impl Bmc {
         fs::write(&config, text).unwrap();
         let mut text =
             "mc_setbmc 0x20\nmc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02\n".to_owned();
-        for (number, name, kind, unit, factor, exponent, reading) in SENSORS {
+        for (number, name, kind, unit, factor, exponent, reading) in sensors.iter().copied() {
             fs::write(dir.path().join(format!("s{number}")), reading.to_string()).unwrap();
             writeln!(
                 text,
@@ -168,7 +175,7 @@ fn a_wrong_password_user_or_sensor_is_named_and_costs_no_other_sensor() {
 #[test]
 fn a_bmc_with_cipher_suite_17_and_dcmi() {
     let mut command = Command::new(repository().join("target/python/bin/python"));
-    command.arg("-B").arg(repository().join("tests/command/poll_bmc.py"));
+    command.arg("-B").arg(repository().join("tests/command/devices/ipmi_bmc.py"));
     let mut running = Running::start(command.stdout(Stdio::piped()));
     let mut line = String::new();
     BufReader::new(running.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -204,4 +211,50 @@ fn a_bmc_with_cipher_suite_17_and_dcmi() {
     }
     let (_, _, errors) = poll(&entry("dcmi/power").replace("calvin", "other9"), &[]);
     assert!(errors.contains("the password is rejected"), "{errors}");
+}
+
+#[test]
+fn a_restarted_poller_has_the_records_of_a_bmc_on_disk() {
+    let spare = (10..40).map(|number| (number, "Spare", 0x02, 4, 60, -3, 200));
+    let sensors: Vec<Sensor> = SENSORS.into_iter().chain(spare).collect();
+    let bmc = Bmc::with(&sensors);
+    let way = UdpWay::to(bmc.port);
+    let (data, files) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let spool = tempfile::tempdir().unwrap();
+    let entry = bmc
+        .entry(USER, "Sys%20Power", "power")
+        .replace(&format!(":{}/", bmc.port), &format!(":{}/", way.port));
+    let entry = entry.replace('}', ", update_every: 2000, timeout: 10000}");
+    fs::write(files.path().join("all.conf"), entry).unwrap();
+    let server = Server::start(data.path(), &[]);
+    // The packets until the poller has stored a reading.
+    let packets_until = |reading: u8| {
+        fs::write(bmc.dir.path().join("s2"), reading.to_string()).unwrap();
+        way.take_packets();
+        let mut running = poller("one", files.path(), &server.url, spool.path());
+        let stored = || last(&server.url, "bmc1", "power");
+        until("a reading", LIMIT, || (stored() == Some(f64::from(reading) * 4.0)).then_some(()));
+        assert_eq!(running.end(), 0, "{}", running.errors());
+        way.take_packets()
+    };
+    let folder = spool.path().join("sdr");
+    let file = || {
+        let mut all = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+        let first = all.next().unwrap();
+        assert_eq!(all.next(), None);
+        first
+    };
+    let records = sensors.len() * 2;
+    let all = packets_until(62);
+    assert!(all > records, "every record is read: {all}");
+    assert_eq!(fs::metadata(file()).unwrap().permissions().mode() & 0o7777, 0o600);
+    let whole = fs::read_to_string(file()).unwrap();
+    let few = packets_until(63);
+    assert!(few < records, "no record is read again: {few}");
+    assert_eq!(fs::read_to_string(file()).unwrap(), whole);
+    // A damaged file is ignored, and written again.
+    fs::write(file(), &whole.as_bytes()[..whole.len() - 3]).unwrap();
+    let again = packets_until(64);
+    assert!(again > records, "every record is read: {again}");
+    assert_eq!(fs::read_to_string(file()).unwrap(), whole);
 }

@@ -1,0 +1,5 @@
+//! Devices read by `jobmeter poll`.
+
+pub(crate) mod ipmi;
+pub(crate) mod redfish;
+pub(crate) mod snmpsim;
