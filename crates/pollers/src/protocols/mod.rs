@@ -57,6 +57,13 @@ pub struct ProtocolSpec {
 pub const PROTOCOLS: [&ProtocolSpec; 5] =
     [&snmp::SPEC, &ipmi::SPEC, &prometheus::SPEC, &json::SPEC, &modbus::SPEC];
 
+impl Protocol {
+    /// The protocol with this name as a source.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        PROTOCOLS.iter().find(|spec| spec.name == name).map(|spec| spec.protocol)
+    }
+}
+
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let spec = PROTOCOLS.iter().find(|spec| spec.protocol == *self);
@@ -151,6 +158,11 @@ pub(crate) fn one_of<T: Copy>(what: &str, word: &str, known: &[(&str, T)]) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_name_the_protocols() {
+        assert_eq!(PROTOCOLS.map(|spec| spec.name), config::POLLED_SOURCES);
+    }
 
     #[test]
     fn an_unknown_scheme_is_shown_and_a_misplaced_password_is_not() {
