@@ -79,7 +79,9 @@ fn a_changed_period_reaches_the_poller_within_its_limits_and_ends_by_itself() {
 
     until("the end of the change", LIMIT, || period("sw").filter(|period| *period == 5.0));
     assert_eq!(json(url, "/api/v1/settings"), Value::Array(Vec::new()));
-    assert!(marks(url, "node-1").iter().any(|mark| mark.starts_with("expired ")));
+    until("the mark of the end", LIMIT, || {
+        marks(url, "node-1").iter().any(|mark| mark.starts_with("expired ")).then_some(())
+    });
     assert_eq!(running.end(), 0, "{}", running.errors());
 }
 
