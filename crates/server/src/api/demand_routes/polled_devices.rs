@@ -150,5 +150,5 @@ fn rejection(one: &PollerRejection) -> Rejection {
 fn seconds(seconds: f64) -> Option<Timestamp> {
     let micros = seconds * 1e6;
     #[expect(clippy::cast_possible_truncation, reason = "bounded by the condition")]
-    (micros.abs() < 9e18).then(|| Timestamp(micros as i64))
+    (micros.abs() < 9e18).then_some(Timestamp(micros as i64))
 }
