@@ -17,7 +17,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// net-snmp's agent with users of version 3.
-struct Snmpd {
+pub(crate) struct Snmpd {
     _running: Running,
     port: u16,
     _dir: tempfile::TempDir,
@@ -33,7 +33,7 @@ const AUTH_PASSWORD: &str = "authpass123";
 const PRIVACY_PASSWORD: &str = "privpass123";
 
 impl Snmpd {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut text = format!(
@@ -75,7 +75,7 @@ impl Snmpd {
         self.get("1.3.6.1.2.1.11.1.0").parse::<u64>().unwrap() - 1
     }
 
-    fn entry(&self, user: &str, scheme: &str, path: &str, name: &str) -> String {
+    pub(crate) fn entry(&self, user: &str, scheme: &str, path: &str, name: &str) -> String {
         let port = self.port;
         format!(
             "- {{name: {name}, device_id: sw, url: '{scheme}://{user}@127.0.0.1:{port}/{path}'}}\n"
@@ -84,7 +84,7 @@ impl Snmpd {
 }
 
 /// OIDs of values that stay the same for a while.
-const POWER: &str = "1.3.6.1.4.1.8072.1.3.2.3.1.1.5.112.111.119.101.114";
+pub(crate) const POWER: &str = "1.3.6.1.4.1.8072.1.3.2.3.1.1.5.112.111.119.101.114";
 const TEXT: &str = "1.3.6.1.4.1.8072.1.3.2.3.1.1.4.116.101.120.116";
 const MTU_OF_LO: &str = "1.3.6.1.2.1.2.2.1.4.{{ 1.3.6.1.2.1.2.2.1.2 == lo }}";
 const MEMORY_TOTAL: &str = "1.3.6.1.4.1.2021.4.5.0";

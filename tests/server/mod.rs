@@ -6,6 +6,7 @@ pub(crate) mod on_demand;
 pub(crate) mod openapi;
 pub(crate) mod page;
 pub(crate) mod pipeline;
+pub(crate) mod polled_on_demand;
 pub(crate) mod readers;
 pub(crate) mod stops;
 pub(crate) mod systemd_unit;

@@ -11,13 +11,14 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Set {
-    /// The nodes to change: `dahu-[1-32],x[01-04],gpu-*`.
+    /// The nodes or polled devices to change: `dahu-[1-32],x[01-04],gpu-*`.
     #[schemars(length(min = 1, max = 16384))]
     pub nodes: String,
     /// Duration of the change in seconds; 30 days at most.
     #[schemars(range(min = 1, max = 2_592_000))]
     pub for_seconds: f64,
-    /// Changes by source name. A source that runs a program (`exec`) is rejected.
+    /// Changes by source name: of agents, and the protocols of pollers, which have the setting `period_seconds` only. A
+    /// source that runs a program (`exec`) is rejected.
     #[serde(default, deserialize_with = "unique_keys")]
     #[schemars(length(max = 100), extend("propertyNames" = {"pattern": WORD}))]
     pub sources: BTreeMap<String, SetSource>,
@@ -88,7 +89,8 @@ pub struct SetChange {
     pub created_by: String,
     /// When it expires.
     pub until: f64,
-    /// Number of these nodes that have sent a batch since the server started.
+    /// Number of these nodes that have sent a batch since the server started, and of the devices that pollers read by
+    /// the changed sources.
     pub nodes_known: u64,
     /// Number of those that apply all of it, some for a shorter time.
     pub nodes_applied: u64,
@@ -139,17 +141,17 @@ pub struct SetShortened {
     pub reason: String,
 }
 
-/// A setting that a node rejects.
+/// A setting that a node, or the poller of a device, rejects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SetRejection {
-    /// The node.
+    /// The node or device.
     pub device: String,
     /// The source; `null`: all settings.
     pub source: Option<String>,
     /// The setting of the source: `enabled`, `period`, `events`, `burst`, or of its burst `burst_period`, `burst_keep`,
     /// `burst_flush_on` or `burst_until`; `null`: all of them.
     pub setting: Option<String>,
-    /// `malformed`, `unknown`, `invalid`, `not_allowed` (by the node's own file), `unsupported` (by the source) or `limit`
+    /// `malformed`, `unknown`, `invalid`, `not_allowed` (by the own file of the node or poller), `unsupported` (by the source) or `limit`
     /// (of the node).
     pub code: String,
     /// The reason, for people.
@@ -157,13 +159,14 @@ pub struct SetRejection {
 }
 
 /// Answer to a request that creates or ends a change, a promotion or a flush.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ChangeReceipt {
     /// The ID of the change, promotion or flush.
     pub id: i64,
-    /// Number of its nodes that have sent a batch since the server started.
+    /// Number of its nodes that have sent a batch since the server started; of a change also of the devices that pollers
+    /// read by the changed sources.
     pub nodes_known: u64,
-    /// Number of those that report now: they are neither silent nor stopped.
+    /// Number of those that report now: they are neither silent nor stopped, nor is their poller silent.
     pub nodes_reporting: u64,
     /// Of a change: number of known nodes that receive only a part of it, because a node accepts bursts of 4 sources and
     /// 64 KiB of settings. `rejected` in `GET /api/v1/settings` names the nodes and the settings.
@@ -171,6 +174,11 @@ pub struct ChangeReceipt {
     #[serde(default)]
     #[schemars(required)]
     pub nodes_full: u64,
+    /// Of a change of sources of pollers: names of the list that no poller reads by these sources, and that have no agent
+    /// with one of them; 100 at most. A name with a star is not checked.
+    #[serde(default)]
+    #[schemars(required)]
+    pub not_polled: Vec<String>,
 }
 
 /// The body of `POST /api/v1/flushes`.
@@ -267,7 +275,7 @@ pub struct PromotedRow {
 }
 
 /// Body of `POST /v1/poller/promotions`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PollerRequest {
     /// The name of the poller.
@@ -279,6 +287,13 @@ pub struct PollerRequest {
     /// Whether the answer lists the names with jobs.
     #[serde(default)]
     pub busy: bool,
+    /// `newest_change` of the latest answer with changes; 0 before.
+    #[serde(default)]
+    pub applied: i64,
+    /// What the poller's own file rejects or shortens of the changes that it received.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub rejected: Vec<PollerRejection>,
 }
 
 impl PollerRequest {
@@ -286,18 +301,45 @@ impl PollerRequest {
     pub const NAMES_MAX: usize = 20_000;
     /// Largest number of promotions of a name.
     pub const OF_NAME_MAX: usize = 16;
+    /// Largest number of rejections.
+    pub const REJECTED_MAX: usize = 64;
     /// Largest size of an answer, in bytes.
     pub const ANSWER_BYTES_MAX: u64 = 16 << 20;
 }
 
-/// The promotions in force.
+/// A change that a poller rejects, or ends earlier than requested.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PollerRejection {
+    /// The ID of the change.
+    pub change: i64,
+    /// The source: the name of a protocol.
+    #[schemars(regex(pattern = WORD))]
+    pub source: String,
+    /// `invalid`, `not_allowed` or `shortened`.
+    pub code: String,
+    /// The reason, for people.
+    #[schemars(length(max = 200))]
+    pub reason: String,
+    /// When a shortened change ends.
+    #[serde(default)]
+    pub until: Option<f64>,
+}
+
+/// The promotions and changes of periods in force.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PollerPromotions {
-    /// It differs after each change of a promotion.
+    /// It differs after each change of a promotion or of a period.
     pub version: String,
     /// The promotions of the requested names; absent if none were requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub promotions: Option<Vec<PollerPromotion>>,
+    /// The changed periods of the requested names; absent if none were requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub periods: Option<Vec<PollerPeriod>>,
+    /// The largest ID of a change of periods in force; 0: none.
+    #[serde(default)]
+    pub newest_change: i64,
     /// The requested names with a job that has not ended, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<Vec<String>>,
@@ -309,6 +351,21 @@ pub struct PollerPromotion {
     /// The regular expression.
     pub metric: String,
     /// Until when it holds. The answer to a request one hour later extends a promotion without an end.
+    pub until: f64,
+    /// The names, of those requested.
+    pub names: Vec<String>,
+}
+
+/// The period of the polls of some names by one protocol, for a time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PollerPeriod {
+    /// The ID of the change.
+    pub change: i64,
+    /// The source: the name of the protocol.
+    pub source: String,
+    /// The period in seconds.
+    pub period_seconds: f64,
+    /// Until when it holds. The answer to a request one hour later extends a change that lasts longer than 12 hours.
     pub until: f64,
     /// The names, of those requested.
     pub names: Vec<String>,

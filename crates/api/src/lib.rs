@@ -24,9 +24,9 @@ pub use access::{
     Account, AccountChange, AccountUser, AuditEntry, CreatedToken, Me, NewToken, Token,
 };
 pub use demand::{
-    ChangeReceipt, ChangedBurst, ChangedSource, FlushNow, FlushOn, Mark, PollerPromotion,
-    PollerPromotions, PollerRequest, Promote, Promoted, PromotedRow, Set, SetBurst, SetChange,
-    SetRejection, SetShortened, SetSource, WORD,
+    ChangeReceipt, ChangedBurst, ChangedSource, FlushNow, FlushOn, Mark, PollerPeriod,
+    PollerPromotion, PollerPromotions, PollerRejection, PollerRequest, Promote, Promoted,
+    PromotedRow, Set, SetBurst, SetChange, SetRejection, SetShortened, SetSource, WORD,
 };
 pub use job::{Job, JobUpdate, NodeShare, Resources, Step, Usage};
 pub use job_report::{

@@ -279,8 +279,9 @@ operations! {
     Batches Post "/v1/batches" {
         access: Access::Senders, body: Body::Frames, answer: ResponseBody::Acks, more: &[503, 507],
     }
-    /// Promotions of the devices that a poller reads, and of the nodes that these feed: for pollers and administrators. A
-    /// request without names returns the version only, which differs after each change.
+    /// Promotions of the devices that a poller reads and of the nodes that these feed, and changed periods of the devices:
+    /// for pollers and administrators. A request without names returns the version only, which differs after each change.
+    /// The request reports which changes the poller has received, and what its own file rejects of them.
     PollerPromotions Post "/v1/poller/promotions" {
         access: Access::Senders, body: Body::Json(|g| g.subschema_for::<PollerRequest>()),
         answer: ResponseBody::Json(|g| g.subschema_for::<PollerPromotions>()),

@@ -6,7 +6,7 @@ mod lab;
 
 use jobs::Reader;
 use lab::{Lab, TestSeries, at, device, key};
-use model::{Cause, Gap, Origin, Unit};
+use model::{Cause, Gap, NodeList, Origin, Unit};
 use query::{DeviceFilter, PollSummary, QueryContext, RangeQuery, Rate, Settings};
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -311,4 +311,29 @@ fn a_page_of_five_thousand_devices_is_quick() {
     assert_eq!(devices[0].aliases, ["n1"]);
     // Without optimisation, on a busy machine.
     assert!(took.as_secs_f64() < 5.0, "{took:?}");
+}
+
+#[test]
+fn marks_of_a_device_are_those_of_the_nodes_that_it_feeds() {
+    let lab = lab();
+    for nodes in ["bmc-*", "pdu-1", "n2"] {
+        let nodes = NodeList::new(nodes).unwrap();
+        lab.demand.flush(&nodes, "cpu", "root", at(7195.0)).unwrap();
+    }
+    let engine = lab.engine(Settings::default());
+    let marks = |reader: Reader, devices: Option<&str>| {
+        let devices = devices.map(|name| vec![device(name)]);
+        let span = (at(7194.0), at(7200.0));
+        let found = engine.marks(span, devices.as_deref(), 10, &of(reader, 7200.0)).unwrap();
+        found.marks.into_iter().map(|one| one.nodes).collect::<Vec<_>>()
+    };
+    let (all, alice) = (Reader::Everything, Reader::Tenant(1000));
+    assert_eq!(marks(all, None), ["bmc-*", "pdu-1", "n2"]);
+    for node in ["n1", "bmc-1"] {
+        assert_eq!(marks(all, Some(node)), ["bmc-*"]);
+        // She sees her node, and the device by its node.
+        assert_eq!(marks(alice, Some(node)), ["n1"]);
+    }
+    assert_eq!(marks(alice, None), ["n1"]);
+    assert_eq!((marks(alice, Some("pdu-1")), marks(Reader::Tenant(9), None)), (vec![], vec![]));
 }

@@ -15,6 +15,7 @@ use crate::http::query_executor::QueryExecutor;
 use crate::ingest::agent_reports::Agents;
 use crate::ingest::decoding::Decoding;
 use crate::ingest::node_jobs_cache::NodeJobsCache;
+use crate::ingest::poller_reports::PollerReports;
 use crate::ingest::push_numbers::PushState;
 use crate::ingest::send_limits::SendLimits;
 use crate::reloadable_config::ReloadableConfig;
@@ -79,6 +80,7 @@ pub(crate) struct App {
     pub(crate) audit: Arc<Audit>,
     pub(crate) bodies: Budgets,
     pub(crate) agents: Agents,
+    pub(crate) pollers: PollerReports,
     pub(crate) origin_policy: OriginPolicy,
     pub(crate) send_limits: SendLimits,
     /// Settings and numbers of inserted rows.

@@ -282,13 +282,7 @@ impl AgentConfig {
     fn check_together(&self, values: &Values, errors: &mut Vec<ConfigError>) {
         let (cert, key) = (self.server.cert.as_deref(), self.server.key.as_deref());
         check_cert_and_key(cert, key, values, errors);
-        for word in &self.remote.allow {
-            if !ALLOW_WORDS.contains(&word.as_str()) {
-                let known = ALLOW_WORDS.join(", ");
-                let what = format!("`remote.allow` has `{word}`; it accepts {known}");
-                errors.push(values.error("remote.allow", &what));
-            }
-        }
+        check_allowed(&self.remote.allow, ALLOW_WORDS, values, errors);
         for word in &self.jobs.schedulers {
             if !matches!(word.as_str(), "oar" | "slurm" | "local") {
                 let what =
@@ -303,6 +297,19 @@ impl AgentConfig {
         if self.run.root.len() > 1 && !self.run.once {
             errors.push(values.error("root", "several roots need `once`: each is read once"));
         }
+    }
+}
+
+/// Checks the words of `remote.allow`.
+pub(crate) fn check_allowed(
+    words: &[String],
+    known: &[&str],
+    values: &Values,
+    errors: &mut Vec<ConfigError>,
+) {
+    for word in words.iter().filter(|word| !known.contains(&word.as_str())) {
+        let what = format!("`remote.allow` has `{word}`; it accepts {}", known.join(", "));
+        errors.push(values.error("remote.allow", &what));
     }
 }
 

@@ -1,11 +1,12 @@
 //! The settings of a poller.
 
-use crate::programs::agent::{SERVER, SPOOL, ServerSettings, SpoolSettings};
+use crate::programs::agent::{SERVER, SPOOL, ServerSettings, SpoolSettings, check_allowed};
 use crate::settings::load::{ConfigError, Values, check_cert_and_key};
-use crate::settings::setting::{Kind, settings};
+use crate::settings::setting::{Kind, PERIOD_MAX, settings};
 use crate::{LogConfig, Setting, log_settings};
 use model::DeviceId;
 use std::path::PathBuf;
+use std::time::Duration;
 
 settings! {
     /// How a poller polls.
@@ -22,6 +23,37 @@ settings! {
     }
 }
 
+settings! {
+    /// What the server may change of a poller.
+    PollerRemoteSettings, POLLER_REMOTE, "What the server may change" {
+        /// What the server may change: `periods`, those of the polls of a device by a protocol.
+        "remote.allow" allow: Vec<String> = "periods", Kind::List("WORD");
+        /// Shortest period that the server may set.
+        "remote.period_min" period_min: Duration = "1s",
+            Kind::Duration { min: POLL_PERIOD_MIN, max: PERIOD_MAX };
+        /// Longest duration of a change; it ends by itself.
+        "remote.time_max" time_max: Duration = "1d", Kind::Duration {
+            min: Duration::from_secs(1),
+            max: Duration::from_secs(366 * 86_400),
+        };
+    }
+}
+
+/// Shortest period of polls.
+pub const POLL_PERIOD_MIN: Duration = Duration::from_millis(10);
+/// Permissions that `remote.allow` of a poller can grant to the server.
+const ALLOW_WORDS: &[&str] = &["periods"];
+
+/// The sources of pollers: the names of their protocols.
+pub const POLLED_SOURCES: [&str; 5] = ["snmp", "ipmi", "prometheus", "json", "modbus"];
+/// Those of them that agents have, too.
+pub const POLLED_AND_READ_SOURCES: [&str; 1] = ["ipmi"];
+
+/// Whether pollers alone have a source: agents of this version do not.
+pub fn is_only_polled(source: &str) -> bool {
+    POLLED_SOURCES.contains(&source) && !POLLED_AND_READ_SOURCES.contains(&source)
+}
+
 /// The folder of a poller's spool, if `spool` is not set.
 const SPOOL_UNSET: &str = "/var/lib/jobmeter/poller-NAME as root, else in the XDG state folder";
 
@@ -34,13 +66,15 @@ pub struct PollerConfig {
     pub server: ServerSettings,
     /// Its buffer of unsent samples.
     pub spool: SpoolSettings,
+    /// What the server may change.
+    pub remote: PollerRemoteSettings,
     /// Its log.
     pub log: LogConfig,
 }
 
 /// Every setting of a poller, in the order of the manual.
 pub fn poller_settings() -> Vec<Setting> {
-    let mut list = [POLLER, SERVER, SPOOL, log_settings()].concat();
+    let mut list = [POLLER, SERVER, SPOOL, POLLER_REMOTE, log_settings()].concat();
     if let Some(spool) = list.iter_mut().find(|setting| setting.key == "spool") {
         spool.unset = SPOOL_UNSET;
     }
@@ -58,10 +92,14 @@ impl PollerConfig {
         let polling = PollerSettings::from_values(values, errors);
         let server = ServerSettings::from_values(values, errors);
         let spool = SpoolSettings::from_values(values, errors);
+        let remote = PollerRemoteSettings::from_values(values, errors);
         let log = LogConfig::from_values(values, errors);
+        if let Some(remote) = &remote {
+            check_allowed(&remote.allow, ALLOW_WORDS, values, errors);
+        }
         if let Some(ServerSettings { cert, key, .. }) = &server {
             check_cert_and_key(cert.as_deref(), key.as_deref(), values, errors);
         }
-        Some(Self { polling: polling?, server: server?, spool: spool?, log: log? })
+        Some(Self { polling: polling?, server: server?, spool: spool?, remote: remote?, log: log? })
     }
 }

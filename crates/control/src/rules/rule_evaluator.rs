@@ -1,5 +1,6 @@
-//! Evaluates value rules on the samples that nodes send about themselves, as they arrive. When a value is
-//! beyond a bound for long enough, the rule fires once: it flushes a burst or promotes metrics there.
+//! Evaluates value rules on the samples that nodes send about themselves and that pollers send of devices, as they
+//! arrive. When a value is beyond a bound for long enough, the rule fires once: it flushes a burst or promotes metrics
+//! on the node, or on the nodes that the device feeds.
 //!
 //! ```text
 //!  above ─────────────╭───╮──────────╭──
@@ -9,7 +10,7 @@
 
 use super::value_rule::ValueRule;
 use jobs::{LATCHES_MAX, Latch};
-use model::{DeviceId, Kind, NodeList, Origin, Point, Series, Timestamp, increase};
+use model::{DeviceId, Kind, NodeList, Origin, Point, Series, SeriesEntry, Timestamp, increase};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -36,7 +37,11 @@ struct WatchedSeries {
     series: Arc<Series>,
     metric: Arc<model::Metric>,
     start: Option<Timestamp>,
+    nodes: Nodes,
 }
+
+/// The nodes on which a rule acts because of a series.
+type Nodes = Arc<[DeviceId]>;
 
 /// A value for a rule to evaluate.
 #[derive(Clone, Debug)]
@@ -45,6 +50,7 @@ pub struct Reading {
     series: Arc<Series>,
     kind: Kind,
     point: Point,
+    nodes: Nodes,
 }
 
 /// State of a series between its readings.
@@ -62,7 +68,7 @@ struct SeriesState {
 pub struct Fired {
     /// The rule.
     pub when: ValueRule,
-    /// The devices of the series on which it fired.
+    /// The nodes of the series on which it fired, or those that their devices feed.
     pub devices: BTreeSet<DeviceId>,
 }
 
@@ -106,7 +112,7 @@ pub struct Evaluation {
 }
 
 impl RuleEvaluator {
-    /// Returns the readings of a batch that rules evaluate: those that a node sends about itself.
+    /// Returns the readings of a batch that rules evaluate: those that a node sends about itself, and those of a poller.
     pub fn readings(
         &self,
         rules: &Arc<[ValueRule]>,
@@ -154,19 +160,27 @@ impl RuleEvaluator {
         }
         drop(state);
         let table = batch.table().ok()?;
+        let is_poller = batch.origin.is_poller_group();
+        let fed = if is_poller { FedNodes::of(&table.entries) } else { FedNodes::default() };
         let mut spots = Vec::new();
         for (place, entry) in table.entries.iter().enumerate() {
             let Ok(place) = u32::try_from(place) else { break };
-            let is_own = entry.device.as_str() == batch.origin.as_str();
-            let watched =
-                rules.iter().enumerate().filter(|(_, when)| is_own && when.watches(entry));
-            spots.extend(watched.map(|(rule, _)| WatchedSeries {
-                place,
-                rule,
-                series: Arc::new(entry.series()),
-                metric: Arc::clone(&entry.metric),
-                start: entry.start,
-            }));
+            if !is_poller && entry.device.as_str() != batch.origin.as_str() {
+                continue;
+            }
+            let measured = rules.iter().enumerate().filter(|(_, when)| when.measures(entry));
+            for (rule, when) in measured {
+                let nodes = fed.nodes(entry);
+                let Some(nodes) = when.watched(&entry.device, nodes) else { continue };
+                spots.push(WatchedSeries {
+                    place,
+                    rule,
+                    series: Arc::new(entry.series()),
+                    metric: Arc::clone(&entry.metric),
+                    start: entry.start,
+                    nodes,
+                });
+            }
         }
         let spots: Arc<[WatchedSeries]> = spots.into();
         let mut state = self.lock();
@@ -194,8 +208,11 @@ impl RuleEvaluator {
         }
         for reading in readings {
             let Some(when) = rules.get(reading.rule) else { continue };
-            let Some(device) = state.look(when, reading, &mut judged) else { continue };
-            state.fire(when, reading.rule, device, now, &mut judged);
+            if state.look(when, reading, &mut judged) {
+                for node in reading.nodes.iter() {
+                    state.fire(when, reading.rule, node.clone(), now, &mut judged);
+                }
+            }
         }
         // Latches of suppressed firings must survive a restart, too.
         let fired = judged.fired + judged.too_soon > 0;
@@ -252,14 +269,50 @@ impl RuleEvaluator {
     }
 }
 
+/// The nodes that the devices of a table feed.
+#[derive(Debug, Default)]
+struct FedNodes<'a>(HashMap<&'a DeviceId, BTreeSet<DeviceId>>);
+
+impl<'a> FedNodes<'a> {
+    fn of(entries: &'a [SeriesEntry]) -> Self {
+        let mut fed: HashMap<&DeviceId, BTreeSet<DeviceId>> = HashMap::new();
+        for entry in entries {
+            if let Some(node) = alias(entry) {
+                fed.entry(&entry.device).or_default().insert(node);
+            }
+        }
+        Self(fed)
+    }
+
+    /// The node that a series feeds by its label, else the nodes that its device feeds, else the device.
+    fn nodes(&self, entry: &SeriesEntry) -> Vec<DeviceId> {
+        let of_device = self.0.get(&entry.device);
+        match (of_device, alias(entry)) {
+            (Some(_), Some(node)) => vec![node],
+            (Some(nodes), None) => nodes.iter().cloned().collect(),
+            (None, _) => vec![entry.device.clone()],
+        }
+    }
+}
+
+/// The node whose consumption a series measures.
+fn alias(entry: &SeriesEntry) -> Option<DeviceId> {
+    DeviceId::new(&entry.labels.get("_device_alias")?).ok()
+}
+
 impl WatchedSeries {
     fn reading(&self, at: Timestamp, value: Value) -> Reading {
         let value = match value {
             Value::Steps(steps) => self.metric.from_steps(steps),
             Value::Real(value) => value,
         };
-        let point = Point { at, value, start: self.start };
-        Reading { rule: self.rule, series: Arc::clone(&self.series), kind: self.metric.kind, point }
+        Reading {
+            rule: self.rule,
+            series: Arc::clone(&self.series),
+            kind: self.metric.kind,
+            point: Point { at, value, start: self.start },
+            nodes: Arc::clone(&self.nodes),
+        }
     }
 }
 
@@ -306,20 +359,15 @@ impl State {
         tables.push((batch.table_hash, Arc::clone(spots)));
     }
 
-    /// Evaluates a reading. Returns the node if its value is now beyond the bound for long enough.
-    fn look(
-        &mut self,
-        when: &ValueRule,
-        reading: &Reading,
-        judged: &mut Evaluation,
-    ) -> Option<DeviceId> {
-        let Reading { rule, series, kind, point } = reading;
+    /// Evaluates a reading. Returns whether its value is now beyond the bound for long enough.
+    fn look(&mut self, when: &ValueRule, reading: &Reading, judged: &mut Evaluation) -> bool {
+        let Reading { rule, series, kind, point, .. } = reading;
         let key = (*rule, Arc::clone(series));
         let Some(held) = self.series.get_mut(&key) else {
             self.make_space(point.at);
             if self.series.len() >= WATCHED_MAX {
                 judged.unwatched += 1;
-                return None;
+                return false;
             }
             let latched = !self.latched.is_empty() && self.latched.remove(&when.latch(series));
             let mut held = SeriesState { last: *point, since: None, latched };
@@ -330,12 +378,12 @@ impl State {
                 self.news.insert(when.latch(series), held.latched);
             }
             self.series.insert(key, held);
-            return fires.then(|| series.device.clone());
+            return fires;
         };
         let passed = point.at.since(held.last.at);
         // The reading is late or a duplicate.
         if passed <= 0 {
-            return None;
+            return false;
         }
         let value = match kind {
             Kind::Gauge => point.value,
@@ -352,7 +400,7 @@ impl State {
         if held.latched != latched {
             self.news.insert(when.latch(series), held.latched);
         }
-        fires.then(|| series.device.clone())
+        fires
     }
 
     /// Evicts idle series, and firings older than their pause, if a limit is reached. It scans all entries,

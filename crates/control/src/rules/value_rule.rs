@@ -1,7 +1,7 @@
 //! Value rules: the series they watch, when they fire, and their actions.
 
 use jobs::{Latch, StableHash};
-use model::{NodeList, Series};
+use model::{DeviceId, NodeList, Series};
 use std::sync::Arc;
 
 /// A value rule.
@@ -13,7 +13,7 @@ pub struct ValueRule {
     pub metric: Box<str>,
     /// Labels that a series must have.
     pub labels: Vec<(Box<str>, Box<str>)>,
-    /// Nodes to watch; `None` means all.
+    /// Nodes and devices to watch; `None` means all.
     pub nodes: Option<NodeList>,
     /// Whether the rule watches samples attributed to jobs (`true`) or node samples (`false`).
     pub jobs: bool,
@@ -57,13 +57,26 @@ impl ValueRule {
         }
     }
 
-    pub(super) fn watches(&self, entry: &model::SeriesEntry) -> bool {
+    /// Whether it measures a series, on whichever node.
+    pub(super) fn measures(&self, entry: &model::SeriesEntry) -> bool {
         let has =
             |(key, value): &(Box<str>, Box<str>)| entry.labels.get(key) == Some((**value).into());
         *entry.metric.name == *self.metric
             && entry.job.is_some() == self.jobs
-            && self.nodes.as_ref().is_none_or(|nodes| nodes.has(entry.device.as_str()))
             && self.labels.iter().all(has)
+    }
+
+    /// Returns the nodes on which it acts because of a device: all of `nodes`, if it watches the device, else those of
+    /// them that it watches; `None` if there is none.
+    pub(super) fn watched(
+        &self,
+        device: &DeviceId,
+        mut nodes: Vec<DeviceId>,
+    ) -> Option<Arc<[DeviceId]>> {
+        if let Some(watched) = self.nodes.as_ref().filter(|list| !list.has(device.as_str())) {
+            nodes.retain(|node| watched.has(node.as_str()));
+        }
+        (!nodes.is_empty()).then(|| nodes.into())
     }
 
     /// Returns a latch: the rule fired on this series and has not been reset since.

@@ -35,6 +35,10 @@ impl FittingOverrides {
             ("sources", sources, &mut settings.sources, usize::MAX),
         ] {
             for (source, changed) in changed {
+                // Pollers receive it.
+                if config::is_only_polled(source) {
+                    continue;
+                }
                 let is_new = !into.contains_key(source);
                 if is_new && into.len() >= max || !fit(into, bytes, source, changed, ends) {
                     cut.push((change.number, format!("{part}.{source}").into()));

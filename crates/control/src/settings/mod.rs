@@ -1,7 +1,7 @@
 //! The settings that each node receives.
 //!
 //! - `agent_config`: the server's agent file. `node_settings_cache`: the settings of each node.
-//! - `poller_promotions`: the promotions that a poller receives.
+//! - `poller_promotions` and `poller_periods`: the promotions and the changed periods that a poller receives.
 //! - `compose` composes them; `fitting_promotions` and `fitting_overrides` limit them.
 
 pub(crate) mod agent_config;
@@ -9,4 +9,5 @@ pub(crate) mod compose;
 pub(crate) mod fitting_overrides;
 pub(crate) mod fitting_promotions;
 pub(crate) mod node_settings_cache;
+pub(crate) mod poller_periods;
 pub(crate) mod poller_promotions;

@@ -6,6 +6,7 @@
 
 use super::agent_config::AgentConfig;
 use super::compose::{Composed, NodeEntries, compose};
+use super::poller_periods::polled_periods;
 use crate::demand::{
     ActiveRequests, DemandError, DemandStore, FLUSH_LISTED_US, FromJobs, Promotion, Rule, wanted,
 };
@@ -64,11 +65,11 @@ struct CachedSettings {
 pub struct Active {
     /// The requests.
     pub held: ActiveRequests,
-    changes: Index,
+    pub(super) changes: Index,
     pub(super) promotions: Index,
     flushes: Index,
-    /// Hash of the promotions.
-    promotions_version: u64,
+    /// Hash of what pollers receive.
+    pollers_version: u64,
 }
 
 /// Positions by node name: of entries with plain names, and of entries with patterns, which must be
@@ -269,7 +270,7 @@ impl State {
 }
 
 impl Active {
-    fn new(held: ActiveRequests) -> Self {
+    pub(super) fn new(held: ActiveRequests) -> Self {
         let changes = Index::of(held.changes.iter().map(|one| &one.nodes));
         let good = |one: &Promotion| expression::check(&one.metric).is_ok();
         let promotions =
@@ -279,12 +280,17 @@ impl Active {
         for Promotion { nodes, metric, until, origin, uid, .. } in &held.promotions {
             (nodes.as_str(), metric, until, origin.word(), uid).hash(&mut version);
         }
-        Self { held, changes, promotions, flushes, promotions_version: version.finish() }
+        for change in &held.changes {
+            for period in polled_periods(&change.settings) {
+                (change.number, period).hash(&mut version);
+            }
+        }
+        Self { held, changes, promotions, flushes, pollers_version: version.finish() }
     }
 
-    /// Returns a version of the promotions: it differs after each change.
-    pub const fn promotions_version(&self) -> u64 {
-        self.promotions_version
+    /// Returns a version of what pollers receive: it differs after each change.
+    pub const fn pollers_version(&self) -> u64 {
+        self.pollers_version
     }
 
     /// Returns the entries that concern a node at a time.

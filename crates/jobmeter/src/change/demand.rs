@@ -1,10 +1,12 @@
-//! `jobmeter set`, `flush` and `promote`: change the settings of nodes for a time.
+//! `jobmeter set`, `flush` and `promote`: change the settings of nodes and polled devices for a time.
 
 use crate::change::demand_options::{FlushArgs, PromoteArgs, SetArgs, csv_needs_list, time, words};
 use crate::change::{change_list, nothing_matches};
 use crate::client::http_client::{Client, escape};
 use crate::client::plain::note;
-use crate::output::check_names::{check_may_burst, check_perf_events, check_source};
+use crate::output::check_names::{
+    check_may_burst, check_perf_events, check_source, check_source_or_protocol,
+};
 use crate::output::csv_rows;
 use crate::output::show::{self, Table};
 use crate::output::times::{Times, machine_value};
@@ -34,9 +36,14 @@ pub(crate) fn set(client: &Client, args: &SetArgs) -> anyhow::Result<ExitCode> {
     } else {
         let set = wanted(args)?;
         let made: ChangeReceipt = client.post("/api/v1/settings", &set)?;
-        code = receipt(json, &mut out, &made, ("change", "is active"))?;
+        code = match polled_sources(&set) {
+            None => receipt(json, &mut out, &made, ("change", "is active"))?,
+            Some(sources) => polled_receipt(json, &mut out, &made, &sources)?,
+        };
         out.flush()?;
-        code = with_unknown(client, &set.nodes, &made, ("change", "is active"), code)?;
+        if polled_sources(&set).is_none() {
+            code = with_unknown(client, &set.nodes, &made, ("change", "is active"), code)?;
+        }
         if made.nodes_reporting > 0 && !json {
             note(
                 "after two periods, `jobmeter set --list` shows which nodes apply it or reject a part of it",
@@ -50,6 +57,42 @@ pub(crate) fn set(client: &Client, args: &SetArgs) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
+/// The sources of pollers whose period a change sets; `None`: it concerns agents only.
+fn polled_sources(set: &Set) -> Option<String> {
+    let polled = |(name, one): &(&String, &api::SetSource)| {
+        one.period_seconds.is_some() && config::POLLED_SOURCES.contains(&name.as_str())
+    };
+    let names: Vec<&str> = set.sources.iter().filter(polled).map(|(name, _)| &**name).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+/// Writes the receipt of a change of the periods of polls: for how many devices it is, and which names no poller reads.
+fn polled_receipt(
+    json: bool,
+    out: &mut impl Write,
+    one: &ChangeReceipt,
+    sources: &str,
+) -> anyhow::Result<ExitCode> {
+    let ChangeReceipt { id, nodes_known, nodes_reporting, not_polled, .. } = one;
+    if json {
+        writeln!(out, "{}", serde_json::to_string(one)?)?;
+    } else {
+        let silent = match nodes_known.saturating_sub(*nodes_reporting) {
+            0 => String::new(),
+            silent => format!(" and {} of a silent poller", show::counted(silent, "device")),
+        };
+        let reporting = show::counted(*nodes_reporting, "polled device");
+        writeln!(out, "change {id} is active, for {reporting}{silent}")?;
+    }
+    if !not_polled.is_empty() {
+        note(&format!("no poller reads {} by {sources}", not_polled.join(", ")))?;
+    } else if *nodes_known == 0 {
+        note(&format!("no poller reads a device of that name by {sources}"))?;
+    }
+    let is_whole = not_polled.is_empty() && *nodes_known > 0;
+    Ok(ExitCode::from(if is_whole { 0 } else { NOTHING }))
+}
+
 /// The change that the options describe.
 fn wanted(args: &SetArgs) -> anyhow::Result<Set> {
     let lasts = time("for", args.time.as_deref())?
@@ -60,7 +103,7 @@ fn wanted(args: &SetArgs) -> anyhow::Result<Set> {
         ..Set::default()
     };
     let named = words(args.source.as_deref());
-    named.iter().try_for_each(|name| check_source(name))?;
+    named.iter().try_for_each(|name| check_source_or_protocol(name))?;
     named.iter().try_for_each(|name| check_has_no_program(name))?;
     let period = within("period", args.period.as_deref(), config::source_setting("period"))?;
     let enabled = args.enabled;
@@ -69,6 +112,11 @@ fn wanted(args: &SetArgs) -> anyhow::Result<Set> {
         let all = named.is_empty();
         if all && enabled.is_some() {
             bail!("--enabled needs --source");
+        }
+        if let Some(name) = named.iter().find(|name| config::is_only_polled(name))
+            && enabled.is_some()
+        {
+            bail!("--enabled: the source {name} of pollers has the option --period only");
         }
         for name in if all { read_at_each_tick() } else { named.clone() } {
             let source = set.sources.entry(name).or_default();
@@ -279,7 +327,7 @@ fn receipt(
     one: &ChangeReceipt,
     (kind, state): (&str, &str),
 ) -> anyhow::Result<ExitCode> {
-    let ChangeReceipt { id, nodes_known, nodes_reporting, nodes_full } = one;
+    let ChangeReceipt { id, nodes_known, nodes_reporting, nodes_full, .. } = one;
     let code = ExitCode::from(if *nodes_known == 0 { NOTHING } else { 0 });
     if json {
         writeln!(out, "{}", serde_json::to_string(one)?)?;
@@ -336,6 +384,22 @@ mod tests {
         let burst = &set.unwrap().bursts["cpu"];
         assert_eq!((burst.period_seconds, burst.keep_seconds), (0.1, 60.0));
         assert_eq!(burst.flush_on, [FlushOn::JobEnd]);
+    }
+
+    #[test]
+    fn sources_of_pollers_have_a_period_only() {
+        let set = parse("--nodes pdu-[1-8] --source snmp,ipmi --period 1s --for 30m").unwrap();
+        assert_eq!(set.sources["snmp"].period_seconds, Some(1.0));
+        assert_eq!(polled_sources(&set).as_deref(), Some("ipmi, snmp"));
+        let set = parse("--nodes n1 --source ipmi --enabled false --for 30m").unwrap();
+        assert_eq!(polled_sources(&set), None);
+        let error = |words: &str| parse(words).unwrap_err().to_string();
+        let switched = error("--nodes pdu-1 --for 1m --source snmp --enabled false");
+        assert!(switched.contains("snmp of pollers has the option --period only"), "{switched}");
+        let burst = error("--nodes pdu-1 --for 1m --source snmp --burst 1s --keep 5s");
+        assert!(burst.starts_with("--burst: the source `snmp` cannot have a burst"), "{burst}");
+        let near = error("--nodes pdu-1 --for 1m --source snpm --period 1s");
+        assert!(near.contains("did you mean `snmp`?"), "{near}");
     }
 
     #[test]

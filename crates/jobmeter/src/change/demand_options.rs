@@ -12,19 +12,19 @@ const CHANGED: [&str; 9] =
 /// Options of a promotion, which exclude `--list` and the end of a promotion.
 const PROMOTED: [&str; 4] = ["metric", "nodes", "job", "time"];
 
-/// Changes settings of nodes for a time; lists and undoes such changes
+/// Changes settings of nodes, and periods of polled devices, for a time; lists and undoes such changes
 #[derive(Args, Debug)]
 #[command(
     after_help = "Example: jobmeter set --nodes 'dahu-[1-32]' --period 1s --for 30m --perf cache_ll,emulation_faults"
 )]
 pub(crate) struct SetArgs {
-    /// The nodes, such as dahu-[1-32],x[01-04],gpu-*
+    /// The nodes or polled devices, such as dahu-[1-32],x[01-04],gpu-*
     #[arg(long, value_name = "LIST")]
     pub(super) nodes: Option<String>,
     /// Duration of the change, such as 30m
     #[arg(long = "for", value_name = "TIME")]
     pub(super) time: Option<String>,
-    /// The sources, separated by commas [default: with --period, those that are read at each tick]
+    /// The sources of agents, or the protocols of pollers, separated by commas [default: with --period, those that are read at each tick]
     #[arg(long, value_name = "NAMES")]
     pub(super) source: Option<String>,
     /// Interval between their readings, such as 1s
@@ -45,7 +45,7 @@ pub(crate) struct SetArgs {
     /// Events that send a burst: job_start, job_end
     #[arg(long, value_name = "EVENTS", requires = "burst")]
     pub(super) flush_on: Option<String>,
-    /// List the active changes, and the settings that nodes rejected
+    /// List the active changes, and the settings that nodes or pollers rejected
     #[arg(long, conflicts_with_all = CHANGED)]
     pub(super) list: bool,
     /// End the change of this ID

@@ -26,18 +26,27 @@ pub(crate) fn one_job(job: Option<&str>) -> anyhow::Result<Option<String>> {
 
 /// Rejects a source that agents of this version do not have.
 pub(crate) fn check_source(name: &str) -> anyhow::Result<()> {
-    let names = || agent::sources().map(|spec| spec.name);
-    if names().any(|known| known == name) {
+    check_among(name, &agent::sources().map(|spec| spec.name).collect::<Vec<_>>())
+}
+
+/// Rejects a source that neither agents nor pollers of this version have.
+pub(crate) fn check_source_or_protocol(name: &str) -> anyhow::Result<()> {
+    let names = agent::sources().map(|spec| spec.name).chain(config::POLLED_SOURCES);
+    check_among(name, &names.collect::<Vec<_>>())
+}
+
+fn check_among(name: &str, known: &[&'static str]) -> anyhow::Result<()> {
+    if known.contains(&name) {
         return Ok(());
     }
-    let meant = config::nearest(name, names());
+    let meant = config::nearest(name, known.iter().copied());
     let meant = meant.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
     bail!("--source {name}: unknown source{meant} (`jobmeter sources` lists the sources)")
 }
 
 /// Rejects a source that cannot record bursts.
 pub(crate) fn check_may_burst(option: &str, name: &str) -> anyhow::Result<()> {
-    if agent::may_burst(name) {
+    if agent::may_burst(name) && !config::is_only_polled(name) {
         return Ok(());
     }
     bail!(
@@ -71,6 +80,14 @@ mod tests {
         for list in ["n1,,n2", "n1/x\u{1b}", ","] {
             assert!(of(list).unwrap_err().starts_with(&format!("--device {list}: ")), "{list}");
         }
+    }
+
+    #[test]
+    fn agents_and_pollers_share_the_sources_that_settings_name() {
+        let read: Vec<&str> = agent::sources().map(|spec| spec.name).collect();
+        let both = config::POLLED_SOURCES.into_iter().filter(|name| read.contains(name));
+        assert_eq!(both.collect::<Vec<_>>(), config::POLLED_AND_READ_SOURCES);
+        assert!(check_source_or_protocol("snmp").is_ok() && check_source("snmp").is_err());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Shortest period and timeout.
-const PERIOD_MIN: Duration = Duration::from_millis(10);
+const PERIOD_MIN: Duration = config::POLL_PERIOD_MIN;
 /// Longest period.
 const PERIOD_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 /// Kwollect's period of an entry without `update_every`.

@@ -78,6 +78,13 @@ const MEANING: &str = "The metric has the name of the entry. Its kind and unit c
 pub const PROTOCOLS: [&ProtocolSpec; 5] =
     [&snmp::SPEC, &ipmi::SPEC, &prometheus::SPEC, &json::SPEC, &modbus::SPEC];
 
+impl Protocol {
+    /// The protocol with this name as a source.
+    pub(crate) fn of_name(name: &str) -> Option<Self> {
+        PROTOCOLS.iter().find(|spec| spec.name == name).map(|spec| spec.protocol)
+    }
+}
+
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let spec = PROTOCOLS.iter().find(|spec| spec.protocol == *self);
@@ -198,6 +205,11 @@ mod tests {
         }
         let names = PROTOCOLS.map(|spec| spec.name);
         assert_eq!(names, api::POLLED_PROTOCOLS, "the command knows their names");
+    }
+
+    #[test]
+    fn settings_name_the_protocols() {
+        assert_eq!(PROTOCOLS.map(|spec| spec.name), config::POLLED_SOURCES);
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! The promotions in force, and which nodes have jobs, as the server reports them.
+//! The promotions and changes of periods in force, and which nodes have jobs, as the server reports them.
 
+use super::period_changes::{PeriodChanges, PeriodLimits};
 use crate::PROGRAM;
 use crate::descriptions::{Description, Expression, Expressions};
 use crate::polling::instant;
 use crate::protocols::Protocol;
-use api::{Operation, PollerPromotions, PollerRequest};
-use config::ServerSettings;
+use api::{Operation, PollerPromotion, PollerPromotions, PollerRequest};
+use config::{PollerConfig, ServerSettings};
 use delivery::{Http, or_end, requested_server, wall};
 use model::{DeviceId, Timestamp, printable};
 use std::collections::{HashMap, HashSet};
@@ -28,6 +29,7 @@ const BUSY_AGE_MAX_US: i64 = 60 * Timestamp::SECOND;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Demand {
     promotions: HashMap<String, Vec<(Arc<Expression>, Timestamp)>>,
+    periods: PeriodChanges,
     /// The names with jobs; `None` if unknown.
     busy: Option<HashSet<String>>,
 }
@@ -45,9 +47,18 @@ pub(crate) enum Promotion {
 
 impl Demand {
     /// Reads a response. An expression that is not one affects nothing else.
-    fn read(response: PollerPromotions) -> Self {
+    fn read(response: PollerPromotions, limits: &mut PeriodLimits, now: Timestamp) -> Self {
+        let promotions = Self::promotions(response.promotions);
+        let busy = response.busy.map(|names| names.into_iter().collect());
+        let periods = limits.accept(response.periods.unwrap_or_default(), now);
+        Self { promotions, periods, busy }
+    }
+
+    fn promotions(
+        received: Option<Vec<PollerPromotion>>,
+    ) -> HashMap<String, Vec<(Arc<Expression>, Timestamp)>> {
         let mut promotions: HashMap<String, Vec<_>> = HashMap::new();
-        for promotion in response.promotions.unwrap_or_default() {
+        for promotion in received.unwrap_or_default() {
             let Some(expression) = Expression::new(&promotion.metric) else { continue };
             let expression = Arc::new(expression);
             let Some(until) = instant(promotion.until) else { continue };
@@ -55,8 +66,7 @@ impl Demand {
                 promotions.entry(name).or_default().push((Arc::clone(&expression), until));
             }
         }
-        let busy = response.busy.map(|names| names.into_iter().collect());
-        Self { promotions, busy }
+        promotions
     }
 
     /// What the promotions of its device, and of the node that this feeds, change for a description.
@@ -74,6 +84,11 @@ impl Demand {
             return Promotion::Metrics(held);
         }
         Promotion::None
+    }
+
+    /// The period of a description while a change of it holds.
+    pub(crate) fn period(&self, description: &Description, now: Timestamp) -> Option<Duration> {
+        self.periods.of(description, now)
     }
 
     /// Whether a metric of a device is promoted.
@@ -105,9 +120,10 @@ impl Demand {
         !busy.contains(description.device.as_str()) && !description.alias().is_some_and(is_busy)
     }
 
-    /// The next instant at which a promotion ends.
+    /// The next instant at which a promotion or a change ends.
     pub(crate) fn next_end(&self, now: Timestamp) -> Option<Timestamp> {
         let ends = self.promotions.values().flatten().map(|(_, until)| *until);
+        let ends = ends.chain(self.periods.ends());
         ends.filter(|until| *until > now).min()
     }
 }
@@ -117,24 +133,26 @@ impl Demand {
 /// # Errors
 /// The operating system cannot start a thread.
 pub(crate) fn follow_demand(
-    server: &ServerSettings,
+    config: &PollerConfig,
     poller: &DeviceId,
     names: &Names,
 ) -> io::Result<watch::Receiver<Arc<Demand>>> {
     let (demand, receiver) = watch::channel(Arc::default());
-    let (server, poller, names) = (server.clone(), poller.clone(), Arc::clone(names));
-    let follower = DemandFollower { server, poller, names, demand };
+    let (server, limits) = (config.server.clone(), PeriodLimits::new(config.remote.clone()));
+    let (poller, names) = (poller.clone(), Arc::clone(names));
+    let follower = DemandFollower { server, poller, names, limits, demand };
     let thread = std::thread::Builder::new().name("demand".to_owned());
     // Not joined: a request may wait as long as the settings allow.
     thread.spawn(|| or_end(|| follower.run()))?;
     Ok(receiver)
 }
 
-/// Requests the promotions of some names, until nothing receives them any more.
+/// Requests what is demanded of some names, until nothing receives them any more.
 struct DemandFollower {
     server: ServerSettings,
     poller: DeviceId,
     names: Names,
+    limits: PeriodLimits,
     demand: watch::Sender<Arc<Demand>>,
 }
 
@@ -154,12 +172,13 @@ pub(crate) struct DemandNames {
 struct Received {
     names: Arc<DemandNames>,
     version: String,
+    newest_change: i64,
     at: Timestamp,
 }
 
 impl DemandFollower {
     /// Runs in a thread of its own.
-    fn run(self) {
+    fn run(mut self) {
         let (mut http, mut received) = (None, Received::default());
         let mut failure: Option<String> = None;
         while !self.demand.is_closed() {
@@ -171,9 +190,12 @@ impl DemandFollower {
             if result.as_ref().err() != failure.as_ref() {
                 match &result {
                     Err(why) => {
-                        log::warn!("the server does not report promotions: {}", printable(why))
+                        log::warn!(
+                            "the server does not report promotions and changes: {}",
+                            printable(why)
+                        )
                     }
-                    Ok(()) => log::info!("the server reports promotions again"),
+                    Ok(()) => log::info!("the server reports promotions and changes again"),
                 }
             }
             failure = result.err();
@@ -192,27 +214,23 @@ impl DemandFollower {
         });
     }
 
-    fn step(&self, http: &mut Option<Http>, received: &mut Received) -> Result<(), String> {
+    fn step(&mut self, http: &mut Option<Http>, received: &mut Received) -> Result<(), String> {
         let names = Arc::clone(&self.names.lock().unwrap_or_else(PoisonError::into_inner));
         if names.names.is_empty() && received.names.names.is_empty() {
             return Ok(());
         }
-        if names.names.len() > PollerRequest::NAMES_MAX {
-            let most = PollerRequest::NAMES_MAX;
-            return Err(format!("more than {most} devices and nodes have optional metrics"));
-        }
         let age_max = if names.count_jobs { BUSY_EVERY_US } else { EXTEND_US };
         let is_old = wall().since(received.at) >= age_max;
         if names == received.names && !is_old {
-            let response = self.request(http, None)?;
+            let response = self.request(http, None, received)?;
             if response.version == received.version {
                 return Ok(());
             }
         }
-        let response = self.request(http, Some(&names))?;
-        let version = response.version.clone();
-        self.demand.send_replace(Arc::new(Demand::read(response)));
-        *received = Received { names, version, at: wall() };
+        let response = self.request(http, Some(&names), received)?;
+        let (version, newest_change) = (response.version.clone(), response.newest_change);
+        self.demand.send_replace(Arc::new(Demand::read(response, &mut self.limits, wall())));
+        *received = Received { names, version, newest_change, at: wall() };
         Ok(())
     }
 
@@ -220,6 +238,7 @@ impl DemandFollower {
         &self,
         http: &mut Option<Http>,
         names: Option<&DemandNames>,
+        received: &Received,
     ) -> Result<PollerPromotions, String> {
         let client = match http.take() {
             Some(client) => client,
@@ -232,6 +251,8 @@ impl DemandFollower {
             poller: self.poller.to_string(),
             names: names.map(|all| all.names.clone()),
             busy: names.is_some_and(|all| all.count_jobs),
+            applied: received.newest_change,
+            rejected: self.limits.rejected.clone(),
         };
         let request = serde_json::to_string(&request).map_err(|error| error.to_string())?;
         let path = Operation::PollerPromotions.path();
@@ -250,7 +271,6 @@ impl DemandFollower {
 mod tests {
     use super::*;
     use crate::descriptions::entries_of;
-    use api::PollerPromotion;
 
     fn promotions(all: &[(&str, &str, f64)]) -> Demand {
         let promotion = |(metric, name, until): &(&str, &str, f64)| PollerPromotion {
@@ -259,7 +279,7 @@ mod tests {
             names: vec![(*name).to_owned()],
         };
         let promotions = Some(all.iter().map(promotion).collect());
-        Demand::read(PollerPromotions { version: String::new(), promotions, busy: None })
+        Demand { promotions: Demand::promotions(promotions), ..Demand::default() }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::descriptions::{
     Description, Finding, Pins, Target, TlsVerification, list_directory, read_directory,
 };
 use crate::sending::Devices;
+use api::PollerRequest;
 use model::printable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -146,15 +147,28 @@ impl Entries {
         devices
     }
 
-    /// The names of the entries with on-demand keys: devices, and the nodes that they feed.
+    /// The names that the server is queried for: those of devices and fed nodes of the entries with on-demand keys, then
+    /// the other devices, whose periods the server may change.
     pub(super) fn demand_names(&self) -> DemandNames {
-        let mut names = Vec::new();
-        for one in self.descriptions.iter().filter(|one| one.is_on_demand()) {
-            names.push(one.device.to_string());
-            names.extend(one.alias());
+        let (mut first, mut others) = (BTreeSet::new(), BTreeSet::new());
+        for one in &self.descriptions {
+            if one.is_on_demand() {
+                first.insert(one.device.to_string());
+                first.extend(one.alias());
+            } else {
+                others.insert(one.device.to_string());
+            }
         }
-        names.sort_unstable();
-        names.dedup();
+        others.retain(|name| !first.contains(name));
+        let mut names: Vec<String> = first.into_iter().chain(others).collect();
+        let over = names.len().saturating_sub(PollerRequest::NAMES_MAX);
+        if over > 0 {
+            log::error!(
+                "promotions and changes do not reach {over} of {} devices and nodes",
+                names.len()
+            );
+            names.truncate(PollerRequest::NAMES_MAX);
+        }
         let count_jobs = self.descriptions.iter().any(|one| one.period_idle.is_some());
         DemandNames { names, count_jobs }
     }

@@ -5,7 +5,8 @@
 //! - `outages`: failures as gaps that grow
 //! - `poll_metrics`: the metrics about polling itself
 //! - `text_limit`: a limit of the texts of a metric; `series_limit`: of the series of an exporter
-//! - `demand`: the promotions in force, and which nodes have jobs
+//! - `demand`: the promotions and changed periods in force, and which nodes have jobs
+//! - `period_changes`: the periods that the server changes, within the poller's own limits
 //! - `poller_error`: why a poller does not start
 //! - `entries`: the entries of the folder, read again when a file changes
 //! - `target_loop`: the exchanges with one target
@@ -15,6 +16,7 @@
 mod demand;
 mod entries;
 mod outages;
+mod period_changes;
 mod poll_metrics;
 mod poller_error;
 mod poller_program;

@@ -89,17 +89,29 @@ impl PollMetrics {
         }
     }
 
-    /// Sets the shortest period of each device that is polled now.
+    /// Sets the shortest period of each device that is polled now. Returns the values of devices that had another
+    /// period: without them, a device with a longer period would look unpolled until its next poll.
     pub(super) fn set_periods<'a>(
         &mut self,
         all: impl Iterator<Item = (&'a Description, Option<Duration>)>,
-    ) {
-        self.periods.clear();
+    ) -> Vec<PollValue<'_>> {
+        let before = std::mem::take(&mut self.periods);
         for (description, period) in all {
             let Some(period) = period else { continue };
             let shortest = self.periods.entry(description.device.clone()).or_insert(period);
             *shortest = period.min(*shortest);
         }
+        let has_changed =
+            |one: &(&DeviceId, &Duration)| before.get(one.0).is_some_and(|before| before != one.1);
+        let changed = self.periods.iter().filter(has_changed);
+        let value = |(device, period): (_, &Duration)| PollValue {
+            device,
+            metric: &self.period,
+            labels: self.labels.clone(),
+            start: None,
+            value: period.as_secs_f64(),
+        };
+        changed.map(value).collect()
     }
 
     /// Counts values in the shared series of texts.
@@ -234,7 +246,11 @@ mod tests {
         let all = directory.descriptions;
         let target = all.first().unwrap().target.clone();
         let mut metrics = PollMetrics::new(&target, Timestamp(0));
-        metrics.set_periods(all.iter().map(|one| (one, Some(one.period))));
+        let minute = Some(Duration::from_secs(60));
+        assert_eq!(metrics.set_periods(all.iter().map(|one| (one, minute))).len(), 0);
+        let changed = metrics.set_periods(all.iter().map(|one| (one, Some(one.period))));
+        let changed: Vec<_> = changed.iter().map(|one| (&*one.metric.name, one.value)).collect();
+        assert_eq!(changed, [("poll_period_seconds", 1.0)], "another period is stored at once");
         assert_eq!(metrics.labels.get("target").as_deref(), Some("http://bmc:80"));
         let gauges = |success: u8| {
             ["success", "period_seconds", "duration_seconds", "lateness_seconds"]

@@ -40,7 +40,7 @@ pub fn run(config: &PollerConfig, dir: &Path, only: Option<&[String]>) -> Result
     let runtime = runtime.map_err(machine)?;
     let groups = Groups::start(config, name.clone(), &entries.devices())?;
     let names: Names = Arc::new(Mutex::new(Arc::new(entries.demand_names())));
-    let demand = follow_demand(&config.server, &name, &names);
+    let demand = follow_demand(config, &name, &names);
     let demand = demand.map_err(|error| PollerError::Machine(format!("a thread: {error}")))?;
     let shared = Arc::new(Shared::new(groups, demand, &config.polling));
     let ended = runtime.block_on(poll_all(entries, Arc::clone(&shared), &names));

@@ -2,7 +2,7 @@
 
 use super::demand::{Demand, Promotion};
 use super::outages::Outages;
-use super::poll_metrics::PollMetrics;
+use super::poll_metrics::{PollMetrics, PollValue};
 use super::rejections::Rejections;
 use super::schedule::Schedule;
 use super::series_limit::SeriesLimit;
@@ -90,7 +90,7 @@ pub(super) async fn follow(
         failure: None,
         logged: Timestamp(i64::MIN),
         is_on_demand: false,
-        promotions_end: None,
+        demand_end: None,
         target,
         descriptions: Vec::new(),
         periods: Vec::new(),
@@ -100,12 +100,12 @@ pub(super) async fn follow(
     let (mut changed, mut is_over) = (true, false);
     while !is_over {
         let now = wall();
-        if changed || follower.promotions_end.is_some_and(|end| end <= now) {
+        if changed || follower.demand_end.is_some_and(|end| end <= now) {
             let new = entries.borrow_and_update().clone();
             let demand = Arc::clone(&demand.borrow_and_update());
             follower.set(new, &demand, now);
         }
-        let next = follower.promotions_end.unwrap_or(Timestamp(i64::MAX));
+        let next = follower.demand_end.unwrap_or(Timestamp(i64::MAX));
         let wait_us = follower.schedule.next().min(next).since(wall());
         let wait = Duration::from_micros(u64::try_from(wait_us).unwrap_or(0)).min(SLEEP_MAX);
         changed = tokio::select! {
@@ -115,7 +115,7 @@ pub(super) async fn follow(
                 true
             }
             // The thread that sends them ends the program if it fails.
-            Ok(()) = demand.changed(), if follower.is_on_demand => true,
+            Ok(()) = demand.changed() => follower.is_concerned(&demand.borrow()),
             () = tokio::time::sleep(wait) => false,
         };
         let is_due = !changed && follower.schedule.next() <= wall();
@@ -141,10 +141,10 @@ struct TargetLoop {
     /// The failure that the log states, and since when.
     failure: Option<String>,
     logged: Timestamp,
-    /// Whether promotions or jobs change anything.
+    /// Whether promotions, jobs or a change of the server have an effect.
     is_on_demand: bool,
-    /// When the next promotion ends, if it may change something.
-    promotions_end: Option<Timestamp>,
+    /// When the next promotion or change ends, if it may have an effect.
+    demand_end: Option<Timestamp>,
 }
 
 impl TargetLoop {
@@ -186,10 +186,20 @@ impl TargetLoop {
             .collect();
         let missing = self.outages.set(&self.descriptions, &polled, now);
         self.miss(missing);
-        self.metrics.set_periods(new.iter().zip(periods.iter().copied()));
+        let changed = self.metrics.set_periods(new.iter().zip(periods.iter().copied()));
+        store(&self.shared.groups, &changed, now);
         (self.descriptions, self.periods) = (new, periods);
-        self.is_on_demand = self.descriptions.iter().any(Description::is_on_demand);
-        self.promotions_end = self.is_on_demand.then(|| demand.next_end(now)).flatten();
+        self.is_on_demand = self
+            .descriptions
+            .iter()
+            .any(|one| one.is_on_demand() || demand.period(one, now).is_some());
+        self.demand_end = self.is_on_demand.then(|| demand.next_end(now)).flatten();
+    }
+
+    /// Whether a new demand changes anything, or ends what another one changed.
+    fn is_concerned(&self, demand: &Demand) -> bool {
+        let now = wall();
+        self.is_on_demand || self.descriptions.iter().any(|one| demand.period(one, now).is_some())
     }
 
     fn miss(&self, missing: Vec<Missing>) {
@@ -237,12 +247,7 @@ impl TargetLoop {
             let add = |group: &mut Group| readings.iter().for_each(|one| group.add(one));
             self.shared.groups.of(&first.device, add);
         }
-        for poll in &polls {
-            let series = (poll.device, poll.metric, &poll.labels);
-            let add =
-                |group: &mut Group| group.add_value(exchange.at, series, poll.start, poll.value);
-            self.shared.groups.of(poll.device, add);
-        }
+        store(&self.shared.groups, &polls, exchange.at);
         self.miss(missing);
         self.schedule.answered(has_answered, wall());
         self.log(&exchange);
@@ -275,11 +280,20 @@ impl TargetLoop {
     }
 }
 
+/// Stores values about polling.
+fn store(groups: &Groups, values: &[PollValue<'_>], at: Timestamp) {
+    for PollValue { device, metric, labels, start, value } in values {
+        groups.of(device, |group| group.add_value(at, (device, metric, labels), *start, *value));
+    }
+}
+
 /// The period of a description with what is demanded of it; `None` if it is not polled now.
 fn period(description: &mut Description, demand: &Demand, now: Timestamp) -> Option<Duration> {
     let promotion = demand.of(description, now);
     let Description { period, period_promoted, period_idle, is_optional, .. } = *description;
     let period = period_idle.filter(|_| demand.is_idle(description)).unwrap_or(period);
+    let changed = demand.period(description, now);
+    let (period, period_promoted) = (changed.unwrap_or(period), changed.or(period_promoted));
     description.only = match (&promotion, is_optional) {
         (Promotion::Metrics(only), true) => Some(only.clone()),
         _ => None,

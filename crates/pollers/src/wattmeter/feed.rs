@@ -125,7 +125,7 @@ impl<'a> Feed<'a> {
         let mapping = options.mapping.as_deref().map(Mapping::read).transpose()?;
         let name = format!("feed-{id}");
         let names = Names::default();
-        let demand = follow_demand(&config.server, &meter, &names)?;
+        let demand = follow_demand(config, &meter, &names)?;
         Ok(Self {
             names,
             demand,

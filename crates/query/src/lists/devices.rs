@@ -130,6 +130,24 @@ impl QueryEngine {
         Ok(found)
     }
 
+    /// The polls of the devices that pass a test, nodes included, as far as they are visible to the reader: by name,
+    /// without the reasons of failures.
+    ///
+    /// # Errors
+    /// A block cannot be read; the registry fails; the query was cancelled.
+    pub fn polls_of(
+        &self,
+        is_wanted: impl Fn(&DeviceId) -> bool,
+        context: &QueryContext,
+    ) -> Result<Vec<api::Device>, QueryError> {
+        let origins = self.store.origins();
+        let senders = AllSenders::of(&origins);
+        let wanted = senders.of.keys().copied().filter(|device| is_wanted(device)).cloned();
+        let mut found = self.listed_devices(wanted.collect(), &senders, context)?;
+        found.retain(|one| one.state != DeviceState::Unpolled);
+        Ok(found)
+    }
+
     /// Devices that are nodes: with an agent of their own, or given to a job by a scheduler.
     pub(crate) fn node_names(
         &self,

@@ -3,6 +3,7 @@
 
 mod changed_settings;
 mod declared_sources;
+mod polled_devices;
 
 use crate::api::job_routes::object;
 use crate::app::App;
@@ -25,7 +26,9 @@ use declared_sources::DeclaredSource;
 use jobs::Reader;
 use model::setting::{NodeSettings, Rejection, RejectionCode};
 use model::{DeviceId, NodeList, Timestamp};
+use polled_devices::PolledDevices;
 use query::SeenMark;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,12 +52,13 @@ pub(crate) async fn settings(
         return Err(HttpError::forbidden(message));
     }
     let (active, now) = (app.on_demand.active(), app.now());
-    let holds = active.held.changes.iter().filter(|change| change.until > now);
-    json(&holds.map(|change| shown(&app, change, now)).collect::<Vec<_>>())
+    let holds = || active.held.changes.iter().filter(|change| change.until > now);
+    let polled = PolledDevices::of(&app, &caller, holds().map(|one| (&one.nodes, &one.settings)));
+    let polled = polled.await?;
+    json(&holds().map(|change| shown(&app, change, &polled, now)).collect::<Vec<_>>())
 }
 
-fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
-    let base = &app.live().agents;
+fn shown(app: &App, change: &Change, polled: &PolledDevices, now: Timestamp) -> api::SetChange {
     let mut shown = api::SetChange {
         id: change.number,
         nodes: change.nodes.to_string(),
@@ -67,48 +71,78 @@ fn shown(app: &App, change: &Change, now: Timestamp) -> api::SetChange {
         rejected: Vec::new(),
         shortened: Vec::new(),
     };
-    for agent in app.agents.matching(&change.nodes) {
-        shown.nodes_known += 1;
-        let reported = app.on_demand.config_for(&agent.device, base, now);
-        let left_out = app.on_demand.left_out(&agent.device, change.number);
-        let limit = left_out.iter().map(|section| Rejection {
-            setting: section.to_string(),
-            code: RejectionCode::Limit,
-            reason: "the node's limits are reached; it does not receive this".to_owned(),
-            until: None,
-        });
-        let is_current = agent.generation == Some(reported.generation);
-        // A node keeps what it took while it has not received a later change yet.
-        let newest = agent.generation.and_then(|at| app.on_demand.newest_change(&agent.device, at));
-        let is_received = is_current || newest.is_some_and(|newest| change.number <= newest);
-        let rejected = agent.rejected.iter().filter(|one| is_received && concerns(change, one));
-        let (mut is_taken, mut ends) = (is_received, None);
-        for one in limit.chain(rejected.cloned()) {
-            if let Some(until) = one.until.filter(|_| one.code == RejectionCode::Shortened) {
-                // Of the sources of a change, the first to end counts.
-                let new = (until < change.until).then_some((until, one.reason));
-                ends = ends.into_iter().chain(new).min();
-                continue;
-            }
-            is_taken = false;
-            if shown.rejected.len() < LISTED_MAX {
-                shown.rejected.push(shown_rejection(&agent.device, one));
-            }
+    let mut taken = BTreeMap::new();
+    if control::concerns_agents(&change.settings) {
+        for agent in app.agents.matching(&change.nodes) {
+            let rejections = agent_rejections(app, change, &agent, now);
+            note(&mut shown, &mut taken, (agent.device.as_str(), change), rejections);
         }
-        if let Some((until, reason)) = ends.filter(|_| shown.shortened.len() < LISTED_MAX) {
-            let (device, until) = (agent.device.to_string(), until.seconds());
-            shown.shortened.push(api::SetShortened { device, until, reason });
-        }
-        shown.nodes_applied += u64::from(is_taken);
     }
+    for (device, rejections) in polled.rejections(app, change) {
+        note(&mut shown, &mut taken, (device, change), rejections);
+    }
+    shown.nodes_known = u64::try_from(taken.len()).unwrap_or(u64::MAX);
+    let applied = taken.values().filter(|is_taken| **is_taken).count();
+    shown.nodes_applied = u64::try_from(applied).unwrap_or(u64::MAX);
     shown
 }
 
-pub(crate) fn shown_rejection(device: &DeviceId, rejection: Rejection) -> api::SetRejection {
+/// Whether an agent has received a change, and what it rejects or shortens of it.
+fn agent_rejections(
+    app: &App,
+    change: &Change,
+    agent: &AgentReport,
+    now: Timestamp,
+) -> (bool, Vec<Rejection>) {
+    let reported = app.on_demand.config_for(&agent.device, &app.live().agents, now);
+    let left_out = app.on_demand.left_out(&agent.device, change.number);
+    let limit = left_out.iter().map(|section| Rejection {
+        setting: section.to_string(),
+        code: RejectionCode::Limit,
+        reason: "the node's limits are reached; it does not receive this".to_owned(),
+        until: None,
+    });
+    let is_current = agent.generation == Some(reported.generation);
+    // A node keeps what it took while it has not received a later change yet.
+    let newest = agent.generation.and_then(|at| app.on_demand.newest_change(&agent.device, at));
+    let is_received = is_current || newest.is_some_and(|newest| change.number <= newest);
+    let rejected = agent.rejected.iter().filter(|one| is_received && concerns(change, one));
+    (is_received, limit.chain(rejected.cloned()).collect())
+}
+
+/// Adds a node or device to a shown change: whether it received the change, and what it rejects or shortens of it.
+fn note(
+    shown: &mut api::SetChange,
+    taken: &mut BTreeMap<Box<str>, bool>,
+    (device, change): (&str, &Change),
+    (is_received, rejections): (bool, Vec<Rejection>),
+) {
+    let (mut is_taken, mut ends) = (is_received, None);
+    for one in rejections {
+        if let Some(until) = one.until.filter(|_| one.code == RejectionCode::Shortened) {
+            // Of the sources of a change, the first to end counts.
+            let new = (until < change.until).then_some((until, one.reason));
+            ends = ends.into_iter().chain(new).min();
+            continue;
+        }
+        is_taken = false;
+        if shown.rejected.len() < LISTED_MAX {
+            shown.rejected.push(shown_rejection(device, one));
+        }
+    }
+    if let Some((until, reason)) = ends.filter(|_| shown.shortened.len() < LISTED_MAX) {
+        let (device, until) = (device.to_owned(), until.seconds());
+        shown.shortened.push(api::SetShortened { device, until, reason });
+    }
+    let before = taken.entry(device.into()).or_insert(true);
+    *before &= is_taken;
+}
+
+pub(crate) fn shown_rejection(device: &str, rejection: Rejection) -> api::SetRejection {
     let Rejection { setting, code, reason, .. } = rejection;
     let key = RejectedKey::of(&setting);
     api::SetRejection {
-        device: device.to_string(),
+        device: device.to_owned(),
         source: key.and_then(|key| key.source).map(str::to_owned),
         setting: key.and_then(RejectedKey::word),
         code: code.word().to_owned(),
@@ -148,7 +182,10 @@ pub(crate) async fn set(
         by: name_of(&app, &caller),
         settings: settings_of(&set)?,
     };
-    let known = app.agents.counted(&new.nodes, now);
+    let polled = PolledDevices::of(&app, &caller, [(&new.nodes, &new.settings)].into_iter());
+    let polled = polled.await?;
+    let known = polled.counted(&app, (&new.nodes, &new.settings), now);
+    let not_polled = polled.not_polled(&app, (&new.nodes, &new.settings));
     let nodes = new.nodes.to_string();
     let number = app.change_registry(caller.actor.user_key(), move |app| {
         let number = app.on_demand.demand().change(&new, now)?;
@@ -160,7 +197,7 @@ pub(crate) async fn set(
     });
     let (number, settings, nodes_full) = number.await?.map_err(http_error)?;
     let more = serde_json::json!({"number": number, "nodes": nodes, "settings": settings});
-    wrote(json(&api::ChangeReceipt { nodes_full, ..numbered(number, known) })?, &more)
+    wrote(json(&api::ChangeReceipt { nodes_full, not_polled, ..numbered(number, known) })?, &more)
 }
 
 /// Number of reporting nodes whose configuration has no space for the whole change.
@@ -208,7 +245,9 @@ pub(crate) async fn undo(
     let (by, now) = (name_of(&app, &caller), app.now());
     let active = app.on_demand.active();
     let change = active.held.changes.iter().find(|change| change.number == number);
-    let nodes = change.map(|change| app.agents.counted(&change.nodes, now)).unwrap_or_default();
+    let change = change.map(|change| (&change.nodes, &change.settings));
+    let polled = PolledDevices::of(&app, &caller, change.into_iter()).await?;
+    let nodes = change.map(|change| polled.counted(&app, change, now)).unwrap_or_default();
     let undone = app.change_registry(caller.actor.user_key(), move |app| {
         let undone = app.on_demand.demand().undo(number, &by, now)?;
         app.on_demand.refresh(now)?;
@@ -311,7 +350,13 @@ pub(crate) fn number_of(number: Result<Path<String>, PathRejection>) -> Result<i
 
 pub(crate) fn numbered(number: i64, nodes: AgentCounts) -> api::ChangeReceipt {
     let AgentCounts { known, reporting } = nodes;
-    api::ChangeReceipt { id: number, nodes_known: known, nodes_reporting: reporting, nodes_full: 0 }
+    api::ChangeReceipt {
+        id: number,
+        nodes_known: known,
+        nodes_reporting: reporting,
+        nodes_full: 0,
+        not_polled: Vec::new(),
+    }
 }
 
 /// Converts the error of an on-demand request.

@@ -14,13 +14,13 @@ use crate::ingest::agent_reports::AgentReport;
 use crate::queries::answers::{json, wrote};
 use crate::queries::kwollect_routes;
 use crate::queries::series_routes::known;
-use api::{Operation, PollerPromotion, PollerPromotions, PollerRequest};
+use api::{Operation, PollerPeriod, PollerPromotion, PollerPromotions, PollerRequest};
 use axum::Extension;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use control::{DemandError, NewPromotion, Promotion, PromotionOrigin, Quota};
+use control::{DemandError, NamedPeriod, NewPromotion, Promotion, PromotionOrigin, Quota};
 use jobs::{Interval, RegistryError, Window};
 use model::setting::Rejection;
 use model::{DeviceId, JobKey, JobState, NodeList, Origin, Timestamp};
@@ -79,7 +79,7 @@ fn shown(promotion: &Promotion, reports: &[AgentReport]) -> api::Promoted {
                     reason: one.reason.clone(),
                 }),
                 Some(_) => {}
-                None => rejected.push(shown_rejection(&agent.device, one.clone())),
+                None => rejected.push(shown_rejection(agent.device.as_str(), one.clone())),
             }
         }
     }
@@ -330,7 +330,8 @@ pub(crate) async fn update(
     wrote(json(&rows)?, &serde_json::json!({"promotions": active.held.promotions.len()}))
 }
 
-/// `POST /v1/poller/promotions`: the promotions of the devices that a poller reads, and of the nodes that these feed.
+/// `POST /v1/poller/promotions`: the promotions of the devices that a poller reads and of the nodes that these feed, and
+/// the changed periods of the devices.
 pub(crate) async fn of_poller(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -341,23 +342,33 @@ pub(crate) async fn of_poller(
     if caller.rights == Rights::Nobody || caller.rights == Rights::Anonymous {
         return Err(no_credentials());
     }
-    let PollerRequest { poller, names, busy }: PollerRequest = object(&app, &head, body).await?;
-    let group = DeviceId::new(&poller).and_then(|poller| Origin::of_poller_group(&poller, 0));
+    let request: PollerRequest = object(&app, &head, body).await?;
+    let PollerRequest { poller, names, busy, applied, rejected } = request;
+    let poller = DeviceId::new(&poller).map_err(wrong)?;
+    let group = Origin::of_poller_group(&poller, 0);
     if !caller.rights.appends_of(&group.map_err(wrong)?) {
         let message = format!("this caller does not send as the poller {poller}");
         return Err(HttpError::forbidden(message));
     }
+    if rejected.len() > PollerRequest::REJECTED_MAX {
+        let most = PollerRequest::REJECTED_MAX;
+        return Err(HttpError::too_large(format!("`rejected` has more than {most} entries")));
+    }
+    let now = app.now();
+    app.pollers.met(poller, (applied, rejected), now);
     let active = app.on_demand.active();
-    let version = format!("{:016x}", active.promotions_version());
+    let version = format!("{:016x}", active.pollers_version());
+    let newest_change = active.newest_period_change();
+    let answer = PollerPromotions { version, newest_change, ..PollerPromotions::default() };
     let Some(names) = names else {
-        return json(&PollerPromotions { version, promotions: None, busy: None });
+        return json(&answer);
     };
     if names.len() > PollerRequest::NAMES_MAX {
         let most = PollerRequest::NAMES_MAX;
         return Err(HttpError::too_large(format!("`names` has more than {most} names")));
     }
-    let now = app.now();
     let listed = app.read_registry(move |app: &App| {
+        let periods = active.periods_of(&names, now).into_iter().map(shown_period).collect();
         let found = active.promotions_of(&names, PollerRequest::OF_NAME_MAX, now);
         let cut = u64::try_from(found.cut).unwrap_or(u64::MAX);
         app.on_demand.cut.fetch_add(cut, Ordering::Relaxed);
@@ -366,10 +377,22 @@ pub(crate) async fn of_poller(
             PollerPromotion { metric: metric.into(), until: until.seconds(), names }
         };
         let promotions = Some(found.listed.into_iter().map(promotion).collect());
+        let periods = Some(periods);
         let busy = busy.then(|| with_jobs(app, names)).transpose()?;
-        Ok::<_, RegistryError>(PollerPromotions { version, promotions, busy })
+        Ok::<_, RegistryError>(PollerPromotions { promotions, periods, busy, ..answer })
     });
     json(&listed.await?.map_err(|error| HttpError::fault(&error))?)
+}
+
+fn shown_period(one: NamedPeriod<'_>) -> PollerPeriod {
+    let NamedPeriod { number, source, period, until, names } = one;
+    PollerPeriod {
+        change: number,
+        source: source.to_owned(),
+        period_seconds: period.as_secs_f64(),
+        until: until.seconds(),
+        names: names.into_iter().map(str::to_owned).collect(),
+    }
 }
 
 /// The names with a job that has not ended.

@@ -127,7 +127,8 @@ impl Agents {
     /// Counts the agents on a list of nodes.
     pub(crate) fn counted(&self, nodes: &NodeList, now: Timestamp) -> AgentCounts {
         let known = self.known.lock();
-        let meant = known.iter().filter(|(origin, _)| nodes.has(origin.as_str()));
+        let is_meant = |origin: &Origin| !origin.is_poller_group() && nodes.has(origin.as_str());
+        let meant = known.iter().filter(|(origin, _)| is_meant(origin));
         let mut counted = AgentCounts::default();
         for (_, agent) in meant {
             counted.known += 1;

@@ -11,6 +11,7 @@ pub(crate) mod declared_metrics;
 pub(crate) mod decoding;
 pub(crate) mod device_conflicts;
 pub(crate) mod node_jobs_cache;
+pub(crate) mod poller_reports;
 pub(crate) mod push_batch;
 pub(crate) mod push_numbers;
 pub(crate) mod push_rows;

@@ -434,6 +434,7 @@ fn app(
         audit: Arc::new(audit),
         bodies: Budgets::new(&limits),
         agents,
+        pollers: Default::default(),
         origin_policy: crate::auth::origin_policy::OriginPolicy::default(),
         send_limits: crate::ingest::send_limits::SendLimits::of(&config.keep),
         push: crate::ingest::push_numbers::PushState::new(&config.push),

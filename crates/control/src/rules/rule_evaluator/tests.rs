@@ -38,30 +38,39 @@ fn temperatures(readings: &[(i64, f64)]) -> TestBatch<'_> {
 }
 
 fn decoded(fired_count: &TestBatch<'_>) -> Decoded {
+    let TestBatch { origin, device, kind, chip, readings } = fired_count;
+    decoded_table(origin, vec![entry(device, *kind, &[("chip", chip)])], readings)
+}
+
+fn entry(device: &str, kind: Kind, labels: &[(&str, &str)]) -> SeriesEntry {
     let metric = Metric {
         name: "hwmon_temperature_celsius".into(),
         unit: Unit::Count,
-        kind: fired_count.kind,
+        kind,
         help: "How warm it is.".into(),
         divisor: 1000,
         assumed: false,
     };
-    let entry = SeriesEntry {
+    SeriesEntry {
         metric: Arc::new(metric),
-        device: DeviceId::new(fired_count.device).unwrap(),
+        device: DeviceId::new(device).unwrap(),
         job: None,
-        labels: Labels::new([("chip", fired_count.chip)]).unwrap(),
+        labels: Labels::new(labels.iter().copied()).unwrap(),
         start: None,
-    };
+    }
+}
+
+/// A batch with readings of the first entry.
+fn decoded_table(origin: &str, entries: Vec<SeriesEntry>, readings: &[(i64, f64)]) -> Decoded {
     let at = |second: i64| NOW.plus(second * Timestamp::SECOND);
     let batch = Batch {
-        origin: Origin::new(fired_count.origin).unwrap(),
+        origin: Origin::new(origin).unwrap(),
         boot: Boot([1; 16]),
         seq: 0,
-        table: Arc::new(SeriesTable { entries: vec![entry] }),
-        ticks: fired_count.readings.iter().map(|one| Tick { at: at(one.0), samples: 1 }).collect(),
-        index: vec![0; fired_count.readings.len()],
-        values: fired_count.readings.iter().map(|one| one.1).collect(),
+        table: Arc::new(SeriesTable { entries }),
+        ticks: readings.iter().map(|one| Tick { at: at(one.0), samples: 1 }).collect(),
+        index: vec![0; readings.len()],
+        values: readings.iter().map(|one| one.1).collect(),
         gaps: Vec::new(),
         jobs: Vec::new(),
     };
@@ -69,6 +78,41 @@ fn decoded(fired_count: &TestBatch<'_>) -> Decoded {
     Encoder::default().encode(&batch, &mut bytes).unwrap();
     let frame = Frames::of(&bytes).next().unwrap().unwrap();
     Decoder::default().decode(&frame).unwrap()
+}
+
+#[test]
+fn a_rule_about_a_polled_value_acts_on_the_nodes_that_the_device_feeds() {
+    let fired = |nodes: Option<&str>, origin: &str, entries: Vec<SeriesEntry>| {
+        let nodes = nodes.map(|list| NodeList::new(list).unwrap());
+        let rules: Arc<[ValueRule]> = vec![ValueRule { nodes, lasts_us: 0, ..hot() }].into();
+        let evaluator = RuleEvaluator::default();
+        let batch = decoded_table(origin, entries, &[(0, 95.0)]);
+        let readings = evaluator.readings(&rules, &batch, NOW);
+        evaluator.evaluate(&rules, &readings, NOW);
+        let fired = evaluator.take().into_iter().flat_map(|one| one.devices);
+        fired.map(|node| node.to_string()).collect::<Vec<_>>()
+    };
+    let one = |device: &str, alias: Option<&str>| {
+        let alias = alias.map(|node| ("_device_alias", node));
+        let labels: Vec<_> = [("chip", "core")].into_iter().chain(alias).collect();
+        entry(device, Kind::Gauge, &labels)
+    };
+    let pdu = || {
+        let port = |node| entry("pdu-1", Kind::Gauge, &[("_device_alias", node)]);
+        let other = entry("pdu-2", Kind::Gauge, &[("_device_alias", "n9")]);
+        vec![one("pdu-1", None), port("n1"), port("n2"), other]
+    };
+    let group = "poller-one/group-0";
+    assert_eq!(fired(None, group, pdu()), ["n1", "n2"]);
+    assert_eq!(fired(Some("pdu-*"), group, pdu()), ["n1", "n2"]);
+    assert_eq!(fired(Some("n2"), group, pdu()), ["n2"]);
+    assert_eq!(fired(Some("n9"), group, pdu()), [""; 0]);
+    // A series of one port, and a node that a poller reads itself.
+    assert_eq!(fired(None, group, vec![one("pdu-1", Some("n3"))]), ["n3"]);
+    assert_eq!(fired(None, group, vec![one("n4", None)]), ["n4"]);
+    // An agent acts on its own node only, whatever its labels are.
+    assert_eq!(fired(None, "n4", vec![one("n4", Some("n3"))]), ["n4"]);
+    assert_eq!(fired(None, "n4", vec![one("n5", Some("n3"))]), [""; 0]);
 }
 
 /// Running rules that evaluate each batch at once.
@@ -249,6 +293,7 @@ fn what_is_remembered_is_bounded() {
         series: series(n),
         kind: Kind::Gauge,
         point: Point { at: NOW.plus(second * Timestamp::SECOND), value: 95.0, start: None },
+        nodes: [series(n).device.clone()].into(),
     };
     let many: Vec<Reading> = (0..WATCHED_MAX + 5).map(|n| reading(n, 0)).collect();
     let judged = bench.rule_evaluator.evaluate(&bench.rules, &many, NOW);

@@ -48,6 +48,7 @@ fn source_values(source: &DeclaredSource, changed: &SetSource) -> Result<Values,
     let SetSource { enabled, period_seconds, events } = changed;
     let mut values = Values::new();
     if let Some(enabled) = enabled {
+        source.check_switch()?;
         values.insert("enabled".into(), SettingValue::Switch(*enabled));
     }
     if let Some(period) = period_seconds {

@@ -1,4 +1,4 @@
-//! The sources that agents of this version have, and what a server may change of each.
+//! The sources that agents and pollers of this version have, and what a server may change of each.
 //!
 //! The server must not depend on the crate `sources`, which runs on nodes. A test of the command therefore
 //! generates the table beside this file from the sources, and fails if the two differ.
@@ -16,6 +16,8 @@ pub(super) struct DeclaredSource {
     may_burst: bool,
     /// Names of events; empty: the source has no option `events`.
     events: &'static str,
+    /// Only pollers have it. Its only setting is the period.
+    is_only_polled: bool,
 }
 
 fn all() -> impl Iterator<Item = DeclaredSource> {
@@ -24,7 +26,19 @@ fn all() -> impl Iterator<Item = DeclaredSource> {
         let (name, kind) = (cells.next()?, cells.next()?);
         let (burst, events) = (cells.next()?, cells.next().unwrap_or_default());
         let (runs_program, may_burst) = (kind == "program", burst == "burst");
-        Some(DeclaredSource { name, runs_program, may_burst, events })
+        Some(DeclaredSource { name, runs_program, may_burst, events, is_only_polled: false })
+    })
+}
+
+/// The sources that only pollers have.
+fn only_polled() -> impl Iterator<Item = DeclaredSource> {
+    let names = config::POLLED_SOURCES.into_iter().filter(|name| config::is_only_polled(name));
+    names.map(|name| DeclaredSource {
+        name,
+        runs_program: false,
+        may_burst: false,
+        events: "",
+        is_only_polled: true,
     })
 }
 
@@ -53,14 +67,29 @@ impl DeclaredSource {
     }
 
     fn find(name: &str) -> Result<Self, HttpError> {
-        all().find(|source| source.name == name).ok_or_else(|| {
+        let known = || all().chain(only_polled());
+        known().find(|source| source.name == name).ok_or_else(|| {
             let shown: String = name.chars().take(64).collect();
-            let near = nearest(&shown, all().map(|source| source.name));
+            let near = nearest(&shown, known().map(|source| source.name));
             let hint = near.map(|near| format!("did you mean `{near}`?"));
             let shown = model::printable(&shown);
-            HttpError::malformed(format!("there is no source `{shown}` in agents of this version"))
-                .hint(hint)
+            HttpError::malformed(format!(
+                "there is no source `{shown}` in agents and pollers of this version"
+            ))
+            .hint(hint)
         })
+    }
+
+    /// Checks that the source may be switched on and off.
+    pub(super) fn check_switch(&self) -> Result<(), HttpError> {
+        if self.is_only_polled {
+            let message = format!(
+                "the source `{}` of pollers has the setting `period_seconds` only",
+                self.name
+            );
+            return Err(HttpError::malformed(message));
+        }
+        Ok(())
     }
 
     /// Checks the names of events. A node checks events of its own PMUs, `PMU/TERMS/`.
@@ -99,6 +128,9 @@ mod tests {
         assert!(DeclaredSource::changeable("cpu").is_ok());
         assert!(DeclaredSource::changeable("agent").is_ok());
         assert!(DeclaredSource::with_burst("cpu").is_ok());
+        let polled = DeclaredSource::changeable("snmp").unwrap();
+        assert!(polled.check_switch().is_err() && DeclaredSource::with_burst("snmp").is_err());
+        assert!(DeclaredSource::changeable("ipmi").unwrap().check_switch().is_ok());
         let (program, _) = message(DeclaredSource::changeable("exec").err().unwrap());
         assert!(program.contains("runs a program"), "{program}");
         let (burst, _) = message(DeclaredSource::with_burst("taskstats").err().unwrap());
