@@ -20,6 +20,9 @@ const USERS: &str = "/users";
 /// forgotten.
 const USERS_DIVISOR: usize = 4;
 const USER_DIVISOR: usize = 16;
+/// Unknown users of all nodes together. They may name one of this many parts of users' metrics: one user may have many nodes.
+const NODES: &str = "/nodes";
+const NODES_DIVISOR: usize = 4;
 
 /// Senders by what others may not take from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -166,12 +169,14 @@ impl Catalogue {
         for quota in quotas_of(by.as_str()) {
             let max = match quota {
                 USERS => of_users,
+                NODES => of_users / NODES_DIVISOR,
                 _ if by.is_user_push() => of_users / USER_DIVISOR,
                 _ => settings.metrics_per_origin_max,
             };
             if self.by_origin.get(quota).is_some_and(|count| *count >= max) {
                 return Err(match quota {
                     USERS => Rejection::UserMetrics(max),
+                    NODES => Rejection::NodeMetrics(max),
                     _ => Rejection::OriginMetrics { origin: by.clone(), max },
                 });
             }
@@ -232,8 +237,10 @@ fn rank_of(by: &Origin) -> Rank {
 fn quotas_of(by: &str) -> impl Iterator<Item = &str> {
     let origin = Origin::new(by).ok();
     let is_run = origin.as_ref().is_some_and(|origin| origin.as_run().is_some());
-    let is_user = origin.is_some_and(|origin| origin.is_user_push());
-    std::iter::once(if is_run { RUNS } else { by }).chain(is_user.then_some(USERS))
+    let is_user = origin.as_ref().is_some_and(Origin::is_user_push);
+    let is_node = origin.is_some_and(|origin| origin.is_node_push());
+    let own = std::iter::once(if is_run { RUNS } else { by });
+    own.chain(is_node.then_some(NODES)).chain(is_user.then_some(USERS))
 }
 
 /// Checks that a sender may send samples of a metric of a higher rank. A user may not: they could falsify sums.
@@ -379,6 +386,23 @@ mod tests {
             (0..180).filter(|n| learn(&mut catalogue, n.to_string(), "n1").is_ok()).count(),
             180
         );
+    }
+
+    #[test]
+    fn names_of_nodes_leave_those_of_users() {
+        let settings = Settings { metrics_max: 1024, ..Settings::default() };
+        let mut catalogue = Catalogue::default();
+        let mut count = |by: &str| {
+            let learn = |n: &usize| {
+                let name = format!("{by}_{n}").into();
+                let metric = Metric { name, ..Metric::gauge("", Unit::Count, "") };
+                catalogue.learn(&Arc::new(metric), &Origin::new(by).unwrap(), &settings).is_ok()
+            };
+            (0..20).filter(learn).count()
+        };
+        let counts: Vec<usize> = (0..6).map(|n| count(&format!("node-n{n}/rows"))).collect();
+        assert_eq!(counts, [16, 16, 16, 16, 0, 0], "a quarter of the users' part together");
+        assert_eq!(count("user-1/rows"), 16);
     }
 
     #[test]

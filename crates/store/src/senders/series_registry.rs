@@ -34,6 +34,8 @@ pub(crate) enum Rejection {
     OriginMetrics { origin: Origin, max: usize },
     #[error("users have {0} metrics of their own, their limit")]
     UserMetrics(usize),
+    #[error("callers without a token have {0} metrics of their own on all nodes, their limit")]
+    NodeMetrics(usize),
     #[error("{0}")]
     Meaning(String),
     #[error("label `{0}` is reserved: the server adds it to responses")]
