@@ -428,9 +428,10 @@ operations! {
         access: Access::Senders, body: Body::Rows(|g| g.subschema_for::<NewRow>()),
         answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<MetricsRow>>()), more: &[404, 422, 503, 507],
     }
-    /// The same for a user, on the nodes of their running jobs. With `job_id`, the sample is attributed to that job.
+    /// The same for a user, on the nodes of their running jobs. With `job_id`, the sample is attributed to that job. By the
+    /// settings, also for callers without a token, on the node of their address: without `job_id`, and for any `device_id`.
     InsertUserMetrics Post "/rpc/insert_user_metrics" {
-        body: Body::Rows(|g| g.subschema_for::<NewUserRow>()),
+        access: Access::Senders, body: Body::Rows(|g| g.subschema_for::<NewUserRow>()),
         answer: ResponseBody::Rows(|g| g.subschema_for::<Vec<MetricsRow>>()), more: &[404, 422, 503, 507],
     }
     /// The caller and their permissions.

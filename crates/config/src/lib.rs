@@ -29,7 +29,7 @@ pub use programs::schedulers::{OarSettings, SchedulerSettings, SlurmSettings};
 pub use programs::server::{
     AccessSettings, Anonymous, JobFileSettings, ListenSettings, Loopback, Nodes, PollSettings,
     PromotionSettings, PushSettings, QuerySettings, RetentionSettings, ServerConfig,
-    StorageSettings, server_settings,
+    StorageSettings, UserMetrics, server_settings,
 };
 pub use programs::variables::{UnknownVariables, unknown_variables};
 pub use settings::flags::{Flags, flags, given, setting_flags};

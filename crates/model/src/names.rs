@@ -178,6 +178,14 @@ impl Origin {
         Self(Arc::from(format!("user-{uid}{ROWS}")))
     }
 
+    /// The origin of rows that callers on a node insert, whose users are unknown: `node-node-1/rows`.
+    ///
+    /// # Errors
+    /// The name is too long.
+    pub fn of_node_push(node: &DeviceId) -> Result<Self, NameError> {
+        Self::new(&format!("node-{node}{ROWS}"))
+    }
+
     /// Whether it is an origin of inserted rows. Only the server sends as such an origin.
     pub fn is_push(&self) -> bool {
         let sender = self.as_str().strip_suffix(ROWS);
@@ -185,11 +193,18 @@ impl Origin {
             || self.is_user_push()
     }
 
-    /// Whether it is the origin of rows that a user inserts.
+    /// Whether it is the origin of rows that a user inserts, or unknown users of a node.
     pub fn is_user_push(&self) -> bool {
+        let Some(sender) = self.as_str().strip_suffix(ROWS) else { return false };
+        let is_uid = |text: &str| text.parse::<u32>().is_ok_and(|uid| uid.to_string() == text);
+        sender.strip_prefix("user-").is_some_and(is_uid) || self.is_node_push()
+    }
+
+    /// Whether it is the origin of rows that unknown users of a node insert.
+    pub fn is_node_push(&self) -> bool {
         let sender = self.as_str().strip_suffix(ROWS);
-        let uid = sender.and_then(|sender| sender.strip_prefix("user-"));
-        uid.is_some_and(|text| text.parse::<u32>().is_ok_and(|uid| uid.to_string() == text))
+        let node = sender.and_then(|sender| sender.strip_prefix("node-"));
+        node.is_some_and(|node| DeviceId::new(node).is_ok())
     }
 
     /// Whether it is an origin of an ordinary user: a command of `jobmeter run`, or inserted rows.
@@ -284,13 +299,22 @@ mod tests {
             (Origin::of_push(Some(&name)).unwrap(), "push-lab/rows", false),
             (Origin::of_push(None).unwrap(), "push/rows", false),
             (Origin::of_user_push(1000), "user-1000/rows", true),
+            (Origin::of_node_push(&name).unwrap(), "node-lab/rows", true),
         ] {
             assert_eq!((origin.as_str(), origin.is_push()), (text, true));
             assert_eq!((origin.is_user_push(), origin.is_of_user()), (is_of_user, is_of_user));
         }
-        for name in
-            ["push", "rows", "/rows", "n1/rows", "user-/rows", "user-07/rows", "user-x/rows"]
-        {
+        for name in [
+            "push",
+            "rows",
+            "/rows",
+            "n1/rows",
+            "user-/rows",
+            "user-07/rows",
+            "user-x/rows",
+            "node-/rows",
+            "node-a/b/rows",
+        ] {
             assert!(!Origin::new(name).unwrap().is_push(), "{name}");
         }
         assert!(Origin::new("n1/run-7").unwrap().is_of_user());

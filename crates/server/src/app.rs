@@ -1,6 +1,7 @@
 //! State shared by all requests.
 
 use crate::auth::access_settings::Access;
+use crate::auth::addresses::agent_addresses::AgentAddresses;
 use crate::auth::audit::{Audit, ReadRecorder};
 use crate::auth::caller::{Caller, Rights};
 use crate::auth::origin_policy::OriginPolicy;
@@ -81,6 +82,8 @@ pub(crate) struct App {
     pub(crate) bodies: Budgets,
     pub(crate) agents: Agents,
     pub(crate) pollers: PollerReports,
+    /// Addresses from which agents send.
+    pub(crate) agent_addresses: AgentAddresses,
     pub(crate) origin_policy: OriginPolicy,
     pub(crate) send_limits: SendLimits,
     /// Settings and numbers of inserted rows.

@@ -1,6 +1,7 @@
 //! The part of the configuration that SIGHUP reloads without closing a connection.
 
 use crate::auth::access_settings::{Access, UserFiles};
+use crate::auth::addresses::node_callers::NodeCallers;
 use crate::auth::name_service::GETENT;
 use crate::auth::peer::host_of_ip;
 use crate::auth::staff_groups;
@@ -23,6 +24,9 @@ pub enum ReloadError {
     /// A member of the staff cannot be resolved.
     #[error("access.staff: {0}")]
     Access(String),
+    /// The file of nodes' addresses is invalid.
+    #[error("the addresses of nodes, {0}")]
+    NodeAddresses(String),
     /// The certificates are invalid.
     #[error("TLS: {0}")]
     Tls(TlsError),
@@ -58,7 +62,17 @@ pub enum ReloadError {
 /// Whether a change of this setting takes effect on SIGHUP. Changes of the other settings need a restart.
 pub fn is_reloadable(key: &str) -> bool {
     let sections = ["access.", "log."];
-    let single = ["token_file", "cert", "key", "client_ca", "names", "promotions.rules"];
+    let single = [
+        "token_file",
+        "cert",
+        "key",
+        "client_ca",
+        "names",
+        "promotions.rules",
+        "push.user_metrics",
+        "push.node_addresses",
+        "push.proxies",
+    ];
     let is_in_section = sections.iter().any(|section| key.starts_with(section));
     single.contains(&key) || (is_in_section && key != "access.name_service")
 }
@@ -93,6 +107,8 @@ pub(crate) struct ReloadableConfig {
     /// The settings from which `access` was resolved.
     pub(crate) access_settings: AccessSettings,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    /// How addresses identify nodes; `None`: they do not.
+    pub(crate) node_callers: Option<Arc<NodeCallers>>,
     pub(crate) agents: Arc<AgentConfig>,
     /// Rules that promote metrics automatically.
     pub(crate) rules: Arc<[Rule]>,
@@ -139,21 +155,25 @@ impl ReloadableConfig {
             let reach = check_reach(config, listen, tokens, tls.is_some());
             noted(&mut errors, "listen", reach.map_err(one));
         }
+        let node_callers = NodeCallers::read(&config.push)
+            .map_err(|errors| errors.into_iter().map(ReloadError::NodeAddresses).collect());
+        let node_callers = noted(&mut errors, "push.node_addresses", node_callers);
         let agents = agents.map(AgentConfig::read).transpose();
         let agents = agents.map_err(|errors| errors.into_iter().map(ReloadError::from).collect());
         let agents = noted(&mut errors, "agent_config", agents);
         let rules = rules_of(config).map_err(|(_, errors)| errors);
         let rules = noted(&mut errors, "promotions.rules", rules);
-        let all = tokens.zip(access).zip(tls).zip(agents).zip(rules);
-        let live = all.map(|((((tokens, access), tls), agents), Rules { promoting, when })| Self {
+        let all = tokens.zip(access).zip(tls.zip(node_callers)).zip(agents).zip(rules);
+        let live = all.map(|((((tokens, access), (tls, node_callers)), agents), rules)| Self {
             names: names(&config.listen.names, listen),
             tokens,
             access,
             access_settings: config.access.clone(),
             tls,
+            node_callers,
             agents: Arc::new(agents.unwrap_or_default()),
-            rules: promoting.into(),
-            when: when.into(),
+            rules: rules.promoting.into(),
+            when: rules.when.into(),
         });
         (live, errors)
     }

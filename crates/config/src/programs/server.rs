@@ -6,6 +6,7 @@ use crate::settings::setting::{Kind, settings};
 use crate::settings::text::{Address, Bytes, Text, values};
 use crate::{LogConfig, Setting, log_settings};
 use model::{ClusterId, SAMPLES_PER_BATCH_MAX};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ pub enum Nodes {
     Own,
 }
 
-values!(Nodes, Anonymous, Loopback);
+values!(Nodes, Anonymous, Loopback, UserMetrics, IpAddr);
 
 impl Text for Nodes {
     fn from_text(text: &str) -> Result<Self, String> {
@@ -79,6 +80,33 @@ impl Text for Anonymous {
     }
 }
 
+/// Who inserts rows as a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UserMetrics {
+    /// Users whom the kernel or a token identifies.
+    Users,
+    /// Callers without a token, too, by the address of their node.
+    Nodes,
+}
+
+impl Text for UserMetrics {
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text {
+            "users" => Ok(Self::Users),
+            "nodes" => Ok(Self::Nodes),
+            _ => Err(USER_METRICS.join(", ")),
+        }
+    }
+}
+
+impl Text for IpAddr {
+    fn from_text(text: &str) -> Result<Self, String> {
+        text.parse::<Self>()
+            .map(|address| address.to_canonical())
+            .map_err(|_| "an IP address".into())
+    }
+}
+
 /// Identity of a caller on loopback without a token or certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loopback {
@@ -99,6 +127,7 @@ impl Text for Loopback {
 }
 
 const LOOPBACK: &[&str] = &["user", "none"];
+const USER_METRICS: &[&str] = &["users", "nodes"];
 const NODES: &[&str] = &["everyone", "own"];
 const ANONYMOUS: &[&str] = &["none", "nodes"];
 
@@ -189,6 +218,14 @@ settings! {
         /// The same for one node, of all its users together.
         "push.node_rows_per_second_max" node_rows_per_second_max: u64 = "2000",
             Kind::Number { min: 1, max: 1_000_000_000 };
+        /// Who inserts with `insert_user_metrics`: `users` with a login or a token, or `nodes`, too: callers without a
+        /// token, by the address of a node that has a running job.
+        "push.user_metrics" user_metrics: UserMetrics = "users", Kind::Choice(USER_METRICS);
+        /// File with the nodes of addresses, a line `ADDRESS NODE` each. Other addresses are those from which an agent with
+        /// a token or certificate of its own sends.
+        "push.node_addresses" node_addresses: Option<PathBuf> = "" or "those of agents", Kind::Text("FILE");
+        /// Addresses of the proxies whose header X-Forwarded-For names such a caller.
+        "push.proxies" proxies: Vec<IpAddr> = "" or "none", Kind::List("ADDRESS");
     }
 }
 

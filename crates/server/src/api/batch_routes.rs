@@ -7,6 +7,7 @@ mod user_batches;
 use crate::app::App;
 use crate::auth::authentication::no_credentials;
 use crate::auth::caller::{Caller, Rights};
+use crate::auth::connection::Connection;
 use crate::common::counts;
 use crate::common::http_error::{HttpError, Why};
 use crate::http::body::{Bounds, Sender, media_type, plain_encoding, read, unsupported};
@@ -15,6 +16,7 @@ use crate::ingest::senders::Senders;
 use admission::{Admitted, FORBIDDEN_MAX, Sending, admit};
 use axum::Extension;
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use control::ValueRule;
@@ -106,9 +108,37 @@ pub(crate) async fn batches(
         }
     }
     let Progress { acks, origins, .. } = progress;
+    note_address(&app, &caller, &head, &origins, received);
     let answer = agent_answer::answer(&app, reported.generation(), acks, origins).await?;
     app.counts.ingest.took(began.elapsed());
     Ok(([(header::CONTENT_TYPE, ANSWER)], answer.encode()).into_response())
+}
+
+/// Records from which address agents send, if addresses identify nodes. An agent without a token or certificate of its own
+/// counts as one that shares the address.
+fn note_address(
+    app: &App,
+    caller: &Caller,
+    head: &Parts,
+    origins: &BTreeSet<Origin>,
+    received: Timestamp,
+) {
+    let is_identified = match caller.rights {
+        Rights::Agent(ref own) => own.is_some(),
+        Rights::Admin(_) => false,
+        _ => return,
+    };
+    let live = app.live();
+    let (Some(callers), Some(connection)) =
+        (&live.node_callers, head.extensions.get::<Connection>())
+    else {
+        return;
+    };
+    let Some(address) = callers.client(connection, &head.headers) else { return };
+    let is_agent = |origin: &&Origin| origin.as_run().is_none() && !origin.is_poller_group();
+    for origin in origins.iter().filter(is_agent) {
+        app.agent_addresses.note(address, origin, is_identified, received);
+    }
 }
 
 /// Returns the limits of this caller's request body, or an error if the caller may send no batches.

@@ -2,12 +2,15 @@
 
 use crate::api::batch_routes::{append, full_or_busy, stopping};
 use crate::app::App;
+use crate::auth::audit::Actor;
 use crate::auth::authentication::no_credentials;
 use crate::auth::caller::{Caller, Rights};
+use crate::auth::connection::Connection;
 use crate::auth::tokens::sha256;
 use crate::common::http_error::{HttpError, Why};
 use crate::http::body::{Bounds, HeldBody, Sender, media_type, plain_encoding, read, unsupported};
 use crate::http::selection::wrong;
+use crate::ingest::inserter::Inserter;
 use crate::ingest::push_batch::{PushBatch, PushError};
 use crate::ingest::push_rows::{PushRow, RowReader, row_error};
 use crate::queries::answers::format;
@@ -41,8 +44,7 @@ const BEFORE_START_US: i64 = 60 * Timestamp::SECOND;
 #[derive(Clone, Debug)]
 struct PushSender {
     origin: Origin,
-    /// The user, unless a token or an administrator inserts.
-    uid: Option<u32>,
+    inserter: Inserter,
     /// Key of the caller in the limit of rows and of [`IDEMPOTENCY_KEY`].
     name: String,
 }
@@ -72,25 +74,64 @@ pub(crate) async fn insert_metrics(
     };
     let origin = Origin::of_push(name).map_err(wrong)?;
     let name = caller.rights.uid().map_or_else(|| caller.actor.who.to_string(), user_name);
-    let sender = PushSender { origin, uid: None, name };
+    let sender = PushSender { origin, inserter: Inserter::Program, name };
     insert(&app, &caller, sender, (request, Operation::InsertMetrics)).await
 }
 
-/// `POST /rpc/insert_user_metrics`: for users, on the nodes of their running jobs.
+/// `POST /rpc/insert_user_metrics`: for users, on the nodes of their running jobs; by the settings, also for callers without
+/// a token, on their node.
 pub(crate) async fn insert_user_metrics(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, HttpError> {
-    let uid = caller.rights.registers_for().ok_or_else(|| {
-        HttpError::forbidden(
-            "inserting metrics of a job's nodes needs a user: their login on the server's machine, or a token of \
-             scope `user:NAME`",
+    let Some(uid) = caller.rights.registers_for() else {
+        let (sender, caller) = sender_of_node(&app, &caller, &request)?;
+        return insert(&app, &caller, sender, (request, Operation::InsertUserMetrics)).await;
+    };
+    let (origin, inserter, name) = (Origin::of_user_push(uid), Inserter::User(uid), user_name(uid));
+    let sender = PushSender { origin, inserter, name };
+    insert(&app, &caller, sender, (request, Operation::InsertUserMetrics)).await
+}
+
+/// The sender of a request without a token, by the address of its client, and the caller that limits count.
+fn sender_of_node(
+    app: &App,
+    caller: &Caller,
+    request: &Request,
+) -> Result<(PushSender, Caller), HttpError> {
+    let live = app.live();
+    let callers = match (&live.node_callers, &caller.rights) {
+        (Some(callers), Rights::Nobody | Rights::Anonymous) => callers,
+        (None, Rights::Nobody) => return Err(no_credentials()),
+        _ => {
+            return Err(HttpError::forbidden(
+                "inserting metrics of a job's nodes needs a user: their login on the server's machine, or a token of \
+                 scope `user:NAME`",
+            ));
+        }
+    };
+    if request.headers().contains_key(IDEMPOTENCY_KEY) {
+        let message = "a caller without a token has no Idempotency-Key, because others on the node could use it, too";
+        return Err(HttpError::forbidden(message));
+    }
+    let connection = request.extensions().get::<Connection>();
+    let connection =
+        connection.ok_or_else(|| HttpError::fault(&"a request without a connection"))?;
+    let address = callers.client(connection, request.headers()).ok_or_else(|| {
+        HttpError::unidentified(
+            "not authenticated: the address identifies no node, because a proxy that `push.proxies` does not name \
+             forwards the request, or it comes from the server's own machine; send a token",
         )
     })?;
-    let sender =
-        PushSender { origin: Origin::of_user_push(uid), uid: Some(uid), name: user_name(uid) };
-    insert(&app, &caller, sender, (request, Operation::InsertUserMetrics)).await
+    let node = callers.node(&app.agent_addresses, address, app.now());
+    let node = node.map_err(|why| why.error(address))?;
+    let origin = Origin::of_node_push(&node).map_err(wrong)?;
+    let name = format!("unknown users of {node}");
+    let from = address.to_string().into();
+    let actor = Actor { who: name.as_str().into(), from, ..caller.actor.clone() };
+    let caller = Caller { actor, ..caller.clone() };
+    Ok((PushSender { origin, inserter: Inserter::Node(node), name }, caller))
 }
 
 fn user_name(uid: u32) -> String {
@@ -113,13 +154,13 @@ async fn insert(
         return Err(stopping());
     }
     let within = app.limits.body_time;
-    let bounds = match sender.uid {
-        Some(_) => Bounds {
+    let bounds = match sender.inserter.is_user() {
+        true => Bounds {
             bytes_max: app.limits.user_body_bytes_max,
             within,
             budget: &app.bodies.user_batches,
         },
-        None => Bounds {
+        false => Bounds {
             bytes_max: app.limits.push_body_bytes_max,
             within,
             budget: &app.bodies.batches,
@@ -128,7 +169,7 @@ async fn insert(
     let body = read(&head.headers, body, bounds, Sender::of(caller)).await?;
     app.counts.bytes.add(body.bytes.len());
     let request = PushRequest { body, is_csv, key };
-    let (uid, zone) = (sender.uid, app.engine.settings().zone.clone());
+    let (uid, zone) = (sender.inserter.turn_uid(), app.engine.settings().zone.clone());
     // A client that disconnects does not stop it: a number that is taken, but not stored, would be a gap.
     let stored = tokio::spawn({
         let (app, caller) = (Arc::clone(app), caller.clone());
@@ -251,17 +292,22 @@ async fn checked(
 ) -> Result<Arc<PushBatch>, HttpError> {
     let rows_max = usize::try_from(app.push.settings.rows_per_request_max).unwrap_or(usize::MAX);
     let settled = app.store.settled().filter(|_| !is_repeated);
-    let (zone, is_user) = (app.engine.settings().zone.clone(), sender.uid.is_some());
-    let reader = RowReader { now, settled, zone, is_user, rows_max };
-    let rows = app.decoding.turn(sender.uid, move || {
+    let (zone, is_user) = (app.engine.settings().zone.clone(), sender.inserter.is_user());
+    let node = sender.inserter.node().cloned();
+    let reader = RowReader { now, settled, zone, is_user, node, rows_max };
+    let rows = app.decoding.turn(sender.inserter.turn_uid(), move || {
         let text = std::str::from_utf8(&body.bytes)
             .map_err(|_| HttpError::malformed("the body is not UTF-8"))?;
         if is_csv { reader.csv(text) } else { reader.json(text) }
     });
     let rows = rows.await.ok_or_else(|| HttpError::fault(&"reading rows ended early"))??;
-    let (rows, jobs) = match sender.uid {
-        None => (rows, HashMap::new()),
-        Some(uid) => {
+    let (rows, jobs) = match sender.inserter.clone() {
+        Inserter::Program => (rows, HashMap::new()),
+        Inserter::Node(node) => {
+            let check = move |app: &App| check_node(app, &node, &rows).map(|()| rows);
+            (app.read_registry(check).await??, HashMap::new())
+        }
+        Inserter::User(uid) => {
             let context = app.context(caller)?;
             let find = move |app: &App| {
                 let jobs = own_jobs(app, &context, uid, (&rows, is_repeated));
@@ -270,7 +316,7 @@ async fn checked(
             app.read_registry(find).await??
         }
     };
-    let batch = PushBatch::new(sender.origin.clone(), rows, &jobs, sender.uid);
+    let batch = PushBatch::new(sender.origin.clone(), rows, &jobs, sender.inserter.clone());
     let batch = batch.map_err(|error| push_error(&error))?;
     limit(app, sender, &batch, is_keyed)?;
     Ok(Arc::new(batch))
@@ -297,7 +343,8 @@ fn own_jobs(
             }
             Entry::Vacant(new) => {
                 let key = job.map(|name| job_key(app, context, name)).transpose().map_err(error)?;
-                let devices = starts(app, uid, key.as_ref()).map_err(error)?;
+                let window = Window { job: key.clone(), uid: Some(uid), ..Window::default() };
+                let devices = starts(app, window).map_err(error)?;
                 jobs.extend(job.map(Box::<str>::from).zip(key));
                 new.insert(devices)
             }
@@ -311,32 +358,40 @@ fn own_jobs(
                 "you have no running job{job} on {device}; users insert metrics of the nodes of their own running jobs"
             ))));
         };
-        if row.at < start.plus(-BEFORE_START_US) {
-            let message = format!("the time {} is before your job's start there, {start}", row.at);
-            return Err(error(HttpError::new(
-                StatusCode::BAD_REQUEST,
-                "22008",
-                Why::Malformed,
-                message,
-            )));
-        }
+        check_start(row, *start).map_err(error)?;
     }
     Ok(jobs)
+}
+
+/// Checks that a row is not earlier than the start of the allocation.
+fn check_start(row: &PushRow, start: Timestamp) -> Result<(), HttpError> {
+    if row.at >= start.plus(-BEFORE_START_US) {
+        return Ok(());
+    }
+    let message = format!("the time {} is before your job's start there, {start}", row.at);
+    Err(HttpError::new(StatusCode::BAD_REQUEST, "22008", Why::Malformed, message))
+}
+
+/// Checks that a job runs on a node, since before these rows.
+fn check_node(app: &App, node: &DeviceId, rows: &[PushRow]) -> Result<(), HttpError> {
+    let window = Window { device: Some(node.clone()), ..Window::default() };
+    let start = starts(app, window)?.remove(node).ok_or_else(|| {
+        HttpError::forbidden(format!("no job runs on {node}, the node of this caller's address"))
+    })?;
+    for (row, number) in rows.iter().zip(1..) {
+        check_start(row, start).map_err(|error| row_error(number, error))?;
+    }
+    Ok(())
 }
 
 fn job_key(app: &App, context: &QueryContext, name: &str) -> Result<JobKey, HttpError> {
     Ok(app.engine.job_key(&name.parse().map_err(wrong)?, context)?)
 }
 
-/// Devices of the user's running jobs, or of this one of them, with the start of the allocation. An agent or the kernel has
-/// verified each: a user could register a job on any device.
-fn starts(
-    app: &App,
-    uid: u32,
-    job: Option<&JobKey>,
-) -> Result<HashMap<DeviceId, Timestamp>, HttpError> {
-    let (uid, from) = (Some(uid), Some(app.now()));
-    let window = Window { job: job.cloned(), uid, from, ..Window::default() };
+/// Devices of the running jobs of a window, with the start of the allocation. An agent or the kernel has verified each: a
+/// user could register a job on any device.
+fn starts(app: &App, window: Window) -> Result<HashMap<DeviceId, Timestamp>, HttpError> {
+    let window = Window { from: Some(app.now()), ..window };
     let verified = app.registry.verified(&window).map_err(QueryError::from)?;
     let mut starts = HashMap::new();
     for allocation in verified.into_iter().filter(|allocation| allocation.stop.is_none()) {
@@ -363,7 +418,7 @@ fn limit(
         };
         app.send_limits.take_rows(name, rows, max, now).map_err(too_fast)
     };
-    if sender.uid.is_none() {
+    if !sender.inserter.is_user() {
         let max = settings.rows_per_second_max;
         return take(&sender.name, batch.len(), max, "rows_per_second_max");
     }
@@ -388,7 +443,10 @@ async fn numbered(
         return Ok(());
     }
     let to_encode = Arc::clone(batch);
-    let incoming = app.decoding.turn(batch.uid(), move || to_encode.incoming(number, now)).await;
+    let incoming = app
+        .decoding
+        .turn(batch.inserter().turn_uid(), move || to_encode.incoming(number, now))
+        .await;
     let incoming = incoming.ok_or_else(|| HttpError::fault(&"encoding rows ended early"));
     let incoming = incoming.and_then(|made| made.map_err(|error| push_error(&error)));
     let outcomes = append(app, vec![incoming.map_err(Rejected::unused)?]).await;

@@ -200,9 +200,13 @@ fn who(
 
 /// The caller's user ID on this machine, if only the kernel identifies them.
 fn uid_by_kernel(connection: &Connection, headers: &HeaderMap) -> Option<u32> {
-    let proxied = OF_PROXIES.iter().any(|name| headers.contains_key(*name));
     let otherwise = headers.contains_key(header::AUTHORIZATION) || connection.certificate.is_some();
-    connection.owner.filter(|_| !proxied && !otherwise)
+    connection.owner.filter(|_| !is_proxied(headers) && !otherwise)
+}
+
+/// Whether a request has a header that proxies add.
+pub(crate) fn is_proxied(headers: &HeaderMap) -> bool {
+    OF_PROXIES.iter().any(|name| headers.contains_key(*name))
 }
 
 /// Returns the token of an Authorization header. It is `Bearer TOKEN`, or `Basic` with the token as the
@@ -244,7 +248,7 @@ mod tests {
             theirs: "127.0.0.1:45988".parse().unwrap(),
             ours: "192.0.2.9:8790".parse().unwrap(),
         };
-        Connection { ends, owner: uid, certificate: None }
+        Connection { ends, owner: uid, socket_owner: uid, certificate: None }
     }
 
     fn request(method: &str, headers: &[(&str, &str)]) -> Request {

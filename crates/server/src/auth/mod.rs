@@ -2,17 +2,18 @@
 //!
 //! - `authentication`: identifies the caller of a request by `tokens`, `user_tokens`, `certificate` or the
 //!   kernel (`peer`, `connection`).
+//! - `addresses`: addresses of clients, and the nodes that they identify.
 //! - `caller`: the resulting rights. `access_settings`, `staff_groups`, `name_service`: the staff. `origin_policy`:
 //!   the devices a sender may name.
 //! - `audit`: a log of changes and reads. `file_trust`: whether others can write a file. `tls`: the
 //!   server's keys and certificates.
 
 pub(crate) mod access_settings;
+pub(crate) mod addresses;
 pub(crate) mod audit;
 pub(crate) mod authentication;
 pub(crate) mod caller;
 pub(crate) mod certificate;
-pub(crate) mod connection;
 pub(crate) mod file_trust;
 pub(crate) mod name_service;
 pub(crate) mod origin_policy;
@@ -21,3 +22,5 @@ pub(crate) mod staff_groups;
 pub(crate) mod tls;
 pub(crate) mod tokens;
 pub(crate) mod user_tokens;
+
+pub(crate) use addresses::connection;

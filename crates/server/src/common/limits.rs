@@ -39,6 +39,8 @@ pub struct Limits {
     pub unsent_bytes_per_user_max: usize,
     /// Maximum number of queued queries.
     pub waiting_questions_max: usize,
+    /// Time for which a new address of an agent identifies no node: other agents may share it.
+    pub address_new_time: Duration,
     /// Time limit for requests in progress when the server stops.
     pub stop_time: Duration,
 }
@@ -62,6 +64,7 @@ impl Default for Limits {
             requests_per_user_max: 128,
             unsent_bytes_per_user_max: 64 << 20,
             waiting_questions_max: 64,
+            address_new_time: Duration::from_secs(120),
             stop_time: Duration::from_secs(10),
         }
     }

@@ -10,6 +10,7 @@ pub(crate) mod agent_reports;
 pub(crate) mod declared_metrics;
 pub(crate) mod decoding;
 pub(crate) mod device_conflicts;
+pub(crate) mod inserter;
 pub(crate) mod node_jobs_cache;
 pub(crate) mod poller_reports;
 pub(crate) mod push_batch;

@@ -1,5 +1,6 @@
 //! The batch of inserted rows, and the rows of the answer.
 
+use crate::ingest::inserter::Inserter;
 use crate::ingest::push_rows::PushRow;
 use jiff::tz::TimeZone;
 use model::{
@@ -11,15 +12,14 @@ use std::sync::Arc;
 use store::Incoming;
 use wire::{Decoder, Encoder, Frames};
 
-/// The label of users' rows without a job: the user ID.
+/// The label of users' rows without a job: the user ID, or `unknown`.
 const USER_LABEL: &str = "_user";
 
 /// Rows of a request, checked, with their series.
 #[derive(Clone, Debug)]
 pub(crate) struct PushBatch {
     origin: Origin,
-    /// The user who inserts the rows.
-    uid: Option<u32>,
+    inserter: Inserter,
     rows: Vec<PushRow>,
     table: Arc<SeriesTable>,
     /// The place of each row in the table.
@@ -40,20 +40,21 @@ pub(crate) enum PushError {
 }
 
 impl PushBatch {
-    /// The batch of rows. `jobs` holds the keys of the jobs that rows name; `uid` is that of the user who inserts them.
+    /// The batch of rows. `jobs` holds the keys of the jobs that rows name.
     pub(crate) fn new(
         origin: Origin,
         rows: Vec<PushRow>,
         jobs: &HashMap<Box<str>, JobKey>,
-        uid: Option<u32>,
+        inserter: Inserter,
     ) -> Result<Self, PushError> {
+        let user = inserter.user_label();
         let mut metrics: HashMap<Box<str>, Arc<Metric>> = HashMap::new();
         let (mut known, mut entries) = (HashMap::new(), Vec::new());
         let mut places = Vec::with_capacity(rows.len());
         for row in &rows {
             let job = row.job.as_ref().and_then(|job| jobs.get(job)).cloned();
-            let labels = match uid.filter(|_| job.is_none()) {
-                Some(uid) => row.labels.with(USER_LABEL, &uid.to_string())?,
+            let labels = match user.as_ref().filter(|_| job.is_none()) {
+                Some(user) => row.labels.with(USER_LABEL, user)?,
                 None => row.labels.clone(),
             };
             let series = (row.device.clone(), row.metric.clone(), job, labels);
@@ -75,12 +76,12 @@ impl PushBatch {
             known.insert(series, place);
             places.push(place);
         }
-        Ok(Self { origin, uid, rows, table: Arc::new(SeriesTable { entries }), places })
+        Ok(Self { origin, inserter, rows, table: Arc::new(SeriesTable { entries }), places })
     }
 
-    /// The user who inserts the rows; `None`: a token or an administrator.
-    pub(crate) const fn uid(&self) -> Option<u32> {
-        self.uid
+    /// Who inserts the rows.
+    pub(crate) const fn inserter(&self) -> &Inserter {
+        &self.inserter
     }
 
     /// Number of rows.
@@ -182,8 +183,13 @@ mod tests {
             row("n_total", 1, r#"{"cpu": 0}"#, None),
             row("m_watt", 1, "{}", None),
         ];
-        let batch =
-            PushBatch::new(Origin::of_push(None).unwrap(), rows, &HashMap::new(), None).unwrap();
+        let batch = PushBatch::new(
+            Origin::of_push(None).unwrap(),
+            rows,
+            &HashMap::new(),
+            Inserter::Program,
+        )
+        .unwrap();
         let incoming = batch.incoming((Boot([3; 16]), 7), Timestamp(5)).unwrap();
         let stored = incoming.decoded.into_batch().unwrap();
         assert_eq!((stored.seq, stored.index, stored.ticks.len()), (7, vec![1, 0, 0], 2));
@@ -202,7 +208,8 @@ mod tests {
         let key = JobKey { cluster: ClusterId::local(), id: JobId::new(7).unwrap() };
         let rows = vec![row("m", 0, "{}", None), row("m", 0, "{}", Some("7"))];
         let jobs = HashMap::from([(Box::from("7"), key.clone())]);
-        let batch = PushBatch::new(Origin::of_user_push(1000), rows, &jobs, Some(1000)).unwrap();
+        let batch =
+            PushBatch::new(Origin::of_user_push(1000), rows, &jobs, Inserter::User(1000)).unwrap();
         let entries = &batch.table.entries;
         assert_eq!((entries[0].labels.as_str(), &entries[0].job), (r#"{"_user": "1000"}"#, &None));
         assert_eq!((entries[1].labels.as_str(), &entries[1].job), ("{}", &Some(key)));

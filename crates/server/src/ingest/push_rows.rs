@@ -39,6 +39,8 @@ pub(crate) struct RowReader {
     pub(crate) zone: TimeZone,
     /// Whether a user inserts the rows.
     pub(crate) is_user: bool,
+    /// The device of every row, whatever the body states: the node that the caller's address identifies.
+    pub(crate) node: Option<DeviceId>,
     pub(crate) rows_max: usize,
 }
 
@@ -143,8 +145,18 @@ impl RowReader {
     fn row(&self, texts: Texts) -> Result<PushRow, HttpError> {
         let [device, metric, at, value, labels, job] = texts;
         let missing = |key: &str| invalid("23502", format!("`{key}` is missing"));
-        let device = device.ok_or_else(|| missing("device_id"))?;
-        let device = DeviceId::new(&device).map_err(|error| invalid("22023", error.to_string()))?;
+        let device = match &self.node {
+            Some(node) => node.clone(),
+            None => {
+                let device = device.ok_or_else(|| missing("device_id"))?;
+                DeviceId::new(&device).map_err(|error| invalid("22023", error.to_string()))?
+            }
+        };
+        if self.node.is_some() && job.is_some() {
+            return Err(HttpError::forbidden(
+                "a caller whom only the address identifies has no job; send a token of scope `user:NAME` with `job_id`",
+            ));
+        }
         let metric = metric.ok_or_else(|| missing("metric_id"))?;
         Metric::check_name(&metric).map_err(|error| invalid("22023", error.to_string()))?;
         let at = match at {
@@ -246,7 +258,7 @@ mod tests {
 
     fn reader(is_user: bool) -> RowReader {
         let settled = Some(NOW.plus(-3600 * Timestamp::SECOND));
-        RowReader { now: NOW, settled, zone: TimeZone::UTC, is_user, rows_max: 3 }
+        RowReader { now: NOW, settled, zone: TimeZone::UTC, is_user, node: None, rows_max: 3 }
     }
 
     fn error(text: &str) -> HttpError {
@@ -273,6 +285,22 @@ mod tests {
         let job =
             reader(true).json(r#"{"device_id": "d", "metric_id": "m", "job_id": 7}"#).unwrap();
         assert_eq!(job[0].job.as_deref(), Some("7"));
+    }
+
+    #[test]
+    fn rows_of_a_node_have_its_device_and_no_job() {
+        let reader = RowReader { node: DeviceId::new("n7").ok(), ..reader(true) };
+        for device in
+            ["", r#""device_id": "n1", "#, r#""device_id": "a/b", "#, r#""device_id": null, "#]
+        {
+            let rows = reader.json(&format!("{{{device}\"metric_id\": \"m\"}}")).unwrap();
+            assert_eq!(rows[0].device.as_str(), "n7", "{device}");
+        }
+        let rows = reader.csv("metric_id,device_id\nm,n1\n").unwrap();
+        assert_eq!(rows[0].device.as_str(), "n7");
+        let error = reader.json(r#"{"metric_id": "m", "job_id": 7}"#).unwrap_err();
+        assert!(error.status == StatusCode::FORBIDDEN && error.message.contains("has no job"));
+        assert!(reader.json(r#"{"metric_id": "m", "job_id": null}"#).is_ok());
     }
 
     /// Rows with the status, the code and a part of the message of their error.

@@ -109,7 +109,7 @@ async fn meet(stream: TcpStream, theirs: SocketAddr, serving: Serving) {
     };
     // Without this setting the owner only limits connections: a user must not take those of a proxy or of root.
     let caller = owner.filter(|_| serving.app.live().access.by_kernel);
-    let mut connection = Connection { ends, owner: caller, certificate: None };
+    let mut connection = Connection { ends, owner: caller, socket_owner: owner, certificate: None };
     let stream = Timed::new(stream, serving.app.limits.write_time);
     let tls = serving.app.live().tls.clone();
     match tls {

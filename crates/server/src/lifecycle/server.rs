@@ -3,6 +3,7 @@
 use crate::api::router::router;
 use crate::app::App;
 use crate::auth::access_settings::UserFiles;
+use crate::auth::addresses::agent_addresses::AgentAddresses;
 use crate::auth::audit::Audit;
 use crate::auth::name_service::GETENT;
 use crate::auth::peer::SocketOwners;
@@ -435,6 +436,7 @@ fn app(
         bodies: Budgets::new(&limits),
         agents,
         pollers: Default::default(),
+        agent_addresses: AgentAddresses::new(limits.address_new_time),
         origin_policy: crate::auth::origin_policy::OriginPolicy::default(),
         send_limits: crate::ingest::send_limits::SendLimits::of(&config.keep),
         push: crate::ingest::push_numbers::PushState::new(&config.push),

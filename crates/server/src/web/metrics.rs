@@ -147,6 +147,10 @@ fn ingest(app: &App, page: &mut Page) {
     let name = "jobmeter_pollers_not_remembered_total";
     let help = "Reports of pollers about changes that the server could not track, because all tracked pollers report.";
     page.counter(name, help, app.pollers.not_remembered.get());
+    let name = "jobmeter_agent_addresses_not_remembered_total";
+    let help =
+        "Requests of agents from addresses beyond the limit: their addresses identify no node.";
+    page.counter(name, help, app.agent_addresses.not_remembered.get());
     let name = "jobmeter_agent_status_malformed_total";
     let help = "Status headers of agents that could not be decoded; their batches are accepted.";
     page.counter(name, help, app.agents.malformed.get());

@@ -23,6 +23,9 @@ const POLLERS: &str = "/pollers";
 /// forgotten.
 const USERS_DIVISOR: usize = 4;
 const USER_DIVISOR: usize = 16;
+/// Unknown users of all nodes together. They may name one of this many parts of users' metrics: one user may have many nodes.
+const NODES: &str = "/nodes";
+const NODES_DIVISOR: usize = 4;
 
 /// Senders by what others may not take from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -169,6 +172,7 @@ impl Catalogue {
             let max = match quota {
                 USERS => of_users,
                 POLLERS => Share::Pollers.max(settings.metrics_max),
+                NODES => of_users / NODES_DIVISOR,
                 _ if by.is_user_push() => of_users / USER_DIVISOR,
                 _ => settings.metrics_per_origin_max,
             };
@@ -176,6 +180,7 @@ impl Catalogue {
                 return Err(match quota {
                     USERS => Rejection::ShareMetrics("users", max),
                     POLLERS => Rejection::ShareMetrics("all pollers together", max),
+                    NODES => Rejection::ShareMetrics("callers without a token", max),
                     _ => Rejection::OriginMetrics { origin: by.clone(), max },
                 });
             }
@@ -237,11 +242,12 @@ fn quotas_of(by: &str) -> impl Iterator<Item = &str> {
     let origin = Origin::new(by).ok();
     let is_run = origin.as_ref().is_some_and(|origin| origin.as_run().is_some());
     let all = match &origin {
-        Some(origin) if origin.is_user_push() => Some(USERS),
-        Some(origin) if origin.is_poller_group() => Some(POLLERS),
-        _ => None,
+        Some(origin) if origin.is_node_push() => [Some(NODES), Some(USERS)],
+        Some(origin) if origin.is_user_push() => [Some(USERS), None],
+        Some(origin) if origin.is_poller_group() => [Some(POLLERS), None],
+        _ => [None, None],
     };
-    std::iter::once(if is_run { RUNS } else { by }).chain(all)
+    std::iter::once(if is_run { RUNS } else { by }).chain(all.into_iter().flatten())
 }
 
 /// Checks that a sender may send samples of a metric of a higher rank. A user may not: they could falsify sums.
@@ -429,6 +435,23 @@ mod tests {
             (0..180).filter(|n| learn(&mut catalogue, n.to_string(), "n1").is_ok()).count(),
             180
         );
+    }
+
+    #[test]
+    fn names_of_nodes_leave_those_of_users() {
+        let settings = Settings { metrics_max: 1024, ..Settings::default() };
+        let mut catalogue = Catalogue::default();
+        let mut count = |by: &str| {
+            let learn = |n: &usize| {
+                let name = format!("{by}_{n}").into();
+                let metric = Metric { name, ..Metric::gauge("", Unit::Count, "") };
+                catalogue.learn(&Arc::new(metric), &Origin::new(by).unwrap(), &settings).is_ok()
+            };
+            (0..20).filter(learn).count()
+        };
+        let counts: Vec<usize> = (0..6).map(|n| count(&format!("node-n{n}/rows"))).collect();
+        assert_eq!(counts, [16, 16, 16, 16, 0, 0], "a quarter of the users' part together");
+        assert_eq!(count("user-1/rows"), 16);
     }
 
     #[test]

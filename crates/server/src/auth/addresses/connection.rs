@@ -10,6 +10,8 @@ pub(crate) struct Connection {
     /// ID of the user who owns the client's socket, if it is on this machine and the kernel reports the
     /// owner.
     pub(crate) owner: Option<u32>,
+    /// The same, also where it identifies no caller by the settings. Known of loopback only.
+    pub(crate) socket_owner: Option<u32>,
     /// Common name of the client's verified certificate.
     pub(crate) certificate: Option<Arc<str>>,
 }

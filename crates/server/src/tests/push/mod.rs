@@ -1,5 +1,7 @@
 //! Rows that programs and users insert, and who may send as a poller.
 
+mod node_callers;
+
 use super::access_matrix::{send_as, shared};
 use super::ingest::{batch, frame, post, statuses};
 use super::{Answer, Site};
