@@ -149,7 +149,7 @@ async def slow(reader, writer):
             writer.write(b"H")
             await writer.drain()
             await asyncio.sleep(1)
-    except ConnectionError:
+    except (asyncio.CancelledError, ConnectionError):
         writer.close()
 
 

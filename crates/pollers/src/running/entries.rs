@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The entries of a folder.
 #[derive(Debug)]
@@ -22,7 +23,8 @@ pub(super) struct Entries {
     /// The file of pinned certificates.
     pins: Option<PathBuf>,
     files: usize,
-    descriptions: Vec<Description>,
+    /// Shared with the loops of their targets: there are many.
+    descriptions: Vec<Arc<Description>>,
     /// What the log states already.
     findings: Vec<Finding>,
     /// The files when they were read.
@@ -78,6 +80,7 @@ impl Entries {
             }
         }
         let is_unread = |one: &Description| directory.unread.contains(&one.file);
+        let mut descriptions: Vec<_> = descriptions.into_iter().map(Arc::new).collect();
         descriptions.extend(self.descriptions.iter().filter(|one| is_unread(one)).cloned());
         self.warn_of_unverified(&descriptions);
         (self.descriptions, self.findings, self.files) =
@@ -87,8 +90,8 @@ impl Entries {
     }
 
     /// Logs the new targets without a verified certificate.
-    fn warn_of_unverified(&self, descriptions: &[Description]) {
-        let targets = |all: &[Description]| -> BTreeSet<Target> {
+    fn warn_of_unverified(&self, descriptions: &[Arc<Description>]) {
+        let targets = |all: &[Arc<Description>]| -> BTreeSet<Target> {
             let insecure =
                 all.iter().filter(|one| one.target.is_tls && one.tls == TlsVerification::Insecure);
             insecure.map(|one| one.target.clone()).collect()
@@ -129,10 +132,10 @@ impl Entries {
     }
 
     /// The entries of each target.
-    pub(super) fn targets(&self) -> BTreeMap<Target, Vec<Description>> {
-        let mut targets: BTreeMap<Target, Vec<Description>> = BTreeMap::new();
+    pub(super) fn targets(&self) -> BTreeMap<Target, Vec<Arc<Description>>> {
+        let mut targets: BTreeMap<Target, Vec<Arc<Description>>> = BTreeMap::new();
         for one in &self.descriptions {
-            targets.entry(one.target.clone()).or_default().push(one.clone());
+            targets.entry(one.target.clone()).or_default().push(Arc::clone(one));
         }
         targets
     }

@@ -5,6 +5,7 @@ use crate::polling::{Exchange, Failure};
 use crate::sending::Missing;
 use model::{Cause, DeviceId, Timestamp};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Interval between reports of a gap that lasts.
 const REPORT_US: i64 = 60 * Timestamp::SECOND;
@@ -41,7 +42,7 @@ impl Outages {
     /// polled. The gaps of all others end now.
     pub(super) fn set(
         &mut self,
-        before: &[Description],
+        before: &[Arc<Description>],
         after: &[(&Description, Option<usize>)],
         now: Timestamp,
     ) -> Vec<Missing> {
@@ -77,7 +78,7 @@ impl Outages {
     /// before. Returns what is missing.
     pub(super) fn update(
         &mut self,
-        descriptions: &[Description],
+        descriptions: &[Arc<Description>],
         due: &[(usize, u64)],
         exchange: &Exchange,
     ) -> Vec<Missing> {
@@ -131,7 +132,11 @@ impl Outages {
     }
 
     /// Reports the open gaps up to now, because polling ends.
-    pub(super) fn end(&mut self, descriptions: &[Description], now: Timestamp) -> Vec<Missing> {
+    pub(super) fn end(
+        &mut self,
+        descriptions: &[Arc<Description>],
+        now: Timestamp,
+    ) -> Vec<Missing> {
         let open = std::mem::take(&mut self.open);
         let close = |(part, outage): (Part, Outage)| {
             let (device, source) = match part {
@@ -150,7 +155,7 @@ impl Outages {
 
     fn one(
         &mut self,
-        descriptions: &[Description],
+        descriptions: &[Arc<Description>],
         place: usize,
         failure: Option<&Failure>,
         at: Timestamp,
@@ -226,7 +231,7 @@ fn whole_failure<'a>(all: &[usize], failed: &HashMap<usize, &'a Failure>) -> Opt
     all.iter().all(|nth| failed.get(nth) == Some(first)).then_some(*first)
 }
 
-fn protocol(descriptions: &[Description]) -> String {
+fn protocol(descriptions: &[Arc<Description>]) -> String {
     descriptions.first().map_or_else(String::new, |one| one.target.protocol.to_string())
 }
 
@@ -240,23 +245,23 @@ mod tests {
     use crate::descriptions::{Directory, read_text};
     use std::path::Path;
 
-    fn descriptions(names: &[&str]) -> Vec<Description> {
+    fn descriptions(names: &[&str]) -> Vec<Arc<Description>> {
         let entry = |name: &&str| {
             format!("- {{name: {name}, device_id: bmc, url: 'http://bmc/a#{name}'}}\n")
         };
         let mut directory = Directory::default();
         let text: String = names.iter().map(entry).collect();
         read_text(&Path::new("file").into(), &text, &mut directory);
-        directory.descriptions
+        directory.descriptions.into_iter().map(Arc::new).collect()
     }
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp(seconds * Timestamp::SECOND)
     }
 
-    fn outages(all: &[Description]) -> Outages {
+    fn outages(all: &[Arc<Description>]) -> Outages {
         let mut outages = Outages::new();
-        let new: Vec<_> = all.iter().map(|one| (one, None)).collect();
+        let new: Vec<_> = all.iter().map(|one| (&**one, None)).collect();
         assert_eq!(outages.set(&[], &new, at(0)), []);
         outages
     }
@@ -333,7 +338,7 @@ mod tests {
         failed.settle(2);
         assert_eq!(outages.update(&all, &due, &failed).len(), 2);
         // `a` is removed, and `b` is the first now.
-        let after = [(&all[1], Some(1)), (&all[2], Some(2))];
+        let after = [(&*all[1], Some(1)), (&*all[2], Some(2))];
         let ended = outages.set(&all, &after, at(8));
         assert_eq!(spans(&ended), [("json/a", 0, 8, Cause::SourceBroken)]);
         let rest = all[1..].to_vec();

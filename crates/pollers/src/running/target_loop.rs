@@ -72,7 +72,7 @@ impl Shared {
 /// Polls a target until `end` changes, or until it has no entries any more.
 pub(super) async fn follow(
     target: Target,
-    mut entries: watch::Receiver<Vec<Description>>,
+    mut entries: watch::Receiver<Vec<Arc<Description>>>,
     shared: Arc<Shared>,
     mut end: watch::Receiver<bool>,
 ) {
@@ -126,7 +126,7 @@ pub(super) async fn follow(
 
 struct TargetLoop {
     target: Target,
-    descriptions: Vec<Description>,
+    descriptions: Vec<Arc<Description>>,
     /// The period of each description; `None` for one that is not polled now.
     periods: Vec<Option<Duration>>,
     shared: Arc<Shared>,
@@ -161,7 +161,7 @@ impl TargetLoop {
     }
 
     /// Replaces the descriptions and their promotions. An unchanged description loses no tick.
-    fn set(&mut self, mut new: Vec<Description>, demand: &Demand, now: Timestamp) {
+    fn set(&mut self, mut new: Vec<Arc<Description>>, demand: &Demand, now: Timestamp) {
         let periods: Vec<_> = new.iter_mut().map(|one| period(one, demand, now)).collect();
         let mut is_free = vec![true; self.descriptions.len()];
         let mut before = Vec::new();
@@ -181,12 +181,13 @@ impl TargetLoop {
             .iter()
             .zip(&scheduled)
             .map(|(one, (place, period))| {
-                (one, place.filter(was_polled).filter(|_| period.is_some()))
+                (&**one, place.filter(was_polled).filter(|_| period.is_some()))
             })
             .collect();
         let missing = self.outages.set(&self.descriptions, &polled, now);
         self.miss(missing);
-        let changed = self.metrics.set_periods(new.iter().zip(periods.iter().copied()));
+        let changed =
+            self.metrics.set_periods(new.iter().map(|one| &**one).zip(periods.iter().copied()));
         store(&self.shared.groups, &changed, now);
         (self.descriptions, self.periods) = (new, periods);
         self.is_on_demand = self
@@ -216,7 +217,7 @@ impl TargetLoop {
         let taken = self.schedule.take(wall());
         let places: Vec<usize> = taken.places.iter().map(|(place, _)| *place).collect();
         let due: Vec<&Description> =
-            places.iter().filter_map(|place| self.descriptions.get(*place)).collect();
+            places.iter().filter_map(|place| Some(&**self.descriptions.get(*place)?)).collect();
         if due.is_empty() {
             return;
         }
@@ -288,16 +289,19 @@ fn store(groups: &Groups, values: &[PollValue<'_>], at: Timestamp) {
 }
 
 /// The period of a description with what is demanded of it; `None` if it is not polled now.
-fn period(description: &mut Description, demand: &Demand, now: Timestamp) -> Option<Duration> {
+fn period(description: &mut Arc<Description>, demand: &Demand, now: Timestamp) -> Option<Duration> {
     let promotion = demand.of(description, now);
-    let Description { period, period_promoted, period_idle, is_optional, .. } = *description;
+    let Description { period, period_promoted, period_idle, is_optional, .. } = **description;
     let period = period_idle.filter(|_| demand.is_idle(description)).unwrap_or(period);
     let changed = demand.period(description, now);
     let (period, period_promoted) = (changed.unwrap_or(period), changed.or(period_promoted));
-    description.only = match (&promotion, is_optional) {
+    let only = match (&promotion, is_optional) {
         (Promotion::Metrics(only), true) => Some(only.clone()),
         _ => None,
     };
+    if only.is_some() || description.only.is_some() {
+        Arc::make_mut(description).only = only;
+    }
     match promotion {
         Promotion::None if is_optional => None,
         Promotion::None => Some(period),

@@ -12,7 +12,7 @@ pub(super) struct Targets {
     shared: Arc<Shared>,
     end: watch::Sender<bool>,
     /// The entries that each loop follows. Without its sender, a loop ends.
-    entries: HashMap<Target, watch::Sender<Vec<Description>>>,
+    entries: HashMap<Target, watch::Sender<Vec<Arc<Description>>>>,
     loops: JoinSet<()>,
 }
 
@@ -23,7 +23,7 @@ impl Targets {
     }
 
     /// Replaces the targets and their entries.
-    pub(super) fn set(&mut self, targets: BTreeMap<Target, Vec<Description>>) {
+    pub(super) fn set(&mut self, targets: BTreeMap<Target, Vec<Arc<Description>>>) {
         self.entries.retain(|target, _| targets.contains_key(target));
         for (target, descriptions) in targets {
             // A loop that panicked receives nothing, and starts again.
@@ -61,6 +61,6 @@ impl Targets {
     }
 }
 
-fn is_same(before: &[Description], after: &[Description]) -> bool {
+fn is_same(before: &[Arc<Description>], after: &[Arc<Description>]) -> bool {
     before.len() == after.len() && before.iter().zip(after).all(|(one, other)| one.is_like(other))
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 /// Devices of a group: each then has gaps of its own in the store.
 const GROUP_DEVICES_MAX: usize = 64;
 /// Devices per group at the start.
-const GROUP_DEVICES: usize = 32;
+const GROUP_DEVICES: usize = 40;
 
 /// The devices of each group, by the group's number.
 #[derive(Clone, Debug, PartialEq, Eq)]
